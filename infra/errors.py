@@ -1,0 +1,68 @@
+"""Errors that a user can act on: where, what was found, what is allowed, what to do next.
+
+A leaf module: `local`, `trainyard` and `rehearsal` import it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """What the command line returns; the README lists these."""
+
+    OK = 0
+    FAILED = 1
+    """The work was started and failed (cluster, engine, job)."""
+    WRONG_INPUT = 2
+    """Nothing was started."""
+    MACHINE = 3
+    """The machine lacks something; nothing was started."""
+    JOB_FAILED = 4
+    INTERRUPTED = 130
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong, in the four parts that a reader needs to put it right."""
+
+    path: str
+    """Where: `pools[1].accelerator.count`, a file, a flag, a program."""
+    got: str
+    """What was found there."""
+    allowed: str
+    """What is allowed there."""
+    fix: str
+    """The next step."""
+    location: str = ""
+    """`file:line:column`, where it is known."""
+
+    def __str__(self) -> str:
+        where = f"{self.path} ({self.location})" if self.location else self.path
+        lines = [where, f"  got:     {self.got}", f"  allowed: {self.allowed}", f"  fix:     {self.fix}"]
+        return "\n".join(lines)
+
+
+class TrainyardError(Exception):
+    """Problems that were collected and are shown together."""
+
+    def __init__(self, problems: Sequence[Problem], exit_code: ExitCode = ExitCode.FAILED) -> None:
+        self.problems = tuple(problems)
+        self.exit_code = exit_code
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+class InputError(TrainyardError):
+    """The user's input is wrong; nothing was started."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__(problems, ExitCode.WRONG_INPUT)
+
+
+class MachineError(TrainyardError):
+    """The machine lacks something; nothing was started."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__(problems, ExitCode.MACHINE)

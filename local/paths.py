@@ -1,0 +1,51 @@
+"""Every place on a machine that Trainyard reads or writes, known in one file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Roots; everything else is derived, so that a test can move all of it by two folders."""
+
+    cache: Path
+    """Content-addressed artifacts; safe to delete at any time."""
+    state: Path
+    """What lives: clusters, engine state, data."""
+    repository: Path = REPOSITORY
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Paths:
+        """Read `TRAINYARD_CACHE`, `XDG_CACHE_HOME` and `TRAINYARD_STATE`."""
+        xdg = environ.get("XDG_CACHE_HOME") or str(Path(environ.get("HOME", "/root")) / ".cache")
+        cache = environ.get("TRAINYARD_CACHE") or f"{xdg}/trainyard"
+        state = environ.get("TRAINYARD_STATE") or "/var/lib/trainyard"
+        return cls(cache=Path(cache), state=Path(state))
+
+    @property
+    def bin(self) -> Path:
+        """Per clone: links to cached binaries and our plugins; goes first on PATH."""
+        return self.repository / ".trainyard" / "bin"
+
+    @property
+    def venv(self) -> Path:
+        return self.repository / ".venv"
+
+    @property
+    def engine(self) -> Path:
+        """The file backend of the engine and its passphrase (0600)."""
+        return self.state / "pulumi"
+
+    def cluster_run(self, cluster: str) -> Path:
+        """etcd, PKI, node roots, pid files; removed by `down`."""
+        return self.state / cluster / "run"
+
+    def cluster_data(self, cluster: str) -> Path:
+        """Checkpoints and the object store; kept by `down`, removed by `down --purge`."""
+        return self.state / cluster / "data"
