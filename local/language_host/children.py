@@ -1,0 +1,98 @@
+"""The processes that the host starts: programs, policy packs, plugins, installers. None outlives the host."""
+
+from __future__ import annotations
+
+import queue
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Literal
+
+Stream = Literal["stdout", "stderr"]
+CHUNK_BYTES = 64 * 1024
+TERM_SECONDS = 1.0
+
+
+class Children:
+    """Starts processes and ends them all: on `stop`, and by the kernel should the host be killed."""
+
+    def __init__(self) -> None:
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._lock = threading.Lock()
+
+    def run(self, command: Sequence[str], cwd: Path, environment: Mapping[str, str]) -> int:
+        """Run to the end with the host's own stdout and stderr, which the engine shows; the exit code."""
+        with self._lock:
+            process = subprocess.Popen(_tied(command), cwd=cwd, env=environment, start_new_session=True)
+            self._running.add(process)
+        try:
+            return process.wait()
+        finally:
+            self._running.discard(process)
+
+    def start(
+        self, command: Sequence[str], cwd: Path, environment: Mapping[str, str]
+    ) -> subprocess.Popen[bytes]:
+        """Start with its stdout and stderr piped, for `stream`."""
+        with self._lock:
+            process = subprocess.Popen(
+                _tied(command),
+                cwd=cwd,
+                env=environment,
+                start_new_session=True,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
+            self._running.add(process)
+        return process
+
+    def stream(self, process: subprocess.Popen[bytes]) -> Iterator[tuple[Stream, bytes]]:
+        """Yield what the process writes as it writes it; both streams have ended when this does."""
+        chunks: queue.SimpleQueue[tuple[Stream, bytes]] = queue.SimpleQueue()
+
+        def pump(name: Stream, source: IO[bytes]) -> None:
+            while chunk := source.read1(CHUNK_BYTES):  # type: ignore[attr-defined]
+                chunks.put((name, chunk))
+            chunks.put((name, b""))
+
+        assert process.stdout is not None and process.stderr is not None
+        threading.Thread(target=pump, args=("stdout", process.stdout), daemon=True).start()
+        threading.Thread(target=pump, args=("stderr", process.stderr), daemon=True).start()
+        open_streams = 2
+        try:
+            while open_streams:
+                name, chunk = chunks.get()
+                if chunk:
+                    yield name, chunk
+                else:
+                    open_streams -= 1
+        finally:
+            self._running.discard(process)
+
+    def stop(self) -> None:
+        """End all, politely first: a program may have children of its own."""
+        with self._lock:
+            running = list(self._running)
+        for process in running:
+            end(process)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Terminate one process, and kill it if it does not obey within a second."""
+    with suppress(ProcessLookupError):
+        process.terminate()
+        try:
+            process.wait(TERM_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+def _tied(command: Sequence[str]) -> list[str]:
+    """Ask the kernel to kill the process when the host's thread ends: the host may be killed itself.
+
+    A session of its own keeps the engine's interrupt of the host from printing a traceback in the program.
+    """
+    return ["setpriv", "--pdeathsig", "KILL", "--", *command]

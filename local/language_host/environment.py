@@ -1,0 +1,124 @@
+"""The Python environment that a program runs in, as its Pulumi.yaml names it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import Distribution, distributions
+from pathlib import Path
+from typing import Any
+
+OWN_DISTRIBUTION = "trainyard"
+OWN_PLUGIN = Path(__file__).resolve().parents[1] / "provider" / "pulumi-plugin.json"
+
+
+class ProgramEnvironmentError(Exception):
+    """The environment cannot run a program; the text says what to do."""
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A resource plugin that an installed package speaks to."""
+
+    name: str
+    version: str
+    server: str
+
+
+@dataclass(frozen=True)
+class Package:
+    """An installed Python package."""
+
+    name: str
+    version: str
+
+
+class ProgramEnvironment:
+    """A virtual environment (`runtime.options.virtualenv`), or the machine's `python3`."""
+
+    def __init__(self, root: Path, options: Mapping[str, Any]) -> None:
+        name = options.get("virtualenv") or (".venv" if options.get("toolchain") == "uv" else "")
+        self.root = root
+        self.virtualenv: Path | None = root / name if name else None
+
+    @property
+    def python(self) -> Path:
+        """The interpreter. Raises ProgramEnvironmentError where there is none."""
+        if self.virtualenv is None:
+            found = shutil.which(os.environ.get("PULUMI_PYTHON_CMD", "python3"))
+            if found is None:
+                raise ProgramEnvironmentError(
+                    "no python3 on PATH; set runtime.options.virtualenv in Pulumi.yaml"
+                )
+            return Path(found)
+        python = self.virtualenv / "bin" / "python"
+        if not python.exists():
+            raise ProgramEnvironmentError(
+                f"runtime.options.virtualenv in Pulumi.yaml names {self.virtualenv}, which is no virtual "
+                "environment; `pulumi install` makes it"
+            )
+        return python
+
+    def variables(self, base: Mapping[str, str]) -> dict[str, str]:
+        """`base` with the environment activated, and output unbuffered so that it streams."""
+        activated = {**base, "PYTHONUNBUFFERED": "1"}
+        if self.virtualenv is not None:
+            activated["VIRTUAL_ENV"] = str(self.virtualenv)
+            activated["PATH"] = f"{self.virtualenv / 'bin'}{os.pathsep}{base.get('PATH', '')}"
+            activated.pop("PYTHONHOME", None)
+        return activated
+
+    def plugins(self) -> list[Plugin]:
+        """The resource plugins that the installed packages declare, ours included."""
+        found = []
+        for path in self._plugin_files():
+            declared = json.loads(path.read_text())
+            if declared.get("resource"):
+                version, server = declared.get("version") or "", declared.get("server") or ""
+                found.append(Plugin(declared["name"], version.removeprefix("v"), server))
+        return sorted(found, key=lambda plugin: plugin.name)
+
+    def packages(self, *, transitive: bool) -> list[Package]:
+        """Installed packages; without `transitive` only those that no other one requires."""
+        required = set() if transitive else {name for each in self._distributions for name in _requires(each)}
+        return [
+            Package(each.name, each.version)
+            for each in self._distributions
+            if _normalized(each.name) not in required
+        ]
+
+    @cached_property
+    def _site_packages(self) -> list[Path]:
+        prefix = self.virtualenv or self.python.resolve().parent.parent
+        folders = [*prefix.glob("lib/python3*/site-packages"), *prefix.glob("lib/python3*/dist-packages")]
+        return sorted(folders)
+
+    @cached_property
+    def _distributions(self) -> list[Distribution]:
+        found = distributions(path=[str(path) for path in self._site_packages])
+        unique = {_normalized(each.name): each for each in found}
+        return [unique[name] for name in sorted(unique)]
+
+    def _plugin_files(self) -> Iterator[Path]:
+        for folder in self._site_packages:
+            yield from folder.glob("*/pulumi-plugin.json")
+        # An editable install has no files of ours in site-packages.
+        if any(_normalized(each.name) == OWN_DISTRIBUTION for each in self._distributions):
+            yield OWN_PLUGIN
+
+
+def _normalized(name: str) -> str:
+    """The name as package indexes compare it (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _requires(distribution: Distribution) -> Iterator[str]:
+    for requirement in distribution.requires or ():
+        name = re.match(r"[A-Za-z0-9._-]+", requirement)
+        if name is not None:
+            yield _normalized(name[0])
