@@ -1,0 +1,272 @@
+"""Checks between the sections of a stack. Each names the sections that it needs as its parameters."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from itertools import combinations
+from typing import Any, Protocol
+
+from infra.errors import Problem
+from infra.spec.job import JobSpec
+from infra.spec.local import LocalSpec
+from infra.spec.node_pool import NodePoolSpec
+from infra.spec.operators import OperatorsSpec
+from infra.spec.provider import ProviderSpec
+from infra.spec.queue import FlavorSpec, QueueSpec, TeamSpec
+from infra.spec.source import KeyPath, Source, show
+from infra.spec.stack import runtime_names
+
+Finding = tuple[KeyPath, str, str, str]
+"""Path, got, allowed, fix."""
+Check = Callable[..., Iterator[Finding]]
+Pools = tuple[NodePoolSpec, ...]
+Queues = tuple[QueueSpec, ...]
+Teams = tuple[TeamSpec, ...]
+
+
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+def cross_check(sections: Mapping[str, Any], source: Source) -> list[Problem]:
+    """Run every check whose sections are all there, and collect what they find."""
+    problems = []
+    for check in CHECKS:
+        needed = inspect.signature(check).parameters
+        if needed.keys() <= sections.keys():
+            for path, got, allowed, fix in check(**{name: sections[name] for name in needed}):
+                problems.append(Problem(show(path), got, allowed, fix, source.location(path)))
+    return problems
+
+
+def names_are_unique(pools: Pools, queues: Queues, teams: Teams) -> Iterator[Finding]:
+    """Names become names of nodes, flavors, queues and namespaces."""
+    groups: Mapping[str, Sequence[_Named]] = {"pools": pools, "queues": queues, "teams": teams}
+    for section, entries in groups.items():
+        counts = Counter(entry.name for entry in entries)
+        for index, entry in enumerate(entries):
+            if counts[entry.name] > 1:
+                yield (
+                    (section, index, "name"),
+                    repr(entry.name),
+                    f"a name that no other of the {section} has",
+                    "rename or remove one of them",
+                )
+
+
+def one_system_pool(pools: Pools) -> Iterator[Finding]:
+    """The operators must run where no spot loss takes them away."""
+    num_system = sum(pool.capacity == "system" for pool in pools)
+    if num_system != 1:
+        fix = (
+            "give one pool `capacity: system`" if not num_system else "keep one system pool, with more nodes"
+        )
+        yield ("pools",), f"{num_system} system pools", "one pool with capacity: system", fix
+
+
+def job_pools_have_accelerators(pools: Pools) -> Iterator[Finding]:
+    """A pool for jobs without accelerators could take no job; a system pool with them would idle them."""
+    for index, pool in enumerate(pools):
+        if pool.capacity == "system" and pool.accelerator:
+            fix = "move the accelerators to a pool of another capacity"
+            yield ("pools", index, "accelerator"), repr(pool.accelerator.model), "none on a system pool", fix
+        if pool.capacity != "system" and not pool.accelerator:
+            allowed = f"accelerator: {{model: ..., count: ...}} on a pool with capacity {pool.capacity}"
+            yield ("pools", index), "no accelerator", allowed, "add `accelerator:`, or remove the pool"
+
+
+def local_accelerators_are_simulated(provider: ProviderSpec, pools: Pools) -> Iterator[Finding]:
+    """Nobody may take a figure from the local target for a figure of real hardware."""
+    if not isinstance(provider, LocalSpec):
+        return
+    for index, pool in enumerate(pools):
+        if pool.accelerator and pool.accelerator.model != "simulated":
+            path = ("pools", index, "accelerator", "model")
+            yield (
+                path,
+                repr(pool.accelerator.model),
+                "simulated (kind: local has no GPUs)",
+                "write `simulated`",
+            )
+
+
+def local_networks_are_apart(provider: ProviderSpec) -> Iterator[Finding]:
+    """Overlapping ranges would send packets to the wrong side."""
+    if not isinstance(provider, LocalSpec):
+        return
+    ranges = {name: getattr(provider.network, name) for name in type(provider.network).model_fields}
+    for (first, one), (second, other) in combinations(ranges.items(), 2):
+        if one.overlaps(other):
+            got = f"{other}, which overlaps {first} {one}"
+            yield (
+                ("provider", "network", second),
+                got,
+                "three ranges that are apart",
+                "move one of the two ranges",
+            )
+
+
+def local_networks_are_large_enough(provider: ProviderSpec, pools: Pools) -> Iterator[Finding]:
+    """Each node has one address and one /24 for its pods."""
+    if not isinstance(provider, LocalSpec):
+        return
+    num_nodes = sum(pool.num_nodes for pool in pools)
+    network = provider.network
+    if network.node_cidr.num_addresses < num_nodes + 4:
+        path: KeyPath = ("provider", "network", "node_cidr")
+        allowed = f"a range of {num_nodes + 4} addresses or more, for {num_nodes} nodes"
+        yield path, str(network.node_cidr), allowed, "use a shorter prefix, such as /24"
+    if network.pod_cidr.prefixlen > 24 or 2 ** (24 - network.pod_cidr.prefixlen) < num_nodes:
+        path = ("provider", "network", "pod_cidr")
+        allowed = f"a range that holds {num_nodes} networks of /24, one per node"
+        yield path, str(network.pod_cidr), allowed, "use a shorter prefix, such as /16"
+
+
+def flavors_name_job_pools(pools: Pools, queues: Queues) -> Iterator[Finding]:
+    """A flavor is a pool that takes jobs."""
+    known = {pool.name: pool for pool in pools if pool.capacity != "system"}
+    for path, flavor in _flavors(queues):
+        if flavor.pool not in known:
+            yield _unknown((*path, "pool"), flavor.pool, known, "a pool that takes jobs")
+
+
+def quotas_fit_the_pools(pools: Pools, queues: Queues) -> Iterator[Finding]:
+    """Quotas over capacity would admit jobs that can never run."""
+    capacity = {pool.name: pool.num_accelerators for pool in pools}
+    total: Counter[str] = Counter()
+    for path, flavor in _flavors(queues):
+        total[flavor.pool] += flavor.quota
+        have = capacity.get(flavor.pool, total[flavor.pool])
+        if total[flavor.pool] > have:
+            got = f"{flavor.quota} ({total[flavor.pool]} over all queues)"
+            allowed = f"{have} over all queues: the accelerators of pool {flavor.pool!r}"
+            yield (*path, "quota"), got, allowed, "lower the quota, or add nodes to the pool"
+
+
+def a_queue_names_a_pool_once(queues: Queues) -> Iterator[Finding]:
+    """The order of flavors is the order of preference: twice has no meaning."""
+    for index, queue in enumerate(queues):
+        seen: set[str] = set()
+        for position, flavor in enumerate(queue.flavors):
+            if flavor.pool in seen:
+                path = ("queues", index, "flavors", position, "pool")
+                yield path, repr(flavor.pool), "each pool once in a queue", "remove one of the two"
+            seen.add(flavor.pool)
+
+
+def spot_has_a_fallback(pools: Pools, queues: Queues) -> Iterator[Finding]:
+    """A queue of nothing but spot stands still when the spot market is empty."""
+    spot = {pool.name for pool in pools if pool.is_spot}
+    for index, queue in enumerate(queues):
+        if {flavor.pool for flavor in queue.flavors} <= spot:
+            allowed = "one flavor or more of an on-demand or reserved pool"
+            fix = "add such a pool after the spot pools"
+            yield ("queues", index, "flavors"), "nothing but spot pools", allowed, fix
+
+
+def spot_is_preferred(pools: Pools, queues: Queues) -> Iterator[Finding]:
+    """A spot flavor behind an on-demand one of the same queue is never used before it is full."""
+    spot = {pool.name for pool in pools if pool.is_spot}
+    for index, queue in enumerate(queues):
+        order = [flavor.pool in spot for flavor in queue.flavors]
+        if order != sorted(order, reverse=True):
+            got = ", ".join(flavor.pool for flavor in queue.flavors)
+            fix = "list the spot pools first"
+            yield ("queues", index, "flavors"), got, "spot pools before the others", fix
+
+
+def teams_have_a_queue(queues: Queues, teams: Teams) -> Iterator[Finding]:
+    """A team's local queue points at a cluster queue."""
+    known = [queue.name for queue in queues]
+    for index, team in enumerate(teams):
+        if team.queue not in known:
+            yield _unknown(("teams", index, "queue"), team.queue, known, "a queue of this stack")
+
+
+def job_references_exist(
+    job: JobSpec | None, teams: Teams, priorities: Mapping[str, int], pools: Pools, operators: OperatorsSpec
+) -> Iterator[Finding]:
+    """The job's team, priority and runtime are things of this stack."""
+    if job is None:
+        return
+    runtimes = runtime_names(pools, operators)
+    if job.team not in [team.name for team in teams]:
+        yield _unknown(("job", "team"), job.team, [team.name for team in teams], "a team of this stack")
+    if job.priority not in priorities:
+        yield _unknown(("job", "priority"), job.priority, priorities, "a priority of this stack")
+    if job.runtime not in runtimes:
+        yield _unknown(("job", "runtime"), job.runtime, runtimes, "a runtime of this stack")
+
+
+def job_fits_a_flavor(job: JobSpec | None, teams: Teams, queues: Queues, pools: Pools) -> Iterator[Finding]:
+    """All nodes of a job get one flavor, so one flavor must hold them all; and one that is not spot."""
+    team = next((team for team in teams if job and team.name == job.team), None)
+    queue = next((queue for queue in queues if team and queue.name == team.queue), None)
+    known = {pool.name: pool for pool in pools}
+    if job is None or queue is None or any(flavor.pool not in known for flavor in queue.flavors):
+        return
+    slots = {
+        flavor.pool: min(
+            known[flavor.pool].num_slots(job.accelerators_per_node), flavor.quota // job.accelerators_per_node
+        )
+        for flavor in queue.flavors
+    }
+    room = ", ".join(f"{pool}: {number}" for pool, number in slots.items())
+    lasting = [number for pool, number in slots.items() if not known[pool].is_spot]
+    if lasting and max(lasting) < job.num_nodes:
+        got = (
+            f"{job.num_nodes} nodes (accelerators each: {job.accelerators_per_node}); room by flavor: {room}"
+        )
+        allowed = "a job that fits into one flavor that is not spot (a job never spans two)"
+        yield (
+            ("job", "num_nodes"),
+            got,
+            allowed,
+            "lower num_nodes, or give one such pool more nodes and quota",
+        )
+
+
+def operators_fit_together(operators: OperatorsSpec, job: JobSpec | None) -> Iterator[Finding]:
+    """Trainer creates JobSets, and jobs are admitted by Kueue."""
+    if operators.trainer != "off" and operators.jobset == "off":
+        yield ("operators", "jobset"), "'off'", "install or present: Trainer creates JobSets", "install it"
+    if job and operators.trainer == "off":
+        yield ("operators", "trainer"), "'off'", "install or present: the job is a TrainJob", "install it"
+    if job and operators.kueue == "off":
+        yield ("operators", "kueue"), "'off'", "install or present: the job is queued", "install it"
+
+
+CHECKS: tuple[Check, ...] = (
+    names_are_unique,
+    one_system_pool,
+    job_pools_have_accelerators,
+    local_accelerators_are_simulated,
+    local_networks_are_apart,
+    local_networks_are_large_enough,
+    flavors_name_job_pools,
+    quotas_fit_the_pools,
+    a_queue_names_a_pool_once,
+    spot_has_a_fallback,
+    spot_is_preferred,
+    teams_have_a_queue,
+    job_references_exist,
+    job_fits_a_flavor,
+    operators_fit_together,
+)
+
+
+def _flavors(queues: Queues) -> Iterator[tuple[KeyPath, FlavorSpec]]:
+    for index, queue in enumerate(queues):
+        for position, flavor in enumerate(queue.flavors):
+            yield ("queues", index, "flavors", position), flavor
+
+
+def _unknown(path: KeyPath, got: str, known: Iterable[str], what: str) -> Finding:
+    names = list(known)
+    near = get_close_matches(got, names, n=1, cutoff=0.5)
+    fix = f"did you mean {near[0]!r}?" if near else "name one of these, or add it"
+    return path, repr(got), f"{what}: {', '.join(names) or 'there is none'}", fix

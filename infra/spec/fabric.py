@@ -1,0 +1,11 @@
+"""Fabric classes: what a job asks for when its ranks talk to each other."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+FabricClass = Literal["none"]
+"""`none` is plain TCP between pods; every target with an accelerated fabric adds its own classes.
+
+There is one training runtime per class, because a class fixes resource names, environment and volumes.
+"""

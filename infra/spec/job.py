@@ -1,0 +1,40 @@
+"""The stack's own training job: what `trainyard up` runs to show that the cluster trains."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from infra.spec.base import Name, NonNegative, Positive, Spec
+
+Setting = Annotated[str | int | float | bool, Field(union_mode="left_to_right")]
+"""A setting of the training package, which checks name and value itself when the job is submitted."""
+
+
+class InterruptionSpec(Spec):
+    """A spot loss on purpose: what a cloud and its controllers do, done to one node of the job."""
+
+    at_step: Positive = Field(description="optimizer step at which the notice comes, or the node dies")
+    notice_seconds: Annotated[NonNegative, Field(le=600)] = Field(
+        default=30, description="seconds between the notice and the node's end; 0: it dies with no word"
+    )
+
+
+class JobSpec(Spec):
+    """A TrainJob on one of the stack's runtimes."""
+
+    name: Name = Field(description="name of the TrainJob")
+    team: Name = Field(description="name of the team that owns it")
+    runtime: Name = Field(description="name of a training runtime: torch-<fabric> or mpi-<fabric>")
+    num_nodes: Annotated[Positive, Field(le=5000)] = Field(description="nodes (pods) of the job")
+    accelerators_per_node: Annotated[Positive, Field(le=16)] = Field(
+        default=1, description="accelerators of each node"
+    )
+    processes_per_node: Annotated[Positive, Field(le=64)] = Field(default=1, description="ranks on each node")
+    priority: Name = Field(default="normal", description="name of one of the stack's priorities")
+    module: Annotated[str, Field(pattern=r"^[a-z_][\w.]*$")] = Field(
+        default="training.train", description="Python module that each rank runs"
+    )
+    config: Name = Field(description="name of a configuration in training/configs")
+    overrides: dict[str, Setting] = Field(default={}, description="settings that differ, dotted key to value")

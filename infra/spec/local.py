@@ -1,0 +1,48 @@
+"""The local target: a cluster on this machine, or one that a kube context reaches."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Network
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+from infra.spec.base import Cidr, Spec
+from infra.spec.provider import ProviderSpec
+
+
+class ContextCluster(Spec):
+    """A cluster that exists, reached through a context of the user's kubeconfig."""
+
+    context: str = Field(min_length=1, description="name of a kubeconfig context")
+
+
+def _shape(value: Any) -> str:  # noqa: ANN401 -- pydantic hands over whatever the user wrote
+    return "context" if isinstance(value, dict | ContextCluster) else "name"
+
+
+LocalClusterChoice = Annotated[
+    Annotated[Literal["embedded", "kind"], Tag("name")] | Annotated[ContextCluster, Tag("context")],
+    Discriminator(_shape),
+]
+
+
+class LocalNetworkSpec(Spec):
+    """Address ranges of the embedded cluster; they exist inside its network namespaces only."""
+
+    pod_cidr: Cidr = Field(default=IPv4Network("10.244.0.0/16"), description="addresses of pods")
+    service_cidr: Cidr = Field(default=IPv4Network("10.96.0.0/16"), description="addresses of Services")
+    node_cidr: Cidr = Field(default=IPv4Network("172.29.0.0/24"), description="addresses of nodes")
+
+
+class LocalSpec(ProviderSpec):
+    """Real Kubernetes on this machine, with simulated accelerators."""
+
+    kind: Literal["local"]
+    cluster: LocalClusterChoice = Field(default="embedded", description="or a mapping {context: NAME}")
+    network: LocalNetworkSpec = Field(default=LocalNetworkSpec(), description="address ranges")
+    data_dir: str | None = Field(
+        default=None,
+        pattern=r"^/.+",
+        description="absolute folder; left out: $TRAINYARD_STATE/<stack>/data",
+    )

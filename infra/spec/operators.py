@@ -1,0 +1,43 @@
+"""Operators: which controllers the stack installs, finds, or does without."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field
+
+from infra.spec.base import Boolean, Spec, wrong
+
+OperatorMode = Literal["install", "present", "off"]
+"""`install` it; it is `present` already, put there by others; or `off`."""
+
+LegacyKind = Literal["PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob"]
+
+_REFUSED_KINDS = {
+    "MXJob": "training-operator dropped it in 1.9, when Apache MXNet retired: move the job to PyTorchJob",
+    "MPIJob": "two controllers would own mpijobs.kubeflow.org: leave it out, the MPI operator serves MPIJob",
+}
+
+
+def _legacy_kind(value: object) -> object:
+    """Refuse the kinds that cannot be had, each with its reason."""
+    if isinstance(value, str) and value in _REFUSED_KINDS:
+        raise wrong(
+            "legacy_kind", "PyTorchJob, TFJob, XGBoostJob, PaddleJob or JAXJob", _REFUSED_KINDS[value]
+        )
+    return value
+
+
+class OperatorsSpec(Spec):
+    """The controllers under the training jobs."""
+
+    jobset: OperatorMode = Field(default="install", description="JobSet")
+    trainer: OperatorMode = Field(default="install", description="Kubeflow Trainer v2 (TrainJob)")
+    mpi: OperatorMode = Field(default="install", description="MPI operator (MPIJob v2beta1)")
+    kueue: OperatorMode = Field(default="install", description="Kueue")
+    legacy_v1: Boolean = Field(default=False, description="training-operator 1.9 for kubeflow.org/v1 jobs")
+    legacy_v1_kinds: tuple[Annotated[LegacyKind, BeforeValidator(_legacy_kind)], ...] = Field(
+        default=("PyTorchJob", "XGBoostJob"),
+        min_length=1,
+        description="kinds of kubeflow.org/v1 that training-operator serves",
+    )

@@ -1,0 +1,138 @@
+"""Pydantic's errors as Problems: path, what was found, what is allowed, what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from infra.errors import Problem
+from infra.spec.provider import ProviderSpec
+from infra.spec.source import KeyPath, Source, show
+from infra.spec.stack import Stack
+from infra.spec.targets import target_model
+
+_NEAR = 0.5
+"""How alike two keys must be for one to be offered for the other (difflib's ratio)."""
+
+_ALLOWED: Mapping[str, tuple[str, str]] = {
+    "literal_error": ("{expected}", "choose one of these"),
+    "string_type": ("text", "write text; quote it where YAML reads it as something else"),
+    "string_pattern_mismatch": ("text that matches {pattern}", "spell it so"),
+    "string_too_long": ("at most {max_length} characters", "shorten it"),
+    "string_too_short": ("at least {min_length} character", "write it out"),
+    "greater_than_equal": ("{ge} or more", "raise it to {ge} or more"),
+    "less_than_equal": ("{le} or less", "lower it to {le} or less"),
+    "too_short": (
+        "{min_length} entry or more",
+        "add an entry, or leave the key out where it may be left out",
+    ),
+    "tuple_type": ("a list", "begin each entry with '- '"),
+    "dict_type": ("a mapping", "write `key: value` lines under it"),
+    "model_type": ("a mapping", "write `key: value` lines under it"),
+}
+"""Per kind of error: what is allowed and what to do, filled in from the error's own context."""
+
+
+def problems(errors: Sequence[ErrorDetails], data: Any, source: Source) -> Iterator[Problem]:  # noqa: ANN401
+    """Translate pydantic's errors about `data`, without those that only follow from another one."""
+    located = [(_in_data((*e["loc"], *e.get("ctx", {}).get("below", ())), data), e) for e in errors]
+    unknown = {path for path, error in located if error["type"] == "extra_forbidden"}
+    for path, error in located:
+        emptied = error["type"] == "too_short" and any(_is_below(other, path) for other, _ in located)
+        misspelled = error["type"] == "missing" and any(
+            path[:-1] == other[:-1] and get_close_matches(str(path[-1]), [str(other[-1])], cutoff=_NEAR)
+            for other in unknown
+        )
+        if not emptied and not misspelled:
+            yield _problem(error, path, data, source)
+
+
+def _is_below(path: KeyPath, above: KeyPath) -> bool:
+    return len(path) > len(above) and path[: len(above)] == above
+
+
+def _problem(error: ErrorDetails, path: KeyPath, data: Any, source: Source) -> Problem:  # noqa: ANN401
+    allowed, fix = _explain(error, path, data)
+    got = "nothing" if error["type"] == "missing" else _short(_value(path, data))
+    return Problem(show(path), got, allowed, fix, source.location(path))
+
+
+def _explain(error: ErrorDetails, path: KeyPath, data: Any) -> tuple[str, str]:  # noqa: ANN401
+    context = error.get("ctx", {})
+    if "fix" in context:
+        return str(context["allowed"]), str(context["fix"])
+    key = str(path[-1]) if path else ""
+    if error["type"] == "extra_forbidden":
+        return _unknown_key(key, _fields(path[:-1], data))
+    field = _fields(path[:-1], data).get(key)
+    meaning = f" ({field.description})" if field and field.description else ""
+    if error["type"] == "missing":
+        return f"the key {key!r}{meaning}", f"add `{key}:` here"
+    allowed, fix = _ALLOWED.get(error["type"], (error["msg"], "correct the value"))
+    return allowed.format(**context) + meaning, fix.format(**context)
+
+
+def _unknown_key(key: str, fields: Mapping[str, FieldInfo]) -> tuple[str, str]:
+    near = get_close_matches(key, fields, n=1, cutoff=_NEAR)
+    fix = f"did you mean {near[0]!r}?" if near else "remove the key"
+    return "the keys " + ", ".join(fields), fix
+
+
+def _fields(path: KeyPath, data: Any) -> Mapping[str, FieldInfo]:  # noqa: ANN401
+    """Return the fields of the model that reads the data at this path, by the name the user writes."""
+    current: Any = Stack
+    for part in path:
+        if isinstance(part, int):
+            continue  # the field of the list has led to the model of its entries already
+        field = _by_alias(current).get(part) if _is_model(current) else None
+        current = _model_in(field.annotation if field else None)
+        if current is ProviderSpec:
+            current = target_model(data.get("provider"))
+    return _by_alias(current) if _is_model(current) else {}
+
+
+def _by_alias(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    return {field.alias or name: field for name, field in model.model_fields.items()}
+
+
+def _is_model(annotation: Any) -> bool:  # noqa: ANN401
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+def _model_in(annotation: Any) -> Any:  # noqa: ANN401 -- annotations have no common type
+    """Look through Annotated, Optional, unions and tuples for the one model inside, if there is one."""
+    if get_origin(annotation) in {Annotated, Union, UnionType, tuple}:
+        found = (_model_in(argument) for argument in get_args(annotation))
+        return next((model for model in found if model is not None), None)
+    return annotation if _is_model(annotation) else None
+
+
+def _in_data(location: tuple[str | int, ...], data: Any) -> KeyPath:  # noqa: ANN401
+    """Drop what pydantic adds to a location (tags of unions, `[key]`), so that it points into the data."""
+    path: list[str | int] = []
+    for index, part in enumerate(location):
+        last = index == len(location) - 1
+        inside = isinstance(data, dict) and part in data
+        if inside or (isinstance(data, list) and isinstance(part, int)):
+            data = data[part]
+            path.append(part)
+        elif last and isinstance(data, dict) and part != "[key]":
+            path.append(part)
+    return tuple(path)
+
+
+def _value(path: KeyPath, data: Any) -> Any:  # noqa: ANN401
+    for part in path:
+        data = data[part]
+    return data
+
+
+def _short(value: object) -> str:
+    text = "an empty value" if value is None else repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

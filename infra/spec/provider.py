@@ -1,0 +1,22 @@
+"""What the specs of all targets share; `kind` tells them apart."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from infra.spec.base import Spec
+
+ProviderKind = Literal["local"]
+KubernetesVersion = Literal["1.35.4"]
+"""Versions that this release was tested with; charts are rendered for the stated one."""
+
+
+class ProviderSpec(Spec):
+    """Base of each target's own spec."""
+
+    kind: ProviderKind = Field(description="which target")
+    kubernetes_version: KubernetesVersion = Field(
+        default="1.35.4", description="version of the control plane"
+    )

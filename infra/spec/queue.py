@@ -1,0 +1,35 @@
+"""Queues: who may use how many accelerators of which pools, in which order."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from infra.spec.base import Integer, Name, NonNegative, Spec
+
+
+class FlavorSpec(Spec):
+    """A queue's share of one pool."""
+
+    pool: Name = Field(description="name of a pool with accelerators")
+    quota: NonNegative = Field(description="accelerators of the pool that this queue may use")
+
+
+class QueueSpec(Spec):
+    """A cluster queue; the order of its flavors is the order of preference."""
+
+    name: Name = Field(description="name of the cluster queue")
+    cohort: Name | None = Field(default=None, description="queues of one cohort lend to each other")
+    flavors: tuple[FlavorSpec, ...] = Field(min_length=1, description="pools, the preferred one first")
+
+
+class TeamSpec(Spec):
+    """A namespace `team-<name>` with a local queue into a cluster queue."""
+
+    name: Name = Field(description="name of the team, and of its local queue")
+    queue: Name = Field(description="name of the cluster queue that the team submits to")
+
+
+PriorityValue = Annotated[Integer, Field(ge=-(10**9), le=10**9)]
+"""Kubernetes reserves what lies beyond for system classes."""

@@ -1,0 +1,132 @@
+"""A stack file as data, with the place of each value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from infra.errors import InputError, Problem
+
+KeyPath = tuple[str | int, ...]
+
+STACK_KEY = "trainyard:stack"
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.2's idea of a scalar, like the engine's: `off` and `no` are text, dates are text."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 -- PyYAML's own attribute
+        first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":bool", ":timestamp"))]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+for _first, _word in (("t", "true"), ("f", "false")):
+    _Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(f"^{_word}$"), [_first])
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where data came from; an unmarked one (the engine's configuration) knows no lines."""
+
+    label: str
+    marks: Mapping[KeyPath, tuple[int, int]] = field(default_factory=dict)
+    problems: tuple[Problem, ...] = ()
+    """What is wrong with the text already; the data can still be read."""
+
+    def location(self, path: KeyPath) -> str:
+        """Return `file:line:column` of the value, or of the nearest thing around it that exists."""
+        for length in range(len(path), -1, -1):
+            if path[:length] in self.marks:
+                line, column = self.marks[path[:length]]
+                return f"{self.label}:{line}:{column}"
+        return self.label
+
+
+def read(path: Path) -> tuple[Any, Source]:
+    """Read `config: {trainyard:stack: ...}` of a stack file.
+
+    Raises InputError where the file cannot be read, is no YAML, or holds no stack.
+    """
+    try:
+        root = yaml.compose(path.read_text(encoding="utf-8"), Loader=_Loader)
+    except OSError as error:
+        raise InputError([_unreadable(path, error.strerror or str(error))]) from None
+    except UnicodeDecodeError:
+        raise InputError([_unreadable(path, "bytes that are not UTF-8")]) from None
+    except yaml.YAMLError as error:
+        raise InputError([_not_yaml(path, error)]) from None
+    node = _child(_child(root, "config"), STACK_KEY)
+    if not isinstance(node, yaml.MappingNode):
+        raise InputError([_no_stack(path)])
+    twice = tuple(_duplicate(path, key, mark) for key, mark in _duplicates(node, ()))
+    return _Loader("").construct_document(node), Source(str(path), dict(_marks(node, ())), twice)
+
+
+def _child(node: yaml.Node | None, key: str) -> yaml.Node | None:
+    if isinstance(node, yaml.MappingNode):
+        return next((value for name, value in node.value if name.value == key), None)
+    return None
+
+
+def _items(node: yaml.Node) -> Iterator[tuple[str | int, yaml.Node, yaml.Node]]:
+    """Yield key, the node to point at for the key, and the value's node."""
+    if isinstance(node, yaml.MappingNode):
+        yield from ((str(key.value), key, value) for key, value in node.value)
+    elif isinstance(node, yaml.SequenceNode):
+        yield from ((index, value, value) for index, value in enumerate(node.value))
+
+
+def _marks(node: yaml.Node, path: KeyPath) -> Iterator[tuple[KeyPath, tuple[int, int]]]:
+    for key, at, value in _items(node):
+        shown = value if isinstance(value, yaml.ScalarNode) else at
+        yield (*path, key), (shown.start_mark.line + 1, shown.start_mark.column + 1)
+        yield from _marks(value, (*path, key))
+    if not path:
+        yield (), (node.start_mark.line + 1, node.start_mark.column + 1)
+
+
+def _duplicates(node: yaml.Node, path: KeyPath) -> Iterator[tuple[KeyPath, tuple[int, int]]]:
+    seen: set[str | int] = set()
+    for key, at, value in _items(node):
+        if key in seen:
+            yield (*path, key), (at.start_mark.line + 1, at.start_mark.column + 1)
+        seen.add(key)
+        yield from _duplicates(value, (*path, key))
+
+
+def show(path: KeyPath) -> str:
+    """Spell a path as it is read: `pools[1].accelerator.count`."""
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    return text.removeprefix(".") or STACK_KEY
+
+
+def _unreadable(path: Path, reason: str) -> Problem:
+    return Problem(str(path), reason, "a stack file in UTF-8 YAML", "give the path of a readable stack file")
+
+
+def _not_yaml(path: Path, error: yaml.YAMLError) -> Problem:
+    mark = getattr(error, "problem_mark", None)
+    location = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else str(path)
+    got = str(getattr(error, "problem", None) or error)
+    return Problem(str(path), got, "YAML", "mend the indentation, quote or bracket at this place", location)
+
+
+def _no_stack(path: Path) -> Problem:
+    return Problem(
+        f"config.{STACK_KEY}",
+        "no mapping there",
+        f"config: {{{STACK_KEY}: {{schema: 1, name: ..., provider: ...}}}}",
+        "begin with a copy of stacks/Pulumi.local.yaml",
+        str(path),
+    )
+
+
+def _duplicate(path: Path, key: KeyPath, mark: tuple[int, int]) -> Problem:
+    location = f"{path}:{mark[0]}:{mark[1]}"
+    return Problem(show(key), "the key a second time", "each key once", "remove one of the two", location)

@@ -1,0 +1,52 @@
+"""The stack: all that a user declares, in one frozen value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import Field
+
+from infra.spec.base import Name, Spec
+from infra.spec.job import JobSpec
+from infra.spec.node_pool import NodePoolSpec
+from infra.spec.operators import OperatorsSpec
+from infra.spec.queue import PriorityValue, QueueSpec, TeamSpec
+from infra.spec.storage import StorageSpec
+from infra.spec.targets import AnyProvider
+
+DEFAULT_PRIORITIES: Mapping[str, int] = {"low": 100, "normal": 1000, "high": 10000}
+
+
+class Stack(Spec):
+    """One training cluster, as declared under `trainyard:stack` of a stack file."""
+
+    schema_version: Literal[1] = Field(alias="schema", description="version of this format")
+    name: Name = Field(description="name of the cluster")
+    provider: AnyProvider = Field(description="the target; `kind` says which")
+    pools: tuple[NodePoolSpec, ...] = Field(min_length=1, description="node pools")
+    storage: StorageSpec = Field(description="where checkpoints go")
+    operators: OperatorsSpec = Field(default=OperatorsSpec(), description="controllers under the jobs")
+    queues: tuple[QueueSpec, ...] = Field(min_length=1, description="cluster queues")
+    teams: tuple[TeamSpec, ...] = Field(min_length=1, description="teams that submit jobs")
+    priorities: dict[Name, PriorityValue] = Field(
+        default=dict(DEFAULT_PRIORITIES), min_length=1, description="workload priorities, name to value"
+    )
+    job: JobSpec | None = Field(default=None, description="the stack's own training job")
+
+    def pool(self, name: str) -> NodePoolSpec:
+        """Return the pool of that name; KeyError where there is none."""
+        return {pool.name: pool for pool in self.pools}[name]
+
+    @property
+    def runtimes(self) -> tuple[str, ...]:
+        """Names of the training runtimes that the stack's fabrics and operators give."""
+        return runtime_names(self.pools, self.operators)
+
+
+def runtime_names(pools: tuple[NodePoolSpec, ...], operators: OperatorsSpec) -> tuple[str, ...]:
+    """Name one runtime per framework and fabric class: `torch-none`, `mpi-none`."""
+    if operators.trainer == "off":
+        return ()
+    fabrics = sorted({pool.fabric for pool in pools if pool.accelerator})
+    return tuple(f"{framework}-{fabric}" for fabric in fabrics for framework in ("torch", "mpi"))

@@ -1,0 +1,17 @@
+"""Golden files: expected text beside its case, rewritten on request and read like code in review."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+CASES = Path(__file__).parent.parent / "cases"
+GOLDEN = Path(__file__).parent.parent / "golden"
+
+
+def assert_matches(actual: str, golden: Path) -> None:
+    """Compare with the golden file; `UPDATE_GOLDEN=1` rewrites it instead."""
+    if os.environ.get("UPDATE_GOLDEN"):
+        golden.write_text(actual)
+    assert golden.exists(), f"{golden} is missing: run once with UPDATE_GOLDEN=1 and read what it wrote"
+    assert actual == golden.read_text()
