@@ -1,0 +1,173 @@
+"""The configuration of a run: typed, frozen, and checked before anything is started."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+
+class ConfigError(ValueError):
+    """Every problem of a configuration, each with its path, what was found and what is allowed."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(self.problems))
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class ModelConfig(_Part):
+    """Which network to train."""
+
+    name: Literal["mlp", "convnet"] = "mlp"
+    hidden: int = Field(64, ge=1, le=65536, description="Width of the hidden layer, or channels of the first.")
+    dropout: float = Field(0.1, ge=0, lt=1)
+
+
+class DataConfig(_Part):
+    """What to train on, and how much of it at once."""
+
+    name: Literal["digits"] = "digits"
+    batch_size_per_rank: int = Field(32, ge=1, le=1 << 20, description="Samples per rank in one step.")
+    held_out: float = Field(0.2, gt=0, lt=1, description="Part of the data that is kept for evaluation.")
+
+
+class OptimConfig(_Part):
+    """The optimizer and how its rate follows the size of the batch (see `training.optim`)."""
+
+    name: Literal["sgd", "adamw"] = "sgd"
+    lr: float = Field(0.05, gt=0, description="The rate at `reference_batch_size`.")
+    momentum: float = Field(0.9, ge=0, lt=1)
+    weight_decay: float = Field(1e-4, ge=0)
+    scaling: Literal["linear", "sqrt", "none"] = "none"
+    reference_batch_size: int = Field(64, ge=1, description="The batch that `lr` was tuned with, in samples.")
+    warmup_steps: int = Field(0, ge=0, description="Steps over which the rate climbs to its scaled value.")
+
+    @model_validator(mode="after")
+    def _adam_does_not_scale_linearly(self) -> OptimConfig:
+        if self.name == "adamw" and self.scaling == "linear":
+            raise ValueError("scaling linear holds for sgd; with adamw use sqrt or none")
+        return self
+
+
+class CheckpointConfig(_Part):
+    """When to save and how much to keep."""
+
+    every_steps: int = Field(20, ge=1)
+    keep_last: int = Field(3, ge=1)
+
+
+class TimeoutConfig(_Part):
+    """How long to wait for others, in seconds."""
+
+    rendezvous: float = Field(300, gt=0, description="For all ranks to arrive.")
+    collective: float = Field(20, gt=0, description="For one collective; longer than the slowest step.")
+    leave: float = Field(10, gt=0, description="From a notice to the exit, come what may.")
+
+
+class TrainConfig(_Part):
+    """A whole run. `steps` counts optimizer steps of all ranks together."""
+
+    run_dir: Path = Field(description="Folder that all ranks share: metrics, checkpoints, final.json.")
+    steps: int = Field(200, ge=1)
+    seed: int = Field(0, ge=0, lt=1 << 32)
+    strategy: Literal["ddp"] = "ddp"
+    model: ModelConfig = ModelConfig()
+    data: DataConfig = DataConfig()
+    optim: OptimConfig = OptimConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    timeouts: TimeoutConfig = TimeoutConfig()
+    evaluate_every: int = Field(50, ge=1, description="Steps between two looks at the held-out data.")
+    threads: int = Field(1, ge=1, description="CPU threads per process.")
+    pace_seconds: float = Field(
+        0,
+        ge=0,
+        le=60,
+        description="Least time that a step takes: the rest is slept. It slows a small job down so that a"
+        " demonstration has something to interrupt; leave it at 0 for real work.",
+    )
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What must stay the same for a checkpoint of one run to be resumed by another."""
+        return {
+            "seed": self.seed,
+            "model": self.model.model_dump(),
+            "data": {"name": self.data.name, "held_out": self.data.held_out},
+            "optim": {"name": self.optim.name},
+        }
+
+
+def load_config(path: Path | None, overrides: Sequence[str] = ()) -> TrainConfig:
+    """Read a YAML file, apply `key.sub=value` overrides (values are YAML too), and check the whole.
+
+    Raises:
+        ConfigError: with every problem at once; nothing has been started.
+    """
+    problems: list[str] = []
+    values = _read(path, problems) if path else {}
+    for override in overrides:
+        _apply(values, override, problems)
+    if problems:
+        raise ConfigError(problems)
+    return parse_config(values)
+
+
+def parse_config(values: Mapping[str, Any]) -> TrainConfig:
+    """Check plain values.
+
+    Raises:
+        ConfigError: with every problem at once.
+    """
+    try:
+        return TrainConfig.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError([_line(detail) for detail in error.errors()]) from None
+
+
+def _read(path: Path, problems: list[str]) -> dict[str, Any]:
+    try:
+        values = yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        problems.append(f"{path}: cannot be read as YAML: {error}")
+        return {}
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        problems.append(f"{path}: got {type(values).__name__}, allowed: a mapping of settings")
+        return {}
+    return values
+
+
+def _apply(values: dict[str, Any], override: str, problems: list[str]) -> None:
+    key, separator, text = override.partition("=")
+    if not separator or not key:
+        problems.append(f"--set {override}: allowed: key=value, such as model.hidden=128")
+        return
+    *parents, leaf = key.split(".")
+    for parent in parents:
+        child = values.setdefault(parent, {})
+        if not isinstance(child, dict):
+            problems.append(f"--set {override}: {parent} is a value and has no parts")
+            return
+        values = child
+    try:
+        values[leaf] = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        problems.append(f"--set {override}: the value is not YAML: {error}")
+
+
+def _line(detail: Mapping[str, Any]) -> str:
+    where = ".".join(str(part) for part in detail["loc"]) or "config"
+    if detail["type"] == "missing":
+        return f"{where}: missing; add it to the file or with --set {where}=…"
+    if detail["type"] == "extra_forbidden":
+        return f"{where}: got {detail['input']!r}, but there is no such setting"
+    reason = str(detail["msg"]).removeprefix("Value error, ")
+    return f"{where}: got {detail['input']!r}: {reason}"

@@ -1,0 +1,102 @@
+"""Who takes part in a run, and how the ranks talk."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+import torch
+import torch.distributed as dist
+
+from training.config import TimeoutConfig
+
+_AGENTLESS: Final = {
+    "PET_NNODES": "WORLD_SIZE",
+    "PET_NODE_RANK": "RANK",
+    "PET_MASTER_ADDR": "MASTER_ADDR",
+    "PET_MASTER_PORT": "MASTER_PORT",
+}
+"""With one process per node, torchrun's settings say all that its agent would pass on."""
+
+
+def adopt_launcher_settings(environment: MutableMapping[str, str]) -> None:
+    """Take rank and world from torchrun's `PET_*` settings, where no agent has set them.
+
+    Kubeflow Trainer sets these in every pod. With one process per node an agent adds nothing that JobSet
+    does not do, and costs a second import of PyTorch at every restart.
+    """
+    if "RANK" in environment or "PET_NODE_RANK" not in environment:
+        return
+    for source, target in _AGENTLESS.items():
+        environment[target] = environment[source]
+    environment.setdefault("LOCAL_RANK", "0")
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """This process's place among the ranks."""
+
+    rank: int
+    world_size: int
+    device: torch.device
+    node: str
+    store: dist.Store
+    """Small facts for all ranks, kept by the process at MASTER_ADDR for as long as it lives."""
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is the rank that writes what one rank writes for all."""
+        return self.rank == 0
+
+    @property
+    def shape(self) -> dict[str, int]:
+        """Size of each dimension."""
+        return {"data": self.world_size}
+
+    def gather(self, key: str, value: str) -> list[str]:
+        """Give every rank the value of each, in order of rank. A key is used once in a process's life."""
+        self.store.set(f"{key}/{self.rank}", value)
+        return [self.store.get(f"{key}/{rank}").decode() for rank in range(self.world_size)]
+
+    def tell(self, key: str, value: str = "") -> str:
+        """Give every rank the value of rank 0. A key is used once in a process's life."""
+        if self.leads:
+            self.store.set(key, value)
+        return self.store.get(key).decode()
+
+    def start_sum(self, values: torch.Tensor) -> dist.Work | None:
+        """Begin to sum a tensor over all ranks, in place; wait on the result before using it."""
+        return dist.all_reduce(values, async_op=True) if self.world_size > 1 else None
+
+
+def join(timeouts: TimeoutConfig, environment: Mapping[str, str] = os.environ) -> Mesh:
+    """Wait for all ranks and connect them; alone, where no launcher set `RANK`.
+
+    Raises:
+        RuntimeError: not all ranks came in time.
+    """
+    node = environment.get("NODE_NAME") or socket.gethostname()
+    device = torch.device("cuda", int(environment.get("LOCAL_RANK", "0"))) if _has_gpu() else torch.device("cpu")
+    if "RANK" not in environment:
+        return Mesh(0, 1, device, node, dist.HashStore())
+    store, rank, world_size = next(dist.rendezvous("env://", timeout=timedelta(seconds=timeouts.rendezvous)))
+    store.set_timeout(timedelta(seconds=timeouts.rendezvous))
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    if world_size > 1:
+        dist.init_process_group(
+            "nccl" if device.type == "cuda" else "gloo",
+            store=dist.PrefixStore("group", store),
+            rank=rank,
+            world_size=world_size,
+            timeout=timedelta(seconds=timeouts.collective),
+        )
+    return Mesh(rank, world_size, device, node, dist.PrefixStore("training", store))
+
+
+def _has_gpu() -> bool:
+    return torch.cuda.is_available()

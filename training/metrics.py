@@ -1,0 +1,72 @@
+"""What happened in a run, one JSON object per line, written by rank 0 and read by everyone else."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+FILE = "metrics.jsonl"
+
+
+class MetricsLog:
+    """Appends to `metrics.jsonl` of a run. Every line names its event, time and attempt.
+
+    A full or lost disk is said once and costs lines of the log, never the run.
+    """
+
+    def __init__(self, run_dir: Path) -> None:
+        run_dir.mkdir(parents=True, exist_ok=True)
+        self._path = run_dir / FILE
+        earlier = read_metrics(self._path)
+        self.attempt = 1 + max((line["attempt"] for line in earlier), default=0)
+        self._silenced = False
+        self._descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        if _is_torn(self._descriptor):
+            os.write(self._descriptor, b"\n")
+
+    def write(self, event: str, **values: Any) -> None:
+        """Append one line; events other than `step` are waited for until they are on the disk."""
+        line = {"time": round(time.time(), 3), "event": event, "attempt": self.attempt, **values}
+        try:
+            os.write(self._descriptor, json.dumps(line).encode() + b"\n")
+            if event != "step":
+                os.fsync(self._descriptor)
+        except OSError as error:
+            if not self._silenced:
+                sys.stderr.write(f"training: metrics are lost from here on: {self._path}: {error.strerror}\n")
+            self._silenced = True
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """All whole lines of a `metrics.jsonl`; a line that a kill cut short is left out."""
+    if not path.exists():
+        return []
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return [line for line in map(_parse, file) if line is not None]
+
+
+def surviving_steps(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The `step` lines that are in the final weights: what an attempt repeated counts once, the last time."""
+    latest: dict[int, dict[str, Any]] = {}
+    for line in lines:
+        if line["event"] == "step":
+            latest[line["step"]] = line
+    return [latest[step] for step in sorted(latest)]
+
+
+def _parse(text: str) -> dict[str, Any] | None:
+    try:
+        line = json.loads(text)
+    except ValueError:
+        return None
+    return line if isinstance(line, dict) and {"event", "attempt", "time"} <= line.keys() else None
+
+
+def _is_torn(descriptor: int) -> bool:
+    size = os.fstat(descriptor).st_size
+    return size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"

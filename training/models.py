@@ -1,0 +1,35 @@
+"""Small networks for 8 × 8 images."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from training.config import ModelConfig
+
+
+def build_model(config: ModelConfig, num_classes: int) -> nn.Module:
+    """The network that the configuration names; weights come from PyTorch's global generator."""
+    return {"mlp": _mlp, "convnet": _convnet}[config.name](config, num_classes)
+
+
+def _mlp(config: ModelConfig, num_classes: int) -> nn.Module:
+    return nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(64, config.hidden),
+        nn.ReLU(),
+        nn.Dropout(config.dropout),
+        nn.Linear(config.hidden, num_classes),
+    )
+
+
+def _convnet(config: ModelConfig, num_classes: int) -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, config.hidden, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(config.hidden, 2 * config.hidden, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Dropout(config.dropout),
+        nn.Linear(2 * config.hidden * 16, num_classes),
+    )

@@ -1,0 +1,78 @@
+"""Hearing that this process is to leave, whatever the main thread is busy with.
+
+A thread waits for the signal, because a handler would run only when the main thread is back in Python,
+which it is not while it waits for other ranks; and because process 1 of a container has no default
+action for SIGTERM.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import sys
+import threading
+from typing import Final
+
+EXIT_PREEMPTED: Final = 75
+"""EX_TEMPFAIL: left on notice with a checkpoint committed, or before the first step. Run it again."""
+EXIT_FAILED: Final = 1
+_SIGNALS: Final = {signal.SIGTERM, signal.SIGINT}
+
+
+class Notice:
+    """A request to leave, made by SIGTERM or by Ctrl-C."""
+
+    def __init__(self, leave_seconds: float) -> None:
+        """Args: leave_seconds: from the request to the exit at the latest."""
+        self._leave_seconds = leave_seconds
+        self._requested = threading.Event()
+        self._stepping = False
+
+    @property
+    def requested(self) -> bool:
+        """Whether this process was told to leave."""
+        return self._requested.is_set()
+
+    def watch(self) -> None:
+        """Start listening. Call it from the main thread, before any other thread exists."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        threading.Thread(target=self._listen, name="notice", daemon=True).start()
+
+    def begin_steps(self) -> None:
+        """From now on a notice is answered at the end of a step; until now it ends the process at once."""
+        self._stepping = True
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep, unless a notice comes first."""
+        self._requested.wait(seconds)
+
+    def _listen(self) -> None:
+        received = signal.sigwait(_SIGNALS)
+        if not self._stepping:
+            _leave(f"{received.name} before the first step: nothing to save", EXIT_PREEMPTED)
+        _say(f"{received.name}: saving at the end of this step, then leaving")
+        self._requested.set()
+        deadline = threading.Timer(self._leave_seconds, self._give_up)
+        deadline.daemon = True
+        deadline.start()
+        signal.sigwait(_SIGNALS)
+        _leave("told twice: leaving at once; the last committed checkpoint stands", EXIT_FAILED)
+
+    def _give_up(self) -> None:
+        faulthandler.dump_traceback(all_threads=True)
+        _leave(
+            f"no checkpoint within {self._leave_seconds:g} s of the notice: leaving without;"
+            " the last committed one stands",
+            EXIT_FAILED,
+        )
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"training: {text}\n")
+    sys.stderr.flush()
+
+
+def _leave(text: str, code: int) -> None:
+    _say(text)
+    os._exit(code)  # the main thread may be inside a collective that will never return

@@ -1,0 +1,129 @@
+"""All ranks writing one checkpoint, and all loading the same one."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from training.checkpoint import Checkpoint, CheckpointStore, FileEntry, Manifest
+from training.mesh import Mesh
+
+
+class SaveError(OSError):
+    """No checkpoint was made. What was committed before stands."""
+
+
+class MismatchError(ValueError):
+    """A checkpoint is of another run: the message lists each setting that differs."""
+
+
+@dataclass
+class Saver:
+    """Coordinates the ranks through the store, so that no collective of the training is disturbed."""
+
+    store: CheckpointStore
+    mesh: Mesh
+    _turn: count[int] = field(default_factory=count)
+
+    def save(self, files: Mapping[str, bytes], manifest: Manifest) -> int:
+        """Write the files of all ranks as one checkpoint; returns its size in bytes, of all ranks.
+
+        Args:
+            files: those of this rank.
+            manifest: all but its files.
+
+        Raises:
+            SaveError: on every rank, if any of them failed.
+        """
+        key = f"save/{next(self._turn)}"
+        draft = self.mesh.tell(f"{key}/draft", self._begin(manifest.step) if self.mesh.leads else "")
+        written = self._write(draft, files) if draft else {"error": "see rank 0"}
+        reports = [json.loads(text) for text in self.mesh.gather(key, json.dumps(written))]
+        error = self._commit(draft, reports, manifest) if self.mesh.leads else ""
+        error = self.mesh.tell(f"{key}/done", error)
+        if error:
+            raise SaveError(error)
+        return sum(entry["size"] for report in reports for entry in report["files"].values())
+
+    def newest(self, identity: Mapping[str, Any]) -> tuple[Checkpoint | None, list[str]]:
+        """The checkpoint to resume from, the same on all ranks, and what was wrong with newer ones.
+
+        Rank 0 verifies, sets damaged ones aside and clears what dead runs left.
+
+        Raises:
+            MismatchError: the checkpoint is of a run with another identity.
+        """
+        damages: list[str] = []
+        chosen = ""
+        if self.mesh.leads:
+            self.store.tidy()
+            newest = self.store.newest(lambda path, reason: damages.append(self._set_aside(path, reason)))
+            chosen = str(newest.path) if newest else ""
+        chosen, *damages = json.loads(self.mesh.tell("load", json.dumps([chosen, *damages])))
+        if not chosen:
+            return None, damages
+        checkpoint = self.store.open(Path(chosen))
+        _check_identity(checkpoint, identity)
+        return checkpoint, damages
+
+    def loaded(self) -> None:
+        """Wait until every rank has loaded; only then may anything be saved, and so be pruned."""
+        self.mesh.gather("loaded", "")
+
+    def _begin(self, step: int) -> str:
+        try:
+            return str(self.store.begin(step))
+        except OSError as error:
+            _say(f"no checkpoint: {error}")
+            return ""
+
+    def _write(self, draft: str, files: Mapping[str, bytes]) -> dict[str, Any]:
+        try:
+            entries = {name: self.store.write(Path(draft), name, data) for name, data in files.items()}
+        except OSError as error:
+            return {"error": f"rank {self.mesh.rank} on {self.mesh.node}: {error}"}
+        return {"files": {name: asdict(entry) for name, entry in entries.items()}}
+
+    def _commit(self, draft: str, reports: list[dict[str, Any]], manifest: Manifest) -> str:
+        """Commit, or drop the draft; returns what went wrong."""
+        errors = [report["error"] for report in reports if "error" in report]
+        if not errors:
+            entries = {
+                name: FileEntry(**entry) for report in reports for name, entry in report["files"].items()
+            }
+            try:
+                self.store.commit(Path(draft), replace(manifest, files=entries))
+            except OSError as error:
+                errors.append(str(error))
+        if errors and draft:
+            self.store.discard(Path(draft))
+        return "; ".join(errors)
+
+    def _set_aside(self, path: Path, reason: str) -> str:
+        aside = self.store.set_aside(path)
+        damage = f"{path.name}: {reason}; kept as {aside.name}"
+        _say(f"skipping a damaged checkpoint: {damage}")
+        return damage
+
+
+def _check_identity(checkpoint: Checkpoint, identity: Mapping[str, Any]) -> None:
+    saved = checkpoint.manifest.identity
+    differences = [
+        f"{key}: the checkpoint has {saved.get(key)!r}, the configuration {identity.get(key)!r}"
+        for key in sorted({*saved, *identity})
+        if saved.get(key) != identity.get(key)
+    ]
+    if differences:
+        raise MismatchError(
+            f"{checkpoint.path} is of another run; choose another run_dir, or set:\n" + "\n".join(differences)
+        )
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"training: {text}\n")
+    sys.stderr.flush()

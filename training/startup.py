@@ -1,0 +1,67 @@
+"""Starting fast: keep PyTorch's compiler out of a process that compiles nothing.
+
+Building any optimizer, or wrapping a model in DDP, imports `torch._dynamo` (and sympy, and 900 other
+modules) only to mark functions as not to be compiled. That is more than half of the time from the start
+of the process to its first step, and every restart on a spot node pays it again. A stand-in answers the
+few calls made without compiling; whoever asks for anything else gets the real module, imported then.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, Final
+
+_NAME: Final = "torch._dynamo"
+
+
+def defer_compiler() -> None:
+    """Put the stand-in in place, unless the compiler is loaded already. Call it after importing torch."""
+    if _NAME not in sys.modules:
+        stand_in = _DeferredCompiler()
+        sys.modules[_NAME] = stand_in
+        sys.modules["torch"]._dynamo = stand_in  # type: ignore[attr-defined]
+
+
+class _DeferredCompiler(ModuleType):
+    """`torch._dynamo` as seen by code that does not compile."""
+
+    def __init__(self) -> None:
+        super().__init__(_NAME)
+        self.utils = _DeferredPart("utils", get_optimize_ddp_mode=lambda: "ddp_optimizer")
+        self.trace_rules = _DeferredPart("trace_rules", clear_lru_cache=lambda: None)
+
+    @staticmethod
+    def disable(function: Callable[..., Any], *_: object, **__: object) -> Callable[..., Any]:
+        """Nothing is traced, so there is nothing to turn off."""
+        return function
+
+    @staticmethod
+    def graph_break(*_: object, **__: object) -> None:
+        """Nothing is traced, so there is no graph to break."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name != "__path__":  # __path__: someone imports a submodule
+            raise AttributeError(name)
+        return getattr(_load(), name)
+
+
+class _DeferredPart:
+    """A submodule of the compiler, of which a few functions are answered without it."""
+
+    def __init__(self, name: str, **answers: Callable[[], Any]) -> None:
+        self._name = name
+        self.__dict__.update(answers)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(getattr(_load(), self._name), name)
+
+
+def _load() -> ModuleType:
+    """Replace the stand-in by the real module."""
+    if isinstance(sys.modules.get(_NAME), _DeferredCompiler):
+        del sys.modules[_NAME]
+        del sys.modules["torch"]._dynamo  # type: ignore[attr-defined]
+    return importlib.import_module(_NAME)

@@ -1,0 +1,239 @@
+"""The training loop: exact to the bit over any number of interruptions."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from training import state
+from training.checkpoint import CheckpointStore, Manifest
+from training.config import TrainConfig
+from training.data import Dataset, GlobalOrder, Samples, load_dataset
+from training.mesh import Mesh
+from training.metrics import MetricsLog
+from training.models import build_model
+from training.optim import Schedule, build_optimizer, schedule_for, set_rate
+from training.parallelize import parallelize, unwrap
+from training.preemption import Notice
+from training.saver import SaveError, Saver
+
+FINAL = "final.json"
+
+
+class DivergedError(ArithmeticError):
+    """The loss is no longer a number."""
+
+
+@dataclass(frozen=True)
+class Tally:
+    """One step or evaluation, summed over all ranks."""
+
+    loss: float
+    """Mean over the samples, in nats."""
+    accuracy: float
+    """Part of the samples, 0 to 1."""
+    told: bool
+    """Whether any rank was told to leave."""
+
+
+class Trainer:
+    """One run, or one attempt of it. Construct it, then `run` it."""
+
+    def __init__(self, config: TrainConfig, mesh: Mesh, notice: Notice) -> None:
+        self.config, self.mesh, self.notice = config, mesh, notice
+        self.step = 0
+        self.samples = 0
+        self.data: Dataset = load_dataset(config.data, config.seed)
+        self.order = GlobalOrder(len(self.data.train), config.seed)
+        torch.manual_seed(config.seed)
+        model = build_model(config.model, self.data.num_classes)
+        self.model = parallelize(model, mesh, self.data.train.inputs[:1])
+        self.optimizer = build_optimizer(config.optim, self.model.parameters())
+        torch.manual_seed(_rank_seed(config.seed, mesh.rank))
+        self.saver = Saver(CheckpointStore(config.run_dir / "checkpoints", config.checkpoint.keep_last), mesh)
+        self.log = MetricsLog(config.run_dir) if mesh.leads else None
+        self.schedule: Schedule
+        self._saved_step = -1
+
+    @property
+    def batch_size(self) -> int:
+        """Samples in one step of all ranks."""
+        return self.config.data.batch_size_per_rank * self.mesh.world_size
+
+    def run(self, started: float) -> bool:
+        """Train to the end, or until told to leave; returns whether the end was reached.
+
+        Args:
+            started: unix time at which this process began, for the record.
+
+        Raises:
+            DivergedError, SaveError, MismatchError, RuntimeError (a rank is gone): with the last
+            committed checkpoint in place.
+        """
+        self._resume(started)
+        self.notice.begin_steps()
+        while self.step < self.config.steps:
+            tally = self._step()
+            if self.step % self.config.evaluate_every == 0 or self.step == self.config.steps:
+                self._evaluate()
+            if tally.told and self.step < self.config.steps:
+                self._leave()
+                return False
+            if self.step % self.config.checkpoint.every_steps == 0 and self.step < self.config.steps:
+                self._save_if_possible()
+        self._finish()
+        return True
+
+    def _resume(self, started: float) -> None:
+        nodes = self.mesh.gather("nodes", self.mesh.node)
+        checkpoint, damages = self.saver.newest(self.config.identity)
+        previous = None
+        if checkpoint:
+            state.restore(checkpoint, unwrap(self.model), self.optimizer, self.mesh)
+            self.step, self.samples = checkpoint.manifest.step, checkpoint.manifest.samples
+            previous = Schedule(**checkpoint.manifest.schedule)  # type: ignore[arg-type]
+            self._saved_step = self.step
+        self.saver.loaded()
+        self.schedule = schedule_for(self.config.optim, self.batch_size, self.step, previous)
+        self._record(
+            "resumed" if checkpoint else "started",
+            samples=self.samples,
+            steps=self.config.steps,
+            world_size=self.mesh.world_size,
+            nodes=nodes,
+            strategy=self.config.strategy,
+            device=self.mesh.device.type,
+            startup_seconds=round(time.time() - started, 3),
+            damaged=damages,
+        )
+
+    def _step(self) -> Tally:
+        begin = time.monotonic()
+        batch = self._batch()
+        rate = self.schedule.rate(self.step)
+        set_rate(self.optimizer, rate)
+        self.optimizer.zero_grad(set_to_none=True)
+        outputs = self.model(batch.inputs)
+        loss = functional.cross_entropy(outputs, batch.targets)
+        tally = self._tally(loss.detach() * len(batch), outputs, batch)
+        summed = self.mesh.start_sum(tally)
+        loss.backward()
+        if summed:
+            summed.wait()
+        result = self._read(tally)
+        self.optimizer.step()
+        self.step += 1
+        self.samples += self.batch_size
+        self.notice.sleep(max(0.0, self.config.pace_seconds - (time.monotonic() - begin)))
+        self._record(
+            "step",
+            loss=round(result.loss, 6),
+            accuracy=round(result.accuracy, 4),
+            lr=rate,
+            samples=self.samples,
+            samples_per_second=round(self.batch_size / (time.monotonic() - begin), 1),
+        )
+        return result
+
+    def _batch(self) -> Samples:
+        size = self.config.data.batch_size_per_rank
+        batch = self.data.train.take(self.order.of_rank(self.samples, size, self.mesh.rank))
+        return Samples(batch.inputs.to(self.mesh.device), batch.targets.to(self.mesh.device))
+
+    def _tally(self, loss_sum: torch.Tensor, outputs: torch.Tensor, batch: Samples) -> torch.Tensor:
+        """Loss, hits, samples and whether this rank was told to leave: all that ranks tell each other."""
+        hits = (outputs.argmax(1) == batch.targets).sum()
+        counts = torch.tensor([len(batch), self.notice.requested], dtype=torch.float64, device=self.mesh.device)
+        return torch.cat([torch.stack([loss_sum.double(), hits.double()]), counts])
+
+    def _read(self, tally: torch.Tensor) -> Tally:
+        loss_sum, hits, num_samples, told = tally.tolist()
+        if not math.isfinite(loss_sum):
+            raise DivergedError(
+                f"the loss of step {self.step + 1} is {loss_sum}: lower optim.lr ({self.config.optim.lr}),"
+                f" or warm up longer; the weights of step {self._saved_step} are the last ones saved"
+            )
+        return Tally(loss_sum / num_samples, hits / num_samples, told > 0)
+
+    @torch.no_grad()
+    def _evaluate(self) -> None:
+        """Look at the held-out data, each rank at its part."""
+        held_out = self.data.held_out.take(torch.arange(self.mesh.rank, len(self.data.held_out), self.mesh.world_size))
+        part = Samples(held_out.inputs.to(self.mesh.device), held_out.targets.to(self.mesh.device))
+        model = unwrap(self.model)
+        model.eval()
+        outputs = model(part.inputs)
+        model.train()
+        tally = self._tally(functional.cross_entropy(outputs, part.targets, reduction="sum"), outputs, part)
+        summed = self.mesh.start_sum(tally)
+        if summed:
+            summed.wait()
+        result = self._read(tally)
+        self._record("evaluation", loss=round(result.loss, 6), accuracy=round(result.accuracy, 4))
+
+    def _save(self, reason: str) -> None:
+        if self._saved_step == self.step:
+            return
+        begin = time.monotonic()
+        manifest = Manifest(
+            step=self.step,
+            samples=self.samples,
+            world_size=self.mesh.world_size,
+            mesh=self.mesh.shape,
+            schedule=asdict(self.schedule),
+            identity=self.config.identity,
+        )
+        size = self.saver.save(state.capture(unwrap(self.model), self.optimizer, self.mesh), manifest)
+        self._saved_step = self.step
+        seconds = round(time.monotonic() - begin, 4)
+        self._record("checkpoint", reason=reason, samples=self.samples, bytes=size, seconds=seconds)
+
+    def _save_if_possible(self) -> None:
+        """A checkpoint that fails in passing is said and costs nothing else: the one before stands."""
+        try:
+            self._save("interval")
+        except SaveError as error:
+            self._record("checkpoint_failed", error=str(error))
+            sys.stderr.write(f"training: checkpoint of step {self.step} failed: {error}\n")
+
+    def _leave(self) -> None:
+        told = self.mesh.gather("told", self.mesh.node if self.notice.requested else "")
+        self._record("notice", nodes=[node for node in told if node])
+        self._save("notice")
+        self._record("preempted", samples=self.samples)
+
+    def _finish(self) -> None:
+        self._save("final")
+        digest = state.weights_sha256(unwrap(self.model))
+        if not self.mesh.leads:
+            return
+        final = {"step": self.step, "samples": self.samples, "sha256": digest, "world_size": self.mesh.world_size}
+        _write_whole(self.config.run_dir / FINAL, json.dumps(final, indent=1) + "\n")
+        self._record("finished", samples=self.samples, sha256=digest)
+
+    def _record(self, event: str, **values: Any) -> None:
+        if self.log:
+            self.log.write(event, step=self.step, **values)
+
+    def record_failure(self, error: BaseException) -> None:
+        """Note why this attempt ends."""
+        self._record("failed", error=f"{type(error).__name__}: {error}".splitlines()[0])
+
+
+def _rank_seed(seed: int, rank: int) -> int:
+    return (seed << 32) + rank + 1
+
+
+def _write_whole(path: Path, text: str) -> None:
+    draft = path.with_suffix(".tmp")
+    draft.write_text(text)
+    draft.replace(path)
