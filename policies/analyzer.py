@@ -1,0 +1,231 @@
+# ruff: noqa: N802 - methods are named by the protocol
+"""The pack's side of the engine's analyzer protocol.
+
+Written against the protocol rather than the policy SDK for three reasons. In the SDK an unknown value turns
+a mandatory policy into advice; it hands a pack no stack configuration; and it decodes each resource once per
+policy, which costs milliseconds per resource at this number of policies. Here a resource is decoded once, and
+what cannot be read is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import grpc
+from google.protobuf import empty_pb2, json_format
+from pulumi.runtime.proto import analyzer_pb2, analyzer_pb2_grpc, plugin_pb2
+
+from policies import pack, wire
+from policies.config import Organisation, Stack
+from policies.exemptions import ConfigError, Exemption, parse_exemptions
+from policies.judgement import Court, Finding
+from policies.policy import Level, Policy, Provider, Resource, Severity
+from policies.unknowns import Properties
+
+CHANNEL_OPTIONS = (("grpc.max_receive_message_length", 400 * 1024 * 1024),)
+"""What the engine itself allows for one resource or one stack."""
+
+LEVELS = {
+    Level.ADVISORY: analyzer_pb2.ADVISORY,
+    Level.MANDATORY: analyzer_pb2.MANDATORY,
+    Level.DISABLED: analyzer_pb2.DISABLED,
+    Level.REMEDIATE: analyzer_pb2.REMEDIATE,
+}
+SEVERITIES = {
+    Severity.LOW: analyzer_pb2.POLICY_SEVERITY_LOW,
+    Severity.MEDIUM: analyzer_pb2.POLICY_SEVERITY_MEDIUM,
+    Severity.HIGH: analyzer_pb2.POLICY_SEVERITY_HIGH,
+    Severity.CRITICAL: analyzer_pb2.POLICY_SEVERITY_CRITICAL,
+}
+
+
+class Analyzer(analyzer_pb2_grpc.AnalyzerServicer):
+    """Judges what the engine is about to make."""
+
+    def __init__(self, policies: Sequence[Policy]) -> None:
+        self.policies = policies
+        self.court = Court(policies)
+        self.stack = Stack(environment=dict(os.environ))
+
+    def Handshake(
+        self, _request: analyzer_pb2.AnalyzerHandshakeRequest, _context: grpc.ServicerContext
+    ) -> analyzer_pb2.AnalyzerHandshakeResponse:
+        return analyzer_pb2.AnalyzerHandshakeResponse()
+
+    def GetPluginInfo(
+        self, _request: empty_pb2.Empty, _context: grpc.ServicerContext
+    ) -> plugin_pb2.PluginInfo:
+        return plugin_pb2.PluginInfo(version=pack.VERSION)
+
+    def GetAnalyzerInfo(
+        self, _request: empty_pb2.Empty, _context: grpc.ServicerContext
+    ) -> analyzer_pb2.AnalyzerInfo:
+        return analyzer_pb2.AnalyzerInfo(
+            name=pack.NAME,
+            version=pack.VERSION,
+            supportsConfig=True,
+            policies=[_policy_info(policy) for policy in self.policies],
+        )
+
+    def ConfigureStack(
+        self, request: analyzer_pb2.AnalyzerStackConfigureRequest, _context: grpc.ServicerContext
+    ) -> analyzer_pb2.AnalyzerStackConfigureResponse:
+        self.stack = replace(
+            self.stack,
+            project=request.project,
+            name=request.stack,
+            dry_run=request.dry_run,
+            config=dict(request.config),
+        )
+        return analyzer_pb2.AnalyzerStackConfigureResponse()
+
+    def Configure(
+        self, request: analyzer_pb2.ConfigureAnalyzerRequest, context: grpc.ServicerContext
+    ) -> empty_pb2.Empty:
+        levels = {value: level for level, value in LEVELS.items()}
+        with _refusing(context):
+            parameters = {name: wire.decode(c.properties) for name, c in request.policyConfig.items()}
+            self.court = Court(
+                self.policies,
+                {name: levels[c.enforcementLevel] for name, c in request.policyConfig.items()},
+                parameters,
+            )
+            self.stack = replace(self.stack, organisation=_organisation(parameters))
+            _check(self.stack, self.policies)
+        return empty_pb2.Empty()
+
+    def Analyze(
+        self, request: analyzer_pb2.AnalyzeRequest, _context: grpc.ServicerContext
+    ) -> analyzer_pb2.AnalyzeResponse:
+        findings = self.court.judge(self._resource(request))
+        return analyzer_pb2.AnalyzeResponse(diagnostics=[_diagnostic(finding) for finding in findings])
+
+    def Remediate(
+        self, request: analyzer_pb2.AnalyzeRequest, _context: grpc.ServicerContext
+    ) -> analyzer_pb2.RemediateResponse:
+        properties = request.properties
+        repairs = []
+        for policy, patch in self.court.repairs(self._resource(request)):
+            properties = wire.patched(properties, patch)
+            repairs.append(
+                analyzer_pb2.Remediation(
+                    policyName=policy.name,
+                    policyPackName=pack.NAME,
+                    policyPackVersion=pack.VERSION,
+                    description=policy.title,
+                    properties=properties,
+                )
+            )
+        return analyzer_pb2.RemediateResponse(remediations=repairs)
+
+    def AnalyzeStack(
+        self, _request: analyzer_pb2.AnalyzeStackRequest, _context: grpc.ServicerContext
+    ) -> analyzer_pb2.AnalyzeResponse:
+        unused = [e for e in self.stack.exemptions if e not in self.court.used]
+        return analyzer_pb2.AnalyzeResponse(diagnostics=[_unused(exemption) for exemption in unused])
+
+    def Cancel(self, _request: empty_pb2.Empty, _context: grpc.ServicerContext) -> empty_pb2.Empty:
+        return empty_pb2.Empty()
+
+    def _resource(self, request: analyzer_pb2.AnalyzeRequest) -> Resource:
+        provider = request.provider
+        return Resource(
+            type=request.type,
+            name=request.name,
+            urn=request.urn,
+            props=Properties(wire.decode(request.properties)),
+            provider=Provider(
+                provider.type, provider.name, Properties(wire.decode(provider.properties), "provider")
+            ),
+            stack=self.stack,
+            protect=request.options.protect,
+        )
+
+
+@contextmanager
+def _refusing(context: grpc.ServicerContext) -> Iterator[None]:
+    """Stop the run with the configuration's problem as the message."""
+    try:
+        yield
+    except ConfigError as error:
+        context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+
+
+def _organisation(parameters: Mapping[str, Mapping[str, Any]]) -> Organisation:
+    granted = parameters.get("exemptions", {})
+    allowed = parameters.get("residency-declared", {}).get("allowed")
+    return Organisation(
+        residency=None if allowed is None else tuple(allowed),
+        exemptions=parse_exemptions(granted.get("granted", []), "exemptions.granted"),
+        stack_exemptions=granted.get("from_stack", True),
+    )
+
+
+def _check(stack: Stack, policies: Sequence[Policy]) -> None:
+    """Read all configuration once, so that a mistake in it stops the run rather than a policy."""
+    _ = stack.residency
+    names = {policy.name for policy in policies}
+    for exemption in stack.exemptions:
+        if exemption.policy not in names:
+            raise ConfigError(
+                f"exemption of {exemption.owner}: got policy {exemption.policy!r}; allowed: a policy's name"
+            )
+
+
+def _policy_info(policy: Policy) -> analyzer_pb2.PolicyInfo:
+    info = analyzer_pb2.PolicyInfo(
+        name=policy.name,
+        displayName=policy.title,
+        description=policy.title,
+        enforcementLevel=LEVELS[policy.level],
+        severity=SEVERITIES[policy.severity],
+        policy_type=analyzer_pb2.POLICY_TYPE_RESOURCE,
+        remediation_steps=policy.remedy,
+    )
+    if policy.frameworks:
+        info.framework.name = "; ".join(policy.frameworks)
+    if policy.parameters:
+        json_format.ParseDict(dict(policy.parameters), info.configSchema.properties)
+    return info
+
+
+def _diagnostic(finding: Finding) -> analyzer_pb2.AnalyzeDiagnostic:
+    policy = finding.policy
+    return analyzer_pb2.AnalyzeDiagnostic(
+        policyName=policy.name,
+        policyPackName=pack.NAME,
+        policyPackVersion=pack.VERSION,
+        description=policy.title,
+        message=f"{policy.title}\n{finding.message}",
+        enforcementLevel=LEVELS[finding.level],
+        severity=SEVERITIES[policy.severity],
+        urn=finding.resource.urn,
+    )
+
+
+def _unused(exemption: Exemption) -> analyzer_pb2.AnalyzeDiagnostic:
+    return analyzer_pb2.AnalyzeDiagnostic(
+        policyName=exemption.policy,
+        policyPackName=pack.NAME,
+        policyPackVersion=pack.VERSION,
+        description="Exemptions match something",
+        message=f"The exemption of {exemption.owner} for {exemption.resource} matches nothing: remove it.",
+        enforcementLevel=analyzer_pb2.ADVISORY,
+    )
+
+
+def serve(policies: Sequence[Policy]) -> None:
+    """Serve the engine until it ends us; the first line on stdout is the port."""
+    server = grpc.server(ThreadPoolExecutor(max_workers=4), options=CHANNEL_OPTIONS)
+    analyzer_pb2_grpc.add_AnalyzerServicer_to_server(Analyzer(policies), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    sys.stdout.write(f"{port}\n")
+    sys.stdout.flush()
+    server.wait_for_termination()

@@ -1,0 +1,100 @@
+"""What a run is told: the stack that is judged, where its data may be, and who may do otherwise."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from fnmatch import fnmatchcase
+from functools import cached_property
+
+from policies.exemptions import ConfigError, Exemption, parse_exemptions
+from policies.unknowns import Value
+
+NAMESPACE = "trainyard"
+"""Namespace of the stack's configuration that the pack reads; the same in every project."""
+
+
+@dataclass(frozen=True)
+class Residency:
+    """Where data may be: the organisation's list and the stack's own, which can only narrow it."""
+
+    organisation: tuple[str, ...] | None = None
+    stack: tuple[str, ...] | None = None
+
+    @property
+    def declared(self) -> bool:
+        return self.organisation is not None or self.stack is not None
+
+    def permits(self, region: str) -> bool:
+        """Whether every list that was given has a pattern for this region; case does not matter."""
+        lists = [patterns for patterns in (self.organisation, self.stack) if patterns is not None]
+        return all(
+            any(fnmatchcase(region.lower(), pattern.lower()) for pattern in patterns) for patterns in lists
+        )
+
+    def __str__(self) -> str:
+        parts = []
+        if self.stack is not None:
+            parts.append(", ".join(self.stack) or "nothing")
+        if self.organisation is not None:
+            parts.append(f"{', '.join(self.organisation) or 'nothing'} (organisation)")
+        return " and within ".join(parts) or "anywhere"
+
+
+@dataclass(frozen=True)
+class Organisation:
+    """What holds for every stack; it comes with the pack's configuration, out of a stack's reach."""
+
+    residency: tuple[str, ...] | None = None
+    exemptions: tuple[Exemption, ...] = ()
+    stack_exemptions: bool = True
+    """Whether a stack may bring exemptions of its own."""
+
+
+@dataclass(frozen=True)
+class Stack:
+    """The stack under judgement: its names, configuration, and the environment that the engine runs in."""
+
+    project: str = ""
+    name: str = ""
+    dry_run: bool = True
+    config: Mapping[str, str] = field(default_factory=dict)
+    """`namespace:key` → text; structured values are JSON."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    today: date = field(default_factory=lambda: datetime.now(UTC).date())
+    organisation: Organisation = field(default_factory=Organisation)
+
+    def setting(self, key: str, default: Value = None) -> Value:
+        """A structured value of the `trainyard:` namespace.
+
+        Raises `ConfigError` where the text is not JSON.
+        """
+        text = self.config.get(f"{NAMESPACE}:{key}")
+        if text is None:
+            return default
+        try:
+            return json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ConfigError(f"{NAMESPACE}:{key}: not JSON: {error}") from error
+
+    @cached_property
+    def residency(self) -> Residency:
+        """Raises `ConfigError` where `trainyard:residency` is not `{allowed: [pattern, …]}`."""
+        declared = self.setting("residency")
+        if declared is None:
+            return Residency(self.organisation.residency)
+        allowed = declared.get("allowed") if isinstance(declared, Mapping) else None
+        if not isinstance(allowed, list) or not all(isinstance(pattern, str) for pattern in allowed):
+            raise ConfigError(f"{NAMESPACE}:residency: got {declared!r}; allowed: {{allowed: [eu-*, …]}}")
+        return Residency(self.organisation.residency, tuple(allowed))
+
+    @cached_property
+    def exemptions(self) -> tuple[Exemption, ...]:
+        """The organisation's, then the stack's own (`trainyard:exemptions`) where it may bring any."""
+        own = parse_exemptions(self.setting("exemptions", []), f"{NAMESPACE}:exemptions")
+        if own and not self.organisation.stack_exemptions:
+            allowed = "none: the organisation grants exemptions itself"
+            raise ConfigError(f"{NAMESPACE}:exemptions: got {len(own)}; allowed: {allowed}")
+        return self.organisation.exemptions + own

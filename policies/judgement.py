@@ -1,0 +1,110 @@
+"""Judging one resource by every policy that concerns it, closed to doubt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from functools import cache
+from typing import Any
+
+from policies.exemptions import ConfigError, Exemption
+from policies.policy import Level, Policy, Resource, Violation
+from policies.unknowns import UnknownProperty
+
+MAKE_KNOWN = (
+    "a value known at preview: a constant or configuration instead of another resource's output, "
+    "or an output of a layer that already stands"
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one policy says about one resource."""
+
+    policy: Policy
+    level: Level
+    message: str
+    resource: Resource
+    exemption: Exemption | None = None
+
+
+@dataclass
+class Court:
+    """The policies with the levels and parameters that were configured."""
+
+    policies: Sequence[Policy]
+    levels: Mapping[str, Level] = field(default_factory=dict)
+    parameters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    used: set[Exemption] = field(default_factory=set)
+    """Exemptions that covered something in this run."""
+
+    def __post_init__(self) -> None:
+        names = {policy.name for policy in self.policies}
+        if unknown := sorted({*self.levels, *self.parameters} - names):
+            raise ConfigError(
+                f"policy configuration: got {', '.join(unknown)}; allowed: names of policies, or all"
+            )
+        self._concerned = cache(self._select)
+
+    def level(self, policy: Policy) -> Level:
+        """The configured level, or the policy's own."""
+        return self.levels.get(policy.name, policy.level)
+
+    def judge(self, resource: Resource) -> Iterator[Finding]:
+        """Findings of all policies that concern the resource's type."""
+        for policy, parameters in self._concerned(resource.type):
+            exemption = self._exemption(policy, resource)
+            for violation in violations(policy, replace(resource, parameters=parameters)):
+                yield self._finding(policy, resource, violation, exemption)
+
+    def repairs(self, resource: Resource) -> Iterator[tuple[Policy, Mapping[str, Any]]]:
+        """Repairs of the policies whose level asks for them, each as property path → new value."""
+        for policy, parameters in self._concerned(resource.type):
+            if policy.remediate is None or self.level(policy) is not Level.REMEDIATE:
+                continue
+            exemption = self._exemption(policy, resource)
+            if exemption is not None and not exemption.expired(resource.stack.today):
+                continue
+            try:
+                patch = policy.remediate(replace(resource, parameters=parameters))
+            except UnknownProperty:
+                continue  # left to the judge, which refuses what it cannot see
+            if patch:
+                yield policy, patch
+
+    def _select(self, resource_type: str) -> tuple[tuple[Policy, dict[str, Any]], ...]:
+        return tuple(
+            (policy, {**policy.defaults(), **self.parameters.get(policy.name, {})})
+            for policy in self.policies
+            if self.level(policy) is not Level.DISABLED
+            and any(fnmatchcase(resource_type, pattern) for pattern in policy.types)
+        )
+
+    def _exemption(self, policy: Policy, resource: Resource) -> Exemption | None:
+        for exemption in resource.stack.exemptions:
+            if exemption.covers(policy.name, resource.type, resource.name):
+                self.used.add(exemption)
+                return exemption
+        return None
+
+    def _finding(
+        self, policy: Policy, resource: Resource, violation: Violation, exemption: Exemption | None
+    ) -> Finding:
+        message = f"{violation}. {policy.remedy}"
+        if exemption is None:
+            return Finding(policy, self.level(policy), message, resource)
+        if exemption.expired(resource.stack.today):
+            expired = f"{message} The exemption of {exemption.owner} expired on {exemption.expires}."
+            return Finding(policy, self.level(policy), expired, resource)
+        return Finding(policy, Level.ADVISORY, f"{exemption}. {violation}", resource, exemption)
+
+
+def violations(policy: Policy, resource: Resource) -> Iterable[Violation]:
+    """All violations of one policy; what it could not read, and its own failure, are violations too."""
+    try:
+        yield from policy.judge(resource)
+    except UnknownProperty as unknown:
+        yield Violation(unknown.path, "a value not known at preview", MAKE_KNOWN)
+    except Exception as error:  # a judge that breaks must not let its resource pass
+        yield Violation("policy", f"{type(error).__name__}: {error}", "a policy that can judge this resource")

@@ -1,0 +1,22 @@
+"""The policies of the pack: every module of the topic folders holds exactly one, as `POLICY`."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+
+from policies.policy import Policy
+
+NAME = "trainyard"
+VERSION = "0.1.0"
+TOPICS = ("residency", "spot", "security", "cost", "fabric")
+
+
+def load() -> tuple[Policy, ...]:
+    """All policies, by topic and then by file name."""
+    here = Path(__file__).parent
+    files = [file for topic in TOPICS for file in sorted((here / topic).glob("[!_]*.py"))]
+    return tuple(import_module(f"policies.{file.parent.name}.{file.stem}").POLICY for file in files)
+
+
+POLICIES = load()

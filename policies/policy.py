@@ -1,0 +1,99 @@
+"""What a policy is: metadata that a reader needs, and a pure function over one resource."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from policies.config import Stack
+from policies.unknowns import Properties
+
+
+class Severity(StrEnum):
+    """How bad a violation is; the engine shows it beside each."""
+
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+    CRITICAL = "critical"
+
+
+class Level(StrEnum):
+    """What a violation does: nothing, a word, a stop, or a repair first and a stop if that did not help."""
+
+    DISABLED = "disabled"
+    ADVISORY = "advisory"
+    MANDATORY = "mandatory"
+    REMEDIATE = "remediate"
+
+
+@dataclass(frozen=True)
+class Provider:
+    """The provider that a resource is made with."""
+
+    type: str = ""
+    name: str = ""
+    props: Properties = field(default_factory=Properties)
+
+
+@dataclass(frozen=True)
+class Resource:
+    """One resource as the program declares it, before anything is made."""
+
+    type: str
+    """Type token: `aws:s3/bucket:Bucket`."""
+    name: str
+    urn: str = ""
+    props: Properties = field(default_factory=Properties)
+    provider: Provider = field(default_factory=Provider)
+    stack: Stack = field(default_factory=Stack)
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    """Of the policy that is judging; its schema's defaults filled in."""
+    protect: bool = False
+
+
+@dataclass(frozen=True)
+class Violation:
+    """One thing that a policy refuses: where, what was found, what is allowed there."""
+
+    property: str
+    got: object
+    allowed: str
+
+    def __str__(self) -> str:
+        return f"{self.property}: got {self.got}; allowed: {self.allowed}"
+
+
+Judge = Callable[[Resource], Iterable[Violation]]
+
+
+@dataclass(frozen=True)
+class Policy:
+    """One rule, as a reader, the engine and the table in the docs see it."""
+
+    name: str
+    """Unique, lower case with dashes; what configuration and exemptions name."""
+    title: str
+    """The rule in one sentence."""
+    reason: str
+    """Why the rule exists, in a sentence or two."""
+    remedy: str
+    """What to do about a violation."""
+    types: tuple[str, ...]
+    """Patterns of the type tokens that it judges."""
+    judge: Judge
+    severity: Severity = Severity.HIGH
+    level: Level = Level.MANDATORY
+    """Unless configuration says otherwise."""
+    frameworks: tuple[str, ...] = ()
+    """Controls that it serves, such as `NIST SP 800-53 SC-28`."""
+    parameters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """JSON schema of each parameter, with its default."""
+    remediate: Callable[[Resource], Mapping[str, Any]] | None = None
+    """A safe repair: property path → new value; empty where there is nothing to do."""
+
+    def defaults(self) -> dict[str, Any]:
+        """Parameters as they are when nothing is configured."""
+        return {name: schema["default"] for name, schema in self.parameters.items() if "default" in schema}

@@ -1,0 +1,108 @@
+"""The effective region of a resource: its own, else its provider's, else the environment's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from policies.policy import Resource
+
+
+@dataclass(frozen=True)
+class Region:
+    """Where a resource is, and what says so."""
+
+    name: str
+    source: str
+    """The property or variable that decided."""
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """How one provider's resources say where they are."""
+
+    types: str
+    own: tuple[str, ...]
+    """Properties of the resource, first match wins."""
+    provider: tuple[str, ...]
+    environment: tuple[str, ...]
+    everywhere: tuple[str, ...] = ()
+    """Types of services that have no region."""
+    required: bool = False
+    """Whether the cloud puts a resource that states no region into some region nevertheless."""
+
+
+CLOUDS = (
+    Cloud(
+        types="aws:*",
+        own=("region",),
+        provider=("region",),
+        environment=("AWS_REGION", "AWS_DEFAULT_REGION"),
+        everywhere=tuple(
+            f"aws:{module}/*"
+            for module in (
+                "account", "budgets", "cloudfront", "costexplorer", "globalaccelerator", "iam",
+                "identitystore", "networkmanager", "organizations", "route53", "shield", "ssoadmin",
+            )
+        ),
+        required=True,
+    ),
+    Cloud(
+        types="gcp:*",
+        own=("location", "region", "zone"),
+        provider=("region", "zone"),
+        environment=("GOOGLE_REGION", "GCLOUD_REGION", "CLOUDSDK_COMPUTE_REGION", "GOOGLE_ZONE"),
+        everywhere=tuple(
+            f"gcp:{module}"
+            for module in (
+                "compute/backendService:*", "compute/firewall:*", "compute/global*", "compute/healthCheck:*",
+                "compute/network:*", "compute/route:*", "dns/*", "folder/*", "iam/*", "organizations/*",
+                "projects/*", "serviceaccount/*", "servicenetworking/*", "storage/bucketIAM*",
+            )
+        ),
+    ),
+    Cloud(
+        types="azure-native:*",
+        own=("location",),
+        provider=("location",),
+        environment=("ARM_LOCATION",),
+        everywhere=("azure-native:authorization:*", "azure-native:managedidentity:Federated*",
+                    "azure-native:network:*DnsZone*", "azure-native:network:*RecordSet*"),
+    ),
+    Cloud(types="coreweave:*", own=("zone",), provider=(), environment=()),
+)  # fmt: skip
+
+
+def cloud_of(resource: Resource) -> Cloud | None:
+    """The rules for this resource; None where its provider has no regions, or its service has none."""
+    for cloud in CLOUDS:
+        if fnmatchcase(resource.type, cloud.types):
+            everywhere = any(fnmatchcase(resource.type, pattern) for pattern in cloud.everywhere)
+            return None if everywhere else cloud
+    return None
+
+
+def effective_region(resource: Resource, cloud: Cloud) -> Region | None:
+    """The region and what decided it; None where nothing states one.
+
+    Raises `UnknownProperty` where the property that decides is not known at preview.
+    """
+    for name in cloud.own:
+        if value := resource.props.get(name):
+            return Region(canonical(value), name)
+    for name in cloud.provider:
+        if value := resource.provider.props.get(name):
+            return Region(canonical(value), f"provider.{name}")
+    return _from_environment(resource.stack.environment, cloud.environment)
+
+
+def _from_environment(environment: Mapping[str, str], names: tuple[str, ...]) -> Region | None:
+    found = (name for name in names if environment.get(name))
+    return next((Region(canonical(environment[name]), f"${name}") for name in found), None)
+
+
+def canonical(name: str) -> str:
+    """Lower case, no spaces, a Google zone as its region: `Europe-West4-a` is in `europe-west4`."""
+    return re.sub(r"^([a-z]+-[a-z]+\d+)-[a-z]$", r"\1", name.lower().replace(" ", ""))

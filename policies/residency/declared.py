@@ -1,0 +1,33 @@
+"""A stack says where its data may be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from policies.policy import Level, Policy, Resource, Severity, Violation
+
+
+def judge(resource: Resource) -> Iterator[Violation]:
+    """Without a list the other residency policies have nothing to judge by."""
+    if not resource.stack.residency.declared:
+        yield Violation("trainyard:residency", "nothing", "{allowed: [eu-*, …]}")
+
+
+POLICY = Policy(
+    name="residency-declared",
+    title="The stack declares its regions",
+    reason="A stack that declares nothing is free of all residency policies; that must be said, not slip by.",
+    remedy="Set `trainyard:residency` in the stack, or `allowed` of this policy for the whole organisation.",
+    types=("pulumi:pulumi:Stack",),
+    judge=judge,
+    severity=Severity.MEDIUM,
+    level=Level.ADVISORY,
+    frameworks=("GDPR Art. 44",),
+    parameters={
+        "allowed": {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "Patterns of regions for every stack; a stack's own list can only narrow it.",
+        }
+    },
+)

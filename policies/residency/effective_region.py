@@ -1,0 +1,36 @@
+"""Every resource stays inside the declared regions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from policies.policy import Policy, Resource, Severity, Violation
+from policies.region import CLOUDS, cloud_of, effective_region
+
+
+def judge(resource: Resource) -> Iterator[Violation]:
+    """The region that is in effect, not the one of the provider alone, must be permitted."""
+    residency = resource.stack.residency
+    cloud = cloud_of(resource)
+    if not residency.declared or cloud is None:
+        return
+    region = effective_region(resource, cloud)
+    if region is not None and not residency.permits(region.name):
+        yield Violation(region.source, region.name, str(residency))
+    if region is None and cloud.required:
+        yield Violation(cloud.own[0], "no region at all", str(residency))
+
+
+POLICY = Policy(
+    name="residency-region",
+    title="Resources are in the regions that the stack declares",
+    reason=(
+        "Data residency is promised for regions. A resource's own `region` overrides its provider's, so a "
+        "check of the provider alone is bypassed by one property."
+    ),
+    remedy="Set the region of the resource or of its provider to a permitted one.",
+    types=tuple(cloud.types for cloud in CLOUDS),
+    judge=judge,
+    severity=Severity.CRITICAL,
+    frameworks=("GDPR Art. 44", "NIST SP 800-53 SA-9(5)", "CSA CCM DSP-19"),
+)

@@ -1,0 +1,51 @@
+"""Exemptions run out, and then they are violations themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+from policies.policy import Policy, Resource, Severity, Violation
+
+
+def judge(resource: Resource) -> Iterator[Violation]:
+    """An exemption that expired, or that was granted for longer than is agreed."""
+    today = resource.stack.today
+    latest = today + timedelta(days=resource.parameters["maximum_days"])
+    for exemption in resource.stack.exemptions:
+        what = f"exemption of {exemption.owner} from {exemption.policy} for {exemption.resource}"
+        if exemption.expired(today):
+            yield Violation(what, f"expired on {exemption.expires}", f"expiry on {today} or later")
+        elif exemption.expires > latest:
+            yield Violation(what, f"expiry on {exemption.expires}", f"{latest} at the latest")
+
+
+POLICY = Policy(
+    name="exemptions",
+    title="Exemptions are current",
+    reason="An exception that nobody has to renew becomes the rule.",
+    remedy="Remove the exemption, or have its owner renew it.",
+    types=("pulumi:pulumi:Stack",),
+    judge=judge,
+    severity=Severity.MEDIUM,
+    frameworks=("NIST SP 800-53 CA-5", "ISO/IEC 27001 A.5.36"),
+    parameters={
+        "granted": {
+            "type": "array",
+            "items": {"type": "object", "required": ["policy", "resource", "owner", "reason", "expires"]},
+            "default": [],
+            "description": "Exemptions of the organisation: policy, resource, owner, reason, expires.",
+        },
+        "from_stack": {
+            "type": "boolean",
+            "default": True,
+            "description": "Whether a stack may bring exemptions of its own in `trainyard:exemptions`.",
+        },
+        "maximum_days": {
+            "type": "integer",
+            "minimum": 1,
+            "default": 365,
+            "description": "Days from today that an exemption may last at most.",
+        },
+    },
+)

@@ -1,0 +1,59 @@
+"""Services are not opened to the world."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from ipaddress import ip_network
+
+from policies.policy import Policy, Resource, Violation
+
+INTERNAL = {
+    "service.beta.kubernetes.io/aws-load-balancer-internal": "true",
+    "service.beta.kubernetes.io/aws-load-balancer-scheme": "internal",
+    "service.beta.kubernetes.io/azure-load-balancer-internal": "true",
+    "networking.gke.io/load-balancer-type": "internal",
+    "cloud.google.com/load-balancer-type": "internal",
+}
+"""Annotations that keep a load balancer inside the network, with their value in lower case."""
+
+BROADEST_PREFIX = 8
+"""A source range wider than a /8 is the world by another name."""
+
+
+def judge(resource: Resource) -> Iterator[Violation]:
+    """Load balancers are internal or take few sources; node ports and external addresses are not used."""
+    spec = resource.props.block("spec")
+    kind = spec.get("type", "ClusterIP")
+    if kind == "NodePort":
+        yield Violation(spec.at("type"), kind, "ClusterIP, or an internal LoadBalancer")
+    if spec.texts("externalIPs"):
+        yield Violation(spec.at("externalIPs"), ", ".join(spec.texts("externalIPs")), "none")
+    narrow = _narrow(spec.texts("loadBalancerSourceRanges"))
+    if kind == "LoadBalancer" and not narrow and not _internal(resource):
+        allowed = f"an annotation that makes it internal, or source ranges of /{BROADEST_PREFIX} or narrower"
+        yield Violation(spec.at("type"), "LoadBalancer open to all", allowed)
+
+
+def _internal(resource: Resource) -> bool:
+    annotations = resource.props.block("metadata.annotations").data
+    return any(str(annotations.get(name, "")).lower() == value for name, value in INTERNAL.items())
+
+
+def _narrow(ranges: list[str]) -> bool:
+    return bool(ranges) and all(
+        ip_network(item, strict=False).prefixlen >= BROADEST_PREFIX for item in ranges
+    )
+
+
+POLICY = Policy(
+    name="kubernetes-service-exposure",
+    title="Services are not exposed broadly",
+    reason=(
+        "Training endpoints, dashboards and rendezvous stores trust their network; the internet must not "
+        "reach them."
+    ),
+    remedy="Use ClusterIP with an authenticating gateway, or make the load balancer internal.",
+    types=("kubernetes:core/v1:Service", "kubernetes:core/v1:ServicePatch"),
+    judge=judge,
+    frameworks=("NSA/CISA Kubernetes Hardening 1.2 Network separation", "NIST SP 800-53 SC-7"),
+)

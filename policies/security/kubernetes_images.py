@@ -1,0 +1,48 @@
+"""Container images are pinned to their content."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+
+from policies.policy import Policy, Resource, Violation
+from policies.workloads import TYPES, containers, pod_specs
+
+DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
+CONTENT_TAG = re.compile(r":[0-9a-f]{12,64}$")
+
+
+def judge(resource: Resource) -> Iterator[Violation]:
+    """A digest, or a content hash as the tag in a repository that is known to tag so."""
+    allowed = resource.parameters["content_tagged"]
+    for pod in pod_specs(resource):
+        for container in containers(pod):
+            image = container.get("image", "")
+            if not _pinned(image, allowed):
+                yield Violation(container.at("image"), image or "nothing", "name@sha256:<64 hex digits>")
+
+
+def _pinned(image: str, content_tagged: list[str]) -> bool:
+    if DIGEST.search(image):
+        return True
+    return bool(CONTENT_TAG.search(image)) and any(fnmatchcase(image, pattern) for pattern in content_tagged)
+
+
+POLICY = Policy(
+    name="kubernetes-images-pinned",
+    title="Container images are pinned by digest",
+    reason="A tag can be moved: what was reviewed and what runs on the GPUs are then two things.",
+    remedy="Name the image by its digest.",
+    types=TYPES,
+    judge=judge,
+    frameworks=("NIST SP 800-190 4.1.5", "NIST SP 800-53 CM-14", "SLSA v1.0 Build L3"),
+    parameters={
+        "content_tagged": {
+            "type": "array",
+            "items": {"type": "string"},
+            "default": ["trainyard.local/*"],
+            "description": "Patterns of images whose tag is a hash of their content (12 hex digits or more).",
+        }
+    },
+)

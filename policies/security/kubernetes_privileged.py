@@ -1,0 +1,65 @@
+"""Only known workloads may be as mighty as their node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+
+from policies.policy import Policy, Resource, Severity, Violation
+from policies.unknowns import Properties
+from policies.workloads import TYPES, containers, namespaced_name, pod_specs
+
+NODE_NAMESPACES = ("hostPID", "hostIPC", "hostNetwork")
+MIGHTY_CAPABILITIES = frozenset({"ALL", "SYS_ADMIN", "SYS_MODULE", "SYS_PTRACE", "SYS_RAWIO", "BPF"})
+
+
+def judge(resource: Resource) -> Iterator[Violation]:
+    """Privileged containers, the node's namespaces, capabilities that amount to root, paths of the node."""
+    found = [violation for pod in pod_specs(resource) for violation in _might(pod)]
+    if found and not any(
+        fnmatchcase(namespaced_name(resource), pattern) for pattern in resource.parameters["allowed"]
+    ):
+        yield from found
+
+
+def _might(pod: Properties) -> Iterator[Violation]:
+    for name in NODE_NAMESPACES:
+        if pod.get(name):
+            yield Violation(pod.at(name), "true", "false, or a workload of the allow list")
+    for volume in pod.blocks("volumes"):
+        if volume.has("hostPath"):
+            yield Violation(
+                volume.at("hostPath"), "a path of the node", "a claim, or a workload of the allow list"
+            )
+    for container in containers(pod):
+        context = container.block("securityContext")
+        if context.get("privileged"):
+            yield Violation(context.at("privileged"), "true", "false, or a workload of the allow list")
+        for capability in MIGHTY_CAPABILITIES.intersection(context.texts("capabilities.add")):
+            yield Violation(
+                context.at("capabilities.add"), capability, "none that amounts to root on the node"
+            )
+
+
+POLICY = Policy(
+    name="kubernetes-privileged",
+    title="Privileged pods come from the allow list only",
+    reason="A privileged pod is root on its node, and so on every job, model and credential there.",
+    remedy="Drop the privilege, or add `namespace/name` of a driver or agent that needs it to `allowed`.",
+    types=TYPES,
+    judge=judge,
+    severity=Severity.CRITICAL,
+    frameworks=(
+        "CIS Kubernetes 5.2.2",
+        "NSA/CISA Kubernetes Hardening 1.2 Pod security",
+        "NIST SP 800-190 4.4.3",
+    ),
+    parameters={
+        "allowed": {
+            "type": "array",
+            "items": {"type": "string"},
+            "default": [],
+            "description": "Patterns of `namespace/name` of workloads that may be privileged.",
+        }
+    },
+)

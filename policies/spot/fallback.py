@@ -1,0 +1,38 @@
+"""A queue that uses spot can go on without it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from policies.policy import Policy, Resource, Violation
+
+LASTING = ("on-demand", "reserved")
+
+
+def judge(resource: Resource) -> Iterator[Violation]:
+    """Each queue with a flavor on a spot pool has one on an on-demand or reserved pool too."""
+    spec = resource.props.block("spec")
+    capacity = {pool.get("name"): pool.get("capacity") for pool in spec.blocks("pools")}
+    used: set[str] = set()
+    for queue in spec.blocks("queues"):
+        pools = [flavor.get("pool") for flavor in queue.blocks("flavors")]
+        used.update(pools)
+        kinds = {capacity.get(pool) for pool in pools}
+        if "spot" in kinds and not kinds.intersection(LASTING):
+            yield Violation(
+                queue.at("flavors"), ", ".join(pools), "an on-demand or reserved pool beside the spot ones"
+            )
+    for pool, kind in capacity.items():
+        if kind == "spot" and pool not in used:
+            yield Violation(spec.at("queues"), f"none for spot pool {pool}", "a queue with it and a fallback")
+
+
+POLICY = Policy(
+    name="spot-fallback",
+    title="Spot pools have an on-demand fallback",
+    reason="Spot capacity can be gone for days. A job whose queue has no other pool waits for its return.",
+    remedy="Add a flavor of an on-demand or reserved pool to the queue.",
+    types=("trainyard:cluster:*",),
+    judge=judge,
+    frameworks=("AWS Well-Architected REL11-BP04", "NIST SP 800-53 CP-10"),
+)

@@ -1,0 +1,130 @@
+"""Reading a resource's properties so that a policy fails closed.
+
+At preview a property may be the output of a resource that does not exist yet. The policy SDK turns every read
+of such a value into advice, even in a mandatory policy, so that a preview passes what an update would refuse.
+Here a read raises `UnknownProperty`, and whoever runs the policy reports it as a violation of that policy.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+Value = Any
+"""A property's value: text, number, truth, list, mapping, nothing, or `UNKNOWN`."""
+
+
+class Unknown:
+    """The one value that stands for "known only after the update"."""
+
+    def __repr__(self) -> str:
+        return "<not known at preview>"
+
+
+UNKNOWN: Final = Unknown()
+
+
+class SecretText(str):
+    """A secret string: it compares like the string it is, and prints as `[secret]`."""
+
+    def __str__(self) -> str:
+        return "[secret]"
+
+    def __repr__(self) -> str:
+        return "[secret]"
+
+    def __format__(self, spec: str) -> str:
+        return "[secret]"
+
+
+class UnknownProperty(Exception):  # noqa: N818 - not an error: a state that a judge need not handle
+    """A property that a policy needs is not known at preview."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.path = path
+
+
+@dataclass(frozen=True, slots=True)
+class Properties:
+    """A resource's inputs, or one block of them, with the path that leads there.
+
+    Nothing that comes out of it is unknown: `get`, `block` and `blocks` raise `UnknownProperty` instead.
+    `has` is the one question that an unknown value can answer.
+    """
+
+    data: Mapping[str, Value] = field(default_factory=dict)
+    path: str = ""
+
+    def has(self, path: str) -> bool:
+        """Whether the property is set: to something not yet known counts, to null does not."""
+        try:
+            return self._read(path)[0] is not None
+        except UnknownProperty as unknown:
+            return unknown.path == self.at(path)
+
+    def get(self, path: str, default: Value = None) -> Value:
+        """The value at `path`, such as `rules[0].name`; blocks come as `Properties`, lists as lists."""
+        value, where = self._read(path)
+        return default if value is None else _known(value, where)
+
+    def block(self, path: str) -> Properties:
+        """The block at `path`; empty where there is none. A list of one block is that block."""
+        value = self.get(path)
+        if isinstance(value, list):
+            value = value[0] if value else None
+        return value if isinstance(value, Properties) else Properties({}, self.at(path))
+
+    def blocks(self, path: str) -> list[Properties]:
+        """The blocks of the list at `path`; a single block is a list of one."""
+        value = self.get(path, [])
+        items = value if isinstance(value, list) else [value]
+        return [item for item in items if isinstance(item, Properties)]
+
+    def texts(self, path: str) -> list[str]:
+        """The values of the list at `path` as text; a single value is a list of one."""
+        value = self.get(path, [])
+        items = value if isinstance(value, list) else [value]
+        return [item if isinstance(item, str) else str(item) for item in items]
+
+    def at(self, path: str) -> str:
+        """The full path of a property of this block, as a message names it."""
+        return f"{self.path}.{path}" if self.path else path
+
+    def keys(self) -> Iterator[str]:
+        """Names of the properties that are set."""
+        return (key for key, value in self.data.items() if value is not None)
+
+    def _read(self, path: str) -> tuple[Value, str]:
+        value: Value = self.data
+        where = self.path
+        for name, index in re.findall(r"([^.\[\]]+)|\[(\d+)\]", path):
+            if isinstance(value, Unknown):
+                raise UnknownProperty(where)
+            where = f"{where}[{index}]" if index else f"{where}.{name}" if where else name
+            value = _step(value, name, index)
+            if value is None:
+                return None, self.at(path)
+        if isinstance(value, Unknown):
+            raise UnknownProperty(where)
+        return value, where
+
+
+def _step(value: Value, name: str, index: str) -> Value:
+    if index:
+        return value[int(index)] if isinstance(value, list) and int(index) < len(value) else None
+    if isinstance(value, list) and value and isinstance(value[0], Mapping):
+        value = value[0]
+    return value.get(name) if isinstance(value, Mapping) else None
+
+
+def _known(value: Value, where: str) -> Value:
+    if isinstance(value, Unknown):
+        raise UnknownProperty(where)
+    if isinstance(value, Mapping):
+        return Properties(value, where)
+    if isinstance(value, list):
+        return [_known(item, f"{where}[{index}]") for index, item in enumerate(value)]
+    return value

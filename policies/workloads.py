@@ -1,0 +1,69 @@
+"""Pod specs wherever they are: in pods, workload objects, and custom resources that carry pod templates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from policies.policy import Resource
+from policies.unknowns import Properties, Unknown, UnknownProperty, Value
+
+TYPES = (
+    "kubernetes:core/v1:Pod*",
+    "kubernetes:core/v1:ReplicationController*",
+    "kubernetes:apps/*",
+    "kubernetes:batch/*",
+    "kubernetes:*.*/*",
+)
+"""Built-in workloads, and everything of a named API group: a custom resource may hold a pod template."""
+
+WITHOUT_PODS = (
+    "kubernetes:apiextensions.k8s.io/",
+    "kubernetes:rbac.authorization.k8s.io/",
+    "kubernetes:helm.sh/",
+)
+
+LEADS_TO_PODS = frozenset(
+    {
+        "containers", "ephemeralContainers", "initContainers", "items", "jobTemplate", "podTemplate",
+        "replicatedJobs", "spec", "template",
+    }
+)  # fmt: skip
+"""Properties that may hold a pod spec: where one of them is unknown, a pod may be hidden."""
+
+CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
+
+
+def pod_specs(resource: Resource) -> Iterator[Properties]:
+    """Every block of the resource that lists containers.
+
+    Raises `UnknownProperty` where a block that may hold one is not known at preview.
+    """
+    if not resource.type.startswith(WITHOUT_PODS):
+        yield from _search(resource.props.data, "")
+
+
+def containers(pod: Properties) -> Iterator[Properties]:
+    """All containers of a pod spec: main, init and ephemeral ones."""
+    for kind in CONTAINERS:
+        yield from pod.blocks(kind)
+
+
+def namespaced_name(resource: Resource) -> str:
+    """`namespace/name` as the allow lists of the policies spell it, with the resource's logical name."""
+    return f"{resource.props.get('metadata.namespace', 'default')}/{resource.name}"
+
+
+def _search(value: Value, path: str) -> Iterator[Properties]:
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _search(item, f"{path}[{index}]")
+    if not isinstance(value, dict):
+        return
+    if isinstance(value.get("containers"), list | Unknown):
+        yield Properties(value, path)
+    for key, item in value.items():
+        where = f"{path}.{key}" if path else key
+        if isinstance(item, Unknown) and key in LEADS_TO_PODS:
+            raise UnknownProperty(where)
+        if isinstance(item, dict | list):
+            yield from _search(item, where)

@@ -1,0 +1,10 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.policies.engine import Engine
+
+
+@pytest.fixture
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
+    return Engine(tmp_path_factory.mktemp("engine"))

@@ -1,0 +1,146 @@
+"""The real engine over stand-in providers: what a test declares is judged as a user's stack would be."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import yaml
+from pulumi import automation
+
+from rehearsal.standin import StandIn
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PACK = REPOSITORY / "policies"
+PACKAGES = ("aws", "gcp", "azure-native", "coreweave", "kubernetes")
+PROJECT = "guarded"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One thing that the pack said in a run."""
+
+    policy: str
+    resource: str
+    """Logical name; empty for what concerns the stack as a whole."""
+    level: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one preview or update said and did."""
+
+    succeeded: bool
+    output: str
+    verdicts: tuple[Verdict, ...]
+    created: tuple[str, ...]
+    """Logical names of what the stand-ins really made."""
+
+    def refused(self, level: str = "mandatory") -> set[tuple[str, str]]:
+        """(policy, resource) of the verdicts of that level."""
+        return {(verdict.policy, verdict.resource) for verdict in self.verdicts if verdict.level == level}
+
+    def message(self, policy: str, resource: str) -> str:
+        """The text of one verdict."""
+        return next(v.message for v in self.verdicts if (v.policy, v.resource) == (policy, resource))
+
+
+def declare(resource_type: str, name: str, **props: Any) -> pulumi.CustomResource:
+    """Declare a resource of any type by its token."""
+    return pulumi.CustomResource(resource_type, name, props)
+
+
+class Engine:
+    """Runs inline programs in a private folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.work = folder / "work"
+        self.home = folder / "home"
+        bin_folder = folder / "bin"
+        bin_folder.mkdir(parents=True)
+        host = bin_folder / "pulumi-language-python"
+        host.write_text(
+            f'#!/bin/sh\nPYTHONPATH={REPOSITORY} exec {sys.executable} -m local.language_host "$@"\n'
+        )
+        host.chmod(0o755)
+        self.environment = {
+            "PATH": f"{bin_folder}:{os.environ['PATH']}",
+            "PULUMI_HOME": str(self.home),
+            "PULUMI_CONFIG_PASSPHRASE": "test",
+            "PULUMI_SKIP_UPDATE_CHECK": "true",
+            "AWS_REGION": "",
+            "AWS_DEFAULT_REGION": "",
+        }
+
+    def run(
+        self,
+        program: Callable[[], None],
+        *,
+        operation: str = "preview",
+        config: Mapping[str, Any] | None = None,
+        pack_config: Mapping[str, Any] | None = None,
+        environment: Mapping[str, str] | None = None,
+        pack: Path = PACK,
+        **options: Any,
+    ) -> Run:
+        """Preview or update the program as a new stack, under the pack."""
+        output: list[str] = []
+        verdicts: list[Verdict] = []
+        with StandIn(PACKAGES) as stand_in:
+            stack = self._stack(program, config or {}, {**stand_in.environment(), **(environment or {})})
+            settings = self.work / "pack.json"
+            settings.write_text(json.dumps(pack_config or {}))
+            try:
+                getattr(stack, operation)(
+                    policy_packs=[str(pack)],
+                    policy_pack_configs=[str(settings)],
+                    on_output=output.append,
+                    on_event=lambda event: verdicts.extend(_verdicts(event)),
+                    color="never",
+                    **options,
+                )
+                succeeded = True
+            except automation.CommandError as error:
+                output.append(str(error))
+                succeeded = False
+            created = tuple(_name(urn) for urn in stand_in.created)
+        return Run(succeeded, "\n".join(output), tuple(verdicts), created)
+
+    def _stack(
+        self, program: Callable[[], None], config: Mapping[str, Any], environment: Mapping[str, str]
+    ) -> automation.Stack:
+        shutil.rmtree(self.work, ignore_errors=True)
+        (self.work / "state").mkdir(parents=True)
+        backend = automation.ProjectBackend((self.work / "state").as_uri())
+        stack = automation.create_stack(
+            "test",
+            project_name=PROJECT,
+            program=program,
+            opts=automation.LocalWorkspaceOptions(
+                work_dir=str(self.work),
+                env_vars={**self.environment, **environment},
+                project_settings=automation.ProjectSettings(PROJECT, "python", backend=backend),
+            ),
+        )
+        settings = self.work / "Pulumi.test.yaml"
+        written = yaml.safe_load(settings.read_text()) or {}
+        settings.write_text(yaml.safe_dump({**written, "config": dict(config)}))
+        return stack
+
+
+def _verdicts(event: automation.EngineEvent) -> Iterator[Verdict]:
+    if policy := event.policy_event:
+        level = getattr(policy.enforcement_level, "value", policy.enforcement_level)
+        yield Verdict(policy.policy_name, _name(policy.resource_urn or ""), level, policy.message)
+
+
+def _name(urn: str) -> str:
+    return urn.rpartition("::")[2]
