@@ -63,12 +63,13 @@ if TYPE_CHECKING:
         plugin_pb2,
         provider_pb2,
         provider_pb2_grpc,
+        status_pb2,
     )
 else:
     engine_pb2, engine_pb2_grpc = _load("engine_pb2", "engine_pb2_grpc")
     language_pb2, language_pb2_grpc = _load("language_pb2", "language_pb2_grpc")
     provider_pb2, provider_pb2_grpc = _load("provider_pb2", "provider_pb2_grpc")
-    (plugin_pb2,) = _load("plugin_pb2")
+    plugin_pb2, status_pb2 = _load("plugin_pb2", "status_pb2")
 
 __all__ = [
     "CHANNEL_OPTIONS",
@@ -79,4 +80,5 @@ __all__ = [
     "plugin_pb2",
     "provider_pb2",
     "provider_pb2_grpc",
+    "status_pb2",
 ]

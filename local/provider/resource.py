@@ -1,0 +1,95 @@
+"""What a resource type has to say for itself; the protocol around it is in `service`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+if TYPE_CHECKING:
+    from local.progress import Task
+
+Inputs = Mapping[str, Any]
+Outputs = Mapping[str, Any]
+
+
+class Progress(Protocol):
+    """Where an operation says how far it is; each method raises Cancelled once the user has interrupted."""
+
+    def check(self) -> None:
+        """Do nothing but raise Cancelled; for loops that wait."""
+
+    def said(self, text: str) -> None:
+        """Show one line."""
+
+    def task(self, name: str) -> AbstractContextManager[Task]:
+        """Show a piece of work from its start to its end."""
+
+    def say(self, text: str) -> None:
+        """Show one line; the cluster's name for it."""
+
+    def step(self, name: str) -> AbstractContextManager[Task]:
+        """Show a piece of work; the cluster's name for it."""
+
+
+class Cancelled(Exception):  # noqa: N818 -- no error: the user's wish
+    """The user has interrupted the engine."""
+
+
+class Gone(Exception):  # noqa: N818 -- an answer
+    """What should be read is no longer there."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An input that is wrong."""
+
+    property: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Live:
+    """What a read found: the inputs that would make it as it is, and its outputs."""
+
+    inputs: Inputs
+    outputs: Outputs
+
+
+class Resource:
+    """One resource type. Operations are idempotent: a create of what is there already adopts it."""
+
+    TYPE: ClassVar[str]
+    REPLACES: ClassVar[frozenset[str]] = frozenset()
+    """Inputs that cannot change in place."""
+    OUTPUTS: ClassVar[frozenset[str]] = frozenset()
+    """Outputs that are no inputs: known only once it exists, and the same from then on."""
+    SECRETS: ClassVar[frozenset[str]] = frozenset()
+    """Inputs and outputs that are secret whatever the program says."""
+    REFRESHES: ClassVar[bool] = False
+    """Whether the engine should read it before each update, because it can vanish or break by itself."""
+
+    def check(self, inputs: Inputs) -> list[Failure]:
+        """Say everything that is wrong with inputs that are all known."""
+        raise NotImplementedError
+
+    def identify(self, inputs: Inputs) -> str:
+        """Its id, known from its inputs alone."""
+        raise NotImplementedError
+
+    def create(self, inputs: Inputs, progress: Progress) -> Outputs:
+        """Make it, or adopt what an interrupted run has left."""
+        raise NotImplementedError
+
+    def read(self, inputs: Inputs, outputs: Outputs, progress: Progress) -> Live:
+        """Look at it. Raises Gone where there is nothing."""
+        raise NotImplementedError
+
+    def update(self, old: Inputs, new: Inputs, progress: Progress) -> Outputs:
+        """Change it in place; `old` are the inputs of the last update that succeeded."""
+        raise NotImplementedError
+
+    def delete(self, inputs: Inputs, progress: Progress) -> None:
+        """Remove it; nothing to remove is no error."""
+        raise NotImplementedError

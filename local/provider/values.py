@@ -1,0 +1,162 @@
+"""Properties as the engine sends them, and back: plain values, unknowns, secrets.
+
+The marks are those of the engine's wire format (`sdk/go/common/resource/plugin/rpc.go` of Pulumi).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from google.protobuf.struct_pb2 import NULL_VALUE, Struct, Value
+
+SIGNATURE = "4dabf18193072939515e22adb298388d"
+SECRET = "1b47061264138c4ac30d75fd1eb44270"  # noqa: S105 -- a mark in the protocol, not a secret
+UNKNOWN_MARK = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
+"""An unknown string; it stands for every type in what we send."""
+UNKNOWN_MARKS = frozenset(
+    {
+        UNKNOWN_MARK,
+        "1c4a061d-8072-4f0a-a4cb-0ff528b18fe7",
+        "3eeb2bf0-c639-47a8-9e75-3b44932eb421",
+        "6a19a0b0-7e62-4c92-b797-7f8e31da9cc2",
+        "030794c1-ac77-496b-92df-f27374a8bd58",
+        "e48ece36-62e2-4504-bad9-02848725956a",
+        "dd056dcd-154b-4c76-9bd3-c8f88648b5ff",
+    }
+)
+"""One per type: string, bool, number, array, asset, archive, object."""
+
+
+class Unknown:
+    """A value that is known only after the update, at preview."""
+
+    def __repr__(self) -> str:
+        return "<known after up>"
+
+
+UNKNOWN: Final = Unknown()
+
+
+@dataclass(frozen=True)
+class Properties:
+    """Plain values by name, and the names whose value is or holds a secret."""
+
+    values: Mapping[str, Any]
+    secrets: frozenset[str] = frozenset()
+
+    @classmethod
+    def decode(cls, struct: Struct) -> Properties:
+        """Read what the engine sent; a whole property is secret where any part of it is."""
+        values = {name: _decode(value) for name, value in struct.fields.items()}
+        secrets = frozenset(name for name, value in struct.fields.items() if _holds_secret(value))
+        return cls(values, secrets)
+
+    def encode(self, secrets: Collection[str] = ()) -> Struct:
+        """Write for the engine, the names in `secrets` marked too; absent values are left out."""
+        marked = self.secrets.union(secrets)
+        fields = {
+            name: _secret(value) if name in marked else _encode(value)
+            for name, value in self.values.items()
+            if value is not None
+        }
+        return Struct(fields=fields)
+
+    def unknown(self) -> frozenset[str]:
+        """Names whose value is unknown in whole or in part."""
+        return frozenset(name for name, value in self.values.items() if is_unknown(value))
+
+
+@dataclass(frozen=True)
+class Change:
+    """A difference at one path (`nodes[1].gpus`)."""
+
+    path: str
+    old: Any
+    new: Any
+
+
+def changes(old: object, new: object, path: str = "") -> Iterator[Change]:
+    """Yield what differs, as deep as both sides have the same shape."""
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        for name in sorted(old.keys() | new.keys()):
+            yield from changes(old.get(name), new.get(name), _join(path, name))
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for index, (one, other) in enumerate(zip(old, new, strict=True)):
+            yield from changes(one, other, f"{path}[{index}]")
+    elif old != new:
+        yield Change(path, old, new)
+
+
+def is_unknown(value: object) -> bool:
+    """Whether a value is unknown in whole or in part."""
+    if isinstance(value, Mapping):
+        return any(is_unknown(part) for part in value.values())
+    if isinstance(value, list):
+        return any(is_unknown(part) for part in value)
+    return value is UNKNOWN
+
+
+def _join(path: str, name: str) -> str:
+    if not name.replace("_", "").isalnum():
+        return f"{path}[{json.dumps(name)}]"
+    return f"{path}.{name}" if path else name
+
+
+def _decode(value: Value) -> Any:  # noqa: ANN401 -- JSON
+    decoded: Any = None
+    match value.WhichOneof("kind"):
+        case "string_value":
+            decoded = UNKNOWN if value.string_value in UNKNOWN_MARKS else value.string_value
+        case "number_value":
+            number = value.number_value
+            decoded = int(number) if number.is_integer() else number
+        case "bool_value":
+            decoded = value.bool_value
+        case "list_value":
+            decoded = [_decode(part) for part in value.list_value.values]
+        case "struct_value" if _is_secret(value):
+            decoded = _decode(value.struct_value.fields["value"])
+        case "struct_value":
+            decoded = {name: _decode(part) for name, part in value.struct_value.fields.items()}
+    return decoded
+
+
+def _encode(value: object) -> Value:
+    if value is UNKNOWN:
+        return Value(string_value=UNKNOWN_MARK)
+    if isinstance(value, bool):
+        return Value(bool_value=value)
+    if isinstance(value, int | float):
+        return Value(number_value=value)
+    if isinstance(value, str):
+        return Value(string_value=value)
+    encoded = Value()
+    if isinstance(value, Mapping):
+        encoded.struct_value.CopyFrom(Struct(fields={name: _encode(part) for name, part in value.items()}))
+    elif isinstance(value, list | tuple):
+        encoded.list_value.values.extend(_encode(part) for part in value)
+    elif value is None:
+        encoded.null_value = NULL_VALUE
+    else:
+        raise TypeError(f"a property cannot be a {type(value).__name__}")
+    return encoded
+
+
+def _secret(value: object) -> Value:
+    marked = Struct(fields={SIGNATURE: Value(string_value=SECRET), "value": _encode(value)})
+    return Value(struct_value=marked)
+
+
+def _is_secret(value: Value) -> bool:
+    fields = value.struct_value.fields
+    return SIGNATURE in fields and fields[SIGNATURE].string_value == SECRET
+
+
+def _holds_secret(value: Value) -> bool:
+    if _is_secret(value):
+        return True
+    parts = [*value.struct_value.fields.values(), *value.list_value.values]
+    return any(_holds_secret(part) for part in parts)
