@@ -1,0 +1,198 @@
+"""The embedded cluster: the real parts of Kubernetes as processes of this machine."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+from filelock import FileLock, Timeout
+
+from infra.errors import InputError, Problem, TrainyardError
+from local.cluster import preflight
+from local.cluster.api import Object
+from local.cluster.config import ClusterConfig, NodeConfig
+from local.cluster.contracts import Artifacts
+from local.cluster.events import EventLog
+from local.cluster.layout import Layout
+from local.cluster.objects import GPU, is_ready_since
+from local.cluster.preemption import Preemption, PreemptionRecord
+from local.cluster.site import Site
+from local.paths import Paths
+from local.progress import Progress
+
+_FIXED = ("name", "podCidr", "serviceCidr", "nodeCidr")
+
+
+@dataclass(frozen=True)
+class ClusterInfo:
+    """How to reach a cluster."""
+
+    endpoint: str
+    ca_pem: str
+    kubeconfig: str
+    """The text of it; holds the administrator's key: a secret."""
+
+
+@dataclass(frozen=True)
+class NodeStatus:
+    """One node as it is now."""
+
+    name: str
+    pool: str
+    state: Literal["ready", "not-ready", "gone"]
+    """gone: its machine does not run, as after a preemption."""
+    gpus: int
+    """Simulated ones that can be scheduled now."""
+
+
+@dataclass(frozen=True)
+class ClusterStatus:
+    """A cluster as it is now."""
+
+    name: str
+    state: Literal["up", "degraded", "down"]
+    endpoint: str
+    """Empty when it is down."""
+    nodes: tuple[NodeStatus, ...]
+
+
+class EmbeddedCluster:
+    """One cluster on this machine.
+
+    Every method finds out what is there before it acts, so each can follow a crash of any other.
+    """
+
+    def __init__(
+        self, config: ClusterConfig, *, paths: Paths, toolchain: Artifacts, progress: Progress
+    ) -> None:
+        self.config = config
+        self.paths = paths
+        self.toolchain = toolchain
+        self.progress = progress
+        self.layout = Layout(paths.cluster_run(config.name))
+
+    def up(self) -> ClusterInfo:
+        """Make the cluster as the config says: adopt what runs, start what does not, remove the rest.
+
+        Raises MachineError before anything is started, TrainyardError when a part does not come up.
+        """
+        site = self._site()
+        preflight.check(self.config, self.layout, self.toolchain, site.network.host_link)
+        with self._lock(), self.progress.task(f"cluster {self.config.name}"):
+            site.prepare()
+            site.start_control_plane()
+            site.start_nodes(self.config.nodes)
+        return self.info()
+
+    def update(self, old: ClusterConfig, new: ClusterConfig) -> ClusterInfo:
+        """Turn the cluster of `old` into that of `new`, in place.
+
+        Raises InputError for a change that only a new cluster can have.
+        """
+        before, after = old.to_json(), new.to_json()
+        fix = "take the cluster down first, or leave the value as it was"
+        problems = [
+            Problem(f"cluster.{key}", repr(after[key]), repr(before[key]), fix)
+            for key in _FIXED
+            if before[key] != after[key]
+        ]
+        if problems:
+            raise InputError(problems)
+        self.config = new
+        return self.up()
+
+    def down(self, *, purge: bool = False) -> None:
+        """End every process, mount, namespace, link and cgroup of it, and remove its run folder.
+
+        `purge` removes the data as well: checkpoints and the object store.
+        """
+        preflight.check_privileges()
+        with self._lock(), self.progress.task(f"cluster {self.config.name} down"):
+            self._site().remove()
+        if purge:
+            shutil.rmtree(self.layout.run.parent, ignore_errors=True)
+
+    def info(self) -> ClusterInfo:
+        """How to reach the cluster, once it has been up."""
+        site = self._site()
+        return ClusterInfo(site.plan.endpoint, site.credentials.ca_pem, site.credentials.admin_kubeconfig())
+
+    def status(self) -> ClusterStatus:
+        """Look at the machines, and at the API where it answers; changes nothing."""
+        site = self._site()
+        if not site.exists:
+            return ClusterStatus(self.config.name, "down", "", ())
+        reported: dict[str, Object] = {}
+        if site.api.is_ready():
+            reported = {node["metadata"]["name"]: node for node in site.api.get("/api/v1/nodes")["items"]}
+        nodes = tuple(_status(site, node, reported.get(node.name)) for node in self.config.nodes)
+        state: Literal["up", "degraded"] = (
+            "up" if all(node.state == "ready" for node in nodes) else "degraded"
+        )
+        return ClusterStatus(self.config.name, state, site.plan.endpoint, nodes)
+
+    def preempt(self, node: str, *, notice_seconds: float | None) -> PreemptionRecord:
+        """Take a node as a cloud takes a spot instance; returns when its pods have failed.
+
+        `notice_seconds=None` kills it with no word. The record's events are also in `events.jsonl`.
+        """
+        site = self._site()
+        machine = site.node(self._declared(node).name)
+        if not machine.is_running():
+            fix = f"bring it back first: restore {node}"
+            raise InputError([Problem(f"node {node}", "not running", "a node that runs", fix)])
+
+        def kill() -> None:
+            with self._lock():
+                machine.stop()
+
+        record = Preemption(node, site.api, EventLog(self.layout.events), kill).run(notice_seconds)
+        with self._lock():
+            site.remove_node(node)
+        return record
+
+    def restore(self, node: str) -> None:
+        """Bring a preempted node back, as a new instance with an empty disk; a no-op while it runs."""
+        config, site, log = self._declared(node), self._site(), EventLog(self.layout.events)
+        with self._lock():
+            if site.node(node).is_running():
+                return
+            site.remove_node(node)
+            log.record(node, "returning")
+            site.start_nodes([config])
+            log.record(node, "returned")
+
+    def _site(self) -> Site:
+        return Site(self.config, self.layout, self.toolchain)
+
+    def _declared(self, name: str) -> NodeConfig:
+        for node in self.config.nodes:
+            if node.name == name:
+                return node
+        names = ", ".join(node.name for node in self.config.nodes)
+        raise InputError([Problem("node", repr(name), names, "name a node of this cluster")])
+
+    @contextmanager
+    def _lock(self) -> Iterator[None]:
+        """Keep every other process from changing this cluster; the kernel frees it when we die."""
+        folder = self.layout.run.parent
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            with FileLock(folder / "lock", timeout=0):
+                yield
+        except Timeout:
+            got, fix = "another process is changing it", "wait for it to end, then run this again"
+            raise TrainyardError(
+                [Problem(f"cluster {self.config.name}", got, "one at a time", fix)]
+            ) from None
+
+
+def _status(site: Site, node: NodeConfig, reported: Object | None) -> NodeStatus:
+    gpus = int((reported or {}).get("status", {}).get("allocatable", {}).get(GPU, 0))
+    if not site.node(node.name).is_running():
+        return NodeStatus(node.name, node.pool, "gone", 0)
+    ready = reported is not None and is_ready_since(reported, 0)
+    return NodeStatus(node.name, node.pool, "ready" if ready else "not-ready", gpus)

@@ -1,0 +1,44 @@
+"""Short-lived programs of the operating system."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+from infra.errors import Problem, TrainyardError
+
+PROGRAM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+ENVIRONMENT = {"PATH": PROGRAM_PATH, "HOME": "/root", "LANG": "C.UTF-8"}
+
+
+def program(name: str) -> str:
+    """Full path of a program of the operating system.
+
+    Raises FileNotFoundError; `preflight` has looked for all of them before.
+    """
+    path = shutil.which(name, path=PROGRAM_PATH)
+    if path is None:
+        raise FileNotFoundError(f"no program {name} in {PROGRAM_PATH}")
+    return path
+
+
+def run(*argv: str, stdin: str = "", timeout_seconds: float = 600) -> str:
+    """Run a program and return what it printed.
+
+    Raises TrainyardError with what it said when it fails.
+    """
+    done = subprocess.run(
+        argv,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=ENVIRONMENT,
+        timeout=timeout_seconds,
+        cwd="/",
+    )
+    if done.returncode != 0:
+        said = f"{done.stderr.strip()} (exit status {done.returncode})"
+        fix = "read what it said; `trainyard down` and `up` start from nothing"
+        raise TrainyardError([Problem(" ".join(argv), said, "exit status 0", fix)])
+    return done.stdout

@@ -1,0 +1,28 @@
+"""What every part of a cluster is composed from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from local.cluster.addresses import AddressPlan
+from local.cluster.contracts import Artifacts
+from local.cluster.credentials import Credentials
+from local.cluster.layout import Layout
+
+
+@dataclass(frozen=True)
+class Context:
+    """Where things lie, which addresses they have, who they are, and what they run."""
+
+    layout: Layout
+    plan: AddressPlan
+    credentials: Credentials
+    artifacts: Artifacts
+
+    def binary(self, name: str) -> str:
+        """Path of a pinned binary."""
+        return str(self.artifacts.path(f"binary/{name}"))
+
+    def client(self, user: str, *groups: str) -> str:
+        """Path of a kubeconfig for this user."""
+        return str(self.credentials.client(user, *groups))

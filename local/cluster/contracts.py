@@ -1,0 +1,13 @@
+"""What the cluster asks of others: artifacts by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+
+class Artifacts(Protocol):
+    """Finds pinned artifacts; `local.toolchain.Toolchain` is one."""
+
+    def path(self, name: str) -> Path:
+        """Path of `binary/kubelet`, `image/training` and the like, which must have been made before."""

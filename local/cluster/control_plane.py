@@ -1,0 +1,181 @@
+"""The control plane as one machine: etcd, the three Kubernetes servers, DNS, and kube-proxy.
+
+kube-proxy is there because the API server calls webhooks by their Services.
+"""
+
+from __future__ import annotations
+
+from local.cluster.addresses import API_PORT
+from local.cluster.commands import program
+from local.cluster.context import Context
+from local.cluster.kube_proxy import kube_proxy
+from local.cluster.machine import Daemon, MachineSpec, Mount
+from local.cluster.network import ROUTER_SYSCTLS
+
+ETCD = "https://127.0.0.1:2379"
+ETCD_PEER = "http://127.0.0.1:2380"
+"""A cluster of one has no peer; nothing ever connects here."""
+DNS_USER = "system:coredns"
+NODE_GRACE_SECONDS = 10
+"""From a node's last lease renewal to NotReady; upstream waits 40 s, clouds see a stopped instance sooner."""
+_UNUSED_CONTROLLERS = (
+    "bootstrap-signer-controller",
+    "token-cleaner-controller",
+    "certificatesigningrequest-approving-controller",
+    "certificatesigningrequest-cleaner-controller",
+    "certificatesigningrequest-signing-controller",
+    "horizontal-pod-autoscaler-controller",
+    "node-ipam-controller",
+    "node-route-controller",
+)
+COREFILE = """.:53 {{
+    bind {address}
+    errors
+    kubernetes cluster.local in-addr.arpa {{
+        kubeconfig {kubeconfig}
+        ttl 5
+    }}
+    cache 5
+    template ANY ANY {{
+        rcode NXDOMAIN
+    }}
+}}
+"""
+"""A cluster with no way out has no names outside it: the template answers for those at once."""
+
+
+class ControlPlane:
+    """Composes the control machine."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+
+    def spec(self, any_node: str) -> MachineSpec:
+        """Write the config files and return what the machine runs; `any_node` is the name of a node."""
+        self._write_corefile()
+        daemons = (
+            self.etcd(),
+            self.api_server(),
+            self.controller_manager(),
+            self.scheduler(),
+            self.core_dns(),
+            kube_proxy(self.context.layout.control, any_node, self.context),
+        )
+        return MachineSpec(
+            daemons=daemons,
+            sysctls=ROUTER_SYSCTLS,
+            mounts=(Mount("tmpfs", "", "/run"),),
+        )
+
+    def etcd(self) -> Daemon:
+        server, authority = (
+            self.context.credentials.etcd_server(),
+            self.context.credentials.etcd_authority.files,
+        )
+        argv = (
+            program("etcd"),
+            "--name=trainyard",
+            f"--data-dir={self.context.layout.control / 'etcd'}",
+            f"--listen-client-urls={ETCD}",
+            f"--advertise-client-urls={ETCD}",
+            f"--listen-peer-urls={ETCD_PEER}",
+            f"--initial-advertise-peer-urls={ETCD_PEER}",
+            f"--initial-cluster=trainyard={ETCD_PEER}",
+            f"--cert-file={server.certificate}",
+            f"--key-file={server.key}",
+            "--client-cert-auth=true",
+            f"--trusted-ca-file={authority.certificate}",
+            # Nobody competes with a single member for the lead: fewer heartbeats cost nothing.
+            "--heartbeat-interval=500",
+            "--election-timeout=2500",
+            "--log-level=warn",
+        )
+        return self._daemon("etcd", argv)
+
+    def api_server(self) -> Daemon:
+        credentials = self.context.credentials
+        server, etcd = credentials.api_server(), credentials.etcd_client()
+        kubelet, proxy = credentials.kubelet_client(), credentials.proxy_client()
+        tokens = credentials.service_account_key()
+        argv = (
+            self.context.binary("kube-apiserver"),
+            f"--bind-address={self.context.plan.control}",
+            f"--advertise-address={self.context.plan.control}",
+            f"--secure-port={API_PORT}",
+            f"--service-cluster-ip-range={self.context.plan.service_network}",
+            f"--etcd-servers={ETCD}",
+            f"--etcd-cafile={credentials.etcd_authority.files.certificate}",
+            f"--etcd-certfile={etcd.certificate}",
+            f"--etcd-keyfile={etcd.key}",
+            f"--client-ca-file={credentials.authority.files.certificate}",
+            f"--tls-cert-file={server.certificate}",
+            f"--tls-private-key-file={server.key}",
+            f"--kubelet-certificate-authority={credentials.authority.files.certificate}",
+            f"--kubelet-client-certificate={kubelet.certificate}",
+            f"--kubelet-client-key={kubelet.key}",
+            "--kubelet-preferred-address-types=InternalIP",
+            "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+            f"--service-account-key-file={tokens.certificate}",
+            f"--service-account-signing-key-file={tokens.key}",
+            f"--requestheader-client-ca-file={credentials.proxy_authority.files.certificate}",
+            "--requestheader-allowed-names=front-proxy-client",
+            "--requestheader-username-headers=X-Remote-User",
+            "--requestheader-group-headers=X-Remote-Group",
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+            f"--proxy-client-cert-file={proxy.certificate}",
+            f"--proxy-client-key-file={proxy.key}",
+            "--authorization-mode=Node,RBAC",
+            "--enable-admission-plugins=NodeRestriction",
+            "--anonymous-auth=false",
+            "--allow-privileged=true",
+            "--profiling=false",
+        )
+        return self._daemon("kube-apiserver", argv)
+
+    def controller_manager(self) -> Daemon:
+        kubeconfig = self.context.client("system:kube-controller-manager")
+        off = ",".join(f"-{name}" for name in _UNUSED_CONTROLLERS)
+        argv = (
+            self.context.binary("kube-controller-manager"),
+            *self._server_flags(kubeconfig),
+            f"--controllers=*,{off}",
+            "--use-service-account-credentials=true",
+            f"--service-account-private-key-file={self.context.credentials.service_account_key().key}",
+            f"--root-ca-file={self.context.credentials.authority.files.certificate}",
+            f"--node-monitor-grace-period={NODE_GRACE_SECONDS}s",
+            "--node-monitor-period=2s",
+            "--kube-api-qps=100",
+            "--kube-api-burst=200",
+        )
+        return self._daemon("kube-controller-manager", argv, after=True)
+
+    def scheduler(self) -> Daemon:
+        kubeconfig = self.context.client("system:kube-scheduler")
+        argv = (self.context.binary("kube-scheduler"), *self._server_flags(kubeconfig))
+        return self._daemon("kube-scheduler", argv, after=True)
+
+    def core_dns(self) -> Daemon:
+        corefile = self.context.layout.control / "Corefile"
+        argv = (self.context.binary("coredns"), "-conf", str(corefile))
+        return self._daemon("coredns", argv, after=True)
+
+    def _write_corefile(self) -> None:
+        kubeconfig = self.context.client(DNS_USER)
+        self.context.layout.control.mkdir(parents=True, exist_ok=True)
+        text = COREFILE.format(address=self.context.plan.control, kubeconfig=kubeconfig)
+        (self.context.layout.control / "Corefile").write_text(text)
+
+    def _server_flags(self, kubeconfig: str) -> tuple[str, ...]:
+        return (
+            f"--kubeconfig={kubeconfig}",
+            f"--authentication-kubeconfig={kubeconfig}",
+            f"--authorization-kubeconfig={kubeconfig}",
+            "--bind-address=127.0.0.1",
+            "--leader-elect=false",
+            "--profiling=false",
+        )
+
+    def _daemon(self, name: str, argv: tuple[str, ...], *, after: bool = False) -> Daemon:
+        log = str(self.context.layout.control / f"{name}.log")
+        gate = str(self.context.layout.api_ready) if after else ""
+        return Daemon(name, argv, log, {"GOGC": "200"}, gate)

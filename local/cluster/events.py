@@ -1,0 +1,39 @@
+"""What happened to nodes and when: the material of a timeline."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Event:
+    """One phase of a preemption or a return."""
+
+    node: str
+    phase: str
+    time: float
+    """Unix seconds."""
+
+
+@dataclass
+class EventLog:
+    """Appends to a file of JSON lines, and keeps what was appended through it."""
+
+    path: Path
+    events: list[Event] = field(default_factory=list)
+
+    def record(self, node: str, phase: str) -> None:
+        """Append a phase that begins or is reached now."""
+        event = Event(node, phase, time.time())
+        self.events.append(event)
+        with self.path.open("a") as file:
+            file.write(json.dumps(asdict(event)) + "\n")
+
+
+def read_events(path: Path) -> list[Event]:
+    """Every event so far; none when there is no file."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [Event(**json.loads(line)) for line in lines]

@@ -1,0 +1,61 @@
+"""Images without a registry: OCI archives, imported into the containerd of a node."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from local.cluster.commands import program
+from local.cluster.machine import Machine
+from local.cluster.node import CONTAINERD_SOCKET
+
+_NAME_ANNOTATIONS = ("io.containerd.image.name", "org.opencontainers.image.ref.name")
+
+
+@dataclass(frozen=True)
+class Archive:
+    """An OCI archive with one image."""
+
+    path: Path
+    name: str
+    """As pods refer to it."""
+    digest: str
+
+
+@cache
+def read_archive(path: Path) -> Archive:
+    """Read name and digest of the image in an archive.
+
+    Raises ValueError when its index gives the image no name.
+    """
+    with tarfile.open(path) as tar:
+        file = tar.extractfile("index.json")
+        index = json.loads(file.read()) if file else {}
+    for manifest in index.get("manifests", []):
+        annotations = manifest.get("annotations", {})
+        for annotation in _NAME_ANNOTATIONS:
+            if annotation in annotations:
+                return Archive(path, annotations[annotation], manifest["digest"])
+    raise ValueError(f"{path} names no image in its index.json")
+
+
+def import_missing(machine: Machine, archives: list[Archive]) -> list[str]:
+    """Import those that the node lacks, and return their names."""
+    present = _present(machine)
+    missing = [archive for archive in archives if present.get(archive.name) != archive.digest]
+    for archive in missing:
+        _ctr(machine, "image", "import", str(archive.path))
+    return [archive.name for archive in missing]
+
+
+def _present(machine: Machine) -> dict[str, str]:
+    """Name → digest of the images on a node; ctr prints a table: REF, TYPE, DIGEST, …."""
+    rows = [line.split() for line in _ctr(machine, "image", "ls").splitlines()[1:]]
+    return {row[0]: row[2] for row in rows if len(row) > 2}
+
+
+def _ctr(machine: Machine, *arguments: str) -> str:
+    return machine.run(program("ctr"), f"--address={CONTAINERD_SOCKET}", "--namespace=k8s.io", *arguments)

@@ -1,0 +1,106 @@
+"""Process 1 of a machine: makes its mounts, sets its network, keeps its daemons running.
+
+Runs by path, alone, on the standard library (`python -I -S init.py machine.json`): it lives longer than
+the process that started it, and there is one per machine, so it must be small. The file's format is
+`local.cluster.machine.MachineSpec`. Killing it ends every process and mount of the machine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TypedDict
+
+RESTART_SECONDS = 1.0
+"""A daemon that ends is started again no sooner than this after its last start."""
+POLL_SECONDS = 0.1
+
+
+class Mount(TypedDict):
+    """A mount: `kind` is `bind` or `tmpfs`; a tmpfs needs no source."""
+
+    kind: str
+    source: str
+    target: str
+
+
+class Daemon(TypedDict):
+    """A program to keep running."""
+
+    name: str
+    argv: list[str]
+    env: dict[str, str]
+    after: str
+    """A file that must exist before the first start; empty for none."""
+    log: str
+
+
+class Supervisor:
+    """Starts daemons, starts them again when they end, and reaps every orphan."""
+
+    def __init__(self, daemons: list[Daemon]) -> None:
+        self.waiting = list(daemons)
+        self.running: dict[int, tuple[Daemon, float]] = {}
+
+    def run(self) -> None:
+        """Never returns."""
+        while True:
+            for daemon in [d for d in self.waiting if not d["after"] or Path(d["after"]).exists()]:
+                self.waiting.remove(daemon)
+                self.start(daemon)
+            self.reap()
+
+    def start(self, daemon: Daemon) -> None:
+        """Start one daemon, with its output appended to its log."""
+        output = (os.POSIX_SPAWN_OPEN, 1, daemon["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        actions = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), output, (os.POSIX_SPAWN_DUP2, 1, 2)]
+        environment = {**os.environ, **daemon["env"]}
+        pid = os.posix_spawn(
+            daemon["argv"][0], daemon["argv"], environment, file_actions=actions, setsid=True
+        )
+        self.running[pid] = (daemon, time.monotonic())
+
+    def reap(self) -> None:
+        """Wait for a process to end, but only briefly while daemons still wait for their file."""
+        try:
+            pid, _ = os.waitpid(-1, os.WNOHANG if self.waiting else 0)
+        except ChildProcessError:
+            pid = 0
+        if pid == 0:
+            time.sleep(POLL_SECONDS)
+        elif pid in self.running:
+            daemon, started = self.running.pop(pid)
+            time.sleep(max(0.0, RESTART_SECONDS - (time.monotonic() - started)))
+            self.start(daemon)
+
+
+def mount(entry: Mount) -> None:
+    """Make one mount; its target must exist, a missing source of a bind is made."""
+    if entry["kind"] == "bind":
+        Path(entry["source"]).mkdir(parents=True, exist_ok=True)
+        command = ["mount", "--bind", entry["source"], entry["target"]]
+    else:
+        command = ["mount", "-t", entry["kind"], "-o", "mode=755", entry["kind"], entry["target"]]
+    subprocess.run(command, check=True)
+
+
+def main(path: str) -> None:
+    """Bring the machine of this file up and keep it so."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    spec = json.loads(Path(path).read_text())
+    for entry in spec["mounts"]:
+        mount(entry)
+    for folder in spec["folders"]:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    for key, value in spec["sysctls"].items():
+        Path("/proc/sys", key).write_text(value)
+    Supervisor(spec["daemons"]).run()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

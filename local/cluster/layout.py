@@ -1,0 +1,64 @@
+"""Where the parts of one cluster lie below its run folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+VERSION = "1"
+"""Of this layout; a run of another one must be taken down by the release that made it."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The run folder of one cluster."""
+
+    run: Path
+
+    @property
+    def version(self) -> Path:
+        return self.run / "version"
+
+    @property
+    def config(self) -> Path:
+        """The config of the last `up`."""
+        return self.run / "cluster.json"
+
+    @property
+    def indexes(self) -> Path:
+        """Index of each node, from which its addresses follow."""
+        return self.run / "indexes.json"
+
+    @property
+    def pki(self) -> Path:
+        return self.run / "pki"
+
+    @property
+    def networks(self) -> Path:
+        return self.run / "netns"
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's; 0600."""
+        return self.run / "admin.kubeconfig"
+
+    @property
+    def api_ready(self) -> Path:
+        """There once the API server has served; clients of it start after."""
+        return self.run / "api-ready"
+
+    @property
+    def events(self) -> Path:
+        """Preemptions and returns, one JSON object per line."""
+        return self.run / "events.jsonl"
+
+    @property
+    def control(self) -> Path:
+        return self.run / "control"
+
+    @property
+    def nodes(self) -> Path:
+        return self.run / "nodes"
+
+    def node(self, name: str) -> Path:
+        return self.nodes / name

@@ -1,0 +1,133 @@
+"""Network namespaces, the bridge between them, and the one link from the host.
+
+Bridge and routes live inside the control namespace. The host gets an interface `ty-<cluster>` with an
+address in the range of the nodes: no rule, no port, no forwarding.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from local.cluster.addresses import AddressPlan, NodeAddress
+from local.cluster.commands import program, run
+
+CONTROL = "control"
+BRIDGE = "nodes"
+ROUTER_SYSCTLS = {
+    "net/ipv4/ip_forward": "1",
+    # Nodes reach each other's pods by way of the control namespace; telling them a shorter way is noise.
+    "net/ipv4/conf/all/send_redirects": "0",
+    "net/ipv4/conf/default/send_redirects": "0",
+}
+
+
+class Network:
+    """The network of one cluster; every method can be repeated."""
+
+    def __init__(self, cluster: str, folder: Path) -> None:
+        self.folder = folder
+        self.host_link = f"ty-{cluster}"
+
+    def namespace(self, name: str) -> Path:
+        """Where the network namespace of a machine is mounted."""
+        return self.folder / name
+
+    def connect_host(self, plan: AddressPlan) -> None:
+        """Make the control namespace with its bridge, and the host's link into it."""
+        control = self._make_namespace(CONTROL)
+        inside = _links(control)
+        if BRIDGE not in inside:
+            _ip(f"link add {BRIDGE} type bridge", namespace=control)
+        if "host" not in inside or self.host_link not in _links():
+            self._remove_host_link()
+            _ip(f"link add {self.host_link} type veth peer name host netns {control}")
+        prefix = plan.node_network.prefixlen
+        _ip(
+            "link set lo up",
+            f"link set host master {BRIDGE} up",
+            f"link set {BRIDGE} up",
+            f"address replace {plan.control}/{prefix} dev {BRIDGE}",
+            f"route replace {plan.service_network} dev {BRIDGE}",
+            namespace=control,
+        )
+        _ip(f"address replace {plan.host}/{prefix} dev {self.host_link}", f"link set {self.host_link} up")
+
+    def connect_node(self, name: str, plan: AddressPlan) -> None:
+        """Make a node's namespace and its way to the bridge."""
+        node = plan.nodes[name]
+        control, own = self.namespace(CONTROL), self._make_namespace(name)
+        port = _port(node)
+        if "eth0" not in _links(own):
+            if port in _links(control):
+                _ip(f"link delete {port}", namespace=control)
+            _ip(f"link add {port} type veth peer name eth0 netns {own}", namespace=control)
+        _ip(
+            "link set lo up",
+            "link set eth0 up",
+            f"address replace {node.address}/{plan.node_network.prefixlen} dev eth0",
+            f"route replace default via {plan.control}",
+            namespace=own,
+        )
+        _ip(
+            f"link set {port} master {BRIDGE} up",
+            f"route replace {node.pod_subnet} via {node.address}",
+            namespace=control,
+        )
+
+    def disconnect_node(self, name: str) -> None:
+        """Remove a node's namespace; its link goes with it."""
+        _remove_namespace(self.namespace(name))
+
+    def remove(self) -> None:
+        """Remove every namespace and the host's link."""
+        for path in list(self.folder.iterdir()) if self.folder.exists() else []:
+            _remove_namespace(path)
+        self._remove_host_link()
+
+    def _remove_host_link(self) -> None:
+        if self.host_link in _links():
+            _ip(f"link delete {self.host_link}")
+
+    def _make_namespace(self, name: str) -> Path:
+        path = self.namespace(name)
+        if not _is_mounted(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+            run(program("unshare"), f"--net={path}", program("true"))
+        return path
+
+
+def host_routes() -> Iterable[tuple[str, str]]:
+    """(destination, interface) of every route of the host but the default one."""
+    routes = json.loads(run(program("ip"), "-json", "-4", "route", "show"))
+    return [(route["dst"], route.get("dev", "")) for route in routes if route["dst"] != "default"]
+
+
+def _port(node: NodeAddress) -> str:
+    return f"node{node.index}"
+
+
+def _remove_namespace(path: Path) -> None:
+    while _is_mounted(path):
+        run(program("umount"), str(path))
+    path.unlink(missing_ok=True)
+
+
+def _is_mounted(path: Path) -> bool:
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    return any(line.split()[4] == str(path) for line in lines)
+
+
+def _links(namespace: Path | None = None) -> set[str]:
+    output = run(*_inside(namespace), program("ip"), "-json", "link", "show")
+    return {link["ifname"] for link in json.loads(output)}
+
+
+def _ip(*commands: str, namespace: Path | None = None) -> None:
+    run(*_inside(namespace), program("ip"), "-batch", "-", stdin="\n".join(commands))
+
+
+def _inside(namespace: Path | None) -> list[str]:
+    return [program("nsenter"), f"--net={namespace}", "--"] if namespace else []

@@ -1,0 +1,160 @@
+"""A node as one machine: containerd, kubelet and kube-proxy."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import yaml
+
+from local.cluster import cgroups
+from local.cluster.commands import program
+from local.cluster.context import Context
+from local.cluster.kube_proxy import kube_proxy
+from local.cluster.machine import Daemon, MachineSpec, Mount
+from local.cluster.network import ROUTER_SYSCTLS
+
+CNI_PLUGINS = Path("/usr/lib/cni")
+CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
+LEASE_SECONDS = 8
+"""kubelet renews at a quarter of it; with the grace of the controller manager a dead node shows in 10 s."""
+SHARED_FOLDERS = ("/var/lib/kubelet", "/var/lib/cni", "/var/log")
+"""Paths that kubelet and the CNI library have built in; each node sees a folder of its own there."""
+
+CONTAINERD_CONFIG = """version = 2
+root = "{folder}/containerd"
+state = "/run/containerd"
+oom_score = 0
+disabled_plugins = [
+  "io.containerd.snapshotter.v1.aufs",
+  "io.containerd.snapshotter.v1.btrfs",
+  "io.containerd.snapshotter.v1.devmapper",
+  "io.containerd.snapshotter.v1.zfs",
+  "io.containerd.tracing.processor.v1.otlp",
+  "io.containerd.internal.v1.tracing",
+]
+[grpc]
+  address = "{socket}"
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{pause}"
+  restrict_oom_score_adj = true
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "{plugins}"
+    conf_dir = "{folder}/cni"
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+"""
+
+
+class NodeMachine:
+    """Composes the machine of one node."""
+
+    def __init__(self, name: str, context: Context) -> None:
+        self.name = name
+        self.context = context
+        self.folder = context.layout.node(name)
+
+    @property
+    def cgroup(self) -> str:
+        """Below `/trainyard`: `<cluster>/<node>`."""
+        return f"{self.context.layout.run.parent.name}/{self.name}"
+
+    def spec(self, pause_image: str) -> MachineSpec:
+        """Write the config files and return what the machine runs."""
+        files = {
+            "containerd.toml": CONTAINERD_CONFIG.format(
+                folder=self.folder, socket=CONTAINERD_SOCKET, pause=pause_image, plugins=CNI_PLUGINS
+            ),
+            "kubelet.yaml": yaml.safe_dump(self.kubelet_config()),
+            "cni/10-pods.conflist": json.dumps(self.cni_config(), indent=1),
+            # Pods that want the node's DNS get none: there is no way out of the cluster.
+            "resolv.conf": "",
+        }
+        for name, content in files.items():
+            path = self.folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content)
+        return MachineSpec(
+            daemons=(self.containerd(), self.kubelet(), self.proxy()),
+            sysctls=ROUTER_SYSCTLS,
+            mounts=(
+                Mount("tmpfs", "", "/run"),
+                *(Mount("bind", f"{self.folder}{target}", target) for target in SHARED_FOLDERS),
+            ),
+            folders=("/var/log/pods",),
+        )
+
+    def containerd(self) -> Daemon:
+        argv = (program("containerd"), f"--config={self.folder / 'containerd.toml'}")
+        return Daemon("containerd", argv, self._log("containerd"), {"GOGC": "200"})
+
+    def kubelet(self) -> Daemon:
+        kubeconfig = self.context.client(f"system:node:{self.name}", "system:nodes")
+        argv = (
+            self.context.binary("kubelet"),
+            f"--config={self.folder / 'kubelet.yaml'}",
+            f"--kubeconfig={kubeconfig}",
+            f"--hostname-override={self.name}",
+            f"--node-ip={self.context.plan.nodes[self.name].address}",
+            "--housekeeping-interval=30s",
+        )
+        after = str(self.context.layout.api_ready)
+        return Daemon("kubelet", argv, self._log("kubelet"), {"GOGC": "200"}, after)
+
+    def proxy(self) -> Daemon:
+        return kube_proxy(self.folder, self.name, self.context)
+
+    def kubelet_config(self) -> dict[str, object]:
+        """KubeletConfiguration; what is not here is upstream's default."""
+        server = self.context.credentials.kubelet_server(self.name)
+        return {
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            "address": str(self.context.plan.nodes[self.name].address),
+            "registerNode": False,  # the cluster declares its nodes, with their GPUs, before they start
+            "authentication": {
+                "anonymous": {"enabled": False},
+                "webhook": {"enabled": True},
+                "x509": {"clientCAFile": str(self.context.credentials.authority.files.certificate)},
+            },
+            "authorization": {"mode": "Webhook"},
+            "tlsCertFile": str(server.certificate),
+            "tlsPrivateKeyFile": str(server.key),
+            "containerRuntimeEndpoint": f"unix://{CONTAINERD_SOCKET}",
+            "cgroupDriver": "cgroupfs",
+            "cgroupRoot": f"/{cgroups.ROOT}/{self.cgroup}",
+            "enforceNodeAllocatable": ["none"],  # five nodes share one machine's memory
+            "failCgroupV1": False,
+            "failSwapOn": False,
+            "makeIPTablesUtilChains": False,
+            "oomScoreAdj": 0,
+            "clusterDNS": [str(self.context.plan.dns_service)],
+            "clusterDomain": "cluster.local",
+            "resolvConf": str(self.folder / "resolv.conf"),
+            # Images come from archives, so what is collected cannot be pulled again.
+            "imageGCHighThresholdPercent": 100,
+            # Absolute: a percentage of a workstation's disk says nothing about us.
+            "evictionHard": {
+                "memory.available": "200Mi",
+                "nodefs.available": "1Gi",
+                "imagefs.available": "1Gi",
+            },
+            # Controllers wait for their certificate's Secret to be mounted again: 1 min by default.
+            "syncFrequency": "5s",
+            "nodeLeaseDurationSeconds": LEASE_SECONDS,
+            "volumeStatsAggPeriod": "10m",
+        }
+
+    def cni_config(self) -> dict[str, object]:
+        """Each pod has a link of its own to the node, which routes: no bridge for Services to miss."""
+        ranges = [[{"subnet": str(self.context.plan.nodes[self.name].pod_subnet)}]]
+        ipam = {
+            "type": "host-local",
+            "dataDir": "/run/cni",  # leases must not outlive the namespaces that hold them
+            "ranges": ranges,
+            "routes": [{"dst": "0.0.0.0/0"}],
+        }
+        return {"cniVersion": "0.4.0", "name": "pods", "plugins": [{"type": "ptp", "ipam": ipam}]}
+
+    def _log(self, name: str) -> str:
+        return str(self.folder / f"{name}.log")

@@ -1,0 +1,124 @@
+"""The objects that a cluster of ours has from its start: its Nodes, and the Service of its DNS."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from datetime import datetime
+
+from local.cluster.addresses import AddressPlan
+from local.cluster.api import ApiServer, Object
+from local.cluster.config import NodeConfig, Taint
+from local.cluster.control_plane import DNS_USER
+
+GPU = "nvidia.com/gpu"
+PREEMPTING = "trainyard.dev/preempting"
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+_DNS_SERVICE = "/api/v1/namespaces/kube-system/services/kube-dns"
+_DNS_ENDPOINTS = "/apis/discovery.k8s.io/v1/namespaces/kube-system/endpointslices/kube-dns"
+_RBAC = "/apis/rbac.authorization.k8s.io/v1"
+
+
+def apply_dns(api: ApiServer, plan: AddressPlan) -> None:
+    """Declare the Service `kube-dns`, whose server runs outside of pods, and what that server may read."""
+    ports = [{"name": name, "port": 53, "protocol": protocol} for name, protocol in _DNS_PORTS]
+    service: Object = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "kube-dns", "namespace": "kube-system", "labels": {"k8s-app": "kube-dns"}},
+        "spec": {"clusterIP": str(plan.dns_service), "ports": ports},
+    }
+    endpoints: Object = {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {
+            "name": "kube-dns",
+            "namespace": "kube-system",
+            "labels": {"kubernetes.io/service-name": "kube-dns"},
+        },
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": [str(plan.control)]}],
+        "ports": ports,
+    }
+    api.apply(_DNS_SERVICE, service)
+    api.apply(_DNS_ENDPOINTS, endpoints)
+    api.apply(f"{_RBAC}/clusterroles/{DNS_USER}", _dns_role())
+    api.apply(f"{_RBAC}/clusterrolebindings/{DNS_USER}", _dns_binding())
+
+
+def apply_node(api: ApiServer, config: NodeConfig, plan: AddressPlan) -> None:
+    """Declare a Node as it shall be; kubelet then reports on it.
+
+    Labels and GPUs are ours by server-side apply, so that one taken out of the config goes away. Taints
+    are one list for all writers: those of Kubernetes and of a preemption are left as they are.
+    """
+    path = node_path(config.name)
+    labels = {
+        "kubernetes.io/hostname": config.name,
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": _ARCHITECTURES.get(platform.machine(), platform.machine()),
+        **config.labels,
+    }
+    identity: Object = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": config.name}}
+    found = api.apply(path, {**identity, "metadata": {"name": config.name, "labels": labels}})
+    taints = desired_taints(found["spec"].get("taints", []), config.taints)
+    if taints != found["spec"].get("taints", []):
+        api.merge(path, {"spec": {"taints": taints}})
+    gpus = {GPU: str(config.gpus)} if config.gpus else {}
+    address = {"type": "InternalIP", "address": str(plan.nodes[config.name].address)}
+    status: Object = {"addresses": [address], "capacity": gpus, "allocatable": gpus}
+    api.apply(f"{path}/status", {**identity, "status": status})
+
+
+def desired_taints(found: Sequence[Object], declared: Sequence[Taint]) -> list[Object]:
+    """The declared taints, after those that others put there for reasons of their own."""
+    kept = [taint for taint in found if _is_foreign(str(taint["key"]))]
+    return [*kept, *(taint.model_dump(exclude_defaults=True) for taint in declared)]
+
+
+def node_path(name: str) -> str:
+    """Path of a Node in the API."""
+    return f"/api/v1/nodes/{name}"
+
+
+def is_ready_since(node: Object, since: float) -> bool:
+    """Whether kubelet reports the node Ready, in a report not older than `since` (Unix seconds)."""
+    for condition in node.get("status", {}).get("conditions", []):
+        if condition["type"] == "Ready" and condition["status"] == "True":
+            reported = datetime.fromisoformat(condition["lastHeartbeatTime"])
+            return reported.timestamp() >= int(since)
+    return False
+
+
+_DNS_PORTS = (("dns", "UDP"), ("dns-tcp", "TCP"))
+
+
+def _is_foreign(key: str) -> bool:
+    return key.startswith("node.kubernetes.io/") or key == PREEMPTING
+
+
+def _dns_role() -> Object:
+    rules = [
+        {
+            "apiGroups": [""],
+            "resources": ["services", "namespaces", "pods", "endpoints"],
+            "verbs": ["list", "watch"],
+        },
+        {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
+    ]
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": DNS_USER},
+        "rules": rules,
+    }
+
+
+def _dns_binding() -> Object:
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": DNS_USER},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": DNS_USER},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": DNS_USER}],
+    }

@@ -1,0 +1,160 @@
+"""What the machine must have before anything is started; every problem at once."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from ipaddress import IPv4Network
+from pathlib import Path
+
+from infra.errors import MachineError, Problem
+from local.cluster import cgroups
+from local.cluster.commands import PROGRAM_PATH
+from local.cluster.config import ClusterConfig
+from local.cluster.contracts import Artifacts
+from local.cluster.layout import VERSION, Layout
+from local.cluster.network import host_routes
+from local.cluster.node import CNI_PLUGINS
+
+BINARIES = (
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kube-proxy",
+    "kubelet",
+    "coredns",
+)
+PROGRAMS = {
+    "etcd": "etcd-server",
+    "containerd": "containerd",
+    "ctr": "containerd",
+    "runc": "runc",
+    "ip": "iproute2",
+    "nft": "nftables",
+    "nsenter": "util-linux",
+    "unshare": "util-linux",
+    "mount": "mount",
+}
+"""Program → Debian package."""
+PLUGINS = ("ptp", "host-local", "loopback")
+CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_SYS_CHROOT": 18, "CAP_SYS_PTRACE": 19, "CAP_SYS_ADMIN": 21}
+"""Name → bit, as in linux/capability.h."""
+CONTROLLERS = ("cpu", "cpuset", "memory", "pids")
+FREE_GIB = 5
+
+
+def check(config: ClusterConfig, layout: Layout, artifacts: Artifacts, link: str) -> None:
+    """Raise MachineError with all that is missing or in the way; changes nothing.
+
+    `link` is our own interface on the host, which may be there from an earlier run.
+    """
+    problems = [
+        *_privileges(),
+        *_programs(),
+        *_artifacts(config, artifacts),
+        *_kernel(),
+        *_addresses(config, link),
+        *_space(layout.run),
+        *_earlier_run(layout),
+    ]
+    if problems:
+        raise MachineError(problems)
+
+
+def check_layout(layout: Layout) -> None:
+    """Raise MachineError when the run folder is of another version than ours."""
+    if problems := list(_earlier_run(layout)):
+        raise MachineError(problems)
+
+
+def check_privileges() -> None:
+    """Raise MachineError when we may not even look into the cluster."""
+    if problems := list(_privileges()):
+        raise MachineError(problems)
+
+
+def _privileges() -> Iterator[Problem]:
+    if os.geteuid() != 0:
+        needs = "root: namespaces, mounts and cgroups of the nodes need it"
+        yield Problem("user", f"uid {os.geteuid()}", needs, "run the command again with sudo")
+        return
+    status = Path("/proc/self/status").read_text()
+    effective = int(next(line.split()[1] for line in status.splitlines() if line.startswith("CapEff")), 16)
+    for name, bit in CAPABILITIES.items():
+        if not effective & (1 << bit):
+            fix = f"run where root has it, such as a virtual machine, or a container with --cap-add={name}"
+            yield Problem("capabilities", f"{name} is missing", name, fix)
+
+
+def _programs() -> Iterator[Problem]:
+    for name, package in PROGRAMS.items():
+        if shutil.which(name, path=PROGRAM_PATH) is None:
+            yield _missing(f"program {name}", PROGRAM_PATH, package)
+    for name in PLUGINS:
+        if not (CNI_PLUGINS / name).exists():
+            yield _missing(f"CNI plugin {name}", str(CNI_PLUGINS), "containernetworking-plugins")
+
+
+def _missing(what: str, where: str, package: str) -> Problem:
+    return Problem(what, "not found", f"in {where}", f"apt-get install {package}")
+
+
+def _artifacts(config: ClusterConfig, artifacts: Artifacts) -> Iterator[Problem]:
+    images = sorted({"pause", *(image for node in config.nodes for image in node.images)})
+    for name in [*(f"binary/{name}" for name in BINARIES), *(f"image/{name}" for name in images)]:
+        try:
+            found = artifacts.path(name)
+        except LookupError as error:
+            yield Problem(name, str(error), "an artifact of the toolchain", "see `trainyard doctor`")
+            continue
+        if not found.exists():
+            yield Problem(name, f"no file {found}", "made by the toolchain", "run `trainyard up`")
+
+
+def _kernel() -> Iterator[Problem]:
+    filesystems = Path("/proc/filesystems").read_text().split()
+    if "overlay" not in filesystems:
+        yield Problem("kernel", "no overlayfs", "overlay in /proc/filesystems", "modprobe overlay")
+    folders = cgroups.hierarchies()
+    available = {name for folder in folders for name in _controllers(folder)}
+    for name in CONTROLLERS:
+        if name not in available:
+            fix = "mount cgroup v2 on /sys/fs/cgroup, or this controller of version 1"
+            yield Problem("cgroups", f"no controller {name}", f"{', '.join(CONTROLLERS)} mounted", fix)
+
+
+def _controllers(folder: Path) -> list[str]:
+    unified = folder / "cgroup.controllers"
+    return unified.read_text().split() if unified.exists() else folder.name.split(",")
+
+
+def _addresses(config: ClusterConfig, link: str) -> Iterator[Problem]:
+    nodes = IPv4Network(config.node_cidr)
+    for destination, interface in host_routes():
+        if interface != link and IPv4Network(destination).overlaps(nodes):
+            yield Problem(
+                "cluster.nodeCidr",
+                f"{nodes}, of which {destination} is in use on this host by {interface}",
+                "a range that no route of this host covers",
+                "choose another nodeCidr in the stack, or take down what uses this one",
+            )
+
+
+def _space(run: Path) -> Iterator[Problem]:
+    existing = next(path for path in (run, *run.parents) if path.exists())
+    free = shutil.disk_usage(existing).free / 2**30
+    if free < FREE_GIB:
+        fix = "free some space, or point TRAINYARD_STATE at another disk"
+        yield Problem(str(existing), f"{free:.1f} GiB free", f"at least {FREE_GIB} GiB", fix)
+
+
+def _earlier_run(layout: Layout) -> Iterator[Problem]:
+    found = layout.version.read_text() if layout.version.exists() else VERSION
+    if found != VERSION:
+        yield Problem(
+            str(layout.run),
+            f"a run of layout {found}",
+            f"layout {VERSION}",
+            "take it down with the release that made it, or with `trainyard down`, which ends it whole",
+        )

@@ -1,0 +1,176 @@
+"""One cluster as it lies on this host: its folders, network and machines, and how they are started."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from pathlib import Path
+
+from infra.errors import Problem, TrainyardError
+from local.cluster import cgroups
+from local.cluster.addresses import AddressPlan, allocate
+from local.cluster.api import ApiServer, wait_until
+from local.cluster.config import ClusterConfig, NodeConfig
+from local.cluster.context import Context
+from local.cluster.contracts import Artifacts
+from local.cluster.control_plane import ControlPlane
+from local.cluster.credentials import Credentials
+from local.cluster.images import import_missing, read_archive
+from local.cluster.layout import VERSION, Layout
+from local.cluster.machine import Machine
+from local.cluster.network import CONTROL, Network
+from local.cluster.node import SHARED_FOLDERS, NodeMachine
+from local.cluster.objects import apply_dns, apply_node, is_ready_since, node_path
+from local.cluster.pki import write_private
+from local.cluster.preemption import lose_node
+
+API_SECONDS = 90.0
+NODE_SECONDS = 120.0
+"""Longest waits before we give up; on two idle cores both take below 15 s."""
+
+
+class Site:
+    """Starts and removes the parts of one cluster; the caller holds its lock."""
+
+    def __init__(self, config: ClusterConfig, layout: Layout, artifacts: Artifacts) -> None:
+        self.config = config
+        self.layout = layout
+        self.artifacts = artifacts
+        self.network = Network(config.name, layout.networks)
+        self.control = Machine(layout.control, self.network.namespace(CONTROL))
+
+    @cached_property
+    def plan(self) -> AddressPlan:
+        """Addresses of the nodes that were there at the last `prepare`."""
+        return AddressPlan.of(self.config, self._indexes())
+
+    @cached_property
+    def credentials(self) -> Credentials:
+        return Credentials(self.layout.pki, self.plan)
+
+    @cached_property
+    def api(self) -> ApiServer:
+        authority = self.credentials.authority.files.certificate
+        return ApiServer(self.plan.endpoint, authority, self.credentials.admin())
+
+    @property
+    def exists(self) -> bool:
+        """Whether a cluster, or what is left of one, is there."""
+        return self.layout.indexes.exists()
+
+    def node(self, name: str) -> Machine:
+        """The machine of a node."""
+        return Machine(self.layout.node(name), self.network.namespace(name))
+
+    def prepare(self) -> None:
+        """Make the run folder, remove nodes that are no longer declared, give out addresses."""
+        self.layout.run.mkdir(parents=True, exist_ok=True)
+        self.layout.run.chmod(0o700)
+        self.layout.version.write_text(VERSION)
+        names = [node.name for node in self.config.nodes]
+        for name in self._node_folders() - set(names):
+            self.remove_node(name)
+        write_private(self.layout.indexes, json.dumps(allocate(names, self._indexes())).encode())
+        write_private(self.layout.kubeconfig, self.credentials.admin_kubeconfig().encode())
+        Path(self.config.data_dir).mkdir(parents=True, exist_ok=True)
+
+    def start_control_plane(self) -> None:
+        """Start it where it does not run; `start_nodes` waits for it."""
+        self.network.connect_host(self.plan)
+        parts = ControlPlane(self._context)
+        self.control.start(parts.spec(self.config.nodes[0].name))
+
+    def start_nodes(self, nodes: Sequence[NodeConfig]) -> None:
+        """Start these where they do not run, and return when they are Ready and have their images.
+
+        containerd starts, and images are imported, while the API server does; kubelets wait for it.
+        """
+        started = {node.name: self._start_machine(node) for node in nodes}
+        with ThreadPoolExecutor() as pool:
+            imports = [pool.submit(self._import_images, node) for node in nodes]
+            self._await_api()
+            self._declare()
+            self.layout.api_ready.touch()
+            for result in imports:
+                result.result()
+        self._await_ready(started)
+
+    def remove_node(self, name: str) -> None:
+        """End a node's machine and remove all it had on this host."""
+        machine = self.node(name)
+        machine.stop()
+        self.network.disconnect_node(name)
+        cgroups.remove(f"{self.config.name}/{name}")
+        shutil.rmtree(machine.folder, ignore_errors=True)
+
+    def remove(self) -> None:
+        """Remove everything but the data."""
+        machines = [self.control, *(self.node(name) for name in self._node_folders())]
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(Machine.stop, machines))
+        self.network.remove()
+        cgroups.remove(self.config.name)
+        shutil.rmtree(self.layout.run, ignore_errors=True)
+
+    @property
+    def _context(self) -> Context:
+        return Context(self.layout, self.plan, self.credentials, self.artifacts)
+
+    def _start_machine(self, node: NodeConfig) -> float:
+        """Unix seconds of the start; 0 when it ran already."""
+        self.network.connect_node(node.name, self.plan)
+        machine = self.node(node.name)
+        parts = NodeMachine(node.name, self._context)
+        if not machine.is_running():
+            cgroups.remove(parts.cgroup)
+        cgroups.make(parts.cgroup)
+        # Never removed: another cluster's nodes may have them as mount points.
+        for folder in SHARED_FOLDERS:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+        now = time.time()
+        pause = read_archive(self.artifacts.path("image/pause"))
+        return now if machine.start(parts.spec(pause.name)) else 0.0
+
+    def _import_images(self, node: NodeConfig) -> None:
+        archives = [read_archive(self.artifacts.path(f"image/{name}")) for name in ("pause", *node.images)]
+        import_missing(self.node(node.name), archives)
+
+    def _await_api(self) -> None:
+        if not wait_until(self.api.is_ready, seconds=API_SECONDS):
+            raise _late("the API server", API_SECONDS, self.layout.control)
+
+    def _declare(self) -> None:
+        """Make the API's objects follow the config, so that nodes find themselves described."""
+        wait_until(lambda: self.api.exists("/api/v1/namespaces/kube-system"), seconds=API_SECONDS)
+        apply_dns(self.api, self.plan)
+        for node in self.config.nodes:
+            apply_node(self.api, node, self.plan)
+        declared = {node.name for node in self.config.nodes}
+        for found in self.api.get("/api/v1/nodes")["items"]:
+            if found["metadata"]["name"] not in declared:
+                lose_node(self.api, found["metadata"]["name"])
+
+    def _await_ready(self, started: dict[str, float]) -> None:
+        for name, since in started.items():
+            if not wait_until(lambda: self._is_ready(name, since), seconds=NODE_SECONDS):  # noqa: B023
+                raise _late(f"node {name}", NODE_SECONDS, self.layout.node(name))
+
+    def _is_ready(self, name: str, since: float) -> bool:
+        return is_ready_since(self.api.get(node_path(name)), since)
+
+    def _indexes(self) -> dict[str, int]:
+        path = self.layout.indexes
+        indexes: dict[str, int] = json.loads(path.read_text()) if path.exists() else {}
+        return indexes
+
+    def _node_folders(self) -> set[str]:
+        return {path.name for path in self.layout.nodes.iterdir()} if self.layout.nodes.exists() else set()
+
+
+def _late(what: str, seconds: float, logs: Path) -> TrainyardError:
+    got = f"not ready within {seconds:.0f} s"
+    return TrainyardError([Problem(what, got, "ready", f"read the logs in {logs}, then run it again")])
