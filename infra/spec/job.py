@@ -38,3 +38,6 @@ class JobSpec(Spec):
     )
     config: Name = Field(description="name of a configuration in training/configs")
     overrides: dict[str, Setting] = Field(default={}, description="settings that differ, dotted key to value")
+    interruptions: tuple[InterruptionSpec, ...] = Field(
+        default=(), description="spot losses that `trainyard up` brings about, to show that the job survives"
+    )
