@@ -20,8 +20,9 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 MANIFEST = "manifest.json"
 LATEST = "latest"
@@ -84,7 +85,7 @@ class Manifest:
     world_size: int
     mesh: Mapping[str, int]
     """Size of each dimension of the device mesh."""
-    schedule: Mapping[str, float]
+    schedule: Mapping[str, Any]
     """State of the learning rate (see `training.optim.Schedule`)."""
     identity: Mapping[str, Any]
     """What a run must have in common with this one to resume from it."""
@@ -275,7 +276,7 @@ def _digest(body: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
-def _entry_of(file: BinaryIO) -> FileEntry:
+def _entry_of(file: BufferedReader) -> FileEntry:
     digest = hashlib.file_digest(file, "sha256").hexdigest()
     return FileEntry(file.tell(), digest)
 

@@ -26,28 +26,34 @@ class ModelConfig(_Part):
     """Which network to train."""
 
     name: Literal["mlp", "convnet"] = "mlp"
-    hidden: int = Field(64, ge=1, le=65536, description="Width of the hidden layer, or channels of the first.")
-    dropout: float = Field(0.1, ge=0, lt=1)
+    hidden: int = Field(default=64, ge=1, le=65536)
+    """Width, or channels of the first layer."""
+    dropout: float = Field(default=0.1, ge=0, lt=1)
 
 
 class DataConfig(_Part):
     """What to train on, and how much of it at once."""
 
     name: Literal["digits"] = "digits"
-    batch_size_per_rank: int = Field(32, ge=1, le=1 << 20, description="Samples per rank in one step.")
-    held_out: float = Field(0.2, gt=0, lt=1, description="Part of the data that is kept for evaluation.")
+    batch_size_per_rank: int = Field(default=32, ge=1, le=1 << 20)
+    """Samples per rank in one step."""
+    held_out: float = Field(default=0.2, gt=0, lt=1)
+    """Part of the data that is kept for evaluation."""
 
 
 class OptimConfig(_Part):
     """The optimizer and how its rate follows the size of the batch (see `training.optim`)."""
 
     name: Literal["sgd", "adamw"] = "sgd"
-    lr: float = Field(0.05, gt=0, description="The rate at `reference_batch_size`.")
-    momentum: float = Field(0.9, ge=0, lt=1)
-    weight_decay: float = Field(1e-4, ge=0)
+    lr: float = Field(default=0.05, gt=0)
+    """The rate at `reference_batch_size`."""
+    momentum: float = Field(default=0.9, ge=0, lt=1)
+    weight_decay: float = Field(default=1e-4, ge=0)
     scaling: Literal["linear", "sqrt", "none"] = "none"
-    reference_batch_size: int = Field(64, ge=1, description="The batch that `lr` was tuned with, in samples.")
-    warmup_steps: int = Field(0, ge=0, description="Steps over which the rate climbs to its scaled value.")
+    reference_batch_size: int = Field(default=64, ge=1)
+    """The batch that `lr` was tuned with, in samples."""
+    warmup_steps: int = Field(default=0, ge=0)
+    """Steps over which the rate climbs to its scaled value."""
 
     @model_validator(mode="after")
     def _adam_does_not_scale_linearly(self) -> OptimConfig:
@@ -59,39 +65,41 @@ class OptimConfig(_Part):
 class CheckpointConfig(_Part):
     """When to save and how much to keep."""
 
-    every_steps: int = Field(20, ge=1)
-    keep_last: int = Field(3, ge=1)
+    every_steps: int = Field(default=20, ge=1)
+    keep_last: int = Field(default=3, ge=1)
 
 
 class TimeoutConfig(_Part):
     """How long to wait for others, in seconds."""
 
-    rendezvous: float = Field(300, gt=0, description="For all ranks to arrive.")
-    collective: float = Field(20, gt=0, description="For one collective; longer than the slowest step.")
-    leave: float = Field(10, gt=0, description="From a notice to the exit, come what may.")
+    rendezvous: float = Field(default=300, gt=0)
+    """For all ranks to arrive."""
+    collective: float = Field(default=20, gt=0)
+    """For one collective; longer than the slowest step."""
+    leave: float = Field(default=10, gt=0)
+    """From a notice to the exit, come what may."""
 
 
 class TrainConfig(_Part):
     """A whole run. `steps` counts optimizer steps of all ranks together."""
 
-    run_dir: Path = Field(description="Folder that all ranks share: metrics, checkpoints, final.json.")
-    steps: int = Field(200, ge=1)
-    seed: int = Field(0, ge=0, lt=1 << 32)
+    run_dir: Path
+    """Folder that all ranks share: metrics, checkpoints, final.json."""
+    steps: int = Field(default=200, ge=1)
+    seed: int = Field(default=0, ge=0, lt=1 << 32)
     strategy: Literal["ddp"] = "ddp"
     model: ModelConfig = ModelConfig()
     data: DataConfig = DataConfig()
     optim: OptimConfig = OptimConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     timeouts: TimeoutConfig = TimeoutConfig()
-    evaluate_every: int = Field(50, ge=1, description="Steps between two looks at the held-out data.")
-    threads: int = Field(1, ge=1, description="CPU threads per process.")
-    pace_seconds: float = Field(
-        0,
-        ge=0,
-        le=60,
-        description="Least time that a step takes: the rest is slept. It slows a small job down so that a"
-        " demonstration has something to interrupt; leave it at 0 for real work.",
-    )
+    evaluate_every: int = Field(default=50, ge=1)
+    """Steps between two looks at the held-out data."""
+    threads: int = Field(default=1, ge=1)
+    """CPU threads per process."""
+    pace_seconds: float = Field(default=0, ge=0, le=60)
+    """Least time that a step takes: the rest is slept. It slows a small job down so that a demonstration has
+    something to interrupt; leave it at 0 for real work."""
 
     @property
     def identity(self) -> dict[str, Any]:

@@ -27,6 +27,10 @@ class Samples:
         """Those at these places."""
         return Samples(self.inputs[indices], self.targets[indices])
 
+    def to(self, device: torch.device) -> Samples:
+        """The same on a device."""
+        return Samples(self.inputs.to(device), self.targets.to(device))
+
 
 @dataclass(frozen=True)
 class Dataset:

@@ -60,13 +60,13 @@ class Mesh:
     def gather(self, key: str, value: str) -> list[str]:
         """Give every rank the value of each, in order of rank. A key is used once in a process's life."""
         self.store.set(f"{key}/{self.rank}", value)
-        return [self.store.get(f"{key}/{rank}").decode() for rank in range(self.world_size)]
+        return [str(self.store.get(f"{key}/{rank}"), "utf-8") for rank in range(self.world_size)]
 
     def tell(self, key: str, value: str = "") -> str:
         """Give every rank the value of rank 0. A key is used once in a process's life."""
         if self.leads:
             self.store.set(key, value)
-        return self.store.get(key).decode()
+        return str(self.store.get(key), "utf-8")
 
     def start_sum(self, values: torch.Tensor) -> dist.Work | None:
         """Begin to sum a tensor over all ranks, in place; wait on the result before using it."""
@@ -80,7 +80,7 @@ def join(timeouts: TimeoutConfig, environment: Mapping[str, str] = os.environ) -
         RuntimeError: not all ranks came in time.
     """
     node = environment.get("NODE_NAME") or socket.gethostname()
-    device = torch.device("cuda", int(environment.get("LOCAL_RANK", "0"))) if _has_gpu() else torch.device("cpu")
+    device = _device(int(environment.get("LOCAL_RANK", "0")))
     if "RANK" not in environment:
         return Mesh(0, 1, device, node, dist.HashStore())
     store, rank, world_size = next(dist.rendezvous("env://", timeout=timedelta(seconds=timeouts.rendezvous)))
@@ -98,5 +98,5 @@ def join(timeouts: TimeoutConfig, environment: Mapping[str, str] = os.environ) -
     return Mesh(rank, world_size, device, node, dist.PrefixStore("training", store))
 
 
-def _has_gpu() -> bool:
-    return torch.cuda.is_available()
+def _device(local_rank: int) -> torch.device:
+    return torch.device("cuda", local_rank) if torch.cuda.is_available() else torch.device("cpu")

@@ -29,7 +29,7 @@ class MetricsLog:
         if _is_torn(self._descriptor):
             os.write(self._descriptor, b"\n")
 
-    def write(self, event: str, **values: Any) -> None:
+    def write(self, event: str, **values: object) -> None:
         """Append one line; events other than `step` are waited for until they are on the disk."""
         line = {"time": round(time.time(), 3), "event": event, "attempt": self.attempt, **values}
         try:
@@ -47,7 +47,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     with path.open(encoding="utf-8", errors="replace") as file:
-        return [line for line in map(_parse, file) if line is not None]
+        return [line for line in map(parse_line, file) if line is not None]
 
 
 def surviving_steps(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -59,7 +59,8 @@ def surviving_steps(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return [latest[step] for step in sorted(latest)]
 
 
-def _parse(text: str) -> dict[str, Any] | None:
+def parse_line(text: str) -> dict[str, Any] | None:
+    """One line as a mapping; None for a torn one."""
     try:
         line = json.loads(text)
     except ValueError:

@@ -48,7 +48,7 @@ class Notice:
         self._requested.wait(seconds)
 
     def _listen(self) -> None:
-        received = signal.sigwait(_SIGNALS)
+        received = signal.Signals(signal.sigwait(_SIGNALS))
         if not self._stepping:
             _leave(f"{received.name} before the first step: nothing to save", EXIT_PREEMPTED)
         _say(f"{received.name}: saving at the end of this step, then leaving")

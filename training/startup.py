@@ -42,7 +42,7 @@ class _DeferredCompiler(ModuleType):
     def graph_break(*_: object, **__: object) -> None:
         """Nothing is traced, so there is no graph to break."""
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         if name.startswith("__") and name != "__path__":  # __path__: someone imports a submodule
             raise AttributeError(name)
         return getattr(_load(), name)
@@ -55,7 +55,7 @@ class _DeferredPart:
         self._name = name
         self.__dict__.update(answers)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(getattr(_load(), self._name), name)
 
 
@@ -63,5 +63,5 @@ def _load() -> ModuleType:
     """Replace the stand-in by the real module."""
     if isinstance(sys.modules.get(_NAME), _DeferredCompiler):
         del sys.modules[_NAME]
-        del sys.modules["torch"]._dynamo  # type: ignore[attr-defined]
+        del sys.modules["torch"]._dynamo
     return importlib.import_module(_NAME)

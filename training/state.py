@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -61,11 +62,12 @@ def _generators(device: torch.device) -> dict[str, torch.Tensor]:
     return states
 
 
-def _encode(value: Any) -> bytes:
+def _encode(value: Mapping[str, Any]) -> bytes:
     buffer = io.BytesIO()
     torch.save(value, buffer)
     return buffer.getvalue()
 
 
-def _decode(data: bytes, device: torch.device) -> Any:
-    return torch.load(io.BytesIO(data), map_location=device, weights_only=True)
+def _decode(data: bytes, device: torch.device) -> dict[str, Any]:
+    value: dict[str, Any] = torch.load(io.BytesIO(data), map_location=device, weights_only=True)
+    return value

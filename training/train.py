@@ -28,7 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Check the configuration, then train; ends the process."""
     parser = argparse.ArgumentParser(prog="python -m training.train", description=__doc__)
     parser.add_argument("--config", type=Path, help="YAML file; see training/configs")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override one setting")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="override one setting"
+    )
     options = parser.parse_args(arguments)
     try:
         config = load_config(options.config, options.set)
@@ -37,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.exit(EXIT_WRONG_CONFIG)
     if _needs_agent():
         module = ["-m", "training.train", *(sys.argv[1:] if arguments is None else arguments)]
-        os.execv(sys.executable, [sys.executable, "-m", "torch.distributed.run", *module])
+        os.execv(sys.executable, [sys.executable, "-m", "torch.distributed.run", *module])  # noqa: S606
     notice = Notice(config.timeouts.leave)
     notice.watch()
     _exit(_train(config, notice))
@@ -52,7 +54,7 @@ def _train(config: TrainConfig, notice: Notice) -> int:
     from training.trainer import Trainer
 
     torch.set_num_threads(config.threads)
-    torch.use_deterministic_algorithms(True)
+    torch.set_deterministic_debug_mode("error")
     trainer = None
     try:
         mesh.adopt_launcher_settings(os.environ)

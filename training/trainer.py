@@ -8,10 +8,8 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import nn
 from torch.nn import functional
 
 from training import state
@@ -100,7 +98,7 @@ class Trainer:
         if checkpoint:
             state.restore(checkpoint, unwrap(self.model), self.optimizer, self.mesh)
             self.step, self.samples = checkpoint.manifest.step, checkpoint.manifest.samples
-            previous = Schedule(**checkpoint.manifest.schedule)  # type: ignore[arg-type]
+            previous = Schedule(**checkpoint.manifest.schedule)
             self._saved_step = self.step
         self.saver.loaded()
         self.schedule = schedule_for(self.config.optim, self.batch_size, self.step, previous)
@@ -146,13 +144,15 @@ class Trainer:
 
     def _batch(self) -> Samples:
         size = self.config.data.batch_size_per_rank
-        batch = self.data.train.take(self.order.of_rank(self.samples, size, self.mesh.rank))
-        return Samples(batch.inputs.to(self.mesh.device), batch.targets.to(self.mesh.device))
+        mine = self.order.of_rank(self.samples, size, self.mesh.rank)
+        return self.data.train.take(mine).to(self.mesh.device)
 
     def _tally(self, loss_sum: torch.Tensor, outputs: torch.Tensor, batch: Samples) -> torch.Tensor:
         """Loss, hits, samples and whether this rank was told to leave: all that ranks tell each other."""
         hits = (outputs.argmax(1) == batch.targets).sum()
-        counts = torch.tensor([len(batch), self.notice.requested], dtype=torch.float64, device=self.mesh.device)
+        counts = torch.tensor(
+            [len(batch), self.notice.requested], dtype=torch.float64, device=self.mesh.device
+        )
         return torch.cat([torch.stack([loss_sum.double(), hits.double()]), counts])
 
     def _read(self, tally: torch.Tensor) -> Tally:
@@ -167,7 +167,9 @@ class Trainer:
     @torch.no_grad()
     def _evaluate(self) -> None:
         """Look at the held-out data, each rank at its part."""
-        held_out = self.data.held_out.take(torch.arange(self.mesh.rank, len(self.data.held_out), self.mesh.world_size))
+        held_out = self.data.held_out.take(
+            torch.arange(self.mesh.rank, len(self.data.held_out), self.mesh.world_size)
+        )
         part = Samples(held_out.inputs.to(self.mesh.device), held_out.targets.to(self.mesh.device))
         model = unwrap(self.model)
         model.eval()
@@ -216,11 +218,16 @@ class Trainer:
         digest = state.weights_sha256(unwrap(self.model))
         if not self.mesh.leads:
             return
-        final = {"step": self.step, "samples": self.samples, "sha256": digest, "world_size": self.mesh.world_size}
+        final = {
+            "step": self.step,
+            "samples": self.samples,
+            "sha256": digest,
+            "world_size": self.mesh.world_size,
+        }
         _write_whole(self.config.run_dir / FINAL, json.dumps(final, indent=1) + "\n")
         self._record("finished", samples=self.samples, sha256=digest)
 
-    def _record(self, event: str, **values: Any) -> None:
+    def _record(self, event: str, **values: object) -> None:
         if self.log:
             self.log.write(event, step=self.step, **values)
 
