@@ -8,7 +8,7 @@ from pydantic import Field
 
 from infra.spec.base import Name, NonNegative, Positive, Spec
 
-Setting = Annotated[str | int | float | bool, Field(union_mode="left_to_right")]
+Setting = bool | int | float | str
 """A setting of the training package, which checks name and value itself when the job is submitted."""
 
 
