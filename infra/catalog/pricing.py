@@ -1,0 +1,121 @@
+"""What machines cost, how old that knowledge is, and what is not known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from typing import Literal
+
+from infra.catalog import residency, store
+from infra.catalog.schema import Machine, Source
+
+Capacity = Literal["system", "on-demand", "spot", "reserved"]
+"""How a pool is bought; a system pool is bought on demand."""
+HOURS_PER_MONTH = 730
+"""A year of 8,760 hours over 12, as the clouds' own calculators count."""
+STALE_AFTER_DAYS = 90
+"""A price that is older than this is still shown, with a word that it is old."""
+
+
+@dataclass(frozen=True)
+class Price:
+    """A price of one machine, as its source gave it on its day."""
+
+    usd_per_hour: Decimal
+    source: Source
+    age_days: int
+
+    @property
+    def stale(self) -> bool:
+        """Whether it is too old to be relied on."""
+        return self.age_days > STALE_AFTER_DAYS
+
+
+@dataclass(frozen=True)
+class Missing:
+    """The catalogue has no price, and why."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class PoolDemand:
+    """Machines of one kind that a stack asks for."""
+
+    name: str
+    machine: Machine
+    region: str
+    capacity: Capacity
+    num_nodes: int
+
+
+@dataclass(frozen=True)
+class PoolCost:
+    """A pool and what it costs; the amounts are None where the price is missing."""
+
+    pool: PoolDemand
+    price: Price | Missing
+
+    @property
+    def usd_per_hour(self) -> Decimal | None:
+        """Cost of all its machines for an hour."""
+        return None if isinstance(self.price, Missing) else self.price.usd_per_hour * self.pool.num_nodes
+
+    @property
+    def usd_per_month(self) -> Decimal | None:
+        """Cost of all its machines for a month of 730 hours."""
+        return None if self.usd_per_hour is None else self.usd_per_hour * HOURS_PER_MONTH
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a list of pools costs; the totals cover the pools that have a price and no other."""
+
+    pools: tuple[PoolCost, ...]
+
+    @property
+    def usd_per_hour(self) -> Decimal:
+        """Sum over the pools that have a price."""
+        return sum((cost.usd_per_hour for cost in self.pools if cost.usd_per_hour is not None), Decimal(0))
+
+    @property
+    def usd_per_month(self) -> Decimal:
+        """Sum over the pools that have a price, for 730 hours."""
+        return self.usd_per_hour * HOURS_PER_MONTH
+
+    @property
+    def missing(self) -> tuple[PoolCost, ...]:
+        """Pools without a price: the totals are too low by what they cost."""
+        return tuple(cost for cost in self.pools if isinstance(cost.price, Missing))
+
+    @property
+    def stale(self) -> tuple[PoolCost, ...]:
+        """Pools whose price is too old to be relied on."""
+        return tuple(cost for cost in self.pools if isinstance(cost.price, Price) and cost.price.stale)
+
+
+def price(machine: Machine, region: str, capacity: Capacity, today: date) -> Price | Missing:
+    """Return the newest price that the catalogue has, or why it has none; never one of another region."""
+    if capacity == "reserved":
+        return Missing("reserved capacity is priced by its contract")
+    kind = "spot" if capacity == "spot" else "on_demand"
+    found = [
+        (row.source, amount)
+        for row in store.price_rows(machine.cloud)
+        if row.machine == machine.name
+        and (amount := getattr(row, kind)) is not None
+        and residency.matches(machine.cloud, region, row.region)
+    ]
+    if not found:
+        return Missing(f"no {kind.replace('_', '-')} price of {machine.name} in {region} is known here")
+    source, amount = max(found, key=lambda pair: pair[0].date)
+    return Price(amount, source, age_days=(today - source.date).days)
+
+
+def estimate(pools: Iterable[PoolDemand], today: date) -> Estimate:
+    """Price a list of pools as of a day."""
+    return Estimate(
+        tuple(PoolCost(pool, price(pool.machine, pool.region, pool.capacity, today)) for pool in pools)
+    )
