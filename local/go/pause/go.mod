@@ -1,0 +1,3 @@
+module trainyard.local/pause
+
+go 1.26

@@ -1,0 +1,111 @@
+"""What an artifact is to the toolchain: where it may be found, and how it is made."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from pathlib import Path
+
+from infra.errors import Problem
+from local.progress import Task
+from local.toolchain.store import Entry, Store
+
+
+class Action(StrEnum):
+    """What the toolchain does, or would do, about an artifact."""
+
+    PRESENT = "present"
+    DOWNLOAD = "download"
+    BUILD = "build"
+    INSTALL = "install"
+    ASSEMBLE = "assemble"
+
+
+class Lane(StrEnum):
+    """Work of one lane runs one at a time: a compiler fills the machine, a download fills the line."""
+
+    COMPILE = "compile"
+    NETWORK = "network"
+    ASSEMBLE = "assemble"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One line of a plan."""
+
+    name: str
+    action: Action
+    why: str
+    """In words: where it was found, or why it has to be made in this way."""
+
+
+class Artifact(ABC):
+    """Something that the toolchain provides under one or more names."""
+
+    name: str
+    """`kind/name`, as in `binary/kubernetes`."""
+    needs: tuple[str, ...] = ()
+    """Names of artifacts that must be there before this one is made."""
+    lane: Lane = Lane.ASSEMBLE
+    disk_mib: int = 0
+    """Free space that making it takes, at most."""
+
+    @property
+    def provides(self) -> tuple[str, ...]:
+        """Every name under which it has a path."""
+        return (self.name,)
+
+    @abstractmethod
+    def plan(self) -> Step:
+        """Say what there is, or what `make` would do; looks, and changes nothing."""
+
+    @abstractmethod
+    def make(self, task: Task) -> None:
+        """Provide it; raise TrainyardError, leaving nothing half done."""
+
+    @abstractmethod
+    def paths(self) -> Mapping[str, Path]:
+        """Name → path, for each name that it provides; meaningful once it is there."""
+
+    def problems(self) -> list[Problem]:
+        """What about this machine keeps `make` from working, as far as it can be known beforehand."""
+        return []
+
+
+class CachedArtifact(Artifact):
+    """An artifact in the store, under a key made of all its inputs."""
+
+    store: Store
+
+    @cached_property
+    def entry(self) -> Entry:
+        """Its place in the store."""
+        kind, name = self.name.split("/", 1)
+        return Entry(kind, name, self.key())
+
+    @property
+    def folder(self) -> Path:
+        """Its folder in the store."""
+        return self.store.folder(self.entry)
+
+    @abstractmethod
+    def key(self) -> str:
+        """Hash of everything that goes into it."""
+
+    @abstractmethod
+    def intention(self) -> Step:
+        """Say how it would be made."""
+
+    @abstractmethod
+    def fill(self, folder: Path, task: Task) -> str:
+        """Write it into `folder`; return its origin in words."""
+
+    def plan(self) -> Step:
+        seal = self.store.seal(self.entry)
+        return Step(self.name, Action.PRESENT, f"in the cache: {seal.origin}") if seal else self.intention()
+
+    def make(self, task: Task) -> None:
+        self.store.make(self.entry, lambda folder: self.fill(folder, task))

@@ -1,0 +1,211 @@
+"""Images without a registry: around one static program, and the one that training jobs run in."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import certifi
+
+from infra.errors import Problem
+from local.progress import Task
+from local.toolchain import oci
+from local.toolchain.artifact import Action, CachedArtifact, Lane, Step
+from local.toolchain.golang import GoBuild
+from local.toolchain.process import Runner
+from local.toolchain.releases import ARCHITECTURE
+from local.toolchain.store import Store, content_key, file_digests, sha256
+from local.toolchain.versions import Image, TrainingImage
+
+RECIPE = 1
+ARCHIVE = "image.tar"
+LAYER = "layer.tar"
+
+USER = 1000
+"""Who training jobs run as."""
+
+_NOBODY = b"nonroot:x:65532:65532:nonroot:/:/sbin/nologin\n"
+_ENVIRONMENT = {
+    "PATH": "/opt/trainyard/env/bin:/usr/local/bin:/usr/bin:/bin",
+    "PYTHONPATH": "/opt/trainyard/src:/opt/trainyard/env",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTHONUNBUFFERED": "1",
+    "OPAL_PREFIX": "/opt/trainyard/env",
+}
+
+
+class ProgramImage(CachedArtifact):
+    """`FROM scratch`: one static program, certificate authorities, a user who is not root, and /tmp."""
+
+    disk_mib = 200
+
+    def __init__(self, name: str, image: Image, *, store: Store, build: GoBuild) -> None:
+        self.name = f"image/{name}"
+        self.store = store
+        self.needs = (build.name,)
+        self._image = image
+        self._build = build
+
+    def key(self) -> str:
+        return content_key(RECIPE, self._image.model_dump(), self._build.key(), sha256(Path(certifi.where())))
+
+    def intention(self) -> Step:
+        return Step(self.name, Action.ASSEMBLE, f"around {self._image.program}")
+
+    def fill(self, folder: Path, task: Task) -> str:
+        program = self._build.paths()[f"binary/{self._image.program}"]
+        contents = {
+            self._image.at: oci.Content(0o755, source=program),
+            "/etc/ssl/certs/ca-certificates.crt": oci.Content(source=Path(certifi.where())),
+            "/etc/passwd": oci.Content(data=_NOBODY),
+            "/tmp": oci.Content(0o1777),  # noqa: S108 (a path in the image)
+        }
+        layer = folder / LAYER
+        oci.write_layer(layer, contents)
+        settings = oci.Settings(entrypoint=(self._image.at,))
+        oci.write_archive(
+            folder / ARCHIVE,
+            names=self._image.names,
+            settings=settings,
+            layers=[layer],
+            architecture=ARCHITECTURE,
+        )
+        layer.unlink()
+        return f"around {self._image.program}"
+
+    def paths(self) -> Mapping[str, Path]:
+        return {self.name: self.folder / ARCHIVE}
+
+    @property
+    def reference(self) -> str:
+        """The name that pods use."""
+        return self._image.names[0]
+
+
+class RootFilesystem(CachedArtifact):
+    """The lower layer of the training image: the host's own Debian or Ubuntu, at its smallest."""
+
+    name = "rootfs/training"
+    needs = ("package/mmdebstrap",)
+    lane = Lane.NETWORK
+
+    def __init__(self, image: TrainingImage, *, store: Store, repository: Path, runner: Runner) -> None:
+        self.store = store
+        self.disk_mib = image.disk_mib
+        self._image = image
+        self._recipe = repository / image.recipe
+        self._runner = runner
+
+    def key(self) -> str:
+        files = [file for file in self._recipe.iterdir() if file.suffix != ".md" and file.is_file()]
+        recipe = file_digests(self._recipe, files)
+        return content_key(RECIPE, _suite(), ARCHITECTURE, self._image.packages, recipe)
+
+    def intention(self) -> Step:
+        return Step(self.name, Action.BUILD, f"{_suite()} with {', '.join(self._image.packages)}")
+
+    def problems(self) -> list[Problem]:
+        if os.geteuid() == 0:
+            return []
+        fix = "run as root, or with sudo"
+        return [
+            Problem(self.name, f"user {os.geteuid()}", "root: mmdebstrap makes device nodes and owners", fix)
+        ]
+
+    def fill(self, folder: Path, task: Task) -> str:
+        excluded = [
+            f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("doc", "man", "info", "locale")
+        ]
+        # Namespaces of its own: whatever ends it ends all its mounts too.
+        alone = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
+        make = ("mmdebstrap", "--mode=root", "--variant=essential", "--format=tar", *excluded)
+        include = f"--include={','.join(self._image.packages)}"
+        hook = f"--customize-hook={self._recipe / 'customize.sh'}"
+        target = (_suite(), str(folder / LAYER), *_mirrors())
+        self._runner.run(
+            [*alone, *make, include, hook, *target],
+            what=self.name,
+            environ={"TMPDIR": str(folder)},
+            on_line=lambda line: task.advanced(0, None, line.removeprefix("I: ")),
+        )
+        return f"{_suite()} by mmdebstrap"
+
+    def paths(self) -> Mapping[str, Path]:
+        return {self.name: self.folder / LAYER}
+
+
+class TrainingArchive(CachedArtifact):
+    """The training image: the root filesystem, and the training package as a thin layer on it."""
+
+    name = "image/training"
+    disk_mib = 500
+
+    def __init__(self, image: TrainingImage, *, store: Store, repository: Path, root: RootFilesystem) -> None:
+        self.store = store
+        self.needs = (root.name,)
+        self._image = image
+        self._source = repository / image.source
+        self._root = root
+
+    def key(self) -> str:
+        digests = file_digests(self._source.parent, self._files())
+        return content_key(RECIPE, self._image.repository, _ENVIRONMENT, self._root.key(), digests)
+
+    def intention(self) -> Step:
+        return Step(self.name, Action.ASSEMBLE, "the training package or what is below it has changed")
+
+    def fill(self, folder: Path, task: Task) -> str:
+        top = folder / LAYER
+        inside = Path("/opt/trainyard/src")
+        names = {file: str(inside / file.relative_to(self._source.parent)) for file in self._files()}
+        oci.write_layer(top, {name: oci.Content(source=file) for file, name in names.items()})
+        settings = oci.Settings(
+            command=("/bin/sh",),
+            user=f"{USER}:{USER}",
+            environment=_ENVIRONMENT,
+            working_folder="/home/trainyard",
+        )
+        oci.write_archive(
+            folder / ARCHIVE,
+            names=[self.reference],
+            settings=settings,
+            layers=[self._root.paths()[self._root.name], top],
+            architecture=ARCHITECTURE,
+        )
+        top.unlink()
+        return "the root filesystem and the training package"
+
+    def paths(self) -> Mapping[str, Path]:
+        return {self.name: self.folder / ARCHIVE}
+
+    @property
+    def reference(self) -> str:
+        """The name that pods use; its tag changes with anything inside."""
+        return f"{self._image.repository}:{self.entry.key}"
+
+    def _files(self) -> list[Path]:
+        recipe = self._source / "images"
+        files = (file for file in self._source.rglob("*") if file.is_file())
+        return [file for file in files if "__pycache__" not in file.parts and recipe not in file.parents]
+
+
+def _suite() -> str:
+    """Return the code name of the host's distribution: `bookworm`, `noble`."""
+    return platform.freedesktop_os_release().get("VERSION_CODENAME", "stable")
+
+
+def _mirrors() -> list[str]:
+    """Return apt source lines of the host's own distribution; its other sources are no part of the image."""
+    command = (
+        "apt-get",
+        "indextargets",
+        "--format",
+        "deb $(REPO_URI) $(RELEASE) $(COMPONENT)",
+        "Created-By: Packages",
+    )
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    ours = {_suite(), f"{_suite()}-updates", f"{_suite()}-security"}
+    return sorted({line for line in lines if line.split()[2] in ours})

@@ -1,0 +1,115 @@
+"""What a clone sees of the cache: links under `.trainyard`, and the variables that the engine runs with."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shlex
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from local.toolchain.search import find_on_path
+
+if TYPE_CHECKING:
+    from local.toolchain.toolchain import Toolchain
+
+LANGUAGE_HOST = "pulumi-language-python"
+PROVIDER = "pulumi-resource-trainyard"
+_WRAPPED = {LANGUAGE_HOST: "local.language_host", PROVIDER: "local.provider"}
+
+
+def refresh(toolchain: Toolchain) -> None:
+    """Link what is there, each link replaced by one rename; a link to what is gone is removed.
+
+    `bin/` for PATH, `charts/`, `training-env`, and the file `training-image` with the image's reference.
+    """
+    root = toolchain.paths.bin.parent
+    links = {root / _place(name): toolchain.find(name) for name in toolchain.names() if _place(name)}
+    links |= _language_host(toolchain)
+    for link, target in links.items():
+        if target is not None:
+            _link(link, target)
+        elif link.is_symlink() and not link.exists():
+            link.unlink()
+    wrapped = [PROVIDER] if links[toolchain.paths.bin / LANGUAGE_HOST] else [PROVIDER, LANGUAGE_HOST]
+    for name in wrapped:
+        _write(toolchain.paths.bin / name, _wrapper(toolchain, _WRAPPED[name]), mode=0o755)
+    _write(root / "training-image", toolchain.image("training"), mode=0o644)
+
+
+def engine_environment(toolchain: Toolchain) -> dict[str, str]:
+    """Return the engine's variables: our programs first on PATH, a file backend, its passphrase, a TMPDIR.
+
+    The Kubernetes provider leaves kubeconfigs in TMPDIR, so it is a folder that only its owner can read.
+    """
+    engine, bin_folder = toolchain.paths.engine, toolchain.paths.bin
+    for folder in (engine, engine / "home", engine / "tmp"):
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    passphrase = engine / "passphrase"
+    if not passphrase.exists():
+        _write(passphrase, secrets.token_urlsafe(32), mode=0o600)
+    scripts = toolchain.find("plugin/python-exec")
+    ours = {"TRAINYARD_PYTHON_EXEC": str(scripts / "pulumi-language-python-exec")} if scripts else {}
+    return {
+        **ours,
+        "PATH": os.pathsep.join(
+            [str(bin_folder), str(toolchain.paths.venv / "bin"), os.environ.get("PATH", "")]
+        ),
+        "PULUMI_HOME": str(engine / "home"),
+        "PULUMI_BACKEND_URL": engine.as_uri(),
+        "PULUMI_CONFIG_PASSPHRASE_FILE": str(passphrase),
+        "PULUMI_SKIP_UPDATE_CHECK": "true",
+        "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
+        "TMPDIR": str(engine / "tmp"),
+    }
+
+
+def _place(name: str) -> str:
+    """Where the artifact of that name is linked, under `.trainyard`; empty: nowhere."""
+    kind, rest = name.split("/", 1) if "/" in name else ("", name)
+    places = {
+        "binary": f"bin/{rest}",
+        "chart": f"charts/{rest}",
+        "manifest": f"charts/{rest}.yaml",
+        "env": f"{rest}-env",
+    }
+    return places.get(kind, "")
+
+
+def _language_host(toolchain: Toolchain) -> dict[Path, Path | None]:
+    """Return links to the official language host, where there is one, and to the SDK's scripts."""
+    bin_folder = toolchain.paths.bin
+    pulumi = toolchain.find("binary/pulumi")
+    beside = pulumi.resolve().parent / LANGUAGE_HOST if pulumi else Path()
+    official = beside if beside.is_file() else find_on_path(LANGUAGE_HOST, excluding=bin_folder)
+    scripts = toolchain.find("plugin/python-exec")
+    names = [f"{LANGUAGE_HOST}-exec", "pulumi-resource-pulumi-python"]
+    links = {bin_folder / name: scripts / name if scripts else None for name in names}
+    return {bin_folder / LANGUAGE_HOST: official, **links}
+
+
+def _wrapper(toolchain: Toolchain, module: str) -> str:
+    python = shlex.quote(str(toolchain.paths.venv / "bin" / "python"))
+    return f'#!/bin/sh\nexec {python} -m {module} "$@"\n'
+
+
+def _link(link: Path, target: Path) -> None:
+    if link.is_symlink() and link.readlink() == target:
+        return
+    link.parent.mkdir(parents=True, exist_ok=True)
+    fresh = link.with_name(f".{link.name}.{secrets.token_hex(4)}")
+    fresh.symlink_to(target)
+    fresh.replace(link)
+
+
+def _write(file: Path, text: str, *, mode: int) -> None:
+    """Write by one rename, readable to others only if `mode` says so, at no moment more."""
+    if not file.is_symlink() and file.exists() and file.read_text() == text:
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    handle, fresh = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
+    with os.fdopen(handle, "w") as stream:
+        stream.write(text)
+    Path(fresh).chmod(mode)
+    Path(fresh).replace(file)

@@ -1,0 +1,115 @@
+"""Debian packages: said before they are installed, and none of their services left running."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from infra.errors import Problem
+from local.progress import Progress, Task
+from local.toolchain.artifact import Action, Artifact, Lane, Step
+from local.toolchain.process import Runner
+from local.toolchain.search import find_on_path
+from local.toolchain.versions import Package
+
+POLICY = Path("/usr/sbin/policy-rc.d")
+"""Asked by Debian's packaging before a service is started (policy-rc.d(8)); 101 means no."""
+
+_POLICY_TEXT = "#!/bin/sh\n# Trainyard: packages that are being installed start nothing.\nexit 101\n"
+_SERVICES = ("etcd", "containerd")
+_LOCK_SECONDS = 300
+
+
+class DebianPackages(Artifact):
+    """All that the embedded cluster needs, in one installation; what is there, from anyone, is left alone."""
+
+    name = "packages"
+    lane = Lane.NETWORK
+    disk_mib = 600
+
+    def __init__(self, packages: Mapping[str, Package], *, runner: Runner, progress: Progress) -> None:
+        self._packages = packages
+        self._runner = runner
+        self._progress = progress
+
+    @property
+    def provides(self) -> tuple[str, ...]:
+        return tuple(f"package/{name}" for name in self._packages)
+
+    def plan(self) -> Step:
+        missing = self._missing()
+        if not missing:
+            return Step(self.name, Action.PRESENT, f"{len(self._packages)} Debian packages")
+        return Step(self.name, Action.INSTALL, f"by apt-get: {', '.join(missing)}")
+
+    def problems(self) -> list[Problem]:
+        missing = self._missing()
+        got = f"{', '.join(missing)} missing"
+        if not missing:
+            return []
+        if shutil.which("apt-get") is None:
+            programs = ", ".join(self._packages[name].provides for name in missing)
+            return [
+                Problem(self.name, got, "Debian or Ubuntu", f"provide these on PATH yourself: {programs}")
+            ]
+        if os.geteuid() != 0:
+            fix = f"run as root, or: sudo apt-get install --no-install-recommends {' '.join(missing)}"
+            return [Problem(self.name, f"{got}, user {os.geteuid()}", "root, to install them", fix)]
+        return []
+
+    def make(self, task: Task) -> None:
+        missing = self._missing()
+        if not missing:
+            return
+        self._progress.said(f"installing Debian packages: {', '.join(missing)}")
+        apt = ("apt-get", "-o", f"DPkg::Lock::Timeout={_LOCK_SECONDS}", "-q", "-y")
+        with _no_service_starts():
+            self._apt([*apt, "update"], task)
+            self._apt([*apt, "install", "--no-install-recommends", *missing], task)
+        self._disable_services(missing)
+
+    def paths(self) -> Mapping[str, Path]:
+        return {f"package/{name}": _place(package) or Path() for name, package in self._packages.items()}
+
+    def _missing(self) -> list[str]:
+        return [name for name, package in self._packages.items() if _place(package) is None]
+
+    def _apt(self, command: Sequence[str], task: Task) -> None:
+        self._runner.run(
+            command,
+            what=" ".join(command[-1:]),
+            environ={"DEBIAN_FRONTEND": "noninteractive"},
+            on_line=lambda line: task.advanced(0, None, line),
+        )
+
+    def _disable_services(self, installed: Sequence[str]) -> None:
+        """Keep the services of what we installed from starting at the next boot."""
+        if shutil.which("systemctl") is None:
+            return
+        for service in _SERVICES:
+            if any(name.startswith(service) for name in installed):
+                self._runner.run(["systemctl", "disable", service], what=f"disable the service {service}")
+
+
+def _place(package: Package) -> Path | None:
+    wanted = Path(package.provides)
+    if wanted.is_absolute():
+        return wanted if wanted.exists() else None
+    return find_on_path(package.provides)
+
+
+@contextmanager
+def _no_service_starts() -> Iterator[None]:
+    """Forbid service starts while packages are installed; a policy that the machine has of its own stays."""
+    if POLICY.exists() and POLICY.read_text() != _POLICY_TEXT:
+        yield
+        return
+    POLICY.write_text(_POLICY_TEXT)
+    POLICY.chmod(0o755)
+    try:
+        yield
+    finally:
+        POLICY.unlink(missing_ok=True)

@@ -1,0 +1,68 @@
+"""Folders of Python packages from lock files: exact, by hash, and wheels only."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from infra.errors import Problem
+from local.progress import Task
+from local.toolchain.artifact import Action, CachedArtifact, Lane, Step
+from local.toolchain.process import Runner
+from local.toolchain.store import Store, content_key
+from local.toolchain.versions import Environment
+
+RECIPE = 1
+SYSTEM_PYTHON = Path("/usr/bin/python3")
+"""The distribution's own: the training image is made from the same distribution, so it is the image's too."""
+
+
+class PythonEnvironment(CachedArtifact):
+    """What training jobs import, mounted read-only into their pods: gigabytes that no image has to carry."""
+
+    lane = Lane.NETWORK
+
+    def __init__(
+        self, name: str, environment: Environment, *, store: Store, repository: Path, runner: Runner
+    ) -> None:
+        self.name = f"env/{name}"
+        self.disk_mib = environment.disk_mib
+        self.store = store
+        self._requirements = repository / environment.requirements
+        self._runner = runner
+
+    def key(self) -> str:
+        return content_key(RECIPE, self._requirements.read_text(), SYSTEM_PYTHON.resolve().name)
+
+    def intention(self) -> Step:
+        why = f"{self._requirements.name} or the Python of the image is new; by hash, for {SYSTEM_PYTHON}"
+        return Step(self.name, Action.INSTALL, why)
+
+    def problems(self) -> list[Problem]:
+        if SYSTEM_PYTHON.exists():
+            return []
+        fix = "apt-get install python3"
+        return [Problem(str(SYSTEM_PYTHON), "not there", "the distribution's Python, as in the image", fix)]
+
+    def fill(self, folder: Path, task: Task) -> str:
+        install(self._runner, self._requirements, folder, python=SYSTEM_PYTHON, what=self.name, task=task)
+        return f"installed from {self._requirements.name}"
+
+    def paths(self) -> Mapping[str, Path]:
+        return {self.name: self.folder}
+
+
+def install(runner: Runner, requirements: Path, folder: Path, *, python: Path, what: str, task: Task) -> None:
+    """Install the locked packages into `folder`, compiled for `python`: pods cannot write the bytecode."""
+    total = sum(line[:1].isalnum() for line in requirements.read_text().splitlines())
+    prepared = 0
+
+    def on_line(line: str) -> None:
+        nonlocal prepared
+        prepared += line.lstrip().startswith(("Downloaded", "Built"))
+        task.advanced(min(prepared, total), total, line.strip())
+
+    flags = ("--require-hashes", "--only-binary", ":all:", "--compile-bytecode")
+    command = (sys.executable, "-m", "uv", "pip", "install", *flags, "--python", python, "--target", folder)
+    runner.run([*command, "--requirements", requirements], what=what, on_line=on_line)

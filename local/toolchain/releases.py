@@ -1,0 +1,149 @@
+"""Official releases: fetched from their publishers, and refused unless they match the checksums there."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import tarfile
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+import httpx
+
+from infra.errors import ExitCode, Problem, TrainyardError
+from local.progress import Task
+from local.toolchain.store import sha256
+from local.toolchain.versions import Build, Release
+
+SETTING = "TRAINYARD_DOWNLOADS"
+"""`auto` (default), or `never`: build even where a release can be had."""
+
+PROBE_SECONDS = 4.0
+"""How long a release site may take to answer before we build instead."""
+
+READ_SECONDS = 60.0
+"""How long a download may stand still."""
+
+CHUNK_BYTES = 1 << 20
+
+ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+"""Of this machine, in the words of Go and of most publishers."""
+
+_SHA256 = re.compile(r"\b[0-9a-fA-F]{64}\b")
+
+
+class Releases:
+    """Fetches releases over HTTP; asks each site once whether it can be reached."""
+
+    def __init__(self, *, allowed: bool) -> None:
+        self._allowed = allowed
+        self._probed = cache(_probe)
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Releases:
+        """Read `TRAINYARD_DOWNLOADS`."""
+        return cls(allowed=environ.get(SETTING, "auto") != "never")
+
+    def refusal(self, build: Build) -> str:
+        """Why the build's release cannot be downloaded, in words; empty if it can."""
+        if build.release is None:
+            return "its publisher releases no program"
+        if not self._allowed:
+            return f"{SETTING}=never"
+        return self._probed(_filled(build.release.checksums, build, next(iter(build.programs))))
+
+    def fetch(self, build: Build, release: Release, folder: Path, task: Task) -> str:
+        """Put the build's programs into `folder`; return their origin in words.
+
+        Raise TrainyardError where a checksum differs, and httpx.HTTPError where the line fails.
+        """
+        programs = {_filled(release.archive, build, program): program for program in build.programs}
+        for address, program in programs.items():
+            file = folder / ".download"
+            _download(address, file, task)
+            _check(file, address, _fetched_text(_filled(release.checksums, build, program)))
+            if tarfile.is_tarfile(file):
+                _unpack(file, folder, [*build.programs, *release.also])
+            else:
+                shutil.copyfile(file, folder / program)
+            file.unlink()
+        for file in folder.iterdir():
+            file.chmod(0o755)
+        _require_all(folder, build, next(iter(programs)))
+        return f"release {build.version}, verified, from {httpx.URL(next(iter(programs))).host}"
+
+
+def _filled(template: str, build: Build, program: str) -> str:
+    return template.format(
+        version=build.version,
+        program=program,
+        arch=ARCHITECTURE,
+        x64={"amd64": "x64"}.get(ARCHITECTURE, ARCHITECTURE),
+        uname={"amd64": "x86_64"}.get(ARCHITECTURE, ARCHITECTURE),
+    )
+
+
+def _probe(address: str) -> str:
+    """Ask for the checksums: a site without them is of no use to us. Return why not, or nothing."""
+    host = httpx.URL(address).host
+    try:
+        answer = httpx.get(address, timeout=PROBE_SECONDS, follow_redirects=True)
+    except httpx.HTTPError as error:
+        return f"{host} cannot be reached ({type(error).__name__})"
+    return "" if answer.is_success else f"{host} answers {answer.status_code} for its checksums"
+
+
+def _fetched_text(address: str) -> str:
+    answer = httpx.get(address, timeout=READ_SECONDS, follow_redirects=True)
+    return answer.raise_for_status().text
+
+
+def _download(address: str, file: Path, task: Task) -> None:
+    with httpx.stream("GET", address, timeout=READ_SECONDS, follow_redirects=True) as answer:
+        answer.raise_for_status()
+        total = int(answer.headers.get("content-length", 0)) >> 20
+        with file.open("wb") as target:
+            for chunk in answer.iter_bytes(CHUNK_BYTES):
+                target.write(chunk)
+                task.advanced(target.tell() >> 20, total or None, f"MiB of {address.rsplit('/', 1)[-1]}")
+
+
+def _check(file: Path, address: str, published: str) -> None:
+    """Compare with the published list: lines of `<sha256>  <file>`, or one bare sum."""
+    name = address.rsplit("/", 1)[-1]
+    lines = [line for line in published.splitlines() if _SHA256.search(line)]
+    ours = [line for line in lines if line.split()[-1].lstrip("*") == name] or (
+        lines if len(lines) == 1 else []
+    )
+    sums = [match[0].lower() for line in ours if (match := _SHA256.search(line))]
+    got = sha256(file)
+    if got not in sums:
+        raise _refused(address, f"sha256 {got}", f"sha256 {' or '.join(sums) or 'listed by the publisher'}")
+
+
+def _unpack(archive: Path, folder: Path, wanted: Sequence[str]) -> None:
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            name = Path(member.name).name
+            source = tar.extractfile(member) if member.isfile() and name in wanted else None
+            if source:
+                with (folder / name).open("wb") as target:
+                    shutil.copyfileobj(source, target)
+
+
+def _require_all(folder: Path, build: Build, address: str) -> None:
+    missing = [program for program in build.programs if not (folder / program).is_file()]
+    if missing:
+        raise _refused(
+            address, f"no {', '.join(missing)} in it", f"an archive with {', '.join(build.programs)}"
+        )
+
+
+def _refused(address: str, got: str, allowed: str) -> TrainyardError:
+    fix = (
+        f"run again; if it stays, do not trust the site: set {SETTING}=never to build from the pinned source"
+    )
+    return TrainyardError([Problem(address, got, allowed, fix)], ExitCode.FAILED)

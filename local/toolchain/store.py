@@ -1,0 +1,128 @@
+"""A store of artifacts by content: locked while one is made, published by one rename, checked when used.
+
+Under the root, `<kind>/<name>-<key>/` holds a whole artifact and its seal; `.<name>-<key>.<random>.partial`
+beside it is one in the making; `locks/` holds the locks. A folder without a seal, or with files of other
+sizes than the seal's, is no artifact: it is made again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from filelock import FileLock
+
+SEAL = ".seal.json"
+KEY_LENGTH = 12
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What one artifact is: `kind/name` for people, and the key that all its inputs make."""
+
+    kind: str
+    name: str
+    key: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}/{self.name}"
+
+
+@dataclass(frozen=True)
+class Seal:
+    """Written last into an artifact: what is in it and how it came to be."""
+
+    origin: str
+    """For people: "built from k8s.io/kubernetes 1.35.4"."""
+    seconds: float
+    files: dict[str, int]
+    """Relative path → size in bytes, of every regular file."""
+
+
+def content_key(*parts: object) -> str:
+    """Hash everything that goes into an artifact: plain values, and files by `file_digests`."""
+    text = json.dumps(parts, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:KEY_LENGTH]
+
+
+def file_digests(root: Path, files: Iterable[Path]) -> dict[str, str]:
+    """Relative path → SHA-256 of each file under `root`."""
+    return {str(file.relative_to(root)): sha256(file) for file in sorted(files)}
+
+
+def sha256(file: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+class Store:
+    """Artifacts under one root; safe for several processes at once."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def folder(self, entry: Entry) -> Path:
+        """Where the artifact is, or would be."""
+        return self.root / entry.kind / f"{entry.name}-{entry.key}"
+
+    def seal(self, entry: Entry) -> Seal | None:
+        """Return the seal of a whole artifact; None if there is none or it is damaged."""
+        folder = self.folder(entry)
+        try:
+            seal = Seal(**json.loads((folder / SEAL).read_text()))
+            whole = all((folder / name).lstat().st_size == size for name, size in seal.files.items())
+        except (OSError, ValueError, TypeError):
+            return None
+        return seal if whole else None
+
+    def make(self, entry: Entry, fill: Callable[[Path], str]) -> Seal:
+        """Return the artifact's seal; if it is not there, let `fill` write it and say its origin.
+
+        Whoever comes second waits and finds it made. What fails leaves nothing; what a killed run left is
+        swept away. A partial folder's name is never used twice: no orphan of a killed run can write into it.
+        """
+        with self._locked(entry):
+            seal = self.seal(entry)
+            if seal is not None:
+                return seal
+            folder = self.folder(entry)
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            for left in (folder, *folder.parent.glob(f".{folder.name}.*.partial")):
+                shutil.rmtree(left, ignore_errors=True)
+            partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".partial", dir=folder.parent))
+            try:
+                partial.chmod(0o755)
+                started = time.monotonic()
+                origin = fill(partial)
+                seal = Seal(origin, round(time.monotonic() - started, 1), _sizes(partial))
+                (partial / SEAL).write_text(json.dumps(asdict(seal)))
+                os.sync()
+                partial.rename(folder)
+            finally:
+                shutil.rmtree(partial, ignore_errors=True)
+            return seal
+
+    @contextmanager
+    def _locked(self, entry: Entry) -> Iterator[None]:
+        locks = self.root / "locks"
+        locks.mkdir(parents=True, exist_ok=True)
+        with FileLock(locks / f"{entry.kind}-{entry.name}.lock"):
+            yield
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    sizes = {}
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            file = Path(parent, name)
+            sizes[str(file.relative_to(folder))] = file.lstat().st_size
+    return sizes

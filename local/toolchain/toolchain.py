@@ -1,0 +1,131 @@
+"""Everything that is pinned in `versions.yaml`: found, downloaded or built, in that order."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from infra.errors import MachineError, Problem
+from local.paths import Paths
+from local.progress import Progress
+from local.toolchain import links
+from local.toolchain.artifact import Action, Artifact, Step
+from local.toolchain.catalogue import Catalogue
+from local.toolchain.process import Runner, no_space
+from local.toolchain.releases import Releases
+from local.toolchain.schedule import run_all
+from local.toolchain.versions import Versions
+
+
+class Toolchain:
+    """Provides artifacts by name: `binary/kubelet`, `chart/kueue`, `image/training`, `env/training`, …."""
+
+    def __init__(
+        self, paths: Paths, versions: Versions, progress: Progress, releases: Releases | None = None
+    ) -> None:
+        self.paths = paths
+        self.versions = versions
+        self._progress = progress
+        self._runner = Runner()
+        releases = releases or Releases.from_environment()
+        self._catalogue = Catalogue(paths, versions, progress, releases, self._runner)
+        artifacts = list(self._catalogue.artifacts())
+        self._providers = {name: artifact for artifact in artifacts for name in artifact.provides}
+        self._known = {artifact.name: artifact for artifact in artifacts} | self._providers
+
+    def names(self) -> list[str]:
+        """Every name that has a path."""
+        return sorted(self._providers)
+
+    def plan(self, names: Iterable[str] | None = None) -> list[Step]:
+        """Say what there is and what `ensure` would do, in order, and why; all names if none are given.
+
+        Where something is missing, release sites are asked whether they can be reached; nothing is changed.
+        """
+        return list(self._plan(self._providers if names is None else names).values())
+
+    def ensure(self, *names: str) -> None:
+        """Provide all of `names`, and link what there is under `.trainyard`.
+
+        Raise MachineError before anything is started where the machine lacks something, TrainyardError where
+        the work fails; what is done is kept, and a second call goes on from there.
+        """
+        planned = self._plan(names)
+        missing = [artifact for artifact, step in planned.items() if step.action is not Action.PRESENT]
+        if missing:
+            self._check(missing)
+            needs = {artifact: set(self._needs(artifact)) & set(missing) for artifact in missing}
+            run_all(needs, self._make, self._runner)
+        links.refresh(self)
+
+    def path(self, name: str) -> Path:
+        """Where it is; raise KeyError for an unknown name, MachineError for what is not there."""
+        path = self.find(name)
+        if path is None:
+            fix = "run `trainyard up`; `trainyard doctor` says what that would do"
+            raise MachineError([Problem(name, "not there", "what the toolchain has made", fix)])
+        return path
+
+    def find(self, name: str) -> Path | None:
+        """Where it is, or None."""
+        path = self._providers[name].paths()[name]
+        return path if path.is_absolute() and path.exists() else None
+
+    def image(self, name: str) -> str:
+        """Return the reference by which pods use `image/<name>`."""
+        return self._catalogue.images[name].reference
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables that the engine runs with; makes its folders and its passphrase once."""
+        return links.engine_environment(self)
+
+    def _plan(self, names: Iterable[str]) -> dict[Artifact, Step]:
+        """Return the artifacts behind `names`, and those that the missing ones need, needed ones first."""
+        planned: dict[Artifact, Step] = {}
+
+        def visit(artifact: Artifact) -> None:
+            if artifact in planned:
+                return
+            step = artifact.plan()
+            if step.action is not Action.PRESENT:
+                for needed in self._needs(artifact):
+                    visit(needed)
+            planned[artifact] = step
+
+        for name in names:
+            visit(self._known[name])
+        return planned
+
+    def _needs(self, artifact: Artifact) -> Iterator[Artifact]:
+        return (self._known[name] for name in artifact.needs)
+
+    def _check(self, missing: list[Artifact]) -> None:
+        """Raise MachineError with all that keeps the missing artifacts from being made."""
+        problems = [problem for artifact in missing for problem in artifact.problems()]
+        problems += self._space_problems(sum(artifact.disk_mib for artifact in missing))
+        if problems:
+            raise MachineError(problems)
+
+    def _space_problems(self, needed_mib: int) -> list[Problem]:
+        cache = self.paths.cache
+        there = next(folder for folder in (cache, *cache.parents) if folder.exists())
+        free_mib = shutil.disk_usage(there).free >> 20
+        if free_mib >= needed_mib:
+            return []
+        return [no_space(str(cache), f"{free_mib} MiB free, {needed_mib} MiB wanted for what is missing")]
+
+    def _make(self, artifact: Artifact) -> None:
+        try:
+            with self._progress.task(artifact.name) as task:
+                artifact.make(task)
+        except OSError as error:
+            if error.errno == errno.ENOSPC:
+                raise MachineError([no_space(artifact.name, str(error))]) from error
+            if error.errno in {errno.EACCES, errno.EROFS, errno.EPERM}:
+                fix = "make it yours, or set TRAINYARD_CACHE to a folder that you may write to"
+                raise MachineError(
+                    [Problem(artifact.name, str(error), "a cache to write to", fix)]
+                ) from error
+            raise

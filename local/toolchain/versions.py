@@ -1,0 +1,169 @@
+"""The schema of `versions.yaml`: everything that is pinned, typed and frozen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import yaml
+from packaging.specifiers import SpecifierSet
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+
+from infra.errors import InputError, Problem
+from local.paths import REPOSITORY
+
+
+class _Pinned(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+
+Specifiers = Annotated[SpecifierSet, BeforeValidator(SpecifierSet)]
+
+
+class Go(_Pinned):
+    """The Go toolchain: the oldest that will do, and the lock file that provides one."""
+
+    minimum: str
+    requirements: Path
+
+
+class Program(_Pinned):
+    """One main package, and the arguments that make it print its version (none: it cannot)."""
+
+    package: str
+    version_arguments: tuple[str, ...] = ()
+
+
+class Release(_Pinned):
+    """Where the publisher offers a build, and that build's SHA-256.
+
+    Both are templates over `version`, `program`, `arch` (amd64), `x64` (Pulumi's word) and `uname` (x86_64).
+    """
+
+    archive: str
+    checksums: str
+    also: tuple[str, ...] = ()
+    """Further programs to keep from the archive."""
+
+
+class Build(_Pinned):
+    """One `go build` in `local/go/<folder>`, or the release that saves it."""
+
+    folder: str
+    module: str
+    version: str
+    programs: Mapping[str, Program]
+    ldflags: str = ""
+    embed: Mapping[str, str] = {}
+    """Files to copy beside `main.go`, out of the module."""
+    versioned: str = ""
+    """The one of them, JSON, whose `version` is to be set."""
+    path: Specifiers | None = None
+    """Versions on PATH that fit; none: never taken from PATH."""
+    release: Release | None = None
+    disk_mib: int
+    """Free space that a build from nothing takes, modules and Go's cache included (measured)."""
+
+
+class ModuleFiles(_Pinned):
+    """A file or folder in a Go module that a `go.mod` under `local/go` pins."""
+
+    folder: str
+    module: str
+    path: str
+
+
+class Chart(ModuleFiles):
+    """A Helm chart, with the charts of ours that go into its `charts/` folder."""
+
+    dependencies: tuple[str, ...] = ()
+
+
+class Manifest(ModuleFiles):
+    """A plain manifest, or a kustomize tree with the overlay to render."""
+
+    overlay: str = ""
+
+
+class Plugin(_Pinned):
+    """Scripts of a Go module that the engine starts by name."""
+
+    folder: str
+    module: str
+    files: Mapping[str, str]
+
+
+class Image(_Pinned):
+    """An image FROM scratch around one static program."""
+
+    program: str
+    at: str
+    """Path of the program inside; also its entrypoint."""
+    names: tuple[str, ...]
+    """Full references; the first is the one to use."""
+
+
+class TrainingImage(_Pinned):
+    """The image that training jobs run in: a Debian root filesystem and the training package."""
+
+    repository: str
+    recipe: Path
+    source: Path
+    packages: tuple[str, ...]
+    disk_mib: int
+
+
+class Environment(_Pinned):
+    """A folder of Python packages, installed from a lock file with hashes."""
+
+    requirements: Path
+    disk_mib: int
+
+
+class Package(_Pinned):
+    """A Debian package and the program (or absolute path) that shows it is there."""
+
+    provides: str
+
+
+class Versions(_Pinned):
+    """All of `versions.yaml`."""
+
+    kubernetes: str
+    go: Go
+    builds: Mapping[str, Build]
+    charts: Mapping[str, Chart]
+    manifests: Mapping[str, Manifest]
+    plugins: Mapping[str, Plugin]
+    images: Mapping[str, Image]
+    training_image: TrainingImage
+    environments: Mapping[str, Environment]
+    packages: Mapping[str, Package]
+
+    @classmethod
+    def load(cls, file: Path = REPOSITORY / "versions.yaml") -> Versions:
+        """Read the file; raise InputError with every fault in it."""
+        try:
+            return cls.model_validate(yaml.safe_load(file.read_text()))
+        except ValidationError as error:
+            faults = [(".".join(map(str, fault["loc"])), fault["msg"]) for fault in error.errors()]
+        except (OSError, yaml.YAMLError) as error:
+            faults = [("", str(error))]
+        raise InputError([_problem(file, where, message) for where, message in faults])
+
+    def build_of(self, program: str) -> str:
+        """Name of the build that makes `program`; raise KeyError if none does."""
+        for name, build in self.builds.items():
+            if program in build.programs:
+                return name
+        raise KeyError(program)
+
+
+def _problem(file: Path, where: str, message: str) -> Problem:
+    return Problem(
+        path=f"{file.name}:{where}" if where else file.name,
+        got=message,
+        allowed="the schema in local/toolchain/versions.py",
+        fix=f"restore the file: git checkout -- {file.name}",
+    )
