@@ -105,7 +105,8 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         except ProgramEnvironmentError as problem:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(problem))
         if request.kind == "analyzer":
-            command = [python, "-u", "-m", "pulumi.policy", *request.args, str(program)]
+            # -P: started in the program's folder, whose modules must not stand before the standard library's.
+            command = [python, "-u", "-P", "-m", "pulumi.policy", *request.args, str(program)]
         else:
             command = [python, "-u", str(program), *request.args]
         process = self._children.start(command, Path(request.pwd), variables)

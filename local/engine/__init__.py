@@ -1,0 +1,8 @@
+"""The engine (`pulumi`) as a process: operations, typed events while they run, recovery before them."""
+
+from __future__ import annotations
+
+from local.engine.engine import Engine
+from local.engine.events import Result
+
+__all__ = ["Engine", "Result"]

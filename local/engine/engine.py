@@ -1,0 +1,162 @@
+"""Operations on the stacks of one project."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from infra.errors import ExitCode, Problem, TrainyardError
+from local.engine import plugins, recovery
+from local.engine.events import Report, Result
+from local.engine.process import Ended, EngineProcess
+from local.engine.recovery import MARKER, Backend
+from local.paths import Paths
+from local.progress import Progress
+
+SETTINGS = {
+    # A certificate Secret that its controller has filled in conflicts with a second apply.
+    "PULUMI_K8S_ENABLE_PATCH_FORCE": "true",
+    "PULUMI_ENABLE_STREAMING_JSON_PREVIEW": "true",
+    "PULUMI_FALLBACK_TO_STATE_SECRETS_MANAGER": "true",
+    "PULUMI_IGNORE_AMBIENT_PLUGINS": "true",
+    "PULUMI_SKIP_UPDATE_CHECK": "true",
+    # Plugins start in the program's folder, whose `platform` must not stand before the standard library's.
+    "PYTHONSAFEPATH": "1",
+}
+
+
+class Engine:
+    """The engine on the project in `paths.repository`, with its state in `paths.engine`.
+
+    `environment` holds what the toolchain knows: PATH, PULUMI_HOME, the backend and its passphrase file.
+    """
+
+    def __init__(self, paths: Paths, environment: Mapping[str, str]) -> None:
+        self._paths = paths
+        self._environment = {**os.environ, **environment, **SETTINGS, MARKER: str(paths.engine)}
+        project = yaml.safe_load((paths.repository / "Pulumi.yaml").read_text())
+        self._project: dict[str, Any] = project
+        self._backend = Backend(paths.engine, project["name"])
+
+    def exists(self, stack: str) -> bool:
+        """Whether the stack was ever brought up here."""
+        return self._backend.state_file(stack).exists()
+
+    def up(self, stack: str, progress: Progress, *, policy_packs: Sequence[Path] = ()) -> Result:
+        """Make what the program declares. Raises TrainyardError with all that went wrong."""
+        return self._operate(stack, "up", ["--yes", "--skip-preview", *_packs(policy_packs)], progress)
+
+    def preview(self, stack: str, progress: Progress, *, policy_packs: Sequence[Path] = ()) -> Result:
+        """Say what an `up` would do, and judge it by the policy packs."""
+        return self._operate(stack, "preview", _packs(policy_packs), progress)
+
+    def refresh(self, stack: str, progress: Progress) -> Result:
+        """Read every resource and write down how it is."""
+        return self._operate(stack, "refresh", ["--yes", "--skip-preview"], progress)
+
+    def destroy(self, stack: str, progress: Progress) -> Result:
+        """Remove every resource; the (empty) stack stays."""
+        return self._operate(stack, "destroy", ["--yes", "--skip-preview"], progress)
+
+    def outputs(self, stack: str, *, show_secrets: bool = False) -> dict[str, Any]:
+        """The stack's outputs, secrets as `[secret]` unless asked for."""
+        flags = ["--show-secrets"] if show_secrets else []
+        outputs: dict[str, Any] = json.loads(self._ask("stack", "output", "--json", "--stack", stack, *flags))
+        return outputs
+
+    def cancel(self, stack: str) -> None:
+        """Drop the lock of an engine that is dead. Raises TrainyardError while one lives."""
+        if [lock for lock in self._backend.locks(stack) if recovery.is_stale(lock)]:
+            self._ask("cancel", "--yes", "--stack", stack)
+
+    def _operate(self, stack: str, operation: str, flags: Sequence[str], progress: Progress) -> Result:
+        started = time.monotonic()
+        self._recover(stack)
+        with self._private_folder() as environment, progress.task(f"{operation} {stack}") as task:
+            config = self._config_file(stack, environment)
+            report = Report(progress, task)
+            words = "interrupted: ending what is under way; once more ends it at once"
+            process = EngineProcess(self._paths.repository, environment, lambda: progress.said(words))
+            arguments = [operation, "--json", "--stack", stack, "--config-file", str(config), *flags]
+            _raise_for(process.run(arguments, report.take), report, f"{operation} {stack}")
+        return Result(
+            stack, operation, report.changes, time.monotonic() - started, is_preview=operation == "preview"
+        )
+
+    def _recover(self, stack: str) -> None:
+        """Clear away what a killed engine has left; costs nothing after one that ended by itself."""
+        recovery.end_orphans(self._backend)
+        plugins.install(Path(self._environment["PULUMI_HOME"]), self._paths.bin)
+        self.cancel(stack)
+        if self.exists(stack) and self._backend.has_pending_operations(stack):
+            exported = self._ask("stack", "export", "--stack", stack)
+            self._ask("stack", "import", "--stack", stack, given=recovery.without_pending(exported))
+
+    def _config_file(self, stack: str, environment: Mapping[str, str]) -> Path:
+        """The stack file, copied to where the engine may write the salt of its secrets into it."""
+        folder = self._paths.engine / "config"
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        copy = folder / f"Pulumi.{stack}.yaml"
+        if not self.exists(stack):
+            # A stack is made beside a project file, and its salt written there.
+            project = {"name": self._project["name"], "runtime": "python"}
+            (folder / "Pulumi.yaml").write_text(yaml.safe_dump(project))
+            self._ask("stack", "init", stack, "--no-select", "--cwd", str(folder))
+        salt = yaml.safe_load(copy.read_text()).get("encryptionsalt") if copy.exists() else None
+        text = self._stack_file(stack).read_text()
+        copy.write_text(f"{text.rstrip()}\nencryptionsalt: {salt}\n" if salt else text)
+        return copy
+
+    def _stack_file(self, stack: str) -> Path:
+        folder = str(self._project.get("stackConfigDir", ""))
+        return self._paths.repository / folder / f"Pulumi.{stack}.yaml"
+
+    @contextmanager
+    def _private_folder(self) -> Iterator[dict[str, str]]:
+        """The environment with a temporary folder (0700) that goes, with all that plugins leave in it."""
+        self._backend.temporary.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.TemporaryDirectory(dir=self._backend.temporary) as folder:
+            yield {**self._environment, "TMPDIR": folder}
+
+    def _ask(self, *arguments: str, given: str = "") -> str:
+        """Run a short command and return what it prints. Raises TrainyardError."""
+        ended = subprocess.run(
+            ["pulumi", "--non-interactive", *arguments],
+            cwd=self._paths.repository,
+            env=self._environment,
+            input=given,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if ended.returncode != 0:
+            raise TrainyardError([_failed(f"pulumi {' '.join(arguments[:2])}", ended.stderr.strip())])
+        return ended.stdout
+
+
+def _packs(policy_packs: Sequence[Path]) -> list[str]:
+    return [part for pack in policy_packs for part in ("--policy-pack", str(pack))]
+
+
+def _raise_for(ended: Ended, report: Report, what: str) -> None:
+    if ended.interrupted:
+        resume = "run the same command again: it goes on from here"
+        problem = Problem(what, "interrupted", "to end by itself", resume)
+        raise TrainyardError([problem], ExitCode.INTERRUPTED)
+    if ended.code != 0:
+        raise TrainyardError(report.problems or [_failed(what, ended.errors or f"exit code {ended.code}")])
+
+
+def _failed(what: str, errors: str) -> Problem:
+    return Problem(
+        what, errors, "exit code 0", "put it right and run the same command again: what is done is kept"
+    )

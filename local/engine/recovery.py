@@ -1,0 +1,109 @@
+"""What an engine that was killed leaves behind: plugins, a lock, operations that it never saw the end of."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from infra.errors import Problem, TrainyardError
+
+MARKER = "TRAINYARD_ENGINE"
+"""Variable with the backend's folder, in the environment of each engine that we start and of its plugins."""
+MODULES = ("local.provider", "local.language_host", "pulumi.dynamic", "pulumi.policy")
+GRACE_SECONDS = 20.0
+"""An interrupted engine ends what is under way; after this it is killed."""
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A file backend, read where the engine has no command for it."""
+
+    folder: Path
+    project: str
+
+    def state_file(self, stack: str) -> Path:
+        return self.folder / ".pulumi" / "stacks" / self.project / f"{stack}.json"
+
+    def has_pending_operations(self, stack: str) -> bool:
+        """Whether the last engine was cut off in the midst of an operation."""
+        deployment = json.loads(self.state_file(stack).read_text())["checkpoint"].get("latest") or {}
+        return bool(deployment.get("pending_operations"))
+
+    def locks(self, stack: str) -> list[dict[str, Any]]:
+        """The locks that are held, or were when their engine was killed."""
+        folder = self.folder / ".pulumi" / "locks" / "organization" / self.project / stack
+        return [json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))]
+
+    @property
+    def temporary(self) -> Path:
+        """Where runs have their private folders: the Kubernetes provider leaves kubeconfigs there."""
+        return self.folder / "runs"
+
+
+def end_orphans(backend: Backend) -> None:
+    """End engines and plugins of ours whose command is gone; the caller holds the stack's lock."""
+    ours = list(_left_running(backend))
+    engines = [process for process in ours if process.name() == "pulumi"]
+    for process in engines:
+        with suppress(psutil.NoSuchProcess):
+            process.send_signal(signal.SIGINT)
+    psutil.wait_procs(engines, GRACE_SECONDS)
+    for process in ours:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(ours, GRACE_SECONDS)
+    shutil.rmtree(backend.temporary, ignore_errors=True)
+
+
+def is_stale(lock: dict[str, Any]) -> bool:
+    """Whether the lock's engine is dead. Raises TrainyardError for one that lives, here or elsewhere."""
+    pid = int(lock["pid"])
+    if lock["hostname"] == socket.gethostname() and not _is_engine(pid):
+        return True
+    holder = f"process {pid} of {lock['username']} on {lock['hostname']} since {lock['timestamp']}"
+    raise TrainyardError(
+        [
+            Problem(
+                "the stack's lock",
+                f"held by {holder}",
+                "no other engine at work on this stack",
+                "wait for it, or end it and run the same command again",
+            )
+        ]
+    )
+
+
+def without_pending(exported: str) -> str:
+    """An exported stack with its pending operations dropped: every resource of ours adopts what is there."""
+    stack = json.loads(exported)
+    stack["deployment"].pop("pending_operations", None)
+    return json.dumps(stack)
+
+
+def _left_running(backend: Backend) -> Iterator[psutil.Process]:
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            marked = process.environ().get(MARKER) == str(backend.folder)
+            if marked and _is_part(process.cmdline()) and process.pid != os.getpid():
+                yield process
+
+
+def _is_part(command: Sequence[str]) -> bool:
+    """Whether a command is the engine's or a plugin's; what a plugin has started (a cluster) is not."""
+    return any(Path(word).name.startswith("pulumi") or word in MODULES for word in command[:6])
+
+
+def _is_engine(pid: int) -> bool:
+    with suppress(psutil.Error):
+        return psutil.Process(pid).name() == "pulumi"
+    return False
