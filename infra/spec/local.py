@@ -32,7 +32,7 @@ class LocalNetworkSpec(Spec):
 
     pod_cidr: Cidr = Field(default=IPv4Network("10.244.0.0/16"), description="addresses of pods")
     service_cidr: Cidr = Field(default=IPv4Network("10.96.0.0/16"), description="addresses of Services")
-    node_cidr: Cidr = Field(default=IPv4Network("172.29.0.0/24"), description="addresses of nodes")
+    node_cidr: Cidr = Field(default=IPv4Network("10.89.0.0/24"), description="addresses of nodes")
 
 
 class LocalSpec(ProviderSpec):

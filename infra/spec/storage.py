@@ -35,4 +35,4 @@ class StorageSpec(Spec):
     """Where checkpoints go."""
 
     checkpoints: CheckpointsSpec = Field(description="the shared checkpoint volume")
-    object_store: ObjectStoreSpec | None = Field(default=None, description="S3 store; none where left out")
+    object_store: ObjectStoreSpec = Field(description="the S3 store")

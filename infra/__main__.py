@@ -1,0 +1,34 @@
+"""The engine runs this folder as a program: load → cluster → platform → export."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parent
+
+
+def import_from_the_root() -> None:
+    """Put the repository on the path in place of this folder, whose `platform` would hide Python's own."""
+    sys.path[:] = [str(FOLDER.parent), *(entry for entry in sys.path if Path(entry).resolve() != FOLDER)]
+
+
+def main() -> None:
+    """Declare the stack; where something is wrong with it, show all of that and declare nothing."""
+    import_from_the_root()
+    import pulumi
+
+    from infra.artifacts import Artifacts
+    from infra.errors import TrainyardError
+    from infra.program import declare, load_stack
+
+    try:
+        outputs = declare(load_stack(pulumi.get_stack()), Artifacts.from_environment())
+    except TrainyardError as error:
+        pulumi.log.error(str(error))
+        sys.exit(error.exit_code)
+    for name, value in outputs.items():
+        pulumi.export(name, value)
+
+
+main()

@@ -1,0 +1,72 @@
+"""What the program needs from the machine: charts, the training image and its environment, pinned names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from infra.errors import MachineError, Problem
+
+ROOT = Path(__file__).resolve().parent.parent
+LINKS = ROOT / ".trainyard"
+"""Per clone: links to what was made, and what the program makes."""
+
+
+@dataclass(frozen=True)
+class Artifacts:
+    """Where artifacts are: linked under `.trainyard/` by `trainyard up`, unless variables say otherwise."""
+
+    charts: Path
+    """Folder with `<name>/` (a Helm chart) or `<name>.yaml` (a manifest) per operator."""
+    training_image: str
+    """Reference of the image that training jobs run in."""
+    training_env: Path
+    """Folder of Python packages that training pods mount, read only."""
+    images: Mapping[str, str]
+    """Reference of each pinned image, by its name in `versions.yaml`."""
+    rendered: Path = LINKS / "rendered"
+    """Where rendered charts are kept, by content."""
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] = os.environ, root: Path = ROOT) -> Artifacts:
+        """Read `TRAINYARD_CHARTS`, `TRAINYARD_TRAINING_IMAGE` and `TRAINYARD_TRAINING_ENV`.
+
+        Raises MachineError, with all that is missing, where neither the variable nor the link is there.
+        """
+        links = root / ".trainyard"
+        charts = Path(environ.get("TRAINYARD_CHARTS") or links / "charts")
+        training_env = Path(environ.get("TRAINYARD_TRAINING_ENV") or links / "training-env")
+        image_file = links / "training-image"
+        written = image_file.read_text().strip() if image_file.exists() else ""
+        image = environ.get("TRAINYARD_TRAINING_IMAGE") or written
+        missing = [
+            *(_missing("TRAINYARD_CHARTS", charts) if not charts.is_dir() else ()),
+            *(_missing("TRAINYARD_TRAINING_ENV", training_env) if not training_env.is_dir() else ()),
+            *(_missing("TRAINYARD_TRAINING_IMAGE", image_file) if not image else ()),
+        ]
+        if missing:
+            raise MachineError(missing)
+        images = _pinned_images(root / "versions.yaml")
+        return cls(charts, image, training_env, images, links / "rendered")
+
+    def chart(self, name: str) -> Path:
+        """Return the folder or manifest of an operator; MachineError where there is none."""
+        for path in (self.charts / name, self.charts / f"{name}.yaml"):
+            if path.exists():
+                return path
+        raise MachineError(_missing("TRAINYARD_CHARTS", self.charts / name))
+
+
+def _pinned_images(versions: Path) -> dict[str, str]:
+    pinned: dict[str, Any] = yaml.safe_load(versions.read_text())["images"]
+    return {name: image["names"][0] for name, image in pinned.items()}
+
+
+def _missing(variable: str, path: Path) -> list[Problem]:
+    fix = f"run `trainyard doctor`, which says what is missing, or set {variable}"
+    return [Problem(variable, f"nothing at {path}", "an artifact that `trainyard up` has made", fix)]

@@ -1,0 +1,104 @@
+"""Kubernetes objects as typed resources, made from plain manifests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+
+_CLUSTER_SCOPED = frozenset(
+    {
+        "APIService",
+        "ClusterQueue",
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "ClusterTrainingRuntime",
+        "MutatingWebhookConfiguration",
+        "Namespace",
+        "PersistentVolume",
+        "PriorityClass",
+        "ResourceFlavor",
+        "StorageClass",
+        "Topology",
+        "ValidatingWebhookConfiguration",
+        "WorkloadPriorityClass",
+    }
+)
+
+
+def type_token(api_version: str, kind: str) -> str:
+    """Return the type that the Kubernetes provider gives this kind: `kubernetes:apps/v1:Deployment`."""
+    group = api_version if "/" in api_version else f"core/{api_version}"
+    return f"kubernetes:{group}:{kind}"
+
+
+def logical_name(manifest: Mapping[str, Any]) -> str:
+    """Name a resource after its object: `kueue-system/kueue-controller-manager`."""
+    metadata = manifest["metadata"]
+    return "/".join(part for part in (metadata.get("namespace"), metadata["name"]) if part)
+
+
+def placed(manifest: Mapping[str, Any], namespace: str) -> dict[str, Any]:
+    """Give a manifest the namespace that an install into `namespace` would give it, and no other."""
+    metadata = dict(manifest["metadata"])
+    if manifest["kind"] in _CLUSTER_SCOPED:
+        metadata.pop("namespace", None)
+    else:
+        metadata.setdefault("namespace", namespace)
+    return {**manifest, "metadata": metadata}
+
+
+class KubernetesObject(pulumi.CustomResource):
+    """One object in the cluster, of any kind, created and awaited by the Kubernetes provider.
+
+    The provider knows a kind by its type token, so a class per kind, and its slow import, is not needed.
+    """
+
+    data: pulumi.Output[dict[str, str]]
+    """Of Secrets and ConfigMaps."""
+
+    def __init__(self, manifest: Mapping[str, Any], opts: pulumi.ResourceOptions) -> None:
+        if manifest["kind"] == "Secret":
+            secret = pulumi.ResourceOptions(additional_secret_outputs=["data", "stringData"])
+            opts = pulumi.ResourceOptions.merge(opts, secret)
+        token = type_token(manifest["apiVersion"], manifest["kind"])
+        super().__init__(token, logical_name(manifest), dict(manifest), opts)
+
+
+class CustomResourceDefinitions(pulumi.CustomResource):
+    """The definitions of one operator, served once the resource is there; the state holds digests only."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        kubeconfig: pulumi.Input[str],
+        digests: Mapping[str, str],
+        source: str,
+        opts: pulumi.ResourceOptions,
+    ) -> None:
+        inputs = {"kubeconfig": kubeconfig, "definitions": dict(digests), "source": source}
+        super().__init__("trainyard:kubernetes:CustomResourceDefinitions", name, inputs, opts)
+
+
+@dataclass(frozen=True)
+class Access:
+    """How resources reach the cluster."""
+
+    kubeconfig: pulumi.Output[str]
+    provider: pulumi.ProviderResource
+    deleted_with: pulumi.Resource | None
+    """The resource that takes all objects along when it goes, so that none is deleted one by one."""
+
+    def options(
+        self, parent: pulumi.Resource, depends_on: Sequence[pulumi.Resource] = ()
+    ) -> pulumi.ResourceOptions:
+        """Options of an object in the cluster."""
+        return pulumi.ResourceOptions(
+            parent=parent,
+            provider=self.provider,
+            deleted_with=self.deleted_with,
+            depends_on=list(depends_on),
+        )

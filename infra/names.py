@@ -1,0 +1,50 @@
+"""Names and labels: deterministic, within Kubernetes' limits, said in one place."""
+
+from __future__ import annotations
+
+import hashlib
+
+MAX_LABEL = 63
+"""Longest DNS label and label value (RFC 1123)."""
+
+POOL_LABEL = "trainyard.dev/pool"
+CAPACITY_LABEL = "trainyard.dev/capacity"
+ACCELERATOR_LABEL = "trainyard.dev/accelerator"
+SIMULATED_LABEL = "trainyard.dev/simulated"
+LEAF_LABEL = "trainyard.dev/leaf"
+HOSTNAME_LABEL = "kubernetes.io/hostname"
+SPOT_TAINT = "trainyard.dev/spot"
+ACCELERATOR_RESOURCE = "nvidia.com/gpu"
+
+STORAGE_NAMESPACE = "trainyard-storage"
+CHECKPOINTS_CLAIM = "checkpoints"
+CHECKPOINTS_MOUNT = "/mnt/checkpoints"
+TRAINING_ENV_CLAIM = "training-env"
+TRAINING_ENV_MOUNT = "/opt/trainyard/env"
+TRAINING_SOURCE = "/opt/trainyard/src"
+OBJECT_STORE = "object-store"
+OBJECT_STORE_PORT = 7070
+TOPOLOGY = "fabric"
+
+
+def node(pool: str, index: int) -> str:
+    """Name of a pool's node: `spot-0`."""
+    return f"{pool}-{index}"
+
+
+def team_namespace(team: str) -> str:
+    """Namespace of a team: `team-research`."""
+    return f"team-{team}"
+
+
+def runtime(framework: str, fabric: str) -> str:
+    """Name of a training runtime: `torch-none`."""
+    return f"{framework}-{fabric}"
+
+
+def fit(name: str, limit: int = MAX_LABEL) -> str:
+    """Shorten a name that is too long, keeping it deterministic and distinct by a digest of the whole."""
+    if len(name) <= limit:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return f"{name[: limit - 9].rstrip('-')}-{digest}"

@@ -1,0 +1,58 @@
+"""What a stack tells about itself: typed, and the same for every target."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pulumi
+
+from infra import names
+from infra.platform.object_store import endpoint
+from infra.providers.base import Cluster
+from infra.spec import Stack
+
+
+def stack_outputs(stack: Stack, cluster: Cluster) -> dict[str, Any]:
+    """Return the stack's outputs: how to reach it, where checkpoints go, queues, how to submit."""
+    return {
+        "name": stack.name,
+        "kind": cluster.KIND,
+        "endpoint": cluster.outputs.endpoint,
+        "kubeconfig": pulumi.Output.secret(cluster.outputs.kubeconfig),
+        "dataDir": cluster.settings.data_dir,
+        "checkpoints": _checkpoints(stack, cluster),
+        "objectStore": {
+            "endpoint": endpoint(),
+            "bucket": stack.storage.object_store.bucket,
+            "secret": names.OBJECT_STORE,
+        },
+        "pools": {name: _pool(cluster, name) for name in cluster.pools},
+        "queues": {team.name: _queue(team.name, team.queue) for team in stack.teams},
+        "priorities": sorted(stack.priorities, key=lambda name: stack.priorities[name]),
+        "runtimes": list(stack.runtimes),
+        "job": stack.job.model_dump(mode="json") if stack.job else None,
+    }
+
+
+def _checkpoints(stack: Stack, cluster: Cluster) -> dict[str, Any]:
+    folder = f"{cluster.settings.data_dir}/checkpoints"
+    return {
+        "claim": names.CHECKPOINTS_CLAIM,
+        "mount": names.CHECKPOINTS_MOUNT,
+        "folders": {team.name: f"{folder}/{team.name}" for team in stack.teams},
+    }
+
+
+def _pool(cluster: Cluster, name: str) -> dict[str, Any]:
+    pool = cluster.pools[name]
+    return {
+        "capacity": pool.capacity,
+        "nodes": [names.node(name, index) for index in range(pool.num_nodes)],
+        "acceleratorsPerNode": pool.accelerators_per_node,
+        "simulated": names.SIMULATED_LABEL in pool.labels,
+        "preemptionNoticeSeconds": pool.preemption_notice_seconds,
+    }
+
+
+def _queue(team: str, cluster_queue: str) -> dict[str, str]:
+    return {"namespace": names.team_namespace(team), "localQueue": team, "clusterQueue": cluster_queue}

@@ -1,0 +1,83 @@
+"""What the platform's layers share: their context, and the component that a layer is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+
+from infra import names
+from infra.artifacts import Artifacts
+from infra.charts import Manifest, Renderer
+from infra.kubernetes import Access, KubernetesObject
+from infra.providers.base import ClusterSettings, PoolSettings
+from infra.spec import Stack
+
+
+@dataclass(frozen=True)
+class Context:
+    """All that a layer may know: never which target it is on."""
+
+    stack: Stack
+    settings: ClusterSettings
+    pools: Mapping[str, PoolSettings]
+    access: Access
+    artifacts: Artifacts
+    renderer: Renderer
+
+    @property
+    def system_selector(self) -> dict[str, str]:
+        """Node selector of the pool that runs operators."""
+        return {names.CAPACITY_LABEL: "system"}
+
+    @property
+    def job_pools(self) -> list[PoolSettings]:
+        """Pools that take jobs."""
+        return [pool for pool in self.pools.values() if pool.accelerators_per_node]
+
+
+class Layer(pulumi.ComponentResource):
+    """A part of the platform: a component whose children are Kubernetes objects."""
+
+    def __init__(
+        self, context: Context, role: str, inputs: Mapping[str, Any], parent: pulumi.Resource
+    ) -> None:
+        kind = "".join(word.capitalize() for word in role.split("-"))
+        name = f"{context.stack.name}-{role}"
+        options = pulumi.ResourceOptions(parent=parent)
+        super().__init__(f"trainyard:platform:{kind}", name, dict(inputs), options)
+        self._access = context.access
+
+    def add(
+        self,
+        manifest: Manifest,
+        depends_on: Sequence[pulumi.Resource] = (),
+        options: pulumi.ResourceOptions | None = None,
+    ) -> KubernetesObject:
+        """Declare an object; `options` are merged into those of every child."""
+        base = self._access.options(self, depends_on)
+        return KubernetesObject(manifest, pulumi.ResourceOptions.merge(base, options))
+
+
+def metadata(
+    name: str, namespace: str | None = None, *, labels: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Return the metadata of an object that we write ourselves."""
+    place = {"namespace": namespace} if namespace else {}
+    return {"name": name, **place, "labels": {"app.kubernetes.io/managed-by": "trainyard", **(labels or {})}}
+
+
+JOB_USER = 1000
+"""The training image's user; the folders of volumes are its own."""
+
+RESTRICTED_CONTAINER = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+RESTRICTED_POD = {
+    "runAsNonRoot": True,
+    "runAsUser": JOB_USER,
+    "runAsGroup": JOB_USER,
+    "fsGroup": JOB_USER,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+"""With RESTRICTED_CONTAINER, what Pod Security's level `restricted` asks for."""

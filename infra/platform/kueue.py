@@ -1,0 +1,84 @@
+"""Kueue: admits jobs when their whole need fits into a quota and onto nodes that exist."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from infra.platform.base import Context
+from infra.platform.images import split
+from infra.platform.operator import OperatorPlan
+from infra.spec.operators import OperatorsSpec
+
+NAMESPACE = "kueue-system"
+
+
+def plan(context: Context) -> OperatorPlan:
+    """Render Kueue's chart; the chart in the module names a staging image, so ours is said in full."""
+    registry, repository, tag = split(context.artifacts.images["kueue-manager"])
+    values = {
+        "controllerManager": {
+            "manager": {
+                "image": {
+                    "repository": f"{registry}/{repository}",
+                    "tag": tag,
+                    "pullPolicy": "IfNotPresent",
+                },
+                "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}},
+            },
+            "nodeSelector": context.system_selector,
+            # One replica on a quiet machine serves within seconds; ten between looks would be waited for.
+            "readinessProbe": {"initialDelaySeconds": 1, "periodSeconds": 2},
+        },
+        "managerConfig": {
+            "controllerManagerConfigYaml": yaml.safe_dump(configuration(context.stack.operators))
+        },
+    }
+    return OperatorPlan("kueue", NAMESPACE, values, context.renderer.chart("kueue", NAMESPACE, values))
+
+
+def configuration(operators: OperatorsSpec) -> dict[str, Any]:
+    """Return Kueue's own configuration.
+
+    Pods, deployments and stateful sets are not queued: only jobs are. CPU and memory have no quota, since
+    accelerators are what is scarce. A job whose pods are not all ready in five minutes, or not again two
+    minutes after one is lost, gives up its place and is queued again.
+    """
+    return {
+        "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+        "kind": "Configuration",
+        "health": {"healthProbeBindAddress": ":8081"},
+        "metrics": {"bindAddress": ":8443"},
+        "webhook": {"port": 9443},
+        "leaderElection": {"leaderElect": True, "resourceName": "c1f6bfd2.kueue.x-k8s.io"},
+        "controller": {
+            "groupKindConcurrency": {
+                "Job.batch": 5,
+                "Workload.kueue.x-k8s.io": 5,
+                "LocalQueue.kueue.x-k8s.io": 1,
+                "ClusterQueue.kueue.x-k8s.io": 1,
+                "ResourceFlavor.kueue.x-k8s.io": 1,
+            }
+        },
+        "clientConnection": {"qps": 300, "burst": 500},
+        "waitForPodsReady": {
+            "timeout": "5m",
+            "recoveryTimeout": "2m",
+            "blockAdmission": False,
+            "requeuingStrategy": {
+                "timestamp": "Eviction",
+                "backoffBaseSeconds": 2,
+                "backoffMaxSeconds": 60,
+            },
+        },
+        "resources": {"excludeResourcePrefixes": ["cpu", "memory", "ephemeral-storage"]},
+        "integrations": {"frameworks": frameworks(operators)},
+    }
+
+
+def frameworks(operators: OperatorsSpec) -> list[str]:
+    """Return the kinds of jobs that are queued."""
+    found = ["batch/job", "jobset.x-k8s.io/jobset", "trainer.kubeflow.org/trainjob", "kubeflow.org/mpijob"]
+    legacy = operators.legacy_v1_kinds if operators.legacy_v1 else ()
+    return found + [f"kubeflow.org/{kind.lower()}" for kind in legacy]

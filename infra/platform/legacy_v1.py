@@ -1,0 +1,53 @@
+"""training-operator 1.9 for jobs of kubeflow.org/v1, without the kinds that others own or that ended."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from infra.charts import Definitions, Manifest, Rendered
+from infra.platform.base import Context
+from infra.platform.images import edit_deployments
+from infra.platform.operator import OperatorPlan
+
+NAMESPACE = "kubeflow"
+
+
+def plan(context: Context) -> OperatorPlan:
+    """Read the manifest; enable the stack's kinds only: mpijobs.kubeflow.org is the MPI operator's."""
+    kinds = context.stack.operators.legacy_v1_kinds
+    values = {
+        "image": context.artifacts.images["training-operator"],
+        "nodeSelector": context.system_selector,
+        "kinds": list(kinds),
+    }
+
+    def edit(pod: dict[str, Any]) -> dict[str, Any]:
+        containers = [
+            {
+                **container,
+                "image": values["image"],
+                "imagePullPolicy": "IfNotPresent",
+                "args": [f"--enable-scheme={kind.lower()}" for kind in kinds],
+            }
+            for container in pod["containers"]
+        ]
+        return {**pod, "containers": containers, "nodeSelector": values["nodeSelector"]}
+
+    rendered = context.renderer.manifest("training-operator")
+    served = tuple(f"{kind.lower()}s" for kind in kinds)
+    objects = tuple(_webhooks_of(served, each) for each in rendered.objects if each["kind"] != "Namespace")
+    digests = rendered.definitions.digests
+    kept = {name: digest for name, digest in digests.items() if name.startswith(served)}
+    definitions: Definitions = replace(rendered.definitions, digests=kept)
+    return OperatorPlan(
+        "legacy-v1", NAMESPACE, values, Rendered(edit_deployments(objects, edit), definitions)
+    )
+
+
+def _webhooks_of(resources: tuple[str, ...], manifest: Manifest) -> Manifest:
+    """Keep the webhooks of kinds that are served: the others would answer for nobody."""
+    if manifest["kind"] != "ValidatingWebhookConfiguration":
+        return manifest
+    kept = [hook for hook in manifest["webhooks"] if set(hook["rules"][0]["resources"]) <= set(resources)]
+    return {**manifest, "webhooks": kept}

@@ -1,0 +1,31 @@
+"""The MPI operator, from its manifest: MPIJobs of kubeflow.org/v2beta1."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from infra.charts import Rendered
+from infra.platform.base import Context
+from infra.platform.images import edit_deployments
+from infra.platform.operator import OperatorPlan
+
+NAMESPACE = "mpi-operator"
+
+
+def plan(context: Context) -> OperatorPlan:
+    """Read the manifest; put its Deployment on the system pool, with our image's full reference."""
+    values = {"image": context.artifacts.images["mpi-operator"], "nodeSelector": context.system_selector}
+
+    def edit(pod: dict[str, Any]) -> dict[str, Any]:
+        containers = [
+            {**container, "image": values["image"], "imagePullPolicy": "IfNotPresent"}
+            for container in pod["containers"]
+        ]
+        return {**pod, "containers": containers, "nodeSelector": values["nodeSelector"]}
+
+    rendered = context.renderer.manifest("mpi-operator")
+    # The namespace is made with all others.
+    objects = tuple(each for each in rendered.objects if each["kind"] != "Namespace")
+    return OperatorPlan(
+        "mpi", NAMESPACE, values, Rendered(edit_deployments(objects, edit), rendered.definitions)
+    )

@@ -1,0 +1,36 @@
+"""Namespaces: one per operator that is installed, one for storage, one per team."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pulumi
+
+from infra import names
+from infra.kubernetes import KubernetesObject
+from infra.platform.base import Context, Layer, metadata
+
+
+class Namespaces(Layer):
+    """`by_name` maps each namespace to its resource."""
+
+    def __init__(self, context: Context, operators: Iterable[str], parent: pulumi.Resource) -> None:
+        teams = [names.team_namespace(team.name) for team in context.stack.teams]
+        levels = {
+            **dict.fromkeys(operators, "baseline"),
+            # The one Job that makes the folders of volumes runs as root, with no more than CHOWN.
+            names.STORAGE_NAMESPACE: "baseline",
+            **dict.fromkeys(teams, "restricted"),
+        }
+        super().__init__(context, "namespaces", {"levels": levels}, parent)
+        self.by_name: dict[str, KubernetesObject] = {
+            name: self.add(
+                {
+                    "apiVersion": "v1",
+                    "kind": "Namespace",
+                    "metadata": metadata(name, labels={"pod-security.kubernetes.io/enforce": level}),
+                }
+            )
+            for name, level in levels.items()
+        }
+        self.register_outputs({"names": list(levels)})

@@ -1,0 +1,139 @@
+"""The object store: versitygw, an S3 server over a folder of the data volume."""
+
+from __future__ import annotations
+
+import base64
+import operator
+from collections.abc import Mapping
+from typing import Any
+
+import pulumi
+
+from infra import names
+from infra.charts import Manifest
+from infra.kubernetes import KubernetesObject
+from infra.platform.base import RESTRICTED_CONTAINER, RESTRICTED_POD, Context, Layer, metadata
+from infra.platform.namespaces import Namespaces
+from infra.platform.storage import DATA_CLAIM, Storage
+
+_LABELS = {"app.kubernetes.io/name": names.OBJECT_STORE}
+_ACCESS_KEY, _SECRET_KEY = "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"
+REGION = "us-east-1"
+"""S3 clients sign for a region; this is the one that versitygw and the clients assume by themselves."""
+
+
+def endpoint() -> str:
+    """URL of the store inside the cluster."""
+    return f"http://{names.OBJECT_STORE}.{names.STORAGE_NAMESPACE}.svc:{names.OBJECT_STORE_PORT}"
+
+
+Keys = tuple[pulumi.Output[str], pulumi.Output[str]]
+
+
+class ObjectStore(Layer):
+    """A bucket is a folder: the one of the stack has been made with the volume's other folders."""
+
+    def __init__(
+        self,
+        context: Context,
+        namespaces: Namespaces,
+        storage: Storage,
+        *,
+        keys: Keys,
+        parent: pulumi.Resource,
+    ) -> None:
+        spec = context.stack.storage.object_store
+        super().__init__(context, names.OBJECT_STORE, {"spec": spec.model_dump(mode="json")}, parent)
+        namespace = namespaces.by_name[names.STORAGE_NAMESPACE]
+        data = {_ACCESS_KEY: keys[0].apply(_base64), _SECRET_KEY: keys[1].apply(_base64)}
+        # The keys that the store began with stay: some targets offer new ones at every run.
+        secret = self.add(
+            _secret(names.STORAGE_NAMESPACE, data),
+            [namespace],
+            pulumi.ResourceOptions(ignore_changes=["data"]),
+        )
+        deployment = self.add(_deployment(context), [secret, storage.folders])
+        self.service = self.add(_service(), [namespace, deployment])
+        for team in context.stack.teams:
+            place = names.team_namespace(team.name)
+            self.add(_secret(place, _client_data(secret)), [namespaces.by_name[place]])
+        self.register_outputs({"endpoint": endpoint(), "bucket": spec.bucket})
+
+
+def _base64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def _client_data(secret: KubernetesObject) -> dict[str, pulumi.Input[str]]:
+    """Return what an S3 client of a team reads: the store's own keys, and where it is."""
+    keys: dict[str, pulumi.Input[str]] = {
+        key: secret.data.apply(operator.itemgetter(key)) for key in (_ACCESS_KEY, _SECRET_KEY)
+    }
+    return {**keys, "AWS_ENDPOINT_URL": _base64(endpoint()), "AWS_DEFAULT_REGION": _base64(REGION)}
+
+
+def _secret(namespace: str, data: Mapping[str, pulumi.Input[str]]) -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": metadata(names.OBJECT_STORE, namespace),
+        "type": "Opaque",
+        "data": dict(data),
+    }
+
+
+def _deployment(context: Context) -> Manifest:
+    template = {
+        "metadata": {"labels": _LABELS},
+        "spec": {
+            "nodeSelector": context.system_selector,
+            "automountServiceAccountToken": False,
+            "securityContext": RESTRICTED_POD,
+            "containers": [_container(context.artifacts.images["versitygw"])],
+            "volumes": [{"name": DATA_CLAIM, "persistentVolumeClaim": {"claimName": DATA_CLAIM}}],
+        },
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": metadata(names.OBJECT_STORE, names.STORAGE_NAMESPACE),
+        "spec": {
+            "replicas": 1,
+            # Two servers over one folder would not see each other's locks.
+            "strategy": {"type": "Recreate"},
+            "selector": {"matchLabels": _LABELS},
+            "template": template,
+        },
+    }
+
+
+def _container(image: str) -> dict[str, Any]:
+    variables = {"ROOT_ACCESS_KEY": _ACCESS_KEY, "ROOT_SECRET_KEY": _SECRET_KEY}
+    port = names.OBJECT_STORE_PORT
+    return {
+        "name": names.OBJECT_STORE,
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "args": ["--port", f":{port}", "--region", REGION, "--health", "/healthz", "posix", "/data"],
+        "env": [
+            {"name": name, "valueFrom": {"secretKeyRef": {"name": names.OBJECT_STORE, "key": key}}}
+            for name, key in variables.items()
+        ],
+        "ports": [{"name": "s3", "containerPort": port}],
+        "readinessProbe": {"httpGet": {"path": "/healthz", "port": "s3"}, "periodSeconds": 2},
+        "resources": {"requests": {"cpu": "20m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}},
+        "securityContext": {**RESTRICTED_CONTAINER, "readOnlyRootFilesystem": True},
+        "volumeMounts": [{"name": DATA_CLAIM, "mountPath": "/data", "subPath": names.OBJECT_STORE}],
+    }
+
+
+def _service() -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata(names.OBJECT_STORE, names.STORAGE_NAMESPACE),
+        "spec": {
+            "selector": _LABELS,
+            "ports": [{"name": "s3", "port": names.OBJECT_STORE_PORT, "targetPort": "s3"}],
+        },
+    }

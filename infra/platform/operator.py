@@ -1,0 +1,77 @@
+"""An operator: rendered by its own file, made into resources in an order that lets each part start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+
+from infra.charts import Manifest, Rendered
+from infra.kubernetes import CustomResourceDefinitions, KubernetesObject, placed
+from infra.platform.base import Context, Layer
+
+_WORKLOADS = frozenset({"Deployment", "Service", "APIService"})
+_WEBHOOKS = frozenset({"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"})
+
+
+@dataclass(frozen=True)
+class OperatorPlan:
+    """What an operator's file decides."""
+
+    name: str
+    namespace: str
+    values: Mapping[str, Any]
+    """What was said to the chart or changed in the manifest; policies read it."""
+    rendered: Rendered
+
+
+class Definitions(Layer):
+    """The CustomResourceDefinitions of all operators, before anything that watches or uses them."""
+
+    def __init__(self, context: Context, plans: Sequence[OperatorPlan], parent: pulumi.Resource) -> None:
+        super().__init__(context, "definitions", {"operators": [plan.name for plan in plans]}, parent)
+        access = context.access
+        self.resources = [
+            CustomResourceDefinitions(
+                f"{context.stack.name}-{plan.name}",
+                kubeconfig=access.kubeconfig,
+                digests=plan.rendered.definitions.digests,
+                source=str(plan.rendered.definitions.source),
+                # Ours, not the Kubernetes provider's: it reaches the cluster by the kubeconfig it is given.
+                opts=pulumi.ResourceOptions(parent=self, deleted_with=access.deleted_with),
+            )
+            for plan in plans
+        ]
+        self.register_outputs({})
+
+
+class Operator(Layer):
+    """An operator's objects; `ready` are those that serve once they are there."""
+
+    def __init__(
+        self,
+        context: Context,
+        plan: OperatorPlan,
+        *,
+        definitions: Definitions,
+        namespace: pulumi.Resource,
+        before_webhooks: Sequence[pulumi.Resource] = (),
+        parent: pulumi.Resource,
+    ) -> None:
+        super().__init__(context, plan.name, {"namespace": plan.namespace, "values": plan.values}, parent)
+        objects = [placed(each, plan.namespace) for each in plan.rendered.objects]
+        # A controller is ready when its certificate is in the webhooks, so these cannot wait for it.
+        webhooks = [each for each in objects if each["kind"] in _WEBHOOKS]
+        workloads = [each for each in objects if each["kind"] in _WORKLOADS]
+        rest = [each for each in objects if each["kind"] not in _WEBHOOKS | _WORKLOADS]
+        self._add_all(webhooks, [namespace, *before_webhooks])
+        grounds = self._add_all(rest, [namespace])
+        self.ready = self._add_all(workloads, [*grounds, *definitions.resources])
+        self.register_outputs({"namespace": plan.namespace})
+
+    def _add_all(
+        self, manifests: Sequence[Manifest], depends_on: Sequence[pulumi.Resource]
+    ) -> list[KubernetesObject]:
+        return [self.add(manifest, depends_on) for manifest in manifests]

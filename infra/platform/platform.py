@@ -1,0 +1,70 @@
+"""The platform: its layers, composed in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pulumi
+
+from infra.artifacts import Artifacts
+from infra.charts import Renderer
+from infra.platform import jobset, kueue, legacy_v1, mpi, trainer
+from infra.platform.base import Context
+from infra.platform.namespaces import Namespaces
+from infra.platform.object_store import ObjectStore
+from infra.platform.operator import Definitions, Operator, OperatorPlan
+from infra.platform.queues import Queues
+from infra.platform.runtimes import Runtimes
+from infra.platform.storage import Storage
+from infra.providers.base import Cluster
+from infra.spec import Stack
+from infra.spec.operators import OperatorsSpec
+
+PLANS: Mapping[str, Callable[[Context], OperatorPlan]] = {
+    "jobset": jobset.plan,
+    "trainer": trainer.plan,
+    "mpi": mpi.plan,
+    "kueue": kueue.plan,
+    "legacy_v1": legacy_v1.plan,
+}
+
+
+class Platform(pulumi.ComponentResource):
+    """Operators, storage, queues and runtimes of one cluster."""
+
+    def __init__(self, stack: Stack, cluster: Cluster, artifacts: Artifacts) -> None:
+        super().__init__("trainyard:infra:Platform", stack.name, {"operators": stack.operators.model_dump()})
+        renderer = Renderer(artifacts, cluster.settings.kubernetes_version)
+        context = Context(stack, cluster.settings, cluster.pools, cluster.access, artifacts, renderer)
+        plans = [PLANS[name](context) for name in _installed(stack.operators)]
+        namespaces = Namespaces(context, [plan.namespace for plan in plans], self)
+        definitions = Definitions(context, plans, self)
+        storage = Storage(context, namespaces, self)
+        ObjectStore(context, namespaces, storage, keys=cluster.outputs.object_store_keys, parent=self)
+        operators = {
+            plan.name: Operator(
+                context,
+                plan,
+                definitions=definitions,
+                namespace=namespaces.by_name[plan.namespace],
+                # Kueue's webhook judges every Job, so ours comes before it.
+                before_webhooks=[storage.folders],
+                parent=self,
+            )
+            for plan in plans
+        }
+        if stack.operators.kueue != "off":
+            Queues(context, namespaces, _ready(operators, "kueue"), self)
+        if stack.operators.trainer != "off":
+            Runtimes(context, _ready(operators, "trainer"), self)
+        self.register_outputs({})
+
+
+def _installed(spec: OperatorsSpec) -> list[str]:
+    """Name the operators that we install; one that is present already is left alone."""
+    modes = {name: getattr(spec, name) for name in PLANS}
+    return [name for name, mode in modes.items() if mode == "install" or mode is True]
+
+
+def _ready(operators: Mapping[str, Operator], name: str) -> list[pulumi.Resource]:
+    return list(operators[name].ready) if name in operators else []

@@ -1,0 +1,172 @@
+"""Volumes: per team one for checkpoints (read and write by all its pods) and the training environment."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+
+import pulumi
+
+from infra import names
+from infra.charts import Manifest
+from infra.kubernetes import KubernetesObject
+from infra.platform.base import JOB_USER, Context, Layer, metadata
+from infra.platform.namespaces import Namespaces
+
+STORAGE_CLASS = "shared"
+DATA_CLAIM = "data"
+
+
+@dataclass(frozen=True)
+class _Volume:
+    """A folder of the nodes as a volume with one claim."""
+
+    claim: str
+    namespace: str
+    path: str
+    size_gib: int
+    access: str
+    path_type: str = "Directory"
+
+
+class Storage(Layer):
+    """Static volumes used through claims only, since Pod Security refuses host paths in pods."""
+
+    def __init__(self, context: Context, namespaces: Namespaces, parent: pulumi.Resource) -> None:
+        spec = context.stack.storage
+        super().__init__(context, "storage", {"spec": spec.model_dump(mode="json")}, parent)
+        self._stack_name, self._namespaces = context.stack.name, namespaces
+        self._class = self.add(_storage_class())
+        self.data_claim = self._claim(_data(context))
+        self.folders = self.add(_make_folders(context), [self.data_claim])
+        self.claims = [self._claim(volume) for volume in _team_volumes(context)]
+        self.register_outputs({"storageClass": STORAGE_CLASS})
+
+    def _claim(self, volume: _Volume) -> KubernetesObject:
+        namespace = self._namespaces.by_name[volume.namespace]
+        name = names.fit(f"{self._stack_name}-{volume.namespace}-{volume.claim}")
+        made = self.add(_persistent_volume(name, volume), [self._class])
+        return self.add(_persistent_volume_claim(name, volume), [made, namespace])
+
+
+def _data(context: Context) -> _Volume:
+    spec = context.stack.storage
+    size = spec.object_store.size_gib + spec.checkpoints.size_gib * len(context.stack.teams)
+    folder = context.settings.data_dir
+    return _Volume(
+        DATA_CLAIM, names.STORAGE_NAMESPACE, folder, size, "ReadWriteMany", path_type="DirectoryOrCreate"
+    )
+
+
+def _team_volumes(context: Context) -> list[_Volume]:
+    size = context.stack.storage.checkpoints.size_gib
+    environment = str(context.artifacts.training_env)
+    volumes = []
+    for team in context.stack.teams:
+        namespace = names.team_namespace(team.name)
+        folder = f"{context.settings.data_dir}/{_checkpoints(team.name)}"
+        volumes += [
+            _Volume(names.CHECKPOINTS_CLAIM, namespace, folder, size, "ReadWriteMany"),
+            # A static volume holds what it holds: the size is for the form.
+            _Volume(names.TRAINING_ENV_CLAIM, namespace, environment, 1, "ReadOnlyMany"),
+        ]
+    return volumes
+
+
+def _checkpoints(team: str) -> str:
+    return f"checkpoints/{team}"
+
+
+def _storage_class() -> Manifest:
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": metadata(STORAGE_CLASS),
+        "provisioner": "kubernetes.io/no-provisioner",
+        "volumeBindingMode": "Immediate",
+        "reclaimPolicy": "Retain",
+    }
+
+
+def _persistent_volume(name: str, volume: _Volume) -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": metadata(name),
+        "spec": {
+            "storageClassName": STORAGE_CLASS,
+            "capacity": {"storage": f"{volume.size_gib}Gi"},
+            "accessModes": [volume.access],
+            "persistentVolumeReclaimPolicy": "Retain",
+            "claimRef": {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "namespace": volume.namespace,
+                "name": volume.claim,
+            },
+            "hostPath": {"path": volume.path, "type": volume.path_type},
+        },
+    }
+
+
+def _persistent_volume_claim(name: str, volume: _Volume) -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": metadata(volume.claim, volume.namespace),
+        "spec": {
+            "storageClassName": STORAGE_CLASS,
+            "volumeName": name,
+            "accessModes": [volume.access],
+            "resources": {"requests": {"storage": f"{volume.size_gib}Gi"}},
+        },
+    }
+
+
+def _make_folders(context: Context) -> Manifest:
+    """A Job that makes the folders under the data volume, owned by the user of jobs.
+
+    The kubelet would make them owned by root, and host folders take no `fsGroup`.
+    """
+    bucket = f"{names.OBJECT_STORE}/{context.stack.storage.object_store.bucket}"
+    folders = [names.OBJECT_STORE, bucket, *(_checkpoints(team.name) for team in context.stack.teams)]
+    owner = str(JOB_USER)
+    command = [
+        "install",
+        "-d",
+        "-m",
+        "0750",
+        "-o",
+        owner,
+        "-g",
+        owner,
+        *(f"/data/{each}" for each in folders),
+    ]
+    container = {
+        "name": "install",
+        "image": context.artifacts.training_image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": command,
+        "securityContext": {
+            "runAsUser": 0,
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"], "add": ["CHOWN", "DAC_OVERRIDE", "FOWNER"]},
+        },
+        "volumeMounts": [{"name": DATA_CLAIM, "mountPath": "/data"}],
+    }
+    pod = {
+        "restartPolicy": "Never",
+        "nodeSelector": context.system_selector,
+        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [container],
+        "volumes": [{"name": DATA_CLAIM, "persistentVolumeClaim": {"claimName": DATA_CLAIM}}],
+    }
+    # A Job cannot be changed: other folders make another Job.
+    digest = hashlib.sha256(json.dumps(folders).encode()).hexdigest()[:8]
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": metadata(f"folders-{digest}", names.STORAGE_NAMESPACE),
+        "spec": {"backoffLimit": 3, "template": {"spec": pod}},
+    }

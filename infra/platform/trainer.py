@@ -1,0 +1,23 @@
+"""Kubeflow Trainer v2: TrainJobs on training runtimes."""
+
+from __future__ import annotations
+
+from infra.platform.base import Context
+from infra.platform.images import split
+from infra.platform.operator import OperatorPlan
+
+NAMESPACE = "kubeflow-system"
+
+
+def plan(context: Context) -> OperatorPlan:
+    """Render Trainer's chart without its own JobSet, which is an operator of ours."""
+    registry, repository, tag = split(context.artifacts.images["trainer-manager"])
+    values = {
+        "jobset": {"install": False},
+        "image": {"registry": registry, "repository": repository, "tag": tag},
+        "manager": {
+            "nodeSelector": context.system_selector,
+            "resources": {"requests": {"cpu": "20m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}},
+        },
+    }
+    return OperatorPlan("trainer", NAMESPACE, values, context.renderer.chart("trainer", NAMESPACE, values))

@@ -1,0 +1,121 @@
+"""The contract of a target: a cluster component, plain settings for later layers, and outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, ClassVar, Literal
+
+import pulumi
+
+from infra import names
+from infra.errors import InputError, Problem
+from infra.kubernetes import Access
+from infra.spec import Stack
+from infra.spec.fabric import FabricClass
+from infra.spec.node_pool import Capacity
+from infra.spec.provider import ProviderKind
+
+
+class Feature(StrEnum):
+    """What a stack can ask for and a target may not have."""
+
+    SPOT_CAPACITY = "spot capacity"
+    RESERVED_CAPACITY = "reserved capacity"
+
+
+CapacityMode = Literal["fixed"]
+"""`fixed`: the pool has the nodes that it has. Targets that scale add their modes."""
+
+
+@dataclass(frozen=True)
+class ClusterSettings:
+    """What is known of the cluster at preview: it decides which resources exist."""
+
+    name: str
+    kubernetes_version: str
+    needs_gpu_operator: bool
+    """Whether drivers and device plugin are ours to install."""
+    topology_labels: tuple[str, ...]
+    """Node labels from the widest level of the network to the host."""
+    data_dir: str
+    """Folder, the same on every node, under which static volumes lie."""
+
+
+@dataclass(frozen=True)
+class PoolSettings:
+    """What is known of a pool at preview."""
+
+    name: str
+    num_nodes: int
+    capacity: Capacity
+    capacity_mode: CapacityMode
+    fabric_class: FabricClass
+    accelerators_per_node: int
+    accelerator_resource: str
+    """Resource name that pods ask for."""
+    preemption_notice_seconds: int | None
+    """Time from notice to loss; None where nodes are not taken away."""
+    labels: Mapping[str, str]
+    taints: tuple[Mapping[str, str], ...]
+    """Mappings of key, value and effect."""
+
+    @property
+    def selector(self) -> dict[str, str]:
+        """Node selector that finds this pool's nodes."""
+        return {names.POOL_LABEL: self.name}
+
+    @property
+    def tolerations(self) -> list[dict[str, str]]:
+        """Tolerations that let a pod onto this pool's nodes."""
+        return [{"key": each["key"], "operator": "Exists", "effect": each["effect"]} for each in self.taints]
+
+
+@dataclass(frozen=True)
+class ClusterOutputs:
+    """What is known of the cluster after it is there."""
+
+    endpoint: pulumi.Output[str]
+    ca_certificate: pulumi.Output[str]
+    kubeconfig: pulumi.Output[str]
+    """Secret."""
+    object_store_keys: tuple[pulumi.Output[str], pulumi.Output[str]]
+    """Access key and secret key that the object store is to open to; both secret."""
+
+
+class Cluster(pulumi.ComponentResource):
+    """A target: control plane, then the Kubernetes provider, then what needs it (pools, storage)."""
+
+    KIND: ClassVar[ProviderKind]
+    UNSUPPORTED: ClassVar[Mapping[Feature, str]]
+    """Each feature that the target lacks, with the reason in a sentence for the user."""
+
+    settings: ClusterSettings
+    pools: Mapping[str, PoolSettings]
+    outputs: ClusterOutputs
+    access: Access
+
+    def __init__(self, stack: Stack, opts: pulumi.ResourceOptions | None = None) -> None:
+        # A subclass declares its parts after this call, and ends with `register_outputs`.
+        # The spec is given as inputs so that policies can judge the intent.
+        spec: dict[str, Any] = stack.model_dump(mode="json", by_alias=True)
+        super().__init__(f"trainyard:infra:{type(self).__name__}", stack.name, {"stack": spec}, opts)
+
+
+def refuse_unsupported(stack: Stack, target: type[Cluster]) -> None:
+    """Raise InputError for each feature that the stack asks for and the target does not have."""
+    problems = [
+        Problem(path, feature.value, f"what kind: {target.KIND} has", target.UNSUPPORTED[feature])
+        for path, feature in _demands(stack)
+        if feature in target.UNSUPPORTED
+    ]
+    if problems:
+        raise InputError(problems)
+
+
+def _demands(stack: Stack) -> Iterator[tuple[str, Feature]]:
+    features = {"spot": Feature.SPOT_CAPACITY, "reserved": Feature.RESERVED_CAPACITY}
+    for index, pool in enumerate(stack.pools):
+        if pool.capacity in features:
+            yield f"pools[{index}].capacity", features[pool.capacity]

@@ -1,0 +1,208 @@
+"""The local target: an embedded cluster of this machine, a kind cluster, or any kube context."""
+
+from __future__ import annotations
+
+import base64
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
+
+import pulumi
+import yaml
+from pulumi_kubernetes import Provider
+
+from infra import names
+from infra.artifacts import LINKS
+from infra.kubernetes import Access
+from infra.providers import kind
+from infra.providers.base import Cluster, ClusterOutputs, ClusterSettings, Feature, PoolSettings
+from infra.providers.kubeconfig import read_context
+from infra.spec import Stack
+from infra.spec.local import ContextCluster, LocalSpec
+from infra.spec.node_pool import NodePoolSpec
+from infra.spec.operators import OperatorsSpec
+from infra.spec.provider import ProviderKind
+
+PREEMPTION_NOTICE_SECONDS = 30
+"""Notice before a local spot node goes, when it goes with one: as long as Azure's, twice GKE's."""
+
+
+class EmbeddedCluster(pulumi.CustomResource):
+    """A cluster of real parts on this machine; our own plugin makes, changes and removes it."""
+
+    _OUTPUTS = ("endpoint", "caCertificate", "kubeconfig", "objectStoreAccessKey", "objectStoreSecretKey")
+    _SECRETS = ("kubeconfig", "objectStoreAccessKey", "objectStoreSecretKey")
+
+    def __init__(self, name: str, inputs: Mapping[str, Any], opts: pulumi.ResourceOptions) -> None:
+        secret = pulumi.ResourceOptions(additional_secret_outputs=list(self._SECRETS))
+        properties = {**inputs, **dict.fromkeys(self._OUTPUTS)}
+        options = pulumi.ResourceOptions.merge(opts, secret)
+        super().__init__("trainyard:local:EmbeddedCluster", name, properties, options)
+
+    def output(self, name: str) -> pulumi.Output[str]:
+        """Return an output by the name that the plugin gives it."""
+        found: pulumi.Output[str] = getattr(self, name)
+        return found
+
+
+@dataclass(frozen=True)
+class _ControlPlane:
+    outputs: ClusterOutputs
+    owner: pulumi.Resource | None
+    """The resource whose end is the end of all objects in the cluster."""
+
+
+class LocalCluster(Cluster):
+    """Real Kubernetes with simulated accelerators."""
+
+    KIND: ClassVar[ProviderKind] = "local"
+    UNSUPPORTED: ClassVar[Mapping[Feature, str]] = {
+        Feature.RESERVED_CAPACITY: "nodes of this machine cannot be reserved: use on-demand or spot",
+    }
+
+    def __init__(self, stack: Stack, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(stack, opts)
+        spec = cast(LocalSpec, stack.provider)
+        self.pools = {pool.name: _pool_settings(pool) for pool in stack.pools}
+        self.settings = _cluster_settings(stack, spec)
+        control_plane = self._control_plane(stack, spec)
+        self.outputs = control_plane.outputs
+        self.access = self._access(stack.name, control_plane)
+        self.register_outputs({"endpoint": self.outputs.endpoint})
+
+    def _control_plane(self, stack: Stack, spec: LocalSpec) -> _ControlPlane:
+        if isinstance(spec.cluster, ContextCluster):
+            return _existing(read_context(spec.cluster.context))
+        if spec.cluster == "kind":
+            return _existing(_kind_kubeconfig(stack, spec, self.settings, self.pools))
+        inputs = embedded_inputs(stack, spec, self.settings, self.pools)
+        cluster = EmbeddedCluster(stack.name, inputs, pulumi.ResourceOptions(parent=self))
+        outputs = ClusterOutputs(
+            endpoint=cluster.output("endpoint"),
+            ca_certificate=cluster.output("caCertificate"),
+            kubeconfig=cluster.output("kubeconfig"),
+            object_store_keys=(
+                cluster.output("objectStoreAccessKey"),
+                cluster.output("objectStoreSecretKey"),
+            ),
+        )
+        return _ControlPlane(outputs, cluster)
+
+    def _access(self, name: str, control_plane: _ControlPlane) -> Access:
+        kubeconfig = control_plane.outputs.kubeconfig
+        provider = Provider(
+            name,
+            kubeconfig=kubeconfig,
+            # Without it a renewed certificate would replace the provider, and with it every object.
+            cluster_identifier=name,
+            enable_server_side_apply=True,
+            opts=pulumi.ResourceOptions(parent=self, deleted_with=control_plane.owner),
+        )
+        return Access(kubeconfig, provider, control_plane.owner)
+
+
+def embedded_inputs(
+    stack: Stack, spec: LocalSpec, settings: ClusterSettings, pools: Mapping[str, PoolSettings]
+) -> dict[str, Any]:
+    """Return the inputs of EmbeddedCluster: the machine's cluster, as plain data."""
+    return {
+        "name": stack.name,
+        "kubernetesVersion": spec.kubernetes_version,
+        "nodes": [
+            {
+                "name": names.node(pool.name, index),
+                "pool": pool.name,
+                "gpus": pool.accelerators_per_node,
+                "labels": dict(pool.labels),
+                "taints": [dict(taint) for taint in pool.taints],
+                "images": _images(pool, stack.operators),
+            }
+            for pool in pools.values()
+            for index in range(pool.num_nodes)
+        ],
+        "podCidr": str(spec.network.pod_cidr),
+        "serviceCidr": str(spec.network.service_cidr),
+        "nodeCidr": str(spec.network.node_cidr),
+        "dataDir": settings.data_dir,
+    }
+
+
+def _images(pool: PoolSettings, operators: OperatorsSpec) -> list[str]:
+    """Names of the pinned images that the pool's nodes need; there is no registry to pull from."""
+    if pool.capacity != "system":
+        return ["training"]
+    modes = {
+        "jobset-manager": operators.jobset,
+        "trainer-manager": operators.trainer,
+        "mpi-operator": operators.mpi,
+        "kueue-manager": operators.kueue,
+        "training-operator": "install" if operators.legacy_v1 else "off",
+    }
+    return [*(image for image, mode in modes.items() if mode == "install"), "versitygw", "training"]
+
+
+def _cluster_settings(stack: Stack, spec: LocalSpec) -> ClusterSettings:
+    state = os.environ.get("TRAINYARD_STATE") or "/var/lib/trainyard"
+    return ClusterSettings(
+        name=stack.name,
+        kubernetes_version=spec.kubernetes_version,
+        needs_gpu_operator=False,
+        topology_labels=(names.LEAF_LABEL, names.HOSTNAME_LABEL),
+        data_dir=spec.data_dir or f"{state}/{stack.name}/data",
+    )
+
+
+def _pool_settings(pool: NodePoolSpec) -> PoolSettings:
+    labels = {
+        names.POOL_LABEL: pool.name,
+        names.CAPACITY_LABEL: pool.capacity,
+        names.LEAF_LABEL: pool.name,
+    }
+    taints = []
+    if pool.accelerator:
+        labels |= {names.ACCELERATOR_LABEL: pool.accelerator.model, names.SIMULATED_LABEL: "true"}
+        taints.append({"key": names.ACCELERATOR_RESOURCE, "value": "present", "effect": "NoSchedule"})
+    if pool.is_spot:
+        taints.append({"key": names.SPOT_TAINT, "value": "true", "effect": "NoSchedule"})
+    return PoolSettings(
+        name=pool.name,
+        num_nodes=pool.num_nodes,
+        capacity=pool.capacity,
+        capacity_mode="fixed",
+        fabric_class=pool.fabric,
+        accelerators_per_node=pool.accelerator.count if pool.accelerator else 0,
+        accelerator_resource=names.ACCELERATOR_RESOURCE,
+        preemption_notice_seconds=PREEMPTION_NOTICE_SECONDS if pool.is_spot else None,
+        labels=labels,
+        taints=tuple(taints),
+    )
+
+
+def _existing(kubeconfig: str) -> _ControlPlane:
+    """Describe a cluster that is there already and stays when the stack goes."""
+    cluster = yaml.safe_load(kubeconfig)["clusters"][0]["cluster"]
+    ca_certificate = base64.b64decode(cluster.get("certificate-authority-data", "")).decode()
+    outputs = ClusterOutputs(
+        endpoint=pulumi.Output.from_input(cluster["server"]),
+        ca_certificate=pulumi.Output.from_input(ca_certificate),
+        kubeconfig=pulumi.Output.secret(kubeconfig),
+        # New at every run; the object store keeps those that it was made with. In AWS's own lengths.
+        object_store_keys=(
+            pulumi.Output.secret(secrets.token_hex(10).upper()),
+            pulumi.Output.secret(secrets.token_urlsafe(30)),
+        ),
+    )
+    return _ControlPlane(outputs, None)
+
+
+def _kind_kubeconfig(
+    stack: Stack, spec: LocalSpec, settings: ClusterSettings, pools: Mapping[str, PoolSettings]
+) -> str:
+    """Write the kind configuration and read the context that `kind create cluster` makes from it."""
+    text = kind.render(settings, spec.network, pools.values())
+    file = LINKS / f"kind-{stack.name}.yaml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    return read_context(f"kind-{stack.name}", fix=f"run `kind create cluster --config {file}`")
