@@ -167,7 +167,9 @@ class CheckpointStore:
 
     def begin(self, step: int) -> Path:
         """A new folder to write into; nothing that loads will look at it."""
-        self.files.make_directory(self.root)
+        if not self.root.is_dir():
+            self.files.make_directory(self.root)
+            self.files.sync_directory(self.root.parent)
         draft = self.root / f"{_name(step)}.tmp.{secrets.token_hex(4)}"
         self.files.make_directory(draft)
         return draft
@@ -230,12 +232,16 @@ class CheckpointStore:
         Args:
             on_damage: called with each newer one that is not whole, and what is wrong with it.
         """
-        for path in self.committed():
+        told: set[Path] = set()
+        while candidates := [path for path in self.committed() if path not in told]:
+            path = candidates[0]
             try:
                 checkpoint = self.open(path)
                 checkpoint.verify()
             except DamagedError as error:
-                on_damage(path, str(error))
+                if path.exists():  # or a run that lives has deleted it, and has a newer one
+                    told.add(path)
+                    on_damage(path, str(error))
             else:
                 return checkpoint
         return None

@@ -76,6 +76,8 @@ class TimeoutConfig(_Part):
     """For all ranks to arrive."""
     collective: float = Field(default=20, gt=0)
     """For one collective; longer than the slowest step."""
+    silence: float = Field(default=8, ge=3)
+    """Without a sign of life from a rank, until it counts as gone."""
     leave: float = Field(default=10, gt=0)
     """From a notice to the exit, come what may."""
 

@@ -98,5 +98,10 @@ def join(timeouts: TimeoutConfig, environment: Mapping[str, str] = os.environ) -
     return Mesh(rank, world_size, device, node, dist.PrefixStore("training", store))
 
 
+def is_lost_rank(error: BaseException) -> bool:
+    """Whether an error means that another rank, or the way to it, is gone."""
+    return isinstance(error, dist.DistError) or "gloo" in str(error)
+
+
 def _device(local_rank: int) -> torch.device:
     return torch.device("cuda", local_rank) if torch.cuda.is_available() else torch.device("cpu")

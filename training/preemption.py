@@ -34,6 +34,10 @@ class Notice:
         """Whether this process was told to leave."""
         return self._requested.is_set()
 
+    def request(self) -> None:
+        """Ask for leave from within the process."""
+        self._requested.set()
+
     def watch(self) -> None:
         """Start listening. Call it from the main thread, before any other thread exists."""
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
@@ -52,7 +56,7 @@ class Notice:
         if not self._stepping:
             _leave(f"{received.name} before the first step: nothing to save", EXIT_PREEMPTED)
         _say(f"{received.name}: saving at the end of this step, then leaving")
-        self._requested.set()
+        self.request()
         deadline = threading.Timer(self._leave_seconds, self._give_up)
         deadline.daemon = True
         deadline.start()

@@ -61,11 +61,23 @@ def _train(config: TrainConfig, notice: Notice) -> int:
         trainer = Trainer(config, mesh.join(config.timeouts), notice)
         finished = trainer.run(_STARTED)
     except Exception as error:
+        reason = _explain(error, mesh.is_lost_rank(error))
         if trainer:
-            trainer.record_failure(error)
-        traceback.print_exc()
+            trainer.record_failure(reason)
+            reason += f"; the next start resumes from step {trainer.saved_step}"
+        sys.stderr.write(f"training: {reason}\n")
         return EXIT_FAILED
     return 0 if finished else EXIT_PREEMPTED
+
+
+def _explain(error: Exception, lost_rank: bool) -> str:
+    """One line for what is known to go wrong; a traceback for the rest."""
+    text = str(error).partition("\n")[0] if lost_rank else str(error)
+    if lost_rank:
+        return f"another rank is gone: {text}"
+    if not isinstance(error, OSError | ValueError | ArithmeticError):
+        traceback.print_exc()
+    return f"{type(error).__name__}: {text}"
 
 
 def _needs_agent() -> bool:

@@ -22,6 +22,7 @@ from training.models import build_model
 from training.optim import Schedule, build_optimizer, schedule_for, set_rate
 from training.parallelize import parallelize, unwrap
 from training.preemption import Notice
+from training.pulse import Pulse
 from training.saver import SaveError, Saver
 
 FINAL = "final.json"
@@ -60,12 +61,17 @@ class Trainer:
         self.saver = Saver(CheckpointStore(config.run_dir / "checkpoints", config.checkpoint.keep_last), mesh)
         self.log = MetricsLog(config.run_dir) if mesh.leads else None
         self.schedule: Schedule
-        self._saved_step = -1
+        self._saved_step = 0
 
     @property
     def batch_size(self) -> int:
         """Samples in one step of all ranks."""
         return self.config.data.batch_size_per_rank * self.mesh.world_size
+
+    @property
+    def saved_step(self) -> int:
+        """The step that this run would resume from; 0 if nothing is saved yet."""
+        return self._saved_step
 
     def run(self, started: float) -> bool:
         """Train to the end, or until told to leave; returns whether the end was reached.
@@ -77,6 +83,7 @@ class Trainer:
             DivergedError, SaveError, MismatchError, RuntimeError (a rank is gone): with the last
             committed checkpoint in place.
         """
+        Pulse(self.mesh, self.config.timeouts.silence, self.record_failure).start()
         self._resume(started)
         self.notice.begin_steps()
         while self.step < self.config.steps:
@@ -231,9 +238,9 @@ class Trainer:
         if self.log:
             self.log.write(event, step=self.step, **values)
 
-    def record_failure(self, error: BaseException) -> None:
+    def record_failure(self, reason: str) -> None:
         """Note why this attempt ends."""
-        self._record("failed", error=f"{type(error).__name__}: {error}".splitlines()[0])
+        self._record("failed", error=reason)
 
 
 def _rank_seed(seed: int, rank: int) -> int:

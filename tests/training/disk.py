@@ -1,0 +1,150 @@
+"""A disk that forgets, for tests: what was not synced when the power went is gone."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import signal
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from training.checkpoint import Files
+
+
+@dataclass
+class Recording(Files):
+    """Writes for real, and keeps the order of calls."""
+
+    calls: list[tuple[str, str]] = field(default_factory=list)
+
+    def write(self, path: Path, data: bytes) -> None:
+        super().write(path, data)
+        self.calls.append(("write", _short(path)))
+
+    def rename(self, source: Path, target: Path) -> None:
+        super().rename(source, target)
+        self.calls.append(("rename", f"{_short(source)} → {_short(target)}"))
+
+    def sync_directory(self, path: Path) -> None:
+        super().sync_directory(path)
+        self.calls.append(("sync", _short(path)))
+
+    def remove_tree(self, path: Path) -> None:
+        super().remove_tree(path)
+        self.calls.append(("remove", _short(path)))
+
+
+@dataclass
+class Forgetful(Files):
+    """Keeps beside the real folder a copy of what the disk would hold after a loss of power.
+
+    The content of a file is on the disk when it was fsynced, its name when its folder was. What is not
+    synced may be lost or not; this disk loses all of it.
+    """
+
+    root: Path
+    durable: Path
+    fsync: bool = True
+    """False: a build with the fsync of files taken out."""
+    sync_names: bool = True
+    """False: a build with the fsync of directories taken out."""
+    _content: dict[int, bytes] = field(default_factory=dict)
+    _moved: dict[int, Path] = field(default_factory=dict)
+
+    def write(self, path: Path, data: bytes) -> None:
+        super().write(path, data)
+        self._content[path.stat().st_ino] = data if self.fsync else b""
+
+    def sync_directory(self, path: Path) -> None:
+        if not self.sync_names:
+            return
+        super().sync_directory(path)
+        shadow = self.durable / path.relative_to(self.root)
+        shadow.mkdir(parents=True, exist_ok=True)
+        names = {entry.name for entry in path.iterdir()}
+        for name in names:
+            self._make_durable(path / name, shadow / name)
+        for entry in shadow.iterdir():
+            if entry.name not in names:
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+
+    def rename(self, source: Path, target: Path) -> None:
+        inner = self.durable / source.relative_to(self.root)
+        super().rename(source, target)
+        if inner.is_dir():  # names inside a folder stay synced when the folder is renamed
+            self._moved[target.stat().st_ino] = inner
+
+    def _make_durable(self, entry: Path, shadow: Path) -> None:
+        if entry.is_file():
+            shadow.write_bytes(self._content.get(entry.stat().st_ino, b""))
+        elif not shadow.exists():
+            inner = self._moved.pop(entry.stat().st_ino, None)
+            if inner and inner.exists():
+                inner.rename(shadow)
+            else:
+                shadow.mkdir()
+
+
+@dataclass
+class Failing(Recording):
+    """Raises at the n-th call, as a full disk does."""
+
+    at: int = 0
+
+    def _count(self) -> None:
+        if len(self.calls) == self.at:
+            self.calls.append(("failed", ""))
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def write(self, path: Path, data: bytes) -> None:
+        if len(self.calls) == self.at:
+            path.write_bytes(data[: len(data) // 2])
+        self._count()
+        super().write(path, data)
+
+    def rename(self, source: Path, target: Path) -> None:
+        self._count()
+        super().rename(source, target)
+
+    def sync_directory(self, path: Path) -> None:
+        self._count()
+        super().sync_directory(path)
+
+
+@dataclass
+class Killing(Recording):
+    """Kills its own process at the n-th call, half-way through where that is a write."""
+
+    at: int = 0
+
+    def _count(self) -> None:
+        if len(self.calls) == self.at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def write(self, path: Path, data: bytes) -> None:
+        if len(self.calls) == self.at:
+            path.write_bytes(data[: len(data) // 2])
+        self._count()
+        super().write(path, data)
+
+    def rename(self, source: Path, target: Path) -> None:
+        self._count()
+        super().rename(source, target)
+
+    def sync_directory(self, path: Path) -> None:
+        self._count()
+        super().sync_directory(path)
+
+    def remove_tree(self, path: Path) -> None:
+        if len(self.calls) == self.at:
+            next(iter(path.iterdir())).unlink()
+        self._count()
+        super().remove_tree(path)
+
+
+def _short(path: Path) -> str:
+    """A name without its nonce."""
+    parts = path.name.split(".")
+    kept = [part for part in parts if not (len(part) == 8 and set(part) <= set("0123456789abcdef"))]
+    return ".".join(kept)

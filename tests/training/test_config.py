@@ -1,0 +1,81 @@
+"""A wrong configuration is refused before anything starts, with every problem at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from training.config import ConfigError, load_config, parse_config
+
+WRONG = [
+    ({"steps": 0}, "steps: got 0"),
+    ({"steps": "many"}, "steps: got 'many'"),
+    ({"seed": -1}, "seed: got -1"),
+    ({"stpes": 3}, "stpes: got 3, but there is no such setting"),
+    ({"strategy": "horovod"}, "strategy: got 'horovod'"),
+    ({"model": {"name": "gpt5"}}, "model.name: got 'gpt5'"),
+    ({"model": {"dropout": 1}}, "model.dropout: got 1"),
+    ({"model": {"hidden": 0}}, "model.hidden: got 0"),
+    ({"data": {"batch_size_per_rank": 0}}, "data.batch_size_per_rank: got 0"),
+    ({"data": {"held_out": 1.0}}, "data.held_out: got 1.0"),
+    ({"optim": {"lr": float("nan")}}, "optim.lr: got nan"),
+    ({"optim": {"lr": 0}}, "optim.lr: got 0"),
+    ({"optim": {"name": "adamw", "scaling": "linear"}}, "with adamw use sqrt or none"),
+    ({"checkpoint": {"keep_last": 0}}, "checkpoint.keep_last: got 0"),
+    ({"pace_seconds": -1}, "pace_seconds: got -1"),
+    ({"timeouts": {"collective": 0}}, "timeouts.collective: got 0"),
+]
+
+
+@pytest.mark.parametrize(("values", "message"), WRONG)
+def test_a_wrong_value_is_named_with_its_path(values: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_config({"run_dir": "/tmp/run", **values})
+    assert message in str(caught.value)
+
+
+def test_all_problems_are_shown_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_config({"steps": 0, "model": {"hidden": -1}, "speed": "fast"})
+    assert len(caught.value.problems) == 4
+    assert "run_dir: missing" in str(caught.value)
+
+
+def test_overrides_win_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("run_dir: /tmp/run\nmodel: {hidden: 8}\n")
+    config = load_config(file, ["model.hidden=9", "optim.lr=0.5", "steps=7"])
+    assert (config.model.hidden, config.optim.lr, config.steps) == (9, 0.5, 7)
+
+
+def test_files_and_overrides_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(tmp_path / "missing.yaml", ["steps", "steps=[", "run_dir=/x", "run_dir.name=y"])
+    text = str(caught.value)
+    assert "missing.yaml" in text
+    assert "--set steps: allowed: key=value" in text
+    assert "--set steps=[: the value is not YAML" in text
+    assert "run_dir is a value and has no parts" in text
+
+
+@pytest.mark.parametrize("content", ["- a\n- b\n", "run_dir: [", "\x00"])
+def test_a_file_that_is_no_mapping_is_refused(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(content)
+    with pytest.raises(ConfigError, match=r"config\.yaml"):
+        load_config(file)
+
+
+def test_every_configuration_that_comes_with_the_package_is_right() -> None:
+    folder = Path(__file__).parents[2] / "training" / "configs"
+    files = sorted(folder.glob("*.yaml"))
+    assert files
+    for file in files:
+        load_config(file)
+
+
+def test_a_configuration_cannot_be_changed() -> None:
+    config = parse_config({"run_dir": "/tmp/run"})
+    with pytest.raises(ValueError, match="frozen"):
+        config.steps = 3  # type: ignore[misc]
