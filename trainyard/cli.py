@@ -1,0 +1,184 @@
+"""The command line: thin over the packages that do the work."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from infra.errors import ExitCode, TrainyardError
+from trainyard.session import Session
+
+app = typer.Typer(
+    name="trainyard",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    help="GPU training clusters from one stack file: bring one up, train on it, lose a spot node, go on.\n\n"
+    "A stack is [bold]stacks/Pulumi.NAME.yaml[/]. `trainyard up` makes the cluster that it declares and runs"
+    " its training job; `trainyard down` removes the cluster and keeps the checkpoints.",
+    epilog="Exit codes: 0 done · 1 started and failed · 2 wrong input, nothing started · 3 the machine lacks"
+    " something, nothing started · 4 the job failed · 130 interrupted, run again to go on.",
+)
+
+StackName = Annotated[
+    str,
+    typer.Option("--stack", "-s", envvar="TRAINYARD_STACK", help="The stack, as in stacks/Pulumi.NAME.yaml."),
+]
+JobName = Annotated[str, typer.Argument(help="The job; left out: the stack's own.")]
+
+
+@app.command()
+def up(
+    stack: StackName = "local",
+    job: Annotated[bool, typer.Option(help="Run the stack's training job as well.")] = True,
+) -> None:
+    """Make the cluster that the stack declares, and run its training job.
+
+    A second run changes only what the stack file changed. Ctrl-C is safe at any moment: run it again
+    and it goes on where it stopped.
+    """
+    from trainyard.up import bring_up
+
+    bring_up(Session(stack), run_job=job)
+
+
+@app.command()
+def down(
+    stack: StackName = "local",
+    purge: Annotated[bool, typer.Option(help="Remove the checkpoints and the object store too.")] = False,
+) -> None:
+    """Drain the queues, then remove the cluster. Checkpoints stay, unless --purge."""
+    from trainyard.down import take_down
+
+    take_down(Session(stack), purge=purge)
+
+
+@app.command()
+def preview(stack: StackName = "local") -> None:
+    """Show what `up` would change, judged by the policies; change nothing."""
+    from trainyard.up import show_preview
+
+    show_preview(Session(stack))
+
+
+@app.command()
+def validate(stack: StackName = "local") -> None:
+    """Check the stack file alone: every problem at once, with its line."""
+    session = Session(stack)
+    pools = ", ".join(f"{pool.name} × {pool.num_nodes}" for pool in session.stack.pools)
+    session.console.print(f"[green]✓[/] {session.stack_file.name} is valid: {pools}", highlight=False)
+
+
+@app.command()
+def status(stack: StackName = "local") -> None:
+    """Show nodes, queues and jobs as they are now."""
+    from trainyard.status import show_status
+
+    show_status(Session(stack))
+
+
+@app.command()
+def doctor(stack: StackName = "local") -> None:
+    """Say what is on this machine, what is missing, what `up` would do about it, and why."""
+    from trainyard.doctor import examine
+
+    raise typer.Exit(examine(Session(stack)))
+
+
+@app.command()
+def prepare(stack: StackName = "local") -> None:
+    """Install, download or build all that `up` needs, into the cache; start nothing."""
+    from trainyard.up import prepare_machine
+
+    prepare_machine(Session(stack))
+
+
+@app.command()
+def submit(
+    stack: StackName = "local",
+    follow: Annotated[bool, typer.Option(help="Stay and show it until it ends.")] = True,
+) -> None:
+    """Submit the stack's training job to its queue, as a run of its own."""
+    from trainyard.run import submit_job
+
+    submit_job(Session(stack), follow=follow)
+
+
+@app.command()
+def cancel(name: JobName = "", stack: StackName = "local") -> None:
+    """Remove a job and its pods. Its checkpoints stay."""
+    from trainyard.run import cancel_job
+
+    cancel_job(Session(stack), name)
+
+
+@app.command()
+def logs(
+    name: JobName = "",
+    stack: StackName = "local",
+    rank: Annotated[int, typer.Option(help="Which node of the job.")] = 0,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Stay and show new lines.")] = False,
+) -> None:
+    """Print what one node of a job has written."""
+    from trainyard.run import show_logs
+
+    show_logs(Session(stack), name, rank=rank, follow=follow)
+
+
+@app.command()
+def preempt(
+    node: Annotated[str, typer.Argument(help="The node, as `trainyard status` names it.")],
+    stack: StackName = "local",
+    notice: Annotated[float, typer.Option(min=1, help="Seconds from the notice to the node's end.")] = 30,
+    no_notice: Annotated[bool, typer.Option("--no-notice", help="Kill it with no word.")] = False,
+    give_back: Annotated[bool, typer.Option("--return", help="Bring a lost node back instead.")] = False,
+) -> None:
+    """Do to a local node what a cloud does to a spot machine: notice, taint, grace, gone.
+
+    [dim]trainyard preempt spot-0                 30 s of notice
+    trainyard preempt spot-0 --no-notice     killed at once
+    trainyard preempt spot-0 --return        the cloud has room again[/]
+    """
+    from trainyard.spot import give_node_back, take_node
+
+    session = Session(stack)
+    if give_back:
+        give_node_back(session, node)
+    else:
+        take_node(session, node, None if no_notice else notice)
+
+
+@app.command()
+def env(stack: StackName = "local") -> None:
+    """Print the environment in which `pulumi`, `kubectl` and `helm` work on this stack by hand.
+
+    [dim]eval "$(trainyard env)" && pulumi preview -s local[/]
+    """
+    from trainyard.environment import exports
+
+    sys.stdout.write(exports(Session(stack)))
+
+
+def main() -> None:
+    """Run the command line; every expected failure ends in its text and its exit code."""
+    errors = Console(stderr=True)
+    try:
+        app(standalone_mode=False)
+    except TrainyardError as error:
+        number = len(error.problems)
+        errors.print(f"[red bold]{number} problem{'s' if number > 1 else ''}[/]")
+        for problem in error.problems:
+            errors.print(escape(str(problem)), highlight=False, soft_wrap=True)
+        sys.exit(error.exit_code)
+    except typer.Exit as leave:
+        sys.exit(leave.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        errors.print("[yellow]Interrupted.[/] Run the same command again: it goes on from here.")
+        sys.exit(ExitCode.INTERRUPTED)
+    except typer.TyperException as error:  # a wrong flag or argument
+        error.show()  # type: ignore[attr-defined]
+        sys.exit(ExitCode.WRONG_INPUT)

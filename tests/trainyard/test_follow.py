@@ -1,0 +1,102 @@
+"""Following a job: whole lines only, each event told once, each loss brought about once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.spec.job import InterruptionSpec
+from trainyard.follow import Follower, Losses, MetricsTail, describe
+from trainyard.jobs import LOSSES, JobKey, JobState
+
+KEY = JobKey("research", "digits")
+
+
+def line(event: str, attempt: int = 1, **values: Any) -> dict[str, Any]:
+    return {"time": 100.0, "event": event, "attempt": attempt, **values}
+
+
+def append(path: Path, *lines: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        file.writelines(json.dumps(item) + "\n" for item in lines)
+
+
+def test_a_line_that_is_being_written_waits_for_the_next_look(tmp_path: Path) -> None:
+    tail = MetricsTail(tmp_path)
+    text = json.dumps(line("step", step=1))
+    (tmp_path / "metrics.jsonl").write_text(text[:10])
+    assert tail.new_lines() == []
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write(text[10:] + "\n")
+    assert [item["step"] for item in tail.new_lines()] == [1]
+    assert tail.new_lines() == []
+
+
+class FakeJobs:
+    """A cluster that answers with the states of a list, and keeps annotations."""
+
+    def __init__(self, *states: JobState) -> None:
+        self.states = list(states)
+        self.annotations: dict[str, str] = {}
+
+    def state(self, _: JobKey) -> JobState:
+        return self.states.pop(0) if len(self.states) > 1 else self.states[0]
+
+    def get(self, _: JobKey) -> dict[str, Any]:
+        return {"metadata": {"annotations": self.annotations}}
+
+    def annotate(self, _: JobKey, name: str, value: str) -> None:
+        self.annotations[name] = value
+
+
+def follower(tmp_path: Path, *states: JobState) -> Follower:
+    return Follower(FakeJobs(*states), KEY, tmp_path, tmp_path / "events.jsonl")  # type: ignore[arg-type]
+
+
+def test_admission_and_eviction_are_told_once(tmp_path: Path) -> None:
+    spot = JobState("running", "spot", "", ("spot-0", "spot-1"))
+    followed = follower(tmp_path, spot, spot, JobState("queued", reason="NodeFailures"))
+    assert [event.text for event in followed.poll()] == ["admitted to spot", "pods run on spot-0, spot-1"]
+    assert followed.poll() == []
+    assert [event.text for event in followed.poll()] == ["left spot, waits again: NodeFailures"]
+
+
+def test_the_first_step_of_each_attempt_is_told_and_the_others_are_not(tmp_path: Path) -> None:
+    followed = follower(tmp_path, JobState("running", "spot"))
+    steps = [line("step", step=1), line("step", step=2), line("step", attempt=2, step=2)]
+    append(tmp_path / "metrics.jsonl", *steps)
+    told = [event.text for event in followed.poll() if event.actor == "job"]
+    assert told == ["step 1: the first of attempt 1", "step 2: the first of attempt 2"]
+    assert followed.story.step == 2
+
+
+def test_what_a_cloud_did_before_this_job_is_not_part_of_its_story(tmp_path: Path) -> None:
+    append(tmp_path / "events.jsonl", {"node": "spot-0", "phase": "killed", "time": 1.0})
+    followed = follower(tmp_path, JobState("queued"))
+    assert followed.poll() == []
+    append(tmp_path / "events.jsonl", {"node": "spot-1", "phase": "killed", "time": 1e12})
+    assert [event.text for event in followed.poll()] == ["spot-1 is gone"]
+
+
+@pytest.mark.parametrize("event", ["evaluation", "checkpoint", "step"])
+def test_routine_is_left_to_the_bar(event: str) -> None:
+    assert describe(line(event, step=3)) == ""
+
+
+def test_each_loss_happens_once_even_if_the_command_is_run_again() -> None:
+    jobs = FakeJobs(JobState("running"))
+    wanted = [InterruptionSpec(at_step=50), InterruptionSpec(at_step=20, notice_seconds=0)]
+    losses = Losses(jobs, KEY, wanted)  # type: ignore[arg-type]
+    assert losses.due(19) is None
+    first = losses.due(20)
+    assert first is not None
+    assert first.notice_seconds == 0
+    assert jobs.annotations == {LOSSES: "1"}
+    again = Losses(jobs, KEY, wanted)  # type: ignore[arg-type]
+    assert again.due(49) is None
+    assert again.due(50) == wanted[0]
+    assert again.due(1000) is None

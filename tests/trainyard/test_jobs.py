@@ -1,0 +1,133 @@
+"""What `submit` sends, and how a job's state is read from what the operators wrote."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kubernetes.client.exceptions import ApiException
+
+from infra.errors import TrainyardError
+from infra.spec.job import InterruptionSpec, JobSpec
+from trainyard.jobs import RUN, SPEC, JobKey, Jobs, manifest
+
+JOB = JobSpec(
+    name="digits",
+    team="research",
+    runtime="torch-none",
+    num_nodes=2,
+    config="digits",
+    overrides={"steps": 300, "optim.lr": 0.05, "resume": True},
+)
+KEY = JobKey("research", "digits")
+
+
+def test_settings_reach_the_training_package_as_overrides() -> None:
+    arguments = manifest(JOB, "run-001")["spec"]["trainer"]["args"]
+    assert arguments == [
+        "--config=/opt/trainyard/src/training/configs/digits.yaml",
+        "--set=steps=300",
+        "--set=optim.lr=0.05",
+        "--set=resume=true",
+        "--set=run_dir=/mnt/checkpoints/digits/run-001",
+    ]
+
+
+def test_a_job_goes_to_its_teams_queue_with_its_priority() -> None:
+    metadata = manifest(JOB, "run-001")["metadata"]
+    assert metadata["namespace"] == "team-research"
+    assert metadata["labels"] == {
+        "kueue.x-k8s.io/queue-name": "research",
+        "kueue.x-k8s.io/priority-class": "normal",
+    }
+
+
+def test_every_node_asks_for_its_accelerators() -> None:
+    trainer = manifest(JOB, "run-001")["spec"]["trainer"]
+    assert trainer["numNodes"] == 2
+    assert trainer["resourcesPerNode"]["limits"] == {"nvidia.com/gpu": "1"}
+
+
+def test_what_was_asked_for_has_a_hash_that_scheduled_losses_do_not_change() -> None:
+    def asked(job: JobSpec) -> str:
+        return str(manifest(job, "run-001")["metadata"]["annotations"][SPEC])
+
+    lossy = JOB.model_copy(update={"interruptions": (InterruptionSpec(at_step=5),)})
+    longer = JOB.model_copy(update={"overrides": {"steps": 400}})
+    assert asked(lossy) == asked(JOB)
+    assert asked(longer) != asked(JOB)
+    assert manifest(JOB, "run-002")["metadata"]["annotations"][RUN] == "run-002"
+
+
+class FakeCustom:
+    """The custom-objects API over plain data."""
+
+    def __init__(self, job: dict[str, Any] | None, workloads: list[dict[str, Any]]) -> None:
+        self.job = job
+        self.workloads = workloads
+
+    def get_namespaced_custom_object(self, *_: object) -> dict[str, Any]:
+        if self.job is None:
+            raise ApiException(status=404)
+        return self.job
+
+    def list_namespaced_custom_object(self, *_: object) -> dict[str, Any]:
+        return {"items": self.workloads}
+
+    def create_namespaced_custom_object(self, *_: object) -> None:
+        raise ApiException(status=409 if self.job else 422, reason="no")
+
+
+def jobs(
+    job: dict[str, Any] | None, workloads: list[dict[str, Any]] | None = None, nodes: tuple[str, ...] = ()
+) -> Jobs:
+    found = Jobs.__new__(Jobs)
+    pods = [
+        SimpleNamespace(spec=SimpleNamespace(node_name=node), status=SimpleNamespace(phase="Running"))
+        for node in nodes
+    ]
+    found._custom = FakeCustom(job, workloads or [])
+    found._core = SimpleNamespace(list_namespaced_pod=lambda *_, **__: SimpleNamespace(items=pods))
+    return found
+
+
+def trainjob(*conditions: tuple[str, str]) -> dict[str, Any]:
+    listed = [{"type": kind, "status": "True", "message": message} for kind, message in conditions]
+    return {**manifest(JOB, "run-001"), "status": {"conditions": listed}}
+
+
+def workload(*, admitted: bool) -> dict[str, Any]:
+    owner = {"kind": "TrainJob", "name": "digits"}
+    conditions = [{"type": "QuotaReserved", "status": "False", "message": "no room in spot"}]
+    status: dict[str, Any] = {"conditions": conditions}
+    if admitted:
+        conditions.append({"type": "Admitted", "status": "True"})
+        status["admission"] = {"podSetAssignments": [{"flavors": {"nvidia.com/gpu": "spot"}}]}
+    return {"metadata": {"ownerReferences": [owner]}, "status": status}
+
+
+def test_a_job_without_admission_is_queued_with_the_queues_reason() -> None:
+    state = jobs(trainjob(), [workload(admitted=False)]).state(KEY)
+    assert (state.phase, state.reason) == ("queued", "no room in spot")
+
+
+def test_a_job_runs_once_all_its_pods_do() -> None:
+    assert jobs(trainjob(), [workload(admitted=True)], ("spot-0",)).state(KEY).phase == "admitted"
+    state = jobs(trainjob(), [workload(admitted=True)], ("spot-1", "spot-0")).state(KEY)
+    assert (state.phase, state.flavor, state.nodes) == ("running", "spot", ("spot-0", "spot-1"))
+
+
+def test_an_end_is_told_with_the_operators_message() -> None:
+    state = jobs(trainjob(("Failed", "too many restarts"))).state(KEY)
+    assert (state.phase, state.reason, state.ended) == ("failed", "too many restarts", True)
+
+
+def test_a_missing_job_names_the_next_step() -> None:
+    with pytest.raises(TrainyardError, match=r"no such job in team-research.*\n.*\n.*trainyard status"):
+        jobs(None).state(KEY)
+
+
+def test_a_job_of_the_same_name_is_never_replaced() -> None:
+    with pytest.raises(TrainyardError, match="has a job of that name"):
+        jobs(trainjob()).submit(manifest(JOB, "run-001"))

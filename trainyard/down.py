@@ -1,0 +1,33 @@
+"""`trainyard down`: queues first, then the cluster; the data stays unless it is asked for twice."""
+
+from __future__ import annotations
+
+import shutil
+
+from trainyard.jobs import JobKey
+from trainyard.session import Session, one_at_a_time
+
+
+def take_down(session: Session, *, purge: bool) -> None:
+    """Remove what `up` made. Safe to repeat, and after a crash of either."""
+    name = session.stack.name
+    with one_at_a_time(session.paths, name):
+        if session.cluster_exists:
+            _drain(session)
+        if session.engine.exists(session.stack_name):
+            result = session.engine.destroy(session.stack_name, session.progress)
+            session.console.print(result.summary())
+        if session.cluster_exists:  # made by an engine that was killed before it could write that down
+            session.cluster.down()
+        if purge:
+            shutil.rmtree(session.paths.cluster_data(name), ignore_errors=True)
+    kept = session.paths.cluster_data(name)
+    if kept.exists():
+        session.console.print(f"checkpoints stay in {kept} (remove them: make down PURGE=1)", highlight=False)
+
+
+def _drain(session: Session) -> None:
+    """Stop every job while its queue lives: later, finalizers would wait for a controller that is gone."""
+    for job in session.jobs.all():
+        metadata = job["metadata"]
+        session.jobs.delete(JobKey(metadata["namespace"].removeprefix("team-"), metadata["name"]))

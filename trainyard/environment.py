@@ -1,0 +1,17 @@
+"""The environment in which the engine and the cluster's tools work by hand."""
+
+from __future__ import annotations
+
+import shlex
+
+from trainyard.session import Session
+from trainyard.up import ENGINE_PARTS
+
+
+def exports(session: Session) -> str:
+    """Render `export` lines for a shell to evaluate; no secret is among them, only paths of files."""
+    session.toolchain.ensure(*ENGINE_PARTS, "binary/kubectl")
+    values = dict(session.toolchain.environment())
+    if session.kubeconfig.exists():
+        values["KUBECONFIG"] = str(session.kubeconfig)
+    return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in values.items())

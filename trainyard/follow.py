@@ -1,0 +1,192 @@
+"""Following a job from its submission to its end: events for the timeline, steps for the bar."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from infra.spec.job import InterruptionSpec
+from local.cluster.events import read_events
+from training.metrics import FILE as METRICS_FILE
+from training.metrics import parse_line
+from trainyard.jobs import LOSSES, JobKey, Jobs, JobState
+from trainyard.timeline import Event
+
+POLL_SECONDS = 0.3
+"""Often enough that a phase is not missed, and a few requests a second at most."""
+
+
+class MetricsTail:
+    """The lines that a run has added to its metrics since the last look."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._path = run_dir / METRICS_FILE
+        self._offset = 0
+        self._rest = b""
+
+    def new_lines(self) -> list[dict[str, Any]]:
+        """Return what was added; a line that is still being written waits for the next look."""
+        if not self._path.exists():
+            return []
+        with self._path.open("rb") as file:
+            file.seek(self._offset)
+            read = file.read()
+        self._offset += len(read)
+        *whole, self._rest = (self._rest + read).split(b"\n")
+        return [line for line in map(parse_line, (text.decode(errors="replace") for text in whole)) if line]
+
+
+@dataclass
+class Story:
+    """What is known of a job so far."""
+
+    events: list[Event] = field(default_factory=list)
+    lines: list[dict[str, Any]] = field(default_factory=list)
+    """Every line of the run's metrics, oldest first."""
+    state: JobState = field(default_factory=lambda: JobState("queued"))
+
+    @property
+    def step(self) -> int:
+        """The last optimizer step that was reported; 0 before the first."""
+        return next((line["step"] for line in reversed(self.lines) if line["event"] == "step"), 0)
+
+    @property
+    def num_steps(self) -> int | None:
+        """Steps of the whole run; None before it has started."""
+        return next((int(line["steps"]) for line in self.lines if "steps" in line), None)
+
+    @property
+    def measure(self) -> str:
+        """The newest loss and speed, in words."""
+        line = next((line for line in reversed(self.lines) if line["event"] == "step"), None)
+        if line is None:
+            return self.state.reason or self.state.phase
+        return f"loss {line['loss']:.3f}, {line['samples_per_second']:.0f} samples/s, {self.state.phase}"
+
+    @property
+    def finished(self) -> dict[str, Any] | None:
+        """The run's last word, with the hash of its final weights."""
+        return next((line for line in reversed(self.lines) if line["event"] == "finished"), None)
+
+
+class Follower:
+    """Polls a job, its metrics and the nodes' events; the sum of what it saw is `story`."""
+
+    def __init__(self, jobs: Jobs, key: JobKey, run_dir: Path, node_events: Path) -> None:
+        self._jobs = jobs
+        self._key = key
+        self._tail = MetricsTail(run_dir)
+        self._node_events = node_events
+        self._seen_node_events = 0
+        self._since = time.time()
+        self.story = Story()
+
+    def poll(self) -> list[Event]:
+        """Look once, and return the events that are new."""
+        new = sorted([*self._queue_events(), *self._job_events(), *self._cloud_events()])
+        self.story.events += new
+        return new
+
+    def _queue_events(self) -> Iterator[Event]:
+        before, now = self.story.state, self._jobs.state(self._key)
+        self.story.state = now
+        if now.phase == before.phase and now.flavor == before.flavor:
+            return
+        if now.flavor and now.flavor != before.flavor:
+            yield Event(time.time(), "queue", f"admitted to {now.flavor}")
+        elif now.phase == "queued" and before.flavor:
+            yield Event(time.time(), "queue", f"left {before.flavor}, waits again: {now.reason}")
+        if now.nodes and now.phase == "running":
+            yield Event(time.time(), "queue", f"pods run on {', '.join(now.nodes)}")
+
+    def _job_events(self) -> Iterator[Event]:
+        lines = self._tail.new_lines()
+        for line in lines:
+            text = describe(line, first_of_attempt=self._first_step_of_attempt(line))
+            self.story.lines.append(line)
+            if text:
+                yield Event(line["time"], "job", text)
+
+    def _cloud_events(self) -> Iterator[Event]:
+        events = read_events(self._node_events)
+        new, self._seen_node_events = events[self._seen_node_events :], len(events)
+        for event in new:
+            text = describe_phase(event.phase)
+            if text and event.time >= self._since:
+                yield Event(event.time, "cloud", f"{event.node} {text}")
+
+    def _first_step_of_attempt(self, line: dict[str, Any]) -> bool:
+        if line["event"] != "step":
+            return False
+        return not any(
+            seen["event"] == "step" and seen["attempt"] == line["attempt"]
+            for seen in reversed(self.story.lines)
+        )
+
+
+def describe(line: dict[str, Any], *, first_of_attempt: bool = False) -> str:
+    """Tell one line of the metrics in words; empty for what the bar already shows."""
+    if line["event"] == "step" and not first_of_attempt:
+        return ""
+    return _TELLINGS.get(line["event"], "").format(**{**line, "nodes": ", ".join(line.get("nodes", ()))})
+
+
+_TELLINGS = {
+    "step": "step {step}: the first of attempt {attempt}",
+    "started": "attempt {attempt} starts on {nodes}",
+    "resumed": "attempt {attempt} resumes at step {step} on {nodes}",
+    "notice": "step {step}: {nodes} told to leave",
+    "preempted": "left with the checkpoint of step {step} committed",
+    "checkpoint_failed": "checkpoint of step {step} failed: {error}",
+    "failed": "attempt {attempt} ends at step {step}: {error}",
+    "finished": "finished at step {step}, weights {sha256:.12}…",
+}
+
+
+def describe_phase(phase: str) -> str:
+    """Tell one phase of a node's loss or return in words; empty for what goes without saying."""
+    return {
+        "notice": "gets its notice",
+        "drained": "has no pods left",
+        "killed": "is gone",
+        "not-ready": "is seen to be dead",
+        "node-deleted": "is taken off the cluster",
+        "returning": "comes back",
+        "returned": "is Ready again",
+    }.get(phase, "")
+
+
+class Losses:
+    """The spot losses that the stack's job asks for, each brought about once its step is reached.
+
+    How many there were is kept with the job itself, so that a resumed `up` does not repeat them.
+    """
+
+    def __init__(self, jobs: Jobs, key: JobKey, interruptions: Sequence[InterruptionSpec]) -> None:
+        self._jobs = jobs
+        self._key = key
+        self._ordered = sorted(interruptions, key=lambda item: item.at_step)
+        annotations = (jobs.get(key) or {"metadata": {}})["metadata"].get("annotations", {})
+        self._done = int(annotations.get(LOSSES, 0))
+
+    def due(self, step: int) -> InterruptionSpec | None:
+        """Return the next loss if its step is reached, and count it as done."""
+        if self._done >= len(self._ordered) or step < self._ordered[self._done].at_step:
+            return None
+        self._done += 1
+        self._jobs.annotate(self._key, LOSSES, str(self._done))
+        return self._ordered[self._done - 1]
+
+
+def until_ended(follower: Follower, look: Callable[[Story, list[Event]], None]) -> Story:
+    """Poll until the job has ended; `look` is called after each poll, with what is new."""
+    while True:
+        new = follower.poll()
+        look(follower.story, new)
+        if follower.story.state.ended:
+            follower.poll()  # lines that were written between the last look and the end
+            return follower.story
+        time.sleep(POLL_SECONDS)

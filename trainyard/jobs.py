@@ -1,0 +1,293 @@
+"""Training jobs: what is submitted, and where it stands.
+
+A job lives outside the engine's state, since queues change its spec while it lives.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kubernetes import client
+from kubernetes.client.exceptions import ApiException
+
+from infra.errors import ExitCode, Problem, TrainyardError
+from infra.spec.job import JobSpec
+
+GROUP, VERSION = "trainer.kubeflow.org", "v1alpha1"
+CHECKPOINTS = "/mnt/checkpoints"
+"""Where every training runtime mounts the team's checkpoint volume."""
+RUN, SPEC, LOSSES = "trainyard.dev/run", "trainyard.dev/spec", "trainyard.dev/losses"
+"""Annotations of a TrainJob: its run, the hash of what was asked for, scheduled spot losses so far."""
+SOURCES = "/opt/trainyard/src"
+"""Where the training image holds the training package."""
+NOT_FOUND, CONFLICT = 404, 409
+GONE_SECONDS = 60.0
+"""Longest wait for a removed job's pods; their grace period is half of it."""
+
+
+@dataclass(frozen=True)
+class JobKey:
+    """A job's name in its team's namespace."""
+
+    team: str
+    name: str
+
+    @property
+    def namespace(self) -> str:
+        return f"team-{self.team}"
+
+
+@dataclass(frozen=True)
+class JobState:
+    """Where a job stands, as the queue and the operators tell it."""
+
+    phase: str
+    """`queued`, `admitted`, `running`, `complete` or `failed`."""
+    flavor: str = ""
+    """The queue's flavor that it was admitted to; empty while it waits."""
+    reason: str = ""
+    """The newest word of the queue or the operator."""
+    nodes: tuple[str, ...] = ()
+    """Nodes on which its pods run."""
+
+    @property
+    def ended(self) -> bool:
+        return self.phase in {"complete", "failed"}
+
+
+def manifest(job: JobSpec, run: str) -> dict[str, Any]:
+    """Render the TrainJob; `run` names the folder of this run on the checkpoint volume."""
+    spec = hashlib.sha256(job.model_dump_json(exclude={"interruptions"}).encode()).hexdigest()[:12]
+    settings = {**job.overrides, "run_dir": f"{CHECKPOINTS}/{job.name}/{run}"}
+    overrides = [f"--set={key}={_yaml(value)}" for key, value in settings.items()]
+    config = f"--config={SOURCES}/training/configs/{job.config}.yaml"
+    accelerators = {"nvidia.com/gpu": str(job.accelerators_per_node)}
+    labels = {"kueue.x-k8s.io/queue-name": job.team, "kueue.x-k8s.io/priority-class": job.priority}
+    return {
+        "apiVersion": f"{GROUP}/{VERSION}",
+        "kind": "TrainJob",
+        "metadata": {
+            "name": job.name,
+            "namespace": JobKey(job.team, job.name).namespace,
+            "labels": labels,
+            "annotations": {RUN: run, SPEC: spec},
+        },
+        "spec": {
+            "runtimeRef": {"name": job.runtime},
+            "trainer": {
+                "numNodes": job.num_nodes,
+                "numProcPerNode": job.processes_per_node,
+                "command": ["python3", "-m", job.module],
+                "args": [config, *overrides],
+                "resourcesPerNode": {"requests": accelerators, "limits": accelerators},
+            },
+        },
+    }
+
+
+def _yaml(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+class Jobs:
+    """The jobs of a cluster."""
+
+    def __init__(self, api: client.ApiClient) -> None:
+        # The client's own types are wrong in places: what it returns is read as plain data.
+        self._custom: Any = client.CustomObjectsApi(api)
+        self._core: Any = client.CoreV1Api(api)
+
+    def submit(self, body: Mapping[str, Any]) -> None:
+        """Create the TrainJob; one of the same name is an error, never replaced.
+
+        Raises:
+            TrainyardError: the job exists, or the API server refused it.
+        """
+        name, namespace = body["metadata"]["name"], body["metadata"]["namespace"]
+        try:
+            self._custom.create_namespaced_custom_object(GROUP, VERSION, namespace, "trainjobs", body)
+        except ApiException as error:
+            raise TrainyardError([_refused(error, name, namespace)], ExitCode.FAILED) from error
+
+    def get(self, key: JobKey) -> dict[str, Any] | None:
+        """Return the TrainJob, or None where there is none."""
+        try:
+            found: dict[str, Any] = self._custom.get_namespaced_custom_object(
+                GROUP, VERSION, key.namespace, "trainjobs", key.name
+            )
+        except ApiException as error:
+            if error.status == NOT_FOUND:
+                return None
+            raise
+        return found
+
+    def all(self) -> list[dict[str, Any]]:
+        """Return every TrainJob of every team."""
+        items: list[dict[str, Any]] = self._custom.list_cluster_custom_object(GROUP, VERSION, "trainjobs")[
+            "items"
+        ]
+        return items
+
+    def delete(self, key: JobKey) -> None:
+        """Remove the job and its pods; its checkpoints stay. Nothing happens where there is none."""
+        try:
+            self._custom.delete_namespaced_custom_object(
+                GROUP, VERSION, key.namespace, "trainjobs", key.name, propagation_policy="Foreground"
+            )
+        except ApiException as error:
+            if error.status != NOT_FOUND:
+                raise
+
+    def delete_and_wait(self, key: JobKey) -> None:
+        """Remove the job, and return when it is gone.
+
+        Raises:
+            TrainyardError: it is still there after a minute.
+        """
+        self.delete(key)
+        deadline = time.monotonic() + GONE_SECONDS
+        while self.get(key) is not None:
+            if time.monotonic() > deadline:
+                raise TrainyardError([_lingers(key)])
+            time.sleep(0.2)
+
+    def annotate(self, key: JobKey, name: str, value: str) -> None:
+        """Set one annotation of the job."""
+        body = {"metadata": {"annotations": {name: value}}}
+        self._custom.patch_namespaced_custom_object(
+            GROUP, VERSION, key.namespace, "trainjobs", key.name, body
+        )
+
+    def state(self, key: JobKey) -> JobState:
+        """Read the job, its workload and its pods once.
+
+        Raises:
+            TrainyardError: there is no such job.
+        """
+        job = self.get(key)
+        if job is None:
+            raise TrainyardError([_missing(key)])
+        conditions = _true_conditions(job)
+        if "Complete" in conditions:
+            return JobState("complete", reason=conditions["Complete"])
+        if "Failed" in conditions:
+            return JobState("failed", reason=conditions["Failed"])
+        workload = self._workload(key)
+        nodes = tuple(sorted(pod.spec.node_name for pod in self.pods(key) if pod.status.phase == "Running"))
+        flavor = _flavor(workload)
+        if not flavor:
+            return JobState("queued", reason=_waiting_reason(workload))
+        return JobState("running" if len(nodes) == _num_nodes(job) else "admitted", flavor, "", nodes)
+
+    def pods(self, key: JobKey) -> list[Any]:
+        """Return the job's pods that are there now."""
+        selector = f"jobset.sigs.k8s.io/jobset-name={key.name}"
+        pods: list[Any] = self._core.list_namespaced_pod(
+            key.namespace, label_selector=selector
+        ).items
+        return pods
+
+    def logs(self, key: JobKey, rank: int = 0, *, follow: bool = False) -> Any:  # noqa: ANN401 -- urllib3 stream
+        """Return the log stream of one node of the job.
+
+        Raises:
+            TrainyardError: the job has no such pod now.
+        """
+        index = "batch.kubernetes.io/job-completion-index"
+        named = [pod for pod in self.pods(key) if pod.metadata.labels.get(index) == str(rank)]
+        if not named:
+            raise TrainyardError([_no_pod(key, rank)])
+        newest = max(named, key=lambda pod: pod.metadata.creation_timestamp)
+        return self._core.read_namespaced_pod_log(
+            newest.metadata.name, key.namespace, follow=follow, _preload_content=False
+        )
+
+    def _workload(self, key: JobKey) -> Mapping[str, Any]:
+        found = self._custom.list_namespaced_custom_object(
+            "kueue.x-k8s.io", "v1beta2", key.namespace, "workloads"
+        )["items"]
+        owned = [
+            item
+            for item in found
+            for owner in item["metadata"].get("ownerReferences", ())
+            if owner["kind"] == "TrainJob" and owner["name"] == key.name
+        ]
+        return owned[0] if owned else {}
+
+
+def _true_conditions(thing: Mapping[str, Any]) -> dict[str, str]:
+    conditions = thing.get("status", {}).get("conditions", ())
+    return {
+        condition["type"]: condition.get("message", "")
+        for condition in conditions
+        if condition["status"] == "True"
+    }
+
+
+def _num_nodes(job: Mapping[str, Any]) -> int:
+    return int(job["spec"]["trainer"]["numNodes"])
+
+
+def _flavor(workload: Mapping[str, Any]) -> str:
+    if "Admitted" not in _true_conditions(workload):
+        return ""
+    assignments = workload["status"]["admission"]["podSetAssignments"]
+    return next((str(flavor) for item in assignments for flavor in item.get("flavors", {}).values()), "")
+
+
+def _waiting_reason(workload: Mapping[str, Any]) -> str:
+    for condition in workload.get("status", {}).get("conditions", ()):
+        if condition["type"] == "QuotaReserved" and condition["status"] == "False":
+            return str(condition.get("message", ""))
+    return "waiting for the queue"
+
+
+def _missing(key: JobKey) -> Problem:
+    return Problem(
+        path=f"job {key.name}",
+        got=f"no such job in {key.namespace}",
+        allowed="a job that was submitted and not removed",
+        fix="see `trainyard status` for the jobs there are, or submit it: `trainyard submit`",
+    )
+
+
+def _lingers(key: JobKey) -> Problem:
+    return Problem(
+        path=f"job {key.name}",
+        got=f"still there {GONE_SECONDS:.0f} s after it was removed",
+        allowed="a job whose pods end within their grace period",
+        fix=f"look for what holds it: `kubectl describe trainjob -n {key.namespace} {key.name}`",
+    )
+
+
+def _no_pod(key: JobKey, rank: int) -> Problem:
+    return Problem(
+        path=f"job {key.name}, node {rank}",
+        got="no pod at this moment",
+        allowed="a node of a job that has been started",
+        fix="see `trainyard status`: a job in the queue has no pods, and an ended one may have lost them",
+    )
+
+
+def _refused(error: ApiException, name: str, namespace: str) -> Problem:
+    if error.status == CONFLICT:
+        return Problem(
+            path=f"job {name}",
+            got=f"{namespace} has a job of that name",
+            allowed="one job of a name in a team",
+            fix=f"follow it with `trainyard logs {name}`, or remove it first: `trainyard cancel {name}`",
+        )
+    return Problem(
+        path=f"job {name}",
+        got=f"the API server refused it: {error.reason}: {_message(error)}",
+        allowed="what the runtime and the queue accept",
+        fix="correct `job` in the stack file",
+    )
+
+
+def _message(error: ApiException) -> str:
+    return str(error.body)[:500] if error.body else "no further word"

@@ -1,0 +1,171 @@
+"""What every command starts from: the places, the stack, the engine and the cluster's API."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from infra.errors import InputError, Problem, TrainyardError
+from infra.spec import Stack, load
+from infra.spec.local import LocalSpec
+from local.cluster.layout import Layout
+from local.paths import Paths
+from local.progress import Progress, for_stream
+from trainyard.jobs import Jobs
+
+if TYPE_CHECKING:
+    from local.cluster import EmbeddedCluster
+    from local.engine import Engine
+    from local.toolchain import Toolchain
+
+
+class Session:
+    """One command's view of one stack; whatever is slow to make is made when first asked for."""
+
+    def __init__(self, stack_name: str, paths: Paths | None = None, console: Console | None = None) -> None:
+        self.stack_name = stack_name
+        self.paths = paths or Paths.from_environment()
+        self.console = console or Console()
+
+    @cached_property
+    def stack(self) -> Stack:
+        """Read and check the stack file.
+
+        Raises:
+            InputError: with everything that is wrong in it.
+        """
+        if not self.stack_file.exists():
+            raise InputError([self._no_such_stack()])
+        return load(self.stack_file)
+
+    @property
+    def stack_file(self) -> Path:
+        return self.paths.repository / "stacks" / f"Pulumi.{self.stack_name}.yaml"
+
+    @cached_property
+    def progress(self) -> Progress:
+        return for_stream(sys.stderr)
+
+    @cached_property
+    def toolchain(self) -> Toolchain:
+        from local.toolchain import Toolchain, load_versions
+
+        return Toolchain(self.paths, load_versions(), self.progress)
+
+    @cached_property
+    def engine(self) -> Engine:
+        from local.engine import Engine
+
+        return Engine(self.paths, self.toolchain.environment())
+
+    @cached_property
+    def cluster(self) -> EmbeddedCluster:
+        """The embedded cluster as it was last declared.
+
+        Raises:
+            TrainyardError: it was never started, or it was removed.
+        """
+        from local.cluster import EmbeddedCluster
+
+        return EmbeddedCluster.load(
+            self.stack.name, paths=self.paths, toolchain=self.toolchain, progress=self.progress
+        )
+
+    @property
+    def is_embedded(self) -> bool:
+        """Whether the stack's cluster is made of processes of this machine."""
+        provider = self.stack.provider
+        return isinstance(provider, LocalSpec) and provider.cluster == "embedded"
+
+    @property
+    def cluster_exists(self) -> bool:
+        """Whether an embedded cluster of this stack was started and not removed since."""
+        return self._layout.config.exists()
+
+    @cached_property
+    def jobs(self) -> Jobs:
+        """The cluster's jobs.
+
+        Raises:
+            TrainyardError: there is no cluster to ask.
+        """
+        from kubernetes import config
+
+        new_client: Any = config.new_client_from_config
+        kubeconfig = self.kubeconfig
+        if not kubeconfig.exists():
+            raise TrainyardError([self._not_up()])
+        return Jobs(new_client(str(kubeconfig)))
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The cluster's administrator (0600)."""
+        return self._layout.kubeconfig
+
+    @property
+    def _layout(self) -> Layout:
+        return Layout(self.paths.cluster_run(self.stack.name))
+
+    def run_root(self, team: str, job: str) -> Path:
+        """Where this machine sees the runs of a job that its pods see under the checkpoint mount."""
+        return self.paths.cluster_data(self.stack.name) / "checkpoints" / team / job
+
+    def _no_such_stack(self) -> Problem:
+        names = [path.name.split(".")[1] for path in sorted(self.stack_file.parent.glob("Pulumi.*.yaml"))]
+        return Problem(
+            path="--stack",
+            got=self.stack_name,
+            allowed=", ".join(names),
+            fix=f"name one of these, or write {self.stack_file.relative_to(self.paths.repository)}",
+        )
+
+    def _not_up(self) -> Problem:
+        return Problem(
+            path=f"stack {self.stack_name}",
+            got="no cluster runs",
+            allowed="a cluster that is up",
+            fix="start it with `make up`",
+        )
+
+
+def next_run(run_root: Path) -> str:
+    """Name the run to continue: the newest that has not finished, else a new one.
+
+    Runs are numbered folders, so that what `down` kept is never written over.
+    """
+    numbers = [int(path.name.removeprefix("run-")) for path in run_root.glob("run-*") if path.is_dir()]
+    newest = max(numbers, default=0)
+    unfinished = newest and not (run_root / f"run-{newest:03d}" / "final.json").exists()
+    return f"run-{newest if unfinished else newest + 1:03d}"
+
+
+@contextlib.contextmanager
+def one_at_a_time(paths: Paths, stack: str) -> Any:  # noqa: ANN401 -- a context manager
+    """Hold the stack's lock: two commands that change it never run at once.
+
+    Raises:
+        TrainyardError: another command holds it.
+    """
+    from filelock import FileLock, Timeout
+
+    paths.state.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(paths.state / f"{stack}.lock", timeout=0)
+    try:
+        with lock:
+            yield
+    except Timeout:
+        raise TrainyardError(
+            [
+                Problem(
+                    path=f"stack {stack}",
+                    got="another trainyard command is at work on it",
+                    allowed="one at a time",
+                    fix="wait for it, or stop it with Ctrl-C",
+                )
+            ]
+        ) from None

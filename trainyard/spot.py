@@ -1,0 +1,67 @@
+"""Taking local nodes away, and giving them back, as a cloud does with spot machines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+
+from local.cluster import EmbeddedCluster, PreemptionRecord
+from trainyard.session import Session
+
+
+def take_node(session: Session, node: str, notice_seconds: float | None) -> None:
+    """Preempt one node, and say what happened when."""
+    record = session.cluster.preempt(node, notice_seconds=notice_seconds)
+    _tell(session, record)
+
+
+def give_node_back(session: Session, node: str) -> None:
+    """Bring a lost node back."""
+    session.cluster.restore(node)
+    session.console.print(f"[green]✓[/] {node} is Ready again", highlight=False)
+
+
+class Cloud:
+    """Takes nodes of a running job in the background, and gives all of them back in the end."""
+
+    def __init__(self, cluster: EmbeddedCluster, executor: ThreadPoolExecutor) -> None:
+        self._cluster = cluster
+        self._executor = executor
+        self._losses: list[Future[PreemptionRecord]] = []
+
+    def take(self, nodes: Sequence[str], notice_seconds: float) -> None:
+        """Take the last of these nodes; 0 seconds: with no word."""
+        self._losses.append(
+            self._executor.submit(self._cluster.preempt, nodes[-1], notice_seconds=notice_seconds or None)
+        )
+
+    def give_back(self) -> None:
+        """Wait for the losses that are under way, then bring every lost node back.
+
+        Raises:
+            TrainyardError: a loss did not go as it should have.
+        """
+        for loss in self._losses:
+            self._cluster.restore(loss.result().node)
+
+
+@contextmanager
+def cloud(cluster: EmbeddedCluster) -> Iterator[Cloud]:
+    """Own the cloud's threads; nodes come back however the block ends."""
+    with ThreadPoolExecutor(max_workers=4, thread_name_prefix="cloud") as executor:
+        taker = Cloud(cluster, executor)
+        try:
+            yield taker
+        finally:
+            taker.give_back()
+
+
+def _tell(session: Session, record: PreemptionRecord) -> None:
+    first = record.events[0].time
+    for event in record.events:
+        session.console.print(f"  {event.time - first:6.1f} s  {event.phase}", highlight=False)
+    session.console.print(
+        f"{record.node} is gone; bring it back with `trainyard preempt {record.node} --return`",
+        highlight=False,
+    )

@@ -1,0 +1,106 @@
+"""What a person wants to know when a job has ended."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console, Group
+from rich.panel import Panel
+from rich.table import Table
+
+from infra.spec.job import JobSpec
+from trainyard import timeline
+from trainyard.follow import Story
+
+PLOT = "learning-curve.png"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One ended job, and where it leaves its user."""
+
+    stack: str
+    job: JobSpec
+    run: str
+    run_dir: Path
+    started: float
+    """Unix seconds at which the command began."""
+    story: Story
+
+    @property
+    def seconds_to_first_step(self) -> float | None:
+        """From the command's start to the end of the first step; None if the run began before it."""
+        steps = [line["time"] for line in self.story.lines if line["event"] == "step"]
+        return steps[0] - self.started if steps and steps[0] > self.started else None
+
+    @property
+    def recoveries(self) -> list[float]:
+        """Seconds from each node's death to the first new step after it."""
+        deaths = [event.time for event in self.story.events if event.text.endswith("is gone")]
+        return [seconds for death in deaths if (seconds := self._until_next_attempt(death)) < math.inf]
+
+    @property
+    def repeated_steps(self) -> int:
+        """Steps that were computed more than once, since they were lost with a node."""
+        steps = [line["step"] for line in self.story.lines if line["event"] == "step"]
+        return len(steps) - len(set(steps))
+
+    def _until_next_attempt(self, moment: float) -> float:
+        attempt = max((line["attempt"] for line in self.story.lines if line["time"] <= moment), default=0)
+        later = (
+            line["time"] for line in self.story.lines if line["event"] == "step" and line["attempt"] > attempt
+        )
+        return min(later, default=math.inf) - moment
+
+
+def show(console: Console, summary: Summary) -> None:
+    """Print the timeline, the figures and the next steps; draw the learning curve beside the checkpoints."""
+    plot = draw(summary)
+    parts = Group(timeline.table(summary.story.events), "", _figures(summary), "", _next_steps(summary, plot))
+    colour = "green" if summary.story.state.phase == "complete" else "red"
+    console.print(Panel(parts, title=f"{summary.job.name}: {summary.story.state.phase}", border_style=colour))
+
+
+def draw(summary: Summary) -> Path:
+    """Draw the learning curve over the spot losses; return where it is."""
+    from training.report import draw_learning_curve
+
+    path = summary.run_dir / PLOT
+    draw_learning_curve(summary.run_dir, path)
+    return path
+
+
+def _figures(summary: Summary) -> Table:
+    grid = Table(box=None, show_header=False, pad_edge=False)
+    grid.add_column(style="dim")
+    grid.add_column()
+    story = summary.story
+    if (seconds := summary.seconds_to_first_step) is not None:
+        grid.add_row("command to first step", f"{seconds:.1f} s")
+    for seconds in summary.recoveries:
+        grid.add_row("node gone to first new step", f"{seconds:.1f} s")
+    attempts = len({line["attempt"] for line in story.lines})
+    grid.add_row("attempts", str(attempts))
+    grid.add_row("steps computed twice", str(summary.repeated_steps))
+    evaluation = next((line for line in reversed(story.lines) if line["event"] == "evaluation"), None)
+    if evaluation:
+        grid.add_row("held-out accuracy", f"{evaluation['accuracy']:.1%}")
+    if story.finished:
+        grid.add_row("weights (sha256)", story.finished["sha256"])
+    return grid
+
+
+def _next_steps(summary: Summary, plot: Path) -> Table:
+    grid = Table(box=None, show_header=False, pad_edge=False)
+    grid.add_column(style="dim")
+    grid.add_column(overflow="fold")
+    grid.add_row("learning curve", str(plot))
+    grid.add_row("checkpoints", str(summary.run_dir / "checkpoints"))
+    grid.add_row(
+        "look around", f'eval "$(trainyard env -s {summary.stack})" && kubectl get nodes,trainjobs -A'
+    )
+    grid.add_row("lose a node", "trainyard submit & trainyard preempt spot-0")
+    grid.add_row("remove it", "make down          (checkpoints stay; make down PURGE=1 removes them too)")
+    return grid

@@ -1,0 +1,43 @@
+"""What happened to a job, told by those who saw it, on one clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from rich.table import Table
+from rich.text import Text
+
+STYLES = {"cloud": "red", "queue": "cyan", "job": "green"}
+"""The actors of a timeline, each with its colour."""
+
+
+@dataclass(frozen=True, order=True)
+class Event:
+    """One line of the timeline."""
+
+    time: float
+    """Unix seconds."""
+    actor: str
+    """`cloud` (nodes come and go), `queue` (admission), `job` (the training code)."""
+    text: str
+
+
+def merged(*sources: Iterable[Event]) -> list[Event]:
+    """Put the events of several sources in the order of time, each told once."""
+    return sorted({event for source in sources for event in source})
+
+
+def table(events: Sequence[Event]) -> Table:
+    """Render the events with the clock and the seconds since the first."""
+    grid = Table(title="Timeline", title_justify="left", title_style="bold", box=None, pad_edge=False)
+    grid.add_column("clock", style="dim")
+    grid.add_column("after", justify="right")
+    grid.add_column("who")
+    grid.add_column("what", overflow="fold")
+    for event in events:
+        style = STYLES[event.actor]
+        clock = datetime.fromtimestamp(event.time).strftime("%H:%M:%S")
+        grid.add_row(clock, f"{event.time - events[0].time:.1f} s", Text(event.actor, style), event.text)
+    return grid

@@ -1,0 +1,68 @@
+"""`trainyard up`: machine, cluster, platform, job, in this order, each step safe to repeat."""
+
+from __future__ import annotations
+
+import time
+
+from trainyard.run import run_stack_job
+from trainyard.session import Session, one_at_a_time
+
+ENGINE_PARTS = (
+    "binary/pulumi",
+    "binary/pulumi-resource-kubernetes",
+    "binary/helm",
+    "binary/kubectl",
+    "plugin/python-exec",
+    "chart/jobset",
+    "chart/trainer",
+    "chart/kueue",
+    "manifest/mpi-operator",
+    "manifest/training-operator",
+    "env/training",
+)
+"""What a preview needs: the engine, its provider, and the charts that it renders."""
+CLUSTER_PARTS = (
+    "binary/kube-apiserver",
+    "binary/kube-controller-manager",
+    "binary/kube-scheduler",
+    "binary/kube-proxy",
+    "binary/kubelet",
+    "binary/coredns",
+)
+"""What the embedded cluster is made of, beside Debian's packages and the images."""
+
+
+def bring_up(session: Session, *, run_job: bool) -> None:
+    """Make what the stack declares, then run its job and tell how it went."""
+    started = time.time()
+    stack = session.stack  # wrong input ends here, before anything is started
+    with one_at_a_time(session.paths, stack.name):
+        prepare_machine(session)
+        if session.cluster_exists:
+            session.cluster.up()  # what died since (a reboot, a kill) is started again; else nothing happens
+        result = session.engine.up(session.stack_name, session.progress)
+        session.console.print(result.summary())
+        if run_job and stack.job is not None:
+            run_stack_job(session, stack.job, started)
+
+
+def prepare_machine(session: Session) -> None:
+    """Bring all that the stack needs into the cache; a filled cache costs well under a second."""
+    session.toolchain.ensure(*wanted_artifacts(session))
+
+
+def show_preview(session: Session) -> None:
+    """Let the engine say what it would change, with the policy pack at its side."""
+    session.stack  # noqa: B018 -- wrong input ends here
+    session.toolchain.ensure(*ENGINE_PARTS)
+    result = session.engine.preview(session.stack_name, session.progress)
+    session.console.print(result.summary())
+
+
+def wanted_artifacts(session: Session) -> list[str]:
+    """Name what `up` of this stack needs, in the toolchain's words."""
+    if not session.is_embedded:
+        return list(ENGINE_PARTS)
+    made = [name for name in session.toolchain.names() if name.startswith(("package/", "image/"))]
+    legacy = () if session.stack.operators.legacy_v1 else ("image/training-operator",)
+    return [*ENGINE_PARTS, *CLUSTER_PARTS, *(name for name in made if name not in legacy)]
