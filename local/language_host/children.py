@@ -21,6 +21,8 @@ class Children:
     def __init__(self) -> None:
         self._running: set[subprocess.Popen[bytes]] = set()
         self._lock = threading.Lock()
+        self.stopped = False
+        """Whether they were asked to end; what they then say of themselves is no error."""
 
     def run(self, command: Sequence[str], cwd: Path, environment: Mapping[str, str]) -> int:
         """Run to the end with the host's own stdout and stderr, which the engine shows; the exit code."""
@@ -75,6 +77,7 @@ class Children:
     def stop(self) -> None:
         """End all, politely first: a program may have children of its own."""
         with self._lock:
+            self.stopped = True
             running = list(self._running)
         for process in running:
             end(process)

@@ -86,7 +86,7 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
             "PULUMI_CONFIG_SECRET_KEYS": json.dumps(list(request.configSecretKeys)),
         }
         code = self._children.run(command, Path(request.info.program_directory), variables)
-        if code == ALREADY_EXPLAINED or not context.is_active():
+        if code == ALREADY_EXPLAINED or self._children.stopped or not context.is_active():
             return language_pb2.RunResponse(bail=True)
         if code != 0:
             how = f"was ended by signal {-code}" if code < 0 else f"exited with non-zero exit code: {code}"
