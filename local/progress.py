@@ -74,8 +74,8 @@ class _PlainTask:
         if time.monotonic() < self._next_line:
             return
         self._next_line = time.monotonic() + self._interval_seconds
-        share = f"{done} of {total}" if total else str(done)
-        self._progress.said(f"{self._name}: {share} {text}".rstrip())
+        share = f"{done} of {total} " if total else ""
+        self._progress.said(f"{self._name}: {share}{text}".rstrip())
 
 
 class RichProgress:

@@ -1,0 +1,69 @@
+# The commands of a working day. `make up` needs Linux, python3 (3.11 or newer), git and make; the rest it gets.
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+BIN := .venv/bin
+STACK ?= local
+PACKAGES := infra local policies training trainyard tests
+COMPILE := $(BIN)/uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-header \
+	$(if $(UPGRADE),--upgrade)
+
+.PHONY: help up down status doctor test unit e2e soak bench check format lock clean venv venv-dev
+
+help: ## List the targets
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
+
+up: venv ## Bring up the stack (STACK=local) and run its training job
+	@$(BIN)/trainyard up --stack $(STACK)
+
+down: venv ## Remove the cluster, keep its data (PURGE=1: remove that too)
+	@$(BIN)/trainyard down --stack $(STACK) $(if $(PURGE),--purge)
+
+status: venv ## Say what runs
+	@$(BIN)/trainyard status --stack $(STACK)
+
+doctor: venv ## Say what is there, what is missing and what would be done
+	@$(BIN)/trainyard doctor
+
+test: check unit e2e ## All that must hold at every change
+
+unit: venv-dev ## The fast tests: no root, no network, no cluster
+	@$(BIN)/pytest -m "not e2e and not soak" -n auto
+
+e2e: venv-dev ## The tests on a real cluster (root)
+	@$(BIN)/pytest -m e2e
+
+soak: venv-dev ## The long tests
+	@$(BIN)/pytest -m soak
+
+bench: venv-dev ## Measure, and print ratios
+	@$(BIN)/python -m benchmarks
+
+check: venv-dev ## Lint, types, imports
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/mypy $(PACKAGES)
+	@$(BIN)/lint-imports
+
+format: venv-dev ## Put the code into its form
+	@$(BIN)/ruff check --fix-only --quiet .
+	@$(BIN)/ruff format .
+
+lock: venv-dev ## Lock the Python packages again (UPGRADE=1: to their newest versions)
+	@$(COMPILE) pyproject.toml requirements/build.in --extra dev -o requirements/dev.txt
+	@$(COMPILE) pyproject.toml requirements/build.in -c requirements/dev.txt -o requirements/local.txt
+	@for extra in aws gcp azure; do \
+		$(COMPILE) pyproject.toml requirements/build.in --extra $$extra -c requirements/dev.txt \
+			-o requirements/$$extra.txt || exit 1; done
+	@$(COMPILE) requirements/uv.in -c requirements/dev.txt -o requirements/uv.txt
+	@$(COMPILE) requirements/go.in -o requirements/go.txt
+	@$(COMPILE) requirements/training.in -o requirements/training.txt
+
+clean: ## Remove what was made in this folder; the cache and the clusters stay
+	rm -rf .venv .trainyard build *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+venv:
+	@local/bootstrap.sh local
+
+venv-dev:
+	@local/bootstrap.sh dev
