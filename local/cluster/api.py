@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import ssl
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -69,16 +67,6 @@ class ApiServer:
         return self._http.patch(
             path, content=json.dumps(content), headers={"content-type": kind}, params=query
         )
-
-
-def wait_until(condition: Callable[[], bool], *, seconds: float, poll_seconds: float = 0.1) -> bool:
-    """Poll until the condition holds; False when it does not within this time."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(poll_seconds)
-    return True
 
 
 def _body(response: httpx.Response) -> Object:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from local.cluster.config import ClusterConfig, NodeConfig
 from local.cluster.contracts import Artifacts
 from local.cluster.events import EventLog
 from local.cluster.layout import Layout
-from local.cluster.objects import GPU, is_ready_since
+from local.cluster.objects import GPU, is_ready
 from local.cluster.preemption import Preemption, PreemptionRecord
 from local.cluster.site import Site
 from local.paths import Paths
@@ -73,6 +74,19 @@ class EmbeddedCluster:
         self.toolchain = toolchain
         self.progress = progress
         self.layout = Layout(paths.cluster_run(config.name))
+
+    @classmethod
+    def load(cls, name: str, *, paths: Paths, toolchain: Artifacts, progress: Progress) -> EmbeddedCluster:
+        """The cluster of that name, as its last `up` declared it.
+
+        Raises TrainyardError where there is none.
+        """
+        file = Layout(paths.cluster_run(name)).config
+        if not file.exists():
+            fix = "start it with `trainyard up`"
+            raise TrainyardError([Problem(f"cluster {name}", "it is not up", "a cluster that is", fix)])
+        config = ClusterConfig.parse(json.loads(file.read_text()))
+        return cls(config, paths=paths, toolchain=toolchain, progress=progress)
 
     def up(self) -> ClusterInfo:
         """Make the cluster as the config says: adopt what runs, start what does not, remove the rest.
@@ -194,5 +208,5 @@ def _status(site: Site, node: NodeConfig, reported: Object | None) -> NodeStatus
     gpus = int((reported or {}).get("status", {}).get("allocatable", {}).get(GPU, 0))
     if not site.node(node.name).is_running():
         return NodeStatus(node.name, node.pool, "gone", 0)
-    ready = reported is not None and is_ready_since(reported, 0)
+    ready = reported is not None and is_ready(reported)
     return NodeStatus(node.name, node.pool, "ready" if ready else "not-ready", gpus)

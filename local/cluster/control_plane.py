@@ -9,6 +9,7 @@ from local.cluster.addresses import API_PORT
 from local.cluster.commands import program
 from local.cluster.context import Context
 from local.cluster.kube_proxy import kube_proxy
+from local.cluster.layout import gate
 from local.cluster.machine import Daemon, MachineSpec, Mount
 from local.cluster.network import ROUTER_SYSCTLS
 
@@ -28,7 +29,7 @@ _UNUSED_CONTROLLERS = (
     "node-ipam-controller",
     "node-route-controller",
 )
-COREFILE = """.:53 {{
+COREFILE = """cluster.local in-addr.arpa {{
     bind {address}
     errors
     kubernetes cluster.local in-addr.arpa {{
@@ -36,12 +37,15 @@ COREFILE = """.:53 {{
         ttl 5
     }}
     cache 5
+}}
+. {{
+    bind {address}
     template ANY ANY {{
         rcode NXDOMAIN
     }}
 }}
 """
-"""A cluster with no way out has no names outside it: the template answers for those at once."""
+"""There is no way out of the cluster, so a name outside of it is refused at once."""
 
 
 class ControlPlane:
@@ -147,17 +151,17 @@ class ControlPlane:
             "--kube-api-qps=100",
             "--kube-api-burst=200",
         )
-        return self._daemon("kube-controller-manager", argv, after=True)
+        return self._daemon("kube-controller-manager", argv, needs_api=True)
 
     def scheduler(self) -> Daemon:
         kubeconfig = self.context.client("system:kube-scheduler")
         argv = (self.context.binary("kube-scheduler"), *self._server_flags(kubeconfig))
-        return self._daemon("kube-scheduler", argv, after=True)
+        return self._daemon("kube-scheduler", argv, needs_api=True)
 
     def core_dns(self) -> Daemon:
         corefile = self.context.layout.control / "Corefile"
         argv = (self.context.binary("coredns"), "-conf", str(corefile))
-        return self._daemon("coredns", argv, after=True)
+        return self._daemon("coredns", argv, needs_api=True)
 
     def _write_corefile(self) -> None:
         kubeconfig = self.context.client(DNS_USER)
@@ -175,7 +179,7 @@ class ControlPlane:
             "--profiling=false",
         )
 
-    def _daemon(self, name: str, argv: tuple[str, ...], *, after: bool = False) -> Daemon:
+    def _daemon(self, name: str, argv: tuple[str, ...], *, needs_api: bool = False) -> Daemon:
         log = str(self.context.layout.control / f"{name}.log")
-        gate = str(self.context.layout.api_ready) if after else ""
-        return Daemon(name, argv, log, {"GOGC": "200"}, gate)
+        waits_for = str(gate(self.context.layout.control)) if needs_api else ""
+        return Daemon(name, argv, log, {"GOGC": "200"}, waits_for)

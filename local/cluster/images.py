@@ -58,4 +58,5 @@ def _present(machine: Machine) -> dict[str, str]:
 
 
 def _ctr(machine: Machine, *arguments: str) -> str:
-    return machine.run(program("ctr"), f"--address={CONTAINERD_SOCKET}", "--namespace=k8s.io", *arguments)
+    command = (program("ctr"), f"--address={CONTAINERD_SOCKET}", "--namespace=k8s.io", *arguments)
+    return machine.run(*command, needs=CONTAINERD_SOCKET)

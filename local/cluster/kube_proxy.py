@@ -7,6 +7,7 @@ from pathlib import Path
 import yaml
 
 from local.cluster.context import Context
+from local.cluster.layout import gate
 from local.cluster.machine import Daemon
 
 
@@ -34,6 +35,4 @@ def kube_proxy(folder: Path, node: str, context: Context) -> Daemon:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(yaml.safe_dump(config))
     argv = (context.binary("kube-proxy"), f"--config={path}")
-    return Daemon(
-        "kube-proxy", argv, str(folder / "kube-proxy.log"), {"GOGC": "200"}, str(context.layout.api_ready)
-    )
+    return Daemon("kube-proxy", argv, str(folder / "kube-proxy.log"), {"GOGC": "200"}, str(gate(folder)))

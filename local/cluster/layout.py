@@ -43,11 +43,6 @@ class Layout:
         return self.run / "admin.kubeconfig"
 
     @property
-    def api_ready(self) -> Path:
-        """There once the API server has served; clients of it start after."""
-        return self.run / "api-ready"
-
-    @property
     def events(self) -> Path:
         """Preemptions and returns, one JSON object per line."""
         return self.run / "events.jsonl"
@@ -62,3 +57,11 @@ class Layout:
 
     def node(self, name: str) -> Path:
         return self.nodes / name
+
+
+def gate(folder: Path) -> Path:
+    """A file in the folder of a machine, for which those of its daemons wait that need the API.
+
+    It is there once the API server has served and knows what the machine is.
+    """
+    return folder / "gate"

@@ -13,8 +13,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from infra.errors import Problem, TrainyardError
 from local.cluster import init, processes
 from local.cluster.commands import ENVIRONMENT, program, run
+from local.cluster.processes import wait_until
+
+START_SECONDS = 60.0
+"""Longest wait for a daemon of a machine; containerd takes 1 s on idle cores."""
+_PYTHON = str(Path(sys.executable).resolve())
 
 
 @dataclass(frozen=True)
@@ -70,39 +76,42 @@ class Machine:
     def _file(self) -> Path:
         return self.folder / "machine.json"
 
-    def is_running(self) -> bool:
-        return bool(processes.find(self._file))
+    def is_running(self, spec: MachineSpec | None = None) -> bool:
+        """Whether it runs, and with this spec, if one is given."""
+        wanted = spec is None or (self._file.exists() and self._file.read_text() == spec.to_json())
+        return wanted and bool(processes.find(self._file))
 
-    def start(self, spec: MachineSpec) -> bool:
-        """Make it run with this spec; False when it did already."""
-        text = spec.to_json()
-        running = self.is_running()
-        if running and self._file.exists() and self._file.read_text() == text:
-            return False
-        if running:
-            self.stop()
+    def start(self, spec: MachineSpec) -> None:
+        """Start it; it must not run."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._file.write_text(text)
+        self._file.write_text(spec.to_json())
         processes.start(self._argv(), ENVIRONMENT, self.folder / "init.log")
-        return True
 
     def stop(self) -> None:
         """Take its power: everything in it ends at once."""
         processes.end(self._file)
 
-    def run(self, *argv: str, timeout_seconds: float = 600) -> str:
+    def run(self, *argv: str, needs: str, timeout_seconds: float = 600) -> str:
         """Run a program among the machine's mounts and return what it printed.
 
-        Raises TrainyardError when it fails and RuntimeError when the machine does not run.
+        It starts as soon as the machine has the file `needs`, the socket of a daemon.
+        Raises TrainyardError when that does not come, or when the program fails.
         """
-        inside = [p for p in processes.find(self._file) if p.cmdline()[0] == sys.executable]
-        if not inside:
-            raise RuntimeError(f"machine {self.folder.name} does not run")
+        if not wait_until(lambda: self._has(needs), seconds=START_SECONDS):
+            got, fix = f"no {needs} after {START_SECONDS:.0f} s", f"read the logs in {self.folder}"
+            raise TrainyardError([Problem(f"machine {self.folder.name}", got, "a machine that runs", fix)])
+        inside = f"--target={self._init()}"
         return run(
-            *(program("nsenter"), f"--target={inside[0].pid}", "--mount", "--net", "--"),
-            *argv,
-            timeout_seconds=timeout_seconds,
+            *(program("nsenter"), inside, "--mount", "--net", "--"), *argv, timeout_seconds=timeout_seconds
         )
+
+    def _has(self, path: str) -> bool:
+        init_pid = self._init()
+        return init_pid is not None and Path(f"/proc/{init_pid}/root{path}").exists()
+
+    def _init(self) -> int | None:
+        """Process id of the machine's init, as the host counts."""
+        return next((p.pid for p in processes.find(self._file) if p.exe() == _PYTHON), None)
 
     def _argv(self) -> Sequence[str]:
         # Not `ip netns exec`: it mounts a /sys of its own, which hides the cgroups from kubelet.

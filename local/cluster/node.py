@@ -11,6 +11,7 @@ from local.cluster import cgroups
 from local.cluster.commands import program
 from local.cluster.context import Context
 from local.cluster.kube_proxy import kube_proxy
+from local.cluster.layout import gate
 from local.cluster.machine import Daemon, MachineSpec, Mount
 from local.cluster.network import ROUTER_SYSCTLS
 
@@ -98,8 +99,7 @@ class NodeMachine:
             f"--node-ip={self.context.plan.nodes[self.name].address}",
             "--housekeeping-interval=30s",
         )
-        after = str(self.context.layout.api_ready)
-        return Daemon("kubelet", argv, self._log("kubelet"), {"GOGC": "200"}, after)
+        return Daemon("kubelet", argv, self._log("kubelet"), {"GOGC": "200"}, str(gate(self.folder)))
 
     def proxy(self) -> Daemon:
         return kube_proxy(self.folder, self.name, self.context)

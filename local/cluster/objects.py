@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 
 from local.cluster.addresses import AddressPlan
 from local.cluster.api import ApiServer, Object
@@ -81,13 +81,25 @@ def node_path(name: str) -> str:
     return f"/api/v1/nodes/{name}"
 
 
-def is_ready_since(node: Object, since: float) -> bool:
-    """Whether kubelet reports the node Ready, in a report not older than `since` (Unix seconds)."""
-    for condition in node.get("status", {}).get("conditions", []):
-        if condition["type"] == "Ready" and condition["status"] == "True":
-            reported = datetime.fromisoformat(condition["lastHeartbeatTime"])
-            return reported.timestamp() >= int(since)
-    return False
+def is_ready(node: Object) -> bool:
+    """Whether the node reports itself Ready, and the control plane does not miss it."""
+    conditions = node.get("status", {}).get("conditions", [])
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def report_starting(api: ApiServer, name: str) -> None:
+    """Say that a node is not Ready, before its kubelet starts.
+
+    What the last kubelet said does not hold; and one that finds itself Ready reports only after 10 s.
+    """
+    condition = {
+        "type": "Ready",
+        "status": "False",
+        "reason": "Starting",
+        "message": "the machine is starting",
+        "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+    api.merge_status(node_path(name), {"conditions": [condition]})
 
 
 _DNS_PORTS = (("dns", "UDP"), ("dns-tcp", "TCP"))

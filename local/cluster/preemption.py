@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from infra.errors import Problem, TrainyardError
-from local.cluster.api import ApiServer, Object, wait_until
+from local.cluster.api import ApiServer, Object
 from local.cluster.events import Event, EventLog
-from local.cluster.objects import PREEMPTING, is_ready_since, node_path
+from local.cluster.objects import PREEMPTING, is_ready, node_path
+from local.cluster.processes import wait_until
 
 TERMINAL_PHASES = ("Succeeded", "Failed")
 NOT_READY_SECONDS = 60.0
@@ -73,7 +74,7 @@ class Preemption:
 
     def _wait_until_missed(self) -> None:
         """Wait for NotReady, on which a cloud's node controller asks whether the instance still exists."""
-        if not wait_until(lambda: not is_ready_since(self.api.get(self.path), 0), seconds=NOT_READY_SECONDS):
+        if not wait_until(lambda: not is_ready(self.api.get(self.path)), seconds=NOT_READY_SECONDS):
             got = f"still Ready after {NOT_READY_SECONDS:.0f} s"
             fix = "see whether something started it again, and the log of kube-controller-manager"
             raise TrainyardError([Problem(f"node {self.node}", got, "NotReady once it is dead", fix)])

@@ -6,11 +6,15 @@ the kernel gave to another process after a crash or a reboot is never taken for 
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import psutil
+
+from infra.errors import Problem, TrainyardError
 
 STOP_SECONDS = 20.0
 
@@ -45,18 +49,36 @@ def end(identity: Path) -> None:
     processes = find(identity)
     below = [child for process in processes for child in _children(process)]
     for process in processes:
-        try:
+        with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
-        except psutil.NoSuchProcess:
-            continue
-    _, alive = psutil.wait_procs([*processes, *below], timeout=STOP_SECONDS)
-    if alive:
-        raise TimeoutError(f"killed, but still there: {', '.join(str(process.pid) for process in alive)}")
+    waited_for = [*processes, *below]
+    if not wait_until(lambda: not any(map(_is_alive, waited_for)), seconds=STOP_SECONDS, poll_seconds=0.02):
+        left = ", ".join(str(process) for process in waited_for if _is_alive(process))
+        fix = "see what keeps them in the kernel (`cat /proc/PID/stack`), then run this again"
+        raise TrainyardError([Problem(str(identity), f"killed, but still there: {left}", "ended", fix)])
+
+
+def wait_until(condition: Callable[[], bool], *, seconds: float, poll_seconds: float = 0.1) -> bool:
+    """Poll until the condition holds; False when it does not within this time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(poll_seconds)
+    return True
 
 
 def _is(process: psutil.Process, identity: Path) -> bool:
     try:
-        return process.cmdline()[-1:] == [str(identity)] and process.status() != psutil.STATUS_ZOMBIE
+        return process.cmdline()[-1:] == [str(identity)] and _is_alive(process)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    # Whoever adopted a process may be slow to reap it, and a zombie holds nothing.
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
@@ -13,20 +12,21 @@ from pathlib import Path
 from infra.errors import Problem, TrainyardError
 from local.cluster import cgroups
 from local.cluster.addresses import AddressPlan, allocate
-from local.cluster.api import ApiServer, wait_until
+from local.cluster.api import ApiServer
 from local.cluster.config import ClusterConfig, NodeConfig
 from local.cluster.context import Context
 from local.cluster.contracts import Artifacts
 from local.cluster.control_plane import ControlPlane
 from local.cluster.credentials import Credentials
 from local.cluster.images import import_missing, read_archive
-from local.cluster.layout import VERSION, Layout
+from local.cluster.layout import VERSION, Layout, gate
 from local.cluster.machine import Machine
 from local.cluster.network import CONTROL, Network
 from local.cluster.node import SHARED_FOLDERS, NodeMachine
-from local.cluster.objects import apply_dns, apply_node, is_ready_since, node_path
+from local.cluster.objects import apply_dns, apply_node, is_ready, node_path, report_starting
 from local.cluster.pki import write_private
 from local.cluster.preemption import lose_node
+from local.cluster.processes import wait_until
 
 API_SECONDS = 90.0
 NODE_SECONDS = 120.0
@@ -71,6 +71,7 @@ class Site:
         self.layout.run.mkdir(parents=True, exist_ok=True)
         self.layout.run.chmod(0o700)
         self.layout.version.write_text(VERSION)
+        self.layout.config.write_text(json.dumps(self.config.to_json()))
         names = [node.name for node in self.config.nodes]
         for name in self._node_folders() - set(names):
             self.remove_node(name)
@@ -82,22 +83,30 @@ class Site:
         """Start it where it does not run; `start_nodes` waits for it."""
         self.network.connect_host(self.plan)
         parts = ControlPlane(self._context)
-        self.control.start(parts.spec(self.config.nodes[0].name))
+        spec = parts.spec(self.config.nodes[0].name)
+        if not self.control.is_running(spec):
+            self.control.stop()
+            gate(self.control.folder).unlink(missing_ok=True)
+            self.control.start(spec)
 
     def start_nodes(self, nodes: Sequence[NodeConfig]) -> None:
         """Start these where they do not run, and return when they are Ready and have their images.
 
         containerd starts, and images are imported, while the API server does; kubelets wait for it.
         """
-        started = {node.name: self._start_machine(node) for node in nodes}
+        started = [node.name for node in nodes if self._start_machine(node)]
         with ThreadPoolExecutor() as pool:
             imports = [pool.submit(self._import_images, node) for node in nodes]
             self._await_api()
             self._declare()
-            self.layout.api_ready.touch()
+            for name in started:
+                report_starting(self.api, name)
+            for folder in (self.layout.control, *(self.layout.node(node.name) for node in nodes)):
+                gate(folder).touch()
             for result in imports:
                 result.result()
-        self._await_ready(started)
+        for node in nodes:
+            self._await_ready(node.name)
 
     def remove_node(self, name: str) -> None:
         """End a node's machine and remove all it had on this host."""
@@ -120,20 +129,23 @@ class Site:
     def _context(self) -> Context:
         return Context(self.layout, self.plan, self.credentials, self.artifacts)
 
-    def _start_machine(self, node: NodeConfig) -> float:
-        """Unix seconds of the start; 0 when it ran already."""
+    def _start_machine(self, node: NodeConfig) -> bool:
+        """Whether it had to be started."""
         self.network.connect_node(node.name, self.plan)
-        machine = self.node(node.name)
-        parts = NodeMachine(node.name, self._context)
-        if not machine.is_running():
-            cgroups.remove(parts.cgroup)
+        machine, parts = self.node(node.name), NodeMachine(node.name, self._context)
+        pause = read_archive(self.artifacts.path("image/pause"))
+        spec = parts.spec(pause.name)
+        if machine.is_running(spec):
+            return False
+        machine.stop()
+        gate(machine.folder).unlink(missing_ok=True)
+        cgroups.remove(parts.cgroup)
         cgroups.make(parts.cgroup)
         # Never removed: another cluster's nodes may have them as mount points.
         for folder in SHARED_FOLDERS:
             Path(folder).mkdir(parents=True, exist_ok=True)
-        now = time.time()
-        pause = read_archive(self.artifacts.path("image/pause"))
-        return now if machine.start(parts.spec(pause.name)) else 0.0
+        machine.start(spec)
+        return True
 
     def _import_images(self, node: NodeConfig) -> None:
         archives = [read_archive(self.artifacts.path(f"image/{name}")) for name in ("pause", *node.images)]
@@ -154,13 +166,9 @@ class Site:
             if found["metadata"]["name"] not in declared:
                 lose_node(self.api, found["metadata"]["name"])
 
-    def _await_ready(self, started: dict[str, float]) -> None:
-        for name, since in started.items():
-            if not wait_until(lambda: self._is_ready(name, since), seconds=NODE_SECONDS):  # noqa: B023
-                raise _late(f"node {name}", NODE_SECONDS, self.layout.node(name))
-
-    def _is_ready(self, name: str, since: float) -> bool:
-        return is_ready_since(self.api.get(node_path(name)), since)
+    def _await_ready(self, name: str) -> None:
+        if not wait_until(lambda: is_ready(self.api.get(node_path(name))), seconds=NODE_SECONDS):
+            raise _late(f"node {name}", NODE_SECONDS, self.layout.node(name))
 
     def _indexes(self) -> dict[str, int]:
         path = self.layout.indexes
