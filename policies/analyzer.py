@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -22,7 +23,7 @@ from google.protobuf import empty_pb2, json_format
 from pulumi.runtime.proto import analyzer_pb2, analyzer_pb2_grpc, plugin_pb2
 
 from policies import pack, wire
-from policies.config import Organisation, Stack
+from policies.config import Measurement, Organisation, Stack, stack_folder
 from policies.exemptions import ConfigError, Exemption, parse_exemptions
 from policies.judgement import Court, Finding
 from policies.policy import Level, Policy, Provider, Resource, Severity
@@ -74,15 +75,19 @@ class Analyzer(analyzer_pb2_grpc.AnalyzerServicer):
         )
 
     def ConfigureStack(
-        self, request: analyzer_pb2.AnalyzerStackConfigureRequest, _context: grpc.ServicerContext
+        self, request: analyzer_pb2.AnalyzerStackConfigureRequest, context: grpc.ServicerContext
     ) -> analyzer_pb2.AnalyzerStackConfigureResponse:
-        self.stack = replace(
-            self.stack,
-            project=request.project,
-            name=request.stack,
-            dry_run=request.dry_run,
-            config=dict(request.config),
-        )
+        file = stack_folder(Path.cwd()) / f"checkpoint.{request.stack}.json"
+        with _refusing(context):
+            self.stack = replace(
+                self.stack,
+                project=request.project,
+                name=request.stack,
+                dry_run=request.dry_run,
+                config=dict(request.config),
+                measurement=Measurement.read(file),
+                measurement_file=file.name,
+            )
         return analyzer_pb2.AnalyzerStackConfigureResponse()
 
     def Configure(

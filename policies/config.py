@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from fnmatch import fnmatchcase
 from functools import cached_property
+from pathlib import Path
+
+import yaml
 
 from policies.exemptions import ConfigError, Exemption, parse_exemptions
 from policies.unknowns import Value
@@ -54,6 +57,28 @@ class Organisation:
 
 
 @dataclass(frozen=True)
+class Measurement:
+    """How long a checkpoint took on this stack, and when that was found out."""
+
+    seconds: float
+    measured: date
+
+    @classmethod
+    def read(cls, file: Path) -> Measurement | None:
+        """The measurement of a file `{"seconds": 8.4, "measured": "2026-11-21"}`; None without a file.
+
+        Raises `ConfigError` where the file says something else.
+        """
+        if not file.exists():
+            return None
+        try:
+            data = json.loads(file.read_text(encoding="utf-8"))
+            return cls(float(data["seconds"]), date.fromisoformat(data["measured"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigError(f"{file}: {error!r}; allowed: seconds, and measured as a date") from error
+
+
+@dataclass(frozen=True)
 class Stack:
     """The stack under judgement: its names, configuration, and the environment that the engine runs in."""
 
@@ -64,6 +89,9 @@ class Stack:
     """`namespace:key` → text; structured values are JSON."""
     environment: Mapping[str, str] = field(default_factory=dict)
     today: date = field(default_factory=lambda: datetime.now(UTC).date())
+    measurement: Measurement | None = None
+    measurement_file: str = "checkpoint.json"
+    """Where the measurement is expected: beside the stack's own file."""
     organisation: Organisation = field(default_factory=Organisation)
 
     def setting(self, key: str, default: Value = None) -> Value:
@@ -98,3 +126,12 @@ class Stack:
             allowed = "none: the organisation grants exemptions itself"
             raise ConfigError(f"{NAMESPACE}:exemptions: got {len(own)}; allowed: {allowed}")
         return self.organisation.exemptions + own
+
+
+def stack_folder(start: Path) -> Path:
+    """The folder of the stack files of the project that `start` lies in."""
+    for folder in (start, *start.parents):
+        if (folder / "Pulumi.yaml").exists():
+            project = yaml.safe_load((folder / "Pulumi.yaml").read_text(encoding="utf-8")) or {}
+            return folder / str(project.get("stackConfigDir", "."))
+    return start

@@ -70,6 +70,11 @@ class Properties:
         value, where = self._read(path)
         return default if value is None else _known(value, where)
 
+    def entry(self, key: str, default: Value = None) -> Value:
+        """The value of a key taken whole: labels and annotations have dots and slashes in their keys."""
+        value = self.data.get(key)
+        return default if value is None else _known(value, f"{self.path}[{key}]")
+
     def block(self, path: str) -> Properties:
         """The block at `path`; empty where there is none. A list of one block is that block."""
         value = self.get(path)
@@ -88,6 +93,15 @@ class Properties:
         value = self.get(path, [])
         items = value if isinstance(value, list) else [value]
         return [item if isinstance(item, str) else str(item) for item in items]
+
+    def count(self, path: str) -> int:
+        """How many items the list at `path` has; items that are not yet known count too."""
+        value, _ = self._read(path)
+        return len(value) if isinstance(value, list) else int(value is not None)
+
+    def plain(self) -> dict[str, Value]:
+        """The whole block as plain data; raises `UnknownProperty` for anything in it that is not known."""
+        return {key: _plain(value, f"{self.path}.{key}") for key, value in self.data.items()}
 
     def at(self, path: str) -> str:
         """The full path of a property of this block, as a message names it."""
@@ -127,4 +141,14 @@ def _known(value: Value, where: str) -> Value:
         return Properties(value, where)
     if isinstance(value, list):
         return [_known(item, f"{where}[{index}]") for index, item in enumerate(value)]
+    return value
+
+
+def _plain(value: Value, where: str) -> Value:
+    if isinstance(value, Unknown):
+        raise UnknownProperty(where)
+    if isinstance(value, Mapping):
+        return {key: _plain(item, f"{where}.{key}") for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item, f"{where}[{index}]") for index, item in enumerate(value)]
     return value

@@ -49,8 +49,9 @@ def containers(pod: Properties) -> Iterator[Properties]:
 
 
 def namespaced_name(resource: Resource) -> str:
-    """`namespace/name` as the allow lists of the policies spell it, with the resource's logical name."""
-    return f"{resource.props.get('metadata.namespace', 'default')}/{resource.name}"
+    """`namespace/name` of the object, as allow lists spell it; the logical name where it is named later."""
+    metadata = resource.props.block("metadata")
+    return f"{metadata.get('namespace', 'default')}/{metadata.get('name', resource.name)}"
 
 
 def _search(value: Value, path: str) -> Iterator[Properties]:

@@ -11,7 +11,7 @@ LASTING = ("on-demand", "reserved")
 
 def judge(resource: Resource) -> Iterator[Violation]:
     """Each queue with a flavor on a spot pool has one on an on-demand or reserved pool too."""
-    spec = resource.props.block("spec")
+    spec = resource.props.block("stack")
     capacity = {pool.get("name"): pool.get("capacity") for pool in spec.blocks("pools")}
     used: set[str] = set()
     for queue in spec.blocks("queues"):
@@ -32,7 +32,7 @@ POLICY = Policy(
     title="Spot pools have an on-demand fallback",
     reason="Spot capacity can be gone for days. A job whose queue has no other pool waits for its return.",
     remedy="Add a flavor of an on-demand or reserved pool to the queue.",
-    types=("trainyard:cluster:*",),
+    types=("trainyard:infra:*Cluster",),
     judge=judge,
     frameworks=("AWS Well-Architected REL11-BP04", "NIST SP 800-53 CP-10"),
 )

@@ -1,0 +1,52 @@
+"""How targets say that capacity is spot: labels and taints of nodes, properties of pools."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from policies.policy import Resource
+from policies.unknowns import Properties
+
+SPOT_LABELS: Mapping[str, frozenset[str]] = {
+    "trainyard.dev/capacity": frozenset({"spot"}),
+    "karpenter.sh/capacity-type": frozenset({"spot"}),
+    "eks.amazonaws.com/capacityType": frozenset({"SPOT"}),
+    "cloud.google.com/gke-spot": frozenset({"true"}),
+    "kubernetes.azure.com/scalesetpriority": frozenset({"spot"}),
+}
+SPOT_TAINTS = ("trainyard.dev/spot", "cloud.google.com/gke-spot", "kubernetes.azure.com/scalesetpriority")
+
+ACCELERATOR_TYPES = ("p2.", "p3", "p4", "p5", "p6", "g4", "g5", "g6", "trn", "inf", "dl", "a2-", "a3-", "a4",
+                     "g2-", "g4-", "tpu", "ct", "Standard_N")  # fmt: skip
+"""Prefixes of machine types that carry accelerators."""
+
+
+def selects_spot(pod: Properties) -> bool:
+    """Whether the pod asks for spot nodes by selector, or tolerates their taint."""
+    selector = pod.block("nodeSelector")
+    chosen = any(str(selector.entry(label)) in values for label, values in SPOT_LABELS.items())
+    tolerated = any(
+        toleration.get("key") in SPOT_TAINTS or _tolerates_all(toleration)
+        for toleration in pod.blocks("tolerations")
+    )
+    return chosen or tolerated
+
+
+def is_spot_pool(resource: Resource) -> bool:
+    """Whether a cloud's node pool buys spot capacity."""
+    props = resource.props
+    if resource.type.startswith("aws:"):
+        return bool(props.get("capacityType") == "SPOT")
+    if resource.type.startswith("gcp:"):
+        node = props.block("nodeConfig")
+        return bool(node.get("spot") or node.get("preemptible"))
+    return bool(props.get("scaleSetPriority") == "Spot")
+
+
+def has_accelerators(machine_type: str) -> bool:
+    """Whether machines of this type carry accelerators."""
+    return machine_type.startswith(ACCELERATOR_TYPES)
+
+
+def _tolerates_all(toleration: Properties) -> bool:
+    return not toleration.get("key") and toleration.get("operator") == "Exists"

@@ -1,0 +1,26 @@
+"""Capacity is not bought by accident."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from policies.policy import Policy, Resource, Severity, Violation
+
+
+def judge(resource: Resource) -> Iterator[Violation]:
+    """A purchase that cannot be undone is named in the stack."""
+    agreed = resource.stack.setting("purchases", [])
+    if resource.name not in agreed:
+        yield Violation("purchase", resource.name, "a name that `trainyard:purchases` of the stack lists")
+
+
+POLICY = Policy(
+    name="cost-capacity-purchases",
+    title="Capacity blocks are bought on an explicit word only",
+    reason="Creating the resource buys the block: days of machines, paid up front, with no way back.",
+    remedy="List the resource's name in `trainyard:purchases` of the stack if it is to be bought.",
+    types=("aws:ec2/capacityBlockReservation:CapacityBlockReservation",),
+    judge=judge,
+    severity=Severity.CRITICAL,
+    frameworks=("AWS Well-Architected COST02-BP05", "FinOps: Rate Optimization"),
+)

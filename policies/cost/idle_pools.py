@@ -1,0 +1,29 @@
+"""Idle accelerators cost nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from policies.capacity import has_accelerators
+from policies.policy import Level, Policy, Resource, Severity, Violation
+from policies.pools import TYPES, pool_of
+
+
+def judge(resource: Resource) -> Iterator[Violation]:
+    """An autoscaled pool of accelerators has nothing that stays when no job runs."""
+    pool = pool_of(resource)
+    if pool.autoscaled and pool.minimum > 0 and any(has_accelerators(name) for name in pool.machine_types):
+        yield Violation(pool.minimum_path, pool.minimum, "0")
+
+
+POLICY = Policy(
+    name="cost-idle-pools",
+    title="Autoscaled accelerator pools scale to zero",
+    reason="Eight idle H100 cost more per night than most services cost per month.",
+    remedy="Set the pool's minimum to 0.",
+    types=TYPES,
+    judge=judge,
+    severity=Severity.MEDIUM,
+    level=Level.ADVISORY,
+    frameworks=("AWS Well-Architected COST09-BP03", "FinOps: Workload Optimization"),
+)

@@ -1,0 +1,93 @@
+"""Everything that costs has an owner."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+
+from policies.policy import Policy, Resource, Severity, Violation
+from policies.unknowns import Value
+
+TAGS_OF = {
+    "aws:eks/cluster:Cluster": "tags",
+    "aws:eks/nodeGroup:NodeGroup": "tags",
+    "aws:ec2/instance:Instance": "tags",
+    "aws:ec2/capacityBlockReservation:CapacityBlockReservation": "tags",
+    "aws:ebs/volume:Volume": "tags",
+    "aws:efs/fileSystem:FileSystem": "tags",
+    "aws:fsx/lustreFileSystem:LustreFileSystem": "tags",
+    "aws:s3/bucket:Bucket": "tags",
+    "gcp:container/cluster:Cluster": "resourceLabels",
+    "gcp:container/nodePool:NodePool": "nodeConfig.resourceLabels",
+    "gcp:compute/disk:Disk": "labels",
+    "gcp:filestore/instance:Instance": "labels",
+    "gcp:lustre/instance:Instance": "labels",
+    "gcp:storage/bucket:Bucket": "labels",
+    "azure-native:containerservice:ManagedCluster": "tags",
+    "azure-native:containerservice:AgentPool": "tags",
+    "azure-native:compute:Disk": "tags",
+    "azure-native:storage:StorageAccount": "tags",
+    "azure-native:storagecache:AmlFilesystem": "tags",
+}
+
+
+def judge(resource: Resource) -> Iterator[Violation]:
+    """The required tags are on the resource or in its provider's defaults."""
+    path = TAGS_OF[resource.type]
+    if missing := _missing(resource):
+        yield Violation(path, f"no {', '.join(missing)}", ", ".join(resource.parameters["required"]))
+
+
+def remediate(resource: Resource) -> Mapping[str, Value]:
+    """Add what is missing from the configured values."""
+    values = resource.parameters["values"]
+    path = TAGS_OF[resource.type]
+    return {f"{path}.{name}": values[name] for name in _missing(resource) if name in values}
+
+
+def _missing(resource: Resource) -> list[str]:
+    tags = resource.props.block(TAGS_OF[resource.type])
+    inherited = _defaults(resource)
+    return [name for name in resource.parameters["required"] if not tags.has(name) and name not in inherited]
+
+
+def _defaults(resource: Resource) -> set[str]:
+    """Names of the tags that the provider puts on everything; its structured inputs are JSON text."""
+    props = resource.provider.props
+    names: set[str] = set()
+    for name in ("defaultTags", "defaultLabels"):
+        value = props.get(name)
+        if isinstance(value, str):
+            data = json.loads(value[:])
+            names |= set(data.get("tags", data))
+        elif value is not None:
+            tags = value.block("tags")
+            names |= set((tags if tags.data else value).keys())
+    return names
+
+
+POLICY = Policy(
+    name="cost-tags",
+    title="Resources that cost carry owner and cost tags",
+    reason="A cost that nobody owns is a cost that nobody stops.",
+    remedy="Set the tags on the resource, or once in the provider's default tags.",
+    types=tuple(TAGS_OF),
+    judge=judge,
+    remediate=remediate,
+    severity=Severity.MEDIUM,
+    frameworks=("AWS Well-Architected COST03-BP02", "FinOps: Allocation", "NIST SP 800-53 CM-8"),
+    parameters={
+        "required": {
+            "type": "array",
+            "items": {"type": "string"},
+            "default": ["owner", "cost-center"],
+            "description": "Names of the tags (labels) that must be there.",
+        },
+        "values": {
+            "type": "object",
+            "additionalProperties": {"type": "string"},
+            "default": {},
+            "description": "Values that `remediate` fills in.",
+        },
+    },
+)

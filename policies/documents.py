@@ -1,0 +1,53 @@
+"""IAM policy documents, as text or as data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from policies.unknowns import Properties
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One statement of a document; single values as lists of one."""
+
+    path: str
+    effect: str
+    actions: tuple[str, ...]
+    resources: tuple[str, ...]
+    principals: tuple[str, ...]
+    condition: Mapping[str, Any]
+
+    @property
+    def allows(self) -> bool:
+        return self.effect == "Allow"
+
+
+def statements(props: Properties, path: str) -> Iterator[Statement]:
+    """Statements of the document at `path`.
+
+    Raises `UnknownProperty` where it is not known at preview, ValueError where it is no JSON.
+    """
+    document = props.get(path)
+    if document is None:
+        return
+    data = json.loads(document[:]) if isinstance(document, str) else document.plain()
+    items = data.get("Statement", [])
+    for index, item in enumerate(items if isinstance(items, list) else [items]):
+        principal = item.get("Principal", {})
+        named = principal.values() if isinstance(principal, Mapping) else [principal]
+        yield Statement(
+            path=f"{props.at(path)}.Statement[{index}]",
+            effect=item.get("Effect", "Allow"),
+            actions=_texts(item.get("Action", [])),
+            resources=_texts(item.get("Resource", [])),
+            principals=tuple(text for value in named for text in _texts(value)),
+            condition=item.get("Condition", {}),
+        )
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(str(item) for item in value) if isinstance(value, list) else (str(value),)

@@ -1,0 +1,50 @@
+"""GKE pools combine only what GKE takes together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from policies.policy import Policy, Resource, Violation
+from policies.unknowns import Properties
+
+
+def judge(resource: Resource) -> Iterator[Violation]:
+    """Flex-start, queued provisioning, compact placement, spot and reservations exclude each other."""
+    props = resource.props
+    node = props.block("nodeConfig")
+    flexible = bool(node.get("flexStart"))
+    queued = bool(props.get("queuedProvisioning.enabled"))
+    compact = props.get("placementPolicy.type") == "COMPACT"
+    if flexible or queued:
+        yield from _on_call(props, node, flexible)
+    if queued and compact:
+        yield Violation("placementPolicy.type", "COMPACT", "none with queued provisioning")
+    if compact and props.count("nodeLocations") > 1:
+        yield Violation("nodeLocations", f"{props.count('nodeLocations')} zones", "one with COMPACT")
+    affinity = node.get("reservationAffinity.consumeReservationType", "NO_RESERVATION")
+    if node.get("spot") and affinity != "NO_RESERVATION":
+        path = "nodeConfig.reservationAffinity.consumeReservationType"
+        yield Violation(path, affinity, "NO_RESERVATION with spot")
+
+
+def _on_call(props: Properties, node: Properties, flexible: bool) -> Iterator[Violation]:
+    name = "flex-start" if flexible else "queued provisioning"
+    if node.get("spot"):
+        yield Violation("nodeConfig.spot", "true", f"false with {name}")
+    if flexible and props.get("management.autoRepair", True):
+        yield Violation("management.autoRepair", "true", "false with flex-start")
+    if not flexible and props.get("management.autoUpgrade", True):
+        yield Violation("management.autoUpgrade", "true", "false with queued provisioning")
+    if not flexible and props.get("autoscaling.minNodeCount", 0) != 0:
+        yield Violation("autoscaling.minNodeCount", props.get("autoscaling.minNodeCount"), "0")
+
+
+POLICY = Policy(
+    name="fabric-gke-pools",
+    title="GKE pools combine what fits together",
+    reason="GKE refuses these pairs after the cluster was made, when half of the plan stands and costs.",
+    remedy="Drop one of the two settings.",
+    types=("gcp:container/nodePool:NodePool",),
+    judge=judge,
+    frameworks=("GKE: about GPU obtainability with flex-start",),
+)

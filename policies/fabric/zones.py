@@ -1,0 +1,37 @@
+"""A fabric is in one zone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+
+from policies.policy import Policy, Resource, Violation
+
+FABRIC_MACHINES = (
+    *("p4d.*", "p4de.*", "p5.*", "p5e.*", "p5en.*", "p6-*", "trn1*", "trn2*"),
+    *("a3-megagpu-*", "a3-ultragpu-*", "a4-*", "a4x-*"),
+)
+"""Machines of AWS (EFA) and Google (TCPXO, RoCE) whose fabric ends at the zone."""
+
+
+def judge(resource: Resource) -> Iterator[Violation]:
+    """Pools of machines with a fast fabric name one subnet or zone."""
+    props = resource.props
+    if resource.type.startswith("aws:"):
+        machines, path = props.texts("instanceTypes"), "subnetIds"
+    else:
+        machines, path = props.texts("nodeConfig.machineType"), "nodeLocations"
+    fast = any(fnmatchcase(machine, pattern) for machine in machines for pattern in FABRIC_MACHINES)
+    if fast and props.count(path) > 1:
+        yield Violation(path, f"{props.count(path)} zones", "one: the fabric does not cross zones")
+
+
+POLICY = Policy(
+    name="fabric-one-zone",
+    title="Pools with a fabric are in one zone",
+    reason="EFA and Google's RDMA networks end at the zone: ranks in two zones talk over TCP or not at all.",
+    remedy="Make one pool per zone.",
+    types=("aws:eks/nodeGroup:NodeGroup", "gcp:container/nodePool:NodePool"),
+    judge=judge,
+    frameworks=("AWS EFA user guide: EFA limitations",),
+)

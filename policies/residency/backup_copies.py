@@ -1,0 +1,43 @@
+"""Backups are copies too."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from policies.policy import Policy, Resource, Severity, Violation
+from policies.rules import arn_region, must_be_permitted
+
+LOCATION_IN_PATH = re.compile(r"/locations/([^/]+)")
+
+
+def judge(resource: Resource) -> Iterator[Violation]:
+    """Vaults that copies go to, and volumes and instances that stand by in another region."""
+    props = resource.props
+    for rule in props.blocks("rules"):
+        for copy in rule.blocks("copyActions"):
+            region = arn_region(copy.get("destinationVaultArn", ""))
+            yield from must_be_permitted(resource, copy.at("destinationVaultArn"), region or "no region")
+    if region := props.get("dataProtection.replication.remoteVolumeRegion"):
+        yield from must_be_permitted(resource, "dataProtection.replication.remoteVolumeRegion", region)
+    for replica in props.blocks("initialReplication.replicas"):
+        found = LOCATION_IN_PATH.search(replica.get("peerInstance", ""))
+        region = found[1] if found else "no location"
+        yield from must_be_permitted(resource, replica.at("peerInstance"), region)
+
+
+POLICY = Policy(
+    name="residency-backup-copies",
+    title="Backup copies stay in the permitted regions",
+    reason="Backups outlive what they were taken from, and copies of them are made where nobody looks.",
+    remedy="Copy to a vault, volume or instance in a permitted region.",
+    types=(
+        "aws:backup/plan:Plan",
+        "azure-native:netapp:CapacityPoolVolume",
+        "azure-native:netapp:Volume",
+        "gcp:filestore/instance:Instance",
+    ),
+    judge=judge,
+    severity=Severity.CRITICAL,
+    frameworks=("GDPR Art. 44", "NIST SP 800-53 CP-9", "NIST SP 800-53 SA-9(5)"),
+)

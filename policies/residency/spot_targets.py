@@ -1,0 +1,45 @@
+"""Spot that moves does not move abroad."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from policies.policy import Policy, Resource, Violation
+from policies.region import canonical
+from policies.rules import must_be_permitted
+from policies.unknowns import Properties
+
+PLACES = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
+
+
+def judge(resource: Resource) -> Iterator[Violation]:
+    """Regions and zones that a provisioner may buy in, and those of a cluster's pools."""
+    spec = resource.props.block("spec")
+    for requirement in spec.blocks("template.spec.requirements"):
+        if requirement.get("key") in PLACES and requirement.get("operator") == "In":
+            yield from _permitted(resource, requirement, "values")
+    for pool in resource.props.block("stack").blocks("pools"):
+        for name in ("region", "regions", "zones", "fallback_regions"):
+            yield from _permitted(resource, pool, name)
+
+
+def _permitted(resource: Resource, block: Properties, name: str) -> Iterator[Violation]:
+    for place in block.texts(name):
+        yield from must_be_permitted(resource, block.at(name), _region(place))
+
+
+def _region(place: str) -> str:
+    """An AWS zone (`eu-west-1a`) or a Google zone (`europe-west4-a`) as its region."""
+    name = canonical(place)
+    return name[:-1] if name[-1:].isalpha() and name[-2:-1].isdigit() else name
+
+
+POLICY = Policy(
+    name="residency-spot-targets",
+    title="Spot fallback and failover stay in the permitted regions",
+    reason="When spot runs out, a fallback takes a job and its data to wherever there is capacity.",
+    remedy="Name permitted regions and zones only.",
+    types=("kubernetes:karpenter.sh/*:NodePool", "trainyard:infra:*Cluster"),
+    judge=judge,
+    frameworks=("GDPR Art. 44", "NIST SP 800-53 CP-7"),
+)

@@ -1,0 +1,38 @@
+"""Jobs talk to storage of permitted regions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from policies.policy import Policy, Resource, Violation
+from policies.rules import must_be_permitted
+from policies.workloads import TYPES, containers, pod_specs
+
+REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION", "GOOGLE_REGION", "CLOUDSDK_COMPUTE_REGION")
+ENDPOINT_VARIABLE = re.compile(r"^AWS_ENDPOINT_URL(_\w+)?$")
+REGION_IN_HOST = re.compile(r"\.([a-z]{2}(?:-[a-z]+)+-\d)\.amazonaws\.com")
+
+
+def judge(resource: Resource) -> Iterator[Violation]:
+    """Regions and endpoints that a container's environment sets."""
+    for pod in pod_specs(resource):
+        for container in containers(pod):
+            for variable in container.blocks("env"):
+                name = variable.get("name", "")
+                if name in REGION_VARIABLES and variable.has("value"):
+                    yield from must_be_permitted(resource, variable.at("value"), variable.get("value"))
+                if ENDPOINT_VARIABLE.match(name) and variable.has("value"):
+                    for region in REGION_IN_HOST.findall(variable.get("value")):
+                        yield from must_be_permitted(resource, variable.at("value"), region)
+
+
+POLICY = Policy(
+    name="residency-workloads",
+    title="Workloads use storage of permitted regions",
+    reason="A job that is told another region writes there, and no resource of the plan shows it.",
+    remedy="Set the variable to a permitted region, or leave it to the node.",
+    types=TYPES,
+    judge=judge,
+    frameworks=("GDPR Art. 44", "NIST SP 800-53 SA-9(5)"),
+)

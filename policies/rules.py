@@ -1,0 +1,59 @@
+"""Rules that many policies share, each as violations of one property."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from policies.policy import Resource, Violation
+from policies.region import canonical
+from policies.unknowns import Properties, Value
+
+NOTHING = "nothing"
+
+
+def must_equal(props: Properties, path: str, wanted: Value, default: Value = None) -> Iterator[Violation]:
+    """The property must have this value; `default` is what the provider takes where it is left out."""
+    got = props.get(path, default)
+    if got != wanted:
+        yield Violation(props.at(path), _shown(got), _shown(wanted))
+
+
+def must_be_set(props: Properties, path: str, allowed: str) -> Iterator[Violation]:
+    """The property must be set; a value not yet known is one."""
+    if not props.has(path):
+        yield Violation(props.at(path), NOTHING, allowed)
+
+
+def must_be_permitted(resource: Resource, path: str, region: str) -> Iterator[Violation]:
+    """The region that `path` names must be one that the stack permits."""
+    residency = resource.stack.residency
+    if residency.declared and not residency.permits(canonical(region)):
+        yield Violation(path, region, str(residency))
+
+
+def must_be_listed(resource: Resource, path: str, target: str) -> Iterator[Violation]:
+    """A target whose name says no region must be on the policy's list of targets known to be inside."""
+    if resource.stack.residency.declared and target not in resource.parameters["inside"]:
+        yield Violation(path, target, "a target that the parameter `inside` lists")
+
+
+INSIDE_PARAMETER = {
+    "inside": {
+        "type": "array",
+        "items": {"type": "string"},
+        "default": [],
+        "description": "Targets known to be inside the permitted regions though their names do not say so.",
+    }
+}
+
+
+def arn_region(arn: str) -> str:
+    """The region of an ARN; empty where it has none (`arn:aws:s3:::bucket`)."""
+    parts = arn.split(":")
+    return parts[3] if len(parts) > 5 else ""
+
+
+def _shown(value: Value) -> str:
+    if value is None:
+        return NOTHING
+    return str(value).lower() if isinstance(value, bool) else f"{value}"

@@ -1,0 +1,42 @@
+"""What was done to the cluster can be read afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from policies.policy import Policy, Resource, Violation
+from policies.rules import must_be_set
+
+EKS_LOGS = ("audit", "authenticator")
+
+
+def judge(resource: Resource) -> Iterator[Violation]:
+    """The audit log of the control plane is kept."""
+    props = resource.props
+    if resource.type.startswith("aws:"):
+        kept = props.texts("enabledClusterLogTypes")
+        if missing := [name for name in EKS_LOGS if name not in kept]:
+            yield Violation("enabledClusterLogTypes", f"no {', '.join(missing)}", ", ".join(EKS_LOGS))
+    elif resource.type.startswith("gcp:"):
+        kept = props.texts("loggingConfig.enableComponents")
+        if "APISERVER" not in kept:
+            yield Violation(
+                "loggingConfig.enableComponents", ", ".join(kept) or "nothing", "APISERVER among them"
+            )
+    else:
+        yield from must_be_set(props, "auditPolicy", "an audit policy")
+
+
+POLICY = Policy(
+    name="security-audit-logs",
+    title="Control planes keep audit logs",
+    reason="Who submitted what and who read which secret is asked afterwards; only the log can answer.",
+    remedy="Turn the audit log on.",
+    types=(
+        "aws:eks/cluster:Cluster",
+        "gcp:container/cluster:Cluster",
+        "coreweave:index/cksCluster:CksCluster",
+    ),
+    judge=judge,
+    frameworks=("AWS FSBP EKS.8", "CIS EKS 2.1.1", "NIST SP 800-53 AU-2", "NIST SP 800-53 AU-12"),
+)

@@ -1,0 +1,35 @@
+"""Secrets of the cluster are encrypted with a key of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from policies.policy import Policy, Resource, Violation
+from policies.rules import must_be_set, must_equal
+
+
+def judge(resource: Resource) -> Iterator[Violation]:
+    """A customer key for what etcd holds; a key that is set but not yet known is one."""
+    props = resource.props
+    if resource.type.startswith("aws:"):
+        yield from must_be_set(props, "encryptionConfig.provider.keyArn", "the ARN of a customer key")
+    elif resource.type.startswith("gcp:"):
+        yield from must_equal(props, "databaseEncryption.state", "ENCRYPTED")
+        yield from must_be_set(props, "databaseEncryption.keyName", "the name of a customer key")
+    else:
+        yield from must_equal(props, "securityProfile.azureKeyVaultKms.enabled", True, default=False)
+
+
+POLICY = Policy(
+    name="security-cluster-secrets",
+    title="Kubernetes secrets are encrypted with a customer key",
+    reason="Credentials lie in etcd; its backups must be of no use without the key.",
+    remedy="Name a key of your own for the encryption of secrets.",
+    types=(
+        "aws:eks/cluster:Cluster",
+        "gcp:container/cluster:Cluster",
+        "azure-native:containerservice:ManagedCluster",
+    ),
+    judge=judge,
+    frameworks=("AWS FSBP EKS.3", "CIS EKS 5.3.1", "CIS GKE 5.3.1", "NIST SP 800-53 SC-28"),
+)

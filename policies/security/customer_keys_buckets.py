@@ -1,0 +1,42 @@
+"""Buckets are encrypted with a key of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from policies.policy import Policy, Resource, Violation
+from policies.rules import must_be_set, must_equal
+
+
+def judge(resource: Resource) -> Iterator[Violation]:
+    """The default encryption of the bucket or account names a customer key."""
+    props = resource.props
+    if resource.type.startswith("gcp:"):
+        yield from must_be_set(props, "encryption.defaultKmsKeyName", "the name of a customer key")
+    elif resource.type.startswith("azure-native:"):
+        yield from must_equal(
+            props, "encryption.keySource", "Microsoft.Keyvault", default="Microsoft.Storage"
+        )
+    else:
+        for rule in props.blocks("rules"):
+            default = rule.block("applyServerSideEncryptionByDefault")
+            if default.get("sseAlgorithm") not in ("aws:kms", "aws:kms:dsse"):
+                algorithm = default.get("sseAlgorithm", "nothing")
+                yield Violation(default.at("sseAlgorithm"), algorithm, "aws:kms or aws:kms:dsse")
+            yield from must_be_set(default, "kmsMasterKeyId", "a customer key")
+
+
+POLICY = Policy(
+    name="security-bucket-keys",
+    title="Buckets are encrypted with a customer key",
+    reason="With the provider's key, access to the bucket is access to the data; one's own is a second lock.",
+    remedy="Name a customer key as the bucket's default.",
+    types=(
+        "aws:s3/bucketServerSideEncryptionConfiguration:BucketServerSideEncryptionConfiguration",
+        "aws:s3/bucketServerSideEncryptionConfigurationV2:BucketServerSideEncryptionConfigurationV2",
+        "gcp:storage/bucket:Bucket",
+        "azure-native:storage:StorageAccount",
+    ),
+    judge=judge,
+    frameworks=("AWS FSBP S3.17", "NIST SP 800-53 SC-28", "NIST SP 800-53 SC-12"),
+)

@@ -1,0 +1,35 @@
+"""Filesystems are encrypted with a key of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from policies.policy import Policy, Resource, Violation
+from policies.rules import must_be_set, must_equal
+
+KEY_OF = {
+    "aws:efs/fileSystem:FileSystem": "kmsKeyId",
+    "aws:fsx/lustreFileSystem:LustreFileSystem": "kmsKeyId",
+    "aws:fsx/openZfsFileSystem:OpenZfsFileSystem": "kmsKeyId",
+    "gcp:filestore/instance:Instance": "kmsKeyName",
+    "gcp:lustre/instance:Instance": "kmsKey",
+    "azure-native:storagecache:AmlFilesystem": "encryptionSettings.keyEncryptionKey.keyUrl",
+}
+
+
+def judge(resource: Resource) -> Iterator[Violation]:
+    """Every filesystem names its key; EFS has a switch besides."""
+    if resource.type == "aws:efs/fileSystem:FileSystem":
+        yield from must_equal(resource.props, "encrypted", True, default=False)
+    yield from must_be_set(resource.props, KEY_OF[resource.type], "a customer key")
+
+
+POLICY = Policy(
+    name="security-filesystem-keys",
+    title="Filesystems are encrypted with a customer key",
+    reason="Shared filesystems hold data sets and checkpoints of all teams, for longer than any job.",
+    remedy="Name a customer key; it cannot be changed in place.",
+    types=tuple(KEY_OF),
+    judge=judge,
+    frameworks=("AWS FSBP EFS.1", "NIST SP 800-53 SC-28", "NIST SP 800-53 SC-12"),
+)

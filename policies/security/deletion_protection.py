@@ -1,0 +1,42 @@
+"""Clusters and data are not deleted by accident."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from policies.policy import Policy, Resource, Violation
+from policies.rules import must_equal
+
+
+def judge(resource: Resource) -> Iterator[Violation]:
+    """The target's own protection, or the engine's; buckets are not emptied to be deleted."""
+    props = resource.props
+    if resource.type.startswith(("aws:eks", "gcp:container")):
+        if not resource.protect:
+            default = resource.type.startswith("gcp:")
+            yield from must_equal(props, "deletionProtection", True, default=default)
+    elif "bucket" in resource.type.lower():
+        yield from must_equal(props, "forceDestroy", False, default=False)
+    elif not resource.protect:
+        yield Violation("options.protect", "false", "true")
+
+
+POLICY = Policy(
+    name="security-deletion-protection",
+    title="Clusters and data are protected from deletion",
+    reason="A renamed resource is a deletion to the engine; months of checkpoints must not go with a rename.",
+    remedy="Turn deletion protection on, or set `protect` in the resource's options.",
+    types=(
+        "aws:eks/cluster:Cluster",
+        "gcp:container/cluster:Cluster",
+        "aws:s3/bucket:Bucket",
+        "aws:s3/bucketV2:BucketV2",
+        "gcp:storage/bucket:Bucket",
+        "aws:efs/fileSystem:FileSystem",
+        "aws:fsx/*FileSystem:*FileSystem",
+        "gcp:filestore/instance:Instance",
+        "gcp:lustre/instance:Instance",
+    ),
+    judge=judge,
+    frameworks=("NIST SP 800-53 CP-9", "AWS Well-Architected REL09-BP01"),
+)

@@ -1,0 +1,63 @@
+"""Nothing is open to the world."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from policies.policy import Policy, Resource, Severity, Violation
+from policies.unknowns import Properties
+
+WORLD = ("0.0.0.0/0", "::/0", "*", "Internet", "any")
+SOURCES = (
+    "cidrBlocks",
+    "ipv6CidrBlocks",
+    "cidrIpv4",
+    "cidrIpv6",
+    "sourceRanges",
+    "sourceAddressPrefix",
+    "sourceAddressPrefixes",
+)
+"""Names that security groups, firewalls and their rules have for where traffic comes from."""
+
+
+def judge(resource: Resource) -> Iterator[Violation]:
+    """Inbound rules, inside the group or by themselves, take named sources."""
+    props = resource.props
+    for name in ("ingress", "securityRules"):
+        for rule in props.blocks(name):
+            if not _outbound(rule):
+                yield from _world(rule)
+    if not _outbound(props):
+        yield from _world(props)
+
+
+def _outbound(rule: Properties) -> bool:
+    if str(rule.get("access", "Allow")).lower() == "deny" or rule.get("denies"):
+        return True
+    return rule.get("type") == "egress" or str(rule.get("direction", "")).lower() in ("egress", "outbound")
+
+
+def _world(rule: Properties) -> Iterator[Violation]:
+    for name in SOURCES:
+        for source in rule.texts(name):
+            if source in WORLD:
+                yield Violation(rule.at(name), source, "networks that need to connect")
+
+
+POLICY = Policy(
+    name="security-ingress",
+    title="No ingress from everywhere",
+    reason="Nodes run code of many people and trust their network; only known networks may reach them.",
+    remedy="Name the networks, or reference a security group.",
+    types=(
+        "aws:ec2/securityGroup:SecurityGroup",
+        "aws:ec2/securityGroupRule:SecurityGroupRule",
+        "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule",
+        "gcp:compute/firewall:Firewall",
+        "azure-native:network:NetworkSecurityGroup",
+        "azure-native:network:SecurityRule",
+    ),
+    judge=judge,
+    severity=Severity.CRITICAL,
+    frameworks=("AWS FSBP EC2.18", "CIS AWS Foundations 5.2", "NIST SP 800-53 SC-7"),
+)

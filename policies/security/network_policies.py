@@ -1,0 +1,45 @@
+"""Network policies work, and say something."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from policies.policy import Policy, Resource, Violation
+
+
+def judge(resource: Resource) -> Iterator[Violation]:
+    """The cluster enforces policies; a policy that takes all traffic is none."""
+    props = resource.props
+    if resource.type == "aws:eks/addon:Addon":
+        values = json.loads(props.get("configurationValues", "{}"))
+        on = str(values.get("enableNetworkPolicy", "")).lower() == "true"
+        if props.get("addonName") == "vpc-cni" and not on:
+            yield Violation("configurationValues.enableNetworkPolicy", "off", "true")
+    elif resource.type == "gcp:container/cluster:Cluster":
+        advanced = props.get("datapathProvider") == "ADVANCED_DATAPATH"
+        if not advanced and not props.get("networkPolicy.enabled"):
+            yield Violation("datapathProvider", props.get("datapathProvider", "nothing"), "ADVANCED_DATAPATH")
+    elif resource.type.startswith("azure-native:"):
+        if props.get("networkProfile.networkPolicy", "none") == "none":
+            yield Violation("networkProfile.networkPolicy", "none", "cilium, azure or calico")
+    else:
+        for rule in props.block("spec").blocks("ingress"):
+            if not rule.get("from"):
+                yield Violation(rule.at("from"), "everybody", "named pods, namespaces or networks")
+
+
+POLICY = Policy(
+    name="security-network-policies",
+    title="Network policies are enforced and mean something",
+    reason="Without enforcement every pod reaches every other team's rendezvous store, and nothing says so.",
+    remedy="Turn enforcement on, and name who may connect.",
+    types=(
+        "aws:eks/addon:Addon",
+        "gcp:container/cluster:Cluster",
+        "azure-native:containerservice:ManagedCluster",
+        "kubernetes:networking.k8s.io/*:NetworkPolicy",
+    ),
+    judge=judge,
+    frameworks=("CIS Kubernetes 5.3.2", "CIS EKS 4.3.1", "CIS GKE 5.6.7", "NIST SP 800-53 SC-7"),
+)

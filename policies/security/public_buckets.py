@@ -1,0 +1,61 @@
+"""No bucket is public."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from policies.documents import statements
+from policies.policy import Policy, Resource, Severity, Violation
+from policies.rules import must_equal
+
+BLOCKS = ("blockPublicAcls", "blockPublicPolicy", "ignorePublicAcls", "restrictPublicBuckets")
+PUBLIC_ACLS = ("public-read", "public-read-write", "authenticated-read")
+EVERYBODY = ("allUsers", "allAuthenticatedUsers")
+
+
+def judge(resource: Resource) -> Iterator[Violation]:
+    """All four blocks, no public ACL or policy, prevention enforced, no membership of everybody."""
+    props = resource.props
+    kind = resource.type.rpartition(":")[2]
+    if "PublicAccessBlock" in kind:
+        for name in BLOCKS:
+            yield from must_equal(props, name, True, default=False)
+    elif resource.type.startswith("azure-native:"):
+        yield from must_equal(props, "allowBlobPublicAccess", False, default=False)
+    elif resource.type == "gcp:storage/bucket:Bucket":
+        yield from must_equal(props, "publicAccessPrevention", "enforced", default="inherited")
+        yield from must_equal(props, "uniformBucketLevelAccess", True, default=False)
+    if props.get("acl") in PUBLIC_ACLS:
+        yield Violation("acl", props.get("acl"), "private")
+    for name in ("member", "members"):
+        for member in props.texts(name):
+            if member in EVERYBODY:
+                yield Violation(name, member, "named members")
+    if kind == "BucketPolicy":
+        yield from _public_statements(resource)
+
+
+def _public_statements(resource: Resource) -> Iterator[Violation]:
+    for statement in statements(resource.props, "policy"):
+        if statement.allows and "*" in statement.principals and not statement.condition:
+            yield Violation(f"{statement.path}.Principal", "*", "named principals, or a condition")
+
+
+POLICY = Policy(
+    name="security-public-buckets",
+    title="Buckets are not public",
+    reason="Checkpoints are the product, and data sets are other people's; a public bucket gives both away.",
+    remedy="Block public access; share through named principals.",
+    types=(
+        "aws:s3/accountPublicAccessBlock:AccountPublicAccessBlock",
+        "aws:s3/bucket:Bucket",
+        "aws:s3/bucketAcl*:BucketAcl*",
+        "aws:s3/bucketPolicy:BucketPolicy",
+        "aws:s3/bucketPublicAccessBlock:BucketPublicAccessBlock",
+        "gcp:storage/bucket*",
+        "azure-native:storage:StorageAccount",
+    ),
+    judge=judge,
+    severity=Severity.CRITICAL,
+    frameworks=("AWS FSBP S3.8", "CIS AWS Foundations 2.1.4", "CIS GCP 5.1", "NIST SP 800-53 AC-3"),
+)

@@ -1,0 +1,62 @@
+"""Storage is reached by TLS only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from policies.documents import Statement, statements
+from policies.policy import Policy, Resource, Violation
+from policies.rules import must_equal
+from policies.unknowns import Value
+
+OLD = ("TLS1_0", "TLS1_1")
+
+
+def judge(resource: Resource) -> Iterator[Violation]:
+    """A bucket policy refuses plain HTTP; a storage account takes HTTPS of version 1.2 or later."""
+    props = resource.props
+    if resource.type.startswith("azure-native:"):
+        yield from must_equal(props, "enableHttpsTrafficOnly", True, default=True)
+        if props.get("minimumTlsVersion", "TLS1_0") in OLD:
+            yield Violation("minimumTlsVersion", props.get("minimumTlsVersion", "nothing"), "TLS1_2 or later")
+    elif resource.type.endswith(":Listener"):
+        redirect = props.get("defaultActions.type") == "redirect"
+        if props.get("protocol") == "HTTP" and not redirect:
+            yield Violation("protocol", "HTTP", "HTTPS, or a redirect to it")
+    elif not any(_refuses_http(statement) for statement in statements(props, "policy")):
+        yield Violation(
+            "policy", "no statement that denies plain HTTP", "Deny where aws:SecureTransport is false"
+        )
+
+
+def remediate(resource: Resource) -> Mapping[str, Value]:
+    """Storage accounts: every client of the last ten years can do it."""
+    if not resource.type.startswith("azure-native:"):
+        return {}
+    patch: dict[str, Value] = {}
+    if resource.props.get("enableHttpsTrafficOnly", True) is not True:
+        patch["enableHttpsTrafficOnly"] = True
+    if resource.props.get("minimumTlsVersion", "TLS1_0") in OLD:
+        patch["minimumTlsVersion"] = "TLS1_2"
+    return patch
+
+
+def _refuses_http(statement: Statement) -> bool:
+    secure = statement.condition.get("Bool", {}).get("aws:SecureTransport")
+    return statement.effect == "Deny" and str(secure).lower() == "false" and "*" in statement.principals
+
+
+POLICY = Policy(
+    name="security-tls",
+    title="Storage takes TLS only",
+    reason="One client with plain HTTP sends data and its signature in the clear.",
+    remedy="Deny requests where aws:SecureTransport is false; set the minimum TLS version.",
+    types=(
+        "aws:s3/bucketPolicy:BucketPolicy",
+        "aws:lb/listener:Listener",
+        "azure-native:storage:StorageAccount",
+    ),
+    judge=judge,
+    remediate=remediate,
+    frameworks=("AWS FSBP S3.5", "AWS FSBP ELB.1", "NIST SP 800-53 SC-8"),
+)

@@ -1,0 +1,75 @@
+"""A checkpoint fits into the notice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+
+from policies.config import Measurement
+from policies.policy import Policy, Resource, Violation
+from policies.unknowns import Properties
+
+NOTICE_SECONDS: Mapping[str, float] = {"aws": 120, "azure": 30, "gcp": 15, "local": 30}
+"""Time from notice to loss: EC2 spot, Azure Scheduled Events, user pods on GKE, our local target."""
+
+
+def judge(resource: Resource) -> Iterator[Violation]:
+    """The measured time, with its margin, against the notice of the target.
+
+    Pools of simulated accelerators are left out: they lose nothing that costs.
+    """
+    stack = resource.props.block("stack")
+    if not any(_real_spot(pool) for pool in stack.blocks("pools")):
+        return
+    measurement = resource.stack.measurement
+    if measurement is None:
+        yield Violation("checkpoint time", "no measurement", f"one in {resource.stack.measurement_file}")
+        return
+    yield from _timely(resource, measurement)
+    notice = resource.parameters["notice_seconds"].get(stack.get("provider.kind"), 0)
+    allowed = notice * (1 - resource.parameters["margin"])
+    if measurement.seconds > allowed:
+        text = f"{allowed:g} s at most ({notice:g} s of notice with a margin)"
+        yield Violation("checkpoint time", f"{measurement.seconds:g} s", text)
+
+
+def _timely(resource: Resource, measurement: Measurement) -> Iterator[Violation]:
+    oldest = resource.stack.today - timedelta(days=resource.parameters["maximum_days"])
+    if measurement.measured < oldest:
+        yield Violation("checkpoint time", f"measured on {measurement.measured}", f"{oldest} or later")
+
+
+def _real_spot(pool: Properties) -> bool:
+    return bool(pool.get("capacity") == "spot" and pool.get("accelerator.model") != "simulated")
+
+
+POLICY = Policy(
+    name="spot-checkpoint-time",
+    title="A checkpoint is finished before the node is gone",
+    reason="A notice shorter than a checkpoint means losing all steps since the last one, at every reclaim.",
+    remedy="Measure the time of a checkpoint on this stack, make it faster, or ask for a longer notice.",
+    types=("trainyard:infra:*Cluster",),
+    judge=judge,
+    frameworks=("NIST SP 800-53 CP-10",),
+    parameters={
+        "notice_seconds": {
+            "type": "object",
+            "additionalProperties": {"type": "number"},
+            "default": dict(NOTICE_SECONDS),
+            "description": "Notice of each target; GKE's can be extended.",
+        },
+        "margin": {
+            "type": "number",
+            "minimum": 0,
+            "exclusiveMaximum": 1,
+            "default": 0.25,
+            "description": "Share of the notice that must stay free.",
+        },
+        "maximum_days": {
+            "type": "integer",
+            "minimum": 1,
+            "default": 90,
+            "description": "Age in days beyond which a measurement does not count.",
+        },
+    },
+)

@@ -1,0 +1,62 @@
+"""A job on spot can go on from where it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+
+from policies.capacity import selects_spot
+from policies.policy import Policy, Resource, Violation
+from policies.unknowns import Properties
+from policies.workloads import containers, pod_specs
+
+ACCELERATORS = ("nvidia.com/gpu", "amd.com/gpu", "google.com/tpu", "aws.amazon.com/neuron")
+
+
+def judge(resource: Resource) -> Iterator[Violation]:
+    """Pods with accelerators on spot mount or name a place for checkpoints."""
+    patterns = resource.parameters["names"]
+    for pod in pod_specs(resource):
+        if selects_spot(pod) and _trains(pod) and not _keeps(pod, patterns):
+            yield Violation(
+                pod.at("volumes"), "no checkpoints", f"a volume or variable {', '.join(patterns)}"
+            )
+
+
+def _trains(pod: Properties) -> bool:
+    return any(
+        container.block("resources.limits").entry(name)
+        for container in containers(pod)
+        for name in ACCELERATORS
+    )
+
+
+def _keeps(pod: Properties, patterns: list[str]) -> bool:
+    names = [volume.get("name", "") for volume in pod.blocks("volumes")]
+    names += [variable.get("name", "") for c in containers(pod) for variable in c.blocks("env")]
+    return any(fnmatchcase(name.lower(), pattern) for name in names for pattern in patterns)
+
+
+POLICY = Policy(
+    name="spot-checkpoints",
+    title="Jobs on spot keep checkpoints",
+    reason="Without checkpoints outside the node, every reclaim starts the training again from nothing.",
+    remedy="Mount the checkpoint volume, or set the variable that names the checkpoint store.",
+    types=(
+        "kubernetes:batch/*",
+        "kubernetes:core/v1:Pod",
+        "kubernetes:jobset.x-k8s.io/*",
+        "kubernetes:kubeflow.org/*",
+        "kubernetes:trainer.kubeflow.org/*",
+    ),
+    judge=judge,
+    frameworks=("NIST SP 800-53 CP-9", "NIST SP 800-53 CP-10"),
+    parameters={
+        "names": {
+            "type": "array",
+            "items": {"type": "string"},
+            "default": ["*checkpoint*", "*ckpt*"],
+            "description": "Patterns of volumes and variables that are a place for checkpoints.",
+        }
+    },
+)

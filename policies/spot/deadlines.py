@@ -1,0 +1,59 @@
+"""A deadline can be met."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from policies.policy import Policy, Resource, Violation
+from policies.unknowns import Properties
+
+PREFIX = "trainyard.dev/"
+
+
+def judge(resource: Resource) -> Iterator[Violation]:
+    """Work and two changeovers must fit, or not even on-demand can save the job.
+
+    The bound is C0 + 2d ≤ R0 of Uniform Progress (NSDI 2024).
+    """
+    annotations = resource.props.block("metadata.annotations")
+    deadline = _seconds(annotations, "deadline-seconds")
+    if deadline is None:
+        return
+    work = _seconds(annotations, "work-seconds")
+    if work is None:
+        yield Violation(f"{annotations.path}[{PREFIX}work-seconds]", "nothing", "the work, in seconds")
+        return
+    changeover = _seconds(annotations, "changeover-seconds") or resource.parameters["changeover_seconds"]
+    needed = work + 2 * changeover
+    if needed > deadline:
+        path = f"{annotations.path}[{PREFIX}deadline-seconds]"
+        yield Violation(path, f"{deadline:g} s", f"{needed:g} s or more: the work and two changeovers")
+
+
+def _seconds(annotations: Properties, name: str) -> float | None:
+    value = annotations.entry(PREFIX + name)
+    return None if value is None else float(value)
+
+
+POLICY = Policy(
+    name="spot-deadline",
+    title="Deadlines are feasible",
+    reason="A deadline that even on-demand cannot meet after two changeovers is missed whatever is bought.",
+    remedy="Move the deadline, shrink the work, or take more nodes.",
+    types=(
+        "kubernetes:batch/v1:Job",
+        "kubernetes:jobset.x-k8s.io/*:JobSet",
+        "kubernetes:kubeflow.org/*",
+        "kubernetes:trainer.kubeflow.org/*:TrainJob",
+    ),
+    judge=judge,
+    frameworks=("NIST SP 800-53 CP-2(3)",),
+    parameters={
+        "changeover_seconds": {
+            "type": "number",
+            "minimum": 0,
+            "default": 600,
+            "description": "Time from a loss to training again, where the job does not say.",
+        }
+    },
+)

@@ -1,0 +1,36 @@
+"""A Kueue queue that uses spot has another flavor to fall back on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+
+from policies.policy import Policy, Resource, Violation
+
+
+def judge(resource: Resource) -> Iterator[Violation]:
+    """Each resource group with a spot flavor has a flavor that is not spot."""
+    patterns = resource.parameters["spot_flavors"]
+    for group in resource.props.block("spec").blocks("resourceGroups"):
+        names = [flavor.get("name") for flavor in group.blocks("flavors")]
+        if names and all(any(fnmatchcase(name, pattern) for pattern in patterns) for name in names):
+            yield Violation(group.at("flavors"), ", ".join(names), "an on-demand flavor beside the spot ones")
+
+
+POLICY = Policy(
+    name="spot-queue-fallback",
+    title="Queues with a spot flavor have an on-demand flavor",
+    reason="A job admitted to a queue of nothing but spot waits as long as the spot market is empty.",
+    remedy="Add a flavor of on-demand or reserved nodes to the resource group.",
+    types=("kubernetes:kueue.x-k8s.io/*:ClusterQueue",),
+    judge=judge,
+    frameworks=("AWS Well-Architected REL11-BP04", "NIST SP 800-53 CP-10"),
+    parameters={
+        "spot_flavors": {
+            "type": "array",
+            "items": {"type": "string"},
+            "default": ["spot", "spot-*", "*-spot", "*-spot-*", "preemptible*"],
+            "description": "Patterns of the names of flavors that are spot.",
+        }
+    },
+)

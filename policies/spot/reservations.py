@@ -1,0 +1,35 @@
+"""Placement groups and reservations do not mix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from policies.policy import Policy, Resource, Violation
+from policies.unknowns import Properties
+
+RESERVED_MARKET = "capacity-block"
+
+
+def judge(resource: Resource) -> Iterator[Violation]:
+    """A launch template for reserved capacity names no placement group."""
+    props = resource.props
+    group = any(props.has(f"placement.{name}") for name in ("groupName", "groupId"))
+    if group and _reserved(props):
+        yield Violation("placement.groupName", "a placement group on reserved capacity", "none")
+
+
+def _reserved(props: Properties) -> bool:
+    target = props.block("capacityReservationSpecification").block("capacityReservationTarget")
+    market = props.get("instanceMarketOptions.marketType")
+    return market == RESERVED_MARKET or any(target.keys())
+
+
+POLICY = Policy(
+    name="spot-reservations-placement",
+    title="Reserved capacity has no placement group",
+    reason="A reservation has its place already; with a placement group besides, launches fail.",
+    remedy="Drop the placement group from templates of reservations and capacity blocks.",
+    types=("aws:ec2/launchTemplate:LaunchTemplate",),
+    judge=judge,
+    frameworks=("NIST SP 800-53 CP-2(2)",),
+)
