@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 
+from infra.errors import Problem, TrainyardError
 from local.cluster.pki import KeyPair
 
 MANAGER = "trainyard"
@@ -36,41 +37,49 @@ class ApiServer:
 
     def get(self, path: str, **query: str) -> Object:
         """Read an object or a list."""
-        return _body(self._http.get(path, params=query))
+        return _body(self._request("GET", path, params=query))
 
     def exists(self, path: str) -> bool:
-        return self._http.get(path).status_code == httpx.codes.OK
+        return self._request("GET", path).status_code == httpx.codes.OK
 
     def apply(self, path: str, content: Object) -> Object:
         """Server-side apply: create it, or change just the fields that are ours."""
-        query = {"fieldManager": MANAGER, "force": "true"}
-        return _body(self._patch(path, content, _APPLY, query))
+        return _body(self._patch(path, content, _APPLY, fieldManager=MANAGER, force="true"))
 
     def merge(self, path: str, content: Object) -> Object:
         """Change these fields, lists as a whole."""
-        return _body(self._patch(path, content, _MERGE, {}))
+        return _body(self._patch(path, content, _MERGE))
 
     def merge_status(self, path: str, content: Object) -> None:
         """Change these fields of the status, conditions by their type; nothing when it is gone."""
-        response = self._patch(f"{path}/status", {"status": content}, _STRATEGIC, {})
-        if response.status_code != httpx.codes.NOT_FOUND:
-            _body(response)
+        _body_unless_gone(self._patch(f"{path}/status", {"status": content}, _STRATEGIC))
 
     def delete(self, path: str, *, now: bool = False) -> None:
         """Delete it, `now` without grace; nothing when it is gone."""
         query = {"gracePeriodSeconds": "0"} if now else {}
-        response = self._http.delete(path, params=query)
-        if response.status_code != httpx.codes.NOT_FOUND:
-            _body(response)
+        _body_unless_gone(self._request("DELETE", path, params=query))
 
-    def _patch(self, path: str, content: Object, kind: str, query: dict[str, str]) -> httpx.Response:
-        return self._http.patch(
-            path, content=json.dumps(content), headers={"content-type": kind}, params=query
-        )
+    def _patch(self, path: str, content: Object, kind: str, **query: str) -> httpx.Response:
+        headers = {"content-type": kind}
+        return self._request("PATCH", path, content=json.dumps(content), headers=headers, params=query)
+
+    def _request(self, method: str, path: str, **arguments: Any) -> httpx.Response:  # noqa: ANN401
+        try:
+            return self._http.request(method, path, **arguments)
+        except httpx.TransportError as error:
+            fix = "see whether the cluster is up (`trainyard status`), then run this again"
+            raise TrainyardError([Problem(f"{method} {path}", str(error), "an answer", fix)]) from error
 
 
 def _body(response: httpx.Response) -> Object:
     if response.is_error:
-        raise RuntimeError(f"{response.request.method} {response.request.url}: {response.text.strip()}")
+        request, fix = response.request, "read what the API server said; its log is in run/control"
+        what, got = f"{request.method} {request.url.path}", response.text.strip()
+        raise TrainyardError([Problem(what, got, "a status below 400", fix)])
     body: Object = response.json()
     return body
+
+
+def _body_unless_gone(response: httpx.Response) -> None:
+    if response.status_code != httpx.codes.NOT_FOUND:
+        _body(response)

@@ -136,6 +136,7 @@ class EmbeddedCluster:
 
     def status(self) -> ClusterStatus:
         """Look at the machines, and at the API where it answers; changes nothing."""
+        preflight.check_privileges()
         site = self._site()
         if not site.exists:
             return ClusterStatus(self.config.name, "down", "", ())
@@ -153,6 +154,7 @@ class EmbeddedCluster:
 
         `notice_seconds=None` kills it with no word. The record's events are also in `events.jsonl`.
         """
+        preflight.check_privileges()
         site = self._site()
         machine = site.node(self._declared(node).name)
         if not machine.is_running():
@@ -170,6 +172,7 @@ class EmbeddedCluster:
 
     def restore(self, node: str) -> None:
         """Bring a preempted node back, as a new instance with an empty disk; a no-op while it runs."""
+        preflight.check_privileges()
         config, site, log = self._declared(node), self._site(), EventLog(self.layout.events)
         with self._lock():
             if site.node(node).is_running():

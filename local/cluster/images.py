@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tarfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,35 +21,34 @@ class Archive:
     """An OCI archive with one image."""
 
     path: Path
-    name: str
+    names: tuple[str, ...]
     """As pods refer to it."""
     digest: str
 
 
 @cache
 def read_archive(path: Path) -> Archive:
-    """Read name and digest of the image in an archive.
+    """Read names and digest of the image in an archive.
 
     Raises ValueError when its index gives the image no name.
     """
     with tarfile.open(path) as tar:
         file = tar.extractfile("index.json")
         index = json.loads(file.read()) if file else {}
-    for manifest in index.get("manifests", []):
-        annotations = manifest.get("annotations", {})
-        for annotation in _NAME_ANNOTATIONS:
-            if annotation in annotations:
-                return Archive(path, annotations[annotation], manifest["digest"])
-    raise ValueError(f"{path} names no image in its index.json")
+    manifests = index.get("manifests", [])
+    found = [manifest.get("annotations", {}) for manifest in manifests]
+    names = tuple(notes[key] for notes in found for key in _NAME_ANNOTATIONS if key in notes)
+    if not names:
+        raise ValueError(f"{path} names no image in its index.json")
+    return Archive(path, names, manifests[0]["digest"])
 
 
-def import_missing(machine: Machine, archives: list[Archive]) -> list[str]:
-    """Import those that the node lacks, and return their names."""
+def import_missing(machine: Machine, archives: Iterable[Archive]) -> None:
+    """Import those that the node lacks."""
     present = _present(machine)
-    missing = [archive for archive in archives if present.get(archive.name) != archive.digest]
-    for archive in missing:
-        _ctr(machine, "image", "import", str(archive.path))
-    return [archive.name for archive in missing]
+    for archive in archives:
+        if any(present.get(name) != archive.digest for name in archive.names):
+            _ctr(machine, "image", "import", str(archive.path))
 
 
 def _present(machine: Machine) -> dict[str, str]:

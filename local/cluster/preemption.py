@@ -53,7 +53,9 @@ class Preemption:
         self._reached("killed")
         if notice_seconds is None:
             self._wait_until_missed()
-        names = lose_node(self.api, self.node)
+        self.api.delete(self.path)
+        self._reached("node-deleted")
+        names = fail_pods(self.api, self.node)
         self._reached("pods-failed")
         return PreemptionRecord(self.node, notice_seconds, tuple(self.log.events), names)
 
@@ -95,12 +97,11 @@ class Preemption:
         self.log.record(self.node, phase)
 
 
-def lose_node(api: ApiServer, node: str) -> tuple[str, ...]:
-    """Delete the Node of a machine that is gone and fail its pods; return `namespace/name` of those.
+def fail_pods(api: ApiServer, node: str) -> tuple[str, ...]:
+    """Fail the pods of a machine that is gone; return `namespace/name` of each.
 
     The pod garbage collector does the same, some 40 s later.
     """
-    api.delete(node_path(node))
     pods = [pod for pod in _pods(api, node) if pod["status"].get("phase") not in TERMINAL_PHASES]
     for pod in pods:
         _fail(api, pod, f"node {node} is gone")

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from infra.errors import MachineError, Problem
 from local.cluster import cgroups
-from local.cluster.commands import PROGRAM_PATH
+from local.cluster.commands import PROGRAM_PATH, run
 from local.cluster.config import ClusterConfig
 from local.cluster.contracts import Artifacts
 from local.cluster.layout import VERSION, Layout
 from local.cluster.network import host_routes
-from local.cluster.node import CNI_PLUGINS
+from local.cluster.node import CNI_PLUGINS, SHARED_FOLDERS
 
 BINARIES = (
     "kube-apiserver",
@@ -53,18 +53,13 @@ def check(config: ClusterConfig, layout: Layout, artifacts: Artifacts, link: str
         *_privileges(),
         *_programs(),
         *_artifacts(config, artifacts),
+        *_folders(config, layout.run),
         *_kernel(),
         *_addresses(config, link),
         *_space(layout.run),
         *_earlier_run(layout),
     ]
     if problems:
-        raise MachineError(problems)
-
-
-def check_layout(layout: Layout) -> None:
-    """Raise MachineError when the run folder is of another version than ours."""
-    if problems := list(_earlier_run(layout)):
         raise MachineError(problems)
 
 
@@ -103,13 +98,25 @@ def _missing(what: str, where: str, package: str) -> Problem:
 def _artifacts(config: ClusterConfig, artifacts: Artifacts) -> Iterator[Problem]:
     images = sorted({"pause", *(image for node in config.nodes for image in node.images)})
     for name in [*(f"binary/{name}" for name in BINARIES), *(f"image/{name}" for name in images)]:
-        try:
-            found = artifacts.path(name)
-        except LookupError as error:
-            yield Problem(name, str(error), "an artifact of the toolchain", "see `trainyard doctor`")
-            continue
+        found = artifacts.path(name)
         if not found.exists():
             yield Problem(name, f"no file {found}", "made by the toolchain", "run `trainyard up`")
+        elif name == "binary/kubelet":
+            yield from _version(config.kubernetes_version, run(str(found), "--version").split()[-1])
+
+
+def _version(wanted: str, found: str) -> Iterator[Problem]:
+    if found.removeprefix("v") != wanted.removeprefix("v"):
+        fix = "set the version that versions.yaml pins"
+        yield Problem("cluster.kubernetesVersion", wanted, found, fix)
+
+
+def _folders(config: ClusterConfig, run_folder: Path) -> Iterator[Problem]:
+    for what, folder in (("cluster.dataDir", Path(config.data_dir)), ("TRAINYARD_STATE", run_folder)):
+        for hidden in map(Path, ("/run", *SHARED_FOLDERS)):
+            if not folder.is_absolute() or folder.resolve().is_relative_to(hidden):
+                allowed = f"an absolute path outside of {hidden}, where every node sees a folder of its own"
+                yield Problem(what, str(folder), allowed, "choose another folder")
 
 
 def _kernel() -> Iterator[Problem]:

@@ -25,7 +25,7 @@ from local.cluster.network import CONTROL, Network
 from local.cluster.node import SHARED_FOLDERS, NodeMachine
 from local.cluster.objects import apply_dns, apply_node, is_ready, node_path, report_starting
 from local.cluster.pki import write_private
-from local.cluster.preemption import lose_node
+from local.cluster.preemption import fail_pods
 from local.cluster.processes import wait_until
 
 API_SECONDS = 90.0
@@ -134,7 +134,7 @@ class Site:
         self.network.connect_node(node.name, self.plan)
         machine, parts = self.node(node.name), NodeMachine(node.name, self._context)
         pause = read_archive(self.artifacts.path("image/pause"))
-        spec = parts.spec(pause.name)
+        spec = parts.spec(pause.names[0])
         if machine.is_running(spec):
             return False
         machine.stop()
@@ -162,9 +162,10 @@ class Site:
         for node in self.config.nodes:
             apply_node(self.api, node, self.plan)
         declared = {node.name for node in self.config.nodes}
-        for found in self.api.get("/api/v1/nodes")["items"]:
-            if found["metadata"]["name"] not in declared:
-                lose_node(self.api, found["metadata"]["name"])
+        found = {node["metadata"]["name"] for node in self.api.get("/api/v1/nodes")["items"]}
+        for name in found - declared:
+            self.api.delete(node_path(name))
+            fail_pods(self.api, name)
 
     def _await_ready(self, name: str) -> None:
         if not wait_until(lambda: is_ready(self.api.get(node_path(name))), seconds=NODE_SECONDS):
