@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,10 +37,7 @@ class EmbeddedCluster(Resource):
         try:
             ClusterConfig.parse(dict(inputs))
         except InputError as error:
-            return [
-                Failure(p.path.removeprefix("cluster").removeprefix("."), f"{p.got}: {p.allowed}")
-                for p in error.problems
-            ]
+            return [Failure(_property(p.path), f"{p.got}: {p.allowed}") for p in error.problems]
         return []
 
     def identify(self, inputs: Inputs) -> str:
@@ -63,6 +61,11 @@ class EmbeddedCluster(Resource):
 
     def delete(self, inputs: Inputs, progress: Progress) -> None:
         _cluster(inputs, progress).down()
+
+
+def _property(path: str) -> str:
+    """A problem's path (`cluster.nodes.0.gpus`) as the engine writes it (`nodes[0].gpus`)."""
+    return re.sub(r"\.(\d+)", r"[\1]", path.removeprefix("cluster").removeprefix("."))
 
 
 def _up(cluster: Cluster) -> Outputs:

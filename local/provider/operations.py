@@ -86,9 +86,6 @@ class OperationProgress:
         yield _OperationTask(self, name)
         self.said(f"{name}: {time.monotonic() - started:.1f} s")
 
-    say = said
-    step = task
-
 
 class _OperationTask:
     def __init__(self, progress: OperationProgress, name: str) -> None:

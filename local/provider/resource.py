@@ -26,12 +26,6 @@ class Progress(Protocol):
     def task(self, name: str) -> AbstractContextManager[Task]:
         """Show a piece of work from its start to its end."""
 
-    def say(self, text: str) -> None:
-        """Show one line; the cluster's name for it."""
-
-    def step(self, name: str) -> AbstractContextManager[Task]:
-        """Show a piece of work; the cluster's name for it."""
-
 
 class Cancelled(Exception):  # noqa: N818 -- no error: the user's wish
     """The user has interrupted the engine."""
