@@ -7,15 +7,13 @@ from typing import Any
 
 import yaml
 
-from infra import names
 from infra.providers.base import ClusterSettings, PoolSettings
 from infra.spec.local import LocalNetworkSpec
 
 
 def render(settings: ClusterSettings, network: LocalNetworkSpec, pools: Iterable[PoolSettings]) -> str:
     """Return a file for `kind create cluster --config`: a control plane and one worker per node."""
-    mounts = [{"hostPath": settings.data_dir, "containerPath": settings.data_dir}]
-    workers = [_worker(pool, index, mounts) for pool in pools for index in range(pool.num_nodes)]
+    workers = [_worker(pool, settings.data_dir) for pool in pools for _ in range(pool.num_nodes)]
     image = f"kindest/node:v{settings.kubernetes_version}"
     config = {
         "kind": "Cluster",
@@ -27,15 +25,12 @@ def render(settings: ClusterSettings, network: LocalNetworkSpec, pools: Iterable
     return yaml.safe_dump(config, sort_keys=False)
 
 
-def _worker(pool: PoolSettings, index: int, mounts: list[dict[str, str]]) -> dict[str, Any]:
+def _worker(pool: PoolSettings, data_dir: str) -> dict[str, Any]:
     taints = [dict(taint) for taint in pool.taints]
-    joining = {
-        "kind": "JoinConfiguration",
-        "nodeRegistration": {"name": names.node(pool.name, index), "taints": taints},
-    }
+    joining = {"kind": "JoinConfiguration", "nodeRegistration": {"taints": taints}}
     return {
         "role": "worker",
         "labels": dict(pool.labels),
-        "extraMounts": mounts,
+        "extraMounts": [{"hostPath": data_dir, "containerPath": data_dir}],
         "kubeadmConfigPatches": [yaml.safe_dump(joining, sort_keys=False)],
     }

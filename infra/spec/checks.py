@@ -26,6 +26,9 @@ Pools = tuple[NodePoolSpec, ...]
 Queues = tuple[QueueSpec, ...]
 Teams = tuple[TeamSpec, ...]
 
+MAX_EMBEDDED_NAME = 12
+MAX_EMBEDDED_NODES = 64
+
 
 class _Named(Protocol):
     @property
@@ -110,20 +113,30 @@ def local_networks_are_apart(provider: ProviderSpec) -> Iterator[Finding]:
             )
 
 
-def local_networks_are_large_enough(provider: ProviderSpec, pools: Pools) -> Iterator[Finding]:
-    """Each node has one address and one /24 for its pods."""
+def local_networks_have_usable_sizes(provider: ProviderSpec) -> Iterator[Finding]:
+    """Each of 64 nodes has a /24 for its pods; the API server takes no Service range above /12."""
     if not isinstance(provider, LocalSpec):
         return
+    limits = {"pod_cidr": (8, 16, 18), "service_cidr": (12, 16, 24), "node_cidr": (8, 24, 25)}
+    for name, (shortest, usual, longest) in limits.items():
+        network = getattr(provider.network, name)
+        if not shortest <= network.prefixlen <= longest:
+            allowed = f"a prefix of /{shortest} to /{longest}"
+            path = ("provider", "network", name)
+            yield path, str(network), allowed, f"use a prefix such as /{usual}"
+
+
+def embedded_clusters_are_small(name: str, provider: ProviderSpec, pools: Pools) -> Iterator[Finding]:
+    """Linux allows 15 characters in the name of a network interface, of which three are ours."""
+    if not isinstance(provider, LocalSpec) or provider.cluster != "embedded":
+        return
+    if len(name) > MAX_EMBEDDED_NAME:
+        allowed = f"at most {MAX_EMBEDDED_NAME} characters for an embedded cluster"
+        yield ("name",), repr(name), allowed, f"shorten it by {len(name) - MAX_EMBEDDED_NAME}"
     num_nodes = sum(pool.num_nodes for pool in pools)
-    network = provider.network
-    if network.node_cidr.num_addresses < num_nodes + 4:
-        path: KeyPath = ("provider", "network", "node_cidr")
-        allowed = f"a range of {num_nodes + 4} addresses or more, for {num_nodes} nodes"
-        yield path, str(network.node_cidr), allowed, "use a shorter prefix, such as /24"
-    if network.pod_cidr.prefixlen > 24 or 2 ** (24 - network.pod_cidr.prefixlen) < num_nodes:
-        path = ("provider", "network", "pod_cidr")
-        allowed = f"a range that holds {num_nodes} networks of /24, one per node"
-        yield path, str(network.pod_cidr), allowed, "use a shorter prefix, such as /16"
+    if num_nodes > MAX_EMBEDDED_NODES:
+        allowed = f"at most {MAX_EMBEDDED_NODES} nodes on one machine"
+        yield ("pools",), f"{num_nodes} nodes", allowed, "lower num_nodes, or use a cluster by `context:`"
 
 
 def flavors_name_job_pools(pools: Pools, queues: Queues) -> Iterator[Finding]:
@@ -246,7 +259,8 @@ CHECKS: tuple[Check, ...] = (
     job_pools_have_accelerators,
     local_accelerators_are_simulated,
     local_networks_are_apart,
-    local_networks_are_large_enough,
+    local_networks_have_usable_sizes,
+    embedded_clusters_are_small,
     flavors_name_job_pools,
     quotas_fit_the_pools,
     a_queue_names_a_pool_once,

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from infra.artifacts import LINKS
+from infra.spec import Stack, load
+from tests.infra.plan import Plan, plan, stack_file
+
+
+@pytest.fixture(scope="session")
+def rendered() -> Path:
+    """The clone's own folder of rendered charts: kept by content, so what is there is right."""
+    return LINKS / "rendered"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def default_state() -> Iterator[None]:
+    """Pin what a developer's environment would change in the plan."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRAINYARD_STATE", "/var/lib/trainyard")
+        yield
+
+
+@pytest.fixture(scope="session")
+def local() -> Stack:
+    return load(stack_file("local"))
+
+
+@pytest.fixture(scope="session")
+def local_plan(local: Stack, rendered: Path) -> Plan:
+    return plan(local, rendered)

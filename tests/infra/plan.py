@@ -1,0 +1,130 @@
+"""Run the program against the SDK's mocks and return what it asked the engine for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pulumi
+from pulumi.runtime import rpc
+from pulumi.runtime.mocks import MockCallArgs, MockMonitor, MockResourceArgs, Mocks, set_mocks
+from pulumi.runtime.settings import SETTINGS
+from pulumi.runtime.stack import run_pulumi_func
+
+from infra.artifacts import ROOT, Artifacts
+from infra.program import declare
+from infra.spec import Stack
+
+IMAGE = "trainyard.local/training:000000000000"
+TRAINING_ENV = Path("/opt/trainyard-env")
+EMBEDDED = {
+    "endpoint": "https://10.89.0.1:6443",
+    "caCertificate": "ca",
+    "kubeconfig": "kubeconfig",
+    "objectStoreAccessKey": "access",
+    "objectStoreSecretKey": "secret",
+}
+
+
+@dataclass(frozen=True)
+class Registration:
+    """One resource as the engine is asked for it."""
+
+    urn: str
+    type: str
+    name: str
+    inputs: Mapping[str, Any]
+    dependencies: tuple[str, ...]
+    deleted_with: str
+    provider: str
+    secret_outputs: tuple[str, ...]
+
+
+class _Answers(Mocks):
+    """Every resource is what was asked for; a cluster has its outputs too."""
+
+    def new_resource(self, args: MockResourceArgs) -> tuple[str, dict[Any, Any]]:
+        made = EMBEDDED if args.typ.endswith(":EmbeddedCluster") else {}
+        return f"{args.name}-id", {**args.inputs, **made}
+
+    def call(self, args: MockCallArgs) -> dict[Any, Any]:
+        raise AssertionError(f"a plan must be known without look-ups, but the program called {args.token}")
+
+
+class _Monitor(MockMonitor):
+    def __init__(self) -> None:
+        super().__init__(_Answers())
+        self.registered: list[Registration] = []
+
+    def RegisterResource(self, request: Any) -> Any:  # noqa: N802 -- the protocol's name
+        answer = super().RegisterResource(request)
+        registration = Registration(
+            # Without stack and project, which the mocks make up.
+            urn=answer.urn.split("::", 2)[2],
+            type=request.type,
+            name=request.name,
+            inputs=_whole_numbers(rpc.deserialize_properties(request.object)),
+            dependencies=tuple(sorted(urn.split("::", 2)[2] for urn in request.dependencies)),
+            deleted_with=request.deletedWith.split("::", 2)[-1],
+            provider=request.provider,
+            secret_outputs=tuple(request.additionalSecretOutputs),
+        )
+        self.registered.append(registration)
+        return answer
+
+
+def _whole_numbers(value: Any) -> Any:
+    """Undo what the protocol does to integers."""
+    if isinstance(value, dict):
+        return {key: _whole_numbers(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_whole_numbers(each) for each in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Every resource, by type and name, and the outputs."""
+
+    resources: tuple[Registration, ...]
+    outputs: Mapping[str, Any] = field(default_factory=dict)
+
+    def named(self, kind: str) -> dict[str, Mapping[str, Any]]:
+        """Return name → inputs of the resources of a kind: `ClusterQueue`."""
+        return {each.name: each.inputs for each in self.resources if each.type.endswith(f":{kind}")}
+
+
+def artifacts(rendered: Path) -> Artifacts:
+    """Return this clone's artifacts, with what differs from machine to machine pinned."""
+    here = Artifacts.from_environment()
+    return Artifacts(here.charts, IMAGE, TRAINING_ENV, here.images, rendered)
+
+
+def record(program: Callable[[], Mapping[str, Any]]) -> Plan:
+    """Run a program with mocks."""
+    monitor = _Monitor()
+    outputs: dict[str, Any] = {}
+
+    async def run() -> None:
+        SETTINGS.rpc_manager.clear()
+        SETTINGS.outputs.clear()
+        set_mocks(_Answers(), project="trainyard", stack="test", monitor=monitor)
+        await run_pulumi_func(lambda: outputs.update(program()))
+        plain = await pulumi.Output.from_input(outputs).future()
+        outputs.update(plain or {})
+
+    asyncio.run(run())
+    return Plan(tuple(sorted(monitor.registered, key=lambda each: each.urn)), outputs)
+
+
+def plan(stack: Stack, rendered: Path) -> Plan:
+    """Declare a stack with mocks."""
+    return record(lambda: declare(stack, artifacts(rendered)))
+
+
+def stack_file(name: str) -> Path:
+    """Return a stack file of the repository."""
+    return ROOT / "stacks" / f"Pulumi.{name}.yaml"

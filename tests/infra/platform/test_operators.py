@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+
+from infra.platform.kueue import configuration
+from infra.spec import Stack
+from infra.spec.operators import OperatorsSpec
+from tests.infra.plan import Plan, plan
+
+
+def with_operators(stack: Stack, **modes: object) -> Stack:
+    return stack.model_copy(update={"operators": OperatorsSpec(**modes)})
+
+
+def test_legacy_v1_serves_the_kinds_of_the_stack_and_never_mpijob(local: Stack, rendered: Path) -> None:
+    kinds = ("PyTorchJob", "XGBoostJob", "TFJob")
+    found = plan(with_operators(local, legacy_v1=True, legacy_v1_kinds=kinds), rendered)
+    definitions = found.named("CustomResourceDefinitions")["local-legacy-v1"]["definitions"]
+    assert sorted(definitions) == [
+        "pytorchjobs.kubeflow.org",
+        "tfjobs.kubeflow.org",
+        "xgboostjobs.kubeflow.org",
+    ]
+    pod = found.named("Deployment")["kubeflow/training-operator"]["spec"]["template"]["spec"]
+    assert pod["containers"][0]["args"] == [
+        "--enable-scheme=pytorchjob",
+        "--enable-scheme=xgboostjob",
+        "--enable-scheme=tfjob",
+    ]
+    (hooks,) = (
+        each["webhooks"]
+        for name, each in found.named("ValidatingWebhookConfiguration").items()
+        if "training-operator" in name
+    )
+    assert len(hooks) == 3
+
+
+def test_legacy_kinds_are_queued_only_where_they_are_served() -> None:
+    def frameworks(operators: OperatorsSpec) -> list[str]:
+        found: list[str] = configuration(operators)["integrations"]["frameworks"]
+        return found
+
+    legacy = OperatorsSpec(legacy_v1=True, legacy_v1_kinds=("PyTorchJob",))
+    assert frameworks(legacy) == [*frameworks(OperatorsSpec()), "kubeflow.org/pytorchjob"]
+
+
+def test_pods_and_deployments_are_never_queued() -> None:
+    queued = configuration(OperatorsSpec())["integrations"]["frameworks"]
+    assert not {"pod", "deployment", "statefulset"} & set(queued)
+
+
+def test_an_operator_that_is_present_is_left_alone_and_still_used(local: Stack, rendered: Path) -> None:
+    found = plan(with_operators(local, kueue="present"), rendered)
+    assert "kueue-system/kueue-controller-manager" not in found.named("Deployment")
+    assert "kueue-system" not in found.named("Namespace")
+    assert "gpu" in found.named("ClusterQueue")
+
+
+def test_an_operator_that_is_off_takes_what_needs_it_along(local: Stack, rendered: Path) -> None:
+    stack = with_operators(local, kueue="off", trainer="off").model_copy(update={"job": None})
+    found = plan(stack, rendered)
+    assert not found.named("ClusterQueue")
+    assert not found.named("ClusterTrainingRuntime")
+    assert found.outputs["runtimes"] == []
+
+
+def test_controllers_wait_for_all_definitions(local_plan: Plan) -> None:
+    definitions = {
+        each.urn for each in local_plan.resources if each.type.endswith("CustomResourceDefinitions")
+    }
+    controllers = [each for each in local_plan.resources if each.type.endswith(":Deployment")]
+    waiting = [each for each in controllers if definitions <= set(each.dependencies)]
+    assert len(waiting) == 4
+
+
+def test_webhooks_do_not_wait_for_their_controller(local_plan: Plan) -> None:
+    hooks = [each for each in local_plan.resources if "WebhookConfiguration" in each.type]
+    assert hooks
+    assert not any("Deployment" in urn for each in hooks for urn in each.dependencies)
+
+
+def test_queues_wait_until_kueue_serves(local_plan: Plan) -> None:
+    (topology,) = (each for each in local_plan.resources if each.type.endswith(":Topology"))
+    assert any("kueue-system/kueue-controller-manager" in urn for urn in topology.dependencies)
+    assert any("kueue-system/kueue-webhook-service" in urn for urn in topology.dependencies)
+
+
+def test_kueues_configuration_reaches_its_config_map(local_plan: Plan, local: Stack) -> None:
+    config = local_plan.named("ConfigMap")["kueue-system/kueue-manager-config"]
+    text = config["data"]["controller_manager_config.yaml"]
+    assert yaml.safe_load(text)["waitForPodsReady"] == configuration(local.operators)["waitForPodsReady"]

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from typing import get_args
+
+import pulumi
+import pytest
+
+from infra.errors import InputError
+from infra.providers.base import Cluster, Feature, refuse_unsupported
+from infra.providers.registry import CLUSTERS, cluster_class
+from infra.spec import Stack
+from infra.spec.provider import ProviderKind
+from infra.spec.targets import TARGETS
+from tests.infra.plan import Plan, record, stack_file
+
+
+def test_every_kind_has_a_spec_a_component_and_a_stack_file() -> None:
+    kinds = set(get_args(ProviderKind))
+    assert kinds == set(TARGETS) == set(CLUSTERS)
+    assert all(stack_file(kind).exists() for kind in kinds)
+
+
+@pytest.mark.parametrize("kind", CLUSTERS)
+def test_a_component_knows_its_kind_and_gives_reasons_for_what_it_lacks(kind: str) -> None:
+    target = cluster_class(kind)
+    assert kind == target.KIND
+    assert issubclass(target, Cluster)
+    assert set(target.UNSUPPORTED) <= set(Feature)
+    assert all(len(reason.split()) > 3 for reason in target.UNSUPPORTED.values())
+
+
+@pytest.fixture(scope="module")
+def cluster(local: Stack) -> Cluster:
+    found: list[Cluster] = []
+
+    def program() -> dict[str, str]:
+        found.append(cluster_class(local.provider.kind)(local))
+        return {}
+
+    record(program)
+    return found[0]
+
+
+def test_settings_and_pools_are_plain_and_outputs_are_outputs(cluster: Cluster, local: Stack) -> None:
+    assert cluster.settings.name == local.name
+    assert list(cluster.pools) == [pool.name for pool in local.pools]
+    assert isinstance(cluster.outputs.endpoint, pulumi.Output)
+    assert isinstance(cluster.outputs.kubeconfig, pulumi.Output)
+
+
+def test_only_spot_pools_have_a_preemption_notice(cluster: Cluster) -> None:
+    with_notice = {name for name, pool in cluster.pools.items() if pool.preemption_notice_seconds}
+    assert with_notice == {name for name, pool in cluster.pools.items() if pool.capacity == "spot"}
+
+
+def test_a_feature_that_the_target_lacks_is_refused_with_the_reason(local: Stack) -> None:
+    pool = local.pools[1].model_copy(update={"capacity": "reserved"})
+    stack = local.model_copy(update={"pools": (local.pools[0], pool, local.pools[2])})
+    with pytest.raises(InputError) as caught:
+        refuse_unsupported(stack, cluster_class("local"))
+    (problem,) = caught.value.problems
+    assert problem.path == "pools[1].capacity"
+    assert "cannot be reserved" in problem.fix
+
+
+def test_the_cluster_component_registers_its_outputs(local_plan: Plan) -> None:
+    assert local_plan.outputs["endpoint"] == "https://10.89.0.1:6443"

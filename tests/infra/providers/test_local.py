@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from infra.errors import InputError
+from infra.providers import local as local_provider
+from infra.providers.kubeconfig import read_context
+from infra.spec import Stack
+from infra.spec.local import ContextCluster
+from tests.infra.golden import GOLDEN, assert_matches
+from tests.infra.plan import Plan, plan
+
+KUBECONFIG = {
+    "apiVersion": "v1",
+    "kind": "Config",
+    "contexts": [{"name": name, "context": {"cluster": "c", "user": "u"}} for name in ("dev", "kind-local")],
+    "clusters": [
+        {"name": "c", "cluster": {"server": "https://127.0.0.1:6443", "certificate-authority-data": "Y2E="}}
+    ],
+    "users": [{"name": "u", "user": {"client-certificate": "dev.crt"}}, {"name": "other", "user": {}}],
+}
+
+
+@pytest.fixture
+def kubeconfig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "config"
+    path.write_text(yaml.safe_dump(KUBECONFIG))
+    monkeypatch.setenv("KUBECONFIG", str(path))
+    return path
+
+
+def with_cluster(stack: Stack, cluster: object) -> Stack:
+    return stack.model_copy(update={"provider": stack.provider.model_copy(update={"cluster": cluster})})
+
+
+def test_a_context_is_read_alone_and_with_absolute_paths(kubeconfig: Path) -> None:
+    config = yaml.safe_load(read_context("dev"))
+    assert config["current-context"] == "dev"
+    assert [user["name"] for user in config["users"]] == ["u"]
+    assert config["users"][0]["user"]["client-certificate"] == str(kubeconfig.parent / "dev.crt")
+
+
+def test_an_unknown_context_is_refused_with_those_that_exist(kubeconfig: Path) -> None:
+    with pytest.raises(InputError, match="dev, kind-local"):
+        read_context("prod")
+
+
+def test_a_stack_on_a_context_makes_no_cluster_and_keeps_it_when_it_goes(
+    local: Stack, rendered: Path, kubeconfig: Path
+) -> None:
+    found = plan(with_cluster(local, ContextCluster(context="dev")), rendered)
+    assert not found.named("EmbeddedCluster")
+    assert {each.deleted_with for each in found.resources} == {""}
+    assert found.outputs["endpoint"] == "https://127.0.0.1:6443"
+
+
+def test_all_targets_get_the_same_platform(
+    local: Stack, local_plan: Plan, rendered: Path, kubeconfig: Path
+) -> None:
+    def platform(found: Plan) -> set[str]:
+        return {each.urn for each in found.resources if each.type.startswith("kubernetes:")}
+
+    assert platform(plan(with_cluster(local, ContextCluster(context="dev")), rendered)) == platform(
+        local_plan
+    )
+
+
+def test_a_kind_cluster_that_is_not_there_is_explained_and_its_configuration_written(
+    local: Stack, rendered: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    monkeypatch.setattr(local_provider, "LINKS", tmp_path)
+    with pytest.raises(InputError, match="kind create cluster --config"):
+        plan(with_cluster(local, "kind"), rendered)
+    assert_matches((tmp_path / "kind-local.yaml").read_text(), GOLDEN / "kind-local.yaml")

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from infra.errors import InputError
+from infra.spec import Stack, load, parse
+from tests.infra.golden import CASES
+from tests.infra.plan import stack_file
+
+MINIMAL = CASES / "wrong" / "many-problems-at-once.yaml"
+
+
+def test_every_stack_file_of_the_repository_is_valid() -> None:
+    files = sorted(stack_file("local").parent.glob("Pulumi.*.yaml"))
+    assert files
+    assert all(load(file).schema_version == 1 for file in files)
+
+
+def test_a_stack_survives_a_round_trip(local: Stack) -> None:
+    assert parse(local.model_dump(mode="json", by_alias=True, exclude_none=True)) == local
+
+
+def test_a_stack_cannot_be_changed(local: Stack) -> None:
+    with pytest.raises(ValidationError):
+        local.name = "other"
+
+
+def test_off_and_no_are_text_as_they_are_for_the_engine(tmp_path: Path) -> None:
+    text = stack_file("local").read_text().replace("mpi: install", "mpi: off")
+    path = tmp_path / "Pulumi.test.yaml"
+    path.write_text(text)
+    assert load(path).operators.mpi == "off"
+
+
+def test_all_problems_of_a_file_come_at_once() -> None:
+    with pytest.raises(InputError) as caught:
+        load(MINIMAL)
+    assert len(caught.value.problems) >= 5
+
+
+def test_data_without_a_file_has_its_problems_located_by_key() -> None:
+    with pytest.raises(InputError, match=r"provider.kind \(trainyard:stack\)"):
+        parse({"provider": {"kind": "nowhere"}})
+
+
+def test_a_file_that_is_not_there_is_a_problem(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="No such file"):
+        load(tmp_path / "Pulumi.none.yaml")

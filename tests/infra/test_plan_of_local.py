@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from infra.names import HOSTNAME_LABEL, LEAF_LABEL
+from infra.spec import Stack
+from tests.infra.golden import GOLDEN, assert_matches
+from tests.infra.plan import Plan, Registration, plan
+
+OURS = {"app.kubernetes.io/managed-by": "trainyard"}
+
+
+def _shown(resource: Registration) -> dict[str, Any]:
+    """Our own resources in full; of a chart's, which is not ours to copy, a digest that shows a change."""
+    labels = (resource.inputs.get("metadata") or {}).get("labels", {})
+    from_chart = resource.type.startswith("kubernetes:") and not OURS.items() <= labels.items()
+    text = json.dumps(resource.inputs, sort_keys=True)
+    if from_chart:
+        return {"digest": hashlib.sha256(text.encode()).hexdigest()[:12]}
+    if resource.type.startswith("trainyard:kubernetes:"):
+        return {"definitions": sorted(resource.inputs["definitions"])}
+    return {"inputs": resource.inputs, "dependsOn": list(resource.dependencies)}
+
+
+def test_the_plan_of_the_local_stack_is_the_golden_one(local_plan: Plan) -> None:
+    shown = {resource.urn: _shown(resource) for resource in local_plan.resources}
+    text = yaml.safe_dump({"resources": shown, "outputs": dict(local_plan.outputs)}, width=110)
+    assert_matches(text, GOLDEN / "local.yaml")
+
+
+def test_the_same_stack_gives_the_same_plan_twice(local: Stack, local_plan: Plan, rendered: Path) -> None:
+    assert plan(local, rendered).resources == local_plan.resources
+
+
+def test_every_object_uses_the_stacks_one_provider_and_goes_with_the_cluster(local_plan: Plan) -> None:
+    cluster = next(each for each in local_plan.resources if each.type == "trainyard:local:EmbeddedCluster")
+    objects = [each for each in local_plan.resources if each.type.startswith("kubernetes:")]
+    assert len({each.provider for each in objects}) == 1
+    assert all(each.provider for each in objects)
+    assert {each.deleted_with for each in objects} == {cluster.urn}
+
+
+def test_no_resource_has_a_duplicate(local_plan: Plan) -> None:
+    urns = [each.urn for each in local_plan.resources]
+    assert len(urns) == len(set(urns))
+
+
+def test_credentials_are_secret_in_the_state(local_plan: Plan) -> None:
+    secrets = {
+        each.name: each.secret_outputs for each in local_plan.resources if each.type.endswith(":Secret")
+    }
+    assert secrets
+    assert all("data" in outputs for outputs in secrets.values())
+    cluster = next(each for each in local_plan.resources if each.type == "trainyard:local:EmbeddedCluster")
+    assert set(cluster.secret_outputs) == {"kubeconfig", "objectStoreAccessKey", "objectStoreSecretKey"}
+
+
+def test_every_flavor_follows_the_nodes_that_exist(local_plan: Plan) -> None:
+    levels = [level["nodeLabel"] for level in local_plan.named("Topology")["fabric"]["spec"]["levels"]]
+    assert levels == [LEAF_LABEL, HOSTNAME_LABEL]
+    flavors = local_plan.named("ResourceFlavor")
+    assert flavors.keys() == {"spot", "on-demand"}
+    assert all(flavor["spec"]["topologyName"] == "fabric" for flavor in flavors.values())
+
+
+def test_the_queue_prefers_spot_and_falls_back(local_plan: Plan) -> None:
+    spec = local_plan.named("ClusterQueue")["gpu"]["spec"]
+    assert [flavor["name"] for flavor in spec["resourceGroups"][0]["flavors"]] == ["spot", "on-demand"]
+    assert spec["flavorFungibility"]["whenCanBorrow"] == "TryNextFlavor"
+
+
+def test_pods_of_a_flavor_tolerate_all_taints_of_its_pool(local_plan: Plan) -> None:
+    nodes = local_plan.named("EmbeddedCluster")["local"]["nodes"]
+    flavors = local_plan.named("ResourceFlavor")
+    for node in nodes:
+        if node["pool"] in flavors:
+            tolerated = {each["key"] for each in flavors[node["pool"]]["spec"]["tolerations"]}
+            assert {taint["key"] for taint in node["taints"]} == tolerated
+
+
+def test_runtimes_satisfy_pod_security_restricted(local_plan: Plan) -> None:
+    for name in ("torch-none", "mpi-none"):
+        runtime = local_plan.named("ClusterTrainingRuntime")[name]
+        for job in runtime["spec"]["template"]["spec"]["replicatedJobs"]:
+            _assert_restricted(job["template"]["spec"]["template"]["spec"])
+
+
+def _assert_restricted(pod: Mapping[str, Any]) -> None:
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert pod["securityContext"]["seccompProfile"]["type"] == "RuntimeDefault"
+    assert all(volume.keys() == {"name", "persistentVolumeClaim"} for volume in pod["volumes"])
+    for container in pod["containers"]:
+        assert container["securityContext"]["allowPrivilegeEscalation"] is False
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_the_loss_of_a_spot_node_restarts_the_job_without_counting(local_plan: Plan) -> None:
+    spec = local_plan.named("ClusterTrainingRuntime")["torch-none"]["spec"]["template"]["spec"]
+    assert spec["failurePolicy"]["rules"][0]["action"] == "RestartJobSetAndIgnoreMaxRestarts"
+    rules = spec["replicatedJobs"][0]["template"]["spec"]["podFailurePolicy"]["rules"]
+    assert rules[0] == {
+        "action": "FailJob",
+        "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
+    }
+
+
+def test_operators_run_on_the_system_pool(local_plan: Plan) -> None:
+    deployments = local_plan.named("Deployment")
+    assert len(deployments) == 5
+    for deployment in deployments.values():
+        selector = deployment["spec"]["template"]["spec"]["nodeSelector"]
+        assert selector == {"trainyard.dev/capacity": "system"}
+
+
+def test_no_image_is_pulled_where_it_can_be_local_already(local_plan: Plan) -> None:
+    for deployment in local_plan.named("Deployment").values():
+        for container in deployment["spec"]["template"]["spec"]["containers"]:
+            assert container["imagePullPolicy"] == "IfNotPresent"
+
+
+def test_custom_resource_definitions_are_in_the_plan_as_digests_only(local_plan: Plan) -> None:
+    bundles = local_plan.named("CustomResourceDefinitions")
+    assert bundles.keys() == {"local-jobset", "local-trainer", "local-mpi", "local-kueue"}
+    assert "trainjobs.trainer.kubeflow.org" in bundles["local-trainer"]["definitions"]
+    assert not local_plan.named("CustomResourceDefinition")
+    digests = [digest for bundle in bundles.values() for digest in bundle["definitions"].values()]
+    assert all(len(digest) == 64 for digest in digests)
+
+
+def test_components_carry_the_spec_for_policies_to_judge(local: Stack, local_plan: Plan) -> None:
+    spec = local_plan.named("LocalCluster")["local"]["stack"]
+    assert [pool["name"] for pool in spec["pools"]] == [pool.name for pool in local.pools]
