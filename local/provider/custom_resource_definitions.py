@@ -140,7 +140,7 @@ class Server:
     def digests(self) -> dict[str, str]:
         """The digest of each definition that is there; empty for one that is not ours."""
         found = self._call(self._api.list_custom_resource_definition, _headers={"Accept": METADATA_ONLY})
-        metadata = [item["metadata"] for item in (found or {}).get("items", [])]
+        metadata = [item["metadata"] for item in (found or {}).get("items") or []]
         return {each["name"]: each.get("annotations", {}).get(DIGEST, "") for each in metadata}
 
     def apply(self, manifests: Collection[Manifest], progress: Progress) -> None:
