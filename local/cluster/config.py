@@ -7,7 +7,7 @@ from ipaddress import IPv4Network
 from itertools import combinations
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
 from infra.errors import InputError, Problem
@@ -47,12 +47,21 @@ class NodeConfig(_Model):
     """Names of pinned images (`training` for the artifact `image/training`) to import on this node."""
 
 
+def _named_once(nodes: tuple[NodeConfig, ...]) -> tuple[NodeConfig, ...]:
+    if not 1 <= len(nodes) <= MAX_NODES:
+        raise ValueError(f"1 to {MAX_NODES} nodes")
+    names = [node.name for node in nodes]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"node names must be unique, these are not: {', '.join(twice)}")
+    return nodes
+
+
 class ClusterConfig(_Model):
     """One cluster; the input of the resource `trainyard:local:EmbeddedCluster`."""
 
     name: ClusterName
     kubernetes_version: str
-    nodes: Annotated[tuple[NodeConfig, ...], Field(min_length=1, max_length=MAX_NODES)]
+    nodes: Annotated[tuple[NodeConfig, ...], AfterValidator(_named_once)]
     pod_cidr: str = "10.244.0.0/16"
     service_cidr: str = "10.96.0.0/16"
     node_cidr: str = "10.89.0.0/24"
@@ -73,13 +82,6 @@ class ClusterConfig(_Model):
     def to_json(self) -> dict[str, object]:
         """Plain data with camelCase keys, from which `parse` makes an equal config."""
         return self.model_dump(mode="json", by_alias=True)
-
-    @model_validator(mode="after")
-    def _names_are_unique(self) -> Self:
-        names = [node.name for node in self.nodes]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"node names must be unique, these are not: {', '.join(twice)}")
-        return self
 
     @model_validator(mode="after")
     def _networks_fit(self) -> Self:

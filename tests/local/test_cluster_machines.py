@@ -1,0 +1,92 @@
+"""Command lines and config files of the parts; the golden file is read like code when it changes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from local.cluster import ClusterConfig, NodeConfig
+from local.cluster.addresses import AddressPlan, allocate
+from local.cluster.context import Context
+from local.cluster.control_plane import ControlPlane
+from local.cluster.credentials import Credentials
+from local.cluster.layout import Layout
+from local.cluster.machine import MachineSpec
+from local.cluster.node import NodeMachine
+
+GOLDEN = Path(__file__).parent / "golden" / "cluster_machines.json"
+
+
+class Artifacts:
+    def path(self, name: str) -> Path:
+        return Path("/artifacts", name)
+
+
+@pytest.fixture
+def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Context:
+    for module in ("control_plane", "node"):
+        monkeypatch.setattr(f"local.cluster.{module}.program", lambda name: f"/programs/{name}")
+    nodes = tuple(NodeConfig(name=name, pool="spot") for name in ("spot-0", "spot-1"))
+    config = ClusterConfig(name="local", kubernetes_version="v1.35.4", nodes=nodes, data_dir="/data")
+    layout = Layout(tmp_path / "local" / "run")
+    plan = AddressPlan.of(config, allocate(["spot-0", "spot-1"], {}))
+    return Context(layout, plan, Credentials(layout.pki, plan), Artifacts())
+
+
+def specs(context: Context) -> dict[str, MachineSpec]:
+    node = NodeMachine("spot-1", context).spec("pause:1")
+    return {"control": ControlPlane(context).spec("spot-0"), "spot-1": node}
+
+
+def described(context: Context, tmp_path: Path) -> dict[str, object]:
+    machines = {name: json.loads(spec.to_json()) for name, spec in specs(context).items()}
+    for machine in machines.values():
+        del machine["inputs"]
+    files = [path for path in context.layout.run.rglob("*") if path.suffix in {".yaml", ".toml", ".conflist"}]
+    texts = {str(path): path.read_text() for path in sorted(files)}
+    text = json.dumps({"machines": machines, "files": texts}, indent=1, sort_keys=True)
+    result: dict[str, object] = json.loads(text.replace(str(tmp_path), "/state"))
+    return result
+
+
+def test_command_lines_and_config_files_are_the_golden_ones(context: Context, tmp_path: Path) -> None:
+    assert described(context, tmp_path) == json.loads(GOLDEN.read_text())
+
+
+def test_the_same_inputs_make_the_same_machines(context: Context) -> None:
+    assert {name: spec.to_json() for name, spec in specs(context).items()} == {
+        name: spec.to_json() for name, spec in specs(context).items()
+    }
+
+
+def test_a_machine_changes_with_a_config_file_that_its_daemons_read(context: Context) -> None:
+    spec = specs(context)["spot-1"]
+    before = spec.to_json()
+    file = context.layout.node("spot-1") / "kubelet.yaml"
+    file.write_text(file.read_text() + "maxPods: 7\n")
+    assert spec.to_json() != before
+
+
+def test_nothing_secret_is_in_a_command_line(context: Context) -> None:
+    assert all("PRIVATE KEY" not in spec.to_json() for spec in specs(context).values())
+
+
+def test_every_server_listens_on_an_address_of_the_clusters_own_namespaces(context: Context) -> None:
+    spec = specs(context)["control"]
+    bound = [
+        argument.split("=", 1)[1]
+        for daemon in spec.daemons
+        for argument in daemon.argv
+        if argument.startswith(("--bind-address", "--listen-client-urls", "--listen-peer-urls"))
+    ]
+    assert bound
+    assert all("127.0.0.1" in address or address == str(context.plan.control) for address in bound)
+
+
+def test_images_are_never_collected_as_no_registry_could_give_them_back(context: Context) -> None:
+    specs(context)
+    config = yaml.safe_load((context.layout.node("spot-1") / "kubelet.yaml").read_text())
+    assert config["imageGCHighThresholdPercent"] == 100

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from local.cluster import init, processes
+from local.cluster.processes import wait_until
+
+SLEEP = "import sys, time; time.sleep(60)"
+
+
+def started(identity: Path) -> psutil.Process:
+    processes.start([sys.executable, "-c", SLEEP, str(identity)], os.environ, identity.parent / "log")
+    assert wait_until(lambda: bool(processes.find(identity)), seconds=10)
+    return processes.find(identity)[0]
+
+
+@pytest.fixture
+def identity(tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "machine.json"
+    yield path
+    processes.end(path)
+
+
+def test_a_process_is_found_by_its_identity_and_by_no_other(identity: Path) -> None:
+    process = started(identity)
+    assert processes.find(identity) == [process]
+    assert processes.find(identity.with_name("other.json")) == []
+
+
+def test_a_process_that_was_started_has_a_session_of_its_own(identity: Path) -> None:
+    assert os.getsid(started(identity).pid) != os.getsid(0)
+
+
+def test_ending_takes_only_the_processes_of_the_identity(identity: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.json"
+    neighbour, process = started(other), started(identity)
+    processes.end(identity)
+    assert not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    assert processes.find(other) == [neighbour]
+    processes.end(other)
+
+
+def test_ending_what_does_not_run_does_nothing(identity: Path) -> None:
+    processes.end(identity)
+
+
+def test_a_number_that_now_belongs_to_another_process_is_never_signalled(
+    identity: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stranger = subprocess.Popen([sys.executable, "-c", SLEEP])
+    reused = psutil.Process(stranger.pid)
+    reused._ident = (reused.pid, reused.create_time() - 100)  # the process that had this number before
+    monkeypatch.setattr(processes, "find", lambda _: [reused])
+    processes.end(identity)
+    assert stranger.poll() is None
+    monkeypatch.undo()
+    stranger.kill()
+    stranger.wait()
+
+
+def test_waiting_ends_when_the_time_is_over() -> None:
+    before = time.monotonic()
+    assert not wait_until(lambda: False, seconds=0.2, poll_seconds=0.05)
+    assert time.monotonic() - before < 2
+
+
+class TestInit:
+    """The supervisor without namespaces: it needs none to keep daemons running."""
+
+    @pytest.fixture
+    def file(self, tmp_path: Path) -> Iterator[Path]:
+        path = tmp_path / "machine.json"
+        yield path
+        for process in [child for p in processes.find(path) for child in p.children()]:
+            process.kill()
+        processes.end(path)
+
+    def boot(self, file: Path, script: str, after: str = "") -> None:
+        daemon = {
+            "name": "daemon",
+            "argv": ["/bin/sh", "-c", script],
+            "env": {},
+            "after": after,
+            "log": str(file.with_name("daemon.log")),
+        }
+        spec = {"mounts": [], "folders": [], "sysctls": {}, "daemons": [daemon]}
+        file.write_text(json.dumps(spec))
+        argv = [sys.executable, "-I", "-S", init.__file__, str(file)]
+        processes.start(argv, os.environ, file.with_name("init.log"))
+
+    def test_a_daemon_that_ends_is_started_again_but_not_at_once(self, file: Path) -> None:
+        log = file.with_name("daemon.log")
+        self.boot(file, "date +%s.%N")
+        assert wait_until(lambda: log.exists() and len(log.read_text().split()) >= 2, seconds=10)
+        first, second = map(float, log.read_text().split()[:2])
+        assert second - first >= init.RESTART_SECONDS * 0.9
+
+    def test_a_daemon_waits_for_its_file(self, file: Path, tmp_path: Path) -> None:
+        log, gate = file.with_name("daemon.log"), tmp_path / "gate"
+        self.boot(file, "echo started; sleep 60", after=str(gate))
+        assert wait_until(lambda: bool(processes.find(file)), seconds=10)
+        time.sleep(0.5)
+        assert not log.exists()
+        gate.touch()
+        assert wait_until(lambda: log.exists() and log.read_text() == "started\n", seconds=10)
