@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
 from filelock import FileLock, Timeout
 
@@ -24,6 +24,8 @@ from local.cluster.site import Site
 from local.paths import Paths
 from local.progress import Progress
 
+NODE_LOCK_SECONDS = 180.0
+"""Losses of several nodes wait for each other; each holds the lock for a second or two."""
 _FIXED = ("name", "podCidr", "serviceCidr", "nodeCidr")
 
 
@@ -85,6 +87,19 @@ class EmbeddedCluster:
         if not file.exists():
             fix = "start it with `trainyard up`"
             raise TrainyardError([Problem(f"cluster {name}", "it is not up", "a cluster that is", fix)])
+        config = ClusterConfig.parse(json.loads(file.read_text()))
+        return cls(config, paths=paths, toolchain=toolchain, progress=progress)
+
+    @classmethod
+    def load(cls, name: str, *, paths: Paths, toolchain: Artifacts, progress: Progress) -> Self:
+        """The cluster of this name as it was declared at its last `up`.
+
+        Raises TrainyardError when there is none.
+        """
+        preflight.check_privileges()
+        file = Layout(paths.cluster_run(name)).config
+        if not file.exists():
+            raise TrainyardError([Problem(f"cluster {name}", "not there", "one that is up", "run `make up`")])
         config = ClusterConfig.parse(json.loads(file.read_text()))
         return cls(config, paths=paths, toolchain=toolchain, progress=progress)
 
@@ -162,11 +177,11 @@ class EmbeddedCluster:
             raise InputError([Problem(f"node {node}", "not running", "a node that runs", fix)])
 
         def kill() -> None:
-            with self._lock():
+            with self._lock(NODE_LOCK_SECONDS):
                 machine.stop()
 
         record = Preemption(node, site.api, EventLog(self.layout.events), kill).run(notice_seconds)
-        with self._lock():
+        with self._lock(NODE_LOCK_SECONDS):
             site.remove_node(node)
         return record
 
@@ -174,7 +189,7 @@ class EmbeddedCluster:
         """Bring a preempted node back, as a new instance with an empty disk; a no-op while it runs."""
         preflight.check_privileges()
         config, site, log = self._declared(node), self._site(), EventLog(self.layout.events)
-        with self._lock():
+        with self._lock(NODE_LOCK_SECONDS):
             if site.node(node).is_running():
                 return
             site.remove_node(node)
@@ -193,12 +208,12 @@ class EmbeddedCluster:
         raise InputError([Problem("node", repr(name), names, "name a node of this cluster")])
 
     @contextmanager
-    def _lock(self) -> Iterator[None]:
-        """Keep every other process from changing this cluster; the kernel frees it when we die."""
+    def _lock(self, wait_seconds: float = 0) -> Iterator[None]:
+        """Keep everyone else from changing this cluster; the kernel frees it when we die."""
         folder = self.layout.run.parent
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            with FileLock(folder / "lock", timeout=0):
+            with FileLock(folder / "lock", timeout=wait_seconds):
                 yield
         except Timeout:
             got, fix = "another process is changing it", "wait for it to end, then run this again"

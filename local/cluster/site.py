@@ -76,6 +76,7 @@ class Site:
         for name in self._node_folders() - set(names):
             self.remove_node(name)
         write_private(self.layout.indexes, json.dumps(allocate(names, self._indexes())).encode())
+        write_private(self.layout.config, json.dumps(self.config.to_json()).encode())
         write_private(self.layout.kubeconfig, self.credentials.admin_kubeconfig().encode())
         Path(self.config.data_dir).mkdir(parents=True, exist_ok=True)
 
