@@ -78,19 +78,6 @@ class EmbeddedCluster:
         self.layout = Layout(paths.cluster_run(config.name))
 
     @classmethod
-    def load(cls, name: str, *, paths: Paths, toolchain: Artifacts, progress: Progress) -> EmbeddedCluster:
-        """The cluster of that name, as its last `up` declared it.
-
-        Raises TrainyardError where there is none.
-        """
-        file = Layout(paths.cluster_run(name)).config
-        if not file.exists():
-            fix = "start it with `trainyard up`"
-            raise TrainyardError([Problem(f"cluster {name}", "it is not up", "a cluster that is", fix)])
-        config = ClusterConfig.parse(json.loads(file.read_text()))
-        return cls(config, paths=paths, toolchain=toolchain, progress=progress)
-
-    @classmethod
     def load(cls, name: str, *, paths: Paths, toolchain: Artifacts, progress: Progress) -> Self:
         """The cluster of this name as it was declared at its last `up`.
 
@@ -99,7 +86,8 @@ class EmbeddedCluster:
         preflight.check_privileges()
         file = Layout(paths.cluster_run(name)).config
         if not file.exists():
-            raise TrainyardError([Problem(f"cluster {name}", "not there", "one that is up", "run `make up`")])
+            got, fix = "it is not up", "start it with `trainyard up`"
+            raise TrainyardError([Problem(f"cluster {name}", got, "a cluster that is", fix)])
         config = ClusterConfig.parse(json.loads(file.read_text()))
         return cls(config, paths=paths, toolchain=toolchain, progress=progress)
 
