@@ -279,10 +279,12 @@ def test_loading_races_saving_and_always_finds_a_whole_checkpoint(tmp_path: Path
     save(store, 1)
     child = os.fork()
     if child == 0:
-        for step in range(2, 80):
-            save(store, step)
-        told.write_text("done")
-        os._exit(0)
+        try:
+            for step in range(2, 80):
+                save(store, step)
+            told.write_text("done")
+        finally:
+            os._exit(0)
     seen = []
     while not told.exists():
         found = store.newest(lambda path, reason: pytest.fail(reason))

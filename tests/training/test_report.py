@@ -1,0 +1,53 @@
+"""The picture of a run says what interrupted it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from training.metrics import FILE
+from training.report import draw_learning_curve, interruptions
+
+
+def step(attempt: int, number: int, time: float) -> dict[str, object]:
+    return {
+        "event": "step",
+        "attempt": attempt,
+        "step": number,
+        "time": time,
+        "loss": 1 / number,
+        "accuracy": 0.5,
+    }
+
+
+LINES = [
+    {"event": "started", "attempt": 1, "step": 0, "time": 0.0, "world_size": 2},
+    *(step(1, number, number) for number in range(1, 8)),
+    {"event": "resumed", "attempt": 2, "step": 5, "time": 20.0, "world_size": 2},
+    *(step(2, number, 20 + number) for number in range(6, 10)),
+    {"event": "evaluation", "attempt": 2, "step": 8, "time": 28.5, "loss": 0.1, "accuracy": 0.9},
+    {"event": "notice", "attempt": 2, "step": 9, "time": 29.5},
+    {"event": "started", "attempt": 3, "step": 0, "time": 35.0, "world_size": 2},
+    {"event": "resumed", "attempt": 4, "step": 9, "time": 40.0, "world_size": 1},
+    step(4, 10, 42.0),
+]
+
+
+def test_interruptions_say_what_was_lost_and_for_how_long() -> None:
+    killed, preempted = interruptions(LINES)
+    assert killed.label == "lost without notice\n19 s, 2 steps repeated"
+    assert preempted.label == "preempted\n13 s, 0 steps repeated"
+
+
+def test_the_picture_is_drawn(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text("".join(json.dumps(line) + "\n" for line in LINES))
+    picture = tmp_path / "curve.png"
+    draw_learning_curve(tmp_path, picture)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_run_without_steps_has_no_picture(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="has no step yet"):
+        draw_learning_curve(tmp_path, tmp_path / "curve.png")

@@ -1,0 +1,134 @@
+"""Several ranks make one checkpoint, or none."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from training.checkpoint import CheckpointStore, FileEntry, Files, Manifest
+from training.mesh import Mesh
+from training.saver import MismatchError, SaveError, Saver
+
+IDENTITY = {"seed": 7, "model": {"name": "mlp"}}
+
+
+def manifest(step: int) -> Manifest:
+    return Manifest(step=step, samples=step, world_size=2, mesh={"data": 2}, schedule={}, identity=IDENTITY)
+
+
+T = TypeVar("T")
+
+
+def on_ranks(root: Path, work: Callable[[Saver], T], stores: list[CheckpointStore] | None = None) -> list[T]:
+    """Do the same work on two ranks that are threads."""
+    shared = dist.HashStore()
+    savers = [
+        Saver(
+            stores[rank] if stores else CheckpointStore(root),
+            Mesh(rank, 2, torch.device("cpu"), f"node-{rank}", shared),
+        )
+        for rank in (0, 1)
+    ]
+    with ThreadPoolExecutor(2) as pool:
+        return [future.result() for future in [pool.submit(work, saver) for saver in savers]]
+
+
+def save(saver: Saver, step: int) -> int:
+    return saver.save({f"rank-{saver.mesh.rank}": b"x" * (step + saver.mesh.rank)}, manifest(step))
+
+
+def test_the_files_of_all_ranks_are_in_one_checkpoint(tmp_path: Path) -> None:
+    assert on_ranks(tmp_path, lambda saver: save(saver, 10)) == [21, 21]
+    found = on_ranks(tmp_path, lambda saver: saver.newest(IDENTITY)[0])
+    assert found[0] == found[1]
+    assert found[0] is not None
+    assert set(found[0].manifest.files) == {"rank-0", "rank-1"}
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_one_rank_whose_disk_is_full_fails_the_checkpoint_on_all_and_names_itself(
+    tmp_path: Path, failing: int
+) -> None:
+    class Full(CheckpointStore):
+        def write(self, draft: Path, name: str, data: bytes) -> FileEntry:
+            raise OSError(errno.ENOSPC, "No space left on device", name)
+
+    stores = [Full(tmp_path) if rank == failing else CheckpointStore(tmp_path) for rank in (0, 1)]
+
+    def attempt(saver: Saver) -> str:
+        with pytest.raises(SaveError) as caught:
+            save(saver, 10)
+        return str(caught.value)
+
+    texts = on_ranks(tmp_path, attempt, stores)
+    assert texts[0] == texts[1]
+    assert f"rank {failing} on node-{failing}" in texts[0]
+    assert "No space left" in texts[0]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_made_fails_the_checkpoint_on_all(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+
+    def attempt(saver: Saver) -> None:
+        with pytest.raises(SaveError):
+            save(saver, 10)
+
+    on_ranks(tmp_path / "file" / "checkpoints", attempt)
+
+
+def test_a_commit_that_fails_is_failed_on_all_and_the_next_succeeds(tmp_path: Path) -> None:
+    class Once(Files):
+        failed = False
+
+        def rename(self, source: Path, target: Path) -> None:
+            if not self.failed:
+                self.failed = True
+                raise OSError(errno.EIO, "Input/output error")
+            super().rename(source, target)
+
+    store = CheckpointStore(tmp_path, files=Once())
+
+    def attempt(saver: Saver) -> int:
+        with pytest.raises(SaveError, match="Input/output error"):
+            save(saver, 10)
+        return save(saver, 20)
+
+    assert on_ranks(tmp_path, attempt, [store, CheckpointStore(tmp_path)]) == [41, 41]
+    assert [path.name for path in store.committed()] == ["step-00000020"]
+
+
+def test_all_ranks_fall_back_together_past_a_damaged_checkpoint(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def two(saver: Saver) -> None:
+        save(saver, 10)
+        save(saver, 20)
+
+    on_ranks(tmp_path, two)
+    (tmp_path / "step-00000020" / "rank-1").unlink()
+    found = on_ranks(tmp_path, lambda saver: saver.newest(IDENTITY))
+    assert [checkpoint.manifest.step for checkpoint, _ in found if checkpoint] == [10, 10]
+    assert found[0][1] == found[1][1]
+    assert "rank-1 is missing" in found[1][1][0]
+    assert "skipping a damaged checkpoint" in capfd.readouterr().err
+
+
+def test_a_checkpoint_of_another_run_is_refused_with_every_difference(tmp_path: Path) -> None:
+    on_ranks(tmp_path, lambda saver: save(saver, 10))
+
+    def attempt(saver: Saver) -> str:
+        with pytest.raises(MismatchError) as caught:
+            saver.newest({"seed": 8, "model": {"name": "convnet"}})
+        return str(caught.value)
+
+    text = on_ranks(tmp_path, attempt)[1]
+    assert "seed: the checkpoint has 7, the configuration 8" in text
+    assert "model: the checkpoint has {'name': 'mlp'}" in text

@@ -1,0 +1,217 @@
+"""Interrupted or not, a run ends with the same weights, bit for bit."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from training import mesh
+from training.config import TrainConfig, parse_config
+from training.metrics import FILE, read_metrics, surviving_steps
+from training.preemption import Notice
+from training.saver import MismatchError, SaveError
+from training.trainer import DivergedError, Trainer
+
+STEPS = 24
+
+
+class NoticeAt(Notice):
+    """Comes while a given step is taken."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__(leave_seconds=60)
+        self._left = step
+
+    def sleep(self, seconds: float) -> None:
+        self._left -= 1
+        if self._left == 0:
+            self.request()
+
+
+def configure(run_dir: Path, **values: object) -> TrainConfig:
+    return parse_config(
+        {
+            "run_dir": run_dir,
+            "steps": STEPS,
+            "seed": 7,
+            "model": {"name": "mlp", "hidden": 16, "dropout": 0.3},
+            "data": {"batch_size_per_rank": 100},
+            "checkpoint": {"every_steps": 5},
+            "evaluate_every": 10,
+            **values,
+        }
+    )
+
+
+def train(config: TrainConfig, notice: Notice | None = None) -> bool:
+    return Trainer(config, mesh.join(config.timeouts, {}), notice or Notice(60)).run(0)
+
+
+def events(run_dir: Path, name: str) -> list[dict[str, Any]]:
+    return [line for line in read_metrics(run_dir / FILE) if line["event"] == name]
+
+
+def sha256(run_dir: Path) -> str:
+    return str(json.loads((run_dir / "final.json").read_text())["sha256"])
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    run_dir = tmp_path_factory.mktemp("undisturbed")
+    assert train(configure(run_dir))
+    return sha256(run_dir)
+
+
+def test_a_run_learns(tmp_path: Path) -> None:
+    train(configure(tmp_path, steps=150, data={"batch_size_per_rank": 32}))
+    evaluations = [line["accuracy"] for line in events(tmp_path, "evaluation")]
+    assert len(evaluations) == 15
+    assert evaluations[-1] > 0.85
+
+
+def test_the_digest_tells_runs_apart(tmp_path: Path, undisturbed: str) -> None:
+    train(configure(tmp_path, seed=8))
+    assert sha256(tmp_path) != undisturbed
+
+
+@pytest.mark.parametrize("step", range(1, STEPS - 1))
+def test_leaving_at_any_step_and_resuming_changes_no_bit(tmp_path: Path, undisturbed: str, step: int) -> None:
+    assert not train(configure(tmp_path), NoticeAt(step))
+    saved = events(tmp_path, "preempted")[0]["step"]
+    assert saved == step + 1  # told while a step is taken, all agree in the next
+    assert train(configure(tmp_path))
+    assert sha256(tmp_path) == undisturbed
+    steps = [line["step"] for line in events(tmp_path, "step")]
+    assert steps == list(range(1, STEPS + 1)), "nothing was repeated"
+
+
+@settings(max_examples=8, deadline=None)
+@given(notices=st.lists(st.integers(1, 12), max_size=6))
+def test_leaving_any_number_of_times_changes_no_bit(
+    tmp_path_factory: pytest.TempPathFactory, undisturbed: str, notices: list[int]
+) -> None:
+    run_dir = tmp_path_factory.mktemp("run")
+    for step in notices:
+        train(configure(run_dir), NoticeAt(step))
+    assert train(configure(run_dir))
+    assert sha256(run_dir) == undisturbed
+
+
+@pytest.mark.parametrize("name", ["sgd", "adamw"])
+@pytest.mark.parametrize("model", ["mlp", "convnet"])
+def test_every_model_and_optimizer_resumes_to_the_bit(tmp_path: Path, name: str, model: str) -> None:
+    values: dict[str, object] = {
+        "steps": 8,
+        "model": {"name": model, "hidden": 4},
+        "optim": {"name": name, "lr": 0.01, "scaling": "sqrt", "warmup_steps": 6},
+    }
+    train(configure(tmp_path / "whole", **values))
+    train(configure(tmp_path / "parted", **values), NoticeAt(3))
+    train(configure(tmp_path / "parted", **values))
+    assert sha256(tmp_path / "parted") == sha256(tmp_path / "whole")
+
+
+def test_a_kill_costs_the_steps_since_the_last_save_and_no_bit(tmp_path: Path, undisturbed: str) -> None:
+    class KilledError(Exception):
+        pass
+
+    class Killed(NoticeAt):
+        def request(self) -> None:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        train(configure(tmp_path), Killed(13))
+    assert train(configure(tmp_path))
+    assert sha256(tmp_path) == undisturbed
+    assert events(tmp_path, "resumed")[0]["step"] == 10
+    assert len(surviving_steps(read_metrics(tmp_path / FILE))) == STEPS
+
+
+def test_the_last_step_is_saved_so_a_finished_run_runs_again_to_no_effect(tmp_path: Path) -> None:
+    train(configure(tmp_path))
+    before = sha256(tmp_path)
+    assert train(configure(tmp_path))
+    assert sha256(tmp_path) == before
+    assert {line["attempt"] for line in events(tmp_path, "step")} == {1}
+
+
+def test_damaged_checkpoints_are_named_and_cost_no_bit(tmp_path: Path, undisturbed: str) -> None:
+    train(configure(tmp_path), NoticeAt(17))
+    for step in (18, 15):
+        model = tmp_path / "checkpoints" / f"step-{step:08d}" / "model.pt"
+        model.write_bytes(model.read_bytes()[:-1])
+    train(configure(tmp_path))
+    resumed = events(tmp_path, "resumed")[0]
+    assert resumed["step"] == 10
+    assert len(resumed["damaged"]) == 2
+    assert sha256(tmp_path) == undisturbed
+
+
+def test_a_loss_that_is_no_number_stops_the_run_before_the_weights_are_spoiled(tmp_path: Path) -> None:
+    config = configure(tmp_path, optim={"lr": 1e30})
+    with pytest.raises(DivergedError, match=r"lower optim\.lr") as caught:
+        train(config)
+    assert "step" in str(caught.value)
+    for path in (tmp_path / "checkpoints").glob("step-*/model.pt"):
+        weights = torch.load(path, weights_only=True)
+        assert all(math.isfinite(float(value.sum())) for value in weights.values())
+
+
+def test_a_checkpoint_of_another_configuration_is_refused(tmp_path: Path) -> None:
+    train(configure(tmp_path), NoticeAt(3))
+    with pytest.raises(MismatchError, match="seed: the checkpoint has 7, the configuration 9"):
+        train(configure(tmp_path, seed=9))
+
+
+def full_disk(*_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_a_disk_that_is_full_for_a_while_costs_a_checkpoint_and_not_the_run(
+    tmp_path: Path, undisturbed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from training.checkpoint import Files
+
+    class FreedAt(NoticeAt):
+        def request(self) -> None:
+            monkeypatch.undo()
+
+    monkeypatch.setattr(Files, "write", full_disk)
+    assert train(configure(tmp_path), FreedAt(12))
+    failed = events(tmp_path, "checkpoint_failed")
+    assert [line["step"] for line in failed] == [5, 10]
+    assert "No space left" in failed[0]["error"]
+    assert sha256(tmp_path) == undisturbed
+
+
+def test_a_notice_on_a_full_disk_is_a_failure_and_what_was_committed_stands(
+    tmp_path: Path, undisturbed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from training.checkpoint import Files
+
+    class Filled(NoticeAt):
+        def request(self) -> None:
+            monkeypatch.setattr(Files, "write", full_disk)
+            super().request()
+
+    with pytest.raises(SaveError, match="No space left"):
+        train(configure(tmp_path), Filled(7))
+    monkeypatch.undo()
+    train(configure(tmp_path))
+    resumed = events(tmp_path, "resumed")[0]
+    assert resumed["step"] == 5
+    assert sha256(tmp_path) == undisturbed
+
+
+def test_the_pace_is_kept_and_changes_no_bit(tmp_path: Path, undisturbed: str) -> None:
+    train(configure(tmp_path, pace_seconds=0.02))
+    lines = events(tmp_path, "step")
+    assert lines[-1]["time"] - lines[0]["time"] >= 0.02 * (STEPS - 2)
+    assert sha256(tmp_path) == undisturbed
