@@ -153,10 +153,10 @@ def _raise_for(ended: Ended, report: Report, what: str) -> None:
         problem = Problem(what, "interrupted", "to end by itself", resume)
         raise TrainyardError([problem], ExitCode.INTERRUPTED)
     if ended.code != 0:
-        raise TrainyardError(report.problems or [_failed(what, ended.errors or f"exit code {ended.code}")])
+        how = f"killed by signal {-ended.code}" if ended.code < 0 else f"exit code {ended.code}"
+        raise TrainyardError(report.problems or [_failed(what, ended.errors or how)])
 
 
 def _failed(what: str, errors: str) -> Problem:
-    return Problem(
-        what, errors, "exit code 0", "put it right and run the same command again: what is done is kept"
-    )
+    fix = "put it right and run the same command again: what is done is kept"
+    return Problem(what, errors, "to end without an error", fix)

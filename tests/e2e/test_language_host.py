@@ -1,0 +1,220 @@
+"""The language host under the real engine, as a user runs it by hand: `pulumi …` in a project's folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from local.engine import plugins
+from local.paths import Paths
+from local.progress import for_stream
+from local.toolchain import Toolchain, load_versions
+
+pytestmark = pytest.mark.e2e
+
+PROJECT = """
+name: tiny
+runtime:
+  name: python
+  options:
+    virtualenv: {virtualenv}
+"""
+
+PROGRAM = """
+import os, time
+import pulumi
+from pulumi.dynamic import CreateResult, Resource, ResourceProvider
+
+class Sleeper(ResourceProvider):
+    def create(self, props):
+        time.sleep(float(props["seconds"]))
+        return CreateResult("one", {**props, "slept": True})
+
+class Nap(Resource):
+    slept: pulumi.Output[bool]
+    def __init__(self, name, seconds):
+        super().__init__(Sleeper(), name, {"seconds": seconds, "slept": None})
+
+config = pulumi.Config()
+nap = Nap("nap", config.get_float("seconds") or 0)
+print("hello from the program")
+pulumi.export("slept", nap.slept)
+pulumi.export("organization", pulumi.get_organization())
+pulumi.export("password", config.require_secret("password"))
+"""
+
+POLICY_PROJECT = """
+name: naps
+version: 0.1.0
+runtime:
+  name: python
+  options:
+    virtualenv: {virtualenv}
+"""
+
+POLICIES = """
+from pulumi_policy import EnforcementLevel, PolicyPack, ResourceValidationPolicy
+
+def short(resource, report):
+    if resource.props.get("seconds", 0) > 5:
+        report("a nap of more than 5 s")
+
+PolicyPack("naps", policies=[ResourceValidationPolicy(
+    name="short",
+    description="Naps are short.",
+    enforcement_level=EnforcementLevel.MANDATORY,
+    validate=short,
+)])
+"""
+
+
+class Project:
+    """A project and its own backend, with `pulumi` run in it."""
+
+    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
+        self.program = folder / "program"
+        self.policies = folder / "policies"
+        self.environment = os.environ | environment
+        for place, name, project, code in (
+            (self.program, "Pulumi.yaml", PROJECT, PROGRAM),
+            (self.policies, "PulumiPolicy.yaml", POLICY_PROJECT, POLICIES),
+        ):
+            place.mkdir()
+            (place / name).write_text(project.format(virtualenv=sys.prefix))
+            (place / "__main__.py").write_text(code)
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            ["pulumi", "--non-interactive", *arguments],
+            cwd=self.program,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def run(self, *arguments: str) -> tuple[int, str]:
+        process = self.start(*arguments)
+        output, _ = process.communicate(timeout=120)
+        return process.returncode, output
+
+    def outputs(self) -> dict[str, Any]:
+        code, output = self.run("stack", "output", "--json")
+        assert code == 0
+        found: dict[str, Any] = json.loads(output)
+        return found
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    state = tmp_path_factory.mktemp("state")
+    paths = Paths.from_environment(os.environ | {"TRAINYARD_STATE": str(state)})
+    toolchain = Toolchain(paths, load_versions(), for_stream())
+    toolchain.ensure("binary/pulumi", "plugin/python-exec")
+    found = toolchain.environment()
+    plugins.install(Path(found["PULUMI_HOME"]), paths.bin)
+    return found | {"PULUMI_IGNORE_AMBIENT_PLUGINS": "true"}
+
+
+@pytest.fixture
+def project(tmp_path: Path, environment: dict[str, str]) -> Project:
+    project = Project(tmp_path, environment)
+    stack = f"s{tmp_path.name[-30:].strip('_').replace('_', '-')}"
+    assert project.run("stack", "init", stack)[0] == 0
+    assert project.run("config", "set", "--secret", "password", "hunter2")[0] == 0
+    return project
+
+
+def left_running(project: Project) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if str(project.program) in " ".join(process.cmdline()) or process.cwd() == str(project.program):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def test_up_runs_a_program_with_its_config_its_secrets_and_a_dynamic_resource(project: Project) -> None:
+    code, output = project.run("up", "--yes", "--skip-preview")
+    assert code == 0, output
+    assert "hello from the program" in output
+    assert "warning" not in output
+    assert project.outputs() == {"slept": True, "organization": "organization", "password": "[secret]"}
+    code, output = project.run("up", "--yes", "--skip-preview", "--expect-no-changes")
+    assert code == 0, output
+    assert left_running(project) == []
+
+
+def test_a_policy_pack_judges_a_preview(project: Project) -> None:
+    code, output = project.run("preview", "--policy-pack", str(project.policies))
+    assert code == 0, output
+    project.run("config", "set", "seconds", "9")
+    code, output = project.run("preview", "--policy-pack", str(project.policies))
+    assert code != 0
+    assert "a nap of more than 5 s" in output
+    assert "Traceback" not in output
+
+
+def test_an_exception_in_the_program_is_shown_once_with_the_users_frames_only(project: Project) -> None:
+    with (project.program / "__main__.py").open("a") as program:
+        program.write("raise ValueError('no such zone')\n")
+    code, output = project.run("preview")
+    assert code != 0
+    assert output.count("ValueError: no such zone") == 1
+    assert "runpy" not in output
+
+
+def test_ctrl_c_waits_for_what_is_under_way_and_ends_without_a_traceback(project: Project) -> None:
+    project.run("config", "set", "seconds", "6")
+    engine = project.start("up", "--yes", "--skip-preview")
+    assert engine.stdout is not None
+    output = ""
+    while "nap creating" not in output:
+        output += engine.stdout.readline()
+    engine.send_signal(signal.SIGINT)
+    rest, _ = engine.communicate(timeout=60)
+    assert "nap created" in rest
+    assert "Traceback" not in output + rest
+    assert engine.returncode != 0
+    assert left_running(project) == []
+    code, output = project.run("up", "--yes", "--skip-preview")
+    assert code == 0, output
+    assert "nap created" not in output
+
+
+def test_a_killed_engine_takes_the_host_and_the_program_with_it(project: Project) -> None:
+    with (project.program / "__main__.py").open("a") as program:
+        program.write("print('napping', flush=True); time.sleep(60)\n")
+    engine = project.start("preview")
+    assert engine.stdout is not None
+    while "napping" not in engine.stdout.readline():
+        continue
+    engine.kill()
+    engine.wait()
+    deadline = time.monotonic() + 5
+    while left_running(project) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert left_running(project) == []
+
+
+def test_about_and_install_work_as_with_the_official_host(project: Project) -> None:
+    code, output = project.run("about", "--json")
+    assert code == 0
+    about = json.loads(output)
+    assert about["runtime"]["executable"] == f"{sys.prefix}/bin/python"
+    assert "trainyard" in {each["name"] for each in about["dependencies"]}
+    (project.program / "Pulumi.yaml").write_text(PROJECT.format(virtualenv="fresh"))
+    code, output = project.run("install")
+    assert code == 0, output
+    assert (project.program / "fresh" / "bin" / "python").exists()
