@@ -11,7 +11,7 @@ def judge(resource: Resource) -> Iterator[Violation]:
     """A purchase that cannot be undone is named in the stack."""
     agreed = resource.stack.setting("purchases", [])
     if resource.name not in agreed:
-        yield Violation("purchase", resource.name, "a name that `trainyard:purchases` of the stack lists")
+        yield Violation("purchase", "no word for it", "its name in `trainyard:purchases` of the stack")
 
 
 POLICY = Policy(

@@ -9,7 +9,6 @@ from typing import Any
 
 import yaml
 
-from policies.capacity import has_accelerators
 from policies.policy import Policy, Resource, Violation
 from policies.pools import TYPES, pool_of
 
@@ -33,7 +32,7 @@ def judge(resource: Resource) -> Iterator[Violation]:
     pool = pool_of(resource)
     known = {**{name: price["usd"] for name, price in prices().items()}, **resource.parameters["prices"]}
     for machine in pool.machine_types:
-        if machine not in known and has_accelerators(machine):
+        if machine not in known:
             yield Violation(
                 pool.machine_path, f"{machine}, which has no price", "a machine type with a price"
             )

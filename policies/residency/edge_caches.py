@@ -5,21 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from policies.policy import Policy, Resource, Violation
+from policies.rules import must_equal
 
 EDGE = {
-    "aws:cloudfront/distribution:Distribution": ("enabled", True),
-    "aws:s3/bucketAccelerateConfiguration:BucketAccelerateConfiguration": ("status", "Enabled"),
-    "aws:s3/bucketAccelerateConfigurationV2:BucketAccelerateConfigurationV2": ("status", "Enabled"),
-    "gcp:compute/backendBucket:BackendBucket": ("enableCdn", True),
+    "aws:cloudfront/distribution:Distribution": ("enabled", True, False),
+    "aws:s3/bucketAccelerateConfiguration:BucketAccelerateConfiguration": ("status", "Enabled", "Suspended"),
+    "aws:s3/bucketAccelerateConfigurationV2:BucketAccelerateConfigurationV2": (
+        "status",
+        "Enabled",
+        "Suspended",
+    ),
+    "gcp:compute/backendBucket:BackendBucket": ("enableCdn", True, False),
 }
-"""Type → the property and value that turn caching at the edge on."""
+"""Type → the property of caching at the edge, with its values for on and off."""
 
 
 def judge(resource: Resource) -> Iterator[Violation]:
     """Caching outside the region must be off."""
-    name, on = EDGE[resource.type]
+    name, on, off = EDGE[resource.type]
     if resource.stack.residency.declared and resource.props.get(name) == on:
-        yield Violation(name, str(on).lower(), f"{name} off, or no such resource")
+        yield from must_equal(resource.props, name, off)
 
 
 POLICY = Policy(

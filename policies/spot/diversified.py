@@ -11,6 +11,13 @@ from policies.unknowns import Properties
 WAIVER = "trainyard.dev/spot-waiver"
 """Tag or label that says why a pool must live in fewer markets."""
 
+PLACES = {
+    "aws:eks/nodeGroup:NodeGroup": "subnetIds",
+    "gcp:container/nodePool:NodePool": "nodeLocations",
+    "azure-native:containerservice:AgentPool": "availabilityZones",
+}
+"""Type → the property that lists its zones, or subnets, of which each has its zone."""
+
 
 def judge(resource: Resource) -> Iterator[Violation]:
     """The number of (machine type, zone) pairs that a spot pool can buy in."""
@@ -19,8 +26,8 @@ def judge(resource: Resource) -> Iterator[Violation]:
     elif is_spot_pool(resource):
         props = resource.props
         types = props.count("instanceTypes") or 1
-        places = max(props.count(name) for name in ("subnetIds", "nodeLocations", "availabilityZones"))
-        path = "instanceTypes" if resource.type.startswith("aws:") else "nodeLocations"
+        path = PLACES[resource.type]
+        places = props.count(path)
         yield from _enough(resource, types * max(places, 1), path)
 
 
@@ -37,8 +44,8 @@ def _group(resource: Resource) -> Iterator[Violation]:
 def _enough(resource: Resource, markets: int, path: str) -> Iterator[Violation]:
     wanted = resource.parameters["minimum_markets"]
     if markets < wanted and not _waived(resource.props):
-        allowed = f"{wanted} or more, or the tag {WAIVER} with the reason"
-        yield Violation(path, f"{markets} of the spot markets (type × zone)", allowed)
+        allowed = f"{wanted} or more (machine types × zones), or the tag {WAIVER} with the reason"
+        yield Violation(path, f"spot markets: {markets}", allowed)
 
 
 def _waived(props: Properties) -> bool:
@@ -57,10 +64,8 @@ POLICY = Policy(
     ),
     remedy="Add machine types or zones, or give the reason in the waiver tag.",
     types=(
-        "aws:eks/nodeGroup:NodeGroup",
         "aws:autoscaling/group:Group",
-        "gcp:container/nodePool:NodePool",
-        "azure-native:containerservice:AgentPool",
+        *PLACES,
     ),
     judge=judge,
     frameworks=("AWS Config AUTOSCALING_MULTIPLE_INSTANCE_TYPES", "AWS Well-Architected COST07-BP05"),

@@ -18,9 +18,9 @@ def judge(resource: Resource) -> Iterator[Violation]:
     name = namespaced_name(resource).rpartition("/")[2]
     store = any(fnmatchcase(name, pattern) for pattern in resource.parameters["stores"])
     for pod in pod_specs(resource):
-        role = "a rendezvous store" if store else _role(resource.props.data, pod)
+        role = "rendezvous store" if store else _role(resource.props.data, pod)
         if role and selects_spot(pod):
-            yield Violation(pod.path, f"{role} that may run on spot", "on-demand nodes")
+            yield Violation(pod.path, f"a {role} that may run on spot", "on-demand nodes")
 
 
 def _role(data: Mapping[str, Value], pod: Properties) -> str:

@@ -88,16 +88,19 @@ class Engine:
         config: Mapping[str, Any] | None = None,
         pack_config: Mapping[str, Any] | None = None,
         environment: Mapping[str, str] | None = None,
+        files: Mapping[str, str] | None = None,
         pack: Path = PACK,
         **options: Any,
     ) -> Run:
-        """Preview or update the program as a new stack, under the pack."""
+        """Preview or update the program as a new stack, under the pack; `files` lie beside the stack file."""
         output: list[str] = []
         verdicts: list[Verdict] = []
         with StandIn(PACKAGES) as stand_in:
             stack = self._stack(program, config or {}, {**stand_in.environment(), **(environment or {})})
             settings = self.work / "pack.json"
             settings.write_text(json.dumps(pack_config or {}))
+            for name, text in (files or {}).items():
+                (self.work / name).write_text(text)
             try:
                 getattr(stack, operation)(
                     policy_packs=[str(pack)],
@@ -127,7 +130,9 @@ class Engine:
             opts=automation.LocalWorkspaceOptions(
                 work_dir=str(self.work),
                 env_vars={**self.environment, **environment},
-                project_settings=automation.ProjectSettings(PROJECT, "python", backend=backend),
+                project_settings=automation.ProjectSettings(
+                    PROJECT, "python", str(self.work), backend=backend
+                ),
             ),
         )
         settings = self.work / "Pulumi.test.yaml"

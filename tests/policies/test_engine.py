@@ -7,28 +7,28 @@ from tests.policies.engine import Engine, declare
 EUROPE = {"trainyard:residency": {"allowed": ["eu-*"]}, "aws:region": "eu-west-1"}
 
 
-def bucket_abroad() -> None:
-    declare("aws:s3/bucket:Bucket", "home")
-    declare("aws:s3/bucket:Bucket", "abroad", region="us-east-1")
+def queue_abroad() -> None:
+    declare("aws:sqs/queue:Queue", "home")
+    declare("aws:sqs/queue:Queue", "abroad", region="us-east-1")
 
 
 def test_a_resource_that_leaves_its_providers_region_is_refused_at_preview(engine: Engine) -> None:
-    run = engine.run(bucket_abroad, config=EUROPE)
+    run = engine.run(queue_abroad, config=EUROPE)
     assert not run.succeeded
     assert run.refused() == {("residency-region", "abroad")}
     assert "region: got us-east-1; allowed: eu-*" in run.message("residency-region", "abroad")
 
 
 def test_nothing_forbidden_is_made_even_when_the_preview_is_skipped(engine: Engine) -> None:
-    run = engine.run(bucket_abroad, config=EUROPE, operation="up")
+    run = engine.run(queue_abroad, config=EUROPE, operation="up")
     assert not run.succeeded
     assert "abroad" not in run.created
 
 
 def test_a_value_unknown_at_preview_is_refused_and_named(engine: Engine) -> None:
     def program() -> None:
-        other = declare("aws:s3/bucket:Bucket", "other")
-        declare("aws:s3/bucket:Bucket", "somewhere", region=other.id)
+        other = declare("aws:sqs/queue:Queue", "other")
+        declare("aws:sqs/queue:Queue", "somewhere", region=other.id)
 
     run = engine.run(program, config=EUROPE)
     assert not run.succeeded
@@ -38,7 +38,7 @@ def test_a_value_unknown_at_preview_is_refused_and_named(engine: Engine) -> None
 
 def test_the_region_of_the_environment_counts_where_nothing_else_says_one(engine: Engine) -> None:
     def program() -> None:
-        declare("aws:s3/bucket:Bucket", "drifting")
+        declare("aws:sqs/queue:Queue", "drifting")
 
     residency = {"trainyard:residency": EUROPE["trainyard:residency"]}
     assert engine.run(program, config=residency, environment={"AWS_REGION": "eu-north-1"}).succeeded
@@ -50,9 +50,9 @@ def test_a_stack_narrows_the_organisations_regions_and_cannot_widen_them(engine:
     organisation = {"residency-declared": {"allowed": ["eu-*"]}}
 
     def program() -> None:
-        declare("aws:s3/bucket:Bucket", "ireland", region="eu-west-1")
-        declare("aws:s3/bucket:Bucket", "sweden", region="eu-north-1")
-        declare("aws:s3/bucket:Bucket", "virginia", region="us-east-1")
+        declare("aws:sqs/queue:Queue", "ireland", region="eu-west-1")
+        declare("aws:sqs/queue:Queue", "sweden", region="eu-north-1")
+        declare("aws:sqs/queue:Queue", "virginia", region="us-east-1")
 
     config = {"trainyard:residency": {"allowed": ["eu-north-1", "us-*"]}}
     run = engine.run(program, config=config, pack_config=organisation)
@@ -63,7 +63,7 @@ def test_an_exemption_lets_pass_until_it_expires(engine: Engine) -> None:
     def exempt(expires: str) -> dict[str, object]:
         exemption = {
             "policy": "residency-region",
-            "resource": "aws:s3/bucket:Bucket::abroad",
+            "resource": "aws:sqs/queue:Queue::abroad",
             "owner": "security@example.org",
             "reason": "public data set",
             "expires": expires,
@@ -71,10 +71,10 @@ def test_an_exemption_lets_pass_until_it_expires(engine: Engine) -> None:
         return {**EUROPE, "trainyard:exemptions": [exemption]}
 
     current = {"exemptions": {"maximum_days": 100_000}}
-    granted = engine.run(bucket_abroad, config=exempt("2199-01-01"), pack_config=current)
+    granted = engine.run(queue_abroad, config=exempt("2199-01-01"), pack_config=current)
     assert granted.succeeded
     assert "security@example.org: public data set" in granted.message("residency-region", "abroad")
-    lapsed = engine.run(bucket_abroad, config=exempt("2020-01-01"))
+    lapsed = engine.run(queue_abroad, config=exempt("2020-01-01"))
     assert lapsed.refused() == {("residency-region", "abroad"), ("exemptions", "guarded-test")}
 
 
@@ -95,13 +95,13 @@ def test_an_exemption_that_matches_nothing_is_said(engine: Engine) -> None:
 
 
 def test_configuration_of_a_policy_that_does_not_exist_stops_the_run(engine: Engine) -> None:
-    run = engine.run(bucket_abroad, config=EUROPE, pack_config={"residency-regoin": "disabled"})
+    run = engine.run(queue_abroad, config=EUROPE, pack_config={"residency-regoin": "disabled"})
     assert not run.succeeded
     assert "residency-regoin" in run.output
     assert "names of policies" in run.output
 
 
 def test_parameters_are_checked_against_their_schema(engine: Engine) -> None:
-    run = engine.run(bucket_abroad, config=EUROPE, pack_config={"residency-declared": {"allowed": "eu-*"}})
+    run = engine.run(queue_abroad, config=EUROPE, pack_config={"residency-declared": {"allowed": "eu-*"}})
     assert not run.succeeded
     assert "residency-declared: allowed: Invalid type" in run.output

@@ -1,0 +1,176 @@
+"""The corpus: compliant resources, and cases that each break one property of one of them.
+
+Every case is a pair, the compliant resource and its twin, judged with the same configuration unless the one
+thing that differs is a piece of configuration.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from policies.config import Measurement, Organisation, Stack
+from policies.exemptions import parse_exemptions
+from policies.judgement import MAKE_KNOWN, Court, Finding
+from policies.pack import POLICIES
+from policies.policy import Policy, Resource
+from policies.unknowns import UNKNOWN, Properties
+
+FOLDER = Path(__file__).parent / "cases"
+TODAY = datetime.now(UTC).date()
+
+CONFIG: Mapping[str, Any] = {
+    "trainyard:residency": {"allowed": ["eu", "eu-*", "europe-*", "westeurope", "swedencentral"]},
+}
+PARAMETERS: Mapping[str, Mapping[str, Any]] = {
+    "residency-bucket-replication": {"inside": ["arn:aws:s3:::known-copy"]},
+    "residency-filesystem-links": {"inside": ["s3://known-data"]},
+    "kubernetes-hidden-objects": {"allowed": ["reviewed-*"]},
+}
+
+
+@dataclass(frozen=True)
+class World:
+    """What surrounds a resource: what is not a property of it."""
+
+    config: str
+    parameters: str
+    measurement: str
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any], parameters: Mapping[str, Any], measurement: object) -> World:
+        """Texts, so that equal worlds are equal and can share one run of the engine."""
+        return cls(*(json.dumps(part, sort_keys=True) for part in (config, parameters, measurement)))
+
+
+@dataclass(frozen=True)
+class Twin:
+    """One resource of a pair, and the world that it is judged in."""
+
+    name: str
+    type: str
+    props: Mapping[str, Any]
+    protect: bool
+    component: bool
+    world: World
+
+
+@dataclass(frozen=True)
+class Case:
+    """A pair: the clean twin, and the one that violates `policy`."""
+
+    policy: str
+    message: str
+    """The violation, word for word, without the remedy."""
+    also: frozenset[str]
+    """Other policies that need the same property."""
+    clean: Twin
+    violating: Twin
+
+
+def load() -> list[Case]:
+    """All cases, named after policy, resource and their number in the file."""
+    compliant = yaml.safe_load((FOLDER / "compliant.yaml").read_text())
+    files = sorted(file for file in FOLDER.glob("*.yaml") if file.stem != "compliant")
+    return [
+        _case(f"{file.stem}-{index}-{entry['resource']}", entry, compliant[entry["resource"]])
+        for file in files
+        for index, entry in enumerate(yaml.safe_load(file.read_text()))
+    ]
+
+
+def _case(name: str, entry: Mapping[str, Any], base: Mapping[str, Any]) -> Case:
+    base = _dated(json.loads(json.dumps(base).replace("$name", f"{name}-clean")))
+    entry = _dated(entry)
+    config = {**CONFIG, **base.get("config", {})}
+    parameters = {**PARAMETERS, **base.get("parameters", {})}
+    measurement = base.get("measurement")
+    clean = Twin(
+        name=f"{name}-clean",
+        type=base["type"],
+        props=base["props"],
+        protect=base.get("protect", False),
+        component=base.get("component", False),
+        world=World.of(config, parameters, measurement),
+    )
+    changed = {
+        key: value for key, value in {**config, **entry.get("set_config", {})}.items() if value is not None
+    }
+    world = World.of(changed, parameters, entry.get("set_measurement", measurement))
+    violating = replace(
+        clean,
+        name=f"{name}-violates",
+        props=_broken(base["props"], entry.get("set", {})),
+        protect=entry.get("set_protect", clean.protect),
+        world=world,
+    )
+    message = entry["message"].replace("$make-known", MAKE_KNOWN)
+    return Case(entry["policy"], message, frozenset(entry.get("also", ())), clean, violating)
+
+
+def _dated(data: Any) -> Any:
+    def shift(match: re.Match[str]) -> str:
+        return (TODAY + timedelta(days=int(match[1]))).isoformat()
+
+    return json.loads(re.sub(r"\$days([+-]\d+)", shift, json.dumps(data)))
+
+
+def _broken(props: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+    broken: Any = copy.deepcopy(dict(props))
+    for path, value in change.items():
+        *parents, last = [int(i) if i else name for name, i in re.findall(r"([^.\[\]]+)|\[(\d+)\]", path)]
+        block = broken
+        for part in parents:
+            block = block.setdefault(part, {}) if isinstance(part, str) else block[part]
+        if value is None:
+            del block[last]
+        else:
+            block[last] = value
+    return dict(broken)
+
+
+def judged(twin: Twin, policies: tuple[Policy, ...] = POLICIES) -> list[Finding]:
+    """Judge a twin without the engine, as the analyzer would."""
+    world = twin.world
+    parameters = json.loads(world.parameters)
+    stack = Stack(
+        config={key: json.dumps(value) for key, value in json.loads(world.config).items()},
+        measurement=measurement(world),
+        measurement_file="checkpoint.test.json",
+        organisation=Organisation(exemptions=parse_exemptions([], "")),
+    )
+    names = {policy.name for policy in policies}
+    court = Court(policies, parameters={name: value for name, value in parameters.items() if name in names})
+    props = Properties(with_unknown(twin.props, UNKNOWN))
+    resource = Resource(twin.type, twin.name, props=props, stack=stack, protect=twin.protect)
+    return list(court.judge(resource))
+
+
+def measurement(world: World) -> Measurement | None:
+    """The measurement that lies beside the stack in this world."""
+    data = json.loads(world.measurement)
+    return None if data is None else Measurement(data["seconds"], day(data["days_ago"]))
+
+
+def day(days_ago: int) -> date:
+    """The date so many days ago."""
+    return TODAY - timedelta(days=days_ago)
+
+
+def with_unknown(value: Any, unknown: object) -> Any:
+    """The value with `unknown` in place of every `$unknown`."""
+    if value == "$unknown":
+        return unknown
+    if isinstance(value, Mapping):
+        return {key: with_unknown(item, unknown) for key, item in value.items()}
+    if isinstance(value, list):
+        return [with_unknown(item, unknown) for item in value]
+    return value

@@ -1,0 +1,108 @@
+"""The corpus: every pair is judged right, by the policies alone and by the real engine."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+
+import pulumi
+import pytest
+import yaml
+
+from policies.pack import POLICIES
+from tests.policies.corpus import FOLDER, Case, Twin, World, day, judged, load, with_unknown
+from tests.policies.engine import Engine, Run, declare
+
+CASES = load()
+NAMES = [case.violating.name.removesuffix("-violates") for case in CASES]
+
+
+@pytest.mark.parametrize("case", CASES, ids=NAMES)
+def test_the_broken_twin_violates_one_policy_and_the_other_none(case: Case) -> None:
+    assert [finding.message for finding in judged(case.clean)] == []
+    findings = [finding for finding in judged(case.violating) if finding.policy.name not in case.also]
+    assert [(f.policy.name, f.message) for f in findings] == [
+        (case.policy, f"{case.message}. {findings[0].policy.remedy}")
+    ]
+
+
+def test_twins_differ_in_one_property() -> None:
+    for file in FOLDER.glob("*.yaml"):
+        for entry in yaml.safe_load(file.read_text()) if file.stem != "compliant" else []:
+            changes = sum(len(entry.get(key, {})) for key in ("set", "set_config"))
+            changes += sum(key in entry for key in ("set_protect", "set_measurement"))
+            assert changes == 1, entry
+
+
+def test_the_corpus_is_large_and_holds_the_known_bypasses() -> None:
+    assert 2 * len(CASES) >= 120
+    broken = [case.violating for case in CASES]
+    assert any(twin.props.get("region") == "us-east-1" for twin in broken)
+    assert any("$unknown" in json.dumps(dict(twin.props)) for twin in broken)
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
+def test_disabling_any_policy_makes_a_case_fail(policy) -> None:
+    rest = tuple(other for other in POLICIES if other is not policy)
+    own = [case for case in CASES if case.policy == policy.name]
+    assert own
+    assert all(judged(case.violating) for case in own)
+    assert not any(f.policy is policy for case in own for f in judged(case.violating, rest))
+
+
+def test_the_engine_finds_all_violations_and_raises_no_false_alarm(engine: Engine) -> None:
+    worlds: dict[World, dict[str, Twin]] = defaultdict(dict)
+    for case in CASES:
+        for twin in (case.clean, case.violating):
+            worlds[twin.world][twin.name] = twin
+    found: dict[str, set[tuple[str, str]]] = defaultdict(set)
+    for world, twins in worlds.items():
+        run = preview(engine, world, list(twins.values()))
+        for verdict in run.verdicts:
+            if "matches nothing" not in verdict.message:
+                resource = verdict.resource if verdict.resource in twins else stack_twin(twins)
+                found[resource].add((verdict.policy, verdict.message.strip().split("\n")[-1]))
+        assert run.created == ()
+    expected = {case.violating.name: case for case in CASES}
+    assert found.keys() == expected.keys()
+    for name, case in expected.items():
+        said = {message for policy, message in found[name] if policy == case.policy}
+        assert [message.startswith(case.message) for message in said] == [True], name
+        assert {policy for policy, _ in found[name]} == {case.policy, *case.also}, name
+
+
+def stack_twin(twins: dict[str, Twin]) -> str:
+    """The twin that is the stack itself: the engine names it after project and stack."""
+    return next(name for name, twin in twins.items() if twin.type == "pulumi:pulumi:Stack")
+
+
+def preview(engine: Engine, world: World, twins: list[Twin]) -> Run:
+    def program() -> None:
+        unknown = declare("aws:sqs/queue:Queue", "unknown", region="eu-west-1").id
+        for twin in twins:
+            make(twin, unknown)
+
+    files = {}
+    if measured := json.loads(world.measurement):
+        content = {"seconds": measured["seconds"], "measured": day(measured["days_ago"]).isoformat()}
+        files["checkpoint.test.json"] = json.dumps(content)
+    return engine.run(
+        program, config=json.loads(world.config), pack_config=json.loads(world.parameters), files=files
+    )
+
+
+def make(twin: Twin, unknown: pulumi.Output[str]) -> None:
+    """Declare a twin; the stack is there without being declared."""
+    props = with_unknown(twin.props, unknown)
+    options = pulumi.ResourceOptions(protect=twin.protect)
+    if twin.component:
+        pulumi.ComponentResource(twin.type, twin.name, props, options)
+    elif twin.type != "pulumi:pulumi:Stack":
+        pulumi.CustomResource(twin.type, twin.name, props, options)
+
+
+def test_every_policy_file_holds_one_policy() -> None:
+    root = Path(__file__).resolve().parents[2] / "policies"
+    files = [file for folder in root.iterdir() if folder.is_dir() for file in folder.glob("[!_]*.py")]
+    assert len(files) == len(POLICIES) == len({policy.name for policy in POLICIES})
