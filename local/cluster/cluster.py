@@ -17,6 +17,7 @@ from local.cluster.api import Object
 from local.cluster.config import ClusterConfig, NodeConfig
 from local.cluster.contracts import Artifacts
 from local.cluster.events import EventLog
+from local.cluster.image_store import ImageStore
 from local.cluster.layout import Layout
 from local.cluster.objects import GPU, is_ready
 from local.cluster.preemption import Preemption, PreemptionRecord
@@ -186,7 +187,7 @@ class EmbeddedCluster:
             log.record(node, "returned")
 
     def _site(self) -> Site:
-        return Site(self.config, self.layout, self.toolchain)
+        return Site(self.config, self.layout, self.toolchain, ImageStore(self.paths.cache / "containerd"))
 
     def _declared(self, name: str) -> NodeConfig:
         for node in self.config.nodes:

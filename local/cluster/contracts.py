@@ -10,4 +10,7 @@ class Artifacts(Protocol):
     """Finds pinned artifacts; `local.toolchain.Toolchain` is one."""
 
     def path(self, name: str) -> Path:
-        """Path of `binary/kubelet`, `image/training` and the like, which must have been made before."""
+        """Path of `binary/kubelet`, `image/training` and the like.
+
+        Raises KeyError for an unknown name, MachineError for what is not there.
+        """

@@ -10,8 +10,8 @@ from functools import cache
 from pathlib import Path
 
 from local.cluster.commands import program
+from local.cluster.containerd import SOCKET
 from local.cluster.machine import Machine
-from local.cluster.node import CONTAINERD_SOCKET
 
 _NAME_ANNOTATIONS = ("io.containerd.image.name", "org.opencontainers.image.ref.name")
 
@@ -58,5 +58,5 @@ def _present(machine: Machine) -> dict[str, str]:
 
 
 def _ctr(machine: Machine, *arguments: str) -> str:
-    command = (program("ctr"), f"--address={CONTAINERD_SOCKET}", "--namespace=k8s.io", *arguments)
-    return machine.run(*command, needs=CONTAINERD_SOCKET)
+    command = (program("ctr"), f"--address={SOCKET}", "--namespace=k8s.io", *arguments)
+    return machine.run(*command, needs=SOCKET)

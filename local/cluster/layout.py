@@ -52,6 +52,11 @@ class Layout:
         return self.run / "control"
 
     @property
+    def unpacking(self) -> Path:
+        """The machine that unpacks images, while there are some to unpack."""
+        return self.run / "unpacking"
+
+    @property
     def nodes(self) -> Path:
         return self.run / "nodes"
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import yaml
 
-from local.cluster import cgroups
+from local.cluster import cgroups, containerd
 from local.cluster.commands import program
 from local.cluster.context import Context
 from local.cluster.kube_proxy import kube_proxy
@@ -15,36 +14,10 @@ from local.cluster.layout import gate
 from local.cluster.machine import Daemon, MachineSpec, Mount
 from local.cluster.network import ROUTER_SYSCTLS
 
-CNI_PLUGINS = Path("/usr/lib/cni")
-CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 LEASE_SECONDS = 8
 """kubelet renews at a quarter of it; with the grace of the controller manager a dead node shows in 10 s."""
 SHARED_FOLDERS = ("/var/lib/kubelet", "/var/lib/cni", "/var/log")
 """Paths that kubelet and the CNI library have built in; each node sees a folder of its own there."""
-
-CONTAINERD_CONFIG = """version = 2
-root = "{folder}/containerd"
-state = "/run/containerd"
-oom_score = 0
-disabled_plugins = [
-  "io.containerd.snapshotter.v1.aufs",
-  "io.containerd.snapshotter.v1.btrfs",
-  "io.containerd.snapshotter.v1.devmapper",
-  "io.containerd.snapshotter.v1.zfs",
-  "io.containerd.tracing.processor.v1.otlp",
-  "io.containerd.internal.v1.tracing",
-]
-[grpc]
-  address = "{socket}"
-[plugins."io.containerd.grpc.v1.cri"]
-  sandbox_image = "{pause}"
-  restrict_oom_score_adj = true
-  [plugins."io.containerd.grpc.v1.cri".cni]
-    bin_dir = "{plugins}"
-    conf_dir = "{folder}/cni"
-  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
-    runtime_type = "io.containerd.runc.v2"
-"""
 
 
 class NodeMachine:
@@ -63,9 +36,7 @@ class NodeMachine:
     def spec(self, pause_image: str) -> MachineSpec:
         """Write the config files and return what the machine runs."""
         files = {
-            "containerd.toml": CONTAINERD_CONFIG.format(
-                folder=self.folder, socket=CONTAINERD_SOCKET, pause=pause_image, plugins=CNI_PLUGINS
-            ),
+            "containerd.toml": containerd.node_config(self.folder, pause_image),
             "kubelet.yaml": yaml.safe_dump(self.kubelet_config()),
             "cni/10-pods.conflist": json.dumps(self.cni_config(), indent=1),
             # Pods that want the node's DNS get none: there is no way out of the cluster.
@@ -120,7 +91,7 @@ class NodeMachine:
             "authorization": {"mode": "Webhook"},
             "tlsCertFile": str(server.certificate),
             "tlsPrivateKeyFile": str(server.key),
-            "containerRuntimeEndpoint": f"unix://{CONTAINERD_SOCKET}",
+            "containerRuntimeEndpoint": f"unix://{containerd.SOCKET}",
             "cgroupDriver": "cgroupfs",
             "cgroupRoot": f"/{cgroups.ROOT}/{self.cgroup}",
             "enforceNodeAllocatable": ["none"],  # five nodes share one machine's memory

@@ -12,10 +12,11 @@ from infra.errors import MachineError, Problem
 from local.cluster import cgroups
 from local.cluster.commands import PROGRAM_PATH, run
 from local.cluster.config import ClusterConfig
+from local.cluster.containerd import CNI_PLUGINS
 from local.cluster.contracts import Artifacts
 from local.cluster.layout import VERSION, Layout
 from local.cluster.network import host_routes
-from local.cluster.node import CNI_PLUGINS, SHARED_FOLDERS
+from local.cluster.node import SHARED_FOLDERS
 
 BINARIES = (
     "kube-apiserver",
@@ -98,11 +99,17 @@ def _missing(what: str, where: str, package: str) -> Problem:
 def _artifacts(config: ClusterConfig, artifacts: Artifacts) -> Iterator[Problem]:
     images = sorted({"pause", *(image for node in config.nodes for image in node.images)})
     for name in [*(f"binary/{name}" for name in BINARIES), *(f"image/{name}" for name in images)]:
-        found = artifacts.path(name)
-        if not found.exists():
-            yield Problem(name, f"no file {found}", "made by the toolchain", "run `trainyard up`")
-        elif name == "binary/kubelet":
-            yield from _version(config.kubernetes_version, run(str(found), "--version").split()[-1])
+        try:
+            found = artifacts.path(name)
+        except KeyError:
+            yield Problem(
+                name, "an unknown artifact", "one of versions.yaml", "correct the name in the stack file"
+            )
+        except MachineError as error:
+            yield from error.problems
+        else:
+            if name == "binary/kubelet":
+                yield from _version(config.kubernetes_version, run(str(found), "--version").split()[-1])
 
 
 def _version(wanted: str, found: str) -> Iterator[Problem]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 
 from infra.errors import Problem, TrainyardError
-from local.cluster import cgroups
+from local.cluster import cgroups, containerd
 from local.cluster.addresses import AddressPlan, allocate
 from local.cluster.api import ApiServer
 from local.cluster.config import ClusterConfig, NodeConfig
@@ -18,7 +18,8 @@ from local.cluster.context import Context
 from local.cluster.contracts import Artifacts
 from local.cluster.control_plane import ControlPlane
 from local.cluster.credentials import Credentials
-from local.cluster.images import import_missing, read_archive
+from local.cluster.image_store import ImageStore
+from local.cluster.images import Archive, import_missing, read_archive
 from local.cluster.layout import VERSION, Layout, gate
 from local.cluster.machine import Machine
 from local.cluster.network import CONTROL, Network
@@ -36,10 +37,13 @@ NODE_SECONDS = 120.0
 class Site:
     """Starts and removes the parts of one cluster; the caller holds its lock."""
 
-    def __init__(self, config: ClusterConfig, layout: Layout, artifacts: Artifacts) -> None:
+    def __init__(
+        self, config: ClusterConfig, layout: Layout, artifacts: Artifacts, images: ImageStore
+    ) -> None:
         self.config = config
         self.layout = layout
         self.artifacts = artifacts
+        self.images = images
         self.network = Network(config.name, layout.networks)
         self.control = Machine(layout.control, self.network.namespace(CONTROL))
 
@@ -93,8 +97,10 @@ class Site:
     def start_nodes(self, nodes: Sequence[NodeConfig]) -> None:
         """Start these where they do not run, and return when they are Ready and have their images.
 
-        containerd starts, and images are imported, while the API server does; kubelets wait for it.
+        Images are unpacked, and containerd starts, while the API server does; kubelets wait for it.
         """
+        for node in nodes:
+            self._stock(node)
         started = [node.name for node in nodes if self._start_machine(node)]
         with ThreadPoolExecutor() as pool:
             imports = [pool.submit(self._import_images, node) for node in nodes]
@@ -119,7 +125,7 @@ class Site:
 
     def remove(self) -> None:
         """Remove everything but the data."""
-        machines = [self.control, *(self.node(name) for name in self._node_folders())]
+        machines = [self.control, self._unpacker, *(self.node(name) for name in self._node_folders())]
         with ThreadPoolExecutor() as pool:
             list(pool.map(Machine.stop, machines))
         self.network.remove()
@@ -134,7 +140,7 @@ class Site:
         """Whether it had to be started."""
         self.network.connect_node(node.name, self.plan)
         machine, parts = self.node(node.name), NodeMachine(node.name, self._context)
-        pause = read_archive(self.artifacts.path("image/pause"))
+        [pause] = self._archives(["pause"])
         spec = parts.spec(pause.names[0])
         if machine.is_running(spec):
             return False
@@ -148,9 +154,22 @@ class Site:
         machine.start(spec)
         return True
 
+    @property
+    def _unpacker(self) -> Machine:
+        return Machine(self.layout.unpacking, self.network.namespace(CONTROL))
+
+    def _stock(self, node: NodeConfig) -> None:
+        """Give a node that is new the images of all nodes, which share them."""
+        store = self.layout.node(node.name) / containerd.STORE
+        if not store.exists():
+            names = sorted({"pause", *(name for each in self.config.nodes for name in each.images)})
+            self.images.stock(store, self._archives(names), self._unpacker)
+
+    def _archives(self, names: Iterable[str]) -> list[Archive]:
+        return [read_archive(self.artifacts.path(f"image/{name}")) for name in names]
+
     def _import_images(self, node: NodeConfig) -> None:
-        archives = [read_archive(self.artifacts.path(f"image/{name}")) for name in ("pause", *node.images)]
-        import_missing(self.node(node.name), archives)
+        import_missing(self.node(node.name), self._archives(("pause", *node.images)))
 
     def _await_api(self) -> None:
         if not wait_until(self.api.is_ready, seconds=API_SECONDS):

@@ -1,0 +1,82 @@
+"""Images unpacked once for all nodes.
+
+A containerd of no node imports the images and ends; what it leaves is a template. A node's own store is a
+tree of hard links to it: layers and blobs are never changed in place, only the databases are copied. So
+five nodes take the time and the space of one, and a node that returns is there at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock
+
+from local.cluster import containerd
+from local.cluster.commands import program, run
+from local.cluster.images import Archive, import_missing
+from local.cluster.machine import Daemon, Machine, MachineSpec, Mount
+
+KEPT = 3
+"""Templates that stay in the cache: a few clusters, or a few versions of the training code."""
+
+
+@dataclass(frozen=True)
+class ImageStore:
+    """Templates in a folder of the cache, any of which can be deleted at any time."""
+
+    folder: Path
+
+    def stock(self, store: Path, archives: Sequence[Archive], builder: Machine) -> None:
+        """Make a node's store with these images; `builder` is a machine to unpack them on, if need be."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(self.folder / "lock"):
+            template = self._template(archives, builder)
+            _clone(template, store)
+
+    def _template(self, archives: Sequence[Archive], builder: Machine) -> Path:
+        digest = hashlib.sha256("".join(sorted(archive.digest for archive in archives)).encode())
+        template = self.folder / f"images-{digest.hexdigest()[:12]}"
+        if not template.exists():
+            partial = template.with_suffix(".new")
+            shutil.rmtree(partial, ignore_errors=True)
+            _unpack(partial, archives, builder)
+            partial.rename(template)
+        template.touch()
+        self._prune()
+        return template
+
+    def _prune(self) -> None:
+        newest = sorted(self.folder.glob("images-*"), key=lambda path: path.stat().st_mtime, reverse=True)
+        for path in newest[KEPT:]:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _unpack(root: Path, archives: Sequence[Archive], builder: Machine) -> None:
+    builder.stop()
+    builder.folder.mkdir(parents=True, exist_ok=True)
+    config = builder.folder / "containerd.toml"
+    config.write_text(containerd.store_config(root))
+    argv = (program("containerd"), f"--config={config}")
+    daemon = Daemon("containerd", argv, str(builder.folder / "containerd.log"))
+    builder.start(MachineSpec((daemon,), sysctls={}, mounts=(Mount("tmpfs", "", "/run"),)))
+    try:
+        import_missing(builder, archives)
+    finally:
+        builder.stop()
+
+
+def _clone(template: Path, store: Path) -> None:
+    partial = store.with_name(f"{store.name}.new")
+    shutil.rmtree(partial, ignore_errors=True)
+    store.parent.mkdir(parents=True, exist_ok=True)
+    links = ["--link"] if template.stat().st_dev == store.parent.stat().st_dev else []
+    run(program("cp"), "--archive", *links, str(template), str(partial))
+    for database in template.glob("*/*.db"):
+        copy = partial / database.relative_to(template)
+        copy.unlink()
+        shutil.copy2(database, copy)
+    partial.rename(store)

@@ -1,0 +1,361 @@
+"""The embedded cluster on the real thing: needs root and the toolchain; takes some three minutes.
+
+It has a name, a state folder and ranges of its own, so that it can run beside another cluster.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from infra.errors import MachineError, TrainyardError
+from local.cluster import ClusterConfig, EmbeddedCluster, NodeConfig, Taint, cgroups, read_events
+from local.cluster.api import ApiServer, Object
+from local.cluster.commands import program, run
+from local.cluster.network import CONTROL
+from local.cluster.objects import is_ready, node_path
+from local.cluster.preflight import BINARIES
+from local.cluster.processes import wait_until
+from local.cluster.site import Site
+from local.paths import Paths
+from local.progress import for_stream
+from local.toolchain import Toolchain, load_versions
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+
+NAME = "e2e"
+SPOT = Taint(key="trainyard.dev/spot", value="true", effect="NoSchedule")
+PODS = "/api/v1/namespaces/default/pods"
+SERVER = "exec python3 -m http.server 8080"
+CALL = (
+    "import time, urllib.request\n"
+    "for _ in range(150):\n"
+    "    try: urllib.request.urlopen('http://server.default.svc.cluster.local', timeout=2); break\n"
+    "    except OSError: time.sleep(0.2)\n"
+    "else: raise SystemExit(1)"
+)
+NOTED = "trap 'echo warned > /data/warned; exit 0' TERM; while :; do sleep 0.1; done"
+
+
+def node(name: str, **others: Any) -> NodeConfig:
+    pool = name.rsplit("-", 1)[0]
+    labels = {"trainyard.dev/pool": pool}
+    return NodeConfig(name=name, pool=pool, labels=labels, images=("training",), **others)
+
+
+SYSTEM = node("system-0")
+SPOTS = tuple(node(f"spot-{index}", gpus=2, taints=(SPOT,)) for index in range(2))
+
+
+def new_cluster(state: Path, *nodes: NodeConfig) -> EmbeddedCluster:
+    paths = Paths(cache=Paths.from_environment().cache, state=state)
+    versions, progress = load_versions(), for_stream(sys.stderr)
+    config = ClusterConfig(
+        name=NAME,
+        kubernetes_version=versions.kubernetes,
+        nodes=nodes or (SYSTEM, *SPOTS),
+        pod_cidr="10.221.0.0/16",
+        service_cidr="10.222.0.0/16",
+        node_cidr="10.223.0.0/24",
+        data_dir=str(paths.cluster_data(NAME)),
+    )
+    toolchain = Toolchain(paths, versions, progress)
+    toolchain.ensure("image/pause", "image/training", *(f"binary/{name}" for name in BINARIES))
+    return EmbeddedCluster(config, paths=paths, toolchain=toolchain, progress=progress)
+
+
+def census(state: Path) -> dict[str, object]:
+    """What a cluster could leave on the host, apart from its data."""
+    mounts = Path("/proc/self/mounts").read_text().splitlines()
+    arguments = [" ".join(p.info["cmdline"] or []) for p in psutil.process_iter(["cmdline"])]
+    links = [link["ifname"] for link in json.loads(run(program("ip"), "-json", "link"))]
+    groups = [path for top in cgroups.hierarchies() for path in top.glob(f"{cgroups.ROOT}/{NAME}")]
+    return {
+        "processes": [line for line in arguments if str(state) in line and "pytest" not in line],
+        "mounts": [line for line in mounts if str(state) in line],
+        "links": [name for name in links if NAME in name],
+        "cgroups": groups,
+        "rules": run(program("nft"), "list", "ruleset"),
+        "run": (state / NAME / "run").exists(),
+    }
+
+
+@pytest.fixture(scope="module")
+def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("state")
+
+
+@pytest.fixture(scope="module")
+def cluster(state: Path) -> Iterator[EmbeddedCluster]:
+    cluster = new_cluster(state)
+    cluster.up()
+    yield cluster
+    cluster.down(purge=True)
+
+
+@pytest.fixture
+def site(cluster: EmbeddedCluster) -> Site:
+    return Site(cluster.config, cluster.layout, cluster.toolchain)
+
+
+@pytest.fixture
+def api(site: Site) -> ApiServer:
+    return site.api
+
+
+@pytest.fixture
+def pods(api: ApiServer, cluster: EmbeddedCluster) -> Iterator[Pods]:
+    made = Pods(api, cluster)
+    yield made
+    made.remove()
+
+
+class Pods:
+    """Makes pods on given nodes and removes them after the test."""
+
+    def __init__(self, api: ApiServer, cluster: EmbeddedCluster) -> None:
+        self.api = api
+        self.image = Toolchain(cluster.paths, load_versions(), cluster.progress).image("training")
+        self.data = cluster.config.data_dir
+        self.names: list[str] = []
+
+    def run(self, name: str, node: str, *command: str, grace_seconds: int = 10) -> None:
+        container = {
+            "name": "main",
+            "image": self.image,
+            "command": list(command),
+            "securityContext": {"runAsUser": 0},
+            "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+        }
+        spec = {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": grace_seconds,
+            "nodeName": node,
+            "tolerations": [{"key": SPOT.key, "operator": "Exists"}],
+            "containers": [container],
+            "volumes": [{"name": "data", "hostPath": {"path": self.data}}],
+        }
+        self.api.apply(
+            f"{PODS}/{name}",
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": name, "labels": {"app": name}},
+                "spec": spec,
+            },
+        )
+        self.names.append(name)
+
+    def serve(self, name: str, node: str) -> Object:
+        """A Service with one pod behind it."""
+        self.run(name, node, "/bin/sh", "-c", SERVER)
+        return self.api.apply(
+            f"/api/v1/namespaces/default/services/{name}",
+            {
+                "apiVersion": "v1",
+                "kind": "Service",
+                "metadata": {"name": name},
+                "spec": {"selector": {"app": name}, "ports": [{"port": 80, "targetPort": 8080}]},
+            },
+        )
+
+    def phase(self, name: str) -> str:
+        return str(self.api.get(f"{PODS}/{name}")["status"]["phase"])
+
+    def wait(self, name: str, phase: str, seconds: float = 60) -> None:
+        assert wait_until(lambda: self.phase(name) == phase, seconds=seconds), f"{name} is {self.phase(name)}"
+
+    def remove(self) -> None:
+        for name in self.names:
+            self.api.delete(f"{PODS}/{name}", now=True)
+
+
+def machines(cluster: EmbeddedCluster) -> dict[str, float]:
+    """Command line → start of every process of the cluster."""
+    run_folder = str(cluster.layout.run)
+    return {
+        " ".join(process.info["cmdline"]): process.info["create_time"]
+        for process in psutil.process_iter(["cmdline", "create_time"])
+        if any(run_folder in argument for argument in process.info["cmdline"] or [])
+    }
+
+
+def kill(cluster: EmbeddedCluster, *words: str) -> None:
+    [process] = [
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if all(word in " ".join(process.info["cmdline"] or []) for word in (str(cluster.layout.run), *words))
+        and process.info["cmdline"][0].endswith(words[0])
+    ]
+    process.kill()
+
+
+def test_every_node_is_ready_with_all_that_it_declares(cluster: EmbeddedCluster, api: ApiServer) -> None:
+    for declared in cluster.config.nodes:
+        found = api.get(node_path(declared.name))
+        assert is_ready(found)
+        assert found["metadata"]["labels"]["trainyard.dev/pool"] == declared.pool
+        assert int(found["status"]["allocatable"].get("nvidia.com/gpu", 0)) == declared.gpus
+        assert [taint["key"] for taint in found["spec"].get("taints", [])] == [
+            taint.key for taint in declared.taints
+        ]
+    assert cluster.status().state == "up"
+
+
+def test_a_pod_on_every_node_reaches_a_service_by_its_name(cluster: EmbeddedCluster, pods: Pods) -> None:
+    pods.serve("server", "system-0")
+    for declared in cluster.config.nodes:
+        pods.run(f"caller-{declared.name}", declared.name, "python3", "-c", CALL)
+    for declared in cluster.config.nodes:
+        pods.wait(f"caller-{declared.name}", "Succeeded")
+
+
+def test_the_control_plane_reaches_a_service_as_webhooks_need(site: Site, pods: Pods) -> None:
+    address = pods.serve("hook", "spot-0")["spec"]["clusterIP"]
+    pods.wait("hook", "Running")
+    script = f"import urllib.request; print(urllib.request.urlopen('http://{address}', timeout=1).status)"
+    inside = (program("nsenter"), f"--net={site.network.namespace(CONTROL)}", sys.executable, "-c", script)
+
+    def answers() -> bool:
+        return subprocess.run(inside, capture_output=True, check=False).returncode == 0
+
+    assert wait_until(answers, seconds=20)
+
+
+def test_logs_come_through_the_api(api: ApiServer, pods: Pods) -> None:
+    pods.run("teller", "spot-1", "/bin/sh", "-c", "echo told")
+    pods.wait("teller", "Succeeded")
+    assert api._request("GET", f"{PODS}/teller/log").text == "told\n"
+
+
+def test_a_second_up_changes_nothing(cluster: EmbeddedCluster, api: ApiServer) -> None:
+    processes, node = machines(cluster), api.get(node_path("spot-0"))
+    cluster.up()
+    assert machines(cluster) == processes
+    assert api.get(node_path("spot-0"))["metadata"]["uid"] == node["metadata"]["uid"]
+    assert api.get(node_path("spot-0"))["spec"] == node["spec"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("kubelet", "spot-0"),
+        ("containerd", "spot-0/containerd.toml"),
+        ("kube-apiserver",),
+        ("etcd",),
+        ("unshare", "spot-0/machine.json"),
+        ("unshare", "control/machine.json"),
+    ],
+    ids=["kubelet", "containerd", "API server", "etcd", "node", "control plane"],
+)
+def test_up_recovers_from_the_death_of(
+    words: tuple[str, ...], cluster: EmbeddedCluster, api: ApiServer, pods: Pods
+) -> None:
+    kill(cluster, *words)
+    cluster.up()
+    assert cluster.status().state == "up"
+    pods.run("after", "spot-0", "/bin/true")
+    pods.wait("after", "Succeeded")
+
+
+@pytest.mark.parametrize("seconds", [0.3, 1.5, 4.0])
+def test_up_recovers_from_an_up_that_was_killed(seconds: float, cluster: EmbeddedCluster) -> None:
+    cluster.down()
+    script = f"from tests.e2e.test_cluster import *; new_cluster(Path({str(cluster.paths.state)!r})).up()"
+    dying = subprocess.Popen([sys.executable, "-c", script], cwd=cluster.paths.repository)
+    wait_until(cluster.layout.version.exists, seconds=30, poll_seconds=0.01)
+    time.sleep(seconds)
+    dying.send_signal(signal.SIGKILL)
+    dying.wait()
+    cluster.up()
+    assert cluster.status().state == "up"
+
+
+def test_a_notice_lets_a_pod_end_before_its_node_is_gone(
+    cluster: EmbeddedCluster, pods: Pods, api: ApiServer
+) -> None:
+    warned = Path(cluster.config.data_dir, "warned")
+    pods.run("worker", "spot-0", "/bin/sh", "-c", NOTED)
+    pods.wait("worker", "Running")
+    record = cluster.preempt("spot-0", notice_seconds=5)
+    assert warned.read_text() == "warned\n"
+    assert 4.9 <= record.seconds("notice", "killed") < 6.5
+    assert record.seconds("draining", "drained") < 4
+    assert not api.exists(node_path("spot-0"))
+    cluster.restore("spot-0")
+    assert cluster.status().state == "up"
+    assert read_events(cluster.layout.events)[: len(record.events)] == list(record.events)
+
+
+def test_without_notice_pods_fail_within_fifteen_seconds_of_their_nodes_death(
+    cluster: EmbeddedCluster, pods: Pods, api: ApiServer
+) -> None:
+    pods.run("worker", "spot-1", "/bin/sh", "-c", NOTED)
+    pods.wait("worker", "Running")
+    record = cluster.preempt("spot-1", notice_seconds=None)
+    assert record.pods == ("default/worker",)
+    assert record.seconds("killed", "pods-failed") <= 15
+    status = api.get(f"{PODS}/worker")["status"]
+    assert status["phase"] == "Failed"
+    assert "DisruptionTarget" in [condition["type"] for condition in status["conditions"]]
+    assert {node.name: node.state for node in cluster.status().nodes}["spot-1"] == "gone"
+    cluster.restore("spot-1")
+    assert cluster.status().state == "up"
+
+
+def test_only_a_running_node_can_be_preempted(cluster: EmbeddedCluster) -> None:
+    with pytest.raises(TrainyardError, match="system-0, spot-0, spot-1"):
+        cluster.preempt("spot-7", notice_seconds=None)
+
+
+def test_nodes_come_and_go_in_place(cluster: EmbeddedCluster, api: ApiServer) -> None:
+    old = cluster.config
+    changed = SPOTS[0].model_copy(update={"gpus": 4, "labels": {"trainyard.dev/pool": "other"}})
+    new = old.model_copy(update={"nodes": (SYSTEM, changed, node("spot-9"))})
+    before = machines(cluster)
+    cluster.update(old, new)
+    found = {item["metadata"]["name"]: item for item in api.get("/api/v1/nodes")["items"]}
+    assert set(found) == {"system-0", "spot-0", "spot-9"}
+    assert found["spot-0"]["metadata"]["labels"]["trainyard.dev/pool"] == "other"
+    assert found["spot-0"]["status"]["capacity"]["nvidia.com/gpu"] == "4"
+    kept = {line: start for line, start in before.items() if "spot-1" not in line}
+    assert kept.items() <= machines(cluster).items()
+    cluster.update(new, old)
+    assert cluster.status().state == "up"
+
+
+def test_two_at_once_are_refused(cluster: EmbeddedCluster) -> None:
+    with cluster._lock(), pytest.raises(TrainyardError, match="another process is changing it"):
+        new_cluster(cluster.paths.state).up()
+
+
+def test_a_range_that_the_host_uses_is_refused_before_anything_starts(
+    cluster: EmbeddedCluster, tmp_path: Path
+) -> None:
+    other = new_cluster(tmp_path)
+    other.config = cluster.config.model_copy(update={"name": "other"})
+    with pytest.raises(MachineError, match=r"10\.223\.0\.0/24 is in use on this host by ty-e2e"):
+        other.up()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_down_leaves_nothing_but_the_data(cluster: EmbeddedCluster) -> None:
+    cluster.up()
+    kept = Path(cluster.config.data_dir, "checkpoint")
+    kept.touch()
+    cluster.down()
+    left = census(cluster.paths.state)
+    assert left.pop("rules") == run(program("nft"), "list", "ruleset")
+    assert not any(left.values()), left
+    assert kept.exists()
+    cluster.down(purge=True)
+    assert not kept.exists()
