@@ -8,8 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ from local.engine import Engine, plugins, recovery
 from local.engine.events import Report, Result, label
 from local.engine.recovery import MARKER, Backend
 from local.paths import Paths
+from tests.local.progress import Kept
 
 URN = "urn:pulumi:dev::tiny::pkg:index:Parent$kubernetes:apps/v1:Deployment::web"
 
@@ -47,24 +46,6 @@ if words[:2] == ["stack", "export"]:
 if words[:2] == ["stack", "import"]:
     open({log!r} + ".imported", "w").write(sys.stdin.read())
 """
-
-
-class Lines:
-    """Progress that remembers."""
-
-    def __init__(self) -> None:
-        self.said_: list[str] = []
-        self.status: list[str] = []
-
-    def said(self, text: str) -> None:
-        self.said_.append(text)
-
-    @contextmanager
-    def task(self, name: str) -> Iterator[Lines]:
-        yield self
-
-    def advanced(self, done: int, total: int | None = None, text: str = "") -> None:
-        self.status.append(text)
 
 
 class Bench:
@@ -119,7 +100,7 @@ def bench(tmp_path: Path) -> Bench:
 
 def test_the_stack_file_of_the_repository_is_never_written_to(bench: Bench) -> None:
     before = bench.stack_file.read_text()
-    result = bench.engine.up("dev", Lines())
+    result = bench.engine.up("dev", Kept())
     assert result.changes == {"create": 2}
     assert bench.stack_file.read_text() == before
     copy = bench.paths.engine / "config" / "Pulumi.dev.yaml"
@@ -129,21 +110,21 @@ def test_the_stack_file_of_the_repository_is_never_written_to(bench: Bench) -> N
 
 def test_a_stack_is_made_once(bench: Bench) -> None:
     assert not bench.engine.exists("dev")
-    bench.engine.up("dev", Lines())
-    bench.engine.up("dev", Lines())
+    bench.engine.up("dev", Kept())
+    bench.engine.up("dev", Kept())
     assert bench.engine.exists("dev")
     assert bench.commands() == ["stack init", "up", "up"]
 
 
 def test_temporary_files_lie_in_a_private_folder_that_goes_with_the_run(bench: Bench) -> None:
-    bench.engine.up("dev", Lines())
+    bench.engine.up("dev", Kept())
     folder = Path(bench.asked()[-1][1])
     assert folder.parent == bench.backend.temporary
     assert not folder.exists()
 
 
 def test_one_interrupt_lets_the_engine_end_by_itself(tmp_path: Path) -> None:
-    bench, lines = Bench(tmp_path, dawdle=True), Lines()
+    bench, lines = Bench(tmp_path, dawdle=True), Kept()
 
     def interrupt() -> None:
         bench.wait_for_up()
@@ -154,7 +135,7 @@ def test_one_interrupt_lets_the_engine_end_by_itself(tmp_path: Path) -> None:
     with pytest.raises(TrainyardError, match="run the same command again") as caught:
         bench.engine.up("dev", lines)
     assert caught.value.exit_code == ExitCode.INTERRUPTED
-    assert lines.said_ == ["interrupted: ending what is under way; once more ends it at once"]
+    assert lines.lines == ["interrupted: ending what is under way; once more ends it at once"]
     assert signal.getsignal(signal.SIGINT) is before
 
 
@@ -162,7 +143,7 @@ def test_a_lock_of_an_engine_that_died_is_dropped(bench: Bench) -> None:
     dead = subprocess.Popen(["true"])
     dead.wait()
     bench.lock(dead.pid)
-    bench.engine.up("dev", Lines())
+    bench.engine.up("dev", Kept())
     assert bench.commands()[0] == "cancel"
 
 
@@ -172,7 +153,7 @@ def test_a_lock_of_an_engine_that_lives_or_is_elsewhere_is_respected(bench: Benc
     bench.lock(engine.pid, socket.gethostname() if here else "elsewhere")
     try:
         with pytest.raises(TrainyardError, match=f"process {engine.pid} of root"):
-            bench.engine.up("dev", Lines())
+            bench.engine.up("dev", Kept())
         assert not bench.log.exists()
     finally:
         engine.kill()
@@ -189,10 +170,10 @@ def _named(name: str, folder: Path) -> str:
 
 
 def test_operations_that_were_cut_off_are_forgotten_since_every_create_adopts(bench: Bench) -> None:
-    bench.engine.up("dev", Lines())
+    bench.engine.up("dev", Kept())
     cut_off = {"checkpoint": {"latest": {"resources": [], "pending_operations": [{"type": "creating"}]}}}
     bench.backend.state_file("dev").write_text(json.dumps(cut_off))
-    bench.engine.up("dev", Lines())
+    bench.engine.up("dev", Kept())
     assert bench.commands()[-3:] == ["stack export", "stack import", "up"]
     imported: dict[str, Any] = json.loads(Path(f"{bench.log}.imported").read_text())
     assert imported["deployment"] == {"resources": []}
@@ -234,8 +215,8 @@ def test_the_engine_dies_gracefully_with_its_command(tmp_path: Path) -> None:
     bench = Bench(tmp_path, dawdle=True)
     code = (
         "import sys; from pathlib import Path; sys.path.insert(0, '.');"
-        "from tests.local.test_engine import Bench, Lines;"
-        f"Bench(Path({str(tmp_path)!r}), dawdle=True).engine.up('dev', Lines())"
+        "from tests.local.progress import Kept; from tests.local.test_engine import Bench;"
+        f"Bench(Path({str(tmp_path)!r}), dawdle=True).engine.up('dev', Kept())"
     )
     command = subprocess.Popen([sys.executable, "-c", code])
     bench.wait_for_up()
@@ -281,42 +262,42 @@ def step(op: str, **more: Any) -> dict[str, Any]:
 
 
 def test_what_is_done_is_told_and_what_stays_is_not() -> None:
-    lines = Lines()
+    lines = Kept()
     report = Report(lines, lines)
     for op in ("create", "same"):
         report.take(event(resourcePreEvent=step(op)))
         report.take(event(resOutputsEvent=step(op)))
     report.take("not an event\n")
-    assert lines.said_ == ["created  apps/v1:Deployment web 0.0 s"]
+    assert lines.lines == ["created  apps/v1:Deployment web 0.0 s"]
     assert lines.status == ["apps/v1:Deployment web"]
 
 
 def test_a_preview_says_what_it_would_do() -> None:
-    lines = Lines()
+    lines = Kept()
     Report(lines, lines).take(event(resOutputsEvent=step("update", planning=True)))
-    assert lines.said_ == ["update   apps/v1:Deployment web"]
+    assert lines.lines == ["update   apps/v1:Deployment web"]
 
 
 def test_a_status_line_is_shown_and_not_kept() -> None:
-    lines = Lines()
+    lines = Kept()
     diagnosis = {"urn": URN, "message": "node spot-0 …", "severity": "info", "ephemeral": True}
     Report(lines, lines).take(event(diagnosticEvent=diagnosis))
-    assert (lines.said_, lines.status) == ([], ["apps/v1:Deployment web: node spot-0 …"])
+    assert (lines.lines, lines.status) == ([], ["apps/v1:Deployment web: node spot-0 …"])
 
 
 def test_every_error_becomes_a_problem_and_debug_lines_are_dropped() -> None:
-    lines = Lines()
+    lines = Kept()
     report = Report(lines, lines)
     report.take(event(diagnosticEvent={"message": "secret things", "severity": "debug"}))
     report.take(event(diagnosticEvent={"message": "careful", "severity": "warning"}))
     report.take(event(diagnosticEvent={"urn": URN, "message": "no quota\n", "severity": "error"}))
-    assert lines.said_ == ["warning: careful"]
+    assert lines.lines == ["warning: careful"]
     assert [(p.path, p.got) for p in report.problems] == [("apps/v1:Deployment web", "no quota")]
 
 
 @pytest.mark.parametrize(("level", "problems"), [("mandatory", 1), ("advisory", 0)])
 def test_a_mandatory_policy_stops_and_an_advisory_one_warns(level: str, problems: int) -> None:
-    lines = Lines()
+    lines = Kept()
     report = Report(lines, lines)
     judged = {
         "resourceUrn": URN,
@@ -327,7 +308,7 @@ def test_a_mandatory_policy_stops_and_an_advisory_one_warns(level: str, problems
     }
     report.take(event(policyEvent=judged))
     assert len(report.problems) == problems
-    told = str(report.problems[0]) if problems else lines.said_[0]
+    told = str(report.problems[0]) if problems else lines.lines[0]
     assert "trainyard/spot-taint" in told and "spot nodes need a taint" in told
 
 

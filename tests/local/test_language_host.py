@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import grpc
 import psutil
@@ -45,7 +46,7 @@ def program(folder: Path, **options: str) -> language_pb2.ProgramInfo:
     return info
 
 
-def run_request(folder: Path, **more: object) -> language_pb2.RunRequest:
+def run_request(folder: Path, **more: Any) -> language_pb2.RunRequest:
     return language_pb2.RunRequest(
         info=program(folder), pwd=str(folder), project="tiny", stack="dev", parallel=4, **more
     )

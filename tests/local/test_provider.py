@@ -112,7 +112,7 @@ def secret(value: Any) -> dict[str, Any]:
 
 
 def half_done(error: grpc.RpcError) -> provider_pb2.ErrorResourceInitFailed:
-    trailing = dict(error.trailing_metadata())
+    trailing = {entry.key: entry.value for entry in error.trailing_metadata()}
     status = status_pb2.Status.FromString(trailing["grpc-status-details-bin"])
     found = provider_pb2.ErrorResourceInitFailed()
     assert status.details[0].Unpack(found)

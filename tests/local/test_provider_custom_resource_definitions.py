@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,20 +14,12 @@ from infra.errors import InputError, TrainyardError
 from local.provider import custom_resource_definitions
 from local.provider.custom_resource_definitions import CustomResourceDefinitions, digest, load_bundle
 from local.provider.resource import Cancelled, Gone
+from tests.local.progress import Kept
 
 PREFIX = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
-class Silent:
-    def check(self) -> None: ...
-
-    def said(self, text: str) -> None: ...
-
-    def task(self, name: str) -> nullcontext[None]:
-        return nullcontext()
-
-
-class Interrupted(Silent):
+class Interrupted(Kept):
     def check(self) -> None:
         raise Cancelled
 
@@ -45,8 +36,8 @@ def definition(name: str, text: str = "") -> dict[str, Any]:
 class ApiServer(BaseHTTPRequestHandler):
     """As much of an API server as the resource speaks to; a definition is established at its second read."""
 
-    kept: dict[str, Any]
-    requests: list[tuple[str, str]]
+    kept: ClassVar[dict[str, Any]]
+    requests: ClassVar[list[tuple[str, str]]]
     establishes = True
 
     def do_GET(self) -> None:
@@ -130,15 +121,15 @@ def test_a_create_applies_every_definition_and_waits_until_it_is_established(
     server: type[ApiServer], tmp_path: Path
 ) -> None:
     asked = inputs(server, tmp_path, definition("a.x"), definition("b.x"))
-    CustomResourceDefinitions().create(asked, Silent())
+    CustomResourceDefinitions().create(asked, Kept())
     assert sorted(server.requests) == [("PATCH", "a.x"), ("PATCH", "b.x")]
     assert all("status" in each for each in server.kept.values())
 
 
 def test_a_second_create_finds_all_done(server: type[ApiServer], tmp_path: Path) -> None:
     asked = inputs(server, tmp_path, definition("a.x"))
-    CustomResourceDefinitions().create(asked, Silent())
-    CustomResourceDefinitions().create(asked, Silent())
+    CustomResourceDefinitions().create(asked, Kept())
+    CustomResourceDefinitions().create(asked, Kept())
     assert server.requests == [("PATCH", "a.x")]
 
 
@@ -146,10 +137,10 @@ def test_an_update_applies_what_changed_and_removes_what_is_not_asked_for(
     server: type[ApiServer], tmp_path: Path
 ) -> None:
     old = inputs(server, tmp_path, definition("a.x"), definition("b.x"), definition("c.x"))
-    CustomResourceDefinitions().create(old, Silent())
+    CustomResourceDefinitions().create(old, Kept())
     server.requests.clear()
     new = inputs(server, tmp_path, definition("a.x"), definition("b.x", "new"))
-    CustomResourceDefinitions().update(old, new, Silent())
+    CustomResourceDefinitions().update(old, new, Kept())
     assert server.requests == [("PATCH", "b.x"), ("DELETE", "c.x")]
 
 
@@ -157,14 +148,14 @@ def test_a_definition_that_someone_removed_or_replaced_reads_as_different(
     server: type[ApiServer], tmp_path: Path
 ) -> None:
     asked = inputs(server, tmp_path, definition("a.x"), definition("b.x"), definition("c.x"))
-    CustomResourceDefinitions().create(asked, Silent())
+    CustomResourceDefinitions().create(asked, Kept())
     del server.kept["a.x"]
     server.kept["b.x"] = definition("b.x", "someone else's")
-    live = CustomResourceDefinitions().read(asked, {}, Silent())
+    live = CustomResourceDefinitions().read(asked, {}, Kept())
     assert live.inputs["definitions"] == {"b.x": "", "c.x": asked["definitions"]["c.x"]}
     server.kept.clear()
     with pytest.raises(Gone):
-        CustomResourceDefinitions().read(asked, {}, Silent())
+        CustomResourceDefinitions().read(asked, {}, Kept())
 
 
 @pytest.mark.parametrize(("retain", "left"), [(False, set()), (True, {"a.x"})])
@@ -172,20 +163,20 @@ def test_a_delete_removes_them_unless_asked_to_retain_them(
     server: type[ApiServer], tmp_path: Path, retain: bool, left: set[str]
 ) -> None:
     asked = inputs(server, tmp_path, definition("a.x"), retain=retain)
-    CustomResourceDefinitions().create(asked, Silent())
-    CustomResourceDefinitions().delete(asked, Silent())
-    CustomResourceDefinitions().delete(asked, Silent())
+    CustomResourceDefinitions().create(asked, Kept())
+    CustomResourceDefinitions().delete(asked, Kept())
+    CustomResourceDefinitions().delete(asked, Kept())
     assert server.kept.keys() == left
 
 
 def test_what_the_api_server_refuses_is_told_in_its_words(server: type[ApiServer], tmp_path: Path) -> None:
     with pytest.raises(TrainyardError, match=r"spec\.group is wrong"):
-        CustomResourceDefinitions().create(inputs(server, tmp_path, definition("broken.x")), Silent())
+        CustomResourceDefinitions().create(inputs(server, tmp_path, definition("broken.x")), Kept())
 
 
 def test_an_api_server_that_does_not_answer_is_an_error_that_says_so(tmp_path: Path) -> None:
     with pytest.raises(TrainyardError, match=r"127\.0\.0\.1"):
-        CustomResourceDefinitions().create(inputs(None, tmp_path, definition("a.x")), Silent())
+        CustomResourceDefinitions().create(inputs(None, tmp_path, definition("a.x")), Kept())
 
 
 def test_a_definition_that_is_never_established_fails_with_its_name(
@@ -194,7 +185,7 @@ def test_a_definition_that_is_never_established_fails_with_its_name(
     monkeypatch.setattr(custom_resource_definitions, "ESTABLISHED_SECONDS", 0.1)
     server.establishes = False
     with pytest.raises(TrainyardError, match=r"a\.x is not established"):
-        CustomResourceDefinitions().create(inputs(server, tmp_path, definition("a.x")), Silent())
+        CustomResourceDefinitions().create(inputs(server, tmp_path, definition("a.x")), Kept())
 
 
 def test_an_interrupt_is_heard_while_waiting(server: type[ApiServer], tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import stat
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from local.cluster import ClusterConfig, ClusterInfo, ClusterStatus, NodeStatus
 from local.provider import embedded_cluster
 from local.provider.embedded_cluster import EmbeddedCluster, object_store_keys
 from local.provider.resource import Gone
+from tests.local.progress import Kept
 
 INPUTS: dict[str, Any] = {
     "name": "tiny",
@@ -18,15 +18,6 @@ INPUTS: dict[str, Any] = {
     "dataDir": "/data",
     "nodes": [{"name": "system-0", "pool": "system"}, {"name": "spot-0", "pool": "spot", "gpus": 2}],
 }
-
-
-class Silent:
-    def check(self) -> None: ...
-
-    def said(self, text: str) -> None: ...
-
-    def task(self, name: str) -> nullcontext[None]:
-        return nullcontext()
 
 
 class FakeCluster:
@@ -74,9 +65,9 @@ def test_every_wrong_input_is_named_with_what_is_allowed() -> None:
 
 def test_the_keys_of_the_object_store_outlive_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = use(FakeCluster(), monkeypatch)
-    first = EmbeddedCluster().create(INPUTS, Silent())
-    EmbeddedCluster().delete(INPUTS, Silent())
-    again = EmbeddedCluster().create(INPUTS, Silent())
+    first = EmbeddedCluster().create(INPUTS, Kept())
+    EmbeddedCluster().delete(INPUTS, Kept())
+    again = EmbeddedCluster().create(INPUTS, Kept())
     assert again == first
     assert cluster.calls == ["up", "down", "up"]
     assert first.keys() == EmbeddedCluster.OUTPUTS
@@ -92,7 +83,7 @@ def test_only_their_owner_can_read_the_keys(tmp_path: Path) -> None:
 
 def test_a_cluster_without_a_run_folder_is_gone() -> None:
     with pytest.raises(Gone):
-        EmbeddedCluster().read(INPUTS, {}, Silent())
+        EmbeddedCluster().read(INPUTS, {}, Kept())
 
 
 def test_a_node_that_is_not_ready_reads_as_absent_so_that_the_next_up_starts_it(
@@ -101,7 +92,7 @@ def test_a_node_that_is_not_ready_reads_as_absent_so_that_the_next_up_starts_it(
     (state / "tiny" / "run").mkdir(parents=True)
     nodes = NodeStatus("system-0", "system", "ready", 0), NodeStatus("spot-0", "spot", "gone", 2)
     use(FakeCluster(*nodes), monkeypatch)
-    live = EmbeddedCluster().read(INPUTS, {"endpoint": "e"}, Silent())
+    live = EmbeddedCluster().read(INPUTS, {"endpoint": "e"}, Kept())
     assert live.inputs == {**INPUTS, "nodes": INPUTS["nodes"][:1]}
     assert live.outputs == {"endpoint": "e"}
 
@@ -109,4 +100,4 @@ def test_a_node_that_is_not_ready_reads_as_absent_so_that_the_next_up_starts_it(
 def test_a_whole_cluster_reads_as_it_was_declared(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (state / "tiny" / "run").mkdir(parents=True)
     use(FakeCluster(*(NodeStatus(n["name"], n["pool"], "ready", 0) for n in INPUTS["nodes"])), monkeypatch)
-    assert EmbeddedCluster().read(INPUTS, {}, Silent()).inputs == INPUTS
+    assert EmbeddedCluster().read(INPUTS, {}, Kept()).inputs == INPUTS

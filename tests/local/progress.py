@@ -1,0 +1,27 @@
+"""Progress for tests: what was said is kept, and nothing is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Kept:
+    """A Progress and its only Task at once."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.status: list[str] = []
+
+    def check(self) -> None:
+        """Never interrupted."""
+
+    def said(self, text: str) -> None:
+        self.lines.append(text)
+
+    @contextmanager
+    def task(self, name: str) -> Iterator[Kept]:
+        yield self
+
+    def advanced(self, done: int, total: int | None = None, text: str = "") -> None:
+        self.status.append(text)
