@@ -87,7 +87,10 @@ class Engine:
             words = "interrupted: ending what is under way; once more ends it at once"
             process = EngineProcess(self._paths.repository, environment, lambda: progress.said(words))
             arguments = [operation, "--json", "--stack", stack, "--config-file", str(config), *flags]
-            _raise_for(process.run(arguments, report.take), report, f"{operation} {stack}")
+            ended = process.run(arguments, report.take)
+            if ended.code < 0:
+                recovery.end_orphans(self._backend)
+            _raise_for(ended, report, f"{operation} {stack}")
         return Result(
             stack, operation, report.changes, time.monotonic() - started, is_preview=operation == "preview"
         )

@@ -39,7 +39,7 @@ if words[0] == "up":
     open(os.environ["TMPDIR"] + "/kubeconfig", "w").write("admin")
     print(json.dumps({{"summaryEvent": {{"resourceChanges": {{"create": 2}}}}}}), flush=True)
     if {dawdle}:
-        signal.signal(signal.SIGINT, lambda *_: sys.exit(1))
+        signal.signal(signal.SIGINT, signal.SIG_IGN if {stubborn} else lambda *_: sys.exit(1))
         time.sleep(30)
 if words[:2] == ["stack", "export"]:
     print(json.dumps({{"deployment": json.load(open({state!r}))["checkpoint"]["latest"]}}))
@@ -51,7 +51,7 @@ if words[:2] == ["stack", "import"]:
 class Bench:
     """A project, a state folder, and a program that stands for the engine and notes what it is asked."""
 
-    def __init__(self, folder: Path, *, dawdle: bool = False) -> None:
+    def __init__(self, folder: Path, *, dawdle: bool = False, stubborn: bool = False) -> None:
         self.paths = Paths(cache=folder / "cache", state=folder / "state", repository=folder / "repo")
         self.log = folder / "asked"
         self.backend = Backend(self.paths.engine, "tiny")
@@ -65,7 +65,7 @@ class Bench:
         fake = self.paths.bin / "pulumi"
         state = str(self.backend.state_file("dev"))
         names = {"python": sys.executable, "log": str(self.log), "state": state}
-        fake.write_text(FAKE.format(**names, dawdle=dawdle))
+        fake.write_text(FAKE.format(**names, dawdle=dawdle, stubborn=stubborn))
         fake.chmod(0o755)
         path = f"{self.paths.bin}{os.pathsep}{os.environ['PATH']}"
         self.engine = Engine(self.paths, {"PATH": path, "PULUMI_HOME": str(folder / "home")})
@@ -137,6 +137,28 @@ def test_one_interrupt_lets_the_engine_end_by_itself(tmp_path: Path) -> None:
     assert caught.value.exit_code == ExitCode.INTERRUPTED
     assert lines.lines == ["interrupted: ending what is under way; once more ends it at once"]
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_second_interrupt_ends_the_engine_and_its_plugins_at_once(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, dawdle=True, stubborn=True)
+    program = _named("pulumi-resource-kubernetes", bench.paths.state)
+    plugins_left: list[subprocess.Popen[bytes]] = []
+
+    def interrupt_twice() -> None:
+        bench.wait_for_up()
+        environment = os.environ | {MARKER: str(bench.paths.engine)}
+        plugins_left.append(subprocess.Popen([program, "60"], env=environment))
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.3)
+
+    threading.Thread(target=interrupt_twice).start()
+    started = time.monotonic()
+    with pytest.raises(TrainyardError) as caught:
+        bench.engine.up("dev", Kept())
+    assert caught.value.exit_code == ExitCode.INTERRUPTED
+    assert time.monotonic() - started < 10
+    assert plugins_left[0].poll() is not None
 
 
 def test_a_lock_of_an_engine_that_died_is_dropped(bench: Bench) -> None:
