@@ -10,14 +10,13 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 
-import httpx
 from packaging.version import Version
 
 from local.progress import Task
 from local.toolchain import python
 from local.toolchain.artifact import Action, CachedArtifact, Lane, Step
 from local.toolchain.process import Runner
-from local.toolchain.releases import ARCHITECTURE, Releases
+from local.toolchain.releases import ARCHITECTURE, BrokenOffError, Releases
 from local.toolchain.search import find_on_path, version_of
 from local.toolchain.store import Store, content_key, file_digests
 from local.toolchain.versions import Build, Go
@@ -163,10 +162,10 @@ class GoBuild(CachedArtifact):
         if release and not self._releases.refusal(self._build):
             try:
                 return self._releases.fetch(self._build, release, folder, task)
-            except httpx.HTTPError as error:
+            except BrokenOffError as error:
                 shutil.rmtree(folder)
                 folder.mkdir()
-                return f"{self._compile(folder, task)} (the release broke off: {error})"
+                return f"{self._compile(folder, task)} (the download broke off: {error})"
         return self._compile(folder, task)
 
     def paths(self) -> Mapping[str, Path]:

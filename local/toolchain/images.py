@@ -27,6 +27,9 @@ LAYER = "layer.tar"
 USER = 1000
 """Who training jobs run as."""
 
+KEPT = 3
+"""Training images in the cache: each change of the training package makes one, of 170 MB."""
+
 _NOBODY = b"nonroot:x:65532:65532:nonroot:/:/sbin/nologin\n"
 _ENVIRONMENT = {
     "PATH": "/opt/trainyard/env/bin:/usr/local/bin:/usr/bin:/bin",
@@ -156,6 +159,10 @@ class TrainingArchive(CachedArtifact):
 
     def intention(self) -> Step:
         return Step(self.name, Action.ASSEMBLE, "the training package or what is below it has changed")
+
+    def make(self, task: Task) -> None:
+        super().make(task)
+        self.store.prune(self.entry, keep=KEPT)
 
     def fill(self, folder: Path, task: Task) -> str:
         top = folder / LAYER

@@ -8,10 +8,8 @@ import re
 import shutil
 import tarfile
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
-
-import httpx
+from urllib.parse import urlsplit
 
 from infra.errors import ExitCode, Problem, TrainyardError
 from local.progress import Task
@@ -32,15 +30,21 @@ CHUNK_BYTES = 1 << 20
 ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
 """Of this machine, in the words of Go and of most publishers."""
 
+
 _SHA256 = re.compile(r"\b[0-9a-fA-F]{64}\b")
 
 
+class BrokenOffError(Exception):
+    """A download began and did not end: the site answered before, so a build is what remains."""
+
+
 class Releases:
-    """Fetches releases over HTTP; asks each site once whether it can be reached."""
+    """Fetches releases over HTTP; a site that does not answer is not asked again."""
 
     def __init__(self, *, allowed: bool) -> None:
         self._allowed = allowed
-        self._probed = cache(_probe)
+        self._refusals: dict[str, str] = {}
+        """Host or address → why nothing can be had there, empty if it can."""
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Releases:
@@ -53,13 +57,26 @@ class Releases:
             return "its publisher releases no program"
         if not self._allowed:
             return f"{SETTING}=never"
-        return self._probed(_filled(build.release.checksums, build, next(iter(build.programs))))
+        address = _filled(build.release.checksums, build, next(iter(build.programs)))
+        host = urlsplit(address).hostname or address
+        if address not in self._refusals and host not in self._refusals:
+            status, answer = _probe(address)
+            self._refusals[host if status is None else address] = answer
+        return self._refusals.get(host, self._refusals.get(address, ""))
 
     def fetch(self, build: Build, release: Release, folder: Path, task: Task) -> str:
         """Put the build's programs into `folder`; return their origin in words.
 
-        Raise TrainyardError where a checksum differs, and httpx.HTTPError where the line fails.
+        Raise TrainyardError where a checksum differs, and BrokenOffError where the line fails.
         """
+        import httpx  # a filled cache needs none of it, and it takes as long as all else here
+
+        try:
+            return self._fetch(build, release, folder, task)
+        except httpx.HTTPError as error:
+            raise BrokenOffError(f"{type(error).__name__} {error}".strip()) from error
+
+    def _fetch(self, build: Build, release: Release, folder: Path, task: Task) -> str:
         programs = {_filled(release.archive, build, program): program for program in build.programs}
         for address, program in programs.items():
             file = folder / ".download"
@@ -73,7 +90,7 @@ class Releases:
         for file in folder.iterdir():
             file.chmod(0o755)
         _require_all(folder, build, next(iter(programs)))
-        return f"release {build.version}, verified, from {httpx.URL(next(iter(programs))).host}"
+        return f"release {build.version}, verified, from {urlsplit(next(iter(programs))).hostname}"
 
 
 def _filled(template: str, build: Build, program: str) -> str:
@@ -86,22 +103,29 @@ def _filled(template: str, build: Build, program: str) -> str:
     )
 
 
-def _probe(address: str) -> str:
-    """Ask for the checksums: a site without them is of no use to us. Return why not, or nothing."""
-    host = httpx.URL(address).host
+def _probe(address: str) -> tuple[int | None, str]:
+    """Ask for the checksums: a site without them is of no use. Return its status, if any, and why not."""
+    import httpx
+
+    host = urlsplit(address).hostname
     try:
         answer = httpx.get(address, timeout=PROBE_SECONDS, follow_redirects=True)
     except httpx.HTTPError as error:
-        return f"{host} cannot be reached ({type(error).__name__})"
-    return "" if answer.is_success else f"{host} answers {answer.status_code} for its checksums"
+        return None, f"{host} cannot be reached ({type(error).__name__})"
+    refusal = "" if answer.is_success else f"{host} answers {answer.status_code} for its checksums"
+    return answer.status_code, refusal
 
 
 def _fetched_text(address: str) -> str:
+    import httpx
+
     answer = httpx.get(address, timeout=READ_SECONDS, follow_redirects=True)
     return answer.raise_for_status().text
 
 
 def _download(address: str, file: Path, task: Task) -> None:
+    import httpx
+
     with httpx.stream("GET", address, timeout=READ_SECONDS, follow_redirects=True) as answer:
         answer.raise_for_status()
         total = int(answer.headers.get("content-length", 0)) >> 20

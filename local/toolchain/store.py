@@ -111,6 +111,15 @@ class Store:
                 shutil.rmtree(partial, ignore_errors=True)
             return seal
 
+    def prune(self, entry: Entry, *, keep: int) -> None:
+        """Remove all but the newest `keep` artifacts of the entry's name."""
+        with self._locked(entry):
+            length = len(f"{entry.name}-") + KEY_LENGTH
+            made = (folder for folder in self.folder(entry).parent.glob(f"{entry.name}-*"))
+            ours = [folder for folder in made if len(folder.name) == length]
+            for old in sorted(ours, key=lambda folder: folder.stat().st_mtime)[:-keep]:
+                shutil.rmtree(old, ignore_errors=True)
+
     @contextmanager
     def _locked(self, entry: Entry) -> Iterator[None]:
         locks = self.root / "locks"

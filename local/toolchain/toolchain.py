@@ -52,13 +52,16 @@ class Toolchain:
         Raise MachineError before anything is started where the machine lacks something, TrainyardError where
         the work fails; what is done is kept, and a second call goes on from there.
         """
-        planned = self._plan(names)
-        missing = [artifact for artifact, step in planned.items() if step.action is not Action.PRESENT]
+        missing = self._missing(names)
         if missing:
             self._check(missing)
             needs = {artifact: set(self._needs(artifact)) & set(missing) for artifact in missing}
             run_all(needs, self._make, self._runner)
         links.refresh(self)
+
+    def check(self, names: Iterable[str] | None = None) -> None:
+        """Raise MachineError with all that would keep `ensure` from working, as far as it can be known."""
+        self._check(self._missing(self._providers if names is None else names))
 
     def path(self, name: str) -> Path:
         """Where it is; raise KeyError for an unknown name, MachineError for what is not there."""
@@ -97,6 +100,10 @@ class Toolchain:
         for name in names:
             visit(self._known[name])
         return planned
+
+    def _missing(self, names: Iterable[str]) -> list[Artifact]:
+        planned = self._plan(names)
+        return [artifact for artifact, step in planned.items() if step.action is not Action.PRESENT]
 
     def _needs(self, artifact: Artifact) -> Iterator[Artifact]:
         return (self._known[name] for name in artifact.needs)

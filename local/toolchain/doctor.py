@@ -1,0 +1,191 @@
+"""What is on this machine, what is missing, what would be done about it, and why; it only looks."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+import psutil
+from rich.console import Console
+from rich.table import Table
+
+from infra.errors import ExitCode, MachineError, Problem
+from local.toolchain.artifact import Action
+from local.toolchain.toolchain import Toolchain
+
+MEMORY_GIB = 6.0
+"""What the cluster of five nodes (3 GiB) and a two-process job on it take."""
+
+TRIAL_SECONDS = 20.0
+
+_CAPABILITIES = {"NET_ADMIN": 12, "SYS_CHROOT": 18, "SYS_PTRACE": 19, "SYS_ADMIN": 21, "SYS_RESOURCE": 24}
+"""Name → bit, as in linux/capability.h."""
+
+_TRIALS = {
+    "network namespaces, veth, bridge": "ip link add t0 type veth peer name t1 && ip link add t2 type bridge",
+    "overlayfs": "mount -t tmpfs tmpfs /mnt && cd /mnt && mkdir a b c d && "
+    "mount -t overlay overlay -o lowerdir=a,upperdir=b,workdir=c d",
+    "nftables": "nft add table ip trial",
+}
+"""What the nodes need of the kernel, tried in namespaces that end with the trial."""
+
+
+class State(StrEnum):
+    """How a finding stands."""
+
+    OK = "ok"
+    TODO = "to do"
+    """`trainyard up` sees to it."""
+    PROBLEM = "problem"
+    """A person has to see to it."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at."""
+
+    area: str
+    name: str
+    state: State
+    detail: str
+    fix: str = ""
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """All findings, for people (`render`) and for scripts (`exit_code`)."""
+
+    findings: tuple[Finding, ...]
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """MACHINE if a person has to do something first."""
+        problems = any(finding.state is State.PROBLEM for finding in self.findings)
+        return ExitCode.MACHINE if problems else ExitCode.OK
+
+    def render(self, console: Console) -> None:
+        """Print a table, and under it what to do about each problem."""
+        colours = {State.OK: "green", State.TODO: "yellow", State.PROBLEM: "red"}
+        table = Table(box=None, pad_edge=False)
+        for column in ("", "what", "state", "detail"):
+            table.add_column(column, overflow="fold")
+        area = ""
+        for finding in self.findings:
+            state = f"[{colours[finding.state]}]{finding.state}[/]"
+            table.add_row("" if finding.area == area else finding.area, finding.name, state, finding.detail)
+            area = finding.area
+        console.print(table)
+        for finding in self.findings:
+            if finding.state is State.PROBLEM:
+                console.print(f"[red]{finding.name}[/]: {finding.fix}")
+
+
+def diagnose(
+    toolchain: Toolchain,
+    names: Iterable[str] | None = None,
+    checks: Iterable[Callable[[], Iterable[Problem]]] = (),
+) -> Diagnosis:
+    """Look at the machine and at the artifacts behind `names` (all of them, if none are given).
+
+    `checks` are those of others, such as the cluster's for what an earlier run left behind.
+    """
+    others = (_from_problem("cluster", problem) for check in checks for problem in check())
+    return Diagnosis((*_machine(toolchain), *_artifacts(toolchain, names), *others))
+
+
+def _machine(toolchain: Toolchain) -> Iterator[Finding]:
+    release = platform.freedesktop_os_release().get("PRETTY_NAME", "unknown")
+    yield Finding(
+        "machine", "system", State.OK, f"{release}, Linux {platform.release()}, {os.cpu_count()} cores"
+    )
+    yield _user()
+    yield _capabilities()
+    yield _memory()
+    yield _cgroups()
+    for folder in (toolchain.paths.cache, toolchain.paths.state):
+        there = next(path for path in (folder, *folder.parents) if path.exists())
+        free_gib = shutil.disk_usage(there).free / 2**30
+        yield Finding("machine", str(folder), State.OK, f"{free_gib:.0f} GiB free")
+    if os.geteuid() == 0:
+        for name, trial in _TRIALS.items():
+            yield _trial(name, trial)
+
+
+def _user() -> Finding:
+    if os.geteuid() == 0:
+        return Finding("machine", "user", State.OK, "root")
+    fix = "run as root: the nodes' namespaces, mounts and cgroups need it"
+    return Finding("machine", "user", State.PROBLEM, f"uid {os.geteuid()}", fix)
+
+
+def _capabilities() -> Finding:
+    status = Path("/proc/self/status").read_text()
+    effective = int(status.split("CapEff:")[1].split()[0], 16)
+    missing = [name for name, bit in _CAPABILITIES.items() if not effective & (1 << bit)]
+    if not missing:
+        return Finding("machine", "capabilities", State.OK, ", ".join(_CAPABILITIES))
+    if missing == ["SYS_RESOURCE"]:
+        detail = "no SYS_RESOURCE: containers keep their parent's OOM score"
+        return Finding("machine", "capabilities", State.OK, detail)
+    fix = f"run where root has them, or give the container --cap-add={','.join(missing)}"
+    return Finding("machine", "capabilities", State.PROBLEM, f"no {', '.join(missing)}", fix)
+
+
+def _memory() -> Finding:
+    gib = psutil.virtual_memory().available / 2**30
+    state = State.OK if gib >= MEMORY_GIB else State.PROBLEM
+    fix = f"the cluster and its job want {MEMORY_GIB:.0f} GiB: end something, or use a larger machine"
+    return Finding("machine", "memory", state, f"{gib:.1f} GiB available", fix)
+
+
+def _cgroups() -> Finding:
+    root = Path("/sys/fs/cgroup")
+    if (root / "cgroup.controllers").exists():
+        return Finding("machine", "cgroups", State.OK, "version 2")
+    controllers = [name for name in ("cpu", "memory", "pids", "cpuset") if (root / name).exists()]
+    if len(controllers) == 4:
+        return Finding("machine", "cgroups", State.OK, "version 1")
+    fix = "mount cgroup version 2 at /sys/fs/cgroup"
+    return Finding(
+        "machine", "cgroups", State.PROBLEM, f"version 1 with {', '.join(controllers) or 'none'}", fix
+    )
+
+
+def _trial(name: str, script: str) -> Finding:
+    try:
+        subprocess.run(_namespaced(script), capture_output=True, text=True, timeout=TRIAL_SECONDS, check=True)
+    except subprocess.CalledProcessError as error:
+        said = error.stderr.strip().splitlines()[-1:] or [f"exit code {error.returncode}"]
+        if error.returncode == 127:
+            return Finding("kernel", name, State.TODO, "cannot be tried before the Debian packages are there")
+        fix = "load the kernel's module on the host (modprobe), or use another machine"
+        return Finding("kernel", name, State.PROBLEM, said[0], fix)
+    return Finding("kernel", name, State.OK, "tried")
+
+
+def _namespaced(script: str) -> tuple[str, ...]:
+    return ("unshare", "--net", "--mount", "sh", "-c", script)
+
+
+def _artifacts(toolchain: Toolchain, names: Iterable[str] | None) -> Iterator[Finding]:
+    steps = toolchain.plan(names)
+    for step in steps:
+        if step.action is Action.PRESENT:
+            yield Finding("artifacts", step.name, State.OK, step.why)
+        else:
+            yield Finding("artifacts", step.name, State.TODO, f"{step.action}: {step.why}")
+    try:
+        toolchain.check(names)
+    except MachineError as error:
+        yield from (_from_problem("artifacts", problem) for problem in error.problems)
+
+
+def _from_problem(area: str, problem: Problem) -> Finding:
+    detail = f"{problem.got}; wanted: {problem.allowed}"
+    return Finding(area, problem.path, State.PROBLEM, detail, problem.fix)

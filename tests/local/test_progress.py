@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from local.progress import PlainProgress, RichProgress, for_stream
+
+
+def test_a_pipe_gets_lines_and_a_terminal_gets_bars():
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    assert isinstance(for_stream(io.StringIO()), PlainProgress)
+    assert isinstance(for_stream(Terminal()), RichProgress)
+
+
+def test_lines_say_start_state_and_end():
+    stream = io.StringIO()
+    with PlainProgress(stream, interval_seconds=0).task("build kubelet") as task:
+        task.advanced(3, 40, "k8s.io/api")
+        task.advanced(0, None, "linking")
+    start, share, text, end = stream.getvalue().splitlines()
+    assert start == "build kubelet …"
+    assert share == "build kubelet: 3 of 40 k8s.io/api"
+    assert text == "build kubelet: linking"
+    assert end.startswith("build kubelet: done in 0.")
+
+
+def test_lines_do_not_flood_a_log():
+    stream = io.StringIO()
+    with PlainProgress(stream, interval_seconds=60).task("build") as task:
+        for number in range(1000):
+            task.advanced(number, 1000)
+    assert len(stream.getvalue().splitlines()) == 2
+
+
+@pytest.mark.parametrize("make", [PlainProgress, lambda stream: RichProgress(Console(file=stream))])
+def test_a_failure_is_not_shown_as_done(make):
+    stream = io.StringIO()
+    with pytest.raises(OSError), make(stream).task("build"):
+        raise OSError
+    assert "done" not in stream.getvalue()
+    assert "✓" not in stream.getvalue()
+
+
+def test_bars_leave_one_line_for_each_task_that_ended():
+    stream = io.StringIO()
+    progress = RichProgress(Console(file=stream, force_terminal=False))
+    with progress.task("one") as task, progress.task("two"):
+        task.advanced(1, 2, "half")
+    progress.said("all done")
+    lines = [line.split()[:2] for line in stream.getvalue().splitlines() if line]
+    assert lines == [["✓", "two"], ["✓", "one"], ["all", "done"]]

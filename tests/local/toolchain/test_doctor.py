@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import io
+import os
+
+import psutil
+import pytest
+from rich.console import Console
+
+from infra.errors import ExitCode, Problem
+from local.toolchain import Toolchain, doctor
+from local.toolchain.doctor import Diagnosis, Finding, State, diagnose
+from local.toolchain.releases import Releases
+from tests.local.toolchain.conftest import pinned
+
+
+@pytest.fixture
+def toolchain(workshop, progress, monkeypatch) -> Toolchain:
+    monkeypatch.setattr(doctor, "_TRIALS", {})
+    return Toolchain(workshop.paths, pinned(), progress, Releases(allowed=False))
+
+
+def found(diagnosis: Diagnosis, name: str) -> Finding:
+    return next(finding for finding in diagnosis.findings if finding.name == name)
+
+
+def text_of(diagnosis: Diagnosis) -> str:
+    stream = io.StringIO()
+    diagnosis.render(Console(file=stream, width=160))
+    return stream.getvalue()
+
+
+def test_what_is_missing_is_to_do_with_the_reason_and_nothing_is_done(toolchain, workshop):
+    finding = found(diagnose(toolchain, ["binary/tool"]), "binary/tool")
+    assert finding.state is State.TODO
+    assert finding.detail == "build: from example.test/tool 1.2.3: its publisher releases no program"
+    assert workshop.asked("build") == []
+    assert not workshop.paths.cache.exists()
+
+
+def test_what_is_there_is_ok(toolchain):
+    toolchain.ensure("binary/tool")
+    assert found(diagnose(toolchain, ["binary/tool"]), "binary/tool").state is State.OK
+
+
+def test_what_a_person_has_to_do_is_a_problem_with_the_next_step(toolchain, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    diagnosis = diagnose(toolchain, ["binary/tool"])
+    assert found(diagnosis, "user").state is State.PROBLEM
+    assert diagnosis.exit_code is ExitCode.MACHINE
+    assert "user: run as root" in text_of(diagnosis)
+
+
+def test_too_little_memory_is_a_problem(toolchain, monkeypatch):
+    memory = psutil.virtual_memory()._replace(available=2**30)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
+    finding = found(diagnose(toolchain, []), "memory")
+    assert (finding.state, finding.detail) == (State.PROBLEM, "1.0 GiB available")
+
+
+def test_problems_that_others_find_are_shown_with_ours(toolchain):
+    stale = Problem(
+        "cluster local", "etcd of a run that died", "no process of an earlier run", "trainyard down"
+    )
+    diagnosis = diagnose(toolchain, [], checks=[lambda: [stale]])
+    finding = found(diagnosis, "cluster local")
+    assert (finding.area, finding.state, finding.fix) == ("cluster", State.PROBLEM, "trainyard down")
+    assert "cluster local: trainyard down" in text_of(diagnosis)
+
+
+def test_a_kernel_without_a_feature_is_a_problem(toolchain, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(doctor, "_TRIALS", {"overlayfs": "no"})
+    monkeypatch.setattr(doctor, "_namespaced", lambda _: ("sh", "-c", "echo unknown filesystem >&2; exit 32"))
+    finding = found(diagnose(toolchain, []), "overlayfs")
+    assert (finding.state, finding.detail) == (State.PROBLEM, "unknown filesystem")

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import pytest
+
+from infra.errors import TrainyardError
+from local.toolchain import packages
+from local.toolchain.artifact import Action
+from local.toolchain.packages import DebianPackages
+from local.toolchain.process import Runner
+from local.toolchain.versions import Package
+
+OWN_POLICY = "#!/bin/sh\nexit 0\n"
+
+
+@pytest.fixture
+def policy(tmp_path, monkeypatch):
+    file = tmp_path / "policy-rc.d"
+    monkeypatch.setattr(packages, "POLICY", file)
+    return file
+
+
+@pytest.fixture
+def apt(workshop, policy):
+    """An apt-get that notes what it is asked, and whether services may start at that moment."""
+    log = workshop.machine / "apt.log"
+    asks_policy = f"[ -x {policy} ] && {policy}; echo policy $? >> {log}"
+    workshop.install("apt-get", f'echo "$@" >> {log}; {asks_policy}; [ ! -e {log}.fails ]')
+    workshop.install("systemctl", f"echo systemctl $@ >> {log}")
+    return log
+
+
+def wanted(progress, **provides: str) -> DebianPackages:
+    pinned = {name.replace("_", "-"): Package(provides=program) for name, program in provides.items()}
+    return DebianPackages(pinned, runner=Runner(), progress=progress)
+
+
+def test_what_anyone_installed_is_left_alone(apt, workshop, progress):
+    workshop.install("containerd", "true")
+    debian = wanted(progress, containerd="containerd", shell="sh")
+    assert debian.plan().action is Action.PRESENT
+    debian.make(progress)
+    assert not apt.exists()
+
+
+def test_only_what_is_missing_is_installed_and_said_before(apt, progress):
+    debian = wanted(progress, shell="sh", etcd_server="no-such-etcd")
+    assert debian.plan().why == "by apt-get: etcd-server"
+    debian.make(progress)
+    assert progress.lines[0] == "installing Debian packages: etcd-server"
+    assert "install --no-install-recommends etcd-server" in apt.read_text()
+
+
+def test_no_service_starts_while_packages_are_installed_nor_at_the_next_boot(apt, policy, progress):
+    wanted(progress, etcd_server="no-such-etcd").make(progress)
+    assert apt.read_text().count("policy 101") == 2
+    assert not policy.exists()
+    assert "systemctl disable etcd" in apt.read_text()
+
+
+def test_services_may_start_again_after_a_failed_installation(apt, policy, progress):
+    apt.with_name("apt.log.fails").touch()
+    with pytest.raises(TrainyardError):
+        wanted(progress, etcd_server="no-such-etcd").make(progress)
+    assert not policy.exists()
+
+
+def test_a_policy_that_a_killed_run_left_is_removed(apt, policy, progress):
+    policy.write_text(packages._POLICY_TEXT)
+    wanted(progress, etcd_server="no-such-etcd").make(progress)
+    assert not policy.exists()
+
+
+def test_the_machines_own_policy_stays(apt, policy, progress):
+    policy.write_text(OWN_POLICY)
+    wanted(progress, etcd_server="no-such-etcd").make(progress)
+    assert policy.read_text() == OWN_POLICY
+
+
+def test_a_file_can_show_that_a_package_is_there(tmp_path, progress):
+    plugin = tmp_path / "bridge"
+    assert wanted(progress, cni=str(plugin)).plan().action is Action.INSTALL
+    plugin.touch()
+    assert wanted(progress, cni=str(plugin)).plan().action is Action.PRESENT
+
+
+def test_without_apt_the_programs_are_named(workshop, progress, monkeypatch):
+    monkeypatch.setenv("PATH", str(workshop.machine))
+    (problem,) = wanted(progress, etcd_server="no-such-etcd").problems()
+    assert problem.allowed == "Debian or Ubuntu"
+    assert "no-such-etcd" in problem.fix

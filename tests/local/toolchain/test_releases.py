@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+from packaging.specifiers import SpecifierSet
+
+from infra.errors import TrainyardError
+from local.toolchain.releases import BrokenOffError, Releases
+from local.toolchain.versions import Build, Program, Release
+from tests.local.toolchain.conftest import tar_of
+
+
+def build_on(site, *, archive="{program}-{version}", programs=("tool",), also=()) -> Build:
+    return Build(
+        folder="tool",
+        module="example.test/tool",
+        version="1.2.3",
+        programs={name: Program(package=".") for name in programs},
+        path=SpecifierSet(">=1"),
+        release=Release(
+            archive=f"{site.address}/{archive}", checksums=f"{site.address}/{archive}.sha256", also=also
+        ),
+        disk_mib=1,
+    )
+
+
+def fetch(build, folder, progress) -> str:
+    return Releases(allowed=True).fetch(build, build.release, folder, progress)
+
+
+def test_a_released_program_is_fetched_and_checked(site, tmp_path, progress):
+    site.publish("tool-1.2.3", b"program")
+    origin = fetch(build_on(site), tmp_path, progress)
+    assert (tmp_path / "tool").read_bytes() == b"program"
+    assert (tmp_path / "tool").stat().st_mode & 0o777 == 0o755
+    assert origin == "release 1.2.3, verified, from 127.0.0.1"
+    assert [path.name for path in tmp_path.iterdir()] == ["tool"]
+
+
+def test_only_what_is_wanted_is_taken_out_of_an_archive(site, tmp_path, progress):
+    site.publish("tool-1.2.3.tar.gz", tar_of(tool=b"a", helper=b"b", README=b"c"))
+    fetch(build_on(site, archive="tool-{version}.tar.gz", also=("helper",)), tmp_path, progress)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["helper", "tool"]
+
+
+def test_programs_that_are_released_one_by_one_are_each_fetched(site, tmp_path, progress):
+    site.publish("one-1.2.3", b"1")
+    site.publish("two-1.2.3", b"2")
+    fetch(build_on(site, programs=("one", "two")), tmp_path, progress)
+    assert (tmp_path / "two").read_bytes() == b"2"
+
+
+def test_a_list_of_checksums_is_read_by_file_name(site, tmp_path, progress):
+    site.publish("tool-1.2.3", b"program")
+    wrong = hashlib.sha256(b"other").hexdigest()
+    right = hashlib.sha256(b"program").hexdigest()
+    listed = f"{wrong}  tool-1.2.3.sbom\n{right} *tool-1.2.3\n"
+    site.files["/tool-1.2.3.sha256"] = listed.encode()
+    fetch(build_on(site), tmp_path, progress)
+    assert (tmp_path / "tool").exists()
+
+
+@pytest.mark.parametrize("checksum", ["0" * 64, "not a checksum"])
+def test_a_wrong_checksum_is_refused(site, tmp_path, progress, checksum):
+    site.publish("tool-1.2.3", b"tampered", checksum=checksum)
+    with pytest.raises(TrainyardError) as refused:
+        fetch(build_on(site), tmp_path, progress)
+    (problem,) = refused.value.problems
+    assert problem.path.endswith("/tool-1.2.3")
+    assert hashlib.sha256(b"tampered").hexdigest() in problem.got
+    assert "TRAINYARD_DOWNLOADS=never" in problem.fix
+    assert not (tmp_path / "tool").exists()
+
+
+def test_an_archive_without_the_program_is_refused(site, tmp_path, progress):
+    site.publish("tool-1.2.3.tar.gz", tar_of(other=b"a"))
+    with pytest.raises(TrainyardError, match="no tool in it"):
+        fetch(build_on(site, archive="tool-{version}.tar.gz"), tmp_path, progress)
+
+
+def test_a_download_that_breaks_off_says_so(site, tmp_path, progress):
+    site.publish("tool-1.2.3", b"program")
+    del site.files["/tool-1.2.3"]
+    with pytest.raises(BrokenOffError, match="404"):
+        fetch(build_on(site), tmp_path, progress)
+
+
+def test_a_reachable_release_is_not_refused(site):
+    site.publish("tool-1.2.3", b"program")
+    assert Releases(allowed=True).refusal(build_on(site)) == ""
+
+
+def test_a_site_without_checksums_is_refused_with_its_answer(site):
+    assert "answers 404" in Releases(allowed=True).refusal(build_on(site))
+
+
+def test_a_silent_site_is_asked_once(site):
+    build = build_on(site)
+    gone = build.model_copy(
+        update={"release": Release(archive="http://127.0.0.1:9/a", checksums="http://127.0.0.1:9/a.sha256")}
+    )
+    releases = Releases(allowed=True)
+    assert "127.0.0.1 cannot be reached" in releases.refusal(gone)
+    assert "127.0.0.1 cannot be reached" in releases.refusal(build)
+    assert site.asked == []
+
+
+def test_downloads_can_be_forbidden(site):
+    releases = Releases.from_environment({"TRAINYARD_DOWNLOADS": "never"})
+    assert releases.refusal(build_on(site)) == "TRAINYARD_DOWNLOADS=never"
+    assert site.asked == []
+
+
+def test_what_is_not_released_is_never_asked_for(site):
+    build = build_on(site).model_copy(update={"release": None})
+    assert Releases(allowed=True).refusal(build) == "its publisher releases no program"

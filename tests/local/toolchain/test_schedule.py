@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from infra.errors import TrainyardError
+from local.toolchain.artifact import Lane
+from local.toolchain.process import Runner
+from local.toolchain.schedule import run_all
+
+
+class Work:
+    def __init__(self, name: str, lane: Lane = Lane.COMPILE) -> None:
+        self.name = name
+        self.lane = lane
+
+
+def test_what_others_need_comes_first():
+    below, above = Work("below"), Work("above", Lane.ASSEMBLE)
+    made = []
+    run_all({above: {below}, below: set()}, lambda work: made.append(work.name), Runner())
+    assert made == ["below", "above"]
+
+
+def test_one_lane_works_on_one_thing_and_lanes_overlap():
+    compiles, download = [Work("a"), Work("b")], Work("c", Lane.NETWORK)
+    lock, running, seen = threading.Lock(), [], []
+
+    def make(work: Work) -> None:
+        with lock:
+            running.append(work)
+            seen.append(sorted(other.name for other in running))
+        time.sleep(0.1)
+        with lock:
+            running.remove(work)
+
+    run_all({work: set() for work in (*compiles, download)}, make, Runner())
+    assert ["a", "b"] not in seen
+    assert ["a", "c"] in seen
+
+
+def test_a_failure_ends_the_programs_of_all_others_and_is_raised():
+    runner = Runner()
+    slow, broken = Work("slow"), Work("broken", Lane.NETWORK)
+    started = threading.Event()
+
+    def make(work: Work) -> None:
+        if work is slow:
+            runner.run(["sh", "-c", "echo on; sleep 60"], what="slow", on_line=lambda _: started.set())
+        started.wait(10)
+        runner.run(["sh", "-c", "echo no luck; exit 3"], what="broken")
+
+    begun = time.monotonic()
+    with pytest.raises(TrainyardError, match="no luck"):
+        run_all({slow: set(), broken: set()}, make, runner)
+    assert time.monotonic() - begun < 20
+
+
+def test_an_interrupt_ends_the_programs_with_all_that_they_started():
+    runner = Runner()
+    pids: list[str] = []
+
+    def interrupt(line: str) -> None:
+        pids.append(line)
+        raise KeyboardInterrupt
+
+    def make(_: object) -> None:
+        runner.run(["sh", "-c", "sleep 60 & echo $!; wait"], what="slow", on_line=interrupt)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_all({Work("slow"): set()}, make, runner)
+    with pytest.raises(ProcessLookupError):
+        wait_until_gone(int(pids[0]))
+
+
+def wait_until_gone(pid: int) -> None:
+    for _ in range(100):
+        os.kill(pid, 0)
+        if " Z " in Path(f"/proc/{pid}/stat").read_text():
+            raise ProcessLookupError
+        time.sleep(0.05)

@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from local.toolchain.store import SEAL, Entry, Store, content_key, file_digests
+
+ENTRY = Entry("binary", "tool", "0123456789ab")
+
+
+def hello(folder: Path) -> str:
+    (folder / "tool").write_text("hello")
+    return "made here"
+
+
+@pytest.fixture
+def store(tmp_path) -> Store:
+    return Store(tmp_path)
+
+
+def left_behind(store: Store) -> list[str]:
+    return [path.name for path in store.folder(ENTRY).parent.iterdir()]
+
+
+def test_an_artifact_appears_whole_under_its_name_and_key(store):
+    seal = store.make(ENTRY, hello)
+    assert (store.root / "binary" / "tool-0123456789ab" / "tool").read_text() == "hello"
+    assert seal.origin == "made here"
+    assert seal.files == {"tool": 5}
+
+
+def test_what_is_there_is_not_made_again(store):
+    store.make(ENTRY, hello)
+    assert store.make(ENTRY, lambda _: pytest.fail("made again")).origin == "made here"
+
+
+def test_a_failed_build_leaves_nothing(store):
+    def fail(folder: Path) -> str:
+        hello(folder)
+        raise OSError("no luck")
+
+    with pytest.raises(OSError, match="no luck"):
+        store.make(ENTRY, fail)
+    assert store.seal(ENTRY) is None
+    assert left_behind(store) == []
+
+
+@pytest.mark.parametrize("damage", ["truncated", "removed", "unsealed", "seal torn"])
+def test_a_damaged_artifact_is_made_again(store, damage):
+    store.make(ENTRY, hello)
+    folder = store.folder(ENTRY)
+    if damage == "truncated":
+        (folder / "tool").write_text("hel")
+    elif damage == "removed":
+        (folder / "tool").unlink()
+    elif damage == "unsealed":
+        (folder / SEAL).unlink()
+    else:
+        (folder / SEAL).write_text('{"origin": "ma')
+    assert store.seal(ENTRY) is None
+    store.make(ENTRY, hello)
+    assert (folder / "tool").read_text() == "hello"
+
+
+def test_two_at_once_make_it_once(store):
+    made = []
+
+    def slowly(folder: Path) -> str:
+        made.append(folder)
+        time.sleep(0.2)
+        return hello(folder)
+
+    with ThreadPoolExecutor(4) as pool:
+        seals = list(pool.map(lambda _: store.make(ENTRY, slowly), range(4)))
+    assert len(made) == 1
+    assert len({seal.origin for seal in seals}) == 1
+
+
+KILLED = """
+import sys, time
+from pathlib import Path
+from local.toolchain.store import Entry, Store
+
+def fill(folder):
+    (folder / "tool").write_text("hel")
+    print("filling", flush=True)
+    time.sleep(60)
+    return "never"
+
+Store(Path(sys.argv[1])).make(Entry("binary", "tool", "0123456789ab"), fill)
+"""
+
+
+def test_a_run_that_was_killed_is_swept_away_by_the_next(store):
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(store.root)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout.readline() == "filling\n"
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    assert [name for name in left_behind(store) if name.endswith(".partial")]
+    assert store.seal(ENTRY) is None
+
+    store.make(ENTRY, hello)
+    assert left_behind(store) == ["tool-0123456789ab"]
+
+
+def test_an_orphan_of_a_killed_run_cannot_write_into_the_next(store):
+    folders = []
+
+    def fail(folder: Path) -> str:
+        folders.append(folder)
+        raise OSError
+
+    for _ in range(2):
+        with pytest.raises(OSError):
+            store.make(ENTRY, fail)
+    assert folders[0] != folders[1]
+
+
+def test_only_the_newest_are_kept_and_names_that_only_begin_alike_are_left_alone(store):
+    other = Entry("binary", "tool-box", "0123456789ab")
+    store.make(other, hello)
+    for number in range(4):
+        entry = Entry("binary", "tool", f"{number:012}")
+        store.make(entry, hello)
+        os.utime(store.folder(entry), (number, number))
+    store.prune(ENTRY, keep=2)
+    assert sorted(left_behind(store)) == ["tool-000000000002", "tool-000000000003", "tool-box-0123456789ab"]
+
+
+def test_a_key_changes_with_every_input(tmp_path):
+    file = tmp_path / "go.sum"
+    file.write_text("a")
+    first = content_key(1, {"flags": "-s"}, file_digests(tmp_path, [file]))
+    assert first == content_key(1, {"flags": "-s"}, file_digests(tmp_path, [file]))
+    others = [content_key(2, {"flags": "-s"}, file_digests(tmp_path, [file]))]
+    others.append(content_key(1, {"flags": "-w"}, file_digests(tmp_path, [file])))
+    file.write_text("b")
+    others.append(content_key(1, {"flags": "-s"}, file_digests(tmp_path, [file])))
+    file.rename(tmp_path / "go.mod")
+    others.append(content_key(1, {"flags": "-s"}, file_digests(tmp_path, [tmp_path / "go.mod"])))
+    assert len({first, *others}) == 5

