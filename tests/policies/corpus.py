@@ -35,6 +35,8 @@ PARAMETERS: Mapping[str, Mapping[str, Any]] = {
     "residency-filesystem-links": {"inside": ["s3://known-data"]},
     "kubernetes-hidden-objects": {"allowed": ["reviewed-*"]},
 }
+MEASUREMENT: Mapping[str, Any] = {"seconds": 60, "days_ago": 10}
+"""Of a checkpoint, beside the stack."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ def _case(name: str, entry: Mapping[str, Any], base: Mapping[str, Any]) -> Case:
     entry = _dated(entry)
     config = {**CONFIG, **base.get("config", {})}
     parameters = {**PARAMETERS, **base.get("parameters", {})}
-    measurement = base.get("measurement")
+    measurement = MEASUREMENT
     clean = Twin(
         name=f"{name}-clean",
         type=base["type"],

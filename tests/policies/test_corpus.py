@@ -56,20 +56,26 @@ def test_the_engine_finds_all_violations_and_raises_no_false_alarm(engine: Engin
     for case in CASES:
         for twin in (case.clean, case.violating):
             worlds[twin.world][twin.name] = twin
-    found: dict[str, set[tuple[str, str]]] = defaultdict(set)
+    expected = {case.violating.name: case for case in CASES}
     for world, twins in worlds.items():
         run = preview(engine, world, list(twins.values()))
-        for verdict in run.verdicts:
-            if "matches nothing" not in verdict.message:
-                resource = verdict.resource if verdict.resource in twins else stack_twin(twins)
-                found[resource].add((verdict.policy, verdict.message.strip().split("\n")[-1]))
         assert run.created == ()
-    expected = {case.violating.name: case for case in CASES}
-    assert found.keys() == expected.keys()
-    for name, case in expected.items():
-        said = {message for policy, message in found[name] if policy == case.policy}
-        assert [message.startswith(case.message) for message in said] == [True], name
-        assert {policy for policy, _ in found[name]} == {case.policy, *case.also}, name
+        found = said(run, twins)
+        assert found.keys() == expected.keys() & twins.keys(), run.output
+        for name, verdicts in found.items():
+            case = expected[name]
+            assert verdicts.keys() == {case.policy, *case.also}, name
+            assert verdicts[case.policy].startswith(f"{case.message}. "), name
+
+
+def said(run: Run, twins: dict[str, Twin]) -> dict[str, dict[str, str]]:
+    """Twin → policy → the violation."""
+    found: dict[str, dict[str, str]] = defaultdict(dict)
+    for verdict in run.verdicts:
+        if "matches nothing" not in verdict.message:
+            name = verdict.resource if verdict.resource in twins else stack_twin(twins)
+            found[name][verdict.policy] = verdict.message.strip().split("\n")[-1]
+    return found
 
 
 def stack_twin(twins: dict[str, Twin]) -> str:
