@@ -8,6 +8,7 @@ from __future__ import annotations
 from local.cluster.addresses import API_PORT
 from local.cluster.commands import program
 from local.cluster.context import Context
+from local.cluster.files import write
 from local.cluster.kube_proxy import kube_proxy
 from local.cluster.layout import gate
 from local.cluster.machine import Daemon, MachineSpec, Mount
@@ -165,9 +166,8 @@ class ControlPlane:
 
     def _write_corefile(self) -> None:
         kubeconfig = self.context.client(DNS_USER)
-        self.context.layout.control.mkdir(parents=True, exist_ok=True)
         text = COREFILE.format(address=self.context.plan.control, kubeconfig=kubeconfig)
-        (self.context.layout.control / "Corefile").write_text(text)
+        write(self.context.layout.control / "Corefile", text)
 
     def _server_flags(self, kubeconfig: str) -> tuple[str, ...]:
         return (

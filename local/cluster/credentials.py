@@ -8,7 +8,8 @@ from pathlib import Path
 import yaml
 
 from local.cluster.addresses import AddressPlan
-from local.cluster.pki import Authority, KeyPair, Subject, signing_key, write_private
+from local.cluster.files import write
+from local.cluster.pki import Authority, KeyPair, Subject, signing_key
 
 ADMIN = "trainyard-admin"
 
@@ -70,7 +71,7 @@ class Credentials:
         identity = {"client-certificate": str(pair.certificate), "client-key": str(pair.key)}
         authority = {"certificate-authority": str(self.authority.files.certificate)}
         path = self.folder / f"{file_name}.kubeconfig"
-        write_private(path, self._kubeconfig(user, identity, authority).encode())
+        write(path, self._kubeconfig(user, identity, authority))
         return path
 
     def admin(self) -> KeyPair:

@@ -17,6 +17,7 @@ from filelock import FileLock
 
 from local.cluster import containerd
 from local.cluster.commands import program, run
+from local.cluster.files import write
 from local.cluster.images import Archive, import_missing
 from local.cluster.machine import Daemon, Machine, MachineSpec, Mount
 
@@ -57,9 +58,8 @@ class ImageStore:
 
 def _unpack(root: Path, archives: Sequence[Archive], builder: Machine) -> None:
     builder.stop()
-    builder.folder.mkdir(parents=True, exist_ok=True)
     config = builder.folder / "containerd.toml"
-    config.write_text(containerd.store_config(root))
+    write(config, containerd.store_config(root))
     argv = (program("containerd"), f"--config={config}")
     daemon = Daemon("containerd", argv, str(builder.folder / "containerd.log"))
     builder.start(MachineSpec((daemon,), sysctls={}, mounts=(Mount("tmpfs", "", "/run"),)))

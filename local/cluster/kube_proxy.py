@@ -7,6 +7,7 @@ from pathlib import Path
 import yaml
 
 from local.cluster.context import Context
+from local.cluster.files import write
 from local.cluster.layout import gate
 from local.cluster.machine import Daemon
 
@@ -32,7 +33,6 @@ def kube_proxy(folder: Path, node: str, context: Context) -> Daemon:
         "conntrack": {"maxPerCore": 0, "min": 0, "tcpCloseWaitTimeout": "0s", "tcpEstablishedTimeout": "0s"},
     }
     path = folder / "kube-proxy.yaml"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(yaml.safe_dump(config))
+    write(path, yaml.safe_dump(config))
     argv = (context.binary("kube-proxy"), f"--config={path}")
     return Daemon("kube-proxy", argv, str(folder / "kube-proxy.log"), {"GOGC": "200"}, str(gate(folder)))

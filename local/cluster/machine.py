@@ -16,6 +16,7 @@ from pathlib import Path
 from infra.errors import Problem, TrainyardError
 from local.cluster import init, processes
 from local.cluster.commands import ENVIRONMENT, program, run
+from local.cluster.files import write
 from local.cluster.processes import wait_until
 
 START_SECONDS = 60.0
@@ -83,8 +84,7 @@ class Machine:
 
     def start(self, spec: MachineSpec) -> None:
         """Start it; it must not run."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self._file.write_text(spec.to_json())
+        write(self._file, spec.to_json())
         processes.start(self._argv(), ENVIRONMENT, self.folder / "init.log")
 
     def stop(self) -> None:

@@ -9,6 +9,7 @@ import yaml
 from local.cluster import cgroups, containerd
 from local.cluster.commands import program
 from local.cluster.context import Context
+from local.cluster.files import write
 from local.cluster.kube_proxy import kube_proxy
 from local.cluster.layout import gate
 from local.cluster.machine import Daemon, MachineSpec, Mount
@@ -43,9 +44,7 @@ class NodeMachine:
             "resolv.conf": "",
         }
         for name, content in files.items():
-            path = self.folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(content)
+            write(self.folder / name, content)
         return MachineSpec(
             daemons=(self.containerd(), self.kubelet(), self.proxy()),
             sysctls=ROUTER_SYSCTLS,

@@ -5,7 +5,6 @@ Everything is made once and read back after, so that a second `up` finds what th
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -15,6 +14,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from local.cluster.files import write
 
 AUTHORITY_LIFETIME = timedelta(days=3650)
 LIFETIME = timedelta(days=365)
@@ -63,8 +64,8 @@ class Authority:
         if not (pair.exists and self._holds(pair.certificate, subject)):
             key = ec.generate_private_key(ec.SECP256R1())
             certificate = self._sign(subject, key.public_key())
-            write_private(pair.key, _key_pem(key))
-            write_private(pair.certificate, certificate.public_bytes(serialization.Encoding.PEM))
+            write(pair.key, _key_pem(key))
+            write(pair.certificate, certificate.public_bytes(serialization.Encoding.PEM))
         return pair
 
     def _holds(self, path: Path, subject: Subject) -> bool:
@@ -101,20 +102,9 @@ def signing_key(folder: Path, name: str) -> KeyPair:
         public = key.public_key().public_bytes(
             serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
         )
-        write_private(pair.key, _key_pem(key))
-        write_private(pair.certificate, public)
+        write(pair.key, _key_pem(key))
+        write(pair.certificate, public)
     return pair
-
-
-def write_private(path: Path, content: bytes) -> None:
-    """Write a file of mode 0600 at once or not at all, whatever moment we are killed at."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    temporary = path.with_name(f".{path.name}.new")
-    temporary.unlink(missing_ok=True)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-    temporary.replace(path)
 
 
 def _write_authority(files: KeyPair, name: str) -> None:
@@ -138,8 +128,8 @@ def _write_authority(files: KeyPair, name: str) -> None:
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
-    write_private(files.key, _key_pem(key))
-    write_private(files.certificate, certificate.public_bytes(serialization.Encoding.PEM))
+    write(files.key, _key_pem(key))
+    write(files.certificate, certificate.public_bytes(serialization.Encoding.PEM))
 
 
 def _builder(

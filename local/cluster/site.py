@@ -18,6 +18,7 @@ from local.cluster.context import Context
 from local.cluster.contracts import Artifacts
 from local.cluster.control_plane import ControlPlane
 from local.cluster.credentials import Credentials
+from local.cluster.files import write
 from local.cluster.image_store import ImageStore
 from local.cluster.images import Archive, import_missing, read_archive
 from local.cluster.layout import VERSION, Layout, gate
@@ -25,7 +26,6 @@ from local.cluster.machine import Machine
 from local.cluster.network import CONTROL, Network
 from local.cluster.node import SHARED_FOLDERS, NodeMachine
 from local.cluster.objects import apply_dns, apply_node, is_ready, node_path, report_starting
-from local.cluster.pki import write_private
 from local.cluster.preemption import fail_pods
 from local.cluster.processes import wait_until
 
@@ -74,14 +74,14 @@ class Site:
         """Make the run folder, remove nodes that are no longer declared, give out addresses."""
         self.layout.run.mkdir(parents=True, exist_ok=True)
         self.layout.run.chmod(0o700)
-        self.layout.version.write_text(VERSION)
+        write(self.layout.version, VERSION)
         self.layout.config.write_text(json.dumps(self.config.to_json()))
         names = [node.name for node in self.config.nodes]
         for name in self._node_folders() - set(names):
             self.remove_node(name)
-        write_private(self.layout.indexes, json.dumps(allocate(names, self._indexes())).encode())
-        write_private(self.layout.config, json.dumps(self.config.to_json()).encode())
-        write_private(self.layout.kubeconfig, self.credentials.admin_kubeconfig().encode())
+        write(self.layout.indexes, json.dumps(allocate(names, self._indexes())))
+        write(self.layout.config, json.dumps(self.config.to_json()))
+        write(self.layout.kubeconfig, self.credentials.admin_kubeconfig())
         Path(self.config.data_dir).mkdir(parents=True, exist_ok=True)
 
     def start_control_plane(self) -> None:

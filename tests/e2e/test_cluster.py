@@ -104,7 +104,7 @@ def cluster(state: Path) -> Iterator[EmbeddedCluster]:
 
 @pytest.fixture
 def site(cluster: EmbeddedCluster) -> Site:
-    return Site(cluster.config, cluster.layout, cluster.toolchain)
+    return cluster._site()
 
 
 @pytest.fixture

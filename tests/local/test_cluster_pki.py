@@ -98,12 +98,3 @@ def test_a_certificate_lasts_a_year_and_is_renewed_before_its_last_month(
     assert timedelta(days=364) < left <= timedelta(days=365)
     monkeypatch.setattr(pki, "RENEW_BEFORE", timedelta(days=366))
     assert certificate(authority.issue("etcd", Subject("etcd"))) != first
-
-
-def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
-    target = tmp_path / "key"
-    target.write_text("old")
-    (tmp_path / ".key.new").write_text("left by a run that was killed")
-    pki.write_private(target, b"new")
-    assert target.read_text() == "new"
-    assert [path.name for path in tmp_path.iterdir()] == ["key"]

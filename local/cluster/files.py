@@ -1,0 +1,23 @@
+"""Files that are there as a whole or not at all, and that only root reads."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def write(path: Path, content: bytes | str) -> None:
+    """Write a file of mode 0600 in one step, whatever moment we are killed at.
+
+    A file that holds this already is not touched: kube-proxy starts anew when its config is written.
+    """
+    data = content.encode() if isinstance(content, str) else content
+    if path.exists() and path.read_bytes() == data:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    temporary = path.with_name(f".{path.name}.new")
+    temporary.unlink(missing_ok=True)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+    temporary.replace(path)
