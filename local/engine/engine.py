@@ -157,7 +157,7 @@ def _raise_for(ended: Ended, report: Report, what: str) -> None:
         raise TrainyardError([problem], ExitCode.INTERRUPTED)
     if ended.code != 0:
         how = f"killed by signal {-ended.code}" if ended.code < 0 else f"exit code {ended.code}"
-        raise TrainyardError(report.problems or [_failed(what, ended.errors or how)])
+        raise TrainyardError(report.specific() or [_failed(what, ended.errors or how)])
 
 
 def _failed(what: str, errors: str) -> Problem:

@@ -30,6 +30,8 @@ SUMMARY_WORDS = {
     "same": "unchanged",
 }
 
+GENERIC = frozenset({"update failed", "preview failed", "destroy failed", "refresh failed"})
+
 
 @dataclass(frozen=True)
 class Result:
@@ -78,6 +80,10 @@ class Report:
         for name, handle in self._handlers.items():
             if name in event:
                 handle(self, event[name])
+
+    def specific(self) -> list[Problem]:
+        """What went wrong, without the engine's "update failed" after it, unless that is all there is."""
+        return [problem for problem in self.problems if problem.got not in GENERIC] or self.problems
 
     def _begins(self, event: Mapping[str, Any]) -> None:
         metadata = event["metadata"]

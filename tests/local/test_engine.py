@@ -317,6 +317,15 @@ def test_every_error_becomes_a_problem_and_debug_lines_are_dropped() -> None:
     assert [(p.path, p.got) for p in report.problems] == [("apps/v1:Deployment web", "no quota")]
 
 
+def test_a_failure_is_told_once_by_its_cause() -> None:
+    lines = Kept()
+    report = Report(lines, lines)
+    report.take(event(diagnosticEvent={"message": "update failed", "severity": "error"}))
+    assert [problem.got for problem in report.specific()] == ["update failed"]
+    report.take(event(diagnosticEvent={"urn": URN, "message": "no quota", "severity": "error"}))
+    assert [problem.got for problem in report.specific()] == ["no quota"]
+
+
 @pytest.mark.parametrize(("level", "problems"), [("mandatory", 1), ("advisory", 0)])
 def test_a_mandatory_policy_stops_and_an_advisory_one_warns(level: str, problems: int) -> None:
     lines = Kept()
