@@ -77,14 +77,13 @@ def join(timeouts: TimeoutConfig, environment: Mapping[str, str] = os.environ) -
     """Wait for all ranks and connect them; alone, where no launcher set `RANK`.
 
     Raises:
-        RuntimeError: not all ranks came in time.
+        TimeoutError: not all ranks came in time.
     """
     node = environment.get("NODE_NAME") or socket.gethostname()
     device = _device(int(environment.get("LOCAL_RANK", "0")))
     if "RANK" not in environment:
         return Mesh(0, 1, device, node, dist.HashStore())
-    store, rank, world_size = next(dist.rendezvous("env://", timeout=timedelta(seconds=timeouts.rendezvous)))
-    store.set_timeout(timedelta(seconds=timeouts.rendezvous))
+    store, rank, world_size = _rendezvous(timeouts.rendezvous, environment)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     if world_size > 1:
@@ -96,6 +95,19 @@ def join(timeouts: TimeoutConfig, environment: Mapping[str, str] = os.environ) -
             timeout=timedelta(seconds=timeouts.collective),
         )
     return Mesh(rank, world_size, device, node, dist.PrefixStore("training", store))
+
+
+def _rendezvous(seconds: float, environment: Mapping[str, str]) -> tuple[dist.Store, int, int]:
+    patience = timedelta(seconds=seconds)
+    try:
+        store, rank, world_size = next(dist.rendezvous("env://", timeout=patience))
+    except dist.DistError as error:
+        raise TimeoutError(
+            f"not all {environment['WORLD_SIZE']} ranks arrived within {seconds:g} s at"
+            f" {environment['MASTER_ADDR']}:{environment['MASTER_PORT']}: look at the other ranks' logs"
+        ) from error
+    store.set_timeout(patience)
+    return store, rank, world_size
 
 
 def is_lost_rank(error: BaseException) -> bool:

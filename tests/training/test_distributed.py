@@ -1,0 +1,147 @@
+"""Several ranks, as processes: what is lost when one of them leaves, dies, hangs or never comes."""
+
+from __future__ import annotations
+
+import math
+import random
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.training.launch import Ranks, events, free_port, run, settings, sha256, start, wait_for
+
+pytestmark = pytest.mark.e2e
+
+
+def reached(run_dir: Path, step: int, attempt: int = 1) -> bool:
+    lines = events(run_dir, "step")
+    return bool(lines) and lines[-1]["attempt"] == attempt and lines[-1]["step"] >= step
+
+
+def weights(run_dir: Path, step: int) -> dict[str, torch.Tensor]:
+    path = run_dir / "checkpoints" / f"step-{step:08d}" / "model.pt"
+    loaded: dict[str, torch.Tensor] = torch.load(path, weights_only=True)
+    return loaded
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return run(2, settings(tmp_path_factory.mktemp("undisturbed")))
+
+
+def test_two_ranks_equal_one_rank_of_twice_the_batch_in_gradients_and_after_fifty_steps(
+    tmp_path: Path,
+) -> None:
+    common = {
+        "model.name": "convnet",
+        "model.dropout": 0,
+        "optim.lr": 0.02,
+        "checkpoint.every_steps": 1,
+        "checkpoint.keep_last": 50,
+        "steps": 50,
+    }
+    run(2, settings(tmp_path / "two", **common | {"data.batch_size_per_rank": 16}))
+    run(1, settings(tmp_path / "one", **common | {"data.batch_size_per_rank": 32}))
+    for step, tolerance in ((1, 1e-7), (50, 1e-3)):  # the first step's change is the gradient itself
+        one, two = weights(tmp_path / "one", step), weights(tmp_path / "two", step)
+        difference = sum(float((two[name] - one[name]).square().sum()) for name in one)
+        length = sum(float(one[name].square().sum()) for name in one)
+        assert math.sqrt(difference / length) < tolerance, f"after step {step}"
+
+
+@pytest.mark.parametrize("told", [[0], [1], [0, 1]])
+def test_when_any_rank_is_told_all_save_the_same_step_and_leave(
+    tmp_path: Path, undisturbed: str, told: list[int]
+) -> None:
+    ranks = start(2, settings(tmp_path, pace_seconds=0.05))
+    wait_for(lambda: reached(tmp_path, 12))
+    begin = time.monotonic()
+    for rank in told:
+        ranks.send(rank, signal.SIGTERM)
+    assert [code for code, _ in ranks.wait()] == [75, 75]
+    assert time.monotonic() - begin < 10
+    saved = events(tmp_path, "preempted")[0]["step"]
+    assert {f"node-{rank}" for rank in told} >= set(events(tmp_path, "notice")[0]["nodes"]) != set()
+    assert run(2, settings(tmp_path)) == undisturbed
+    assert events(tmp_path, "resumed")[0]["step"] == saved
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_kills_without_notice_at_random_moments_change_no_bit(
+    tmp_path: Path, undisturbed: str, seed: int
+) -> None:
+    chance = random.Random(seed)
+    committed = 0
+    for attempt in (1, 2):
+        ranks = start(2, settings(tmp_path, pace_seconds=0.03))
+        goal = committed + chance.randint(2, 18)
+        wait_for(partial(reached, tmp_path, goal, attempt))
+        time.sleep(chance.random() * 0.1)
+        ranks.send(chance.randrange(2), signal.SIGKILL)
+        assert sorted(code for code, _ in ranks.wait()) == [-9, 1]
+        committed = max([line["step"] for line in events(tmp_path, "checkpoint")], default=0)
+    assert run(2, settings(tmp_path)) == undisturbed
+    resumed = [line["step"] for line in events(tmp_path, "resumed")]
+    assert resumed == sorted(resumed)
+    assert resumed[-1] >= committed
+
+
+def test_under_torchrun_the_weights_are_the_same(tmp_path: Path, undisturbed: str) -> None:
+    agent = ["-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={free_port()}"]
+    subprocess.run([sys.executable, *agent, "-m", "training.train", *settings(tmp_path)], check=True)
+    assert sha256(tmp_path) == undisturbed
+
+
+@pytest.mark.parametrize("silent", [0, 1])
+def test_a_rank_that_falls_silent_ends_the_other_within_seconds(tmp_path: Path, silent: int) -> None:
+    arguments = [*settings(tmp_path, pace_seconds=0.05), "--set", "timeouts.silence=3"]
+    ranks = start(2, arguments)
+    wait_for(lambda: reached(tmp_path, 12))
+    ranks.send(silent, signal.SIGSTOP)
+    begin = time.monotonic()
+    try:
+        _, words = ranks.processes[1 - silent].communicate(timeout=60)
+    finally:
+        ranks.send(silent, signal.SIGKILL)
+    ranks.processes[silent].wait()
+    assert ranks.processes[1 - silent].returncode == 1
+    assert f"no sign of rank {silent} for 3 s" in words
+    assert time.monotonic() - begin < 12
+
+
+def test_a_rank_that_never_arrives_is_said(tmp_path: Path) -> None:
+    arguments = [*settings(tmp_path), "--set", "timeouts.rendezvous=2"]
+    for rank in (0, 1):
+        ((code, words),) = start(2, arguments, only=[rank]).wait()
+        assert code == 1
+        assert "not all 2 ranks arrived within 2 s" in words
+
+
+def test_another_world_size_goes_on_in_the_same_order_of_samples(tmp_path: Path) -> None:
+    taken = 0
+    for attempt, world_size in enumerate((2, 1, 2), start=1):
+        ranks: Ranks = start(world_size, settings(tmp_path, steps=1000, pace_seconds=0.02))
+        wait_for(partial(reached, tmp_path, 1, attempt))
+        ranks.send(0, signal.SIGTERM)
+        assert {code for code, _ in ranks.wait()} == {75}
+        begun = (events(tmp_path, "resumed") or events(tmp_path, "started"))[-1]
+        left = events(tmp_path, "preempted")[-1]
+        assert begun["samples"] == taken
+        assert left["samples"] - taken == (left["step"] - begun["step"]) * 32 * world_size
+        taken = left["samples"]
+
+
+def test_four_ranks_resume_to_the_bit_although_their_sums_depend_on_the_order(tmp_path: Path) -> None:
+    values = {"model.name": "convnet", "data.batch_size_per_rank": 8, "steps": 12}
+    expected = run(4, settings(tmp_path / "whole", **values))
+    ranks = start(4, settings(tmp_path / "parted", pace_seconds=0.2, **values))
+    wait_for(lambda: reached(tmp_path / "parted", 4))
+    ranks.send(3, signal.SIGTERM)
+    assert {code for code, _ in ranks.wait()} == {75}
+    assert run(4, settings(tmp_path / "parted", **values)) == expected
