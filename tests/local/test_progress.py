@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
+from typing import TextIO
 
 import pytest
 from rich.console import Console
 
-from local.progress import PlainProgress, RichProgress, for_stream
+from local.progress import PlainProgress, Progress, RichProgress, for_stream
 
 
-def test_a_pipe_gets_lines_and_a_terminal_gets_bars():
+def test_a_pipe_gets_lines_and_a_terminal_gets_bars() -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
@@ -17,7 +19,7 @@ def test_a_pipe_gets_lines_and_a_terminal_gets_bars():
     assert isinstance(for_stream(Terminal()), RichProgress)
 
 
-def test_lines_say_start_state_and_end():
+def test_lines_say_start_state_and_end() -> None:
     stream = io.StringIO()
     with PlainProgress(stream, interval_seconds=0).task("build kubelet") as task:
         task.advanced(3, 40, "k8s.io/api")
@@ -29,7 +31,7 @@ def test_lines_say_start_state_and_end():
     assert end.startswith("build kubelet: done in 0.")
 
 
-def test_lines_do_not_flood_a_log():
+def test_lines_do_not_flood_a_log() -> None:
     stream = io.StringIO()
     with PlainProgress(stream, interval_seconds=60).task("build") as task:
         for number in range(1000):
@@ -38,7 +40,7 @@ def test_lines_do_not_flood_a_log():
 
 
 @pytest.mark.parametrize("make", [PlainProgress, lambda stream: RichProgress(Console(file=stream))])
-def test_a_failure_is_not_shown_as_done(make):
+def test_a_failure_is_not_shown_as_done(make: Callable[[TextIO], Progress]) -> None:
     stream = io.StringIO()
     with pytest.raises(OSError), make(stream).task("build"):
         raise OSError
@@ -46,7 +48,7 @@ def test_a_failure_is_not_shown_as_done(make):
     assert "✓" not in stream.getvalue()
 
 
-def test_bars_leave_one_line_for_each_task_that_ended():
+def test_bars_leave_one_line_for_each_task_that_ended() -> None:
     stream = io.StringIO()
     progress = RichProgress(Console(file=stream, force_terminal=False))
     with progress.task("one") as task, progress.task("two"):

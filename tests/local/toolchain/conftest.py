@@ -33,7 +33,7 @@ class Recorder:
         yield self
 
     def advanced(self, done: int, total: int | None = None, text: str = "") -> None:
-        self.lines.append(text)
+        self.lines.append(f"{done} of {total} {text}" if total else text)
 
 
 @dataclass
@@ -80,7 +80,7 @@ def progress() -> Recorder:
 
 
 @pytest.fixture
-def paths(tmp_path) -> Paths:
+def paths(tmp_path: Path) -> Paths:
     return Paths(cache=tmp_path / "cache", state=tmp_path / "state", repository=tmp_path / "clone")
 
 
@@ -143,7 +143,7 @@ class Workshop:
 
 
 @pytest.fixture
-def workshop(tmp_path, paths, monkeypatch) -> Workshop:
+def workshop(tmp_path: Path, paths: Paths, monkeypatch: pytest.MonkeyPatch) -> Workshop:
     module, machine = tmp_path / "module", tmp_path / "machine"
     for folder in (paths.repository / "local/go/tool", paths.repository / "requirements", module, machine):
         folder.mkdir(parents=True)

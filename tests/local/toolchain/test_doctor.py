@@ -11,11 +11,11 @@ from infra.errors import ExitCode, Problem
 from local.toolchain import Toolchain, doctor
 from local.toolchain.doctor import Diagnosis, Finding, State, diagnose
 from local.toolchain.releases import Releases
-from tests.local.toolchain.conftest import pinned
+from tests.local.toolchain.conftest import Recorder, Workshop, pinned
 
 
 @pytest.fixture
-def toolchain(workshop, progress, monkeypatch) -> Toolchain:
+def toolchain(workshop: Workshop, progress: Recorder, monkeypatch: pytest.MonkeyPatch) -> Toolchain:
     monkeypatch.setattr(doctor, "_TRIALS", {})
     return Toolchain(workshop.paths, pinned(), progress, Releases(allowed=False))
 
@@ -30,7 +30,9 @@ def text_of(diagnosis: Diagnosis) -> str:
     return stream.getvalue()
 
 
-def test_what_is_missing_is_to_do_with_the_reason_and_nothing_is_done(toolchain, workshop):
+def test_what_is_missing_is_to_do_with_the_reason_and_nothing_is_done(
+    toolchain: Toolchain, workshop: Workshop
+) -> None:
     finding = found(diagnose(toolchain, ["binary/tool"]), "binary/tool")
     assert finding.state is State.TODO
     assert finding.detail == "build: from example.test/tool 1.2.3: its publisher releases no program"
@@ -38,12 +40,14 @@ def test_what_is_missing_is_to_do_with_the_reason_and_nothing_is_done(toolchain,
     assert not workshop.paths.cache.exists()
 
 
-def test_what_is_there_is_ok(toolchain):
+def test_what_is_there_is_ok(toolchain: Toolchain) -> None:
     toolchain.ensure("binary/tool")
     assert found(diagnose(toolchain, ["binary/tool"]), "binary/tool").state is State.OK
 
 
-def test_what_a_person_has_to_do_is_a_problem_with_the_next_step(toolchain, monkeypatch):
+def test_what_a_person_has_to_do_is_a_problem_with_the_next_step(
+    toolchain: Toolchain, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     diagnosis = diagnose(toolchain, ["binary/tool"])
     assert found(diagnosis, "user").state is State.PROBLEM
@@ -51,14 +55,14 @@ def test_what_a_person_has_to_do_is_a_problem_with_the_next_step(toolchain, monk
     assert "user: run as root" in text_of(diagnosis)
 
 
-def test_too_little_memory_is_a_problem(toolchain, monkeypatch):
+def test_too_little_memory_is_a_problem(toolchain: Toolchain, monkeypatch: pytest.MonkeyPatch) -> None:
     memory = psutil.virtual_memory()._replace(available=2**30)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
     finding = found(diagnose(toolchain, []), "memory")
     assert (finding.state, finding.detail) == (State.PROBLEM, "1.0 GiB available")
 
 
-def test_problems_that_others_find_are_shown_with_ours(toolchain):
+def test_problems_that_others_find_are_shown_with_ours(toolchain: Toolchain) -> None:
     stale = Problem(
         "cluster local", "etcd of a run that died", "no process of an earlier run", "trainyard down"
     )
@@ -68,7 +72,9 @@ def test_problems_that_others_find_are_shown_with_ours(toolchain):
     assert "cluster local: trainyard down" in text_of(diagnosis)
 
 
-def test_a_kernel_without_a_feature_is_a_problem(toolchain, monkeypatch):
+def test_a_kernel_without_a_feature_is_a_problem(
+    toolchain: Toolchain, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(doctor, "_TRIALS", {"overlayfs": "no"})
     monkeypatch.setattr(doctor, "_namespaced", lambda _: ("sh", "-c", "echo unknown filesystem >&2; exit 32"))

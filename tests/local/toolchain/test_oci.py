@@ -3,6 +3,8 @@ from __future__ import annotations
 import hashlib
 import json
 import tarfile
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,7 +12,7 @@ from local.toolchain import oci
 
 
 @pytest.fixture
-def layer(tmp_path):
+def layer(tmp_path: Path) -> Path:
     file = tmp_path / "layer.tar"
     oci.write_layer(
         file,
@@ -22,26 +24,26 @@ def layer(tmp_path):
     return file
 
 
-def write(file, layers, **settings):
+def write(file: Path, layers: list[Path], user: str = "65532:65532") -> dict[str, bytes]:
     oci.write_archive(
         file,
         names=["example.test/tool:1", "example.test/alias:1"],
-        settings=oci.Settings(entrypoint=("/opt/tool",), environment={"A": "b"}, **settings),
+        settings=oci.Settings(entrypoint=("/opt/tool",), environment={"A": "b"}, user=user),
         layers=layers,
         architecture="amd64",
     )
     with tarfile.open(file) as tar:
-        return {name: tar.extractfile(name).read() for name in tar.getnames() if tar.getmember(name).isfile()}
+        return {member.name: content.read() for member in tar if (content := tar.extractfile(member))}
 
 
-def blob(files, descriptor):
+def blob(files: dict[str, bytes], descriptor: dict[str, Any]) -> bytes:
     content = files[f"blobs/sha256/{descriptor['digest'].removeprefix('sha256:')}"]
     assert hashlib.sha256(content).hexdigest() == descriptor["digest"].removeprefix("sha256:")
     assert len(content) == descriptor["size"]
     return content
 
 
-def test_a_layer_has_the_files_with_their_modes_and_owners_and_the_folders_above(layer):
+def test_a_layer_has_the_files_with_their_modes_and_owners_and_the_folders_above(layer: Path) -> None:
     with tarfile.open(layer) as tar:
         assert tar.getnames() == ["home", "home/me", "home/me/notes", "opt", "opt/tool"]
         assert tar.getmember("opt/tool").mode == 0o755
@@ -49,7 +51,9 @@ def test_a_layer_has_the_files_with_their_modes_and_owners_and_the_folders_above
         assert tar.getmember("home/me").isdir()
 
 
-def test_every_descriptor_of_an_archive_leads_to_a_blob_of_its_digest_and_size(layer, tmp_path):
+def test_every_descriptor_of_an_archive_leads_to_a_blob_of_its_digest_and_size(
+    layer: Path, tmp_path: Path
+) -> None:
     files = write(tmp_path / "image.tar", [layer])
     assert json.loads(files["oci-layout"]) == {"imageLayoutVersion": "1.0.0"}
     for named in json.loads(files["index.json"])["manifests"]:
@@ -61,7 +65,7 @@ def test_every_descriptor_of_an_archive_leads_to_a_blob_of_its_digest_and_size(l
         ]
 
 
-def test_an_archive_goes_by_all_its_names_for_containerd_and_for_docker(layer, tmp_path):
+def test_an_archive_goes_by_all_its_names_for_containerd_and_for_docker(layer: Path, tmp_path: Path) -> None:
     files = write(tmp_path / "image.tar", [layer])
     index = json.loads(files["index.json"])["manifests"]
     names = ["example.test/tool:1", "example.test/alias:1"]
@@ -71,7 +75,7 @@ def test_an_archive_goes_by_all_its_names_for_containerd_and_for_docker(layer, t
     assert all(name in files for name in (docker["Config"], *docker["Layers"]))
 
 
-def test_a_container_starts_as_the_settings_say(layer, tmp_path):
+def test_a_container_starts_as_the_settings_say(layer: Path, tmp_path: Path) -> None:
     files = write(tmp_path / "image.tar", [layer], user="1000:1000")
     config = json.loads(files[json.loads(files["manifest.json"])[0]["Config"]])
     assert config["config"]["Entrypoint"] == ["/opt/tool"]
@@ -80,7 +84,7 @@ def test_a_container_starts_as_the_settings_say(layer, tmp_path):
     assert (config["architecture"], config["os"]) == ("amd64", "linux")
 
 
-def test_the_same_input_makes_the_same_bytes(layer, tmp_path):
+def test_the_same_input_makes_the_same_bytes(layer: Path, tmp_path: Path) -> None:
     write(tmp_path / "one.tar", [layer])
     write(tmp_path / "two.tar", [layer])
     assert (tmp_path / "one.tar").read_bytes() == (tmp_path / "two.tar").read_bytes()

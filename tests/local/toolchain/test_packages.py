@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from infra.errors import TrainyardError
@@ -8,19 +10,20 @@ from local.toolchain.artifact import Action
 from local.toolchain.packages import DebianPackages
 from local.toolchain.process import Runner
 from local.toolchain.versions import Package
+from tests.local.toolchain.conftest import Recorder, Workshop
 
 OWN_POLICY = "#!/bin/sh\nexit 0\n"
 
 
 @pytest.fixture
-def policy(tmp_path, monkeypatch):
+def policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     file = tmp_path / "policy-rc.d"
     monkeypatch.setattr(packages, "POLICY", file)
     return file
 
 
 @pytest.fixture
-def apt(workshop, policy):
+def apt(workshop: Workshop, policy: Path) -> Path:
     """An apt-get that notes what it is asked, and whether services may start at that moment."""
     log = workshop.machine / "apt.log"
     asks_policy = f"[ -x {policy} ] && {policy}; echo policy $? >> {log}"
@@ -29,12 +32,12 @@ def apt(workshop, policy):
     return log
 
 
-def wanted(progress, **provides: str) -> DebianPackages:
+def wanted(progress: Recorder, **provides: str) -> DebianPackages:
     pinned = {name.replace("_", "-"): Package(provides=program) for name, program in provides.items()}
     return DebianPackages(pinned, runner=Runner(), progress=progress)
 
 
-def test_what_anyone_installed_is_left_alone(apt, workshop, progress):
+def test_what_anyone_installed_is_left_alone(apt: Path, workshop: Workshop, progress: Recorder) -> None:
     workshop.install("containerd", "true")
     debian = wanted(progress, containerd="containerd", shell="sh")
     assert debian.plan().action is Action.PRESENT
@@ -42,7 +45,7 @@ def test_what_anyone_installed_is_left_alone(apt, workshop, progress):
     assert not apt.exists()
 
 
-def test_only_what_is_missing_is_installed_and_said_before(apt, progress):
+def test_only_what_is_missing_is_installed_and_said_before(apt: Path, progress: Recorder) -> None:
     debian = wanted(progress, shell="sh", etcd_server="no-such-etcd")
     assert debian.plan().why == "by apt-get: etcd-server"
     debian.make(progress)
@@ -50,40 +53,46 @@ def test_only_what_is_missing_is_installed_and_said_before(apt, progress):
     assert "install --no-install-recommends etcd-server" in apt.read_text()
 
 
-def test_no_service_starts_while_packages_are_installed_nor_at_the_next_boot(apt, policy, progress):
+def test_no_service_starts_while_packages_are_installed_nor_at_the_next_boot(
+    apt: Path, policy: Path, progress: Recorder
+) -> None:
     wanted(progress, etcd_server="no-such-etcd").make(progress)
     assert apt.read_text().count("policy 101") == 2
     assert not policy.exists()
     assert "systemctl disable etcd" in apt.read_text()
 
 
-def test_services_may_start_again_after_a_failed_installation(apt, policy, progress):
+def test_services_may_start_again_after_a_failed_installation(
+    apt: Path, policy: Path, progress: Recorder
+) -> None:
     apt.with_name("apt.log.fails").touch()
     with pytest.raises(TrainyardError):
         wanted(progress, etcd_server="no-such-etcd").make(progress)
     assert not policy.exists()
 
 
-def test_a_policy_that_a_killed_run_left_is_removed(apt, policy, progress):
+def test_a_policy_that_a_killed_run_left_is_removed(apt: Path, policy: Path, progress: Recorder) -> None:
     policy.write_text(packages._POLICY_TEXT)
     wanted(progress, etcd_server="no-such-etcd").make(progress)
     assert not policy.exists()
 
 
-def test_the_machines_own_policy_stays(apt, policy, progress):
+def test_the_machines_own_policy_stays(apt: Path, policy: Path, progress: Recorder) -> None:
     policy.write_text(OWN_POLICY)
     wanted(progress, etcd_server="no-such-etcd").make(progress)
     assert policy.read_text() == OWN_POLICY
 
 
-def test_a_file_can_show_that_a_package_is_there(tmp_path, progress):
+def test_a_file_can_show_that_a_package_is_there(tmp_path: Path, progress: Recorder) -> None:
     plugin = tmp_path / "bridge"
     assert wanted(progress, cni=str(plugin)).plan().action is Action.INSTALL
     plugin.touch()
     assert wanted(progress, cni=str(plugin)).plan().action is Action.PRESENT
 
 
-def test_without_apt_the_programs_are_named(workshop, progress, monkeypatch):
+def test_without_apt_the_programs_are_named(
+    workshop: Workshop, progress: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(workshop.machine))
     (problem,) = wanted(progress, etcd_server="no-such-etcd").problems()
     assert problem.allowed == "Debian or Ubuntu"

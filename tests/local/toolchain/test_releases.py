@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 
 import pytest
 from packaging.specifiers import SpecifierSet
@@ -8,10 +9,16 @@ from packaging.specifiers import SpecifierSet
 from infra.errors import TrainyardError
 from local.toolchain.releases import BrokenOffError, Releases
 from local.toolchain.versions import Build, Program, Release
-from tests.local.toolchain.conftest import tar_of
+from tests.local.toolchain.conftest import Recorder, Site, tar_of
 
 
-def build_on(site, *, archive="{program}-{version}", programs=("tool",), also=()) -> Build:
+def build_on(
+    site: Site,
+    *,
+    archive: str = "{program}-{version}",
+    programs: tuple[str, ...] = ("tool",),
+    also: tuple[str, ...] = (),
+) -> Build:
     return Build(
         folder="tool",
         module="example.test/tool",
@@ -25,11 +32,12 @@ def build_on(site, *, archive="{program}-{version}", programs=("tool",), also=()
     )
 
 
-def fetch(build, folder, progress) -> str:
+def fetch(build: Build, folder: Path, progress: Recorder) -> str:
+    assert build.release
     return Releases(allowed=True).fetch(build, build.release, folder, progress)
 
 
-def test_a_released_program_is_fetched_and_checked(site, tmp_path, progress):
+def test_a_released_program_is_fetched_and_checked(site: Site, tmp_path: Path, progress: Recorder) -> None:
     site.publish("tool-1.2.3", b"program")
     origin = fetch(build_on(site), tmp_path, progress)
     assert (tmp_path / "tool").read_bytes() == b"program"
@@ -38,20 +46,24 @@ def test_a_released_program_is_fetched_and_checked(site, tmp_path, progress):
     assert [path.name for path in tmp_path.iterdir()] == ["tool"]
 
 
-def test_only_what_is_wanted_is_taken_out_of_an_archive(site, tmp_path, progress):
+def test_only_what_is_wanted_is_taken_out_of_an_archive(
+    site: Site, tmp_path: Path, progress: Recorder
+) -> None:
     site.publish("tool-1.2.3.tar.gz", tar_of(tool=b"a", helper=b"b", README=b"c"))
     fetch(build_on(site, archive="tool-{version}.tar.gz", also=("helper",)), tmp_path, progress)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["helper", "tool"]
 
 
-def test_programs_that_are_released_one_by_one_are_each_fetched(site, tmp_path, progress):
+def test_programs_that_are_released_one_by_one_are_each_fetched(
+    site: Site, tmp_path: Path, progress: Recorder
+) -> None:
     site.publish("one-1.2.3", b"1")
     site.publish("two-1.2.3", b"2")
     fetch(build_on(site, programs=("one", "two")), tmp_path, progress)
     assert (tmp_path / "two").read_bytes() == b"2"
 
 
-def test_a_list_of_checksums_is_read_by_file_name(site, tmp_path, progress):
+def test_a_list_of_checksums_is_read_by_file_name(site: Site, tmp_path: Path, progress: Recorder) -> None:
     site.publish("tool-1.2.3", b"program")
     wrong = hashlib.sha256(b"other").hexdigest()
     right = hashlib.sha256(b"program").hexdigest()
@@ -62,7 +74,7 @@ def test_a_list_of_checksums_is_read_by_file_name(site, tmp_path, progress):
 
 
 @pytest.mark.parametrize("checksum", ["0" * 64, "not a checksum"])
-def test_a_wrong_checksum_is_refused(site, tmp_path, progress, checksum):
+def test_a_wrong_checksum_is_refused(site: Site, tmp_path: Path, progress: Recorder, checksum: str) -> None:
     site.publish("tool-1.2.3", b"tampered", checksum=checksum)
     with pytest.raises(TrainyardError) as refused:
         fetch(build_on(site), tmp_path, progress)
@@ -73,29 +85,29 @@ def test_a_wrong_checksum_is_refused(site, tmp_path, progress, checksum):
     assert not (tmp_path / "tool").exists()
 
 
-def test_an_archive_without_the_program_is_refused(site, tmp_path, progress):
+def test_an_archive_without_the_program_is_refused(site: Site, tmp_path: Path, progress: Recorder) -> None:
     site.publish("tool-1.2.3.tar.gz", tar_of(other=b"a"))
     with pytest.raises(TrainyardError, match="no tool in it"):
         fetch(build_on(site, archive="tool-{version}.tar.gz"), tmp_path, progress)
 
 
-def test_a_download_that_breaks_off_says_so(site, tmp_path, progress):
+def test_a_download_that_breaks_off_says_so(site: Site, tmp_path: Path, progress: Recorder) -> None:
     site.publish("tool-1.2.3", b"program")
     del site.files["/tool-1.2.3"]
     with pytest.raises(BrokenOffError, match="404"):
         fetch(build_on(site), tmp_path, progress)
 
 
-def test_a_reachable_release_is_not_refused(site):
+def test_a_reachable_release_is_not_refused(site: Site) -> None:
     site.publish("tool-1.2.3", b"program")
     assert Releases(allowed=True).refusal(build_on(site)) == ""
 
 
-def test_a_site_without_checksums_is_refused_with_its_answer(site):
+def test_a_site_without_checksums_is_refused_with_its_answer(site: Site) -> None:
     assert "answers 404" in Releases(allowed=True).refusal(build_on(site))
 
 
-def test_a_silent_site_is_asked_once(site):
+def test_a_silent_site_is_asked_once(site: Site) -> None:
     build = build_on(site)
     gone = build.model_copy(
         update={"release": Release(archive="http://127.0.0.1:9/a", checksums="http://127.0.0.1:9/a.sha256")}
@@ -106,12 +118,12 @@ def test_a_silent_site_is_asked_once(site):
     assert site.asked == []
 
 
-def test_downloads_can_be_forbidden(site):
+def test_downloads_can_be_forbidden(site: Site) -> None:
     releases = Releases.from_environment({"TRAINYARD_DOWNLOADS": "never"})
     assert releases.refusal(build_on(site)) == "TRAINYARD_DOWNLOADS=never"
     assert site.asked == []
 
 
-def test_what_is_not_released_is_never_asked_for(site):
+def test_what_is_not_released_is_never_asked_for(site: Site) -> None:
     build = build_on(site).model_copy(update={"release": None})
     assert Releases(allowed=True).refusal(build) == "its publisher releases no program"

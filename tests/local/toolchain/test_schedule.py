@@ -3,34 +3,47 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from infra.errors import TrainyardError
-from local.toolchain.artifact import Lane
+from local.progress import Task
+from local.toolchain.artifact import Action, Artifact, Lane, Step
 from local.toolchain.process import Runner
 from local.toolchain.schedule import run_all
 
 
-class Work:
+class Work(Artifact):
     def __init__(self, name: str, lane: Lane = Lane.COMPILE) -> None:
         self.name = name
         self.lane = lane
 
+    def plan(self) -> Step:
+        return Step(self.name, Action.BUILD, "a test")
 
-def test_what_others_need_comes_first():
+    def make(self, task: Task) -> None:
+        raise NotImplementedError
+
+    def paths(self) -> Mapping[str, Path]:
+        return {}
+
+
+def test_what_others_need_comes_first() -> None:
     below, above = Work("below"), Work("above", Lane.ASSEMBLE)
-    made = []
+    made: list[str] = []
     run_all({above: {below}, below: set()}, lambda work: made.append(work.name), Runner())
     assert made == ["below", "above"]
 
 
-def test_one_lane_works_on_one_thing_and_lanes_overlap():
+def test_one_lane_works_on_one_thing_and_lanes_overlap() -> None:
     compiles, download = [Work("a"), Work("b")], Work("c", Lane.NETWORK)
-    lock, running, seen = threading.Lock(), [], []
+    lock = threading.Lock()
+    running: list[Artifact] = []
+    seen: list[list[str]] = []
 
-    def make(work: Work) -> None:
+    def make(work: Artifact) -> None:
         with lock:
             running.append(work)
             seen.append(sorted(other.name for other in running))
@@ -43,12 +56,12 @@ def test_one_lane_works_on_one_thing_and_lanes_overlap():
     assert ["a", "c"] in seen
 
 
-def test_a_failure_ends_the_programs_of_all_others_and_is_raised():
+def test_a_failure_ends_the_programs_of_all_others_and_is_raised() -> None:
     runner = Runner()
     slow, broken = Work("slow"), Work("broken", Lane.NETWORK)
     started = threading.Event()
 
-    def make(work: Work) -> None:
+    def make(work: Artifact) -> None:
         if work is slow:
             runner.run(["sh", "-c", "echo on; sleep 60"], what="slow", on_line=lambda _: started.set())
         started.wait(10)
@@ -60,7 +73,7 @@ def test_a_failure_ends_the_programs_of_all_others_and_is_raised():
     assert time.monotonic() - begun < 20
 
 
-def test_an_interrupt_ends_the_programs_with_all_that_they_started():
+def test_an_interrupt_ends_the_programs_with_all_that_they_started() -> None:
     runner = Runner()
     pids: list[str] = []
 

@@ -21,7 +21,7 @@ def hello(folder: Path) -> str:
 
 
 @pytest.fixture
-def store(tmp_path) -> Store:
+def store(tmp_path: Path) -> Store:
     return Store(tmp_path)
 
 
@@ -29,19 +29,19 @@ def left_behind(store: Store) -> list[str]:
     return [path.name for path in store.folder(ENTRY).parent.iterdir()]
 
 
-def test_an_artifact_appears_whole_under_its_name_and_key(store):
+def test_an_artifact_appears_whole_under_its_name_and_key(store: Store) -> None:
     seal = store.make(ENTRY, hello)
     assert (store.root / "binary" / "tool-0123456789ab" / "tool").read_text() == "hello"
     assert seal.origin == "made here"
     assert seal.files == {"tool": 5}
 
 
-def test_what_is_there_is_not_made_again(store):
+def test_what_is_there_is_not_made_again(store: Store) -> None:
     store.make(ENTRY, hello)
     assert store.make(ENTRY, lambda _: pytest.fail("made again")).origin == "made here"
 
 
-def test_a_failed_build_leaves_nothing(store):
+def test_a_failed_build_leaves_nothing(store: Store) -> None:
     def fail(folder: Path) -> str:
         hello(folder)
         raise OSError("no luck")
@@ -53,7 +53,7 @@ def test_a_failed_build_leaves_nothing(store):
 
 
 @pytest.mark.parametrize("damage", ["truncated", "removed", "unsealed", "seal torn"])
-def test_a_damaged_artifact_is_made_again(store, damage):
+def test_a_damaged_artifact_is_made_again(store: Store, damage: str) -> None:
     store.make(ENTRY, hello)
     folder = store.folder(ENTRY)
     if damage == "truncated":
@@ -69,7 +69,7 @@ def test_a_damaged_artifact_is_made_again(store, damage):
     assert (folder / "tool").read_text() == "hello"
 
 
-def test_two_at_once_make_it_once(store):
+def test_two_at_once_make_it_once(store: Store) -> None:
     made = []
 
     def slowly(folder: Path) -> str:
@@ -98,14 +98,13 @@ Store(Path(sys.argv[1])).make(Entry("binary", "tool", "0123456789ab"), fill)
 """
 
 
-def test_a_run_that_was_killed_is_swept_away_by_the_next(store):
+def test_a_run_that_was_killed_is_swept_away_by_the_next(store: Store) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", KILLED, str(store.root)], stdout=subprocess.PIPE, text=True
     )
-    assert process.stdout.readline() == "filling\n"
+    assert process.stdout and process.stdout.readline() == "filling\n"
     os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
+    process.communicate()
     assert [name for name in left_behind(store) if name.endswith(".partial")]
     assert store.seal(ENTRY) is None
 
@@ -113,7 +112,7 @@ def test_a_run_that_was_killed_is_swept_away_by_the_next(store):
     assert left_behind(store) == ["tool-0123456789ab"]
 
 
-def test_an_orphan_of_a_killed_run_cannot_write_into_the_next(store):
+def test_an_orphan_of_a_killed_run_cannot_write_into_the_next(store: Store) -> None:
     folders = []
 
     def fail(folder: Path) -> str:
@@ -126,7 +125,7 @@ def test_an_orphan_of_a_killed_run_cannot_write_into_the_next(store):
     assert folders[0] != folders[1]
 
 
-def test_only_the_newest_are_kept_and_names_that_only_begin_alike_are_left_alone(store):
+def test_only_the_newest_are_kept_and_names_that_only_begin_alike_are_left_alone(store: Store) -> None:
     other = Entry("binary", "tool-box", "0123456789ab")
     store.make(other, hello)
     for number in range(4):
@@ -137,7 +136,7 @@ def test_only_the_newest_are_kept_and_names_that_only_begin_alike_are_left_alone
     assert sorted(left_behind(store)) == ["tool-000000000002", "tool-000000000003", "tool-box-0123456789ab"]
 
 
-def test_a_key_changes_with_every_input(tmp_path):
+def test_a_key_changes_with_every_input(tmp_path: Path) -> None:
     file = tmp_path / "go.sum"
     file.write_text("a")
     first = content_key(1, {"flags": "-s"}, file_digests(tmp_path, [file]))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -10,11 +11,11 @@ import pytest
 from infra.errors import ExitCode, MachineError, TrainyardError
 from local.toolchain import Action, Toolchain
 from local.toolchain.releases import Releases
-from tests.local.toolchain.conftest import Recorder, pinned
+from tests.local.toolchain.conftest import Recorder, Site, Workshop, pinned
 
 
 @pytest.fixture
-def toolchain(workshop, progress) -> Toolchain:
+def toolchain(workshop: Workshop, progress: Recorder) -> Toolchain:
     return Toolchain(workshop.paths, pinned(), progress, Releases(allowed=False))
 
 
@@ -23,11 +24,19 @@ def again(toolchain: Toolchain, **changes: object) -> Toolchain:
     return Toolchain(toolchain.paths, pinned(**changes), Recorder(), Releases(allowed=False))
 
 
+def content_of(archive: tarfile.TarFile, name: str) -> bytes:
+    file = archive.extractfile(name)
+    assert file
+    return file.read()
+
+
 def steps(toolchain: Toolchain, *names: str) -> dict[str, tuple[Action, str]]:
     return {step.name: (step.action, step.why) for step in toolchain.plan(names)}
 
 
-def test_a_plan_says_what_would_be_done_and_why_and_does_nothing(toolchain, workshop):
+def test_a_plan_says_what_would_be_done_and_why_and_does_nothing(
+    toolchain: Toolchain, workshop: Workshop
+) -> None:
     plan = steps(toolchain, "image/tool")
     assert list(plan) == ["tool/go", "binary/tool", "image/tool"]
     assert plan["tool/go"] == (Action.PRESENT, f"on PATH: {workshop.machine}/go, 1.30.0")
@@ -39,7 +48,7 @@ def test_a_plan_says_what_would_be_done_and_why_and_does_nothing(toolchain, work
     assert not workshop.paths.cache.exists()
 
 
-def test_what_is_missing_is_built_with_what_it_needs(toolchain):
+def test_what_is_missing_is_built_with_what_it_needs(toolchain: Toolchain) -> None:
     toolchain.ensure("image/tool")
     assert toolchain.path("binary/tool").read_text().startswith("#!/bin/sh")
     plan = steps(toolchain, "image/tool", "binary/tool")
@@ -47,20 +56,18 @@ def test_what_is_missing_is_built_with_what_it_needs(toolchain):
     assert plan["image/tool"] == (Action.PRESENT, "in the cache: around tool")
 
 
-def test_a_build_counts_the_packages_that_it_compiles(toolchain, progress):
-    seen = []
-    progress.advanced = lambda done, total=None, text="": seen.append((done, total, text))
+def test_a_build_counts_the_packages_that_it_compiles(toolchain: Toolchain, progress: Recorder) -> None:
     toolchain.ensure("binary/tool")
-    assert (1, 2, "example.test/a") in seen
+    assert "1 of 2 example.test/a" in progress.lines
 
 
-def test_a_second_run_builds_nothing(toolchain, workshop):
+def test_a_second_run_builds_nothing(toolchain: Toolchain, workshop: Workshop) -> None:
     toolchain.ensure("binary/tool")
     again(toolchain).ensure("binary/tool")
     assert len(workshop.asked("build")) == 1
 
 
-def test_a_changed_go_sum_builds_again(toolchain, workshop):
+def test_a_changed_go_sum_builds_again(toolchain: Toolchain, workshop: Workshop) -> None:
     toolchain.ensure("binary/tool")
     with (workshop.paths.repository / "local/go/tool/go.sum").open("a") as file:
         file.write("example.test/other v1.0.0 h1:def=\n")
@@ -68,7 +75,7 @@ def test_a_changed_go_sum_builds_again(toolchain, workshop):
     assert len(workshop.asked("build")) == 2
 
 
-def test_a_program_on_path_that_fits_is_taken(toolchain, workshop):
+def test_a_program_on_path_that_fits_is_taken(toolchain: Toolchain, workshop: Workshop) -> None:
     workshop.install("tool", "echo tool version v1.9.0")
     assert steps(toolchain, "binary/tool")["binary/tool"] == (
         Action.PRESENT,
@@ -80,19 +87,23 @@ def test_a_program_on_path_that_fits_is_taken(toolchain, workshop):
 
 
 @pytest.mark.parametrize("version", ["1.1.9", "2.0.0", "unknown"])
-def test_a_program_on_path_that_does_not_fit_is_passed_over(toolchain, workshop, version):
+def test_a_program_on_path_that_does_not_fit_is_passed_over(
+    toolchain: Toolchain, workshop: Workshop, version: str
+) -> None:
     workshop.install("tool", f"echo {version}")
     assert steps(toolchain, "binary/tool")["binary/tool"][0] is Action.BUILD
 
 
-def test_our_own_links_are_not_taken_for_the_machines_programs(toolchain, workshop, monkeypatch):
+def test_our_own_links_are_not_taken_for_the_machines_programs(
+    toolchain: Toolchain, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     toolchain.ensure("binary/tool")
     monkeypatch.setenv("PATH", f"{workshop.paths.bin}:{os.environ['PATH']}")
     shutil.rmtree(workshop.paths.cache / "binary")
     assert steps(again(toolchain), "binary/tool")["binary/tool"][0] is Action.BUILD
 
 
-def test_a_release_saves_the_build(workshop, progress, site):
+def test_a_release_saves_the_build(workshop: Workshop, progress: Recorder, site: Site) -> None:
     site.publish("tool-1.2.3", b"#!/bin/sh\n")
     build = pinned().builds["tool"].model_dump(exclude={"release", "path"})
     release = {"archive": f"{site.address}/tool-1.2.3", "checksums": f"{site.address}/tool-1.2.3.sha256"}
@@ -105,7 +116,7 @@ def test_a_release_saves_the_build(workshop, progress, site):
     assert workshop.asked("build") == []
 
 
-def test_an_old_go_is_not_used(workshop, progress):
+def test_an_old_go_is_not_used(workshop: Workshop, progress: Recorder) -> None:
     toolchain = Toolchain(
         workshop.paths, pinned(go={"minimum": "1.31", "requirements": "requirements/go.txt"}), progress
     )
@@ -114,7 +125,7 @@ def test_an_old_go_is_not_used(workshop, progress):
     assert why == "PATH has no go of 1.31 or newer; from go.txt, by hash"
 
 
-def test_a_compile_error_is_shown_and_leaves_nothing(toolchain, workshop):
+def test_a_compile_error_is_shown_and_leaves_nothing(toolchain: Toolchain, workshop: Workshop) -> None:
     workshop.go_fails("main.go:3: undefined: x\n")
     with pytest.raises(TrainyardError) as failed:
         toolchain.ensure("binary/tool")
@@ -132,13 +143,15 @@ def test_a_compile_error_is_shown_and_leaves_nothing(toolchain, workshop):
         ("write /x: no space left on device", "TRAINYARD_CACHE"),
     ],
 )
-def test_a_fault_of_the_machine_gets_its_own_next_step(toolchain, workshop, output, word):
+def test_a_fault_of_the_machine_gets_its_own_next_step(
+    toolchain: Toolchain, workshop: Workshop, output: str, word: str
+) -> None:
     workshop.go_fails(output)
     with pytest.raises(MachineError, match=word):
         toolchain.ensure("binary/tool")
 
 
-def test_work_goes_on_after_a_failure(toolchain, workshop):
+def test_work_goes_on_after_a_failure(toolchain: Toolchain, workshop: Workshop) -> None:
     workshop.go_fails("main.go:3: undefined: x\n")
     with pytest.raises(TrainyardError):
         toolchain.ensure("binary/tool")
@@ -147,14 +160,18 @@ def test_work_goes_on_after_a_failure(toolchain, workshop):
     assert toolchain.path("binary/tool").exists()
 
 
-def test_too_little_space_stops_before_anything_is_started(toolchain, workshop, monkeypatch):
+def test_too_little_space_stops_before_anything_is_started(
+    toolchain: Toolchain, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(1, 1, 0))
     with pytest.raises(MachineError, match="0 MiB free, 1 MiB wanted"):
         toolchain.ensure("binary/tool")
     assert workshop.asked("build") == []
 
 
-def test_without_root_and_packages_both_problems_are_shown_at_once(workshop, progress, monkeypatch):
+def test_without_root_and_packages_both_problems_are_shown_at_once(
+    workshop: Workshop, progress: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     missing = {"provides": "no-such-program"}
     versions = pinned(packages={"etcd-server": missing, "mmdebstrap": missing})
@@ -168,20 +185,22 @@ def test_without_root_and_packages_both_problems_are_shown_at_once(workshop, pro
     )
 
 
-def test_a_cache_that_cannot_be_written_says_so(toolchain, workshop):
+def test_a_cache_that_cannot_be_written_says_so(toolchain: Toolchain, workshop: Workshop) -> None:
     workshop.paths.cache.parent.mkdir(exist_ok=True)
     workshop.paths.cache.symlink_to("/proc/1/map_files")
     with pytest.raises(MachineError, match="TRAINYARD_CACHE"):
         toolchain.ensure("binary/tool")
 
 
-def test_what_was_not_made_has_no_path(toolchain):
+def test_what_was_not_made_has_no_path(toolchain: Toolchain) -> None:
     assert toolchain.find("binary/tool") is None
     with pytest.raises(MachineError, match="trainyard up"):
         toolchain.path("binary/tool")
 
 
-def test_a_chart_is_copied_whole_without_dependencies_that_we_do_not_have(toolchain, workshop):
+def test_a_chart_is_copied_whole_without_dependencies_that_we_do_not_have(
+    toolchain: Toolchain, workshop: Workshop
+) -> None:
     chart = workshop.module / "charts/tool"
     (chart / "templates").mkdir(parents=True)
     (chart / "templates/a.yaml").write_text("kind: A\n")
@@ -193,21 +212,23 @@ def test_a_chart_is_copied_whole_without_dependencies_that_we_do_not_have(toolch
     assert (workshop.paths.bin.parent / "charts/tool").resolve() == copy
 
 
-def test_an_image_holds_the_program_under_the_charts_name(toolchain):
+def test_an_image_holds_the_program_under_the_charts_name(toolchain: Toolchain) -> None:
     toolchain.ensure("image/tool")
     assert toolchain.image("tool") == "example.test/tool:v1.2.3"
     with tarfile.open(toolchain.path("image/tool")) as archive:
-        index = json.load(archive.extractfile("index.json"))
+        index = json.loads(content_of(archive, "index.json"))
         names = [item["annotations"]["io.containerd.image.name"] for item in index["manifests"]]
-        layer = json.load(archive.extractfile("manifest.json"))[0]["Layers"][0]
-        with tarfile.open(fileobj=archive.extractfile(layer)) as files:
+        layer = json.loads(content_of(archive, "manifest.json"))[0]["Layers"][0]
+        with tarfile.open(fileobj=io.BytesIO(content_of(archive, layer))) as files:
             assert files.getmember("manager").mode == 0o755
             assert files.getmember("tmp").mode == 0o1777
             assert "etc/ssl/certs/ca-certificates.crt" in files.getnames()
     assert names == ["example.test/tool:v1.2.3"]
 
 
-def test_the_training_image_gets_a_new_tag_with_each_change_of_the_code(toolchain, workshop):
+def test_the_training_image_gets_a_new_tag_with_each_change_of_the_code(
+    toolchain: Toolchain, workshop: Workshop
+) -> None:
     before = toolchain.image("training")
     (workshop.paths.repository / "training/__pycache__").mkdir()
     (workshop.paths.repository / "training/__pycache__/train.pyc").write_text("x")
@@ -219,14 +240,16 @@ def test_the_training_image_gets_a_new_tag_with_each_change_of_the_code(toolchai
     assert len(after.removeprefix("trainyard.local/training:")) == 12
 
 
-def test_programs_are_linked_for_path(toolchain, workshop):
+def test_programs_are_linked_for_path(toolchain: Toolchain, workshop: Workshop) -> None:
     toolchain.ensure("binary/tool")
     assert (workshop.paths.bin / "tool").resolve() == toolchain.path("binary/tool")
     host = (workshop.paths.bin / "pulumi-language-python").read_text()
     assert host == f'#!/bin/sh\nexec {workshop.paths.venv}/bin/python -m local.language_host "$@"\n'
 
 
-def test_the_official_language_host_is_linked_where_there_is_one(toolchain, workshop):
+def test_the_official_language_host_is_linked_where_there_is_one(
+    toolchain: Toolchain, workshop: Workshop
+) -> None:
     workshop.install("pulumi-language-python", "true")
     toolchain.ensure("binary/tool")
     assert (workshop.paths.bin / "pulumi-language-python").resolve() == (
@@ -234,7 +257,9 @@ def test_the_official_language_host_is_linked_where_there_is_one(toolchain, work
     )
 
 
-def test_the_engines_passphrase_is_made_once_and_readable_by_its_owner_only(toolchain, workshop):
+def test_the_engines_passphrase_is_made_once_and_readable_by_its_owner_only(
+    toolchain: Toolchain, workshop: Workshop
+) -> None:
     first = toolchain.environment()
     second = toolchain.environment()
     passphrase = workshop.paths.engine / "passphrase"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 import yaml
@@ -14,7 +15,7 @@ def required(folder: str) -> str:
     return (REPOSITORY / "local/go" / folder / "go.mod").read_text()
 
 
-def test_every_build_is_pinned_by_a_go_module(versions):
+def test_every_build_is_pinned_by_a_go_module(versions: Versions) -> None:
     for name, build in versions.builds.items():
         if build.module.startswith("trainyard.local/"):
             continue
@@ -23,17 +24,20 @@ def test_every_build_is_pinned_by_a_go_module(versions):
         assert pinned == f"v{build.version}" or name == "pulumi-resource-kubernetes", name
 
 
-def test_every_file_of_a_module_is_of_a_module_that_is_pinned(versions):
-    for pin in (*versions.charts.values(), *versions.manifests.values(), *versions.plugins.values()):
-        assert f"{pin.module} v" in required(pin.folder), pin.module
+def test_every_file_of_a_module_is_of_a_module_that_is_pinned(versions: Versions) -> None:
+    files = [*versions.charts.values(), *versions.manifests.values()]
+    pinned = {(pin.folder, pin.module) for pin in files}
+    pinned |= {(plugin.folder, plugin.module) for plugin in versions.plugins.values()}
+    for folder, module in pinned:
+        assert f"{module} v" in required(folder), module
 
 
-def test_every_image_is_around_a_program_that_we_build_static(versions):
+def test_every_image_is_around_a_program_that_we_build_static(versions: Versions) -> None:
     for image in versions.images.values():
         assert versions.builds[versions.build_of(image.program)].path is None
 
 
-def test_every_lock_file_is_there_with_hashes_and_without_addresses(versions):
+def test_every_lock_file_is_there_with_hashes_and_without_addresses(versions: Versions) -> None:
     locks = sorted((REPOSITORY / "requirements").glob("*.txt"))
     assert {lock.name for lock in locks} >= {"dev.txt", "local.txt", "training.txt", "go.txt", "uv.txt"}
     for lock in locks:
@@ -43,7 +47,7 @@ def test_every_lock_file_is_there_with_hashes_and_without_addresses(versions):
         assert "--index-url" not in text
 
 
-def test_locks_agree_on_the_versions_that_they_share():
+def test_locks_agree_on_the_versions_that_they_share() -> None:
     pins: dict[str, dict[str, str]] = {}
     for lock in sorted((REPOSITORY / "requirements").glob("*.txt")):
         if lock.name != "training.txt":
@@ -52,12 +56,12 @@ def test_locks_agree_on_the_versions_that_they_share():
     assert {name: where for name, where in pins.items() if len(set(where.values())) > 1} == {}
 
 
-def test_the_modules_name_no_proxy_and_replace_nothing_by_a_folder():
+def test_the_modules_name_no_proxy_and_replace_nothing_by_a_folder() -> None:
     for file in (REPOSITORY / "local/go").glob("*/go.mod"):
         assert not re.search(r"=>\s+[./]", file.read_text()), file
 
 
-def test_a_wrong_file_shows_every_fault_at_once(tmp_path):
+def test_a_wrong_file_shows_every_fault_at_once(tmp_path: Path) -> None:
     document = yaml.safe_load((REPOSITORY / "versions.yaml").read_text())
     document["builds"]["helm"]["ldflag"] = "-s"
     document["builds"]["kueue"]["path"] = "newest"
@@ -74,7 +78,7 @@ def test_a_wrong_file_shows_every_fault_at_once(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["a: [", None])
-def test_a_torn_or_missing_file_says_what_to_do(tmp_path, text):
+def test_a_torn_or_missing_file_says_what_to_do(tmp_path: Path, text: str | None) -> None:
     file = tmp_path / "versions.yaml"
     if text:
         file.write_text(text)
