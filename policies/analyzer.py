@@ -10,6 +10,7 @@ what cannot be read is refused.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,10 +28,13 @@ from policies.config import Measurement, Organisation, Stack, stack_folder
 from policies.exemptions import ConfigError, Exemption, parse_exemptions
 from policies.judgement import Court, Finding
 from policies.policy import Level, Policy, Provider, Resource, Severity
+from policies.reports import Report, write
 from policies.unknowns import Properties
 
 CHANNEL_OPTIONS = (("grpc.max_receive_message_length", 400 * 1024 * 1024),)
 """What the engine itself allows for one resource or one stack."""
+
+REPORTS_VARIABLE = "TRAINYARD_POLICY_REPORTS"
 
 LEVELS = {
     Level.ADVISORY: analyzer_pb2.ADVISORY,
@@ -51,6 +55,8 @@ class Analyzer(analyzer_pb2_grpc.AnalyzerServicer):
 
     def __init__(self, policies: Sequence[Policy]) -> None:
         self.policies = policies
+        self.findings: list[Finding] = []
+        self.num_resources = 0
         self.court = Court(policies)
         self.stack = Stack(environment=dict(os.environ))
 
@@ -108,12 +114,16 @@ class Analyzer(analyzer_pb2_grpc.AnalyzerServicer):
     def Analyze(
         self, request: analyzer_pb2.AnalyzeRequest, _context: grpc.ServicerContext
     ) -> analyzer_pb2.AnalyzeResponse:
-        findings = self.court.judge(self._resource(request))
+        findings = list(self.court.judge(self._resource(request)))
+        self.findings += findings
+        self.num_resources += 1
         return analyzer_pb2.AnalyzeResponse(diagnostics=[_diagnostic(finding) for finding in findings])
 
     def Remediate(
         self, request: analyzer_pb2.AnalyzeRequest, _context: grpc.ServicerContext
     ) -> analyzer_pb2.RemediateResponse:
+        if not self.court.repairing:
+            return analyzer_pb2.RemediateResponse()
         properties = request.properties
         repairs = []
         for policy, patch in self.court.repairs(self._resource(request)):
@@ -132,11 +142,30 @@ class Analyzer(analyzer_pb2_grpc.AnalyzerServicer):
     def AnalyzeStack(
         self, _request: analyzer_pb2.AnalyzeStackRequest, _context: grpc.ServicerContext
     ) -> analyzer_pb2.AnalyzeResponse:
-        unused = [e for e in self.stack.exemptions if e not in self.court.used]
-        return analyzer_pb2.AnalyzeResponse(diagnostics=[_unused(exemption) for exemption in unused])
+        self.write_reports()
+        return analyzer_pb2.AnalyzeResponse(diagnostics=[_unused(exemption) for exemption in self._unused()])
 
     def Cancel(self, _request: empty_pb2.Empty, _context: grpc.ServicerContext) -> empty_pb2.Empty:
         return empty_pb2.Empty()
+
+    def report(self) -> Report:
+        """What was found so far."""
+        return Report(
+            project=self.stack.project,
+            stack=self.stack.name,
+            num_resources=self.num_resources,
+            policies=self.policies,
+            findings=self.findings,
+            unused=self._unused(),
+        )
+
+    def write_reports(self) -> None:
+        """Write them into the folder that `TRAINYARD_POLICY_REPORTS` names, if it does."""
+        if folder := self.stack.environment.get(REPORTS_VARIABLE):
+            write(self.report(), Path(folder))
+
+    def _unused(self) -> list[Exemption]:
+        return [exemption for exemption in self.stack.exemptions if exemption not in self.court.used]
 
     def _resource(self, request: analyzer_pb2.AnalyzeRequest) -> Resource:
         provider = request.provider
@@ -227,10 +256,15 @@ def _unused(exemption: Exemption) -> analyzer_pb2.AnalyzeDiagnostic:
 
 def serve(policies: Sequence[Policy]) -> None:
     """Serve the engine until it ends us; the first line on stdout is the port."""
+    analyzer = Analyzer(policies)
     server = grpc.server(ThreadPoolExecutor(max_workers=4), options=CHANNEL_OPTIONS)
-    analyzer_pb2_grpc.add_AnalyzerServicer_to_server(Analyzer(policies), server)
+    analyzer_pb2_grpc.add_AnalyzerServicer_to_server(analyzer, server)
     port = server.add_insecure_port("127.0.0.1:0")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     server.start()
     sys.stdout.write(f"{port}\n")
     sys.stdout.flush()
-    server.wait_for_termination()
+    try:
+        server.wait_for_termination()
+    finally:
+        analyzer.write_reports()  # a run that was stopped has never come to AnalyzeStack

@@ -24,9 +24,25 @@ class Finding:
 
     policy: Policy
     level: Level
-    message: str
     resource: Resource
+    violation: Violation
     exemption: Exemption | None = None
+    """The one that covers it, expired or not."""
+
+    @property
+    def exempt(self) -> bool:
+        """Whether an exemption that is current lets it pass."""
+        return self.exemption is not None and not self.exemption.expired(self.resource.stack.today)
+
+    @property
+    def message(self) -> str:
+        """The violation and its remedy; or why it is let pass."""
+        if self.exempt:
+            return f"{self.exemption}. {self.violation}"
+        text = f"{self.violation}. {self.policy.remedy}"
+        if self.exemption is not None:
+            text += f" The exemption of {self.exemption.owner} expired on {self.exemption.expires}."
+        return text
 
 
 @dataclass
@@ -46,6 +62,7 @@ class Court:
                 f"policy configuration: got {', '.join(unknown)}; allowed: names of policies, or all"
             )
         self._concerned = cache(self._select)
+        self.repairing = any(self.level(policy) is Level.REMEDIATE for policy in self.policies)
 
     def level(self, policy: Policy) -> Level:
         """The configured level, or the policy's own."""
@@ -56,7 +73,8 @@ class Court:
         for policy, parameters in self._concerned(resource.type):
             exemption = self._exemption(policy, resource)
             for violation in violations(policy, replace(resource, parameters=parameters)):
-                yield self._finding(policy, resource, violation, exemption)
+                finding = Finding(policy, self.level(policy), resource, violation, exemption)
+                yield replace(finding, level=Level.ADVISORY) if finding.exempt else finding
 
     def repairs(self, resource: Resource) -> Iterator[tuple[Policy, Mapping[str, Any]]]:
         """Repairs of the policies whose level asks for them, each as property path → new value."""
@@ -87,17 +105,6 @@ class Court:
                 self.used.add(exemption)
                 return exemption
         return None
-
-    def _finding(
-        self, policy: Policy, resource: Resource, violation: Violation, exemption: Exemption | None
-    ) -> Finding:
-        message = f"{violation}. {policy.remedy}"
-        if exemption is None:
-            return Finding(policy, self.level(policy), message, resource)
-        if exemption.expired(resource.stack.today):
-            expired = f"{message} The exemption of {exemption.owner} expired on {exemption.expires}."
-            return Finding(policy, self.level(policy), expired, resource)
-        return Finding(policy, Level.ADVISORY, f"{exemption}. {violation}", resource, exemption)
 
 
 def violations(policy: Policy, resource: Resource) -> Iterable[Violation]:

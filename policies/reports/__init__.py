@@ -1,0 +1,30 @@
+"""What a run found, as files for machines and for people."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from policies.reports.junit import junit
+from policies.reports.page import page
+from policies.reports.report import Report
+from policies.reports.sarif import sarif
+
+FORMATS: Mapping[str, Callable[[Report], str]] = {
+    "policies.json": lambda report: json.dumps(report.data(), indent=2),
+    "policies.sarif": sarif,
+    "policies.xml": junit,
+    "policies.html": page,
+}
+"""File name → what writes its text."""
+
+
+def write(report: Report, folder: Path) -> None:
+    """Write the report in every format."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, render in FORMATS.items():
+        (folder / name).write_text(render(report), encoding="utf-8")
+
+
+__all__ = ["FORMATS", "Report", "write"]

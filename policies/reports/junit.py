@@ -1,0 +1,33 @@
+"""JUnit XML, for the test pages of CI systems: one case per policy."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+from policies.reports.report import Report
+
+
+def junit(report: Report) -> str:
+    """A policy fails with all its violations; advice and exemptions are its output."""
+    suite = ElementTree.Element("testsuite", name=f"policies of {report.project}/{report.stack}")
+    failed = {finding.policy.name for finding in report.violations}
+    suite.set("tests", str(len(report.policies)))
+    suite.set("failures", str(len(failed)))
+    for policy in report.policies:
+        case = ElementTree.SubElement(suite, "testcase", classname=topic(policy.name), name=policy.title)
+        own = [finding for finding in report.violations if finding.policy is policy]
+        if own:
+            lines = [f"{finding.resource.urn}: {finding.message}" for finding in own]
+            failure = ElementTree.SubElement(case, "failure", message=f"{len(own)} violations")
+            failure.text = "\n".join(lines)
+        said = [finding for finding in (*report.advice, *report.exempt) if finding.policy is policy]
+        if said:
+            output = ElementTree.SubElement(case, "system-out")
+            output.text = "\n".join(f"{finding.resource.urn}: {finding.message}" for finding in said)
+    ElementTree.indent(suite)
+    return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True)
+
+
+def topic(policy: str) -> str:
+    """What a policy's name begins with: `residency` of `residency-region`."""
+    return policy.partition("-")[0]

@@ -1,0 +1,99 @@
+"""One HTML page, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from itertools import groupby
+
+from policies.judgement import Finding
+from policies.policy import Severity
+from policies.reports.report import Report
+
+STYLE = """
+:root { color-scheme: light dark; --line: #8884; --bad: #c62828; --good: #2e7d32; --soft: #8881; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2.5rem; }
+.verdict { font-weight: 600; } .bad { color: var(--bad); } .good { color: var(--good); }
+article { border: 1px solid var(--line); border-radius: .5rem; padding: .8rem 1rem; margin: .8rem 0; }
+article h3 { margin: 0; font-size: 1rem; } article p { margin: .3rem 0; }
+table { border-collapse: collapse; width: 100%; } td, th { text-align: left; padding: .3rem .6rem;
+border-bottom: 1px solid var(--line); vertical-align: top; } code { background: var(--soft); padding: 0 .2rem;
+overflow-wrap: anywhere; } .tag { font-size: .8rem; border: 1px solid var(--line); border-radius: 1rem;
+padding: 0 .6rem; margin-left: .5rem; }
+"""
+
+ORDER = list(reversed(Severity))
+
+
+def page(report: Report) -> str:
+    """What stops the run first, by severity; then what is exempt, advised, and in order."""
+    sections = [
+        _heading(report),
+        *(_article(list(group)) for _, group in groupby(_sorted(report.violations), _policy_name)),
+        _table("Exempt", report.exempt),
+        _table("Advice", report.advice),
+        _unused(report),
+        _in_order(report),
+    ]
+    title = f"Policies: {escape(report.project)}/{escape(report.stack)}"
+    head = f'<meta charset="utf-8"><title>{title}</title><style>{STYLE}</style>'
+    body = "\n".join(section for section in sections if section)
+    body = f"<body>\n<h1>{title}</h1>\n{body}\n</body>"
+    return f'<!doctype html>\n<html lang="en"><head>{head}</head>{body}</html>\n'
+
+
+def _heading(report: Report) -> str:
+    judged = f"{report.num_resources} resources judged by {len(report.policies)} policies."
+    if not report.violations:
+        return f'<p class="verdict good">Nothing stands in the way.</p><p>{judged}</p>'
+    resources = {finding.resource.urn for finding in report.violations}
+    text = f"violations: {len(report.violations)}, on resources: {len(resources)}. Nothing of them is made."
+    return f'<p class="verdict bad">{text}</p><p>{judged}</p>'
+
+
+def _article(findings: Sequence[Finding]) -> str:
+    """One policy with all its violations: why, what to do, where."""
+    policy = findings[0].policy
+    rows = "".join(
+        f"<tr><td><code>{escape(f.resource.name)}</code></td><td><code>{escape(f.violation.property)}</code></td>"
+        f"<td>{escape(f'{f.violation.got}')}</td><td>{escape(f.violation.allowed)}</td></tr>"
+        for f in findings
+    )
+    columns = "<tr><th>resource</th><th>property</th><th>got</th><th>allowed</th></tr>"
+    return (
+        f'<article><h3>{escape(policy.title)}<span class="tag">{policy.severity}</span>'
+        f'<span class="tag">{policy.name}</span></h3><p>{escape(policy.reason)}</p>'
+        f"<table>{columns}{rows}</table><p><b>What to do:</b> {escape(policy.remedy)}</p></article>"
+    )
+
+
+def _table(title: str, findings: Sequence[Finding]) -> str:
+    if not findings:
+        return ""
+    rows = "".join(
+        f"<tr><td>{escape(f.policy.title)}</td><td><code>{escape(f.resource.name)}</code></td>"
+        f"<td>{escape(f.message)}</td></tr>"
+        for f in _sorted(findings)
+    )
+    return f"<h2>{title}</h2><table>{rows}</table>"
+
+
+def _unused(report: Report) -> str:
+    items = "".join(f"<li>{escape(f'{e.policy} for {e.resource}, {e.owner}')}</li>" for e in report.unused)
+    return f"<h2>Exemptions that match nothing: remove them</h2><ul>{items}</ul>" if items else ""
+
+
+def _in_order(report: Report) -> str:
+    found = {finding.policy.name for finding in report.findings}
+    titles = [escape(policy.title) for policy in report.policies if policy.name not in found]
+    items = "".join(f"<li>{title}</li>" for title in titles)
+    return f"<h2>In order</h2><details><summary>{len(titles)} policies</summary><ul>{items}</ul></details>"
+
+
+def _sorted(findings: Sequence[Finding]) -> list[Finding]:
+    return sorted(findings, key=lambda f: (ORDER.index(f.policy.severity), f.policy.name, f.resource.urn))
+
+
+def _policy_name(finding: Finding) -> str:
+    return finding.policy.name

@@ -1,0 +1,74 @@
+"""The findings of one run, before any format."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from policies.exemptions import Exemption
+from policies.judgement import Finding
+from policies.policy import Level, Policy
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was judged, by what, and what was found."""
+
+    project: str
+    stack: str
+    num_resources: int
+    policies: Sequence[Policy]
+    findings: Sequence[Finding]
+    unused: Sequence[Exemption]
+    """Exemptions that covered nothing."""
+
+    @property
+    def violations(self) -> list[Finding]:
+        """What stops the run."""
+        return [finding for finding in self.findings if stops(finding)]
+
+    @property
+    def advice(self) -> list[Finding]:
+        """What is said and does not stop the run, exemptions left out."""
+        return [f for f in self.findings if not stops(f) and not f.exempt]
+
+    @property
+    def exempt(self) -> list[Finding]:
+        """What would stop the run, had nobody exempted it."""
+        return [finding for finding in self.findings if finding.exempt]
+
+    def data(self) -> dict[str, Any]:
+        """The report as plain data."""
+        return {
+            "project": self.project,
+            "stack": self.stack,
+            "resources": self.num_resources,
+            "policies": len(self.policies),
+            "passed": not self.violations,
+            "violations": [_plain(finding) for finding in self.violations],
+            "advice": [_plain(finding) for finding in self.advice],
+            "exempt": [_plain(finding) for finding in self.exempt],
+            "unusedExemptions": [f"{e.policy} {e.resource} ({e.owner})" for e in self.unused],
+        }
+
+
+def stops(finding: Finding) -> bool:
+    """Whether the finding stops the run; a repair that did not help stops it too."""
+    return finding.level in (Level.MANDATORY, Level.REMEDIATE)
+
+
+def _plain(finding: Finding) -> dict[str, Any]:
+    data: dict[str, Any] = {
+        "policy": finding.policy.name,
+        "severity": finding.policy.severity.value,
+        "resource": finding.resource.urn,
+        "type": finding.resource.type,
+        "property": finding.violation.property,
+        "got": f"{finding.violation.got}",
+        "allowed": finding.violation.allowed,
+        "remedy": finding.policy.remedy,
+    }
+    if finding.exempt:
+        data["exemption"] = f"{finding.exemption}"
+    return data
