@@ -13,6 +13,7 @@ from local.cluster.control_plane import DNS_USER
 
 GPU = "nvidia.com/gpu"
 PREEMPTING = "trainyard.dev/preempting"
+_MISSED = {"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"}
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _DNS_SERVICE = "/api/v1/namespaces/kube-system/services/kube-dns"
 _DNS_ENDPOINTS = "/apis/discovery.k8s.io/v1/namespaces/kube-system/endpointslices/kube-dns"
@@ -82,9 +83,11 @@ def node_path(name: str) -> str:
 
 
 def is_ready(node: Object) -> bool:
-    """Whether the node reports itself Ready, and the control plane does not miss it."""
+    """Whether the node reports itself Ready, and the control plane lets pods onto it for that."""
     conditions = node.get("status", {}).get("conditions", [])
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+    reported = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+    taints = {taint["key"] for taint in node["spec"].get("taints", [])}
+    return reported and not taints & _MISSED
 
 
 def report_starting(api: ApiServer, name: str) -> None:

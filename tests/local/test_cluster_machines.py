@@ -16,6 +16,7 @@ from local.cluster.credentials import Credentials
 from local.cluster.layout import Layout
 from local.cluster.machine import MachineSpec
 from local.cluster.node import NodeMachine
+from tests.infra.golden import assert_matches
 
 GOLDEN = Path(__file__).parent / "golden" / "cluster_machines.json"
 
@@ -53,7 +54,7 @@ def described(context: Context, tmp_path: Path) -> dict[str, object]:
 
 
 def test_command_lines_and_config_files_are_the_golden_ones(context: Context, tmp_path: Path) -> None:
-    assert described(context, tmp_path) == json.loads(GOLDEN.read_text())
+    assert_matches(json.dumps(described(context, tmp_path), indent=1, sort_keys=True) + "\n", GOLDEN)
 
 
 def test_the_same_inputs_make_the_same_machines(context: Context) -> None:
