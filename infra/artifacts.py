@@ -63,7 +63,7 @@ class Artifacts:
 
 
 def _pinned_images(versions: Path) -> dict[str, str]:
-    pinned: dict[str, Any] = yaml.safe_load(versions.read_text())["images"]
+    pinned: dict[str, Any] = yaml.load(versions.read_bytes(), Loader=yaml.CSafeLoader)["images"]
     return {name: image["names"][0] for name, image in pinned.items()}
 
 

@@ -93,7 +93,7 @@ def _write(folder: Path, manifests: list[Manifest]) -> None:
 
 
 def _parse(text: str) -> list[Manifest]:
-    documents = yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    documents = yaml.load_all(text, Loader=yaml.CSafeLoader)
     return [each for each in documents if each]
 
 
