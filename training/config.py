@@ -9,6 +9,8 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+Strategy = Literal["ddp", "fsdp"]
+
 
 class ConfigError(ValueError):
     """Every problem of a configuration, each with its path, what was found and what is allowed."""
@@ -89,7 +91,8 @@ class TrainConfig(_Part):
     """Folder that all ranks share: metrics, checkpoints, final.json."""
     steps: int = Field(default=200, ge=1)
     seed: int = Field(default=0, ge=0, lt=1 << 32)
-    strategy: Literal["ddp"] = "ddp"
+    strategy: Strategy = "ddp"
+    """`ddp`: the model whole on every rank. `fsdp`: cut over the ranks, for models too large for one."""
     model: ModelConfig = ModelConfig()
     data: DataConfig = DataConfig()
     optim: OptimConfig = OptimConfig()

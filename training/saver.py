@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -22,13 +23,32 @@ class MismatchError(ValueError):
     """A checkpoint is of another run: the message lists each setting that differs."""
 
 
-@dataclass
+@dataclass(frozen=True)
+class Pending:
+    """A checkpoint that is being written while the training goes on."""
+
+    step: int
+    reason: str
+    blocked_seconds: float
+    """For which the training stood still, to copy what is saved."""
+    begun: float
+    """By the monotonic clock."""
+    size: Future[int]
+    """Resolves to bytes, of all ranks, once the checkpoint is committed; or to SaveError."""
+
+
 class Saver:
     """Coordinates the ranks through the store, so that no collective of the training is disturbed."""
 
-    store: CheckpointStore
-    mesh: Mesh
-    _turn: count[int] = field(default_factory=count)
+    def __init__(self, store: CheckpointStore, mesh: Mesh) -> None:
+        self.store = store
+        self.mesh = replace(mesh, store=mesh.store.clone())  # waiting on one connection blocks all its users
+        self._turns = count()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="saver")
+
+    def start(self, name: str, encode: Callable[[], bytes], manifest: Manifest) -> Future[int]:
+        """Save in the background; one checkpoint after the other. See `save`."""
+        return self._thread.submit(lambda: self.save({name: encode()}, manifest))
 
     def save(self, files: Mapping[str, bytes], manifest: Manifest) -> int:
         """Write the files of all ranks as one checkpoint; returns its size in bytes, of all ranks.
@@ -40,12 +60,15 @@ class Saver:
         Raises:
             SaveError: on every rank, if any of them failed.
         """
-        key = f"save/{next(self._turn)}"
+        turn = next(self._turns)
+        key = f"save/{turn}"
         draft = self.mesh.tell(f"{key}/draft", self._begin(manifest.step) if self.mesh.leads else "")
         written = self._write(draft, files) if draft else {"error": "see rank 0"}
         reports = [json.loads(text) for text in self.mesh.gather(key, json.dumps(written))]
         error = self._commit(draft, reports, manifest) if self.mesh.leads else ""
         error = self.mesh.tell(f"{key}/done", error)
+        if self.mesh.leads and turn:
+            self._forget(f"save/{turn - 1}")
         if error:
             raise SaveError(error)
         return sum(entry["size"] for report in reports for entry in report["files"].values())
@@ -74,6 +97,11 @@ class Saver:
     def loaded(self) -> None:
         """Wait until every rank has loaded; only then may anything be saved, and so be pruned."""
         self.mesh.gather("loaded", "")
+
+    def _forget(self, key: str) -> None:
+        """Delete a turn's keys from the store; that this turn ended shows that no rank needs them."""
+        for part in ("draft", "done", *range(self.mesh.world_size)):
+            self.mesh.store.delete_key(f"{key}/{part}")
 
     def _begin(self, step: int) -> str:
         try:

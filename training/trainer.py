@@ -12,7 +12,6 @@ from pathlib import Path
 import torch
 from torch.nn import functional
 
-from training import state
 from training.checkpoint import CheckpointStore, Manifest
 from training.config import TrainConfig
 from training.data import Dataset, GlobalOrder, Samples, load_dataset
@@ -23,7 +22,8 @@ from training.optim import Schedule, build_optimizer, schedule_for, set_rate
 from training.parallelize import parallelize, unwrap
 from training.preemption import Notice
 from training.pulse import Pulse
-from training.saver import SaveError, Saver
+from training.saver import Pending, SaveError, Saver
+from training.state import State, encode, file_name
 
 FINAL = "final.json"
 
@@ -55,13 +55,15 @@ class Trainer:
         self.order = GlobalOrder(len(self.data.train), config.seed)
         torch.manual_seed(config.seed)
         model = build_model(config.model, self.data.num_classes)
-        self.model = parallelize(model, mesh, self.data.train.inputs[:1])
+        self.model = parallelize(model, config.strategy, mesh, self.data.train.inputs[:1])
         self.optimizer = build_optimizer(config.optim, self.model.parameters())
+        self.state = State(unwrap(self.model), self.optimizer, mesh)
         torch.manual_seed(_rank_seed(config.seed, mesh.rank))
         self.saver = Saver(CheckpointStore(config.run_dir / "checkpoints", config.checkpoint.keep_last), mesh)
         self.log = MetricsLog(config.run_dir) if mesh.leads else None
         self.schedule: Schedule
         self._saved_step = 0
+        self._pending: Pending | None = None
 
     @property
     def batch_size(self) -> int:
@@ -87,14 +89,20 @@ class Trainer:
         self._resume(started)
         self.notice.begin_steps()
         while self.step < self.config.steps:
-            tally = self._step()
+            try:
+                tally = self._step()
+            except DivergedError:
+                self._settle()
+                raise
             if self.step % self.config.evaluate_every == 0 or self.step == self.config.steps:
                 self._evaluate()
             if tally.told and self.step < self.config.steps:
                 self._leave()
                 return False
+            if self._pending and self._pending.size.done():
+                self._settle()
             if self.step % self.config.checkpoint.every_steps == 0 and self.step < self.config.steps:
-                self._save_if_possible()
+                self._begin_save("interval")
         self._finish()
         return True
 
@@ -103,7 +111,7 @@ class Trainer:
         checkpoint, damages = self.saver.newest(self.config.identity)
         previous = None
         if checkpoint:
-            state.restore(checkpoint, unwrap(self.model), self.optimizer, self.mesh)
+            self.state.restore(checkpoint)
             self.step, self.samples = checkpoint.manifest.step, checkpoint.manifest.samples
             previous = Schedule(**checkpoint.manifest.schedule)
             self._saved_step = self.step
@@ -189,10 +197,12 @@ class Trainer:
         result = self._read(tally)
         self._record("evaluation", loss=round(result.loss, 6), accuracy=round(result.accuracy, 4))
 
-    def _save(self, reason: str) -> None:
-        if self._saved_step == self.step:
-            return
-        begin = time.monotonic()
+    def _begin_save(self, reason: str) -> None:
+        """Copy what is to be saved, and go on while it is written; a save before this one ends first."""
+        self._settle()
+        begun = time.monotonic()
+        captured = self.state.capture()
+        blocked_seconds = time.monotonic() - begun
         manifest = Manifest(
             step=self.step,
             samples=self.samples,
@@ -201,28 +211,53 @@ class Trainer:
             schedule=asdict(self.schedule),
             identity=self.config.identity,
         )
-        size = self.saver.save(state.capture(unwrap(self.model), self.optimizer, self.mesh), manifest)
-        self._saved_step = self.step
-        seconds = round(time.monotonic() - begin, 4)
-        self._record("checkpoint", reason=reason, samples=self.samples, bytes=size, seconds=seconds)
+        size = self.saver.start(file_name(self.mesh.rank), lambda: encode(captured), manifest)
+        self._pending = Pending(self.step, reason, blocked_seconds, begun, size)
 
-    def _save_if_possible(self) -> None:
-        """A checkpoint that fails in passing is said and costs nothing else: the one before stands."""
+    def _settle(self) -> None:
+        """Wait for the save under way. If it fails, that is said and no more: the one before stands."""
+        pending, self._pending = self._pending, None
+        if pending is None:
+            return
         try:
-            self._save("interval")
+            size = pending.size.result()
         except SaveError as error:
-            self._record("checkpoint_failed", error=str(error))
-            sys.stderr.write(f"training: checkpoint of step {self.step} failed: {error}\n")
+            self._record("checkpoint_failed", step=pending.step, reason=pending.reason, error=str(error))
+            sys.stderr.write(f"training: checkpoint of step {pending.step} failed: {error}\n")
+            return
+        self._saved_step = pending.step
+        self._record(
+            "checkpoint",
+            step=pending.step,
+            reason=pending.reason,
+            bytes=size,
+            seconds=round(time.monotonic() - pending.begun, 4),
+            blocked_seconds=round(pending.blocked_seconds, 4),
+        )
+
+    def _save_now(self, reason: str) -> None:
+        """Save this step and wait for it.
+
+        Raises:
+            SaveError: it could not be saved.
+        """
+        self._settle()
+        if self._saved_step == self.step:
+            return
+        self._begin_save(reason)
+        self._settle()
+        if self._saved_step != self.step:
+            raise SaveError(f"step {self.step} could not be saved")
 
     def _leave(self) -> None:
         told = self.mesh.gather("told", self.mesh.node if self.notice.requested else "")
         self._record("notice", nodes=[node for node in told if node])
-        self._save("notice")
+        self._save_now("notice")
         self._record("preempted", samples=self.samples)
 
     def _finish(self) -> None:
-        self._save("final")
-        digest = state.weights_sha256(unwrap(self.model))
+        self._save_now("final")
+        digest = self.state.weights_sha256()
         if not self.mesh.leads:
             return
         final = {
@@ -236,7 +271,7 @@ class Trainer:
 
     def _record(self, event: str, **values: object) -> None:
         if self.log:
-            self.log.write(event, step=self.step, **values)
+            self.log.write(event, **{"step": self.step, **values})
 
     def record_failure(self, reason: str) -> None:
         """Note why this attempt ends."""

@@ -15,6 +15,8 @@ import pytest
 import torch
 
 from tests.training.launch import Ranks, events, free_port, run, settings, sha256, start, wait_for
+from training.checkpoint import CheckpointStore
+from training.state import load_tensors
 
 pytestmark = pytest.mark.e2e
 
@@ -25,9 +27,8 @@ def reached(run_dir: Path, step: int, attempt: int = 1) -> bool:
 
 
 def weights(run_dir: Path, step: int) -> dict[str, torch.Tensor]:
-    path = run_dir / "checkpoints" / f"step-{step:08d}" / "model.pt"
-    loaded: dict[str, torch.Tensor] = torch.load(path, weights_only=True)
-    return loaded
+    checkpoint = CheckpointStore(run_dir / "checkpoints").open(run_dir / "checkpoints" / f"step-{step:08d}")
+    return {name: tensor for name, tensor in load_tensors(checkpoint).items() if name.startswith("model.")}
 
 
 @pytest.fixture(scope="module")
