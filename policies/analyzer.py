@@ -179,6 +179,7 @@ class Analyzer(analyzer_pb2_grpc.AnalyzerServicer):
             ),
             stack=self.stack,
             protect=request.options.protect,
+            secrets=wire.secret_paths(request.properties),
         )
 
 

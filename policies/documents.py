@@ -34,7 +34,7 @@ def statements(props: Properties, path: str) -> Iterator[Statement]:
     document = props.get(path)
     if document is None:
         return
-    data = json.loads(document[:]) if isinstance(document, str) else document.plain()
+    data = json.loads(document) if isinstance(document, str) else document.plain()
     items = data.get("Statement", [])
     for index, item in enumerate(items if isinstance(items, list) else [items]):
         principal = item.get("Principal", {})

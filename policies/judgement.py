@@ -73,7 +73,9 @@ class Court:
         for policy, parameters in self._concerned(resource.type):
             exemption = self._exemption(policy, resource)
             for violation in violations(policy, replace(resource, parameters=parameters)):
-                finding = Finding(policy, self.level(policy), resource, violation, exemption)
+                finding = Finding(
+                    policy, self.level(policy), resource, violation.veiled(resource.secrets), exemption
+                )
                 yield replace(finding, level=Level.ADVISORY) if finding.exempt else finding
 
     def repairs(self, resource: Resource) -> Iterator[tuple[Policy, Mapping[str, Any]]]:

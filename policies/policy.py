@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -52,6 +52,8 @@ class Resource:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     """Of the policy that is judging; its schema's defaults filled in."""
     protect: bool = False
+    secrets: tuple[str, ...] = ()
+    """Paths of the properties that are secret: judged, never shown."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,18 @@ class Violation:
     got: object
     allowed: str
 
+    def veiled(self, secrets: tuple[str, ...]) -> Violation:
+        """The same violation; what was found is not told where it is, is in, or holds a secret."""
+        if any(_within(self.property, secret) or _within(secret, self.property) for secret in secrets):
+            return replace(self, got="[secret]")
+        return self
+
     def __str__(self) -> str:
         return f"{self.property}: got {self.got}; allowed: {self.allowed}"
+
+
+def _within(path: str, outer: str) -> bool:
+    return path == outer or path.startswith((f"{outer}.", f"{outer}["))
 
 
 Judge = Callable[[Resource], Iterable[Violation]]

@@ -26,19 +26,6 @@ class Unknown:
 UNKNOWN: Final = Unknown()
 
 
-class SecretText(str):
-    """A secret string: it compares like the string it is, and prints as `[secret]`."""
-
-    def __str__(self) -> str:
-        return "[secret]"
-
-    def __repr__(self) -> str:
-        return "[secret]"
-
-    def __format__(self, spec: str) -> str:
-        return "[secret]"
-
-
 class UnknownProperty(Exception):  # noqa: N818 - not an error: a state that a judge need not handle
     """A property that a policy needs is not known at preview."""
 

@@ -58,7 +58,7 @@ def _defaults(resource: Resource) -> set[str]:
     for name in ("defaultTags", "defaultLabels"):
         value = props.get(name)
         if isinstance(value, str):
-            data = json.loads(value[:])
+            data = json.loads(value)
             names |= set(data.get("tags", data))
         elif value is not None:
             tags = value.block("tags")

@@ -13,6 +13,7 @@ from typing import Any
 
 import pulumi
 import yaml
+from google.protobuf import json_format
 from pulumi import automation
 
 from rehearsal.standin import StandIn
@@ -43,6 +44,8 @@ class Run:
     verdicts: tuple[Verdict, ...]
     created: tuple[str, ...]
     """Logical names of what the stand-ins really made."""
+    state: Mapping[str, Mapping[str, Any]]
+    """Logical name → properties of what is there at the end."""
 
     def refused(self, level: str = "mandatory") -> set[tuple[str, str]]:
         """(policy, resource) of the verdicts of that level."""
@@ -115,7 +118,11 @@ class Engine:
                 output.append(str(error))
                 succeeded = False
             created = tuple(_name(urn) for urn in stand_in.created)
-        return Run(succeeded, "\n".join(output), tuple(verdicts), created)
+            state = {
+                identity.rpartition("-")[0]: json_format.MessageToDict(properties)
+                for identity, properties in stand_in.state.items()
+            }
+        return Run(succeeded, "\n".join(output), tuple(verdicts), created, state)
 
     def _stack(
         self, program: Callable[[], None], config: Mapping[str, Any], environment: Mapping[str, str]

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+import pulumi
+
 from tests.policies.engine import Engine, declare
 
 EUROPE = {"trainyard:residency": {"allowed": ["eu-*"]}, "aws:region": "eu-west-1"}
@@ -105,3 +110,50 @@ def test_parameters_are_checked_against_their_schema(engine: Engine) -> None:
     run = engine.run(queue_abroad, config=EUROPE, pack_config={"residency-declared": {"allowed": "eu-*"}})
     assert not run.succeeded
     assert "residency-declared: allowed: Invalid type" in run.output
+
+
+def test_a_repair_is_made_before_the_resource_and_leaves_the_rest_as_it_was(engine: Engine) -> None:
+    def program() -> None:
+        other = declare("aws:sqs/queue:Queue", "other")
+        options = {"httpEndpoint": "enabled", "instanceMetadataTags": other.id}
+        declare("aws:ec2/launchTemplate:LaunchTemplate", "nodes", metadataOptions=options)
+
+    refused = engine.run(program, config=EUROPE)
+    assert refused.refused() == {("security-instance-metadata", "nodes")}
+    level = {"security-instance-metadata": "remediate"}
+    run = engine.run(program, config=EUROPE, pack_config=level, operation="up")
+    assert run.succeeded, run.output
+    options = run.state["nodes"]["metadataOptions"]
+    assert options["httpTokens"] == "required"
+    assert options["httpEndpoint"] == "enabled"
+    assert options["instanceMetadataTags"].startswith("other-")
+
+
+def test_a_secret_is_judged_and_never_shown(engine: Engine) -> None:
+    def program() -> None:
+        declare("aws:sqs/queue:Queue", "hidden", region=pulumi.Output.secret("us-east-1"))
+
+    run = engine.run(program, config=EUROPE)
+    assert run.refused() == {("residency-region", "hidden")}
+    assert "region: got [secret]" in run.message("residency-region", "hidden")
+
+
+def test_a_component_is_judged_by_its_spec_before_it_has_children(engine: Engine) -> None:
+    spec = {
+        "pools": [{"name": "cheap", "capacity": "spot", "accelerator": {"model": "simulated"}}],
+        "queues": [{"name": "gpu", "flavors": [{"pool": "cheap", "quota": 1}]}],
+    }
+
+    def program() -> None:
+        cluster = pulumi.ComponentResource("trainyard:infra:LocalCluster", "research", {"stack": spec})
+        pulumi.CustomResource("aws:sqs/queue:Queue", "child", {}, pulumi.ResourceOptions(parent=cluster))
+
+    run = engine.run(program, config=EUROPE, operation="up")
+    assert run.refused() == {("spot-fallback", "research")}
+    assert run.created == ()
+
+
+def test_reports_are_written_where_the_environment_says(engine: Engine, tmp_path: Path) -> None:
+    engine.run(queue_abroad, config=EUROPE, environment={"TRAINYARD_POLICY_REPORTS": str(tmp_path)})
+    data = json.loads((tmp_path / "policies.json").read_text())
+    assert [violation["policy"] for violation in data["violations"]] == ["residency-region"]

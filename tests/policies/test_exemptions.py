@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from datetime import date
+
+import pytest
+
+from policies.exemptions import ConfigError, Exemption, parse_exemptions
+
+DATA = {
+    "policy": "residency-region",
+    "resource": "aws:s3/bucket:Bucket::public-*",
+    "owner": "security@example.org",
+    "reason": "public data",
+    "expires": "2027-03-31",
+}
+
+
+def test_an_exemption_holds_through_its_last_day() -> None:
+    exemption = Exemption.parse(DATA, "exemptions[0]")
+    assert not exemption.expired(date(2027, 3, 31))
+    assert exemption.expired(date(2027, 4, 1))
+
+
+def test_it_covers_its_policy_and_its_resources_only() -> None:
+    exemption = Exemption.parse(DATA, "exemptions[0]")
+    assert exemption.covers("residency-region", "aws:s3/bucket:Bucket", "public-maps")
+    assert not exemption.covers("residency-region", "aws:s3/bucket:Bucket", "private")
+    assert not exemption.covers("security-tls", "aws:s3/bucket:Bucket", "public-maps")
+
+
+@pytest.mark.parametrize("field", ["policy", "resource", "owner", "reason", "expires"])
+def test_a_field_that_is_missing_is_named(field: str) -> None:
+    with pytest.raises(ConfigError, match=rf"exemptions\[0\]\.{field}"):
+        parse_exemptions([{**DATA, field: ""}], "exemptions")
+
+
+def test_a_date_that_is_none_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"expires: got 'soon'; allowed: a date"):
+        parse_exemptions([{**DATA, "expires": "soon"}], "exemptions")
+
+
+def test_a_field_that_nobody_knows_is_refused() -> None:
+    with pytest.raises(ConfigError, match="expiry"):
+        parse_exemptions([{**DATA, "expiry": "2027-03-31"}], "exemptions")

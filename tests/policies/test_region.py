@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from policies.config import Residency, Stack
+from policies.policy import Provider, Resource
+from policies.region import Region, canonical, cloud_of, effective_region
+from policies.unknowns import UNKNOWN, Properties, UnknownProperty
+
+
+def resource(own: Any = None, provider: Any = None, environment: str = "") -> Resource:
+    return Resource(
+        "aws:s3/bucket:Bucket",
+        "b",
+        props=Properties({"region": own}),
+        provider=Provider(props=Properties({"region": provider}, "provider")),
+        stack=Stack(environment={"AWS_REGION": environment}),
+    )
+
+
+def effective(subject: Resource) -> Region | None:
+    cloud = cloud_of(subject)
+    assert cloud is not None
+    return effective_region(subject, cloud)
+
+
+def test_the_resources_own_region_comes_before_its_providers_and_the_environments() -> None:
+    assert effective(resource("eu-west-1", "us-east-1", "us-west-2")) == Region("eu-west-1", "region")
+    assert effective(resource(None, "us-east-1", "us-west-2")) == Region("us-east-1", "provider.region")
+    assert effective(resource(None, None, "us-west-2")) == Region("us-west-2", "$AWS_REGION")
+    assert effective(resource()) is None
+
+
+def test_a_region_that_decides_and_is_not_known_is_not_passed_over() -> None:
+    with pytest.raises(UnknownProperty, match=r"^region$"):
+        effective(resource(UNKNOWN, "eu-west-1"))
+    with pytest.raises(UnknownProperty, match=r"^provider\.region$"):
+        effective(resource(None, UNKNOWN, "eu-west-1"))
+
+
+def test_services_without_a_region_have_none() -> None:
+    assert cloud_of(Resource("aws:iam/role:Role", "r")) is None
+    assert cloud_of(Resource("random:index/randomId:RandomId", "r")) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "same"),
+    [("EUROPE-WEST4", "europe-west4"), ("europe-west4-a", "europe-west4"), ("West Europe", "westeurope")],
+)
+def test_one_place_has_one_name(name: str, same: str) -> None:
+    assert canonical(name) == same
+
+
+def test_a_stack_can_narrow_but_not_widen() -> None:
+    both = Residency(organisation=("eu-*",), stack=("eu-west-1", "us-*"))
+    assert both.permits("eu-west-1")
+    assert not both.permits("eu-north-1")
+    assert not both.permits("us-east-1")
+    assert not Residency(stack=()).permits("eu-west-1")

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import pytest
+
+from policies.unknowns import UNKNOWN, Properties, UnknownProperty
+
+PROPS = Properties(
+    {
+        "name": "a",
+        "later": UNKNOWN,
+        "block": {"inner": {"value": 1}, "later": UNKNOWN},
+        "list": [{"value": 2}, {"value": UNKNOWN}],
+        "ids": ["x", UNKNOWN],
+        "nothing": None,
+    }
+)
+
+
+def test_known_values_are_read_by_path() -> None:
+    assert PROPS.get("block.inner.value") == 1
+    assert PROPS.get("list[0].value") == 2
+    assert PROPS.block("block").get("inner.value") == 1
+    assert PROPS.get("nothing", "default") == "default"
+    assert PROPS.get("list[7].value") is None
+
+
+@pytest.mark.parametrize(
+    ("path", "named"),
+    [
+        ("later", "later"),
+        ("later.deeper", "later"),
+        ("block.later", "block.later"),
+        ("list[1].value", "list[1].value"),
+        ("ids", "ids[1]"),
+    ],
+)
+def test_reading_what_is_not_known_raises_with_its_path(path: str, named: str) -> None:
+    with pytest.raises(UnknownProperty) as raised:
+        PROPS.get(path)
+    assert raised.value.path == named
+
+
+def test_a_value_not_known_is_a_value_that_is_set() -> None:
+    assert PROPS.has("later")
+    assert PROPS.has("block.later")
+    assert not PROPS.has("nothing")
+    assert not PROPS.has("later.deeper")
+
+
+def test_items_not_known_are_counted_and_a_list_not_known_is_not() -> None:
+    assert PROPS.count("ids") == 2
+    assert PROPS.count("absent") == 0
+    with pytest.raises(UnknownProperty):
+        PROPS.count("later")
+
+
+def test_a_block_knows_where_it_is() -> None:
+    assert PROPS.blocks("list")[0].at("value") == "list[0].value"
+
+
+def test_a_label_is_read_by_its_whole_key() -> None:
+    labels = Properties({"a.b/c": "x", "d.e/f": UNKNOWN}, "metadata.labels")
+    assert labels.entry("a.b/c") == "x"
+    with pytest.raises(UnknownProperty) as raised:
+        labels.entry("d.e/f")
+    assert raised.value.path == "metadata.labels[d.e/f]"
