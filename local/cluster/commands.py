@@ -23,12 +23,12 @@ def program(name: str) -> str:
 
 
 def run(*argv: str, stdin: str = "", timeout_seconds: float = 600) -> str:
-    """Run a program and return what it printed.
+    """Run a program and return what it printed; it is killed with us, so that it never meets the next one.
 
     Raises TrainyardError with what it said when it fails.
     """
     done = subprocess.run(
-        argv,
+        [program("setpriv"), "--pdeathsig=KILL", "--", *argv],
         input=stdin,
         capture_output=True,
         text=True,

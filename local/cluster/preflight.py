@@ -35,6 +35,7 @@ PROGRAMS = {
     "nft": "nftables",
     "nsenter": "util-linux",
     "unshare": "util-linux",
+    "setpriv": "util-linux",
     "mount": "mount",
 }
 """Program → Debian package."""

@@ -76,6 +76,7 @@ class Site:
         self.layout.run.chmod(0o700)
         write(self.layout.version, VERSION)
         self.layout.config.write_text(json.dumps(self.config.to_json()))
+        self._unpacker.stop()  # of an `up` that was killed
         names = [node.name for node in self.config.nodes]
         for name in self._node_folders() - set(names):
             self.remove_node(name)
@@ -125,7 +126,9 @@ class Site:
 
     def remove(self) -> None:
         """Remove everything but the data."""
-        machines = [self.control, self._unpacker, *(self.node(name) for name in self._node_folders())]
+        # Declared ones too: someone may have deleted the folders by hand.
+        names = self._node_folders() | {node.name for node in self.config.nodes}
+        machines = [self.control, self._unpacker, *(self.node(name) for name in names)]
         with ThreadPoolExecutor() as pool:
             list(pool.map(Machine.stop, machines))
         self.network.remove()
