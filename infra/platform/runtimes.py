@@ -16,6 +16,8 @@ EX_TEMPFAIL = 75
 MAX_RESTARTS = 5
 """Restarts for faults of the job's own; the loss of a node does not count."""
 _HOME = "/home/trainyard"
+_NODE_NAME = {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
+"""Told to the training code, whose metrics name nodes rather than pods."""
 _TOPOLOGY_ANNOTATION = "kueue.x-k8s.io/podset-preferred-topology"
 
 
@@ -137,7 +139,7 @@ def _container(context: Context) -> dict[str, Any]:
         "name": "node",
         "image": context.artifacts.training_image,
         "imagePullPolicy": "IfNotPresent",
-        "env": [{"name": name, "value": value} for name, value in environment.items()],
+        "env": [*({"name": name, "value": value} for name, value in environment.items()), _NODE_NAME],
         "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {resource: 1}},
         "securityContext": RESTRICTED_CONTAINER,
         "volumeMounts": [
