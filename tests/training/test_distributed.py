@@ -26,9 +26,9 @@ def reached(run_dir: Path, step: int, attempt: int = 1) -> bool:
     return bool(lines) and lines[-1]["attempt"] == attempt and lines[-1]["step"] >= step
 
 
-def weights(run_dir: Path, step: int) -> dict[str, torch.Tensor]:
-    checkpoint = CheckpointStore(run_dir / "checkpoints").open(run_dir / "checkpoints" / f"step-{step:08d}")
-    return {name: tensor for name, tensor in load_tensors(checkpoint).items() if name.startswith("model.")}
+def tensors(run_dir: Path, step: int) -> dict[str, torch.Tensor]:
+    store = CheckpointStore(run_dir / "checkpoints")
+    return load_tensors(store.open(store.root / f"step-{step:08d}"))
 
 
 @pytest.fixture(scope="module")
@@ -50,9 +50,10 @@ def test_two_ranks_equal_one_rank_of_twice_the_batch_in_gradients_and_after_fift
     run(2, settings(tmp_path / "two", **common | {"data.batch_size_per_rank": 16}))
     run(1, settings(tmp_path / "one", **common | {"data.batch_size_per_rank": 32}))
     for step, tolerance in ((1, 1e-7), (50, 1e-3)):  # the first step's change is the gradient itself
-        one, two = weights(tmp_path / "one", step), weights(tmp_path / "two", step)
-        difference = sum(float((two[name] - one[name]).square().sum()) for name in one)
-        length = sum(float(one[name].square().sum()) for name in one)
+        one, two = tensors(tmp_path / "one", step), tensors(tmp_path / "two", step)
+        names = [name for name in one if name.startswith("model.")]
+        difference = sum(float((two[name] - one[name]).square().sum()) for name in names)
+        length = sum(float(one[name].square().sum()) for name in names)
         assert math.sqrt(difference / length) < tolerance, f"after step {step}"
 
 
@@ -146,3 +147,28 @@ def test_four_ranks_resume_to_the_bit_although_their_sums_depend_on_the_order(tm
     ranks.send(3, signal.SIGTERM)
     assert {code for code, _ in ranks.wait()} == {75}
     assert run(4, settings(tmp_path / "parted", **values)) == expected
+
+
+FSDP = {"strategy": "fsdp", "model.name": "convnet", "optim.name": "adamw", "optim.lr": 0.005}
+
+
+def test_fsdp_and_ddp_agree_in_every_weight_and_moment(tmp_path: Path) -> None:
+    run(2, settings(tmp_path / "fsdp", steps=50, **FSDP))
+    run(2, settings(tmp_path / "ddp", steps=50, **FSDP | {"strategy": "ddp"}))
+    fsdp, ddp = (tensors(tmp_path / name, 50) for name in ("fsdp", "ddp"))
+    assert fsdp.keys() == ddp.keys()
+    assert sum(name.endswith("exp_avg_sq") for name in fsdp) == 6
+    for name in fsdp:
+        torch.testing.assert_close(fsdp[name], ddp[name], rtol=1e-3, atol=1e-4, msg=name)
+
+
+def test_fsdp_resumes_to_the_bit_and_its_checkpoints_fit_any_strategy_and_world_size(tmp_path: Path) -> None:
+    expected = run(2, settings(tmp_path / "whole", **FSDP))
+    parted = tmp_path / "parted"
+    ranks = start(2, settings(parted, pace_seconds=0.05, **FSDP))
+    wait_for(lambda: reached(parted, 12))
+    ranks.send(1, signal.SIGTERM)
+    assert {code for code, _ in ranks.wait()} == {75}
+    assert run(2, settings(parted, **FSDP)) == expected
+    for world_size, strategy in ((1, "ddp"), (4, "fsdp")):  # at its last step: loaded, and nothing changed
+        assert run(world_size, settings(parted, **FSDP | {"strategy": strategy})) == expected

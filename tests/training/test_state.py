@@ -1,0 +1,100 @@
+"""What is saved by so many ranks is loaded by any other number of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from training.checkpoint import Checkpoint, CheckpointStore, DamagedError, Manifest
+from training.mesh import Mesh
+from training.state import State, encode, file_name, load_tensors
+
+
+def ranks(world_size: int, seed: int) -> list[State]:
+    """States of as many ranks, equal but for their generators' use."""
+    states = []
+    for rank in range(world_size):
+        torch.manual_seed(seed)
+        model = nn.Sequential(nn.Linear(5, 3), nn.BatchNorm1d(3), nn.Linear(3, 2))
+        optimizer = torch.optim.AdamW(model.parameters())
+        model(torch.randn(4, 5)).sum().backward()
+        optimizer.step()
+        mesh = Mesh(rank, world_size, torch.device("cpu"), "node", dist.HashStore())
+        states.append(State(model, optimizer, mesh))
+    return states
+
+
+def save(root: Path, captured: Sequence[dict[str, Any]]) -> Checkpoint:
+    store = CheckpointStore(root)
+    draft = store.begin(1)
+    files = {
+        file_name(rank): store.write(draft, file_name(rank), encode(parts))
+        for rank, parts in enumerate(captured)
+    }
+    manifest = Manifest(
+        step=1, samples=1, world_size=len(captured), mesh={}, schedule={}, identity={}, files=files
+    )
+    return store.open(store.commit(draft, manifest))
+
+
+@pytest.mark.parametrize("saved_by", [1, 2, 4, 7])
+@pytest.mark.parametrize("loaded_by", [1, 2, 4])
+def test_any_number_of_ranks_loads_every_parameter_buffer_and_moment(
+    tmp_path: Path, saved_by: int, loaded_by: int
+) -> None:
+    source = ranks(saved_by, seed=1)
+    checkpoint = save(tmp_path, [state.capture() for state in source])
+    for state in ranks(loaded_by, seed=2):
+        assert state.weights_sha256() != source[0].weights_sha256()
+        state.restore(checkpoint)
+        assert state.weights_sha256() == source[0].weights_sha256()
+        old, new = source[0].optimizer.state_dict()["state"], state.optimizer.state_dict()["state"]
+        for index, slots in old.items():
+            for name, value in slots.items():
+                assert torch.equal(new[index][name], value), name
+
+
+def test_the_ranks_share_the_writing_evenly(tmp_path: Path) -> None:
+    parts = [sum(part.numel() for part in state.capture()["parts"].values()) for state in ranks(2, seed=1)]
+    whole = sum(part.numel() for part in ranks(1, seed=1)[0].capture()["parts"].values())
+    assert max(parts) < 0.75 * whole
+
+
+def test_what_is_captured_does_not_change_when_training_goes_on() -> None:
+    """Asynchronous saves have written values of later steps (pytorch#144657)."""
+    (state,) = ranks(1, seed=1)
+    captured = encode(state.capture())
+    held = state.capture()
+    with torch.no_grad():
+        for parameter in state.model.parameters():
+            parameter.add_(1)
+    state.optimizer.step()
+    assert encode(held) == captured
+
+
+def test_each_rank_gets_its_own_generator_back(tmp_path: Path) -> None:
+    captured, expected = [], []
+    for state in ranks(2, seed=1):
+        torch.manual_seed(100 + state.mesh.rank)
+        captured.append(state.capture())
+        expected.append(torch.rand(3))
+    checkpoint = save(tmp_path, captured)
+    for state in ranks(2, seed=2):
+        state.restore(checkpoint)
+        assert torch.equal(torch.rand(3), expected[state.mesh.rank])
+
+
+def test_a_file_that_was_altered_is_not_loaded(tmp_path: Path) -> None:
+    checkpoint = save(tmp_path, [state.capture() for state in ranks(2, seed=1)])
+    path = checkpoint.path / file_name(1)
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    with pytest.raises(DamagedError, match=r"rank-00001\.pt was altered"):
+        load_tensors(checkpoint)
+    with pytest.raises(DamagedError, match=r"rank-00001\.pt was altered"):
+        ranks(1, seed=2)[0].restore(checkpoint)
