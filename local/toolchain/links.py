@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from local.engine import plugins
 from local.toolchain.search import find_on_path
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def engine_environment(toolchain: Toolchain) -> dict[str, str]:
     passphrase = engine / "passphrase"
     if not passphrase.exists():
         _write(passphrase, secrets.token_urlsafe(32), mode=0o600)
+    plugins.install(engine / "home", bin_folder)
     scripts = toolchain.find("plugin/python-exec")
     ours = {"TRAINYARD_PYTHON_EXEC": str(scripts / "pulumi-language-python-exec")} if scripts else {}
     return {
@@ -61,6 +63,7 @@ def engine_environment(toolchain: Toolchain) -> dict[str, str]:
         "PULUMI_CONFIG_PASSPHRASE_FILE": str(passphrase),
         "PULUMI_SKIP_UPDATE_CHECK": "true",
         "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
+        "PULUMI_IGNORE_AMBIENT_PLUGINS": "true",
         "TMPDIR": str(engine / "tmp"),
     }
 
@@ -91,7 +94,8 @@ def _language_host(toolchain: Toolchain) -> dict[Path, Path | None]:
 
 def _wrapper(toolchain: Toolchain, module: str) -> str:
     python = shlex.quote(str(toolchain.paths.venv / "bin" / "python"))
-    return f'#!/bin/sh\nexec {python} -m {module} "$@"\n'
+    # -P: the engine starts plugins in the program's folder, whose `platform` must not hide Python's own.
+    return f'#!/bin/sh\nexec {python} -P -m {module} "$@"\n'
 
 
 def _link(link: Path, target: Path) -> None:
