@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 import pulumi
@@ -21,7 +23,8 @@ def load_stack(name: str) -> Stack:
     Raises InputError with every problem.
     """
     configured = pulumi.Config("trainyard").require_object("stack")
-    file = ROOT / "stacks" / f"Pulumi.{name}.yaml"
+    folder = Path(os.environ.get("TRAINYARD_STACKS") or ROOT / "stacks")
+    file = folder / f"Pulumi.{name}.yaml"
     if file.exists():
         data, source = read(file)
         if data == configured:

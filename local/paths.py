@@ -19,14 +19,26 @@ class Paths:
     state: Path
     """What lives: clusters, engine state, data."""
     repository: Path = REPOSITORY
+    stacks_folder: Path | None = None
+    """Where stack files are, if not in the repository."""
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Paths:
-        """Read `TRAINYARD_CACHE`, `XDG_CACHE_HOME` and `TRAINYARD_STATE`."""
+        """Read `TRAINYARD_CACHE`, `XDG_CACHE_HOME`, `TRAINYARD_STATE` and `TRAINYARD_STACKS`."""
         xdg = environ.get("XDG_CACHE_HOME") or str(Path(environ.get("HOME", "/root")) / ".cache")
         cache = environ.get("TRAINYARD_CACHE") or f"{xdg}/trainyard"
         state = environ.get("TRAINYARD_STATE") or "/var/lib/trainyard"
-        return cls(cache=Path(cache), state=Path(state))
+        stacks = environ.get("TRAINYARD_STACKS")
+        return cls(cache=Path(cache), state=Path(state), stacks_folder=Path(stacks) if stacks else None)
+
+    @property
+    def stacks(self) -> Path:
+        """The folder of `Pulumi.<stack>.yaml`."""
+        return self.stacks_folder or self.repository / "stacks"
+
+    def stack_file(self, stack: str) -> Path:
+        """What a user declares; never written to."""
+        return self.stacks / f"Pulumi.{stack}.yaml"
 
     @property
     def bin(self) -> Path:

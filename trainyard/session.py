@@ -45,7 +45,7 @@ class Session:
 
     @property
     def stack_file(self) -> Path:
-        return self.paths.repository / "stacks" / f"Pulumi.{self.stack_name}.yaml"
+        return self.paths.stack_file(self.stack_name)
 
     @cached_property
     def progress(self) -> Progress:
@@ -121,7 +121,7 @@ class Session:
             path="--stack",
             got=self.stack_name,
             allowed=", ".join(names),
-            fix=f"name one of these, or write {self.stack_file.relative_to(self.paths.repository)}",
+            fix=f"name one of these, or write {self.stack_file}",
         )
 
     def _not_up(self) -> Problem:

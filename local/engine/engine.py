@@ -115,13 +115,9 @@ class Engine:
             (folder / "Pulumi.yaml").write_text(yaml.safe_dump(project))
             self._ask("stack", "init", stack, "--no-select", "--cwd", str(folder))
         salt = yaml.safe_load(copy.read_text()).get("encryptionsalt") if copy.exists() else None
-        text = self._stack_file(stack).read_text()
+        text = self._paths.stack_file(stack).read_text()
         copy.write_text(f"{text.rstrip()}\nencryptionsalt: {salt}\n" if salt else text)
         return copy
-
-    def _stack_file(self, stack: str) -> Path:
-        folder = str(self._project.get("stackConfigDir", ""))
-        return self._paths.repository / folder / f"Pulumi.{stack}.yaml"
 
     @contextmanager
     def _private_folder(self) -> Iterator[dict[str, str]]:
