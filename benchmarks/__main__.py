@@ -1,0 +1,41 @@
+"""`make bench`: measure what the project claims, each figure against a named peer in the same run."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from benchmarks.figures import save, show
+
+BENCHES = {
+    "startup": "from `trainyard up` to the first optimizer step, against bare helm and kubectl",
+    "again": "a second `trainyard up` with nothing to change",
+    "preview": "preview of the local stack, against a bare Pulumi program with the same resources",
+    "recovery": "from a node's death to the first new step, with and without notice",
+    "idle": "CPU and memory of the idle cluster",
+}
+
+
+def main(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Which; left out: all. " + "; ".join(BENCHES))
+    ] = None,
+) -> None:
+    """Run benchmarks and print their figures; the exit code is 1 if a target is missed."""
+    console = Console()
+    missed = False
+    for name in names or BENCHES:
+        console.print(f"[bold]{name}[/]: {BENCHES[name]}")
+        figures = importlib.import_module(f"benchmarks.{name}").measure()
+        show(console, figures)
+        save(name, figures)
+        missed |= not all(figure.holds for figure in figures)
+    sys.exit(missed)
+
+
+if __name__ == "__main__":
+    typer.run(main)

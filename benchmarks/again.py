@@ -1,0 +1,16 @@
+"""A second `trainyard up` with nothing to change: the whole command, to its end."""
+
+from __future__ import annotations
+
+from benchmarks.arena import arena
+from benchmarks.figures import Figure, Samples
+
+REPEATS = 5
+
+
+def measure() -> list[Figure]:
+    """Bring the stack up once, then time further runs."""
+    with arena() as place:
+        place.trainyard("up")
+        seconds = tuple(place.trainyard("up") for _ in range(REPEATS))
+    return [Figure("second `up`, nothing to change", Samples("trainyard", "s", seconds), at_most=15)]

@@ -1,0 +1,80 @@
+"""Where benchmarks run: a state folder of their own, so that no cluster of the user's is touched."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from local.paths import Paths
+from local.progress import PlainProgress
+from training.metrics import FILE, read_metrics
+from trainyard.session import Session
+
+STEP_SECONDS = 600.0
+"""When a benchmark gives up waiting for a step."""
+
+
+@dataclass(frozen=True)
+class Arena:
+    """One state folder."""
+
+    state: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, "TRAINYARD_STATE": str(self.state)}
+
+    @cached_property
+    def session(self) -> Session:
+        """The local stack, with its state here."""
+        return Session("local", replace(Paths.from_environment(), state=self.state))
+
+    def trainyard(self, *arguments: str) -> float:
+        """Run the command line to its end; return the seconds.
+
+        Raises:
+            CalledProcessError: it failed.
+        """
+        started = time.monotonic()
+        command = [str(self.session.paths.venv / "bin" / "trainyard"), *arguments]
+        with (self.state / "log").open("ab") as log:
+            subprocess.run(command, env=self.environment, check=True, stdout=log, stderr=log)
+        return time.monotonic() - started
+
+    def first_step_after(self, moment: float, attempt: int = 1) -> float:
+        """Wait for the first step of that attempt after `moment` (Unix seconds); return the seconds between.
+
+        Raises:
+            TimeoutError: none came.
+        """
+        deadline = time.monotonic() + STEP_SECONDS
+        while time.monotonic() < deadline:
+            for file in (self.state / "local" / "data" / "checkpoints").glob(f"*/*/*/{FILE}"):
+                for line in read_metrics(file):
+                    if line["event"] == "step" and line["time"] > moment and line["attempt"] >= attempt:
+                        return float(line["time"]) - moment
+            time.sleep(0.1)
+        raise TimeoutError(f"no step within {STEP_SECONDS:.0f} s; see {self.state / 'log'}")
+
+
+@contextmanager
+def arena() -> Iterator[Arena]:
+    """Open a state folder, and take everything down in the end."""
+    with tempfile.TemporaryDirectory(prefix="trainyard-bench-", dir="/var/tmp") as folder:
+        place = Arena(Path(folder))
+        try:
+            yield place
+        finally:
+            place.trainyard("down", "--purge")
+
+
+def quiet() -> PlainProgress:
+    """A progress that goes nowhere."""
+    return PlainProgress(Path(os.devnull).open("w"))

@@ -1,0 +1,93 @@
+"""A figure: what we take, what the peer takes in the same run, and what we aim at."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median, quantiles
+
+from rich.console import Console
+from rich.table import Table
+
+RESULTS = Path(__file__).parent / "results"
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Repeats of one arm."""
+
+    name: str
+    unit: str
+    values: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        return median(self.values)
+
+    @property
+    def spread(self) -> str:
+        """The quartiles, or the range where there are too few repeats for them."""
+        if len(self.values) < 4:
+            return f"{min(self.values):.1f}…{max(self.values):.1f}"
+        low, _, high = quantiles(self.values, n=4)
+        return f"{low:.1f}…{high:.1f}"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One claim of the project, measured."""
+
+    claim: str
+    ours: Samples
+    at_most: float
+    """The target: in the samples' unit, or as a ratio where there is a peer."""
+    peer: Samples | None = None
+
+    @property
+    def value(self) -> float:
+        """What the target speaks of."""
+        return self.ours.median / self.peer.median if self.peer else self.ours.median
+
+    @property
+    def holds(self) -> bool:
+        return self.value <= self.at_most
+
+
+def alternating(
+    ours: Callable[[], float], peer: Callable[[], float], rounds: int = 1
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Measure two arms in the order A B B A, so that a drift of the machine touches both alike."""
+    taken: dict[Callable[[], float], list[float]] = {ours: [], peer: []}
+    for arm in (ours, peer, peer, ours) * rounds:
+        taken[arm].append(arm())
+    return tuple(taken[ours]), tuple(taken[peer])
+
+
+def show(console: Console, figures: Sequence[Figure]) -> None:
+    """Print one row per figure."""
+    table = Table("claim", "ours", "peer", "figure", "target", "", title="Figures", title_justify="left")
+    for figure in figures:
+        ours, peer = figure.ours, figure.peer
+        against = f"{peer.name}: {peer.median:.1f} {peer.unit} ({peer.spread})" if peer else "–"
+        unit = "×" if peer else f" {ours.unit}"
+        mark = "[green]holds[/]" if figure.holds else "[red]missed[/]"
+        own = f"{ours.median:.1f} {ours.unit} ({ours.spread})"
+        table.add_row(
+            figure.claim, own, against, f"{figure.value:.2f}{unit}", f"≤ {figure.at_most:g}{unit}", mark
+        )
+    console.print(table)
+
+
+def save(name: str, figures: Sequence[Figure]) -> Path:
+    """Keep the samples with what they were taken on."""
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    machine = {"cores": os.cpu_count(), "kernel": platform.release(), "load": os.getloadavg()[0]}
+    path.write_text(
+        json.dumps({"machine": machine, "figures": [asdict(figure) for figure in figures]}, indent=1) + "\n"
+    )
+    return path

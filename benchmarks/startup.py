@@ -1,0 +1,165 @@
+"""From nothing to the first optimizer step: `trainyard up` against a script of helm and kubectl.
+
+Both arms start the same embedded cluster, install the same charts with the same values, and submit the
+same job. The script waits for nothing that it need not wait for.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from benchmarks.arena import Arena, arena, quiet
+from benchmarks.figures import Figure, Samples, alternating
+from infra.artifacts import Artifacts
+from local.cluster import ClusterConfig, EmbeddedCluster
+from tests.infra.plan import Plan, plan
+from trainyard.jobs import manifest
+
+CHARTS = {"jobset": "jobset-system", "trainer": "kubeflow-system", "kueue": "kueue-system"}
+LATE = ("kueue.x-k8s.io", "trainer.kubeflow.org")
+"""Groups whose objects a webhook judges, so that its controller must serve first."""
+
+
+def measure() -> list[Figure]:
+    """Run each arm twice, on a clean machine with a filled cache."""
+    with arena() as place:
+        place.session.toolchain.ensure()
+    ours, peer = alternating(_ours, _bare)
+    samples = Samples("trainyard up", "s", ours)
+    return [
+        Figure("`up` → first optimizer step", samples, at_most=120),
+        Figure("`up` → first optimizer step", samples, 1.25, Samples("helm and kubectl", "s", peer)),
+    ]
+
+
+def _ours() -> float:
+    with arena() as place:
+        started = time.time()
+        command = [str(place.session.paths.venv / "bin" / "trainyard"), "up"]
+        with (place.state / "log").open("ab") as log:
+            running = subprocess.Popen(command, env=place.environment, stdout=log, stderr=log)
+        try:
+            return place.first_step_after(started)
+        finally:
+            running.terminate()
+            running.wait()
+
+
+def _bare() -> float:
+    with arena() as place, tempfile.TemporaryDirectory() as rendered:
+        recorded = plan(place.session.stack, Path(rendered))
+        started = time.time()
+        _start_cluster(place, recorded)
+        _install(place, recorded)
+        return place.first_step_after(started)
+
+
+def _start_cluster(place: Arena, recorded: Plan) -> None:
+    inputs = dict(next(iter(recorded.named("EmbeddedCluster").values())))
+    inputs["dataDir"] = str(place.session.paths.cluster_data("local"))
+    EmbeddedCluster(
+        ClusterConfig.parse(inputs),
+        paths=place.session.paths,
+        toolchain=place.session.toolchain,
+        progress=quiet(),
+    ).up()
+
+
+def _install(place: Arena, recorded: Plan) -> None:
+    artifacts = Artifacts.from_environment()
+    kubectl = _Tool("kubectl", place.session.kubeconfig)
+    helm = _Tool("helm", place.session.kubeconfig)
+    objects = [_object(each, place, artifacts) for each in _own_objects(recorded)]
+    late = [each for each in objects if each["apiVersion"].startswith(LATE)]
+    kubectl("apply", "--server-side", "-f", str(artifacts.chart("mpi-operator")))
+    kubectl("apply", "-f", "-", given=_documents([each for each in objects if each not in late]))
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda name: _helm_install(helm, name, recorded, artifacts), CHARTS))
+    kubectl("wait", "--for=condition=Available", "deployment", "--all", "-A", "--timeout=300s")
+    _until_accepted(kubectl, _documents(late))
+    assert place.session.stack.job is not None
+    _until_accepted(kubectl, json.dumps(manifest(place.session.stack.job, "run-001")))
+
+
+def _helm_install(helm: _Tool, name: str, recorded: Plan, artifacts: Artifacts) -> None:
+    values = next(
+        each.inputs["values"]
+        for each in recorded.resources
+        if each.type == f"trainyard:platform:{name.capitalize()}"
+    )
+    chart = str(artifacts.chart(name))
+    helm("install", name, chart, "--namespace", CHARTS[name], "--values", "-", given=json.dumps(values))
+
+
+def _own_objects(recorded: Plan) -> list[Any]:
+    """Objects that no chart brings: namespaces, storage, object store, queues, runtimes."""
+    from_charts = (
+        "$trainyard:platform:Jobset$",
+        "$trainyard:platform:Trainer$",
+        "$trainyard:platform:Kueue$",
+    )
+    return [
+        each.inputs
+        for each in recorded.resources
+        if each.type.startswith("kubernetes:")
+        and not any(part in each.urn for part in (*from_charts, "$trainyard:platform:Mpi$"))
+    ]
+
+
+def _object(inputs: Any, place: Arena, artifacts: Artifacts) -> dict[str, Any]:  # noqa: ANN401
+    """Put this machine's paths and image where the plan has its stand-ins."""
+    from tests.infra.plan import IMAGE, TRAINING_ENV
+
+    text = json.dumps(inputs)
+    text = text.replace(IMAGE, artifacts.training_image).replace(
+        str(TRAINING_ENV), str(artifacts.training_env)
+    )
+    text = text.replace("/var/lib/trainyard", str(place.state))
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def _documents(objects: list[dict[str, Any]]) -> str:
+    return yaml.safe_dump_all(objects)
+
+
+def _until_accepted(kubectl: _Tool, text: str) -> None:
+    """Apply until the webhooks answer."""
+    deadline = time.monotonic() + 120
+    while True:
+        try:
+            kubectl("apply", "-f", "-", given=text)
+        except subprocess.CalledProcessError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.5)
+        else:
+            return
+
+
+class _Tool:
+    """One of the two programs that the script is made of."""
+
+    def __init__(self, program: str, kubeconfig: Path) -> None:
+        self._program = program
+        self._environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
+
+    def __call__(self, *arguments: str, given: str = "") -> None:
+        path = Path(__file__).parent.parent / ".trainyard" / "bin" / self._program
+        subprocess.run(
+            [str(path), *arguments],
+            env=self._environment,
+            input=given,
+            text=True,
+            check=True,
+            capture_output=True,
+        )
