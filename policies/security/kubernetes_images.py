@@ -14,12 +14,13 @@ CONTENT_TAG = re.compile(r":[0-9a-f]{12,64}$")
 
 
 def judge(resource: Resource) -> Iterator[Violation]:
-    """A digest, or a content hash as the tag in a repository that is known to tag so."""
+    """A digest; a content hash as the tag in a repository that tags so; or no registry that could move it."""
     allowed = resource.parameters["content_tagged"]
     for pod in pod_specs(resource):
         for container in containers(pod):
             image = container.get("image", "")
-            if not _pinned(image, allowed):
+            imported = container.get("imagePullPolicy") == "Never"
+            if not imported and not _pinned(image, allowed):
                 yield Violation(container.at("image"), image or "nothing", "name@sha256:<64 hex digits>")
 
 
@@ -33,7 +34,7 @@ POLICY = Policy(
     name="kubernetes-images-pinned",
     title="Container images are pinned by digest",
     reason="A tag can be moved: what was reviewed and what runs on the GPUs are then two things.",
-    remedy="Name the image by its digest.",
+    remedy="Name the image by its digest, or import it onto the nodes and set imagePullPolicy to Never.",
     types=TYPES,
     judge=judge,
     frameworks=("NIST SP 800-190 4.1.5", "NIST SP 800-53 CM-14", "SLSA v1.0 Build L3"),
