@@ -82,9 +82,10 @@ class Network:
 
     def remove(self) -> None:
         """Remove every namespace and the host's link."""
+        # The link first: when its other end goes with a namespace, the kernel takes it away in its own time.
+        self._remove_host_link()
         for path in list(self.folder.iterdir()) if self.folder.exists() else []:
             _remove_namespace(path)
-        self._remove_host_link()
 
     def _remove_host_link(self) -> None:
         if self.host_link in _links():

@@ -21,6 +21,7 @@ from infra.errors import MachineError, TrainyardError
 from local.cluster import ClusterConfig, EmbeddedCluster, NodeConfig, Taint, cgroups, read_events
 from local.cluster.api import ApiServer, Object
 from local.cluster.commands import program, run
+from local.cluster.images import read_archive
 from local.cluster.network import CONTROL
 from local.cluster.objects import is_ready, node_path
 from local.cluster.preflight import BINARIES
@@ -124,7 +125,7 @@ class Pods:
 
     def __init__(self, api: ApiServer, cluster: EmbeddedCluster) -> None:
         self.api = api
-        self.image = Toolchain(cluster.paths, load_versions(), cluster.progress).image("training")
+        self.image = read_archive(cluster.toolchain.path("image/training")).names[0]
         self.data = cluster.config.data_dir
         self.names: list[str] = []
 
