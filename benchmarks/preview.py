@@ -20,12 +20,19 @@ from tests.infra.plan import plan
 ROUNDS = 3
 PROGRAM = """
 import json, pathlib, pulumi
-for kind, name, inputs in json.loads((pathlib.Path(__file__).parent / "resources.json").read_text()):
-    maker = pulumi.ComponentResource if kind.startswith("trainyard:") and ":local:" not in kind else None
-    if maker:
-        maker(kind, name, inputs)
-    else:
-        pulumi.CustomResource(kind, name, inputs)
+recorded = json.loads((pathlib.Path(__file__).parent / "resources.json").read_text())
+provider = None
+for kind, name, inputs in recorded:
+    if kind == "trainyard:local:EmbeddedCluster":
+        cluster = pulumi.CustomResource(kind, name, {**inputs, "kubeconfig": None})
+        provider = pulumi.ProviderResource("kubernetes", name, {"kubeconfig": cluster.kubeconfig})
+for kind, name, inputs in recorded:
+    if kind.startswith("kubernetes:"):
+        pulumi.CustomResource(kind, name, inputs, pulumi.ResourceOptions(provider=provider))
+    elif kind == "trainyard:kubernetes:CustomResourceDefinitions":
+        pulumi.CustomResource(kind, name, {**inputs, "kubeconfig": cluster.kubeconfig})
+    elif kind != "trainyard:local:EmbeddedCluster":
+        pulumi.ComponentResource(kind, name, inputs)
 """
 """As small as a program can be: no spec, no checks, no charts, no dependencies."""
 
@@ -54,7 +61,7 @@ def _bare_program(folder: Path, place: Arena) -> Path:
     resources = [
         (each.type, each.name, each.inputs)
         for each in recorded.resources
-        if not each.type.startswith(("pulumi:", "trainyard:kubernetes:", "trainyard:local:"))
+        if not each.type.startswith("pulumi:")
     ]
     (folder / "resources.json").write_text(json.dumps(resources))
     (folder / "__main__.py").write_text(PROGRAM)
