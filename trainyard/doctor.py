@@ -2,9 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from infra.errors import MachineError, Problem
+from local.toolchain.doctor import diagnose
 from trainyard.session import Session
+from trainyard.up import wanted_artifacts
 
 
 def examine(session: Session) -> int:
     """Print what there is, what is missing and what `up` would do; return the exit code."""
-    raise NotImplementedError
+    diagnosis = diagnose(session.toolchain, wanted_artifacts(session), [lambda: _remains(session)])
+    diagnosis.render(session.console)
+    session.console.print(
+        "[green]`make up` can start.[/]" if not diagnosis.exit_code else "`make up` cannot start yet."
+    )
+    return diagnosis.exit_code
+
+
+def _remains(session: Session) -> Iterable[Problem]:
+    """Ask the cluster, if there is one, whether it could be brought up again."""
+    if not session.cluster_exists:
+        return ()
+    try:
+        session.cluster.check()
+    except MachineError as error:
+        return error.problems
+    return ()

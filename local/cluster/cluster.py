@@ -92,13 +92,17 @@ class EmbeddedCluster:
         config = ClusterConfig.parse(json.loads(file.read_text()))
         return cls(config, paths=paths, toolchain=toolchain, progress=progress)
 
+    def check(self) -> None:
+        """Raise MachineError with all that keeps `up` from starting; changes nothing."""
+        preflight.check(self.config, self.layout, self.toolchain, self._site().network.host_link)
+
     def up(self) -> ClusterInfo:
         """Make the cluster as the config says: adopt what runs, start what does not, remove the rest.
 
         Raises MachineError before anything is started, TrainyardError when a part does not come up.
         """
+        self.check()
         site = self._site()
-        preflight.check(self.config, self.layout, self.toolchain, site.network.host_link)
         with self._lock(), self.progress.task(f"cluster {self.config.name}"):
             site.prepare()
             site.start_control_plane()
