@@ -39,6 +39,6 @@ def declare(stack: Stack, artifacts: Artifacts) -> dict[str, Any]:
     """
     target = cluster_class(stack.provider.kind)
     refuse_unsupported(stack, target)
-    cluster = target(stack)
+    cluster = target(stack, artifacts)
     Platform(stack, cluster, artifacts)
     return stack_outputs(stack, cluster)

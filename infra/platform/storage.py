@@ -39,7 +39,9 @@ class Storage(Layer):
         self._stack_name, self._namespaces = context.stack.name, namespaces
         self._class = self.add(_storage_class())
         self.data_claim = self._claim(_data(context))
-        self.folders = self.add(_make_folders(context), [self.data_claim])
+        # Folders that are made stay made, whatever image made them.
+        image = pulumi.ResourceOptions(ignore_changes=["spec.template.spec.containers[0].image"])
+        self.folders = self.add(_make_folders(context), [self.data_claim], image)
         self.claims = [self._claim(volume) for volume in _team_volumes(context)]
         self.register_outputs({"storageClass": STORAGE_CLASS})
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 import pulumi
 
 from infra import names
+from infra.artifacts import Artifacts
 from infra.errors import InputError, Problem
 from infra.kubernetes import Access
 from infra.spec import Stack
@@ -96,7 +97,9 @@ class Cluster(pulumi.ComponentResource):
     outputs: ClusterOutputs
     access: Access
 
-    def __init__(self, stack: Stack, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self, stack: Stack, artifacts: Artifacts, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
         # A subclass declares its parts after this call, and ends with `register_outputs`.
         # The spec is given as inputs so that policies can judge the intent.
         spec: dict[str, Any] = stack.model_dump(mode="json", by_alias=True)

@@ -14,7 +14,7 @@ import yaml
 from pulumi_kubernetes import Provider
 
 from infra import names
-from infra.artifacts import LINKS
+from infra.artifacts import LINKS, Artifacts
 from infra.kubernetes import Access
 from infra.providers import kind
 from infra.providers.base import Cluster, ClusterOutputs, ClusterSettings, Feature, PoolSettings
@@ -62,22 +62,26 @@ class LocalCluster(Cluster):
         Feature.RESERVED_CAPACITY: "nodes of this machine cannot be reserved: use on-demand or spot",
     }
 
-    def __init__(self, stack: Stack, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__(stack, opts)
+    def __init__(
+        self, stack: Stack, artifacts: Artifacts, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__(stack, artifacts, opts)
         spec = cast(LocalSpec, stack.provider)
         self.pools = {pool.name: _pool_settings(pool) for pool in stack.pools}
         self.settings = _cluster_settings(stack, spec)
-        control_plane = self._control_plane(stack, spec)
+        control_plane = self._control_plane(stack, spec, artifacts.training_image)
         self.outputs = control_plane.outputs
         self.access = self._access(stack.name, control_plane)
         self.register_outputs({"endpoint": self.outputs.endpoint})
 
-    def _control_plane(self, stack: Stack, spec: LocalSpec) -> _ControlPlane:
+    def _control_plane(self, stack: Stack, spec: LocalSpec, training_image: str) -> _ControlPlane:
         if isinstance(spec.cluster, ContextCluster):
             return _existing(read_context(spec.cluster.context))
         if spec.cluster == "kind":
             return _existing(_kind_kubeconfig(stack, spec, self.settings, self.pools))
-        inputs = embedded_inputs(stack, spec, self.settings, self.pools)
+        # Nodes import images when their config changes, so a new training image must show there.
+        image = {names.TRAINING_IMAGE_LABEL: training_image.rpartition(":")[2]}
+        inputs = embedded_inputs(stack, spec, self.settings, self.pools, image)
         cluster = EmbeddedCluster(stack.name, inputs, pulumi.ResourceOptions(parent=self))
         outputs = ClusterOutputs(
             endpoint=cluster.output("endpoint"),
@@ -104,9 +108,13 @@ class LocalCluster(Cluster):
 
 
 def embedded_inputs(
-    stack: Stack, spec: LocalSpec, settings: ClusterSettings, pools: Mapping[str, PoolSettings]
+    stack: Stack,
+    spec: LocalSpec,
+    settings: ClusterSettings,
+    pools: Mapping[str, PoolSettings],
+    labels: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Return the inputs of EmbeddedCluster: the machine's cluster, as plain data."""
+    """Return the inputs of EmbeddedCluster, as plain data; `labels` are for every node."""
     return {
         "name": stack.name,
         "kubernetesVersion": spec.kubernetes_version,
@@ -115,7 +123,7 @@ def embedded_inputs(
                 "name": names.node(pool.name, index),
                 "pool": pool.name,
                 "gpus": pool.accelerators_per_node,
-                "labels": dict(pool.labels),
+                "labels": {**pool.labels, **labels},
                 "taints": [dict(taint) for taint in pool.taints],
                 "images": _images(pool, stack.operators),
             }

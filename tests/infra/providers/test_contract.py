@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import get_args
 
 import pulumi
@@ -11,7 +12,7 @@ from infra.providers.registry import CLUSTERS, cluster_class
 from infra.spec import Stack
 from infra.spec.provider import ProviderKind
 from infra.spec.targets import TARGETS
-from tests.infra.plan import Plan, record, stack_file
+from tests.infra.plan import Plan, artifacts, record, stack_file
 
 
 def test_every_kind_has_a_spec_a_component_and_a_stack_file() -> None:
@@ -30,11 +31,11 @@ def test_a_component_knows_its_kind_and_gives_reasons_for_what_it_lacks(kind: st
 
 
 @pytest.fixture(scope="module")
-def cluster(local: Stack) -> Cluster:
+def cluster(local: Stack, rendered: Path) -> Cluster:
     found: list[Cluster] = []
 
     def program() -> dict[str, str]:
-        found.append(cluster_class(local.provider.kind)(local))
+        found.append(cluster_class(local.provider.kind)(local, artifacts(rendered)))
         return {}
 
     record(program)

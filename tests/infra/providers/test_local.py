@@ -11,7 +11,7 @@ from infra.providers.kubeconfig import read_context
 from infra.spec import Stack
 from infra.spec.local import ContextCluster
 from tests.infra.golden import GOLDEN, assert_matches
-from tests.infra.plan import Plan, plan
+from tests.infra.plan import IMAGE, Plan, plan
 
 KUBECONFIG = {
     "apiVersion": "v1",
@@ -76,3 +76,9 @@ def test_a_kind_cluster_that_is_not_there_is_explained_and_its_configuration_wri
     with pytest.raises(InputError, match="kind create cluster --config"):
         plan(with_cluster(local, "kind"), rendered)
     assert_matches((tmp_path / "kind-local.yaml").read_text(), GOLDEN / "kind-local.yaml")
+
+
+def test_a_new_training_image_reaches_the_nodes(local_plan: Plan) -> None:
+    nodes = local_plan.named("EmbeddedCluster")["local"]["nodes"]
+    assert {node["labels"]["trainyard.dev/training-image"] for node in nodes} == {IMAGE.rpartition(":")[2]}
+    assert all("training" in node["images"] for node in nodes)
