@@ -24,16 +24,40 @@ _AGENTLESS: Final = {
 
 
 def adopt_launcher_settings(environment: MutableMapping[str, str]) -> None:
-    """Take rank and world from torchrun's `PET_*` settings, where no agent has set them.
+    """Take rank and world from Open MPI or from torchrun's `PET_*` settings, where no agent has set them.
 
-    Kubeflow Trainer sets these in every pod. With one process per node an agent adds nothing that JobSet
-    does not do, and costs a second import of PyTorch at every restart.
+    Kubeflow Trainer sets the latter in every pod. With one process per node an agent adds nothing that
+    JobSet does not do, and costs a second import of PyTorch at every restart.
     """
-    if "RANK" in environment or "PET_NODE_RANK" not in environment:
+    if "RANK" in environment:
         return
-    for source, target in _AGENTLESS.items():
-        environment[target] = environment[source]
-    environment.setdefault("LOCAL_RANK", "0")
+    if "OMPI_COMM_WORLD_RANK" in environment:
+        environment.update(_ask_mpi(environment["OMPI_COMM_WORLD_LOCAL_RANK"]))
+    elif "PET_NODE_RANK" in environment:
+        environment.update({target: environment[source] for source, target in _AGENTLESS.items()})
+        environment.setdefault("LOCAL_RANK", "0")
+
+
+def _ask_mpi(local_rank: str) -> dict[str, str]:
+    """Let rank 0 tell all where to meet; MPI has no further part, as PyTorch's wheels come without it."""
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+    meeting_place = None
+    if world.Get_rank() == 0:
+        with socket.socket() as listener:
+            listener.bind(("", 0))
+            meeting_place = (socket.gethostbyname(socket.gethostname()), listener.getsockname()[1])
+    address, port = world.bcast(meeting_place)
+    settings = {
+        "RANK": str(world.Get_rank()),
+        "WORLD_SIZE": str(world.Get_size()),
+        "LOCAL_RANK": local_rank,
+        "MASTER_ADDR": address,
+        "MASTER_PORT": str(port),
+    }
+    MPI.Finalize()  # or mpirun would take an exit on notice for a crash
+    return settings
 
 
 @dataclass(frozen=True)

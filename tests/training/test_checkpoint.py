@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.training.disk import Failing, Forgetful, Killing, Recording
-from training.checkpoint import MANIFEST, CheckpointStore, DamagedError, Manifest
+from training.checkpoint import MANIFEST, CheckpointStore, DamagedError, Files, Manifest
 
 
 def content(step: int) -> bytes:
@@ -76,6 +76,13 @@ def test_the_order_of_calls_is_the_protocol(tmp_path: Path) -> None:
         ("rename", "step-00000001 → step-00000001.trash"),
         ("remove", "step-00000001.trash"),
     ]
+
+
+def test_what_is_synced_was_flushed_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_size))
+    Files().write(tmp_path / "file", b"x" * 5000)
+    assert synced == [5000]
 
 
 def test_only_the_last_k_are_kept(tmp_path: Path) -> None:

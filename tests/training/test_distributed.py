@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
+import os
 import random
 import signal
 import subprocess
@@ -98,6 +100,28 @@ def test_under_torchrun_the_weights_are_the_same(tmp_path: Path, undisturbed: st
     agent = ["-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={free_port()}"]
     subprocess.run([sys.executable, *agent, "-m", "training.train", *settings(tmp_path)], check=True)
     assert sha256(tmp_path) == undisturbed
+
+
+def test_under_mpirun_the_weights_are_the_same_also_after_a_notice(tmp_path: Path, undisturbed: str) -> None:
+    package = importlib.util.find_spec("mpi4py")
+    assert package
+    assert package.origin
+    mpirun = Path(package.origin).parents[1] / "bin" / "mpirun"
+    command = [str(mpirun), "--allow-run-as-root", "--oversubscribe", "-n", "2", sys.executable, "-m"]
+    patience = os.environ | {
+        "PRTE_MCA_odls_base_sigkill_timeout": "20"
+    }  # from SIGTERM to SIGKILL, in seconds
+    run_module = [*command, "training.train", *settings(tmp_path)]
+    launcher = subprocess.Popen([*run_module, "--set", "pace_seconds=0.05"], env=patience)
+    wait_for(lambda: reached(tmp_path, 12))
+    launcher.terminate()
+    assert launcher.wait(60) != 0
+    saved = events(tmp_path, "preempted")[0]["step"]
+    subprocess.run(run_module, check=True, env=patience)
+    assert events(tmp_path, "resumed")[0]["step"] == saved
+    assert sha256(tmp_path) == undisturbed
+    hello = subprocess.run([*command, "training.mpi_hello"], check=True, capture_output=True, text=True)
+    assert hello.stdout.count("sum of 1 to 2 is 3") == 2
 
 
 @pytest.mark.parametrize("silent", [0, 1])

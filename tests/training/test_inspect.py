@@ -1,0 +1,104 @@
+"""`python -m training checkpoint` says what is there and what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.training.test_trainer import NoticeAt, configure, train
+from training.checkpoint import CheckpointStore
+from training.inspect import main
+from training.state import load_tensors
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("run")
+    train(configure(path))
+    return path
+
+
+def test_ls_shows_each_checkpoint(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["checkpoint", "ls", str(run_dir)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:3] for line in lines[1:]] == [
+        ["24", "2400", "1"],
+        ["20", "2000", "1"],
+        ["15", "1500", "1"],
+    ]
+
+
+def test_verify_finds_what_was_altered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train(configure(tmp_path), NoticeAt(12))
+    assert main(["checkpoint", "verify", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "step-00000013: whole",
+        "step-00000010: whole",
+        "step-00000005: whole",
+    ]
+    (tmp_path / "checkpoints" / "step-00000010" / "rank-00000.pt").write_bytes(b"")
+    (tmp_path / "checkpoints" / "step-00000005" / "manifest.json").write_text("{")
+    assert main(["checkpoint", "verify", str(tmp_path)]) == 1
+    out = capsys.readouterr().out
+    assert "step-00000010: damaged: rank-00000.pt has 0 bytes" in out
+    assert "step-00000005: damaged: manifest.json cannot be read" in out
+    assert main(["checkpoint", "ls", str(tmp_path)]) == 0
+    assert "step-00000005: damaged" in capsys.readouterr().out
+
+
+def test_diff_is_empty_for_the_same_and_names_what_differs(
+    run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(configure(tmp_path), NoticeAt(9))
+    train(configure(tmp_path))
+    assert main(["checkpoint", "diff", str(run_dir), str(tmp_path)]) == 0
+    assert "equal bit for bit" in capsys.readouterr().out
+    earlier = run_dir / "checkpoints" / "step-00000015"
+    assert main(["checkpoint", "diff", str(run_dir), str(earlier)]) == 1
+    assert "model.1.weight: differs by up to" in capsys.readouterr().out
+
+
+def test_diff_names_tensors_that_only_one_has_or_of_another_shape(
+    run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(configure(tmp_path, steps=2, model={"name": "mlp", "hidden": 8}, optim={"momentum": 0}))
+    assert main(["checkpoint", "diff", str(run_dir), str(tmp_path)]) == 1
+    out = capsys.readouterr().out
+    assert "optimizer.1.weight.momentum_buffer: only in the first" in out
+    assert "model.1.weight: torch.float32 (16, 64), torch.float32 (8, 64)" in out
+
+
+def test_export_writes_every_weight_as_safetensors(run_dir: Path, tmp_path: Path) -> None:
+    file = tmp_path / "weights.safetensors"
+    assert main(["checkpoint", "export", str(run_dir), str(file)]) == 0
+    data = file.read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    assert length % 8 == 0
+    header, body = json.loads(data[8 : 8 + length]), data[8 + length :]
+    store = CheckpointStore(run_dir / "checkpoints")
+    saved = load_tensors(store.open(store.committed()[0]))
+    assert set(header) == {"1.weight", "1.bias", "4.weight", "4.bias"}
+    for name, entry in header.items():
+        begin, end = entry["data_offsets"]
+        found = torch.frombuffer(bytearray(body[begin:end]), dtype=torch.float32).reshape(entry["shape"])
+        assert entry["dtype"] == "F32"
+        assert torch.equal(found, saved[f"model.{name}"])
+
+
+@pytest.mark.parametrize("command", ["ls", "verify"])
+def test_a_folder_that_is_no_run_is_said(
+    tmp_path: Path, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["checkpoint", command, str(tmp_path)]) == 1
+    assert "is no run" in capsys.readouterr().err
+
+
+def test_a_damaged_checkpoint_is_not_exported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train(configure(tmp_path, steps=5))
+    (tmp_path / "checkpoints" / "step-00000005" / "rank-00000.pt").unlink()
+    assert main(["checkpoint", "export", str(tmp_path), str(tmp_path / "out")]) == 1
+    assert "has no whole checkpoint" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

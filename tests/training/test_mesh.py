@@ -1,0 +1,60 @@
+"""Whoever starts the ranks, they find each other."""
+
+from __future__ import annotations
+
+import pytest
+import torch.distributed as dist
+
+from training.config import TimeoutConfig
+from training.mesh import adopt_launcher_settings, is_lost_rank, join
+
+PET = {
+    "PET_NNODES": "2",
+    "PET_NPROC_PER_NODE": "1",
+    "PET_NODE_RANK": "1",
+    "PET_MASTER_ADDR": "job-node-0-0.job",
+    "PET_MASTER_PORT": "29400",
+}
+
+
+def test_a_pod_of_the_trainer_needs_no_agent() -> None:
+    environment = dict(PET)
+    adopt_launcher_settings(environment)
+    assert (
+        environment.items()
+        >= {
+            "RANK": "1",
+            "WORLD_SIZE": "2",
+            "LOCAL_RANK": "0",
+            "MASTER_ADDR": "job-node-0-0.job",
+            "MASTER_PORT": "29400",
+        }.items()
+    )
+
+
+def test_what_an_agent_has_set_stands() -> None:
+    environment = {**PET, "RANK": "5", "WORLD_SIZE": "8"}
+    adopt_launcher_settings(environment)
+    assert (environment["RANK"], environment["WORLD_SIZE"]) == ("5", "8")
+    assert "MASTER_ADDR" not in environment
+
+
+def test_alone_there_is_one_rank_and_no_process_group() -> None:
+    mesh = join(TimeoutConfig(), {"NODE_NAME": "laptop"})
+    assert (mesh.rank, mesh.world_size, mesh.node, mesh.leads) == (0, 1, "laptop", True)
+    assert not dist.is_initialized()
+    assert mesh.gather("key", "value") == ["value"]
+    assert mesh.tell("other", "word") == "word"
+
+
+@pytest.mark.parametrize(
+    ("error", "lost"),
+    [
+        (RuntimeError("[gloo/transport/tcp/pair.cc:545] Connection closed by peer"), True),
+        (dist.DistNetworkError("Broken pipe"), True),
+        (RuntimeError("shape '[2]' is invalid"), False),
+        (OSError("No space left on device"), False),
+    ],
+)
+def test_a_lost_rank_is_told_from_a_mistake(error: Exception, lost: bool) -> None:
+    assert is_lost_rank(error) is lost

@@ -1,0 +1,158 @@
+"""Looking at checkpoints: list them, verify them, compare two, export the weights.
+
+A path is a run's folder, which means its newest whole checkpoint, or one checkpoint's folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from training.checkpoint import Checkpoint, CheckpointStore, DamagedError
+
+if TYPE_CHECKING:
+    import torch
+
+_SAFETENSORS: Final = {
+    "float64": "F64",
+    "float32": "F32",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "int64": "I64",
+    "int32": "I32",
+    "int16": "I16",
+    "int8": "I8",
+    "uint8": "U8",
+    "bool": "BOOL",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns 0 if all is well, 1 if something is damaged or differs, 2 for wrong use."""
+    options = _parser().parse_args(arguments)
+    command: Callable[[argparse.Namespace], int] = options.command
+    try:
+        return command(options)
+    except (DamagedError, OSError) as error:
+        sys.stderr.write(f"training: {error}\n")
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m training")
+    checkpoint = parser.add_subparsers(required=True).add_parser("checkpoint", help="look at checkpoints")
+    commands = checkpoint.add_subparsers(required=True)
+    for function, paths, text in (
+        (_list, ["run"], "list a run's checkpoints"),
+        (_verify, ["run"], "read every byte of a run's checkpoints and compare it with the manifests"),
+        (_diff, ["one", "other"], "compare two checkpoints, tensor by tensor"),
+        (_export, ["checkpoint", "file"], "write the weights as safetensors"),
+    ):
+        name = function.__name__.strip("_").replace("list", "ls")
+        command = commands.add_parser(name, help=text, description=text)
+        for path in paths:
+            command.add_argument(path, type=Path)
+        command.set_defaults(command=function)
+    return parser
+
+
+def _list(options: argparse.Namespace) -> int:
+    store = _store(options.run)
+    _say(f"{'step':>10}  {'samples':>12}  {'ranks':>5}  {'MiB':>10}  saved")
+    for path in store.committed():
+        try:
+            manifest = store.open(path).manifest
+        except DamagedError as error:
+            _say(f"{path.name}: damaged: {error}")
+            continue
+        size = sum(entry.size for entry in manifest.files.values()) / 2**20
+        saved = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(manifest.created))
+        _say(f"{manifest.step:>10}  {manifest.samples:>12}  {manifest.world_size:>5}  {size:>10.2f}  {saved}")
+    return 0
+
+
+def _verify(options: argparse.Namespace) -> int:
+    store = _store(options.run)
+    damaged = 0
+    for path in store.committed():
+        try:
+            store.open(path).verify()
+            _say(f"{path.name}: whole")
+        except DamagedError as error:
+            damaged += 1
+            _say(f"{path.name}: damaged: {error}")
+    return 1 if damaged else 0
+
+
+def _diff(options: argparse.Namespace) -> int:
+    from training.state import load_tensors
+
+    one, other = load_tensors(_open(options.one)), load_tensors(_open(options.other))
+    lines = [_difference(name, one.get(name), other.get(name)) for name in sorted({*one, *other})]
+    different = [line for line in lines if line]
+    _say("\n".join(different) if different else f"equal bit for bit: {len(lines)} tensors")
+    return 1 if different else 0
+
+
+def _export(options: argparse.Namespace) -> int:
+    from training.state import load_tensors
+
+    tensors = load_tensors(_open(options.checkpoint))
+    weights = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
+    draft = options.file.with_name(options.file.name + ".tmp")
+    draft.write_bytes(_safetensors(weights))
+    draft.replace(options.file)
+    _say(f"{options.file}: {len(weights)} tensors")
+    return 0
+
+
+def _store(run: Path) -> CheckpointStore:
+    store = CheckpointStore(run / "checkpoints")
+    if not store.root.is_dir():
+        raise FileNotFoundError(f"{run} is no run: it has no folder named checkpoints")
+    return store
+
+
+def _open(path: Path) -> Checkpoint:
+    if not (path / "checkpoints").is_dir():
+        return CheckpointStore(path.parent).open(path)
+    newest = _store(path).newest(lambda damaged, reason: _say(f"passing over {damaged.name}: {reason}"))
+    if newest is None:
+        raise FileNotFoundError(f"{path} has no whole checkpoint")
+    return newest
+
+
+def _difference(name: str, one: torch.Tensor | None, other: torch.Tensor | None) -> str:
+    """In words; empty if there is none."""
+    if one is None or other is None:
+        return f"{name}: only in the {'second' if one is None else 'first'}"
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return f"{name}: {one.dtype} {tuple(one.shape)}, {other.dtype} {tuple(other.shape)}"
+    if one.equal(other):
+        return ""
+    return f"{name}: differs by up to {float((one.double() - other.double()).abs().max()):.3g}"
+
+
+def _safetensors(tensors: dict[str, torch.Tensor]) -> bytes:
+    """The format that the library of this name reads: length of the header, header as JSON, raw data."""
+    import torch
+
+    header, blobs, end = {}, [], 0
+    for name, tensor in tensors.items():
+        blob = tensor.contiguous().flatten().view(torch.uint8).numpy().tobytes()
+        kind = _SAFETENSORS[str(tensor.dtype).removeprefix("torch.")]
+        header[name] = {"dtype": kind, "shape": list(tensor.shape), "data_offsets": [end, end + len(blob)]}
+        end += len(blob)
+        blobs.append(blob)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)  # data starts aligned, so that it can be mapped
+    return len(text).to_bytes(8, "little") + text + b"".join(blobs)
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
