@@ -114,9 +114,10 @@ class Engine:
             project = {"name": self._project["name"], "runtime": "python"}
             (folder / "Pulumi.yaml").write_text(yaml.safe_dump(project))
             self._ask("stack", "init", stack, "--no-select", "--cwd", str(folder))
-        salt = yaml.safe_load(copy.read_text()).get("encryptionsalt") if copy.exists() else None
         text = self._paths.stack_file(stack).read_text()
-        copy.write_text(f"{text.rstrip()}\nencryptionsalt: {salt}\n" if salt else text)
+        salt = _salt(copy.read_text()) if copy.exists() else None
+        # `pulumi` by hand may have written one into the stack file itself.
+        copy.write_text(f"{text.rstrip()}\nencryptionsalt: {salt}\n" if salt and not _salt(text) else text)
         return copy
 
     @contextmanager
@@ -140,6 +141,10 @@ class Engine:
         if ended.returncode != 0:
             raise TrainyardError([_failed(f"pulumi {' '.join(arguments[:2])}", ended.stderr.strip())])
         return ended.stdout
+
+
+def _salt(config: str) -> str | None:
+    return (yaml.safe_load(config) or {}).get("encryptionsalt")
 
 
 def _packs(policy_packs: Sequence[Path]) -> list[str]:

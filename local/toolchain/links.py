@@ -61,6 +61,7 @@ def engine_environment(toolchain: Toolchain) -> dict[str, str]:
         "PULUMI_HOME": str(engine / "home"),
         "PULUMI_BACKEND_URL": engine.as_uri(),
         "PULUMI_CONFIG_PASSPHRASE_FILE": str(passphrase),
+        "PULUMI_FALLBACK_TO_STATE_SECRETS_MANAGER": "true",
         "PULUMI_SKIP_UPDATE_CHECK": "true",
         "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
         "PULUMI_IGNORE_AMBIENT_PLUGINS": "true",

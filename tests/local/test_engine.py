@@ -108,6 +108,14 @@ def test_the_stack_file_of_the_repository_is_never_written_to(bench: Bench) -> N
     assert str(copy) in bench.asked()[-1][0]
 
 
+def test_a_salt_that_pulumi_by_hand_wrote_into_the_stack_file_is_taken_over(bench: Bench) -> None:
+    bench.engine.up("dev", Kept())
+    bench.stack_file.write_text("config:\n  tiny:size: 3\nencryptionsalt: v1:other\n")
+    bench.engine.up("dev", Kept())
+    copy = bench.paths.engine / "config" / "Pulumi.dev.yaml"
+    assert copy.read_text() == bench.stack_file.read_text()
+
+
 def test_a_stack_is_made_once(bench: Bench) -> None:
     assert not bench.engine.exists("dev")
     bench.engine.up("dev", Kept())
