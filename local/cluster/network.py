@@ -39,7 +39,7 @@ class Network:
         control = self._make_namespace(CONTROL)
         inside = _links(control)
         if BRIDGE not in inside:
-            _ip(f"link add {BRIDGE} type bridge", namespace=control)
+            _ip(f"link add {BRIDGE} address {_mac(0)} type bridge", namespace=control)
         if "host" not in inside or self.host_link not in _links():
             self._remove_host_link()
             _ip(f"link add {self.host_link} type veth peer name host netns {control}")
@@ -62,7 +62,8 @@ class Network:
         if "eth0" not in _links(own):
             if port in _links(control):
                 _ip(f"link delete {port}", namespace=control)
-            _ip(f"link add {port} type veth peer name eth0 netns {own}", namespace=control)
+            peer = f"peer name eth0 address {_mac(node.index + 1)} netns {own}"
+            _ip(f"link add {port} type veth {peer}", namespace=control)
         _ip(
             "link set lo up",
             "link set eth0 up",
@@ -104,6 +105,14 @@ def host_routes() -> Iterable[tuple[str, str]]:
     """(destination, interface) of every route of the host but the default one."""
     routes = json.loads(run(program("ip"), "-json", "-4", "route", "show"))
     return [(route["dst"], route.get("dev", "")) for route in routes if route["dst"] != "default"]
+
+
+def _mac(number: int) -> str:
+    """A hardware address that stays, so that neighbours need not find out anew where an address is.
+
+    A bridge would else take the lowest of its ports', and another one whenever a node comes or goes.
+    """
+    return f"02:74:79:00:00:{number:02x}"
 
 
 def _port(node: NodeAddress) -> str:
