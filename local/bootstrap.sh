@@ -32,7 +32,9 @@ if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
         fail "$python without ensurepip" "Python with its venv module" "apt-get install $package"
     fi
     echo "installing the Debian package $package"
-    apt-get -q update >&2 && apt-get -q -y install --no-install-recommends "$package" >&2
+    export DEBIAN_FRONTEND=noninteractive
+    { apt-get -qq update && apt-get -qq -y install --no-install-recommends "$package" >/dev/null; } ||
+        fail "apt-get failed (above)" "Python with its venv module" "apt-get install $package"
 fi
 
 echo "Python environment: .venv from $lock"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from packaging.version import Version
 
+from infra.errors import Problem, TrainyardError
 from local.progress import Task
 from local.toolchain import python
 from local.toolchain.artifact import Action, CachedArtifact, Lane, Step
@@ -25,6 +26,9 @@ RECIPE = 1
 """Part of every key here: raised when the way of building changes what is built."""
 
 LINK_FLAGS = "-s -w"
+
+OUR_MODULES = "trainyard.local/"
+"""Modules that are in this repository, and in no registry."""
 
 _ENVIRONMENT = {
     "CGO_ENABLED": "0",
@@ -47,6 +51,7 @@ class GoToolchain(CachedArtifact):
         self._modules = repository / "local" / "go"
         self._requirements = repository / go.requirements
         self._runner = runner
+        self._answers: list[Problem] | None = None
 
     def key(self) -> str:
         return content_key(RECIPE, self._requirements.read_text(), ARCHITECTURE)
@@ -106,6 +111,19 @@ class GoToolchain(CachedArtifact):
         answer = self.lines("mod", "download", "-json", module, what=f"module {module}", cwd=cwd)
         return Path(json.loads("\n".join(answer))["Dir"])
 
+    def problems_with(self, module: str, *, pinned_in: str) -> list[Problem]:
+        """Ask once for a module's description: without it, no build can begin."""
+        ours = module.startswith(OUR_MODULES)
+        if self._answers is None and not ours and self.paths()[self.name].exists():
+            what, cwd = f"module {module}", self.folder_of(pinned_in)
+            try:
+                (version,) = self.lines("list", "-m", "-f", "{{.Version}}", module, what=what, cwd=cwd)
+                self.run("list", "-m", f"{module}@{version}", what=what, cwd=cwd)
+                self._answers = []
+            except TrainyardError as error:
+                self._answers = list(error.problems)
+        return self._answers or []
+
     @cached_property
     def _on_path(self) -> Path | None:
         program = find_on_path("go")
@@ -152,6 +170,11 @@ class GoBuild(CachedArtifact):
             why = f"from {self._build.module} {self._build.version}: {refusal}"
             return Step(self.name, Action.BUILD, why)
         return Step(self.name, Action.DOWNLOAD, f"release {self._build.version}, with its checksums")
+
+    def problems(self) -> list[Problem]:
+        if self.intention().action is Action.DOWNLOAD:
+            return []
+        return self._go.problems_with(self._build.module, pinned_in=self._build.folder)
 
     def make(self, task: Task) -> None:
         if not self._on_path:

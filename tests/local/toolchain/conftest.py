@@ -105,7 +105,12 @@ FAKE_GO = """#!/bin/sh
 echo "$@" >> "{log}"
 case $1 in
 version) echo "go version go1.30.0 linux/amd64" ;;
-list) printf 'example.test/a\\nexample.test/b\\n' ;;
+list)
+    case "$*" in
+    *@*) if [ -e "{log}.offline" ]; then echo "dial tcp: lookup proxy: no such host"; exit 1; fi ;;
+    *" -m "*) echo v1.2.3 ;;
+    *) printf 'example.test/a\\nexample.test/b\\n' ;;
+    esac ;;
 mod) printf '{{"Dir": "{module}"}}' ;;
 build)
     if [ -n "$(find "{log}.fails" 2>/dev/null)" ]; then cat "{log}.fails"; exit 1; fi
@@ -132,6 +137,9 @@ class Workshop:
 
     def go_fails(self, output: str) -> None:
         Path(f"{self.log}.fails").write_text(output)
+
+    def go_offline(self) -> None:
+        Path(f"{self.log}.offline").touch()
 
     def go_works(self) -> None:
         Path(f"{self.log}.fails").unlink()

@@ -160,6 +160,13 @@ def test_work_goes_on_after_a_failure(toolchain: Toolchain, workshop: Workshop) 
     assert toolchain.path("binary/tool").exists()
 
 
+def test_without_a_network_no_build_begins(toolchain: Toolchain, workshop: Workshop) -> None:
+    workshop.go_offline()
+    with pytest.raises(MachineError, match="check the network"):
+        toolchain.ensure("binary/tool")
+    assert workshop.asked("build") == []
+
+
 def test_too_little_space_stops_before_anything_is_started(
     toolchain: Toolchain, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

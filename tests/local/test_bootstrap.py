@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from local.paths import REPOSITORY
+
+PYTHON = """#!/bin/sh
+# Stands for a Python: `-c` answers by what is asked, `-m venv` makes an environment of the same kind.
+echo "$@" >> "{log}"
+case "$*" in
+*version_info*"<"*) exit {old} ;;
+*"%d.%d-venv"*) echo python3.11-venv ;;
+*ensurepip*) exit {bare} ;;
+*"-m venv"*)
+    mkdir -p .venv/bin
+    cp "$0" .venv/bin/python
+    printf '#!/bin/sh\\necho uv "$@" >> "{log}"' > .venv/bin/uv
+    chmod +x .venv/bin/uv ;;
+--version) echo "Python 3.9.2" ;;
+esac
+"""
+
+
+class Clone:
+    """A clone with the bootstrap in it, and a machine with a Python that stands for the real one."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.log, self.machine = folder / "clone", folder / "log", folder / "machine"
+        for made in (self.folder / "local", self.folder / "requirements", self.machine):
+            made.mkdir(parents=True)
+        shutil.copy(REPOSITORY / "local/bootstrap.sh", self.folder / "local")
+        for name in ("pyproject.toml", *(f"requirements/{lock}.txt" for lock in ("uv", "local", "dev"))):
+            (self.folder / name).write_text(name)
+
+    def install(self, name: str, script: str) -> None:
+        (self.machine / name).write_text(script)
+        (self.machine / name).chmod(0o755)
+
+    def install_python(self, *, old: bool = False, bare: bool = False) -> None:
+        self.install("python3", PYTHON.format(log=self.log, old=int(old), bare=int(bare)))
+
+    def bootstrap(self, name: str) -> subprocess.CompletedProcess[str]:
+        path = {"PATH": f"{self.machine}:/bin:/usr/bin", "PYTHON": str(self.machine / "python3")}
+        command = [str(self.folder / "local/bootstrap.sh"), name]
+        return subprocess.run(command, env=path, capture_output=True, text=True)
+
+    def installed(self) -> list[str]:
+        lines = self.log.read_text().splitlines()
+        return [line.split()[-1] for line in lines if line.startswith("uv pip install") and "-r" in line]
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Clone:
+    return Clone(tmp_path)
+
+
+def test_a_new_clone_gets_its_environment_by_hash(clone: Clone) -> None:
+    clone.install_python()
+    done = clone.bootstrap("local")
+    assert done.returncode == 0, done.stderr
+    assert clone.installed() == ["requirements/local.txt"]
+    assert clone.log.read_text().count("--require-hashes") == 2
+
+
+def test_a_second_run_installs_nothing(clone: Clone) -> None:
+    clone.install_python()
+    clone.bootstrap("local")
+    clone.log.unlink()
+    assert clone.bootstrap("local").returncode == 0
+    assert "uv" not in clone.log.read_text()
+
+
+def test_the_developers_environment_serves_the_user_too(clone: Clone) -> None:
+    clone.install_python()
+    clone.bootstrap("dev")
+    clone.bootstrap("local")
+    assert clone.installed() == ["requirements/dev.txt"]
+
+
+@pytest.mark.parametrize("file", ["requirements/local.txt", "pyproject.toml", ".venv/.stamp-local"])
+def test_what_changed_is_installed_again(clone: Clone, file: str) -> None:
+    clone.install_python()
+    clone.bootstrap("local")
+    (clone.folder / file).write_text("changed")
+    clone.bootstrap("local")
+    assert len(clone.installed()) == 2
+
+
+def test_an_old_python_is_refused_with_the_next_step(clone: Clone) -> None:
+    clone.install_python(old=True)
+    refused = clone.bootstrap("local")
+    assert refused.returncode == 3
+    assert "got:     Python 3.9.2" in refused.stderr
+    assert "fix:     install one and name it: make PYTHON=/path/to/python3" in refused.stderr
+    assert not (clone.folder / ".venv").exists()
+
+
+def test_a_python_that_is_missing_is_named(clone: Clone) -> None:
+    refused = clone.bootstrap("local")
+    assert refused.returncode == 3
+    assert "apt-get install python3" in refused.stderr
+
+
+def test_without_root_the_missing_package_is_named(clone: Clone) -> None:
+    clone.install_python(bare=True)
+    clone.install("id", "#!/bin/sh\necho 1000\n")
+    refused = clone.bootstrap("local")
+    assert refused.returncode == 3
+    assert "fix:     apt-get install python3.11-venv" in refused.stderr
+
+
+def test_with_root_the_missing_package_is_installed_and_said(clone: Clone) -> None:
+    clone.install_python(bare=True)
+    clone.install("id", "#!/bin/sh\necho 0\n")
+    clone.install("apt-get", f'#!/bin/sh\necho apt-get "$@" >> {clone.log}\n')
+    done = clone.bootstrap("local")
+    assert done.returncode == 0, done.stderr
+    assert "installing the Debian package python3.11-venv" in done.stdout
+    assert "apt-get -qq -y install --no-install-recommends python3.11-venv" in clone.log.read_text()
