@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from infra.errors import ExitCode, MachineError, Problem
+from local.cluster import ClusterConfig, NodeConfig, preflight
+from local.cluster.layout import Layout
+
+CONFIG = ClusterConfig(
+    name="c",
+    kubernetes_version="v1.35.4",
+    nodes=(NodeConfig(name="spot-0", pool="spot", images=("training",)),),
+    data_dir="/data",
+)
+
+
+class Artifacts:
+    """Has everything but what is `missing`; every program answers as kubelet does."""
+
+    def __init__(self, folder: Path, *missing: str, version: str = "v1.35.4") -> None:
+        self.missing = missing
+        self.program = folder / "program"
+        self.program.write_text(f"#!/bin/sh\necho Kubernetes {version}\n")
+        self.program.chmod(0o755)
+
+    def path(self, name: str) -> Path:
+        if name in self.missing:
+            raise MachineError([Problem(name, "not there", "made", "make it")])
+        return self.program
+
+
+@pytest.fixture(autouse=True)
+def good_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take what differs between machines out of the tests; each puts one thing back, broken."""
+    for name in ("_privileges", "_programs", "_kernel"):
+        monkeypatch.setattr(preflight, name, list)
+    monkeypatch.setattr(preflight, "host_routes", lambda: [("192.0.2.0/24", "eth0")])
+    monkeypatch.setattr(preflight, "FREE_GIB", 0)
+
+
+def problems(
+    tmp_path: Path, config: ClusterConfig = CONFIG, artifacts: Artifacts | None = None
+) -> list[Problem]:
+    try:
+        preflight.check(config, Layout(tmp_path / "c" / "run"), artifacts or Artifacts(tmp_path), "ty-c")
+    except MachineError as error:
+        assert error.exit_code is ExitCode.MACHINE
+        return list(error.problems)
+    return []
+
+
+def test_a_good_machine_has_no_problem(tmp_path: Path) -> None:
+    assert problems(tmp_path) == []
+
+
+def test_everything_that_is_missing_is_said_at_once(tmp_path: Path) -> None:
+    missing = ("binary/kubelet", "binary/coredns", "image/training", "image/pause")
+    found = problems(tmp_path, artifacts=Artifacts(tmp_path, *missing))
+    assert {problem.path for problem in found} == set(missing)
+
+
+def test_binaries_of_another_version_are_refused(tmp_path: Path) -> None:
+    [problem] = problems(tmp_path, artifacts=Artifacts(tmp_path, version="v1.34.0"))
+    assert (problem.path, problem.allowed) == ("cluster.kubernetesVersion", "v1.34.0")
+
+
+def test_a_range_in_use_on_the_host_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight, "host_routes", lambda: [("10.89.0.128/25", "docker0")])
+    [problem] = problems(tmp_path)
+    assert problem.path == "cluster.nodeCidr"
+    assert "docker0" in problem.got
+
+
+def test_the_clusters_own_link_is_not_in_its_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight, "host_routes", lambda: [("10.89.0.0/24", "ty-c")])
+    assert problems(tmp_path) == []
+
+
+@pytest.mark.parametrize("folder", ["/run/data", "/var/log/data", "/var/lib/kubelet/data", "data"])
+def test_data_where_nodes_could_not_see_it_is_refused(tmp_path: Path, folder: str) -> None:
+    found = problems(tmp_path, CONFIG.model_copy(update={"data_dir": folder}))
+    assert {problem.path for problem in found} == {"cluster.dataDir"}
+
+
+def test_too_little_space_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight, "FREE_GIB", 10**6)
+    [problem] = problems(tmp_path)
+    assert "GiB free" in problem.got
+
+
+def test_a_run_of_another_layout_is_refused(tmp_path: Path) -> None:
+    layout = Layout(tmp_path / "c" / "run")
+    layout.run.mkdir(parents=True)
+    layout.version.write_text("0")
+    [problem] = problems(tmp_path)
+    assert (problem.path, problem.got) == (str(layout.run), "a run of layout 0")
+
+
+def test_a_check_changes_nothing(tmp_path: Path) -> None:
+    artifacts = Artifacts(tmp_path)
+    before = list(tmp_path.rglob("*"))
+    problems(tmp_path, artifacts=artifacts)
+    assert list(tmp_path.rglob("*")) == before
+
+
+class TestPrivileges:
+    """The real checks, on a process that lacks something."""
+
+    @pytest.fixture(autouse=True)
+    def good_machine(self) -> None:
+        """Nothing is replaced here."""
+
+    def test_another_user_than_root_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("os.geteuid", lambda: 1000)
+        with pytest.raises(MachineError, match="uid 1000"):
+            preflight.check_privileges()
+
+    def test_every_missing_capability_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("os.geteuid", lambda: 0)
+        monkeypatch.setattr(Path, "read_text", lambda _: "CapEff:\t0000000000000000\n")
+        with pytest.raises(MachineError) as raised:
+            preflight.check_privileges()
+        assert len(raised.value.problems) == len(preflight.CAPABILITIES)
+
+    def test_a_missing_program_is_named_with_its_package(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("shutil.which", lambda *_, **__: None)
+        fixes = {problem.fix for problem in preflight._programs()}
+        assert "apt-get install etcd-server" in fixes
