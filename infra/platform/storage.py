@@ -39,9 +39,7 @@ class Storage(Layer):
         self._stack_name, self._namespaces = context.stack.name, namespaces
         self._class = self.add(_storage_class())
         self.data_claim = self._claim(_data(context))
-        # Folders that are made stay made, whatever image made them.
-        image = pulumi.ResourceOptions(ignore_changes=["spec.template.spec.containers[0].image"])
-        self.folders = self.add(_make_folders(context), [self.data_claim], image)
+        self.folders = self.add(_make_folders(context), [self.data_claim])
         self.claims = [self._claim(volume) for volume in _team_volumes(context)]
         self.register_outputs({"storageClass": STORAGE_CLASS})
 
@@ -164,8 +162,8 @@ def _make_folders(context: Context) -> Manifest:
         "containers": [container],
         "volumes": [{"name": DATA_CLAIM, "persistentVolumeClaim": {"claimName": DATA_CLAIM}}],
     }
-    # A Job cannot be changed: other folders make another Job.
-    digest = hashlib.sha256(json.dumps(folders).encode()).hexdigest()[:8]
+    # A Job cannot be changed: other folders, or another image, make another Job.
+    digest = hashlib.sha256(json.dumps([container["image"], *command]).encode()).hexdigest()[:8]
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
