@@ -31,7 +31,7 @@ class ApiServer:
     def is_ready(self) -> bool:
         """Whether it serves, with everything it sets up at its start."""
         try:
-            return self._http.get("/readyz", timeout=2).status_code == httpx.codes.OK
+            return self._http.get("/readyz", timeout=5).status_code == httpx.codes.OK
         except httpx.TransportError:
             return False
 
