@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from typing import Annotated
 
@@ -9,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from infra.errors import ExitCode, TrainyardError
+from infra.errors import ExitCode, MachineError, Problem, TrainyardError
 from trainyard.session import Session
 
 app = typer.Typer(
@@ -23,6 +24,9 @@ app = typer.Typer(
     epilog="Exit codes: 0 done · 1 started and failed · 2 wrong input, nothing started · 3 the machine lacks"
     " something, nothing started · 4 the job failed · 130 interrupted, run again to go on.",
 )
+
+REFUSALS = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC})
+"""What the kernel says when a folder is not ours to write to, or full."""
 
 StackName = Annotated[
     str,
@@ -169,10 +173,7 @@ def main() -> None:
     try:
         app(standalone_mode=False)
     except TrainyardError as error:
-        number = len(error.problems)
-        errors.print(f"[red bold]{number} problem{'s' if number > 1 else ''}[/]")
-        for problem in error.problems:
-            errors.print(escape(str(problem)), highlight=False, soft_wrap=True)
+        _tell(errors, error)
         sys.exit(error.exit_code)
     except typer.Exit as leave:
         sys.exit(leave.exit_code)
@@ -182,3 +183,17 @@ def main() -> None:
     except typer.TyperException as error:  # a wrong flag or argument
         error.show()  # type: ignore[attr-defined]
         sys.exit(ExitCode.WRONG_INPUT)
+    except OSError as error:
+        if error.errno not in REFUSALS:
+            raise
+        fix = "put that right, or set TRAINYARD_STATE and TRAINYARD_CACHE to folders of your own"
+        problem = Problem(str(error.filename), str(error.strerror), "a file system to write to", fix)
+        _tell(errors, MachineError([problem]))
+        sys.exit(ExitCode.MACHINE)
+
+
+def _tell(errors: Console, error: TrainyardError) -> None:
+    number = len(error.problems)
+    errors.print(f"[red bold]{number} problem{'s' if number > 1 else ''}[/]")
+    for problem in error.problems:
+        errors.print(escape(str(problem)), highlight=False, soft_wrap=True)

@@ -22,10 +22,10 @@ def examine(session: Session) -> int:
 
 def _remains(session: Session) -> Iterable[Problem]:
     """Ask the cluster, if there is one, whether it could be brought up again."""
-    if not session.cluster_exists:
-        return ()
     try:
-        session.cluster.check()
+        session.check_machine()
+        if session.cluster_exists:
+            session.cluster.check()
     except MachineError as error:
         return error.problems
     return ()

@@ -11,8 +11,9 @@ from trainyard.session import Session, one_at_a_time
 def take_down(session: Session, *, purge: bool) -> None:
     """Remove what `up` made. Safe to repeat, and after a crash of either."""
     name = session.stack.name
+    was_up = session.cluster_exists  # asked first: whoever may not know may not take it down
     with one_at_a_time(session.paths, name):
-        if session.cluster_exists:
+        if was_up:
             _drain(session)
         if session.engine.exists(session.stack_name):
             result = session.engine.destroy(session.stack_name, session.progress)

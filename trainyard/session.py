@@ -13,7 +13,9 @@ from rich.console import Console
 from infra.errors import InputError, Problem, TrainyardError
 from infra.spec import Stack, load
 from infra.spec.local import LocalSpec
+from local.cluster import preflight
 from local.cluster.layout import Layout
+from local.cluster.network import Network
 from local.paths import Paths
 from local.progress import Progress, for_stream
 from trainyard.jobs import Jobs
@@ -82,6 +84,19 @@ class Session:
         provider = self.stack.provider
         return isinstance(provider, LocalSpec) and provider.cluster == "embedded"
 
+    def check_machine(self) -> None:
+        """Look for what would keep an embedded cluster from starting and what nothing here can put right.
+
+        Raises:
+            MachineError: with all of it: no root, no space, addresses that are taken, ….
+        """
+        spec = self.stack.provider
+        if not isinstance(spec, LocalSpec) or spec.cluster != "embedded":
+            return
+        data = Path(spec.data_dir) if spec.data_dir else self.paths.cluster_data(self.stack.name)
+        link = Network(self.stack.name, self._layout.networks).host_link
+        preflight.check_host(self._layout, node_cidr=spec.network.node_cidr, data_dir=data, link=link)
+
     @property
     def cluster_exists(self) -> bool:
         """Whether an embedded cluster of this stack was started and not removed since."""
@@ -109,6 +124,8 @@ class Session:
 
     @property
     def _layout(self) -> Layout:
+        if self.is_embedded:
+            preflight.check_privileges()  # its folder is root's alone
         return Layout(self.paths.cluster_run(self.stack.name))
 
     def run_root(self, team: str, job: str) -> Path:

@@ -36,6 +36,7 @@ def bring_up(session: Session, *, run_job: bool) -> None:
     """Make what the stack declares, then run its job and tell how it went."""
     started = time.time()
     stack = session.stack  # wrong input ends here, before anything is started
+    session.check_machine()  # and so does a machine that lacks what nothing here can give
     with one_at_a_time(session.paths, stack.name):
         prepare_machine(session)
         if session.cluster_exists:

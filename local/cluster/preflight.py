@@ -55,13 +55,16 @@ def check(config: ClusterConfig, layout: Layout, artifacts: Artifacts, link: str
         *_privileges(),
         *_programs(),
         *_artifacts(config, artifacts),
-        *_folders(config, layout.run),
-        *_kernel(),
-        *_addresses(config, link),
-        *_space(layout.run),
-        *_earlier_run(layout),
+        *_host(layout, IPv4Network(config.node_cidr), Path(config.data_dir), link),
     ]
     if problems:
+        raise MachineError(problems)
+
+
+def check_host(layout: Layout, *, node_cidr: IPv4Network, data_dir: Path, link: str) -> None:
+    """Raise MachineError with all that no toolchain can put right; changes nothing."""
+    check_privileges()
+    if problems := list(_host(layout, node_cidr, data_dir, link)):
         raise MachineError(problems)
 
 
@@ -69,6 +72,14 @@ def check_privileges() -> None:
     """Raise MachineError when we may not even look into the cluster."""
     if problems := list(_privileges()):
         raise MachineError(problems)
+
+
+def _host(layout: Layout, node_cidr: IPv4Network, data_dir: Path, link: str) -> Iterator[Problem]:
+    yield from _folders(data_dir, layout.run)
+    yield from _kernel()
+    yield from _addresses(node_cidr, link)
+    yield from _space(layout.run)
+    yield from _earlier_run(layout)
 
 
 def _privileges() -> Iterator[Problem]:
@@ -119,8 +130,8 @@ def _version(wanted: str, found: str) -> Iterator[Problem]:
         yield Problem("cluster.kubernetesVersion", wanted, found, fix)
 
 
-def _folders(config: ClusterConfig, run_folder: Path) -> Iterator[Problem]:
-    for what, folder in (("cluster.dataDir", Path(config.data_dir)), ("TRAINYARD_STATE", run_folder)):
+def _folders(data_dir: Path, run_folder: Path) -> Iterator[Problem]:
+    for what, folder in (("cluster.dataDir", data_dir), ("TRAINYARD_STATE", run_folder)):
         for hidden in map(Path, ("/run", *SHARED_FOLDERS)):
             if not folder.is_absolute() or folder.resolve().is_relative_to(hidden):
                 allowed = f"an absolute path outside of {hidden}, where every node sees a folder of its own"
@@ -144,8 +155,9 @@ def _controllers(folder: Path) -> list[str]:
     return unified.read_text().split() if unified.exists() else folder.name.split(",")
 
 
-def _addresses(config: ClusterConfig, link: str) -> Iterator[Problem]:
-    nodes = IPv4Network(config.node_cidr)
+def _addresses(nodes: IPv4Network, link: str) -> Iterator[Problem]:
+    if shutil.which("ip", path=PROGRAM_PATH) is None:  # said already, or installed before the cluster starts
+        return
     for destination, interface in host_routes():
         if interface != link and IPv4Network(destination).overlaps(nodes):
             yield Problem(
