@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 BIN := .venv/bin
 STACK ?= local
-PACKAGES := infra local policies training trainyard tests
+PACKAGES := infra local policies rehearsal training trainyard benchmarks tests
 COMPILE := $(BIN)/uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-header \
 	$(if $(UPGRADE),--upgrade)
 
