@@ -186,9 +186,7 @@ class Jobs:
     def pods(self, key: JobKey) -> list[Any]:
         """Return the job's pods that are there now."""
         selector = f"jobset.sigs.k8s.io/jobset-name={key.name}"
-        pods: list[Any] = self._core.list_namespaced_pod(
-            key.namespace, label_selector=selector
-        ).items
+        pods: list[Any] = self._core.list_namespaced_pod(key.namespace, label_selector=selector).items
         return pods
 
     def logs(self, key: JobKey, rank: int = 0, *, follow: bool = False) -> Any:  # noqa: ANN401 -- urllib3 stream
