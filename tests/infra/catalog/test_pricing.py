@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infra import catalog
-from infra.catalog import Missing, PoolDemand, Price
+from infra.catalog import Machine, Missing, PoolCost, PoolDemand, Price
+from infra.catalog.pricing import Capacity
 
 P5EN = catalog.machine("aws", "p5en.48xlarge")
 P5E = catalog.machine("aws", "p5e.48xlarge")
@@ -18,21 +19,38 @@ SEEN = date(2026, 8, 6)
 """The day of the price of a p5en in us-east-2."""
 
 
-def pool(name, machine, *, region="us-east-2", capacity="on-demand", num_nodes=2):
+def pool(
+    name: str,
+    machine: Machine,
+    *,
+    region: str = "us-east-2",
+    capacity: Capacity = "on-demand",
+    num_nodes: int = 2,
+) -> PoolDemand:
     return PoolDemand(name, machine, region, capacity, num_nodes)
 
 
-@pytest.mark.parametrize(("age", "stale"), [(0, False), (90, False), (91, True), (400, True)])
-def test_a_price_is_stale_from_its_91st_day_on_and_still_shown(age, stale):
-    price = catalog.price(P5EN, "us-east-2", "spot", SEEN + timedelta(days=age))
+def known(machine: Machine, region: str, capacity: Capacity, today: date) -> Price:
+    price = catalog.price(machine, region, capacity, today)
     assert isinstance(price, Price)
+    return price
+
+
+def monthly(cost: PoolCost) -> Decimal:
+    assert cost.usd_per_month is not None
+    return cost.usd_per_month
+
+
+@pytest.mark.parametrize(("age", "stale"), [(0, False), (90, False), (91, True), (400, True)])
+def test_a_price_is_stale_from_its_91st_day_on_and_still_shown(age: int, stale: bool) -> None:
+    price = known(P5EN, "us-east-2", "spot", SEEN + timedelta(days=age))
     assert (price.usd_per_hour, price.age_days, price.stale) == (Decimal("26.57"), age, stale)
     assert price.source.date == SEEN
 
 
 @pytest.mark.parametrize(("capacity", "usd"), [("system", "63.3"), ("on-demand", "63.3"), ("spot", "26.57")])
-def test_each_capacity_has_its_price(capacity, usd):
-    assert catalog.price(P5EN, "us-east-2", capacity, SEEN).usd_per_hour == Decimal(usd)
+def test_each_capacity_has_its_price(capacity: Capacity, usd: str) -> None:
+    assert known(P5EN, "us-east-2", capacity, SEEN).usd_per_hour == Decimal(usd)
 
 
 @pytest.mark.parametrize(
@@ -45,26 +63,26 @@ def test_each_capacity_has_its_price(capacity, usd):
     ],
 )
 def test_a_price_that_is_not_known_is_missing_with_a_reason_and_no_neighbour_stands_in(
-    machine, region, capacity, reason
-):
+    machine: Machine, region: str, capacity: Capacity, reason: str
+) -> None:
     missing = catalog.price(machine, region, capacity, SEEN)
     assert isinstance(missing, Missing)
     assert reason in missing.reason
 
 
-def test_the_newest_of_several_prices_holds():
+def test_the_newest_of_several_prices_holds() -> None:
     machine = catalog.machine("azure", "Standard_ND96isr_H100_v5")
-    assert catalog.price(machine, "eastus", "on-demand", date(2026, 11, 21)).source.date == date(2026, 11, 9)
+    assert known(machine, "eastus", "on-demand", date(2026, 11, 21)).source.date == date(2026, 11, 9)
 
 
-def test_a_price_for_a_country_holds_in_each_of_its_regions_and_nowhere_else():
+def test_a_price_for_a_country_holds_in_each_of_its_regions_and_nowhere_else() -> None:
     machine = catalog.machine("coreweave", "gd-8xh200ib-i128")
-    assert catalog.price(machine, "RNO2A", "spot", SEEN).usd_per_hour == Decimal("20.93")
-    assert catalog.price(machine, "us-east-04a", "spot", SEEN).usd_per_hour == Decimal("20.93")
+    assert known(machine, "RNO2A", "spot", SEEN).usd_per_hour == Decimal("20.93")
+    assert known(machine, "us-east-04a", "spot", SEEN).usd_per_hour == Decimal("20.93")
     assert isinstance(catalog.price(machine, "EU-SOUTH-03B", "spot", SEEN), Missing)
 
 
-def test_an_estimate_adds_what_is_known_and_lists_what_is_not():
+def test_an_estimate_adds_what_is_known_and_lists_what_is_not() -> None:
     today = SEEN + timedelta(days=91)
     small = catalog.machine("gcp", "a3-ultragpu-8g")
     pools = [
@@ -81,7 +99,7 @@ def test_an_estimate_adds_what_is_known_and_lists_what_is_not():
     assert estimate.pools[1].usd_per_month is None
 
 
-def test_an_estimate_of_nothing_is_nothing():
+def test_an_estimate_of_nothing_is_nothing() -> None:
     assert catalog.estimate([], SEEN).usd_per_hour == 0
 
 
@@ -90,10 +108,12 @@ def test_an_estimate_of_nothing_is_nothing():
     capacity=st.sampled_from(["on-demand", "spot"]),
     days=st.integers(-30, 3000),
 )
-def test_an_estimate_is_the_sum_of_its_pools_whatever_the_day(sizes, capacity, days):
+def test_an_estimate_is_the_sum_of_its_pools_whatever_the_day(
+    sizes: list[int], capacity: Capacity, days: int
+) -> None:
     pools = [pool(f"p{i}", P5EN, capacity=capacity, num_nodes=size) for i, size in enumerate(sizes)]
     estimate = catalog.estimate(pools, SEEN + timedelta(days=days))
-    each = catalog.price(P5EN, "us-east-2", capacity, SEEN).usd_per_hour
+    each = known(P5EN, "us-east-2", capacity, SEEN).usd_per_hour
     assert estimate.usd_per_hour == each * sum(sizes)
-    assert estimate.usd_per_month == sum((cost.usd_per_month for cost in estimate.pools), Decimal(0))
+    assert estimate.usd_per_month == sum(map(monthly, estimate.pools), Decimal(0))
     assert len(estimate.stale) == (len(pools) if days > 90 else 0)
