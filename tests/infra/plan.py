@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pulumi
 from pulumi.runtime import rpc
@@ -50,7 +50,7 @@ class _Answers(Mocks):
         made = EMBEDDED if args.typ.endswith(":EmbeddedCluster") else {}
         return f"{args.name}-id", {**args.inputs, **made}
 
-    def call(self, args: MockCallArgs) -> dict[Any, Any]:
+    def call(self, args: MockCallArgs) -> NoReturn:
         raise AssertionError(f"a plan must be known without look-ups, but the program called {args.token}")
 
 
@@ -60,7 +60,8 @@ class _Monitor(MockMonitor):
         self.registered: list[Registration] = []
 
     def RegisterResource(self, request: Any) -> Any:  # noqa: N802 -- the protocol's name
-        answer = super().RegisterResource(request)
+        register: Callable[[Any], Any] = super().RegisterResource
+        answer = register(request)
         registration = Registration(
             # Without stack and project, which the mocks make up.
             urn=answer.urn.split("::", 2)[2],

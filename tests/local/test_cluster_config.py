@@ -41,7 +41,7 @@ def test_json_keys_are_camel_case() -> None:
 
 def test_a_config_cannot_be_changed() -> None:
     with pytest.raises(ValueError, match="frozen"):
-        ClusterConfig.parse(data()).name = "other"  # type: ignore[misc]
+        ClusterConfig.parse(data()).name = "other"
 
 
 def test_every_problem_of_a_config_is_reported_with_its_path() -> None:

@@ -58,7 +58,8 @@ def test_a_number_that_now_belongs_to_another_process_is_never_signalled(
 ) -> None:
     stranger = subprocess.Popen([sys.executable, "-c", SLEEP])
     reused = psutil.Process(stranger.pid)
-    reused._ident = (reused.pid, reused.create_time() - 100)  # the process that had this number before
+    before = (reused.pid, reused.create_time() - 100)  # the process that had this number before
+    monkeypatch.setattr(reused, "_ident", before)
     monkeypatch.setattr(processes, "find", lambda _: [reused])
     processes.end(identity)
     assert stranger.poll() is None

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from policies.pack import POLICIES, TOPICS
+from policies.policy import Policy
 from tests.policies.corpus import FOLDER, Case, Twin, World, day, judged, load, with_unknown
 from tests.policies.engine import Engine, Run, declare
 
@@ -43,7 +44,7 @@ def test_the_corpus_is_large_and_holds_the_known_bypasses() -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
-def test_disabling_any_policy_makes_a_case_fail(policy) -> None:
+def test_disabling_any_policy_makes_a_case_fail(policy: Policy) -> None:
     rest = tuple(other for other in POLICIES if other is not policy)
     own = [case for case in CASES if case.policy == policy.name]
     assert own

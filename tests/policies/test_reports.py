@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from policies.config import Stack
-from policies.judgement import Court
+from policies.judgement import Court, Finding
 from policies.pack import POLICIES
 from policies.policy import Resource
 from policies.reports import FORMATS, Report, write
@@ -35,7 +35,7 @@ CONFIG = {
 @pytest.fixture
 def report() -> Report:
     court = Court(POLICIES)
-    findings = []
+    findings: list[Finding] = []
     for name, region in (("home", "eu-west-1"), ("<abroad>", "us-east-1"), ("agreed", "us-east-1")):
         props = Properties({"region": region})
         urn = f"urn:pulumi:s::p::aws:sqs/queue:Queue::{name}"

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import grpc
 import pytest
 from google.protobuf import struct_pb2
-from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc
+from pulumi.runtime.proto import provider_pb2
+from pulumi.runtime.proto.provider_pb2_grpc import ResourceProviderStub
 
 from rehearsal.standin import StandIn
 
@@ -21,9 +22,9 @@ def stand_in() -> Iterator[StandIn]:
 
 
 @pytest.fixture
-def provider(stand_in: StandIn) -> Iterator[provider_pb2_grpc.ResourceProviderStub]:
+def provider(stand_in: StandIn) -> Iterator[ResourceProviderStub]:
     with grpc.insecure_channel(f"127.0.0.1:{stand_in.port}") as channel:
-        yield provider_pb2_grpc.ResourceProviderStub(channel)
+        yield ResourceProviderStub(channel)
 
 
 def struct(**values: object) -> struct_pb2.Struct:
@@ -37,13 +38,15 @@ def test_the_engine_is_told_to_attach_for_every_package(stand_in: StandIn) -> No
     assert attached == f"aws:{stand_in.port},gcp:{stand_in.port}"
 
 
-def test_a_preview_makes_nothing(stand_in: StandIn, provider) -> None:
+def test_a_preview_makes_nothing(stand_in: StandIn, provider: ResourceProviderStub) -> None:
     made = provider.Create(provider_pb2.CreateRequest(urn=URN, properties=struct(a=1), preview=True))
     assert made.id == ""
     assert stand_in.created == []
 
 
-def test_what_is_created_can_be_read_changed_and_deleted(stand_in: StandIn, provider) -> None:
+def test_what_is_created_can_be_read_changed_and_deleted(
+    stand_in: StandIn, provider: ResourceProviderStub
+) -> None:
     made = provider.Create(provider_pb2.CreateRequest(urn=URN, properties=struct(a=1)))
     assert stand_in.created == [URN]
     provider.Update(provider_pb2.UpdateRequest(id=made.id, urn=URN, news=struct(a=2)))
@@ -53,7 +56,7 @@ def test_what_is_created_can_be_read_changed_and_deleted(stand_in: StandIn, prov
     assert provider.Read(provider_pb2.ReadRequest(id=made.id, urn=URN)).id == ""
 
 
-def test_only_what_changed_is_a_difference(provider) -> None:
+def test_only_what_changed_is_a_difference(provider: ResourceProviderStub) -> None:
     request = provider_pb2.DiffRequest(old_inputs=struct(a=1, b=1), news=struct(a=1, b=2, c=3))
     assert list(provider.Diff(request).diffs) == ["b", "c"]
     same = provider_pb2.DiffRequest(old_inputs=struct(a=1), news=struct(a=1))

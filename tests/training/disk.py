@@ -49,8 +49,8 @@ class Forgetful(Files):
     """False: a build with the fsync of files taken out."""
     sync_names: bool = True
     """False: a build with the fsync of directories taken out."""
-    _content: dict[int, bytes] = field(default_factory=dict)
-    _moved: dict[int, Path] = field(default_factory=dict)
+    _content: dict[int, bytes] = field(default_factory=dict, init=False)
+    _moved: dict[int, Path] = field(default_factory=dict, init=False)
 
     def write(self, path: Path, data: bytes) -> None:
         super().write(path, data)

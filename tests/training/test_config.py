@@ -78,4 +78,4 @@ def test_every_configuration_that_comes_with_the_package_is_right() -> None:
 def test_a_configuration_cannot_be_changed() -> None:
     config = parse_config({"run_dir": "/tmp/run"})
     with pytest.raises(ValueError, match="frozen"):
-        config.steps = 3  # type: ignore[misc]
+        config.steps = 3

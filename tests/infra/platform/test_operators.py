@@ -10,13 +10,13 @@ from infra.spec.operators import OperatorsSpec
 from tests.infra.plan import Plan, plan
 
 
-def with_operators(stack: Stack, **modes: object) -> Stack:
-    return stack.model_copy(update={"operators": OperatorsSpec(**modes)})
+def with_operators(stack: Stack, operators: OperatorsSpec) -> Stack:
+    return stack.model_copy(update={"operators": operators})
 
 
 def test_legacy_v1_serves_the_kinds_of_the_stack_and_never_mpijob(local: Stack, rendered: Path) -> None:
-    kinds = ("PyTorchJob", "XGBoostJob", "TFJob")
-    found = plan(with_operators(local, legacy_v1=True, legacy_v1_kinds=kinds), rendered)
+    legacy = OperatorsSpec(legacy_v1=True, legacy_v1_kinds=("PyTorchJob", "XGBoostJob", "TFJob"))
+    found = plan(with_operators(local, legacy), rendered)
     definitions = found.named("CustomResourceDefinitions")["local-legacy-v1"]["definitions"]
     assert sorted(definitions) == [
         "pytorchjobs.kubeflow.org",
@@ -52,14 +52,15 @@ def test_pods_and_deployments_are_never_queued() -> None:
 
 
 def test_an_operator_that_is_present_is_left_alone_and_still_used(local: Stack, rendered: Path) -> None:
-    found = plan(with_operators(local, kueue="present"), rendered)
+    found = plan(with_operators(local, OperatorsSpec(kueue="present")), rendered)
     assert "kueue-system/kueue-controller-manager" not in found.named("Deployment")
     assert "kueue-system" not in found.named("Namespace")
     assert "gpu" in found.named("ClusterQueue")
 
 
 def test_an_operator_that_is_off_takes_what_needs_it_along(local: Stack, rendered: Path) -> None:
-    stack = with_operators(local, kueue="off", trainer="off").model_copy(update={"job": None})
+    off = OperatorsSpec(kueue="off", trainer="off")
+    stack = with_operators(local, off).model_copy(update={"job": None})
     found = plan(stack, rendered)
     assert not found.named("ClusterQueue")
     assert not found.named("ClusterTrainingRuntime")
