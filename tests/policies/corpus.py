@@ -17,8 +17,7 @@ from typing import Any
 
 import yaml
 
-from policies.config import Measurement, Organisation, Stack
-from policies.exemptions import parse_exemptions
+from policies.config import Measurement, Stack
 from policies.judgement import MAKE_KNOWN, Court, Finding
 from policies.pack import POLICIES
 from policies.policy import Policy, Resource
@@ -141,19 +140,22 @@ def _broken(props: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, An
 
 def judged(twin: Twin, policies: tuple[Policy, ...] = POLICIES) -> list[Finding]:
     """Judge a twin without the engine, as the analyzer would."""
+    parameters = json.loads(twin.world.parameters)
+    names = {policy.name for policy in policies}
+    court = Court(policies, parameters={name: value for name, value in parameters.items() if name in names})
+    return list(court.judge(resource_of(twin)))
+
+
+def resource_of(twin: Twin) -> Resource:
+    """The twin as the analyzer hands it to the policies."""
     world = twin.world
-    parameters = json.loads(world.parameters)
     stack = Stack(
         config={key: json.dumps(value) for key, value in json.loads(world.config).items()},
         measurement=measurement(world),
         measurement_file="checkpoint.test.json",
-        organisation=Organisation(exemptions=parse_exemptions([], "")),
     )
-    names = {policy.name for policy in policies}
-    court = Court(policies, parameters={name: value for name, value in parameters.items() if name in names})
     props = Properties(with_unknown(twin.props, UNKNOWN))
-    resource = Resource(twin.type, twin.name, props=props, stack=stack, protect=twin.protect)
-    return list(court.judge(resource))
+    return Resource(twin.type, twin.name, props=props, stack=stack, protect=twin.protect)
 
 
 def measurement(world: World) -> Measurement | None:
