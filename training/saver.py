@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
@@ -24,6 +25,16 @@ class MismatchError(ValueError):
 
 
 @dataclass(frozen=True)
+class Saved:
+    """A checkpoint that was committed."""
+
+    size: int
+    """Bytes, of all ranks."""
+    seconds: float
+    """From its start, after the copy was made, until it was durable."""
+
+
+@dataclass(frozen=True)
 class Pending:
     """A checkpoint that is being written while the training goes on."""
 
@@ -31,10 +42,8 @@ class Pending:
     reason: str
     blocked_seconds: float
     """For which the training stood still, to copy what is saved."""
-    begun: float
-    """By the monotonic clock."""
-    size: Future[int]
-    """Resolves to bytes, of all ranks, once the checkpoint is committed; or to SaveError."""
+    saved: Future[Saved]
+    """Resolves once the checkpoint is committed; or to SaveError."""
 
 
 class Saver:
@@ -46,9 +55,15 @@ class Saver:
         self._turns = count()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="saver")
 
-    def start(self, name: str, encode: Callable[[], bytes], manifest: Manifest) -> Future[int]:
+    def start(self, name: str, encode: Callable[[], bytes], manifest: Manifest) -> Future[Saved]:
         """Save in the background; one checkpoint after the other. See `save`."""
-        return self._thread.submit(lambda: self.save({name: encode()}, manifest))
+
+        def work() -> Saved:
+            begin = time.monotonic()
+            size = self.save({name: encode()}, manifest)
+            return Saved(size, time.monotonic() - begin)
+
+        return self._thread.submit(work)
 
     def save(self, files: Mapping[str, bytes], manifest: Manifest) -> int:
         """Write the files of all ranks as one checkpoint; returns its size in bytes, of all ranks.

@@ -99,7 +99,7 @@ class Trainer:
             if tally.told and self.step < self.config.steps:
                 self._leave()
                 return False
-            if self._pending and self._pending.size.done():
+            if self._pending and self._pending.saved.done():
                 self._settle()
             if self.step % self.config.checkpoint.every_steps == 0 and self.step < self.config.steps:
                 self._begin_save("interval")
@@ -200,9 +200,9 @@ class Trainer:
     def _begin_save(self, reason: str) -> None:
         """Copy what is to be saved, and go on while it is written; a save before this one ends first."""
         self._settle()
-        begun = time.monotonic()
+        begin = time.monotonic()
         captured = self.state.capture()
-        blocked_seconds = time.monotonic() - begun
+        blocked_seconds = time.monotonic() - begin
         manifest = Manifest(
             step=self.step,
             samples=self.samples,
@@ -211,8 +211,8 @@ class Trainer:
             schedule=asdict(self.schedule),
             identity=self.config.identity,
         )
-        size = self.saver.start(file_name(self.mesh.rank), lambda: encode(captured), manifest)
-        self._pending = Pending(self.step, reason, blocked_seconds, begun, size)
+        saved = self.saver.start(file_name(self.mesh.rank), lambda: encode(captured), manifest)
+        self._pending = Pending(self.step, reason, blocked_seconds, saved)
 
     def _settle(self) -> None:
         """Wait for the save under way. If it fails, that is said and no more: the one before stands."""
@@ -220,7 +220,7 @@ class Trainer:
         if pending is None:
             return
         try:
-            size = pending.size.result()
+            saved = pending.saved.result()
         except SaveError as error:
             self._record("checkpoint_failed", step=pending.step, reason=pending.reason, error=str(error))
             sys.stderr.write(f"training: checkpoint of step {pending.step} failed: {error}\n")
@@ -230,8 +230,8 @@ class Trainer:
             "checkpoint",
             step=pending.step,
             reason=pending.reason,
-            bytes=size,
-            seconds=round(time.monotonic() - pending.begun, 4),
+            bytes=saved.size,
+            seconds=round(saved.seconds, 4),
             blocked_seconds=round(pending.blocked_seconds, 4),
         )
 
