@@ -76,7 +76,8 @@ def _cluster_queue(queue: QueueSpec, resource: dict[str, str]) -> Manifest:
     flavors = [
         {
             "name": flavor.pool,
-            "resources": [{"name": resource[flavor.pool], "nominalQuota": flavor.quota}],
+            # As Kueue's webhook writes it: a number would be changed back at each second `up`.
+            "resources": [{"name": resource[flavor.pool], "nominalQuota": str(flavor.quota)}],
         }
         for flavor in queue.flavors
     ]
