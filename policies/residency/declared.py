@@ -1,10 +1,11 @@
-"""A stack says where its data may be."""
+"""A stack that uses a cloud says where its data may be."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from policies.policy import Level, Policy, Resource, Severity, Violation
+from policies.region import CLOUDS
 
 
 def judge(resource: Resource) -> Iterator[Violation]:
@@ -15,10 +16,10 @@ def judge(resource: Resource) -> Iterator[Violation]:
 
 POLICY = Policy(
     name="residency-declared",
-    title="The stack declares its regions",
+    title="Stacks on clouds declare their regions",
     reason="A stack that declares nothing is free of all residency policies; that must be said, not slip by.",
     remedy="Set `trainyard:residency` in the stack, or `allowed` of this policy for the whole organisation.",
-    types=("pulumi:pulumi:Stack",),
+    types=tuple(f"pulumi:providers:{cloud.types.partition(':')[0]}" for cloud in CLOUDS),
     judge=judge,
     severity=Severity.MEDIUM,
     level=Level.ADVISORY,

@@ -70,10 +70,10 @@ def test_the_engine_finds_all_violations_and_raises_no_false_alarm(engine: Engin
 
 
 def said(run: Run, twins: dict[str, Twin]) -> dict[str, dict[str, str]]:
-    """Twin → policy → the violation."""
+    """Twin → policy → the violation; default providers are not among the twins."""
     found: dict[str, dict[str, str]] = defaultdict(dict)
     for verdict in run.verdicts:
-        if "matches nothing" not in verdict.message:
+        if "matches nothing" not in verdict.message and not verdict.resource.startswith("default"):
             name = verdict.resource if verdict.resource in twins else stack_twin(twins)
             found[name][verdict.policy] = verdict.message.strip().split("\n")[-1]
     return found
@@ -103,7 +103,9 @@ def make(twin: Twin, unknown: pulumi.Output[str]) -> None:
     """Declare a twin; the stack is there without being declared."""
     props = with_unknown(twin.props, unknown)
     options = pulumi.ResourceOptions(protect=twin.protect)
-    if twin.component:
+    if twin.type.startswith("pulumi:providers:"):
+        pulumi.ProviderResource(twin.type.rpartition(":")[2], twin.name, props, options)
+    elif twin.component:
         pulumi.ComponentResource(twin.type, twin.name, props, options)
     elif twin.type != "pulumi:pulumi:Stack":
         pulumi.CustomResource(twin.type, twin.name, props, options)

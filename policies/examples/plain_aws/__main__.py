@@ -1,8 +1,9 @@
 """A data bucket and a machine on AWS, as somebody wrote them who never heard of this project.
 
-Resources are declared by their type tokens, so that the example runs without the large SDK; the engine, and so
-the policies, see the same as with `aws.s3.Bucket` and `aws.ec2.Instance`. `pulumi preview --policy-pack ../..`
-refuses it for five reasons; a flag makes each right: `pulumi config set compliant true`.
+Resources are declared by their type tokens, so that the example runs without the large SDK; the engine, and
+so the policies, see the same as with `aws.s3.Bucket` and `aws.ec2.Instance`. With
+`pulumi preview --policy-pack ../..` it is refused for five reasons; a flag makes each right:
+`pulumi config set compliant true`.
 """
 
 from __future__ import annotations
