@@ -1,0 +1,80 @@
+"""What a stack could leave on the host, so that a test can compare before and after."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import psutil
+
+from local.cluster import cgroups
+
+
+@dataclass(frozen=True)
+class Traces:
+    """Everything on this host that is of one stack, apart from its files.
+
+    Other clusters may come and go while the tests run, so only what names our folder or our cluster counts;
+    of firewall rules, which carry no name, all do. A network namespace lives by a process or by a mount.
+    """
+
+    processes: frozenset[str]
+    mounts: frozenset[str]
+    links: frozenset[str]
+    routes: frozenset[str]
+    cgroups: frozenset[str]
+    rules: frozenset[str]
+
+    @classmethod
+    def of(cls, folder: Path, cluster: str) -> Traces:
+        """Look at the host now."""
+        link = f"ty-{cluster}"
+        mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+        return cls(
+            processes=frozenset(_processes(str(folder))),
+            mounts=frozenset(line for line in mounts if str(folder) in line),
+            links=frozenset(line for line in _lines("ip", "-oneline", "link") if f"{link}:" in line),
+            routes=frozenset(line for line in _lines("ip", "route") if f" {link} " in line),
+            cgroups=frozenset(_cgroups(cluster)),
+            rules=frozenset([*_lines("nft", "list", "ruleset"), *_lines("iptables-legacy-save")]),
+        )
+
+    def beyond(self, before: Traces) -> dict[str, list[str]]:
+        """What is here now and was not before, by kind; empty if there is nothing."""
+        new = {field.name: getattr(self, field.name) - getattr(before, field.name) for field in fields(self)}
+        return {kind: sorted(found) for kind, found in new.items() if found}
+
+
+def _processes(folder: str) -> list[str]:
+    """Command lines of the processes that were started for this folder; not our own, nor those below."""
+    ours = {psutil.Process().pid, *(parent.pid for parent in psutil.Process().parents())}
+    found = []
+    for process in psutil.process_iter():
+        try:
+            command = " ".join(process.cmdline())
+            marked = folder in command or any(folder in value for value in process.environ().values())
+        except psutil.Error:
+            continue
+        if marked and process.pid not in ours and process.status() != psutil.STATUS_ZOMBIE:
+            found.append(f"{process.pid} {command}")
+    return found
+
+
+def _cgroups(cluster: str) -> list[str]:
+    """Folders of the cluster, and parents that nobody uses any more."""
+    found = []
+    for hierarchy in cgroups.hierarchies():
+        top = hierarchy / cgroups.ROOT
+        inside = [path.name for path in top.iterdir() if path.is_dir()] if top.exists() else [""]
+        if not inside or cluster in inside:
+            found.append(str(top / cluster))
+    return found
+
+
+def _lines(*command: str) -> list[str]:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:  # this firewall is not installed, so it has no rules
+        return []
+    return [line for line in done.stdout.splitlines() if not line.startswith("#")]

@@ -1,0 +1,290 @@
+"""A stack of the tests' own, driven as a user drives one: by its file and the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import yaml
+
+from local.cluster.processes import wait_until
+from local.engine.recovery import MARKER
+from local.paths import REPOSITORY
+from training.metrics import read_metrics
+
+NAME = "trial"
+NETWORK = {"pod_cidr": "10.231.0.0/16", "service_cidr": "10.232.0.0/16", "node_cidr": "10.233.0.0/24"}
+SECONDS = 600.0
+"""Longest wait for anything: another cluster or a build may have the machine at the same time."""
+JOB = {"steps": 60, "pace_seconds": 0.15, "checkpoint.every_steps": 10}
+"""Settings of the training job: long enough to be met at work, short enough to be waited for."""
+
+Declaration = dict[str, Any]
+Edit = Callable[[Declaration], object]
+
+
+def job(name: str, *interruptions: dict[str, int]) -> Edit:
+    """Let the stack's job have this name, and lose these nodes."""
+
+    def edit(declaration: Declaration) -> None:
+        declaration["job"]["name"] = name
+        declaration["job"]["interruptions"] = list(interruptions)
+
+    return edit
+
+
+@dataclass(frozen=True)
+class Said:
+    """How a command ended, and what it told."""
+
+    code: int
+    out: str
+    errors: str
+
+    @property
+    def text(self) -> str:
+        return self.out + self.errors
+
+    @property
+    def changes(self) -> dict[str, int]:
+        """Resources by what the engine did to them: `{"updated": 1, "unchanged": 159}`."""
+        told = re.search(
+            rf"^(?:up|preview|destroy) {NAME}[\w-]*: (?:would be )?(.*) \(", self.out, re.MULTILINE
+        )
+        assert told, self.text
+        counts = [part.split() for part in told[1].split(", ")]
+        return {word: int(number) for number, word in counts}
+
+    @property
+    def changed(self) -> list[str]:
+        """Type and name of each resource that the engine touched, without the seconds."""
+        pattern = r"^(?:created|created anew|updated|deleted|deleted the old)\s+(\S+ \S+) [\d.]+ s$"
+        return sorted(re.findall(pattern, self.errors, re.MULTILINE))
+
+
+class Running:
+    """A command at work, its output in files, so that a kill loses nothing of it."""
+
+    def __init__(self, arguments: list[str], environment: Mapping[str, str], log: Path) -> None:
+        self._log = log
+        with log.with_suffix(".out").open("w") as out, log.with_suffix(".err").open("w") as errors:
+            self.process = subprocess.Popen(
+                arguments,
+                env=environment,
+                cwd=REPOSITORY,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=errors,
+                start_new_session=True,
+            )
+
+    @property
+    def errors(self) -> str:
+        return self._log.with_suffix(".err").read_text()
+
+    def wait_for(self, condition: Callable[[], bool], what: str) -> None:
+        """Return when the condition holds; fail when the command ends before, or nothing comes."""
+        met = wait_until(lambda: condition() or self.process.poll() is not None, seconds=SECONDS)
+        assert met and self.process.poll() is None, f"no {what}: {self.errors}"
+
+    def says(self, pattern: str) -> None:
+        """Wait until it has told something like this."""
+        self.wait_for(lambda: re.search(pattern, self.errors) is not None, pattern)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Signal it and all in its process group, as a terminal does."""
+        os.killpg(self.process.pid, number)
+
+    def end(self, code: int | None = None) -> Said:
+        """Wait for its end; `code` is what it must be, if given."""
+        self.process.wait(SECONDS)
+        said = Said(self.process.returncode, self._log.with_suffix(".out").read_text(), self.errors)
+        assert code is None or said.code == code, f"exit code {said.code}: {said.text}"
+        return said
+
+
+class LocalStack:
+    """The repository's local stack under another name, with ranges, state and stack files of its own."""
+
+    def __init__(self, folder: Path, *, name: str = NAME, wrap: tuple[str, ...] = ()) -> None:
+        self.folder, self.name, self._wrap = folder, name, wrap
+        self.state, self.stacks, self.temporary = folder / "state", folder / "stacks", folder / "tmp"
+        for path in (self.stacks, self.temporary):
+            path.mkdir(parents=True, exist_ok=True)
+        self.environment = {
+            **os.environ,
+            "TRAINYARD_STATE": str(self.state),
+            "TRAINYARD_STACKS": str(self.stacks),
+            "TRAINYARD_STACK": name,
+            "TMPDIR": str(self.temporary),
+            "COLUMNS": "200",
+        }
+        self._number_of_commands = 0
+        self.declare()
+
+    @property
+    def file(self) -> Path:
+        return self.stacks / f"Pulumi.{self.name}.yaml"
+
+    @property
+    def run(self) -> Path:
+        """Where the cluster lives."""
+        return self.state / self.name / "run"
+
+    @property
+    def data(self) -> Path:
+        """What outlives it."""
+        return self.state / self.name / "data"
+
+    def declare(self, *edits: Edit) -> None:
+        """Write the stack file: the repository's, with these edits."""
+        text = (REPOSITORY / "stacks" / "Pulumi.local.yaml").read_text()
+        document = yaml.safe_load(text)
+        declaration: Declaration = document["config"]["trainyard:stack"]
+        declaration["name"] = self.name
+        declaration["provider"]["network"] = dict(NETWORK)
+        declaration["job"]["overrides"] = dict(JOB)
+        declaration["job"]["interruptions"] = []
+        for edit in edits:
+            edit(declaration)
+        self.file.write_text(yaml.safe_dump(document, sort_keys=False))
+
+    @contextmanager
+    def declared(self, *edits: Edit) -> Iterator[None]:
+        """Have the stack file say something else for a while."""
+        self.declare(*edits)
+        try:
+            yield
+        finally:
+            self.declare()
+
+    def start(self, *words: str) -> Running:
+        """Start `trainyard …`."""
+        self._number_of_commands += 1
+        log = self.folder / f"{self._number_of_commands:02d}-{words[0]}"
+        program = str(Path(sys.prefix) / "bin" / "trainyard")
+        return Running([*self._wrap, program, *words], self.environment, log)
+
+    def trainyard(self, *words: str, code: int = 0) -> Said:
+        """Run `trainyard …` to its end."""
+        return self.start(*words).end(code)
+
+    def by_hand(self, script: str) -> Said:
+        """Run a shell script in the environment that `trainyard env` prints."""
+        prelude = f'eval "$({Path(sys.prefix)}/bin/trainyard env)"'
+        command = ["bash", "-euc", f"{prelude}\n{script}"]
+        done = subprocess.run(
+            command, env=self.environment, cwd=REPOSITORY, capture_output=True, text=True, check=False
+        )
+        said = Said(done.returncode, done.stdout, done.stderr)
+        assert said.code == 0, said.text
+        return said
+
+    def kubectl(self, *words: str, given: str = "") -> str:
+        """Run kubectl as the administrator and return what it prints."""
+        program = REPOSITORY / ".trainyard" / "bin" / "kubectl"
+        done = subprocess.run(
+            [program, f"--kubeconfig={self.run / 'admin.kubeconfig'}", *words],
+            input=given,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, f"kubectl {' '.join(words)}: {done.stderr}"
+        return done.stdout
+
+    def get(self, *words: str) -> dict[str, Any]:
+        """Read an object, or a list, as data."""
+        found: dict[str, Any] = json.loads(self.kubectl("get", *words, "--output=json"))
+        return found
+
+    def names(self, *words: str) -> list[str]:
+        """Names of the objects of a list, sorted."""
+        return sorted(item["metadata"]["name"] for item in self.get(*words)["items"])
+
+    def apply(self, *objects: Declaration) -> None:
+        """Create the objects."""
+        self.kubectl("apply", "--filename=-", given=yaml.safe_dump_all(objects))
+
+    def wait_until(self, condition: Callable[[], bool], what: str) -> None:
+        assert wait_until(condition, seconds=SECONDS, poll_seconds=0.3), f"never {what}"
+
+    @property
+    def training_image(self) -> str:
+        """The image that training jobs of this stack run in."""
+        runtime = self.get("clustertrainingruntime", "torch-none")
+        [job] = runtime["spec"]["template"]["spec"]["replicatedJobs"]
+        return str(job["template"]["spec"]["template"]["spec"]["containers"][0]["image"])
+
+    def wait_until_pod_ends(self, name: str, namespace: str = "team-research") -> None:
+        def ended() -> bool:
+            return self.get("pod", "-n", namespace, name)["status"]["phase"] in {"Succeeded", "Failed"}
+
+        self.wait_until(ended, f"an end of pod {name}")
+
+    def run_of(self, job: str, run: str = "run-001") -> Run:
+        """A run of a job of the research team."""
+        return Run(self.data / "checkpoints" / "research" / job / run)
+
+    def engine_processes(self) -> list[psutil.Process]:
+        """The engine at work for this stack, and its plugins."""
+        marker = str(self.state / "pulumi")
+        return [process for process in psutil.process_iter() if _environment(process).get(MARKER) == marker]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a training run has left on the checkpoint volume."""
+
+    folder: Path
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        return read_metrics(self.folder / "metrics.jsonl")
+
+    @property
+    def step(self) -> int:
+        """The last step that was reported; 0 before the first."""
+        return max((line["step"] for line in self.lines if line["event"] == "step"), default=0)
+
+    @property
+    def sha256(self) -> str:
+        """Hash of the final weights."""
+        return str(json.loads((self.folder / "final.json").read_text())["sha256"])
+
+    @property
+    def nodes(self) -> list[list[str]]:
+        """Nodes of each attempt."""
+        return [line["nodes"] for line in self.lines if line["event"] in {"started", "resumed"}]
+
+    @property
+    def repeated_steps(self) -> list[int]:
+        """Steps that were computed more than once."""
+        steps = [line["step"] for line in self.lines if line["event"] == "step"]
+        return sorted({step for step in steps if steps.count(step) > 1})
+
+    def assert_no_checkpointed_step_was_lost(self) -> None:
+        """Every attempt goes on from the newest checkpoint that was committed before it."""
+        committed = 0
+        for line in self.lines:
+            if line["event"] == "checkpoint":
+                committed = line["step"]
+            if line["event"] in {"started", "resumed"}:
+                assert line["step"] >= committed, self.lines
+
+
+def _environment(process: psutil.Process) -> dict[str, str]:
+    try:
+        return process.environ()
+    except psutil.Error:
+        return {}

@@ -1,0 +1,171 @@
+"""Jobs on the local stack: trained, taken from their nodes, queued again; of every kind that is served."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.e2e import manifests
+from tests.e2e.manifests import NAMESPACE, Manifest
+from tests.e2e.stack import Declaration, LocalStack, Run, job
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+
+SPOT, ON_DEMAND = {"spot-0", "spot-1"}, {"on-demand-0", "on-demand-1"}
+LOSS_STEP = 25
+"""Between two checkpoints, which are ten steps apart."""
+HELLO = ["mpirun", "-n", "2", "python3", "-m", "training.mpi_hello"]
+SUM = (
+    "import torch, torch.distributed as dist\n"
+    "dist.init_process_group('gloo')\n"
+    "total = torch.tensor([dist.get_rank() + 1])\n"
+    "dist.all_reduce(total)\n"
+    "print('sum over', dist.get_world_size(), 'ranks:', total.item())\n"
+)
+TELL = "import os; print('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'])"
+
+
+def test_a_job_trains_on_the_preferred_flavor_to_its_last_step(stack: LocalStack, uninterrupted: Run) -> None:
+    [nodes] = uninterrupted.nodes
+    assert set(nodes) == SPOT
+    assert uninterrupted.step == 60
+    assert not uninterrupted.repeated_steps
+    assert (uninterrupted.folder / "learning-curve.png").stat().st_size > 10_000
+    assert "calm" in stack.trainyard("status").out
+
+
+def test_a_job_that_is_told_to_leave_loses_no_step_and_ends_with_the_same_weights(
+    stack: LocalStack, uninterrupted: Run
+) -> None:
+    with stack.declared(job("noticed", {"at_step": LOSS_STEP, "notice_seconds": 10})):
+        told = stack.trainyard("submit")
+    run = stack.run_of("noticed")
+    assert run.sha256 == uninterrupted.sha256
+    assert not run.repeated_steps
+    assert "left with the checkpoint of step" in told.text
+    assert "admitted to on-demand" in told.text
+    assert set(run.nodes[-1]) == ON_DEMAND
+
+
+def test_a_job_whose_node_dies_with_no_word_resumes_from_its_last_checkpoint_and_ends_with_the_same_weights(
+    stack: LocalStack, uninterrupted: Run
+) -> None:
+    with stack.declared(job("killed", {"at_step": LOSS_STEP, "notice_seconds": 0})):
+        stack.trainyard("submit")
+    run = stack.run_of("killed")
+    assert run.sha256 == uninterrupted.sha256
+    run.assert_no_checkpointed_step_was_lost()
+    assert run.repeated_steps[0] == 21
+    assert set(run.nodes[0]) == SPOT
+    assert set(run.nodes[-1]) == ON_DEMAND
+
+
+def test_every_lost_node_is_given_back_when_its_job_has_ended(stack: LocalStack) -> None:
+    stack.wait_until(lambda: stack.trainyard("status").out.count(" ready ") == 5, "five ready nodes")
+
+
+def test_a_flavor_with_quota_but_without_enough_nodes_is_passed_over(stack: LocalStack) -> None:
+    stack.trainyard("preempt", "spot-1", "--no-notice")
+    usage = stack.get("clusterqueue", "gpu")["status"]["flavorsUsage"]
+    assert {item["name"]: item["resources"][0]["total"] for item in usage}["spot"] == "0"
+    with stack.declared(job("elsewhere")):
+        stack.trainyard("submit")
+    [nodes] = stack.run_of("elsewhere").nodes
+    assert set(nodes) == ON_DEMAND
+
+
+def test_a_returned_node_is_used_by_the_next_job(stack: LocalStack, uninterrupted: Run) -> None:
+    stack.trainyard("preempt", "spot-1", "--return")
+    with stack.declared(job("back")):
+        stack.trainyard("submit")
+    run = stack.run_of("back")
+    assert set(run.nodes[0]) == SPOT
+    assert run.sha256 == uninterrupted.sha256
+
+
+def submitted(stack: LocalStack, body: Manifest, condition: str) -> str:
+    """Create a job, wait until the queue has admitted it and it has ended well; return its logs."""
+    kind, name = body["kind"].lower(), body["metadata"]["name"]
+    stack.apply(body)
+
+    def ended() -> bool:
+        status = stack.get(kind, "-n", NAMESPACE, name).get("status", {})
+        true = [item["type"] for item in status.get("conditions", ()) if item["status"] == "True"]
+        assert "Failed" not in true, json.dumps(status) + logs(stack, name)
+        return condition in true
+
+    stack.wait_until(ended, f"{condition} of {kind} {name}")
+    assert "spot" in admitted_to(stack, body["kind"], name)
+    return logs(stack, name)
+
+
+def logs(stack: LocalStack, name: str) -> str:
+    """What all pods of a job have written."""
+    pods = [pod for pod in stack.names("pods", "-n", NAMESPACE) if pod.startswith(f"{name}-")]
+    return "".join(stack.kubectl("logs", "-n", NAMESPACE, pod, "--all-containers") for pod in pods)
+
+
+def admitted_to(stack: LocalStack, kind: str, name: str) -> set[str]:
+    """The flavors that the queue gave to a job."""
+    [workload] = [
+        workload
+        for workload in stack.get("workloads.kueue.x-k8s.io", "-n", NAMESPACE)["items"]
+        for owner in workload["metadata"]["ownerReferences"]
+        if (owner["kind"], owner["name"]) == (kind, name)
+    ]
+    assignments = workload["status"]["admission"]["podSetAssignments"]
+    return {flavor for item in assignments for flavor in item.get("flavors", {}).values()}
+
+
+def test_mpi_ranks_on_two_nodes_greet_each_other_in_a_train_job(stack: LocalStack) -> None:
+    body = manifests.train_job("hello", runtime="mpi-none", num_nodes=2, command=HELLO)
+    told = submitted(stack, body, "Complete")
+    assert told.count("sum of 1 to 2 is 3") == 2
+
+
+def test_mpi_ranks_on_two_nodes_greet_each_other_in_an_mpi_job(stack: LocalStack) -> None:
+    body = manifests.mpi_job("hello-mpi", stack.training_image, num_workers=2, command=HELLO)
+    told = submitted(stack, body, "Succeeded")
+    assert told.count("sum of 1 to 2 is 3") == 2
+
+
+@pytest.fixture(scope="module")
+def legacy(stack: LocalStack) -> Manifest:
+    """The stack with training-operator; it stays for the tests that follow."""
+
+    def serve_legacy_v1(declaration: Declaration) -> None:
+        declaration["operators"]["legacy_v1"] = True
+
+    stack.declare(serve_legacy_v1)
+    done = stack.trainyard("up", "--no-job")
+    return {"changed": done.changed}
+
+
+def test_training_operator_comes_without_the_mpi_jobs_that_another_serves(
+    stack: LocalStack, legacy: Manifest
+) -> None:
+    assert "apps/v1:Deployment kubeflow/training-operator" in legacy["changed"]
+    served = stack.kubectl("get", "crd", "-o", "name")
+    assert "pytorchjobs.kubeflow.org" in served
+    assert "xgboostjobs.kubeflow.org" in served
+    versions = stack.get("crd", "mpijobs.kubeflow.org")["spec"]["versions"]
+    assert [version["name"] for version in versions if version["served"]] == ["v2beta1"]
+
+
+def test_a_pytorch_job_of_two_ranks_runs_through_the_queue(stack: LocalStack, legacy: Manifest) -> None:
+    command = ["python3", "-c", SUM]
+    body = manifests.legacy_job(
+        "PyTorchJob", "old-torch", stack.training_image, container_name="pytorch", command=command
+    )
+    assert submitted(stack, body, "Succeeded").count("sum over 2 ranks: 3") == 2
+
+
+def test_an_xgboost_job_gets_its_ranks_through_the_queue(stack: LocalStack, legacy: Manifest) -> None:
+    """Operator and queue are what is shown: the image has no XGBoost, so ranks only tell who they are."""
+    command = ["python3", "-c", TELL]
+    body = manifests.legacy_job(
+        "XGBoostJob", "old-xgboost", stack.training_image, container_name="xgboost", command=command
+    )
+    told = submitted(stack, body, "Succeeded")
+    assert sorted(told.splitlines()) == ["rank 0 of 2", "rank 1 of 2"]

@@ -1,0 +1,198 @@
+"""The local stack as a whole, by the command line: up, looked at, changed and changed back."""
+
+from __future__ import annotations
+
+import base64
+import json
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.e2e.manifests import NAMESPACE, container, pod
+from tests.e2e.stack import NAME, Declaration, LocalStack
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+
+DEPLOYMENTS = {
+    "jobset-system": 1,
+    "kubeflow-system": 1,
+    "kueue-system": 1,
+    "mpi-operator": 1,
+    "trainyard-storage": 1,
+}
+ROUND_TRIP = """
+import boto3, os
+store = boto3.client("s3")
+text = os.urandom(1 << 20)
+store.put_object(Bucket="checkpoints", Key="trial/step-1", Body=text)
+assert store.get_object(Bucket="checkpoints", Key="trial/step-1")["Body"].read() == text
+[found] = store.list_objects_v2(Bucket="checkpoints", Prefix="trial/")["Contents"]
+assert found["Size"] == len(text)
+try:
+    boto3.client("s3", aws_secret_access_key="wrong").list_buckets()
+except store.exceptions.ClientError as error:
+    print("refused", error.response["Error"]["Code"])
+"""
+
+
+def test_up_makes_the_nodes_and_the_operators_that_the_stack_declares(stack: LocalStack) -> None:
+    nodes = {node["metadata"]["name"]: node for node in stack.get("nodes")["items"]}
+    assert set(nodes) == {"system-0", "on-demand-0", "on-demand-1", "spot-0", "spot-1"}
+    assert nodes["spot-0"]["status"]["allocatable"]["nvidia.com/gpu"] == "1"
+    assert nodes["spot-0"]["metadata"]["labels"]["trainyard.dev/simulated"] == "true"
+    for namespace, number in DEPLOYMENTS.items():
+        deployments = stack.get("deployments", "-n", namespace)["items"]
+        assert [item["status"].get("readyReplicas") for item in deployments] == [1] * number
+    assert stack.names("clusterqueues") == ["gpu"]
+    assert stack.names("clustertrainingruntimes") == ["mpi-none", "torch-none"]
+
+
+def test_a_second_up_changes_nothing(stack: LocalStack) -> None:
+    processes = stack.kubectl("get", "pods", "-A", "-o", "jsonpath={.items[*].metadata.uid}")
+    again = stack.trainyard("up", "--no-job")
+    assert list(again.changes) == ["unchanged"]
+    assert stack.kubectl("get", "pods", "-A", "-o", "jsonpath={.items[*].metadata.uid}") == processes
+
+
+def test_status_shows_every_node_and_that_there_is_no_job(stack: LocalStack) -> None:
+    shown = stack.trainyard("status").out
+    for name in ("system-0", "on-demand-0", "on-demand-1", "spot-0", "spot-1"):
+        assert f"{name} " in shown
+    assert shown.count("ready") == 5
+    assert "no jobs" in shown
+
+
+def test_pulumi_and_kubectl_work_by_hand(stack: LocalStack) -> None:
+    config = stack.folder / "by-hand.yaml"
+    config.write_text(stack.file.read_text())
+    preview = stack.by_hand(f"pulumi preview --non-interactive -s {NAME} --config-file {config}")
+    assert "unchanged" in preview.out
+    assert not [word for word in ("update", "create", "delete", "replace") if f"to {word}" in preview.out]
+    assert "warning" not in preview.text
+    assert stack.by_hand("kubectl get nodes -o name").out.split() == sorted(
+        f"node/{name}" for name in stack.names("nodes")
+    )
+    outputs = json.loads(stack.by_hand(f"pulumi stack output --json -s {NAME}").out)
+    assert outputs["endpoint"] == "https://10.233.0.1:6443"
+    assert outputs["kubeconfig"] == "[secret]"
+
+
+def test_a_pod_of_a_team_stores_and_reads_with_the_teams_keys(stack: LocalStack) -> None:
+    main = container(stack.training_image, ["python3", "-c", ROUND_TRIP])
+    main["envFrom"] = [{"secretRef": {"name": "object-store"}}]
+    stack.apply(pod("round-trip", main))
+    stack.wait_until_pod_ends("round-trip")
+    assert stack.kubectl("logs", "-n", NAMESPACE, "round-trip") == "refused SignatureDoesNotMatch\n"
+    assert stack.get("pod", "-n", NAMESPACE, "round-trip")["status"]["phase"] == "Succeeded"
+    stored = stack.data / "object-store" / "checkpoints" / "trial" / "step-1"
+    assert stored.stat().st_size == 1 << 20
+    stack.kubectl("delete", "pod", "-n", NAMESPACE, "round-trip")
+
+
+@pytest.fixture(scope="module")
+def secrets(stack: LocalStack) -> Iterator[dict[str, str]]:
+    """What must be nowhere in plain text."""
+    kubeconfig = yaml.safe_load((stack.run / "admin.kubeconfig").read_text())
+    data = stack.get("secret", "-n", "trainyard-storage", "object-store")["data"]
+    key = kubeconfig["users"][0]["user"]["client-key-data"]
+    yield {
+        "administrator's key": base64.b64decode(key).decode().splitlines()[1],
+        "administrator's key, encoded": key[:200],
+        "access key": base64.b64decode(data["AWS_ACCESS_KEY_ID"]).decode(),
+        "secret key": base64.b64decode(data["AWS_SECRET_ACCESS_KEY"]).decode(),
+        "secret key, encoded": data["AWS_SECRET_ACCESS_KEY"],
+        "passphrase": (stack.state / "pulumi" / "passphrase").read_text(),
+    }
+
+
+def test_no_secret_is_in_the_engines_state_or_in_what_commands_tell(
+    stack: LocalStack, secrets: dict[str, str]
+) -> None:
+    engine = stack.state / "pulumi"
+    files = [
+        path for path in engine.rglob("*") if path.is_file() and not path.is_relative_to(engine / "home")
+    ]
+    files += [path for path in stack.folder.glob("*-*.*") if path.suffix in {".out", ".err"}]
+    assert len(files) > 5
+    for path in files:
+        text = path.read_bytes().decode(errors="replace")
+        found = [name for name, secret in secrets.items() if secret in text]
+        assert found == (["passphrase"] if path.name == "passphrase" else []), path
+
+
+def test_no_secret_is_in_a_log_or_in_a_command_line(stack: LocalStack, secrets: dict[str, str]) -> None:
+    logs = list(stack.run.rglob("*.log"))
+    assert len(logs) > 10
+    commands = list(Path("/proc").glob("[0-9]*/cmdline"))
+    for path in [*logs, *commands]:
+        try:
+            text = path.read_bytes().decode(errors="replace")
+        except OSError:  # a process that has ended
+            continue
+        assert not [name for name, secret in secrets.items() if secret in text], path
+
+
+def test_what_holds_a_secret_is_readable_by_its_owner_only(stack: LocalStack) -> None:
+    for folder in (stack.state / "pulumi", stack.run):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700, folder
+    keys = [*stack.run.rglob("*.key"), *stack.run.rglob("*kubeconfig"), stack.state / "pulumi" / "passphrase"]
+    assert len(keys) > 10
+    for path in keys:
+        assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
+
+
+def smaller_quota(declaration: Declaration) -> None:
+    declaration["queues"][0]["flavors"][0]["quota"] = 1
+
+
+def one_more_team(declaration: Declaration) -> None:
+    declaration["teams"].append({"name": "vision", "queue": "gpu"})
+
+
+def one_more_spot_node(declaration: Declaration) -> None:
+    declaration["pools"][2]["num_nodes"] = 3
+
+
+def test_a_changed_quota_changes_one_queue(stack: LocalStack) -> None:
+    with stack.declared(smaller_quota):
+        done = stack.trainyard("up", "--no-job")
+        [group] = stack.get("clusterqueue", "gpu")["spec"]["resourceGroups"]
+        assert group["flavors"][0]["resources"][0]["nominalQuota"] == "1"
+    assert done.changed == ["kueue.x-k8s.io/v1beta2:ClusterQueue gpu"]
+
+
+def test_one_more_team_gets_what_a_team_has_and_changes_nothing_of_the_others(stack: LocalStack) -> None:
+    quota = stack.get("clusterqueue", "gpu")["metadata"]["generation"]
+    with stack.declared(one_more_team):
+        done = stack.trainyard("up", "--no-job")
+    assert [name for name in done.changed if "team-" in name] == [
+        "core/v1:Namespace team-vision",
+        f"core/v1:PersistentVolume {NAME}-team-vision-checkpoints",
+        f"core/v1:PersistentVolume {NAME}-team-vision-training-env",
+        "core/v1:PersistentVolumeClaim team-vision/checkpoints",
+        "core/v1:PersistentVolumeClaim team-vision/training-env",
+        "core/v1:Secret team-vision/object-store",
+        "kueue.x-k8s.io/v1beta2:LocalQueue team-vision/vision",
+    ]
+    assert stack.get("clusterqueue", "gpu")["metadata"]["generation"] == quota + 1  # it got its quota back
+    assert stack.get("localqueue", "-n", "team-vision", "vision")["spec"]["clusterQueue"] == "gpu"
+
+
+def test_one_more_spot_node_changes_the_cluster_alone(stack: LocalStack) -> None:
+    uids = {node["metadata"]["name"]: node["metadata"]["uid"] for node in stack.get("nodes")["items"]}
+    with stack.declared(one_more_spot_node):
+        stack.trainyard("up", "--no-job")
+    now = {node["metadata"]["name"]: node["metadata"]["uid"] for node in stack.get("nodes")["items"]}
+    assert now.keys() - uids.keys() == {"spot-2"}
+    assert uids.items() <= now.items()
+
+
+def test_a_stack_file_that_is_changed_back_gives_the_stack_as_it_was(stack: LocalStack) -> None:
+    back = stack.trainyard("up", "--no-job")
+    assert back.changes["deleted"] >= 7
+    assert "spot-2" not in stack.names("nodes")
+    assert "team-vision" not in stack.names("namespaces")
+    assert list(stack.trainyard("up", "--no-job").changes) == ["unchanged"]

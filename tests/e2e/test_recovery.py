@@ -1,0 +1,206 @@
+"""What is killed, interrupted or refused on the local stack; the last tests take it down without a trace."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from filelock import FileLock
+
+from tests.e2e import manifests
+from tests.e2e.machine import Traces
+from tests.e2e.manifests import NAMESPACE
+from tests.e2e.stack import NAME, LocalStack, Run, Running, job
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+
+NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+# The tests may lie in a folder of root's: what is refused must not be the reading of the program.
+READS_ALL = ("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search")
+
+
+def at_work(stack: LocalStack, up: Running, run: Run, step: int = 5) -> str:
+    """Wait until the job of this `up` has done some steps; return the TrainJob's uid."""
+    up.wait_for(lambda: run.step >= step, f"step {step}")
+    return uid(stack, run.folder.parent.name)
+
+
+def uid(stack: LocalStack, name: str) -> str:
+    return str(stack.get("trainjob", "-n", NAMESPACE, name)["metadata"]["uid"])
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "code"),
+    [("interrupted", signal.SIGINT, 130), ("cut-off", signal.SIGKILL, -9)],
+    ids=["Ctrl-C", "kill -9"],
+)
+def test_up_follows_the_same_run_again_after(
+    name: str, number: signal.Signals, code: int, stack: LocalStack, uninterrupted: Run
+) -> None:
+    run = stack.run_of(name)
+    with stack.declared(job(name)):
+        up = stack.start("up")
+        submitted = at_work(stack, up, run)
+        up.signal(number)
+        up.end(code)
+        stack.trainyard("up")
+    assert uid(stack, name) == submitted
+    assert len(run.nodes) == 1
+    assert run.sha256 == uninterrupted.sha256
+
+
+def test_up_ends_a_spot_loss_in_whose_midst_it_was_killed(stack: LocalStack, uninterrupted: Run) -> None:
+    run = stack.run_of("half-lost")
+    with stack.declared(job("half-lost", {"at_step": 15, "notice_seconds": 0})):
+        up = stack.start("up")
+        up.says("cloud .* is gone")
+        up.signal(signal.SIGKILL)
+        up.end(-9)
+        stack.trainyard("up")
+    assert run.sha256 == uninterrupted.sha256
+    run.assert_no_checkpointed_step_was_lost()
+    assert stack.trainyard("status").out.count(" ready ") == 5
+
+
+def test_a_second_command_is_refused_while_one_is_at_work(stack: LocalStack) -> None:
+    with FileLock(stack.state / f"{NAME}.lock"):
+        refused = stack.trainyard("up", code=1)
+    assert "another trainyard command is at work on it" in refused.errors
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> LocalStack:
+    """A stack that never gets to start, with a folder of its own."""
+    return LocalStack(tmp_path, name="other")
+
+
+def test_a_range_that_another_cluster_uses_is_refused(stack: LocalStack, other: LocalStack) -> None:
+    before = Traces.of(other.folder, "other")
+    refused = other.trainyard("up", code=3)
+    assert "cluster.nodeCidr" in refused.errors
+    assert f"10.233.0.0/24 is in use on this host by ty-{NAME}" in refused.errors
+    assert not other.state.exists()
+    assert not Traces.of(other.folder, "other").beyond(before)
+
+
+@pytest.mark.parametrize("command", ["up", "down", "status"])
+def test_whoever_is_not_root_is_told_so(command: str, tmp_path: Path) -> None:
+    stack = LocalStack(tmp_path, name="other", wrap=(*NOBODY, *READS_ALL))
+    refused = stack.trainyard(command, code=3)
+    assert "uid 65534" in refused.errors
+    assert "run the command again with sudo" in refused.errors
+    assert not stack.state.exists()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 64 MiB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(folder)], check=True)
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_is_told_before_anything_starts(small_disk: Path) -> None:
+    stack = LocalStack(small_disk, name="other")
+    stack.file.write_text(stack.file.read_text().replace("10.233.0.0/24", "10.234.0.0/24"))
+    refused = stack.trainyard("up", code=3)
+    assert "at least 5 GiB" in refused.errors
+    assert "point TRAINYARD_STATE at another disk" in refused.errors
+    assert not stack.state.exists()
+
+
+def test_a_wrong_stack_file_is_told_with_every_problem_and_its_line(other: LocalStack) -> None:
+    text = other.file.read_text()
+    other.file.write_text(text.replace("num_nodes: 1", "num_nodes: -1").replace("quota: 2", "quota: many"))
+    refused = other.trainyard("up", code=2)
+    assert "3 problems" in refused.errors
+    assert f"{other.file.name}:" in refused.errors
+    assert not other.state.exists()
+
+
+def test_down_with_jobs_in_the_queue_leaves_nothing_but_the_data(stack: LocalStack, before: Traces) -> None:
+    for name in ("long", "long-too", "waits"):
+        sleep = ["python3", "-c", "import time; time.sleep(900)"]
+        stack.apply(manifests.train_job(name, runtime="torch-none", num_nodes=2, command=sleep))
+    pods = ("pods", "-n", NAMESPACE, "--field-selector=status.phase=Running")
+    stack.wait_until(lambda: len(stack.names(*pods)) == 4, "four pods at work")
+    done = stack.trainyard("down")
+    assert list(done.changes) == ["deleted"]
+    assert f"checkpoints stay in {stack.data}" in done.out
+    assert_nothing_is_left(stack, before)
+    assert stack.run_of("calm").sha256
+
+
+def assert_nothing_is_left(stack: LocalStack, before: Traces) -> None:
+    """Of the cluster, of the engine, and of what they keep while they run."""
+    assert not Traces.of(stack.folder, NAME).beyond(before)
+    assert not stack.run.exists()
+    assert not list(stack.temporary.iterdir())
+    assert not list((stack.state / "pulumi" / "tmp").iterdir())
+
+
+def kill_all(stack: LocalStack, command: Running) -> None:
+    """Kill the command, the engine and its plugins in one go, as the lack of memory does."""
+    victims = stack.engine_processes()
+    command.signal(signal.SIGKILL)
+    for process in victims:
+        process.kill()
+    psutil.wait_procs(victims, timeout=30)
+
+
+def kill_engine(stack: LocalStack, _command: Running) -> None:
+    """Kill the engine alone: its plugins live on, and the command sees it die."""
+    for process in stack.engine_processes():
+        if process.name() == "pulumi":
+            process.kill()
+
+
+def kill_command(_stack: LocalStack, command: Running) -> None:
+    command.signal(signal.SIGKILL)
+
+
+def test_up_recovers_however_often_it_is_killed(stack: LocalStack) -> None:
+    moments = [
+        (kill_command, "up trial …", lambda: (stack.run / "nodes").exists()),
+        (kill_all, "up trial …", lambda: (stack.run / "control" / "gate").exists()),
+        (kill_engine, r"created +trainyard:kubernetes:CustomResourceDefinitions", lambda: True),
+        (kill_all, r"created +apps/v1:Deployment", lambda: True),
+    ]
+    for kill, words, condition in moments:
+        up = stack.start("up", "--no-job")
+        up.says(words)
+        up.wait_for(condition, words)
+        kill(stack, up)
+        assert up.end().code != 0
+    stack.trainyard("up", "--no-job")
+    assert list(stack.trainyard("up", "--no-job").changes) == ["unchanged"]
+    assert stack.trainyard("status").out.count(" ready ") == 5
+    with stack.declared(job("afterwards")):
+        stack.trainyard("submit")
+    assert stack.run_of("afterwards").sha256 == stack.run_of("calm").sha256
+
+
+def test_down_goes_on_where_a_killed_down_has_stopped(stack: LocalStack, before: Traces) -> None:
+    for kill, words in ((kill_command, "destroy trial …"), (kill_all, "cluster trial down")):
+        down = stack.start("down")
+        down.says(words)
+        kill(stack, down)
+        down.end()
+    stack.trainyard("down")
+    assert_nothing_is_left(stack, before)
+
+
+def test_a_second_down_has_nothing_to_do(stack: LocalStack) -> None:
+    stack.trainyard("down")
+
+
+def test_purge_removes_the_data_as_well(stack: LocalStack) -> None:
+    assert stack.data.exists()
+    stack.trainyard("down", "--purge")
+    assert not stack.data.exists()
