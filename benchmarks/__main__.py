@@ -14,6 +14,7 @@ from benchmarks.figures import save, show
 BENCHES = {
     "startup": "from `trainyard up` to the first optimizer step, against bare helm and kubectl",
     "again": "a second `trainyard up` with nothing to change",
+    "policies": "preview of 2,000 resources under all policies, against none",
     "preview": "preview of the local stack, against a bare Pulumi program with the same resources",
     "recovery": "from a node's death to the first new step, with and without notice",
     "idle": "CPU and memory of the idle cluster",
