@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.markup import escape
+from urllib3.exceptions import MaxRetryError
 
 from infra.errors import ExitCode, MachineError, Problem, TrainyardError
 from trainyard.session import Session
@@ -183,6 +184,11 @@ def main() -> None:
     except typer.TyperException as error:  # a wrong flag or argument
         error.show()  # type: ignore[attr-defined]
         sys.exit(ExitCode.WRONG_INPUT)
+    except MaxRetryError as error:
+        fix = "run `trainyard up`, which starts what does not run"
+        silent = Problem("the cluster's API", str(error.reason), "an answer", fix)
+        _tell(errors, TrainyardError([silent]))
+        sys.exit(ExitCode.FAILED)
     except OSError as error:
         if error.errno not in REFUSALS:
             raise

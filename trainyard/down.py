@@ -29,6 +29,8 @@ def take_down(session: Session, *, purge: bool) -> None:
 
 def _drain(session: Session) -> None:
     """Stop every job while its queue lives: later, finalizers would wait for a controller that is gone."""
+    if all(node.state != "ready" for node in session.cluster.status().nodes):
+        return  # an `up` that was killed: no queue lives yet
     for job in session.jobs.all():
         metadata = job["metadata"]
         session.jobs.delete(JobKey(metadata["namespace"].removeprefix("team-"), metadata["name"]))

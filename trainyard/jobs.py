@@ -126,10 +126,14 @@ class Jobs:
         return found
 
     def all(self) -> list[dict[str, Any]]:
-        """Return every TrainJob of every team."""
-        items: list[dict[str, Any]] = self._custom.list_cluster_custom_object(GROUP, VERSION, "trainjobs")[
-            "items"
-        ]
+        """Return every TrainJob of every team; none where the cluster does not know TrainJobs yet."""
+        try:
+            found = self._custom.list_cluster_custom_object(GROUP, VERSION, "trainjobs")
+        except ApiException as error:
+            if error.status == NOT_FOUND:
+                return []
+            raise
+        items: list[dict[str, Any]] = found["items"]
         return items
 
     def delete(self, key: JobKey) -> None:

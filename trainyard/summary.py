@@ -75,7 +75,7 @@ def draw(summary: Summary) -> Path:
 def _figures(summary: Summary) -> Table:
     grid = Table(box=None, show_header=False, pad_edge=False)
     grid.add_column(style="dim")
-    grid.add_column()
+    grid.add_column(overflow="fold")
     story = summary.story
     if (seconds := summary.seconds_to_first_step) is not None:
         grid.add_row("command to first step", f"{seconds:.1f} s")
