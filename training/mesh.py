@@ -92,6 +92,16 @@ class Mesh:
             self.store.set(key, value)
         return str(self.store.get(key), "utf-8")
 
+    def part(self) -> None:
+        """Take leave. Rank 0, whose process may keep the store, goes last: others still read its last word.
+
+        Raises:
+            RuntimeError: a rank did not come to its end.
+        """
+        self.store.set(f"part/{self.rank}", "")
+        if self.leads:
+            self.store.wait([f"part/{rank}" for rank in range(self.world_size)])
+
     def start_sum(self, values: torch.Tensor) -> dist.Work | None:
         """Begin to sum a tensor over all ranks, in place; wait on the result before using it."""
         return dist.all_reduce(values, async_op=True) if self.world_size > 1 else None

@@ -32,7 +32,7 @@ class Pulse:
     _heard: dict[int, float] = field(default_factory=dict)
 
     def start(self) -> None:
-        """Begin, in threads. All ranks must do so within `silence_seconds`."""
+        """Begin, in threads, as soon as all ranks have joined: each must follow within `silence_seconds`."""
         others = range(1, self.mesh.world_size) if self.mesh.leads else [0]
         self._heard = dict.fromkeys(others, time.monotonic())
         if self.mesh.world_size > 1:

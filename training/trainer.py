@@ -51,6 +51,8 @@ class Trainer:
         self.config, self.mesh, self.notice = config, mesh, notice
         self.step = 0
         self.samples = 0
+        self.log = MetricsLog(config.run_dir) if mesh.leads else None
+        Pulse(mesh, config.timeouts.silence, self.record_failure).start()  # building takes time
         self.data: Dataset = load_dataset(config.data, config.seed)
         self.order = GlobalOrder(len(self.data.train), config.seed)
         torch.manual_seed(config.seed)
@@ -60,7 +62,6 @@ class Trainer:
         self.state = State(unwrap(self.model), self.optimizer, mesh)
         torch.manual_seed(_rank_seed(config.seed, mesh.rank))
         self.saver = Saver(CheckpointStore(config.run_dir / "checkpoints", config.checkpoint.keep_last), mesh)
-        self.log = MetricsLog(config.run_dir) if mesh.leads else None
         self.schedule: Schedule
         self._saved_step = 0
         self._pending: Pending | None = None
@@ -85,15 +86,19 @@ class Trainer:
             DivergedError, SaveError, MismatchError, RuntimeError (a rank is gone): with the last
             committed checkpoint in place.
         """
-        Pulse(self.mesh, self.config.timeouts.silence, self.record_failure).start()
         self._resume(started)
         self.notice.begin_steps()
+        try:
+            finished = self._train()
+        except DivergedError:
+            self._settle()
+            raise
+        self.mesh.part()
+        return finished
+
+    def _train(self) -> bool:
         while self.step < self.config.steps:
-            try:
-                tally = self._step()
-            except DivergedError:
-                self._settle()
-                raise
+            tally = self._step()
             if self.step % self.config.evaluate_every == 0 or self.step == self.config.steps:
                 self._evaluate()
             if tally.told and self.step < self.config.steps:
@@ -175,7 +180,7 @@ class Trainer:
         if not math.isfinite(loss_sum):
             raise DivergedError(
                 f"the loss of step {self.step + 1} is {loss_sum}: lower optim.lr ({self.config.optim.lr}),"
-                f" or warm up longer; the weights of step {self._saved_step} are the last ones saved"
+                " or warm up longer"
             )
         return Tally(loss_sum / num_samples, hits / num_samples, told > 0)
 

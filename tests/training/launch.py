@@ -1,42 +1,61 @@
-"""Starting the ranks of a run as processes, as pods of Kubeflow Trainer would."""
+"""Starting the ranks of a run as processes, as pods of Kubeflow Trainer would, but with PyTorch loaded."""
 
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
 import socket
-import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+from training import train
 from training.metrics import FILE, read_metrics
 
 PATIENCE_SECONDS = 180
 """For a start on a machine that is busy with other tests."""
+_server = multiprocessing.get_context("forkserver")
+_server.set_forkserver_preload(["training.trainer", "torch.distributed.fsdp"])  # each import takes seconds
+
+
+@dataclass
+class Rank:
+    """One process."""
+
+    process: BaseProcess
+    words: Path
+
+    def wait(self, seconds: float = PATIENCE_SECONDS) -> tuple[int | None, str]:
+        """Its exit code, None if it did not end in time, and what it said."""
+        self.process.join(seconds)
+        return self.process.exitcode, self.words.read_text()
 
 
 @dataclass
 class Ranks:
     """The processes of one attempt."""
 
-    processes: list[subprocess.Popen[str]] = field(default_factory=list)
+    ranks: list[Rank]
 
-    def wait(self) -> list[tuple[int, str]]:
+    def wait(self) -> list[tuple[int | None, str]]:
         """The exit code and the words of each rank; none is left running."""
         try:
-            ends = [process.communicate(timeout=PATIENCE_SECONDS) for process in self.processes]
+            return [rank.wait() for rank in self.ranks]
         finally:
-            for process in self.processes:
-                process.kill()
-        return [(process.returncode, words) for process, (_, words) in zip(self.processes, ends, strict=True)]
+            for rank in self.ranks:
+                rank.process.kill()
 
     def send(self, rank: int, number: signal.Signals) -> None:
-        self.processes[rank].send_signal(number)
+        pid = self.ranks[rank].process.pid
+        assert pid
+        os.kill(pid, number)
 
 
 def free_port() -> int:
@@ -60,9 +79,9 @@ def settings(run_dir: Path, **values: object) -> list[str]:
 
 def start(world_size: int, arguments: Sequence[str], *, only: Sequence[int] | None = None) -> Ranks:
     port = free_port()
-    ranks = Ranks()
+    ranks = []
     for rank in only if only is not None else range(world_size):
-        environment = os.environ | {
+        environment = {
             "PET_NNODES": str(world_size),
             "PET_NPROC_PER_NODE": "1",
             "PET_NODE_RANK": str(rank),
@@ -70,13 +89,17 @@ def start(world_size: int, arguments: Sequence[str], *, only: Sequence[int] | No
             "PET_MASTER_PORT": str(port),
             "NODE_NAME": f"node-{rank}",
         }
-        command = [sys.executable, "-m", "training.train", *arguments]
-        ranks.processes.append(
-            subprocess.Popen(
-                command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-            )
-        )
-    return ranks
+        words = Path(tempfile.mkstemp(prefix="rank-")[1])
+        process = _server.Process(target=_rank, args=(environment, list(arguments), words), daemon=True)
+        process.start()
+        ranks.append(Rank(process, words))
+    return Ranks(ranks)
+
+
+def _rank(environment: Mapping[str, str], arguments: Sequence[str], words: Path) -> None:
+    os.environ.update(environment)
+    os.dup2(os.open(words, os.O_WRONLY), sys.stderr.fileno())
+    train.main(arguments)
 
 
 def run(world_size: int, arguments: Sequence[str]) -> str:
