@@ -36,6 +36,9 @@ CHANNEL_OPTIONS = (("grpc.max_receive_message_length", 400 * 1024 * 1024),)
 
 REPORTS_VARIABLE = "TRAINYARD_POLICY_REPORTS"
 
+EXEMPTIONS = "exemptions"
+"""The policy whose parameters hold the organisation's exemptions."""
+
 LEVELS = {
     Level.ADVISORY: analyzer_pb2.ADVISORY,
     Level.MANDATORY: analyzer_pb2.MANDATORY,
@@ -193,7 +196,7 @@ def _refusing(context: grpc.ServicerContext) -> Iterator[None]:
 
 
 def _organisation(parameters: Mapping[str, Mapping[str, Any]]) -> Organisation:
-    granted = parameters.get("exemptions", {})
+    granted = parameters.get(EXEMPTIONS, {})
     allowed = parameters.get("residency-declared", {}).get("allowed")
     return Organisation(
         residency=None if allowed is None else tuple(allowed),
@@ -205,7 +208,8 @@ def _organisation(parameters: Mapping[str, Mapping[str, Any]]) -> Organisation:
 def _check(stack: Stack, policies: Sequence[Policy]) -> None:
     """Read all configuration once, so that a mistake in it stops the run rather than a policy."""
     _ = stack.residency
-    names = {policy.name for policy in policies}
+    # Were there exemptions from the policy on exemptions, one of them could keep all others from expiring.
+    names = {policy.name for policy in policies} - {EXEMPTIONS}
     for exemption in stack.exemptions:
         if exemption.policy not in names:
             raise ConfigError(

@@ -42,7 +42,8 @@ def statements(props: Properties, path: str) -> Iterator[Statement]:
         yield Statement(
             path=f"{props.at(path)}.Statement[{index}]",
             effect=item.get("Effect", "Allow"),
-            actions=_texts(item.get("Action", [])),
+            # All but some is a wildcard too.
+            actions=_texts(item.get("Action", "*" if "NotAction" in item else [])),
             resources=_texts(item.get("Resource", [])),
             principals=tuple(text for value in named for text in _texts(value)),
             condition=item.get("Condition", {}),

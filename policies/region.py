@@ -71,6 +71,15 @@ CLOUDS = (
         everywhere=("azure-native:authorization:*", "azure-native:managedidentity:Federated*",
                     "azure-native:network:*DnsZone*", "azure-native:network:*RecordSet*"),
     ),
+    Cloud(
+        types="aws-native:*",
+        own=(),
+        provider=("region",),
+        environment=("AWS_REGION", "AWS_DEFAULT_REGION"),
+        everywhere=("aws-native:iam:*", "aws-native:cloudfront:*", "aws-native:route53:*"),
+        required=True,
+    ),
+    Cloud(types="azure:*", own=("location",), provider=(), environment=()),
     Cloud(types="coreweave:*", own=("zone",), provider=(), environment=()),
 )  # fmt: skip
 

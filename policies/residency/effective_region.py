@@ -18,7 +18,7 @@ def judge(resource: Resource) -> Iterator[Violation]:
     if region is not None and not residency.permits(region.name):
         yield Violation(region.source, region.name, str(residency))
     if region is None and cloud.required:
-        yield Violation(cloud.own[0], "no region at all", str(residency))
+        yield Violation("region", "no region at all", str(residency))
 
 
 POLICY = Policy(

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from ipaddress import ip_network
 
 from policies.policy import Policy, Resource, Severity, Violation
 from policies.unknowns import Properties
 
-WORLD = ("0.0.0.0/0", "::/0", "*", "Internet", "any")
+WORLD = ("*", "internet", "any")
+
+BROADEST_PREFIX = {4: 8, 6: 16}
+"""By IP version. Two halves of the internet are the internet too: wider than this is nobody's network."""
 SOURCES = (
     "cidrBlocks",
     "ipv6CidrBlocks",
@@ -40,8 +44,18 @@ def _outbound(rule: Properties) -> bool:
 def _world(rule: Properties) -> Iterator[Violation]:
     for name in SOURCES:
         for source in rule.texts(name):
-            if source in WORLD:
+            if _is_world(source):
                 yield Violation(rule.at(name), source, "networks that need to connect")
+
+
+def _is_world(source: str) -> bool:
+    if source.lower() in WORLD:
+        return True
+    try:
+        network = ip_network(source, strict=False)
+    except ValueError:
+        return False  # a service tag or the name of a group
+    return network.prefixlen < BROADEST_PREFIX[network.version]
 
 
 POLICY = Policy(

@@ -1,0 +1,63 @@
+"""What the engine tells the pack before anything is judged."""
+
+from __future__ import annotations
+
+import json
+from typing import NoReturn
+
+import grpc
+import pytest
+from pulumi.runtime.proto import analyzer_pb2
+
+from policies.analyzer import Analyzer
+from policies.pack import POLICIES
+
+
+class RefusedError(Exception):
+    """The call was aborted."""
+
+
+class Context:
+    def abort(self, code: grpc.StatusCode, message: str) -> NoReturn:
+        assert code is grpc.StatusCode.INVALID_ARGUMENT
+        raise RefusedError(message)
+
+
+def configured(**config: object) -> Analyzer:
+    analyzer = Analyzer(POLICIES)
+    texts = {f"trainyard:{key}": json.dumps(value) for key, value in config.items()}
+    request = analyzer_pb2.AnalyzerStackConfigureRequest(project="p", stack="s", config=texts)
+    analyzer.ConfigureStack(request, Context())
+    analyzer.Configure(analyzer_pb2.ConfigureAnalyzerRequest(), Context())
+    return analyzer
+
+
+def exemption(policy: str) -> dict[str, str]:
+    return {"policy": policy, "resource": "*", "owner": "o", "reason": "r", "expires": "2199-01-01"}
+
+
+def test_every_policy_is_introduced_to_the_engine() -> None:
+    info = Analyzer(POLICIES).GetAnalyzerInfo(None, Context())
+    assert [policy.name for policy in info.policies] == [policy.name for policy in POLICIES]
+    assert all(policy.remediation_steps and policy.severity for policy in info.policies)
+
+
+def test_an_exemption_from_a_policy_that_does_not_exist_stops_the_run() -> None:
+    with pytest.raises(RefusedError, match="residency-regoin"):
+        configured(exemptions=[exemption("residency-regoin")])
+
+
+def test_nobody_is_exempt_from_the_policy_on_exemptions() -> None:
+    with pytest.raises(RefusedError, match="got policy 'exemptions'"):
+        configured(exemptions=[exemption("exemptions")])
+
+
+def test_regions_that_cannot_be_understood_stop_the_run() -> None:
+    with pytest.raises(RefusedError, match=r"allowed: \{allowed: "):
+        configured(residency=["eu-*"])
+
+
+def test_what_is_understood_reaches_the_policies() -> None:
+    analyzer = configured(residency={"allowed": ["eu-*"]})
+    assert analyzer.stack.residency.permits("eu-west-1")
+    assert not analyzer.stack.residency.permits("us-east-1")
