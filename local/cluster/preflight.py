@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from local.cluster.config import ClusterConfig
 from local.cluster.containerd import CNI_PLUGINS
 from local.cluster.contracts import Artifacts
 from local.cluster.layout import VERSION, Layout
+from local.cluster.machine import Machine
 from local.cluster.network import host_routes
 from local.cluster.node import SHARED_FOLDERS
 
@@ -42,6 +44,10 @@ PROGRAMS = {
 PLUGINS = ("ptp", "host-local", "loopback")
 CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_SYS_CHROOT": 18, "CAP_SYS_PTRACE": 19, "CAP_SYS_ADMIN": 21}
 """Name → bit, as in linux/capability.h."""
+INOTIFY_LIMIT = Path("/proc/sys/fs/inotify/max_user_instances")
+INOTIFY_PER_NODE = 8
+INOTIFY_PER_CONTROL_PLANE = 12
+"""Counted on a running cluster, plus one each: kubelet 5, kube-proxy 1, containerd 1; API server 6, …."""
 CONTROLLERS = ("cpu", "cpuset", "memory", "pids")
 FREE_GIB = 5
 
@@ -148,6 +154,27 @@ def _kernel() -> Iterator[Problem]:
         if name not in available:
             fix = "mount cgroup v2 on /sys/fs/cgroup, or this controller of version 1"
             yield Problem("cgroups", f"no controller {name}", f"{', '.join(CONTROLLERS)} mounted", fix)
+
+
+def _inotify(config: ClusterConfig, layout: Layout) -> Iterator[Problem]:
+    """kubelet ends at once, again and again, where it gets no inotify instance; the limit is per user."""
+    limit, used = int(INOTIFY_LIMIT.read_text()), inotify_instances_in_use()
+    machines = [Machine(layout.node(node.name), Path()) for node in config.nodes]
+    missing = [machine for machine in machines if not machine.is_running()]
+    needed = (INOTIFY_PER_NODE * len(missing) + INOTIFY_PER_CONTROL_PLANE) if missing else 0
+    if used + needed > limit:
+        got = f"{limit}, of which {used} are in use"
+        fix = "sysctl fs.inotify.max_user_instances=1024, or take another cluster down"
+        yield Problem("fs.inotify.max_user_instances", got, f"{needed} free ones", fix)
+
+
+def inotify_instances_in_use(processes: Path = Path("/proc")) -> int:
+    """Count the inotify instances of all processes that we may look into: as root, all of them."""
+    instances = 0
+    for folder in processes.glob("[0-9]*/fd"):
+        with contextlib.suppress(OSError):  # a process that has just ended
+            instances += sum(os.readlink(file) == "anon_inode:inotify" for file in folder.iterdir())
+    return instances
 
 
 def _controllers(folder: Path) -> list[str]:

@@ -176,7 +176,7 @@ class Site:
 
     def _await_api(self) -> None:
         if not wait_until(self.api.is_ready, seconds=API_SECONDS):
-            raise _late("the API server", API_SECONDS, self.layout.control)
+            raise _late("the API server", API_SECONDS, self.layout.control / "kube-apiserver.log")
 
     def _declare(self) -> None:
         """Make the API's objects follow the config, so that nodes find themselves described."""
@@ -192,7 +192,7 @@ class Site:
 
     def _await_ready(self, name: str) -> None:
         if not wait_until(lambda: is_ready(self.api.get(node_path(name))), seconds=NODE_SECONDS):
-            raise _late(f"node {name}", NODE_SECONDS, self.layout.node(name))
+            raise _late(f"node {name}", NODE_SECONDS, self.layout.node(name) / "kubelet.log")
 
     def _indexes(self) -> dict[str, int]:
         path = self.layout.indexes
@@ -203,6 +203,12 @@ class Site:
         return {path.name for path in self.layout.nodes.iterdir()} if self.layout.nodes.exists() else set()
 
 
-def _late(what: str, seconds: float, logs: Path) -> TrainyardError:
-    got = f"not ready within {seconds:.0f} s"
-    return TrainyardError([Problem(what, got, "ready", f"read the logs in {logs}, then run it again")])
+def _late(what: str, seconds: float, log: Path) -> TrainyardError:
+    got = f"not ready within {seconds:.0f} s; the last error of {log.stem}: {last_error(log)}"
+    return TrainyardError([Problem(what, got, "ready", f"read the logs in {log.parent}, then run it again")])
+
+
+def last_error(log: Path) -> str:
+    """Return the last line of a log of Kubernetes that is an error; `none` without one."""
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    return next((line for line in reversed(lines) if line.startswith(("E", "F"))), "none")

@@ -13,6 +13,7 @@ from local.cluster.image_store import _clone
 from local.cluster.images import read_archive
 from local.cluster.objects import desired_taints, is_ready
 from local.cluster.preemption import _stays
+from local.cluster.site import last_error
 
 SPOT = Taint(key="trainyard.dev/spot", value="true", effect="NoSchedule")
 READY = {"conditions": [{"type": "Ready", "status": "True"}]}
@@ -67,6 +68,13 @@ def test_events_are_read_as_they_were_recorded(tmp_path: Path) -> None:
     log.record("spot-0", "killed")
     assert read_events(log.path) == log.events
     assert [event.phase for event in log.events] == ["notice", "killed"]
+
+
+def test_the_last_error_of_a_log_is_told(tmp_path: Path) -> None:
+    log = tmp_path / "kubelet.log"
+    assert last_error(log) == "none"
+    log.write_text("E1121 first\nE1121 too many open files\nI1121 all is well\n")
+    assert last_error(log) == "E1121 too many open files"
 
 
 def test_no_file_means_no_events(tmp_path: Path) -> None:

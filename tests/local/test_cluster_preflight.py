@@ -38,6 +38,7 @@ def good_machine(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(preflight, name, list)
     monkeypatch.setattr(preflight, "host_routes", lambda: [("192.0.2.0/24", "eth0")])
     monkeypatch.setattr(preflight, "FREE_GIB", 0)
+    monkeypatch.setattr(preflight, "inotify_instances_in_use", lambda: 0)
 
 
 def problems(
@@ -96,6 +97,25 @@ def test_a_run_of_another_layout_is_refused(tmp_path: Path) -> None:
     layout.version.write_text("0")
     [problem] = problems(tmp_path)
     assert (problem.path, problem.got) == (str(layout.run), "a run of layout 0")
+
+
+def test_too_few_inotify_instances_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    limit = tmp_path / "limit"
+    limit.write_text("128\n")
+    monkeypatch.setattr(preflight, "INOTIFY_LIMIT", limit)
+    monkeypatch.setattr(preflight, "inotify_instances_in_use", lambda: 100)
+    assert problems(tmp_path) == []
+    monkeypatch.setattr(preflight, "inotify_instances_in_use", lambda: 120)
+    [problem] = problems(tmp_path)
+    assert (problem.got, problem.allowed) == ("128, of which 120 are in use", "20 free ones")
+
+
+def test_inotify_instances_of_every_process_are_counted(tmp_path: Path) -> None:
+    for process, targets in {"1": ("anon_inode:inotify", "/dev/null"), "22": ("anon_inode:inotify",)}.items():
+        (tmp_path / process / "fd").mkdir(parents=True)
+        for number, target in enumerate(targets):
+            (tmp_path / process / "fd" / str(number)).symlink_to(target)
+    assert preflight.inotify_instances_in_use(tmp_path) == 2
 
 
 def test_a_check_changes_nothing(tmp_path: Path) -> None:
