@@ -41,6 +41,16 @@ def test_a_value_unknown_at_preview_is_refused_and_named(engine: Engine) -> None
     assert "region: got a value not known at preview" in run.message("residency-region", "somewhere")
 
 
+def test_the_same_rule_in_the_policy_sdk_lets_the_unknown_value_pass(engine: Engine) -> None:
+    def program() -> None:
+        home = declare("aws:sqs/queue:Queue", "home", region="eu-west-1")
+        declare("aws:sqs/queue:Queue", "somewhere", region=home.id)
+
+    run = engine.run(program, config=EUROPE, pack=Path(__file__).parent / "sdk_pack")
+    assert run.succeeded
+    assert run.refused("advisory") == {("region", "somewhere")}
+
+
 def test_the_region_of_the_environment_counts_where_nothing_else_says_one(engine: Engine) -> None:
     def program() -> None:
         declare("aws:sqs/queue:Queue", "drifting")

@@ -1,0 +1,17 @@
+"""The same rule, written with the policy SDK as its documentation has it: the control arm of a test."""
+
+from __future__ import annotations
+
+from pulumi_policy import EnforcementLevel, PolicyPack, ResourceValidationPolicy
+
+
+def validate(args, report_violation) -> None:
+    if args.resource_type.startswith("aws:") and not args.props["region"].startswith("eu-"):
+        report_violation(f"region: got {args.props['region']}")
+
+
+PolicyPack(
+    name="sdk",
+    enforcement_level=EnforcementLevel.MANDATORY,
+    policies=[ResourceValidationPolicy(name="region", description="Regions in Europe", validate=validate)],
+)
