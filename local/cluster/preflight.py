@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 from collections.abc import Iterator
@@ -170,11 +169,21 @@ def _inotify(config: ClusterConfig, layout: Layout) -> Iterator[Problem]:
 
 def inotify_instances_in_use(processes: Path = Path("/proc")) -> int:
     """Count the inotify instances of all processes that we may look into: as root, all of them."""
-    instances = 0
-    for folder in processes.glob("[0-9]*/fd"):
-        with contextlib.suppress(OSError):  # a process that has just ended
-            instances += sum(os.readlink(file) == "anon_inode:inotify" for file in folder.iterdir())
-    return instances
+    return sum(_is_inotify(file) for folder in processes.glob("[0-9]*/fd") for file in _files(folder))
+
+
+def _files(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:  # a process that has just ended
+        return []
+
+
+def _is_inotify(file: Path) -> bool:
+    try:
+        return str(file.readlink()) == "anon_inode:inotify"
+    except OSError:
+        return False
 
 
 def _controllers(folder: Path) -> list[str]:

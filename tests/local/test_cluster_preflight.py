@@ -32,13 +32,15 @@ class Artifacts:
 
 
 @pytest.fixture(autouse=True)
-def good_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def good_machine(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Take what differs between machines out of the tests; each puts one thing back, broken."""
+    limit = tmp_path_factory.mktemp("proc") / "max_user_instances"
+    limit.write_text("1000000\n")
     for name in ("_privileges", "_programs", "_kernel"):
         monkeypatch.setattr(preflight, name, list)
     monkeypatch.setattr(preflight, "host_routes", lambda: [("192.0.2.0/24", "eth0")])
     monkeypatch.setattr(preflight, "FREE_GIB", 0)
-    monkeypatch.setattr(preflight, "inotify_instances_in_use", lambda: 0)
+    monkeypatch.setattr(preflight, "INOTIFY_LIMIT", limit)
 
 
 def problems(
