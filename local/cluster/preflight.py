@@ -60,6 +60,7 @@ def check(config: ClusterConfig, layout: Layout, artifacts: Artifacts, link: str
         *_privileges(),
         *_programs(),
         *_artifacts(config, artifacts),
+        *_inotify(config, layout),
         *_host(layout, IPv4Network(config.node_cidr), Path(config.data_dir), link),
     ]
     if problems:
