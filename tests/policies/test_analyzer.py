@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import NoReturn
+from typing import NoReturn, cast
 
 import grpc
 import pytest
@@ -17,18 +17,21 @@ class RefusedError(Exception):
     """The call was aborted."""
 
 
-class Context:
+class Refusing:
     def abort(self, code: grpc.StatusCode, message: str) -> NoReturn:
         assert code is grpc.StatusCode.INVALID_ARGUMENT
         raise RefusedError(message)
+
+
+CONTEXT = cast(grpc.ServicerContext, Refusing())
 
 
 def configured(**config: object) -> Analyzer:
     analyzer = Analyzer(POLICIES)
     texts = {f"trainyard:{key}": json.dumps(value) for key, value in config.items()}
     request = analyzer_pb2.AnalyzerStackConfigureRequest(project="p", stack="s", config=texts)
-    analyzer.ConfigureStack(request, Context())
-    analyzer.Configure(analyzer_pb2.ConfigureAnalyzerRequest(), Context())
+    analyzer.ConfigureStack(request, CONTEXT)
+    analyzer.Configure(analyzer_pb2.ConfigureAnalyzerRequest(), CONTEXT)
     return analyzer
 
 
@@ -37,7 +40,7 @@ def exemption(policy: str) -> dict[str, str]:
 
 
 def test_every_policy_is_introduced_to_the_engine() -> None:
-    info = Analyzer(POLICIES).GetAnalyzerInfo(None, Context())
+    info = Analyzer(POLICIES).GetAnalyzerInfo(None, CONTEXT)
     assert [policy.name for policy in info.policies] == [policy.name for policy in POLICIES]
     assert all(policy.remediation_steps and policy.severity for policy in info.policies)
 
