@@ -13,7 +13,11 @@ def plan(context: Context) -> OperatorPlan:
     """Render JobSet's chart."""
     registry, repository, tag = split(context.artifacts.images["jobset-manager"])
     values = {
-        "image": {"repository": f"{registry}/{repository}", "tag": tag, "pullPolicy": "IfNotPresent"},
+        "image": {
+            "repository": f"{registry}/{repository}",
+            "tag": tag,
+            "pullPolicy": context.settings.image_pull_policy,
+        },
         "controller": {
             "nodeSelector": context.system_selector,
             "resources": {"requests": {"cpu": "20m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}},

@@ -23,7 +23,7 @@ def plan(context: Context) -> OperatorPlan:
                 "image": {
                     "repository": f"{registry}/{repository}",
                     "tag": tag,
-                    "pullPolicy": "IfNotPresent",
+                    "pullPolicy": context.settings.image_pull_policy,
                 },
                 "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}},
             },

@@ -27,7 +27,7 @@ def plan(context: Context) -> OperatorPlan:
             {
                 **container,
                 "image": values["image"],
-                "imagePullPolicy": "IfNotPresent",
+                "imagePullPolicy": context.settings.image_pull_policy,
                 "args": [f"--enable-scheme={kind.lower()}" for kind in kinds],
             }
             for container in pod["containers"]

@@ -18,7 +18,11 @@ def plan(context: Context) -> OperatorPlan:
 
     def edit(pod: dict[str, Any]) -> dict[str, Any]:
         containers = [
-            {**container, "image": values["image"], "imagePullPolicy": "IfNotPresent"}
+            {
+                **container,
+                "image": values["image"],
+                "imagePullPolicy": context.settings.image_pull_policy,
+            }
             for container in pod["containers"]
         ]
         return {**pod, "containers": containers, "nodeSelector": values["nodeSelector"]}

@@ -89,7 +89,7 @@ def _deployment(context: Context) -> Manifest:
             "nodeSelector": context.system_selector,
             "automountServiceAccountToken": False,
             "securityContext": RESTRICTED_POD,
-            "containers": [_container(context.artifacts.images["versitygw"])],
+            "containers": [_container(context)],
             "volumes": [{"name": DATA_CLAIM, "persistentVolumeClaim": {"claimName": DATA_CLAIM}}],
         },
     }
@@ -107,13 +107,13 @@ def _deployment(context: Context) -> Manifest:
     }
 
 
-def _container(image: str) -> dict[str, Any]:
+def _container(context: Context) -> dict[str, Any]:
     variables = {"ROOT_ACCESS_KEY": _ACCESS_KEY, "ROOT_SECRET_KEY": _SECRET_KEY}
     port = names.OBJECT_STORE_PORT
     return {
         "name": names.OBJECT_STORE,
-        "image": image,
-        "imagePullPolicy": "IfNotPresent",
+        "image": context.artifacts.images["versitygw"],
+        "imagePullPolicy": context.settings.image_pull_policy,
         "args": ["--port", f":{port}", "--region", REGION, "--health", "/healthz", "posix", "/data"],
         "env": [
             {"name": name, "valueFrom": {"secretKeyRef": {"name": names.OBJECT_STORE, "key": key}}}

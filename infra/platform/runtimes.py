@@ -141,7 +141,7 @@ def _container(context: Context) -> dict[str, Any]:
     return {
         "name": "node",
         "image": context.artifacts.training_image,
-        "imagePullPolicy": "IfNotPresent",
+        "imagePullPolicy": context.settings.image_pull_policy,
         "env": [*({"name": name, "value": value} for name, value in environment.items()), _NODE_NAME],
         "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {resource: 1}},
         "securityContext": RESTRICTED_CONTAINER,

@@ -146,7 +146,7 @@ def _make_folders(context: Context) -> Manifest:
     container = {
         "name": "install",
         "image": context.artifacts.training_image,
-        "imagePullPolicy": "IfNotPresent",
+        "imagePullPolicy": context.settings.image_pull_policy,
         "command": command,
         "securityContext": {
             "runAsUser": 0,

@@ -14,7 +14,12 @@ def plan(context: Context) -> OperatorPlan:
     registry, repository, tag = split(context.artifacts.images["trainer-manager"])
     values = {
         "jobset": {"install": False},
-        "image": {"registry": registry, "repository": repository, "tag": tag},
+        "image": {
+            "registry": registry,
+            "repository": repository,
+            "tag": tag,
+            "pullPolicy": context.settings.image_pull_policy,
+        },
         "manager": {
             "nodeSelector": context.system_selector,
             "resources": {"requests": {"cpu": "20m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}},

@@ -42,6 +42,8 @@ class ClusterSettings:
     """Node labels from the widest level of the network to the host."""
     data_dir: str
     """Folder, the same on every node, under which static volumes lie."""
+    image_pull_policy: Literal["Never", "IfNotPresent"] = "IfNotPresent"
+    """`Never` where images are imported onto the nodes beforehand."""
 
 
 @dataclass(frozen=True)

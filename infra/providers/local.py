@@ -158,6 +158,8 @@ def _cluster_settings(stack: Stack, spec: LocalSpec) -> ClusterSettings:
         kubernetes_version=spec.kubernetes_version,
         needs_gpu_operator=False,
         topology_labels=(names.LEAF_LABEL, names.HOSTNAME_LABEL),
+        # Images are imported onto the nodes of the embedded cluster: no registry can change them.
+        image_pull_policy="Never" if spec.cluster == "embedded" else "IfNotPresent",
         data_dir=spec.data_dir or f"{state}/{stack.name}/data",
     )
 

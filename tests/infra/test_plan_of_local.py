@@ -118,10 +118,10 @@ def test_operators_run_on_the_system_pool(local_plan: Plan) -> None:
         assert selector == {"trainyard.dev/capacity": "system"}
 
 
-def test_no_image_is_pulled_where_it_can_be_local_already(local_plan: Plan) -> None:
+def test_no_image_is_pulled_since_all_are_imported(local_plan: Plan) -> None:
     for deployment in local_plan.named("Deployment").values():
         for container in deployment["spec"]["template"]["spec"]["containers"]:
-            assert container["imagePullPolicy"] == "IfNotPresent"
+            assert container["imagePullPolicy"] == "Never"
 
 
 def test_custom_resource_definitions_are_in_the_plan_as_digests_only(local_plan: Plan) -> None:
