@@ -21,8 +21,9 @@ from training.metrics import FILE, read_metrics
 
 PATIENCE_SECONDS = 180
 """For a start on a machine that is busy with other tests."""
+_SLOW_TO_IMPORT = ["training.trainer", "torch._dynamo", "torch.distributed.fsdp"]
 _server = multiprocessing.get_context("forkserver")
-_server.set_forkserver_preload(["training.trainer", "torch.distributed.fsdp"])  # each import takes seconds
+_server.set_forkserver_preload(_SLOW_TO_IMPORT)
 
 
 @dataclass
