@@ -21,17 +21,21 @@ def stack_outputs(stack: Stack, cluster: Cluster) -> dict[str, Any]:
         "kubeconfig": pulumi.Output.secret(cluster.outputs.kubeconfig),
         "dataDir": cluster.settings.data_dir,
         "checkpoints": _checkpoints(stack, cluster),
-        "objectStore": {
-            "endpoint": endpoint(),
-            "bucket": stack.storage.object_store.bucket,
-            "secret": names.OBJECT_STORE,
-        },
+        "objectStore": _object_store(stack, cluster),
         "pools": {name: _pool(cluster, name) for name in cluster.pools},
         "queues": {team.name: _queue(team.name, team.queue) for team in stack.teams},
         "priorities": sorted(stack.priorities, key=lambda name: stack.priorities[name]),
         "runtimes": list(stack.runtimes),
         "job": stack.job.model_dump(mode="json") if stack.job else None,
     }
+
+
+def _object_store(stack: Stack, cluster: Cluster) -> dict[str, Any]:
+    store = cluster.outputs.object_store
+    if store is not None:
+        return {"endpoint": store.endpoint, "bucket": store.bucket}
+    bucket = stack.storage.object_store.bucket
+    return {"endpoint": endpoint(), "bucket": bucket, "secret": names.OBJECT_STORE}
 
 
 def _checkpoints(stack: Stack, cluster: Cluster) -> dict[str, Any]:
@@ -47,7 +51,7 @@ def _pool(cluster: Cluster, name: str) -> dict[str, Any]:
     pool = cluster.pools[name]
     return {
         "capacity": pool.capacity,
-        "nodes": [names.node(name, index) for index in range(pool.num_nodes)],
+        "nodes": list(pool.node_names),
         "acceleratorsPerNode": pool.accelerators_per_node,
         "simulated": names.SIMULATED_LABEL in pool.labels,
         "preemptionNoticeSeconds": pool.preemption_notice_seconds,

@@ -107,6 +107,11 @@ def machine(cloud: Cloud, name: str, path: str = "machine") -> Machine:
     return known[name]
 
 
+def find_machine(name: str) -> Machine | None:
+    """Return the machine type of that name, whichever cloud has it; None where none has."""
+    return next((rows[name] for rows in map(_machines, CLOUDS) if name in rows), None)
+
+
 def machines(**filters: Unpack[MachineFilters]) -> tuple[Machine, ...]:
     """Return the machines that pass every filter, in the order of the data files.
 

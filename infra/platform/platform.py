@@ -10,6 +10,7 @@ from infra.artifacts import Artifacts
 from infra.charts import Renderer
 from infra.platform import jobset, kueue, legacy_v1, mpi, trainer
 from infra.platform.base import Context
+from infra.platform.device_plugins import DevicePlugins
 from infra.platform.namespaces import Namespaces
 from infra.platform.object_store import ObjectStore
 from infra.platform.operator import Definitions, Operator, OperatorPlan
@@ -39,8 +40,11 @@ class Platform(pulumi.ComponentResource):
         plans = [PLANS[name](context) for name in _installed(stack.operators)]
         namespaces = Namespaces(context, [plan.namespace for plan in plans], self)
         definitions = Definitions(context, plans, self)
-        storage = Storage(context, namespaces, self)
-        ObjectStore(context, namespaces, storage, keys=cluster.outputs.object_store_keys, parent=self)
+        if cluster.settings.device_plugins:
+            DevicePlugins(context, self)
+        storage = Storage(context, namespaces, cluster.outputs, self)
+        if cluster.outputs.object_store_keys:
+            ObjectStore(context, namespaces, storage, keys=cluster.outputs.object_store_keys, parent=self)
         operators = {
             plan.name: Operator(
                 context,

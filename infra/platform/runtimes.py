@@ -10,6 +10,8 @@ import pulumi
 from infra import names
 from infra.charts import Manifest
 from infra.platform.base import RESTRICTED_CONTAINER, RESTRICTED_POD, Context, Layer, metadata
+from infra.platform.fabric import environment, resources, with_shared_memory
+from infra.providers.base import PoolSettings
 
 EX_TEMPFAIL = 75
 """Exit status of a rank that was told to leave and has saved (sysexits.h)."""
@@ -18,6 +20,11 @@ MAX_RESTARTS = 5
 _HOME = "/home/trainyard"
 _NODE_NAME = {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
 """Told to the training code, whose metrics name nodes rather than pods."""
+_PRRTE = {
+    "PRTE_MCA_prte_default_hostfile": "/etc/mpi/hostfile",
+    "PRTE_MCA_prte_keep_fqdn_hostnames": "true",
+    "PRTE_MCA_plm_ssh_args": "-o ConnectionAttempts=10",
+}
 _TOPOLOGY_ANNOTATION = "kueue.x-k8s.io/podset-preferred-topology"
 
 
@@ -29,7 +36,8 @@ class Runtimes(Layer):
         makers = {"torch": _torch, "mpi": _mpi}
         for fabric in sorted({pool.fabric_class for pool in context.job_pools}):
             for framework, make in makers.items():
-                self.add(_runtime(names.runtime(framework, fabric), framework, make(context)), trainer)
+                runtime = _runtime(names.runtime(framework, fabric), framework, make(context, fabric))
+                self.add(runtime, trainer)
         self.register_outputs({"names": list(context.stack.runtimes)})
 
 
@@ -42,24 +50,27 @@ def _runtime(name: str, framework: str, spec: dict[str, Any]) -> Manifest:
     }
 
 
-def _torch(context: Context) -> dict[str, Any]:
+def _torch(context: Context, fabric: str) -> dict[str, Any]:
     """Every node runs torchrun, which reads `PET_*` from Trainer; the job adds its module as arguments."""
     command = ["python3", "-m", "torch.distributed.run"]
-    node = _replicated_job("node", _pod(context, {"command": command}), trainer=True)
+    node = _replicated_job("node", _pod(context, fabric, {"command": command}), trainer=True)
     return {
         "mlPolicy": {"numNodes": 1, "torch": {}},
         "template": {"spec": {"failurePolicy": _failure_policy(), "replicatedJobs": [node]}},
     }
 
 
-def _mpi(context: Context) -> dict[str, Any]:
+def _mpi(context: Context, fabric: str) -> dict[str, Any]:
     """Workers run sshd; the launcher, a node as well, runs the job's `mpirun` once they serve."""
     sshd = {
         "command": ["/usr/sbin/sshd"],
         "args": ["-De", "-f", f"{_HOME}/.sshd_config"],
         "readinessProbe": {"tcpSocket": {"port": 2222}, "periodSeconds": 2},
     }
-    launcher = _replicated_job("launcher", _pod(context, {}), trainer=True)
+    launcher = _replicated_job("launcher", _pod(context, fabric, {}), trainer=True)
+    # Trainer tells Open MPI 4 of its host file; Open MPI 5 asks PRRTE, which has other names for the same.
+    launcher_container = launcher["template"]["spec"]["template"]["spec"]["containers"][0]
+    launcher_container["env"] += [{"name": name, "value": value} for name, value in _PRRTE.items()]
     launcher["dependsOn"] = [{"name": "node", "status": "Ready"}]
     return {
         "mlPolicy": {
@@ -76,7 +87,7 @@ def _mpi(context: Context) -> dict[str, Any]:
                 "network": {"publishNotReadyAddresses": True},
                 "successPolicy": {"operator": "All", "targetReplicatedJobs": ["launcher"]},
                 "failurePolicy": _failure_policy(),
-                "replicatedJobs": [_replicated_job("node", _pod(context, sshd)), launcher],
+                "replicatedJobs": [_replicated_job("node", _pod(context, fabric, sshd)), launcher],
             }
         },
     }
@@ -109,10 +120,11 @@ def _replicated_job(name: str, pod: dict[str, Any], *, trainer: bool = False) ->
     return {"name": name, "template": {"metadata": {"labels": step}, "spec": job}}
 
 
-def _pod(context: Context, container: dict[str, Any]) -> dict[str, Any]:
+def _pod(context: Context, fabric: str, container: dict[str, Any]) -> dict[str, Any]:
+    pools = [pool for pool in context.job_pools if pool.fabric_class == fabric]
     notices = [pool.preemption_notice_seconds for pool in context.job_pools if pool.preemption_notice_seconds]
-    claims = {names.CHECKPOINTS_CLAIM: False, names.TRAINING_ENV_CLAIM: True}
-    return {
+    claims = {mount["name"]: mount.get("readOnly", False) for mount in _mounts(context)}
+    pod = {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": min(notices, default=30),
         "automountServiceAccountToken": False,
@@ -120,33 +132,53 @@ def _pod(context: Context, container: dict[str, Any]) -> dict[str, Any]:
         # the whole grace period. With a shared process namespace it is not process 1.
         "shareProcessNamespace": True,
         "securityContext": RESTRICTED_POD,
-        "containers": [{**_container(context), **container}],
+        "containers": [{**_container(context, pools), **container}],
         "volumes": [
             {"name": claim, "persistentVolumeClaim": {"claimName": claim, "readOnly": read_only}}
             for claim, read_only in claims.items()
         ],
     }
+    return pod if all(names.SIMULATED_LABEL in pool.labels for pool in pools) else with_shared_memory(pod)
 
 
-def _container(context: Context) -> dict[str, Any]:
-    resource = context.job_pools[0].accelerator_resource
-    environment = {
+def _container(context: Context, pools: Sequence[PoolSettings]) -> dict[str, Any]:
+    fabric = pools[0].fabric_class
+    # A job says how many accelerators it wants of a node; with a fabric it has the whole node.
+    accelerators = 1 if fabric == "none" else min(pool.accelerators_per_node for pool in pools)
+    variables = {**_environment(context), **environment(fabric)}
+    return {
+        "name": "node",
+        "image": context.settings.training_image,
+        "imagePullPolicy": context.settings.image_pull_policy,
+        "env": [*({"name": name, "value": value} for name, value in variables.items()), _NODE_NAME],
+        "resources": {
+            "requests": {"cpu": "100m", "memory": "256Mi"},
+            "limits": resources(fabric, accelerators),
+        },
+        "securityContext": RESTRICTED_CONTAINER,
+        "volumeMounts": _mounts(context),
+    }
+
+
+def _mounts(context: Context) -> list[dict[str, Any]]:
+    mounts: list[dict[str, Any]] = [
+        {"name": names.CHECKPOINTS_CLAIM, "mountPath": names.CHECKPOINTS_MOUNT},
+    ]
+    if context.settings.training_env:
+        mounts.append(
+            {"name": names.TRAINING_ENV_CLAIM, "mountPath": names.TRAINING_ENV_MOUNT, "readOnly": True}
+        )
+    return mounts
+
+
+def _environment(context: Context) -> dict[str, str]:
+    python = {"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    if not context.settings.training_env:
+        return {"HOME": _HOME, "PYTHONPATH": names.TRAINING_SOURCE, **python}
+    return {
         "HOME": _HOME,
         "PATH": f"{names.TRAINING_ENV_MOUNT}/bin:/usr/local/bin:/usr/bin:/bin",
         "PYTHONPATH": f"{names.TRAINING_SOURCE}:{names.TRAINING_ENV_MOUNT}",
-        "PYTHONUNBUFFERED": "1",
-        "PYTHONDONTWRITEBYTECODE": "1",
+        **python,
         "OPAL_PREFIX": names.TRAINING_ENV_MOUNT,
-    }
-    return {
-        "name": "node",
-        "image": context.artifacts.training_image,
-        "imagePullPolicy": context.settings.image_pull_policy,
-        "env": [*({"name": name, "value": value} for name, value in environment.items()), _NODE_NAME],
-        "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {resource: 1}},
-        "securityContext": RESTRICTED_CONTAINER,
-        "volumeMounts": [
-            {"name": names.CHECKPOINTS_CLAIM, "mountPath": names.CHECKPOINTS_MOUNT},
-            {"name": names.TRAINING_ENV_CLAIM, "mountPath": names.TRAINING_ENV_MOUNT, "readOnly": True},
-        ],
     }

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pulumi
 
@@ -13,6 +15,7 @@ from infra.charts import Manifest
 from infra.kubernetes import KubernetesObject
 from infra.platform.base import JOB_USER, Context, Layer, metadata
 from infra.platform.namespaces import Namespaces
+from infra.providers.base import ClusterOutputs, StorageClass, VolumeSource
 
 STORAGE_CLASS = "shared"
 DATA_CLAIM = "data"
@@ -20,27 +23,31 @@ DATA_CLAIM = "data"
 
 @dataclass(frozen=True)
 class _Volume:
-    """A folder of the nodes as a volume with one claim."""
+    """A folder of the nodes or of the shared filesystem, as a volume with one claim."""
 
     claim: str
     namespace: str
-    path: str
+    source: Mapping[str, Any]
+    """What the PersistentVolume's spec says of where it lies."""
     size_gib: int
     access: str
-    path_type: str = "Directory"
 
 
 class Storage(Layer):
     """Static volumes used through claims only, since Pod Security refuses host paths in pods."""
 
-    def __init__(self, context: Context, namespaces: Namespaces, parent: pulumi.Resource) -> None:
+    def __init__(
+        self, context: Context, namespaces: Namespaces, outputs: ClusterOutputs, parent: pulumi.Resource
+    ) -> None:
         spec = context.stack.storage
         super().__init__(context, "storage", {"spec": spec.model_dump(mode="json")}, parent)
         self._stack_name, self._namespaces = context.stack.name, namespaces
         self._class = self.add(_storage_class())
-        self.data_claim = self._claim(_data(context))
+        self.data_claim = self._claim(_data(context, outputs.volume_source))
         self.folders = self.add(_make_folders(context), [self.data_claim])
-        self.claims = [self._claim(volume) for volume in _team_volumes(context)]
+        self.claims = [self._claim(volume) for volume in _team_volumes(context, outputs.volume_source)]
+        for storage_class in outputs.storage_classes:
+            self.add(_dynamic_class(storage_class))
         self.register_outputs({"storageClass": STORAGE_CLASS})
 
     def _claim(self, volume: _Volume) -> KubernetesObject:
@@ -50,28 +57,22 @@ class Storage(Layer):
         return self.add(_persistent_volume_claim(name, volume), [made, namespace])
 
 
-def _data(context: Context) -> _Volume:
+def _data(context: Context, source: VolumeSource) -> _Volume:
     spec = context.stack.storage
-    size = spec.object_store.size_gib + spec.checkpoints.size_gib * len(context.stack.teams)
-    folder = context.settings.data_dir
-    return _Volume(
-        DATA_CLAIM, names.STORAGE_NAMESPACE, folder, size, "ReadWriteMany", path_type="DirectoryOrCreate"
-    )
+    size = (spec.object_store.size_gib or 0) + spec.checkpoints.size_gib * len(context.stack.teams)
+    return _Volume(DATA_CLAIM, names.STORAGE_NAMESPACE, source(""), size, "ReadWriteMany")
 
 
-def _team_volumes(context: Context) -> list[_Volume]:
+def _team_volumes(context: Context, source: VolumeSource) -> Iterator[_Volume]:
     size = context.stack.storage.checkpoints.size_gib
-    environment = str(context.artifacts.training_env)
-    volumes = []
     for team in context.stack.teams:
         namespace = names.team_namespace(team.name)
-        folder = f"{context.settings.data_dir}/{_checkpoints(team.name)}"
-        volumes += [
-            _Volume(names.CHECKPOINTS_CLAIM, namespace, folder, size, "ReadWriteMany"),
+        folder = source(_checkpoints(team.name))
+        yield _Volume(names.CHECKPOINTS_CLAIM, namespace, folder, size, "ReadWriteMany")
+        if context.settings.training_env:
+            environment = {"hostPath": {"path": context.settings.training_env, "type": "Directory"}}
             # A static volume holds what it holds: the size is for the form.
-            _Volume(names.TRAINING_ENV_CLAIM, namespace, environment, 1, "ReadOnlyMany"),
-        ]
-    return volumes
+            yield _Volume(names.TRAINING_ENV_CLAIM, namespace, environment, 1, "ReadOnlyMany")
 
 
 def _checkpoints(team: str) -> str:
@@ -86,6 +87,19 @@ def _storage_class() -> Manifest:
         "provisioner": "kubernetes.io/no-provisioner",
         "volumeBindingMode": "Immediate",
         "reclaimPolicy": "Retain",
+    }
+
+
+def _dynamic_class(spec: StorageClass) -> Manifest:
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": metadata(spec.name),
+        "provisioner": spec.provisioner,
+        "parameters": dict(spec.parameters),
+        # A disk is in one zone: it is made where its pod has been put.
+        "volumeBindingMode": "WaitForFirstConsumer",
+        "reclaimPolicy": "Delete",
     }
 
 
@@ -105,7 +119,7 @@ def _persistent_volume(name: str, volume: _Volume) -> Manifest:
                 "namespace": volume.namespace,
                 "name": volume.claim,
             },
-            "hostPath": {"path": volume.path, "type": volume.path_type},
+            **volume.source,
         },
     }
 
@@ -130,7 +144,8 @@ def _make_folders(context: Context) -> Manifest:
     The kubelet would make them owned by root, and host folders take no `fsGroup`.
     """
     bucket = f"{names.OBJECT_STORE}/{context.stack.storage.object_store.bucket}"
-    folders = [names.OBJECT_STORE, bucket, *(_checkpoints(team.name) for team in context.stack.teams)]
+    store = [names.OBJECT_STORE, bucket] if context.settings.serves_object_store else []
+    folders = [*store, *(_checkpoints(team.name) for team in context.stack.teams)]
     owner = str(JOB_USER)
     command = [
         "install",
@@ -145,7 +160,7 @@ def _make_folders(context: Context) -> Manifest:
     ]
     container = {
         "name": "install",
-        "image": context.artifacts.training_image,
+        "image": context.settings.training_image,
         "imagePullPolicy": context.settings.image_pull_policy,
         "command": command,
         "securityContext": {

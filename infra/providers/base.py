@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, Literal
@@ -26,6 +26,7 @@ class Feature(StrEnum):
     RESERVED_CAPACITY = "reserved capacity"
 
 
+DevicePlugin = Literal["nvidia", "efa"]
 CapacityMode = Literal["fixed"]
 """`fixed`: the pool has the nodes that it has. Targets that scale add their modes."""
 
@@ -41,7 +42,15 @@ class ClusterSettings:
     topology_labels: tuple[str, ...]
     """Node labels from the widest level of the network to the host."""
     data_dir: str
-    """Folder, the same on every node, under which static volumes lie."""
+    """Root of the shared volumes: a folder of every node, or of the shared filesystem (then empty)."""
+    training_image: str
+    """Reference of the image that jobs run in."""
+    training_env: str | None = None
+    """Folder of every node with the packages of jobs; None where the image holds them."""
+    serves_object_store: bool = True
+    """Whether the platform serves the object store itself; False where the cloud has one."""
+    device_plugins: tuple[DevicePlugin, ...] = ()
+    """What must be installed for nodes to tell their devices to Kubernetes."""
     image_pull_policy: Literal["Never", "IfNotPresent"] = "IfNotPresent"
     """`Never` where images are imported onto the nodes beforehand."""
 
@@ -60,6 +69,8 @@ class PoolSettings:
     """Resource name that pods ask for."""
     preemption_notice_seconds: int | None
     """Time from notice to loss; None where nodes are not taken away."""
+    node_names: tuple[str, ...]
+    """Empty where the cloud names the nodes."""
     labels: Mapping[str, str]
     taints: tuple[Mapping[str, str], ...]
     """Mappings of key, value and effect."""
@@ -76,6 +87,27 @@ class PoolSettings:
 
 
 @dataclass(frozen=True)
+class StorageClass:
+    """A class from which volumes are made on demand."""
+
+    name: str
+    provisioner: str
+    parameters: Mapping[str, pulumi.Input[str]]
+
+
+@dataclass(frozen=True)
+class ObjectStoreOutputs:
+    """The cloud's object store; jobs reach it by their identity, with no keys."""
+
+    endpoint: str
+    bucket: pulumi.Output[str]
+
+
+VolumeSource = Callable[[str], Mapping[str, Any]]
+"""Path in the shared filesystem, empty for its root → what a PersistentVolume's spec says of it."""
+
+
+@dataclass(frozen=True)
 class ClusterOutputs:
     """What is known of the cluster after it is there."""
 
@@ -83,8 +115,12 @@ class ClusterOutputs:
     ca_certificate: pulumi.Output[str]
     kubeconfig: pulumi.Output[str]
     """Secret."""
-    object_store_keys: tuple[pulumi.Output[str], pulumi.Output[str]]
-    """Access key and secret key that the object store is to open to; both secret."""
+    volume_source: VolumeSource
+    object_store_keys: tuple[pulumi.Output[str], pulumi.Output[str]] | None = None
+    """Access key and secret key that the served object store is to open to; both secret."""
+    object_store: ObjectStoreOutputs | None = None
+    """The cloud's store, where the platform serves none."""
+    storage_classes: tuple[StorageClass, ...] = ()
 
 
 class Cluster(pulumi.ComponentResource):

@@ -7,6 +7,7 @@ import os
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, cast
 
 import pulumi
@@ -17,7 +18,14 @@ from infra import names
 from infra.artifacts import LINKS, Artifacts
 from infra.kubernetes import Access
 from infra.providers import kind
-from infra.providers.base import Cluster, ClusterOutputs, ClusterSettings, Feature, PoolSettings
+from infra.providers.base import (
+    Cluster,
+    ClusterOutputs,
+    ClusterSettings,
+    Feature,
+    PoolSettings,
+    VolumeSource,
+)
 from infra.providers.kubeconfig import read_context
 from infra.spec import Stack
 from infra.spec.local import ContextCluster, LocalSpec
@@ -68,25 +76,27 @@ class LocalCluster(Cluster):
         super().__init__(stack, artifacts, opts)
         spec = cast(LocalSpec, stack.provider)
         self.pools = {pool.name: _pool_settings(pool) for pool in stack.pools}
-        self.settings = _cluster_settings(stack, spec)
-        control_plane = self._control_plane(stack, spec, artifacts.training_image)
+        self.settings = _cluster_settings(stack, spec, artifacts)
+        control_plane = self._control_plane(stack, spec)
         self.outputs = control_plane.outputs
         self.access = self._access(stack.name, control_plane)
         self.register_outputs({"endpoint": self.outputs.endpoint})
 
-    def _control_plane(self, stack: Stack, spec: LocalSpec, training_image: str) -> _ControlPlane:
+    def _control_plane(self, stack: Stack, spec: LocalSpec) -> _ControlPlane:
+        source = partial(_host_path, self.settings.data_dir)
         if isinstance(spec.cluster, ContextCluster):
-            return _existing(read_context(spec.cluster.context))
+            return _existing(read_context(spec.cluster.context), source)
         if spec.cluster == "kind":
-            return _existing(_kind_kubeconfig(stack, spec, self.settings, self.pools))
+            return _existing(_kind_kubeconfig(stack, spec, self.settings, self.pools), source)
         # Nodes import images when their config changes, so a new training image must show there.
-        image = {names.TRAINING_IMAGE_LABEL: training_image.rpartition(":")[2]}
+        image = {names.TRAINING_IMAGE_LABEL: self.settings.training_image.rpartition(":")[2]}
         inputs = embedded_inputs(stack, spec, self.settings, self.pools, image)
         cluster = EmbeddedCluster(stack.name, inputs, pulumi.ResourceOptions(parent=self))
         outputs = ClusterOutputs(
             endpoint=cluster.output("endpoint"),
             ca_certificate=cluster.output("caCertificate"),
             kubeconfig=cluster.output("kubeconfig"),
+            volume_source=source,
             object_store_keys=(
                 cluster.output("objectStoreAccessKey"),
                 cluster.output("objectStoreSecretKey"),
@@ -120,7 +130,7 @@ def embedded_inputs(
         "kubernetesVersion": spec.kubernetes_version,
         "nodes": [
             {
-                "name": names.node(pool.name, index),
+                "name": name,
                 "pool": pool.name,
                 "gpus": pool.accelerators_per_node,
                 "labels": {**pool.labels, **labels},
@@ -128,7 +138,7 @@ def embedded_inputs(
                 "images": _images(pool, stack.operators),
             }
             for pool in pools.values()
-            for index in range(pool.num_nodes)
+            for name in pool.node_names
         ],
         "podCidr": str(spec.network.pod_cidr),
         "serviceCidr": str(spec.network.service_cidr),
@@ -151,7 +161,7 @@ def _images(pool: PoolSettings, operators: OperatorsSpec) -> list[str]:
     return [*(image for image, mode in modes.items() if mode == "install"), "versitygw", "training"]
 
 
-def _cluster_settings(stack: Stack, spec: LocalSpec) -> ClusterSettings:
+def _cluster_settings(stack: Stack, spec: LocalSpec, artifacts: Artifacts) -> ClusterSettings:
     state = os.environ.get("TRAINYARD_STATE") or "/var/lib/trainyard"
     return ClusterSettings(
         name=stack.name,
@@ -161,7 +171,16 @@ def _cluster_settings(stack: Stack, spec: LocalSpec) -> ClusterSettings:
         # Images are imported onto the nodes of the embedded cluster: no registry can change them.
         image_pull_policy="Never" if spec.cluster == "embedded" else "IfNotPresent",
         data_dir=spec.data_dir or f"{state}/{stack.name}/data",
+        training_image=artifacts.training_image,
+        training_env=str(artifacts.training_env),
     )
+
+
+def _host_path(data_dir: str, path: str) -> dict[str, Any]:
+    """A folder of the nodes; the root is made by the kubelet, those under it by us, with their owner."""
+    if not path:
+        return {"hostPath": {"path": data_dir, "type": "DirectoryOrCreate"}}
+    return {"hostPath": {"path": f"{data_dir}/{path}", "type": "Directory"}}
 
 
 def _pool_settings(pool: NodePoolSpec) -> PoolSettings:
@@ -185,12 +204,13 @@ def _pool_settings(pool: NodePoolSpec) -> PoolSettings:
         accelerators_per_node=pool.accelerator.count if pool.accelerator else 0,
         accelerator_resource=names.ACCELERATOR_RESOURCE,
         preemption_notice_seconds=PREEMPTION_NOTICE_SECONDS if pool.is_spot else None,
+        node_names=tuple(names.node(pool.name, index) for index in range(pool.num_nodes)),
         labels=labels,
         taints=tuple(taints),
     )
 
 
-def _existing(kubeconfig: str) -> _ControlPlane:
+def _existing(kubeconfig: str, source: VolumeSource) -> _ControlPlane:
     """Describe a cluster that is there already and stays when the stack goes."""
     cluster = yaml.safe_load(kubeconfig)["clusters"][0]["cluster"]
     ca_certificate = base64.b64decode(cluster.get("certificate-authority-data", "")).decode()
@@ -198,6 +218,7 @@ def _existing(kubeconfig: str) -> _ControlPlane:
         endpoint=pulumi.Output.from_input(cluster["server"]),
         ca_certificate=pulumi.Output.from_input(ca_certificate),
         kubeconfig=pulumi.Output.secret(kubeconfig),
+        volume_source=source,
         # New at every run; the object store keeps those that it was made with. In AWS's own lengths.
         object_store_keys=(
             pulumi.Output.secret(secrets.token_hex(10).upper()),

@@ -7,7 +7,10 @@ from importlib import import_module
 
 from infra.providers.base import Cluster
 
-CLUSTERS: Mapping[str, str] = {"local": "infra.providers.local:LocalCluster"}
+CLUSTERS: Mapping[str, str] = {
+    "local": "infra.providers.local:LocalCluster",
+    "aws": "infra.providers.aws:AwsCluster",
+}
 """Kind → module and class, imported on use: a stack needs the SDK of its own target only."""
 
 

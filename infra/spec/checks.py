@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any, Protocol
 
 from infra.errors import Problem
+from infra.spec import aws_checks
+from infra.spec.finding import Check, Finding, unknown
 from infra.spec.job import JobSpec
 from infra.spec.local import LocalSpec
 from infra.spec.node_pool import NodePoolSpec
@@ -18,10 +19,8 @@ from infra.spec.provider import ProviderSpec
 from infra.spec.queue import FlavorSpec, QueueSpec, TeamSpec
 from infra.spec.source import KeyPath, Source, show
 from infra.spec.stack import runtime_names
+from infra.spec.storage import StorageSpec
 
-Finding = tuple[KeyPath, str, str, str]
-"""Path, got, allowed, fix."""
-Check = Callable[..., Iterator[Finding]]
 Pools = tuple[NodePoolSpec, ...]
 Queues = tuple[QueueSpec, ...]
 Teams = tuple[TeamSpec, ...]
@@ -72,12 +71,15 @@ def one_system_pool(pools: Pools) -> Iterator[Finding]:
 
 
 def job_pools_have_accelerators(pools: Pools) -> Iterator[Finding]:
-    """A pool for jobs without accelerators could take no job; a system pool with them would idle them."""
+    """A pool for jobs without accelerators could take no job; a system pool with them would idle them.
+
+    A cloud's pool of machines without any is for work beside the jobs, such as preprocessing.
+    """
     for index, pool in enumerate(pools):
         if pool.capacity == "system" and pool.accelerator:
             fix = "move the accelerators to a pool of another capacity"
             yield ("pools", index, "accelerator"), repr(pool.accelerator.model), "none on a system pool", fix
-        if pool.capacity != "system" and not pool.accelerator:
+        if pool.capacity != "system" and not pool.accelerator and not pool.machine:
             allowed = f"accelerator: {{model: ..., count: ...}} on a pool with capacity {pool.capacity}"
             yield ("pools", index), "no accelerator", allowed, "add `accelerator:`, or remove the pool"
 
@@ -95,6 +97,24 @@ def local_accelerators_are_simulated(provider: ProviderSpec, pools: Pools) -> It
                 "simulated (kind: local has no GPUs)",
                 "write `simulated`",
             )
+
+
+def local_pools_have_no_cloud(provider: ProviderSpec, pools: Pools) -> Iterator[Finding]:
+    """What is bought from a cloud is not there on this machine."""
+    if not isinstance(provider, LocalSpec):
+        return
+    for index, pool in enumerate(pools):
+        for key in ("machine", "alternatives", "zones", "reservation"):
+            if getattr(pool, key) is not None:
+                fix = "remove the key, or choose a cloud"
+                yield ("pools", index, key), "a cloud's property", "nothing (kind: local)", fix
+
+
+def local_stores_have_a_size(provider: ProviderSpec, storage: StorageSpec) -> Iterator[Finding]:
+    """The local store keeps its buckets on a volume."""
+    if isinstance(provider, LocalSpec) and storage.object_store.size_gib is None:
+        allowed = "the key 'size_gib' (size of the volume under it, in GiB)"
+        yield ("storage", "object_store", "size_gib"), "nothing", allowed, "add `size_gib:` here"
 
 
 def local_networks_are_apart(provider: ProviderSpec) -> Iterator[Finding]:
@@ -144,7 +164,7 @@ def flavors_name_job_pools(pools: Pools, queues: Queues) -> Iterator[Finding]:
     known = {pool.name: pool for pool in pools if pool.capacity != "system"}
     for path, flavor in _flavors(queues):
         if flavor.pool not in known:
-            yield _unknown((*path, "pool"), flavor.pool, known, "a pool that takes jobs")
+            yield unknown((*path, "pool"), flavor.pool, known, "a pool that takes jobs")
 
 
 def quotas_fit_the_pools(pools: Pools, queues: Queues) -> Iterator[Finding]:
@@ -192,12 +212,23 @@ def spot_is_preferred(pools: Pools, queues: Queues) -> Iterator[Finding]:
             yield ("queues", index, "flavors"), got, "spot pools before the others", fix
 
 
+def a_ladder_stays_in_one_fabric(pools: Pools, queues: Queues) -> Iterator[Finding]:
+    """A job falls back with its runtime, whose resources and environment are those of one fabric class."""
+    fabric = {pool.name: pool.fabric for pool in pools}
+    for index, queue in enumerate(queues):
+        classes = {fabric[flavor.pool] for flavor in queue.flavors if flavor.pool in fabric}
+        if len(classes) > 1:
+            got = ", ".join(f"{flavor.pool} ({fabric.get(flavor.pool)})" for flavor in queue.flavors)
+            fix = "make a queue per fabric class"
+            yield ("queues", index, "flavors"), got, "pools of one fabric class in a queue", fix
+
+
 def teams_have_a_queue(queues: Queues, teams: Teams) -> Iterator[Finding]:
     """A team's local queue points at a cluster queue."""
     known = [queue.name for queue in queues]
     for index, team in enumerate(teams):
         if team.queue not in known:
-            yield _unknown(("teams", index, "queue"), team.queue, known, "a queue of this stack")
+            yield unknown(("teams", index, "queue"), team.queue, known, "a queue of this stack")
 
 
 def job_references_exist(
@@ -208,11 +239,11 @@ def job_references_exist(
         return
     runtimes = runtime_names(pools, operators)
     if job.team not in [team.name for team in teams]:
-        yield _unknown(("job", "team"), job.team, [team.name for team in teams], "a team of this stack")
+        yield unknown(("job", "team"), job.team, [team.name for team in teams], "a team of this stack")
     if job.priority not in priorities:
-        yield _unknown(("job", "priority"), job.priority, priorities, "a priority of this stack")
+        yield unknown(("job", "priority"), job.priority, priorities, "a priority of this stack")
     if job.runtime not in runtimes:
-        yield _unknown(("job", "runtime"), job.runtime, runtimes, "a runtime of this stack")
+        yield unknown(("job", "runtime"), job.runtime, runtimes, "a runtime of this stack")
 
 
 def job_fits_a_flavor(job: JobSpec | None, teams: Teams, queues: Queues, pools: Pools) -> Iterator[Finding]:
@@ -258,6 +289,8 @@ CHECKS: tuple[Check, ...] = (
     one_system_pool,
     job_pools_have_accelerators,
     local_accelerators_are_simulated,
+    local_pools_have_no_cloud,
+    local_stores_have_a_size,
     local_networks_are_apart,
     local_networks_have_usable_sizes,
     embedded_clusters_are_small,
@@ -266,10 +299,12 @@ CHECKS: tuple[Check, ...] = (
     a_queue_names_a_pool_once,
     spot_has_a_fallback,
     spot_is_preferred,
+    a_ladder_stays_in_one_fabric,
     teams_have_a_queue,
     job_references_exist,
     job_fits_a_flavor,
     operators_fit_together,
+    *aws_checks.CHECKS,
 )
 
 
@@ -277,10 +312,3 @@ def _flavors(queues: Queues) -> Iterator[tuple[KeyPath, FlavorSpec]]:
     for index, queue in enumerate(queues):
         for position, flavor in enumerate(queue.flavors):
             yield ("queues", index, "flavors", position), flavor
-
-
-def _unknown(path: KeyPath, got: str, known: Iterable[str], what: str) -> Finding:
-    names = list(known)
-    near = get_close_matches(got, names, n=1, cutoff=0.5)
-    fix = f"did you mean {near[0]!r}?" if near else "name one of these, or add it"
-    return path, repr(got), f"{what}: {', '.join(names) or 'there is none'}", fix

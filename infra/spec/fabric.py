@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-FabricClass = Literal["none"]
+FabricClass = Literal["none", "efa", "efav2", "efav3", "efav4", "efav4-b300"]
 """`none` is plain TCP between pods; every target with an accelerated fabric adds its own classes.
 
 There is one training runtime per class, because a class fixes resource names, environment and volumes.

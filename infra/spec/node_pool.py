@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from infra.catalog import find_machine
 from infra.spec.base import Name, Positive, Spec
 from infra.spec.fabric import FabricClass
 
@@ -19,14 +20,47 @@ class AcceleratorSpec(Spec):
     count: Annotated[Positive, Field(le=16)] = Field(description="accelerators per node")
 
 
+class ReservationSpec(Spec):
+    """Capacity that was reserved before the stack: it is used, never bought."""
+
+    id: str = Field(min_length=1, description="the cloud's name of the reservation")
+    kind: Literal["targeted", "block"] = Field(
+        default="targeted",
+        description="one that lasts until it is given up, or a block of days",
+    )
+
+
 class NodePoolSpec(Spec):
-    """Nodes that are alike. A system pool runs the operators, every other pool runs jobs."""
+    """Nodes that are alike. A system pool runs the operators, every other pool runs jobs.
+
+    On a cloud the machine says which accelerators and fabric the nodes have.
+    """
 
     name: Name = Field(description="name of the pool, and of its queue flavor")
     capacity: Capacity = Field(description="how the nodes are bought")
     num_nodes: Annotated[Positive, Field(le=5000)] = Field(description="number of nodes")
     accelerator: AcceleratorSpec | None = Field(default=None, description="accelerators of each node")
     fabric: FabricClass = Field(default="none", description="fabric class of the nodes")
+    machine: str | None = Field(default=None, description="machine type; a cloud's pool has one")
+    alternatives: tuple[str, ...] | None = Field(
+        default=None, min_length=1, description="machine types that a spot pool buys beside `machine`"
+    )
+    zones: tuple[str, ...] | None = Field(
+        default=None, min_length=1, description="zones of the nodes; left out: all zones of the stack"
+    )
+    reservation: ReservationSpec | None = Field(default=None, description="what a reserved pool draws on")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_machine(cls, data: Any) -> Any:  # noqa: ANN401 -- pydantic hands over whatever the user wrote
+        """Fill in what the catalogue knows of the machine; an unknown one is the target's to refuse."""
+        name = data.get("machine") if isinstance(data, dict) else None
+        machine = find_machine(name) if isinstance(name, str) else None
+        if machine is None:
+            return data
+        accelerator = {"model": machine.accelerator, "count": machine.num_accelerators}
+        known = {"fabric": machine.fabric, **({"accelerator": accelerator} if machine.accelerator else {})}
+        return {**known, **data}
 
     @property
     def is_spot(self) -> bool:

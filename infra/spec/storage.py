@@ -28,7 +28,9 @@ class ObjectStoreSpec(Spec):
     """An S3 store with one bucket for checkpoints."""
 
     bucket: Annotated[str, AfterValidator(_bucket)] = Field(description="name of the bucket")
-    size_gib: Positive = Field(description="size of the volume under it, in GiB")
+    size_gib: Positive | None = Field(
+        default=None, description="size of the volume under it, in GiB; a cloud's own store has none"
+    )
 
 
 class StorageSpec(Spec):

@@ -8,11 +8,12 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, SerializeAsAny
 
+from infra.spec.aws import AwsSpec
 from infra.spec.base import wrong
 from infra.spec.local import LocalSpec
 from infra.spec.provider import ProviderSpec
 
-TARGETS: Mapping[str, type[ProviderSpec]] = {"local": LocalSpec}
+TARGETS: Mapping[str, type[ProviderSpec]] = {"local": LocalSpec, "aws": AwsSpec}
 
 
 def target_model(data: object) -> type[ProviderSpec]:

@@ -17,6 +17,7 @@ from pulumi.runtime.stack import run_pulumi_func
 from infra.artifacts import ROOT, Artifacts
 from infra.program import declare
 from infra.spec import Stack
+from tests.infra.providers.aws.answers import computed
 
 IMAGE = "trainyard.local/training:000000000000"
 TRAINING_ENV = Path("/opt/trainyard-env")
@@ -44,10 +45,12 @@ class Registration:
 
 
 class _Answers(Mocks):
-    """Every resource is what was asked for; a cluster has its outputs too."""
+    """Every resource is what was asked for, and has the outputs that others build on."""
 
     def new_resource(self, args: MockResourceArgs) -> tuple[str, dict[Any, Any]]:
         made = EMBEDDED if args.typ.endswith(":EmbeddedCluster") else {}
+        if args.typ.startswith("aws:"):
+            made = computed(args.typ, args.name, args.inputs)
         return f"{args.name}-id", {**args.inputs, **made}
 
     def call(self, args: MockCallArgs) -> NoReturn:

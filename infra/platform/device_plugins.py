@@ -1,0 +1,91 @@
+"""Device plugins: what tells Kubernetes of a node's GPUs and fabric devices, where the cloud does not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pulumi
+
+from infra import names
+from infra.charts import Manifest
+from infra.platform.base import Context, Layer, metadata
+from infra.providers.base import DevicePlugin
+
+NAMESPACE = "kube-system"
+IMAGES: Mapping[DevicePlugin, str] = {
+    "nvidia": "nvcr.io/nvidia/k8s-device-plugin:v0.17.4",
+    "efa": "public.ecr.aws/eks/aws-efa-k8s-device-plugin:v0.5.6",
+}
+_SOCKETS = "/var/lib/kubelet/device-plugins"
+
+
+class DevicePlugins(Layer):
+    """One DaemonSet per plugin, on the nodes that have such devices."""
+
+    def __init__(self, context: Context, parent: pulumi.Resource) -> None:
+        plugins = context.settings.device_plugins
+        super().__init__(context, "device-plugins", {"plugins": list(plugins)}, parent)
+        for plugin in plugins:
+            self.add(_daemon_set(plugin, _nodes(plugin, context)))
+        self.register_outputs({})
+
+
+def _nodes(plugin: DevicePlugin, context: Context) -> dict[str, Any]:
+    """Return the requirement on labels that finds the plugin's nodes."""
+    if plugin == "nvidia":
+        return {"key": names.ACCELERATOR_LABEL, "operator": "Exists"}
+    fabrics = sorted({pool.fabric_class for pool in context.pools.values()} - {"none"})
+    return {"key": names.FABRIC_LABEL, "operator": "In", "values": fabrics}
+
+
+def _daemon_set(plugin: DevicePlugin, nodes: Mapping[str, Any]) -> Manifest:
+    name = f"{plugin}-device-plugin"
+    labels = {"app.kubernetes.io/name": name}
+    term = {"matchExpressions": [nodes]}
+    pod = {
+        "priorityClassName": "system-node-critical",
+        "automountServiceAccountToken": False,
+        # The devices of a node that is being taken away are still there for its pods.
+        "tolerations": [{"operator": "Exists"}],
+        "affinity": {
+            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+        },
+        "containers": [_container(plugin, name)],
+        "volumes": [
+            {"name": "sockets", "hostPath": {"path": _SOCKETS, "type": "Directory"}},
+            *_devices(plugin),
+        ],
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": metadata(name, NAMESPACE),
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "updateStrategy": {"type": "RollingUpdate"},
+            "template": {"metadata": {"labels": labels}, "spec": pod},
+        },
+    }
+
+
+def _container(plugin: DevicePlugin, name: str) -> dict[str, Any]:
+    mounts = [{"name": "sockets", "mountPath": _SOCKETS}]
+    mounts += [
+        {"name": volume["name"], "mountPath": volume["hostPath"]["path"]} for volume in _devices(plugin)
+    ]
+    return {
+        "name": name,
+        "image": IMAGES[plugin],
+        "imagePullPolicy": "IfNotPresent",
+        "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"memory": "256Mi"}},
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "volumeMounts": mounts,
+    }
+
+
+def _devices(plugin: DevicePlugin) -> list[dict[str, Any]]:
+    """NVIDIA's plugin is given the devices by the container runtime; EFA's looks at them itself."""
+    if plugin == "nvidia":
+        return []
+    return [{"name": "infiniband", "hostPath": {"path": "/dev/infiniband", "type": "Directory"}}]

@@ -1,0 +1,169 @@
+"""The AWS target's component: keys, network, control plane, pools, storage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import ClassVar, cast
+
+import pulumi
+import pulumi_aws as aws
+from pulumi_kubernetes import Provider
+
+from infra import names
+from infra.artifacts import Artifacts
+from infra.kubernetes import Access
+from infra.providers.aws.addons import addons_of_nodes, addons_on_nodes
+from infra.providers.aws.bucket import make_bucket
+from infra.providers.aws.control_plane import ControlPlane, kubeconfig, make_control_plane
+from infra.providers.aws.fabric import efa_security_group
+from infra.providers.aws.filesystem import efs_volumes, link_bucket, lustre_volumes, make_efs, make_lustre
+from infra.providers.aws.groups import groups
+from infra.providers.aws.identity import associate, node_role, team_role
+from infra.providers.aws.interruption import make_queue
+from infra.providers.aws.keys import Keys, make_keys
+from infra.providers.aws.network import Network, make_network
+from infra.providers.aws.pools import Grounds, node_group, pool_settings
+from infra.providers.aws.scope import Scope, tags_of
+from infra.providers.base import (
+    Cluster,
+    ClusterOutputs,
+    ClusterSettings,
+    DevicePlugin,
+    Feature,
+    ObjectStoreOutputs,
+    PoolSettings,
+    StorageClass,
+    VolumeSource,
+)
+from infra.spec import Stack
+from infra.spec.aws import AwsSpec, LustreSpec
+from infra.spec.provider import ProviderKind
+
+NETWORK_LAYERS = tuple(f"topology.k8s.aws/network-node-layer-{layer}" for layer in (1, 2, 3))
+"""Labels by which EKS says where in EC2's network a node of a machine with EFA hangs, the core first."""
+
+
+class AwsCluster(Cluster):
+    """EKS in one region, its nodes in managed groups."""
+
+    KIND: ClassVar[ProviderKind] = "aws"
+    UNSUPPORTED: ClassVar[Mapping[Feature, str]] = {}
+
+    def __init__(
+        self, stack: Stack, artifacts: Artifacts, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__(stack, artifacts, opts)
+        spec = cast(AwsSpec, stack.provider)
+        self.pools = {pool.name: pool_settings(pool) for pool in stack.pools}
+        self.settings = _settings(stack, spec, self.pools)
+        scope = _scope(stack, spec, self)
+        keys = make_keys(scope)
+        network = make_network(scope, keys)
+        control_plane = make_control_plane(scope, network, keys)
+        config = kubeconfig(scope, control_plane)
+        self.access = _access(scope, config, control_plane)
+        efa_group = efa_security_group(scope, network) if _has_efa(self.pools.values()) else None
+        nodes = addons_of_nodes(scope, control_plane.cluster)
+        grounds = Grounds(scope, network, keys, control_plane, node_role(scope), efa_group, nodes)
+        self._pools(stack, grounds)
+        bucket = self._bucket(stack, scope, keys, control_plane)
+        clients = {"cluster": control_plane.security_group, **({"efa": efa_group.id} if efa_group else {})}
+        self.outputs = ClusterOutputs(
+            endpoint=control_plane.cluster.endpoint,
+            ca_certificate=control_plane.ca_certificate,
+            kubeconfig=config,
+            volume_source=_filesystem(scope, network, keys, clients, bucket),
+            object_store=ObjectStoreOutputs(f"https://s3.{spec.region}.amazonaws.com", bucket),
+            storage_classes=(_disks(keys),),
+        )
+        queue = {"interruptionQueue": make_queue(scope, keys)} if spec.interruption_queue else {}
+        self.register_outputs({"endpoint": self.outputs.endpoint, **queue})
+
+    def _pools(self, stack: Stack, grounds: Grounds) -> None:
+        scope = grounds.scope
+        made: dict[str, list[pulumi.Resource]] = {
+            pool.name: [
+                node_group(grounds, group, self.pools[pool.name]) for group in groups(pool, scope.spec.zones)
+            ]
+            for pool in stack.pools
+        }
+        system = next(pool.name for pool in stack.pools if pool.capacity == "system")
+        addons_on_nodes(scope, grounds.control_plane.cluster, made[system])
+
+    def _bucket(
+        self, stack: Stack, scope: Scope, keys: Keys, control_plane: ControlPlane
+    ) -> pulumi.Output[str]:
+        name = stack.storage.object_store.bucket
+        for team in stack.teams:
+            role = team_role(scope, team.name, name)
+            namespace = names.team_namespace(team.name)
+            cluster = control_plane.cluster.name
+            associate(scope, role, cluster, namespace=namespace, service_account="default")
+        return make_bucket(scope, name, keys)
+
+
+def _scope(stack: Stack, spec: AwsSpec, parent: pulumi.Resource) -> Scope:
+    provider = aws.Provider(
+        stack.name,
+        region=cast(aws.Region, spec.region),  # a text, of which the SDK's enum knows some
+        allowed_account_ids=[spec.account],
+        default_tags=aws.ProviderDefaultTagsArgs(tags=tags_of(stack.name, spec)),
+        opts=pulumi.ResourceOptions(parent=parent),
+    )
+    minor = spec.kubernetes_version.rpartition(".")[0]
+    return Scope(stack.name, spec, minor, provider, parent)
+
+
+def _settings(stack: Stack, spec: AwsSpec, pools: Mapping[str, PoolSettings]) -> ClusterSettings:
+    jobs = [pool for pool in pools.values() if pool.accelerators_per_node]
+    # Kueue's topology takes nodes that have all labels, and EC2 tells layers for machines with EFA only.
+    layers = NETWORK_LAYERS if jobs and all(pool.fabric_class != "none" for pool in jobs) else ()
+    plugins: list[DevicePlugin] = ["nvidia"] if jobs else []
+    return ClusterSettings(
+        name=stack.name,
+        kubernetes_version=spec.kubernetes_version,
+        needs_gpu_operator=False,
+        topology_labels=(names.ZONE_LABEL, *layers, names.HOSTNAME_LABEL),
+        data_dir="",
+        training_image=spec.training_image,
+        serves_object_store=False,
+        device_plugins=(*plugins, *(("efa",) if _has_efa(jobs) else ())),
+    )
+
+
+def _has_efa(pools: Iterable[PoolSettings]) -> bool:
+    return any(pool.fabric_class != "none" for pool in pools)
+
+
+def _access(scope: Scope, config: pulumi.Output[str], control_plane: ControlPlane) -> Access:
+    provider = Provider(
+        scope.name,
+        kubeconfig=config,
+        cluster_identifier=scope.name,
+        enable_server_side_apply=True,
+        opts=pulumi.ResourceOptions(
+            parent=scope.parent, deleted_with=control_plane.cluster, depends_on=control_plane.access
+        ),
+    )
+    return Access(config, provider, control_plane.cluster)
+
+
+def _filesystem(
+    scope: Scope,
+    network: Network,
+    keys: Keys,
+    clients: Mapping[str, pulumi.Input[str]],
+    bucket: pulumi.Output[str],
+) -> VolumeSource:
+    spec = scope.spec.filesystem
+    if not isinstance(spec, LustreSpec):
+        return efs_volumes(make_efs(scope, network, keys, clients=clients))
+    filesystem = make_lustre(scope, spec, network, keys, clients=clients)
+    if spec.link:
+        link_bucket(scope, filesystem, bucket)
+    return lustre_volumes(filesystem)
+
+
+def _disks(keys: Keys) -> StorageClass:
+    parameters = {"type": "gp3", "encrypted": "true", "kmsKeyId": keys.data}
+    return StorageClass("disk", "ebs.csi.aws.com", parameters)

@@ -1,0 +1,129 @@
+"""The EKS control plane, who may use it, and the kubeconfig."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+
+import pulumi
+import pulumi_aws as aws
+
+from infra.providers.aws.identity import cluster_role
+from infra.providers.aws.keys import Keys
+from infra.providers.aws.logs import log_group
+from infra.providers.aws.network import Network
+from infra.providers.aws.scope import Scope
+
+LOGS = ("api", "audit", "authenticator", "controllerManager", "scheduler")
+_ACCESS_POLICIES = {"admins": "AmazonEKSClusterAdminPolicy", "viewers": "AmazonEKSAdminViewPolicy"}
+
+
+@dataclass(frozen=True)
+class ControlPlane:
+    """The cluster, and what may be done once those who may use it are let in."""
+
+    cluster: aws.eks.Cluster
+    access: list[pulumi.Resource]
+
+    @property
+    def security_group(self) -> pulumi.Output[str]:
+        """EKS's own group, through which the control plane and nodes talk."""
+        return self.cluster.vpc_config.apply(lambda config: str(config.cluster_security_group_id))
+
+    @property
+    def ca_certificate(self) -> pulumi.Output[str]:
+        """PEM."""
+        encoded = self.cluster.certificate_authority.apply(lambda authority: str(authority.data))
+        return encoded.apply(lambda text: base64.b64decode(text).decode())
+
+
+def make_control_plane(scope: Scope, network: Network, keys: Keys) -> ControlPlane:
+    """Make the cluster: private, secrets encrypted, all logs kept, nobody in it but the access entries."""
+    logs = log_group(scope, "control-plane", f"/aws/eks/{scope.name}/cluster", keys)
+    spec = scope.spec
+    cluster = aws.eks.Cluster(
+        scope.name,
+        # Its log group and its users' kubeconfigs go by the name.
+        name=scope.name,
+        version=scope.kubernetes_version,
+        role_arn=cluster_role(scope).arn,
+        access_config=aws.eks.ClusterAccessConfigArgs(
+            authentication_mode="API", bootstrap_cluster_creator_admin_permissions=False
+        ),
+        vpc_config=aws.eks.ClusterVpcConfigArgs(
+            subnet_ids=network.subnet_ids(spec.zones),
+            endpoint_private_access=True,
+            endpoint_public_access=bool(spec.access.public_cidrs),
+            public_access_cidrs=[str(cidr) for cidr in spec.access.public_cidrs] or None,
+        ),
+        encryption_config=aws.eks.ClusterEncryptionConfigArgs(
+            provider=aws.eks.ClusterEncryptionConfigProviderArgs(key_arn=keys.cluster), resources=["secrets"]
+        ),
+        enabled_cluster_log_types=list(LOGS),
+        # A version that leaves standard support is upgraded, not billed sixfold.
+        upgrade_policy=aws.eks.ClusterUpgradePolicyArgs(support_type="STANDARD"),
+        zonal_shift_config=aws.eks.ClusterZonalShiftConfigArgs(enabled=True),
+        bootstrap_self_managed_addons=False,
+        deletion_protection=spec.deletion_protection,
+        region=scope.region,
+        opts=scope.options(depends_on=[logs]),
+    )
+    return ControlPlane(cluster, _access(scope, cluster))
+
+
+def _access(scope: Scope, cluster: aws.eks.Cluster) -> list[pulumi.Resource]:
+    made: list[pulumi.Resource] = []
+    for group, policy in _ACCESS_POLICIES.items():
+        for principal in getattr(scope.spec.access, group):
+            name = scope.named(f"{group}-{principal.partition(':iam::')[2].replace('/', '-')}")
+            entry = aws.eks.AccessEntry(
+                name,
+                cluster_name=cluster.name,
+                principal_arn=principal,
+                type="STANDARD",
+                region=scope.region,
+                opts=scope.options(),
+            )
+            made.append(
+                aws.eks.AccessPolicyAssociation(
+                    name,
+                    cluster_name=cluster.name,
+                    principal_arn=principal,
+                    policy_arn=f"arn:{scope.partition}:eks::aws:cluster-access-policy/{policy}",
+                    access_scope=aws.eks.AccessPolicyAssociationAccessScopeArgs(type="cluster"),
+                    region=scope.region,
+                    opts=scope.options(depends_on=[entry]),
+                )
+            )
+    return made
+
+
+def kubeconfig(scope: Scope, control_plane: ControlPlane) -> pulumi.Output[str]:
+    """Return a kubeconfig that holds no token: each call asks the AWS CLI for one. Secret nevertheless."""
+    cluster = control_plane.cluster
+    authority = cluster.certificate_authority.apply(lambda found: found.data)
+    parts = pulumi.Output.all(endpoint=cluster.endpoint, authority=authority)
+    return pulumi.Output.secret(parts.apply(lambda known: _kubeconfig(scope, **known)))
+
+
+def _kubeconfig(scope: Scope, endpoint: str, authority: str) -> str:
+    name = scope.name
+    get_token = ["eks", "get-token", "--cluster-name", name, "--region", scope.region, "--output", "json"]
+    exec_ = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": "aws",
+        "args": get_token,
+        "interactiveMode": "Never",
+    }
+    cluster = {"server": endpoint, "certificate-authority-data": authority}
+    return json.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": name,
+            "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+            "clusters": [{"name": name, "cluster": cluster}],
+            "users": [{"name": name, "user": {"exec": exec_}}],
+        }
+    )

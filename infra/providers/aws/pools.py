@@ -1,0 +1,192 @@
+"""Managed node groups from launch templates; they drain by themselves before a spot node is taken."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pulumi
+import pulumi_aws as aws
+
+from infra import catalog, names
+from infra.providers.aws.control_plane import ControlPlane
+from infra.providers.aws.fabric import interfaces, placement_group
+from infra.providers.aws.groups import Group
+from infra.providers.aws.keys import Keys
+from infra.providers.aws.network import Network
+from infra.providers.aws.scope import Scope
+from infra.providers.aws.user_data import user_data
+from infra.providers.base import PoolSettings
+from infra.spec.aws import LustreSpec
+from infra.spec.node_pool import NodePoolSpec
+
+ROOT_DISK_GIB = 200
+"""Images with CUDA and PyTorch are 10 to 20 GiB each, and an update keeps two."""
+SPOT_WAIVER = "trainyard.dev/spot-waiver"
+"""Tag that says why one group buys in one market."""
+_EFFECTS = {"NoSchedule": "NO_SCHEDULE", "NoExecute": "NO_EXECUTE", "PreferNoSchedule": "PREFER_NO_SCHEDULE"}
+
+
+@dataclass(frozen=True)
+class Grounds:
+    """What node groups stand on."""
+
+    scope: Scope
+    network: Network
+    keys: Keys
+    control_plane: ControlPlane
+    node_role: aws.iam.Role
+    efa_group: aws.ec2.SecurityGroup | None
+    depends_on: Sequence[pulumi.Resource]
+
+
+def pool_settings(pool: NodePoolSpec) -> PoolSettings:
+    """Return what the platform needs to know of a pool."""
+    labels = {names.POOL_LABEL: pool.name, names.CAPACITY_LABEL: pool.capacity}
+    taints = []
+    if pool.accelerator:
+        labels |= {names.ACCELERATOR_LABEL: pool.accelerator.model, names.FABRIC_LABEL: pool.fabric}
+        taints.append({"key": names.ACCELERATOR_RESOURCE, "value": "present", "effect": "NoSchedule"})
+    if pool.is_spot:
+        taints.append({"key": names.SPOT_TAINT, "value": "true", "effect": "NoSchedule"})
+    notice = catalog.notice("aws") if pool.is_spot else None
+    return PoolSettings(
+        name=pool.name,
+        num_nodes=pool.num_nodes,
+        capacity=pool.capacity,
+        capacity_mode="fixed",
+        fabric_class=pool.fabric,
+        accelerators_per_node=pool.accelerator.count if pool.accelerator else 0,
+        accelerator_resource=names.ACCELERATOR_RESOURCE,
+        preemption_notice_seconds=notice.usable_seconds if notice else None,
+        node_names=(),
+        labels=labels,
+        taints=tuple(taints),
+    )
+
+
+def node_group(grounds: Grounds, group: Group, settings: PoolSettings) -> aws.eks.NodeGroup:
+    """Make a node group and its launch template."""
+    scope = grounds.scope
+    template = _launch_template(grounds, group)
+    waiver = {SPOT_WAIVER: "one market per group: the pool's other markets are groups of their own"}
+    return aws.eks.NodeGroup(
+        scope.named(group.role),
+        cluster_name=grounds.control_plane.cluster.name,
+        node_role_arn=grounds.node_role.arn,
+        subnet_ids=grounds.network.subnet_ids(group.zones),
+        version=scope.kubernetes_version,
+        ami_type=_ami_type(group),
+        capacity_type=_capacity_type(group),
+        # A capacity block's template has the type already, and EKS takes it from one place only.
+        instance_types=None if group.is_block else [group.machine.name],
+        launch_template=aws.eks.NodeGroupLaunchTemplateArgs(
+            id=template.id, version=template.latest_version.apply(str)
+        ),
+        scaling_config=_scaling(group),
+        labels=dict(settings.labels),
+        taints=[
+            aws.eks.NodeGroupTaintArgs(
+                key=taint["key"], value=taint["value"], effect=_EFFECTS[taint["effect"]]
+            )
+            for taint in settings.taints
+        ],
+        update_config=aws.eks.NodeGroupUpdateConfigArgs(max_unavailable=1),
+        # One at a time: a fault of many nodes at once is seldom the nodes'.
+        node_repair_config=aws.eks.NodeGroupNodeRepairConfigArgs(
+            enabled=True, max_parallel_nodes_repaired_count=1
+        ),
+        region=scope.region,
+        tags=waiver if group.pool.is_spot else None,
+        opts=scope.options(depends_on=grounds.depends_on),
+    )
+
+
+def _scaling(group: Group) -> aws.eks.NodeGroupScalingConfigArgs:
+    """Spot and blocks come and go; a smaller group of what lasts would be a mistake."""
+    lasting = not group.pool.is_spot and not group.is_block
+    minimum = group.num_nodes if lasting else 0
+    return aws.eks.NodeGroupScalingConfigArgs(
+        min_size=minimum, desired_size=group.num_nodes, max_size=group.num_nodes
+    )
+
+
+def _capacity_type(group: Group) -> str:
+    if group.is_block:
+        return "CAPACITY_BLOCK"
+    return "SPOT" if group.pool.is_spot else "ON_DEMAND"
+
+
+def _ami_type(group: Group) -> str:
+    """EKS's AMIs of Amazon Linux 2023; those for NVIDIA have driver, toolkit and the host's part of EFA."""
+    architecture = {"amd64": "x86_64", "arm64": "ARM_64"}[group.machine.architecture]
+    return f"AL2023_{architecture}_{'NVIDIA' if group.machine.accelerator else 'STANDARD'}"
+
+
+def _launch_template(grounds: Grounds, group: Group) -> aws.ec2.LaunchTemplate:
+    scope, efa_group = grounds.scope, grounds.efa_group
+    cluster_group = grounds.control_plane.security_group
+    has_efa = group.machine.efa is not None and efa_group is not None
+    filesystem = scope.spec.filesystem
+    lustre_over_efa = has_efa and isinstance(filesystem, LustreSpec) and filesystem.efa
+    name = scope.named(group.role)
+    made_of_it = ("instance", "volume", "network-interface")
+    return aws.ec2.LaunchTemplate(
+        name,
+        instance_type=group.machine.name if group.is_block else None,
+        update_default_version=True,
+        network_interfaces=interfaces(group.machine, cluster_group, efa_group.id)
+        if has_efa and efa_group
+        else None,
+        vpc_security_group_ids=None if has_efa else [cluster_group],
+        block_device_mappings=[_root_disk(grounds.keys)],
+        metadata_options=aws.ec2.LaunchTemplateMetadataOptionsArgs(
+            # One hop: nodes may ask for their role's credentials, pods may not.
+            http_endpoint="enabled",
+            http_tokens="required",
+            http_put_response_hop_limit=1,
+        ),
+        user_data=user_data(group.machine, lustre_over_efa=lustre_over_efa),
+        placement=_placement(scope, group),
+        instance_market_options=_market(group),
+        capacity_reservation_specification=_reservation(group),
+        monitoring=aws.ec2.LaunchTemplateMonitoringArgs(enabled=True),
+        tag_specifications=[
+            aws.ec2.LaunchTemplateTagSpecificationArgs(resource_type=kind, tags={"Name": name, **scope.tags})
+            for kind in made_of_it
+        ],
+        region=scope.region,
+        opts=scope.options(),
+    )
+
+
+def _root_disk(keys: Keys) -> aws.ec2.LaunchTemplateBlockDeviceMappingArgs:
+    disk = aws.ec2.LaunchTemplateBlockDeviceMappingEbsArgs(
+        volume_type="gp3",
+        volume_size=ROOT_DISK_GIB,
+        encrypted="true",
+        kms_key_id=keys.data,
+        delete_on_termination="true",
+    )
+    return aws.ec2.LaunchTemplateBlockDeviceMappingArgs(device_name="/dev/xvda", ebs=disk)
+
+
+def _placement(scope: Scope, group: Group) -> aws.ec2.LaunchTemplatePlacementArgs | None:
+    if not group.has_placement_group:
+        return None
+    return aws.ec2.LaunchTemplatePlacementArgs(group_name=placement_group(scope, group.role).name)
+
+
+def _market(group: Group) -> aws.ec2.LaunchTemplateInstanceMarketOptionsArgs | None:
+    if not group.is_block:
+        return None
+    return aws.ec2.LaunchTemplateInstanceMarketOptionsArgs(market_type="capacity-block")
+
+
+def _reservation(group: Group) -> aws.ec2.LaunchTemplateCapacityReservationSpecificationArgs | None:
+    if group.pool.reservation is None:
+        return None
+    target = aws.ec2.LaunchTemplateCapacityReservationSpecificationCapacityReservationTargetArgs(
+        capacity_reservation_id=group.pool.reservation.id
+    )
+    return aws.ec2.LaunchTemplateCapacityReservationSpecificationArgs(capacity_reservation_target=target)

@@ -1,0 +1,73 @@
+"""What every part of the AWS target needs to know to declare a resource."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pulumi
+
+from infra.spec.aws import AwsSpec
+
+_PARTITIONS = {"cn-": "aws-cn", "us-gov-": "aws-us-gov"}
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The stack's name and spec, and the options that all resources share."""
+
+    name: str
+    spec: AwsSpec
+    kubernetes_version: str
+    """As EKS counts: `1.35`."""
+    provider: pulumi.ProviderResource
+    parent: pulumi.Resource
+
+    @property
+    def region(self) -> str:
+        """Given to every resource that takes one, since its own region is the one in effect."""
+        return self.spec.region
+
+    @property
+    def partition(self) -> str:
+        """First part of every ARN."""
+        found = (name for prefix, name in _PARTITIONS.items() if self.region.startswith(prefix))
+        return next(found, "aws")
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """Tags of every resource; those that EC2 makes from a template are not given the provider's."""
+        return tags_of(self.name, self.spec)
+
+    def named(self, role: str) -> str:
+        """Logical name of a resource: `<stack>-<role>`."""
+        return f"{self.name}-{role}"
+
+    def arn(self, service: str, resource: str) -> str:
+        """ARN of something of this account and region, whose name we choose."""
+        return f"arn:{self.partition}:{service}:{self.region}:{self.spec.account}:{resource}"
+
+    def role_arn(self, path: str) -> str:
+        """ARN of a role of this account."""
+        return f"arn:{self.partition}:iam::{self.spec.account}:role/{path}"
+
+    def options(
+        self,
+        *,
+        depends_on: Sequence[pulumi.Resource] = (),
+        protect: bool | None = None,
+        retain_on_delete: bool | None = None,
+    ) -> pulumi.ResourceOptions:
+        """Options of a resource: the one explicit provider, and the component as its parent."""
+        return pulumi.ResourceOptions(
+            parent=self.parent,
+            provider=self.provider,
+            depends_on=list(depends_on),
+            protect=protect,
+            retain_on_delete=retain_on_delete,
+        )
+
+
+def tags_of(name: str, spec: AwsSpec) -> dict[str, str]:
+    """Tags of every resource of a stack."""
+    return {"trainyard.dev/stack": name, **spec.tags}

@@ -1,0 +1,113 @@
+"""The AWS target: an EKS cluster in one region and account."""
+
+from __future__ import annotations
+
+import re
+from ipaddress import IPv4Network
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from infra.spec.base import Boolean, Cidr, Positive, Spec, wrong
+from infra.spec.provider import ProviderSpec
+
+
+def _account(value: str) -> str:
+    if re.fullmatch(r"\d{12}", value):
+        return value
+    raise wrong("aws_account", "the 12 digits of an AWS account", "write the account's number in quotes")
+
+
+def _principal(value: str) -> str:
+    if re.fullmatch(r"arn:aws[a-z-]*:iam::\d{12}:(role|user)/[\w+=,.@/-]+", value):
+        return value
+    allowed = "the ARN of an IAM role or user: arn:aws:iam::123456789012:role/platform"
+    raise wrong("aws_principal", allowed, "write the role itself, not one of its sessions (assumed-role)")
+
+
+def _key(value: str) -> str:
+    if re.fullmatch(r"arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/[0-9a-f-]+", value):
+        return value
+    allowed = "the ARN of a single-region KMS key: arn:aws:kms:us-east-2:123456789012:key/1a2b…"
+    raise wrong("aws_key", allowed, "write the ARN of the key; an alias or a replica (mrk-…) will not do")
+
+
+AccountId = Annotated[str, AfterValidator(_account)]
+PrincipalArn = Annotated[str, AfterValidator(_principal)]
+KeyArn = Annotated[str, AfterValidator(_key)]
+SubnetId = Annotated[str, Field(pattern=r"^subnet-[0-9a-f]{8,17}$")]
+
+
+class ExistingVpcSpec(Spec):
+    """A VPC that is there already, with its routes and endpoints; it stays when the stack goes."""
+
+    id: str = Field(pattern=r"^vpc-[0-9a-f]{8,17}$", description="ID of the VPC")
+    subnets: dict[str, SubnetId] = Field(description="private subnet of each zone of the stack")
+
+
+class AwsNetworkSpec(Spec):
+    """The cluster's VPC, made by the stack unless `existing` names one."""
+
+    cidr: Cidr = Field(default=IPv4Network("10.64.0.0/16"), description="addresses of the VPC")
+    nat: Literal["one", "per-zone", "none"] = Field(
+        default="one", description="NAT gateways; none: nodes reach AWS by endpoints and nothing else"
+    )
+    existing: ExistingVpcSpec | None = Field(default=None, description="a VPC to use")
+
+
+class AwsAccessSpec(Spec):
+    """Who may use the cluster: nobody else, and not the one who made it either."""
+
+    admins: tuple[PrincipalArn, ...] = Field(
+        min_length=1, description="IAM principals that may do all; whoever runs the engine is among them"
+    )
+    viewers: tuple[PrincipalArn, ...] = Field(default=(), description="IAM principals that may look")
+    public_cidrs: tuple[Cidr, ...] = Field(
+        default=(), description="networks outside that reach the API server; empty: it is private"
+    )
+
+
+class LustreSpec(Spec):
+    """FSx for Lustre (PERSISTENT_2), all nodes read and write it at the speed of the fabric."""
+
+    kind: Literal["lustre"]
+    capacity_gib: Positive = Field(description="size of the filesystem, in GiB")
+    throughput: Literal[125, 250, 500, 1000] = Field(default=250, description="MB/s per TiB")
+    efa: Boolean = Field(default=False, description="clients with EFA reach it by EFA")
+    zone: str | None = Field(default=None, description="zone; left out: the stack's first one")
+    link: Boolean = Field(default=True, description="keep the bucket's `filesystem/` and it the same")
+
+
+class EfsSpec(Spec):
+    """Elastic File System: grows by itself, in all zones, for development and small clusters."""
+
+    kind: Literal["efs"]
+
+
+class AwsSpec(ProviderSpec):
+    """EKS with managed node groups. A plan looks nothing up, so account and zones are said here."""
+
+    kind: Literal["aws"]
+    account: AccountId = Field(description="account; credentials of another one are refused")
+    region: str = Field(description="region of every resource")
+    zones: tuple[str, ...] = Field(
+        min_length=2, max_length=6, description="availability zones, in an order that stays; EKS needs two"
+    )
+    network: AwsNetworkSpec = Field(default=AwsNetworkSpec(), description="the VPC")
+    access: AwsAccessSpec = Field(description="who may use the cluster")
+    training_image: str = Field(
+        pattern=r"^\S+@sha256:[0-9a-f]{64}$", description="image that jobs run in, by digest, in a registry"
+    )
+    filesystem: Annotated[LustreSpec | EfsSpec, Field(discriminator="kind")] = Field(
+        description="the shared filesystem, under checkpoints"
+    )
+    kms_key: KeyArn | None = Field(default=None, description="key for all data; left out: keys are made")
+    existing_bucket: Boolean = Field(default=False, description="the object store's bucket is there already")
+    interruption_queue: Boolean = Field(
+        default=False,
+        description="queue of EC2's notices for self-managed nodes (Karpenter, Node Termination Handler)",
+    )
+    deletion_protection: Boolean = Field(
+        default=True, description="refuse to delete cluster and filesystem; put it off before a destroy"
+    )
+    tags: dict[str, str] = Field(default={}, description="tags of every resource, such as owner")

@@ -1,0 +1,323 @@
+"""What AWS would refuse, or take and then run badly: said before anything is asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import wraps
+from typing import Any
+
+from infra import catalog
+from infra.catalog import Machine
+from infra.spec.aws import AwsSpec, LustreSpec
+from infra.spec.finding import Check, Finding, unknown
+from infra.spec.node_pool import NodePoolSpec
+from infra.spec.queue import TeamSpec
+from infra.spec.source import KeyPath
+from infra.spec.storage import StorageSpec
+
+Pools = tuple[NodePoolSpec, ...]
+
+LUSTRE_STEP_GIB = 2400
+"""SSD storage of PERSISTENT_2 comes as 1200 GiB or in steps of 2400 (FSx API, CreateFileSystem)."""
+LUSTRE_EFA_STEP_GIB = {125: 38400, 250: 19200, 500: 9600, 1000: 4800}
+"""MB/s per TiB → step of the size with EFA (FSx for Lustre user guide, EFA-enabled file systems)."""
+VPC_PREFIXES = range(16, 21)
+"""AWS takes nothing above /16; an eighth of less than a /20 is too small for the pods of a zone."""
+
+
+def _on_aws(check: Check) -> Check:
+    @wraps(check)
+    def guarded(**sections: Any) -> Iterator[Finding]:  # noqa: ANN401 -- sections differ by check
+        if isinstance(sections["provider"], AwsSpec):
+            yield from check(**sections)
+
+    return guarded
+
+
+@_on_aws
+def the_region_is_known(provider: AwsSpec) -> Iterator[Finding]:
+    """The catalogue has every region in which it knows machines."""
+    known = [region.name for region in catalog.regions("aws")]
+    if provider.region not in known:
+        yield unknown(("provider", "region"), provider.region, known, "a region of AWS")
+
+
+@_on_aws
+def zones_are_of_the_region(provider: AwsSpec) -> Iterator[Finding]:
+    """A zone is its region and a letter."""
+    for index, zone in enumerate(provider.zones):
+        path: KeyPath = ("provider", "zones", index)
+        if zone[:-1] != provider.region or not zone[-1:].isalpha():
+            allowed = f"zones of {provider.region}: {provider.region}a, {provider.region}b, …"
+            yield path, repr(zone), allowed, "name a zone of the stack's region"
+        if zone in provider.zones[:index]:
+            yield path, repr(zone), "each zone once", "remove one of the two"
+
+
+@_on_aws
+def the_network_has_a_usable_size(provider: AwsSpec) -> Iterator[Finding]:
+    """Each zone gets an eighth."""
+    cidr = provider.network.cidr
+    if cidr.prefixlen not in VPC_PREFIXES:
+        allowed = f"a prefix of /{VPC_PREFIXES[0]} to /{VPC_PREFIXES[-1]}: each zone gets an eighth"
+        yield ("provider", "network", "cidr"), str(cidr), allowed, "use a prefix such as /16"
+
+
+@_on_aws
+def an_existing_vpc_has_a_subnet_per_zone(provider: AwsSpec) -> Iterator[Finding]:
+    """Pools, mount targets and the control plane are put into the subnet of their zone."""
+    existing = provider.network.existing
+    if existing and set(existing.subnets) != set(provider.zones):
+        got = ", ".join(existing.subnets) or "none"
+        allowed = f"one private subnet for each of {', '.join(provider.zones)}"
+        fix = "name the subnets of these zones, or change the stack's zones"
+        yield ("provider", "network", "existing", "subnets"), got, allowed, fix
+
+
+@_on_aws
+def the_api_server_is_not_open_to_the_world(provider: AwsSpec) -> Iterator[Finding]:
+    """A list that holds everybody is no list."""
+    for index, network in enumerate(provider.access.public_cidrs):
+        if network.prefixlen < 8:
+            path = ("provider", "access", "public_cidrs", index)
+            fix = "name the networks of your offices or VPN, or leave it out: the endpoint is private then"
+            yield path, str(network), "networks of /8 or narrower", fix
+
+
+@_on_aws
+def the_key_is_of_this_account_and_region(provider: AwsSpec) -> Iterator[Finding]:
+    """Disks and filesystems take a key of their own region only; a replica would hold data elsewhere."""
+    if provider.kms_key is None:
+        return
+    region, account = provider.kms_key.split(":")[3:5]
+    if region != provider.region:
+        fix = "name a key of the stack's region, or leave it out: keys are made"
+        yield ("provider", "kms_key"), f"a key in {region}", f"a key in {provider.region}", fix
+    if account != provider.account:
+        fix = "name a key of the stack's account: its policy must let EC2's scaling groups use it"
+        yield ("provider", "kms_key"), f"a key of {account}", f"a key of {provider.account}", fix
+
+
+@_on_aws
+def machines_exist(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
+    """Every pool says its machine, and every machine is in the catalogue."""
+    known = [machine.name for machine in catalog.machines(cloud="aws")]
+    for index, pool in enumerate(pools):
+        if pool.machine is None:
+            fix = "add `machine:`; `trainyard catalog` lists them"
+            yield ("pools", index), "no machine", "a machine type of EC2 on every pool", fix
+        named: list[tuple[KeyPath, str | None]] = [(("pools", index, "machine"), pool.machine)]
+        others = enumerate(pool.alternatives or ())
+        named += [(("pools", index, "alternatives", position), name) for position, name in others]
+        for path, name in named:
+            if name is not None and name not in known:
+                yield unknown(path, name, known, "a machine type of EC2 in the catalogue")
+
+
+@_on_aws
+def machines_are_offered(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
+    """In the region, and for purchase in the way that the pool is bought."""
+    for index, pool in enumerate(pools):
+        for machine in _machines(pool):
+            path: KeyPath = ("pools", index, "machine")
+            if machine.offered_in(provider.region) is False:
+                got = f"{machine.name} in {provider.region}"
+                allowed = f"regions that offer it: {', '.join(machine.regions)}"
+                yield path, got, allowed, _other_machine(machine, provider.region)
+            purchase = "spot" if pool.is_spot else "capacity-block" if _is_block(pool) else "on-demand"
+            if machine.purchase and purchase not in machine.purchase:
+                got = f"{machine.name} as {purchase}"
+                yield path, got, " or ".join(machine.purchase), "change the pool's capacity or machine"
+
+
+@_on_aws
+def pools_agree_with_their_machines(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
+    """Accelerator and fabric may be left out; where they are written, they are the machine's."""
+    for index, pool in enumerate(pools):
+        machine = _machine(pool.machine)
+        if machine is None:
+            continue
+        if pool.fabric != machine.fabric:
+            fix = "leave `fabric` out: the machine says it"
+            yield ("pools", index, "fabric"), repr(pool.fabric), f"{machine.fabric} ({machine.name})", fix
+        found = (pool.accelerator.model, pool.accelerator.count) if pool.accelerator else (None, 0)
+        if found != (machine.accelerator, machine.num_accelerators):
+            allowed = f"{machine.num_accelerators} × {machine.accelerator} ({machine.name})"
+            got = f"{found[1]} × {found[0]}"
+            fix = "leave `accelerator` out: the machine says it"
+            yield ("pools", index, "accelerator"), got, allowed, fix
+
+
+@_on_aws
+def alternatives_are_alike(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
+    """A job gets nodes of one pool, so these have the same accelerators, fabric and architecture."""
+    for index, pool in enumerate(pools):
+        path: KeyPath = ("pools", index, "alternatives")
+        if pool.alternatives and not pool.is_spot:
+            fix = "remove them, or make it a spot pool"
+            yield path, f"on a pool with capacity {pool.capacity}", "alternatives on spot pools only", fix
+        first, others = _machine(pool.machine), map(_machine, pool.alternatives or ())
+        for position, other in enumerate(others):
+            if first and other and _kind(other) != _kind(first):
+                allowed = f"{_describe(first)}, like {first.name}"
+                fix = "give the other machine a pool of its own, and a flavor in the queue"
+                yield (*path, position), f"{other.name}: {_describe(other)}", allowed, fix
+
+
+@_on_aws
+def zones_of_pools_are_the_stacks(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
+    """There is a subnet in the stack's zones only."""
+    for index, pool in enumerate(pools):
+        for position, zone in enumerate(pool.zones or ()):
+            if zone not in provider.zones:
+                path = ("pools", index, "zones", position)
+                yield unknown(path, zone, provider.zones, "a zone of the stack")
+
+
+@_on_aws
+def a_fabric_is_in_one_zone(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
+    """EFA does not cross zones: ranks in two of them would talk over TCP, or not at all."""
+    for index, pool in enumerate(pools):
+        zones = pool.zones or provider.zones
+        if pool.fabric != "none" and len(zones) > 1:
+            allowed = f"one zone, since {pool.fabric} (EFA) does not cross zones"
+            fix = "give the pool one zone; for more zones, more pools, each a flavor of the queue"
+            yield ("pools", index, "zones"), ", ".join(zones), allowed, fix
+
+
+@_on_aws
+def reservations_fit_the_capacity(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
+    """Reserved capacity names what it draws on; nothing else does."""
+    for index, pool in enumerate(pools):
+        path: KeyPath = ("pools", index, "reservation")
+        if pool.capacity == "reserved" and pool.reservation is None:
+            fix = "add `reservation: {id: cr-…}` (kind: block for a capacity block), or buy on demand"
+            yield path, "nothing", "the reservation that a reserved pool draws on", fix
+        if pool.reservation is None:
+            continue
+        if pool.capacity != "reserved":
+            what = "a capacity block" if _is_block(pool) else "a reservation"
+            fix = f"write `capacity: reserved`, or remove the reservation and stay with {pool.capacity}"
+            yield path, f"{what} on a {pool.capacity} pool", "reservations on reserved pools only", fix
+        if not pool.reservation.id.startswith("cr-"):
+            fix = "see `aws ec2 describe-capacity-reservations`"
+            yield (*path, "id"), repr(pool.reservation.id), "cr- and 17 hexadecimal digits", fix
+        if len(pool.zones or provider.zones) > 1:
+            got = ", ".join(pool.zones or provider.zones)
+            fix = "name the reservation's zone"
+            yield ("pools", index, "zones"), got, "one zone: a reservation is in one", fix
+
+
+@_on_aws
+def spot_pools_have_a_node_per_market(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
+    """A spot pool is one group per machine type and zone; a group of no node buys nothing."""
+    for index, pool in enumerate(pools):
+        types, zones = 1 + len(pool.alternatives or ()), len(pool.zones or provider.zones)
+        if pool.is_spot and pool.num_nodes < types * zones:
+            got = f"{pool.num_nodes} in {types * zones} markets (machine types × zones: {types} × {zones})"
+            fix = "raise num_nodes, or name fewer zones or alternatives"
+            yield ("pools", index, "num_nodes"), got, f"{types * zones} or more: one per market", fix
+
+
+@_on_aws
+def lustre_has_a_size_that_fsx_takes(provider: AwsSpec) -> Iterator[Finding]:
+    """FSx sells steps; with EFA they follow the throughput."""
+    spec = provider.filesystem
+    if not isinstance(spec, LustreSpec):
+        return
+    step = LUSTRE_EFA_STEP_GIB[spec.throughput] if spec.efa else LUSTRE_STEP_GIB
+    smallest = not spec.efa and spec.capacity_gib == LUSTRE_STEP_GIB // 2
+    if spec.capacity_gib % step and not smallest:
+        upper = -(-spec.capacity_gib // step) * step
+        lower = f"{upper - step} or " if upper > step else ""
+        kind = f"with EFA at {spec.throughput} MB/s per TiB" if spec.efa else "(or 1200)"
+        path = ("provider", "filesystem", "capacity_gib")
+        yield path, str(spec.capacity_gib), f"steps of {step} GiB {kind}", f"write {lower}{upper}"
+
+
+@_on_aws
+def lustre_is_where_its_clients_are(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
+    """EFA reaches the filesystem in its own zone, from machines that have EFA."""
+    spec = provider.filesystem
+    if not isinstance(spec, LustreSpec):
+        return
+    zone = spec.zone or provider.zones[0]
+    path: KeyPath = ("provider", "filesystem", "zone")
+    if zone not in provider.zones:
+        yield unknown(path, zone, provider.zones, "a zone of the stack")
+    if not spec.efa:
+        return
+    clients = [pool for pool in pools if pool.fabric != "none"]
+    if not clients:
+        fix = "write `efa: false`, or add a pool of machines with EFA"
+        yield ("provider", "filesystem", "efa"), "true", "EFA where a pool has EFA", fix
+    for pool in clients:
+        if zone not in (pool.zones or provider.zones):
+            allowed = f"the zone of pool {pool.name!r}: {', '.join(pool.zones or ())}"
+            yield path, repr(zone), allowed, "move the filesystem or the pool: EFA does not cross zones"
+
+
+@_on_aws
+def claims_fit_the_filesystem(
+    provider: AwsSpec, storage: StorageSpec, teams: tuple[TeamSpec, ...]
+) -> Iterator[Finding]:
+    """Claims are a promise to each team; Lustre has the size that was bought."""
+    spec = provider.filesystem
+    total = storage.checkpoints.size_gib * len(teams)
+    if isinstance(spec, LustreSpec) and total > spec.capacity_gib:
+        got = f"{storage.checkpoints.size_gib} for each of {len(teams)} teams: {total}"
+        allowed = f"{spec.capacity_gib} in all: the filesystem's capacity"
+        fix = "lower the claims, or buy a larger filesystem"
+        yield ("storage", "checkpoints", "size_gib"), got, allowed, fix
+
+
+CHECKS: tuple[Check, ...] = (
+    the_region_is_known,
+    zones_are_of_the_region,
+    the_network_has_a_usable_size,
+    an_existing_vpc_has_a_subnet_per_zone,
+    the_api_server_is_not_open_to_the_world,
+    the_key_is_of_this_account_and_region,
+    machines_exist,
+    machines_are_offered,
+    pools_agree_with_their_machines,
+    alternatives_are_alike,
+    zones_of_pools_are_the_stacks,
+    a_fabric_is_in_one_zone,
+    reservations_fit_the_capacity,
+    spot_pools_have_a_node_per_market,
+    lustre_has_a_size_that_fsx_takes,
+    lustre_is_where_its_clients_are,
+    claims_fit_the_filesystem,
+)
+
+
+def _machine(name: str | None) -> Machine | None:
+    found = catalog.find_machine(name) if name else None
+    return found if found and found.cloud == "aws" else None
+
+
+def _machines(pool: NodePoolSpec) -> list[Machine]:
+    """The machines of a pool that the catalogue knows, the first choice first."""
+    names = (pool.machine, *(pool.alternatives or ()))
+    return [machine for name in names if (machine := _machine(name))]
+
+
+def _is_block(pool: NodePoolSpec) -> bool:
+    return pool.reservation is not None and pool.reservation.kind == "block"
+
+
+def _kind(machine: Machine) -> tuple[object, ...]:
+    return machine.accelerator, machine.num_accelerators, machine.fabric, machine.architecture
+
+
+def _describe(machine: Machine) -> str:
+    accelerators = f"{machine.num_accelerators} × {machine.accelerator or 'no accelerator'}"
+    return f"{accelerators}, fabric {machine.fabric}, {machine.architecture}"
+
+
+def _other_machine(machine: Machine, region: str) -> str:
+    others = catalog.machines(cloud="aws", accelerator=machine.accelerator or "", region=region)
+    if not machine.accelerator or not others:
+        return "choose another machine or region"
+    return f"with {machine.accelerator} there: {', '.join(other.name for other in others)}"
