@@ -50,6 +50,11 @@ class Paths:
         return self.repository / ".venv"
 
     @property
+    def policies(self) -> Path:
+        """The policy pack that every stack is judged by."""
+        return self.repository / "policies"
+
+    @property
     def engine(self) -> Path:
         """The file backend of the engine and its passphrase (0600)."""
         return self.state / "pulumi"

@@ -41,7 +41,9 @@ def bring_up(session: Session, *, run_job: bool) -> None:
         prepare_machine(session)
         if session.cluster_exists:
             session.cluster.up()  # what died since (a reboot, a kill) is started again; else nothing happens
-        result = session.engine.up(session.stack_name, session.progress)
+        result = session.engine.up(
+            session.stack_name, session.progress, policy_packs=[session.paths.policies]
+        )
         session.console.print(result.summary())
         if run_job and stack.job is not None:
             run_stack_job(session, stack.job, started)
@@ -56,7 +58,9 @@ def show_preview(session: Session) -> None:
     """Let the engine say what it would change, with the policy pack at its side."""
     session.stack  # noqa: B018 -- wrong input ends here
     session.toolchain.ensure(*ENGINE_PARTS)
-    result = session.engine.preview(session.stack_name, session.progress)
+    result = session.engine.preview(
+        session.stack_name, session.progress, policy_packs=[session.paths.policies]
+    )
     session.console.print(result.summary())
 
 
