@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol, TextIO
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
@@ -88,7 +89,7 @@ class RichProgress:
         self._running = 0
 
     def said(self, text: str) -> None:
-        self._console.print(text, highlight=False)
+        self._console.print(text, highlight=False, markup=False)
 
     @contextmanager
     def task(self, name: str) -> Iterator[Task]:
@@ -101,15 +102,16 @@ class RichProgress:
             mark = "[green]✓[/]"
         finally:
             bars.remove_task(bar)
-            self._console.print(f"{mark} {name} [dim]{time.monotonic() - started:.1f} s[/]", highlight=False)
+            seconds = f"[dim]{time.monotonic() - started:.1f} s[/]"
+            self._console.print(f"{mark} {escape(name)} {seconds}", highlight=False)
             self._closed()
 
     def _opened(self) -> Bars:
         with self._lock:
             self._running += 1
             if self._bars is None:
-                columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(24))
-                detail = TextColumn("[dim]{task.fields[text]}[/]")
+                columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(24))
+                detail = TextColumn("{task.fields[text]}", style="dim", markup=False)
                 self._bars = Bars(
                     *columns, TimeElapsedColumn(), detail, console=self._console, transient=True
                 )

@@ -56,3 +56,13 @@ def test_bars_leave_one_line_for_each_task_that_ended() -> None:
     progress.said("all done")
     lines = [line.split()[:2] for line in stream.getvalue().splitlines() if line]
     assert lines == [["✓", "two"], ["✓", "one"], ["all", "done"]]
+
+
+def test_words_that_look_like_markup_are_told_as_they_are() -> None:
+    stream = io.StringIO()
+    progress = RichProgress(Console(file=stream, force_terminal=True, width=120))
+    with progress.task("build [/one]") as task:
+        task.advanced(1, 2, "reading [/src/pair.cc:545]")
+        progress.said("error [/src/pair.cc:545]")
+    assert "error [/src/pair.cc:545]" in stream.getvalue()
+    assert "build [/one]" in stream.getvalue()

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from infra.spec.job import JobSpec
 from trainyard.follow import Story
 from trainyard.session import next_run
 from trainyard.summary import Summary
-from trainyard.timeline import Event, merged
+from trainyard.timeline import Event, merged, table
 
 JOB = JobSpec(name="digits", team="research", runtime="torch-none", num_nodes=2, config="digits")
 
@@ -49,3 +51,9 @@ def test_an_unfinished_run_is_continued_and_a_finished_one_is_followed_by_a_new_
 def test_events_of_all_sources_share_one_clock() -> None:
     queue, cloud = Event(2, "queue", "admitted"), Event(1, "cloud", "gone")
     assert merged([queue], [cloud, queue]) == [cloud, queue]
+
+
+def test_the_timeline_tells_errors_as_they_were_written() -> None:
+    console = Console(width=120, record=True)
+    console.print(table([Event(1, "job", "ends: [/src/pair.cc:545] Read error")]))
+    assert "ends: [/src/pair.cc:545] Read error" in console.export_text()
