@@ -32,6 +32,12 @@ def selects_spot(pod: Properties) -> bool:
     return chosen or tolerated
 
 
+def is_accelerated(pool: Properties) -> bool:
+    """Whether a pool of a cluster's spec has accelerators that are real."""
+    model = pool.get("accelerator.model")
+    return model != "simulated" if model else has_accelerators(pool.get("machine", ""))
+
+
 def is_spot_pool(resource: Resource) -> bool:
     """Whether a cloud's node pool buys spot capacity."""
     props = resource.props

@@ -30,6 +30,8 @@ LEADS_TO_PODS = frozenset(
 )  # fmt: skip
 """Properties that may hold a pod spec: where one of them is unknown, a pod may be hidden."""
 
+ACCELERATORS = ("nvidia.com/gpu", "amd.com/gpu", "google.com/tpu", "aws.amazon.com/neuron")
+
 CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
 
 
@@ -46,6 +48,15 @@ def containers(pod: Properties) -> Iterator[Properties]:
     """All containers of a pod spec: main, init and ephemeral ones."""
     for kind in CONTAINERS:
         yield from pod.blocks(kind)
+
+
+def trains(pod: Properties) -> bool:
+    """Whether the pod asks for accelerators."""
+    return any(
+        container.block("resources.limits").entry(name)
+        for container in containers(pod)
+        for name in ACCELERATORS
+    )
 
 
 def namespaced_name(resource: Resource) -> str:

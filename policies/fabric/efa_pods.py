@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from policies.policy import Policy, Resource, Violation
 from policies.unknowns import Properties
-from policies.workloads import TYPES, containers, pod_specs
+from policies.workloads import TYPES, containers, pod_specs, trains
 
 FABRICS = {"FI_PROVIDER": "vpc.amazonaws.com/efa", "FI_EFA_USE_DEVICE_RDMA": "vpc.amazonaws.com/efa"}
 """Variable → the resource that a container with it must request."""
@@ -15,11 +15,11 @@ DEVICES = "/dev/infiniband"
 
 
 def judge(resource: Resource) -> Iterator[Violation]:
-    """Variables without the device, and the device's folder in place of the device, both mean TCP."""
+    """Variables without the device, and the devices' folder in a pod that trains, both mean TCP."""
     for pod in pod_specs(resource):
         for container in containers(pod):
             yield from _requested(container)
-        for volume in pod.blocks("volumes"):
+        for volume in pod.blocks("volumes") if trains(pod) else ():
             if volume.get("hostPath.path", "").startswith(DEVICES):
                 yield Violation(volume.at("hostPath.path"), DEVICES, "the device plugin's resource")
 

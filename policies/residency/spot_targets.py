@@ -13,14 +13,15 @@ PLACES = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
 
 
 def judge(resource: Resource) -> Iterator[Violation]:
-    """Regions and zones that a provisioner may buy in, and those of a cluster's pools."""
+    """Regions and zones that a provisioner may buy in, and those of a cluster's target and pools."""
     spec = resource.props.block("spec")
     for requirement in spec.blocks("template.spec.requirements"):
         if requirement.get("key") in PLACES and requirement.get("operator") == "In":
             yield from _permitted(resource, requirement, "values")
-    for pool in resource.props.block("stack").blocks("pools"):
-        for name in ("region", "regions", "zones", "fallback_regions"):
-            yield from _permitted(resource, pool, name)
+    stack = resource.props.block("stack")
+    for block in (stack.block("provider"), *stack.blocks("pools")):
+        for name in ("region", "zones"):
+            yield from _permitted(resource, block, name)
 
 
 def _permitted(resource: Resource, block: Properties, name: str) -> Iterator[Violation]:

@@ -13,6 +13,15 @@ NODE_NAMESPACES = ("hostPID", "hostIPC", "hostNetwork")
 MIGHTY_CAPABILITIES = frozenset({"ALL", "SYS_ADMIN", "SYS_MODULE", "SYS_PTRACE", "SYS_RAWIO", "BPF"})
 
 
+DRIVERS = (
+    "gpu-operator/*",
+    "nvidia-network-operator/*",
+    "kube-system/nvidia-device-plugin*",
+    "kube-system/*efa*device-plugin*",
+)
+"""Drivers and device plugins need the node; only admins write to their namespaces."""
+
+
 def judge(resource: Resource) -> Iterator[Violation]:
     """Privileged containers, the node's namespaces, capabilities that amount to root, paths of the node."""
     found = [violation for pod in pod_specs(resource) for violation in _might(pod)]
@@ -58,7 +67,7 @@ POLICY = Policy(
         "allowed": {
             "type": "array",
             "items": {"type": "string"},
-            "default": [],
+            "default": list(DRIVERS),
             "description": "Patterns of `namespace/name` of workloads that may be privileged.",
         }
     },

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 
+from policies.capacity import is_accelerated
 from policies.config import Measurement
 from policies.policy import Policy, Resource, Violation
 from policies.unknowns import Properties
@@ -40,7 +41,7 @@ def _timely(resource: Resource, measurement: Measurement) -> Iterator[Violation]
 
 
 def _real_spot(pool: Properties) -> bool:
-    return bool(pool.get("capacity") == "spot" and pool.get("accelerator.model") != "simulated")
+    return bool(pool.get("capacity") == "spot" and is_accelerated(pool))
 
 
 POLICY = Policy(

@@ -8,27 +8,17 @@ from fnmatch import fnmatchcase
 from policies.capacity import selects_spot
 from policies.policy import Policy, Resource, Violation
 from policies.unknowns import Properties
-from policies.workloads import containers, pod_specs
-
-ACCELERATORS = ("nvidia.com/gpu", "amd.com/gpu", "google.com/tpu", "aws.amazon.com/neuron")
+from policies.workloads import containers, pod_specs, trains
 
 
 def judge(resource: Resource) -> Iterator[Violation]:
     """Pods with accelerators on spot mount or name a place for checkpoints."""
     patterns = resource.parameters["names"]
     for pod in pod_specs(resource):
-        if selects_spot(pod) and _trains(pod) and not _keeps(pod, patterns):
+        if selects_spot(pod) and trains(pod) and not _keeps(pod, patterns):
             yield Violation(
                 pod.at("volumes"), "no checkpoints", f"a volume or variable {', '.join(patterns)}"
             )
-
-
-def _trains(pod: Properties) -> bool:
-    return any(
-        container.block("resources.limits").entry(name)
-        for container in containers(pod)
-        for name in ACCELERATORS
-    )
 
 
 def _keeps(pod: Properties, patterns: list[str]) -> bool:

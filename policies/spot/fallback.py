@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from policies.capacity import is_accelerated
 from policies.policy import Policy, Resource, Violation
 
 LASTING = ("on-demand", "reserved")
 
 
 def judge(resource: Resource) -> Iterator[Violation]:
-    """Each queue with a flavor on a spot pool has one on an on-demand or reserved pool too."""
+    """Each queue with a flavor on a spot pool has one on an on-demand or reserved pool too.
+
+    A spot pool of accelerators without a queue has no way to a fallback at all.
+    """
     spec = resource.props.block("stack")
     capacity = {pool.get("name"): pool.get("capacity") for pool in spec.blocks("pools")}
     used: set[str] = set()
@@ -22,8 +26,8 @@ def judge(resource: Resource) -> Iterator[Violation]:
             yield Violation(
                 queue.at("flavors"), ", ".join(pools), "an on-demand or reserved pool beside the spot ones"
             )
-    for pool, kind in capacity.items():
-        if kind == "spot" and pool not in used:
+    for pool in (pool.get("name") for pool in spec.blocks("pools") if is_accelerated(pool)):
+        if capacity[pool] == "spot" and pool not in used:
             yield Violation(spec.at("queues"), f"none for spot pool {pool}", "a queue with it and a fallback")
 
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from pulumi_policy import EnforcementLevel, PolicyPack, ResourceValidationPolicy
+from pulumi_policy import (
+    EnforcementLevel,
+    PolicyPack,
+    ReportViolation,
+    ResourceValidationArgs,
+    ResourceValidationPolicy,
+)
 
 
-def validate(args, report_violation) -> None:
+def validate(args: ResourceValidationArgs, report_violation: ReportViolation) -> None:
     if args.resource_type.startswith("aws:") and not args.props["region"].startswith("eu-"):
         report_violation(f"region: got {args.props['region']}")
 
