@@ -39,5 +39,6 @@ def table(events: Sequence[Event]) -> Table:
     for event in events:
         style = STYLES[event.actor]
         clock = datetime.fromtimestamp(event.time).strftime("%H:%M:%S")
-        grid.add_row(clock, f"{event.time - events[0].time:.1f} s", Text(event.actor, style), Text(event.text))
+        after = f"{event.time - events[0].time:.1f} s"
+        grid.add_row(clock, after, Text(event.actor, style), Text(event.text))
     return grid
