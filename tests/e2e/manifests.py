@@ -10,6 +10,13 @@ HOME = "/home/trainyard"
 GPU = {"nvidia.com/gpu": "1"}
 SSHD = ["/usr/sbin/sshd", "-De", "-f", f"{HOME}/.sshd_config"]
 
+OPEN_MPI_5 = {
+    "PRTE_MCA_prte_default_hostfile": "/etc/mpi/hostfile",
+    "PRTE_MCA_prte_keep_fqdn_hostnames": "true",
+    "PRTE_MCA_plm_ssh_args": "-o ConnectionAttempts=10",
+}
+"""What the operator tells Open MPI 4, under the names that Open MPI 5 reads."""
+
 
 def container(image: str, command: list[str], *, name: str = "main", gpu: bool = False) -> Manifest:
     """A container of the training image under Pod Security's level `restricted`."""
@@ -77,6 +84,7 @@ def train_job(name: str, *, runtime: str, num_nodes: int, command: list[str]) ->
 def mpi_job(name: str, image: str, *, num_workers: int, command: list[str]) -> Manifest:
     """An MPIJob of the MPI operator: workers with sshd, a launcher that runs `command`."""
     launcher = container(image, command, name="launcher")
+    launcher["env"] = [{"name": name, "value": value} for name, value in OPEN_MPI_5.items()]
     worker = container(image, SSHD, name="worker", gpu=True)
     spec = {
         "mpiImplementation": "OpenMPI",

@@ -268,6 +268,11 @@ class Run:
         return [line["nodes"] for line in self.lines if line["event"] in {"started", "resumed"}]
 
     @property
+    def resumed_at(self) -> int:
+        """The step that the last attempt started from."""
+        return int([line["step"] for line in self.lines if line["event"] in {"started", "resumed"}][-1])
+
+    @property
     def repeated_steps(self) -> list[int]:
         """Steps that were computed more than once."""
         steps = [line["step"] for line in self.lines if line["event"] == "step"]
