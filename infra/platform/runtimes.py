@@ -23,8 +23,19 @@ _NODE_NAME = {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec
 _PRRTE = {
     "PRTE_MCA_prte_default_hostfile": "/etc/mpi/hostfile",
     "PRTE_MCA_prte_keep_fqdn_hostnames": "true",
+    "PRTE_MCA_prte_do_not_resolve": "false",
     "PRTE_MCA_plm_ssh_args": "-o ConnectionAttempts=10",
 }
+_WAIT_FOR_DNS = """\
+import socket, time
+name = ".".join(socket.getfqdn().split(".")[:2])
+for _ in range(120):
+    try:
+        socket.getaddrinfo(name, None)
+        break
+    except OSError:
+        time.sleep(0.5)
+"""
 _TOPOLOGY_ANNOTATION = "kueue.x-k8s.io/podset-preferred-topology"
 
 
@@ -67,10 +78,7 @@ def _mpi(context: Context, fabric: str) -> dict[str, Any]:
         "args": ["-De", "-f", f"{_HOME}/.sshd_config"],
         "readinessProbe": {"tcpSocket": {"port": 2222}, "periodSeconds": 2},
     }
-    launcher = _replicated_job("launcher", _pod(context, fabric, {}), trainer=True)
-    # Trainer tells Open MPI 4 of its host file; Open MPI 5 asks PRRTE, which has other names for the same.
-    launcher_container = launcher["template"]["spec"]["template"]["spec"]["containers"][0]
-    launcher_container["env"] += [{"name": name, "value": value} for name, value in _PRRTE.items()]
+    launcher = _replicated_job("launcher", _launcher_pod(context, fabric), trainer=True)
     launcher["dependsOn"] = [{"name": "node", "status": "Ready"}]
     return {
         "mlPolicy": {
@@ -90,6 +98,25 @@ def _mpi(context: Context, fabric: str) -> dict[str, Any]:
                 "replicatedJobs": [_replicated_job("node", _pod(context, fabric, sshd)), launcher],
             }
         },
+    }
+
+
+def _launcher_pod(context: Context, fabric: str) -> dict[str, Any]:
+    pod = _pod(context, fabric, {})
+    container = pod["containers"][0]
+    # Trainer tells Open MPI 4 of its host file; Open MPI 5 asks PRRTE, which has other names for the same.
+    variables = [{"name": name, "value": value} for name, value in _PRRTE.items()]
+    # mpirun knows itself in the host file by its address, so its name must have reached DNS.
+    waiting = {
+        **container,
+        "name": "wait-for-dns",
+        "command": ["python3", "-c", _WAIT_FOR_DNS],
+        "resources": {},
+    }
+    return {
+        **pod,
+        "initContainers": [waiting],
+        "containers": [{**container, "env": container["env"] + variables}],
     }
 
 

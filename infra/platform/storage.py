@@ -31,6 +31,8 @@ class _Volume:
     """What the PersistentVolume's spec says of where it lies."""
     size_gib: int
     access: str
+    revision: str = ""
+    """Part of the volume's name: while it is bound, a volume can be neither changed nor removed."""
 
 
 class Storage(Layer):
@@ -52,7 +54,8 @@ class Storage(Layer):
 
     def _claim(self, volume: _Volume) -> KubernetesObject:
         namespace = self._namespaces.by_name[volume.namespace]
-        name = names.fit(f"{self._stack_name}-{volume.namespace}-{volume.claim}")
+        parts = (self._stack_name, volume.namespace, volume.claim, volume.revision)
+        name = names.fit("-".join(part for part in parts if part))
         made = self.add(_persistent_volume(name, volume), [self._class])
         return self.add(_persistent_volume_claim(name, volume), [made, namespace])
 
@@ -71,8 +74,13 @@ def _team_volumes(context: Context, source: VolumeSource) -> Iterator[_Volume]:
         yield _Volume(names.CHECKPOINTS_CLAIM, namespace, folder, size, "ReadWriteMany")
         if context.settings.training_env:
             environment = {"hostPath": {"path": context.settings.training_env, "type": "Directory"}}
+            revision = _digest([context.settings.training_env])
             # A static volume holds what it holds: the size is for the form.
-            yield _Volume(names.TRAINING_ENV_CLAIM, namespace, environment, 1, "ReadOnlyMany")
+            yield _Volume(names.TRAINING_ENV_CLAIM, namespace, environment, 1, "ReadOnlyMany", revision)
+
+
+def _digest(parts: list[str]) -> str:
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:8]
 
 
 def _checkpoints(team: str) -> str:
@@ -178,7 +186,7 @@ def _make_folders(context: Context) -> Manifest:
         "volumes": [{"name": DATA_CLAIM, "persistentVolumeClaim": {"claimName": DATA_CLAIM}}],
     }
     # A Job cannot be changed: other folders, or another image, make another Job.
-    digest = hashlib.sha256(json.dumps([container["image"], *command]).encode()).hexdigest()[:8]
+    digest = _digest([str(container["image"]), *command])
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",

@@ -38,13 +38,15 @@ def _on_aws(check: Check) -> Check:
 def the_region_is_known(provider: AwsSpec) -> Iterator[Finding]:
     """The catalogue has every region in which it knows machines."""
     known = [region.name for region in catalog.regions("aws")]
-    if provider.region not in known:
+    if not _is_known(provider.region):
         yield unknown(("provider", "region"), provider.region, known, "a region of AWS")
 
 
 @_on_aws
 def zones_are_of_the_region(provider: AwsSpec) -> Iterator[Finding]:
     """A zone is its region and a letter."""
+    if not _is_known(provider.region):
+        return
     for index, zone in enumerate(provider.zones):
         path: KeyPath = ("provider", "zones", index)
         if zone[:-1] != provider.region or not zone[-1:].isalpha():
@@ -120,7 +122,7 @@ def machines_are_offered(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
     for index, pool in enumerate(pools):
         for machine in _machines(pool):
             path: KeyPath = ("pools", index, "machine")
-            if machine.offered_in(provider.region) is False:
+            if _is_known(provider.region) and machine.offered_in(provider.region) is False:
                 got = f"{machine.name} in {provider.region}"
                 allowed = f"regions that offer it: {', '.join(machine.regions)}"
                 yield path, got, allowed, _other_machine(machine, provider.region)
@@ -198,7 +200,8 @@ def reservations_fit_the_capacity(provider: AwsSpec, pools: Pools) -> Iterator[F
         if pool.capacity != "reserved":
             what = "a capacity block" if _is_block(pool) else "a reservation"
             fix = f"write `capacity: reserved`, or remove the reservation and stay with {pool.capacity}"
-            yield path, f"{what} on a {pool.capacity} pool", "reservations on reserved pools only", fix
+            got = f"{what} on a pool with capacity {pool.capacity}"
+            yield path, got, "reservations on reserved pools only", fix
         if not pool.reservation.id.startswith("cr-"):
             fix = "see `aws ec2 describe-capacity-reservations`"
             yield (*path, "id"), repr(pool.reservation.id), "cr- and 17 hexadecimal digits", fix
@@ -290,6 +293,10 @@ CHECKS: tuple[Check, ...] = (
     lustre_is_where_its_clients_are,
     claims_fit_the_filesystem,
 )
+
+
+def _is_known(region: str) -> bool:
+    return any(region == known.name for known in catalog.regions("aws"))
 
 
 def _machine(name: str | None) -> Machine | None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any, Protocol
 
+from infra.catalog import find_machine
 from infra.errors import Problem
 from infra.spec import aws_checks
 from infra.spec.finding import Check, Finding, unknown
@@ -161,7 +162,11 @@ def embedded_clusters_are_small(name: str, provider: ProviderSpec, pools: Pools)
 
 def flavors_name_job_pools(pools: Pools, queues: Queues) -> Iterator[Finding]:
     """A flavor is a pool that takes jobs."""
-    known = {pool.name: pool for pool in pools if pool.capacity != "system"}
+    known = {
+        pool.name: pool
+        for pool in pools
+        if pool.capacity != "system" and (pool.accelerator or pool.machine is None or not _understood(pool))
+    }
     for path, flavor in _flavors(queues):
         if flavor.pool not in known:
             yield unknown((*path, "pool"), flavor.pool, known, "a pool that takes jobs")
@@ -169,7 +174,7 @@ def flavors_name_job_pools(pools: Pools, queues: Queues) -> Iterator[Finding]:
 
 def quotas_fit_the_pools(pools: Pools, queues: Queues) -> Iterator[Finding]:
     """Quotas over capacity would admit jobs that can never run."""
-    capacity = {pool.name: pool.num_accelerators for pool in pools}
+    capacity = {pool.name: pool.num_accelerators for pool in pools if _understood(pool)}
     total: Counter[str] = Counter()
     for path, flavor in _flavors(queues):
         total[flavor.pool] += flavor.quota
@@ -214,7 +219,7 @@ def spot_is_preferred(pools: Pools, queues: Queues) -> Iterator[Finding]:
 
 def a_ladder_stays_in_one_fabric(pools: Pools, queues: Queues) -> Iterator[Finding]:
     """A job falls back with its runtime, whose resources and environment are those of one fabric class."""
-    fabric = {pool.name: pool.fabric for pool in pools}
+    fabric = {pool.name: pool.fabric for pool in pools if _understood(pool)}
     for index, queue in enumerate(queues):
         classes = {fabric[flavor.pool] for flavor in queue.flavors if flavor.pool in fabric}
         if len(classes) > 1:
@@ -306,6 +311,11 @@ CHECKS: tuple[Check, ...] = (
     operators_fit_together,
     *aws_checks.CHECKS,
 )
+
+
+def _understood(pool: NodePoolSpec) -> bool:
+    """Whether the pool has what its machine gives it: an unknown one is one problem, not several."""
+    return pool.machine is None or find_machine(pool.machine) is not None
 
 
 def _flavors(queues: Queues) -> Iterator[tuple[KeyPath, FlavorSpec]]:

@@ -4,8 +4,22 @@ from __future__ import annotations
 
 from typing import Literal
 
-FabricClass = Literal["none", "efa", "efav2", "efav3", "efav4", "efav4-b300"]
-"""`none` is plain TCP between pods; every target with an accelerated fabric adds its own classes.
+FabricClass = Literal[
+    "none",
+    "efa",
+    "efav2",
+    "efav3",
+    "efav4",
+    "efav4-b300",
+    "tcpxo",
+    "roce",
+    "roce-nvl72",
+    "ib-hdr",
+    "ib-ndr",
+    "ib-coreweave",
+    "ici",
+]
+"""The classes of the catalogue; `none` is plain TCP between pods.
 
 There is one training runtime per class, because a class fixes resource names, environment and volumes.
 """

@@ -35,6 +35,8 @@ _ALLOWED: Mapping[str, tuple[str, str]] = {
     "tuple_type": ("a list", "begin each entry with '- '"),
     "dict_type": ("a mapping", "write `key: value` lines under it"),
     "model_type": ("a mapping", "write `key: value` lines under it"),
+    "union_tag_invalid": ("{discriminator}: {expected_tags}", "choose one of these"),
+    "union_tag_not_found": ("a mapping with the key {discriminator}", "say which kind it is"),
 }
 """Per kind of error: what is allowed and what to do, filled in from the error's own context."""
 
@@ -87,11 +89,11 @@ def _unknown_key(key: str, fields: Mapping[str, FieldInfo]) -> tuple[str, str]:
 def _fields(path: KeyPath, data: Any) -> Mapping[str, FieldInfo]:  # noqa: ANN401
     """Return the fields of the model that reads the data at this path, by the name the user writes."""
     current: Any = Stack
-    for part in path:
+    for position, part in enumerate(path):
         if isinstance(part, int):
             continue  # the field of the list has led to the model of its entries already
         field = _by_alias(current).get(part) if _is_model(current) else None
-        current = _model_in(field.annotation if field else None)
+        current = _model_in(field.annotation if field else None, _value(path[: position + 1], data))
         if current is ProviderSpec:
             current = target_model(data.get("provider"))
     return _by_alias(current) if _is_model(current) else {}
@@ -105,12 +107,17 @@ def _is_model(annotation: Any) -> bool:  # noqa: ANN401
     return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
-def _model_in(annotation: Any) -> Any:  # noqa: ANN401 -- annotations have no common type
-    """Look through Annotated, Optional, unions and tuples for the one model inside, if there is one."""
+def _model_in(annotation: Any, value: Any) -> Any:  # noqa: ANN401 -- annotations have no common type
+    """Look through Annotated, Optional, unions and tuples for the model inside that reads the value."""
     if get_origin(annotation) in {Annotated, Union, UnionType, tuple}:
-        found = (_model_in(argument) for argument in get_args(annotation))
-        return next((model for model in found if model is not None), None)
+        models = [found for argument in get_args(annotation) if (found := _model_in(argument, value))]
+        return next((model for model in models if _is_of_kind(model, value)), models[0] if models else None)
     return annotation if _is_model(annotation) else None
+
+
+def _is_of_kind(model: type[BaseModel], value: Any) -> bool:  # noqa: ANN401
+    kind = model.model_fields.get("kind")
+    return kind is not None and isinstance(value, dict) and value.get("kind") in get_args(kind.annotation)
 
 
 def _in_data(location: tuple[str | int, ...], data: Any) -> KeyPath:  # noqa: ANN401
