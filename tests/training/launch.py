@@ -36,7 +36,9 @@ class Rank:
     def wait(self, seconds: float = PATIENCE_SECONDS) -> tuple[int | None, str]:
         """Its exit code, None if it did not end in time, and what it said."""
         self.process.join(seconds)
-        return self.process.exitcode, self.words.read_text()
+        words = self.words.read_text()
+        self.words.unlink()
+        return self.process.exitcode, words
 
 
 @dataclass

@@ -135,6 +135,7 @@ def test_a_rank_that_falls_silent_ends_the_other_within_seconds(tmp_path: Path, 
         code, words = ranks.ranks[1 - silent].wait(60)
     finally:
         ranks.send(silent, signal.SIGKILL)
+    ranks.ranks[silent].wait()
     assert code == 1
     assert f"no sign of rank {silent} for 3 s" in words
     assert time.monotonic() - begin < 12
