@@ -7,7 +7,7 @@ PACKAGES := infra local policies rehearsal training trainyard benchmarks tests
 COMPILE := $(BIN)/uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-header \
 	$(if $(UPGRADE),--upgrade)
 
-.PHONY: help up down status doctor test unit e2e soak bench check format lock clean venv venv-dev
+.PHONY: help up down status doctor test unit e2e soak bench check format lock clean venv venv-dev prepared
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -26,19 +26,19 @@ doctor: venv ## Say what is there, what is missing and what would be done
 
 test: check unit e2e ## All that must hold at every change
 
-unit: venv-dev ## The fast tests: no root, no network, no cluster
+unit: prepared ## The fast tests: no root, no network, no cluster
 	@$(BIN)/pytest -m "not e2e and not soak" -n auto
 
-e2e: venv-dev ## The tests on a real cluster (root)
+e2e: prepared ## The tests on a real cluster (root)
 	@$(BIN)/pytest -m e2e
 
-soak: venv-dev ## The long tests
+soak: prepared ## The long tests
 	@$(BIN)/pytest -m soak
 
-bench: venv-dev ## Measure, and print ratios
+bench: prepared ## Measure, and print ratios
 	@$(BIN)/python -m benchmarks
 
-check: venv-dev ## Lint, types, imports
+check: prepared ## Lint, types, imports
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy $(PACKAGES)
@@ -67,3 +67,8 @@ venv:
 
 venv-dev:
 	@local/bootstrap.sh dev
+
+# The tests need what `up` needs, and PyTorch from where the jobs have it.
+prepared: venv-dev
+	@$(BIN)/trainyard prepare
+	@echo "$(CURDIR)/.trainyard/training-env" > "$$($(BIN)/python -c 'import site; print(site.getsitepackages()[0])')/training-env.pth"
