@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from infra import names
 from infra.spec import Stack
 from infra.spec.queue import TeamSpec
@@ -66,3 +68,15 @@ def test_the_bucket_is_a_folder_that_is_there_before_the_store_serves(local_plan
         if each.name.endswith("/object-store") and "Deployment" in each.type
     )
     assert any(":Job::" in urn for urn in store.dependencies)
+
+
+def test_another_training_environment_is_another_volume(
+    local: Stack, local_plan: Plan, rendered: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def volume(found: Plan) -> str:
+        claim = found.named("PersistentVolumeClaim")[f"team-research/{names.TRAINING_ENV_CLAIM}"]
+        name: str = claim["spec"]["volumeName"]
+        return name
+
+    monkeypatch.setattr("tests.infra.plan.TRAINING_ENV", Path("/opt/other-env"))
+    assert volume(plan(local, rendered)) != volume(local_plan)
