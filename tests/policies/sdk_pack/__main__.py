@@ -13,7 +13,7 @@ from pulumi_policy import (
 
 def validate(args: ResourceValidationArgs, report_violation: ReportViolation) -> None:
     if args.resource_type.startswith("aws:") and not args.props["region"].startswith("eu-"):
-        report_violation(f"region: got {args.props['region']}")
+        report_violation(f"region: got {args.props['region']}", None)
 
 
 PolicyPack(
