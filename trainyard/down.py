@@ -13,6 +13,7 @@ def take_down(session: Session, *, purge: bool) -> None:
     name = session.stack.name
     was_up = session.cluster_exists  # asked first: whoever may not know may not take it down
     with one_at_a_time(session.paths, name):
+        session.engine.recover(session.stack_name)
         if was_up:
             _drain(session)
         if session.engine.exists(session.stack_name):

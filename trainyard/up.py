@@ -39,6 +39,7 @@ def bring_up(session: Session, *, run_job: bool) -> None:
     session.check_machine()  # and so does a machine that lacks what nothing here can give
     with one_at_a_time(session.paths, stack.name):
         prepare_machine(session)
+        session.engine.recover(session.stack_name)  # one that was killed may still be making the cluster
         if session.cluster_exists:
             session.cluster.up()  # what died since (a reboot, a kill) is started again; else nothing happens
         result = session.engine.up(

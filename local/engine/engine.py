@@ -78,9 +78,21 @@ class Engine:
         if [lock for lock in self._backend.locks(stack) if recovery.is_stale(lock)]:
             self._ask("cancel", "--yes", "--stack", stack)
 
+    def recover(self, stack: str) -> None:
+        """Clear away what a killed engine has left; costs nothing after one that ended by itself.
+
+        Every operation begins with it; so must whoever is about to touch what the engine may still be at.
+        """
+        recovery.end_orphans(self._backend)
+        plugins.install(Path(self._environment["PULUMI_HOME"]), self._paths.bin)
+        self.cancel(stack)
+        if self.exists(stack) and self._backend.has_pending_operations(stack):
+            exported = self._ask("stack", "export", "--stack", stack)
+            self._ask("stack", "import", "--stack", stack, given=recovery.without_pending(exported))
+
     def _operate(self, stack: str, operation: str, flags: Sequence[str], progress: Progress) -> Result:
         started = time.monotonic()
-        self._recover(stack)
+        self.recover(stack)
         with self._private_folder() as environment, progress.task(f"{operation} {stack}") as task:
             config = self._config_file(stack, environment)
             report = Report(progress, task)
@@ -94,15 +106,6 @@ class Engine:
         return Result(
             stack, operation, report.changes, time.monotonic() - started, is_preview=operation == "preview"
         )
-
-    def _recover(self, stack: str) -> None:
-        """Clear away what a killed engine has left; costs nothing after one that ended by itself."""
-        recovery.end_orphans(self._backend)
-        plugins.install(Path(self._environment["PULUMI_HOME"]), self._paths.bin)
-        self.cancel(stack)
-        if self.exists(stack) and self._backend.has_pending_operations(stack):
-            exported = self._ask("stack", "export", "--stack", stack)
-            self._ask("stack", "import", "--stack", stack, given=recovery.without_pending(exported))
 
     def _config_file(self, stack: str, environment: Mapping[str, str]) -> Path:
         """The stack file, copied to where the engine may write the salt of its secrets into it."""

@@ -9,8 +9,15 @@ import pytest
 from tests.e2e.machine import Traces
 from tests.e2e.stack import NAME, LocalStack, Run, job
 
-ORDER = ("test_language_host", "test_cluster", "test_local_stack", "test_jobs", "test_recovery")
-"""What needs least first; the last one takes the cluster down."""
+ORDER = (
+    "test_language_host",
+    "test_cluster",
+    "test_local_stack",
+    "test_jobs",
+    "test_recovery",
+    "test_context",
+)
+"""What needs least first; one cluster at a time: `test_recovery` takes the stack's down."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -40,6 +47,7 @@ def before(unstarted: LocalStack) -> Traces:
 def stack(unstarted: LocalStack, before: Traces) -> LocalStack:
     """The stack, up, without its job."""
     unstarted.trainyard("up", "--no-job")
+    unstarted.cluster_json.write_text((unstarted.run / "cluster.json").read_text())
     return unstarted
 
 

@@ -129,6 +129,7 @@ class LocalStack:
             "TMPDIR": str(self.temporary),
             "COLUMNS": "200",
         }
+        self.kubeconfig = self.run / "admin.kubeconfig"
         self._number_of_commands = 0
         self.declare()
 
@@ -145,6 +146,11 @@ class LocalStack:
     def data(self) -> Path:
         """What outlives it."""
         return self.state / self.name / "data"
+
+    @property
+    def cluster_json(self) -> Path:
+        """A copy of the cluster's config, from when it was up."""
+        return self.folder / "cluster.json"
 
     def declare(self, *edits: Edit) -> None:
         """Write the stack file: the repository's, with these edits."""
@@ -194,7 +200,7 @@ class LocalStack:
         """Run kubectl as the administrator and return what it prints."""
         program = REPOSITORY / ".trainyard" / "bin" / "kubectl"
         done = subprocess.run(
-            [program, f"--kubeconfig={self.run / 'admin.kubeconfig'}", *words],
+            [program, f"--kubeconfig={self.kubeconfig}", *words],
             input=given,
             capture_output=True,
             text=True,

@@ -132,7 +132,7 @@ def test_mpi_ranks_on_two_nodes_greet_each_other_in_an_mpi_job(stack: LocalStack
 
 @pytest.fixture(scope="module")
 def legacy(stack: LocalStack) -> Manifest:
-    """The stack with training-operator; it stays for the tests that follow."""
+    """The stack with training-operator, up to the last test here."""
 
     def serve_legacy_v1(declaration: Declaration) -> None:
         declaration["operators"]["legacy_v1"] = True
@@ -169,3 +169,11 @@ def test_an_xgboost_job_gets_its_ranks_through_the_queue(stack: LocalStack, lega
     )
     told = submitted(stack, body, "Succeeded")
     assert sorted(told.splitlines()) == ["rank 0 of 2", "rank 1 of 2"]
+
+
+def test_training_operator_goes_when_it_is_no_longer_asked_for(stack: LocalStack, legacy: Manifest) -> None:
+    stack.declare()
+    stack.trainyard("up", "--no-job")
+    assert "training-operator" not in stack.names("deployments", "-A")
+    assert not {"pytorchjobs.kubeflow.org", "xgboostjobs.kubeflow.org"} & set(stack.names("crds"))
+    assert "mpijobs.kubeflow.org" in stack.names("crds")
