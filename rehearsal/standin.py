@@ -2,17 +2,17 @@
 """A stand-in provider: it takes the place of any resource provider and accepts what it is given.
 
 The engine attaches to it by `PULUMI_DEBUG_PROVIDERS`, so that a program runs unchanged, with no plugin of the
-cloud, no network and no credentials. Outputs are the inputs; what only a cloud could
-know stays unknown at preview.
+cloud, no network and no credentials. Outputs are the inputs, and what `outputs` says of the type; what only
+a cloud could know stays unknown at preview.
 """
 
 from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 
 import grpc
 from google.protobuf import empty_pb2, struct_pb2
@@ -25,9 +25,18 @@ CHANNEL_OPTIONS = (("grpc.max_receive_message_length", 400 * 1024 * 1024),)
 class StandIn(provider_pb2_grpc.ResourceProviderServicer):
     """Serves all given packages on one loopback port, and remembers what was really made."""
 
-    def __init__(self, packages: Iterable[str], version: str = "") -> None:
-        """Stand in for `packages`, such as `aws` and `gcp`; `version` is what the plugin says of itself."""
+    def __init__(
+        self,
+        packages: Iterable[str],
+        version: str = "",
+        outputs: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+    ) -> None:
+        """Stand in for `packages`, such as `aws` and `gcp`; `version` is what the plugin says of itself.
+
+        `outputs` are properties, by type, that the real provider would add to the inputs.
+        """
         self.packages = tuple(packages)
+        self._outputs = outputs
         self.version = version
         self.state: dict[str, struct_pb2.Struct] = {}
         """Id → properties of every resource that exists now."""
@@ -101,18 +110,20 @@ class StandIn(provider_pb2_grpc.ResourceProviderServicer):
         if request.preview:
             return provider_pb2.CreateResponse(properties=request.properties)
         identity = f"{request.urn.rpartition('::')[2]}-{uuid.uuid4().hex[:8]}"
+        properties = self._with_outputs(request.urn, request.properties)
         with self._lock:
-            self.state[identity] = request.properties
+            self.state[identity] = properties
             self.created.append(request.urn)
-        return provider_pb2.CreateResponse(id=identity, properties=request.properties)
+        return provider_pb2.CreateResponse(id=identity, properties=properties)
 
     def Update(
         self, request: provider_pb2.UpdateRequest, _context: grpc.ServicerContext
     ) -> provider_pb2.UpdateResponse:
+        properties = self._with_outputs(request.urn, request.news)
         if not request.preview:
             with self._lock:
-                self.state[request.id] = request.news
-        return provider_pb2.UpdateResponse(properties=request.news)
+                self.state[request.id] = properties
+        return provider_pb2.UpdateResponse(properties=properties)
 
     def Read(
         self, request: provider_pb2.ReadRequest, _context: grpc.ServicerContext
@@ -121,12 +132,19 @@ class StandIn(provider_pb2_grpc.ResourceProviderServicer):
             properties = self.state.get(request.id)
         if properties is None:
             return provider_pb2.ReadResponse()
-        return provider_pb2.ReadResponse(id=request.id, properties=properties, inputs=properties)
+        return provider_pb2.ReadResponse(id=request.id, properties=properties, inputs=request.inputs)
 
     def Delete(self, request: provider_pb2.DeleteRequest, _context: grpc.ServicerContext) -> empty_pb2.Empty:
         with self._lock:
             self.state.pop(request.id, None)
         return empty_pb2.Empty()
+
+    def _with_outputs(self, urn: str, inputs: struct_pb2.Struct) -> struct_pb2.Struct:
+        """Add what the type's provider would; the type is the last of the URN's chain of parents."""
+        properties = struct_pb2.Struct()
+        properties.CopyFrom(inputs)
+        properties.update(self._outputs.get(urn.split("::")[2].rpartition("$")[2], {}))
+        return properties
 
     def Cancel(self, _request: empty_pb2.Empty, _context: grpc.ServicerContext) -> empty_pb2.Empty:
         return empty_pb2.Empty()

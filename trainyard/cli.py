@@ -70,6 +70,18 @@ def preview(stack: StackName = "local") -> None:
     show_preview(Session(stack))
 
 
+@app.command(name="rehearse")
+def rehearse_stack(stack: StackName = "local") -> None:
+    """Play the stack's whole life (preview, up, up again, refresh, destroy) with nothing real behind it.
+
+    The real engine and the policies, with stand-ins in place of the providers: no credentials, no network.
+    The check for a pull request that needs no secrets.
+    """
+    from trainyard.rehearse import run_rehearsal
+
+    run_rehearsal(Session(stack))
+
+
 @app.command()
 def validate(stack: StackName = "local") -> None:
     """Check the stack file alone: every problem at once, with its line."""
