@@ -32,7 +32,7 @@ class Traces:
         link = f"ty-{cluster}"
         mounts = Path("/proc/self/mountinfo").read_text().splitlines()
         return cls(
-            processes=frozenset(_processes(str(folder))),
+            processes=frozenset(map(_told, processes_of(folder))),
             mounts=frozenset(line for line in mounts if str(folder) in line),
             links=frozenset(line for line in _lines("ip", "-oneline", "link") if f"{link}:" in line),
             routes=frozenset(line for line in _lines("ip", "route") if f" {link} " in line),
@@ -46,19 +46,28 @@ class Traces:
         return {kind: sorted(found) for kind, found in new.items() if found}
 
 
-def _processes(folder: str) -> list[str]:
-    """Command lines of the processes that were started for this folder; not our own, nor those below."""
-    ours = {psutil.Process().pid, *(parent.pid for parent in psutil.Process().parents())}
-    found = []
-    for process in psutil.process_iter():
-        try:
-            command = " ".join(process.cmdline())
-            marked = folder in command or any(folder in value for value in process.environ().values())
-        except psutil.Error:
-            continue
-        if marked and process.pid not in ours and process.status() != psutil.STATUS_ZOMBIE:
-            found.append(f"{process.pid} {command}")
-    return found
+def processes_of(folder: Path) -> list[psutil.Process]:
+    """The processes that were started for this folder: not our own, nor those that started us."""
+    above = {psutil.Process().pid, *(parent.pid for parent in psutil.Process().parents())}
+    return [
+        process for process in psutil.process_iter() if process.pid not in above and _names(process, folder)
+    ]
+
+
+def _names(process: psutil.Process, folder: Path) -> bool:
+    """Whether a live process has the folder in its command line or in its environment."""
+    try:
+        words = [*process.cmdline(), *process.environ().values()]
+        return process.status() != psutil.STATUS_ZOMBIE and any(str(folder) in word for word in words)
+    except psutil.Error:
+        return False
+
+
+def _told(process: psutil.Process) -> str:
+    try:
+        return f"{process.pid} {' '.join(process.cmdline())}"
+    except psutil.Error:
+        return f"{process.pid}, which ends"
 
 
 def _cgroups(cluster: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 Manifest = dict[str, Any]
@@ -81,18 +82,24 @@ def train_job(name: str, *, runtime: str, num_nodes: int, command: list[str]) ->
     return queued("trainer.kubeflow.org/v1alpha1", "TrainJob", name, spec)
 
 
-def mpi_job(name: str, image: str, *, num_workers: int, command: list[str]) -> Manifest:
-    """An MPIJob of the MPI operator: workers with sshd, a launcher that runs `command`."""
-    launcher = container(image, command, name="launcher")
+def mpi_job(name: str, image: str, *, num_nodes: int, command: list[str]) -> Manifest:
+    """An MPIJob of the MPI operator: workers with sshd, and a launcher, a node as well, that runs `command`.
+
+    The launcher takes an accelerator, since the queue places no pod by topology that wants nothing of it.
+    """
+    # Open MPI does not know its own host by the name in the operator's host file: it calls itself, by ssh.
+    start = f"{shlex.join(SSHD[:1] + SSHD[2:])} && exec {shlex.join(command)}"
+    launcher = container(image, ["/bin/sh", "-c", start], name="launcher", gpu=True)
     launcher["env"] = [{"name": name, "value": value} for name, value in OPEN_MPI_5.items()]
     worker = container(image, SSHD, name="worker", gpu=True)
     spec = {
         "mpiImplementation": "OpenMPI",
         "slotsPerWorker": 1,
+        "runLauncherAsWorker": True,
         "sshAuthMountPath": f"{HOME}/.ssh",
         "mpiReplicaSpecs": {
             "Launcher": {"replicas": 1, "template": {"spec": pod_spec(launcher)}},
-            "Worker": {"replicas": num_workers, "template": {"spec": pod_spec(worker)}},
+            "Worker": {"replicas": num_nodes - 1, "template": {"spec": pod_spec(worker)}},
         },
     }
     return queued("kubeflow.org/v2beta1", "MPIJob", name, spec)

@@ -125,7 +125,7 @@ def test_mpi_ranks_on_two_nodes_greet_each_other_in_a_train_job(stack: LocalStac
 
 
 def test_mpi_ranks_on_two_nodes_greet_each_other_in_an_mpi_job(stack: LocalStack) -> None:
-    body = manifests.mpi_job("hello-mpi", stack.training_image, num_workers=2, command=HELLO)
+    body = manifests.mpi_job("hello-mpi", stack.training_image, num_nodes=2, command=HELLO)
     told = submitted(stack, body, "Succeeded")
     assert told.count("sum of 1 to 2 is 3") == 2
 

@@ -8,9 +8,11 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 import yaml
 
+from tests.e2e.machine import processes_of
 from tests.e2e.manifests import NAMESPACE, container, pod
 from tests.e2e.stack import NAME, Declaration, LocalStack
 
@@ -90,6 +92,13 @@ def test_a_pod_of_a_team_stores_and_reads_with_the_teams_keys(stack: LocalStack)
     stored = stack.data / "object-store" / "checkpoints" / "trial" / "step-1"
     assert stored.stat().st_size == 1 << 20
     stack.kubectl("delete", "pod", "-n", NAMESPACE, "round-trip")
+
+
+def test_nothing_of_the_cluster_listens_on_the_host(stack: LocalStack) -> None:
+    ours = {process.pid for process in processes_of(stack.folder)}
+    assert len(ours) > 20
+    open_here = [each for each in psutil.net_connections("inet") if each.status == psutil.CONN_LISTEN]
+    assert not [each for each in open_here if each.pid in ours]
 
 
 @pytest.fixture(scope="module")
