@@ -14,8 +14,10 @@ from infra.providers.base import DevicePlugin
 
 NAMESPACE = "kube-system"
 IMAGES: Mapping[DevicePlugin, str] = {
-    "nvidia": "nvcr.io/nvidia/k8s-device-plugin:v0.17.4",
-    "efa": "public.ecr.aws/eks/aws-efa-k8s-device-plugin:v0.5.6",
+    "nvidia": "nvcr.io/nvidia/k8s-device-plugin:v0.19.3"
+    "@sha256:25cc340fe6fd53c101e16fc452f503e7a92c219c64a80ed5381784b522dbbf77",
+    # The registry of EKS's own charts; the tag's digest is not published.
+    "efa": "602401143452.dkr.ecr.us-west-2.amazonaws.com/eks/aws-efa-k8s-device-plugin:v0.5.20",
 }
 _SOCKETS = "/var/lib/kubelet/device-plugins"
 
@@ -46,6 +48,8 @@ def _daemon_set(plugin: DevicePlugin, nodes: Mapping[str, Any]) -> Manifest:
     pod = {
         "priorityClassName": "system-node-critical",
         "automountServiceAccountToken": False,
+        # EFA's plugin looks at the interfaces of the node.
+        "hostNetwork": plugin == "efa",
         # The devices of a node that is being taken away are still there for its pods.
         "tolerations": [{"operator": "Exists"}],
         "affinity": {

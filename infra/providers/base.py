@@ -100,7 +100,7 @@ class ObjectStoreOutputs:
     """The cloud's object store; jobs reach it by their identity, with no keys."""
 
     endpoint: str
-    bucket: pulumi.Output[str]
+    bucket: str
 
 
 VolumeSource = Callable[[str], Mapping[str, Any]]

@@ -101,7 +101,9 @@ class AwsSpec(ProviderSpec):
     filesystem: Annotated[LustreSpec | EfsSpec, Field(discriminator="kind")] = Field(
         description="the shared filesystem, under checkpoints"
     )
-    kms_key: KeyArn | None = Field(default=None, description="key for all data; left out: keys are made")
+    kms_key: KeyArn | None = Field(
+        default=None, description="key for disks, filesystem and bucket; left out: one is made"
+    )
     existing_bucket: Boolean = Field(default=False, description="the object store's bucket is there already")
     interruption_queue: Boolean = Field(
         default=False,

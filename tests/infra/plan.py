@@ -42,12 +42,21 @@ class Registration:
     deleted_with: str
     provider: str
     secret_outputs: tuple[str, ...]
+    protect: bool
+    retained: bool
+    wire: Any = field(compare=False, repr=False)
+    """The inputs as policies get them, with marks of what is unknown or secret."""
 
 
 class _Answers(Mocks):
     """Every resource is what was asked for, and has the outputs that others build on."""
 
+    def __init__(self, preview: bool) -> None:
+        self._preview = preview
+
     def new_resource(self, args: MockResourceArgs) -> tuple[str, dict[Any, Any]]:
+        if self._preview:
+            return "", dict(args.inputs)
         made = EMBEDDED if args.typ.endswith(":EmbeddedCluster") else {}
         if args.typ.startswith("aws:"):
             made = computed(args.typ, args.name, args.inputs)
@@ -58,8 +67,8 @@ class _Answers(Mocks):
 
 
 class _Monitor(MockMonitor):
-    def __init__(self) -> None:
-        super().__init__(_Answers())
+    def __init__(self, preview: bool) -> None:
+        super().__init__(_Answers(preview))
         self.registered: list[Registration] = []
 
     def RegisterResource(self, request: Any) -> Any:  # noqa: N802 -- the protocol's name
@@ -75,6 +84,9 @@ class _Monitor(MockMonitor):
             deleted_with=request.deletedWith.split("::", 2)[-1],
             provider=request.provider,
             secret_outputs=tuple(request.additionalSecretOutputs),
+            protect=request.protect,
+            retained=request.retainOnDelete,
+            wire=request.object,
         )
         self.registered.append(registration)
         return answer
@@ -107,15 +119,15 @@ def artifacts(rendered: Path) -> Artifacts:
     return Artifacts(here.charts, IMAGE, TRAINING_ENV, here.images, rendered)
 
 
-def record(program: Callable[[], Mapping[str, Any]]) -> Plan:
-    """Run a program with mocks."""
-    monitor = _Monitor()
+def record(program: Callable[[], Mapping[str, Any]], *, preview: bool = False) -> Plan:
+    """Run a program with mocks; in a preview nothing is known that a target would compute."""
+    monitor = _Monitor(preview)
     outputs: dict[str, Any] = {}
 
     async def run() -> None:
         SETTINGS.rpc_manager.clear()
         SETTINGS.outputs.clear()
-        set_mocks(_Answers(), project="trainyard", stack="test", monitor=monitor)
+        set_mocks(_Answers(preview), project="trainyard", stack="test", preview=preview, monitor=monitor)
         await run_pulumi_func(lambda: outputs.update(program()))
         plain = await pulumi.Output.from_input(outputs).future()
         outputs.update(plain or {})
@@ -124,9 +136,9 @@ def record(program: Callable[[], Mapping[str, Any]]) -> Plan:
     return Plan(tuple(sorted(monitor.registered, key=lambda each: each.urn)), outputs)
 
 
-def plan(stack: Stack, rendered: Path) -> Plan:
+def plan(stack: Stack, rendered: Path, *, preview: bool = False) -> Plan:
     """Declare a stack with mocks."""
-    return record(lambda: declare(stack, artifacts(rendered)))
+    return record(lambda: declare(stack, artifacts(rendered)), preview=preview)
 
 
 def stack_file(name: str) -> Path:

@@ -1,37 +1,18 @@
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from infra.names import HOSTNAME_LABEL, LEAF_LABEL
 from infra.spec import Stack
 from tests.infra.golden import GOLDEN, assert_matches
-from tests.infra.plan import Plan, Registration, plan
-
-OURS = {"app.kubernetes.io/managed-by": "trainyard"}
-
-
-def _shown(resource: Registration) -> dict[str, Any]:
-    """Our own resources in full; of a chart's, which is not ours to copy, a digest that shows a change."""
-    labels = (resource.inputs.get("metadata") or {}).get("labels", {})
-    from_chart = resource.type.startswith("kubernetes:") and not OURS.items() <= labels.items()
-    text = json.dumps(resource.inputs, sort_keys=True)
-    if from_chart:
-        return {"digest": hashlib.sha256(text.encode()).hexdigest()[:12]}
-    if resource.type.startswith("trainyard:kubernetes:"):
-        return {"definitions": sorted(resource.inputs["definitions"])}
-    return {"inputs": resource.inputs, "dependsOn": list(resource.dependencies)}
+from tests.infra.plan import Plan, plan
+from tests.infra.shown import text_of
 
 
 def test_the_plan_of_the_local_stack_is_the_golden_one(local_plan: Plan) -> None:
-    shown = {resource.urn: _shown(resource) for resource in local_plan.resources}
-    text = yaml.safe_dump({"resources": shown, "outputs": dict(local_plan.outputs)}, width=110)
-    assert_matches(text, GOLDEN / "local.yaml")
+    assert_matches(text_of(local_plan), GOLDEN / "local.yaml")
 
 
 def test_the_same_stack_gives_the_same_plan_twice(local: Stack, local_plan: Plan, rendered: Path) -> None:

@@ -77,7 +77,7 @@ def _addon(
     if addon.service_account:
         role = pod_role(scope, addon.name, managed=addon.managed, statements=addon.statements)
         identity = [
-            aws.eks.AddonPodIdentityAssociationArgs(role_arn=role.arn, service_account=addon.service_account)
+            aws.eks.AddonPodIdentityAssociationArgs(role_arn=role, service_account=addon.service_account)
         ]
     return aws.eks.Addon(
         scope.named(addon.name),

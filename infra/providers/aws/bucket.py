@@ -16,10 +16,10 @@ NONCURRENT_DAYS = 30
 UNFINISHED_DAYS = 7
 
 
-def make_bucket(scope: Scope, name: str, keys: Keys) -> pulumi.Output[str]:
-    """Make the bucket, unless it is there already, and return its name once all its locks are on."""
+def make_bucket(scope: Scope, name: str, keys: Keys) -> list[pulumi.Resource]:
+    """Make the bucket, unless it is there already; return its locks: nothing is put there without them."""
     if scope.spec.existing_bucket:
-        return pulumi.Output.from_input(name)
+        return []
     bucket = aws.s3.Bucket(
         scope.named("bucket"),
         bucket=name,
@@ -27,14 +27,13 @@ def make_bucket(scope: Scope, name: str, keys: Keys) -> pulumi.Output[str]:
         region=scope.region,
         opts=scope.options(protect=scope.spec.deletion_protection, retain_on_delete=True),
     )
-    locks = [
+    return [
         _encryption(scope, bucket, keys),
         _no_public_access(scope, bucket),
         _versioning(scope, bucket),
         _lifecycle(scope, bucket),
         _tls_only(scope, bucket, name),
     ]
-    return pulumi.Output.all(bucket.bucket, *(lock.id for lock in locks)).apply(lambda found: str(found[0]))
 
 
 def _encryption(

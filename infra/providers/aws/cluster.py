@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, cast
 
 import pulumi
@@ -21,7 +21,7 @@ from infra.providers.aws.groups import groups
 from infra.providers.aws.identity import associate, node_role, team_role
 from infra.providers.aws.interruption import make_queue
 from infra.providers.aws.keys import Keys, make_keys
-from infra.providers.aws.network import Network, make_network
+from infra.providers.aws.network import make_network
 from infra.providers.aws.pools import Grounds, node_group, pool_settings
 from infra.providers.aws.scope import Scope, tags_of
 from infra.providers.base import (
@@ -61,25 +61,27 @@ class AwsCluster(Cluster):
         network = make_network(scope, keys)
         control_plane = make_control_plane(scope, network, keys)
         config = kubeconfig(scope, control_plane)
-        self.access = _access(scope, config, control_plane)
         efa_group = efa_security_group(scope, network) if _has_efa(self.pools.values()) else None
         nodes = addons_of_nodes(scope, control_plane.cluster)
         grounds = Grounds(scope, network, keys, control_plane, node_role(scope), efa_group, nodes)
-        self._pools(stack, grounds)
-        bucket = self._bucket(stack, scope, keys, control_plane)
-        clients = {"cluster": control_plane.security_group, **({"efa": efa_group.id} if efa_group else {})}
+        system = self._pools(stack, grounds)
+        self.access = _access(scope, config, control_plane, system)
+        bucket = stack.storage.object_store.bucket
+        locks = make_bucket(scope, bucket, keys)
+        _identities(stack, scope, control_plane)
         self.outputs = ClusterOutputs(
             endpoint=control_plane.cluster.endpoint,
             ca_certificate=control_plane.ca_certificate,
             kubeconfig=config,
-            volume_source=_filesystem(scope, network, keys, clients, bucket),
+            volume_source=_filesystem(grounds, bucket, locks),
             object_store=ObjectStoreOutputs(f"https://s3.{spec.region}.amazonaws.com", bucket),
             storage_classes=(_disks(keys),),
         )
         queue = {"interruptionQueue": make_queue(scope, keys)} if spec.interruption_queue else {}
         self.register_outputs({"endpoint": self.outputs.endpoint, **queue})
 
-    def _pools(self, stack: Stack, grounds: Grounds) -> None:
+    def _pools(self, stack: Stack, grounds: Grounds) -> list[pulumi.Resource]:
+        """Make the pools, and return what objects of the cluster run on: the system pool and add-ons."""
         scope = grounds.scope
         made: dict[str, list[pulumi.Resource]] = {
             pool.name: [
@@ -88,18 +90,20 @@ class AwsCluster(Cluster):
             for pool in stack.pools
         }
         system = next(pool.name for pool in stack.pools if pool.capacity == "system")
-        addons_on_nodes(scope, grounds.control_plane.cluster, made[system])
+        return [*made[system], *addons_on_nodes(scope, grounds.control_plane.cluster, made[system])]
 
-    def _bucket(
-        self, stack: Stack, scope: Scope, keys: Keys, control_plane: ControlPlane
-    ) -> pulumi.Output[str]:
-        name = stack.storage.object_store.bucket
-        for team in stack.teams:
-            role = team_role(scope, team.name, name)
-            namespace = names.team_namespace(team.name)
-            cluster = control_plane.cluster.name
-            associate(scope, role, cluster, namespace=namespace, service_account="default")
-        return make_bucket(scope, name, keys)
+
+def _identities(stack: Stack, scope: Scope, control_plane: ControlPlane) -> None:
+    """Let the jobs of each team reach its own part of the bucket."""
+    for team in stack.teams:
+        role = team_role(scope, team.name, stack.storage.object_store.bucket)
+        associate(
+            scope,
+            role,
+            control_plane.cluster.name,
+            namespace=names.team_namespace(team.name),
+            service_account="default",
+        )
 
 
 def _scope(stack: Stack, spec: AwsSpec, parent: pulumi.Resource) -> Scope:
@@ -135,32 +139,37 @@ def _has_efa(pools: Iterable[PoolSettings]) -> bool:
     return any(pool.fabric_class != "none" for pool in pools)
 
 
-def _access(scope: Scope, config: pulumi.Output[str], control_plane: ControlPlane) -> Access:
+def _access(
+    scope: Scope,
+    config: pulumi.Output[str],
+    control_plane: ControlPlane,
+    system: Sequence[pulumi.Resource],
+) -> Access:
     provider = Provider(
         scope.name,
         kubeconfig=config,
         cluster_identifier=scope.name,
         enable_server_side_apply=True,
         opts=pulumi.ResourceOptions(
-            parent=scope.parent, deleted_with=control_plane.cluster, depends_on=control_plane.access
+            parent=scope.parent, deleted_with=control_plane.cluster, depends_on=list(system)
         ),
     )
     return Access(config, provider, control_plane.cluster)
 
 
-def _filesystem(
-    scope: Scope,
-    network: Network,
-    keys: Keys,
-    clients: Mapping[str, pulumi.Input[str]],
-    bucket: pulumi.Output[str],
-) -> VolumeSource:
+def _filesystem(grounds: Grounds, bucket: str, locks: Sequence[pulumi.Resource]) -> VolumeSource:
+    """Make the shared filesystem, linked to the bucket where the stack asks for that."""
+    scope, efa_group = grounds.scope, grounds.efa_group
+    clients = {
+        "cluster": grounds.control_plane.security_group,
+        **({"efa": efa_group.id} if efa_group else {}),
+    }
     spec = scope.spec.filesystem
     if not isinstance(spec, LustreSpec):
-        return efs_volumes(make_efs(scope, network, keys, clients=clients))
-    filesystem = make_lustre(scope, spec, network, keys, clients=clients)
+        return efs_volumes(make_efs(scope, grounds.network, grounds.keys, clients=clients))
+    filesystem = make_lustre(scope, spec, grounds.network, grounds.keys, clients=clients)
     if spec.link:
-        link_bucket(scope, filesystem, bucket)
+        link_bucket(scope, filesystem, bucket, locks)
     return lustre_volumes(filesystem)
 
 

@@ -24,7 +24,7 @@ class ControlPlane:
     """The cluster, and what may be done once those who may use it are let in."""
 
     cluster: aws.eks.Cluster
-    access: list[pulumi.Resource]
+    access: list[aws.eks.AccessPolicyAssociation]
 
     @property
     def security_group(self) -> pulumi.Output[str]:
@@ -47,7 +47,7 @@ def make_control_plane(scope: Scope, network: Network, keys: Keys) -> ControlPla
         # Its log group and its users' kubeconfigs go by the name.
         name=scope.name,
         version=scope.kubernetes_version,
-        role_arn=cluster_role(scope).arn,
+        role_arn=cluster_role(scope),
         access_config=aws.eks.ClusterAccessConfigArgs(
             authentication_mode="API", bootstrap_cluster_creator_admin_permissions=False
         ),
@@ -72,8 +72,8 @@ def make_control_plane(scope: Scope, network: Network, keys: Keys) -> ControlPla
     return ControlPlane(cluster, _access(scope, cluster))
 
 
-def _access(scope: Scope, cluster: aws.eks.Cluster) -> list[pulumi.Resource]:
-    made: list[pulumi.Resource] = []
+def _access(scope: Scope, cluster: aws.eks.Cluster) -> list[aws.eks.AccessPolicyAssociation]:
+    made = []
     for group, policy in _ACCESS_POLICIES.items():
         for principal in getattr(scope.spec.access, group):
             name = scope.named(f"{group}-{principal.partition(':iam::')[2].replace('/', '-')}")
@@ -103,8 +103,10 @@ def kubeconfig(scope: Scope, control_plane: ControlPlane) -> pulumi.Output[str]:
     """Return a kubeconfig that holds no token: each call asks the AWS CLI for one. Secret nevertheless."""
     cluster = control_plane.cluster
     authority = cluster.certificate_authority.apply(lambda found: found.data)
-    parts = pulumi.Output.all(endpoint=cluster.endpoint, authority=authority)
-    return pulumi.Output.secret(parts.apply(lambda known: _kubeconfig(scope, **known)))
+    # Of no use before its reader is let in.
+    let_in = [entry.id for entry in control_plane.access]
+    parts = pulumi.Output.all(cluster.endpoint, authority, *let_in)
+    return pulumi.Output.secret(parts.apply(lambda known: _kubeconfig(scope, known[0], known[1])))
 
 
 def _kubeconfig(scope: Scope, endpoint: str, authority: str) -> str:

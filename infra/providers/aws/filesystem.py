@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pulumi
@@ -48,14 +48,16 @@ def make_lustre(
     )
 
 
-def link_bucket(scope: Scope, filesystem: aws.fsx.LustreFileSystem, bucket: pulumi.Input[str]) -> None:
+def link_bucket(
+    scope: Scope, filesystem: aws.fsx.LustreFileSystem, bucket: str, locks: Sequence[pulumi.Resource]
+) -> None:
     """Keep the bucket's prefix and the filesystem the same; files that are deleted stay as old versions."""
     events = ["NEW", "CHANGED", "DELETED"]
     aws.fsx.DataRepositoryAssociation(
         scope.named("lustre"),
         file_system_id=filesystem.id,
         file_system_path="/",
-        data_repository_path=pulumi.Output.concat("s3://", bucket, f"/{_LINKED}"),
+        data_repository_path=f"s3://{bucket}/{_LINKED}",
         batch_import_meta_data_on_create=True,
         delete_data_in_filesystem=False,
         s3=aws.fsx.DataRepositoryAssociationS3Args(
@@ -63,7 +65,7 @@ def link_bucket(scope: Scope, filesystem: aws.fsx.LustreFileSystem, bucket: pulu
             auto_export_policy=aws.fsx.DataRepositoryAssociationS3AutoExportPolicyArgs(events=events),
         ),
         region=scope.region,
-        opts=scope.options(),
+        opts=scope.options(depends_on=locks),
     )
 
 

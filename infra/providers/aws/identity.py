@@ -1,4 +1,4 @@
-"""Roles: each part of the cluster has one of its own, and each team."""
+"""Roles: each part of the cluster has one of its own, and each team. All are told by their ARN."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from infra.providers.aws.policy import Statement, allow, assumed_by, document
 from infra.providers.aws.scope import Scope
 
 
-def cluster_role(scope: Scope) -> aws.iam.Role:
+def cluster_role(scope: Scope) -> pulumi.Output[str]:
     """Role of the control plane."""
     trust = assumed_by("eks.amazonaws.com", "sts:TagSession")
     return _role(scope, "cluster", trust, managed=["AmazonEKSClusterPolicy"])
 
 
-def node_role(scope: Scope) -> aws.iam.Role:
+def node_role(scope: Scope) -> pulumi.Output[str]:
     """Role of nodes: join, and pull images. The rights of pods are their own, by Pod Identity."""
     managed = ["AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryPullOnly"]
     return _role(scope, "node", assumed_by("ec2.amazonaws.com"), managed=managed)
 
 
-def flow_log_role(scope: Scope, log_group: str) -> aws.iam.Role:
+def flow_log_role(scope: Scope, log_group: str) -> pulumi.Output[str]:
     """Role by which the VPC writes its flow logs into one log group."""
     account = {"StringEquals": {"aws:SourceAccount": scope.spec.account}}
     write = allow(
@@ -39,13 +39,13 @@ def flow_log_role(scope: Scope, log_group: str) -> aws.iam.Role:
 
 def pod_role(
     scope: Scope, role: str, *, managed: Sequence[str] = (), statements: Sequence[Statement] = ()
-) -> aws.iam.Role:
+) -> pulumi.Output[str]:
     """Role that pods take by EKS Pod Identity."""
     trust = assumed_by("pods.eks.amazonaws.com", "sts:TagSession")
     return _role(scope, role, trust, managed=managed, statements=statements)
 
 
-def team_role(scope: Scope, team: str, bucket: str) -> aws.iam.Role:
+def team_role(scope: Scope, team: str, bucket: str) -> pulumi.Output[str]:
     """Role of a team's jobs: its own folder of the bucket, nothing else."""
     folder = f"checkpoints/{team}"
     arn = f"arn:{scope.partition}:s3:::{bucket}"
@@ -63,7 +63,12 @@ def team_role(scope: Scope, team: str, bucket: str) -> aws.iam.Role:
 
 
 def associate(
-    scope: Scope, role: aws.iam.Role, cluster: pulumi.Input[str], *, namespace: str, service_account: str
+    scope: Scope,
+    role: pulumi.Output[str],
+    cluster: pulumi.Input[str],
+    *,
+    namespace: str,
+    service_account: str,
 ) -> aws.eks.PodIdentityAssociation:
     """Give the role to the pods of a service account."""
     return aws.eks.PodIdentityAssociation(
@@ -71,7 +76,7 @@ def associate(
         cluster_name=cluster,
         namespace=namespace,
         service_account=service_account,
-        role_arn=role.arn,
+        role_arn=role,
         region=scope.region,
         opts=scope.options(),
     )
@@ -79,16 +84,20 @@ def associate(
 
 def _role(
     scope: Scope, role: str, trust: str, *, managed: Sequence[str] = (), statements: Sequence[Statement] = ()
-) -> aws.iam.Role:
+) -> pulumi.Output[str]:
+    """Make a role, and return its ARN: what takes it waits for its rights, and goes before they do."""
     name = scope.named(role)
     made = aws.iam.Role(name, assume_role_policy=trust, opts=scope.options())
-    for policy in managed:
+    rights: list[pulumi.CustomResource] = [
         aws.iam.RolePolicyAttachment(
             f"{name}-{policy.rpartition('/')[2]}",
             role=made.name,
             policy_arn=f"arn:{scope.partition}:iam::aws:policy/{policy}",
             opts=scope.options(),
         )
+        for policy in managed
+    ]
     if statements:
-        aws.iam.RolePolicy(name, role=made.name, policy=document(*statements), opts=scope.options())
-    return made
+        policy = document(*statements)
+        rights.append(aws.iam.RolePolicy(name, role=made.name, policy=policy, opts=scope.options()))
+    return pulumi.Output.all(made.arn, *(right.id for right in rights)).apply(lambda found: str(found[0]))

@@ -25,11 +25,12 @@ class Keys:
 
 
 def make_keys(scope: Scope) -> Keys:
-    """Make both keys, or use the stack's own for both."""
-    if scope.spec.kms_key:
-        return Keys(scope.spec.kms_key, scope.spec.kms_key)
+    """Make the keys; for data the stack can name one, such as that of a stack that was before."""
     cluster = _key(scope, "cluster", _logs(scope), _events(scope))
-    return Keys(cluster.arn, _key(scope, "data", *_scaling_groups(scope), retain=True).arn)
+    if scope.spec.kms_key:
+        return Keys(cluster.arn, scope.spec.kms_key)
+    data = _key(scope, "data", *_scaling_groups(scope), _linked_filesystems(scope), retain=True)
+    return Keys(cluster.arn, data.arn)
 
 
 def use_of_data_key(scope: Scope, service: str, *actions: str) -> Statement:
@@ -43,7 +44,6 @@ def use_of_data_key(scope: Scope, service: str, *actions: str) -> Statement:
 
 def _key(scope: Scope, role: str, *uses: Statement, retain: bool = False) -> aws.kms.Key:
     owner = {"AWS": f"arn:{scope.partition}:iam::{scope.spec.account}:root"}
-    options = scope.options(protect=retain and scope.spec.deletion_protection, retain_on_delete=retain)
     key = aws.kms.Key(
         scope.named(f"{role}-key"),
         description=f"{scope.name}: {role}",
@@ -53,14 +53,14 @@ def _key(scope: Scope, role: str, *uses: Statement, retain: bool = False) -> aws
         multi_region=False,
         deletion_window_in_days=30,
         region=scope.region,
-        opts=options,
+        opts=scope.options(protect=retain and scope.spec.deletion_protection, retain_on_delete=retain),
     )
     aws.kms.Alias(
         scope.named(f"{role}-key"),
         name=_alias(scope, role),
         target_key_id=key.key_id,
         region=scope.region,
-        opts=options,
+        opts=scope.options(),
     )
     return key
 
@@ -89,3 +89,14 @@ def _scaling_groups(scope: Scope) -> tuple[Statement, Statement]:
     for_aws = {"Bool": {"kms:GrantIsForAWSResource": "true"}}
     grant = allow(["kms:CreateGrant"], "*", Principal=principal, Condition=for_aws)
     return allow(_USE, "*", Principal=principal), grant
+
+
+def _linked_filesystems(scope: Scope) -> Statement:
+    """FSx reads and writes a linked bucket by a role that it makes for each filesystem."""
+    roles = scope.role_arn("aws-service-role/s3.data-source.lustre.fsx.amazonaws.com/*")
+    through = {
+        "kms:CallerAccount": scope.spec.account,
+        "kms:ViaService": f"s3.{scope.region}.amazonaws.com",
+    }
+    condition = {"StringEquals": through, "ArnLike": {"aws:PrincipalArn": roles}}
+    return allow(_USE, "*", Principal={"AWS": "*"}, Condition=condition)

@@ -182,7 +182,7 @@ def _flow_logs(scope: Scope, vpc: aws.ec2.Vpc, keys: Keys) -> None:
         traffic_type="ALL",
         log_destination_type="cloud-watch-logs",
         log_destination=group.arn,
-        iam_role_arn=flow_log_role(scope, name).arn,
+        iam_role_arn=flow_log_role(scope, name),
         max_aggregation_interval=600,
         region=scope.region,
         opts=scope.options(),

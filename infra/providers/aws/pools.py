@@ -35,7 +35,7 @@ class Grounds:
     network: Network
     keys: Keys
     control_plane: ControlPlane
-    node_role: aws.iam.Role
+    node_role: pulumi.Output[str]
     efa_group: aws.ec2.SecurityGroup | None
     depends_on: Sequence[pulumi.Resource]
 
@@ -73,7 +73,7 @@ def node_group(grounds: Grounds, group: Group, settings: PoolSettings) -> aws.ek
     return aws.eks.NodeGroup(
         scope.named(group.role),
         cluster_name=grounds.control_plane.cluster.name,
-        node_role_arn=grounds.node_role.arn,
+        node_role_arn=grounds.node_role,
         subnet_ids=grounds.network.subnet_ids(group.zones),
         version=scope.kubernetes_version,
         ami_type=_ami_type(group),

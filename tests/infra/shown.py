@@ -1,0 +1,46 @@
+"""A plan as text that is read like code: what is ours in full, encoded values decoded."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from tests.infra.plan import Plan, Registration
+
+OURS = {"app.kubernetes.io/managed-by": "trainyard"}
+_JSON = {"policy", "assumeRolePolicy", "configurationValues", "eventPattern"}
+
+
+def text_of(plan: Plan) -> str:
+    """Return the golden file of a plan."""
+    shown = {resource.urn: _shown(resource) for resource in plan.resources}
+    return yaml.safe_dump({"resources": shown, "outputs": dict(plan.outputs)}, width=110)
+
+
+def _shown(resource: Registration) -> dict[str, Any]:
+    """Our own resources in full; of a chart's, which is not ours to copy, a digest that shows a change."""
+    labels = (resource.inputs.get("metadata") or {}).get("labels", {})
+    from_chart = resource.type.startswith("kubernetes:") and not OURS.items() <= labels.items()
+    text = json.dumps(resource.inputs, sort_keys=True)
+    if from_chart:
+        return {"digest": hashlib.sha256(text.encode()).hexdigest()[:12]}
+    if resource.type.startswith("trainyard:kubernetes:"):
+        return {"definitions": sorted(resource.inputs["definitions"])}
+    return {"inputs": _decoded(resource.inputs), "dependsOn": list(resource.dependencies)}
+
+
+def _decoded(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: _decode(key, value) for key, value in inputs.items()}
+
+
+def _decode(key: str, value: Any) -> Any:
+    if key in _JSON and isinstance(value, str):
+        return json.loads(value)
+    if key == "userData" and isinstance(value, str):
+        return base64.b64decode(value).decode().splitlines()
+    return value

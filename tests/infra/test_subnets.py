@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+from ipaddress import IPv4Network
+from itertools import combinations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from infra.subnets import MAX_ZONES, private_subnets, public_subnets
+
+ZONES = [f"us-east-2{letter}" for letter in "abcdef"]
+networks = st.builds(
+    lambda second, prefix: IPv4Network((f"10.{second}.0.0", prefix)), st.integers(0, 255), st.integers(16, 20)
+)
+zones = st.integers(1, MAX_ZONES).map(lambda count: ZONES[:count])
+
+
+@given(networks, zones)
+def test_subnets_lie_in_the_network_and_apart(network: IPv4Network, zones: list[str]) -> None:
+    found = [*private_subnets(network, zones).values(), *public_subnets(network, zones).values()]
+    assert len(found) == 2 * len(zones)
+    assert all(subnet.subnet_of(network) for subnet in found)
+    assert not any(one.overlaps(other) for one, other in combinations(found, 2))
+
+
+@given(networks, zones)
+def test_a_zone_that_is_added_moves_no_other(network: IPv4Network, zones: list[str]) -> None:
+    for cut in (private_subnets, public_subnets):
+        fewer, more = cut(network, zones[:-1]), cut(network, zones)
+        assert fewer.items() <= more.items()
+
+
+@given(networks)
+def test_every_zone_has_room_for_pods(network: IPv4Network) -> None:
+    assert all(subnet.num_addresses >= 512 for subnet in private_subnets(network, ZONES).values())
