@@ -12,7 +12,8 @@ from rich.table import Table
 
 from infra.spec.job import JobSpec
 from trainyard import timeline
-from trainyard.follow import Story
+from trainyard.follow import Story, describe_phase
+from training.metrics import FILE as METRICS
 
 PLOT = "learning-curve.png"
 
@@ -36,10 +37,17 @@ class Summary:
         return steps[0] - self.started if steps and steps[0] > self.started else None
 
     @property
-    def recoveries(self) -> list[float]:
-        """Seconds from each node's death to the first new step after it."""
-        deaths = [event.time for event in self.story.events if event.text.endswith("is gone")]
-        return [seconds for death in deaths if (seconds := self._until_next_attempt(death)) < math.inf]
+    def recoveries(self) -> list[tuple[str, float]]:
+        """What was done to each lost node first, and the seconds from then to the first new step.
+
+        With a notice the job may go on before the node is gone, so the notice is where the clock starts.
+        """
+        losses: dict[str, tuple[str, float]] = {}
+        for event in self.story.events:
+            node, _, fate = event.text.partition(" ")
+            if event.actor == "cloud" and fate in {describe_phase("notice"), describe_phase("killed")}:
+                losses.setdefault(node, (event.text, self._until_next_attempt(event.time)))
+        return [(text, seconds) for text, seconds in losses.values() if seconds < math.inf]
 
     @property
     def repeated_steps(self) -> int:
@@ -65,10 +73,11 @@ def show(console: Console, summary: Summary) -> None:
 
 def draw(summary: Summary) -> Path:
     """Draw the learning curve over the spot losses; return where it is."""
-    from training.report import draw_learning_curve
+    from training.report import draw_learning_curve  # matplotlib takes a second to import
 
-    path = summary.run_dir / PLOT
-    draw_learning_curve(summary.run_dir, path)
+    path, metrics = summary.run_dir / PLOT, summary.run_dir / METRICS
+    if not path.exists() or path.stat().st_mtime < metrics.stat().st_mtime:
+        draw_learning_curve(summary.run_dir, path)
     return path
 
 
@@ -79,8 +88,8 @@ def _figures(summary: Summary) -> Table:
     story = summary.story
     if (seconds := summary.seconds_to_first_step) is not None:
         grid.add_row("command to first step", f"{seconds:.1f} s")
-    for seconds in summary.recoveries:
-        grid.add_row("node gone to first new step", f"{seconds:.1f} s")
+    for loss, seconds in summary.recoveries:
+        grid.add_row(f"{loss} → first new step", f"{seconds:.1f} s")
     attempts = len({line["attempt"] for line in story.lines})
     grid.add_row("attempts", str(attempts))
     grid.add_row("steps computed twice", str(summary.repeated_steps))

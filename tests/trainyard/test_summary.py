@@ -27,8 +27,14 @@ def summary(lines: list[dict[str, Any]], *events: Event, started: float = 0.0) -
 def test_recovery_counts_from_the_nodes_death_to_the_next_attempts_first_step() -> None:
     lines = [step(10, 1), step(11, 2), step(29, 2, attempt=2), step(30, 3, attempt=2)]
     told = summary(lines, Event(12, "cloud", "spot-1 is gone"))
-    assert told.recoveries == [17]
+    assert told.recoveries == [("spot-1 is gone", 17)]
     assert told.repeated_steps == 1
+
+
+def test_with_a_notice_the_clock_starts_at_the_notice() -> None:
+    lines = [step(10, 1), step(15, 2, attempt=2)]
+    events = [Event(12, "cloud", "spot-1 gets its notice"), Event(27, "cloud", "spot-1 is gone")]
+    assert summary(lines, *events).recoveries == [("spot-1 gets its notice", 3)]
 
 
 def test_a_node_that_no_attempt_followed_has_no_recovery() -> None:
