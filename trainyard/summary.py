@@ -11,9 +11,9 @@ from rich.panel import Panel
 from rich.table import Table
 
 from infra.spec.job import JobSpec
+from training.metrics import FILE as METRICS
 from trainyard import timeline
 from trainyard.follow import Story, describe_phase
-from training.metrics import FILE as METRICS
 
 PLOT = "learning-curve.png"
 
