@@ -5,12 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import yaml
+
 from infra.charts import Definitions, Manifest, Rendered
-from infra.platform.base import Context
+from infra.platform.base import RESTRICTED_CONTAINER, Context, metadata
 from infra.platform.images import edit_deployments
 from infra.platform.operator import OperatorPlan
 
 NAMESPACE = "kubeflow"
+_INIT = "pytorch-init-container"
+_VOLUME = {"name": _INIT, "configMap": {"name": _INIT}}
+_MOUNT = {"name": _INIT, "mountPath": "/etc/config", "readOnly": True}
+_WAIT = "for i in $(seq {{.MaxTries}}); do getent hosts {{.MasterAddr}} && exit; sleep 2; done; exit 1"
 
 
 def plan(context: Context) -> OperatorPlan:
@@ -28,15 +34,21 @@ def plan(context: Context) -> OperatorPlan:
                 **container,
                 "image": values["image"],
                 "imagePullPolicy": context.settings.image_pull_policy,
-                "args": [f"--enable-scheme={kind.lower()}" for kind in kinds],
+                "args": [
+                    *(f"--enable-scheme={kind.lower()}" for kind in kinds),
+                    f"--pytorch-init-container-image={context.settings.training_image}",
+                ],
+                "volumeMounts": [*container.get("volumeMounts", ()), _MOUNT],
             }
             for container in pod["containers"]
         ]
-        return {**pod, "containers": containers, "nodeSelector": values["nodeSelector"]}
+        volumes = [*pod.get("volumes", ()), _VOLUME]
+        return {**pod, "containers": containers, "volumes": volumes, "nodeSelector": values["nodeSelector"]}
 
     rendered = context.renderer.manifest("training-operator")
     served = tuple(f"{kind.lower()}s" for kind in kinds)
     objects = tuple(_webhooks_of(served, each) for each in rendered.objects if each["kind"] != "Namespace")
+    objects = (*objects, _init_container(context))
     digests = rendered.definitions.digests
     kept = {name: digest for name, digest in digests.items() if name.startswith(served)}
     definitions: Definitions = replace(rendered.definitions, digests=kept)
@@ -51,3 +63,27 @@ def _webhooks_of(resources: tuple[str, ...], manifest: Manifest) -> Manifest:
         return manifest
     kept = [hook for hook in manifest["webhooks"] if set(hook["rules"][0]["resources"]) <= set(resources)]
     return {**manifest, "webhooks": kept}
+
+
+def _init_container(context: Context) -> Manifest:
+    """The container in which workers of a PyTorchJob wait for the master's name.
+
+    The operator's own one breaks Pod Security's level `restricted`, and comes from a registry.
+    """
+    container = {
+        "name": "init-pytorch",
+        "image": "{{.InitContainerImage}}",
+        "imagePullPolicy": context.settings.image_pull_policy,
+        "command": ["sh", "-c", _WAIT],
+        "resources": {
+            "requests": {"cpu": "50m", "memory": "16Mi"},
+            "limits": {"cpu": "100m", "memory": "64Mi"},
+        },
+        "securityContext": RESTRICTED_CONTAINER,
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata(_INIT, NAMESPACE),
+        "data": {"initContainer.yaml": yaml.safe_dump([container])},
+    }

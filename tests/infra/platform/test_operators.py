@@ -4,10 +4,11 @@ from pathlib import Path
 
 import yaml
 
+from infra.platform.base import RESTRICTED_CONTAINER
 from infra.platform.kueue import configuration
 from infra.spec import Stack
 from infra.spec.operators import OperatorsSpec
-from tests.infra.plan import Plan, plan
+from tests.infra.plan import IMAGE, Plan, plan
 
 
 def with_operators(stack: Stack, operators: OperatorsSpec) -> Stack:
@@ -24,7 +25,7 @@ def test_legacy_v1_serves_the_kinds_of_the_stack_and_never_mpijob(local: Stack, 
         "xgboostjobs.kubeflow.org",
     ]
     pod = found.named("Deployment")["kubeflow/training-operator"]["spec"]["template"]["spec"]
-    assert pod["containers"][0]["args"] == [
+    assert pod["containers"][0]["args"][:3] == [
         "--enable-scheme=pytorchjob",
         "--enable-scheme=xgboostjob",
         "--enable-scheme=tfjob",
@@ -35,6 +36,20 @@ def test_legacy_v1_serves_the_kinds_of_the_stack_and_never_mpijob(local: Stack, 
         if "training-operator" in name
     )
     assert len(hooks) == 3
+
+
+def test_workers_of_a_pytorch_job_wait_in_a_container_that_pod_security_admits(
+    local: Stack, rendered: Path
+) -> None:
+    found = plan(with_operators(local, OperatorsSpec(legacy_v1=True)), rendered)
+    template = found.named("ConfigMap")["kubeflow/pytorch-init-container"]["data"]["initContainer.yaml"]
+    [container] = yaml.safe_load(template)
+    assert container["image"] == "{{.InitContainerImage}}"
+    assert container["securityContext"] == RESTRICTED_CONTAINER
+    pod = found.named("Deployment")["kubeflow/training-operator"]["spec"]["template"]["spec"]
+    assert f"--pytorch-init-container-image={IMAGE}" in pod["containers"][0]["args"]
+    assert pod["volumes"][-1]["configMap"] == {"name": "pytorch-init-container"}
+    assert pod["containers"][0]["volumeMounts"][-1]["mountPath"] == "/etc/config"
 
 
 def test_legacy_kinds_are_queued_only_where_they_are_served() -> None:
