@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from typing import Annotated
 
@@ -10,6 +11,7 @@ import typer
 from rich.console import Console
 
 from benchmarks.figures import save, show
+from local.paths import Paths
 
 BENCHES = {
     "startup": "from `trainyard up` to the first optimizer step, against bare helm and kubectl",
@@ -28,6 +30,8 @@ def main(
 ) -> None:
     """Run benchmarks and print their figures; the exit code is 1 if a target is missed."""
     console = Console()
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # users' Python keeps what it has compiled
+    os.environ["PATH"] = os.pathsep.join((str(Paths.from_environment().bin), os.environ["PATH"]))
     missed = False
     for name in names or BENCHES:
         console.print(f"[bold]{name}[/]: {BENCHES[name]}")

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import tempfile
-import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import yaml
 
-from benchmarks.arena import Arena, arena
+from benchmarks.arena import Arena, arena, quiet
 from benchmarks.figures import Figure, Samples, alternating
 from infra.artifacts import ROOT
+from local.engine import Engine
+from local.paths import Paths
 from tests.infra.plan import plan
 
 ROUNDS = 3
@@ -38,11 +38,10 @@ for kind, name, inputs in recorded:
 
 
 def measure() -> list[Figure]:
-    """Time `pulumi preview` of both, after one of each that is not counted."""
+    """Time the engine's preview of both, after one of each that is not counted."""
     with arena() as place, tempfile.TemporaryDirectory() as folder:
         place.session.toolchain.ensure()
-        bare = _bare_program(Path(folder), place)
-        ours, peer = _preview(ROOT, "local", place), _preview(bare, "local", place)
+        ours, peer = _preview(place.session.paths, place), _preview(_bare_program(Path(folder), place), place)
         ours(), peer()
         taken, against = alternating(ours, peer, ROUNDS)
     return [
@@ -55,7 +54,8 @@ def measure() -> list[Figure]:
     ]
 
 
-def _bare_program(folder: Path, place: Arena) -> Path:
+def _bare_program(folder: Path, place: Arena) -> Paths:
+    """Write the program, with a state of its own and this clone's tools."""
     with tempfile.TemporaryDirectory() as rendered:
         recorded = plan(place.session.stack, Path(rendered))
     resources = [
@@ -66,30 +66,20 @@ def _bare_program(folder: Path, place: Arena) -> Path:
     (folder / "resources.json").write_text(json.dumps(resources))
     (folder / "__main__.py").write_text(PROGRAM)
     runtime = {"name": "python", "options": {"virtualenv": str(ROOT / ".venv")}}
-    (folder / "Pulumi.yaml").write_text(yaml.safe_dump({"name": "bare", "runtime": runtime}))
-    return folder
+    project = {"name": "bare", "runtime": runtime, "stackConfigDir": "stacks"}
+    (folder / "Pulumi.yaml").write_text(yaml.safe_dump(project))
+    (folder / "stacks").mkdir()
+    (folder / "stacks" / "Pulumi.local.yaml").write_text("config: {}\n")
+    (folder / ".trainyard").symlink_to(ROOT / ".trainyard")
+    return replace(place.session.paths, repository=folder, state=folder / "state", stacks_folder=None)
 
 
-def _preview(project: Path, stack: str, place: Arena) -> Callable[[], float]:
-    environment = {**os.environ, **place.session.toolchain.environment()}
-    config = place.state / f"Pulumi.{project.name}.yaml"
-    source = ROOT / "stacks" / f"Pulumi.{stack}.yaml"
-    config.write_text(source.read_text() if project == ROOT else "")
-
-    def run(*command: str) -> None:
-        subprocess.run(
-            ["pulumi", "--non-interactive", *command],
-            cwd=project,
-            env=environment,
-            check=True,
-            capture_output=True,
-        )
-
-    run("stack", "init", stack, "--no-select", "--config-file", str(config))
-
-    def timed() -> float:
-        started = time.monotonic()
-        run("preview", "--stack", stack, "--config-file", str(config))
-        return time.monotonic() - started
-
-    return timed
+def _preview(paths: Paths, place: Arena) -> Callable[[], float]:
+    environment = {
+        **place.session.toolchain.environment(),
+        "PULUMI_BACKEND_URL": paths.engine.as_uri(),
+        "PULUMI_HOME": str(paths.engine / "home"),
+    }
+    paths.engine.mkdir(parents=True, exist_ok=True)
+    engine = Engine(paths, environment)
+    return lambda: engine.preview("local", quiet()).seconds
