@@ -14,6 +14,7 @@ from typing import Any
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
+from infra import catalog
 from infra.errors import ExitCode, Problem, TrainyardError
 from infra.spec.job import JobSpec
 
@@ -65,7 +66,11 @@ def manifest(job: JobSpec, run: str) -> dict[str, Any]:
     settings = {**job.overrides, "run_dir": f"{CHECKPOINTS}/{job.name}/{run}"}
     overrides = [f"--set={key}={_yaml(value)}" for key, value in settings.items()]
     config = f"--config={SOURCES}/training/configs/{job.config}.yaml"
-    accelerators = {"nvidia.com/gpu": str(job.accelerators_per_node)}
+    # They take the place of the runtime's own, so the fabric's are said again.
+    fabric = catalog.fabric(job.runtime.partition("-")[2]).pod_resources
+    resources = {"nvidia.com/gpu": str(job.accelerators_per_node)} | {
+        name: str(amount) for name, amount in fabric.items()
+    }
     labels = {"kueue.x-k8s.io/queue-name": job.team, "kueue.x-k8s.io/priority-class": job.priority}
     return {
         "apiVersion": f"{GROUP}/{VERSION}",
@@ -83,7 +88,7 @@ def manifest(job: JobSpec, run: str) -> dict[str, Any]:
                 "numProcPerNode": job.processes_per_node,
                 "command": ["python3", "-m", job.module],
                 "args": [config, *overrides],
-                "resourcesPerNode": {"requests": accelerators, "limits": accelerators},
+                "resourcesPerNode": {"requests": resources, "limits": resources},
             },
         },
     }

@@ -111,6 +111,12 @@ class Fabric(Record):
     """Accelerators that share one NVLink domain across machines."""
     source: Source
 
+    @property
+    def pod_resources(self) -> dict[str, int | str]:
+        """What a pod that takes a whole machine asks for besides its accelerators."""
+        pages = {"hugepages-2Mi": f"{self.hugepages_2mi_mib}Mi"} if self.hugepages_2mi_mib else {}
+        return {**self.resources, **pages}
+
 
 class Nics(Record):
     """Network cards of a machine: those of the fabric, else its ordinary ones (peak bandwidth)."""

@@ -12,9 +12,7 @@ _MEMORY_MOUNT = {"name": "shared-memory", "mountPath": "/dev/shm"}  # noqa: S108
 
 def resources(fabric: str, accelerators: int) -> dict[str, int | str]:
     """Return the limits of a pod with so many accelerators; with a fabric these are a whole machine's."""
-    spec = catalog.fabric(fabric)
-    pages = {"hugepages-2Mi": f"{spec.hugepages_2mi_mib}Mi"} if spec.hugepages_2mi_mib else {}
-    return {names.ACCELERATOR_RESOURCE: accelerators, **spec.resources, **pages}
+    return {names.ACCELERATOR_RESOURCE: accelerators, **catalog.fabric(fabric).pod_resources}
 
 
 def environment(fabric: str) -> dict[str, str]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import yaml
 
+from infra import catalog
 from infra.platform.base import Context
 from infra.platform.images import split
 from infra.platform.operator import OperatorPlan
@@ -32,14 +34,22 @@ def plan(context: Context) -> OperatorPlan:
             "readinessProbe": {"initialDelaySeconds": 1, "periodSeconds": 2},
         },
         "managerConfig": {
-            "controllerManagerConfigYaml": yaml.safe_dump(configuration(context.stack.operators))
+            "controllerManagerConfigYaml": yaml.safe_dump(
+                configuration(context.stack.operators, _without_quota(context))
+            )
         },
     }
     return OperatorPlan("kueue", NAMESPACE, values, context.renderer.chart("kueue", NAMESPACE, values))
 
 
-def configuration(operators: OperatorsSpec) -> dict[str, Any]:
-    """Return Kueue's own configuration.
+def _without_quota(context: Context) -> list[str]:
+    """Name what jobs ask of a machine besides accelerators: it comes with them."""
+    fabrics = {pool.fabric_class for pool in context.job_pools}
+    return sorted({name for fabric in fabrics for name in catalog.fabric(fabric).pod_resources})
+
+
+def configuration(operators: OperatorsSpec, without_quota: Sequence[str] = ()) -> dict[str, Any]:
+    """Return Kueue's own configuration; `without_quota` are resources of fabrics.
 
     Pods, deployments and stateful sets are not queued: only jobs are. CPU and memory have no quota, since
     accelerators are what is scarce. A job whose pods are not all ready in five minutes, or not again two
@@ -72,7 +82,7 @@ def configuration(operators: OperatorsSpec) -> dict[str, Any]:
                 "backoffMaxSeconds": 60,
             },
         },
-        "resources": {"excludeResourcePrefixes": ["cpu", "memory", "ephemeral-storage"]},
+        "resources": {"excludeResourcePrefixes": ["cpu", "memory", "ephemeral-storage", *without_quota]},
         "integrations": {"frameworks": frameworks(operators)},
     }
 

@@ -16,8 +16,9 @@ from pulumi.runtime.stack import run_pulumi_func
 
 from infra.artifacts import ROOT, Artifacts
 from infra.program import declare
+from infra.providers.registry import cluster_class
 from infra.spec import Stack
-from tests.infra.providers.aws.answers import computed
+from tests.infra.providers.aws.answers import computed, identity
 
 IMAGE = "trainyard.local/training:000000000000"
 TRAINING_ENV = Path("/opt/trainyard-env")
@@ -59,7 +60,10 @@ class _Answers(Mocks):
             return "", dict(args.inputs)
         made = EMBEDDED if args.typ.endswith(":EmbeddedCluster") else {}
         if args.typ.startswith("aws:"):
-            made = computed(args.typ, args.name, args.inputs)
+            return identity(args.typ, args.name), {
+                **args.inputs,
+                **computed(args.typ, args.name, args.inputs),
+            }
         return f"{args.name}-id", {**args.inputs, **made}
 
     def call(self, args: MockCallArgs) -> NoReturn:
@@ -139,6 +143,16 @@ def record(program: Callable[[], Mapping[str, Any]], *, preview: bool = False) -
 def plan(stack: Stack, rendered: Path, *, preview: bool = False) -> Plan:
     """Declare a stack with mocks."""
     return record(lambda: declare(stack, artifacts(rendered)), preview=preview)
+
+
+def cluster_plan(stack: Stack, rendered: Path) -> Plan:
+    """Declare the target's part of a stack alone: no chart is rendered."""
+
+    def program() -> dict[str, Any]:
+        cluster_class(stack.provider.kind)(stack, artifacts(rendered))
+        return {}
+
+    return record(program)
 
 
 def stack_file(name: str) -> Path:

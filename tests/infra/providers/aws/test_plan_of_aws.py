@@ -6,7 +6,7 @@ from typing import Any
 from infra.spec import Stack
 from infra.spec.aws import AwsSpec
 from tests.infra.golden import GOLDEN, assert_matches
-from tests.infra.plan import Plan, Registration, plan
+from tests.infra.plan import Plan, Registration, cluster_plan, plan
 from tests.infra.shown import text_of
 
 WITHOUT_REGION = ("aws:iam/", "pulumi:providers:")
@@ -71,7 +71,7 @@ def test_without_protection_cluster_and_filesystem_can_be_deleted_and_the_bucket
         return {each.type.rpartition(":")[2] for each in found.resources if each.protect}
 
     assert protected(aws_plan) == {"Key", "Bucket", "LustreFileSystem"}
-    open_plan = plan(with_provider(aws, deletion_protection=False), rendered)
+    open_plan = cluster_plan(with_provider(aws, deletion_protection=False), rendered)
     assert not protected(open_plan)
     assert open_plan.named("Cluster")["training"]["deletionProtection"] is False
     retained = {each.type.rpartition(":")[2] for each in open_plan.resources if each.retained}

@@ -15,7 +15,7 @@ from infra.catalog import Machine
 from infra.spec import Stack
 from infra.spec.aws import AwsSpec, LustreSpec
 from infra.spec.node_pool import NodePoolSpec
-from tests.infra.plan import Plan, plan
+from tests.infra.plan import Plan, cluster_plan
 
 ZONE = "us-east-2b"
 MACHINES = catalog.machines(cloud="aws")
@@ -27,7 +27,7 @@ TARGETED = {"id": "cr-0123456789abcdef1", "kind": "targeted"}
 def all_machines(aws: Stack, rendered: Path) -> Plan:
     """One on-demand pool per machine: what a region offers is not in question here."""
     pools = [_pool(machine.name, name=_name(machine)) for machine in MACHINES]
-    return plan(_with_pools(aws, pools), rendered)
+    return cluster_plan(_with_pools(aws, pools), rendered)
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def bought(aws: Stack, rendered: Path) -> Plan:
         _pool("p5.48xlarge", name="targeted", capacity="reserved", reservation=TARGETED),
         _pool("p5.48xlarge", name="block", capacity="reserved", reservation=BLOCK),
     ]
-    return plan(_with_pools(aws, pools), rendered)
+    return cluster_plan(_with_pools(aws, pools), rendered)
 
 
 def _pool(machine: str, **fields: Any) -> NodePoolSpec:
@@ -59,7 +59,7 @@ def test_interfaces_are_laid_out_as_ec2_takes_them(machine: Machine, all_machine
     interfaces = template.get("networkInterfaces", [])
     if machine.efa is None:
         assert not interfaces
-        assert template["vpcSecurityGroupIds"] == ["sg-of-training"]
+        assert template["vpcSecurityGroupIds"] == ["ClusterGroup/training"]
         return
     places = [(each["networkCardIndex"], each["deviceIndex"]) for each in interfaces]
     assert places[0] == (0, 0)
@@ -69,7 +69,10 @@ def test_interfaces_are_laid_out_as_ec2_takes_them(machine: Machine, all_machine
     assert len(fast) == len(interfaces) - 1 == machine.efa.interfaces
     assert all(device == (1 if card == 0 else 0) for card, device in places[1:])
     assert all(card < machine.efa.network_cards for card, _ in places)
-    assert all(each["securityGroups"] == ["sg-of-training", "training-efa-id"] for each in interfaces)
+    assert all(
+        each["securityGroups"] == ["ClusterGroup/training", "SecurityGroup/training-efa"]
+        for each in interfaces
+    )
     assert not any("subnetId" in each for each in interfaces)
     assert "vpcSecurityGroupIds" not in template
 
@@ -133,7 +136,7 @@ def test_nodes_with_lustre_over_tcp_run_no_script(aws: Stack, rendered: Path) ->
     assert isinstance(provider.filesystem, LustreSpec)
     over_tcp = provider.filesystem.model_copy(update={"efa": False})
     stack = aws.model_copy(update={"provider": provider.model_copy(update={"filesystem": over_tcp})})
-    templates = plan(stack, rendered).named("LaunchTemplate").values()
+    templates = cluster_plan(stack, rendered).named("LaunchTemplate").values()
     kinds = {kind for template in templates for kind, _ in _parts(template)}
     assert kinds == {"application/node.eks.aws"}
 

@@ -1,0 +1,370 @@
+"""The AWS API's requests behind a resource of the plan, in the order that the provider makes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Inputs = Mapping[str, Any]
+SELF = "{self}"
+"""Stands in a request for what an earlier one of the same resource has made."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """One call of boto3."""
+
+    service: str
+    operation: str
+    parameters: Mapping[str, Any]
+    identity: str = ""
+    """Path of the ID in the answer, where the call makes something."""
+    arn: str = ""
+    """Path of the ARN, where that is another."""
+
+
+def requests(token: str, name: str, inputs: Inputs) -> list[Request]:
+    """Return the requests that create a resource; KeyError for a type that no one has described."""
+    return _MAKERS[token.rpartition(":")[2]](name, inputs)
+
+
+def pascal(value: Any) -> Any:
+    """Spell keys as most of AWS's services do: `cidrBlock` → `CidrBlock`."""
+    if isinstance(value, Mapping):
+        return {key[0].upper() + key[1:]: pascal(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [pascal(each) for each in value]
+    return value
+
+
+def _truths(value: Any) -> Any:
+    """Take the quotes off truth: a launch template's own have a third value, unset."""
+    if isinstance(value, Mapping):
+        return {key: _truths(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_truths(each) for each in value]
+    return {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
+
+
+def _only(inputs: Inputs, *keys: str) -> dict[str, Any]:
+    return {key: inputs[key] for key in keys if key in inputs}
+
+
+def _tags(tags: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{"Key": key, "Value": value} for key, value in tags.items()]
+
+
+def _ec2(operation: str, identity: str, *keys: str) -> Callable[[str, Inputs], list[Request]]:
+    return lambda _name, inputs: [Request("ec2", operation, pascal(_only(inputs, *keys)), identity)]
+
+
+def _internet_gateway(_name: str, inputs: Inputs) -> list[Request]:
+    attach = {"InternetGatewayId": SELF, "VpcId": inputs["vpcId"]}
+    return [
+        Request("ec2", "create_internet_gateway", {}, "InternetGateway.InternetGatewayId"),
+        Request("ec2", "attach_internet_gateway", attach),
+    ]
+
+
+def _default_group(_name: str, inputs: Inputs) -> list[Request]:
+    filters = [
+        {"Name": "vpc-id", "Values": [inputs["vpcId"]]},
+        {"Name": "group-name", "Values": ["default"]},
+    ]
+    every = [{"IpProtocol": "-1", "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}]
+    return [
+        Request("ec2", "describe_security_groups", {"Filters": filters}, "SecurityGroups[0].GroupId"),
+        Request("ec2", "revoke_security_group_egress", {"GroupId": SELF, "IpPermissions": every}),
+    ]
+
+
+def _security_group(name: str, inputs: Inputs) -> list[Request]:
+    group = {"GroupName": name, **pascal(_only(inputs, "description", "vpcId"))}
+    made = Request("ec2", "create_security_group", group, "GroupId")
+    return [
+        made,
+        *(
+            Request(
+                "ec2",
+                f"authorize_security_group_{direction}",
+                {"GroupId": SELF, "IpPermissions": [_permission(rule) for rule in inputs[direction]]},
+            )
+            for direction in ("ingress", "egress")
+            if direction in inputs
+        ),
+    ]
+
+
+def _permission(rule: Inputs) -> dict[str, Any]:
+    groups = [*rule.get("securityGroups", ()), *([SELF] if rule.get("self") else [])]
+    return {
+        "IpProtocol": rule["protocol"],
+        "FromPort": rule["fromPort"],
+        "ToPort": rule["toPort"],
+        "UserIdGroupPairs": [{"GroupId": group} for group in groups],
+        "IpRanges": [{"CidrIp": cidr} for cidr in rule.get("cidrBlocks", ())],
+    }
+
+
+def _flow_log(_name: str, inputs: Inputs) -> list[Request]:
+    parameters = {
+        "ResourceIds": [inputs["vpcId"]],
+        "ResourceType": "VPC",
+        "DeliverLogsPermissionArn": inputs["iamRoleArn"],
+        "LogGroupName": re.sub(r".*/log-group:", "", inputs["logDestination"]),
+        **pascal(_only(inputs, "trafficType", "logDestinationType", "maxAggregationInterval")),
+    }
+    return [Request("ec2", "create_flow_logs", parameters, "FlowLogIds[0]")]
+
+
+def _launch_template(name: str, inputs: Inputs) -> list[Request]:
+    ours = ("region", "updateDefaultVersion", "vpcSecurityGroupIds", "tagSpecifications")
+    data = _truths(pascal({key: value for key, value in inputs.items() if key not in ours}))
+    for interface in data.get("NetworkInterfaces", ()):
+        interface["Groups"] = interface.pop("SecurityGroups")
+    if "vpcSecurityGroupIds" in inputs:
+        data["SecurityGroupIds"] = inputs["vpcSecurityGroupIds"]
+    data["TagSpecifications"] = [
+        {"ResourceType": each["resourceType"], "Tags": _tags(each["tags"])}
+        for each in inputs["tagSpecifications"]
+    ]
+    parameters = {"LaunchTemplateName": name, "LaunchTemplateData": data}
+    return [Request("ec2", "create_launch_template", parameters, "LaunchTemplate.LaunchTemplateId")]
+
+
+def _placement_group(name: str, inputs: Inputs) -> list[Request]:
+    return [Request("ec2", "create_placement_group", {"GroupName": name, "Strategy": inputs["strategy"]})]
+
+
+def _role(name: str, inputs: Inputs) -> list[Request]:
+    parameters = {"RoleName": name, "AssumeRolePolicyDocument": inputs["assumeRolePolicy"]}
+    return [Request("iam", "create_role", parameters, "Role.Arn")]
+
+
+def _attachment(_name: str, inputs: Inputs) -> list[Request]:
+    parameters = {"RoleName": inputs["role"], "PolicyArn": inputs["policyArn"]}
+    return [Request("iam", "attach_role_policy", parameters)]
+
+
+def _role_policy(name: str, inputs: Inputs) -> list[Request]:
+    parameters = {"RoleName": inputs["role"], "PolicyName": name, "PolicyDocument": inputs["policy"]}
+    return [Request("iam", "put_role_policy", parameters)]
+
+
+def _key(_name: str, inputs: Inputs) -> list[Request]:
+    parameters = pascal(_only(inputs, "description", "policy", "multiRegion"))
+    return [
+        Request("kms", "create_key", parameters, "KeyMetadata.Arn"),
+        Request("kms", "enable_key_rotation", {"KeyId": SELF}),
+    ]
+
+
+def _alias(_name: str, inputs: Inputs) -> list[Request]:
+    parameters = {"AliasName": inputs["name"], "TargetKeyId": inputs["targetKeyId"]}
+    return [Request("kms", "create_alias", parameters)]
+
+
+def _log_group(_name: str, inputs: Inputs) -> list[Request]:
+    group = {"logGroupName": inputs["name"]}
+    days = {"retentionInDays": inputs["retentionInDays"]}
+    return [
+        Request("logs", "create_log_group", {**group, **_only(inputs, "kmsKeyId")}),
+        Request("logs", "put_retention_policy", {**group, **days}),
+    ]
+
+
+def _bucket(_name: str, inputs: Inputs) -> list[Request]:
+    place = {"CreateBucketConfiguration": {"LocationConstraint": inputs["region"]}}
+    return [Request("s3", "create_bucket", {"Bucket": inputs["bucket"], **place})]
+
+
+def _bucket_part(operation: str, key: str, part: Callable[[Inputs], Any]) -> Callable[..., list[Request]]:
+    return lambda _name, inputs: [Request("s3", operation, {"Bucket": inputs["bucket"], key: part(inputs)})]
+
+
+def _encryption(inputs: Inputs) -> dict[str, Any]:
+    (rule,) = inputs["rules"]
+    default = rule["applyServerSideEncryptionByDefault"]
+    by_default = {"SSEAlgorithm": default["sseAlgorithm"], "KMSMasterKeyID": default["kmsMasterKeyId"]}
+    applied = {
+        "ApplyServerSideEncryptionByDefault": by_default,
+        "BucketKeyEnabled": rule["bucketKeyEnabled"],
+    }
+    return {"Rules": [applied]}
+
+
+def _lifecycle(inputs: Inputs) -> dict[str, Any]:
+    rules = pascal(inputs["rules"])
+    for rule in rules:
+        rule["ID"] = rule.pop("Id")
+    return {"Rules": rules}
+
+
+def _cluster(_name: str, inputs: Inputs) -> list[Request]:
+    config = {
+        **_only(inputs["vpcConfig"], "subnetIds", "endpointPublicAccess", "endpointPrivateAccess"),
+        **({"publicAccessCidrs": cidrs} if (cidrs := inputs["vpcConfig"].get("publicAccessCidrs")) else {}),
+    }
+    logs = [{"types": inputs["enabledClusterLogTypes"], "enabled": True}]
+    parameters = {
+        **_only(inputs, "name", "version", "roleArn", "accessConfig", "upgradePolicy", "zonalShiftConfig"),
+        **_only(inputs, "deletionProtection"),
+        "bootstrapSelfManagedAddons": inputs["bootstrapSelfManagedAddons"],
+        "resourcesVpcConfig": config,
+        "logging": {"clusterLogging": logs},
+        "encryptionConfig": [inputs["encryptionConfig"]],
+    }
+    return [Request("eks", "create_cluster", parameters)]
+
+
+def _node_group(name: str, inputs: Inputs) -> list[Request]:
+    same = ("clusterName", "amiType", "capacityType", "instanceTypes", "launchTemplate", "scalingConfig")
+    parameters = {
+        "nodegroupName": name,
+        "nodeRole": inputs["nodeRoleArn"],
+        "subnets": inputs["subnetIds"],
+        **_only(inputs, *same, "labels", "taints", "updateConfig", "nodeRepairConfig", "version", "tags"),
+    }
+    return [Request("eks", "create_nodegroup", parameters)]
+
+
+def _eks(operation: str, *keys: str) -> Callable[[str, Inputs], list[Request]]:
+    return lambda _name, inputs: [Request("eks", operation, _only(inputs, *keys))]
+
+
+def _addon(_name: str, inputs: Inputs) -> list[Request]:
+    parameters = {
+        **_only(inputs, "clusterName", "addonName", "configurationValues", "podIdentityAssociations"),
+        "resolveConflicts": inputs["resolveConflictsOnCreate"],
+    }
+    return [Request("eks", "create_addon", parameters)]
+
+
+def _lustre(_name: str, inputs: Inputs) -> list[Request]:
+    same = (
+        "deploymentType",
+        "perUnitStorageThroughput",
+        "dataCompressionType",
+        "automaticBackupRetentionDays",
+    )
+    parameters = {
+        "FileSystemType": "LUSTRE",
+        "SubnetIds": [inputs["subnetIds"]],
+        **pascal(_only(inputs, "storageCapacity", "storageType", "securityGroupIds", "kmsKeyId")),
+        "FileSystemTypeVersion": inputs["fileSystemTypeVersion"],
+        "LustreConfiguration": {
+            **pascal(_only(inputs, *same, "efaEnabled")),
+            "MetadataConfiguration": pascal(inputs["metadataConfiguration"]),
+        },
+    }
+    return [Request("fsx", "create_file_system", parameters, "FileSystem.FileSystemId")]
+
+
+def _link(_name: str, inputs: Inputs) -> list[Request]:
+    same = ("fileSystemId", "fileSystemPath", "dataRepositoryPath", "batchImportMetaDataOnCreate")
+    parameters = {**pascal(_only(inputs, *same)), "S3": pascal(inputs["s3"])}
+    return [Request("fsx", "create_data_repository_association", parameters)]
+
+
+def _efs(name: str, inputs: Inputs) -> list[Request]:
+    same = ("encrypted", "kmsKeyId", "performanceMode", "throughputMode")
+    parameters = {"CreationToken": name, **pascal(_only(inputs, *same))}
+    return [Request("efs", "create_file_system", parameters, "FileSystemId")]
+
+
+def _mount_target(_name: str, inputs: Inputs) -> list[Request]:
+    parameters = pascal(_only(inputs, "fileSystemId", "subnetId", "securityGroups"))
+    return [Request("efs", "create_mount_target", parameters)]
+
+
+def _queue(_name: str, inputs: Inputs) -> list[Request]:
+    attributes = pascal(_only(inputs, "kmsMasterKeyId"))
+    attributes["MessageRetentionPeriod"] = str(inputs["messageRetentionSeconds"])
+    parameters = {"QueueName": inputs["name"], "Attributes": attributes}
+    look = {"QueueUrl": SELF, "AttributeNames": ["QueueArn"]}
+    return [
+        Request("sqs", "create_queue", parameters, "QueueUrl"),
+        Request("sqs", "get_queue_attributes", look, arn="Attributes.QueueArn"),
+    ]
+
+
+def _queue_policy(_name: str, inputs: Inputs) -> list[Request]:
+    parameters = {"QueueUrl": inputs["queueUrl"], "Attributes": {"Policy": inputs["policy"]}}
+    return [Request("sqs", "set_queue_attributes", parameters)]
+
+
+def _rule(_name: str, inputs: Inputs) -> list[Request]:
+    parameters = {"Name": inputs["name"], "EventPattern": inputs["eventPattern"]}
+    return [Request("events", "put_rule", parameters)]
+
+
+def _target(name: str, inputs: Inputs) -> list[Request]:
+    parameters = {"Rule": inputs["rule"], "Targets": [{"Id": name, "Arn": inputs["arn"]}]}
+    return [Request("events", "put_targets", parameters)]
+
+
+_BLOCKS = ("blockPublicAcls", "blockPublicPolicy", "ignorePublicAcls", "restrictPublicBuckets")
+_ENDPOINT: Sequence[str] = (
+    *("vpcId", "serviceName", "vpcEndpointType", "routeTableIds", "subnetIds", "securityGroupIds"),
+    "privateDnsEnabled",
+)
+_MAKERS: Mapping[str, Callable[[str, Inputs], list[Request]]] = {
+    "AccessEntry": _eks("create_access_entry", "clusterName", "principalArn", "type"),
+    "AccessPolicyAssociation": _eks(
+        "associate_access_policy", "clusterName", "principalArn", "policyArn", "accessScope"
+    ),
+    "Addon": _addon,
+    "Alias": _alias,
+    "Bucket": _bucket,
+    "BucketLifecycleConfiguration": _bucket_part(
+        "put_bucket_lifecycle_configuration", "LifecycleConfiguration", _lifecycle
+    ),
+    "BucketPolicy": _bucket_part("put_bucket_policy", "Policy", lambda inputs: inputs["policy"]),
+    "BucketPublicAccessBlock": _bucket_part(
+        "put_public_access_block",
+        "PublicAccessBlockConfiguration",
+        lambda inputs: pascal(_only(inputs, *_BLOCKS)),
+    ),
+    "BucketServerSideEncryptionConfiguration": _bucket_part(
+        "put_bucket_encryption", "ServerSideEncryptionConfiguration", _encryption
+    ),
+    "BucketVersioning": _bucket_part(
+        "put_bucket_versioning",
+        "VersioningConfiguration",
+        lambda inputs: pascal(inputs["versioningConfiguration"]),
+    ),
+    "Cluster": _cluster,
+    "DataRepositoryAssociation": _link,
+    "DefaultSecurityGroup": _default_group,
+    "Eip": _ec2("allocate_address", "AllocationId", "domain"),
+    "EventRule": _rule,
+    "EventTarget": _target,
+    "FileSystem": _efs,
+    "FlowLog": _flow_log,
+    "InternetGateway": _internet_gateway,
+    "Key": _key,
+    "LaunchTemplate": _launch_template,
+    "LogGroup": _log_group,
+    "LustreFileSystem": _lustre,
+    "MountTarget": _mount_target,
+    "NatGateway": _ec2("create_nat_gateway", "NatGateway.NatGatewayId", "subnetId", "allocationId"),
+    "NodeGroup": _node_group,
+    "PlacementGroup": _placement_group,
+    "PodIdentityAssociation": _eks(
+        "create_pod_identity_association", "clusterName", "namespace", "serviceAccount", "roleArn"
+    ),
+    "Queue": _queue,
+    "QueuePolicy": _queue_policy,
+    "Role": _role,
+    "RolePolicy": _role_policy,
+    "RolePolicyAttachment": _attachment,
+    "Route": _ec2("create_route", "", "routeTableId", "destinationCidrBlock", "gatewayId", "natGatewayId"),
+    "RouteTable": _ec2("create_route_table", "RouteTable.RouteTableId", "vpcId"),
+    "RouteTableAssociation": _ec2("associate_route_table", "AssociationId", "routeTableId", "subnetId"),
+    "SecurityGroup": _security_group,
+    "Subnet": _ec2("create_subnet", "Subnet.SubnetId", "vpcId", "availabilityZone", "cidrBlock"),
+    "Vpc": _ec2("create_vpc", "Vpc.VpcId", "cidrBlock"),
+    "VpcEndpoint": _ec2("create_vpc_endpoint", "VpcEndpoint.VpcEndpointId", *_ENDPOINT),
+}
