@@ -106,7 +106,7 @@ def machines_exist(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
     known = [machine.name for machine in catalog.machines(cloud="aws")]
     for index, pool in enumerate(pools):
         if pool.machine is None:
-            fix = "add `machine:`; `trainyard catalog` lists them"
+            fix = "add `machine:`; docs/catalog.md says which there are"
             yield ("pools", index), "no machine", "a machine type of EC2 on every pool", fix
         named: list[tuple[KeyPath, str | None]] = [(("pools", index, "machine"), pool.machine)]
         others = enumerate(pool.alternatives or ())
