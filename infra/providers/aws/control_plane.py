@@ -16,7 +16,8 @@ from infra.providers.aws.network import Network
 from infra.providers.aws.scope import Scope
 
 LOGS = ("api", "audit", "authenticator", "controllerManager", "scheduler")
-_ACCESS_POLICIES = {"admins": "AmazonEKSClusterAdminPolicy", "viewers": "AmazonEKSAdminViewPolicy"}
+# Those who look see no secrets: AmazonEKSAdminViewPolicy would show them.
+_ACCESS_POLICIES = {"admins": "AmazonEKSClusterAdminPolicy", "viewers": "AmazonEKSViewPolicy"}
 
 
 @dataclass(frozen=True)

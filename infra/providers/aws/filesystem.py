@@ -25,6 +25,7 @@ def make_lustre(
 ) -> aws.fsx.LustreFileSystem:
     """Make the filesystem; `clients` are the groups of nodes: `cluster`, and `efa` where it is reached so."""
     group = _group(scope, "lustre", network, clients["cluster"], LUSTRE_PORTS)
+    _let_servers_call_back(scope, group, clients["cluster"])
     groups: list[pulumi.Input[str]] = [group.id, *([clients["efa"]] if spec.efa else [])]
     return aws.fsx.LustreFileSystem(
         scope.named("lustre"),
@@ -46,6 +47,21 @@ def make_lustre(
         tags={"Name": scope.name},
         opts=scope.options(protect=scope.spec.deletion_protection),
     )
+
+
+def _let_servers_call_back(scope: Scope, servers: aws.ec2.SecurityGroup, clients: pulumi.Input[str]) -> None:
+    """Lustre's servers connect to clients too, to take back locks; EKS's group lets nobody else in."""
+    for first, last in LUSTRE_PORTS:
+        aws.vpc.SecurityGroupIngressRule(
+            scope.named(f"lustre-{first}"),
+            security_group_id=clients,
+            referenced_security_group_id=servers.id,
+            ip_protocol="tcp",
+            from_port=first,
+            to_port=last,
+            region=scope.region,
+            opts=scope.options(),
+        )
 
 
 def link_bucket(

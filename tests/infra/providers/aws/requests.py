@@ -108,6 +108,14 @@ def _permission(rule: Inputs) -> dict[str, Any]:
     }
 
 
+def _ingress_rule(_name: str, inputs: Inputs) -> list[Request]:
+    pair = {"GroupId": inputs["referencedSecurityGroupId"]}
+    rule = {"IpProtocol": inputs["ipProtocol"], "UserIdGroupPairs": [pair]}
+    rule |= pascal(_only(inputs, "fromPort", "toPort"))
+    parameters = {"GroupId": inputs["securityGroupId"], "IpPermissions": [rule]}
+    return [Request("ec2", "authorize_security_group_ingress", parameters)]
+
+
 def _flow_log(_name: str, inputs: Inputs) -> list[Request]:
     parameters = {
         "ResourceIds": [inputs["vpcId"]],
@@ -364,6 +372,7 @@ _MAKERS: Mapping[str, Callable[[str, Inputs], list[Request]]] = {
     "RouteTable": _ec2("create_route_table", "RouteTable.RouteTableId", "vpcId"),
     "RouteTableAssociation": _ec2("associate_route_table", "AssociationId", "routeTableId", "subnetId"),
     "SecurityGroup": _security_group,
+    "SecurityGroupIngressRule": _ingress_rule,
     "Subnet": _ec2("create_subnet", "Subnet.SubnetId", "vpcId", "availabilityZone", "cidrBlock"),
     "Vpc": _ec2("create_vpc", "Vpc.VpcId", "cidrBlock"),
     "VpcEndpoint": _ec2("create_vpc_endpoint", "VpcEndpoint.VpcEndpointId", *_ENDPOINT),
