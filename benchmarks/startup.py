@@ -81,7 +81,10 @@ def _install(place: Arena, recorded: Plan) -> None:
     objects = [_object(each, place, artifacts) for each in _own_objects(recorded)]
     late = [each for each in objects if each["apiVersion"].startswith(LATE)]
     kubectl("apply", "--server-side", "-f", str(artifacts.chart("mpi-operator")))
-    kubectl("apply", "-f", "-", given=_documents([each for each in objects if each not in late]))
+    early = sorted(
+        (each for each in objects if each not in late), key=lambda each: each["kind"] != "Namespace"
+    )
+    kubectl("apply", "-f", "-", given=_documents(early))
     with ThreadPoolExecutor() as pool:
         list(pool.map(lambda name: _helm_install(helm, name, recorded, artifacts), CHARTS))
     kubectl("wait", "--for=condition=Available", "deployment", "--all", "-A", "--timeout=300s")
@@ -102,16 +105,13 @@ def _helm_install(helm: _Tool, name: str, recorded: Plan, artifacts: Artifacts) 
 
 def _own_objects(recorded: Plan) -> list[Any]:
     """Objects that no chart brings: namespaces, storage, object store, queues, runtimes."""
-    from_charts = (
-        "$trainyard:platform:Jobset$",
-        "$trainyard:platform:Trainer$",
-        "$trainyard:platform:Kueue$",
-    )
+    objects = [each.inputs for each in recorded.resources if each.type.startswith("kubernetes:")]
     return [
-        each.inputs
-        for each in recorded.resources
-        if each.type.startswith("kubernetes:")
-        and not any(part in each.urn for part in (*from_charts, "$trainyard:platform:Mpi$"))
+        each
+        for each in objects
+        if each["kind"] in OURS
+        or each["apiVersion"].startswith(LATE)
+        or each["metadata"].get("namespace", "").startswith(("team-", "trainyard-"))
     ]
 
 
@@ -138,12 +138,20 @@ def _until_accepted(kubectl: _Tool, text: str) -> None:
     while True:
         try:
             kubectl("apply", "-f", "-", given=text)
-        except subprocess.CalledProcessError:
+        except ToolError:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.5)
         else:
             return
+
+
+OURS = {"Namespace", "StorageClass", "PersistentVolume"}
+"""Cluster-wide kinds that only we make; the charts make the others."""
+
+
+class ToolError(RuntimeError):
+    """helm or kubectl failed, with what it said."""
 
 
 class _Tool:
@@ -155,11 +163,9 @@ class _Tool:
 
     def __call__(self, *arguments: str, given: str = "") -> None:
         path = Path(__file__).parent.parent / ".trainyard" / "bin" / self._program
-        subprocess.run(
-            [str(path), *arguments],
-            env=self._environment,
-            input=given,
-            text=True,
-            check=True,
-            capture_output=True,
+        command = [str(path), *arguments]
+        done = subprocess.run(
+            command, env=self._environment, input=given, text=True, check=False, capture_output=True
         )
+        if done.returncode:
+            raise ToolError(f"{' '.join(command)}: {done.stderr}")
