@@ -57,7 +57,9 @@ class Storage(Layer):
         parts = (self._stack_name, volume.namespace, volume.claim, volume.revision)
         name = names.fit("-".join(part for part in parts if part))
         made = self.add(_persistent_volume(name, volume), [self._class])
-        return self.add(_persistent_volume_claim(name, volume), [made, namespace])
+        # The volume is as large as what lies under it; a claim that has one of its own cannot be resized.
+        kept = pulumi.ResourceOptions(ignore_changes=["spec.resources"])
+        return self.add(_persistent_volume_claim(name, volume), [made, namespace], kept)
 
 
 def _data(context: Context, source: VolumeSource) -> _Volume:
