@@ -67,9 +67,11 @@ class Said:
 
     @property
     def changed(self) -> list[str]:
-        """Type and name of each resource that the engine touched, without the seconds."""
+        """Type and name of each resource that the engine touched; components only group them."""
         pattern = r"^(?:created|created anew|updated|deleted|deleted the old)\s+(\S+ \S+) [\d.]+ s$"
-        return sorted(re.findall(pattern, self.errors, re.MULTILINE))
+        found = re.findall(pattern, self.errors, re.MULTILINE)
+        components = ("trainyard:infra:", "trainyard:platform:")
+        return sorted(each for each in found if not each.startswith(components))
 
 
 class Running:
