@@ -84,6 +84,8 @@ class Engine:
         Every operation begins with it; so must whoever is about to touch what the engine may still be at.
         """
         recovery.end_orphans(self._backend)
+        for left in (self._paths.engine / "tmp").glob("kubeconfig*"):
+            left.unlink(missing_ok=True)  # by the Kubernetes provider, under `pulumi` by hand
         plugins.install(Path(self._environment["PULUMI_HOME"]), self._paths.bin)
         self.cancel(stack)
         if self.exists(stack) and self._backend.has_pending_operations(stack):

@@ -108,6 +108,14 @@ def test_the_stack_file_of_the_repository_is_never_written_to(bench: Bench) -> N
     assert str(copy) in bench.asked()[-1][0]
 
 
+def test_what_the_kubernetes_provider_left_under_pulumi_by_hand_is_taken_away(bench: Bench) -> None:
+    left = bench.paths.engine / "tmp" / "kubeconfig123"
+    left.parent.mkdir()
+    left.write_text("admin")
+    bench.engine.up("dev", Kept())
+    assert not left.exists()
+
+
 def test_a_salt_that_pulumi_by_hand_wrote_into_the_stack_file_is_taken_over(bench: Bench) -> None:
     bench.engine.up("dev", Kept())
     bench.stack_file.write_text("config:\n  tiny:size: 3\nencryptionsalt: v1:other\n")
