@@ -96,6 +96,8 @@ def mpi_job(name: str, image: str, *, num_nodes: int, command: list[str]) -> Man
         "mpiImplementation": "OpenMPI",
         "slotsPerWorker": 1,
         "runLauncherAsWorker": True,
+        # Workers would serve on after the last rank has ended, on accelerators that the queue takes for free.
+        "runPolicy": {"cleanPodPolicy": "Running"},
         "sshAuthMountPath": f"{HOME}/.ssh",
         "mpiReplicaSpecs": {
             "Launcher": {"replicas": 1, "template": {"spec": pod_spec(launcher)}},
