@@ -30,7 +30,7 @@ unit: prepared ## The fast tests: no root, no network, no cluster
 	@$(BIN)/pytest -m "not e2e and not soak" -n auto
 
 e2e: prepared ## The tests on a real cluster (root)
-	@$(BIN)/pytest -m e2e
+	@$(BIN)/pytest -m "e2e and not soak"
 
 soak: prepared ## The long tests
 	@$(BIN)/pytest -m soak
