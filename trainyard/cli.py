@@ -184,34 +184,33 @@ def main() -> None:
     """Run the command line; every expected failure ends in its text and its exit code."""
     errors = Console(stderr=True)
     try:
-        app(standalone_mode=False)
+        code = app(standalone_mode=False)  # its value is 130 after Ctrl-C, and that of a `typer.Exit`
     except TrainyardError as error:
-        _tell(errors, error)
-        sys.exit(error.exit_code)
-    except typer.Exit as leave:
-        sys.exit(leave.exit_code)
-    except (KeyboardInterrupt, typer.Abort):
-        errors.print("[yellow]Interrupted.[/] Run the same command again: it goes on from here.")
-        sys.exit(ExitCode.INTERRUPTED)
+        code = _tell(errors, error)
     except typer.TyperException as error:  # a wrong flag or argument
         error.show()  # type: ignore[attr-defined]
-        sys.exit(ExitCode.WRONG_INPUT)
-    except MaxRetryError as error:
+        code = ExitCode.WRONG_INPUT
+    except (MaxRetryError, OSError) as error:
+        code = _tell(errors, _explained(error))
+    if code == ExitCode.INTERRUPTED:
+        errors.print("[yellow]Interrupted.[/] Run the same command again: it goes on from here.")
+    sys.exit(code)
+
+
+def _explained(error: MaxRetryError | OSError) -> TrainyardError:
+    """Say what the user can do about it; raise what nobody has foreseen."""
+    if isinstance(error, MaxRetryError):
         fix = "run `trainyard up`, which starts what does not run"
-        silent = Problem("the cluster's API", str(error.reason), "an answer", fix)
-        _tell(errors, TrainyardError([silent]))
-        sys.exit(ExitCode.FAILED)
-    except OSError as error:
-        if error.errno not in REFUSALS:
-            raise
-        fix = "put that right, or set TRAINYARD_STATE and TRAINYARD_CACHE to folders of your own"
-        problem = Problem(str(error.filename), str(error.strerror), "a file system to write to", fix)
-        _tell(errors, MachineError([problem]))
-        sys.exit(ExitCode.MACHINE)
+        return TrainyardError([Problem("the cluster's API", str(error.reason), "an answer", fix)])
+    if error.errno not in REFUSALS:
+        raise error
+    fix = "put that right, or set TRAINYARD_STATE and TRAINYARD_CACHE to folders of your own"
+    return MachineError([Problem(str(error.filename), str(error.strerror), "a file system to write to", fix)])
 
 
-def _tell(errors: Console, error: TrainyardError) -> None:
+def _tell(errors: Console, error: TrainyardError) -> ExitCode:
     number = len(error.problems)
     errors.print(f"[red bold]{number} problem{'s' if number > 1 else ''}[/]")
     for problem in error.problems:
         errors.print(escape(str(problem)), highlight=False, soft_wrap=True)
+    return error.exit_code

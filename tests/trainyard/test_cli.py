@@ -1,0 +1,57 @@
+"""What the shell sees of a command: its exit code, and its last words."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+
+import pytest
+import typer
+
+from infra.errors import InputError, Problem
+from trainyard import cli
+
+
+def ends_with(outcome: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> int | str | None:
+    """Run a command line whose one command does this; return the exit code."""
+    app = typer.Typer()
+    app.command()(lambda: outcome())
+    monkeypatch.setattr(cli, "app", app)
+    monkeypatch.setattr("sys.argv", ["trainyard"])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    return end.value.code
+
+
+def raising(error: BaseException) -> Callable[[], object]:
+    def command() -> None:
+        raise error
+
+    return command
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code", "words"),
+    [
+        (lambda: None, None, ""),
+        (raising(InputError([Problem("pools", "none", "one", "add one")])), 2, "1 problem"),
+        (raising(typer.Exit(3)), 3, ""),
+        (raising(KeyboardInterrupt()), 130, "Run the same command again"),
+        (raising(PermissionError(errno.EACCES, "denied", "/var/lib")), 3, "/var/lib"),
+    ],
+    ids=["done", "wrong input", "exit", "Ctrl-C", "no permission"],
+)
+def test_every_end_has_its_exit_code_and_its_words(
+    outcome: Callable[[], object],
+    code: int | None,
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert ends_with(outcome, monkeypatch) == code
+    assert words in capsys.readouterr().err
+
+
+def test_a_mistake_of_ours_is_not_explained_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(FileNotFoundError):
+        ends_with(raising(FileNotFoundError(errno.ENOENT, "gone")), monkeypatch)
