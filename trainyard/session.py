@@ -109,13 +109,17 @@ class Session:
         Raises:
             TrainyardError: there is no cluster to ask.
         """
-        from kubernetes import config
+        from kubernetes import client, config
 
-        new_client: Any = config.new_client_from_config
         kubeconfig = self.kubeconfig
         if not kubeconfig.exists():
             raise TrainyardError([self._not_up()])
-        return Jobs(new_client(str(kubeconfig)))
+        configuration: Any = client.Configuration()
+        load: Any = config.load_kube_config
+        # The client writes keys to files, which a kill leaves behind: they belong where the others are.
+        keys = str(kubeconfig.parent / "client")
+        load(str(kubeconfig), client_configuration=configuration, temp_file_path=keys)
+        return Jobs(client.ApiClient(configuration))
 
     @property
     def kubeconfig(self) -> Path:
