@@ -12,7 +12,7 @@ import pytest
 from filelock import FileLock
 
 from tests.e2e import manifests
-from tests.e2e.machine import Traces
+from tests.e2e.machine import Traces, processes_of
 from tests.e2e.manifests import NAMESPACE
 from tests.e2e.stack import NAME, LocalStack, Run, Running, job
 
@@ -188,9 +188,12 @@ def test_up_recovers_however_often_it_is_killed(stack: LocalStack) -> None:
 
 
 def test_down_goes_on_where_a_killed_down_has_stopped(stack: LocalStack, before: Traces) -> None:
-    for kill, words in ((kill_command, "destroy trial …"), (kill_all, "cluster trial down")):
+    first_node = stack.run / "nodes" / "spot-0"
+    moments = ((kill_command, lambda: True), (kill_all, lambda: not processes_of(first_node)))
+    for kill, reached in moments:
         down = stack.start("down")
-        down.says(words)
+        down.says("destroy trial …")
+        down.wait_for(reached, "first node that is gone")
         kill(stack, down)
         down.end()
     stack.trainyard("down")
