@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,6 +11,9 @@ from functools import cached_property
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 from typing import Any
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 OWN_DISTRIBUTION = "trainyard"
 OWN_PLUGIN = Path(__file__).resolve().parents[1] / "provider" / "pulumi-plugin.json"
@@ -89,7 +91,7 @@ class ProgramEnvironment:
         return [
             Package(each.name, each.version)
             for each in self._distributions
-            if _normalized(each.name) not in required
+            if canonicalize_name(each.name) not in required
         ]
 
     @cached_property
@@ -101,24 +103,19 @@ class ProgramEnvironment:
     @cached_property
     def _distributions(self) -> list[Distribution]:
         found = distributions(path=[str(path) for path in self._site_packages])
-        unique = {_normalized(each.name): each for each in found}
+        unique = {canonicalize_name(each.name): each for each in found}
         return [unique[name] for name in sorted(unique)]
 
     def _plugin_files(self) -> Iterator[Path]:
         for folder in self._site_packages:
             yield from folder.glob("*/pulumi-plugin.json")
         # An editable install has no files of ours in site-packages.
-        if any(_normalized(each.name) == OWN_DISTRIBUTION for each in self._distributions):
+        if any(canonicalize_name(each.name) == OWN_DISTRIBUTION for each in self._distributions):
             yield OWN_PLUGIN
 
 
-def _normalized(name: str) -> str:
-    """The name as package indexes compare it (PEP 503)."""
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
 def _requires(distribution: Distribution) -> Iterator[str]:
-    for requirement in distribution.requires or ():
-        name = re.match(r"[A-Za-z0-9._-]+", requirement)
-        if name is not None:
-            yield _normalized(name[0])
+    # What only an extra asks for does not count: an extra may name the package itself.
+    for requirement in map(Requirement, distribution.requires or ()):
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            yield canonicalize_name(requirement.name)
