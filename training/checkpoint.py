@@ -1,10 +1,8 @@
-"""Checkpoints as directories that exist whole or not at all.
+"""Checkpoints that exist whole or not at all, wherever they are kept.
 
-A checkpoint is written into `step-N.tmp.<nonce>`: each file is flushed and fsynced, the manifest (size
-and sha256 of each file) comes last, then the directory is fsynced, renamed to `step-N`, and its parent
-fsynced. Only after that does `latest` move, and only after that are older checkpoints deleted. A process
-that dies anywhere in between leaves the previous checkpoint as it was. Loading verifies every byte and
-falls back past what is damaged.
+A checkpoint is a set of files and a manifest, written last, that lists the size and the sha256 of each.
+Loading verifies every byte and falls back past what is damaged. `training.folder_store` keeps them in a
+folder that the ranks share, `training.object_store` in S3 and its like.
 
 Nothing here needs PyTorch.
 """
@@ -13,57 +11,25 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
-import secrets
-import shutil
 import time
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from io import BufferedReader
-from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-MANIFEST = "manifest.json"
-LATEST = "latest"
-FORMAT = 1
-_COMMITTED = re.compile(r"step-(\d{8,})")
-_LEFTOVER = re.compile(r"step-\d{8,}\.(tmp|trash)\.[0-9a-f]+")
+MANIFEST: Final = "manifest.json"
+LATEST: Final = "latest"
+FORMAT: Final = 2
+_COMMITTED: Final = re.compile(r"step-(\d{8,})")
 
 
 class DamagedError(ValueError):
     """A checkpoint is not what its manifest says. The message names the file and the difference."""
 
 
-class Files:
-    """The calls by which data becomes durable, in one place, so that tests can record or fail them."""
-
-    def make_directory(self, path: Path) -> None:
-        """Create a directory; it may exist."""
-        path.mkdir(parents=True, exist_ok=True)
-
-    def write(self, path: Path, data: bytes) -> None:
-        """Create a file with this content and wait until the disk has it."""
-        with path.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-
-    def rename(self, source: Path, target: Path) -> None:
-        """Give a file or directory another name, replacing a file of that name, in one step."""
-        source.replace(target)
-
-    def sync_directory(self, path: Path) -> None:
-        """Wait until the disk has the names in a directory."""
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-    def remove_tree(self, path: Path) -> None:
-        """Delete a directory and what is in it; parts that are gone already do not matter."""
-        shutil.rmtree(path, ignore_errors=True)
+class FormatError(ValueError):
+    """A checkpoint was written by another version of this package; nothing is wrong with it."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +38,11 @@ class FileEntry:
 
     size: int
     sha256: str
+
+    @staticmethod
+    def of(data: bytes) -> FileEntry:
+        """The entry of a file with this content."""
+        return FileEntry(len(data), hashlib.sha256(data).hexdigest())
 
 
 @dataclass(frozen=True)
@@ -90,6 +61,8 @@ class Manifest:
     identity: Mapping[str, Any]
     """What a run must have in common with this one to resume from it."""
     files: Mapping[str, FileEntry] = field(default_factory=dict)
+    draft: str = ""
+    """Where the files are, seen from the manifest, if not beside it."""
     created: float = field(default_factory=time.time)
     """Unix time; for people only, nothing depends on it."""
 
@@ -103,16 +76,17 @@ class Manifest:
         """Read what `encode` wrote.
 
         Raises:
-            DamagedError: it is not JSON, is of another format, or was altered.
+            DamagedError: it is not JSON, or was altered.
+            FormatError: another version wrote it.
         """
         try:
             body = json.loads(data)
             stated = body.pop("sha256")
-            if body.pop("format") != FORMAT:
-                raise DamagedError(f"{MANIFEST} has a format other than {FORMAT}")
+            if (found := body.pop("format")) != FORMAT:
+                raise FormatError(f"{MANIFEST} is of format {found}, this version reads {FORMAT}")
             manifest = Manifest(**{**body, "files": {n: FileEntry(**e) for n, e in body["files"].items()}})
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            if isinstance(error, DamagedError):
+            if isinstance(error, FormatError):
                 raise
             raise DamagedError(f"{MANIFEST} cannot be read: {error}") from None
         if stated != _digest({"format": FORMAT, **body}):
@@ -124,8 +98,13 @@ class Manifest:
 class Checkpoint:
     """One committed checkpoint."""
 
-    path: Path
     manifest: Manifest
+    store: CheckpointStore = field(compare=False)
+
+    @property
+    def name(self) -> str:
+        """Its name in its store."""
+        return step_name(self.manifest.step)
 
     def read(self, name: str) -> bytes:
         """The content of one file, checked.
@@ -136,11 +115,16 @@ class Checkpoint:
         entry = self.manifest.files.get(name)
         if entry is None:
             raise DamagedError(f"{MANIFEST} does not list {name}")
+        place = "/".join(filter(None, (self.name, self.manifest.draft, name)))
         try:
-            data = (self.path / name).read_bytes()
+            data = self.store.read(place, entry.size)
         except FileNotFoundError:
             raise DamagedError(f"{name} is missing") from None
-        _compare(name, entry, FileEntry(len(data), hashlib.sha256(data).hexdigest()))
+        found = FileEntry.of(data)
+        if found.size != entry.size:
+            raise DamagedError(f"{name} has {found.size} bytes, the manifest says {entry.size}")
+        if found.sha256 != entry.sha256:
+            raise DamagedError(f"{name} was altered: its sha256 does not match the manifest")
         return data
 
     def verify(self) -> None:
@@ -149,146 +133,124 @@ class Checkpoint:
         Raises:
             DamagedError: for the first file that differs.
         """
-        for name, entry in self.manifest.files.items():
-            try:
-                with (self.path / name).open("rb") as file:
-                    _compare(name, entry, _entry_of(file))
-            except FileNotFoundError:
-                raise DamagedError(f"{name} is missing") from None
+        for name in self.manifest.files:
+            self.read(name)
 
 
 @dataclass(frozen=True)
-class CheckpointStore:
-    """A folder of checkpoints that all ranks share. Only rank 0 begins, commits, prunes and tidies."""
+class Retention:
+    """Which checkpoints stay."""
 
-    root: Path
-    keep_last: int = 3
-    files: Files = field(default_factory=Files)
+    last: int = 3
+    """How many of the newest."""
+    every_steps: int = 0
+    """Those whose step is a multiple of this stay for good; 0: none."""
 
-    def begin(self, step: int) -> Path:
-        """A new folder to write into; nothing that loads will look at it."""
-        if not self.root.is_dir():
-            self.files.make_directory(self.root)
-            self.files.sync_directory(self.root.parent)
-        draft = self.root / f"{_name(step)}.tmp.{secrets.token_hex(4)}"
-        self.files.make_directory(draft)
-        return draft
+    def superseded(self, steps: Sequence[int]) -> list[int]:
+        """Those of `steps`, newest first, that need not stay."""
+        return [step for step in steps[self.last :] if not self.every_steps or step % self.every_steps]
 
-    def write(self, draft: Path, name: str, data: bytes) -> FileEntry:
+
+KEEP_THREE: Final = Retention()
+
+
+@dataclass(frozen=True)
+class CheckpointStore(ABC):
+    """Where the checkpoints of a run are. All ranks write; only rank 0 begins, commits, prunes and tidies.
+
+    Every call may raise OSError: then nothing that was committed is lost.
+    """
+
+    @property
+    @abstractmethod
+    def where(self) -> str:
+        """Its place, for people."""
+
+    @abstractmethod
+    def begin(self, step: int) -> str:
+        """The name of a new draft; nothing that loads will look at it."""
+
+    @abstractmethod
+    def write(self, draft: str, name: str, data: bytes) -> FileEntry:
         """Write one file of a draft durably; any rank may, each its own names."""
-        self.files.write(draft / name, data)
-        return FileEntry(len(data), hashlib.sha256(data).hexdigest())
 
-    def commit(self, draft: Path, manifest: Manifest) -> Path:
-        """Make a draft a checkpoint, then move `latest`, then delete what is beyond `keep_last`.
+    @abstractmethod
+    def commit(self, draft: str, manifest: Manifest) -> None:
+        """Make a draft a checkpoint, then move `latest`, then let go of what need not stay.
 
         Every file of the manifest must have been written. A checkpoint of the same step that exists
         already stands, and the draft is dropped: the same step of the same run holds the same state.
         """
-        target = self.root / _name(manifest.step)
-        self.files.write(draft / MANIFEST, manifest.encode())
-        self.files.sync_directory(draft)
-        try:
-            self.files.rename(draft, target)
-        except OSError:
-            if not target.is_dir():
-                raise
-            self.discard(draft)
-        self.files.sync_directory(self.root)
-        self._point_latest_at(target)
-        self._prune()
-        return target
 
-    def discard(self, draft: Path) -> None:
-        """Drop a draft."""
-        self.files.remove_tree(draft)
+    @abstractmethod
+    def discard(self, draft: str) -> None:
+        """Drop a draft; never raises."""
 
+    @abstractmethod
     def tidy(self) -> None:
-        """Remove what runs that died left behind. A live writer of another run fails at its next file."""
-        for path in self._entries(_LEFTOVER):
-            self.files.remove_tree(path)
+        """Remove what runs that died left behind. A live writer of another run commits nothing then."""
 
-    def committed(self) -> list[Path]:
-        """Committed checkpoints, newest first, unverified."""
-        return sorted(self._entries(_COMMITTED), key=_step, reverse=True)
+    @abstractmethod
+    def committed(self) -> list[int]:
+        """The steps of committed checkpoints, newest first, unverified."""
 
-    def open(self, path: Path) -> Checkpoint:
+    @abstractmethod
+    def read(self, place: str, size: int | None = None) -> bytes:
+        """The content of a file, whose size in bytes may be known.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
+
+    @abstractmethod
+    def set_aside(self, step: int) -> str:
+        """Take a damaged checkpoint out, so that its step can be saved again; returns where it is kept."""
+
+    def open(self, step: int) -> Checkpoint:
         """Read a checkpoint's manifest.
 
         Raises:
             DamagedError: there is none, or it is not to be trusted.
         """
         try:
-            manifest = Manifest.decode((path / MANIFEST).read_bytes())
+            manifest = Manifest.decode(self.read(f"{step_name(step)}/{MANIFEST}"))
         except FileNotFoundError:
             raise DamagedError(f"{MANIFEST} is missing") from None
-        if manifest.step != _step(path):
+        if manifest.step != step:
             raise DamagedError(f"{MANIFEST} is of step {manifest.step}")
-        return Checkpoint(path, manifest)
+        return Checkpoint(manifest, self)
 
-    def newest(self, on_damage: Callable[[Path, str], None]) -> Checkpoint | None:
+    def newest(self, on_damage: Callable[[int, str], None]) -> Checkpoint | None:
         """The newest checkpoint that is whole; None if there is none.
 
         Args:
-            on_damage: called with each newer one that is not whole, and what is wrong with it.
+            on_damage: called with the step of each newer one that is not whole, and what is wrong with it.
         """
-        told: set[Path] = set()
-        while candidates := [path for path in self.committed() if path not in told]:
-            path = candidates[0]
+        told: set[int] = set()
+        while candidates := [step for step in self.committed() if step not in told]:
+            step = candidates[0]
             try:
-                checkpoint = self.open(path)
+                checkpoint = self.open(step)
                 checkpoint.verify()
             except DamagedError as error:
-                if path.exists():  # or a run that lives has deleted it, and has a newer one
-                    told.add(path)
-                    on_damage(path, str(error))
+                if step in self.committed():  # or a run that lives has deleted it, and has a newer one
+                    told.add(step)
+                    on_damage(step, str(error))
             else:
                 return checkpoint
         return None
 
-    def set_aside(self, path: Path) -> Path:
-        """Rename a damaged checkpoint, so that its step can be saved again; it is kept for a look."""
-        aside = path.with_name(f"{path.name}.damaged.{secrets.token_hex(4)}")
-        self.files.rename(path, aside)
-        return aside
 
-    def _point_latest_at(self, target: Path) -> None:
-        draft = self.root / f"{LATEST}.tmp"
-        self.files.write(draft, target.name.encode())
-        self.files.rename(draft, self.root / LATEST)
-        self.files.sync_directory(self.root)
-
-    def _prune(self) -> None:
-        for path in self.committed()[self.keep_last :]:
-            trash = path.with_name(f"{path.name}.trash.{secrets.token_hex(4)}")
-            self.files.rename(path, trash)  # a half-deleted checkpoint must not look like one
-            self.files.remove_tree(trash)
-
-    def _entries(self, pattern: re.Pattern[str]) -> list[Path]:
-        if not self.root.is_dir():
-            return []
-        return [path for path in self.root.iterdir() if pattern.fullmatch(path.name)]
-
-
-def _name(step: int) -> str:
+def step_name(step: int) -> str:
+    """The name of a step's checkpoint."""
     return f"step-{step:08d}"
 
 
-def _step(path: Path) -> int:
-    return int(path.name.removeprefix("step-"))
+def step_of(name: str) -> int | None:
+    """The step of a checkpoint's name; None for the name of anything else."""
+    found = _COMMITTED.fullmatch(name)
+    return int(found[1]) if found else None
 
 
 def _digest(body: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
-
-
-def _entry_of(file: BufferedReader) -> FileEntry:
-    digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return FileEntry(file.tell(), digest)
-
-
-def _compare(name: str, stated: FileEntry, found: FileEntry) -> None:
-    if found.size != stated.size:
-        raise DamagedError(f"{name} has {found.size} bytes, the manifest says {stated.size}")
-    if found.sha256 != stated.sha256:
-        raise DamagedError(f"{name} was altered: its sha256 does not match the manifest")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 Strategy = Literal["ddp", "fsdp"]
 
@@ -69,6 +70,18 @@ class CheckpointConfig(_Part):
 
     every_steps: int = Field(default=20, ge=1)
     keep_last: int = Field(default=3, ge=1)
+    """How many of the newest stay."""
+    keep_every: int = Field(default=0, ge=0)
+    """Those whose step is a multiple of this stay for good; 0: none."""
+    store: str = ""
+    """URL of a folder in an object store, such as `s3://bucket/runs/7`; empty: `checkpoints` in run_dir."""
+
+    @field_validator("store")
+    @classmethod
+    def _store_is_a_url(cls, url: str) -> str:
+        if url and not re.fullmatch(r"[a-z][a-z0-9+]*://[^/]+(/.*)?", url):
+            raise ValueError("allowed: a URL such as s3://bucket/runs/7; leave it out to use run_dir")
+        return url
 
 
 class TimeoutConfig(_Part):
@@ -80,6 +93,8 @@ class TimeoutConfig(_Part):
     """For one collective; longer than the slowest step."""
     silence: float = Field(default=8, ge=3)
     """Without a sign of life from a rank, until it counts as gone."""
+    store: float = Field(default=60, gt=0)
+    """For one request to an object store, with its retries."""
     leave: float = Field(default=10, gt=0)
     """From a notice to the exit, come what may."""
 

@@ -1,6 +1,7 @@
 """Looking at checkpoints: list them, verify them, compare two, export the weights.
 
-A path is a run's folder, which means its newest whole checkpoint, or one checkpoint's folder.
+A place is a run's folder or the URL of its store, which mean its newest whole checkpoint, or one
+checkpoint in them, such as `runs/7/checkpoints/step-00000020` or `s3://bucket/runs/7/step-00000020`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from training.checkpoint import Checkpoint, CheckpointStore, DamagedError
+from training.checkpoint import Checkpoint, CheckpointStore, DamagedError, FormatError, step_name, step_of
+from training.stores import open_store
 
 if TYPE_CHECKING:
     import torch
@@ -38,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command: Callable[[argparse.Namespace], int] = options.command
     try:
         return command(options)
-    except (DamagedError, OSError) as error:
+    except (DamagedError, FormatError, OSError) as error:
         sys.stderr.write(f"training: {error}\n")
         return 1
 
@@ -56,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
         name = function.__name__.strip("_").replace("list", "ls")
         command = commands.add_parser(name, help=text, description=text)
         for path in paths:
-            command.add_argument(path, type=Path)
+            command.add_argument(path, type=Path if path == "file" else str)
         command.set_defaults(command=function)
     return parser
 
@@ -64,11 +66,11 @@ def _parser() -> argparse.ArgumentParser:
 def _list(options: argparse.Namespace) -> int:
     store = _store(options.run)
     _say(f"{'step':>10}  {'samples':>12}  {'ranks':>5}  {'MiB':>10}  saved")
-    for path in store.committed():
+    for step in store.committed():
         try:
-            manifest = store.open(path).manifest
+            manifest = store.open(step).manifest
         except DamagedError as error:
-            _say(f"{path.name}: damaged: {error}")
+            _say(f"{step_name(step)}: damaged: {error}")
             continue
         size = sum(entry.size for entry in manifest.files.values()) / 2**20
         saved = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(manifest.created))
@@ -79,13 +81,13 @@ def _list(options: argparse.Namespace) -> int:
 def _verify(options: argparse.Namespace) -> int:
     store = _store(options.run)
     damaged = 0
-    for path in store.committed():
+    for step in store.committed():
         try:
-            store.open(path).verify()
-            _say(f"{path.name}: whole")
+            store.open(step).verify()
+            _say(f"{step_name(step)}: whole")
         except DamagedError as error:
             damaged += 1
-            _say(f"{path.name}: damaged: {error}")
+            _say(f"{step_name(step)}: damaged: {error}")
     return 1 if damaged else 0
 
 
@@ -111,19 +113,24 @@ def _export(options: argparse.Namespace) -> int:
     return 0
 
 
-def _store(run: Path) -> CheckpointStore:
-    store = CheckpointStore(run / "checkpoints")
-    if not store.root.is_dir():
+def _store(run: str) -> CheckpointStore:
+    """The store of a run: what its folder holds, or a URL."""
+    if "://" in run:
+        return open_store(run)
+    folder = Path(run) / "checkpoints"
+    if not folder.is_dir():
         raise FileNotFoundError(f"{run} is no run: it has no folder named checkpoints")
-    return store
+    return open_store(str(folder))
 
 
-def _open(path: Path) -> Checkpoint:
-    if not (path / "checkpoints").is_dir():
-        return CheckpointStore(path.parent).open(path)
-    newest = _store(path).newest(lambda damaged, reason: _say(f"passing over {damaged.name}: {reason}"))
+def _open(place: str) -> Checkpoint:
+    parent, _, name = place.rstrip("/").rpartition("/")
+    step = step_of(name)
+    if step is not None:
+        return open_store(parent or ".").open(step)
+    newest = _store(place).newest(lambda step, reason: _say(f"passing over {step_name(step)}: {reason}"))
     if newest is None:
-        raise FileNotFoundError(f"{path} has no whole checkpoint")
+        raise FileNotFoundError(f"{place} has no whole checkpoint")
     return newest
 
 

@@ -9,10 +9,9 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from itertools import count
-from pathlib import Path
 from typing import Any
 
-from training.checkpoint import Checkpoint, CheckpointStore, FileEntry, Manifest
+from training.checkpoint import Checkpoint, CheckpointStore, FileEntry, Manifest, step_name
 from training.mesh import Mesh
 
 
@@ -97,15 +96,15 @@ class Saver:
             MismatchError: the checkpoint is of a run with another identity.
         """
         damages: list[str] = []
-        chosen = ""
+        chosen: int | None = None
         if self.mesh.leads:
             self.store.tidy()
-            newest = self.store.newest(lambda path, reason: damages.append(self._set_aside(path, reason)))
-            chosen = str(newest.path) if newest else ""
+            newest = self.store.newest(lambda step, reason: damages.append(self._set_aside(step, reason)))
+            chosen = newest.manifest.step if newest else None
         chosen, *damages = json.loads(self.mesh.tell("load", json.dumps([chosen, *damages])))
-        if not chosen:
+        if chosen is None:
             return None, damages
-        checkpoint = self.store.open(Path(chosen))
+        checkpoint = self.store.open(chosen)
         _check_identity(checkpoint, identity)
         return checkpoint, damages
 
@@ -120,14 +119,14 @@ class Saver:
 
     def _begin(self, step: int) -> str:
         try:
-            return str(self.store.begin(step))
+            return self.store.begin(step)
         except OSError as error:
             _say(f"no checkpoint: {error}")
             return ""
 
     def _write(self, draft: str, files: Mapping[str, bytes]) -> dict[str, Any]:
         try:
-            entries = {name: self.store.write(Path(draft), name, data) for name, data in files.items()}
+            entries = {name: self.store.write(draft, name, data) for name, data in files.items()}
         except OSError as error:
             return {"error": f"rank {self.mesh.rank} on {self.mesh.node}: {error}"}
         return {"files": {name: asdict(entry) for name, entry in entries.items()}}
@@ -140,16 +139,15 @@ class Saver:
                 name: FileEntry(**entry) for report in reports for name, entry in report["files"].items()
             }
             try:
-                self.store.commit(Path(draft), replace(manifest, files=entries))
+                self.store.commit(draft, replace(manifest, files=entries))
             except OSError as error:
                 errors.append(str(error))
         if errors and draft:
-            self.store.discard(Path(draft))
+            self.store.discard(draft)
         return "; ".join(errors)
 
-    def _set_aside(self, path: Path, reason: str) -> str:
-        aside = self.store.set_aside(path)
-        damage = f"{path.name}: {reason}; kept as {aside.name}"
+    def _set_aside(self, step: int, reason: str) -> str:
+        damage = f"{step_name(step)}: {reason}; kept as {self.store.set_aside(step)}"
         _say(f"skipping a damaged checkpoint: {damage}")
         return damage
 
@@ -163,7 +161,8 @@ def _check_identity(checkpoint: Checkpoint, identity: Mapping[str, Any]) -> None
     ]
     if differences:
         raise MismatchError(
-            f"{checkpoint.path} is of another run; choose another run_dir, or set:\n" + "\n".join(differences)
+            f"{checkpoint.name} in {checkpoint.store.where} is of another run;"
+            " choose another run_dir, or set:\n" + "\n".join(differences)
         )
 
 

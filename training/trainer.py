@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch.nn import functional
 
-from training.checkpoint import CheckpointStore, Manifest
+from training.checkpoint import Manifest, Retention
 from training.config import TrainConfig
 from training.data import Dataset, GlobalOrder, Samples, load_dataset
 from training.mesh import Mesh
@@ -24,6 +24,7 @@ from training.preemption import Notice
 from training.pulse import Pulse
 from training.saver import Pending, SaveError, Saver
 from training.state import State, encode, file_name
+from training.stores import open_store
 
 FINAL = "final.json"
 
@@ -61,7 +62,9 @@ class Trainer:
         self.optimizer = build_optimizer(config.optim, self.model.parameters())
         self.state = State(unwrap(self.model), self.optimizer, mesh)
         torch.manual_seed(_rank_seed(config.seed, mesh.rank))
-        self.saver = Saver(CheckpointStore(config.run_dir / "checkpoints", config.checkpoint.keep_last), mesh)
+        place = config.checkpoint.store or str(config.run_dir / "checkpoints")
+        retention = Retention(config.checkpoint.keep_last, config.checkpoint.keep_every)
+        self.saver = Saver(open_store(place, retention, config.timeouts.store), mesh)
         self.schedule: Schedule
         self._saved_step = 0
         self._pending: Pending | None = None

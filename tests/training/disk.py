@@ -9,7 +9,7 @@ import signal
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from training.checkpoint import Files
+from training.folder_store import Files
 
 
 @dataclass

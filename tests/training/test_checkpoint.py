@@ -11,17 +11,18 @@ from pathlib import Path
 import pytest
 
 from tests.training.disk import Failing, Forgetful, Killing, Recording
-from training.checkpoint import MANIFEST, CheckpointStore, DamagedError, Files, Manifest
+from training.checkpoint import MANIFEST, DamagedError, FormatError, Manifest, Retention
+from training.folder_store import Files, FolderStore
 
 
 def content(step: int) -> bytes:
     return f"weights of step {step}".encode() * 50
 
 
-def save(store: CheckpointStore, step: int) -> Path:
+def save(store: FolderStore, step: int) -> Path:
     draft = store.begin(step)
     entries = {name: store.write(draft, name, content(step)) for name in ("model.pt", "rank-00000.pt")}
-    return store.commit(
+    store.commit(
         draft,
         Manifest(
             step=step,
@@ -33,10 +34,11 @@ def save(store: CheckpointStore, step: int) -> Path:
             files=entries,
         ),
     )
+    return store.root / f"step-{step:08d}"
 
 
-def newest_step(store: CheckpointStore) -> int | None:
-    found = store.newest(lambda path, reason: None)
+def newest_step(store: FolderStore) -> int | None:
+    found = store.newest(lambda step, reason: None)
     if found is None:
         return None
     assert found.read("model.pt") == content(found.manifest.step)
@@ -44,9 +46,9 @@ def newest_step(store: CheckpointStore) -> int | None:
 
 
 def test_a_checkpoint_comes_back_as_it_was_saved(tmp_path: Path) -> None:
-    store = CheckpointStore(tmp_path)
+    store = FolderStore(tmp_path)
     save(store, 20)
-    found = store.newest(lambda path, reason: pytest.fail(reason))
+    found = store.newest(lambda step, reason: pytest.fail(reason))
     assert found is not None
     assert found.manifest.samples == 20 * 64
     assert found.read("rank-00000.pt") == content(20)
@@ -54,12 +56,12 @@ def test_a_checkpoint_comes_back_as_it_was_saved(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_not_there_holds_no_checkpoint(tmp_path: Path) -> None:
-    assert newest_step(CheckpointStore(tmp_path / "none")) is None
+    assert newest_step(FolderStore(tmp_path / "none")) is None
 
 
 def test_the_order_of_calls_is_the_protocol(tmp_path: Path) -> None:
     files = Recording()
-    store = CheckpointStore(tmp_path, keep_last=1, files=files)
+    store = FolderStore(tmp_path, retention=Retention(1), files=files)
     save(store, 1)
     files.calls.clear()
     save(store, 2)
@@ -86,14 +88,21 @@ def test_what_is_synced_was_flushed_before(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_only_the_last_k_are_kept(tmp_path: Path) -> None:
-    store = CheckpointStore(tmp_path, keep_last=2)
+    store = FolderStore(tmp_path, retention=Retention(2))
     for step in (9, 10, 100_000_000, 11):
         save(store, step)
-    assert [path.name for path in store.committed()] == ["step-100000000", "step-00000011"]
+    assert store.committed() == [100_000_000, 11]
+
+
+def test_every_nth_stays_for_good(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path, retention=Retention(last=2, every_steps=20))
+    for step in range(10, 80, 10):
+        save(store, step)
+    assert store.committed() == [70, 60, 40, 20]
 
 
 def test_a_step_that_is_committed_already_stands(tmp_path: Path) -> None:
-    store = CheckpointStore(tmp_path)
+    store = FolderStore(tmp_path)
     first = save(store, 5)
     inode = first.stat().st_ino
     save(store, 5)
@@ -120,41 +129,41 @@ def empty(path: Path) -> None:
 def test_a_damaged_checkpoint_is_passed_over_with_a_word(
     tmp_path: Path, name: str, harm: Callable[[Path], None]
 ) -> None:
-    store = CheckpointStore(tmp_path)
+    store = FolderStore(tmp_path)
     save(store, 10)
     harm(save(store, 20) / name)
     told: list[str] = []
-    found = store.newest(lambda path, reason: told.append(f"{path.name}: {reason}"))
+    found = store.newest(lambda step, reason: told.append(f"{step}: {reason}"))
     assert found is not None
     assert found.manifest.step == 10
     assert len(told) == 1
-    assert told[0].startswith("step-00000020: ")
+    assert told[0].startswith("20: ")
     assert name in told[0]
 
 
 def test_a_manifest_of_another_format_or_step_is_not_trusted(tmp_path: Path) -> None:
-    store = CheckpointStore(tmp_path)
+    store = FolderStore(tmp_path)
     path = save(store, 10)
     other = path.rename(tmp_path / "step-00000030")
     with pytest.raises(DamagedError, match="is of step 10"):
-        store.open(other)
-    body = json.loads((other / MANIFEST).read_text()) | {"format": 2}
+        store.open(30)
+    body = json.loads((other / MANIFEST).read_text()) | {"format": 1}
     (other / MANIFEST).write_text(json.dumps(body))
-    with pytest.raises(DamagedError, match="format"):
-        store.open(other)
+    with pytest.raises(FormatError, match="format 1"):
+        store.open(30)
 
 
 def test_a_damaged_step_can_be_saved_again_after_it_is_set_aside(tmp_path: Path) -> None:
-    store = CheckpointStore(tmp_path)
+    store = FolderStore(tmp_path)
     empty(save(store, 10) / "model.pt")
-    store.set_aside(tmp_path / "step-00000010")
+    store.set_aside(10)
     save(store, 10)
     assert newest_step(store) == 10
     assert len(list(tmp_path.glob("step-00000010.damaged.*"))) == 1
 
 
 def test_leftovers_of_dead_runs_are_cleared_and_nothing_else(tmp_path: Path) -> None:
-    store = CheckpointStore(tmp_path)
+    store = FolderStore(tmp_path)
     save(store, 10)
     store.begin(20)
     (tmp_path / "step-00000005.trash.0a1b2c3d").mkdir()
@@ -164,7 +173,7 @@ def test_leftovers_of_dead_runs_are_cleared_and_nothing_else(tmp_path: Path) -> 
 
 
 def test_a_run_that_lost_its_draft_to_a_newer_run_commits_nothing(tmp_path: Path) -> None:
-    old, new = CheckpointStore(tmp_path), CheckpointStore(tmp_path)
+    old, new = FolderStore(tmp_path), FolderStore(tmp_path)
     draft = old.begin(10)
     new.tidy()
     with pytest.raises(FileNotFoundError):
@@ -172,7 +181,7 @@ def test_a_run_that_lost_its_draft_to_a_newer_run_commits_nothing(tmp_path: Path
     assert newest_step(new) is None
 
 
-def run_and_die(store: CheckpointStore, steps: list[int], told: Path) -> int:
+def run_and_die(store: FolderStore, steps: list[int], told: Path) -> int:
     """Save in a child process, noting each step whose commit returned; returns how the child ended."""
     child = os.fork()
     if child == 0:
@@ -189,12 +198,12 @@ def run_and_die(store: CheckpointStore, steps: list[int], told: Path) -> int:
 def test_a_kill_at_any_call_loses_no_committed_checkpoint(tmp_path: Path, at: int) -> None:
     root, told = tmp_path / "checkpoints", tmp_path / "told"
     told.write_text("0")
-    status = run_and_die(CheckpointStore(root, keep_last=1, files=Killing(at=at)), [1, 2, 3], told)
+    status = run_and_die(FolderStore(root, retention=Retention(1), files=Killing(at=at)), [1, 2, 3], told)
     assert status == -9
     committed = int(told.read_text())
-    store = CheckpointStore(root, keep_last=1)
+    store = FolderStore(root, retention=Retention(1))
     damages: list[str] = []
-    found = store.newest(lambda path, reason: damages.append(reason))
+    found = store.newest(lambda step, reason: damages.append(reason))
     assert damages == []
     assert (found.manifest.step if found else 0) in {committed, committed + 1}
     store.tidy()
@@ -206,14 +215,14 @@ def test_a_kill_at_any_call_loses_no_committed_checkpoint(tmp_path: Path, at: in
 
 @pytest.mark.parametrize("at", range(11))
 def test_a_full_disk_at_any_call_leaves_what_was_committed(tmp_path: Path, at: int) -> None:
-    save(CheckpointStore(tmp_path), 1)
-    full = CheckpointStore(tmp_path, files=Failing(at=at))
+    save(FolderStore(tmp_path), 1)
+    full = FolderStore(tmp_path, files=Failing(at=at))
     committed = 1
     with pytest.raises(OSError, match="No space left"):
         for step in (2, 3):
             save(full, step)
             committed = step
-    assert newest_step(CheckpointStore(tmp_path)) in {committed, committed + 1}
+    assert newest_step(FolderStore(tmp_path)) in {committed, committed + 1}
 
 
 def violations(tmp_path: Path, **taken_out: bool) -> list[str]:
@@ -240,13 +249,13 @@ def violations(tmp_path: Path, **taken_out: bool) -> list[str]:
     def check() -> None:
         copy = tmp_path / "after"
         shutil.copytree(durable, copy)
-        step = newest_step(CheckpointStore(copy)) or 0
+        step = newest_step(FolderStore(copy)) or 0
         shutil.rmtree(copy)
         if step < promised:
             found.append(f"step {promised} was committed, {step} came back")
 
     live.mkdir()
-    store = CheckpointStore(live, keep_last=1, files=Checked(live, durable, **taken_out))
+    store = FolderStore(live, retention=Retention(1), files=Checked(live, durable, **taken_out))
     for step in range(1, 6):
         save(store, step)
         promised = step
@@ -266,23 +275,26 @@ def test_a_build_with_a_sync_taken_out_is_found(tmp_path: Path, part: str) -> No
 def test_a_build_with_the_rename_taken_out_is_found(tmp_path: Path) -> None:
     """Written in place, a checkpoint that a kill cut short is seen; behind a rename it never is."""
 
-    class InPlace(CheckpointStore):
-        def begin(self, step: int) -> Path:
-            path = self.root / f"step-{step:08d}"
-            self.files.make_directory(path)
-            return path
+    class InPlace(FolderStore):
+        def begin(self, step: int) -> str:
+            name = f"step-{step:08d}"
+            self.files.make_directory(self.root / name)
+            return name
 
-    damages: list[str] = []
-    for store_type in (CheckpointStore, InPlace):
+    def damaged_steps(store_type: type[FolderStore]) -> list[int]:
         root = tmp_path / store_type.__name__
+        damages: list[int] = []
         run_and_die(store_type(root, files=Killing(at=1)), [1], tmp_path / "told")
-        CheckpointStore(root).newest(lambda path, reason: damages.append(str(path)))
-    assert damages == [str(tmp_path / "InPlace" / "step-00000001")]
+        store_type(root).newest(lambda step, reason: damages.append(step))
+        return damages
+
+    assert damaged_steps(FolderStore) == []
+    assert damaged_steps(InPlace) == [1]
 
 
 def test_loading_races_saving_and_always_finds_a_whole_checkpoint(tmp_path: Path) -> None:
     told = tmp_path / "told"
-    store = CheckpointStore(tmp_path / "checkpoints", keep_last=2)
+    store = FolderStore(tmp_path / "checkpoints", retention=Retention(2))
     save(store, 1)
     child = os.fork()
     if child == 0:
@@ -294,7 +306,7 @@ def test_loading_races_saving_and_always_finds_a_whole_checkpoint(tmp_path: Path
             os._exit(0)
     seen = []
     while not told.exists():
-        found = store.newest(lambda path, reason: pytest.fail(reason))
+        found = store.newest(lambda step, reason: pytest.fail(reason))
         assert found is not None
         seen.append(found.manifest.step)
     os.waitpid(child, 0)

@@ -23,6 +23,10 @@ WRONG = [
     ({"optim": {"lr": 0}}, "optim.lr: got 0"),
     ({"optim": {"name": "adamw", "scaling": "linear"}}, "with adamw use sqrt or none"),
     ({"checkpoint": {"keep_last": 0}}, "checkpoint.keep_last: got 0"),
+    ({"checkpoint": {"keep_every": -1}}, "checkpoint.keep_every: got -1"),
+    ({"checkpoint": {"store": "bucket/runs"}}, "checkpoint.store: got 'bucket/runs'"),
+    ({"checkpoint": {"store": "s3://"}}, "checkpoint.store: got 's3://'"),
+    ({"timeouts": {"store": 0}}, "timeouts.store: got 0"),
     ({"pace_seconds": -1}, "pace_seconds: got -1"),
     ({"timeouts": {"collective": 0}}, "timeouts.collective: got 0"),
 ]

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from tests.training.launch import Ranks, events, free_port, run, settings, sha256, start, wait_for
-from training.checkpoint import CheckpointStore
+from training.folder_store import FolderStore
 from training.state import load_tensors
 
 pytestmark = pytest.mark.e2e
@@ -29,8 +29,8 @@ def reached(run_dir: Path, step: int, attempt: int = 1) -> bool:
 
 
 def tensors(run_dir: Path, step: int) -> dict[str, torch.Tensor]:
-    store = CheckpointStore(run_dir / "checkpoints")
-    return load_tensors(store.open(store.root / f"step-{step:08d}"))
+    store = FolderStore(run_dir / "checkpoints")
+    return load_tensors(store.open(step))
 
 
 @pytest.fixture(scope="module")

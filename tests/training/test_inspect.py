@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.training.test_trainer import NoticeAt, configure, train
-from training.checkpoint import CheckpointStore
+from training.folder_store import FolderStore
 from training.inspect import main
 from training.state import load_tensors
 
@@ -78,7 +78,7 @@ def test_export_writes_every_weight_as_safetensors(run_dir: Path, tmp_path: Path
     length = int.from_bytes(data[:8], "little")
     assert length % 8 == 0
     header, body = json.loads(data[8 : 8 + length]), data[8 + length :]
-    store = CheckpointStore(run_dir / "checkpoints")
+    store = FolderStore(run_dir / "checkpoints")
     saved = load_tensors(store.open(store.committed()[0]))
     assert set(header) == {"1.weight", "1.bias", "4.weight", "4.bias"}
     for name, entry in header.items():

@@ -12,7 +12,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from training.checkpoint import CheckpointStore, FileEntry, Files, Manifest
+from training.checkpoint import FileEntry, Manifest
+from training.folder_store import Files, FolderStore
 from training.mesh import Mesh
 from training.saver import MismatchError, SaveError, Saver
 
@@ -26,12 +27,12 @@ def manifest(step: int) -> Manifest:
 T = TypeVar("T")
 
 
-def on_ranks(root: Path, work: Callable[[Saver], T], stores: list[CheckpointStore] | None = None) -> list[T]:
+def on_ranks(root: Path, work: Callable[[Saver], T], stores: list[FolderStore] | None = None) -> list[T]:
     """Do the same work on two ranks that are threads."""
     shared = dist.HashStore()
     savers = [
         Saver(
-            stores[rank] if stores else CheckpointStore(root),
+            stores[rank] if stores else FolderStore(root),
             Mesh(rank, 2, torch.device("cpu"), f"node-{rank}", shared),
         )
         for rank in (0, 1)
@@ -56,11 +57,11 @@ def test_the_files_of_all_ranks_are_in_one_checkpoint(tmp_path: Path) -> None:
 def test_one_rank_whose_disk_is_full_fails_the_checkpoint_on_all_and_names_itself(
     tmp_path: Path, failing: int
 ) -> None:
-    class Full(CheckpointStore):
-        def write(self, draft: Path, name: str, data: bytes) -> FileEntry:
+    class Full(FolderStore):
+        def write(self, draft: str, name: str, data: bytes) -> FileEntry:
             raise OSError(errno.ENOSPC, "No space left on device", name)
 
-    stores = [Full(tmp_path) if rank == failing else CheckpointStore(tmp_path) for rank in (0, 1)]
+    stores = [Full(tmp_path) if rank == failing else FolderStore(tmp_path) for rank in (0, 1)]
 
     def attempt(saver: Saver) -> str:
         with pytest.raises(SaveError) as caught:
@@ -94,15 +95,15 @@ def test_a_commit_that_fails_is_failed_on_all_and_the_next_succeeds(tmp_path: Pa
                 raise OSError(errno.EIO, "Input/output error")
             super().rename(source, target)
 
-    store = CheckpointStore(tmp_path, files=Once())
+    store = FolderStore(tmp_path, files=Once())
 
     def attempt(saver: Saver) -> int:
         with pytest.raises(SaveError, match="Input/output error"):
             save(saver, 10)
         return save(saver, 20)
 
-    assert on_ranks(tmp_path, attempt, [store, CheckpointStore(tmp_path)]) == [41, 41]
-    assert [path.name for path in store.committed()] == ["step-00000020"]
+    assert on_ranks(tmp_path, attempt, [store, FolderStore(tmp_path)]) == [41, 41]
+    assert store.committed() == [20]
 
 
 def test_all_ranks_fall_back_together_past_a_damaged_checkpoint(

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from tests.training.launch import wait_for
 from training import mesh
-from training.checkpoint import Files
 from training.config import TrainConfig, parse_config
+from training.folder_store import Files
 from training.metrics import FILE, read_metrics, surviving_steps
 from training.preemption import Notice
 from training.saver import MismatchError, SaveError

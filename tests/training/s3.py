@@ -1,0 +1,133 @@
+"""A real S3 server (versitygw, as on the cluster), and a proxy before it that makes trouble."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+BUCKET = "checkpoints"
+PROGRAM = Path(__file__).parents[2] / ".trainyard" / "bin" / "versitygw"
+KEYS = {"AWS_ACCESS_KEY_ID": "tester", "AWS_SECRET_ACCESS_KEY": "tester-secret", "AWS_REGION": "us-east-1"}
+
+
+@dataclass
+class Proxy:
+    """Passes requests on unless its rule says otherwise."""
+
+    port: int
+    rule: Callable[[str, str, int], str] = lambda verb, path, number: ""
+    """Verb, path, number of the request from 0 → what to do: "", an HTTP status, "hang" or "drop"."""
+    requests: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def reset(self, rule: Callable[[str, str, int], str] = lambda verb, path, number: "") -> None:
+        self.requests.clear()
+        self.rule = rule
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    proxy: ClassVar[Proxy]
+    upstream: ClassVar[int]
+
+    def _pass_on(self) -> None:
+        number = len(self.proxy.requests)
+        self.proxy.requests.append((self.command, self.path))
+        fault = self.proxy.rule(self.command, self.path, number)
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if fault == "hang":
+            time.sleep(30)
+        if fault in {"hang", "drop"}:
+            self.close_connection = True
+            self.connection.shutdown(socket.SHUT_RDWR)
+            return
+        if fault:
+            self.send_response(int(fault))
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        upstream = http.client.HTTPConnection("127.0.0.1", self.upstream)
+        upstream.request(self.command, self.path, body, dict(self.headers.items()))
+        answer = upstream.getresponse()
+        content = answer.read()
+        self.send_response(answer.status)
+        for name, value in answer.getheaders():
+            if name.lower() not in {"connection", "transfer-encoding", "date", "server", "content-length"}:
+                self.send_header(name, value)
+        length = answer.getheader("Content-Length", "0") if self.command == "HEAD" else str(len(content))
+        self.send_header("Content-Length", length)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)
+
+    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _pass_on  # noqa: N815
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@contextmanager
+def s3_server(folder: Path) -> Iterator[Proxy]:
+    """Serve a folder; the environment that clients need is `environment(proxy)`."""
+    (folder / BUCKET).mkdir(parents=True)
+    port = _free_port()
+    keys = {"ROOT_ACCESS_KEY": KEYS["AWS_ACCESS_KEY_ID"], "ROOT_SECRET_KEY": KEYS["AWS_SECRET_ACCESS_KEY"]}
+    command = [str(PROGRAM), "--quiet", "--port", f"127.0.0.1:{port}", "posix", str(folder)]
+    server = subprocess.Popen(command, env=os.environ | keys, stdout=subprocess.DEVNULL)
+    handler = type("Handler", (_Handler,), {"upstream": port})
+    front = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    front.daemon_threads = True
+    proxy = Proxy(front.server_address[1])
+    handler.proxy = proxy  # type: ignore[attr-defined]
+    threading.Thread(target=front.serve_forever, daemon=True).start()
+    try:
+        _wait_for(port)
+        yield proxy
+    finally:
+        front.shutdown()
+        server.kill()
+        server.wait()
+
+
+def environment(proxy: Proxy) -> dict[str, str]:
+    """What a client is given."""
+    return KEYS | {"AWS_ENDPOINT_URL": proxy.endpoint}
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
+    with s3_server(tmp_path_factory.mktemp("s3") / "data") as proxy, pytest.MonkeyPatch.context() as patch:
+        for name, value in environment(proxy).items():
+            patch.setenv(name, value)
+        yield proxy
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def _wait_for(port: int) -> None:
+    for _ in range(1000):
+        with socket.socket() as client:
+            if client.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.02)
+    pytest.fail("the S3 server does not start")

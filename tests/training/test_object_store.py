@@ -1,0 +1,282 @@
+"""An object store holds to the same: whole or not at all, against a real S3 server and its failures."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.training.s3 import BUCKET, Proxy, s3
+from tests.training.test_trainer import NoticeAt, configure, events, sha256, train
+from training.checkpoint import MANIFEST, Manifest, Retention
+from training.inspect import main
+from training.object_store import ObjectStore, StoreError
+from training.stores import open_store
+
+__all__ = ["s3"]
+FILES = ("rank-00000.pt", "rank-00001.pt")
+
+
+@pytest.fixture
+def url(s3: Proxy, tmp_path: Path) -> str:
+    s3.reset()
+    return f"s3://{BUCKET}/{tmp_path.name}"
+
+
+def content(step: int) -> bytes:
+    return f"weights of step {step}".encode() * 50
+
+
+def save(store: ObjectStore, step: int, data: bytes | None = None) -> None:
+    draft = store.begin(step)
+    files = {name: store.write(draft, name, data or content(step)) for name in FILES}
+    store.commit(draft, manifest(step, files))
+
+
+def manifest(step: int, files: object) -> Manifest:
+    return Manifest(step=step, samples=1, world_size=2, mesh={}, schedule={}, identity={}, files=files)  # type: ignore[arg-type]
+
+
+def newest_step(store: ObjectStore) -> int | None:
+    found = store.newest(lambda step, reason: None)
+    if found is None:
+        return None
+    assert found.read(FILES[0]) == content(found.manifest.step)
+    return found.manifest.step
+
+
+def test_a_checkpoint_comes_back_as_it_was_saved(url: str) -> None:
+    store = ObjectStore(url)
+    assert newest_step(store) is None
+    save(store, 20)
+    assert newest_step(store) == 20
+    assert store.read("latest") == b"step-00000020"
+
+
+def test_a_large_file_is_read_in_parts(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("training.object_store._RANGE", 1000)
+    store = ObjectStore(url)
+    data = os.urandom(10_500)
+    save(store, 1, data)
+    assert store.open(1).read(FILES[1]) == data
+
+
+def test_a_file_of_many_megabytes_goes_in_parts_and_comes_back(url: str) -> None:
+    store = ObjectStore(url)
+    data = os.urandom(1 << 20) * 40
+    save(store, 1, data)
+    assert store.open(1).read(FILES[0]) == data
+
+
+def test_the_order_of_requests_is_the_protocol(url: str, s3: Proxy) -> None:
+    store = ObjectStore(url, Retention(last=1))
+    save(store, 1)
+    s3.reset()
+    save(store, 2)
+    puts = [path.rpartition("/")[2] for verb, path in s3.requests if verb == "PUT"]
+    assert puts == [*FILES, MANIFEST, "latest"]
+    first_deletion = next(i for i, (verb, _) in enumerate(s3.requests) if verb in {"DELETE", "POST"})
+    assert MANIFEST in s3.requests[first_deletion][1] or s3.requests[first_deletion][0] == "POST"
+    assert max(i for i, (verb, _) in enumerate(s3.requests) if verb == "PUT") < first_deletion
+    assert store.committed() == [2]
+
+
+def test_the_last_k_and_every_nth_are_kept(url: str) -> None:
+    store = ObjectStore(url, Retention(last=2, every_steps=20))
+    for step in range(10, 80, 10):
+        save(store, step)
+    assert store.committed() == [70, 60, 40, 20]
+
+
+@pytest.mark.parametrize("harm", ["alter", "delete", "manifest"])
+def test_a_damaged_checkpoint_is_passed_over_set_aside_and_its_step_saved_again(url: str, harm: str) -> None:
+    store = ObjectStore(url)
+    save(store, 10)
+    save(store, 20)
+    draft = store.open(20).manifest.draft
+    place = store._full(f"step-00000020/{MANIFEST if harm == 'manifest' else f'{draft}/{FILES[1]}'}")
+    if harm == "delete":
+        store.files.rm_file(place)
+    else:
+        store.files.pipe_file(place, b"{")
+    told: list[str] = []
+    found = store.newest(lambda step, reason: told.append(f"{step}: {reason}"))
+    assert found
+    assert found.manifest.step == 10
+    assert (MANIFEST if harm == "manifest" else FILES[1]) in told[0]
+    store.set_aside(20)
+    store.tidy()
+    assert store.files.exists(store._full(f"step-00000020/{draft}/{FILES[0]}")), "kept for a look"
+    save(store, 20)
+    assert newest_step(store) == 20
+
+
+def test_what_dead_runs_left_is_cleared_and_nothing_else(url: str) -> None:
+    store = ObjectStore(url)
+    save(store, 10)
+    late = store.begin(10)
+    store.write(late, FILES[0], b"of a run that died")
+    draft = store.begin(20)
+    entry = store.write(draft, FILES[0], b"of a run that is slow")
+    store.tidy()
+    assert sorted(store._list()) == sorted(
+        ["latest", f"step-00000010/{MANIFEST}"]
+        + [f"step-00000010/{store.open(10).manifest.draft}/{name}" for name in FILES]
+    )
+    with pytest.raises(StoreError, match="another run has cleared this draft"):
+        store.commit(draft, manifest(20, {FILES[0]: entry}))
+    assert store.committed() == [10]
+
+
+def test_two_runs_that_save_the_same_step_leave_one_whole_checkpoint(url: str) -> None:
+    one, other = ObjectStore(url), ObjectStore(url)
+    drafts = [store.begin(5) for store in (one, other)]
+    for store, draft in zip((one, other), drafts, strict=True):
+        entries = {name: store.write(draft, name, content(5)) for name in FILES}
+        store.commit(draft, manifest(5, entries))
+    assert newest_step(one) == 5
+    assert one.open(5).manifest.draft == drafts[0].rpartition("/")[2]
+
+
+def from_put(number: int, fault: str) -> Callable[[str, str, int], str]:
+    """The fault at the n-th PUT and all that follow."""
+    seen = 0
+
+    def rule(verb: str, path: str, _: int) -> str:
+        nonlocal seen
+        seen += verb == "PUT"
+        return fault if seen > number else ""
+
+    return rule
+
+
+@pytest.mark.parametrize(
+    ("fault", "advice"),
+    [
+        ("503", "overloaded or down"),
+        ("507", "make room"),
+        ("hang", "the store hangs"),
+        ("403", "check the credentials"),
+    ],
+)
+@pytest.mark.parametrize("at", [0, 2, 3])
+def test_a_store_that_fails_at_any_put_loses_nothing_and_says_what_to_do(
+    url: str, s3: Proxy, fault: str, advice: str, at: int
+) -> None:
+    save(ObjectStore(url), 1)
+    s3.reset(from_put(at, fault))
+    begin = time.monotonic()
+    with pytest.raises(StoreError) as caught:
+        save(ObjectStore(url, timeout_seconds=1), 2)
+    assert time.monotonic() - begin < 8
+    assert f"put {BUCKET}/" in str(caught.value)
+    assert advice in str(caught.value)
+    s3.reset()
+    assert newest_step(ObjectStore(url)) == (2 if at == 3 else 1)
+
+
+def test_a_store_that_fails_for_a_moment_is_asked_again(url: str, s3: Proxy) -> None:
+    s3.reset(lambda verb, path, number: ("503", "drop", "500", "")[number % 4])
+    save(ObjectStore(url, timeout_seconds=20), 1)
+    s3.reset()
+    assert newest_step(ObjectStore(url)) == 1
+
+
+def test_a_bucket_that_is_not_there_a_server_that_is_not_there_and_an_unknown_scheme_are_said(
+    s3: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(StoreError, match=r"make the bucket, or correct checkpoint\.store"):
+        save(ObjectStore("s3://none/run"), 1)
+    with pytest.raises(StoreError, match="allowed: s3, gs, az"):
+        ObjectStore("carrier-pigeon://loft/run")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    with pytest.raises(StoreError, match="check its endpoint"):
+        save(ObjectStore(f"s3://{BUCKET}/run", timeout_seconds=1), 1)
+
+
+def test_a_store_of_any_other_kind_that_fsspec_knows_will_do() -> None:
+    store = open_store("memory://runs/7")
+    assert isinstance(store, ObjectStore)
+    save(store, 3)
+    assert newest_step(store) == 3
+
+
+def test_a_run_that_leaves_resumes_from_the_store_to_the_bit(url: str, tmp_path: Path) -> None:
+    train(configure(tmp_path / "whole"))
+    parted = configure(tmp_path / "parted", checkpoint={"every_steps": 5, "store": url})
+    assert not train(parted, NoticeAt(7))
+    assert train(parted)
+    assert events(tmp_path / "parted", "resumed")[0]["step"] == 8
+    assert sha256(tmp_path / "parted") == sha256(tmp_path / "whole")
+    assert ObjectStore(url).committed() == [24, 20, 15]
+    assert not (tmp_path / "parted" / "checkpoints").exists()
+
+
+def test_a_store_that_is_down_for_a_while_costs_a_checkpoint_and_not_the_run(
+    url: str, s3: Proxy, tmp_path: Path
+) -> None:
+    s3.reset(lambda verb, path, number: "503" if "step-00000010" in path and verb == "PUT" else "")
+    checkpoint = {"every_steps": 5, "store": url}
+    assert train(configure(tmp_path, checkpoint=checkpoint, timeouts={"store": 0.5}))
+    failed = events(tmp_path, "checkpoint_failed")
+    assert [line["step"] for line in failed] == [10]
+    assert "overloaded or down" in failed[0]["error"]
+    assert ObjectStore(url).committed() == [24, 20, 15]
+
+
+def test_the_command_line_looks_into_a_store(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    save(ObjectStore(url), 20)
+    assert main(["checkpoint", "ls", url]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split()[0] == "20"
+    assert main(["checkpoint", "verify", url]) == 0
+    assert "step-00000020: whole" in capsys.readouterr().out
+    assert main(["checkpoint", "verify", "s3://none/run"]) == 1
+    assert "make the bucket" in capsys.readouterr().err
+
+
+SAVING = """
+import sys
+from tests.training.test_object_store import ObjectStore, Retention, save
+store = ObjectStore(sys.argv[1], Retention(last=1))
+for step in (1, 2, 3):
+    save(store, step)
+    print(step, flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    "when", [pytest.param("before", marks=pytest.mark.e2e), pytest.param("after", marks=pytest.mark.soak)]
+)
+def test_a_kill_at_any_request_loses_no_committed_checkpoint(url: str, s3: Proxy, when: str) -> None:
+    """Kill the client when the server got its n-th request, before the server acts on it or after."""
+    for at in range(100):
+        place = f"{url}/{at}"
+        s3.reset()
+        child = subprocess.Popen([sys.executable, "-c", SAVING, place], stdout=subprocess.PIPE, text=True)
+
+        def rule(
+            verb: str, path: str, number: int, child: subprocess.Popen[str] = child, at: int = at
+        ) -> str:
+            if number == at + (when == "after"):
+                child.kill()
+                return "drop"
+            return ""
+
+        s3.rule = rule
+        told = child.communicate()[0].split()
+        committed = int(told[-1]) if told else 0
+        s3.reset()
+        store = ObjectStore(place, Retention(last=1))
+        found = store.newest(lambda step, reason: pytest.fail(reason))
+        assert (found.manifest.step if found else 0) in {committed, committed + 1}
+        store.tidy()
+        save(store, 4)
+        assert newest_step(store) == 4
+        if child.returncode == 0:
+            break
+    assert at > 20

@@ -1,0 +1,217 @@
+"""Checkpoints in an object store: S3, Google Cloud Storage, Azure, or whatever else fsspec can reach.
+
+There is no rename here, and none is needed: an object appears whole or not at all. The files of a
+checkpoint go to `step-N/<nonce>/`, where nothing looks for them; the manifest, put last as
+`step-N/manifest.json`, is the commit. A checkpoint is deleted manifest first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from training.checkpoint import (
+    KEEP_THREE,
+    LATEST,
+    MANIFEST,
+    CheckpointStore,
+    FileEntry,
+    Manifest,
+    Retention,
+    step_name,
+    step_of,
+)
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+CLOUDS: Final = {"s3": "S3", "gs": "Google Cloud Storage", "az": "Azure Blob Storage"}
+"""Schemes that obstore serves; fsspec's own for the rest."""
+_DAMAGED: Final = "damaged"
+_RANGE: Final = 32 << 20
+"""Bytes of one request; a large file is read by several at once."""
+_ADVICE: Final = {
+    "nosuchbucket": "make the bucket, or correct checkpoint.store",
+    r"permission|unauthenticated|\b40[13]\b": "check the credentials and the bucket's policy",
+    r"\b507\b|quota|no space": "the store is full: make room, or lower checkpoint.keep_last",
+    r"slow ?down|\b50[0234]\b": "the store is overloaded or down; the next checkpoint tries again",
+    r"kind: timeout|timed ?out": "the store hangs: look at it, or raise timeouts.store",
+    r"connect|dns|request": "the store cannot be reached: check its endpoint (AWS_ENDPOINT_URL)",
+}
+"""What to do, by what the client library said."""
+
+
+class StoreError(OSError):
+    """The store did not do what it was asked to; the message names the object and the next step."""
+
+
+@dataclass(frozen=True)
+class ObjectStore(CheckpointStore):
+    """A prefix in a bucket."""
+
+    url: str
+    """Such as `s3://bucket/runs/7`."""
+    retention: Retention = KEEP_THREE
+    timeout_seconds: float = 60
+    """For one request with all its retries."""
+    files: AbstractFileSystem = field(default=None, compare=False)
+    """How the store is reached; made from `url` if not given."""
+
+    def __post_init__(self) -> None:
+        if self.files is None:
+            object.__setattr__(self, "files", connect(self.url, self.timeout_seconds))
+
+    @property
+    def where(self) -> str:
+        return self.url
+
+    def begin(self, step: int) -> str:
+        return f"{step_name(step)}/{secrets.token_hex(4)}"
+
+    def write(self, draft: str, name: str, data: bytes) -> FileEntry:
+        self._put(f"{draft}/{name}", data)
+        return FileEntry.of(data)
+
+    def commit(self, draft: str, manifest: Manifest) -> None:
+        step = manifest.step
+        there = self._list(step_name(step))
+        nonce = draft.rpartition("/")[2]
+        if missing := [name for name in manifest.files if f"{nonce}/{name}" not in there]:
+            raise StoreError(f"{self._full(draft)}: {missing[0]} is gone: another run has cleared this draft")
+        if MANIFEST in there:
+            self.discard(draft)
+        else:
+            self._put(f"{step_name(step)}/{MANIFEST}", replace(manifest, draft=nonce).encode())
+        self._put(LATEST, step_name(step).encode())
+        for old in self.retention.superseded(self.committed()):
+            self._delete(f"{step_name(old)}/{MANIFEST}")  # first: half of a checkpoint must not look like one
+            self._delete_all(step_name(old))
+
+    def discard(self, draft: str) -> None:
+        with contextlib.suppress(StoreError):
+            self._delete_all(draft)
+
+    def tidy(self) -> None:
+        """Delete drafts. What is kept beside a damaged manifest, for a look, stays."""
+        for step, names in self._by_step().items():
+            if any(name.startswith(_DAMAGED) for name in names):
+                continue
+            try:
+                kept = self.open(step).manifest.draft if MANIFEST in names else ""
+            except ValueError:  # not ours to judge here: loading says what is wrong with it
+                continue
+            for name in names:
+                if name != MANIFEST and name.partition("/")[0] != kept:
+                    self._delete(f"{step_name(step)}/{name}")
+
+    def committed(self) -> list[int]:
+        return sorted((step for step, names in self._by_step().items() if MANIFEST in names), reverse=True)
+
+    def read(self, place: str, size: int | None = None) -> bytes:
+        path = self._full(place)
+        with _explained("get", path):
+            if size is None or size <= _RANGE:
+                return bytes(self.files.cat_file(path))
+            starts = list(range(0, size, _RANGE))
+            ends = [min(start + _RANGE, size) for start in starts]
+            return b"".join(map(bytes, self.files.cat_ranges([path] * len(starts), starts, ends)))
+
+    def set_aside(self, step: int) -> str:
+        aside = f"{step_name(step)}/{_DAMAGED}.{secrets.token_hex(4)}.json"
+        self._put(aside, self.read(f"{step_name(step)}/{MANIFEST}"))
+        self._delete(f"{step_name(step)}/{MANIFEST}")
+        return aside
+
+    def _by_step(self) -> dict[int, list[str]]:
+        """Names of objects, seen from their step."""
+        steps: dict[int, list[str]] = {}
+        for name in self._list():
+            first, _, rest = name.partition("/")
+            step = step_of(first)
+            if step is not None and rest:
+                steps.setdefault(step, []).append(rest)
+        return steps
+
+    def _list(self, below: str = "") -> list[str]:
+        top = self._full(below)
+        with _explained("list", top):
+            self.files.invalidate_cache()
+            return [str(path)[len(top) :].lstrip("/") for path in self.files.find(top)]
+
+    def _put(self, place: str, data: bytes) -> None:
+        path = self._full(place)
+        with _explained("put", path):
+            self.files.pipe_file(path, data)
+
+    def _delete(self, place: str) -> None:
+        path = self._full(place)
+        with _explained("delete", path), contextlib.suppress(FileNotFoundError):
+            self.files.rm_file(path)
+
+    def _delete_all(self, below: str) -> None:
+        for name in self._list(below):
+            self._delete(f"{below}/{name}")
+
+    def _full(self, place: str) -> str:
+        root = str(self.files._strip_protocol(self.url)).rstrip("/")
+        return f"{root}/{place}".rstrip("/")
+
+
+def connect(url: str, timeout_seconds: float) -> AbstractFileSystem:
+    """Reach a store as the environment says (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, …, or the pod's identity).
+
+    Raises:
+        StoreError: nothing that is installed speaks this scheme.
+    """
+    import fsspec
+
+    scheme = url.partition("://")[0]
+    options: dict[str, object] = {}
+    if scheme in CLOUDS:
+        import obstore.fsspec
+
+        obstore.fsspec.register(scheme)
+        patience = timedelta(seconds=timeout_seconds)
+        options = {
+            "client_options": {
+                "timeout": patience,
+                "connect_timeout": min(patience, timedelta(seconds=5)),
+                "allow_http": os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://"),
+            },
+            "retry_config": {"max_retries": 20, "retry_timeout": patience},
+        }
+    try:
+        return fsspec.filesystem(scheme, skip_instance_cache=True, **options)
+    except (ValueError, ImportError) as error:
+        raise StoreError(f"checkpoint.store: got {url!r}; allowed: {', '.join(CLOUDS)}; {error}") from None
+
+
+@contextlib.contextmanager
+def _explained(verb: str, path: str) -> Iterator[None]:
+    """Turn whatever a client library raises into one kind of error, with what to do about it."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        if _about_bucket(error):
+            raise StoreError(_message(verb, path, error)) from None
+        raise
+    except Exception as error:
+        raise StoreError(_message(verb, path, error)) from error
+
+
+def _about_bucket(error: Exception) -> bool:
+    return "nosuchbucket" in str(error).lower()
+
+
+def _message(verb: str, path: str, error: Exception) -> str:
+    text = str(error)
+    known = f"{type(error).__name__} {text}".lower()
+    advice = next((what for pattern, what in _ADVICE.items() if re.search(pattern, known)), "")
+    short = " ".join(text.partition("Debug source")[0].split())[:300].rstrip(": ")
+    return f"{verb} {path}: {short}" + (f"; {advice}" if advice else "")
