@@ -23,7 +23,7 @@ UsdPerHour = Annotated[Decimal, Field(gt=0)]
 class Record(BaseModel):
     """A row of a data file: frozen, and a key that nobody knows is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class Source(Record):

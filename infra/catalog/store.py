@@ -49,7 +49,7 @@ class MachineFilters(TypedDict, total=False):
 def load(path: str, model: type[FileModel]) -> FileModel:
     """Read `data/<path>`; pydantic's ValidationError where the file breaks its schema."""
     text = files("infra.catalog").joinpath("data", path).read_text(encoding="utf-8")
-    return model.model_validate(yaml.safe_load(text))
+    return model.model_validate(yaml.load(text, Loader=yaml.CSafeLoader))
 
 
 @cache

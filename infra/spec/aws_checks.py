@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import wraps
-from typing import Any
 
 from infra import catalog
 from infra.catalog import Machine
@@ -25,16 +23,6 @@ VPC_PREFIXES = range(16, 21)
 """AWS takes nothing above /16; an eighth of less than a /20 is too small for the pods of a zone."""
 
 
-def _on_aws(check: Check) -> Check:
-    @wraps(check)
-    def guarded(**sections: Any) -> Iterator[Finding]:  # noqa: ANN401 -- sections differ by check
-        if isinstance(sections["provider"], AwsSpec):
-            yield from check(**sections)
-
-    return guarded
-
-
-@_on_aws
 def the_region_is_known(provider: AwsSpec) -> Iterator[Finding]:
     """The catalogue has every region in which it knows machines."""
     known = [region.name for region in catalog.regions("aws")]
@@ -42,7 +30,6 @@ def the_region_is_known(provider: AwsSpec) -> Iterator[Finding]:
         yield unknown(("provider", "region"), provider.region, known, "a region of AWS")
 
 
-@_on_aws
 def zones_are_of_the_region(provider: AwsSpec) -> Iterator[Finding]:
     """A zone is its region and a letter."""
     if not _is_known(provider.region):
@@ -56,7 +43,6 @@ def zones_are_of_the_region(provider: AwsSpec) -> Iterator[Finding]:
             yield path, repr(zone), "each zone once", "remove one of the two"
 
 
-@_on_aws
 def the_network_has_a_usable_size(provider: AwsSpec) -> Iterator[Finding]:
     """Each zone gets an eighth."""
     cidr = provider.network.cidr
@@ -65,7 +51,6 @@ def the_network_has_a_usable_size(provider: AwsSpec) -> Iterator[Finding]:
         yield ("provider", "network", "cidr"), str(cidr), allowed, "use a prefix such as /16"
 
 
-@_on_aws
 def an_existing_vpc_has_a_subnet_per_zone(provider: AwsSpec) -> Iterator[Finding]:
     """Pools, mount targets and the control plane are put into the subnet of their zone."""
     existing = provider.network.existing
@@ -76,7 +61,6 @@ def an_existing_vpc_has_a_subnet_per_zone(provider: AwsSpec) -> Iterator[Finding
         yield ("provider", "network", "existing", "subnets"), got, allowed, fix
 
 
-@_on_aws
 def the_api_server_is_not_open_to_the_world(provider: AwsSpec) -> Iterator[Finding]:
     """A list that holds everybody is no list."""
     for index, network in enumerate(provider.access.public_cidrs):
@@ -86,7 +70,6 @@ def the_api_server_is_not_open_to_the_world(provider: AwsSpec) -> Iterator[Findi
             yield path, str(network), "networks of /8 or narrower", fix
 
 
-@_on_aws
 def the_key_is_of_this_account_and_region(provider: AwsSpec) -> Iterator[Finding]:
     """Disks and filesystems take a key of their own region only; a replica would hold data elsewhere."""
     if provider.kms_key is None:
@@ -100,7 +83,6 @@ def the_key_is_of_this_account_and_region(provider: AwsSpec) -> Iterator[Finding
         yield ("provider", "kms_key"), f"a key of {account}", f"a key of {provider.account}", fix
 
 
-@_on_aws
 def machines_exist(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
     """Every pool says its machine, and every machine is in the catalogue."""
     known = [machine.name for machine in catalog.machines(cloud="aws")]
@@ -116,7 +98,6 @@ def machines_exist(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
                 yield unknown(path, name, known, "a machine type of EC2 in the catalogue")
 
 
-@_on_aws
 def machines_are_offered(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
     """In the region, and for purchase in the way that the pool is bought."""
     for index, pool in enumerate(pools):
@@ -132,7 +113,6 @@ def machines_are_offered(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
                 yield path, got, " or ".join(machine.purchase), "change the pool's capacity or machine"
 
 
-@_on_aws
 def pools_agree_with_their_machines(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
     """Accelerator and fabric may be left out; where they are written, they are the machine's."""
     for index, pool in enumerate(pools):
@@ -150,7 +130,6 @@ def pools_agree_with_their_machines(provider: AwsSpec, pools: Pools) -> Iterator
             yield ("pools", index, "accelerator"), got, allowed, fix
 
 
-@_on_aws
 def alternatives_are_alike(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
     """A job gets nodes of one pool, so these have the same accelerators, fabric and architecture."""
     for index, pool in enumerate(pools):
@@ -166,7 +145,6 @@ def alternatives_are_alike(provider: AwsSpec, pools: Pools) -> Iterator[Finding]
                 yield (*path, position), f"{other.name}: {_describe(other)}", allowed, fix
 
 
-@_on_aws
 def zones_of_pools_are_the_stacks(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
     """There is a subnet in the stack's zones only."""
     for index, pool in enumerate(pools):
@@ -176,7 +154,6 @@ def zones_of_pools_are_the_stacks(provider: AwsSpec, pools: Pools) -> Iterator[F
                 yield unknown(path, zone, provider.zones, "a zone of the stack")
 
 
-@_on_aws
 def a_fabric_is_in_one_zone(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
     """EFA does not cross zones: ranks in two of them would talk over TCP, or not at all."""
     for index, pool in enumerate(pools):
@@ -187,7 +164,6 @@ def a_fabric_is_in_one_zone(provider: AwsSpec, pools: Pools) -> Iterator[Finding
             yield ("pools", index, "zones"), ", ".join(zones), allowed, fix
 
 
-@_on_aws
 def reservations_fit_the_capacity(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
     """Reserved capacity names what it draws on; nothing else does."""
     for index, pool in enumerate(pools):
@@ -211,7 +187,6 @@ def reservations_fit_the_capacity(provider: AwsSpec, pools: Pools) -> Iterator[F
             yield ("pools", index, "zones"), got, "one zone: a reservation is in one", fix
 
 
-@_on_aws
 def spot_pools_have_a_node_per_market(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
     """A spot pool is one group per machine type and zone; a group of no node buys nothing."""
     for index, pool in enumerate(pools):
@@ -222,7 +197,6 @@ def spot_pools_have_a_node_per_market(provider: AwsSpec, pools: Pools) -> Iterat
             yield ("pools", index, "num_nodes"), got, f"{types * zones} or more: one per market", fix
 
 
-@_on_aws
 def lustre_has_a_size_that_fsx_takes(provider: AwsSpec) -> Iterator[Finding]:
     """FSx sells steps; with EFA they follow the throughput."""
     spec = provider.filesystem
@@ -238,7 +212,6 @@ def lustre_has_a_size_that_fsx_takes(provider: AwsSpec) -> Iterator[Finding]:
         yield path, str(spec.capacity_gib), f"steps of {step} GiB {kind}", f"write {lower}{upper}"
 
 
-@_on_aws
 def lustre_is_where_its_clients_are(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
     """EFA reaches the filesystem in its own zone, from machines that have EFA."""
     spec = provider.filesystem
@@ -260,7 +233,6 @@ def lustre_is_where_its_clients_are(provider: AwsSpec, pools: Pools) -> Iterator
             yield path, repr(zone), allowed, "move the filesystem or the pool: EFA does not cross zones"
 
 
-@_on_aws
 def claims_fit_the_filesystem(
     provider: AwsSpec, storage: StorageSpec, teams: tuple[TeamSpec, ...]
 ) -> Iterator[Finding]:

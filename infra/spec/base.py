@@ -17,7 +17,7 @@ _MAX_NAME = 40
 class Spec(BaseModel):
     """What the user writes: frozen, and a key that nobody knows is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 def wrong(kind: str, allowed: str, fix: str, *below: str) -> PydanticCustomError:

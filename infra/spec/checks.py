@@ -10,7 +10,6 @@ from typing import Any, Protocol
 
 from infra.catalog import find_machine
 from infra.errors import Problem
-from infra.spec import aws_checks
 from infra.spec.finding import Check, Finding, unknown
 from infra.spec.job import JobSpec
 from infra.spec.local import LocalSpec
@@ -21,6 +20,7 @@ from infra.spec.queue import FlavorSpec, QueueSpec, TeamSpec
 from infra.spec.source import KeyPath, Source, show
 from infra.spec.stack import runtime_names
 from infra.spec.storage import StorageSpec
+from infra.spec.targets import target_checks
 
 Pools = tuple[NodePoolSpec, ...]
 Queues = tuple[QueueSpec, ...]
@@ -37,8 +37,9 @@ class _Named(Protocol):
 
 def cross_check(sections: Mapping[str, Any], source: Source) -> list[Problem]:
     """Run every check whose sections are all there, and collect what they find."""
+    provider = sections.get("provider")
     problems = []
-    for check in CHECKS:
+    for check in (*CHECKS, *(target_checks(provider.kind) if provider else ())):
         needed = inspect.signature(check).parameters
         if needed.keys() <= sections.keys():
             for path, got, allowed, fix in check(**{name: sections[name] for name in needed}):
@@ -309,7 +310,6 @@ CHECKS: tuple[Check, ...] = (
     job_references_exist,
     job_fits_a_flavor,
     operators_fit_together,
-    *aws_checks.CHECKS,
 )
 
 

@@ -2,24 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
+from importlib import import_module
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, SerializeAsAny
 
-from infra.spec.aws import AwsSpec
 from infra.spec.base import wrong
-from infra.spec.local import LocalSpec
+from infra.spec.finding import Check
 from infra.spec.provider import ProviderSpec
 
-TARGETS: Mapping[str, type[ProviderSpec]] = {"local": LocalSpec, "aws": AwsSpec}
+
+@dataclass(frozen=True)
+class Target:
+    """Where a target's spec is: `module:name`, imported on use, since a stack has one target."""
+
+    spec: str
+    checks: str = ""
+    """What only that target would refuse: checks between the sections; empty for none."""
+
+
+TARGETS: Mapping[str, Target] = {
+    "local": Target("infra.spec.local:LocalSpec"),
+    "aws": Target("infra.spec.aws:AwsSpec", checks="infra.spec.aws_checks:CHECKS"),
+}
 
 
 def target_model(data: object) -> type[ProviderSpec]:
     """Return the spec class of what `provider:` holds; the base class where `kind` names none."""
     kind = data.get("kind") if isinstance(data, dict) else None
-    return TARGETS.get(str(kind), ProviderSpec)
+    return _spec(str(kind)) if kind in TARGETS else ProviderSpec
+
+
+def target_checks(kind: str) -> Sequence[Check]:
+    """Return the checks of a kind that is known."""
+    checks: Sequence[Check] = _imported(TARGETS[kind].checks) if TARGETS[kind].checks else ()
+    return checks
+
+
+def _spec(kind: str) -> type[ProviderSpec]:
+    found: type[ProviderSpec] = _imported(TARGETS[kind].spec)
+    return found
+
+
+def _imported(path: str) -> Any:  # noqa: ANN401 -- whatever has that name
+    module, name = path.split(":")
+    return getattr(import_module(module), name)
 
 
 def _by_kind(data: Any) -> Any:  # noqa: ANN401 -- pydantic hands over whatever the user wrote
@@ -31,7 +61,7 @@ def _by_kind(data: Any) -> Any:  # noqa: ANN401 -- pydantic hands over whatever 
         near = get_close_matches(str(kind), TARGETS, n=1, cutoff=0.5)
         fix = f"did you mean {near[0]!r}?" if near else "name one of the targets that this release has"
         raise wrong("provider_kind", " or ".join(TARGETS), fix, "kind")
-    return TARGETS[kind].model_validate(data)
+    return _spec(kind).model_validate(data)
 
 
 AnyProvider = Annotated[SerializeAsAny[ProviderSpec], BeforeValidator(_by_kind)]
