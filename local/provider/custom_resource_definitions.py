@@ -46,6 +46,7 @@ class CustomResourceDefinitions(Resource):
 
     TYPE = "trainyard:kubernetes:CustomResourceDefinitions"
     SECRETS = frozenset({"kubeconfig"})
+    INCIDENTAL = frozenset({"source"})
 
     def check(self, inputs: Inputs) -> list[Failure]:
         failures = [

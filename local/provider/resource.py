@@ -61,6 +61,8 @@ class Resource:
     """Outputs that are no inputs: known only once it exists, and the same from then on."""
     SECRETS: ClassVar[frozenset[str]] = frozenset()
     """Inputs and outputs that are secret whatever the program says."""
+    INCIDENTAL: ClassVar[frozenset[str]] = frozenset()
+    """Inputs that say how to make it, not what it is: another value alone is no change."""
     REFRESHES: ClassVar[bool] = False
     """Whether the engine should read it before each update, because it can vanish or break by itself."""
 

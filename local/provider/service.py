@@ -97,6 +97,8 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         )
         for change in changes(old, Properties.decode(request.news).values):
             name = change.path.split(".")[0].split("[")[0]
+            if name in resource.INCIDENTAL:
+                continue
             replaces = name in resource.REPLACES
             response.changes = provider_pb2.DiffResponse.DIFF_SOME
             response.detailedDiff[change.path].kind = (

@@ -34,6 +34,7 @@ class Lamp(Resource):
     REPLACES: ClassVar[frozenset[str]] = frozenset({"socket"})
     OUTPUTS: ClassVar[frozenset[str]] = frozenset({"serial", "pin"})
     SECRETS: ClassVar[frozenset[str]] = frozenset({"pin"})
+    INCIDENTAL: ClassVar[frozenset[str]] = frozenset({"manual"})
     REFRESHES = True
 
     def __init__(self) -> None:
@@ -188,6 +189,8 @@ def test_a_preview_of_an_update_keeps_the_outputs_known(bench: Bench) -> None:
         ({"rooms": [1]}, {"rooms": [1, 2]}, ["rooms"], []),
         ({"tags": {"a.b/c": "x"}}, {"tags": {"a.b/c": "y"}}, ['tags["a.b/c"]'], []),
         ({}, {"watts": 1}, ["watts"], []),
+        ({"manual": "/a"}, {"manual": "/b"}, [], []),
+        ({"manual": "/a", "watts": 1}, {"manual": "/b", "watts": 2}, ["watts"], []),
     ],
 )
 def test_a_diff_names_each_path_and_what_must_be_replaced(
