@@ -105,5 +105,7 @@ def _is_part(command: Sequence[str]) -> bool:
 
 def _is_engine(pid: int) -> bool:
     with suppress(psutil.Error):
-        return psutil.Process(pid).name() == "pulumi"
+        process = psutil.Process(pid)
+        # One that was killed keeps its name until it is reaped, but not its arguments.
+        return process.name() == "pulumi" and bool(process.cmdline())
     return False

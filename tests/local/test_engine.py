@@ -185,6 +185,20 @@ def test_a_lock_of_an_engine_that_died_is_dropped(bench: Bench) -> None:
     assert bench.commands()[0] == "cancel"
 
 
+def test_a_lock_of_an_engine_that_died_and_is_not_reaped_yet_is_dropped(bench: Bench) -> None:
+    dead = subprocess.Popen(["sleep", "60"], executable=_named("pulumi", bench.paths.state))
+    bench.lock(dead.pid)
+    dead.kill()
+    try:
+        while psutil.Process(dead.pid).status() != psutil.STATUS_ZOMBIE:
+            time.sleep(0.01)
+        assert psutil.Process(dead.pid).name() == "pulumi"
+        bench.engine.up("dev", Kept())
+        assert bench.commands()[0] == "cancel"
+    finally:
+        dead.wait()
+
+
 @pytest.mark.parametrize("here", [True, False])
 def test_a_lock_of_an_engine_that_lives_or_is_elsewhere_is_respected(bench: Bench, here: bool) -> None:
     engine = subprocess.Popen(["sleep", "60"], executable=_named("pulumi", bench.paths.state))
