@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from pathlib import Path
 
@@ -19,6 +20,8 @@ def main() -> None:
     # Nearly all that a program makes lives to its end, seconds later: Python's own threshold, 700 objects,
     # would have it searched for garbage for a fifth of that time.
     gc.set_threshold(100_000)
+    # pydantic would read the metadata of every installed package to find plugins, of which we use none.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     import_from_the_root()
     import pulumi
 
