@@ -48,7 +48,7 @@ class NodeConfig(_Model):
 
 
 def _named_once(nodes: tuple[NodeConfig, ...]) -> tuple[NodeConfig, ...]:
-    if not 1 <= len(nodes) <= MAX_NODES:
+    if len(nodes) > MAX_NODES:
         raise ValueError(f"1 to {MAX_NODES} nodes")
     names = [node.name for node in nodes]
     if twice := sorted({name for name in names if names.count(name) > 1}):
@@ -62,6 +62,7 @@ class ClusterConfig(_Model):
     name: ClusterName
     kubernetes_version: str
     nodes: Annotated[tuple[NodeConfig, ...], AfterValidator(_named_once)]
+    """None: what is left of a cluster, which can only be removed."""
     pod_cidr: str = "10.244.0.0/16"
     service_cidr: str = "10.96.0.0/16"
     node_cidr: str = "10.89.0.0/24"

@@ -98,7 +98,8 @@ class Site:
     def start_nodes(self, nodes: Sequence[NodeConfig]) -> None:
         """Start these where they do not run, and return when they are Ready and have their images.
 
-        Images are unpacked, and containerd starts, while the API server does; kubelets wait for it.
+        Images are unpacked, and containerd starts, while the API server does; kubelets wait for both, since
+        one that cannot reach them ends, and takes a second of a core each time.
         """
         for node in nodes:
             self._stock(node)
@@ -109,10 +110,10 @@ class Site:
             self._declare()
             for name in started:
                 report_starting(self.api, name)
-            for folder in (self.layout.control, *(self.layout.node(node.name) for node in nodes)):
-                gate(folder).touch()
-            for result in imports:
-                result.result()
+            gate(self.layout.control).touch()
+            for node, imported in zip(nodes, imports, strict=True):
+                imported.result()
+                gate(self.layout.node(node.name)).touch()
         for node in nodes:
             self._await_ready(node.name)
 

@@ -35,10 +35,10 @@ class EmbeddedCluster(Resource):
         from local.cluster import ClusterConfig
 
         try:
-            ClusterConfig.parse(dict(inputs))
+            config = ClusterConfig.parse(dict(inputs))
         except InputError as error:
             return [Failure(_property(p.path), f"{p.got}: {p.allowed}") for p in error.problems]
-        return []
+        return [] if config.nodes else [Failure("nodes", "none: at least one node")]
 
     def identify(self, inputs: Inputs) -> str:
         return str(inputs["name"])

@@ -61,6 +61,7 @@ def test_every_wrong_input_is_named_with_what_is_allowed() -> None:
     assert {"name", "nodes[0].gpus", "x"} <= failures.keys()
     assert "greater than or equal to 0" in failures["nodes[0].gpus"]
     assert EmbeddedCluster().check(INPUTS) == []
+    assert [each.property for each in EmbeddedCluster().check({**INPUTS, "nodes": []})] == ["nodes"]
 
 
 def test_the_keys_of_the_object_store_outlive_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,3 +102,8 @@ def test_a_whole_cluster_reads_as_it_was_declared(state: Path, monkeypatch: pyte
     (state / "tiny" / "run").mkdir(parents=True)
     use(FakeCluster(*(NodeStatus(n["name"], n["pool"], "ready", 0) for n in INPUTS["nodes"])), monkeypatch)
     assert EmbeddedCluster().read(INPUTS, {}, Kept()).inputs == INPUTS
+
+
+def test_what_is_left_of_a_cluster_without_nodes_is_a_cluster_still() -> None:
+    """As the state has it after a `down` that was killed: the next one's refresh found no node ready."""
+    assert embedded_cluster._cluster({**INPUTS, "nodes": []}, Kept()).config.nodes == ()
