@@ -58,9 +58,7 @@ class Said:
     @property
     def changes(self) -> dict[str, int]:
         """Resources by what the engine did to them: `{"updated": 1, "unchanged": 159}`."""
-        told = re.search(
-            rf"^(?:up|preview|destroy) {NAME}[\w-]*: (?:would be )?(.*) \(", self.out, re.MULTILINE
-        )
+        told = re.search(r"^(?:up|preview|destroy) [\w-]+: (?:would be )?(.*) \(", self.out, re.MULTILINE)
         assert told, self.text
         counts = [part.split() for part in told[1].split(", ")]
         return {word: int(number) for number, word in counts}

@@ -11,9 +11,6 @@ from tests.e2e.manifests import NAMESPACE, Manifest
 from tests.e2e.stack import Declaration, LocalStack, Run, job
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
-LEGACY = pytest.mark.soak
-"""In `make soak` until a PyTorchJob of two nodes has been seen to run to its end through the queue."""
-
 SPOT, ON_DEMAND = {"spot-0", "spot-1"}, {"on-demand-0", "on-demand-1"}
 LOSS_STEP = 25
 """Between two checkpoints, which are ten steps apart."""
@@ -103,8 +100,13 @@ def submitted(stack: LocalStack, body: Manifest, condition: str) -> str:
 
 
 def logs(stack: LocalStack, name: str) -> str:
-    """What all pods of a job have written."""
-    pods = [pod for pod in stack.names("pods", "-n", NAMESPACE) if pod.startswith(f"{name}-")]
+    """What all pods of a job have written that have come to their end; others go when the job does."""
+    ended = [
+        pod["metadata"]["name"]
+        for pod in stack.get("pods", "-n", NAMESPACE)["items"]
+        if pod["status"]["phase"] in {"Succeeded", "Failed"}
+    ]
+    pods = [pod for pod in ended if pod.startswith(f"{name}-")]
     return "".join(stack.kubectl("logs", "-n", NAMESPACE, pod, "--all-containers") for pod in pods)
 
 
@@ -144,7 +146,6 @@ def legacy(stack: LocalStack) -> Manifest:
     return {"changed": done.changed}
 
 
-@LEGACY
 def test_training_operator_comes_without_the_mpi_jobs_that_another_serves(
     stack: LocalStack, legacy: Manifest
 ) -> None:
@@ -156,7 +157,6 @@ def test_training_operator_comes_without_the_mpi_jobs_that_another_serves(
     assert [version["name"] for version in versions if version["served"]] == ["v2beta1"]
 
 
-@LEGACY
 def test_a_pytorch_job_of_two_ranks_runs_through_the_queue(stack: LocalStack, legacy: Manifest) -> None:
     command = ["python3", "-c", SUM]
     body = manifests.legacy_job(
@@ -165,7 +165,6 @@ def test_a_pytorch_job_of_two_ranks_runs_through_the_queue(stack: LocalStack, le
     assert submitted(stack, body, "Succeeded").count("sum over 2 ranks: 3") == 2
 
 
-@LEGACY
 def test_an_xgboost_job_gets_its_ranks_through_the_queue(stack: LocalStack, legacy: Manifest) -> None:
     """Operator and queue are what is shown: the image has no XGBoost, so ranks only tell who they are."""
     command = ["python3", "-c", TELL]
@@ -176,7 +175,6 @@ def test_an_xgboost_job_gets_its_ranks_through_the_queue(stack: LocalStack, lega
     assert sorted(told.splitlines()) == ["rank 0 of 2", "rank 1 of 2"]
 
 
-@LEGACY
 def test_training_operator_goes_when_it_is_no_longer_asked_for(stack: LocalStack, legacy: Manifest) -> None:
     stack.declare()
     stack.trainyard("up", "--no-job")

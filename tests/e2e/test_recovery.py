@@ -16,8 +16,7 @@ from tests.e2e.machine import Traces, processes_of
 from tests.e2e.manifests import NAMESPACE
 from tests.e2e.stack import NAME, LocalStack, Run, Running, job
 
-# In `make soak` until they have passed together on a quiet machine.
-pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 # The tests may lie in a folder of root's: what is refused must not be the reading of the program.
