@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from ipaddress import IPv4Network
 
 SLOTS = 8
@@ -18,6 +19,36 @@ def private_subnets(network: IPv4Network, zones: Sequence[str]) -> dict[str, IPv
 def public_subnets(network: IPv4Network, zones: Sequence[str]) -> dict[str, IPv4Network]:
     """Give each zone an eighth of the network's last eighth: NAT gateways need few addresses."""
     return dict(zip(zones, _slots(_slots(network)[-1])[:MAX_ZONES], strict=False))
+
+
+SYSTEM_NODE_POD_ADDRESSES = 256
+"""GKE reserves a /24 for the 110 pods of an ordinary node …"""
+NODE_POD_ADDRESSES = 64
+"""… and a /26 for the 32 pods that a node of a job pool is given."""
+NUM_FABRIC_SUBNETS = 8
+
+
+@dataclass(frozen=True)
+class GkeRanges:
+    """How the network of a GKE cluster is cut. None overlaps another: a node has a foot in several."""
+
+    nodes: IPv4Network
+    services: IPv4Network
+    peered: IPv4Network
+    """Of services that Google runs beside the VPC, such as filesystems."""
+    second_nic: IPv4Network
+    fabric: tuple[IPv4Network, ...]
+    """One subnet per card of the fabric."""
+    pods: IPv4Network
+
+
+def gke_ranges(network: IPv4Network) -> GkeRanges:
+    """Give pods one half, and an eighth each to nodes, Services and peered services, second NIC, fabric."""
+    nodes, shared, second_nic, fabric = _slots(network)[:4]
+    services, peered = shared.subnets()
+    cards = fabric.subnets(prefixlen_diff=NUM_FABRIC_SUBNETS.bit_length() - 1)
+    _, pods = network.subnets()
+    return GkeRanges(nodes, services, peered, second_nic, tuple(cards), pods)
 
 
 def _slots(network: IPv4Network) -> list[IPv4Network]:

@@ -25,6 +25,8 @@ RUN, SPEC, LOSSES = "trainyard.dev/run", "trainyard.dev/spec", "trainyard.dev/lo
 """Annotations of a TrainJob: its run, the hash of what was asked for, scheduled spot losses so far."""
 SOURCES = "/opt/trainyard/src"
 """Where the training image holds the training package."""
+FABRIC_CLAIM = "fabric"
+"""The runtime's claim to devices of its fabric, where it has one."""
 NOT_FOUND, CONFLICT = 404, 409
 GONE_SECONDS = 60.0
 """Longest wait for a removed job's pods; their grace period is half of it."""
@@ -67,10 +69,11 @@ def manifest(job: JobSpec, run: str) -> dict[str, Any]:
     overrides = [f"--set={key}={_yaml(value)}" for key, value in settings.items()]
     config = f"--config={SOURCES}/training/configs/{job.config}.yaml"
     # They take the place of the runtime's own, so the fabric's are said again.
-    fabric = catalog.fabric(job.runtime.partition("-")[2]).pod_resources
-    resources = {"nvidia.com/gpu": str(job.accelerators_per_node)} | {
-        name: str(amount) for name, amount in fabric.items()
+    fabric = catalog.fabric(job.runtime.partition("-")[2])
+    resources = {fabric.accelerator_resource: str(job.accelerators_per_node)} | {
+        name: str(amount) for name, amount in fabric.pod_resources.items()
     }
+    claims = {"claims": [{"name": FABRIC_CLAIM}]} if fabric.claim else {}
     labels = {"kueue.x-k8s.io/queue-name": job.team, "kueue.x-k8s.io/priority-class": job.priority}
     return {
         "apiVersion": f"{GROUP}/{VERSION}",
@@ -88,7 +91,7 @@ def manifest(job: JobSpec, run: str) -> dict[str, Any]:
                 "numProcPerNode": job.processes_per_node,
                 "command": ["python3", "-m", job.module],
                 "args": [config, *overrides],
-                "resourcesPerNode": {"requests": resources, "limits": resources},
+                "resourcesPerNode": {"requests": resources, "limits": resources, **claims},
             },
         },
     }

@@ -13,7 +13,20 @@ from infra.catalog.pricing import (
     price,
 )
 from infra.catalog.residency import Jurisdiction, jurisdiction, matches, permitted
-from infra.catalog.schema import Accelerator, Cloud, EfaLayout, Fabric, Machine, Nics, Notice, Region, Source
+from infra.catalog.schema import (
+    Accelerator,
+    Claim,
+    Cloud,
+    Daemon,
+    EfaLayout,
+    Fabric,
+    HostPath,
+    Machine,
+    Nics,
+    Notice,
+    Region,
+    Source,
+)
 from infra.catalog.store import (
     CLOUDS,
     MachineFilters,
@@ -35,10 +48,13 @@ __all__ = [
     "HOURS_PER_MONTH",
     "STALE_AFTER_DAYS",
     "Accelerator",
+    "Claim",
     "Cloud",
+    "Daemon",
     "EfaLayout",
     "Estimate",
     "Fabric",
+    "HostPath",
     "Jurisdiction",
     "Machine",
     "MachineFilters",

@@ -85,6 +85,34 @@ class Accelerator(Record):
         return self.vendor == "trainyard"
 
 
+class HostPath(Record):
+    """A path of the node that a container has."""
+
+    mount: Name
+    """Where the container has it."""
+    writable: bool = False
+
+
+class Claim(Record):
+    """Devices that a pod has by Dynamic Resource Allocation."""
+
+    device_class: Name
+    count: Count
+
+
+class Daemon(Record):
+    """A container that runs beside the training process for as long as that does."""
+
+    name: Name
+    image: Name
+    command: tuple[Name, ...]
+    environment: dict[Name, str] = {}
+    capabilities: tuple[Name, ...] = ()
+    host_paths: dict[Name, HostPath] = {}
+    annotations: dict[Name, str] = {}
+    """Of the pod."""
+
+
 class Fabric(Record):
     """A fabric class: what a job's pods need so that their ranks talk over the fabric and not over TCP.
 
@@ -93,20 +121,28 @@ class Fabric(Record):
 
     name: Name
     title: Name
+    variant_of: Name | None = None
+    """The class of the same machines, where this one reaches the same network in another way."""
+    accelerator_resource: Name = "nvidia.com/gpu"
+    """Extended resource of the accelerators that it joins."""
+    frameworks: tuple[Name, ...] = ("torch", "mpi")
+    """Frameworks that have a training runtime on it."""
     resources: dict[Name, Count] = {}
     """Extended resources of a pod that takes a whole machine."""
     environment: dict[Name, str] = {}
     unset: tuple[Name, ...] = ()
     """Variables that must not be set: they override what the fabric's plugin works out by itself."""
     setup: str = ""
-    """Shell line to run before the training process."""
+    """Shell line (bash) that sets what NCCL needs, where that follows from what is on the node."""
     capabilities: tuple[Name, ...] = ()
     """Linux capabilities that the container adds."""
     hugepages_2mi_mib: Count | None = None
-    host_paths: dict[Name, Name] = {}
-    """Path on the node → where the container mounts it."""
+    host_paths: dict[Name, HostPath] = {}
+    """Path on the node → where the container has it."""
     interfaces: dict[Name, Name] = {}
     """Extra interface in the pod → name of the Kubernetes Network behind it."""
+    claim: Claim | None = None
+    daemon: Daemon | None = None
     nvlink_domain: Count | None = None
     """Accelerators that share one NVLink domain across machines."""
     source: Source
@@ -157,6 +193,8 @@ class MachineFacts(Record):
     nics: Nics | None = None
     efa: EfaLayout | None = None
     fabric: Name = "none"
+    topologies: tuple[Name, ...] = ()
+    """Shapes of the slices that a TPU machine is sold in, in chips: `4x4`."""
     architecture: Architecture = "amd64"
     purchase: tuple[Purchase, ...] = ()
     """Empty: not known here."""

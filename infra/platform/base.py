@@ -37,6 +37,11 @@ class Context:
         """Pools that take jobs."""
         return [pool for pool in self.pools.values() if pool.accelerators_per_node]
 
+    @property
+    def fabrics(self) -> list[str]:
+        """Fabric classes that jobs run on."""
+        return sorted({pool.fabric_class for pool in self.job_pools})
+
 
 class Layer(pulumi.ComponentResource):
     """A part of the platform: a component whose children are Kubernetes objects."""

@@ -1,4 +1,4 @@
-"""Device plugins: what tells Kubernetes of a node's GPUs and fabric devices, where the cloud does not."""
+"""Device plugins and installers: what pods need on a node to use its devices, where the cloud lacks it."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ import pulumi
 
 from infra import names
 from infra.charts import Manifest
+from infra.platform import fabric_installers
 from infra.platform.base import Context, Layer, metadata
 from infra.providers.base import DevicePlugin
 
 NAMESPACE = "kube-system"
-IMAGES: Mapping[DevicePlugin, str] = {
+IMAGES: Mapping[str, str] = {
     "nvidia": "nvcr.io/nvidia/k8s-device-plugin:v0.19.3"
     "@sha256:25cc340fe6fd53c101e16fc452f503e7a92c219c64a80ed5381784b522dbbf77",
     # The registry of EKS's own charts; the tag's digest is not published.
     "efa": "602401143452.dkr.ecr.us-west-2.amazonaws.com/eks/aws-efa-k8s-device-plugin:v0.5.20",
 }
 _SOCKETS = "/var/lib/kubelet/device-plugins"
+_FABRICS = {"efa": "efa", "gib": "roce", "tcpxo": "tcpxo", "device-injector": "tcpxo"}
+"""Plugin → how the names of its fabric classes begin."""
 
 
 class DevicePlugins(Layer):
@@ -29,7 +32,11 @@ class DevicePlugins(Layer):
         plugins = context.settings.device_plugins
         super().__init__(context, "device-plugins", {"plugins": list(plugins)}, parent)
         for plugin in plugins:
-            self.add(_daemon_set(plugin, _nodes(plugin, context)))
+            nodes = _nodes(plugin, context)
+            if plugin in fabric_installers.NAMES:
+                self.add(_daemon_set(fabric_installers.NAMES[plugin], fabric_installers.pod(plugin), nodes))
+            else:
+                self.add(_daemon_set(f"{plugin}-device-plugin", _pod(plugin), nodes))
         self.register_outputs({})
 
 
@@ -37,30 +44,30 @@ def _nodes(plugin: DevicePlugin, context: Context) -> dict[str, Any]:
     """Return the requirement on labels that finds the plugin's nodes."""
     if plugin == "nvidia":
         return {"key": names.ACCELERATOR_LABEL, "operator": "Exists"}
-    fabrics = sorted({pool.fabric_class for pool in context.pools.values()} - {"none"})
+    fabrics = [fabric for fabric in context.fabrics if fabric.startswith(_FABRICS[plugin])]
     return {"key": names.FABRIC_LABEL, "operator": "In", "values": fabrics}
 
 
-def _daemon_set(plugin: DevicePlugin, nodes: Mapping[str, Any]) -> Manifest:
-    name = f"{plugin}-device-plugin"
-    labels = {"app.kubernetes.io/name": name}
-    term = {"matchExpressions": [nodes]}
-    pod = {
+def _pod(plugin: DevicePlugin) -> dict[str, Any]:
+    return {
         "priorityClassName": "system-node-critical",
         "automountServiceAccountToken": False,
         # EFA's plugin looks at the interfaces of the node.
         "hostNetwork": plugin == "efa",
         # The devices of a node that is being taken away are still there for its pods.
         "tolerations": [{"operator": "Exists"}],
-        "affinity": {
-            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
-        },
-        "containers": [_container(plugin, name)],
+        "containers": [_container(plugin, f"{plugin}-device-plugin")],
         "volumes": [
             {"name": "sockets", "hostPath": {"path": _SOCKETS, "type": "Directory"}},
             *_devices(plugin),
         ],
     }
+
+
+def _daemon_set(name: str, pod: dict[str, Any], nodes: Mapping[str, Any]) -> Manifest:
+    labels = {"app.kubernetes.io/name": name}
+    required = {"nodeSelectorTerms": [{"matchExpressions": [nodes]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
     return {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
@@ -68,7 +75,7 @@ def _daemon_set(plugin: DevicePlugin, nodes: Mapping[str, Any]) -> Manifest:
         "spec": {
             "selector": {"matchLabels": labels},
             "updateStrategy": {"type": "RollingUpdate"},
-            "template": {"metadata": {"labels": labels}, "spec": pod},
+            "template": {"metadata": {"labels": labels}, "spec": {**pod, "affinity": affinity}},
         },
     }
 

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from infra import catalog, names
+from infra import catalog
+from infra.catalog import Daemon, Fabric, HostPath
+from infra.platform.base import RESTRICTED_CONTAINER
 
+CLAIM = "fabric"
+"""Name of a pod's claim to the fabric's devices; a job names it in its resources."""
 _MEMORY = {"name": "shared-memory", "emptyDir": {"medium": "Memory"}}
 _MEMORY_MOUNT = {"name": "shared-memory", "mountPath": "/dev/shm"}  # noqa: S108 -- where NCCL looks for it
+_SETTINGS = "nccl-settings"
+_SETTINGS_FOLDER = "/run/nccl"
+_SETTINGS_FILE = "nccl.conf"
+_NCCL_CONF = "/etc/nccl.conf"
+"""NCCL reads its variables from here, whoever started the process and with which environment."""
 
 
 def resources(fabric: str, accelerators: int) -> dict[str, int | str]:
     """Return the limits of a pod with so many accelerators; with a fabric these are a whole machine's."""
-    return {names.ACCELERATOR_RESOURCE: accelerators, **catalog.fabric(fabric).pod_resources}
+    found = catalog.fabric(fabric)
+    return {found.accelerator_resource: accelerators, **found.pod_resources}
 
 
 def environment(fabric: str) -> dict[str, str]:
@@ -20,10 +32,160 @@ def environment(fabric: str) -> dict[str, str]:
     return dict(catalog.fabric(fabric).environment)
 
 
-def with_shared_memory(pod: dict[str, Any]) -> dict[str, Any]:
-    """Give the pod as much /dev/shm as it has memory: the runtime's 64 MiB are too few for NCCL's buffers."""
-    containers = [
-        {**container, "volumeMounts": [*container["volumeMounts"], _MEMORY_MOUNT]}
-        for container in pod["containers"]
+def pod_annotations(fabric: str) -> dict[str, str]:
+    """Return the annotations of a pod: the interfaces that it is to have, and its daemon's."""
+    found = catalog.fabric(fabric)
+    extra = dict(found.daemon.annotations) if found.daemon else {}
+    if not found.interfaces:
+        return extra
+    asked = {"eth0": "default", **found.interfaces}
+    interfaces = [{"interfaceName": name, "network": network} for name, network in asked.items()]
+    return {
+        "networking.gke.io/default-interface": "eth0",
+        "networking.gke.io/interfaces": json.dumps(interfaces),
+        **extra,
+    }
+
+
+def needs_privilege(fabrics: Iterable[str]) -> bool:
+    """Whether pods on one of these fabrics have capabilities that Pod Security's `restricted` refuses."""
+    found = [catalog.fabric(fabric) for fabric in fabrics]
+    return any(each.capabilities or (each.daemon and each.daemon.capabilities) for each in found)
+
+
+def claim_template(fabric: str) -> str:
+    """Name of the template from which a pod on this fabric gets its claim."""
+    return f"fabric-{fabric}"
+
+
+def host_paths(fabric: str) -> dict[str, HostPath]:
+    """Paths of the node that pods on this fabric have; through claims, since Pod Security refuses them."""
+    found = catalog.fabric(fabric)
+    return {**found.host_paths, **(found.daemon.host_paths if found.daemon else {})}
+
+
+def host_claim(path: str) -> str:
+    """Name of the claim to a path of the node."""
+    return f"host{path.replace('/', '-').replace('_', '-')}"
+
+
+def with_fabric(pod: dict[str, Any], fabric: str) -> dict[str, Any]:
+    """Give the pod what the fabric asks for: memory, paths, settings, capabilities, devices, a daemon."""
+    found = catalog.fabric(fabric)
+    pod = _with_mounts(pod, found)
+    if found.capabilities:
+        pod = {**pod, "containers": [_capable(each, found.capabilities) for each in pod["containers"]]}
+    if found.setup:
+        pod = _with_settings(pod, found)
+    if found.claim:
+        pod = _with_claim(pod, fabric)
+    if found.daemon:
+        pod = {**pod, "initContainers": [_daemon(found.daemon), *pod.get("initContainers", [])]}
+    return pod
+
+
+def _with_mounts(pod: dict[str, Any], fabric: Fabric) -> dict[str, Any]:
+    """As much /dev/shm as the pod has memory, since 64 MiB are too few for NCCL; and paths of the node."""
+    mounts = [_MEMORY_MOUNT, *_mounts(fabric.host_paths)]
+    claims = [
+        {"name": host_claim(path), "persistentVolumeClaim": {"claimName": host_claim(path)}}
+        for path in host_paths(fabric.name)
     ]
-    return {**pod, "containers": containers, "volumes": [*pod["volumes"], _MEMORY]}
+    return {
+        **pod,
+        "containers": [_mounting(container, mounts) for container in pod["containers"]],
+        "volumes": [*pod["volumes"], _MEMORY, *claims],
+    }
+
+
+def _mounts(paths: Mapping[str, HostPath]) -> list[dict[str, Any]]:
+    return [
+        {"name": host_claim(path), "mountPath": each.mount, **({} if each.writable else {"readOnly": True})}
+        for path, each in paths.items()
+    ]
+
+
+def _mounting(container: dict[str, Any], mounts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {**container, "volumeMounts": [*container["volumeMounts"], *mounts]}
+
+
+def _capable(container: dict[str, Any], capabilities: Sequence[str]) -> dict[str, Any]:
+    context = container["securityContext"]
+    allowed = {**context["capabilities"], "add": list(capabilities)}
+    return {**container, "securityContext": {**context, "capabilities": allowed}}
+
+
+def _with_settings(pod: dict[str, Any], fabric: Fabric) -> dict[str, Any]:
+    """Run the fabric's script before the job, and leave what it says to NCCL where NCCL itself looks.
+
+    The script comes with the plugin on the node and knows its version; a job that brings its own command
+    would never run it.
+    """
+    first = pod["containers"][0]
+    file = f"{_SETTINGS_FOLDER}/{_SETTINGS_FILE}"
+    script = f"{fabric.setup} && env | grep '^NCCL_' > {file}"
+    container = {
+        **{key: first[key] for key in ("image", "imagePullPolicy", "env", "resources", "securityContext")},
+        "name": "nccl-settings",
+        "command": ["/bin/bash", "-c", script],
+        "volumeMounts": [*first["volumeMounts"], {"name": _SETTINGS, "mountPath": _SETTINGS_FOLDER}],
+    }
+    mount = {
+        "name": _SETTINGS,
+        "mountPath": _NCCL_CONF,
+        "subPath": _SETTINGS_FILE,
+        "readOnly": True,
+    }
+    return {
+        **pod,
+        "initContainers": [*pod.get("initContainers", []), container],
+        "containers": [_mounting(each, [mount]) for each in pod["containers"]],
+        "volumes": [*pod["volumes"], {"name": _SETTINGS, "emptyDir": {}}],
+    }
+
+
+def _with_claim(pod: dict[str, Any], fabric: str) -> dict[str, Any]:
+    claim = {"name": CLAIM, "resourceClaimTemplateName": claim_template(fabric)}
+    containers = [
+        {**each, "resources": {**each["resources"], "claims": [{"name": CLAIM}]}}
+        for each in pod["containers"]
+    ]
+    return {**pod, "containers": containers, "resourceClaims": [claim]}
+
+
+def _daemon(daemon: Daemon) -> dict[str, Any]:
+    """A sidecar: it runs before the job does, and ends with it. It moves the GPUs' packets as root."""
+    allowed = {"drop": ["ALL"], "add": list(daemon.capabilities)}
+    return {
+        "name": daemon.name,
+        "image": daemon.image,
+        "imagePullPolicy": "IfNotPresent",
+        "restartPolicy": "Always",
+        "command": list(daemon.command),
+        "env": [{"name": name, "value": value} for name, value in daemon.environment.items()],
+        "resources": {"requests": {"cpu": "1", "memory": "1Gi"}},
+        "securityContext": {
+            **RESTRICTED_CONTAINER,
+            "runAsUser": 0,
+            "runAsNonRoot": False,
+            "capabilities": allowed,
+        },
+        "volumeMounts": _mounts(daemon.host_paths),
+    }
+
+
+def claims_of(fabrics: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Name → spec of the templates that pods on these fabrics get their claims from."""
+    found = {}
+    for fabric in fabrics:
+        claim = catalog.fabric(fabric).claim
+        if claim:
+            exactly = {
+                "deviceClassName": claim.device_class,
+                "allocationMode": "ExactCount",
+                "count": claim.count,
+            }
+            found[claim_template(fabric)] = {
+                "spec": {"devices": {"requests": [{"name": CLAIM, "exactly": exactly}]}}
+            }
+    return found

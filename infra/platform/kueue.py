@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import yaml
 
 from infra import catalog
 from infra.platform.base import Context
+from infra.platform.fabric import claims_of
 from infra.platform.images import split
 from infra.platform.operator import OperatorPlan
 from infra.spec.operators import OperatorsSpec
@@ -35,7 +37,7 @@ def plan(context: Context) -> OperatorPlan:
         },
         "managerConfig": {
             "controllerManagerConfigYaml": yaml.safe_dump(
-                configuration(context.stack.operators, _without_quota(context))
+                configuration(context.stack.operators, _without_quota(context), _feature_gates(context))
             )
         },
     }
@@ -44,11 +46,21 @@ def plan(context: Context) -> OperatorPlan:
 
 def _without_quota(context: Context) -> list[str]:
     """Name what jobs ask of a machine besides accelerators: it comes with them."""
-    fabrics = {pool.fabric_class for pool in context.job_pools}
-    return sorted({name for fabric in fabrics for name in catalog.fabric(fabric).pod_resources})
+    return sorted({name for fabric in context.fabrics for name in catalog.fabric(fabric).pod_resources})
 
 
-def configuration(operators: OperatorsSpec, without_quota: Sequence[str] = ()) -> dict[str, Any]:
+def _feature_gates(context: Context) -> dict[str, bool]:
+    """Claims are to devices of a fabric, which come with the machine: Kueue is not to count them."""
+    if not claims_of(context.fabrics):
+        return {}
+    return {"KueueDRAIntegration": False, "KueueDRARejectWorkloadsWhenDRADisabled": False}
+
+
+def configuration(
+    operators: OperatorsSpec,
+    without_quota: Sequence[str] = (),
+    feature_gates: Mapping[str, bool] = MappingProxyType({}),
+) -> dict[str, Any]:
     """Return Kueue's own configuration; `without_quota` are resources of fabrics.
 
     Pods, deployments and stateful sets are not queued: only jobs are. CPU and memory have no quota, since
@@ -84,6 +96,7 @@ def configuration(operators: OperatorsSpec, without_quota: Sequence[str] = ()) -
         },
         "resources": {"excludeResourcePrefixes": ["cpu", "memory", "ephemeral-storage", *without_quota]},
         "integrations": {"frameworks": frameworks(operators)},
+        **({"featureGates": dict(feature_gates)} if feature_gates else {}),
     }
 
 

@@ -9,6 +9,7 @@ import pulumi
 from infra import names
 from infra.kubernetes import KubernetesObject
 from infra.platform.base import Context, Layer, metadata
+from infra.platform.fabric import needs_privilege
 
 
 class Namespaces(Layer):
@@ -20,7 +21,8 @@ class Namespaces(Layer):
             **dict.fromkeys(operators, "baseline"),
             # The one Job that makes the folders of volumes runs as root, with no more than CHOWN.
             names.STORAGE_NAMESPACE: "baseline",
-            **dict.fromkeys(teams, "restricted"),
+            # Some fabrics need capabilities in the pods of jobs themselves.
+            **dict.fromkeys(teams, "privileged" if needs_privilege(context.fabrics) else "restricted"),
         }
         super().__init__(context, "namespaces", {"levels": levels}, parent)
         self.by_name: dict[str, KubernetesObject] = {

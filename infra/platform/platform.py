@@ -10,7 +10,9 @@ from infra.artifacts import Artifacts
 from infra.charts import Renderer
 from infra.platform import jobset, kueue, legacy_v1, mpi, trainer
 from infra.platform.base import Context
+from infra.platform.claims import Claims
 from infra.platform.device_plugins import DevicePlugins
+from infra.platform.fabric import claims_of
 from infra.platform.namespaces import Namespaces
 from infra.platform.object_store import ObjectStore
 from infra.platform.operator import Definitions, Operator, OperatorPlan
@@ -42,6 +44,8 @@ class Platform(pulumi.ComponentResource):
         definitions = Definitions(context, plans, self)
         if cluster.settings.device_plugins:
             DevicePlugins(context, self)
+        if claims_of(context.fabrics):
+            Claims(context, namespaces, self)
         storage = Storage(context, namespaces, cluster.outputs, self)
         if cluster.outputs.object_store_keys:
             ObjectStore(context, namespaces, storage, keys=cluster.outputs.object_store_keys, parent=self)

@@ -19,6 +19,9 @@ from infra.providers.base import PoolSettings
 from infra.spec.queue import QueueSpec, TeamSpec
 
 _API = "kueue.x-k8s.io/v1beta2"
+_PROVISIONING = "nodes-on-call"
+_PROVISIONING_CLASS = "queued-provisioning.gke.io"
+"""The one class of clouds' autoscalers that gives all nodes of a job at once (GKE)."""
 
 
 class Queues(Layer):
@@ -39,8 +42,15 @@ class Queues(Layer):
         super().__init__(context, "queues", inputs, parent)
         topology = self.add(_topology(context.settings.topology_labels), kueue)
         flavors = [self.add(_flavor(pool), [topology]) for pool in context.job_pools]
+        queued = [pool for pool in context.job_pools if pool.capacity_mode == "queued"]
+        checks = self._admission_checks(queued, kueue)
         resource = {pool.name: pool.accelerator_resource for pool in context.job_pools}
-        queues = {queue.name: self.add(_cluster_queue(queue, resource), flavors) for queue in stack.queues}
+        queues = {
+            queue.name: self.add(
+                _cluster_queue(queue, resource, _on_call(queue, queued)), [*flavors, *checks]
+            )
+            for queue in stack.queues
+        }
         for team in stack.teams:
             namespace = namespaces.by_name[names.team_namespace(team.name)]
             self.add(_local_queue(team), [namespace, queues[team.queue]])
@@ -48,6 +58,16 @@ class Queues(Layer):
             self.add(_priority(name, value), kueue)
         self.ready: list[KubernetesObject] = list(queues.values())
         self.register_outputs({"clusterQueues": list(queues)})
+
+    def _admission_checks(
+        self, queued: Sequence[PoolSettings], kueue: Sequence[pulumi.Resource]
+    ) -> list[KubernetesObject]:
+        """Where pools are queued, a job is admitted once the cloud has promised all of its nodes."""
+        if not queued:
+            return []
+        resources = sorted({pool.accelerator_resource for pool in queued})
+        config = self.add(_provisioning(resources), kueue)
+        return [self.add(_admission_check(), [config])]
 
 
 def _topology(labels: Sequence[str]) -> Manifest:
@@ -72,7 +92,32 @@ def _flavor(pool: PoolSettings) -> Manifest:
     }
 
 
-def _cluster_queue(queue: QueueSpec, resource: dict[str, str]) -> Manifest:
+def _on_call(queue: QueueSpec, queued: Sequence[PoolSettings]) -> list[str]:
+    """Name the queue's flavors whose nodes must be asked for."""
+    names_of_queued = {pool.name for pool in queued}
+    return [flavor.pool for flavor in queue.flavors if flavor.pool in names_of_queued]
+
+
+def _provisioning(resources: Sequence[str]) -> Manifest:
+    return {
+        "apiVersion": _API,
+        "kind": "ProvisioningRequestConfig",
+        "metadata": metadata(_PROVISIONING),
+        "spec": {"provisioningClassName": _PROVISIONING_CLASS, "managedResources": list(resources)},
+    }
+
+
+def _admission_check() -> Manifest:
+    config = {"apiGroup": _API.partition("/")[0], "kind": "ProvisioningRequestConfig", "name": _PROVISIONING}
+    return {
+        "apiVersion": _API,
+        "kind": "AdmissionCheck",
+        "metadata": metadata(_PROVISIONING),
+        "spec": {"controllerName": "kueue.x-k8s.io/provisioning-request", "parameters": config},
+    }
+
+
+def _cluster_queue(queue: QueueSpec, resource: dict[str, str], on_call: Sequence[str]) -> Manifest:
     flavors = [
         {
             "name": flavor.pool,
@@ -82,12 +127,15 @@ def _cluster_queue(queue: QueueSpec, resource: dict[str, str]) -> Manifest:
         for flavor in queue.flavors
     ]
     cohort = {"cohortName": queue.cohort} if queue.cohort else {}
+    check = {"name": _PROVISIONING, "onFlavors": list(on_call)}
+    checked = {"admissionChecksStrategy": {"admissionChecks": [check]}} if on_call else {}
     return {
         "apiVersion": _API,
         "kind": "ClusterQueue",
         "metadata": metadata(queue.name),
         "spec": {
             **cohort,
+            **checked,
             # Every team's namespace may have a local queue; which one does is the stack's word.
             "namespaceSelector": {},
             "queueingStrategy": "BestEffortFIFO",

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pulumi
 
-from infra import names
+from infra import catalog, names
 from infra.charts import Manifest
 from infra.platform.base import RESTRICTED_CONTAINER, RESTRICTED_POD, Context, Layer, metadata
-from infra.platform.fabric import environment, resources, with_shared_memory
+from infra.platform.fabric import environment, pod_annotations, resources, with_fabric
 from infra.providers.base import PoolSettings
 
 EX_TEMPFAIL = 75
@@ -36,7 +36,7 @@ for _ in range(120):
     except OSError:
         time.sleep(0.5)
 """
-_TOPOLOGY_ANNOTATION = "kueue.x-k8s.io/podset-preferred-topology"
+_PREFERRED, _REQUIRED = (f"kueue.x-k8s.io/podset-{kind}-topology" for kind in ("preferred", "required"))
 
 
 class Runtimes(Layer):
@@ -45,8 +45,9 @@ class Runtimes(Layer):
     def __init__(self, context: Context, trainer: Sequence[pulumi.Resource], parent: pulumi.Resource) -> None:
         super().__init__(context, "runtimes", {"runtimes": list(context.stack.runtimes)}, parent)
         makers = {"torch": _torch, "mpi": _mpi}
-        for fabric in sorted({pool.fabric_class for pool in context.job_pools}):
-            for framework, make in makers.items():
+        for fabric in context.fabrics:
+            for framework in catalog.fabric(fabric).frameworks:
+                make = makers[framework]
                 runtime = _runtime(names.runtime(framework, fabric), framework, make(context, fabric))
                 self.add(runtime, trainer)
         self.register_outputs({"names": list(context.stack.runtimes)})
@@ -64,7 +65,8 @@ def _runtime(name: str, framework: str, spec: dict[str, Any]) -> Manifest:
 def _torch(context: Context, fabric: str) -> dict[str, Any]:
     """Every node runs torchrun, which reads `PET_*` from Trainer; the job adds its module as arguments."""
     command = ["python3", "-m", "torch.distributed.run"]
-    node = _replicated_job("node", _pod(context, fabric, {"command": command}), trainer=True)
+    pod = _pod(context, fabric, {"command": command})
+    node = _replicated_job("node", pod, _annotations(context, fabric), trainer=True)
     return {
         "mlPolicy": {"numNodes": 1, "torch": {}},
         "template": {"spec": {"failurePolicy": _failure_policy(), "replicatedJobs": [node]}},
@@ -78,7 +80,8 @@ def _mpi(context: Context, fabric: str) -> dict[str, Any]:
         "args": ["-De", "-f", f"{_HOME}/.sshd_config"],
         "readinessProbe": {"tcpSocket": {"port": 2222}, "periodSeconds": 2},
     }
-    launcher = _replicated_job("launcher", _launcher_pod(context, fabric), trainer=True)
+    asked = _annotations(context, fabric)
+    launcher = _replicated_job("launcher", _launcher_pod(context, fabric), asked, trainer=True)
     launcher["dependsOn"] = [{"name": "node", "status": "Ready"}]
     return {
         "mlPolicy": {
@@ -95,7 +98,7 @@ def _mpi(context: Context, fabric: str) -> dict[str, Any]:
                 "network": {"publishNotReadyAddresses": True},
                 "successPolicy": {"operator": "All", "targetReplicatedJobs": ["launcher"]},
                 "failurePolicy": _failure_policy(),
-                "replicatedJobs": [_replicated_job("node", _pod(context, fabric, sshd)), launcher],
+                "replicatedJobs": [_replicated_job("node", _pod(context, fabric, sshd), asked), launcher],
             }
         },
     }
@@ -115,7 +118,7 @@ def _launcher_pod(context: Context, fabric: str) -> dict[str, Any]:
     }
     return {
         **pod,
-        "initContainers": [waiting],
+        "initContainers": [*pod.get("initContainers", []), waiting],
         "containers": [{**container, "env": container["env"] + variables}],
     }
 
@@ -130,7 +133,16 @@ def _failure_policy() -> dict[str, Any]:
     return {"maxRestarts": MAX_RESTARTS, "rules": [rule]}
 
 
-def _replicated_job(name: str, pod: dict[str, Any], *, trainer: bool = False) -> dict[str, Any]:
+def _annotations(context: Context, fabric: str) -> dict[str, str]:
+    """Pods close to each other, or all of them in one slice; and the interfaces of their fabric."""
+    inside = context.settings.slice_label
+    place = {_REQUIRED: inside} if inside else {_PREFERRED: names.HOSTNAME_LABEL}
+    return {**place, **pod_annotations(fabric)}
+
+
+def _replicated_job(
+    name: str, pod: dict[str, Any], asked: Mapping[str, str], *, trainer: bool = False
+) -> dict[str, Any]:
     """Return a Job of JobSet; `trainer` marks the one whose container a TrainJob's `trainer` overrides."""
     step = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"} if trainer else {}
     # Peers of a lost pod hang in their collectives: the loss of one fails the Job, and all restart.
@@ -139,10 +151,7 @@ def _replicated_job(name: str, pod: dict[str, Any], *, trainer: bool = False) ->
         {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
         {"action": "FailJob", "onExitCodes": leaving},
     ]
-    template = {
-        "metadata": {"annotations": {_TOPOLOGY_ANNOTATION: names.HOSTNAME_LABEL}},
-        "spec": pod,
-    }
+    template = {"metadata": {"annotations": dict(asked)}, "spec": pod}
     job = {"backoffLimit": 0, "podFailurePolicy": {"rules": rules}, "template": template}
     return {"name": name, "template": {"metadata": {"labels": step}, "spec": job}}
 
@@ -165,7 +174,7 @@ def _pod(context: Context, fabric: str, container: dict[str, Any]) -> dict[str, 
             for claim, read_only in claims.items()
         ],
     }
-    return pod if all(names.SIMULATED_LABEL in pool.labels for pool in pools) else with_shared_memory(pod)
+    return pod if all(names.SIMULATED_LABEL in pool.labels for pool in pools) else with_fabric(pod, fabric)
 
 
 def _container(context: Context, pools: Sequence[PoolSettings]) -> dict[str, Any]:

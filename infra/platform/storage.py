@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import pulumi
 
@@ -14,11 +14,13 @@ from infra import names
 from infra.charts import Manifest
 from infra.kubernetes import KubernetesObject
 from infra.platform.base import JOB_USER, Context, Layer, metadata
+from infra.platform.fabric import host_claim, host_paths
 from infra.platform.namespaces import Namespaces
 from infra.providers.base import ClusterOutputs, StorageClass, VolumeSource
 
 STORAGE_CLASS = "shared"
 DATA_CLAIM = "data"
+Access = Literal["ReadWriteMany", "ReadOnlyMany"]
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class _Volume:
     source: Mapping[str, Any]
     """What the PersistentVolume's spec says of where it lies."""
     size_gib: int
-    access: str
+    access: Access
     revision: str = ""
     """Part of the volume's name: while it is bound, a volume can be neither changed nor removed."""
 
@@ -47,7 +49,7 @@ class Storage(Layer):
         self._class = self.add(_storage_class())
         self.data_claim = self._claim(_data(context, outputs.volume_source))
         self.folders = self.add(_make_folders(context), [self.data_claim])
-        self.claims = [self._claim(volume) for volume in _team_volumes(context, outputs.volume_source)]
+        self.claims = [self._claim(volume) for volume in _team_volumes(context, outputs)]
         for storage_class in outputs.storage_classes:
             self.add(_dynamic_class(storage_class))
         self.register_outputs({"storageClass": STORAGE_CLASS})
@@ -68,17 +70,30 @@ def _data(context: Context, source: VolumeSource) -> _Volume:
     return _Volume(DATA_CLAIM, names.STORAGE_NAMESPACE, source(""), size, "ReadWriteMany")
 
 
-def _team_volumes(context: Context, source: VolumeSource) -> Iterator[_Volume]:
+def _team_volumes(context: Context, outputs: ClusterOutputs) -> Iterator[_Volume]:
     size = context.stack.storage.checkpoints.size_gib
     for team in context.stack.teams:
         namespace = names.team_namespace(team.name)
-        folder = source(_checkpoints(team.name))
+        folder = outputs.volume_source(_checkpoints(team.name))
         yield _Volume(names.CHECKPOINTS_CLAIM, namespace, folder, size, "ReadWriteMany")
         if context.settings.training_env:
             environment = {"hostPath": {"path": context.settings.training_env, "type": "Directory"}}
             revision = _digest([context.settings.training_env])
             # A static volume holds what it holds: the size is for the form.
             yield _Volume(names.TRAINING_ENV_CLAIM, namespace, environment, 1, "ReadOnlyMany", revision)
+        if outputs.bucket_source:
+            bucket = outputs.bucket_source(_checkpoints(team.name))
+            yield _Volume(names.BUCKET_CLAIM, namespace, bucket, size, "ReadWriteMany")
+        yield from _host_volumes(context, namespace)
+
+
+def _host_volumes(context: Context, namespace: str) -> Iterator[_Volume]:
+    """Paths of the node that fabrics of the stack give to pods."""
+    paths = {path: each for fabric in context.fabrics for path, each in host_paths(fabric).items()}
+    for path, each in paths.items():
+        access: Access = "ReadWriteMany" if each.writable else "ReadOnlyMany"
+        source = {"hostPath": {"path": path, "type": "Directory"}}
+        yield _Volume(host_claim(path), namespace, source, 1, access)
 
 
 def _digest(parts: list[str]) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar, Literal
 
 import pulumi
 
-from infra import names
+from infra import catalog, names
 from infra.artifacts import Artifacts
 from infra.errors import InputError, Problem
 from infra.kubernetes import Access
@@ -24,11 +24,19 @@ class Feature(StrEnum):
 
     SPOT_CAPACITY = "spot capacity"
     RESERVED_CAPACITY = "reserved capacity"
+    CAPACITY_BLOCKS = "a capacity block"
+    ALTERNATIVE_MACHINES = "alternative machine types"
+    CHOSEN_PLACEMENT = "placement of one's own choice"
+    NODES_ON_CALL = "nodes on call (flex-start, queued provisioning)"
+    TPU_SLICES = "TPU slices"
+    NVLINK_DOMAINS = "NVLink over several machines"
 
 
-DevicePlugin = Literal["nvidia", "efa"]
-CapacityMode = Literal["fixed"]
-"""`fixed`: the pool has the nodes that it has. Targets that scale add their modes."""
+DevicePlugin = Literal["nvidia", "efa", "gib", "tcpxo", "device-injector"]
+"""`gib`: NCCL over Google's RoCE; `tcpxo` and `device-injector`: NCCL over GPUDirect-TCPXO."""
+CapacityMode = Literal["fixed", "autoscaled", "queued"]
+"""`fixed`: the pool has the nodes that it has. `autoscaled`: nodes come one by one, as pods wait for them.
+`queued`: Kueue asks for all nodes of a job at once, by a ProvisioningRequest."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +49,8 @@ class ClusterSettings:
     """Whether drivers and device plugin are ours to install."""
     topology_labels: tuple[str, ...]
     """Node labels from the widest level of the network to the host."""
+    slice_label: str = field(default="", kw_only=True)
+    """Level of the topology that holds all pods of a job, such as a slice of TPUs; empty: none has to."""
     data_dir: str
     """Root of the shared volumes: a folder of every node, or of the shared filesystem (then empty)."""
     training_image: str
@@ -50,7 +60,7 @@ class ClusterSettings:
     serves_object_store: bool = True
     """Whether the platform serves the object store itself; False where the cloud has one."""
     device_plugins: tuple[DevicePlugin, ...] = ()
-    """What must be installed for nodes to tell their devices to Kubernetes."""
+    """What must be installed on nodes for pods to use their devices, where the cloud does not do it."""
     image_pull_policy: Literal["Never", "IfNotPresent"] = "IfNotPresent"
     """`Never` where images are imported onto the nodes beforehand."""
 
@@ -74,16 +84,22 @@ class PoolSettings:
     labels: Mapping[str, str]
     taints: tuple[Mapping[str, str], ...]
     """Mappings of key, value and effect."""
+    cloud_labels: Mapping[str, str] = field(default_factory=dict)
+    """Labels that the cloud itself puts on the nodes, and wants to see in a pod's selector."""
+    cloud_taints: tuple[str, ...] = ()
+    """Keys of the taints that the cloud itself puts on the nodes."""
 
     @property
     def selector(self) -> dict[str, str]:
         """Node selector that finds this pool's nodes."""
-        return {names.POOL_LABEL: self.name}
+        return {names.POOL_LABEL: self.name, **self.cloud_labels}
 
     @property
     def tolerations(self) -> list[dict[str, str]]:
         """Tolerations that let a pod onto this pool's nodes."""
-        return [{"key": each["key"], "operator": "Exists", "effect": each["effect"]} for each in self.taints]
+        keys = [(taint["key"], taint["effect"]) for taint in self.taints]
+        keys += [(key, "NoSchedule") for key in self.cloud_taints]
+        return [{"key": key, "operator": "Exists", "effect": effect} for key, effect in keys]
 
 
 @dataclass(frozen=True)
@@ -121,6 +137,8 @@ class ClusterOutputs:
     object_store: ObjectStoreOutputs | None = None
     """The cloud's store, where the platform serves none."""
     storage_classes: tuple[StorageClass, ...] = ()
+    bucket_source: VolumeSource | None = None
+    """Folder in the object store, with `/` at its end → a volume; None where it cannot be mounted."""
 
 
 class Cluster(pulumi.ComponentResource):
@@ -156,7 +174,18 @@ def refuse_unsupported(stack: Stack, target: type[Cluster]) -> None:
 
 
 def _demands(stack: Stack) -> Iterator[tuple[str, Feature]]:
-    features = {"spot": Feature.SPOT_CAPACITY, "reserved": Feature.RESERVED_CAPACITY}
+    capacities = {"spot": Feature.SPOT_CAPACITY, "reserved": Feature.RESERVED_CAPACITY}
     for index, pool in enumerate(stack.pools):
-        if pool.capacity in features:
-            yield f"pools[{index}].capacity", features[pool.capacity]
+        is_block = pool.reservation is not None and pool.reservation.kind == "block"
+        asked: dict[str, tuple[object, Feature | None]] = {
+            "capacity": (pool.capacity, capacities.get(pool.capacity)),
+            "reservation.kind": (is_block, Feature.CAPACITY_BLOCKS),
+            "alternatives": (pool.alternatives, Feature.ALTERNATIVE_MACHINES),
+            "placement": (pool.placement, Feature.CHOSEN_PLACEMENT),
+            "provisioning": (pool.provisioning, Feature.NODES_ON_CALL),
+            "topology": (pool.topology, Feature.TPU_SLICES),
+            "machine": (catalog.fabric(pool.fabric).nvlink_domain, Feature.NVLINK_DOMAINS),
+        }
+        for key, (value, feature) in asked.items():
+            if value and feature:
+                yield f"pools[{index}].{key}", feature

@@ -10,6 +10,7 @@ from infra.providers.base import Cluster
 CLUSTERS: Mapping[str, str] = {
     "local": "infra.providers.local:LocalCluster",
     "aws": "infra.providers.aws:AwsCluster",
+    "gcp": "infra.providers.gcp:GcpCluster",
 }
 """Kind → module and class, imported on use: a stack needs the SDK of its own target only."""
 

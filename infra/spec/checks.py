@@ -28,6 +28,11 @@ Teams = tuple[TeamSpec, ...]
 
 MAX_EMBEDDED_NAME = 12
 MAX_EMBEDDED_NODES = 64
+_OF_CLOUDS = (
+    *("machine", "alternatives", "zones", "reservation"),
+    *("placement", "topology", "provisioning", "max_run_hours"),
+)
+"""What a pool says of how its nodes are bought."""
 
 
 class _Named(Protocol):
@@ -106,7 +111,7 @@ def local_pools_have_no_cloud(provider: ProviderSpec, pools: Pools) -> Iterator[
     if not isinstance(provider, LocalSpec):
         return
     for index, pool in enumerate(pools):
-        for key in ("machine", "alternatives", "zones", "reservation"):
+        for key in _OF_CLOUDS:
             if getattr(pool, key) is not None:
                 fix = "remove the key, or choose a cloud"
                 yield ("pools", index, key), "a cloud's property", "nothing (kind: local)", fix

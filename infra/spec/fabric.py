@@ -13,6 +13,7 @@ FabricClass = Literal[
     "efav4-b300",
     "tcpxo",
     "roce",
+    "roce-dra",
     "roce-nvl72",
     "ib-hdr",
     "ib-ndr",

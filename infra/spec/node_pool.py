@@ -11,6 +11,9 @@ from infra.spec.base import Name, Positive, Spec
 from infra.spec.fabric import FabricClass
 
 Capacity = Literal["system", "on-demand", "spot", "reserved"]
+Provisioning = Literal["flex-start", "queued"]
+MAX_RUN_HOURS = 168
+"""Google's Dynamic Workload Scheduler gives a node for seven days at most."""
 
 
 class AcceleratorSpec(Spec):
@@ -49,6 +52,17 @@ class NodePoolSpec(Spec):
         default=None, min_length=1, description="zones of the nodes; left out: all zones of the stack"
     )
     reservation: ReservationSpec | None = Field(default=None, description="what a reserved pool draws on")
+    placement: Literal["compact"] | None = Field(
+        default=None, description="nodes close to each other; left out: where it belongs"
+    )
+    topology: str | None = Field(default=None, description="chips of each TPU slice, such as 4x4")
+    provisioning: Provisioning | None = Field(
+        default=None,
+        description="nodes come on call: one by one (flex-start), or all that a job needs at once (queued)",
+    )
+    max_run_hours: Annotated[Positive, Field(le=MAX_RUN_HOURS)] | None = Field(
+        default=None, description="hours after which nodes on call go; left out: a week"
+    )
 
     @model_validator(mode="before")
     @classmethod

@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from infra import catalog
 from infra.spec.base import Name, Spec
 from infra.spec.job import JobSpec
 from infra.spec.node_pool import NodePoolSpec
@@ -49,4 +50,6 @@ def runtime_names(pools: tuple[NodePoolSpec, ...], operators: OperatorsSpec) -> 
     if operators.trainer == "off":
         return ()
     fabrics = sorted({pool.fabric for pool in pools if pool.accelerator})
-    return tuple(f"{framework}-{fabric}" for fabric in fabrics for framework in ("torch", "mpi"))
+    return tuple(
+        f"{framework}-{fabric}" for fabric in fabrics for framework in catalog.fabric(fabric).frameworks
+    )

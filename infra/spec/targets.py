@@ -27,6 +27,7 @@ class Target:
 TARGETS: Mapping[str, Target] = {
     "local": Target("infra.spec.local:LocalSpec"),
     "aws": Target("infra.spec.aws:AwsSpec", checks="infra.spec.aws_checks:CHECKS"),
+    "gcp": Target("infra.spec.gcp:GcpSpec", checks="infra.spec.gcp_checks:CHECKS"),
 }
 
 

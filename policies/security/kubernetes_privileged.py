@@ -18,6 +18,8 @@ DRIVERS = (
     "nvidia-network-operator/*",
     "kube-system/nvidia-device-plugin*",
     "kube-system/*efa*device-plugin*",
+    "kube-system/nccl-*-installer",
+    "kube-system/device-injector",
 )
 """Drivers and device plugins need the node; only admins write to their namespaces."""
 

@@ -19,6 +19,7 @@ from infra.program import declare
 from infra.providers.registry import cluster_class
 from infra.spec import Stack
 from tests.infra.providers.aws.answers import computed, identity
+from tests.infra.providers.gcp import answers as google
 
 IMAGE = "trainyard.local/training:000000000000"
 TRAINING_ENV = Path("/opt/trainyard-env")
@@ -63,6 +64,11 @@ class _Answers(Mocks):
             return identity(args.typ, args.name), {
                 **args.inputs,
                 **computed(args.typ, args.name, args.inputs),
+            }
+        if args.typ.startswith("gcp:"):
+            return identity(args.typ, args.name), {
+                **args.inputs,
+                **google.computed(args.typ, args.name, args.inputs),
             }
         return f"{args.name}-id", {**args.inputs, **made}
 

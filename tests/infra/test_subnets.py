@@ -6,7 +6,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.subnets import MAX_ZONES, private_subnets, public_subnets
+from infra.subnets import MAX_ZONES, gke_ranges, private_subnets, public_subnets
 
 ZONES = [f"us-east-2{letter}" for letter in "abcdef"]
 networks = st.builds(
@@ -33,3 +33,21 @@ def test_a_zone_that_is_added_moves_no_other(network: IPv4Network, zones: list[s
 @given(networks)
 def test_every_zone_has_room_for_pods(network: IPv4Network) -> None:
     assert all(subnet.num_addresses >= 512 for subnet in private_subnets(network, ZONES).values())
+
+
+@given(
+    st.builds(
+        lambda second, prefix: IPv4Network((f"10.{second}.0.0", prefix), strict=False),
+        st.integers(0, 255),
+        st.integers(10, 18),
+    )
+)
+def test_the_ranges_of_a_gke_cluster_lie_in_the_network_and_apart(network: IPv4Network) -> None:
+    ranges = gke_ranges(network)
+    found = [ranges.nodes, ranges.services, ranges.peered, ranges.second_nic, ranges.pods, *ranges.fabric]
+    assert len(ranges.fabric) == 8
+    assert all(each.subnet_of(network) for each in found)
+    assert not any(one.overlaps(other) for one, other in combinations(found, 2))
+    # What Google asks for: a /28 for Services at the least, a /24 for filesystems.
+    assert ranges.services.prefixlen <= 24
+    assert ranges.peered.prefixlen <= 24

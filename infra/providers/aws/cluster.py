@@ -47,7 +47,16 @@ class AwsCluster(Cluster):
     """EKS in one region, its nodes in managed groups."""
 
     KIND: ClassVar[ProviderKind] = "aws"
-    UNSUPPORTED: ClassVar[Mapping[Feature, str]] = {}
+    UNSUPPORTED: ClassVar[Mapping[Feature, str]] = {
+        Feature.CHOSEN_PLACEMENT: (
+            "pools on demand with EFA are placed close to each other already: remove `placement:`"
+        ),
+        Feature.NODES_ON_CALL: (
+            "EC2 has a machine at once or not at all: for a time to come, reserve a capacity block"
+            " (`capacity: reserved`, `reservation: {id: cr-…, kind: block}`)"
+        ),
+        Feature.TPU_SLICES: "TPUs are Google's: use kind: gcp, or a machine with GPUs",
+    }
 
     def __init__(
         self, stack: Stack, artifacts: Artifacts, opts: pulumi.ResourceOptions | None = None

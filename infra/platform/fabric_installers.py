@@ -1,0 +1,131 @@
+"""What Google's fabrics need on their nodes: NCCL's plugins, and what gives pods devices without privilege.
+
+These run as root on the node, which they change; Google publishes no other way.
+Images and paths: GoogleCloudPlatform/container-engine-accelerators, read 2026-11-21.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+PAUSE = "gke.gcr.io/pause:3.8@sha256:880e63f94b145e46f1b1082bb71b85e21f16b99b180b9996407d61240ceb9830"
+GIB = "us-docker.pkg.dev/gce-ai-infra/gpudirect-gib/nccl-plugin-gib:v1.1.1"
+TCPXO = "us-docker.pkg.dev/gce-ai-infra/gpudirect-tcpxo/nccl-plugin-gpudirecttcpx-dev:v1.0.15"
+"""Paired with the daemon that runs beside jobs (infra/catalog/data/fabrics.yaml)."""
+NODE_SHELL = "docker.io/library/ubuntu:24.04"
+DEVICE_INJECTOR = (
+    "gcr.io/gke-release/nri-device-injector"
+    "@sha256:6e79483d52abdc28454bf186320b10a56b0f117a10e8d65d5c74dbb821a76970"
+)
+_LIBRARIES = "/home/kubernetes/bin/nvidia/lib64"
+_INSTALL_GIB = f"""\
+set -e
+/scripts/container_entry.sh install
+cp -r /var/lib/gib/lib64/. /host{_LIBRARIES}
+cp -r /var/lib/gib/. /host/home/kubernetes/bin/gib
+"""
+_INSTALL_TCPXO = """\
+set -e
+sh /scripts/container_entry.sh install --install-nccl
+mkdir -p /usr/local/nvidia/lib64
+cp -r /var/lib/tcpxo/lib64/. /usr/local/nvidia/lib64
+"""
+# Container-Optimized OS lets in what it knows: the GPUs' packets come on interfaces that are not its own.
+# 1ae0:0084 are the windows of the GPUs' network cards, which pods find by their address on the bus.
+_OPEN_TCPXO = """\
+set -e
+/sbin/iptables -C INPUT -p tcp -j ACCEPT 2>/dev/null || /sbin/iptables -I INPUT -p tcp -j ACCEPT
+modprobe import-helper
+for device in /sys/bus/pci/devices/*; do
+  [ "$(cat "$device/vendor")$(cat "$device/device")" = 0x1ae00x0084 ] || continue
+  window=/dev/aperture_devices/${device##*/}
+  mkdir -p "$window"
+  umount -R "$window" 2>/dev/null || true
+  mount --bind "$(readlink -f "$device")" "$window"
+done
+chmod -R a+r /dev/aperture_devices
+chmod a+rw /dev/aperture_devices/*/resource*
+"""
+
+NAMES: Mapping[str, str] = {
+    "gib": "nccl-rdma-installer",
+    "tcpxo": "nccl-tcpxo-installer",
+    "device-injector": "device-injector",
+}
+"""Installer → its DaemonSet, named as Google's guides name it."""
+
+
+def pod(installer: str) -> dict[str, Any]:
+    """Return the pod of an installer; where it runs is the DaemonSet's to say."""
+    made = {"gib": _gib, "tcpxo": _tcpxo, "device-injector": _device_injector}[installer]()
+    return {
+        "priorityClassName": "system-node-critical",
+        "automountServiceAccountToken": False,
+        "hostNetwork": True,
+        "hostPID": True,
+        # The devices of a node that is being taken away are still there for its pods.
+        "tolerations": [{"operator": "Exists"}],
+        **made,
+    }
+
+
+def _gib() -> dict[str, Any]:
+    paths = {"libraries": _LIBRARIES, "gib": "/home/kubernetes/bin/gib"}
+    mounts = {name: f"/host{path}" for name, path in paths.items()}
+    install = _root("install", GIB, ["/bin/sh", "-c", _INSTALL_GIB], mounts)
+    return {"initContainers": [install], "containers": [_rest()], "volumes": _volumes(paths)}
+
+
+def _tcpxo() -> dict[str, Any]:
+    # In the namespaces of the node's first process: its own tools and devices.
+    on_node = ["nsenter", "--target", "1", "--all", "--", "/bin/sh", "-c", _OPEN_TCPXO]
+    install = _root(
+        "install",
+        TCPXO,
+        ["/bin/sh", "-c", _INSTALL_TCPXO],
+        {"state": "/var/lib", "libraries": "/usr/local"},
+    )
+    return {
+        "initContainers": [_root("open", NODE_SHELL, on_node, {}), install],
+        "containers": [_rest()],
+        "volumes": _volumes({"state": "/var/lib", "libraries": "/home/kubernetes/bin"}),
+    }
+
+
+def _device_injector() -> dict[str, Any]:
+    paths = {"devices": "/dev", "nri": "/var/run/nri"}
+    return {
+        "containers": [_root("device-injector", DEVICE_INJECTOR, None, paths)],
+        "volumes": _volumes(paths),
+    }
+
+
+def _root(name: str, image: str, command: Sequence[str] | None, mounts: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        **({"command": list(command)} if command else {}),
+        "resources": {"requests": {"cpu": "150m"}},
+        "securityContext": {"privileged": True},
+        "volumeMounts": [{"name": volume, "mountPath": path} for volume, path in mounts.items()],
+    }
+
+
+def _rest() -> dict[str, Any]:
+    """What a DaemonSet does once its work is done: nothing, for good."""
+    return {
+        "name": "pause",
+        "image": PAUSE,
+        "imagePullPolicy": "IfNotPresent",
+        "resources": {"requests": {"cpu": "1m", "memory": "8Mi"}, "limits": {"memory": "32Mi"}},
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    }
+
+
+def _volumes(paths: Mapping[str, str]) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "hostPath": {"path": path, "type": "DirectoryOrCreate"}}
+        for name, path in paths.items()
+    ]

@@ -1,0 +1,47 @@
+"""Which GKE node pools a pool is made of. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from infra import catalog
+from infra.catalog import Machine
+from infra.spec.gcp_checks import num_hosts
+from infra.spec.node_pool import NodePoolSpec
+
+
+@dataclass(frozen=True)
+class Group:
+    """One GKE node pool: one machine type; of TPUs of several hosts, one slice."""
+
+    role: str
+    pool: NodePoolSpec
+    machine: Machine
+    zones: tuple[str, ...]
+    num_nodes: int
+
+    @property
+    def is_slice(self) -> bool:
+        """Whether its nodes are one slice, which comes and goes as a whole."""
+        return self.pool.topology is not None and num_hosts(self.pool.topology, self.machine) > 1
+
+    @property
+    def is_compact(self) -> bool:
+        """A GPU fabric that is bought on demand, which nobody else has placed; or where the stack says so."""
+        on_fabric = self.pool.fabric not in ("none", "ici")
+        belongs = on_fabric and self.pool.capacity == "on-demand" and not self.pool.provisioning
+        return self.pool.placement == "compact" or belongs
+
+
+def groups(pool: NodePoolSpec, zones: tuple[str, ...]) -> list[Group]:
+    """Return the node pools of a pool; `zones` are the stack's.
+
+    GKE has one node pool per slice of several hosts. All else is one node pool over its zones.
+    """
+    zones = pool.zones or zones
+    machine = catalog.machine("gcp", pool.machine or "")
+    hosts = num_hosts(pool.topology, machine) if pool.topology else 1
+    if hosts == 1:
+        return [Group(pool.name, pool, machine, zones, pool.num_nodes)]
+    slices = range(pool.num_nodes // hosts)
+    return [Group(f"{pool.name}-{index}", pool, machine, zones, hosts) for index in slices]

@@ -1,0 +1,84 @@
+"""Identities: of nodes, of people, and of each team's jobs; nobody has more than is used."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pulumi
+from pulumi_gcp.projects.iam_member import IAMMember
+from pulumi_gcp.serviceaccount.account import Account
+from pulumi_gcp.storage.folder import Folder
+from pulumi_gcp.storage.managed_folder import ManagedFolder
+from pulumi_gcp.storage.managed_folder_iam_member import ManagedFolderIamMember
+
+from infra import names
+from infra.providers.gcp.scope import Scope
+
+NODE_ROLES = ("roles/container.defaultNodeServiceAccount", "roles/artifactregistry.reader")
+"""Logs, metrics and images: the least that a node works with (GKE: least privilege service accounts)."""
+_HUMAN_ROLES = {"admins": "roles/container.admin", "viewers": "roles/container.viewer"}
+_MAX_ACCOUNT_ID = 30
+
+
+def node_identity(scope: Scope) -> pulumi.Output[str]:
+    """Make the nodes' service account; its address is known once it has its rights."""
+    account_id = names.fit(scope.named("nodes"), _MAX_ACCOUNT_ID)
+    account = Account(
+        scope.named("nodes"),
+        account_id=account_id,
+        display_name=f"{scope.name}: nodes",
+        project=scope.project,
+        opts=scope.options(),
+    )
+    # Its address is written out, so that a policy sees at preview who is given what.
+    member = f"serviceAccount:{account_id}@{scope.project}.iam.gserviceaccount.com"
+    rights = [
+        _grant(scope, f"nodes-{role.rpartition('/')[2]}", role, member, [account]) for role in NODE_ROLES
+    ]
+    known = pulumi.Output.all(account.email, *(right.id for right in rights))
+    return known.apply(lambda found: str(found[0]))
+
+
+def human_access(scope: Scope) -> list[IAMMember]:
+    """Let people in. These roles hold in all clusters of the project: give a stack a project of its own."""
+    return [
+        _grant(scope, f"{group}-{member.replace('/', '-').replace(':', '-')}", role, member)
+        for group, role in _HUMAN_ROLES.items()
+        for member in getattr(scope.spec.access, group)
+    ]
+
+
+def _grant(
+    scope: Scope, name: str, role: str, member: str, depends_on: Sequence[pulumi.Resource] = ()
+) -> IAMMember:
+    return IAMMember(
+        scope.named(name),
+        project=scope.project,
+        role=role,
+        member=member,
+        opts=scope.options(depends_on=depends_on),
+    )
+
+
+def team_folder(
+    scope: Scope, team: str, bucket: pulumi.Input[str], parent: pulumi.Resource | None
+) -> ManagedFolderIamMember:
+    """Give the jobs of a team its own folder of the bucket, and nothing else; it stays with its data."""
+    namespace = names.team_namespace(team)
+    options = scope.options(depends_on=[parent] if parent else [], retain_on_delete=True)
+    path = f"checkpoints/{team}/"
+    folder = Folder(scope.named(namespace), bucket=bucket, name=path, opts=options)
+    managed = ManagedFolder(
+        scope.named(namespace),
+        bucket=bucket,
+        name=path,
+        opts=scope.options(depends_on=[folder], retain_on_delete=True),
+    )
+    return ManagedFolderIamMember(
+        scope.named(namespace),
+        bucket=bucket,
+        managed_folder=managed.name,
+        role="roles/storage.objectUser",
+        member=scope.pods_of(namespace, "default"),
+        opts=scope.options(),
+    )

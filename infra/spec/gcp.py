@@ -1,0 +1,130 @@
+"""The Google Cloud target: a GKE cluster in one region and project."""
+
+from __future__ import annotations
+
+import re
+from ipaddress import IPv4Network
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from infra.spec.base import Boolean, Cidr, Positive, Spec, wrong
+from infra.spec.provider import ProviderSpec
+
+
+def _project(value: str) -> str:
+    if re.fullmatch(r"[a-z][a-z0-9-]{4,28}[a-z0-9]", value):
+        return value
+    allowed = "a project ID: 6 to 30 lower-case letters, digits and '-'"
+    raise wrong("gcp_project", allowed, "write the ID that `gcloud projects list` shows, not the name")
+
+
+def _project_number(value: str) -> str:
+    if re.fullmatch(r"\d{6,19}", value):
+        return value
+    allowed = "the project's number, in digits"
+    fix = "see `gcloud projects describe PROJECT`; write it in quotes"
+    raise wrong("gcp_project_number", allowed, fix)
+
+
+def _member(value: str) -> str:
+    if re.fullmatch(r"(user|group|serviceAccount):[^@\s]+@[^@\s]+|principal(Set)?://\S+", value):
+        return value
+    allowed = "one named IAM member: group:platform@example.com, user:…, serviceAccount:…, principalSet://…"
+    raise wrong("gcp_member", allowed, "name who it is; allUsers and whole domains are nobody in particular")
+
+
+def _key(value: str) -> str:
+    if re.fullmatch(r"projects/[^/]+/locations/[^/]+/keyRings/[^/]+/cryptoKeys/[^/]+", value):
+        return value
+    allowed = "a key's full name: projects/P/locations/REGION/keyRings/RING/cryptoKeys/KEY"
+    raise wrong("gcp_key", allowed, "write the name of the key, not of one of its versions")
+
+
+def _label(value: str) -> str:
+    if re.fullmatch(r"[a-z0-9_-]{1,63}", value):
+        return value
+    allowed = "keys and values of lower-case letters, digits, '_' and '-', 63 at most (Google's labels)"
+    raise wrong("gcp_label", allowed, "spell it so")
+
+
+ProjectId = Annotated[str, AfterValidator(_project)]
+ProjectNumber = Annotated[str, AfterValidator(_project_number)]
+Member = Annotated[str, AfterValidator(_member)]
+KeyName = Annotated[str, AfterValidator(_key)]
+Label = Annotated[str, AfterValidator(_label)]
+ResourceName = Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$")]
+
+
+class ExistingGcpNetworkSpec(Spec):
+    """A VPC of the project that is there already, with NAT and private services access; it stays."""
+
+    network: ResourceName = Field(description="name of the VPC")
+    subnetwork: ResourceName = Field(description="subnet of the nodes, in the stack's region")
+    pods_range: ResourceName = Field(description="secondary range of the subnet for pods")
+    services_range: ResourceName = Field(description="secondary range of the subnet for Services")
+
+
+class GcpNetworkSpec(Spec):
+    """The cluster's VPC, made by the stack unless `existing` names one; fabrics have VPCs of their own."""
+
+    cidr: Cidr = Field(default=IPv4Network("10.64.0.0/16"), description="addresses of all VPCs of the stack")
+    nat: Boolean = Field(default=True, description="Cloud NAT; false: nodes reach Google's services only")
+    existing: ExistingGcpNetworkSpec | None = Field(default=None, description="a VPC to use")
+
+
+class GcpAccessSpec(Spec):
+    """Who may use the cluster. Nobody reaches it by an IP address from outside of the VPC."""
+
+    admins: tuple[Member, ...] = Field(min_length=1, description="IAM members that may do all")
+    viewers: tuple[Member, ...] = Field(default=(), description="IAM members that may look, secrets apart")
+    dns_endpoint: Boolean = Field(
+        default=True, description="reach the API server by its DNS name, from where IAM lets in"
+    )
+
+
+class ManagedLustreSpec(Spec):
+    """Managed Lustre: in one zone, all nodes read and write it in parallel."""
+
+    kind: Literal["lustre"]
+    capacity_gib: Positive = Field(description="size of the filesystem, in GiB")
+    throughput: Literal[125, 250, 500, 1000] = Field(default=1000, description="MB/s per TiB")
+    zone: str | None = Field(default=None, description="zone; left out: the stack's first one")
+
+
+class FilestoreSpec(Spec):
+    """Filestore: NFS, for development and small clusters."""
+
+    kind: Literal["filestore"]
+    capacity_gib: Positive = Field(description="size of the share, in GiB")
+    tier: Literal["zonal", "regional"] = Field(default="zonal", description="kept in one zone, or in three")
+    zone: str | None = Field(default=None, description="zone of the zonal tier; left out: the first one")
+
+
+class GcpSpec(ProviderSpec):
+    """GKE with private nodes. A plan looks nothing up, so project, its number and zones are said here."""
+
+    kind: Literal["gcp"]
+    project: ProjectId = Field(description="project of every resource")
+    project_number: ProjectNumber = Field(description="its number, by which Google names its own identities")
+    region: str = Field(description="region of every resource")
+    zones: tuple[str, ...] = Field(min_length=1, max_length=4, description="zones of the nodes")
+    network: GcpNetworkSpec = Field(default=GcpNetworkSpec(), description="the VPC")
+    access: GcpAccessSpec = Field(description="who may use the cluster")
+    release_channel: Literal["regular", "stable", "extended", "none"] = Field(
+        default="regular", description="who decides on upgrades; queued provisioning needs none"
+    )
+    training_image: str = Field(
+        pattern=r"^\S+@sha256:[0-9a-f]{64}$", description="image that jobs run in, by digest, in a registry"
+    )
+    filesystem: Annotated[ManagedLustreSpec | FilestoreSpec, Field(discriminator="kind")] = Field(
+        description="the shared filesystem, under checkpoints"
+    )
+    kms_key: KeyName | None = Field(
+        default=None, description="key for disks, filesystem and bucket; left out: one is made"
+    )
+    existing_bucket: Boolean = Field(default=False, description="the object store's bucket is there already")
+    deletion_protection: Boolean = Field(
+        default=True, description="refuse to delete cluster and filesystem; put it off before a destroy"
+    )
+    labels: dict[Label, Label] = Field(default={}, description="labels of every resource, such as owner")
