@@ -61,6 +61,8 @@ class Manifest:
     identity: Mapping[str, Any]
     """What a run must have in common with this one to resume from it."""
     files: Mapping[str, FileEntry] = field(default_factory=dict)
+    loss_scale: Mapping[str, Any] = field(default_factory=dict)
+    """State of the scale of the loss, with float16 (see `training.computation.LossScale`)."""
     draft: str = ""
     """Where the files are, seen from the manifest, if not beside it."""
     created: float = field(default_factory=time.time)

@@ -11,6 +11,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 Strategy = Literal["ddp", "fsdp"]
+Precision = Literal["float32", "bfloat16", "float16"]
 
 
 class ConfigError(ValueError):
@@ -65,6 +66,17 @@ class OptimConfig(_Part):
         return self
 
 
+class ParallelConfig(_Part):
+    """How the ranks are arranged. What `tensor` and `pipeline` leave is for data: parts of the batch."""
+
+    tensor: int = Field(default=1, ge=1)
+    """Ranks that compute each layer together."""
+    pipeline: int = Field(default=1, ge=1)
+    """Stages that the layers are divided into; micro-batches (`accumulate`) flow through them."""
+    shard: int = Field(default=0, ge=0)
+    """With fsdp: how many ranks share one copy of the weights; copies are kept by the rest (HSDP). 0: all."""
+
+
 class CheckpointConfig(_Part):
     """When to save and how much to keep."""
 
@@ -108,6 +120,15 @@ class TrainConfig(_Part):
     seed: int = Field(default=0, ge=0, lt=1 << 32)
     strategy: Strategy = "ddp"
     """`ddp`: the model whole on every rank. `fsdp`: cut over the ranks, for models too large for one."""
+    parallel: ParallelConfig = ParallelConfig()
+    precision: Precision = "float32"
+    """Of the forward pass, where it is safe (autocast); weights and optimizer stay in float32."""
+    accumulate: int = Field(default=1, ge=1)
+    """Micro-batches that a step's samples of each rank are divided into, to save memory."""
+    recompute: bool = False
+    """Keep no activations inside of layers, and compute them again in the backward pass, to save memory."""
+    compile: bool = False
+    """Compile the layers with torch.compile; it takes minutes at each start."""
     model: ModelConfig = ModelConfig()
     data: DataConfig = DataConfig()
     optim: OptimConfig = OptimConfig()
@@ -120,6 +141,25 @@ class TrainConfig(_Part):
     pace_seconds: float = Field(default=0, ge=0, le=60)
     """Least time that a step takes: the rest is slept. It slows a small job down so that a demonstration has
     something to interrupt; leave it at 0 for real work."""
+
+    @model_validator(mode="after")
+    def _parts_fit_together(self) -> TrainConfig:
+        problems = []
+        per_rank, parallel = self.data.batch_size_per_rank, self.parallel
+        if per_rank % self.accumulate:
+            problems.append(
+                f"accumulate: got {self.accumulate};"
+                f" allowed: a divisor of data.batch_size_per_rank ({per_rank})"
+            )
+        if parallel.shard and self.strategy != "fsdp":
+            problems.append("parallel.shard: set with strategy ddp; allowed: with fsdp only")
+        if parallel.pipeline > 1 and self.strategy == "fsdp":
+            problems.append("parallel.pipeline: set with strategy fsdp; allowed: with ddp, or set it to 1")
+        if parallel.tensor > 1 and self.model.name == "convnet":
+            problems.append("parallel.tensor: set with model convnet; allowed: with mlp")
+        if problems:
+            raise ValueError("\n".join(problems))
+        return self
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -156,7 +196,7 @@ def parse_config(values: Mapping[str, Any]) -> TrainConfig:
     try:
         return TrainConfig.model_validate(values)
     except ValidationError as error:
-        raise ConfigError([_line(detail) for detail in error.errors()]) from None
+        raise ConfigError([line for detail in error.errors() for line in _lines(detail)]) from None
 
 
 def _read(path: Path, problems: list[str]) -> dict[str, Any]:
@@ -191,11 +231,11 @@ def _apply(values: dict[str, Any], override: str, problems: list[str]) -> None:
         problems.append(f"--set {override}: the value is not YAML: {error}")
 
 
-def _line(detail: Mapping[str, Any]) -> str:
-    where = ".".join(str(part) for part in detail["loc"]) or "config"
+def _lines(detail: Mapping[str, Any]) -> list[str]:
+    where = ".".join(str(part) for part in detail["loc"])
     if detail["type"] == "missing":
-        return f"{where}: missing; add it to the file or with --set {where}=…"
+        return [f"{where}: missing; add it to the file or with --set {where}=…"]
     if detail["type"] == "extra_forbidden":
-        return f"{where}: got {detail['input']!r}, but there is no such setting"
+        return [f"{where}: got {detail['input']!r}, but there is no such setting"]
     reason = str(detail["msg"]).removeprefix("Value error, ")
-    return f"{where}: got {detail['input']!r}: {reason}"
+    return [f"{where}: got {detail['input']!r}: {reason}"] if where else reason.splitlines()

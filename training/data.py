@@ -27,6 +27,13 @@ class Samples:
         """Those at these places."""
         return Samples(self.inputs[indices], self.targets[indices])
 
+    def split(self, parts: int) -> list[Samples]:
+        """As many parts, of the same size."""
+        size = len(self) // parts
+        return [
+            Samples(self.inputs[i : i + size], self.targets[i : i + size]) for i in range(0, len(self), size)
+        ]
+
     def to(self, device: torch.device) -> Samples:
         """The same on a device."""
         return Samples(self.inputs.to(device), self.targets.to(device))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
@@ -70,6 +70,38 @@ class Mesh:
     node: str
     store: dist.Store
     """Small facts for all ranks, kept by the process at MASTER_ADDR for as long as it lives."""
+    tensor: int = 1
+    """Ranks that compute each layer together."""
+    pipeline: int = 1
+    """Stages that the layers are divided into."""
+
+    def shaped(self, tensor: int, pipeline: int) -> Mesh:
+        """The same ranks as a mesh of stages × data × tensor, the last running fastest.
+
+        Raises:
+            ValueError: the ranks do not fill such a mesh.
+        """
+        if self.world_size % (tensor * pipeline):
+            raise ValueError(
+                f"parallel: got {self.world_size} ranks; allowed: a multiple of tensor × pipeline ="
+                f" {tensor} × {pipeline}; start as many ranks, or change parallel.tensor or .pipeline"
+            )
+        return replace(self, tensor=tensor, pipeline=pipeline)
+
+    @property
+    def data_size(self) -> int:
+        """How many parts a batch is divided into."""
+        return self.world_size // (self.tensor * self.pipeline)
+
+    @property
+    def data_rank(self) -> int:
+        """Which part of each batch this rank works on."""
+        return self.rank // self.tensor % self.data_size
+
+    @property
+    def stage(self) -> int:
+        """Which part of the layers this rank has."""
+        return self.rank // (self.tensor * self.data_size)
 
     @property
     def leads(self) -> bool:
@@ -79,7 +111,7 @@ class Mesh:
     @property
     def shape(self) -> dict[str, int]:
         """Size of each dimension."""
-        return {"data": self.world_size}
+        return {"pipeline": self.pipeline, "data": self.data_size, "tensor": self.tensor}
 
     def gather(self, key: str, value: str) -> list[str]:
         """Give every rank the value of each, in order of rank. A key is used once in a process's life."""

@@ -1,4 +1,4 @@
-"""Small networks for 8 × 8 images."""
+"""Small networks for 8 × 8 images, as sequences of layers."""
 
 from __future__ import annotations
 
@@ -7,12 +7,17 @@ from torch import nn
 from training.config import ModelConfig
 
 
-def build_model(config: ModelConfig, num_classes: int) -> nn.Module:
+def build_model(config: ModelConfig, num_classes: int) -> nn.Sequential:
     """The network that the configuration names; weights come from PyTorch's global generator."""
     return {"mlp": _mlp, "convnet": _convnet}[config.name](config, num_classes)
 
 
-def _mlp(config: ModelConfig, num_classes: int) -> nn.Module:
+def tensor_plan(config: ModelConfig) -> dict[str, str]:
+    """Layer → `column` or `row`: how tensor parallelism divides its weight."""
+    return {"mlp": {"1": "column", "4": "row"}, "convnet": {}}[config.name]
+
+
+def _mlp(config: ModelConfig, num_classes: int) -> nn.Sequential:
     return nn.Sequential(
         nn.Flatten(),
         nn.Linear(64, config.hidden),
@@ -22,7 +27,7 @@ def _mlp(config: ModelConfig, num_classes: int) -> nn.Module:
     )
 
 
-def _convnet(config: ModelConfig, num_classes: int) -> nn.Module:
+def _convnet(config: ModelConfig, num_classes: int) -> nn.Sequential:
     return nn.Sequential(
         nn.Conv2d(1, config.hidden, 3, padding=1),
         nn.ReLU(),

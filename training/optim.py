@@ -56,16 +56,27 @@ def schedule_for(config: OptimConfig, batch_size: int, step: int, previous: Sche
     return Schedule(previous.rate(step), target, step, config.warmup_steps)
 
 
-def build_optimizer(config: OptimConfig, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
-    """SGD with Nesterov momentum (where there is momentum), or AdamW."""
+def build_optimizer(
+    config: OptimConfig, parameters: Iterable[torch.nn.Parameter], *, together: bool = True
+) -> torch.optim.Optimizer:
+    """SGD with Nesterov momentum (where there is momentum), or AdamW.
+
+    Args:
+        config: which, and its settings.
+        parameters: to be optimized.
+        together: whether PyTorch may update many at once, if it thinks it faster; not where some are cut
+            over ranks and others are not.
+    """
+    foreach = None if together else False
     if config.name == "adamw":
-        return torch.optim.AdamW(parameters, lr=config.lr, weight_decay=config.weight_decay)
+        return torch.optim.AdamW(parameters, lr=config.lr, weight_decay=config.weight_decay, foreach=foreach)
     return torch.optim.SGD(
         parameters,
         lr=config.lr,
         momentum=config.momentum,
         weight_decay=config.weight_decay,
         nesterov=config.momentum > 0,
+        foreach=foreach,
     )
 
 

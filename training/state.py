@@ -1,24 +1,66 @@
 """Turning a model, its optimizer and the random generators into files, and back.
 
-Every tensor is cut along its first dimension into one part per rank, as FSDP cuts it, and each rank writes
-its parts. So the ranks share the work under DDP too, and a checkpoint can be loaded by any number of ranks
-and by any strategy: what is in it does not depend on either. PyTorch's own distributed checkpoints would
-do this as well; importing them alone takes longer than all of a restart does here.
+Each rank writes the pieces of tensors that it has, with their place in the whole. Where several ranks have
+the same piece, as all have under DDP, they cut it along its first dimension and share the writing. So a
+checkpoint can be loaded by any number of ranks, in any mesh, and by any strategy: what is in it does not
+depend on them. PyTorch's own distributed checkpoints would do this as well; importing them alone takes
+longer than all of a restart does here.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import nn
 
-from training.checkpoint import Checkpoint
+from training.checkpoint import Checkpoint, DamagedError
 from training.mesh import Mesh
+
+Place = tuple[int, ...]
+"""Where a piece begins in the whole tensor, in each dimension."""
+
+
+@dataclass
+class Pieces:
+    """Parts of tensors, from any number of files."""
+
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """Of the whole tensors, by name."""
+    _parts: dict[str, dict[tuple[Place, torch.Size], torch.Tensor]] = field(default_factory=dict)
+
+    def add(self, pieces: Mapping[str, tuple[list[int], list[int], torch.Tensor]]) -> None:
+        """Take those of one file; what another rank had as well counts once."""
+        for name, (shape, place, values) in pieces.items():
+            self.shapes[name] = tuple(shape)
+            self._parts.setdefault(name, {})[tuple(place), values.shape] = values
+
+    def covers(self, name: str, place: Place, size: torch.Size) -> bool:
+        """Whether all of a region is there."""
+        found: int = sum(values.numel() for _, values in self._cuts(name, place, size))
+        return found == size.numel()
+
+    def fill(self, name: str, place: Place, target: torch.Tensor) -> None:
+        """Copy into a tensor, which lies at `place` in the whole one, what there is of it."""
+        for inside, values in self._cuts(name, place, target.shape):
+            target[inside].copy_(values)
+
+    def _cuts(
+        self, name: str, place: Place, size: torch.Size
+    ) -> Iterator[tuple[tuple[slice, ...], torch.Tensor]]:
+        """What the parts of a tensor have in common with a region, where it is not empty."""
+        for (begin, extent), values in self._parts.get(name, {}).items():
+            inside, source = [], []
+            for region, length, part, part_length in zip(place, size, begin, extent, strict=True):
+                start, stop = max(region, part), min(region + length, part + part_length)
+                inside.append(slice(start - region, stop - region))
+                source.append(slice(start - part, stop - part))
+            if all(side.start < side.stop for side in inside):
+                yield tuple(inside), values[tuple(source)]
 
 
 @dataclass(frozen=True)
@@ -30,42 +72,51 @@ class State:
     mesh: Mesh
 
     def capture(self) -> dict[str, Any]:
-        """A copy of this rank's parts and generators that later steps do not touch."""
-        parts = {name: self._part(tensor).to("cpu", copy=True) for name, tensor in self._tensors()}
-        return {"parts": parts, "generators": _generators(self.mesh.device)}
+        """A copy of this rank's pieces and generators that later steps do not touch."""
+        pieces = {}
+        for name, tensor in self._tensors():
+            place, local = self._own_part(tensor)
+            pieces[name] = (list(tensor.shape), list(place), local.to("cpu", copy=True))
+        return {"pieces": pieces, "generators": _generators(self.mesh.device)}
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Put a checkpoint back. A rank that did not exist when it was taken keeps its fresh generators.
 
+        A rank reads its own file first, and the others only if that does not hold all that it needs.
+
         Raises:
             DamagedError: a file is not what the manifest says.
         """
-        saved_by = checkpoint.manifest.world_size
-        own_part_is_all = self._sharded() and saved_by == self.mesh.world_size
-        files = {
-            rank: decode(checkpoint.read(file_name(rank)))
-            for rank in ([self.mesh.rank] if own_part_is_all else range(saved_by))
-        }
-        saved = _join([file["parts"] for file in files.values()])
-        self._make_slots(saved)
+        pieces = Pieces()
+        own = file_name(self.mesh.rank)
+        for name in sorted(checkpoint.manifest.files, key=lambda name: (name != own, name)):
+            file = decode(checkpoint.read(name))
+            pieces.add(file["pieces"])
+            self._make_slots(pieces)
+            if name == own:
+                _set_generators(file["generators"], self.mesh.device)
+            if not self._missing(pieces):
+                break
+        if missing := self._missing(pieces):
+            raise DamagedError(f"{checkpoint.name} has not all of {missing[0]}")
         with torch.no_grad():
             for name, tensor in self._tensors():
-                self._fill(tensor, saved[name])
-        if self.mesh.rank in files:
-            _set_generators(files[self.mesh.rank]["generators"], self.mesh.device)
+                pieces.fill(name, _place(tensor), _local(tensor))
 
     def weights_sha256(self) -> str:
         """A digest of every parameter and buffer: equal if and only if they are equal bit for bit.
 
         All ranks must call it: where the model is sharded, they bring it together.
         """
-        digest = hashlib.sha256()
+        lines = set()
         for name, tensor in self.model.state_dict().items():
-            whole = tensor.full_tensor() if _is_sharded(tensor) else tensor
+            whole = tensor.full_tensor() if _is_distributed(tensor) else tensor
             whole = whole.detach().cpu().contiguous()
-            digest.update(f"{name} {whole.dtype} {tuple(whole.shape)}\n".encode())
-            digest.update(whole.flatten().view(torch.uint8).numpy().tobytes())
-        return digest.hexdigest()
+            digest = hashlib.sha256(whole.flatten().view(torch.uint8).numpy().tobytes()).hexdigest()
+            lines.add(f"{name} {whole.dtype} {tuple(whole.shape)} {digest}\n")
+        if self.mesh.pipeline > 1:
+            lines = set("".join(self.mesh.gather("weights", "".join(lines))).splitlines(keepends=True))
+        return hashlib.sha256("".join(sorted(lines)).encode()).hexdigest()
 
     def _tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         """All that is saved, by name, as it lives in the model and the optimizer."""
@@ -76,32 +127,47 @@ class State:
                 if isinstance(value, torch.Tensor):
                     yield f"optimizer.{name}.{slot}", value
 
-    def _make_slots(self, saved: Mapping[str, torch.Tensor]) -> None:
+    def _missing(self, pieces: Pieces) -> list[str]:
+        """Names of what is not there as a whole."""
+        return [
+            name
+            for name, tensor in self._tensors()
+            if not pieces.covers(name, _place(tensor), _local(tensor).shape)
+        ]
+
+    def _make_slots(self, pieces: Pieces) -> None:
         """Give a new optimizer, which has none before its first step, the slots that were saved."""
         parameters = dict(self.model.named_parameters())
-        for name, value in saved.items():
+        for name, shape in pieces.shapes.items():
             kind, _, rest = name.partition(".")
-            if kind == "optimizer":
-                of, _, slot = rest.rpartition(".")
+            of, _, slot = rest.rpartition(".")
+            if kind == "optimizer" and of in parameters and slot not in self.optimizer.state[parameters[of]]:
                 parameter = parameters[of]
-                blank = torch.zeros_like(parameter if value.dim() else value, requires_grad=False)
+                blank = torch.zeros_like(parameter, requires_grad=False) if shape else torch.zeros(())
                 self.optimizer.state[parameter][slot] = blank
 
-    def _part(self, tensor: torch.Tensor) -> torch.Tensor:
-        local = _local(tensor)
-        return local if _is_sharded(tensor) or not local.dim() else local[self._rows(len(local))]
+    def _own_part(self, tensor: torch.Tensor) -> tuple[Place, torch.Tensor]:
+        """What this rank writes of a tensor: its share of what it has."""
+        place, local = _place(tensor), _local(tensor)
+        if not local.dim():
+            return place, local
+        index, count = self._replica(tensor)
+        each = -(-len(local) // count)  # as many rows for each, but fewer or none for the last ones
+        first = min(index * each, len(local))
+        return (place[0] + first, *place[1:]), local[first : first + each]
 
-    def _fill(self, tensor: torch.Tensor, saved: torch.Tensor) -> None:
-        local = _local(tensor)
-        local.copy_(saved if saved.shape == local.shape else saved[self._rows(len(saved))])
-
-    def _rows(self, num_rows: int) -> slice:
-        """This rank's rows: as many for each rank, but fewer or none for the last ones."""
-        each = -(-num_rows // self.mesh.world_size)
-        return slice(self.mesh.rank * each, (self.mesh.rank + 1) * each)
-
-    def _sharded(self) -> bool:
-        return any(map(_is_sharded, self.model.parameters()))
+    def _replica(self, tensor: torch.Tensor) -> tuple[int, int]:
+        """Which of how many ranks this is that have the same part of a tensor."""
+        if not _is_distributed(tensor):
+            ranks = self.mesh.world_size // self.mesh.pipeline
+            return self.mesh.rank % ranks, ranks
+        index, count = 0, 1
+        devices = tensor.device_mesh  # type: ignore[attr-defined]
+        for dimension, placement in enumerate(tensor.placements):  # type: ignore[attr-defined]
+            if placement.is_replicate():
+                index = index * devices.size(dimension) + devices.get_local_rank(dimension)
+                count *= devices.size(dimension)
+        return index, count
 
 
 def file_name(rank: int) -> str:
@@ -128,24 +194,38 @@ def load_tensors(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
     Raises:
         DamagedError: a file is not what the manifest says.
     """
-    ranks = range(checkpoint.manifest.world_size)
-    return _join([decode(checkpoint.read(file_name(rank)))["parts"] for rank in ranks])
+    return join(decode(checkpoint.read(name)) for name in sorted(checkpoint.manifest.files))
 
 
-def _join(files: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
-    joined = {}
-    for name, first in files[0].items():
-        joined[name] = torch.cat([file[name] for file in files]) if first.dim() else first
-    return joined
+def join(files: Iterable[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
+    """Every tensor whole, from what all ranks captured."""
+    pieces, kinds = Pieces(), {}
+    for file in files:
+        pieces.add(file["pieces"])
+        kinds.update({name: values.dtype for name, (_, _, values) in file["pieces"].items()})
+    tensors = {}
+    for name, shape in pieces.shapes.items():
+        tensors[name] = torch.zeros(shape, dtype=kinds[name])
+        pieces.fill(name, (0,) * len(shape), tensors[name])
+    return tensors
 
 
-def _is_sharded(tensor: torch.Tensor) -> bool:
+def _is_distributed(tensor: torch.Tensor) -> bool:
     return hasattr(tensor, "to_local")  # a DTensor; its type is not imported where it is not used
 
 
 def _local(tensor: torch.Tensor) -> torch.Tensor:
-    local: torch.Tensor = tensor.to_local() if _is_sharded(tensor) else tensor  # type: ignore[attr-defined]
+    local: torch.Tensor = tensor.to_local() if _is_distributed(tensor) else tensor  # type: ignore[attr-defined]
     return local
+
+
+def _place(tensor: torch.Tensor) -> Place:
+    if not _is_distributed(tensor):
+        return (0,) * tensor.dim()
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+    devices, placements = tensor.device_mesh, tensor.placements  # type: ignore[attr-defined]
+    return tuple(compute_local_shape_and_global_offset(tensor.shape, devices, placements)[1])
 
 
 def _generators(device: torch.device) -> dict[str, torch.Tensor]:

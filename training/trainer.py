@@ -10,14 +10,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from torch.nn import functional
+from torch.distributed import Work
 
 from training.checkpoint import Manifest, Retention
+from training.computation import Computation, LossScale, PipelinedComputation
 from training.config import TrainConfig
 from training.data import Dataset, GlobalOrder, Samples, load_dataset
 from training.mesh import Mesh
 from training.metrics import MetricsLog
-from training.models import build_model
+from training.models import build_model, tensor_plan
 from training.optim import Schedule, build_optimizer, schedule_for, set_rate
 from training.parallelize import parallelize, unwrap
 from training.preemption import Notice
@@ -38,9 +39,9 @@ class Tally:
     """One step or evaluation, summed over all ranks."""
 
     loss: float
-    """Mean over the samples, in nats."""
+    """Mean over the targets, in nats."""
     accuracy: float
-    """Part of the samples, 0 to 1."""
+    """Part of the targets, 0 to 1."""
     told: bool
     """Whether any rank was told to leave."""
 
@@ -49,6 +50,7 @@ class Trainer:
     """One run, or one attempt of it. Construct it, then `run` it."""
 
     def __init__(self, config: TrainConfig, mesh: Mesh, notice: Notice) -> None:
+        mesh = mesh.shaped(config.parallel.tensor, config.parallel.pipeline)
         self.config, self.mesh, self.notice = config, mesh, notice
         self.step = 0
         self.samples = 0
@@ -58,10 +60,15 @@ class Trainer:
         self.order = GlobalOrder(len(self.data.train), config.seed)
         torch.manual_seed(config.seed)
         model = build_model(config.model, self.data.num_classes)
-        self.model = parallelize(model, config.strategy, mesh, self.data.train.inputs[:1])
-        self.optimizer = build_optimizer(config.optim, self.model.parameters())
+        plan = tensor_plan(config.model)
+        self.model = parallelize(model, plan, config, mesh, self.data.train.inputs[:1])
+        self.loss_scale = LossScale() if config.precision == "float16" else None
+        compute = PipelinedComputation if mesh.pipeline > 1 else Computation
+        self.computation = compute(self.model, mesh, config.accumulate, config.precision, self.loss_scale)
+        together = mesh.tensor == 1
+        self.optimizer = build_optimizer(config.optim, self.model.parameters(), together=together)
         self.state = State(unwrap(self.model), self.optimizer, mesh)
-        torch.manual_seed(_rank_seed(config.seed, mesh.rank))
+        torch.manual_seed(_rank_seed(config.seed, mesh))
         place = config.checkpoint.store or str(config.run_dir / "checkpoints")
         retention = Retention(config.checkpoint.keep_last, config.checkpoint.keep_every)
         self.saver = Saver(open_store(place, retention, config.timeouts.store), mesh)
@@ -72,7 +79,7 @@ class Trainer:
     @property
     def batch_size(self) -> int:
         """Samples in one step of all ranks."""
-        return self.config.data.batch_size_per_rank * self.mesh.world_size
+        return self.config.data.batch_size_per_rank * self.mesh.data_size
 
     @property
     def saved_step(self) -> int:
@@ -122,6 +129,8 @@ class Trainer:
             self.state.restore(checkpoint)
             self.step, self.samples = checkpoint.manifest.step, checkpoint.manifest.samples
             previous = Schedule(**checkpoint.manifest.schedule)
+            if self.loss_scale:
+                self.loss_scale.resume(checkpoint.manifest.loss_scale)
             self._saved_step = self.step
         self.saver.loaded()
         self.schedule = schedule_for(self.config.optim, self.batch_size, self.step, previous)
@@ -143,15 +152,10 @@ class Trainer:
         rate = self.schedule.rate(self.step)
         set_rate(self.optimizer, rate)
         self.optimizer.zero_grad(set_to_none=True)
-        outputs = self.model(batch.inputs)
-        loss = functional.cross_entropy(outputs, batch.targets)
-        tally = self._tally(loss.detach() * len(batch), outputs, batch)
-        summed = self.mesh.start_sum(tally)
-        loss.backward()
-        if summed:
-            summed.wait()
-        result = self._read(tally)
-        self.optimizer.step()
+        result = self._read(self._backward(batch))
+        overflow = self.loss_scale and not self.loss_scale.unscale(self.model.parameters(), self.mesh)
+        if not overflow:
+            self.optimizer.step()
         self.step += 1
         self.samples += self.batch_size
         self.notice.sleep(max(0.0, self.config.pace_seconds - (time.monotonic() - begin)))
@@ -162,44 +166,43 @@ class Trainer:
             lr=rate,
             samples=self.samples,
             samples_per_second=round(self.batch_size / (time.monotonic() - begin), 1),
+            **({"skipped": "overflow"} if overflow else {}),
         )
         return result
 
     def _batch(self) -> Samples:
         size = self.config.data.batch_size_per_rank
-        mine = self.order.of_rank(self.samples, size, self.mesh.rank)
+        mine = self.order.of_rank(self.samples, size, self.mesh.data_rank)
         return self.data.train.take(mine).to(self.mesh.device)
 
-    def _tally(self, loss_sum: torch.Tensor, outputs: torch.Tensor, batch: Samples) -> torch.Tensor:
-        """Loss, hits, samples and whether this rank was told to leave: all that ranks tell each other."""
-        hits = (outputs.argmax(1) == batch.targets).sum()
-        counts = torch.tensor(
-            [len(batch), self.notice.requested], dtype=torch.float64, device=self.mesh.device
-        )
-        return torch.cat([torch.stack([loss_sum.double(), hits.double()]), counts])
+    def _backward(self, batch: Samples) -> torch.Tensor:
+        """Compute gradients; meanwhile the ranks add up their tallies, all that they tell each other."""
+        tallies: list[tuple[torch.Tensor, Work | None]] = []
+        self.computation.backward(batch, lambda sums: tallies.append(self._begin_tally(sums)))
+        ((tally, summed),) = tallies
+        if summed:
+            summed.wait()
+        return tally
+
+    def _begin_tally(self, sums: torch.Tensor) -> tuple[torch.Tensor, Work | None]:
+        told = torch.tensor([self.notice.requested], dtype=torch.float64, device=self.mesh.device)
+        tally = torch.cat([sums, told])
+        return tally, self.mesh.start_sum(tally)
 
     def _read(self, tally: torch.Tensor) -> Tally:
-        loss_sum, hits, num_samples, told = tally.tolist()
+        loss_sum, hits, num_targets, told = tally.tolist()
         if not math.isfinite(loss_sum):
             raise DivergedError(
                 f"the loss of step {self.step + 1} is {loss_sum}: lower optim.lr ({self.config.optim.lr}),"
                 " or warm up longer"
             )
-        return Tally(loss_sum / num_samples, hits / num_samples, told > 0)
+        return Tally(loss_sum / num_targets, hits / num_targets, told > 0)
 
-    @torch.no_grad()
     def _evaluate(self) -> None:
         """Look at the held-out data, each rank at its part."""
-        held_out = self.data.held_out.take(
-            torch.arange(self.mesh.rank, len(self.data.held_out), self.mesh.world_size)
-        )
-        part = Samples(held_out.inputs.to(self.mesh.device), held_out.targets.to(self.mesh.device))
-        model = unwrap(self.model)
-        model.eval()
-        outputs = model(part.inputs)
-        model.train()
-        tally = self._tally(functional.cross_entropy(outputs, part.targets, reduction="sum"), outputs, part)
-        summed = self.mesh.start_sum(tally)
+        indices = torch.arange(self.mesh.data_rank, len(self.data.held_out), self.mesh.data_size)
+        part = self.data.held_out.take(indices).to(self.mesh.device)
+        tally, summed = self._begin_tally(self.computation.evaluate(part))
         if summed:
             summed.wait()
         result = self._read(tally)
@@ -218,6 +221,7 @@ class Trainer:
             mesh=self.mesh.shape,
             schedule=asdict(self.schedule),
             identity=self.config.identity,
+            loss_scale=asdict(self.loss_scale) if self.loss_scale else {},
         )
         saved = self.saver.start(file_name(self.mesh.rank), lambda: encode(captured), manifest)
         self._pending = Pending(self.step, reason, blocked_seconds, saved)
@@ -286,8 +290,9 @@ class Trainer:
         self._record("failed", error=reason)
 
 
-def _rank_seed(seed: int, rank: int) -> int:
-    return (seed << 32) + rank + 1
+def _rank_seed(seed: int, mesh: Mesh) -> int:
+    """One for each part of the data and of the layers: ranks that share a layer drop the same activations."""
+    return (seed << 32) + mesh.stage * mesh.data_size + mesh.data_rank + 1
 
 
 def _write_whole(path: Path, text: str) -> None:

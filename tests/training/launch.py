@@ -120,6 +120,11 @@ def events(run_dir: Path, name: str) -> list[dict[str, Any]]:
     return [line for line in read_metrics(run_dir / FILE) if line["event"] == name]
 
 
+def reached(run_dir: Path, step: int, attempt: int = 1) -> bool:
+    lines = events(run_dir, "step")
+    return bool(lines) and lines[-1]["attempt"] == attempt and lines[-1]["step"] >= step
+
+
 def wait_for(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition():

@@ -16,16 +16,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.training.launch import Ranks, events, free_port, run, settings, sha256, start, wait_for
+from tests.training.launch import Ranks, events, free_port, reached, run, settings, sha256, start, wait_for
 from training.folder_store import FolderStore
 from training.state import load_tensors
 
 pytestmark = pytest.mark.e2e
-
-
-def reached(run_dir: Path, step: int, attempt: int = 1) -> bool:
-    lines = events(run_dir, "step")
-    return bool(lines) and lines[-1]["attempt"] == attempt and lines[-1]["step"] >= step
 
 
 def tensors(run_dir: Path, step: int) -> dict[str, torch.Tensor]:

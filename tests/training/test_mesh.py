@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import torch
 import torch.distributed as dist
 
 from training.config import TimeoutConfig
-from training.mesh import adopt_launcher_settings, is_lost_rank, join
+from training.mesh import Mesh, adopt_launcher_settings, is_lost_rank, join
 
 PET = {
     "PET_NNODES": "2",
@@ -58,3 +59,23 @@ def test_alone_there_is_one_rank_and_no_process_group() -> None:
 )
 def test_a_lost_rank_is_told_from_a_mistake(error: Exception, lost: bool) -> None:
     assert is_lost_rank(error) is lost
+
+
+def places(world_size: int, tensor: int, pipeline: int) -> list[tuple[int, int]]:
+    ranks = [
+        Mesh(rank, world_size, torch.device("cpu"), "node", dist.HashStore()) for rank in range(world_size)
+    ]
+    shaped = [rank.shaped(tensor, pipeline) for rank in ranks]
+    return [(mesh.stage, mesh.data_rank) for mesh in shaped]
+
+
+def test_ranks_fill_a_mesh_of_stages_data_and_tensor() -> None:
+    assert places(4, 1, 1) == [(0, 0), (0, 1), (0, 2), (0, 3)]
+    assert places(4, 2, 1) == [(0, 0), (0, 0), (0, 1), (0, 1)]
+    assert places(4, 1, 2) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert places(8, 2, 2) == [(0, 0), (0, 0), (0, 1), (0, 1), (1, 0), (1, 0), (1, 1), (1, 1)]
+
+
+def test_ranks_that_do_not_fill_the_mesh_are_refused() -> None:
+    with pytest.raises(ValueError, match="got 6 ranks; allowed: a multiple of tensor × pipeline = 2 × 2"):
+        places(6, 2, 2)

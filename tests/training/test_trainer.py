@@ -165,8 +165,8 @@ def test_a_loss_that_is_no_number_stops_the_run_before_the_weights_are_spoiled(t
         train(config)
     assert "step" in str(caught.value)
     for path in (tmp_path / "checkpoints").glob("step-*/rank-00000.pt"):
-        parts = decode(path.read_bytes())["parts"]
-        assert all(math.isfinite(float(value.sum())) for value in parts.values())
+        pieces = decode(path.read_bytes())["pieces"]
+        assert all(math.isfinite(float(values.sum())) for _, _, values in pieces.values())
 
 
 def test_a_checkpoint_of_another_configuration_is_refused(tmp_path: Path) -> None:

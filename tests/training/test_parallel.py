@@ -1,0 +1,230 @@
+"""However a step is divided over micro-batches, ranks, layers and stages, it is the same step."""
+
+from __future__ import annotations
+
+import math
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from tests.training.launch import events, reached, run, settings, sha256, start, wait_for
+from tests.training.test_trainer import NoticeAt, configure
+from tests.training.test_trainer import train as train_alone
+from training.checkpoint import Checkpoint
+from training.computation import LossScale
+from training.config import ConfigError, load_config, parse_config
+from training.folder_store import FolderStore
+from training.mesh import Mesh
+from training.parallelize import _stage
+from training.state import load_tensors
+
+COMMON: dict[str, Any] = {
+    "steps": 50,
+    "checkpoint.every_steps": 1,
+    "checkpoint.keep_last": 50,
+    "model.dropout": 0,
+    "optim.lr": 0.02,
+    "data.batch_size_per_rank": 32,
+}
+
+
+def checkpoint(run_dir: Path, step: int) -> Checkpoint:
+    return FolderStore(run_dir / "checkpoints").open(step)
+
+
+def distance(one: Path, other: Path, step: int) -> float:
+    """Between the weights of two runs, relative to their length."""
+    first, second = (load_tensors(checkpoint(path, step)) for path in (one, other))
+    assert first.keys() == second.keys()
+    names = [name for name in first if name.startswith("model.")]
+    difference = sum(float((second[name] - first[name]).square().sum()) for name in names)
+    return math.sqrt(difference / sum(float(first[name].square().sum()) for name in names))
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("alone")
+    assert train_alone(load_config(None, settings(path, **COMMON)[1::2]))
+    return path
+
+
+@pytest.mark.parametrize("count", [2, 4, 32])
+def test_micro_batches_add_up_to_the_gradient_of_the_whole(tmp_path: Path, count: int) -> None:
+    values = {
+        "steps": 10,
+        "model": {"hidden": 16, "dropout": 0},
+        "checkpoint": {"every_steps": 1, "keep_last": 9},
+    }
+    values["data"] = {"batch_size_per_rank": 64}
+    train_alone(configure(tmp_path / "whole", **values))
+    train_alone(configure(tmp_path / "parts", **values, accumulate=count))
+    assert distance(tmp_path / "whole", tmp_path / "parts", 2) < 1e-6
+    assert distance(tmp_path / "whole", tmp_path / "parts", 10) < 1e-4
+    losses = [[line["loss"] for line in events(tmp_path / name, "step")] for name in ("whole", "parts")]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+@pytest.mark.parametrize("model", ["mlp", "convnet"])
+def test_recomputing_activations_changes_no_bit_even_of_what_is_dropped(tmp_path: Path, model: str) -> None:
+    values = {"steps": 6, "model": {"name": model, "hidden": 4, "dropout": 0.3}}
+    train_alone(configure(tmp_path / "kept", **values))
+    train_alone(configure(tmp_path / "recomputed", **values, recompute=True))
+    assert sha256(tmp_path / "kept") == sha256(tmp_path / "recomputed")
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_lower_precision_learns_the_same_and_resumes_to_the_bit(tmp_path: Path, precision: str) -> None:
+    values = {"steps": 60, "data": {"batch_size_per_rank": 32}, "precision": precision, "evaluate_every": 60}
+    train_alone(configure(tmp_path / "full", **values | {"precision": "float32"}))
+    train_alone(configure(tmp_path / "whole", **values))
+    assert not train_alone(configure(tmp_path / "parted", **values), NoticeAt(17))
+    train_alone(configure(tmp_path / "parted", **values))
+    assert sha256(tmp_path / "parted") == sha256(tmp_path / "whole")
+    full, low = (events(tmp_path / name, "evaluation")[-1] for name in ("full", "whole"))
+    assert sha256(tmp_path / "full") != sha256(tmp_path / "whole")
+    assert low["loss"] == pytest.approx(full["loss"], rel=0.05)
+
+
+def test_the_scale_of_the_loss_falls_on_an_overflow_that_costs_a_step_and_is_saved(tmp_path: Path) -> None:
+    values = {"steps": 12, "precision": "float16", "model": {"hidden": 16, "dropout": 0}}
+    config = configure(tmp_path, **values)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LossScale.__init__, "__defaults__", (2.0**40, 0))
+        train_alone(config)
+    saved = checkpoint(tmp_path, 12).manifest.loss_scale
+    assert saved["scale"] < 2.0**40
+    assert all(math.isfinite(float(value.sum())) for value in load_tensors(checkpoint(tmp_path, 12)).values())
+    skipped = [line["step"] for line in events(tmp_path, "step") if line.get("skipped")]
+    assert len(skipped) == math.log2(2.0**40 / saved["scale"])
+    assert skipped[0] == 1
+
+
+@pytest.mark.soak
+def test_a_compiled_run_learns_the_same_and_resumes_to_the_bit(tmp_path: Path, alone: Path) -> None:
+    compiled = settings(tmp_path / "run", **COMMON, compile=True)
+    run(1, compiled)
+    assert distance(alone, tmp_path / "run", 50) < 1e-3
+    parted = settings(tmp_path / "parted", pace_seconds=0.05, **COMMON, compile=True)
+    ranks = start(1, parted)
+    wait_for(lambda: reached(tmp_path / "parted", 10))
+    ranks.send(0, signal.SIGTERM)
+    assert {code for code, _ in ranks.wait()} == {75}
+    assert run(1, settings(tmp_path / "parted", **COMMON, compile=True)) == sha256(tmp_path / "run")
+
+
+MESHES: dict[str, dict[str, Any]] = {
+    "two stages of two tensor ranks": {"parallel.tensor": 2, "parallel.pipeline": 2, "accumulate": 4},
+    "two stages of two data ranks": {"parallel.pipeline": 2, "accumulate": 2},
+    "four tensor ranks": {"parallel.tensor": 4},
+    "fsdp over two tensor ranks": {"parallel.tensor": 2, "strategy": "fsdp"},
+    "hsdp": {"strategy": "fsdp", "parallel.shard": 2},
+    "fsdp": {"strategy": "fsdp"},
+    "ddp of micro-batches": {"accumulate": 4},
+    "fsdp of micro-batches": {"strategy": "fsdp", "accumulate": 4},
+}
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("values", MESHES.values(), ids=MESHES.keys())
+def test_four_ranks_in_any_mesh_equal_one_process(
+    tmp_path: Path, alone: Path, values: dict[str, Any]
+) -> None:
+    data_ranks = 4 // values.get("parallel.tensor", 1) // values.get("parallel.pipeline", 1)
+    batch = {"data.batch_size_per_rank": 32 // data_ranks}
+    arguments = settings(tmp_path, **COMMON | values | batch)
+    run(4, arguments)
+    assert distance(alone, tmp_path, 1) < 1e-6, "the first step's change is the gradient itself"
+    assert distance(alone, tmp_path, 50) < 1e-3
+    losses = [[line["loss"] for line in events(path, "step")] for path in (alone, tmp_path)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
+    accuracies = [events(path, "evaluation")[-1]["accuracy"] for path in (alone, tmp_path)]
+    assert accuracies[0] == pytest.approx(accuracies[1], abs=0.006)
+    # At its last step another number of ranks, in another mesh, loads the same weights and changes nothing.
+    expected = sha256(tmp_path)
+    (tmp_path / "final.json").unlink()
+    assert run(1, settings(tmp_path, **COMMON)) == expected
+    assert run(2, settings(tmp_path, **COMMON | {"strategy": "fsdp"})) == expected
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("name", ["two stages of two tensor ranks", "fsdp over two tensor ranks", "hsdp"])
+def test_a_mesh_resumes_to_the_bit_with_every_moment(tmp_path: Path, name: str) -> None:
+    values = COMMON | MESHES[name] | {"steps": 16, "optim.name": "adamw", "model.dropout": 0.2}
+    values["data.batch_size_per_rank"] = 16
+    expected = run(4, settings(tmp_path / "whole", **values))
+    ranks = start(4, settings(tmp_path / "parted", pace_seconds=0.3, **values))
+    wait_for(lambda: reached(tmp_path / "parted", 4))
+    ranks.send(3, signal.SIGTERM)
+    assert {code for code, _ in ranks.wait()} == {75}
+    assert run(4, settings(tmp_path / "parted", **values)) == expected
+    whole, parted = (load_tensors(checkpoint(tmp_path / name, 16)) for name in ("whole", "parted"))
+    assert all(torch.equal(parted[name], value) for name, value in whole.items())
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"accumulate": 5}, "accumulate: got 5; allowed: a divisor of data.batch_size_per_rank (32)"),
+        ({"parallel": {"shard": 2}}, "parallel.shard: set with strategy ddp"),
+        ({"strategy": "fsdp", "parallel": {"pipeline": 2}}, "parallel.pipeline: set with strategy fsdp"),
+        (
+            {"model": {"name": "convnet"}, "parallel": {"tensor": 2}},
+            "parallel.tensor: set with model convnet",
+        ),
+        ({"precision": "float8"}, "precision: got 'float8'"),
+    ],
+)
+def test_parts_that_do_not_fit_together_are_named(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_config({"run_dir": "/tmp/run", **values})
+    assert message in "\n".join(caught.value.problems)
+
+
+def stages(weights: list[int], count: int) -> list[list[str]]:
+    """Names of the layers of each stage; a layer of weight 0 has none."""
+    layers = [nn.Linear(weight, 1, bias=False) if weight else nn.ReLU() for weight in weights]
+    mesh = Mesh(0, count, torch.device("cpu"), "node", dist.HashStore(), pipeline=count)
+    parts = [_stage(nn.Sequential(*layers), replace(mesh, rank=rank)) for rank in range(count)]
+    return [[name for name, _ in part.named_children()] for part in parts]
+
+
+def test_layers_are_divided_into_stages_of_about_as_many_weights() -> None:
+    assert stages([0, 5, 0, 5, 0], 2) == [["0", "1", "2"], ["3", "4"]]
+    assert stages([3, 3, 3, 3], 2) == [["0", "1"], ["2", "3"]]
+    assert stages([9, 1, 1, 1], 2) == [["0"], ["1", "2", "3"]]
+    assert stages([1, 1, 1, 90], 3) == [["0", "1"], ["2"], ["3"]]
+    assert stages([90, 1, 1], 3) == [["0"], ["1"], ["2"]]
+    with pytest.raises(ValueError, match="got 3; allowed: up to 2, the layers with weights"):
+        stages([0, 1, 0, 1], 3)
+
+
+@given(weights=st.lists(st.integers(1, 100), min_size=1, max_size=12), data=st.data())
+def test_every_stage_has_weights_and_every_layer_one_stage(weights: list[int], data: st.DataObject) -> None:
+    parts = stages(weights, data.draw(st.integers(1, len(weights))))
+    assert all(parts)
+    assert sum(parts, []) == [str(index) for index in range(len(weights))]
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"parallel.tensor": 3}, "got 2 ranks; allowed: a multiple of tensor × pipeline = 3 × 1"),
+        ({"strategy": "fsdp", "parallel.shard": 3}, "parallel.shard: got 3"),
+        ({"parallel.tensor": 2, "strategy": "ddp", "parallel.pipeline": 3}, "got 2 ranks"),
+    ],
+)
+def test_ranks_that_do_not_fit_the_mesh_are_told(
+    tmp_path: Path, values: dict[str, Any], message: str
+) -> None:
+    ends = start(2, settings(tmp_path, **values)).wait()
+    assert [code for code, _ in ends] == [1, 1]
+    assert message in "".join(words for _, words in ends)  # one of them may first see the other go
