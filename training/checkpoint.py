@@ -147,6 +147,8 @@ class Retention:
     """How many of the newest."""
     every_steps: int = 0
     """Those whose step is a multiple of this stay for good; 0: none."""
+    tag: bool = False
+    """Whether the others are tagged, for the store to delete them later (S3 only), instead of deleted."""
 
     def superseded(self, steps: Sequence[int]) -> list[int]:
         """Those of `steps`, newest first, that need not stay."""

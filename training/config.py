@@ -62,7 +62,9 @@ class OptimConfig(_Part):
     @model_validator(mode="after")
     def _adam_does_not_scale_linearly(self) -> OptimConfig:
         if self.name == "adamw" and self.scaling == "linear":
-            raise ValueError("scaling linear holds for sgd; with adamw use sqrt or none")
+            raise ValueError(
+                "optim.scaling: got 'linear' with adamw; it holds for sgd; with adamw use sqrt or none"
+            )
         return self
 
 
@@ -80,11 +82,17 @@ class ParallelConfig(_Part):
 class CheckpointConfig(_Part):
     """When to save and how much to keep."""
 
-    every_steps: int = Field(default=20, ge=1)
+    every_steps: int = Field(default=20, ge=0)
+    """Steps from one to the next; 0: as often as pays (see `training.interval`)."""
+    mtbf_seconds: float = Field(default=86400, gt=0)
+    """With every_steps 0: the mean time between losses of a run that is expected, until some were seen."""
     keep_last: int = Field(default=3, ge=1)
     """How many of the newest stay."""
     keep_every: int = Field(default=0, ge=0)
     """Those whose step is a multiple of this stay for good; 0: none."""
+    superseded: Literal["delete", "tag"] = "delete"
+    """What becomes of the others. `tag`: objects in S3 get `trainyard.dev/superseded=true`, by which a rule
+    of the bucket deletes them later."""
     store: str = ""
     """URL of a folder in an object store, such as `s3://bucket/runs/7`; empty: `checkpoints` in run_dir."""
 
@@ -94,6 +102,12 @@ class CheckpointConfig(_Part):
         if url and not re.fullmatch(r"[a-z][a-z0-9+]*://[^/]+(/.*)?", url):
             raise ValueError("allowed: a URL such as s3://bucket/runs/7; leave it out to use run_dir")
         return url
+
+    @model_validator(mode="after")
+    def _tags_are_of_s3(self) -> CheckpointConfig:
+        if self.superseded == "tag" and not self.store.startswith("s3://"):
+            raise ValueError("checkpoint.superseded: got 'tag'; allowed: with checkpoint.store in S3")
+        return self
 
 
 class TimeoutConfig(_Part):
@@ -238,4 +252,6 @@ def _lines(detail: Mapping[str, Any]) -> list[str]:
     if detail["type"] == "extra_forbidden":
         return [f"{where}: got {detail['input']!r}, but there is no such setting"]
     reason = str(detail["msg"]).removeprefix("Value error, ")
-    return [f"{where}: got {detail['input']!r}: {reason}"] if where else reason.splitlines()
+    if detail["type"] == "value_error" and isinstance(detail["input"], dict):  # it names what it found itself
+        return reason.splitlines()
+    return [f"{where}: got {detail['input']!r}: {reason}"]

@@ -7,31 +7,17 @@ checkpoint in them, such as `runs/7/checkpoints/step-00000020` or `s3://bucket/r
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from training.checkpoint import Checkpoint, CheckpointStore, DamagedError, FormatError, step_name, step_of
 from training.stores import open_store
 
 if TYPE_CHECKING:
     import torch
-
-_SAFETENSORS: Final = {
-    "float64": "F64",
-    "float32": "F32",
-    "float16": "F16",
-    "bfloat16": "BF16",
-    "int64": "I64",
-    "int32": "I32",
-    "int16": "I16",
-    "int8": "I8",
-    "uint8": "U8",
-    "bool": "BOOL",
-}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -102,12 +88,14 @@ def _diff(options: argparse.Namespace) -> int:
 
 
 def _export(options: argparse.Namespace) -> int:
+    from safetensors.torch import save_file
+
     from training.state import load_tensors
 
     tensors = load_tensors(_open(options.checkpoint))
     weights = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
     draft = options.file.with_name(options.file.name + ".tmp")
-    draft.write_bytes(_safetensors(weights))
+    save_file(weights, draft, metadata={"format": "pt"})
     draft.replace(options.file)
     _say(f"{options.file}: {len(weights)} tensors")
     return 0
@@ -143,22 +131,6 @@ def _difference(name: str, one: torch.Tensor | None, other: torch.Tensor | None)
     if one.equal(other):
         return ""
     return f"{name}: differs by up to {float((one.double() - other.double()).abs().max()):.3g}"
-
-
-def _safetensors(tensors: dict[str, torch.Tensor]) -> bytes:
-    """The format that the library of this name reads: length of the header, header as JSON, raw data."""
-    import torch
-
-    header, blobs, end = {}, [], 0
-    for name, tensor in tensors.items():
-        blob = tensor.contiguous().flatten().view(torch.uint8).numpy().tobytes()
-        kind = _SAFETENSORS[str(tensor.dtype).removeprefix("torch.")]
-        header[name] = {"dtype": kind, "shape": list(tensor.shape), "data_offsets": [end, end + len(blob)]}
-        end += len(blob)
-        blobs.append(blob)
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)  # data starts aligned, so that it can be mapped
-    return len(text).to_bytes(8, "little") + text + b"".join(blobs)
 
 
 def _say(text: str) -> None:

@@ -30,17 +30,20 @@ from training.checkpoint import (
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
+    from mypy_boto3_s3.type_defs import TagTypeDef
 
 CLOUDS: Final = {"s3": "S3", "gs": "Google Cloud Storage", "az": "Azure Blob Storage"}
 """Schemes that obstore serves; fsspec's own for the rest."""
+SUPERSEDED: Final[TagTypeDef] = {"Key": "trainyard.dev/superseded", "Value": "true"}
+"""The tag by which a rule of the bucket finds what it may delete."""
 _DAMAGED: Final = "damaged"
 _RANGE: Final = 32 << 20
 """Bytes of one request; a large file is read by several at once."""
 _ADVICE: Final = {
     "nosuchbucket": "make the bucket, or correct checkpoint.store",
-    r"permission|unauthenticated|\b40[13]\b": "check the credentials and the bucket's policy",
-    r"\b507\b|quota|no space": "the store is full: make room, or lower checkpoint.keep_last",
-    r"slow ?down|\b50[0234]\b": "the store is overloaded or down; the next checkpoint tries again",
+    r"permission|unauthenticated|status[a-z ]*: 40[13]": "check the credentials and the bucket's policy",
+    r"status[a-z ]*: 507|quota|no space": "the store is full: make room, or lower checkpoint.keep_last",
+    r"slow ?down|status[a-z ]*: 50[0234]": "the store is overloaded or down; the next checkpoint tries again",
     r"kind: timeout|timed ?out": "the store hangs: look at it, or raise timeouts.store",
     r"connect|dns|request": "the store cannot be reached: check its endpoint (AWS_ENDPOINT_URL)",
 }
@@ -60,6 +63,7 @@ class ObjectStore(CheckpointStore):
     retention: Retention = KEEP_THREE
     timeout_seconds: float = 60
     """For one request with all its retries."""
+    _tagged: set[int] = field(default_factory=set, init=False, compare=False)
     files: AbstractFileSystem = field(default=None, compare=False)
     """How the store is reached; made from `url` if not given."""
 
@@ -90,8 +94,11 @@ class ObjectStore(CheckpointStore):
             self._put(f"{step_name(step)}/{MANIFEST}", replace(manifest, draft=nonce).encode())
         self._put(LATEST, step_name(step).encode())
         for old in self.retention.superseded(self.committed()):
-            self._delete(f"{step_name(old)}/{MANIFEST}")  # first: half of a checkpoint must not look like one
-            self._delete_all(step_name(old))
+            if self.retention.tag:
+                self._tag(old)
+            else:
+                self._delete(f"{step_name(old)}/{MANIFEST}")  # first: half of one must not look like one
+                self._delete_all(step_name(old))
 
     def discard(self, draft: str) -> None:
         with contextlib.suppress(StoreError):
@@ -127,6 +134,22 @@ class ObjectStore(CheckpointStore):
         self._put(aside, self.read(f"{step_name(step)}/{MANIFEST}"))
         self._delete(f"{step_name(step)}/{MANIFEST}")
         return aside
+
+    def _tag(self, step: int) -> None:
+        """Mark a checkpoint's objects for the bucket's rule that deletes them; once in a process's life."""
+        if step in self._tagged:
+            return
+        import boto3  # fsspec and obstore do not speak of tags
+
+        client = boto3.client("s3")
+        bucket, _, _ = self._full("").partition("/")
+        for name in self._list(step_name(step)):
+            path = self._full(f"{step_name(step)}/{name}")
+            with _explained("tag", path):
+                client.put_object_tagging(
+                    Bucket=bucket, Key=path.partition("/")[2], Tagging={"TagSet": [SUPERSEDED]}
+                )
+        self._tagged.add(step)
 
     def _by_step(self) -> dict[int, list[str]]:
         """Names of objects, seen from their step."""

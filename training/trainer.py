@@ -16,8 +16,10 @@ from training.checkpoint import Manifest, Retention
 from training.computation import Computation, LossScale, PipelinedComputation
 from training.config import TrainConfig
 from training.data import Dataset, GlobalOrder, Samples, load_dataset
+from training.interval import Cadence, measured_mtbf
 from training.mesh import Mesh
-from training.metrics import MetricsLog
+from training.metrics import FILE as METRICS
+from training.metrics import MetricsLog, read_metrics
 from training.models import build_model, tensor_plan
 from training.optim import Schedule, build_optimizer, schedule_for, set_rate
 from training.parallelize import parallelize, unwrap
@@ -44,6 +46,8 @@ class Tally:
     """Part of the targets, 0 to 1."""
     told: bool
     """Whether any rank was told to leave."""
+    due: bool
+    """Whether rank 0 finds that a checkpoint pays."""
 
 
 class Trainer:
@@ -70,9 +74,15 @@ class Trainer:
         self.state = State(unwrap(self.model), self.optimizer, mesh)
         torch.manual_seed(_rank_seed(config.seed, mesh))
         place = config.checkpoint.store or str(config.run_dir / "checkpoints")
-        retention = Retention(config.checkpoint.keep_last, config.checkpoint.keep_every)
+        retention = Retention(
+            config.checkpoint.keep_last, config.checkpoint.keep_every, config.checkpoint.superseded == "tag"
+        )
         self.saver = Saver(open_store(place, retention, config.timeouts.store), mesh)
         self.schedule: Schedule
+        self.cadence: Cadence | None = None
+        if mesh.leads and not config.checkpoint.every_steps:
+            lines = read_metrics(config.run_dir / METRICS)
+            self.cadence = Cadence(measured_mtbf(lines, config.checkpoint.mtbf_seconds))
         self._saved_step = 0
         self._pending: Pending | None = None
 
@@ -116,10 +126,14 @@ class Trainer:
                 return False
             if self._pending and self._pending.saved.done():
                 self._settle()
-            if self.step % self.config.checkpoint.every_steps == 0 and self.step < self.config.steps:
+            if self.step < self.config.steps and self._save_is_due(tally):
                 self._begin_save("interval")
         self._finish()
         return True
+
+    def _save_is_due(self, tally: Tally) -> bool:
+        every_steps = self.config.checkpoint.every_steps
+        return self.step % every_steps == 0 if every_steps else tally.due
 
     def _resume(self, started: float) -> None:
         nodes = self.mesh.gather("nodes", self.mesh.node)
@@ -158,6 +172,8 @@ class Trainer:
             self.optimizer.step()
         self.step += 1
         self.samples += self.batch_size
+        if self.cadence:
+            self.cadence.step(time.monotonic() - begin, saving=self._pending is not None)
         self.notice.sleep(max(0.0, self.config.pace_seconds - (time.monotonic() - begin)))
         self._record(
             "step",
@@ -185,18 +201,18 @@ class Trainer:
         return tally
 
     def _begin_tally(self, sums: torch.Tensor) -> tuple[torch.Tensor, Work | None]:
-        told = torch.tensor([self.notice.requested], dtype=torch.float64, device=self.mesh.device)
-        tally = torch.cat([sums, told])
+        words = [self.notice.requested, bool(self.cadence and self.cadence.due())]
+        tally = torch.cat([sums, torch.tensor(words, dtype=torch.float64, device=self.mesh.device)])
         return tally, self.mesh.start_sum(tally)
 
     def _read(self, tally: torch.Tensor) -> Tally:
-        loss_sum, hits, num_targets, told = tally.tolist()
+        loss_sum, hits, num_targets, told, due = tally.tolist()
         if not math.isfinite(loss_sum):
             raise DivergedError(
                 f"the loss of step {self.step + 1} is {loss_sum}: lower optim.lr ({self.config.optim.lr}),"
                 " or warm up longer"
             )
-        return Tally(loss_sum / num_targets, hits / num_targets, told > 0)
+        return Tally(loss_sum / num_targets, hits / num_targets, told > 0, due > 0)
 
     def _evaluate(self) -> None:
         """Look at the held-out data, each rank at its part."""
@@ -214,6 +230,8 @@ class Trainer:
         begin = time.monotonic()
         captured = self.state.capture()
         blocked_seconds = time.monotonic() - begin
+        if self.cadence:
+            self.cadence.begun(blocked_seconds)
         manifest = Manifest(
             step=self.step,
             samples=self.samples,
@@ -238,6 +256,8 @@ class Trainer:
             sys.stderr.write(f"training: checkpoint of step {pending.step} failed: {error}\n")
             return
         self._saved_step = pending.step
+        if self.cadence:
+            self.cadence.durable()
         self._record(
             "checkpoint",
             step=pending.step,

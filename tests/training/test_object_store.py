@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import boto3
 import pytest
 
 from tests.training.s3 import BUCKET, Proxy, s3
@@ -68,7 +69,7 @@ def test_a_large_file_is_read_in_parts(url: str, monkeypatch: pytest.MonkeyPatch
 
 def test_a_file_of_many_megabytes_goes_in_parts_and_comes_back(url: str) -> None:
     store = ObjectStore(url)
-    data = os.urandom(1 << 20) * 40
+    data = os.urandom(1 << 20) * 12
     save(store, 1, data)
     assert store.open(1).read(FILES[0]) == data
 
@@ -91,6 +92,22 @@ def test_the_last_k_and_every_nth_are_kept(url: str) -> None:
     for step in range(10, 80, 10):
         save(store, step)
     assert store.committed() == [70, 60, 40, 20]
+
+
+def test_what_is_superseded_can_be_tagged_for_the_bucket_to_delete(url: str) -> None:
+    store = ObjectStore(url, Retention(last=1, tag=True))
+    for step in (1, 2, 3):
+        save(store, step)
+    assert store.committed() == [3, 2, 1]
+    client = boto3.client("s3")
+
+    def tags(step: int) -> list[object]:
+        keys = [store._full(f"step-{step:08d}/{name}") for name in store._list(f"step-{step:08d}")]
+        assert len(keys) == 3
+        return [client.get_object_tagging(Bucket=BUCKET, Key=key.partition("/")[2])["TagSet"] for key in keys]
+
+    assert tags(1) == tags(2) == [[{"Key": "trainyard.dev/superseded", "Value": "true"}]] * 3
+    assert tags(3) == [[]] * 3
 
 
 @pytest.mark.parametrize("harm", ["alter", "delete", "manifest"])
@@ -172,7 +189,7 @@ def test_a_store_that_fails_at_any_put_loses_nothing_and_says_what_to_do(
     s3.reset(from_put(at, fault))
     begin = time.monotonic()
     with pytest.raises(StoreError) as caught:
-        save(ObjectStore(url, timeout_seconds=1), 2)
+        save(ObjectStore(url, timeout_seconds=0.4), 2)
     assert time.monotonic() - begin < 8
     assert f"put {BUCKET}/" in str(caught.value)
     assert advice in str(caught.value)

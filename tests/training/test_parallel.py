@@ -210,7 +210,7 @@ def test_layers_are_divided_into_stages_of_about_as_many_weights() -> None:
 def test_every_stage_has_weights_and_every_layer_one_stage(weights: list[int], data: st.DataObject) -> None:
     parts = stages(weights, data.draw(st.integers(1, len(weights))))
     assert all(parts)
-    assert sum(parts, []) == [str(index) for index in range(len(weights))]
+    assert [name for part in parts for name in part] == [str(index) for index in range(len(weights))]
 
 
 @pytest.mark.e2e

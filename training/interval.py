@@ -1,0 +1,77 @@
+"""How often to save: the interval that costs least, from what a checkpoint costs and how often runs are lost.
+
+Young's first-order optimum (1974; Daly 2006 gives higher orders, which matter only where a checkpoint
+takes a large part of the time between losses): save every √(2·δ·M) seconds, where δ is what a checkpoint
+costs the training in seconds and M the mean time between losses. Both are measured while the run goes on.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+
+def young(cost_seconds: float, mtbf_seconds: float) -> float:
+    """The interval between two checkpoints in seconds."""
+    return math.sqrt(2 * cost_seconds * mtbf_seconds)
+
+
+def measured_mtbf(lines: Iterable[dict[str, Any]], expected_seconds: float) -> float:
+    """Mean time between losses of a run in seconds, from its metrics.
+
+    A loss is an attempt that ended without a word: what leaves on notice loses no step. The expectation
+    counts like one loss that was seen after that long, so that a young run has an answer too.
+    """
+    spans: dict[int, list[float]] = {}
+    orderly = set()
+    for line in lines:
+        spans.setdefault(line["attempt"], []).append(line["time"])
+        if line["event"] in {"preempted", "finished"}:
+            orderly.add(line["attempt"])
+    seconds = sum(max(times) - min(times) for times in spans.values())
+    return (expected_seconds + seconds) / (1 + len(spans.keys() - orderly))
+
+
+@dataclass
+class Cadence:
+    """Says when the next checkpoint is due. Only rank 0 is asked; the others hear it with the next step."""
+
+    mtbf_seconds: float
+    clock: Any = time.monotonic
+    saved_at: float = field(init=False)
+    _step_seconds: float | None = field(default=None, init=False)
+    """Of steps that no save slows down, smoothed."""
+    _cost: float = field(default=0, init=False)
+    _under_way: float = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self.saved_at = self.clock()
+
+    @property
+    def interval_seconds(self) -> float:
+        """From one checkpoint to the next; before the first is measured, ten steps."""
+        return young(self._cost, self.mtbf_seconds) if self._cost else 10 * (self._step_seconds or 0)
+
+    def step(self, seconds: float, saving: bool) -> None:
+        """Take note of a step and whether a checkpoint was written meanwhile."""
+        if saving:
+            self._under_way += max(0, seconds - (self._step_seconds or seconds))
+        else:
+            before = self._step_seconds
+            self._step_seconds = seconds if before is None else 0.9 * before + 0.1 * seconds
+
+    def begun(self, blocked_seconds: float) -> None:
+        """A save begins; so long the training stood still for the copy."""
+        self.saved_at = self.clock()
+        self._under_way = blocked_seconds
+
+    def durable(self) -> None:
+        """The save is done: what it cost is known."""
+        self._cost = self._under_way if not self._cost else (self._cost + self._under_way) / 2
+
+    def due(self) -> bool:
+        """Whether it is time to save."""
+        return self._step_seconds is not None and self.clock() - self.saved_at >= self.interval_seconds
