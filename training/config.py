@@ -148,6 +148,8 @@ class TrainConfig(_Part):
     optim: OptimConfig = OptimConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     timeouts: TimeoutConfig = TimeoutConfig()
+    notices: Literal["none", "aws", "gcp", "azure"] = "none"
+    """Whose metadata service to ask if this machine will be taken away; SIGTERM is heard in any case."""
     evaluate_every: int = Field(default=50, ge=1)
     """Steps between two looks at the held-out data."""
     threads: int = Field(default=1, ge=1)

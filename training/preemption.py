@@ -21,7 +21,7 @@ _SIGNALS: Final = {signal.SIGTERM, signal.SIGINT}
 
 
 class Notice:
-    """A request to leave, made by SIGTERM or by Ctrl-C."""
+    """A request to leave, made by SIGTERM, by Ctrl-C, or by a cloud (see `training.clouds`)."""
 
     def __init__(self, leave_seconds: float) -> None:
         """Args: leave_seconds: from the request to the exit at the latest."""
@@ -51,15 +51,18 @@ class Notice:
         """Sleep, unless a notice comes first."""
         self._requested.wait(seconds)
 
-    def _listen(self) -> None:
-        received = signal.Signals(signal.sigwait(_SIGNALS))
+    def tell(self, word: str) -> None:
+        """Ask for leave, from any thread, with the reason; after `leave_seconds` the process ends anyhow."""
         if not self._stepping:
-            _leave(f"{received.name} before the first step: nothing to save", EXIT_PREEMPTED)
-        _say(f"{received.name}: saving at the end of this step, then leaving")
+            _leave(f"{word} before the first step: nothing to save", EXIT_PREEMPTED)
+        _say(f"{word}: saving at the end of this step, then leaving")
         self.request()
         deadline = threading.Timer(self._leave_seconds, self._give_up)
         deadline.daemon = True
         deadline.start()
+
+    def _listen(self) -> None:
+        self.tell(signal.Signals(signal.sigwait(_SIGNALS)).name)
         signal.sigwait(_SIGNALS)
         _leave("told twice: leaving at once; the last committed checkpoint stands", EXIT_FAILED)
 

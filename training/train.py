@@ -42,6 +42,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         os.execv(sys.executable, [sys.executable, "-m", "torch.distributed.run", *module])  # noqa: S606
     notice = Notice(config.timeouts.leave)
     notice.watch()
+    if config.notices != "none":
+        from training.clouds import Watch, metadata_of
+
+        Watch(metadata_of(config.notices), notice.tell).start()
     _exit(_train(config, notice))
 
 

@@ -27,6 +27,7 @@ WRONG = [
     ({"checkpoint": {"store": "bucket/runs"}}, "checkpoint.store: got 'bucket/runs'"),
     ({"checkpoint": {"store": "s3://"}}, "checkpoint.store: got 's3://'"),
     ({"timeouts": {"store": 0}}, "timeouts.store: got 0"),
+    ({"notices": "oracle"}, "notices: got 'oracle'"),
     ({"pace_seconds": -1}, "pace_seconds: got -1"),
     ({"timeouts": {"collective": 0}}, "timeouts.collective: got 0"),
 ]

@@ -1,0 +1,191 @@
+"""Each cloud's metadata service, as a local server that speaks its protocol and insists on it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.training.launch import wait_for
+from tests.training.test_trainer import configure, events
+from training import mesh
+from training.clouds import Aws, Azure, Gcp, Metadata, Watch, metadata_of
+from training.preemption import Notice
+from training.trainer import Trainer
+
+
+class Cloud:
+    """What a metadata service would say now."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, tuple[int, str]] = {}
+        self.tokens: list[str] = []
+        self.base = ""
+
+    def answer(self, verb: str, path: str, headers: Any) -> tuple[int, str]:
+        if path == "/latest/api/token":
+            if verb != "PUT" or "X-aws-ec2-metadata-token-ttl-seconds" not in headers:
+                return 400, "a token is PUT, with its time to live"
+            self.tokens.append(f"token-{len(self.tokens)}")
+            return 200, self.tokens[-1]
+        if path.startswith("/latest/") and headers.get("X-aws-ec2-metadata-token") not in self.tokens[-1:]:
+            return 401, "IMDSv2 wants a token"
+        if path.startswith("/computeMetadata/") and headers.get("Metadata-Flavor") != "Google":
+            return 403, "Metadata-Flavor: Google is missing"
+        if path.startswith("/metadata/") and headers.get("Metadata") != "true":
+            return 400, "Metadata: true is missing"
+        return self.answers.get(path.partition("?")[0], (404, "not found"))
+
+
+@contextmanager
+def serving(cloud: Cloud) -> Iterator[Cloud]:
+    class Handler(BaseHTTPRequestHandler):
+        def _answer(self) -> None:
+            status, text = cloud.answer(self.command, self.path, self.headers)
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        do_GET = do_PUT = _answer  # noqa: N815
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    cloud.base = f"http://127.0.0.1:{server.server_address[1]}"
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield cloud
+    server.shutdown()
+
+
+@pytest.fixture
+def cloud() -> Iterator[Cloud]:
+    with serving(Cloud()) as there:
+        yield there
+
+
+ACTION = "/latest/meta-data/spot/instance-action"
+
+
+def test_aws_says_an_interruption_to_whoever_has_a_token(cloud: Cloud) -> None:
+    aws = Aws(Metadata(cloud.base))
+    assert aws.notice() == ""
+    assert aws.notice() == ""
+    assert len(cloud.tokens) == 1, "a token serves many times"
+    cloud.tokens.append("newer")  # as if the first had come of age
+    cloud.answers[ACTION] = (200, json.dumps({"action": "terminate", "time": "2026-11-21T20:00:00Z"}))
+    assert aws.notice() == "EC2 will terminate this instance at 2026-11-21T20:00:00Z"
+
+
+def test_google_says_preemption_and_maintenance_that_ends_the_machine(cloud: Cloud) -> None:
+    gcp = Gcp(Metadata(cloud.base))
+    instance = "/computeMetadata/v1/instance"
+    cloud.answers = {
+        f"{instance}/preempted": (200, "FALSE"),
+        f"{instance}/maintenance-event": (200, "NONE"),
+    }
+    assert gcp.notice() == ""
+    cloud.answers[f"{instance}/maintenance-event"] = (200, "MIGRATE_ON_HOST_MAINTENANCE")
+    assert gcp.notice() == "", "a machine that moves goes on"
+    cloud.answers[f"{instance}/maintenance-event"] = (200, "TERMINATE_ON_HOST_MAINTENANCE")
+    assert "TERMINATE_ON_HOST_MAINTENANCE" in gcp.notice()
+    cloud.answers[f"{instance}/preempted"] = (200, "TRUE")
+    assert gcp.notice() == "Compute Engine preempts this instance"
+
+
+def azure_event(kind: str, *machines: str) -> str:
+    event = {
+        "EventId": "1",
+        "EventType": kind,
+        "ResourceType": "VirtualMachine",
+        "Resources": list(machines),
+        "EventStatus": "Scheduled",
+        "NotBefore": "Sat, 21 Nov 2026 20:00:00 GMT",
+    }
+    return json.dumps({"DocumentIncarnation": 1, "Events": [event]})
+
+
+def test_azure_says_what_ends_this_machine_and_not_another(cloud: Cloud) -> None:
+    azure = Azure(Metadata(cloud.base))
+    events_path = "/metadata/scheduledevents"
+    cloud.answers["/metadata/instance/compute/name"] = (200, "node-1")
+    cloud.answers[events_path] = (200, json.dumps({"DocumentIncarnation": 0, "Events": []}))
+    assert azure.notice() == ""
+    cloud.answers[events_path] = (200, azure_event("Preempt", "node-2"))
+    assert azure.notice() == ""
+    cloud.answers[events_path] = (200, azure_event("Freeze", "node-1"))
+    assert azure.notice() == "", "seconds of standstill"
+    cloud.answers[events_path] = (200, azure_event("Preempt", "node-2", "node-1"))
+    assert azure.notice() == ("Azure announces Preempt of node-1, not before Sat, 21 Nov 2026 20:00:00 GMT")
+
+
+def test_each_cloud_is_found_where_its_own_tools_look() -> None:
+    assert metadata_of("aws", {}).metadata.base == "http://169.254.169.254"
+    assert metadata_of("azure", {}).metadata.base == "http://169.254.169.254"
+    assert metadata_of("gcp", {}).metadata.base == "http://metadata.google.internal"
+    assert metadata_of("gcp", {"GCE_METADATA_HOST": "127.0.0.1:1"}).metadata.base == "http://127.0.0.1:1"
+    elsewhere = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:2"}
+    assert metadata_of("aws", elsewhere).metadata.base == "http://127.0.0.1:2"
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"action": 1}', "\x00"])
+def test_an_answer_that_makes_no_sense_is_said_once_and_ends_nothing(
+    cloud: Cloud, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cloud.answers[ACTION] = (200, text)
+    watch = Watch(Aws(Metadata(cloud.base)), pytest.fail)
+    assert [watch.ask(), watch.ask()] == ["", ""]
+    assert capsys.readouterr().err.count("notices of Aws cannot be heard") == 1
+
+
+@pytest.mark.parametrize("cloud_type", [Aws, Gcp, Azure])
+def test_a_service_that_is_not_there_or_fails_is_said_once(
+    cloud: Cloud, cloud_type: type[Aws], capsys: pytest.CaptureFixture[str]
+) -> None:
+    cloud.answers = dict.fromkeys([ACTION], (500, "internal error"))
+    for base in ("http://127.0.0.1:9", cloud.base):
+        watch = Watch(cloud_type(Metadata(base)), pytest.fail)
+        assert [watch.ask(), watch.ask()] == ["", ""]
+        assert capsys.readouterr().err.count("SIGTERM still is") == 1
+
+
+def test_a_notice_of_the_cloud_saves_and_leaves(
+    cloud: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", cloud.base)
+    config = configure(tmp_path, steps=2000, pace_seconds=0.01, notices="aws")
+    notice = Notice(60)
+    Watch(metadata_of("aws"), notice.tell, poll_seconds=0.02).start()
+    threading.Timer(
+        1, lambda: cloud.answers.update({ACTION: (200, json.dumps({"action": "stop", "time": "soon"}))})
+    ).start()
+    assert not Trainer(config, mesh.join(config.timeouts, {}), notice).run(0)
+    assert len(events(tmp_path, "preempted")) == 1
+    assert "EC2 will stop this instance at soon: saving at the end of this step" in capsys.readouterr().err
+
+
+@pytest.mark.e2e
+def test_a_run_that_is_to_ask_aws_leaves_with_the_code_for_again(cloud: Cloud, tmp_path: Path) -> None:
+    settings = [f"run_dir={tmp_path}", "notices=aws", "steps=2000", "pace_seconds=0.05"]
+    command = [
+        sys.executable,
+        "-m",
+        "training.train",
+        *(part for text in settings for part in ("--set", text)),
+    ]
+    environment = os.environ | {"AWS_EC2_METADATA_SERVICE_ENDPOINT": cloud.base}
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    wait_for(lambda: bool(events(tmp_path, "step")))
+    cloud.answers[ACTION] = (200, json.dumps({"action": "terminate", "time": "2026-11-21T20:00:00Z"}))
+    assert "EC2 will terminate this instance" in process.communicate(timeout=60)[1]
+    assert process.returncode == 75
+    assert len(events(tmp_path, "preempted")) == 1

@@ -1,0 +1,165 @@
+"""Hearing from a cloud itself that this machine will be taken away.
+
+On Kubernetes a node's notice arrives as SIGTERM, by way of the cloud's own agent. Where no such agent runs
+(virtual machines, a cluster without one), the metadata service of the machine says it:
+
+| cloud | what is asked | notice given |
+|---|---|---|
+| AWS | IMDSv2 `spot/instance-action` | 2 minutes |
+| Google Cloud | `instance/preempted`, `instance/maintenance-event` | 30 seconds, 60 minutes |
+| Azure | Scheduled Events | 30 seconds for spot, 5 to 15 minutes for others |
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPException
+from typing import Final
+from urllib.parse import urlsplit
+
+POLL_SECONDS: Final = 5.0
+"""As often as AWS advises."""
+_PATIENCE_SECONDS: Final = 2.0
+_AZURE_ENDS: Final = frozenset({"Preempt", "Terminate", "Redeploy", "Reboot"})
+
+
+@dataclass
+class Metadata:
+    """A cloud's metadata service."""
+
+    base: str
+    """Such as `http://169.254.169.254`."""
+
+    def ask(self, path: str, headers: Mapping[str, str] | None = None, verb: str = "GET") -> tuple[int, str]:
+        """The status and the text of an answer.
+
+        Raises:
+            OSError, HTTPException: there was none.
+        """
+        connection = HTTPConnection(urlsplit(self.base).netloc, timeout=_PATIENCE_SECONDS)
+        try:
+            connection.request(verb, path, headers=dict(headers or {}))
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode("utf-8", "replace")
+        finally:
+            connection.close()
+
+
+@dataclass
+class Aws:
+    """EC2: an interruption of a spot instance, by IMDSv2."""
+
+    metadata: Metadata
+    _token: str = field(default="", init=False)
+
+    def notice(self) -> str:
+        """What is to happen, in words; empty while nothing is."""
+        status, text = self._ask()
+        if status == 401:  # the token is too old, or there is none yet
+            _, self._token = self.metadata.ask(
+                "/latest/api/token", {"X-aws-ec2-metadata-token-ttl-seconds": "21600"}, "PUT"
+            )
+            status, text = self._ask()
+        if status == 404:
+            return ""
+        action = json.loads(_checked(status, text))
+        return f"EC2 will {action['action']} this instance at {action['time']}"
+
+    def _ask(self) -> tuple[int, str]:
+        return self.metadata.ask(
+            "/latest/meta-data/spot/instance-action", {"X-aws-ec2-metadata-token": self._token}
+        )
+
+
+@dataclass
+class Gcp:
+    """Compute Engine: preemption, and maintenance that ends the machine."""
+
+    metadata: Metadata
+
+    def notice(self) -> str:
+        """What is to happen, in words; empty while nothing is."""
+        if self._value("preempted") == "TRUE":
+            return "Compute Engine preempts this instance"
+        event = self._value("maintenance-event")
+        return f"Compute Engine announces {event}" if event.startswith("TERMINATE") else ""
+
+    def _value(self, name: str) -> str:
+        path = f"/computeMetadata/v1/instance/{name}"
+        return _checked(*self.metadata.ask(path, {"Metadata-Flavor": "Google"})).strip()
+
+
+@dataclass
+class Azure:
+    """Scheduled Events that end this machine, and not only others of its scale set."""
+
+    metadata: Metadata
+    _name: str = field(default="", init=False)
+
+    def notice(self) -> str:
+        """What is to happen, in words; empty while nothing is."""
+        self._name = self._name or self._ask("instance/compute/name?api-version=2021-02-01&format=text")
+        events = json.loads(self._ask("scheduledevents?api-version=2020-07-01"))["Events"]
+        for event in events:
+            if event["EventType"] in _AZURE_ENDS and self._name in event["Resources"]:
+                when = event.get("NotBefore") or "once"
+                return f"Azure announces {event['EventType']} of {self._name}, not before {when}"
+        return ""
+
+    def _ask(self, path: str) -> str:
+        return _checked(*self.metadata.ask(f"/metadata/{path}", {"Metadata": "true"}))
+
+
+def metadata_of(cloud: str, environment: Mapping[str, str] = os.environ) -> Aws | Gcp | Azure:
+    """The metadata service of `aws`, `gcp` or `azure`, where its own tools look for it too."""
+    link_local = "http://169.254.169.254"
+    if cloud == "aws":
+        return Aws(Metadata(environment.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", link_local)))
+    if cloud == "gcp":
+        return Gcp(Metadata(f"http://{environment.get('GCE_METADATA_HOST', 'metadata.google.internal')}"))
+    return Azure(Metadata(environment.get("AZURE_METADATA_ENDPOINT", link_local)))
+
+
+@dataclass
+class Watch:
+    """Asks again and again, in a thread of its own, until there is a notice."""
+
+    source: Aws | Gcp | Azure
+    on_notice: Callable[[str], None]
+    poll_seconds: float = POLL_SECONDS
+    _complained: bool = field(default=False, init=False)
+
+    def start(self) -> None:
+        """Begin."""
+        threading.Thread(target=self._run, name="cloud", daemon=True).start()
+
+    def _run(self) -> None:
+        pause = threading.Event()
+        while not (text := self.ask()):
+            pause.wait(self.poll_seconds)
+        self.on_notice(text)
+
+    def ask(self) -> str:
+        """The notice, empty while there is none; that none can be had is said once."""
+        try:
+            return self.source.notice()
+        except (OSError, HTTPException, ValueError, KeyError, TypeError) as error:
+            if not self._complained:
+                name = type(self.source).__name__
+                sys.stderr.write(
+                    f"training: notices of {name} cannot be heard: {type(error).__name__}: {error};"
+                    " SIGTERM still is; set notices: none where there is no such service\n"
+                )
+            self._complained = True
+            return ""
+
+
+def _checked(status: int, text: str) -> str:
+    if status != 200:
+        raise ValueError(f"the metadata service answers {status}: {text.strip()[:100]}")
+    return text
