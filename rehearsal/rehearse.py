@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from infra.errors import Problem, TrainyardError
+from rehearsal import google
 from rehearsal.standin import StandIn
 
 PACKAGES = ("kubernetes", "trainyard", "aws", "gcp", "azure-native")
@@ -19,14 +20,15 @@ PACKAGES = ("kubernetes", "trainyard", "aws", "gcp", "azure-native")
 ANY_VERSION = "999.0.0"
 """Newer than whatever an SDK asks for: one stand-in serves packages of many versions."""
 
-OUTPUTS: Mapping[str, Mapping[str, str]] = {
+OUTPUTS: Mapping[str, Mapping[str, Any]] = {
     "trainyard:local:EmbeddedCluster": {
         "endpoint": "https://rehearsal.invalid:6443",
         "caCertificate": "rehearsal",
         "kubeconfig": "rehearsal",
         "objectStoreAccessKey": "rehearsal",
         "objectStoreSecretKey": "rehearsal",
-    }
+    },
+    **google.OUTPUTS,
 }
 """What each type's provider would add to its inputs."""
 
