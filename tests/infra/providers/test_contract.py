@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pulumi
 import pytest
@@ -10,6 +10,7 @@ from infra.errors import InputError
 from infra.providers.base import Cluster, Feature, refuse_unsupported
 from infra.providers.registry import CLUSTERS, cluster_class
 from infra.spec import Stack
+from infra.spec.node_pool import NodePoolSpec
 from infra.spec.provider import ProviderKind
 from infra.spec.targets import TARGETS
 from tests.infra.plan import Plan, artifacts, record, stack_file
@@ -62,6 +63,36 @@ def test_a_feature_that_the_target_lacks_is_refused_with_the_reason(local: Stack
     (problem,) = caught.value.problems
     assert problem.path == "pools[1].capacity"
     assert "cannot be reserved" in problem.fix
+
+
+ASKING: dict[Feature, dict[str, Any]] = {
+    Feature.SPOT_CAPACITY: {"capacity": "spot"},
+    Feature.RESERVED_CAPACITY: {"capacity": "reserved"},
+    Feature.CAPACITY_BLOCKS: {"reservation": {"id": "cr-0", "kind": "block"}},
+    Feature.ALTERNATIVE_MACHINES: {"alternatives": ["m7i.xlarge"]},
+    Feature.CHOSEN_PLACEMENT: {"placement": "compact"},
+    Feature.NODES_ON_CALL: {"provisioning": "queued"},
+    Feature.TPU_SLICES: {"topology": "4x4"},
+    Feature.NVLINK_DOMAINS: {"machine": "a4x-highgpu-4g"},
+}
+
+
+@pytest.mark.parametrize("kind", CLUSTERS)
+@pytest.mark.parametrize("feature", Feature)
+def test_a_pool_that_asks_for_a_feature_is_refused_where_the_target_lacks_it_and_only_there(
+    feature: Feature, kind: str, local: Stack
+) -> None:
+    asking = NodePoolSpec.model_validate(
+        {"name": "work", "capacity": "on-demand", "num_nodes": 1, **ASKING[feature]}
+    )
+    stack = local.model_copy(update={"pools": (local.pools[0], asking)})
+    target = cluster_class(kind)
+    if feature not in target.UNSUPPORTED:
+        refuse_unsupported(stack, target)
+        return
+    with pytest.raises(InputError) as caught:
+        refuse_unsupported(stack, target)
+    assert [problem.got for problem in caught.value.problems] == [feature.value]
 
 
 def test_the_cluster_component_registers_its_outputs(local_plan: Plan) -> None:
