@@ -6,16 +6,19 @@ settles, or leaves something over, fails here and not in a cloud.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 from infra.errors import Problem, TrainyardError
 from rehearsal import google
+from rehearsal.cloud import Anything, Cloud, Typed
+from rehearsal.faults import Faults, Injector
+from rehearsal.order import Step, critical_path
 from rehearsal.standin import StandIn
-
-PACKAGES = ("kubernetes", "trainyard", "aws", "gcp", "azure-native")
-"""Every provider that a stack of this project may use; those that it does not use are never asked."""
 
 ANY_VERSION = "999.0.0"
 """Newer than whatever an SDK asks for: one stand-in serves packages of many versions."""
@@ -53,6 +56,18 @@ class Operations(Protocol):
     def refresh(self) -> Outcome: ...
     def destroy(self) -> Outcome: ...
 
+    def unprotect(self) -> Outcome | None:
+        """Take the protection from deletion off; None where the stack has none."""
+
+    def change(self) -> Mapping[str, int]:
+        """Change the stack file as its owner would; return what `up` must then do besides `same`."""
+
+    def resources(self) -> Sequence[Mapping[str, Any]]:
+        """The engine's state: urn, type, dependencies, retainOnDelete, …."""
+
+    def kill(self) -> None:
+        """End the engine at once, as a power cut does."""
+
 
 @dataclass(frozen=True)
 class Phase:
@@ -70,35 +85,191 @@ class Rehearsal:
     phases: tuple[Phase, ...]
     created: tuple[str, ...]
     """URNs in the order of their creation."""
+    critical_path: tuple[Step, ...] = ()
+    """The chain of resources, each waiting for the one before, that took longest."""
+    kept: tuple[str, ...] = ()
+    """URNs that stay when the stack goes, as the program wants it."""
+    happened: tuple[str, ...] = ()
+    """Faults that were asked for, and happened."""
+    unproven: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """What nothing here could prove → types of resources."""
 
 
-def rehearse(
-    open_engine: Callable[[Mapping[str, str]], Operations], seen: Callable[[Phase], None] = lambda _: None
-) -> Rehearsal:
-    """Run every phase; `open_engine` is given the variables that attach an engine to the stand-ins.
+@dataclass(frozen=True)
+class Stage:
+    """What stands in for the providers."""
+
+    clouds: Mapping[str, Cloud]
+    """Package → the cloud behind it; a package that is not among them takes anything."""
+    folder: Path
+    """Where what exists is kept."""
+    faults: Faults = field(default_factory=Faults)
+
+
+Open = Callable[[Mapping[str, str]], Operations]
+"""Given the variables that attach an engine to the stand-ins, open it."""
+
+
+class _Play:
+    """The phases, one after the other."""
+
+    def __init__(self, engine: Operations, seen: Callable[[Phase], None]) -> None:
+        self.engine = engine
+        self.phases: list[Phase] = []
+        self._seen = seen
+
+    def phase(
+        self, name: str, operate: Callable[[], Outcome], expected: Mapping[str, int] | None
+    ) -> Mapping[str, int]:
+        outcome = operate()
+        changes = {change: number for change, number in outcome.changes.items() if number}
+        self.phases.append(Phase(name, changes, outcome.seconds))
+        self._seen(self.phases[-1])
+        if expected is not None and changes != expected:
+            raise TrainyardError([_unexpected(self.phases[-1], expected)])
+        return changes
+
+
+def rehearse(open_engine: Open, stage: Stage, seen: Callable[[Phase], None] = lambda _: None) -> Rehearsal:
+    """Run every phase, and check after each that what exists is what the engine believes to exist.
 
     Raises:
         TrainyardError: the engine, a policy or a phase's expectation failed.
     """
-    with StandIn(PACKAGES, ANY_VERSION, OUTPUTS) as stand_in:
-        engine = open_engine(stand_in.environment())
-        phases: list[Phase] = []
+    engines: list[Operations] = []
+    injector = Injector(stage.faults, lambda: _kill(engines))
+    with _standing_in(stage, injector) as stand_ins:
+        attached = ",".join(each.environment()["PULUMI_DEBUG_PROVIDERS"] for each in stand_ins)
+        engine = open_engine({**stand_ins[0].environment(), "PULUMI_DEBUG_PROVIDERS": attached})
+        engines.append(engine)
+        play = _Play(engine, seen)
+        number = play.phase("preview", engine.preview, None).get("create", 0)
+        if stage.faults.any:
+            _fail(play, injector)
+            play.phase("up after that", engine.up, None)
+        else:
+            play.phase("up", engine.up, {"create": number})
+        resources = engine.resources()
+        _compare(resources, stand_ins)
+        steps = critical_path(resources, [made for each in stand_ins for made in each.creations])
+        play.phase("up again", engine.up, {"same": number})
+        play.phase("refresh", engine.refresh, {"same": number})
+        _update(play, number)
+        resources = engine.resources()
+        _compare(resources, stand_ins)
+        _unprotect(play)
+        play.phase("destroy", engine.destroy, None)
+        retained = {each["urn"] for each in resources if each.get("retainOnDelete")}
+        # What goes with another resource (objects with their cluster) is not deleted by itself.
+        gone = {each["urn"] for each in resources if each.get("deletedWith")}
+        _check_left(engine.resources(), stand_ins, retained | gone)
+        return Rehearsal(
+            tuple(play.phases),
+            tuple(urn for each in stand_ins for urn in each.created),
+            steps,
+            tuple(sorted(retained)),
+            tuple(injector.happened),
+            _unproven(stage.clouds),
+        )
 
-        def play(name: str, operate: Callable[[], Outcome], expected: Mapping[str, int] | None) -> None:
-            outcome = operate()
-            changes = {change: number for change, number in outcome.changes.items() if number}
-            phases.append(Phase(name, changes, outcome.seconds))
-            seen(phases[-1])
-            if expected is not None and changes != expected:
-                raise TrainyardError([_unexpected(phases[-1], expected)])
 
-        play("preview", engine.preview, None)
-        number = phases[0].changes.get("create", 0)
-        play("up", engine.up, {"create": number})
-        play("up again", engine.up, {"same": number})
-        play("refresh", engine.refresh, {"same": number})
-        play("destroy", engine.destroy, {"delete": number})
-        return Rehearsal(tuple(phases), tuple(stand_in.created))
+def _kill(engines: Sequence[Operations]) -> None:
+    for engine in engines:
+        engine.kill()
+
+
+def _update(play: _Play, number: int) -> None:
+    """Change the stack; what is done is what was announced, and nothing is made anew."""
+    expected = play.engine.change()
+    changes = play.phase("update", play.engine.up, None)
+    besides = {change: count for change, count in changes.items() if change != "same"}
+    if besides.keys() - {"update", "create"} or (expected and not besides):
+        raise TrainyardError([_unexpected(play.phases[-1], {"same": number, **expected})])
+
+
+def _unprotect(play: _Play) -> None:
+    """Nothing that is protected can be destroyed: the guide's step before it."""
+    unprotected = play.engine.unprotect()
+    if unprotected is not None:
+        play.phase("unprotect", lambda: unprotected, None)
+
+
+def _fail(play: _Play, injector: Injector) -> None:
+    """Let the first `up` fail as it was asked to. Raises TrainyardError where it does not, or by itself."""
+    try:
+        outcome = play.engine.up()
+    except TrainyardError:
+        if not injector.happened:
+            raise
+        return
+    allowed = "a fault that can happen to this stack"
+    fix = "name a type, a pool or a number of creations that the preview shows"
+    raise TrainyardError(
+        [Problem("the fault", f"{injector.pending or outcome.changes}: up went through", allowed, fix)]
+    )
+
+
+@contextmanager
+def _standing_in(stage: Stage, injector: Injector) -> Iterator[list[StandIn]]:
+    with ExitStack() as stack:
+        yield [
+            stack.enter_context(
+                StandIn([package], ANY_VERSION, cloud=cloud, folder=stage.folder / package, injector=injector)
+            )
+            for package, cloud in stage.clouds.items()
+        ]
+
+
+def _compare(resources: Sequence[Mapping[str, Any]], stand_ins: Sequence[StandIn]) -> None:
+    """Hold what exists against the engine's state. Raises TrainyardError."""
+    known = Counter(each["urn"] for each in resources if _is_made(each))
+    there = Counter(kept.urn for each in stand_ins for kept in each.store)
+    if known != there:
+        raise TrainyardError(
+            [
+                *(
+                    _amiss(urn, f"exists {there[urn]} times, known {known[urn]} times")
+                    for urn in there - known
+                ),
+                *(_amiss(urn, "is in the engine's state and does not exist") for urn in known - there),
+            ]
+        )
+
+
+def _is_made(resource: Mapping[str, Any]) -> bool:
+    return bool(resource.get("custom")) and not resource["type"].startswith("pulumi:")
+
+
+def _check_left(
+    resources: Sequence[Mapping[str, Any]], stand_ins: Sequence[StandIn], meant: set[str]
+) -> None:
+    """Nothing is left but what is meant to be. Raises TrainyardError."""
+    left = {kept.urn for each in stand_ins for kept in each.store} - meant
+    problems = [_amiss(urn, "is left after destroy") for urn in sorted(left)]
+    problems += [_amiss(each["urn"], "is still in the engine's state") for each in resources]
+    if problems:
+        raise TrainyardError(problems)
+
+
+def _unproven(clouds: Mapping[str, Cloud]) -> dict[str, list[str]]:
+    """What the clouds say that they could not judge."""
+    told: dict[str, list[str]] = {}
+    for package, cloud in clouds.items():
+        if isinstance(cloud, Typed) and package != "kubernetes":
+            told.setdefault("values that the SDK has as plain texts: types alone are checked", []).append(
+                package
+            )
+        if isinstance(cloud, Typed) and cloud.untyped:
+            told["custom resources, whose schema the cluster has"] = sorted(cloud.untyped)
+        lacks = getattr(cloud, "lacks", None)
+        if lacks:
+            told["not in moto: the requests fit botocore's models, nothing was made"] = sorted(lacks)
+    return told
+
+
+def _amiss(urn: str, what: str) -> Problem:
+    fix = "this is a fault of the program or of the recovery: report it with the stack file"
+    return Problem(urn.split("::", 2)[2], what, "one resource for each in the engine's state", fix)
 
 
 def _unexpected(phase: Phase, expected: Mapping[str, int]) -> Problem:
@@ -108,3 +279,8 @@ def _unexpected(phase: Phase, expected: Mapping[str, int]) -> Problem:
         f"what the preview announced: {dict(expected)}",
         "look for a value that differs from run to run, or a resource that depends on one",
     )
+
+
+def stand_ins_of(clouds: Mapping[str, Cloud]) -> dict[str, Cloud]:
+    """Add the packages that every stack has: Kubernetes, and this project's own."""
+    return {"kubernetes": Typed({}), "trainyard": Anything(OUTPUTS), **clouds}

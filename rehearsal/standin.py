@@ -1,25 +1,49 @@
 # ruff: noqa: N802 - methods are named by the protocol
-"""A stand-in provider: it takes the place of any resource provider and accepts what it is given.
+"""A stand-in provider: it takes the place of any resource provider, and asks a cloud that is none.
 
 The engine attaches to it by `PULUMI_DEBUG_PROVIDERS`, so that a program runs unchanged, with no plugin of the
-cloud, no network and no credentials. Outputs are the inputs, and what `outputs` says of the type; what only
-a cloud could know stays unknown at preview.
+cloud, no network and no credentials. What only a cloud could know stays unknown at preview.
 """
 
 from __future__ import annotations
 
+import json
+import tempfile
 import threading
+import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType, TracebackType
+from typing import Any, NoReturn
 
 import grpc
-from google.protobuf import empty_pb2, struct_pb2
+from google.protobuf import empty_pb2, json_format, struct_pb2
+from google.rpc import status_pb2
 from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
+
+from rehearsal.cloud import Anything, Cloud, Made, RefusedError, Resource, changed, replacing
+from rehearsal.faults import Faults, InjectedError, Injector, NoCapacityError
+from rehearsal.store import Kept, Store
+from rehearsal.wire import plain
 
 CHANNEL_OPTIONS = (("grpc.max_receive_message_length", 400 * 1024 * 1024),)
 """The engine's own limit."""
+WORKERS = 64
+"""More than the engine asks at once, so that slow answers hold up no other."""
+
+
+@dataclass(frozen=True)
+class Creation:
+    """One creation, previews left out."""
+
+    urn: str
+    started: float
+    ended: float
+    """Seconds of a clock that only goes forward."""
 
 
 class StandIn(provider_pb2_grpc.ResourceProviderServicer):
@@ -30,20 +54,27 @@ class StandIn(provider_pb2_grpc.ResourceProviderServicer):
         packages: Iterable[str],
         version: str = "",
         outputs: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+        *,
+        cloud: Cloud | None = None,
+        folder: Path | None = None,
+        injector: Injector | None = None,
     ) -> None:
         """Stand in for `packages`, such as `aws` and `gcp`; `version` is what the plugin says of itself.
 
-        `outputs` are properties, by type, that the real provider would add to the inputs.
+        `outputs` are properties, by type, that the real provider would add to the inputs; a `cloud` knows
+        itself what it adds. What exists is kept in `folder`.
         """
         self.packages = tuple(packages)
-        self._outputs = outputs
         self.version = version
-        self.state: dict[str, struct_pb2.Struct] = {}
-        """Id → properties of every resource that exists now."""
-        self.created: list[str] = []
-        """URNs in the order of their creation, previews left out."""
+        self.cloud: Cloud = cloud or Anything(outputs)
+        self._temporary = None if folder else tempfile.TemporaryDirectory(prefix="stand-in-")
+        self.store = Store(folder or Path(self._temporary.name if self._temporary else ""))
+        self.creations: list[Creation] = []
+        """In the order in which they ended."""
+        self._injector = injector or Injector(Faults(), lambda: None)
         self._lock = threading.Lock()
-        self._server = grpc.server(ThreadPoolExecutor(max_workers=8), options=CHANNEL_OPTIONS)
+        self._default_tags: dict[str, str] = {}
+        self._server = grpc.server(ThreadPoolExecutor(max_workers=WORKERS), options=CHANNEL_OPTIONS)
         provider_pb2_grpc.add_ResourceProviderServicer_to_server(self, self._server)
         self.port: int = self._server.add_insecure_port("127.0.0.1:0")
 
@@ -55,6 +86,18 @@ class StandIn(provider_pb2_grpc.ResourceProviderServicer):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._server.stop(grace=None).wait()
+        if self._temporary:
+            self._temporary.cleanup()
+
+    @property
+    def created(self) -> list[str]:
+        """URNs in the order of their creation, previews left out."""
+        return [creation.urn for creation in self.creations]
+
+    @property
+    def state(self) -> dict[str, struct_pb2.Struct]:
+        """Id → properties of every resource that exists now."""
+        return {kept.id: _struct(kept.outputs) for kept in self.store}
 
     def environment(self) -> dict[str, str]:
         """What the engine's environment needs to attach here instead of starting plugins."""
@@ -82,11 +125,15 @@ class StandIn(provider_pb2_grpc.ResourceProviderServicer):
     def DiffConfig(
         self, request: provider_pb2.DiffRequest, _context: grpc.ServicerContext
     ) -> provider_pb2.DiffResponse:
-        return _diff(request.olds, request.news)
+        return _diff(plain(request.olds), plain(request.news), [])
 
     def Configure(
-        self, _request: provider_pb2.ConfigureRequest, _context: grpc.ServicerContext
+        self, request: provider_pb2.ConfigureRequest, _context: grpc.ServicerContext
     ) -> provider_pb2.ConfigureResponse:
+        default = plain(request.args).get("defaultTags")
+        tags = (json.loads(default) if isinstance(default, str) else default or {}).get("tags")
+        if isinstance(tags, dict):
+            self._default_tags = tags
         return provider_pb2.ConfigureResponse(acceptSecrets=True, supportsPreview=True, acceptResources=True)
 
     def Invoke(
@@ -97,60 +144,179 @@ class StandIn(provider_pb2_grpc.ResourceProviderServicer):
     def Check(
         self, request: provider_pb2.CheckRequest, _context: grpc.ServicerContext
     ) -> provider_pb2.CheckResponse:
-        return provider_pb2.CheckResponse(inputs=request.news)
+        resource = self._resource(request.urn, request.news)
+        inputs = struct_pb2.Struct()
+        inputs.CopyFrom(request.news)
+        field = self.cloud.autoname(resource.token)
+        if field and field not in resource.inputs:
+            made_up = f"{resource.name}-{uuid.uuid4().hex[:7]}"
+            inputs.update({field: plain(request.olds).get(field) or made_up})
+        named = self._resource(request.urn, inputs)
+        failures = [
+            # With the path in the reason: the engine would show the property's value, and that of secrets.
+            provider_pb2.CheckFailure(reason=f"{path}: {reason}" if path else reason)
+            for path, reason in self.cloud.check(named)
+        ]
+        return provider_pb2.CheckResponse(inputs=inputs, failures=failures)
 
     def Diff(
         self, request: provider_pb2.DiffRequest, _context: grpc.ServicerContext
     ) -> provider_pb2.DiffResponse:
-        return _diff(request.old_inputs, request.news)
+        old = plain(request.old_inputs)
+        resource = self._resource(request.urn, request.news)
+        rules = self.cloud.replaces(resource.token)
+        field = self.cloud.autoname(resource.token)
+        return _diff(old, plain(request.news), rules, field)
 
     def Create(
-        self, request: provider_pb2.CreateRequest, _context: grpc.ServicerContext
+        self, request: provider_pb2.CreateRequest, context: grpc.ServicerContext
     ) -> provider_pb2.CreateResponse:
+        resource = self._resource(request.urn, request.properties)
         if request.preview:
             return provider_pb2.CreateResponse(properties=request.properties)
-        identity = f"{request.urn.rpartition('::')[2]}-{uuid.uuid4().hex[:8]}"
-        properties = self._with_outputs(request.urn, request.properties)
+        started = time.monotonic()
+        with _answered(context):
+            self._injector.before(resource)
+            self._injector.linger()
+            made = self.cloud.create(resource)
+        properties = _with(request.properties, made.outputs)
+        kept = Kept(request.urn, made.id, _spelled(request.properties), _spelled(properties))
+        self.store.put(kept)
         with self._lock:
-            self.state[identity] = properties
-            self.created.append(request.urn)
-        return provider_pb2.CreateResponse(id=identity, properties=properties)
+            self.creations.append(Creation(request.urn, started, time.monotonic()))
+        try:
+            self._injector.after(resource)
+        except NoCapacityError as error:
+            _end_partly(context, made, properties, str(error))
+        return provider_pb2.CreateResponse(id=made.id, properties=properties)
 
     def Update(
-        self, request: provider_pb2.UpdateRequest, _context: grpc.ServicerContext
+        self, request: provider_pb2.UpdateRequest, context: grpc.ServicerContext
     ) -> provider_pb2.UpdateResponse:
-        properties = self._with_outputs(request.urn, request.news)
-        if not request.preview:
-            with self._lock:
-                self.state[request.id] = properties
+        token = _token(request.urn)
+        kept = self.store.get(token, request.id)
+        before = kept.outputs if kept else _spelled(request.olds)
+        computed = _besides(before, kept.inputs if kept else {}, self.cloud.unsettled(token))
+        properties = _struct(_joined(_spelled(request.news), computed))
+        if request.preview:
+            return provider_pb2.UpdateResponse(properties=properties)
+        old = self._resource(request.urn, _struct(kept.inputs if kept else {}), _struct(before), request.id)
+        with _answered(context):
+            self._injector.linger()
+            outputs = self.cloud.update(old, plain(request.news))
+        properties = _with(properties, outputs)
+        self.store.put(Kept(request.urn, request.id, _spelled(request.news), _spelled(properties)))
         return provider_pb2.UpdateResponse(properties=properties)
 
     def Read(
-        self, request: provider_pb2.ReadRequest, _context: grpc.ServicerContext
+        self, request: provider_pb2.ReadRequest, context: grpc.ServicerContext
     ) -> provider_pb2.ReadResponse:
-        with self._lock:
-            properties = self.state.get(request.id)
-        if properties is None:
+        kept = self.store.get(_token(request.urn), request.id)
+        if kept is None:
             return provider_pb2.ReadResponse()
-        return provider_pb2.ReadResponse(id=request.id, properties=properties, inputs=request.inputs)
+        inputs, properties = _struct(kept.inputs), _struct(kept.outputs)
+        with _answered(context):
+            there = self.cloud.exists(self._resource(request.urn, inputs, properties, request.id))
+        if not there:
+            self.store.drop(kept.token, kept.id)
+            return provider_pb2.ReadResponse()
+        return provider_pb2.ReadResponse(id=request.id, properties=properties, inputs=inputs)
 
-    def Delete(self, request: provider_pb2.DeleteRequest, _context: grpc.ServicerContext) -> empty_pb2.Empty:
-        with self._lock:
-            self.state.pop(request.id, None)
+    def Delete(self, request: provider_pb2.DeleteRequest, context: grpc.ServicerContext) -> empty_pb2.Empty:
+        token = _token(request.urn)
+        kept = self.store.get(token, request.id)
+        inputs = _struct(kept.inputs) if kept else request.old_inputs
+        with _answered(context):
+            self._injector.linger()
+            self.cloud.delete(self._resource(request.urn, inputs, request.properties, request.id))
+        self.store.drop(token, request.id)
         return empty_pb2.Empty()
-
-    def _with_outputs(self, urn: str, inputs: struct_pb2.Struct) -> struct_pb2.Struct:
-        """Add what the type's provider would; the type is the last of the URN's chain of parents."""
-        properties = struct_pb2.Struct()
-        properties.CopyFrom(inputs)
-        properties.update(self._outputs.get(urn.split("::")[2].rpartition("$")[2], {}))
-        return properties
 
     def Cancel(self, _request: empty_pb2.Empty, _context: grpc.ServicerContext) -> empty_pb2.Empty:
         return empty_pb2.Empty()
 
+    def _resource(
+        self,
+        urn: str,
+        inputs: struct_pb2.Struct,
+        outputs: struct_pb2.Struct | None = None,
+        identity: str = "",
+    ) -> Resource:
+        has = plain(outputs) if outputs is not None else {}
+        return Resource(
+            _token(urn), urn.split("::", 3)[3], plain(inputs), has, identity, dict(self._default_tags)
+        )
 
-def _diff(old: struct_pb2.Struct, new: struct_pb2.Struct) -> provider_pb2.DiffResponse:
-    changed = sorted(key for key in {*old.fields, *new.fields} if old.fields.get(key) != new.fields.get(key))
-    changes = provider_pb2.DiffResponse.DIFF_SOME if changed else provider_pb2.DiffResponse.DIFF_NONE
-    return provider_pb2.DiffResponse(changes=changes, diffs=changed)
+
+@contextmanager
+def _answered(context: grpc.ServicerContext) -> Iterator[None]:
+    """Answer with what a cloud refuses, or what was made to fail."""
+    try:
+        yield
+    except (RefusedError, InjectedError) as error:
+        context.abort(grpc.StatusCode.UNKNOWN, str(error))
+
+
+def _end_partly(
+    context: grpc.ServicerContext, made: Made, properties: struct_pb2.Struct, reason: str
+) -> NoReturn:
+    """Answer that the resource exists and is not what it should be: the next update goes on with it."""
+    failed = provider_pb2.ErrorResourceInitFailed(id=made.id, properties=properties, reasons=[reason])
+    status = status_pb2.Status(code=grpc.StatusCode.UNKNOWN.value[0], message=reason)
+    status.details.add().Pack(failed)
+    context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
+    context.abort(grpc.StatusCode.UNKNOWN, reason)
+
+
+def _token(urn: str) -> str:
+    """The type: the last of the URN's chain of parents."""
+    return urn.split("::")[2].rpartition("$")[2]
+
+
+def _with(inputs: struct_pb2.Struct, outputs: Mapping[str, Any]) -> struct_pb2.Struct:
+    properties = struct_pb2.Struct()
+    properties.CopyFrom(inputs)
+    properties.update(dict(outputs))
+    return properties
+
+
+def _besides(outputs: Mapping[str, Any], inputs: Mapping[str, Any], but: Iterable[str]) -> dict[str, Any]:
+    """What the provider has computed: outputs that are no inputs, within properties too."""
+    found = {key: value for key, value in outputs.items() if key not in inputs and key not in but}
+    for key, value in inputs.items():
+        if isinstance(value, Mapping) and isinstance(outputs.get(key), Mapping):
+            found[key] = _besides(outputs[key], value, ())
+    return {key: value for key, value in found.items() if value != {}}
+
+
+def _joined(inputs: Mapping[str, Any], computed: Mapping[str, Any]) -> dict[str, Any]:
+    """Put what was computed beside what is given, within properties too."""
+    joined = dict(inputs)
+    for key, value in computed.items():
+        if isinstance(value, Mapping) and isinstance(joined.get(key), Mapping):
+            joined[key] = _joined(joined[key], value)
+        else:
+            joined.setdefault(key, value)
+    return joined
+
+
+def _spelled(properties: struct_pb2.Struct) -> dict[str, Any]:
+    spelled: dict[str, Any] = json_format.MessageToDict(properties)
+    return spelled
+
+
+def _struct(values: Mapping[str, Any]) -> struct_pb2.Struct:
+    return _with(struct_pb2.Struct(), values)
+
+
+def _diff(
+    old: Mapping[str, Any], new: Mapping[str, Any], rules: Iterable[str], name: str | None = None
+) -> provider_pb2.DiffResponse:
+    """Tell what changed; one whose name is its own is deleted before its replacement takes that name."""
+    diffs = changed(old, new)
+    replaces = replacing(tuple(rules), old, new) if diffs else []
+    taken = bool(replaces and name and old.get(name) == new.get(name))
+    changes = provider_pb2.DiffResponse.DIFF_SOME if diffs else provider_pb2.DiffResponse.DIFF_NONE
+    return provider_pb2.DiffResponse(
+        changes=changes, diffs=diffs, replaces=replaces, deleteBeforeReplace=taken
+    )

@@ -12,6 +12,7 @@ from rich.markup import escape
 from urllib3.exceptions import MaxRetryError
 
 from infra.errors import ExitCode, MachineError, Problem, TrainyardError
+from trainyard.forms import CatalogPart, Form
 from trainyard.session import Session
 
 app = typer.Typer(
@@ -33,6 +34,8 @@ StackName = Annotated[
     str,
     typer.Option("--stack", "-s", envvar="TRAINYARD_STACK", help="The stack, as in stacks/Pulumi.NAME.yaml."),
 ]
+StackArgument = Annotated[str, typer.Argument(metavar="[STACK]", help="The stack; the same as --stack.")]
+Output = Annotated[Form, typer.Option("--output", "-o", help="Form of the result on stdout.")]
 JobName = Annotated[str, typer.Argument(help="The job; left out: the stack's own.")]
 
 
@@ -71,15 +74,83 @@ def preview(stack: StackName = "local") -> None:
 
 
 @app.command(name="rehearse")
-def rehearse_stack(stack: StackName = "local") -> None:
-    """Play the stack's whole life (preview, up, up again, refresh, destroy) with nothing real behind it.
+def rehearse_stack(
+    name: StackArgument = "",
+    stack: StackName = "local",
+    output: Output = Form.TEXT,
+    fail: Annotated[
+        str, typer.Option(metavar="TYPE[:NTH]", help="Let the NTH creation of a type fail.")
+    ] = "",
+    insufficient_capacity: Annotated[
+        str, typer.Option(metavar="POOL", help="Let the cloud have no machines for a pool.")
+    ] = "",
+    crash_after: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Kill the engine (-9) when N resources are made.")
+    ] = 0,
+    slow: Annotated[bool, typer.Option("--slow", help="Let every operation take its time.")] = False,
+    assume_checkpoint: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS", min=0, help="Take a checkpoint to last so long, where none is measured."
+        ),
+    ] = None,
+) -> None:
+    """Play the stack's whole life with nothing real behind it.
 
-    The real engine and the policies, with stand-ins in place of the providers: no credentials, no network.
-    The check for a pull request that needs no secrets.
+    Preview, up, up again, refresh, update, destroy: the real engine and the policies, with stand-ins in
+    place of the providers; no credentials, no network.
+    Every input is held against the SDK's types; on AWS every request against botocore's models, and moto
+    answers it. The check for a pull request that needs no secrets.
+
+    [dim]trainyard rehearse aws-dev
+    trainyard rehearse aws --assume-checkpoint 60       nothing is measured yet; the report says so
+    trainyard rehearse aws --fail NodeGroup:2           does the next `up` put it right?
+    trainyard rehearse aws --insufficient-capacity spot
+    trainyard rehearse aws --crash-after 40[/]
     """
-    from trainyard.rehearse import run_rehearsal
+    from rehearsal.faults import Faults, parse_fail
+    from trainyard.rehearse import Assumption, run_rehearsal
 
-    run_rehearsal(Session(stack))
+    kind, nth = parse_fail(fail) if fail else ("", 1)
+    faults = Faults(kind, nth, insufficient_capacity, crash_after, slow)
+    run_rehearsal(Session(name or stack), faults, Assumption(assume_checkpoint), output)
+
+
+@app.command()
+def price(name: StackArgument = "", stack: StackName = "local", output: Output = Form.TEXT) -> None:
+    """Say what a stack costs per hour and month, by pool and storage, and how old each price is.
+
+    Prices are the catalogue's, each with its source and day. One that is missing, or older than 90 days, is
+    said to be so: the totals cover what has a price, and no other figure stands in.
+
+    [dim]trainyard price aws
+    trainyard price aws -o json | jq .usdPerHour[/]
+    """
+    from trainyard.price import show_price
+
+    session = Session(name or stack)
+    show_price(session.stack, output, session.console)
+
+
+@app.command(name="catalog")
+def list_catalog(
+    what: Annotated[CatalogPart, typer.Argument(help="What to list.")] = CatalogPart.MACHINES,
+    cloud: Annotated[str, typer.Option(help="aws, gcp, azure or coreweave.")] = "",
+    accelerator: Annotated[str, typer.Option(help="Model, such as h200.")] = "",
+    fabric: Annotated[str, typer.Option(help="Fabric class, such as efav3.")] = "",
+    region: Annotated[str, typer.Option(help="Offered there, as far as is known.")] = "",
+    output: Output = Form.TEXT,
+) -> None:
+    """List machines, regions, fabrics or prices that stack files can name. All filters must hold.
+
+    [dim]trainyard catalog --accelerator h200
+    trainyard catalog prices --cloud aws --region us-east-2
+    trainyard catalog regions --cloud gcp -o json[/]
+    """
+    from trainyard.catalog import filters_of, show_catalog
+
+    filters = filters_of(cloud=cloud, accelerator=accelerator, fabric=fabric, region=region)
+    show_catalog(what, filters, output, Console())
 
 
 @app.command()

@@ -2,18 +2,65 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-from rich.table import Table
+import psutil
+import yaml
 
+from infra.errors import InputError, MachineError, Problem
+from infra.spec.aws import AwsSpec
 from local.engine import Engine, Result
 from local.progress import Progress
-from rehearsal.rehearse import Phase, rehearse
+from rehearsal.cloud import Cloud, Typed
+from rehearsal.faults import Faults
+from rehearsal.rehearse import OUTPUTS, Phase, Rehearsal, Stage, rehearse, stand_ins_of
+from trainyard.forms import Form
+from trainyard.price import bill, show_price
+from trainyard.report import Report, changes
 from trainyard.session import Session
 from trainyard.up import ENGINE_PARTS
+
+LINKS = (".venv", ".trainyard")
+"""Parts of the clone that a rehearsal's own project folder has links to."""
+PROGRAM = "program"
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """What a rehearsal takes as given, since nothing has measured it yet."""
+
+    checkpoint_seconds: float | None = None
+    """Time of a checkpoint, for the policy that holds it against the notice of spot machines."""
+
+
+@dataclass(frozen=True)
+class _Project:
+    """A project folder of the rehearsal's own: the clone's program, and a copy of the stack file."""
+
+    session: Session
+    """The rehearsed stack, with all places apart."""
+    policies: Path
+
+    @property
+    def file(self) -> Path:
+        return self.session.stack_file
+
+    def rewrite(self, data: Mapping[str, Any]) -> None:
+        """Write the copy of the stack file anew."""
+        self.file.write_text(yaml.safe_dump(dict(data), sort_keys=False))
+
+    def read(self) -> dict[str, Any]:
+        data: dict[str, Any] = yaml.safe_load(self.file.read_text())
+        return data
 
 
 @dataclass(frozen=True)
@@ -21,15 +68,18 @@ class _Operations:
     """The engine on one stack, with the policies on."""
 
     engine: Engine
-    stack: str
+    project: _Project
     progress: Progress
-    packs: tuple[Path, ...]
+
+    @property
+    def stack(self) -> str:
+        return self.project.session.stack_name
 
     def preview(self) -> Result:
-        return self.engine.preview(self.stack, self.progress, policy_packs=self.packs)
+        return self.engine.preview(self.stack, self.progress, policy_packs=[self.project.policies])
 
     def up(self) -> Result:
-        return self.engine.up(self.stack, self.progress, policy_packs=self.packs)
+        return self.engine.up(self.stack, self.progress, policy_packs=[self.project.policies])
 
     def refresh(self) -> Result:
         return self.engine.refresh(self.stack, self.progress)
@@ -37,33 +87,139 @@ class _Operations:
     def destroy(self) -> Result:
         return self.engine.destroy(self.stack, self.progress)
 
+    def unprotect(self) -> Result | None:
+        """Without the policies: they refuse this, unless an exemption says who wants it and why."""
+        data = self.project.read()
+        provider = data["config"]["trainyard:stack"]["provider"]
+        if not getattr(self.project.session.stack.provider, "deletion_protection", False):
+            return None
+        provider["deletion_protection"] = False
+        self.project.rewrite(data)
+        return self.engine.up(self.stack, self.progress)
 
-def run_rehearsal(session: Session) -> None:
-    """Rehearse the stack in a state folder of its own, and print how each phase went."""
-    session.stack  # noqa: B018 -- wrong input ends here
+    def change(self) -> Mapping[str, int]:
+        """Give the last pool that runs jobs one more node."""
+        data = self.project.read()
+        pools = data["config"]["trainyard:stack"]["pools"]
+        pool = [pool for pool in pools if pool["capacity"] in ("on-demand", "spot")][-1:]
+        for each in pool:
+            each["num_nodes"] += 1
+        self.project.rewrite(data)
+        return {"update": len(pool)}
+
+    def resources(self) -> Sequence[Mapping[str, Any]]:
+        return self.engine.resources(self.stack)
+
+    def kill(self) -> None:
+        for child in psutil.Process().children(recursive=True):
+            if child.name() == "pulumi":
+                child.kill()
+
+
+def play(session: Session, faults: Faults, assumed: Assumption) -> Rehearsal:
+    """Rehearse the stack in folders of its own. Raises TrainyardError."""
+    _check_pool(session, faults)
     session.toolchain.ensure(*ENGINE_PARTS)
-    with tempfile.TemporaryDirectory(prefix="trainyard-rehearsal-") as folder:
-        apart = Session(session.stack_name, replace(session.paths, state=Path(folder)), session.console)
+    with _apart(session, assumed) as project, ExitStack() as stack:
+        apart = project.session
+        stage = Stage(stand_ins_of(_clouds(apart, stack)), apart.paths.state / "made", faults)
 
         def open_engine(attached: Mapping[str, str]) -> _Operations:
-            engine = Engine(apart.paths, {**apart.toolchain.environment(), **attached})
-            return _Operations(engine, session.stack_name, session.progress, (session.paths.policies,))
+            settings = {"TRAINYARD_STACKS": str(apart.paths.stacks), **_saving(faults), **attached}
+            tools = Session(apart.stack_name, replace(session.paths, state=apart.paths.state))
+            engine = Engine(apart.paths, {**tools.toolchain.environment(), **settings})
+            return _Operations(engine, project, session.progress)
 
-        done = rehearse(open_engine, lambda phase: session.progress.said(f"✓ {_told(phase)}"))
-    table = Table("phase", "resources", "seconds", box=None, pad_edge=False, header_style="dim")
-    for phase in done.phases:
-        table.add_row(phase.name, _changes(phase), f"{phase.seconds:.1f}")
-    session.console.print(table)
-    session.console.print(
-        f"{len(done.created)} resources would be made. Proven: the program, its order, the policies, and that"
-        " it settles and leaves nothing. Not proven: that the providers would take every value.",
-        highlight=False,
+        return rehearse(open_engine, stage, lambda phase: session.progress.said(_done(phase)))
+
+
+def _done(phase: Phase) -> str:
+    return f"✓ {phase.name}: {changes(phase)} ({phase.seconds:.1f} s)"
+
+
+def _saving(faults: Faults) -> dict[str, str]:
+    """The engine saves its state at the end of an operation alone, unless it is to be killed in one."""
+    return {} if faults.crash_after else {"PULUMI_SKIP_CHECKPOINTS": "true"}
+
+
+@contextmanager
+def _apart(session: Session, assumed: Assumption) -> Iterator[_Project]:
+    """Make the project folder, and remove it with all that the rehearsal has left."""
+    with tempfile.TemporaryDirectory(prefix="trainyard-rehearsal-") as name:
+        folder = Path(name) / "project"
+        stacks = folder / "stacks"
+        stacks.mkdir(parents=True)
+        for link in LINKS:
+            (folder / link).symlink_to(session.paths.repository / link)
+        # A folder, and no link: the engine works in it, and policies look for stack files from there upwards.
+        (folder / PROGRAM).mkdir()
+        (folder / PROGRAM / "__main__.py").symlink_to(session.paths.repository / "infra" / "__main__.py")
+        project = yaml.safe_load((session.paths.repository / "Pulumi.yaml").read_text())
+        (folder / "Pulumi.yaml").write_text(yaml.safe_dump({**project, "main": PROGRAM}))
+        shutil.copy(session.stack_file, stacks)
+        _put_measurement(session, stacks, assumed)
+        paths = replace(session.paths, repository=folder, state=Path(name) / "state", stacks_folder=stacks)
+        yield _Project(Session(session.stack_name, paths, session.console), session.paths.policies)
+
+
+def _put_measurement(session: Session, stacks: Path, assumed: Assumption) -> None:
+    """Take the stack's measured checkpoint along; an assumption, where there is none, stays in here."""
+    name = f"checkpoint.{session.stack_name}.json"
+    measured = session.paths.stacks / name
+    if measured.exists():
+        shutil.copy(measured, stacks)
+    elif assumed.checkpoint_seconds is not None:
+        today = datetime.now(UTC).date().isoformat()
+        (stacks / name).write_text(json.dumps({"seconds": assumed.checkpoint_seconds, "measured": today}))
+
+
+def _clouds(session: Session, stack: ExitStack) -> dict[str, Cloud]:
+    """The cloud behind the stack's target."""
+    provider = session.stack.provider
+    if isinstance(provider, AwsSpec):
+        try:
+            from rehearsal.aws.account import Account  # moto and boto3 take seconds to import
+        except ModuleNotFoundError as error:
+            fix = "install the packages of requirements/aws.txt (the extra `aws`)"
+            raise MachineError([Problem(str(error.name), "not installed", "the extra `aws`", fix)]) from error
+        return {"aws": stack.enter_context(Account(provider.region))}
+    return {} if provider.kind == "local" else {provider.kind: Typed(OUTPUTS)}
+
+
+def _check_pool(session: Session, faults: Faults) -> None:
+    """Raise InputError where the pool of a fault is none of the stack, or is bought nowhere."""
+    pools = [pool.name for pool in session.stack.pools]
+    if not faults.no_capacity:
+        return
+    if session.stack.provider.kind == "local":
+        got, allowed = "a stack of kind local", "a stack whose machines are bought"
+        raise InputError([Problem("--insufficient-capacity", got, allowed, "choose a stack of a cloud")])
+    if faults.no_capacity not in pools:
+        fix = "write the name of one of these"
+        problem = Problem("--insufficient-capacity", repr(faults.no_capacity), ", ".join(pools), fix)
+        raise InputError([problem])
+
+
+def run_rehearsal(session: Session, faults: Faults, assumed: Assumption, form: Form) -> None:
+    """Rehearse the stack, and print how it went."""
+    session.stack  # noqa: B018 -- wrong input ends here
+    report = Report(session.stack_name, play(session, faults, assumed), _told(session, assumed))
+    price = bill(session.stack, datetime.now(UTC).date())
+    if form == "json":
+        sys.stdout.write(json.dumps({**report.data(), "price": price.data()}, indent=1) + "\n")
+    elif form == "markdown":
+        sys.stdout.write(report.markdown())
+    else:
+        report.show(session.console)
+        show_price(session.stack, form, session.console)
+
+
+def _told(session: Session, assumed: Assumption) -> str:
+    """Say what was assumed, where the stack has no measurement of its own."""
+    measured = (session.paths.stacks / f"checkpoint.{session.stack_name}.json").exists()
+    if measured or assumed.checkpoint_seconds is None:
+        return ""
+    return (
+        f"that a checkpoint takes {assumed.checkpoint_seconds:g} s, which was assumed: `up` is refused until"
+        f" stacks/checkpoint.{session.stack_name}.json has a measured time"
     )
-
-
-def _told(phase: Phase) -> str:
-    return f"{phase.name}: {_changes(phase)} ({phase.seconds:.1f} s)"
-
-
-def _changes(phase: Phase) -> str:
-    return ", ".join(f"{number} {change}" for change, number in phase.changes.items() if number)

@@ -73,6 +73,12 @@ class Engine:
         outputs: dict[str, Any] = json.loads(self._ask("stack", "output", "--json", "--stack", stack, *flags))
         return outputs
 
+    def resources(self, stack: str) -> list[dict[str, Any]]:
+        """The resources of the engine's state, each after those that it needs; secrets stay encrypted."""
+        deployment = json.loads(self._ask("stack", "export", "--stack", stack))["deployment"]
+        resources: list[dict[str, Any]] = deployment.get("resources") or []
+        return resources
+
     def cancel(self, stack: str) -> None:
         """Drop the lock of an engine that is dead. Raises TrainyardError while one lives."""
         if [lock for lock in self._backend.locks(stack) if recovery.is_stale(lock)]:

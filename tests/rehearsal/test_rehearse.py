@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from infra.errors import TrainyardError
-from rehearsal.rehearse import Phase, rehearse
+from rehearsal.cloud import Anything
+from rehearsal.faults import Faults
+from rehearsal.rehearse import Open, Phase, Rehearsal, Stage
+from rehearsal.rehearse import rehearse as rehearse_on
 
 
 @dataclass(frozen=True)
@@ -38,11 +44,28 @@ class FakeEngine:
     def destroy(self) -> Outcome:
         return self._next("destroy")
 
+    def unprotect(self) -> Outcome | None:
+        return None
+
+    def change(self) -> Mapping[str, int]:
+        return {"update": 1}
+
+    def resources(self) -> Sequence[Mapping[str, Any]]:
+        return ()
+
+    def kill(self) -> None: ...
+
+
+def rehearse(open_engine: Open, seen: Callable[[Phase], None] = lambda _: None) -> Rehearsal:
+    with tempfile.TemporaryDirectory() as folder:
+        clouds = {"kubernetes": Anything({}), "aws": Anything({})}
+        return rehearse_on(open_engine, Stage(clouds, Path(folder)), seen)
+
 
 def settled() -> dict[str, list[Mapping[str, int]]]:
     return {
         "preview": [{"create": 3}],
-        "up": [{"create": 3}, {"same": 3, "update": 0}],
+        "up": [{"create": 3}, {"same": 3, "update": 0}, {"same": 2, "update": 1}],
         "refresh": [{"same": 3}],
         "destroy": [{"delete": 3}],
     }
@@ -51,7 +74,7 @@ def settled() -> dict[str, list[Mapping[str, int]]]:
 def test_a_program_that_settles_goes_through_all_phases() -> None:
     seen: list[Phase] = []
     rehearse(lambda _: FakeEngine(settled()), seen.append)
-    assert [phase.name for phase in seen] == ["preview", "up", "up again", "refresh", "destroy"]
+    assert [phase.name for phase in seen] == ["preview", "up", "up again", "refresh", "update", "destroy"]
 
 
 @pytest.mark.parametrize(
@@ -60,7 +83,8 @@ def test_a_program_that_settles_goes_through_all_phases() -> None:
         ("up", 1, {"same": 2, "update": 1}, "up again"),
         ("up", 0, {"create": 2}, "up"),
         ("refresh", 0, {"same": 2}, "refresh"),
-        ("destroy", 0, {"delete": 2}, "destroy"),
+        ("up", 2, {"same": 3}, "update"),
+        ("up", 2, {"same": 2, "replace": 1}, "update"),
     ],
 )
 def test_a_phase_that_differs_from_the_preview_is_named(
@@ -80,4 +104,24 @@ def test_the_engine_is_told_to_attach_to_the_stand_ins() -> None:
         return FakeEngine(settled())
 
     rehearse(open_engine)
-    assert "kubernetes:" in attached["PULUMI_DEBUG_PROVIDERS"]
+    packages = [each.partition(":")[0] for each in attached["PULUMI_DEBUG_PROVIDERS"].split(",")]
+    assert packages == ["kubernetes", "aws"]
+
+
+class Remembering(FakeEngine):
+    """An engine whose state has what nobody made."""
+
+    def resources(self) -> Sequence[Mapping[str, Any]]:
+        token = "aws:ec2/vpc:Vpc"
+        return [{"urn": f"urn:pulumi:s::p::{token}::vpc", "type": token, "custom": True}]
+
+
+def test_a_resource_that_only_the_engine_believes_in_is_named() -> None:
+    with pytest.raises(TrainyardError, match=r"aws:ec2/vpc:Vpc::vpc\n.*does not exist"):
+        rehearse(lambda _: Remembering(settled()))
+
+
+def test_a_fault_that_cannot_happen_to_the_stack_is_said(tmp_path: Path) -> None:
+    stage = Stage({"aws": Anything({})}, tmp_path, Faults(fail="Cluster", fail_at=9))
+    with pytest.raises(TrainyardError, match="creation 9 of Cluster fails: up went through"):
+        rehearse_on(lambda _: FakeEngine(settled()), stage)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import grpc
 import pytest
@@ -10,7 +12,12 @@ from google.protobuf import struct_pb2
 from pulumi.runtime.proto import provider_pb2
 from pulumi.runtime.proto.provider_pb2_grpc import ResourceProviderStub
 
+from infra.errors import InputError
+from rehearsal.cloud import Anything, Cloud, Typed
+from rehearsal.faults import Faults, Injector, parse_fail
 from rehearsal.standin import StandIn
+from rehearsal.store import Store
+from rehearsal.wire import UNKNOWN
 
 URN = "urn:pulumi:s::p::aws:s3/bucket:Bucket::logs"
 
@@ -57,7 +64,98 @@ def test_what_is_created_can_be_read_changed_and_deleted(
 
 
 def test_only_what_changed_is_a_difference(provider: ResourceProviderStub) -> None:
-    request = provider_pb2.DiffRequest(old_inputs=struct(a=1, b=1), news=struct(a=1, b=2, c=3))
+    request = provider_pb2.DiffRequest(urn=URN, old_inputs=struct(a=1, b=1), news=struct(a=1, b=2, c=3))
     assert list(provider.Diff(request).diffs) == ["b", "c"]
-    same = provider_pb2.DiffRequest(old_inputs=struct(a=1), news=struct(a=1))
+    same = provider_pb2.DiffRequest(urn=URN, old_inputs=struct(a=1), news=struct(a=1))
     assert provider.Diff(same).changes == provider_pb2.DiffResponse.DIFF_NONE
+
+
+WEB = "urn:pulumi:s::p::kubernetes:apps/v1:Deployment::web"
+
+
+@contextmanager
+def serving(cloud: Cloud, folder: Path, faults: Faults | None = None) -> Iterator[ResourceProviderStub]:
+    injector = Injector(faults or Faults(), lambda: None)
+    with (
+        StandIn(["kubernetes"], cloud=cloud, folder=folder, injector=injector) as stand_in,
+        grpc.insecure_channel(f"127.0.0.1:{stand_in.port}") as channel,
+    ):
+        yield ResourceProviderStub(channel)
+
+
+def test_inputs_are_held_against_the_sdks_types(tmp_path: Path) -> None:
+    with serving(Typed({}), tmp_path) as provider:
+        wrong = struct(spec={"replicas": "two", "template": {}, "selector": {}, "pods": 1})
+        failures = provider.Check(provider_pb2.CheckRequest(urn=WEB, news=wrong)).failures
+    told = [failure.reason for failure in failures]
+    assert "spec.replicas: got 'two'; a whole number is allowed" in told
+    assert any(reason.startswith("spec.pods: is no property of this type") for reason in told)
+
+
+def test_what_is_unknown_at_preview_passes_and_secrets_are_looked_into(tmp_path: Path) -> None:
+    secret = {"4dabf18193072939515e22adb298388d": "1b47061264138c4ac30d75fd1eb44270", "value": "many"}
+    with serving(Typed({}), tmp_path) as provider:
+        later = struct(spec={"replicas": UNKNOWN, "template": {}, "selector": {}})
+        assert not provider.Check(provider_pb2.CheckRequest(urn=WEB, news=later)).failures
+        hidden = struct(spec={"replicas": secret, "template": {}, "selector": {}})
+        (failure,) = provider.Check(provider_pb2.CheckRequest(urn=WEB, news=hidden)).failures
+    assert "spec.replicas" in failure.reason
+
+
+def test_what_the_cloud_cannot_change_is_replaced(tmp_path: Path) -> None:
+    def spec(replicas: int, app: str) -> struct_pb2.Struct:
+        return struct(spec={"replicas": replicas, "selector": {"matchLabels": {"app": app}}})
+
+    with serving(Typed({}), tmp_path) as provider:
+        scaled = provider_pb2.DiffRequest(urn=WEB, old_inputs=spec(1, "a"), news=spec(2, "a"))
+        assert not provider.Diff(scaled).replaces
+        other = provider_pb2.DiffRequest(urn=WEB, old_inputs=spec(1, "a"), news=spec(1, "b"))
+        assert list(provider.Diff(other).replaces) == ["spec.selector"]
+
+
+def test_what_exists_outlives_the_stand_in(tmp_path: Path) -> None:
+    with serving(Anything({}), tmp_path) as provider:
+        made = provider.Create(provider_pb2.CreateRequest(urn=WEB, properties=struct(a=1)))
+    with serving(Anything({}), tmp_path) as provider:
+        read = provider.Read(provider_pb2.ReadRequest(id=made.id, urn=WEB))
+    assert dict(read.properties) == {"a": 1}
+    assert all(file.stat().st_mode & 0o077 == 0 for file in tmp_path.iterdir())
+
+
+def test_the_creation_that_is_to_fail_fails_once(tmp_path: Path) -> None:
+    request = provider_pb2.CreateRequest(urn=WEB, properties=struct(a=1))
+    with serving(Anything({}), tmp_path, Faults(fail="Deployment", fail_at=2)) as provider:
+        provider.Create(request)
+        with pytest.raises(grpc.RpcError, match="creation 2 of Deployment fails"):
+            provider.Create(request)
+        provider.Create(request)
+
+
+def test_a_group_without_capacity_exists_and_is_not_well(tmp_path: Path) -> None:
+    group = struct(labels={"trainyard.dev/pool": "spot"})
+    request = provider_pb2.CreateRequest(urn=WEB, properties=group)
+    with serving(Anything({}), tmp_path, Faults(no_capacity="spot")) as provider:
+        with pytest.raises(grpc.RpcError, match="InsufficientInstanceCapacity in pool spot") as failed:
+            provider.Create(request)
+        details = dict(failed.value.trailing_metadata())["grpc-status-details-bin"]
+    assert b"ErrorResourceInitFailed" in details
+    assert len(Store(tmp_path)._kept) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [
+        ("NodeGroup", ("NodeGroup", 1)),
+        ("NodeGroup:2", ("NodeGroup", 2)),
+        ("aws:s3/bucket:Bucket:3", ("aws:s3/bucket:Bucket", 3)),
+        ("aws:s3/bucket:Bucket", ("aws:s3/bucket:Bucket", 1)),
+    ],
+)
+def test_a_type_to_fail_is_read_with_its_number(text: str, parsed: tuple[str, int]) -> None:
+    assert parse_fail(text) == parsed
+
+
+@pytest.mark.parametrize("text", [":2", "NodeGroup:0"])
+def test_what_names_no_creation_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="TYPE or TYPE:NTH"):
+        parse_fail(text)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+from botocore.model import OperationModel, StructureShape
 
 Inputs = Mapping[str, Any]
 SELF = "{self}"
@@ -21,13 +23,33 @@ class Request:
     parameters: Mapping[str, Any]
     identity: str = ""
     """Path of the ID in the answer, where the call makes something."""
-    arn: str = ""
-    """Path of the ARN, where that is another."""
 
 
 def requests(token: str, name: str, inputs: Inputs) -> list[Request]:
-    """Return the requests that create a resource; KeyError for a type that no one has described."""
+    """Return the requests that create a resource; KeyError for a type that no one has described.
+
+    `name` is what AWS is to call it, where it takes a name.
+    """
     return _MAKERS[token.rpartition(":")[2]](name, inputs)
+
+
+def tagged(request: Request, tags: Mapping[str, str], operation: OperationModel) -> Request:
+    """Add tags to a request that makes something, as its service spells them; others stay as they are."""
+    shape = operation.input_shape
+    members = shape.members if isinstance(shape, StructureShape) else {}
+    if "TagSpecifications" in members:
+        kind = operation.name.removeprefix("Create").removeprefix("Allocate")
+        kind = _EC2_KINDS.get(kind, re.sub(r"(?<!^)([A-Z])", r"-\1", kind).lower())
+        given: Any = [{"ResourceType": kind, "Tags": _tags(tags)}]
+        return replace(request, parameters={**request.parameters, "TagSpecifications": given})
+    key = next((key for key in ("Tags", "tags") if key in members), None)
+    if key is None:
+        return request
+    given = dict(tags)
+    if members[key].type_name == "list":
+        first, second = list(members[key].member.members)[:2]  # type: ignore[attr-defined]
+        given = [{first: name, second: value} for name, value in tags.items()]
+    return replace(request, parameters={**request.parameters, key: given})
 
 
 def pascal(value: Any) -> Any:
@@ -58,6 +80,17 @@ def _tags(tags: Mapping[str, str]) -> list[dict[str, str]]:
 
 def _ec2(operation: str, identity: str, *keys: str) -> Callable[[str, Inputs], list[Request]]:
     return lambda _name, inputs: [Request("ec2", operation, pascal(_only(inputs, *keys)), identity)]
+
+
+def _vpc(_name: str, inputs: Inputs) -> list[Request]:
+    switches = [key for key in ("enableDnsSupport", "enableDnsHostnames") if key in inputs]
+    return [
+        Request("ec2", "create_vpc", pascal(_only(inputs, "cidrBlock")), "Vpc.VpcId"),
+        *(
+            Request("ec2", "modify_vpc_attribute", {"VpcId": SELF, **pascal({key: {"value": inputs[key]}})})
+            for key in switches
+        ),
+    ]
 
 
 def _internet_gateway(_name: str, inputs: Inputs) -> list[Request]:
@@ -113,7 +146,8 @@ def _ingress_rule(_name: str, inputs: Inputs) -> list[Request]:
     rule = {"IpProtocol": inputs["ipProtocol"], "UserIdGroupPairs": [pair]}
     rule |= pascal(_only(inputs, "fromPort", "toPort"))
     parameters = {"GroupId": inputs["securityGroupId"], "IpPermissions": [rule]}
-    return [Request("ec2", "authorize_security_group_ingress", parameters)]
+    rule_id = "SecurityGroupRules[0].SecurityGroupRuleId"
+    return [Request("ec2", "authorize_security_group_ingress", parameters, rule_id)]
 
 
 def _flow_log(_name: str, inputs: Inputs) -> list[Request]:
@@ -128,7 +162,7 @@ def _flow_log(_name: str, inputs: Inputs) -> list[Request]:
 
 
 def _launch_template(name: str, inputs: Inputs) -> list[Request]:
-    ours = ("region", "updateDefaultVersion", "vpcSecurityGroupIds", "tagSpecifications")
+    ours = ("region", "name", "tags", "updateDefaultVersion", "vpcSecurityGroupIds", "tagSpecifications")
     data = _truths(pascal({key: value for key, value in inputs.items() if key not in ours}))
     for interface in data.get("NetworkInterfaces", ()):
         interface["Groups"] = interface.pop("SecurityGroups")
@@ -284,17 +318,15 @@ def _efs(name: str, inputs: Inputs) -> list[Request]:
 
 def _mount_target(_name: str, inputs: Inputs) -> list[Request]:
     parameters = pascal(_only(inputs, "fileSystemId", "subnetId", "securityGroups"))
-    return [Request("efs", "create_mount_target", parameters)]
+    return [Request("efs", "create_mount_target", parameters, "MountTargetId")]
 
 
 def _queue(_name: str, inputs: Inputs) -> list[Request]:
     attributes = pascal(_only(inputs, "kmsMasterKeyId"))
     attributes["MessageRetentionPeriod"] = str(inputs["messageRetentionSeconds"])
     parameters = {"QueueName": inputs["name"], "Attributes": attributes}
-    look = {"QueueUrl": SELF, "AttributeNames": ["QueueArn"]}
     return [
         Request("sqs", "create_queue", parameters, "QueueUrl"),
-        Request("sqs", "get_queue_attributes", look, arn="Attributes.QueueArn"),
     ]
 
 
@@ -313,6 +345,12 @@ def _target(name: str, inputs: Inputs) -> list[Request]:
     return [Request("events", "put_targets", parameters)]
 
 
+_EC2_KINDS = {
+    "FlowLogs": "vpc-flow-log",
+    "NatGateway": "natgateway",
+    "Address": "elastic-ip",
+    "AuthorizeSecurityGroupIngress": "security-group-rule",
+}
 _BLOCKS = ("blockPublicAcls", "blockPublicPolicy", "ignorePublicAcls", "restrictPublicBuckets")
 _ENDPOINT: Sequence[str] = (
     *("vpcId", "serviceName", "vpcEndpointType", "routeTableIds", "subnetIds", "securityGroupIds"),
@@ -374,6 +412,6 @@ _MAKERS: Mapping[str, Callable[[str, Inputs], list[Request]]] = {
     "SecurityGroup": _security_group,
     "SecurityGroupIngressRule": _ingress_rule,
     "Subnet": _ec2("create_subnet", "Subnet.SubnetId", "vpcId", "availabilityZone", "cidrBlock"),
-    "Vpc": _ec2("create_vpc", "Vpc.VpcId", "cidrBlock"),
+    "Vpc": _vpc,
     "VpcEndpoint": _ec2("create_vpc_endpoint", "VpcEndpoint.VpcEndpointId", *_ENDPOINT),
 }

@@ -1,0 +1,294 @@
+"""An account of AWS in this process: resources are made, read, changed and removed by boto3 and moto.
+
+What moto lacks is judged by botocore's models alone, and remembered as such.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import jmespath
+import yaml
+from botocore.exceptions import BotoCoreError, ClientError
+from moto import mock_aws
+
+from rehearsal import sdk
+from rehearsal.aws import models
+from rehearsal.aws.requests import SELF, Request, requests, tagged
+from rehearsal.cloud import Made, Properties, Refusal, RefusedError, Resource, at, changed
+
+ACCOUNT = "123456789012"
+"""moto's account; a stack for another one is told so in what the account answers."""
+CERTIFICATE = "-----BEGIN CERTIFICATE-----\nrehearsal\n-----END CERTIFICATE-----\n"
+"""EKS tells a PEM text; what moto tells is none."""
+_GONE = re.compile(r"NotFound|NoSuch|NonExist|ResourceNotFound|\b404\b|InvalidPermission\.NotFound")
+_PLACEHOLDER = re.compile(r"\{([\w.]+)\}")
+
+
+class Account:
+    """One account in one region. Give it a beginning and an end with `with`: moto is on in between."""
+
+    def __init__(self, region: str) -> None:
+        self.region = region
+        self.lacks: set[str] = set()
+        """Types of resources that moto has no operation for."""
+        self._lock = threading.Lock()
+        self._moto = mock_aws(config={"iam": {"load_aws_managed_policies": True}})
+
+    def __enter__(self) -> Account:
+        self._moto.start()
+        threading.Thread(target=self._warm_up, daemon=True).start()
+        return self
+
+    def _warm_up(self) -> None:
+        """Let moto read its tables while the engine still works on its first preview."""
+        with self._lock:
+            models.client("ec2", self.region).describe_vpcs()
+            models.client("iam", self.region).list_roles()
+
+    def __exit__(self, *_: object) -> None:
+        self._moto.stop()
+
+    def check(self, resource: Resource) -> Iterable[Refusal]:
+        """Judge by the SDK's types, and where these hold by the requests that would be made."""
+        refused = list(sdk.problems(resource.token, resource.inputs))
+        return refused or list(self._judged(resource))
+
+    def autoname(self, token: str) -> str | None:
+        name: str | None = _life(token).get("autoname")
+        return name
+
+    def replaces(self, token: str) -> Sequence[str]:
+        return tuple(_life(token).get("replaces", ()))
+
+    def unsettled(self, token: str) -> Sequence[str]:
+        return tuple(_life(token).get("unsettled", ()))
+
+    def create(self, resource: Resource) -> Made:
+        with self._lock:
+            answers = self._make(resource)
+        context = self._context(resource)
+        identity = self._identity(resource, answers)
+        life = _life(resource.token)
+        known = {**context, "self": identity, "arn": identity}
+        outputs = {key: _found(path, answers, known) for key, path in life.get("outputs", {}).items()}
+        outputs = {key: value for key, value in outputs.items() if value is not None}
+        if _kind(resource.token) == "Cluster":
+            outputs |= self._of_cluster(resource, answers)
+        made = {**known, **outputs}
+        return Made(str(_filled(life.get("id", "{self}"), made)), {**_declared(resource, answers), **outputs})
+
+    def exists(self, resource: Resource) -> bool:
+        with self._lock:
+            return self._look(resource) is not None
+
+    def update(self, resource: Resource, inputs: Properties) -> Properties:
+        life = _life(resource.token)
+        if "update" not in life:
+            names = ", ".join(changed(resource.inputs, inputs))
+            raise RefusedError(f"{resource.token} {resource.name}: {names} cannot be changed in place")
+        after = replace(resource, inputs=inputs)
+        calls = self._again(after) if life["update"] == "again" else self._calls(after, life["update"])
+        with self._lock:
+            answers: dict[str, Any] = {}
+            for call in calls:
+                answers |= self._call(call, resource) or {}
+        return _version(answers, resource)
+
+    def delete(self, resource: Resource) -> None:
+        with self._lock:
+            for call in self._calls(resource, _life(resource.token).get("delete", ())):
+                self._call(call, resource, gone_is_fine=True)
+            if _kind(resource.token) == "Cluster":
+                group = at(resource.outputs, "vpcConfig.clusterSecurityGroupId")
+                models.client("ec2", self.region).delete_security_group(GroupId=group)
+
+    def _judged(self, resource: Resource) -> Iterator[Refusal]:
+        for request in self._requests(resource):
+            for path, reason in models.problems(request, self.region):
+                yield _property(path, resource.inputs), reason
+
+    def _requests(self, resource: Resource) -> list[Request]:
+        made = requests(resource.token, self._physical(resource), resource.inputs)
+        tags = {**resource.default_tags, **(resource.inputs.get("tags") or {})}
+        return [tagged(made[0], tags, models.operation(made[0], self.region)), *made[1:]] if tags else made
+
+    def _physical(self, resource: Resource) -> str:
+        field = self.autoname(resource.token)
+        return str(resource.inputs.get(field, resource.name)) if field else resource.name
+
+    def _make(self, resource: Resource) -> dict[str, Any]:
+        """Make the resource, and return all that was answered; nothing where moto lacks it."""
+        answers: dict[str, Any] = {}
+        for request in self._requests(resource):
+            parameters = _put(request.parameters, str(answers.get(SELF, "")))
+            answer = self._call(Request(request.service, request.operation, parameters), resource)
+            if answer is None:
+                return {}
+            answers |= {key: value for key, value in answer.items() if key != "ResponseMetadata"}
+            if request.identity:
+                answers[SELF] = jmespath.search(request.identity, answer)
+        if found := self._look(resource, str(answers.get(SELF, ""))):
+            answers |= found if isinstance(found, dict) else {}
+        return answers
+
+    def _look(self, resource: Resource, identity: str = "") -> Any:
+        """Read the resource; None where it is gone, and the resource itself where moto lacks it."""
+        read = dict(_life(resource.token)["read"])
+        path = _filled(read.pop("at"), self._context(resource))
+        fresh = replace(resource, outputs={"arn": identity}, id=identity)
+        seen = fresh if identity else resource
+        if resource.token in self.lacks:
+            return {}
+        (call,) = self._calls(seen, [read])
+        try:
+            answer = self._call(call, resource)
+        except RefusedError as error:
+            if _GONE.search(str(error)):
+                return None
+            raise
+        found = {} if answer is None else jmespath.search(path, answer)
+        return None if found in (None, []) else found
+
+    def _of_cluster(self, resource: Resource, answers: Mapping[str, Any]) -> dict[str, Any]:
+        """Outputs of a cluster; EKS makes a security group for it, and moto does not."""
+        config = resource.inputs["vpcConfig"]
+        ec2 = models.client("ec2", self.region)
+        with self._lock:
+            subnet = ec2.describe_subnets(SubnetIds=config["subnetIds"][:1])["Subnets"][0]
+            name = f"eks-cluster-sg-{resource.inputs['name']}"
+            told = (
+                "EKS created security group applied to ENI that is attached to EKS Control Plane master nodes"
+            )
+            group = ec2.create_security_group(GroupName=name, Description=told, VpcId=subnet["VpcId"])
+        return {
+            "certificateAuthority": {"data": base64.b64encode(CERTIFICATE.encode()).decode()},
+            "vpcConfig": {**config, "clusterSecurityGroupId": group["GroupId"], "vpcId": subnet["VpcId"]},
+        }
+
+    def _again(self, resource: Resource) -> list[Request]:
+        made = self._requests(resource)
+        return [Request(each.service, each.operation, _put(each.parameters, resource.id)) for each in made]
+
+    def _calls(self, resource: Resource, written: Iterable[Mapping[str, Any]]) -> list[Request]:
+        service = requests(resource.token, resource.name, resource.inputs)[0].service
+        context = self._context(resource)
+        context["made"] = requests(resource.token, resource.name, resource.inputs)[0].parameters
+        return [
+            Request(service, operation, _filled(parameters, context))
+            for each in written
+            for operation, parameters in each.items()
+        ]
+
+    def _context(self, resource: Resource) -> dict[str, Any]:
+        told = {"logical": resource.name, "account": ACCOUNT, "region": self.region}
+        return {**resource.inputs, **resource.outputs, "self": resource.id, "id": resource.id, **told}
+
+    def _identity(self, resource: Resource, answers: Mapping[str, Any]) -> str:
+        made_up = hashlib.sha256(resource.name.encode()).hexdigest()[:17]
+        return str(answers.get(SELF) or f"{_kind(resource.token).lower()}-{made_up}")
+
+    def _call(
+        self, request: Request, resource: Resource, *, gone_is_fine: bool = False
+    ) -> dict[str, Any] | None:
+        """Call boto3; None where moto lacks the operation. Raises `RefusedError`."""
+        parameters = {key: value for key, value in request.parameters.items() if value is not None}
+        try:
+            answer: dict[str, Any] = getattr(models.client(request.service, self.region), request.operation)(
+                **parameters
+            )
+        except NotImplementedError:
+            self.lacks.add(resource.token)
+            return None
+        except (ClientError, BotoCoreError) as error:
+            if "Not yet implemented" in str(error):
+                self.lacks.add(resource.token)
+                return None
+            if _GONE.search(str(error)) and (gone_is_fine or request.operation.startswith("revoke_")):
+                return {}
+            raise RefusedError(f"{resource.token} {resource.name}: {request.operation}: {error}") from error
+        return answer
+
+
+@cache
+def _lives() -> Mapping[str, Any]:
+    text = files("rehearsal.aws").joinpath("lives.yaml").read_text(encoding="utf-8")
+    lives: Mapping[str, Any] = yaml.safe_load(text)
+    return lives
+
+
+def _life(token: str) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = _lives()[_kind(token)]
+    return found
+
+
+def _kind(token: str) -> str:
+    return token.rpartition(":")[2]
+
+
+def _filled(template: Any, context: Properties) -> Any:
+    """Fill a template in; one that is a single placeholder keeps the value's type."""
+    if isinstance(template, Mapping):
+        return {key: _filled(each, context) for key, each in template.items()}
+    if isinstance(template, list):
+        return [_filled(each, context) for each in template]
+    if not isinstance(template, str):
+        return template
+    whole = _PLACEHOLDER.fullmatch(template)
+    if whole:
+        return at(context, whole[1])
+    return _PLACEHOLDER.sub(lambda found: str(at(context, found[1])), template)
+
+
+def _put(value: Any, identity: str) -> Any:
+    """Put the resource's own ID where a request asks for it."""
+    if isinstance(value, Mapping):
+        return {key: _put(each, identity) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_put(each, identity) for each in value]
+    return identity if value == SELF else value
+
+
+def _found(path: str, answers: Mapping[str, Any], known: Properties) -> Any:
+    """An output: a text after `=`, a text with placeholders, or a path in the answers."""
+    if path.startswith("="):
+        return path[1:]
+    return _filled(path, known) if "{" in path else jmespath.search(path, answers)
+
+
+def _declared(resource: Resource, answers: Mapping[str, Any]) -> dict[str, Any]:
+    """Outputs that the SDK declares and the answers have, spelled as AWS spells them."""
+    given = {key[0].lower() + key[1:]: value for key, value in answers.items() if key != SELF}
+    plain = (str, int, float, bool)
+    return {
+        name: given[name]
+        for name in sdk.outputs_of(resource.token)
+        if name not in resource.inputs and isinstance(given.get(name), plain)
+    }
+
+
+def _version(answers: Mapping[str, Any], resource: Resource) -> dict[str, Any]:
+    """Outputs that a change has given a new value: the version of a launch template."""
+    if "LaunchTemplateVersion" not in answers:
+        return {}
+    number = answers["LaunchTemplateVersion"]["VersionNumber"]
+    return {
+        "latestVersion": number,
+        "defaultVersion": number if resource.inputs.get("updateDefaultVersion") else 1,
+    }
+
+
+def _property(path: str, inputs: Properties) -> str:
+    """The property of the program behind a path of a request, as near as the names tell."""
+    parts = [part for part in re.split(r"[.\[\]]+", path) if part and not part.isdigit()]
+    spelled = [part[0].lower() + part[1:] for part in parts]
+    start = next((index for index, part in enumerate(spelled) if part in inputs), None)
+    return path if start is None else ".".join(spelled[start:])

@@ -1,0 +1,112 @@
+"""botocore's models of AWS's API: the enums, limits and patterns that the SDK has as plain strings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from functools import cache
+from typing import Any
+
+import boto3
+from botocore.config import Config
+from botocore.model import ListShape, MapShape, OperationModel, Shape, StringShape, StructureShape
+from botocore.validate import ParamValidator
+
+from rehearsal.aws.requests import SELF, Request
+from rehearsal.wire import UNKNOWN
+
+SHOWN = 12
+"""Allowed values that a message lists in full."""
+
+
+@cache
+def client(service: str, region: str) -> Any:
+    """Return a client with keys that are none: only moto, or nobody, can be at its other end."""
+    make: Any = boto3.client
+    keys = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing"}  # moto's own convention
+    return make(service, region_name=region, config=Config(retries={"total_max_attempts": 1}), **keys)
+
+
+def operation(request: Request, region: str) -> OperationModel:
+    """Return the model of a request's operation."""
+    meta = client(request.service, region).meta
+    model: OperationModel = meta.service_model.operation_model(meta.method_to_api_mapping[request.operation])
+    return model
+
+
+def problems(request: Request, region: str) -> Iterator[tuple[str, str]]:
+    """Find what the models refuse, as (path, what is wrong); parts that are not known yet are let pass."""
+    shape = operation(request, region).input_shape
+    assert isinstance(shape, StructureShape)
+    report = ParamValidator().validate(_without_unknown(shape, request.parameters), shape)
+    if report.has_errors():
+        yield "", f"{request.operation}: {report.generate_report()}"
+    yield from _values(shape, request.parameters, "")
+
+
+def _values(shape: Shape, value: Any, path: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, str) and (UNKNOWN in value or SELF in value):
+        return
+    if isinstance(shape, StringShape):
+        yield from _text(shape, value, path)
+    elif isinstance(shape, StructureShape) and isinstance(value, Mapping):
+        for key in sorted(value.keys() & shape.members.keys()):
+            yield from _values(shape.members[key], value[key], f"{path}.{key}" if path else key)
+    elif isinstance(shape, MapShape) and isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from _values(shape.value, each, f"{path}[{key!r}]")
+    elif isinstance(shape, ListShape) and isinstance(value, list):
+        for index, each in enumerate(value):
+            yield from _values(shape.member, each, f"{path}[{index}]")
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        most = shape.metadata.get("max")
+        if most is not None and value > most:
+            yield path, f"got {value!r}; at most {most} is allowed"
+
+
+def _text(shape: StringShape, value: Any, path: str) -> Iterator[tuple[str, str]]:
+    if not isinstance(value, str):
+        return
+    if shape.enum and value not in shape.enum:
+        yield path, f"got {value!r}; allowed are {_some(shape.enum, value)}"
+    most, pattern = shape.metadata.get("max"), shape.metadata.get("pattern")
+    if most is not None and len(value) > most:
+        yield path, f"got {len(value)} characters; at most {most} are allowed"
+    expression = _compiled(pattern) if pattern else None
+    if expression and not expression.search(value):
+        yield path, f"got {value!r}; what matches {pattern} is allowed"
+
+
+def _some(allowed: Sequence[str], got: str) -> str:
+    """Tell what is allowed; of many, those that are nearest to what was written."""
+    if len(allowed) <= SHOWN:
+        return ", ".join(allowed)
+    near = get_close_matches(got, allowed, n=3, cutoff=0) or allowed[:3]
+    return f"{', '.join(near)} and {len(allowed) - len(near)} more"
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str] | None:
+    """Compile a pattern of Java's; None for what Python's expressions do not have."""
+    try:
+        return re.compile(f"^(?:{pattern})$", re.DOTALL)
+    except re.error:
+        return None
+
+
+def _without_unknown(shape: Shape, value: Any) -> Any:
+    """Put something of the right type where a value is not known yet."""
+    if isinstance(shape, StructureShape) and isinstance(value, Mapping):
+        members = shape.members
+        return {
+            key: _without_unknown(members[key], each) if key in members else each
+            for key, each in value.items()
+        }
+    if isinstance(shape, ListShape) and isinstance(value, list):
+        return [_without_unknown(shape.member, each) for each in value]
+    if isinstance(value, str) and value == UNKNOWN and shape.type_name != "string":
+        return {"integer": 1, "long": 1, "boolean": True, "list": [], "structure": {}, "map": {}}.get(
+            shape.type_name, value
+        )
+    return value

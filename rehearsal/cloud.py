@@ -1,0 +1,165 @@
+"""What a stand-in asks of the cloud that it stands in for."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import Any, Protocol
+
+import yaml
+
+from rehearsal import sdk
+from rehearsal.wire import UNKNOWN, has_unknown
+
+_QUANTITY = re.compile(r"\.(limits|requests|capacity|hard)\[|\.sizeLimit$")
+"""Quantities of Kubernetes: its API takes numbers too, where the SDK knows texts only."""
+Properties = Mapping[str, Any]
+Refusal = tuple[str, str]
+"""A property, and what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class Resource:
+    """One resource as the engine asks for it."""
+
+    token: str
+    """Type: `aws:ec2/vpc:Vpc`."""
+    name: str
+    """Logical name."""
+    inputs: Properties
+    outputs: Properties = field(default_factory=dict)
+    """What it has become; empty before it exists."""
+    id: str = ""
+    default_tags: Mapping[str, str] = field(default_factory=dict)
+    """Tags that the provider gives to every resource that takes any."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """What a cloud answers once a resource exists."""
+
+    id: str
+    outputs: Properties
+    """What it has besides its inputs."""
+
+
+class RefusedError(Exception):
+    """The cloud does not do what it was asked to."""
+
+
+class Cloud(Protocol):
+    """One cloud, or what takes its place."""
+
+    def check(self, resource: Resource) -> Iterable[Refusal]:
+        """Find what the cloud would refuse; parts of the inputs may be unknown."""
+
+    def autoname(self, token: str) -> str | None:
+        """Return the property that the provider fills in where the program gives no name."""
+
+    def replaces(self, token: str) -> Sequence[str]:
+        """Return the properties whose change makes a new resource: `vpcId`, `vpcConfig.subnetIds`."""
+
+    def unsettled(self, token: str) -> Sequence[str]:
+        """Return the outputs that any change gives a new value: unknown while one is planned."""
+
+    def create(self, resource: Resource) -> Made:
+        """Make it. Raises `RefusedError`."""
+
+    def exists(self, resource: Resource) -> bool:
+        """Whether it is still there."""
+
+    def update(self, resource: Resource, inputs: Properties) -> Properties:
+        """Change it in place, and return its outputs. Raises `RefusedError`."""
+
+    def delete(self, resource: Resource) -> None:
+        """Remove it; one that is gone already is fine. Raises `RefusedError`."""
+
+
+class Anything:
+    """A cloud that takes whatever it is given, adds what `outputs` says, and forgets."""
+
+    def __init__(self, outputs: Mapping[str, Properties]) -> None:
+        self._outputs = outputs
+
+    def check(self, _resource: Resource) -> Iterable[Refusal]:
+        return ()
+
+    def autoname(self, _token: str) -> str | None:
+        return None
+
+    def replaces(self, _token: str) -> Sequence[str]:
+        return ()
+
+    def unsettled(self, _token: str) -> Sequence[str]:
+        return ()
+
+    def create(self, resource: Resource) -> Made:
+        return Made(f"{resource.name}-{uuid.uuid4().hex[:8]}", self._outputs.get(resource.token, {}))
+
+    def exists(self, _resource: Resource) -> bool:
+        return True
+
+    def update(self, resource: Resource, _inputs: Properties) -> Properties:
+        return self._outputs.get(resource.token, {})
+
+    def delete(self, resource: Resource) -> None:
+        pass
+
+
+class Typed(Anything):
+    """A cloud known by its SDK alone: inputs must fit the SDK's types."""
+
+    def __init__(self, outputs: Mapping[str, Properties]) -> None:
+        super().__init__(outputs)
+        self.untyped: set[str] = set()
+        """Types that no SDK knows (custom resources): nothing was checked of them."""
+
+    def check(self, resource: Resource) -> Iterable[Refusal]:
+        try:
+            found = sdk.problems(resource.token, resource.inputs)
+            return [(path, reason) for path, reason in found if not _QUANTITY.search(path)]
+        except sdk.NoTypesError:
+            self.untyped.add(resource.token)
+            return ()
+
+    def replaces(self, token: str) -> Sequence[str]:
+        rules = replacements()
+        return (*rules.get(token, ()), *rules.get(f"{token.partition(':')[0]}:*", ()))
+
+
+@cache
+def replacements() -> Mapping[str, Sequence[str]]:
+    """Type → properties whose change makes a new resource; `kubernetes:*` for all of a package."""
+    text = files("rehearsal").joinpath("replacements.yaml").read_text(encoding="utf-8")
+    rules: Mapping[str, Sequence[str]] = yaml.safe_load(text)
+    return rules
+
+
+def changed(old: Properties, new: Properties) -> list[str]:
+    """Return the properties at the top that differ, sorted."""
+    return sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
+
+
+def at(properties: Properties, path: str) -> Any:
+    """Return the value at a dotted path; None where there is none."""
+    value: Any = properties
+    for key in path.split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+def replacing(rules: Sequence[str], old: Properties, new: Properties) -> list[str]:
+    """Return the paths that differ and make a new resource; what is unknown may differ, so it does."""
+    return [
+        path
+        for path in rules
+        if at(old, path) != at(new, path) and (at(old, path) is not None or not _is_unknown(at(new, path)))
+    ]
+
+
+def _is_unknown(value: Any) -> bool:
+    return value == UNKNOWN or has_unknown(value)

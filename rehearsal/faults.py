@@ -1,0 +1,131 @@
+"""Faults on demand: what can go wrong in a cloud, at a moment that is chosen."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from infra.errors import InputError, Problem
+from rehearsal.cloud import Resource
+
+POOL_LABEL = "trainyard.dev/pool"
+"""By this label of its nodes a group is known to belong to a pool, on every cloud."""
+SLOW_SECONDS = 0.5
+"""Time of each creation, change and deletion under `--slow`: enough that all that can overlap does."""
+
+
+@dataclass(frozen=True)
+class Faults:
+    """What is to go wrong in a rehearsal; everything happens once, but slowness lasts."""
+
+    fail: str = ""
+    """Type whose creation fails, whole or its last word: `aws:eks/cluster:Cluster`, `Cluster`."""
+    fail_at: int = 1
+    """Which creation of that type, from 1."""
+    no_capacity: str = ""
+    """Pool that the cloud has no machines for."""
+    crash_after: int = 0
+    """Number of creations after which the engine is killed, the last one unanswered; 0: it is not."""
+    slow: bool = False
+
+    @property
+    def any(self) -> bool:
+        """Whether the first `up` is to fail."""
+        return bool(self.fail or self.no_capacity or self.crash_after)
+
+    def __str__(self) -> str:
+        told = [
+            f"creation {self.fail_at} of {self.fail} fails" if self.fail else "",
+            f"no capacity for pool {self.no_capacity}" if self.no_capacity else "",
+            f"the engine is killed after {self.crash_after} creations" if self.crash_after else "",
+            "everything is slow" if self.slow else "",
+        ]
+        return ", ".join(part for part in told if part)
+
+
+def parse_fail(text: str) -> tuple[str, int]:
+    """Read `TYPE[:NTH]`. Raises InputError."""
+    kind, _, last = text.rpartition(":")
+    kind, nth = (kind, int(last)) if last.isdigit() else (text, 1)
+    if not kind or nth < 1:
+        allowed = "TYPE or TYPE:NTH, with NTH from 1: NodeGroup:2, aws:eks/cluster:Cluster"
+        raise InputError([Problem("--fail", repr(text), allowed, "write the type as the preview shows it")])
+    return kind, nth
+
+
+class InjectedError(Exception):
+    """A fault that was asked for."""
+
+
+class NoCapacityError(InjectedError):
+    """The resource exists, and has no machines."""
+
+
+class Injector:
+    """Counts what happens, and lets the faults happen at their moment."""
+
+    def __init__(self, faults: Faults, crash: Callable[[], object]) -> None:
+        self._faults = faults
+        self._crash = crash
+        self._lock = threading.Lock()
+        self._seen = self._made = 0
+        self.happened: list[str] = []
+        """What went wrong so far, in words."""
+
+    def before(self, resource: Resource) -> None:
+        """Begin a creation. Raises `InjectedError`."""
+        if not self._faults.fail or not is_type(resource.token, self._faults.fail):
+            return
+        with self._lock:
+            self._seen += 1
+            due = self._seen == self._faults.fail_at
+        if due:
+            self._tell(f"{resource.token} {resource.name} was refused")
+            raise InjectedError(f"injected: creation {self._faults.fail_at} of {self._faults.fail} fails")
+
+    def after(self, resource: Resource) -> None:
+        """End a creation, before it is answered. Raises `NoCapacityError`; may end the engine."""
+        with self._lock:
+            self._made += 1
+            crashes = self._made == self._faults.crash_after
+            starved = not crashes and self._is_starved(resource)
+        if crashes:
+            self._tell(f"the engine was killed with {resource.token} {resource.name} made and not answered")
+            self._crash()
+        if starved:
+            self._tell(f"pool {self._faults.no_capacity} got no machines")
+            raise NoCapacityError(
+                f"injected: InsufficientInstanceCapacity in pool {self._faults.no_capacity}"
+            )
+
+    def linger(self) -> None:
+        """Take the time that a slow cloud takes."""
+        if self._faults.slow:
+            time.sleep(SLOW_SECONDS)
+
+    @property
+    def pending(self) -> str:
+        """What was asked for and has not happened; empty for none."""
+        return str(self._faults) if self._faults.any and not self.happened else ""
+
+    def _is_starved(self, resource: Resource) -> bool:
+        wanted = self._faults.no_capacity
+        return bool(wanted) and not self.happened and wanted in _pools(resource.inputs)
+
+    def _tell(self, text: str) -> None:
+        with self._lock:
+            self.happened.append(text)
+
+
+def is_type(token: str, wanted: str) -> bool:
+    """Whether a type is the one that was written, whole or by its last word."""
+    return wanted in (token, token.rpartition(":")[2])
+
+
+def _pools(inputs: Mapping[str, Any]) -> set[str]:
+    """Names of pools in the labels of a group of nodes: its own, or those of its node's configuration."""
+    places = (inputs.get("labels"), (inputs.get("nodeConfig") or {}).get("labels"))
+    return {str(labels[POOL_LABEL]) for labels in places if labels and POOL_LABEL in labels}

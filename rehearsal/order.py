@@ -1,0 +1,45 @@
+"""In which order resources came to be, and which chain of them the others waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rehearsal.standin import Creation
+
+
+@dataclass(frozen=True)
+class Step:
+    """One resource of a chain."""
+
+    urn: str
+    seconds: float
+    """Time that its creation took here, not what it takes in a cloud."""
+
+    @property
+    def label(self) -> str:
+        """Type and name: `eks/cluster:Cluster training`."""
+        parts = self.urn.split("::")
+        return f"{parts[2].rpartition('$')[2].partition(':')[2]} {parts[3]}"
+
+
+def critical_path(resources: Sequence[Mapping[str, Any]], creations: Sequence[Creation]) -> tuple[Step, ...]:
+    """Return the longest chain of creations of which each waits for the one before it.
+
+    Longest by the number of resources: times in a rehearsal say nothing of a cloud's.
+    """
+    seconds = {each.urn: each.ended - each.started for each in creations}
+    needs = {each["urn"]: _needs(each) for each in resources}
+    chains: dict[str, tuple[str, ...]] = {}
+    for each in resources:  # a state lists a resource after those that it needs
+        urn = each["urn"]
+        before = max((chains.get(need, ()) for need in needs[urn]), key=len, default=())
+        chains[urn] = (*before, urn) if urn in seconds else before
+    longest = max(chains.values(), key=len, default=())
+    return tuple(Step(urn, seconds[urn]) for urn in longest)
+
+
+def _needs(resource: Mapping[str, Any]) -> set[str]:
+    provider = str(resource.get("provider", "")).rpartition("::")[0]
+    return {*resource.get("dependencies", ()), *([provider] if provider else [])}

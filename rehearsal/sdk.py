@@ -1,0 +1,162 @@
+"""The types of the SDKs: what a resource may be given, and what it must be.
+
+An SDK states them for type checkers only; here they judge what really arrives, from whatever it was computed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import types
+import typing
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from enum import Enum
+from functools import cache
+from typing import Any
+
+import pulumi
+from pulumi import _types
+from pulumi.runtime import rpc
+
+from rehearsal.wire import UNKNOWN
+
+MODULES = {"aws": "pulumi_aws", "gcp": "pulumi_gcp", "kubernetes": "pulumi_kubernetes"}
+"""Package of the engine → the SDK's Python package."""
+_PLAIN: Mapping[type, tuple[str, tuple[type, ...]]] = {
+    str: ("a text", (str,)),
+    bool: ("true or false", (bool,)),
+    int: ("a whole number", (int,)),
+    float: ("a number", (int, float)),
+}
+_FREE = frozenset({"id", "apiVersion", "kind"})
+
+
+class NoTypesError(Exception):
+    """No SDK that is installed knows the type."""
+
+
+def problems(token: str, inputs: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Find what the SDK's types refuse, as (property, what is wrong); `NoTypesError` for a type it lacks."""
+    arguments = arguments_of(token)
+    yield from _of_class(arguments, inputs, "")
+
+
+@cache
+def arguments_of(token: str) -> type:
+    """Return the class of a resource's inputs; `NoTypesError` where no SDK has one."""
+    resource = resource_of(token)
+    module = importlib.import_module(resource.__module__)
+    for suffix in ("InitArgs", "Args"):
+        found = getattr(module, f"{resource.__name__}{suffix}", None)
+        if isinstance(found, type) and _types.is_input_type(found):
+            return found
+    raise NoTypesError(token)
+
+
+@cache
+def resource_of(token: str) -> type[pulumi.CustomResource]:
+    """Return the class of a resource; `NoTypesError` where no SDK has one."""
+    package, module, name = [*token.split(":"), "", ""][:3]
+    try:
+        importlib.import_module(MODULES[package])
+    except (KeyError, ModuleNotFoundError) as error:
+        raise NoTypesError(token) from error
+    for known in rpc._RESOURCE_MODULES.get(rpc._module_key(package, module), []):
+        where = importlib.import_module(known.mod_info["fqn"])  # type: ignore[attr-defined]
+        if found := known.mod_info["classes"].get(token):  # type: ignore[attr-defined]
+            resource: type[pulumi.CustomResource] = getattr(where, found)
+            return resource
+    raise NoTypesError(f"{token} ({name})")
+
+
+def outputs_of(token: str) -> Mapping[str, Any]:
+    """Return the names and types of what a resource has once it exists."""
+    return _types.resource_types(resource_of(token))
+
+
+@cache
+def _names(arguments: type) -> tuple[dict[str, Any], frozenset[str]]:
+    """Types by property, and the properties that must be given."""
+    spelled = _types.input_type_py_to_pulumi_names(arguments)
+    parameters = inspect.signature(arguments.__init__).parameters  # type: ignore[misc]
+    required = frozenset(
+        spelled[name]
+        for name, parameter in parameters.items()
+        if name in spelled and parameter.default is inspect.Parameter.empty
+    )
+    return dict(_types.input_type_types(arguments)), required
+
+
+def _of_class(arguments: type, value: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:
+    known, required = _names(arguments)
+    for name in sorted(required - value.keys()):
+        yield _below(path, name), "is missing"
+    for name, each in value.items():
+        if name in known:
+            yield from _of(known[name], each, _below(path, name))
+        elif not (name.startswith("__") or (not path and name in _FREE)):
+            near = get_close_matches(name, known, n=1)
+            meant = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}"
+            yield _below(path, name), f"is no property of this type; {meant}"
+
+
+def _of(expected: Any, value: Any, path: str) -> Iterator[tuple[str, str]]:
+    if value is None or value == UNKNOWN or expected is Any:
+        return
+    alternatives = [each for each in _alternatives(expected) if not typing.is_typeddict(each)]
+    found = [list(_of_one(each, value, path)) for each in alternatives]
+    if found and all(found):
+        yield from min(found, key=len)
+
+
+def _of_one(expected: Any, value: Any, path: str) -> Iterator[tuple[str, str]]:
+    origin = typing.get_origin(expected) or expected
+    inner = typing.get_args(expected)
+    if origin in (Sequence, list):
+        if not isinstance(value, list):
+            yield path, f"got {value!r}; a list is allowed"
+            return
+        for index, each in enumerate(value):
+            yield from _of(inner[0], each, f"{path}[{index}]")
+    elif origin in (Mapping, dict):
+        if not isinstance(value, Mapping):
+            yield path, f"got {value!r}; a mapping is allowed"
+            return
+        for key, each in value.items():
+            yield from _of(inner[1], each, f"{path}[{key!r}]")
+    elif isinstance(origin, type) and _types.is_input_type(origin):
+        if not isinstance(value, Mapping):
+            yield path, f"got {value!r}; a {origin.__name__.removesuffix('Args')} is allowed"
+            return
+        yield from _of_class(origin, value, path)
+    else:
+        yield from _of_plain(origin, value, path)
+
+
+def _of_plain(expected: Any, value: Any, path: str) -> Iterator[tuple[str, str]]:
+    if isinstance(expected, type) and issubclass(expected, Enum):
+        allowed = [member.value for member in expected]
+        if value not in allowed:
+            yield path, f"got {value!r}; allowed are {', '.join(map(str, allowed))}"
+        return
+    told, classes = _PLAIN.get(expected, ("", ()))
+    wrong_truth = isinstance(value, bool) and expected is not bool
+    if classes and (wrong_truth or not isinstance(value, classes)):
+        yield path, f"got {value!r}; {told} is allowed"
+
+
+def _alternatives(expected: Any) -> Iterator[Any]:
+    """The plain types behind an annotation: without None, and without what only a program holds."""
+    origin = typing.get_origin(expected)
+    if origin in (typing.Union, types.UnionType):
+        for each in typing.get_args(expected):
+            yield from _alternatives(each)
+    elif isinstance(expected, typing.ForwardRef):
+        yield Any
+    elif expected is not type(None) and origin not in (Awaitable, pulumi.Output):
+        yield expected
+
+
+def _below(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name

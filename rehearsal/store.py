@@ -1,0 +1,77 @@
+"""What stand-ins have made, on disk: one file per resource, so that it outlives whoever asked for it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import threading
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A resource that exists."""
+
+    urn: str
+    id: str
+    inputs: dict[str, Any]
+    """As the protocol spells them, marks of secrets included."""
+    outputs: dict[str, Any] = field(default_factory=dict)
+    """All that it has, inputs included."""
+
+    @property
+    def token(self) -> str:
+        """Its type: the last of the URN's chain of parents."""
+        return self.urn.split("::")[2].rpartition("$")[2]
+
+    @property
+    def name(self) -> str:
+        """Its logical name."""
+        return self.urn.split("::", 3)[3]
+
+
+class Store:
+    """Resources by type and ID. Safe to use from many threads."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        read = [Kept(**json.loads(file.read_text())) for file in sorted(folder.glob("*.json"))]
+        self._kept = {_key(each.token, each.id): each for each in read}
+
+    def __iter__(self) -> Iterator[Kept]:
+        with self._lock:
+            return iter(list(self._kept.values()))
+
+    def get(self, token: str, identity: str) -> Kept | None:
+        """Return a resource; None where there is none."""
+        with self._lock:
+            return self._kept.get(_key(token, identity))
+
+    def put(self, kept: Kept) -> None:
+        """Keep a resource, in place of what it was."""
+        key = _key(kept.token, kept.id)
+        fresh = self._folder / f".{secrets.token_hex(8)}"
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            json.dump(asdict(kept), file)
+        fresh.replace(self._folder / f"{key}.json")
+        with self._lock:
+            self._kept[key] = kept
+
+    def drop(self, token: str, identity: str) -> None:
+        """Forget a resource; one that is not there is fine."""
+        key = _key(token, identity)
+        with self._lock:
+            self._kept.pop(key, None)
+        (self._folder / f"{key}.json").unlink(missing_ok=True)
+
+
+def _key(token: str, identity: str) -> str:
+    return hashlib.sha256(f"{token}\n{identity}".encode()).hexdigest()[:32]

@@ -1,0 +1,37 @@
+"""Properties as the engine sends them: plain values, with what is unknown left unknown and secrets opened."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.protobuf import json_format, struct_pb2
+
+UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
+"""What the engine sends for a value that is not known yet; the protocol's own constant."""
+_SIGNATURE = "4dabf18193072939515e22adb298388d"
+_SECRET = "1b47061264138c4ac30d75fd1eb44270"  # noqa: S105 -- a mark of the protocol
+
+
+def plain(properties: struct_pb2.Struct) -> dict[str, Any]:
+    """Return properties as Python values: whole numbers as `int`, the text of secrets in the clear."""
+    opened: dict[str, Any] = _opened(json_format.MessageToDict(properties))
+    return opened
+
+
+def has_unknown(value: Any) -> bool:
+    """Whether any part of a value is not known yet."""
+    if isinstance(value, dict):
+        return any(has_unknown(each) for each in value.values())
+    if isinstance(value, list):
+        return any(has_unknown(each) for each in value)
+    return isinstance(value, str) and UNKNOWN in value
+
+
+def _opened(value: Any) -> Any:
+    if isinstance(value, dict):
+        if value.get(_SIGNATURE) == _SECRET:
+            return _opened(value.get("value"))
+        return {key: _opened(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_opened(each) for each in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -1,0 +1,108 @@
+"""A price is what the catalogue has, with its day; what it has not is said, and adds nothing."""
+
+from __future__ import annotations
+
+import io
+import json
+from datetime import date
+
+import pytest
+from rich.console import Console
+
+from infra.errors import InputError
+from infra.spec import load
+from tests.infra.plan import stack_file
+from trainyard.catalog import filters_of, rows_of, show_catalog
+from trainyard.forms import CatalogPart, Form
+from trainyard.price import bill, show_price
+
+TODAY = date(2026, 8, 26)
+"""20 days after the prices of p5en in Ohio."""
+
+
+def test_every_pool_has_its_price_per_hour_and_month() -> None:
+    data = bill(load(stack_file("aws")), TODAY).data()
+    spot = next(pool for pool in data["pools"] if pool["name"] == "spot")
+    assert spot["usdPerHour"] == 4 * 26.57
+    assert spot["usdPerMonth"] == round(4 * 26.57 * 730, 4)
+    assert (spot["priceDate"], spot["ageDays"], spot["stale"]) == ("2026-08-06", 20, False)
+    assert data["usdPerHour"] == 4 * 26.57 + 2 * 63.30
+
+
+def test_what_has_no_price_is_in_no_total_and_said() -> None:
+    found = bill(load(stack_file("aws")), TODAY)
+    data = found.data()
+    assert not data["complete"]
+    missing = {pool["name"] for pool in data["pools"] if pool["usdPerHour"] is None}
+    assert missing == {"system", "preprocessing"}
+    assert (
+        "system: not in the totals: no on-demand price of m7i.2xlarge in us-east-2 is known here"
+        in found.remarks
+    )
+    assert any(
+        "FSx for Lustre at 250 MB/s per TiB is known here (19200 GiB)" in each for each in found.remarks
+    )
+
+
+def test_a_spot_pool_of_two_machines_is_priced_by_what_it_buys() -> None:
+    pools = bill(load(stack_file("aws")), TODAY).data()["pools"]
+    bought = {pool["machine"]: pool["nodes"] for pool in pools if pool["name"] == "preprocessing"}
+    assert bought == {"m7i.8xlarge": 3, "m7i.16xlarge": 3}
+
+
+def test_an_old_price_is_said_to_be_old() -> None:
+    later = bill(load(stack_file("aws")), date(2026, 11, 21))
+    assert any("spot: the price is 107 days old, more than 90" in each for each in later.remarks)
+    assert not later.is_complete
+
+
+def test_where_no_pool_has_a_price_there_is_no_total() -> None:
+    data = bill(load(stack_file("aws-dev")), TODAY).data()
+    assert data["usdPerHour"] is data["usdPerMonth"] is None
+
+
+def test_a_local_stack_buys_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    local = load(stack_file("local"))
+    assert bill(local, TODAY).data()["pools"] == []
+    text = io.StringIO()
+    show_price(local, Form.TEXT, Console(file=text))
+    assert "nothing is bought" in text.getvalue()
+
+
+def test_a_comment_has_a_table_and_every_remark(capsys: pytest.CaptureFixture[str]) -> None:
+    show_price(load(stack_file("aws")), Form.MARKDOWN, Console())
+    told = capsys.readouterr().out
+    assert told.startswith("### Price of `training`\n\n| pool |")
+    assert "| spot | p5en.48xlarge | spot | 4 | 106.28 | 77,584.40 |" in told
+    assert "- object store: not in the totals" in told
+
+
+def test_machines_are_listed_by_filters(capsys: pytest.CaptureFixture[str]) -> None:
+    filters = filters_of(cloud="aws", accelerator="h200", region="us-east-2", fabric="")
+    show_catalog(CatalogPart.MACHINES, filters, Form.JSON, Console())
+    assert [row["name"] for row in json.loads(capsys.readouterr().out)] == ["p5e.48xlarge", "p5en.48xlarge"]
+
+
+def test_prices_of_a_region_name_what_is_missing() -> None:
+    filters = filters_of(cloud="aws", accelerator="h200", region="us-east-2")
+    rows = rows_of(CatalogPart.PRICES, filters, TODAY)
+    by_kind = {(row["machine"], row["capacity"]): row for row in rows}
+    assert by_kind["p5en.48xlarge", "spot"]["USD/h"] == 26.57
+    assert by_kind["p5e.48xlarge", "spot"]["USD/h"] is None
+    assert "no spot price of p5e.48xlarge" in by_kind["p5e.48xlarge", "spot"]["remark"]
+
+
+@pytest.mark.parametrize(
+    ("given", "nearest"),
+    [
+        ({"cloud": "asw"}, "aws"),
+        ({"accelerator": "h20"}, "h200"),
+        ({"fabric": "efav33"}, "efav3"),
+        ({"cloud": "aws", "region": "eu-nort-1"}, "eu-north-1"),
+    ],
+)
+def test_a_filter_that_the_catalogue_lacks_is_refused_with_the_nearest(
+    given: dict[str, str], nearest: str
+) -> None:
+    with pytest.raises(InputError, match=f"did you mean '{nearest}'"):
+        rows_of(CatalogPart.MACHINES, filters_of(**given), TODAY)

@@ -1,0 +1,25 @@
+"""Forms in which a command can tell its result."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Form(StrEnum):
+    """How a result is written to stdout; progress always goes to stderr."""
+
+    TEXT = "text"
+    """For people."""
+    JSON = "json"
+    """For programs."""
+    MARKDOWN = "markdown"
+    """For comments on pull requests."""
+
+
+class CatalogPart(StrEnum):
+    """What the catalogue can list."""
+
+    MACHINES = "machines"
+    REGIONS = "regions"
+    FABRICS = "fabrics"
+    PRICES = "prices"

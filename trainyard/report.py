@@ -1,0 +1,128 @@
+"""What a rehearsal tells: a table for the terminal, Markdown for a pull request, JSON for a program."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from rehearsal.rehearse import Phase, Rehearsal
+
+FIGURE = "no money, no machine: the stand-ins answer at once, so times here say nothing of a cloud's"
+
+
+@dataclass(frozen=True)
+class Report:
+    """A rehearsal, and what was taken as given."""
+
+    stack: str
+    rehearsal: Rehearsal
+    assumed: str = ""
+    """What no one has measured, and was assumed; empty for nothing."""
+
+    @property
+    def types(self) -> Mapping[str, int]:
+        """Number of resources by package: `aws`, `kubernetes`."""
+        return Counter(
+            urn.split("::")[2].rpartition("$")[2].partition(":")[0] for urn in self.rehearsal.created
+        )
+
+    @property
+    def unproven(self) -> list[str]:
+        """What this rehearsal could not prove, one sentence each."""
+        told = [f"{what}: {', '.join(types)}" for what, types in self.rehearsal.unproven.items()]
+        if self.assumed:
+            told.append(self.assumed)
+        return [*told, "quotas, capacity and permissions of the real account; that nodes boot and join"]
+
+    @property
+    def seconds(self) -> float:
+        """Time of all phases."""
+        return sum(phase.seconds for phase in self.rehearsal.phases)
+
+    def data(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        done = self.rehearsal
+        return {
+            "stack": self.stack,
+            "phases": [
+                {"name": phase.name, "changes": dict(phase.changes), "seconds": round(phase.seconds, 1)}
+                for phase in done.phases
+            ],
+            "seconds": round(self.seconds, 1),
+            "resources": dict(self.types),
+            "order": [label(urn) for urn in done.created],
+            "criticalPath": [step.label for step in done.critical_path],
+            "keptAfterDestroy": [label(urn) for urn in done.kept],
+            "faults": list(done.happened),
+            "notProven": self.unproven,
+        }
+
+    def show(self, console: Console) -> None:
+        """Print it."""
+        table = Table("phase", "resources", "seconds", box=None, pad_edge=False, header_style="dim")
+        for phase in self.rehearsal.phases:
+            table.add_row(phase.name, changes(phase), f"{phase.seconds:.1f}")
+        table.add_row("all", _counted(self.types), f"{self.seconds:.1f}")
+        console.print(table)
+        for fault in self.rehearsal.happened:
+            console.print(f"[yellow]fault[/]    {fault}; the next up put it right", highlight=False)
+        path = " → ".join(step.label for step in self.rehearsal.critical_path)
+        if path:
+            console.print(f"[dim]longest chain[/]  {path}", highlight=False)
+        if self.rehearsal.kept:
+            kept = ", ".join(label(urn) for urn in self.rehearsal.kept)
+            console.print(f"[dim]kept after destroy[/]  {kept}", highlight=False)
+        console.print(
+            "[green]Proven[/]: inputs fit the SDKs' types, the order, the policies; it settles, and leaves"
+            " nothing but what is kept.",
+            highlight=False,
+        )
+        for sentence in self.unproven:
+            console.print(f"[yellow]Not proven[/]: {sentence}", highlight=False)
+
+    def markdown(self) -> str:
+        """Return it as a part of a comment on a pull request."""
+        done = self.rehearsal
+        rows = [f"| {phase.name} | {changes(phase)} | {phase.seconds:.1f} |" for phase in done.phases]
+        lines = [
+            f"### Rehearsal of `{self.stack}`: passed",
+            "",
+            "| phase | resources | seconds |",
+            "|---|---|---|",
+            *rows,
+            "",
+            f"{_counted(self.types)}. {FIGURE[0].upper()}{FIGURE[1:]}.",
+            "",
+            _details("Longest chain of resources", [step.label for step in done.critical_path]),
+            _details("Kept after destroy", [label(urn) for urn in done.kept]),
+            _details("Not proven here", self.unproven),
+        ]
+        return "\n".join(line for line in lines if line is not None) + "\n"
+
+
+def label(urn: str) -> str:
+    """A URN's type and name: `aws:ec2/vpc:Vpc training`."""
+    parts = urn.split("::")
+    return f"{parts[2].rpartition('$')[2]} {parts[3]}"
+
+
+def changes(phase: Phase) -> str:
+    """Tell what a phase did: `264 create`."""
+    return ", ".join(f"{number} {change}" for change, number in phase.changes.items() if number) or "nothing"
+
+
+def _counted(types: Mapping[str, int]) -> str:
+    told = ", ".join(f"{number} of {package}" for package, number in sorted(types.items()))
+    return f"{sum(types.values())} resources ({told})"
+
+
+def _details(title: str, items: Sequence[str]) -> str:
+    if not items:
+        return ""
+    listed = "\n".join(f"- {item}" for item in items)
+    return f"<details><summary>{title} ({len(items)})</summary>\n\n{listed}\n\n</details>\n"
