@@ -128,16 +128,24 @@ def node_pool(grounds: Grounds, group: Group, settings: PoolSettings) -> NodePoo
         management=NodePoolManagementArgs(
             auto_repair=pool.provisioning is None, auto_upgrade=scope.spec.release_channel != "none"
         ),
-        # A node more than was bought cannot be had where nodes are scarce: one goes before one comes.
-        upgrade_settings=NodePoolUpgradeSettingsArgs(
-            strategy="SURGE", max_surge=1 if is_system else 0, max_unavailable=0 if is_system else 1
-        ),
+        upgrade_settings=_upgrades(pool),
         placement_policy=_placement(scope, group),
         network_config=_network(grounds, pool),
         node_config=_node(grounds, group, settings),
         # Two of a name cannot be, and seldom are there machines for two.
         opts=scope.options(delete_before_replace=True),
     )
+
+
+def _upgrades(pool: NodePoolSpec) -> NodePoolUpgradeSettingsArgs | None:
+    """A node more than was bought cannot be had where nodes are scarce: one goes before one comes.
+
+    Nodes on call live for a week at most: GKE has a strategy of its own for them.
+    """
+    if pool.provisioning:
+        return None
+    more = int(pool.capacity == "system")
+    return NodePoolUpgradeSettingsArgs(strategy="SURGE", max_surge=more, max_unavailable=1 - more)
 
 
 def _autoscaling(group: Group) -> NodePoolAutoscalingArgs:

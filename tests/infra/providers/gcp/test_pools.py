@@ -185,6 +185,7 @@ def test_nodes_on_call_begin_with_none_and_end_by_themselves(bought: Plan, name:
     assert node["maxRunDuration"] == f"{seconds}s"
     assert node["reservationAffinity"] == {"consumeReservationType": "NO_RESERVATION"}
     assert "placementPolicy" not in found
+    assert "upgradeSettings" not in found
     assert found.get("queuedProvisioning") == ({"enabled": True} if name == "queued" else None)
 
 
