@@ -111,7 +111,8 @@ class Machine:
 
     def _init(self) -> int | None:
         """Process id of the machine's init, as the host counts."""
-        return next((p.pid for p in processes.find(self._file) if p.exe() == _PYTHON), None)
+        found = processes.find(self._file)
+        return next((p.pid for p in found if processes.program_of(p) == _PYTHON), None)
 
     def _argv(self) -> Sequence[str]:
         # Not `ip netns exec`: it mounts a /sys of its own, which hides the cgroups from kubelet.

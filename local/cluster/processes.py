@@ -24,6 +24,17 @@ def find(identity: Path) -> list[psutil.Process]:
     return [process for process in psutil.process_iter() if _is(process, identity)]
 
 
+def program_of(process: psutil.Process) -> str:
+    """Path of the program that it runs now; empty for one that has ended.
+
+    psutil would keep its first answer, but a process that was just forked runs its parent's program.
+    """
+    try:
+        return str(Path(f"/proc/{process.pid}/exe").readlink())
+    except OSError:
+        return ""
+
+
 def start(argv: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
     """Start a process that outlives us, in a session of its own, with its output appended to `log`."""
     log.parent.mkdir(parents=True, exist_ok=True)

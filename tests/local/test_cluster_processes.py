@@ -36,6 +36,16 @@ def test_a_process_is_found_by_its_identity_and_by_no_other(identity: Path) -> N
     assert processes.find(identity.with_name("other.json")) == []
 
 
+def test_the_program_of_a_process_is_the_one_that_it_runs_now(identity: Path) -> None:
+    """A machine's init is first a fork of `unshare`, which was once taken for its program for good."""
+    become = f'sleep 0.3; exec {sys.executable} -c "{SLEEP}" "$1"'
+    processes.start(["/bin/sh", "-c", become, "sh", str(identity)], os.environ, identity.parent / "log")
+    python = str(Path(sys.executable).resolve())
+    assert wait_until(lambda: bool(processes.find(identity)), seconds=10)
+    assert processes.program_of(processes.find(identity)[0]) != python
+    assert wait_until(lambda: processes.program_of(processes.find(identity)[0]) == python, seconds=10)
+
+
 def test_a_process_that_was_started_has_a_session_of_its_own(identity: Path) -> None:
     assert os.getsid(started(identity).pid) != os.getsid(0)
 
