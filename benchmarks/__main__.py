@@ -19,6 +19,9 @@ BENCHES = {
     "policies": "preview of 2,000 resources under all policies, against none",
     "preview": "preview of the local stack, against a bare Pulumi program with the same resources",
     "recovery": "from a node's death to the first new step, with and without notice",
+    "throughput": "samples per second of the training package, against bare torchrun and DDP",
+    "checkpoints": "what a checkpoint costs the training, against dcp.async_save",
+    "restart": "from a killed worker to the first new step, against torchrun --max-restarts",
     "idle": "CPU and memory of the idle cluster",
 }
 

@@ -1,0 +1,133 @@
+"""Two ranks that train and save, by our saver and by `dcp.async_save`, in turn: A B B A, again and again.
+
+`python -m torch.distributed.run --nproc-per-node=2 -m benchmarks.peers.checkpoints FOLDER ROUNDS`
+writes what was measured to FOLDER/measured.json.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch import nn
+
+from training.checkpoint import Manifest, Retention
+from training.config import TimeoutConfig
+from training.folder_store import FolderStore
+from training.mesh import Mesh, join
+from training.saver import Saver
+from training.state import State, encode, file_name
+
+WIDTH, LAYERS, BATCH = 1024, 4, 32
+"""4 million weights; with Adam's moments 50 MB."""
+CALM_STEPS, STEPS = 5, 15
+"""Before each save, to know how long a step takes; and from the save on."""
+
+
+@dataclass
+class Bench:
+    """The training, and the two ways to save it."""
+
+    mesh: Mesh
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    folder: Path
+
+    def step(self) -> float:
+        """One step of training; its seconds."""
+        begin = time.monotonic()
+        self.optimizer.zero_grad()
+        self.model(torch.randn(BATCH, WIDTH)).square().mean().backward()
+        self.optimizer.step()
+        return time.monotonic() - begin
+
+    def measure(self, save: Callable[[int], Future[Any]], number: int) -> dict[str, float]:
+        """Train, save, train on: what the save added to the steps, and the seconds until it was durable."""
+        calm = median(self.step() for _ in range(CALM_STEPS))
+        durable: list[float] = []
+        begin = time.monotonic()
+        saved = save(number)
+        saved.add_done_callback(lambda _: durable.append(time.monotonic()))
+        blocked = time.monotonic() - begin
+        added = blocked + sum(self.step() - calm for _ in range(STEPS))
+        saved.result()
+        while not durable:
+            time.sleep(0.001)
+        dist.barrier()
+        return {"added": added, "blocked": blocked, "durable": durable[0] - begin, "step": calm}
+
+
+def main() -> None:
+    """Measure, and let rank 0 write it down."""
+    folder, rounds = Path(sys.argv[1]), int(sys.argv[2])
+    torch.set_num_threads(1)
+    mesh = join(TimeoutConfig(collective=300))
+    torch.manual_seed(0)
+    layers = [part for _ in range(LAYERS) for part in (nn.Linear(WIDTH, WIDTH), nn.ReLU())]
+    model = nn.parallel.DistributedDataParallel(nn.Sequential(*layers))
+    bench = Bench(mesh, model, torch.optim.AdamW(model.parameters(), lr=1e-4), folder)
+    for _ in range(5):
+        bench.step()
+    ours, peer = _ours(bench), _peer(bench)
+    measured: dict[str, list[dict[str, float]]] = {"ours": [], "peer": []}
+    for number, arm in enumerate(("ours", "peer", "peer", "ours") * (rounds + 1)):
+        taken = bench.measure({"ours": ours, "peer": peer}[arm], number)
+        if number >= 4:  # the first round warms both up
+            measured[arm].append(taken)
+    if mesh.leads:
+        (folder / "measured.json").write_text(json.dumps(measured))
+    dist.barrier()
+    os._exit(0)
+
+
+def _ours(bench: Bench) -> Callable[[int], Future[Any]]:
+    module = bench.model.module
+    assert isinstance(module, nn.Module)
+    state = State(module, bench.optimizer, bench.mesh)
+    saver = Saver(FolderStore(bench.folder / "ours", Retention(last=1)), bench.mesh)
+
+    def save(number: int) -> Future[Any]:
+        captured = state.capture()
+        manifest = Manifest(number, 0, bench.mesh.world_size, {}, {}, {})
+        return saver.start(file_name(bench.mesh.rank), lambda: encode(captured), manifest)
+
+    return save
+
+
+def _peer(bench: Bench) -> Callable[[int], Future[Any]]:
+    """`dcp.async_save` in a thread, with fsync of its files, as ours does."""
+    from torch.distributed.checkpoint.state_dict import get_state_dict
+
+    group = dist.new_group(backend="gloo")
+    assert isinstance(group, dist.ProcessGroup)
+
+    def save(number: int) -> Future[Any]:
+        path = bench.folder / f"peer-{number}"
+        if bench.mesh.leads:
+            for old in bench.folder.glob("peer-*"):
+                shutil.rmtree(old)
+        weights, moments = get_state_dict(bench.model, bench.optimizer)
+        writer = dcp.FileSystemWriter(path, sync_files=True)
+        done = dcp.async_save(
+            {"model": weights, "optim": moments}, storage_writer=writer, process_group=group
+        )
+        assert isinstance(done, Future)
+        return done
+
+    return save
+
+
+if __name__ == "__main__":
+    main()
