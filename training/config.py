@@ -29,16 +29,33 @@ class _Part(BaseModel):
 class ModelConfig(_Part):
     """Which network to train."""
 
-    name: Literal["mlp", "convnet"] = "mlp"
+    name: Literal["mlp", "convnet", "gpt"] = "mlp"
     hidden: int = Field(default=64, ge=1, le=65536)
     """Width, or channels of the first layer."""
     dropout: float = Field(default=0.1, ge=0, lt=1)
+    layers: int = Field(default=4, ge=1)
+    """Blocks of a gpt."""
+    heads: int = Field(default=4, ge=1)
+    """Of a gpt's attention."""
+    context: int = Field(default=128, ge=1)
+    """Tokens that a gpt sees at once."""
+
+    @model_validator(mode="after")
+    def _heads_divide_the_width(self) -> ModelConfig:
+        if self.name == "gpt" and self.hidden % self.heads:
+            raise ValueError(
+                f"model.heads: got {self.heads}; allowed: a divisor of model.hidden ({self.hidden})"
+            )
+        return self
 
 
 class DataConfig(_Part):
     """What to train on, and how much of it at once."""
 
-    name: Literal["digits"] = "digits"
+    name: Literal["digits", "text"] = "digits"
+    """`digits`: 1797 handwritten ones, which come with scikit-learn. `text`: shards made by training.text."""
+    path: str = ""
+    """Of text: the folder of the shards, or its URL in an object store."""
     batch_size_per_rank: int = Field(default=32, ge=1, le=1 << 20)
     """Samples per rank in one step."""
     held_out: float = Field(default=0.2, gt=0, lt=1)
@@ -152,6 +169,8 @@ class TrainConfig(_Part):
     """Whose metadata service to ask if this machine will be taken away; SIGTERM is heard in any case."""
     evaluate_every: int = Field(default=50, ge=1)
     """Steps between two looks at the held-out data."""
+    evaluate_samples: int = Field(default=4096, ge=1)
+    """How much of it is looked at."""
     threads: int = Field(default=1, ge=1)
     """CPU threads per process."""
     pace_seconds: float = Field(default=0, ge=0, le=60)
@@ -172,7 +191,14 @@ class TrainConfig(_Part):
         if parallel.pipeline > 1 and self.strategy == "fsdp":
             problems.append("parallel.pipeline: set with strategy fsdp; allowed: with ddp, or set it to 1")
         if parallel.tensor > 1 and self.model.name == "convnet":
-            problems.append("parallel.tensor: set with model convnet; allowed: with mlp")
+            problems.append("parallel.tensor: set with model convnet; allowed: with mlp, gpt")
+        if self.model.name == "gpt" and self.model.heads % parallel.tensor:
+            allowed = f"a divisor of model.heads ({self.model.heads})"
+            problems.append(f"parallel.tensor: got {parallel.tensor}; allowed: {allowed}")
+        if (self.model.name == "gpt") != (self.data.name == "text"):
+            problems.append(f"data.name: got {self.data.name!r} with model {self.model.name}; gpt takes text")
+        if (self.data.name == "text") != bool(self.data.path):
+            problems.append(f"data.path: got {self.data.path!r}; text needs it, digits have none")
         if problems:
             raise ValueError("\n".join(problems))
         return self

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -15,10 +17,13 @@ from training.config import DataConfig
 
 @dataclass(frozen=True)
 class Samples:
-    """Inputs of shape (n, 1, 8, 8) in [0, 1] and targets of shape (n,)."""
+    """Inputs and targets, n of each: images of shape (n, 1, 8, 8) in [0, 1] and their classes, or tokens of
+    shape (n, context) and those that follow.
+    """
 
     inputs: torch.Tensor
     targets: torch.Tensor
+    remote: bool = False
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -39,12 +44,25 @@ class Samples:
         return Samples(self.inputs.to(device), self.targets.to(device))
 
 
+class Source(Protocol):
+    """Samples by their number."""
+
+    @property
+    def remote(self) -> bool:
+        """Whether reading takes its time, so that it pays to read ahead."""
+
+    def __len__(self) -> int: ...
+
+    def take(self, indices: torch.Tensor) -> Samples:
+        """Those at these places."""
+
+
 @dataclass(frozen=True)
 class Dataset:
     """What is trained on and what is kept for evaluation."""
 
-    train: Samples
-    held_out: Samples
+    train: Source
+    held_out: Source
     num_classes: int
 
 
@@ -74,7 +92,59 @@ class GlobalOrder:
         return self.indices(cursor + rank * batch_size_per_rank, batch_size_per_rank)
 
 
-def load_dataset(config: DataConfig, seed: int) -> Dataset:
+@dataclass
+class Loader:
+    """One rank's batches; of a remote source the next one is read while the training works on this one."""
+
+    source: Source
+    order: GlobalOrder
+    batch_size_per_rank: int
+    data_rank: int
+    data_size: int
+    _ahead: tuple[int, Future[Samples]] | None = None
+    _thread: ThreadPoolExecutor | None = None
+
+    def batch(self, cursor: int) -> Samples:
+        """This rank's part of the batch that starts at a cursor.
+
+        Raises:
+            OSError, ValueError: the source cannot be read.
+        """
+        if not self.source.remote:
+            return self._read(cursor)
+        batch = self._ahead[1].result() if self._ahead and self._ahead[0] == cursor else self._read(cursor)
+        self._thread = self._thread or ThreadPoolExecutor(1, thread_name_prefix="loader")
+        following = cursor + self.batch_size_per_rank * self.data_size
+        self._ahead = (following, self._thread.submit(self._read, following))
+        return batch
+
+    def _read(self, cursor: int) -> Samples:
+        return self.source.take(self.order.of_rank(cursor, self.batch_size_per_rank, self.data_rank))
+
+
+def load_dataset(config: DataConfig, context: int, seed: int) -> Dataset:
+    """What the configuration names.
+
+    Raises:
+        OSError, ValueError: it cannot be read, or is not what it should be.
+    """
+    return _text(config, context) if config.name == "text" else _digits(config, seed)
+
+
+def _text(config: DataConfig, context: int) -> Dataset:
+    """Shards of tokens, whose last windows are held out."""
+    from training.text import TokenShards
+
+    shards = TokenShards(config.path, context)
+    shards.check()
+    num_train = len(shards) - max(1, int(len(shards) * config.held_out))
+    if num_train < 1:
+        raise ValueError(f"data.path: {config.path} has {len(shards)} samples; allowed: 2 or more")
+    held_out = shards.part(num_train, len(shards))
+    return Dataset(shards.part(0, num_train), held_out, shards.vocabulary)
+
+
+def _digits(config: DataConfig, seed: int) -> Dataset:
     """The handwritten digits that come with scikit-learn, split by a shuffle of `seed`.
 
     The file is read directly: importing scikit-learn would cost more than the rest of the start.

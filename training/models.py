@@ -1,20 +1,21 @@
-"""Small networks for 8 × 8 images, as sequences of layers."""
+"""The networks to choose from, as sequences of layers."""
 
 from __future__ import annotations
 
 from torch import nn
 
 from training.config import ModelConfig
+from training.gpt import build_gpt, gpt_tensor_plan
 
 
 def build_model(config: ModelConfig, num_classes: int) -> nn.Sequential:
     """The network that the configuration names; weights come from PyTorch's global generator."""
-    return {"mlp": _mlp, "convnet": _convnet}[config.name](config, num_classes)
+    return {"mlp": _mlp, "convnet": _convnet, "gpt": build_gpt}[config.name](config, num_classes)
 
 
 def tensor_plan(config: ModelConfig) -> dict[str, str]:
     """Layer → `column` or `row`: how tensor parallelism divides its weight."""
-    return {"mlp": {"1": "column", "4": "row"}, "convnet": {}}[config.name]
+    return gpt_tensor_plan(config) if config.name == "gpt" else {"1": "column", "4": "row"}
 
 
 def _mlp(config: ModelConfig, num_classes: int) -> nn.Sequential:

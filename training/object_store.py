@@ -129,6 +129,21 @@ class ObjectStore(CheckpointStore):
             ends = [min(start + _RANGE, size) for start in starts]
             return b"".join(map(bytes, self.files.cat_ranges([path] * len(starts), starts, ends)))
 
+    def read_range(self, place: str, start: int, stop: int) -> bytes:
+        """Some bytes of a file."""
+        path = self._full(place)
+        with _explained("get", path):
+            return bytes(self.files.cat_file(path, start=start, end=stop))
+
+    def size(self, place: str) -> int | None:
+        """Of a file, in bytes; None if there is none."""
+        path = self._full(place)
+        try:
+            with _explained("head", path):
+                return int(self.files.info(path)["size"])
+        except FileNotFoundError:
+            return None
+
     def set_aside(self, step: int) -> str:
         aside = f"{step_name(step)}/{_DAMAGED}.{secrets.token_hex(4)}.json"
         self._put(aside, self.read(f"{step_name(step)}/{MANIFEST}"))

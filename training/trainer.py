@@ -15,7 +15,7 @@ from torch.distributed import Work
 from training.checkpoint import Manifest, Retention
 from training.computation import Computation, LossScale, PipelinedComputation
 from training.config import TrainConfig
-from training.data import Dataset, GlobalOrder, Samples, load_dataset
+from training.data import Dataset, GlobalOrder, Loader, Samples, load_dataset
 from training.interval import Cadence, measured_mtbf
 from training.mesh import Mesh
 from training.metrics import FILE as METRICS
@@ -30,6 +30,8 @@ from training.state import State, encode, file_name
 from training.stores import open_store
 
 FINAL = "final.json"
+EVALUATED_AT_ONCE = 512
+"""Samples per rank."""
 
 
 class DivergedError(ArithmeticError):
@@ -60,12 +62,15 @@ class Trainer:
         self.samples = 0
         self.log = MetricsLog(config.run_dir) if mesh.leads else None
         Pulse(mesh, config.timeouts.silence, self.record_failure).start()  # building takes time
-        self.data: Dataset = load_dataset(config.data, config.seed)
-        self.order = GlobalOrder(len(self.data.train), config.seed)
+        self.data: Dataset = load_dataset(config.data, config.model.context, config.seed)
+        order = GlobalOrder(len(self.data.train), config.seed)
+        size = config.data.batch_size_per_rank
+        self.loader = Loader(self.data.train, order, size, mesh.data_rank, mesh.data_size)
         torch.manual_seed(config.seed)
         model = build_model(config.model, self.data.num_classes)
         plan = tensor_plan(config.model)
-        self.model = parallelize(model, plan, config, mesh, self.data.train.inputs[:1])
+        sample = self.data.train.take(torch.tensor([0]))
+        self.model = parallelize(model, plan, config, mesh, sample.inputs)
         self.loss_scale = LossScale() if config.precision == "float16" else None
         compute = PipelinedComputation if mesh.pipeline > 1 else Computation
         self.computation = compute(self.model, mesh, config.accumulate, config.precision, self.loss_scale)
@@ -162,7 +167,7 @@ class Trainer:
 
     def _step(self) -> Tally:
         begin = time.monotonic()
-        batch = self._batch()
+        batch = self.loader.batch(self.samples).to(self.mesh.device)
         rate = self.schedule.rate(self.step)
         set_rate(self.optimizer, rate)
         self.optimizer.zero_grad(set_to_none=True)
@@ -185,11 +190,6 @@ class Trainer:
             **({"skipped": "overflow"} if overflow else {}),
         )
         return result
-
-    def _batch(self) -> Samples:
-        size = self.config.data.batch_size_per_rank
-        mine = self.order.of_rank(self.samples, size, self.mesh.data_rank)
-        return self.data.train.take(mine).to(self.mesh.device)
 
     def _backward(self, batch: Samples) -> torch.Tensor:
         """Compute gradients; meanwhile the ranks add up their tallies, all that they tell each other."""
@@ -216,9 +216,11 @@ class Trainer:
 
     def _evaluate(self) -> None:
         """Look at the held-out data, each rank at its part."""
-        indices = torch.arange(self.mesh.data_rank, len(self.data.held_out), self.mesh.data_size)
-        part = self.data.held_out.take(indices).to(self.mesh.device)
-        tally, summed = self._begin_tally(self.computation.evaluate(part))
+        count = min(len(self.data.held_out), self.config.evaluate_samples)
+        parts = -(-count // (self.mesh.data_size * EVALUATED_AT_ONCE))
+        mine = torch.arange(self.mesh.data_rank, count, self.mesh.data_size)
+        batches = (self.data.held_out.take(part).to(self.mesh.device) for part in mine.tensor_split(parts))
+        tally, summed = self._begin_tally(torch.stack([self.computation.evaluate(b) for b in batches]).sum(0))
         if summed:
             summed.wait()
         result = self._read(tally)

@@ -27,7 +27,7 @@ def main() -> None:
     torch.set_num_threads(config.threads)
     dist.init_process_group("gloo")
     rank, world_size = dist.get_rank(), dist.get_world_size()
-    data = load_dataset(config.data, config.seed)
+    data = load_dataset(config.data, config.model.context, config.seed)
     order = GlobalOrder(len(data.train), config.seed)
     torch.manual_seed(config.seed)
     model = nn.parallel.DistributedDataParallel(build_model(config.model, data.num_classes))

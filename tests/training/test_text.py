@@ -1,0 +1,236 @@
+"""Real text, the sources of Python's standard library: sharded, streamed, and learned from."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import zstandard
+
+from tests.training.launch import events, run, settings, sha256
+from tests.training.s3 import BUCKET, Proxy, s3
+from tests.training.test_parallel import distance
+from tests.training.test_trainer import NoticeAt
+from tests.training.test_trainer import train as train_alone
+from training.config import ConfigError, load_config, parse_config
+from training.data import GlobalOrder, Loader
+from training.text import END, INDEX, ShardError, TokenShards, documents, main, write_shards
+
+__all__ = ["s3"]
+STDLIB = Path(sysconfig.get_path("stdlib"))
+FILES = sorted(STDLIB.glob("[a-d]*.py"))
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("text") / "shards"
+    assert main([str(out), *map(str, FILES), "--tokens-per-shard", "200000"]) == 0
+    return out
+
+
+def text_of(tokens: np.ndarray[Any, Any]) -> list[str]:
+    parts: list[bytearray] = [bytearray()]
+    for token in tokens.tolist():
+        if token == END:
+            parts.append(bytearray())
+        else:
+            parts[-1].append(token)
+    assert parts.pop() == b""
+    return [part.decode() for part in parts]
+
+
+def all_tokens(folder: Path) -> np.ndarray[Any, Any]:
+    names = [shard["name"] for shard in json.loads((folder / INDEX).read_text())["shards"]]
+    return np.concatenate([np.fromfile(folder / name, dtype=np.uint16) for name in names])
+
+
+def test_shards_hold_every_document_as_it_is(shards: Path) -> None:
+    sizes = [shard["tokens"] for shard in json.loads((shards / INDEX).read_text())["shards"]]
+    assert len(sizes) > 3
+    assert set(sizes[:-1]) == {200000}
+    assert text_of(all_tokens(shards)) == [path.read_text() for path in FILES]
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.zst"])
+def test_the_layout_of_the_pile_is_read(tmp_path: Path, suffix: str) -> None:
+    texts = [path.read_text() for path in FILES[:5]]
+    lines = "".join(json.dumps({"text": text, "meta": {"pile_set_name": "Github"}}) + "\n" for text in texts)
+    source = tmp_path / f"00{suffix}"
+    data = lines.encode()
+    source.write_bytes(zstandard.compress(data) if suffix.endswith("zst") else data)
+    write_shards(tmp_path / "out", documents([tmp_path]), tokens_per_shard=10_000)
+    assert text_of(all_tokens(tmp_path / "out")) == texts
+
+
+def test_an_epoch_reads_every_token_once_and_targets_follow_their_inputs(shards: Path) -> None:
+    source = TokenShards(str(shards), context=100)
+    everything = source.take(torch.arange(len(source)))
+    tokens = torch.from_numpy(all_tokens(shards).astype(np.int64))
+    assert torch.equal(everything.inputs.flatten(), tokens[: len(source) * 100])
+    assert torch.equal(everything.targets.flatten(), tokens[1 : len(source) * 100 + 1])
+    later = source.part(3, 7)
+    assert len(later) == 4
+    assert torch.equal(later.take(torch.tensor([0])).inputs, everything.inputs[3:4])
+
+
+def test_a_store_gives_the_same_windows_and_reads_only_them(shards: Path, s3: Proxy, tmp_path: Path) -> None:
+    from training.object_store import ObjectStore
+
+    url = f"s3://{BUCKET}/{tmp_path.name}"
+    store = ObjectStore(url)
+    for path in shards.iterdir():
+        store._put(path.name, path.read_bytes())
+    near, far = TokenShards(str(shards), 64), TokenShards(url, 64)
+    far.check()
+    s3.reset()
+    chosen = torch.tensor([0, 3124, 3125, len(near) - 1])  # the second ends in the second shard
+    assert torch.equal(far.take(chosen).inputs, near.take(chosen).inputs)
+    order = GlobalOrder(len(near), seed=1)
+    loaders = [Loader(source, order, 4, data_rank=1, data_size=2) for source in (near, far)]
+    for cursor in (0, 8, 16, 8, 24):  # ahead, and back to where a resume begins
+        one, other = (loader.batch(cursor) for loader in loaders)
+        assert torch.equal(one.targets, other.targets)
+
+
+GPT: dict[str, Any] = {
+    "steps": 12,
+    "model.name": "gpt",
+    "model.hidden": 32,
+    "model.layers": 4,
+    "model.heads": 4,
+    "model.context": 32,
+    "model.dropout": 0,
+    "data.name": "text",
+    "data.held_out": 0.01,
+    "data.batch_size_per_rank": 16,
+    "optim.lr": 0.1,
+    "checkpoint.every_steps": 1,
+    "checkpoint.keep_last": 50,
+    "evaluate_samples": 256,
+}
+
+
+def gpt(run_dir: Path, shards: Path, **values: Any) -> list[str]:
+    return settings(run_dir, **GPT | {"data.path": shards, "model.hidden": 32} | values)
+
+
+def train(arguments: list[str], *notice: NoticeAt) -> bool:
+    return train_alone(load_config(None, arguments[1::2]), *notice)
+
+
+def test_a_gpt_learns_to_write_python_and_resumes_to_the_bit(tmp_path: Path, shards: Path) -> None:
+    values = {"steps": 40, "optim.name": "adamw", "optim.lr": 0.005, "model.layers": 2, "model.dropout": 0.1}
+    train(gpt(tmp_path / "whole", shards, **values))
+    losses = [line["loss"] for line in events(tmp_path / "whole", "step")]
+    assert losses[0] == pytest.approx(math.log(257), rel=0.02), "it begins with no idea"
+    assert losses[-1] < 3.2, "and soon knows which bytes are frequent"
+    assert events(tmp_path / "whole", "evaluation")[-1]["loss"] < 3.4
+    assert not train(gpt(tmp_path / "parted", shards, **values), NoticeAt(17))
+    assert train(gpt(tmp_path / "parted", shards, **values))
+    assert sha256(tmp_path / "parted") == sha256(tmp_path / "whole")
+
+
+MESHES: dict[str, dict[str, Any]] = {
+    "two stages of two tensor ranks": {"parallel.tensor": 2, "parallel.pipeline": 2, "accumulate": 4},
+    "four stages": {"parallel.pipeline": 4, "accumulate": 8},
+    "fsdp over two tensor ranks": {"parallel.tensor": 2, "strategy": "fsdp"},
+    "ddp": {},
+}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param(values, id=name, marks=pytest.mark.e2e if "stages" in name else pytest.mark.soak)
+        for name, values in MESHES.items()
+    ],
+)
+def test_a_gpt_on_four_ranks_in_any_mesh_equals_one_process(
+    tmp_path: Path, shards: Path, values: dict[str, Any]
+) -> None:
+    train(gpt(tmp_path / "alone", shards, steps=50))
+    data_ranks = 4 // values.get("parallel.tensor", 1) // values.get("parallel.pipeline", 1)
+    batch = {"data.batch_size_per_rank": 16 // data_ranks}
+    run(4, gpt(tmp_path / "mesh", shards, **{"steps": 50} | values | batch))
+    assert distance(tmp_path / "alone", tmp_path / "mesh", 1) < 1e-6
+    assert distance(tmp_path / "alone", tmp_path / "mesh", 50) < 1e-3
+    looks = [events(tmp_path / name, "evaluation")[-1]["loss"] for name in ("alone", "mesh")]
+    assert looks[0] == pytest.approx(looks[1], rel=1e-3)
+
+
+def harmed(shards: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(shards, tmp_path / "harmed"))
+
+
+def test_every_wrong_shard_is_named(shards: Path, tmp_path: Path) -> None:
+    folder = harmed(shards, tmp_path)
+    (folder / "shard-00000.bin").unlink()
+    (folder / "shard-00001.bin").write_bytes(b"123")
+    with pytest.raises(ShardError) as caught:
+        TokenShards(str(folder), 32).check()
+    text = str(caught.value)
+    assert f"shard-00000.bin is missing; {INDEX} says 400000; copy it again" in text
+    assert "shard-00001.bin has 3 bytes" in text
+
+
+def test_tokens_outside_the_vocabulary_too_little_text_and_no_index_are_said(
+    shards: Path, tmp_path: Path
+) -> None:
+    folder = harmed(shards, tmp_path)
+    tokens = np.fromfile(folder / "shard-00000.bin", dtype=np.uint16)
+    tokens[5] = 50_000
+    tokens.tofile(folder / "shard-00000.bin")
+    with pytest.raises(ShardError, match="got token 50000; allowed: below 257"):
+        TokenShards(str(folder), 32).take(torch.tensor([0]))
+    with pytest.raises(ShardError, match=r"allowed: more than data\.context"):
+        TokenShards(str(folder), 10**9).check()
+    (folder / INDEX).write_text("{")
+    with pytest.raises(ShardError, match="make the shards again"):
+        TokenShards(str(folder), 32).check()
+    (folder / INDEX).unlink()
+    with pytest.raises(ShardError, match=r"make shards with python -m training\.text"):
+        TokenShards(str(folder), 32).check()
+
+
+def test_sources_that_are_no_text_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "fine"}\n{"body": 1}\n')
+    assert main([str(tmp_path / "out"), str(tmp_path / "a.jsonl")]) == 2
+    assert "a.jsonl:2: KeyError('text'); allowed: JSON with a text" in capsys.readouterr().err
+    assert main([str(tmp_path / "out2"), str(tmp_path / "none.zip")]) == 2
+    assert "none.zip: allowed: a folder, or a file of .jsonl" in capsys.readouterr().err
+    (tmp_path / "empty").mkdir()
+    assert main([str(tmp_path / "out3"), str(tmp_path / "empty")]) == 2
+    assert "no document was found" in capsys.readouterr().err
+
+
+def test_shards_that_are_there_are_not_written_over(shards: Path) -> None:
+    assert main([str(shards), str(FILES[0])]) == 2
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"model": {"name": "gpt"}}, "data.name: got 'digits' with model gpt; gpt takes text"),
+        ({"data": {"name": "text", "path": "/x"}}, "data.name: got 'text' with model mlp"),
+        ({"model": {"name": "gpt"}, "data": {"name": "text"}}, "data.path: got ''; text needs it"),
+        (
+            {"model": {"name": "gpt", "heads": 3}},
+            "model.heads: got 3; allowed: a divisor of model.hidden (64)",
+        ),
+        (
+            {"model": {"name": "gpt"}, "parallel": {"tensor": 3}},
+            "parallel.tensor: got 3; allowed: a divisor of model.heads (4)",
+        ),
+    ],
+)
+def test_settings_that_do_not_fit_are_named(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_config({"run_dir": "/tmp/run", **values})
+    assert message in "\n".join(caught.value.problems)
