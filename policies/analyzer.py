@@ -13,26 +13,22 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import grpc
 from google.protobuf import empty_pb2, json_format
 from pulumi.runtime.proto import analyzer_pb2, analyzer_pb2_grpc, plugin_pb2
 
-from policies import pack, wire
+from policies import pack, rpc, wire
 from policies.config import Measurement, Organisation, Stack, stack_folder
 from policies.exemptions import ConfigError, Exemption, parse_exemptions
 from policies.judgement import Court, Finding
 from policies.policy import Level, Policy, Provider, Resource, Severity
 from policies.reports import Report, write
 from policies.unknowns import Properties
-
-CHANNEL_OPTIONS = (("grpc.max_receive_message_length", 400 * 1024 * 1024),)
-"""What the engine itself allows for one resource or one stack."""
 
 REPORTS_VARIABLE = "TRAINYARD_POLICY_REPORTS"
 
@@ -262,14 +258,12 @@ def _unused(exemption: Exemption) -> analyzer_pb2.AnalyzeDiagnostic:
 def serve(policies: Sequence[Policy]) -> None:
     """Serve the engine until it ends us; the first line on stdout is the port."""
     analyzer = Analyzer(policies)
-    server = grpc.server(ThreadPoolExecutor(max_workers=4), options=CHANNEL_OPTIONS)
-    analyzer_pb2_grpc.add_AnalyzerServicer_to_server(analyzer, server)
-    port = server.add_insecure_port("127.0.0.1:0")
+    server = rpc.Server()
+    analyzer_pb2_grpc.add_AnalyzerServicer_to_server(analyzer, cast(grpc.Server, server))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    server.start()
-    sys.stdout.write(f"{port}\n")
+    sys.stdout.write(f"{server.port}\n")
     sys.stdout.flush()
     try:
-        server.wait_for_termination()
+        server.serve()
     finally:
         analyzer.write_reports()  # a run that was stopped has never come to AnalyzeStack

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 import yaml
@@ -32,10 +32,7 @@ class Residency:
 
     def permits(self, region: str) -> bool:
         """Whether every list that was given has a pattern for this region; case does not matter."""
-        lists = [patterns for patterns in (self.organisation, self.stack) if patterns is not None]
-        return all(
-            any(fnmatchcase(region.lower(), pattern.lower()) for pattern in patterns) for patterns in lists
-        )
+        return _permits(self, region)
 
     def __str__(self) -> str:
         parts = []
@@ -44,6 +41,14 @@ class Residency:
         if self.organisation is not None:
             parts.append(f"{', '.join(self.organisation) or 'nothing'} (organisation)")
         return " and within ".join(parts) or "anywhere"
+
+
+@cache
+def _permits(residency: Residency, region: str) -> bool:
+    lists = [patterns for patterns in (residency.organisation, residency.stack) if patterns is not None]
+    return all(
+        any(fnmatchcase(region.lower(), pattern.lower()) for pattern in patterns) for patterns in lists
+    )
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,8 @@ class Court:
         """Findings of all policies that concern the resource's type."""
         for policy, parameters in self._concerned(resource.type):
             exemption = self._exemption(policy, resource)
-            for violation in violations(policy, replace(resource, parameters=parameters)):
+            concerned = replace(resource, parameters=parameters) if parameters else resource
+            for violation in violations(policy, concerned):
                 finding = Finding(
                     policy, self.level(policy), resource, violation.veiled(resource.secrets), exemption
                 )

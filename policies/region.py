@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cache
 
 from policies.policy import Resource
 
@@ -86,9 +87,14 @@ CLOUDS = (
 
 def cloud_of(resource: Resource) -> Cloud | None:
     """The rules for this resource; None where its provider has no regions, or its service has none."""
+    return _cloud_of(resource.type)
+
+
+@cache
+def _cloud_of(resource_type: str) -> Cloud | None:
     for cloud in CLOUDS:
-        if fnmatchcase(resource.type, cloud.types):
-            everywhere = any(fnmatchcase(resource.type, pattern) for pattern in cloud.everywhere)
+        if fnmatchcase(resource_type, cloud.types):
+            everywhere = any(fnmatchcase(resource_type, pattern) for pattern in cloud.everywhere)
             return None if everywhere else cloud
     return None
 
@@ -112,6 +118,7 @@ def _from_environment(environment: Mapping[str, str], names: tuple[str, ...]) ->
     return next((Region(canonical(environment[name]), f"${name}") for name in found), None)
 
 
+@cache
 def canonical(name: str) -> str:
     """Lower case, no spaces, a Google zone as its region: `Europe-West4-a` is in `europe-west4`."""
     return re.sub(r"^([a-z]+-[a-z]+\d+)-[a-z]$", r"\1", name.lower().replace(" ", ""))

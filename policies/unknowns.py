@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Final
 
 Value = Any
@@ -101,7 +102,7 @@ class Properties:
     def _read(self, path: str) -> tuple[Value, str]:
         value: Value = self.data
         where = self.path
-        for name, index in re.findall(r"([^.\[\]]+)|\[(\d+)\]", path):
+        for name, index in _steps(path):
             if isinstance(value, Unknown):
                 raise UnknownProperty(where)
             where = f"{where}[{index}]" if index else f"{where}.{name}" if where else name
@@ -111,6 +112,12 @@ class Properties:
         if isinstance(value, Unknown):
             raise UnknownProperty(where)
         return value, where
+
+
+@cache
+def _steps(path: str) -> list[tuple[str, str]]:
+    """The names and indices of a path; paths are written in policies, so there are few."""
+    return re.findall(r"([^.\[\]]+)|\[(\d+)\]", path)
 
 
 def _step(value: Value, name: str, index: str) -> Value:

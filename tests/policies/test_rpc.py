@@ -1,0 +1,134 @@
+# ruff: noqa: N802 - methods are named by the protocol
+"""The pack's gRPC server, asked by a client that is not ours."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import cast
+
+import grpc
+import pytest
+from google.protobuf import empty_pb2, struct_pb2
+from pulumi.runtime.proto import analyzer_pb2, analyzer_pb2_grpc
+
+from policies import rpc
+
+
+class Servicer(analyzer_pb2_grpc.AnalyzerServicer):
+    """Answers with as many diagnostics as the request's name says, or fails as it says."""
+
+    def Analyze(
+        self, request: analyzer_pb2.AnalyzeRequest, context: grpc.ServicerContext
+    ) -> analyzer_pb2.AnalyzeResponse:
+        if request.name == "abort":
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "got ü;\nallowed: 100 %")
+        if request.name == "break":
+            raise ZeroDivisionError("broken")
+        found = analyzer_pb2.AnalyzeDiagnostic(message=request.properties["text"])
+        return analyzer_pb2.AnalyzeResponse(diagnostics=[found] * int(request.name))
+
+
+@pytest.fixture(scope="module")
+def port() -> int:
+    server = rpc.Server()
+    analyzer_pb2_grpc.add_AnalyzerServicer_to_server(Servicer(), cast(grpc.Server, server))
+    threading.Thread(target=server.serve, daemon=True).start()
+    return server.port
+
+
+@pytest.fixture
+def client(port: int) -> Iterator[analyzer_pb2_grpc.AnalyzerStub]:
+    options = [("grpc.max_receive_message_length", -1)]
+    with grpc.insecure_channel(f"127.0.0.1:{port}", options) as channel:
+        yield analyzer_pb2_grpc.AnalyzerStub(channel)
+
+
+def request(name: str, text: str = "") -> analyzer_pb2.AnalyzeRequest:
+    properties = struct_pb2.Struct()
+    properties.update({"text": text})
+    return analyzer_pb2.AnalyzeRequest(name=name, properties=properties)
+
+
+def test_calls_are_answered_one_after_another(client: analyzer_pb2_grpc.AnalyzerStub) -> None:
+    for index in range(200):
+        response = client.Analyze(request("1", f"text {index}"))
+        assert [found.message for found in response.diagnostics] == [f"text {index}"]
+
+
+def test_messages_larger_than_any_window_pass_both_ways(client: analyzer_pb2_grpc.AnalyzerStub) -> None:
+    text = "abcdefgh" * 100_000
+    response = client.Analyze(request("5", text))
+    assert [found.message == text for found in response.diagnostics] == [True] * 5
+
+
+def test_calls_at_once_do_not_mix(client: analyzer_pb2_grpc.AnalyzerStub) -> None:
+    texts = [str(index) * 20_000 for index in range(40)]
+    with ThreadPoolExecutor(8) as pool:
+        responses = pool.map(lambda text: client.Analyze(request("2", text)), texts)
+        assert [response.diagnostics[1].message for response in responses] == texts
+
+
+def test_a_call_that_is_refused_says_why_and_the_next_is_answered(
+    client: analyzer_pb2_grpc.AnalyzerStub,
+) -> None:
+    expected = {
+        "abort": (grpc.StatusCode.INVALID_ARGUMENT, "got ü;\nallowed: 100 %"),
+        "break": (grpc.StatusCode.UNKNOWN, "ZeroDivisionError: broken"),
+    }
+    for _ in range(3):
+        for name, (code, details) in expected.items():
+            with pytest.raises(grpc.RpcError) as raised:
+                client.Analyze(request(name))
+            error = cast(grpc.Call, raised.value)
+            assert (error.code(), error.details()) == (code, details)
+        assert len(client.Analyze(request("3")).diagnostics) == 3
+
+
+def test_a_method_that_is_not_served_is_unimplemented(port: int) -> None:
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        call = channel.unary_unary("/a.B/C", empty_pb2.Empty.SerializeToString, empty_pb2.Empty.FromString)
+        with pytest.raises(grpc.RpcError) as raised:
+            call(empty_pb2.Empty())
+        assert cast(grpc.Call, raised.value).code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_who_speaks_something_else_is_hung_up_on(port: int) -> None:
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as peer:
+        peer.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        while peer.recv(4096):
+            pass
+
+
+def test_a_header_block_split_over_frames_is_put_together() -> None:
+    """No client of ours sends one; the protocol allows it."""
+    seen: list[str] = []
+
+    def answer(path: str, _request: bytes) -> bytes:
+        seen.append(path)
+        return b""
+
+    connection = rpc.Connection(answer)
+    block = b"\x83\x86\x04\x06/a/bcd"
+    frames = [
+        rpc._frame(rpc.HEADERS, rpc.PADDED, 1, b"\x02" + block[:5] + b"\0\0"),
+        rpc._frame(rpc.CONTINUATION, rpc.END_HEADERS, 1, block[5:]),
+        rpc._frame(rpc.DATA, rpc.END_STREAM, 1, b"\0\0\0\0\0"),
+    ]
+    data = rpc.PREFACE + b"".join(frames)
+    for index in range(len(data)):
+        connection.receive(data[index : index + 1])
+    assert seen == ["/a/bcd"]
+
+
+def test_a_response_waits_for_the_peers_window() -> None:
+    connection = rpc.Connection(lambda _path, _request: b"x" * 100)
+    opening = rpc.PREFACE + rpc._frame(rpc.SETTINGS, 0, 0, b"\x00\x04\x00\x00\x00\x0a")
+    block = b"\x83\x86\x04\x02/a"
+    call = rpc._frame(rpc.HEADERS, rpc.END_HEADERS, 1, block) + rpc._frame(rpc.DATA, 1, 1, b"\0" * 5)
+    first = connection.receive(opening + call)
+    assert first.endswith(rpc._frame(rpc.DATA, 0, 1, b"\0\0\0\0\x64" + b"x" * 5))
+    rest = connection.receive(rpc._frame(rpc.WINDOW_UPDATE, 0, 1, (1000).to_bytes(4, "big")))
+    assert rest == rpc._frame(rpc.DATA, 0, 1, b"x" * 95) + rpc._frame(rpc.HEADERS, 5, 1, rpc.TRAILERS_OK)
