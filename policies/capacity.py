@@ -46,6 +46,8 @@ def is_spot_pool(resource: Resource) -> bool:
     if resource.type.startswith("gcp:"):
         node = props.block("nodeConfig")
         return bool(node.get("spot") or node.get("preemptible"))
+    if resource.type.startswith("azure-native:compute:"):
+        return bool(props.get("virtualMachineProfile.priority") == "Spot")
     return bool(props.get("scaleSetPriority") == "Spot")
 
 

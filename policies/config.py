@@ -98,6 +98,8 @@ class Stack:
     measurement_file: str = "checkpoint.json"
     """Where the measurement is expected: beside the stack's own file."""
     organisation: Organisation = field(default_factory=Organisation)
+    costs: dict[str, float] = field(default_factory=dict, compare=False)
+    """USD per hour of what was judged so far, by URN: the one thing that judges of a run share."""
 
     def setting(self, key: str, default: Value = None) -> Value:
         """A structured value of the `trainyard:` namespace.

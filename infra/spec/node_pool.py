@@ -51,6 +51,9 @@ class NodePoolSpec(Spec):
     zones: tuple[str, ...] | None = Field(
         default=None, min_length=1, description="zones of the nodes; left out: all zones of the stack"
     )
+    spot_waiver: Annotated[str, Field(min_length=10)] | None = Field(
+        default=None, description="why a spot pool is in one market (machine type and zone) only"
+    )
     reservation: ReservationSpec | None = Field(default=None, description="what a reserved pool draws on")
     placement: Literal["compact"] | None = Field(
         default=None, description="nodes close to each other; left out: where it belongs"

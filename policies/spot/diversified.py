@@ -3,32 +3,77 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 
 from policies.capacity import is_spot_pool
 from policies.policy import Policy, Resource, Violation
 from policies.unknowns import Properties
 
 WAIVER = "trainyard.dev/spot-waiver"
-"""Tag or label that says why a pool must live in fewer markets."""
+"""Tag, label or annotation that says why a pool must live in fewer markets."""
+
+COMPONENT = "trainyard:infra:"
+KARPENTER = "kubernetes:karpenter.sh/"
+COREWEAVE = "kubernetes:compute.coreweave.com/"
 
 PLACES = {
     "aws:eks/nodeGroup:NodeGroup": "subnetIds",
     "gcp:container/nodePool:NodePool": "nodeLocations",
     "azure-native:containerservice:AgentPool": "availabilityZones",
+    "azure-native:compute:VirtualMachineScaleSet": "zones",
 }
 """Type → the property that lists its zones, or subnets, of which each has its zone."""
 
 
 def judge(resource: Resource) -> Iterator[Violation]:
     """The number of (machine type, zone) pairs that a spot pool can buy in."""
-    if resource.type.endswith(":Group"):
+    if resource.type.startswith(COMPONENT):
+        yield from _spec(resource)
+    elif resource.type.endswith(":Group"):
         yield from _group(resource)
+    elif resource.type.startswith(KARPENTER):
+        yield from _karpenter(resource)
+    elif resource.type.startswith(COREWEAVE):
+        spec = resource.props.block("spec")
+        if spec.get("computeClass") == "spot":
+            yield from _enough(resource, 1, "spec.instanceType")
     elif is_spot_pool(resource):
         props = resource.props
         types = props.count("instanceTypes") or 1
         path = PLACES[resource.type]
-        places = props.count(path)
-        yield from _enough(resource, types * max(places, 1), path)
+        yield from _enough(resource, types * max(props.count(path), 1), path)
+
+
+def _spec(resource: Resource) -> Iterator[Violation]:
+    """The pools of a cluster's spec, whatever the target, before any of them is made."""
+    spec = resource.props.block("stack")
+    zones = spec.count("provider.zones")
+    for pool in spec.blocks("pools"):
+        real = pool.get("accelerator.model") != "simulated" and spec.get("provider.kind") != "local"
+        if pool.get("capacity") != "spot" or not real or pool.get("spot_waiver"):
+            continue
+        markets = (1 + pool.count("alternatives")) * (pool.count("zones") or zones or 1)
+        wanted = resource.parameters["minimum_markets"]
+        if markets < wanted:
+            allowed = f"{wanted} or more (machine types × zones), or `spot_waiver` with the reason"
+            yield Violation(pool.at("zones"), f"spot markets: {markets}", allowed)
+
+
+def _karpenter(resource: Resource) -> Iterator[Violation]:
+    """A provisioner buys all that its requirements let through: only a list of one market is too narrow."""
+    template = resource.props.block("spec.template.spec")
+    listed = {
+        requirement.get("key"): requirement
+        for requirement in template.blocks("requirements")
+        if requirement.get("operator") == "In"
+    }
+    capacity = listed.get("karpenter.sh/capacity-type")
+    if capacity is None or "spot" not in capacity.texts("values"):
+        return
+    market = [listed.get(key) for key in ("node.kubernetes.io/instance-type", "topology.kubernetes.io/zone")]
+    if all(requirement is not None for requirement in market):
+        counts = [requirement.count("values") for requirement in market if requirement is not None]
+        yield from _enough(resource, prod(counts), template.at("requirements"))
 
 
 def _group(resource: Resource) -> Iterator[Violation]:
@@ -44,12 +89,12 @@ def _group(resource: Resource) -> Iterator[Violation]:
 def _enough(resource: Resource, markets: int, path: str) -> Iterator[Violation]:
     wanted = resource.parameters["minimum_markets"]
     if markets < wanted and not _waived(resource.props):
-        allowed = f"{wanted} or more (machine types × zones), or the tag {WAIVER} with the reason"
+        allowed = f"{wanted} or more (machine types × zones), or {WAIVER} with the reason"
         yield Violation(path, f"spot markets: {markets}", allowed)
 
 
 def _waived(props: Properties) -> bool:
-    blocks = ("tags", "labels", "nodeLabels", "nodeConfig.labels")
+    blocks = ("tags", "labels", "nodeLabels", "nodeConfig.labels", "metadata.annotations")
     reasons = [props.block(name).entry(WAIVER) for name in blocks]
     listed = [tag.get("value") for tag in props.blocks("tags") if tag.get("key") == WAIVER]
     return any(reasons + listed)
@@ -62,9 +107,12 @@ POLICY = Policy(
         "Prices and reclaims move per machine type and zone: a pool in one market loses all nodes at once; "
         "where a fabric needs one zone, that is a decision to write down."
     ),
-    remedy="Add machine types or zones, or give the reason in the waiver tag.",
+    remedy="Add machine types or zones, or give the reason in the waiver.",
     types=(
+        "trainyard:infra:*Cluster",
         "aws:autoscaling/group:Group",
+        "kubernetes:karpenter.sh/*:NodePool",
+        "kubernetes:compute.coreweave.com/*:NodePool",
         *PLACES,
     ),
     judge=judge,

@@ -43,6 +43,8 @@ POLICY = Policy(
     remedy="Select on-demand nodes for it, and do not tolerate the spot taint.",
     types=(
         "kubernetes:apps/*",
+        "kubernetes:batch/*",
+        "kubernetes:core/v1:Pod*",
         "kubernetes:kubeflow.org/*",
         "kubernetes:trainer.kubeflow.org/*",
         "kubernetes:jobset.x-k8s.io/*",

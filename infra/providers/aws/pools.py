@@ -69,7 +69,10 @@ def node_group(grounds: Grounds, group: Group, settings: PoolSettings) -> aws.ek
     """Make a node group and its launch template."""
     scope = grounds.scope
     template = _launch_template(grounds, group)
-    waiver = {SPOT_WAIVER: "one market per group: the pool's other markets are groups of their own"}
+    reason = (
+        group.pool.spot_waiver or "one market per group: the pool's other markets are groups of their own"
+    )
+    waiver = {SPOT_WAIVER: reason}
     return aws.eks.NodeGroup(
         scope.named(group.role),
         cluster_name=grounds.control_plane.cluster.name,
