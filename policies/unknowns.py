@@ -146,3 +146,30 @@ def _plain(value: Value, where: str) -> Value:
     if isinstance(value, list):
         return [_plain(item, f"{where}[{index}]") for index, item in enumerate(value)]
     return value
+
+
+class Known(Mapping[str, Value]):
+    """Plain data for code that knows nothing of unknown values: touching one raises `UnknownProperty`."""
+
+    def __init__(self, data: Mapping[str, Value], path: str = "") -> None:
+        self._data = data
+        self._path = path
+
+    def __getitem__(self, key: str) -> Value:
+        return _touched(self._data[key], f"{self._path}.{key}" if self._path else key)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._data)
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+
+def _touched(value: Value, where: str) -> Value:
+    if isinstance(value, Unknown):
+        raise UnknownProperty(where)
+    if isinstance(value, Mapping):
+        return Known(value, where)
+    if isinstance(value, list):
+        return [_touched(item, f"{where}[{index}]") for index, item in enumerate(value)]
+    return value

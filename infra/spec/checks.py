@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any, Protocol
 
+from infra import fabric_lint
 from infra.catalog import find_machine
 from infra.errors import Problem
 from infra.spec.finding import Check, Finding, unknown
@@ -223,15 +224,23 @@ def spot_is_preferred(pools: Pools, queues: Queues) -> Iterator[Finding]:
             yield ("queues", index, "flavors"), got, "spot pools before the others", fix
 
 
-def a_ladder_stays_in_one_fabric(pools: Pools, queues: Queues) -> Iterator[Finding]:
-    """A job falls back with its runtime, whose resources and environment are those of one fabric class."""
-    fabric = {pool.name: pool.fabric for pool in pools if _understood(pool)}
-    for index, queue in enumerate(queues):
-        classes = {fabric[flavor.pool] for flavor in queue.flavors if flavor.pool in fabric}
-        if len(classes) > 1:
-            got = ", ".join(f"{flavor.pool} ({fabric.get(flavor.pool)})" for flavor in queue.flavors)
-            fix = "make a queue per fabric class"
-            yield ("queues", index, "flavors"), got, "pools of one fabric class in a queue", fix
+def the_fabric_is_used(
+    pools: Pools, queues: Queues, teams: Teams, job: JobSpec | None, operators: OperatorsSpec
+) -> Iterator[Finding]:
+    """The fabric lint: a job falls back with its runtime, and uses all of the fabric or none of it."""
+    known = [pool for pool in pools if _understood(pool)]
+    if len(known) < len(pools) or len({pool.name for pool in pools}) < len(pools):
+        return
+    sections = {"pools": pools, "queues": queues, "teams": teams}
+    spec: dict[str, Any] = {
+        name: [entry.model_dump(mode="json") for entry in section] for name, section in sections.items()
+    }
+    exists = job is not None and job.runtime in runtime_names(pools, operators)
+    spec["job"] = job.model_dump(mode="json") if job and exists else None
+    for fault in fabric_lint.stack(spec):
+        # Each target's own check of zones names what it is that ends there.
+        if fault.path[-1] != "zones":
+            yield fault.path, fault.got, fault.allowed, fault.fix
 
 
 def teams_have_a_queue(queues: Queues, teams: Teams) -> Iterator[Finding]:
@@ -310,7 +319,7 @@ CHECKS: tuple[Check, ...] = (
     a_queue_names_a_pool_once,
     spot_has_a_fallback,
     spot_is_preferred,
-    a_ladder_stays_in_one_fabric,
+    the_fabric_is_used,
     teams_have_a_queue,
     job_references_exist,
     job_fits_a_flavor,

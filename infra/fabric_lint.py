@@ -1,0 +1,234 @@
+"""The fabric lint: refuses what would silently train over TCP.
+
+One implementation for all who ask: the spec's checks, tests of the platform, and the policies. A leaf of
+plain data, so that the policies, which know nothing else of `infra`, can use it. Any mapping will do; one
+that raises where a value is not known lets the caller fail closed.
+
+Sources: AWS EKS user guide, "Run machine learning training on Amazon EKS with Elastic Fabric Adapter" (a host
+path to /dev/infiniband hides the devices from libfabric; ranks with EFA's settings but no device use TCP);
+NCCL user guide, environment variables and "Shared memory"; NVIDIA Network Operator, RDMA (memory lock).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+KeyPath = tuple[str | int, ...]
+
+FABRICS = Path(__file__).parent / "catalog" / "data" / "fabrics.yaml"
+
+MACHINES = Path(__file__).parent / "catalog" / "data" / "machines" / "aws.yaml"
+
+ACCELERATORS = ("nvidia.com/gpu", "amd.com/gpu", "google.com/tpu", "aws.amazon.com/neuron")
+DEVICE_PATHS = ("/dev/infiniband", "/dev/aperture_devices")
+SETTINGS: Mapping[str, str] = {
+    "FI_PROVIDER": "vpc.amazonaws.com/efa",
+    "FI_EFA_USE_DEVICE_RDMA": "vpc.amazonaws.com/efa",
+    "NCCL_NET_PLUGIN=ofi": "vpc.amazonaws.com/efa",
+    "NCCL_IB_HCA": "rdma/*",
+    "NCCL_IB_DISABLE=0": "rdma/*",
+}
+"""Variable, or variable and value, that only means something with a device → the resource that brings it."""
+FABRIC_LABEL = "trainyard.dev/fabric"
+SIMULATED_LABEL = "trainyard.dev/simulated"
+DEVICES = ("vpc.amazonaws.com/efa", "rdma/*")
+MEMORY_LOCK = ("rdma/*",)
+"""Resources whose users pin memory themselves; EFA's kernel driver needs no capability."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that would train over TCP, or not at all."""
+
+    path: KeyPath
+    got: str
+    allowed: str
+    fix: str
+
+    @property
+    def where(self) -> str:
+        """The path as text: `containers[0].env[2].name`."""
+        return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in self.path).lstrip(".")
+
+
+def pod(spec: Mapping[str, Any], num_nodes: int = 1, fabric: str = "") -> Iterator[Fault]:
+    """Judge a pod's spec that runs on so many nodes; paths start at the spec.
+
+    `fabric` is the class that it is made for, where its node selector does not say one.
+    """
+    selector = spec.get("nodeSelector") or {}
+    if selector.get(SIMULATED_LABEL):
+        return
+    wanted = _resources(selector.get(FABRIC_LABEL) or fabric)
+    shared = _shared_memory(spec)
+    for index, container in enumerate(spec.get("containers") or ()):
+        limits = (container.get("resources") or {}).get("limits") or {}
+        path: KeyPath = ("containers", index)
+        yield from _settings(container, limits, path)
+        if not any(limits.get(name) for name in ACCELERATORS):
+            continue
+        if num_nodes > 1:
+            for name, number in wanted.items():
+                if not _has(limits, name):
+                    got = f"{num_nodes} nodes without {name}"
+                    yield Fault(
+                        (*path, "resources", "limits"),
+                        got,
+                        f"{name}: {number}",
+                        "request the fabric's device",
+                    )
+        if any(_has(limits, device) for device in DEVICES):
+            yield from _memory(container, limits, path, shared)
+    yield from _host_paths(spec)
+
+
+def train_job(spec: Mapping[str, Any]) -> Iterator[Fault]:
+    """Judge the spec of a TrainJob: its resources take the place of its runtime's."""
+    trainer = spec.get("trainer") or {}
+    resources = trainer.get("resourcesPerNode") or {}
+    wanted = _resources(str((spec.get("runtimeRef") or {}).get("name", "")).partition("-")[2])
+    limits = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
+    if not limits or (trainer.get("numNodes") or 1) < 2:
+        return
+    for name, number in wanted.items():
+        if not _has(limits, name):
+            got = f"{trainer.get('numNodes')} nodes without {name}"
+            fix = "repeat the runtime's resources, or leave resourcesPerNode out"
+            yield Fault(("trainer", "resourcesPerNode", "limits"), got, f"{name}: {number}", fix)
+
+
+def stack(spec: Mapping[str, Any]) -> Iterator[Fault]:
+    """Judge a cluster's spec as plain data: pools, queues, the stack's own job."""
+    pools = {pool["name"]: pool for pool in spec.get("pools") or ()}
+    for index, pool in enumerate(pools.values()):
+        if _fabric(pool) == "none":
+            continue
+        zones = pool.get("zones") or (spec.get("provider") or {}).get("zones") or ()
+        if len(zones) > 1:
+            fix = "give the pool one zone; for more zones, more pools, each with a queue"
+            allowed = f"one zone: {_fabric(pool)} does not cross zones"
+            yield Fault(("pools", index, "zones"), ", ".join(zones), allowed, fix)
+    for index, queue in enumerate(spec.get("queues") or ()):
+        named = [flavor["pool"] for flavor in queue.get("flavors") or () if flavor["pool"] in pools]
+        if len({_fabric(pools[name]) for name in named}) > 1:
+            got = ", ".join(f"{name} ({_fabric(pools[name])})" for name in named)
+            allowed = "pools of one fabric class in a queue"
+            yield Fault(("queues", index, "flavors"), got, allowed, "make a queue per fabric class")
+    yield from _job(spec, pools)
+
+
+def _job(spec: Mapping[str, Any], pools: Mapping[str, Mapping[str, Any]]) -> Iterator[Fault]:
+    job = spec.get("job")
+    if not job or (job.get("num_nodes") or 1) < 2:
+        return
+    teams = {team["name"]: team.get("queue") for team in spec.get("teams") or ()}
+    queues = {queue["name"]: queue.get("flavors") or () for queue in spec.get("queues") or ()}
+    runtime = str(job.get("runtime", ""))
+    flavors = queues.get(teams.get(job.get("team")), ())
+    reached = [pools[flavor["pool"]] for flavor in flavors if flavor["pool"] in pools]
+    pool = next((pool for pool in reached if _fabric(pool) != "none"), None)
+    if pool is None:
+        return
+    framework, _, fabric = runtime.partition("-")
+    if fabric != _fabric(pool):
+        got = f"{runtime} on pool {pool['name']} ({_fabric(pool)})"
+        fix = "a runtime of another class leaves the fabric unused"
+        yield Fault(("job", "runtime"), got, f"{framework}-{_fabric(pool)}", fix)
+    whole, asked = _count(pool), job.get("accelerators_per_node") or 1
+    if asked < whole:
+        got = f"{asked} of {whole} accelerators of pool {pool['name']}"
+        allowed = f"{whole}: the fabric's devices go with them"
+        fix = "a pod takes a machine with its fabric whole: take all accelerators, fewer nodes"
+        yield Fault(("job", "accelerators_per_node"), got, allowed, fix)
+
+
+def _settings(container: Mapping[str, Any], limits: Mapping[str, Any], path: KeyPath) -> Iterator[Fault]:
+    for index, variable in enumerate(container.get("env") or ()):
+        name = str(variable.get("name", ""))
+        pairs = [key for key in SETTINGS if key.partition("=")[0] == name]
+        for key in pairs:
+            _, said, value = key.partition("=")
+            device = SETTINGS[key]
+            if (not said or str(variable.get("value")) == value) and not _has(limits, device):
+                got, allowed = f"{key} without {device}", f"{device} in resources.limits"
+                yield Fault(
+                    (*path, "env", index, "name"), got, allowed, "request the device, or drop the variable"
+                )
+
+
+def _memory(
+    container: Mapping[str, Any], limits: Mapping[str, Any], path: KeyPath, shared: Sequence[str]
+) -> Iterator[Fault]:
+    capabilities = ((container.get("securityContext") or {}).get("capabilities") or {}).get("add") or ()
+    if any(_has(limits, name) for name in MEMORY_LOCK) and "IPC_LOCK" not in capabilities:
+        where = (*path, "securityContext", "capabilities", "add")
+        yield Fault(
+            where, "no memory lock", "IPC_LOCK", "without it RDMA registers no memory, and NCCL uses TCP"
+        )
+    mounts = [mount for mount in container.get("volumeMounts") or () if mount.get("mountPath") == "/dev/shm"]  # noqa: S108
+    if not any(mount.get("name") in shared for mount in mounts):
+        allowed = "an emptyDir with medium Memory at /dev/shm"
+        fix = "the runtime's 64 MiB are too few for NCCL's buffers"
+        yield Fault((*path, "volumeMounts"), "no shared memory", allowed, fix)
+
+
+def _shared_memory(spec: Mapping[str, Any]) -> list[str]:
+    """Names of the volumes in memory."""
+    volumes = spec.get("volumes") or ()
+    return [str(v.get("name")) for v in volumes if (v.get("emptyDir") or {}).get("medium") == "Memory"]
+
+
+def _host_paths(spec: Mapping[str, Any]) -> Iterator[Fault]:
+    trains = any(
+        ((container.get("resources") or {}).get("limits") or {}).get(name)
+        for container in spec.get("containers") or ()
+        for name in ACCELERATORS
+    )
+    for index, volume in enumerate(spec.get("volumes") or ()) if trains else ():
+        path = str((volume.get("hostPath") or {}).get("path", ""))
+        if path.startswith(DEVICE_PATHS):
+            fix = "the folder of devices without the plugin's resource makes libfabric fall back to TCP"
+            yield Fault(("volumes", index, "hostPath", "path"), path, "the device plugin's resource", fix)
+
+
+def _has(limits: Mapping[str, Any], pattern: str) -> bool:
+    return any(fnmatchcase(name, pattern) and limits.get(name) for name in limits)
+
+
+def machine_fabric(machine: str) -> str:
+    """The fabric class of a machine type of EC2; empty for one that the catalogue lacks."""
+    return _machines().get(machine, "")
+
+
+def _fabric(pool: Mapping[str, Any]) -> str:
+    return str(pool.get("fabric") or "none")
+
+
+def _count(pool: Mapping[str, Any]) -> int:
+    return int((pool.get("accelerator") or {}).get("count") or 0)
+
+
+def _resources(fabric: object) -> Mapping[str, int]:
+    """Device resources of a fabric class; empty for a class that has none, or that nobody knows."""
+    return _classes().get(str(fabric), {}) if fabric else {}
+
+
+@cache
+def _machines() -> Mapping[str, str]:
+    import yaml
+
+    rows = yaml.safe_load(MACHINES.read_text(encoding="utf-8"))["machines"]
+    return {row["name"]: row.get("fabric", "none") for row in rows}
+
+
+@cache
+def _classes() -> Mapping[str, Mapping[str, int]]:
+    import yaml  # only where a pod names its fabric
+
+    rows = yaml.safe_load(FABRICS.read_text(encoding="utf-8"))["fabrics"]
+    return {row["name"]: row.get("resources", {}) for row in rows}

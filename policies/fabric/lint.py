@@ -1,0 +1,67 @@
+"""The fabric lint, at plan time: nothing trains over TCP without a word."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from infra import fabric_lint
+from infra.fabric_lint import Fault
+from policies.policy import Policy, Resource, Violation
+from policies.unknowns import Known, Properties, Unknown, Value
+from policies.workloads import TYPES, pod_specs, trains
+
+COPIES = ("replicas", "parallelism", "numNodes")
+"""Properties around a pod's template that say how many pods come of it."""
+
+
+def judge(resource: Resource) -> Iterator[Violation]:
+    """A cluster's spec, a TrainJob, or every pod that a workload makes."""
+    if resource.type.startswith("trainyard:infra:"):
+        spec = resource.props.block("stack")
+        # Simulated accelerators have no fabric, and lose none.
+        yield from _violations(spec, fabric_lint.stack(Known(spec.data, spec.path)))
+    elif resource.type.endswith(":TrainJob"):
+        spec = resource.props.block("spec")
+        yield from _violations(spec, fabric_lint.train_job(Known(spec.data, spec.path)))
+    else:
+        yield from _pods(resource)
+
+
+def _pods(resource: Resource) -> Iterator[Violation]:
+    pods = list(pod_specs(resource))
+    nodes = sum(_copies(resource.props.data, pod.path) for pod in pods if len(pods) > 1 and trains(pod))
+    runtime = resource.type.endswith("TrainingRuntime")
+    name = resource.props.get("metadata.name", "") if runtime else ""
+    for pod in pods:
+        # A runtime's jobs say on how many nodes they run: it must be fit for several.
+        number = 2 if runtime else nodes or _copies(resource.props.data, pod.path)
+        faults = fabric_lint.pod(Known(pod.data, pod.path), number, name.partition("-")[2])
+        yield from _violations(pod, faults)
+
+
+def _violations(block: Properties, faults: Iterator[Fault]) -> Iterator[Violation]:
+    for fault in faults:
+        yield Violation(block.at(fault.where), fault.got, f"{fault.allowed} ({fault.fix})")
+
+
+def _copies(data: Value, path: str) -> int:
+    """How many pods come of the template at `path`; a number that is not known counts as several."""
+    number = 1
+    for name, index in [("", ""), *re.findall(r"([^.\[\]]+)|\[(\d+)\]", path)]:
+        data = data[int(index)] if index else data[name] if name else data
+        for key in COPIES if isinstance(data, dict) else ():
+            value = data.get(key)
+            number *= 2 if isinstance(value, Unknown) else int(value or 1)
+    return number
+
+
+POLICY = Policy(
+    name="fabric-lint",
+    title="Jobs use the fabric of their nodes",
+    reason="NCCL falls back to TCP without a word: the job runs, at a fraction of its speed.",
+    remedy="See the fabric's page in the catalogue for what its pods need.",
+    types=("trainyard:infra:*Cluster", *TYPES),
+    judge=judge,
+    frameworks=("AWS EFA user guide: EFA with EKS", "NCCL user guide: shared memory"),
+)

@@ -1,0 +1,106 @@
+"""The fabric lint on plain data, and on what the platform itself makes."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from infra import fabric_lint
+from infra.fabric_lint import FABRIC_LABEL, SIMULATED_LABEL, Fault
+from infra.spec.job import JobSpec
+from tests.infra.plan import Plan
+from trainyard.jobs import manifest
+
+POD: dict[str, Any] = {
+    "nodeSelector": {FABRIC_LABEL: "ib-ndr"},
+    "containers": [
+        {
+            "name": "node",
+            "env": [{"name": "NCCL_IB_DISABLE", "value": "0"}],
+            "resources": {"limits": {"nvidia.com/gpu": 8, "rdma/ib": 8}},
+            "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}},
+            "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],
+        }
+    ],
+    "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}],
+}
+
+
+def broken(**change: Any) -> dict[str, Any]:
+    pod = copy.deepcopy(POD)
+    for key, value in change.items():
+        (pod if key in pod else pod["containers"][0])[key] = value
+    return pod
+
+
+def told(faults: Any) -> list[tuple[str, str]]:
+    return [(fault.where, fault.got) for fault in faults]
+
+
+def test_a_pod_with_all_that_its_fabric_needs_is_let_pass() -> None:
+    assert told(fabric_lint.pod(POD, 4)) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (
+            {"resources": {"limits": {"nvidia.com/gpu": 8}}, "env": []},
+            ("containers[0].resources.limits", "4 nodes without rdma/ib"),
+        ),
+        (
+            {"resources": {"limits": {}}},
+            ("containers[0].env[0].name", "NCCL_IB_DISABLE=0 without rdma/*"),
+        ),
+        ({"securityContext": {}}, ("containers[0].securityContext.capabilities.add", "no memory lock")),
+        ({"volumes": [{"name": "shm", "emptyDir": {}}]}, ("containers[0].volumeMounts", "no shared memory")),
+        (
+            {"volumes": [*POD["volumes"], {"name": "ib", "hostPath": {"path": "/dev/infiniband"}}]},
+            ("volumes[1].hostPath.path", "/dev/infiniband"),
+        ),
+    ],
+)
+def test_one_thing_missing_is_one_fault(change: dict[str, Any], fault: tuple[str, str]) -> None:
+    assert told(fabric_lint.pod(broken(**change), 4)) == [fault]
+
+
+def test_one_node_needs_no_fabric_and_simulated_accelerators_have_none() -> None:
+    bare = broken(resources={"limits": {"nvidia.com/gpu": 8}}, env=[])
+    assert told(fabric_lint.pod(bare, 1)) == []
+    bare["nodeSelector"] = {SIMULATED_LABEL: "true", FABRIC_LABEL: "efav3"}
+    assert told(fabric_lint.pod(bare, 4)) == []
+
+
+def test_machines_of_the_catalogue_say_their_fabric() -> None:
+    assert fabric_lint.machine_fabric("p5en.48xlarge") == "efav3"
+    assert fabric_lint.machine_fabric("g6.xlarge") == "none"
+    assert fabric_lint.machine_fabric("p9.xlarge") == ""
+
+
+def test_the_runtimes_that_we_make_pass_the_lint(local_plan: Plan) -> None:
+    """Those of a cloud are judged with its plan, by the policy."""
+    faults: list[Fault] = []
+    for name, runtime in local_plan.named("ClusterTrainingRuntime").items():
+        for job in runtime["spec"]["template"]["spec"]["replicatedJobs"]:
+            pod = job["template"]["spec"]["template"]["spec"]
+            faults += fabric_lint.pod(pod, 2, name.partition("-")[2])
+    assert faults == []
+
+
+def test_the_job_that_we_submit_passes_the_lint_and_fails_without_its_devices() -> None:
+    job = JobSpec(
+        name="digits",
+        team="research",
+        runtime="torch-efav3",
+        num_nodes=2,
+        accelerators_per_node=8,
+        config="digits",
+    )
+    spec = manifest(job, "run")["spec"]
+    assert told(fabric_lint.train_job(spec)) == []
+    spec["trainer"]["resourcesPerNode"] = {"limits": {"nvidia.com/gpu": 8}}
+    assert told(fabric_lint.train_job(spec)) == [
+        ("trainer.resourcesPerNode.limits", "2 nodes without vpc.amazonaws.com/efa")
+    ]
