@@ -21,15 +21,22 @@ class Paths:
     repository: Path = REPOSITORY
     stacks_folder: Path | None = None
     """Where stack files are, if not in the repository."""
+    organisation: Path | None = None
+    """Configuration of the policies that holds for every stack, out of a stack's reach."""
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Paths:
-        """Read `TRAINYARD_CACHE`, `XDG_CACHE_HOME`, `TRAINYARD_STATE` and `TRAINYARD_STACKS`."""
+        """Read `TRAINYARD_CACHE`, `_STATE`, `_STACKS` and `_ORGANISATION`, and `XDG_CACHE_HOME`."""
         xdg = environ.get("XDG_CACHE_HOME") or str(Path(environ.get("HOME", "/root")) / ".cache")
         cache = environ.get("TRAINYARD_CACHE") or f"{xdg}/trainyard"
         state = environ.get("TRAINYARD_STATE") or "/var/lib/trainyard"
-        stacks = environ.get("TRAINYARD_STACKS")
-        return cls(cache=Path(cache), state=Path(state), stacks_folder=Path(stacks) if stacks else None)
+        stacks, organisation = environ.get("TRAINYARD_STACKS"), environ.get("TRAINYARD_ORGANISATION")
+        return cls(
+            cache=Path(cache),
+            state=Path(state),
+            stacks_folder=Path(stacks) if stacks else None,
+            organisation=Path(organisation).absolute() if organisation else None,
+        )
 
     @property
     def stacks(self) -> Path:

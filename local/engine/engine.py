@@ -53,11 +53,11 @@ class Engine:
 
     def up(self, stack: str, progress: Progress, *, policy_packs: Sequence[Path] = ()) -> Result:
         """Make what the program declares. Raises TrainyardError with all that went wrong."""
-        return self._operate(stack, "up", ["--yes", "--skip-preview", *_packs(policy_packs)], progress)
+        return self._operate(stack, "up", ["--yes", "--skip-preview", *self._packs(policy_packs)], progress)
 
     def preview(self, stack: str, progress: Progress, *, policy_packs: Sequence[Path] = ()) -> Result:
         """Say what an `up` would do, and judge it by the policy packs."""
-        return self._operate(stack, "preview", _packs(policy_packs), progress)
+        return self._operate(stack, "preview", self._packs(policy_packs), progress)
 
     def refresh(self, stack: str, progress: Progress) -> Result:
         """Read every resource and write down how it is."""
@@ -153,13 +153,15 @@ class Engine:
             raise TrainyardError([_failed(f"pulumi {' '.join(arguments[:2])}", ended.stderr.strip())])
         return ended.stdout
 
+    def _packs(self, policy_packs: Sequence[Path]) -> list[str]:
+        """Each pack with the organisation's configuration, which the engine refuses to do without."""
+        given = self._paths.organisation
+        config = ["--policy-pack-config", str(given)] if given else []
+        return [part for pack in policy_packs for part in ("--policy-pack", str(pack), *config)]
+
 
 def _salt(config: str) -> str | None:
     return (yaml.safe_load(config) or {}).get("encryptionsalt")
-
-
-def _packs(policy_packs: Sequence[Path]) -> list[str]:
-    return [part for pack in policy_packs for part in ("--policy-pack", str(pack))]
 
 
 def _raise_for(ended: Ended, report: Report, what: str) -> None:

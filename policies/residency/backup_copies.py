@@ -18,6 +18,10 @@ def judge(resource: Resource) -> Iterator[Violation]:
         for copy in rule.blocks("copyActions"):
             region = arn_region(copy.get("destinationVaultArn", ""))
             yield from must_be_permitted(resource, copy.at("destinationVaultArn"), region or "no region")
+    for schedule in props.blocks("policyDetails.schedules"):
+        for copy in schedule.blocks("crossRegionCopyRules"):
+            target = copy.get("target") or copy.get("targetRegion", "no region")
+            yield from must_be_permitted(resource, copy.at("target"), arn_region(target) or target)
     if region := props.get("dataProtection.replication.remoteVolumeRegion"):
         yield from must_be_permitted(resource, "dataProtection.replication.remoteVolumeRegion", region)
     for replica in props.blocks("initialReplication.replicas"):
@@ -33,6 +37,7 @@ POLICY = Policy(
     remedy="Copy to a vault, volume or instance in a permitted region.",
     types=(
         "aws:backup/plan:Plan",
+        "aws:dlm/lifecyclePolicy:LifecyclePolicy",
         "azure-native:netapp:CapacityPoolVolume",
         "azure-native:netapp:Volume",
         "gcp:filestore/instance:Instance",

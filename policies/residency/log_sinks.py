@@ -8,12 +8,17 @@ from collections.abc import Iterator
 from policies.policy import Policy, Resource, Violation
 from policies.rules import INSIDE_PARAMETER, arn_region, must_be_listed, must_be_permitted
 
+DESTINATIONS = ("destination", "destinationArn", "targetArn", "workspaceId", "storageAccountId",
+                "eventHubAuthorizationRuleId")  # fmt: skip
+FIREHOSE = "aws:kinesis/firehoseDeliveryStream:FirehoseDeliveryStream"
 LOCATION_IN_PATH = re.compile(r"/locations/([^/]+)")
 
 
 def judge(resource: Resource) -> Iterator[Violation]:
     """A destination says its region, or is listed as known to be inside."""
-    for name in ("destination", "destinationArn", "targetArn"):
+    # The destination of a delivery stream is a kind of target, such as `extended_s3`.
+    names = ("extendedS3Configuration.bucketArn",) if resource.type == FIREHOSE else DESTINATIONS
+    for name in names:
         target = resource.props.get(name)
         if target is None:
             continue
@@ -33,6 +38,8 @@ POLICY = Policy(
     types=(
         "aws:cloudwatch/logSubscriptionFilter:LogSubscriptionFilter",
         "aws:cloudwatch/logDestination:LogDestination",
+        FIREHOSE,
+        "azure-native:*:DiagnosticSetting",
         "gcp:logging/projectSink:ProjectSink",
         "gcp:logging/folderSink:FolderSink",
         "gcp:logging/organizationSink:OrganizationSink",

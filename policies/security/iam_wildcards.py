@@ -8,11 +8,17 @@ from policies.documents import statements
 from policies.policy import Policy, Resource, Severity, Violation
 
 BASIC_ROLES = ("roles/owner", "roles/editor")
+ADMINISTRATORS = (":policy/AdministratorAccess", ":policy/PowerUserAccess", ":policy/IAMFullAccess")
 EVERYBODY = ("allUsers", "allAuthenticatedUsers")
 
 
 def judge(resource: Resource) -> Iterator[Violation]:
     """Actions of all services or all of one, on everything; Google's basic roles; everybody as a member."""
+    if resource.type.endswith("PolicyAttachment"):
+        policy = str(resource.props.get("policyArn", ""))
+        if policy.startswith("arn:aws") and policy.endswith(ADMINISTRATORS):
+            yield Violation("policyArn", policy, "a policy of the services that are needed")
+        return
     if resource.type.startswith("aws:"):
         for statement in statements(resource.props, "policy"):
             wide = [action for action in statement.actions if action == "*" or action.endswith(":*")]
@@ -37,6 +43,7 @@ POLICY = Policy(
         "aws:iam/rolePolicy:RolePolicy",
         "aws:iam/userPolicy:UserPolicy",
         "aws:iam/groupPolicy:GroupPolicy",
+        "aws:iam/*PolicyAttachment:*PolicyAttachment",
         "gcp:projects/iAMMember:IAMMember",
         "gcp:projects/iAMBinding:IAMBinding",
     ),

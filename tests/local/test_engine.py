@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,18 @@ def test_a_salt_that_pulumi_by_hand_wrote_into_the_stack_file_is_taken_over(benc
     bench.engine.up("dev", Kept())
     copy = bench.paths.engine / "config" / "Pulumi.dev.yaml"
     assert copy.read_text() == bench.stack_file.read_text()
+
+
+def test_the_organisations_configuration_goes_with_every_policy_pack(bench: Bench) -> None:
+    file, packs = bench.paths.state / "organisation.json", [Path("one"), Path("two")]
+    bench.engine = Engine(replace(bench.paths, organisation=file), bench.engine._environment)
+    bench.engine.up("dev", Kept(), policy_packs=packs)
+    bench.engine.preview("dev", Kept(), policy_packs=packs)
+    given = ["--policy-pack", "one", "--policy-pack-config", str(file)]
+    for asked, _ in bench.asked()[-2:]:
+        begin = asked.index("--policy-pack")
+        assert asked[begin : begin + 4] == given
+        assert asked[begin + 4 : begin + 8] == ["--policy-pack", "two", *given[2:]]
 
 
 def test_a_stack_is_made_once(bench: Bench) -> None:

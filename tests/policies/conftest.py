@@ -5,7 +5,7 @@ import pytest
 from tests.policies.engine import Engine
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
     return Engine(tmp_path_factory.mktemp("engine"))
 

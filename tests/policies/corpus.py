@@ -31,6 +31,7 @@ CONFIG: Mapping[str, Any] = {
 }
 PARAMETERS: Mapping[str, Mapping[str, Any]] = {
     "residency-bucket-replication": {"inside": ["arn:aws:s3:::known-copy"]},
+    "residency-log-sinks": {"inside": ["arn:aws:s3:::known-logs", "/subscriptions/s/known"]},
     "residency-filesystem-links": {"inside": ["s3://known-data"]},
     "kubernetes-hidden-objects": {"allowed": ["reviewed-*"]},
 }

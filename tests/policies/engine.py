@@ -62,9 +62,11 @@ def declare(resource_type: str, name: str, **props: Any) -> pulumi.CustomResourc
 
 
 class Engine:
-    """Runs inline programs in a private folder."""
+    """Runs inline programs in a private folder; previews, which leave no state, share one stack."""
 
     def __init__(self, folder: Path) -> None:
+        self._kept: automation.Stack | None = None
+        self._salt: Mapping[str, Any] = {}
         self.work = folder / "work"
         self.home = folder / "home"
         bin_folder = folder / "bin"
@@ -79,6 +81,7 @@ class Engine:
             "PULUMI_HOME": str(self.home),
             "PULUMI_CONFIG_PASSPHRASE": "test",
             "PULUMI_SKIP_UPDATE_CHECK": "true",
+            "PULUMI_AUTOMATION_API_SKIP_VERSION_CHECK": "true",
             "AWS_REGION": "",
             "AWS_DEFAULT_REGION": "",
         }
@@ -117,6 +120,8 @@ class Engine:
             except automation.CommandError as error:
                 output.append(str(error))
                 succeeded = False
+            if operation != "preview":
+                self._kept = None  # its state is no longer empty
             created = tuple(_name(urn) for urn in stand_in.created)
             state = {
                 identity.rpartition("-")[0]: json_format.MessageToDict(properties)
@@ -127,24 +132,25 @@ class Engine:
     def _stack(
         self, program: Callable[[], None], config: Mapping[str, Any], environment: Mapping[str, str]
     ) -> automation.Stack:
+        stack = self._kept or self._fresh()
+        self._kept = stack
+        for left in self.work.glob("*.json"):
+            left.unlink()
+        stack.workspace.program = program
+        stack.workspace.env_vars = {**self.environment, **environment}
+        (self.work / "Pulumi.test.yaml").write_text(yaml.safe_dump({**self._salt, "config": dict(config)}))
+        return stack
+
+    def _fresh(self) -> automation.Stack:
         shutil.rmtree(self.work, ignore_errors=True)
         (self.work / "state").mkdir(parents=True)
         backend = automation.ProjectBackend((self.work / "state").as_uri())
-        stack = automation.create_stack(
-            "test",
-            project_name=PROJECT,
-            program=program,
-            opts=automation.LocalWorkspaceOptions(
-                work_dir=str(self.work),
-                env_vars={**self.environment, **environment},
-                project_settings=automation.ProjectSettings(
-                    PROJECT, "python", str(self.work), backend=backend
-                ),
-            ),
+        project = automation.ProjectSettings(PROJECT, "python", str(self.work), backend=backend)
+        options = automation.LocalWorkspaceOptions(
+            work_dir=str(self.work), env_vars=self.environment, project_settings=project
         )
-        settings = self.work / "Pulumi.test.yaml"
-        written = yaml.safe_load(settings.read_text()) or {}
-        settings.write_text(yaml.safe_dump({**written, "config": dict(config)}))
+        stack = automation.create_stack("test", project_name=PROJECT, program=lambda: None, opts=options)
+        self._salt = yaml.safe_load((self.work / "Pulumi.test.yaml").read_text()) or {}
         return stack
 
 

@@ -64,3 +64,34 @@ def test_what_is_understood_reaches_the_policies() -> None:
     analyzer = configured(residency={"allowed": ["eu-*"]})
     assert analyzer.stack.residency.permits("eu-west-1")
     assert not analyzer.stack.residency.permits("us-east-1")
+
+
+def test_the_pool_that_passes_the_stacks_ceiling_is_refused_and_those_before_it_are_not() -> None:
+    analyzer = Analyzer(POLICIES)
+    ceilings = analyzer_pb2.ConfigureAnalyzerRequest()
+    ceilings.policyConfig["cost-ceilings"].enforcementLevel = analyzer_pb2.MANDATORY
+    ceilings.policyConfig["cost-ceilings"].properties.update({"hourly_usd": 140})
+    analyzer.Configure(ceilings, CONTEXT)
+    said = [analyzer.Analyze(node_group(f"pool-{index}"), CONTEXT).diagnostics for index in (0, 1, 1, 2)]
+    assert [len(found) for found in said] == [0, 0, 0, 1]
+    message = "203.19 USD/h with the pools before it; allowed: 140.00 USD/h at most"
+    assert message in said[-1][0].message
+
+
+def node_group(name: str) -> analyzer_pb2.AnalyzeRequest:
+    request = analyzer_pb2.AnalyzeRequest(
+        type="aws:eks/nodeGroup:NodeGroup",
+        name=name,
+        urn=f"urn:pulumi:s::p::aws:eks/nodeGroup:NodeGroup::{name}",
+    )
+    request.properties.update(
+        {
+            "region": "eu-north-1",
+            "instanceTypes": ["p5en.48xlarge"],
+            "subnetIds": ["subnet"],
+            "launchTemplate": {"id": "lt"},
+            "scalingConfig": {"minSize": 0, "maxSize": 1},
+            "tags": {"owner": "ml", "cost-center": "42"},
+        }
+    )
+    return request

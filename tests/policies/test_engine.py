@@ -139,6 +139,50 @@ def test_a_repair_is_made_before_the_resource_and_leaves_the_rest_as_it_was(engi
     assert options["instanceMetadataTags"].startswith("other-")
 
 
+def test_tags_and_tls_are_repaired_where_the_level_asks_for_it(engine: Engine) -> None:
+    account = {
+        "location": "westeurope",
+        "sku": {"name": "Standard_ZRS"},
+        "allowBlobPublicAccess": False,
+        "encryption": {"keySource": "Microsoft.Keyvault"},
+        "enableHttpsTrafficOnly": False,
+        "minimumTlsVersion": "TLS1_0",
+        "tags": {"owner": "data"},
+    }
+
+    def program() -> None:
+        declare("azure-native:storage:StorageAccount", "account", **account)
+
+    levels = {
+        "cost-tags": {"enforcementLevel": "remediate", "values": {"owner": "nobody", "cost-center": "4711"}},
+        "security-tls": "remediate",
+    }
+    run = engine.run(program, pack_config=levels, operation="up")
+    assert run.succeeded, run.output
+    made = run.state["account"]
+    assert made["tags"] == {"owner": "data", "cost-center": "4711"}
+    assert (made["enableHttpsTrafficOnly"], made["minimumTlsVersion"]) == (True, "TLS1_2")
+    assert made["sku"] == {"name": "Standard_ZRS"}
+    without = {**levels, "cost-tags": {"enforcementLevel": "remediate"}}
+    refused = engine.run(program, pack_config=without)
+    assert refused.refused() == {("cost-tags", "account")}
+
+
+def test_a_plan_over_the_ceiling_is_refused_with_nothing_made(engine: Engine) -> None:
+    pool = {"name": "gpu", "capacity": "on-demand", "machine": "p5en.48xlarge", "num_nodes": 3}
+    spec = {"provider": {"kind": "aws", "region": "eu-north-1"}, "pools": [pool]}
+
+    def program() -> None:
+        cluster = pulumi.ComponentResource("trainyard:infra:AwsCluster", "lab", {"stack": spec})
+        pulumi.CustomResource("aws:sqs/queue:Queue", "child", {}, pulumi.ResourceOptions(parent=cluster))
+
+    ceiling = {"cost-ceilings": {"monthly_usd": 100_000}}
+    run = engine.run(program, config=EUROPE, pack_config=ceiling, operation="up")
+    assert run.refused() == {("cost-ceilings", "lab")}
+    assert "148,328.70 USD/month for 1 pools" in run.message("cost-ceilings", "lab")
+    assert run.created == ()
+
+
 def test_a_secret_is_judged_and_never_shown(engine: Engine) -> None:
     def program() -> None:
         declare("aws:sqs/queue:Queue", "hidden", region=pulumi.Output.secret("us-east-1"))

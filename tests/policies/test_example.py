@@ -18,6 +18,7 @@ EXPECTED = (
     "residency-region",
     "cost-tags",
     "security-instance-metadata",
+    "security-disk-keys",
 )
 
 
@@ -35,7 +36,7 @@ def pulumi(*arguments: str, project: Path, environment: dict[str, str]) -> subpr
     return subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_the_example_is_refused_for_five_reasons_and_passes_when_they_are_gone(
+def test_the_example_is_refused_for_six_reasons_and_passes_when_they_are_gone(
     engine: Engine, project: Path
 ) -> None:
     (project / "state").mkdir()

@@ -2,7 +2,7 @@
 
 Resources are declared by their type tokens, so that the example runs without the large SDK; the engine, and
 so the policies, see the same as with `aws.s3.Bucket` and `aws.ec2.Instance`. With
-`pulumi preview --policy-pack ../..` it is refused for five reasons; a flag makes each right:
+`pulumi preview --policy-pack ../..` it is refused for six reasons; a flag makes each right:
 `pulumi config set compliant true`.
 """
 
@@ -29,6 +29,7 @@ pulumi.CustomResource(
     {
         "instanceType": "g6.xlarge",
         "metadataOptions": {"httpTokens": "required" if compliant else "optional"},
+        "rootBlockDevice": {"encrypted": True, **({"kmsKeyId": "alias/data"} if compliant else {})},
         "tags": tags,
     },
 )
