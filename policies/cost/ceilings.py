@@ -16,9 +16,9 @@ CEILINGS = (("hourly_usd", 1, "h"), ("monthly_usd", HOURS_PER_MONTH, "month"))
 def judge(resource: Resource) -> Iterator[Violation]:
     """The priced plan against the ceilings: of each pool, and of the stack.
 
-    A cluster's component carries its whole spec, so its sum is judged before anything of it exists. Pools of
-    other programs are added up in the order in which they are declared: the one that passes the ceiling is
-    refused before it is made.
+    A cluster's component carries its whole spec, so its sum is judged before anything of it exists; a program
+    with several clusters has the ceiling for each. Pools of other programs are added up in the order in which
+    they are declared: the one that passes the ceiling is refused before it is made.
     """
     if not any(
         resource.parameters.get(f"{scope}{name}") for scope in ("", "pool_") for name, _, _ in CEILINGS
@@ -40,13 +40,12 @@ def judge(resource: Resource) -> Iterator[Violation]:
             continue
         costs.append(cost)
         yield from _ceilings(resource, "pool_", demand.path, cost, f"at {demand.number} nodes")
-    # Pools of a component were added up with its spec.
-    if COMPONENT in resource.urn and not resource.type.startswith(COMPONENT):
-        return
-    resource.stack.costs[resource.urn or resource.name] = sum(costs)
-    total, pools = sum(resource.stack.costs.values()), len(demands)
-    what = f"for {pools} pools" if resource.type.startswith(COMPONENT) else "with the pools before it"
-    yield from _ceilings(resource, "", where, total, what)
+    if resource.type.startswith(COMPONENT):
+        yield from _ceilings(resource, "", where, sum(costs), f"for {len(demands)} pools")
+    elif COMPONENT not in resource.urn:  # pools of a component were added up with its spec
+        resource.stack.costs[resource.urn or resource.name] = sum(costs)
+        total = sum(resource.stack.costs.values())
+        yield from _ceilings(resource, "", where, total, "with the pools before it")
 
 
 def _ceilings(resource: Resource, scope: str, path: str, hourly: float, what: str) -> Iterator[Violation]:
