@@ -127,6 +127,15 @@ class CheckpointConfig(_Part):
         return self
 
 
+class ExportConfig(_Part):
+    """Where else metrics go, besides metrics.jsonl; rank 0 sends them."""
+
+    prometheus_port: int = Field(default=0, ge=0, lt=1 << 16)
+    """Port at which Prometheus may ask for them; 0: none."""
+    tensorboard: bool = False
+    """Write `run_dir/tensorboard`."""
+
+
 class TimeoutConfig(_Part):
     """How long to wait for others, in seconds."""
 
@@ -165,6 +174,7 @@ class TrainConfig(_Part):
     optim: OptimConfig = OptimConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     timeouts: TimeoutConfig = TimeoutConfig()
+    export: ExportConfig = ExportConfig()
     notices: Literal["none", "aws", "gcp", "azure"] = "none"
     """Whose metadata service to ask if this machine will be taken away; SIGTERM is heard in any case."""
     evaluate_every: int = Field(default=50, ge=1)

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,9 @@ class MetricsLog:
     A full or lost disk is said once and costs lines of the log, never the run.
     """
 
-    def __init__(self, run_dir: Path) -> None:
+    def __init__(self, run_dir: Path, sinks: Sequence[Callable[[dict[str, Any]], None]] = ()) -> None:
+        """Args: sinks: called with each line, too (see `training.sinks`)."""
+        self._sinks = sinks
         run_dir.mkdir(parents=True, exist_ok=True)
         self._path = run_dir / FILE
         earlier = read_metrics(self._path)
@@ -31,7 +33,14 @@ class MetricsLog:
 
     def write(self, event: str, **values: object) -> None:
         """Append one line; events other than `step` are waited for until they are on the disk."""
-        line = {"time": round(time.time(), 3), "event": event, "attempt": self.attempt, **values}
+        line: dict[str, Any] = {
+            "time": round(time.time(), 3),
+            "event": event,
+            "attempt": self.attempt,
+            **values,
+        }
+        for sink in self._sinks:
+            sink(line)
         try:
             os.write(self._descriptor, json.dumps(line).encode() + b"\n")
             if event != "step":

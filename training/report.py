@@ -1,14 +1,21 @@
-"""The learning curve of a run as a picture, with what interrupted it: `python -m training.report RUN_DIR`."""
+"""A run as one HTML page, with its learning curve, what interrupted it, and where its time went.
+
+`python -m training.report RUN_DIR` writes `report.html` and `learning-curve.png` into the run's folder.
+"""
 
 from __future__ import annotations
 
+import base64
+import html
 import sys
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from training.goodput import Goodput, goodput
 from training.metrics import FILE, read_metrics, surviving_steps
 
 if TYPE_CHECKING:
@@ -153,13 +160,121 @@ def _title(run_dir: Path, lines: Sequence[dict[str, Any]]) -> str:
     return f"{run_dir.name}: {ranks}, {attempts} attempt{'' if attempts == 1 else 's'}"
 
 
-def main() -> None:
-    """Draw `learning-curve.png` into the run's folder."""
-    run_dir = Path(sys.argv[1])
+_COLOURS: Final = {
+    "productive": "#2e7d5b",
+    "repeated": _INTERRUPTED,
+    "checkpoint": _ACCURACY,
+    "evaluation": _LOSS,
+    "startup": "#8e6bb0",
+    "waiting": "#9aa5ad",
+}
+
+
+def write_report(run_dir: Path, page: Path) -> None:
+    """Write one HTML file that needs nothing else.
+
+    Raises:
+        ValueError: the run has no step yet.
+    """
+    lines = read_metrics(run_dir / FILE)
     picture = run_dir / "learning-curve.png"
     draw_learning_curve(run_dir, picture)
-    sys.stdout.write(f"{picture}\n")
+    image = base64.b64encode(picture.read_bytes()).decode()
+    attempts = "".join(_attempt_row(number, lines) for number in sorted({line["attempt"] for line in lines}))
+    text = _PAGE.format(
+        title=html.escape(_title(run_dir, lines)),
+        style=_STYLE,
+        facts=_facts(lines),
+        bar=_time_bar(goodput(lines)),
+        image=image,
+        attempts=attempts,
+    )
+    draft = page.with_suffix(".tmp")
+    draft.write_text(text, encoding="utf-8")
+    draft.replace(page)
+
+
+def _facts(lines: Sequence[dict[str, Any]]) -> str:
+    steps = surviving_steps(lines)
+    saves = [line for line in lines if line["event"] == "checkpoint"]
+    looks = [line for line in lines if line["event"] == "evaluation"]
+    rates = sorted(line["samples_per_second"] for line in steps if "samples_per_second" in line)
+    facts = {
+        "goodput": f"{goodput(lines).share:.1%}",
+        "steps": f"{steps[-1]['step']:,}",
+        "training loss": f"{steps[-1]['loss']:.4f}",
+        "held-out accuracy": f"{looks[-1]['accuracy']:.1%}" if looks else "–",
+        "samples/s, median": f"{rates[len(rates) // 2]:,.0f}" if rates else "–",
+        "checkpoints": f"{len(saves)}",
+        "failed to save": str(sum(line["event"] == "checkpoint_failed" for line in lines)),
+    }
+    return "".join(f"<div><b>{html.escape(value)}</b>{name}</div>" for name, value in facts.items())
+
+
+def _time_bar(spent: Goodput) -> str:
+    parts, legend = [], []
+    for name, seconds in asdict(spent).items():
+        share = seconds / spent.total * 100 if spent.total else 0
+        colour = _COLOURS[name]
+        parts.append(f'<i style="width:{share:.3f}%;background:{colour}"></i>')
+        legend.append(
+            f'<span><i style="background:{colour}"></i>{name} {seconds:,.1f} s ({share:.1f}%)</span>'
+        )
+    return f'<div class="bar">{"".join(parts)}</div><p class="legend">{"".join(legend)}</p>'
+
+
+def _attempt_row(number: int, lines: Sequence[dict[str, Any]]) -> str:
+    own = [line for line in lines if line["attempt"] == number]
+    begun = next((line for line in own if line["event"] in {"started", "resumed"}), {})
+    last = own[-1]
+    end = {"finished": "finished", "preempted": "left on notice", "failed": "failed"}.get(
+        last["event"], "lost"
+    )
+    cells = (
+        number,
+        time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(own[0]["time"])),
+        ", ".join(begun.get("nodes", [])),
+        f"{begun.get('step', 0)} – {last['step']}",
+        f"{last['time'] - own[0]['time']:,.1f} s",
+        f"{end}: {last['error']}" if "error" in last else end,
+    )
+    return f"<tr>{''.join(f'<td>{html.escape(str(cell))}</td>' for cell in cells)}</tr>"
+
+
+_STYLE: Final = """
+body{font:15px/1.5 system-ui,sans-serif;max-width:960px;margin:2em auto;padding:0 1em;color:#1d2429}
+h1{font-size:1.3em} h2{font-size:1em;margin:2em 0 .5em} img{max-width:100%}
+.facts{display:flex;flex-wrap:wrap;gap:1.5em} .facts div{color:#5f6b76} .facts b{display:block;
+font-size:1.4em;color:#1d2429} .bar{display:flex;height:22px;border-radius:4px;overflow:hidden}
+.legend{display:flex;flex-wrap:wrap;gap:.2em 1.2em;font-size:.85em}
+.legend i{display:inline-block;width:.8em;height:.8em;margin-right:.4em}
+table{border-collapse:collapse;width:100%;font-size:.9em} th,td{text-align:left;padding:.3em .8em .3em 0;
+border-bottom:1px solid #e3e6e8;vertical-align:top}
+"""
+_PAGE: Final = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>{style}</style></head><body>
+<h1>{title}</h1>
+<div class="facts">{facts}</div>
+<h2>Where the time went</h2>{bar}
+<h2>Learning</h2><img alt="loss and accuracy over steps" src="data:image/png;base64,{image}">
+<h2>Attempts</h2>
+<table><tr><th>attempt</th><th>began (UTC)</th><th>nodes</th><th>steps</th><th>lasted</th><th>ended</th></tr>
+{attempts}</table>
+</body></html>
+"""
+
+
+def main() -> int:
+    """Write the report; returns 0, or 1 if the run has no step yet."""
+    run_dir = Path(sys.argv[1])
+    try:
+        write_report(run_dir, run_dir / "report.html")
+    except ValueError as error:
+        sys.stderr.write(f"training: {error}\n")
+        return 1
+    sys.stdout.write(f"{run_dir / 'report.html'}\n")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

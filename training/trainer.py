@@ -14,7 +14,7 @@ from torch.distributed import Work
 
 from training.checkpoint import Manifest, Retention
 from training.computation import Computation, LossScale, PipelinedComputation
-from training.config import TrainConfig
+from training.config import ExportConfig, TrainConfig
 from training.data import Dataset, GlobalOrder, Loader, Samples, load_dataset
 from training.interval import Cadence, measured_mtbf
 from training.mesh import Mesh
@@ -60,7 +60,7 @@ class Trainer:
         self.config, self.mesh, self.notice = config, mesh, notice
         self.step = 0
         self.samples = 0
-        self.log = MetricsLog(config.run_dir) if mesh.leads else None
+        self.log = _open_log(config) if mesh.leads else None
         Pulse(mesh, config.timeouts.silence, self.record_failure).start()  # building takes time
         self.data: Dataset = load_dataset(config.data, config.model.context, config.seed)
         order = GlobalOrder(len(self.data.train), config.seed)
@@ -310,6 +310,14 @@ class Trainer:
     def record_failure(self, reason: str) -> None:
         """Note why this attempt ends."""
         self._record("failed", error=reason)
+
+
+def _open_log(config: TrainConfig) -> MetricsLog:
+    if config.export == ExportConfig():
+        return MetricsLog(config.run_dir)
+    from training.sinks import open_sinks
+
+    return MetricsLog(config.run_dir, open_sinks(config.export, config.run_dir))
 
 
 def _rank_seed(seed: int, mesh: Mesh) -> int:
