@@ -14,8 +14,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from benchmarks.figures import Figure, Samples, alternating
 from training.metrics import FILE, read_metrics
 
@@ -84,11 +82,10 @@ def _peer() -> float:
         agent = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
         try:
             _wait(lambda: _reached(_lines(log)))
-            pid = _lines(log)[-1]["pid"]
-            victims = [child for child in psutil.Process(agent.pid).children() if child.pid != pid]
-            victims[-1].kill()
+            pids = [_lines(log.with_name(f"steps-{rank}.jsonl"))[-1]["pid"] for rank in (0, 1)]
+            os.kill(pids[1], signal.SIGKILL)
             begin = time.time()
-            return _first(lambda: [line for line in _lines(log) if line["pid"] != pid], begin)
+            return _first(lambda: [line for line in _lines(log) if line["pid"] != pids[0]], begin)
         finally:
             os.killpg(agent.pid, signal.SIGKILL)
             agent.wait()

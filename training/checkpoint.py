@@ -180,11 +180,15 @@ class CheckpointStore(ABC):
 
     @abstractmethod
     def commit(self, draft: str, manifest: Manifest) -> None:
-        """Make a draft a checkpoint, then move `latest`, then let go of what need not stay.
+        """Make a draft a checkpoint: once this returns, it is durable.
 
         Every file of the manifest must have been written. A checkpoint of the same step that exists
         already stands, and the draft is dropped: the same step of the same run holds the same state.
         """
+
+    @abstractmethod
+    def conclude(self, step: int) -> None:
+        """After a commit: move `latest`, then let go of what need not stay."""
 
     @abstractmethod
     def discard(self, draft: str) -> None:

@@ -12,6 +12,7 @@ import os
 import re
 import secrets
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -83,8 +84,10 @@ class FolderStore(CheckpointStore):
         return draft
 
     def write(self, draft: str, name: str, data: bytes) -> FileEntry:
-        self.files.write(self.root / draft / name, data)
-        return FileEntry.of(data)
+        with ThreadPoolExecutor(1) as pool:  # neither hashing nor waiting for the disk needs the interpreter
+            entry = pool.submit(FileEntry.of, data)
+            self.files.write(self.root / draft / name, data)
+            return entry.result()
 
     def commit(self, draft: str, manifest: Manifest) -> None:
         source, target = self.root / draft, self.root / step_name(manifest.step)
@@ -97,9 +100,11 @@ class FolderStore(CheckpointStore):
                 raise
             self.discard(draft)
         self.files.sync_directory(self.root)
-        self._point_latest_at(target)
-        for step in self.retention.superseded(self.committed()):
-            self._remove(step)
+
+    def conclude(self, step: int) -> None:
+        self._point_latest_at(self.root / step_name(step))
+        for old in self.retention.superseded(self.committed()):
+            self._remove(old)
 
     def discard(self, draft: str) -> None:
         self.files.remove_tree(self.root / draft)

@@ -92,6 +92,8 @@ class ObjectStore(CheckpointStore):
             self.discard(draft)
         else:
             self._put(f"{step_name(step)}/{MANIFEST}", replace(manifest, draft=nonce).encode())
+
+    def conclude(self, step: int) -> None:
         self._put(LATEST, step_name(step).encode())
         for old in self.retention.superseded(self.committed()):
             if self.retention.tag:

@@ -57,23 +57,25 @@ class Saver:
     def start(self, name: str, encode: Callable[[], bytes], manifest: Manifest) -> Future[Saved]:
         """Save in the background; one checkpoint after the other. See `save`."""
 
+        begin = time.monotonic()
+
         def work() -> Saved:
-            begin = time.monotonic()
-            size = self.save({name: encode()}, manifest)
-            return Saved(size, time.monotonic() - begin)
+            return self.save({name: encode()}, manifest, begin)
 
         return self._thread.submit(work)
 
-    def save(self, files: Mapping[str, bytes], manifest: Manifest) -> int:
-        """Write the files of all ranks as one checkpoint; returns its size in bytes, of all ranks.
+    def save(self, files: Mapping[str, bytes], manifest: Manifest, begin: float | None = None) -> Saved:
+        """Write the files of all ranks as one checkpoint.
 
         Args:
             files: those of this rank.
             manifest: all but its files.
+            begin: when the save began, by the monotonic clock; now if not given.
 
         Raises:
             SaveError: on every rank, if any of them failed.
         """
+        begin = time.monotonic() if begin is None else begin
         turn = next(self._turns)
         key = f"save/{turn}"
         draft = self.mesh.tell(f"{key}/draft", self._begin(manifest.step) if self.mesh.leads else "")
@@ -81,11 +83,13 @@ class Saver:
         reports = [json.loads(text) for text in self.mesh.gather(key, json.dumps(written))]
         error = self._commit(draft, reports, manifest) if self.mesh.leads else ""
         error = self.mesh.tell(f"{key}/done", error)
-        if self.mesh.leads and turn:
-            self._forget(f"save/{turn - 1}")
+        seconds = time.monotonic() - begin
+        if self.mesh.leads:
+            self._conclude(turn, None if error else manifest.step)
         if error:
             raise SaveError(error)
-        return sum(entry["size"] for report in reports for entry in report["files"].values())
+        size = sum(entry["size"] for report in reports for entry in report["files"].values())
+        return Saved(size, seconds)
 
     def newest(self, identity: Mapping[str, Any]) -> tuple[Checkpoint | None, list[str]]:
         """The checkpoint to resume from, the same on all ranks, and what was wrong with newer ones.
@@ -111,6 +115,16 @@ class Saver:
     def loaded(self) -> None:
         """Wait until every rank has loaded; only then may anything be saved, and so be pruned."""
         self.mesh.gather("loaded", "")
+
+    def _conclude(self, turn: int, step: int | None) -> None:
+        """What no rank waits for."""
+        if turn:
+            self._forget(f"save/{turn - 1}")
+        try:
+            if step is not None:
+                self.store.conclude(step)
+        except OSError as error:
+            _say(f"the checkpoint of step {step} is committed, but not all that follows was done: {error}")
 
     def _forget(self, key: str) -> None:
         """Delete a turn's keys from the store; that this turn ended shows that no rank needs them."""

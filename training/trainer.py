@@ -111,7 +111,7 @@ class Trainer:
             DivergedError, SaveError, MismatchError, RuntimeError (a rank is gone): with the last
             committed checkpoint in place.
         """
-        self._resume(started)
+        self.prepare(started)
         self.notice.begin_steps()
         try:
             finished = self._train()
@@ -123,7 +123,7 @@ class Trainer:
 
     def _train(self) -> bool:
         while self.step < self.config.steps:
-            tally = self._step()
+            tally = self.take_step()
             if self.step % self.config.evaluate_every == 0 or self.step == self.config.steps:
                 self._evaluate()
             if tally.told and self.step < self.config.steps:
@@ -140,7 +140,8 @@ class Trainer:
         every_steps = self.config.checkpoint.every_steps
         return self.step % every_steps == 0 if every_steps else tally.due
 
-    def _resume(self, started: float) -> None:
+    def prepare(self, started: float) -> None:
+        """Load the newest checkpoint, if there is one; `run` does it."""
         nodes = self.mesh.gather("nodes", self.mesh.node)
         checkpoint, damages = self.saver.newest(self.config.identity)
         previous = None
@@ -165,7 +166,8 @@ class Trainer:
             damaged=damages,
         )
 
-    def _step(self) -> Tally:
+    def take_step(self) -> Tally:
+        """One optimizer step of all ranks, without what may follow it; `run` does it."""
         begin = time.monotonic()
         batch = self.loader.batch(self.samples).to(self.mesh.device)
         rate = self.schedule.rate(self.step)

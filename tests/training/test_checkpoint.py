@@ -34,6 +34,7 @@ def save(store: FolderStore, step: int) -> Path:
             files=entries,
         ),
     )
+    store.conclude(step)
     return store.root / f"step-{step:08d}"
 
 

@@ -37,6 +37,7 @@ def save(store: ObjectStore, step: int, data: bytes | None = None) -> None:
     draft = store.begin(step)
     files = {name: store.write(draft, name, data or content(step)) for name in FILES}
     store.commit(draft, manifest(step, files))
+    store.conclude(step)
 
 
 def manifest(step: int, files: object) -> Manifest:

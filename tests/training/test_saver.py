@@ -42,7 +42,7 @@ def on_ranks(root: Path, work: Callable[[Saver], T], stores: list[FolderStore] |
 
 
 def save(saver: Saver, step: int) -> int:
-    return saver.save({f"rank-{saver.mesh.rank}": b"x" * (step + saver.mesh.rank)}, manifest(step))
+    return saver.save({f"rank-{saver.mesh.rank}": b"x" * (step + saver.mesh.rank)}, manifest(step)).size
 
 
 def test_the_files_of_all_ranks_are_in_one_checkpoint(tmp_path: Path) -> None:
@@ -104,6 +104,21 @@ def test_a_commit_that_fails_is_failed_on_all_and_the_next_succeeds(tmp_path: Pa
 
     assert on_ranks(tmp_path, attempt, [store, FolderStore(tmp_path)]) == [41, 41]
     assert store.committed() == [20]
+
+
+def test_what_fails_after_the_commit_costs_no_checkpoint(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    class NoRoom(Files):
+        def write(self, path: Path, data: bytes) -> None:
+            if path.name.startswith("latest"):
+                raise OSError(errno.ENOSPC, "No space left on device")
+            super().write(path, data)
+
+    store = FolderStore(tmp_path, files=NoRoom())
+    assert on_ranks(tmp_path, lambda saver: save(saver, 10), [store, FolderStore(tmp_path)]) == [21, 21]
+    assert store.committed() == [10]
+    assert "the checkpoint of step 10 is committed, but not all that follows" in capfd.readouterr().err
 
 
 def test_all_ranks_fall_back_together_past_a_damaged_checkpoint(
