@@ -17,11 +17,11 @@ from benchmarks.peers.steps import COMPARED, STEPS
 SETTINGS: Mapping[str, Any] = {
     "steps": 100_000,
     "seed": 7,
-    "model": {"name": "convnet", "hidden": 64, "dropout": 0},
+    "model": {"name": "convnet", "hidden": 128, "dropout": 0},
     "data": {"batch_size_per_rank": 64},
     "optim": {"lr": 0.02},
 }
-BLOCKS = 30
+BLOCKS = 15
 """Of each of A B B A."""
 LAUNCH = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m"]
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 MANIFEST: Final = "manifest.json"
 LATEST: Final = "latest"
-FORMAT: Final = 2
+FORMAT: Final = 3
 _COMMITTED: Final = re.compile(r"step-(\d{8,})")
 
 

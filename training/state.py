@@ -10,10 +10,10 @@ longer than all of a restart does here.
 from __future__ import annotations
 
 import hashlib
-import io
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import nn
@@ -21,6 +21,7 @@ from torch import nn
 from training.checkpoint import Checkpoint, DamagedError
 from training.mesh import Mesh
 
+_GENERATOR: Final = "generator."
 Place = tuple[int, ...]
 """Where a piece begins in the whole tensor, in each dimension."""
 
@@ -172,20 +173,34 @@ class State:
 
 def file_name(rank: int) -> str:
     """The file that a rank writes."""
-    return f"rank-{rank:05d}.pt"
+    return f"rank-{rank:05d}.safetensors"
 
 
 def encode(captured: Mapping[str, Any]) -> bytes:
-    """What `State.capture` gave, as a file."""
-    buffer = io.BytesIO()
-    torch.save(dict(captured), buffer)
-    return buffer.getvalue()
+    """What `State.capture` gave, as a safetensors file, with the places of pieces as its metadata."""
+    from safetensors.torch import save
+
+    tensors = {name: values.contiguous() for name, (_, _, values) in captured["pieces"].items()}
+    places = {name: (shape, place) for name, (shape, place, _) in captured["pieces"].items()}
+    generators = {f"{_GENERATOR}{name}": state for name, state in captured["generators"].items()}
+    return save(tensors | generators, metadata={"places": json.dumps(places)})
 
 
 def decode(data: bytes) -> dict[str, Any]:
     """Read what `encode` wrote; nothing in it is executed."""
-    value: dict[str, Any] = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-    return value
+    from safetensors.torch import load
+
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    places = json.loads(header["__metadata__"]["places"])
+    tensors = load(data)
+    return {
+        "pieces": {name: (shape, place, tensors[name]) for name, (shape, place) in places.items()},
+        "generators": {
+            name.removeprefix(_GENERATOR): state
+            for name, state in tensors.items()
+            if name.startswith(_GENERATOR)
+        },
+    }
 
 
 def load_tensors(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:

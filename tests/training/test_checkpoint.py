@@ -21,7 +21,9 @@ def content(step: int) -> bytes:
 
 def save(store: FolderStore, step: int) -> Path:
     draft = store.begin(step)
-    entries = {name: store.write(draft, name, content(step)) for name in ("model.pt", "rank-00000.pt")}
+    entries = {
+        name: store.write(draft, name, content(step)) for name in ("model.pt", "rank-00000.safetensors")
+    }
     store.commit(
         draft,
         Manifest(
@@ -52,7 +54,7 @@ def test_a_checkpoint_comes_back_as_it_was_saved(tmp_path: Path) -> None:
     found = store.newest(lambda step, reason: pytest.fail(reason))
     assert found is not None
     assert found.manifest.samples == 20 * 64
-    assert found.read("rank-00000.pt") == content(20)
+    assert found.read("rank-00000.safetensors") == content(20)
     assert (tmp_path / "latest").read_text() == "step-00000020"
 
 
@@ -68,7 +70,7 @@ def test_the_order_of_calls_is_the_protocol(tmp_path: Path) -> None:
     save(store, 2)
     assert files.calls == [
         ("write", "model.pt"),
-        ("write", "rank-00000.pt"),
+        ("write", "rank-00000.safetensors"),
         ("write", MANIFEST),
         ("sync", "step-00000002.tmp"),
         ("rename", "step-00000002.tmp → step-00000002"),
@@ -125,7 +127,7 @@ def empty(path: Path) -> None:
     path.write_bytes(b"")
 
 
-@pytest.mark.parametrize("name", ["model.pt", "rank-00000.pt", MANIFEST])
+@pytest.mark.parametrize("name", ["model.pt", "rank-00000.safetensors", MANIFEST])
 @pytest.mark.parametrize("harm", [truncate, flip_a_bit, empty, Path.unlink])
 def test_a_damaged_checkpoint_is_passed_over_with_a_word(
     tmp_path: Path, name: str, harm: Callable[[Path], None]

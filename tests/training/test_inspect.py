@@ -39,11 +39,11 @@ def test_verify_finds_what_was_altered(tmp_path: Path, capsys: pytest.CaptureFix
         "step-00000010: whole",
         "step-00000005: whole",
     ]
-    (tmp_path / "checkpoints" / "step-00000010" / "rank-00000.pt").write_bytes(b"")
+    (tmp_path / "checkpoints" / "step-00000010" / "rank-00000.safetensors").write_bytes(b"")
     (tmp_path / "checkpoints" / "step-00000005" / "manifest.json").write_text("{")
     assert main(["checkpoint", "verify", str(tmp_path)]) == 1
     out = capsys.readouterr().out
-    assert "step-00000010: damaged: rank-00000.pt has 0 bytes" in out
+    assert "step-00000010: damaged: rank-00000.safetensors has 0 bytes" in out
     assert "step-00000005: damaged: manifest.json cannot be read" in out
     assert main(["checkpoint", "ls", str(tmp_path)]) == 0
     assert "step-00000005: damaged" in capsys.readouterr().out
@@ -91,7 +91,7 @@ def test_a_folder_that_is_no_run_is_said(
 
 def test_a_damaged_checkpoint_is_not_exported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     train(configure(tmp_path, steps=5))
-    (tmp_path / "checkpoints" / "step-00000005" / "rank-00000.pt").unlink()
+    (tmp_path / "checkpoints" / "step-00000005" / "rank-00000.safetensors").unlink()
     assert main(["checkpoint", "export", str(tmp_path), str(tmp_path / "out")]) == 1
     assert "has no whole checkpoint" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

@@ -20,7 +20,7 @@ from training.object_store import ObjectStore, StoreError
 from training.stores import open_store
 
 __all__ = ["s3"]
-FILES = ("rank-00000.pt", "rank-00001.pt")
+FILES = ("rank-00000.safetensors", "rank-00001.safetensors")
 
 
 @pytest.fixture

@@ -100,7 +100,7 @@ def test_a_file_that_was_altered_is_not_loaded(tmp_path: Path) -> None:
     checkpoint = save(tmp_path, [state.capture() for state in ranks(2, seed=1)])
     path = tmp_path / checkpoint.name / file_name(1)
     path.write_bytes(path.read_bytes()[:-1] + b"?")
-    with pytest.raises(DamagedError, match=r"rank-00001\.pt was altered"):
+    with pytest.raises(DamagedError, match=r"rank-00001\.safetensors was altered"):
         load_tensors(checkpoint)
-    with pytest.raises(DamagedError, match=r"rank-00001\.pt was altered"):
+    with pytest.raises(DamagedError, match=r"rank-00001\.safetensors was altered"):
         ranks(1, seed=2)[0].restore(checkpoint)

@@ -150,7 +150,7 @@ def test_the_last_step_is_saved_so_a_finished_run_runs_again_to_no_effect(tmp_pa
 def test_damaged_checkpoints_are_named_and_cost_no_bit(tmp_path: Path, undisturbed: str) -> None:
     train(configure(tmp_path), NoticeAt(17))
     for step in (18, 15):
-        model = tmp_path / "checkpoints" / f"step-{step:08d}" / "rank-00000.pt"
+        model = tmp_path / "checkpoints" / f"step-{step:08d}" / "rank-00000.safetensors"
         model.write_bytes(model.read_bytes()[:-1])
     train(configure(tmp_path))
     resumed = events(tmp_path, "resumed")[0]
@@ -164,7 +164,7 @@ def test_a_loss_that_is_no_number_stops_the_run_before_the_weights_are_spoiled(t
     with pytest.raises(DivergedError, match=r"lower optim\.lr") as caught:
         train(config)
     assert "step" in str(caught.value)
-    for path in (tmp_path / "checkpoints").glob("step-*/rank-00000.pt"):
+    for path in (tmp_path / "checkpoints").glob("step-*/rank-00000.safetensors"):
         pieces = decode(path.read_bytes())["pieces"]
         assert all(math.isfinite(float(values.sum())) for _, _, values in pieces.values())
 
