@@ -7,12 +7,23 @@ import os
 import sys
 from pathlib import Path
 
+DEBUG = "TRAINYARD_ENGINE_DEBUG"
+"""Variable that, set to anything, gives the engine the SDK's debug lines, which `pulumi up --debug` shows."""
 FOLDER = Path(__file__).resolve().parent
 
 
 def import_from_the_root() -> None:
     """Put the repository on the path in place of this folder, whose `platform` would hide Python's own."""
     sys.path[:] = [str(FOLDER.parent), *(entry for entry in sys.path if Path(entry).resolve() != FOLDER)]
+
+
+def _unsaid(
+    msg: str,
+    resource: object = None,
+    stream_id: int | None = None,
+    ephemeral: bool | None = None,
+) -> None:
+    """Stands for `pulumi.log.debug`."""
 
 
 def main() -> None:
@@ -24,6 +35,10 @@ def main() -> None:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     import_from_the_root()
     import pulumi
+
+    if DEBUG not in os.environ:
+        # The SDK sends its debug lines, three for each resource, in calls that it waits for.
+        pulumi.log.debug = _unsaid
 
     from infra.artifacts import Artifacts
     from infra.errors import TrainyardError

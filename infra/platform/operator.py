@@ -13,6 +13,7 @@ from infra.kubernetes import CustomResourceDefinitions, KubernetesObject, placed
 from infra.platform.base import Context, Layer
 
 _WORKLOADS = frozenset({"Deployment", "Service", "APIService"})
+_ROLES = frozenset({"Role", "ClusterRole"})
 _WEBHOOKS = frozenset({"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"})
 
 
@@ -67,7 +68,9 @@ class Operator(Layer):
         workloads = [each for each in objects if each["kind"] in _WORKLOADS]
         rest = [each for each in objects if each["kind"] not in _WEBHOOKS | _WORKLOADS]
         self._add_all(webhooks, [namespace, *before_webhooks])
-        grounds = self._add_all(rest, [namespace])
+        used, offered = _split(rest)
+        self._add_all(offered, [namespace])
+        grounds = self._add_all(used, [namespace])
         self.ready = self._add_all(workloads, [*grounds, *definitions.resources])
         self.register_outputs({"namespace": plan.namespace})
 
@@ -75,3 +78,10 @@ class Operator(Layer):
         self, manifests: Sequence[Manifest], depends_on: Sequence[pulumi.Resource]
     ) -> list[KubernetesObject]:
         return [self.add(manifest, depends_on) for manifest in manifests]
+
+
+def _split(manifests: Sequence[Manifest]) -> tuple[list[Manifest], list[Manifest]]:
+    """Tell what a controller needs from roles that nothing binds: those are offers to users, and many."""
+    bound = {each["roleRef"]["name"] for each in manifests if "roleRef" in each}
+    offered = [each for each in manifests if each["kind"] in _ROLES and each["metadata"]["name"] not in bound]
+    return [each for each in manifests if each not in offered], offered
