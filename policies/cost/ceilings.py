@@ -41,7 +41,9 @@ def judge(resource: Resource) -> Iterator[Violation]:
         costs.append(cost)
         yield from _ceilings(resource, "pool_", demand.path, cost, f"at {demand.number} nodes")
     if resource.type.startswith(COMPONENT):
-        yield from _ceilings(resource, "", where, sum(costs), f"for {len(demands)} pools")
+        yield from _ceilings(
+            resource, "", where, sum(costs), f"for {len(demands)} pool{'s'[len(demands) == 1 :]}"
+        )
     elif COMPONENT not in resource.urn:  # pools of a component were added up with its spec
         resource.stack.costs[resource.urn or resource.name] = sum(costs)
         total = sum(resource.stack.costs.values())

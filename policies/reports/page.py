@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from html import escape
 from itertools import groupby
@@ -12,14 +13,18 @@ from policies.reports.report import Report
 
 STYLE = """
 :root { color-scheme: light dark; --line: #8884; --bad: #c62828; --good: #2e7d32; --soft: #8881; }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 76rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2.5rem; }
 .verdict { font-weight: 600; } .bad { color: var(--bad); } .good { color: var(--good); }
 article { border: 1px solid var(--line); border-radius: .5rem; padding: .8rem 1rem; margin: .8rem 0; }
 article h3 { margin: 0; font-size: 1rem; } article p { margin: .3rem 0; }
 table { border-collapse: collapse; width: 100%; } td, th { text-align: left; padding: .3rem .6rem;
-border-bottom: 1px solid var(--line); vertical-align: top; } code { background: var(--soft); padding: 0 .2rem;
-overflow-wrap: anywhere; } .tag { font-size: .8rem; border: 1px solid var(--line); border-radius: 1rem;
+border-bottom: 1px solid var(--line); vertical-align: top; overflow-wrap: anywhere; }
+code { background: var(--soft); padding: 0 .2rem; font-size: .92em; } ul.count { display: flex; gap: 1rem;
+list-style: none; padding: 0; } ul.count b { font-size: 1.4rem; display: block; }
+th:first-child { width: 20%; } th:nth-child(2) { width: 26%; }
+.critical { border-left: .3rem solid var(--bad); }
+.tag { font-size: .8rem; border: 1px solid var(--line); border-radius: 1rem; font-weight: 400;
 padding: 0 .6rem; margin-left: .5rem; }
 """
 
@@ -49,7 +54,14 @@ def _heading(report: Report) -> str:
         return f'<p class="verdict good">Nothing stands in the way.</p><p>{judged}</p>'
     resources = {finding.resource.urn for finding in report.violations}
     text = f"violations: {len(report.violations)}, on resources: {len(resources)}. Nothing of them is made."
-    return f'<p class="verdict bad">{text}</p><p>{judged}</p>'
+    return f'<p class="verdict bad">{text}</p><p>{judged}</p>{_counts(report)}'
+
+
+def _counts(report: Report) -> str:
+    """How many violations of each severity, the worst first."""
+    found = Counter(finding.policy.severity for finding in report.violations)
+    items = "".join(f"<li><b>{found[severity]}</b>{severity}</li>" for severity in ORDER if found[severity])
+    return f'<ul class="count">{items}</ul>'
 
 
 def _article(findings: Sequence[Finding]) -> str:
@@ -62,8 +74,9 @@ def _article(findings: Sequence[Finding]) -> str:
     )
     columns = "<tr><th>resource</th><th>property</th><th>got</th><th>allowed</th></tr>"
     return (
-        f'<article><h3>{escape(policy.title)}<span class="tag">{policy.severity}</span>'
-        f'<span class="tag">{policy.name}</span></h3><p>{escape(policy.reason)}</p>'
+        f'<article class="{policy.severity}"><h3>{escape(policy.title)}'
+        f'<span class="tag">{policy.severity}</span><span class="tag">{policy.name}</span></h3>'
+        f"<p>{escape(policy.reason)}</p>"
         f"<table>{columns}{rows}</table><p><b>What to do:</b> {escape(policy.remedy)}</p></article>"
     )
 

@@ -179,7 +179,7 @@ def test_a_plan_over_the_ceiling_is_refused_with_nothing_made(engine: Engine) ->
     ceiling = {"cost-ceilings": {"monthly_usd": 100_000}}
     run = engine.run(program, config=EUROPE, pack_config=ceiling, operation="up")
     assert run.refused() == {("cost-ceilings", "lab")}
-    assert "148,328.70 USD/month for 1 pools" in run.message("cost-ceilings", "lab")
+    assert "148,328.70 USD/month for 1 pool;" in run.message("cost-ceilings", "lab")
     assert run.created == ()
 
 
