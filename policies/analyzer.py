@@ -24,7 +24,7 @@ from google.protobuf import empty_pb2, json_format
 from pulumi.runtime.proto import analyzer_pb2, analyzer_pb2_grpc, plugin_pb2
 
 from policies import pack, rpc, wire
-from policies.config import Measurement, Organisation, Stack, stack_folder
+from policies.config import Measurement, Organisation, Stack, check_patterns, stack_folder
 from policies.exemptions import ConfigError, Exemption, parse_exemptions
 from policies.judgement import Court, Finding
 from policies.policy import Level, Policy, Provider, Resource, Severity
@@ -196,7 +196,7 @@ def _organisation(parameters: Mapping[str, Mapping[str, Any]]) -> Organisation:
     granted = parameters.get(EXEMPTIONS, {})
     allowed = parameters.get("residency-declared", {}).get("allowed")
     return Organisation(
-        residency=None if allowed is None else tuple(allowed),
+        residency=None if allowed is None else check_patterns(tuple(allowed), "residency-declared.allowed"),
         exemptions=parse_exemptions(granted.get("granted", []), "exemptions.granted"),
         stack_exemptions=granted.get("from_stack", True),
     )

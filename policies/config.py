@@ -12,6 +12,7 @@ from pathlib import Path
 
 import yaml
 
+from policies import jurisdictions
 from policies.exemptions import ConfigError, Exemption, parse_exemptions
 from policies.unknowns import Value
 
@@ -46,9 +47,24 @@ class Residency:
 @cache
 def _permits(residency: Residency, region: str) -> bool:
     lists = [patterns for patterns in (residency.organisation, residency.stack) if patterns is not None]
-    return all(
-        any(fnmatchcase(region.lower(), pattern.lower()) for pattern in patterns) for patterns in lists
-    )
+    name = region.lower()
+    return all(any(_matches(name, pattern.lower()) for pattern in patterns) for patterns in lists)
+
+
+def _matches(region: str, pattern: str) -> bool:
+    if pattern.startswith(jurisdictions.PREFIX):
+        return jurisdictions.within(region, pattern.removeprefix(jurisdictions.PREFIX))
+    return fnmatchcase(region, pattern)
+
+
+def check_patterns(patterns: tuple[str, ...], where: str) -> tuple[str, ...]:
+    """The patterns themselves; raises `ConfigError` for a jurisdiction that the catalogue lacks."""
+    for pattern in patterns:
+        name = pattern.lower().removeprefix(jurisdictions.PREFIX)
+        if name != pattern.lower() and name not in jurisdictions.known():
+            allowed = f"in: and one of {', '.join(sorted(jurisdictions.known()))}"
+            raise ConfigError(f"{where}: got {pattern!r}; allowed: {allowed}")
+    return patterns
 
 
 @dataclass(frozen=True)
@@ -123,7 +139,8 @@ class Stack:
         allowed = declared.get("allowed") if isinstance(declared, Mapping) else None
         if not isinstance(allowed, list) or not all(isinstance(pattern, str) for pattern in allowed):
             raise ConfigError(f"{NAMESPACE}:residency: got {declared!r}; allowed: {{allowed: [eu-*, …]}}")
-        return Residency(self.organisation.residency, tuple(allowed))
+        stack = check_patterns(tuple(allowed), f"{NAMESPACE}:residency")
+        return Residency(self.organisation.residency, stack)
 
     @cached_property
     def exemptions(self) -> tuple[Exemption, ...]:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from policies.config import Residency, Stack
+from policies.exemptions import ConfigError
 from policies.policy import Provider, Resource
 from policies.region import Region, canonical, cloud_of, effective_region
 from policies.unknowns import UNKNOWN, Properties, UnknownProperty
@@ -59,3 +60,20 @@ def test_a_stack_can_narrow_but_not_widen() -> None:
     assert not both.permits("eu-north-1")
     assert not both.permits("us-east-1")
     assert not Residency(stack=()).permits("eu-west-1")
+
+
+def test_a_jurisdiction_asks_where_a_region_is_and_not_what_it_is_called() -> None:
+    union = Residency(stack=("in:eu",))
+    assert union.permits("eu-west-1")
+    assert union.permits("westeurope")
+    assert union.permits("EU")
+    assert not union.permits("eu-west-2"), "London"
+    assert not union.permits("eu-nowhere-1")
+    assert Residency(stack=("in:de", "eu-north-*")).permits("eu-central-1")
+    assert not Residency(organisation=("in:eu",), stack=("eu-*",)).permits("eu-central-2"), "Zurich"
+
+
+def test_a_jurisdiction_that_nobody_knows_is_refused() -> None:
+    stack = Stack(config={"trainyard:residency": '{"allowed": ["in:europe"]}'})
+    with pytest.raises(ConfigError, match=r"trainyard:residency: got 'in:europe'; allowed: in: and one of "):
+        _ = stack.residency
