@@ -1,0 +1,125 @@
+"""The linear scaling rule on real data: does a batch k times as large learn as well at k times the rate?
+
+After Goyal et al. 2017, in small: handwritten digits, equal epochs, the rate tuned at k = 1 alone, five
+seeds. `python -m benchmarks.scaling_rule` writes `results/scaling_rule.json` and the picture of the docs.
+It is an experiment and no benchmark: it has no target, and what fails is shown as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any, Final
+
+from benchmarks.figures import RESULTS
+
+BATCH, EPOCHS, WARMUP_EPOCHS, TRAIN_SAMPLES = 8, 20, 4, 1438
+FACTORS: Final = (1, 4, 16, 64)
+SEEDS: Final = (1, 2, 3, 4, 5)
+RATES: Final = (0.0025, 0.005, 0.01, 0.02, 0.04)
+TUNING_SEEDS: Final = (101, 102)
+ARMS: Final[Mapping[str, tuple[str, bool]]] = {
+    "linear, gradual warmup": ("linear", True),
+    "linear, no warmup": ("linear", False),
+    "square root, gradual warmup": ("sqrt", True),
+    "not scaled": ("none", False),
+}
+PICTURE: Final = Path(__file__).parents[1] / "docs" / "images" / "scaling-rule.png"
+
+
+def main() -> None:
+    """Tune at k = 1, run every arm, write table and picture."""
+    from training import startup
+
+    startup.defer_compiler()
+    tuned = {rate: mean(_error(1, rate, "none", False, seed) for seed in TUNING_SEEDS) for rate in RATES}
+    rate = min(tuned, key=lambda candidate: tuned[candidate])
+    _say(f"tuned at k = 1: {rate} of {tuned}")
+    errors = {
+        arm: {k: [_error(k, rate, rule, warm, seed) for seed in SEEDS] for k in FACTORS if _told(arm, k)}
+        for arm, (rule, warm) in ARMS.items()
+    }
+    result = {"rate": rate, "tuning": tuned, "batch": BATCH, "epochs": EPOCHS, "errors": errors}
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / "scaling_rule.json").write_text(json.dumps(result, indent=1) + "\n")
+    _draw(errors)
+    for arm, by_factor in errors.items():
+        cells = (f"{mean(values):.2f} ± {stdev(values):.2f}" for values in by_factor.values())
+        _say(f"| {arm} | {' | '.join(cells)} |")
+
+
+def _error(k: int, rate: float, rule: str, warm: bool, seed: int) -> float:
+    """Held-out error in per cent after the last epoch; 90 for a run that diverged, as if it had guessed."""
+    from training import mesh
+    from training.config import parse_config
+    from training.metrics import FILE, read_metrics
+    from training.preemption import Notice
+    from training.trainer import DivergedError, Trainer
+
+    steps_per_epoch = TRAIN_SAMPLES / (BATCH * k)
+    steps = round(EPOCHS * steps_per_epoch)
+    with tempfile.TemporaryDirectory() as folder:
+        settings: dict[str, Any] = {
+            "run_dir": folder,
+            "steps": steps,
+            "seed": seed,
+            "model": {"name": "convnet", "hidden": 8, "dropout": 0},
+            "data": {"batch_size_per_rank": BATCH * k},
+            "optim": {
+                "lr": rate,
+                "scaling": rule,
+                "reference_batch_size": BATCH,
+                "warmup_steps": round(WARMUP_EPOCHS * steps_per_epoch) if warm else 0,
+            },
+            "checkpoint": {"every_steps": steps + 1},
+            "evaluate_every": steps,
+        }
+        config = parse_config(settings)
+        try:
+            Trainer(config, mesh.join(config.timeouts, {}), Notice(60)).run(0)
+        except DivergedError:
+            return 90.0
+        looks = [line for line in read_metrics(Path(folder) / FILE) if line["event"] == "evaluation"]
+    return 100 * (1 - float(looks[-1]["accuracy"]))
+
+
+def _draw(errors: Mapping[str, Mapping[int, Sequence[float]]]) -> None:
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(8, 4.2), dpi=150)
+    for (arm, by_factor), shift in zip(errors.items(), (-0.06, -0.02, 0.02, 0.06), strict=True):
+        places = [k * 2**shift for k in by_factor]  # side by side, so that bars do not hide each other
+        middle = [mean(values) for values in by_factor.values()]
+        spread = [stdev(values) for values in by_factor.values()]
+        axes.errorbar(places, middle, spread, marker="o", markersize=4, capsize=3, linewidth=1.4, label=arm)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(FACTORS, [f"{k}\n({BATCH * k})" for k in FACTORS])
+    axes.set_yscale("log")
+    axes.set_xlabel("k (samples in a batch)")
+    axes.set_ylabel("held-out error (%)")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=8)
+    figure.tight_layout()
+    PICTURE.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(PICTURE)
+
+
+def _told(arm: str, k: int) -> bool:
+    _say(f"{arm}: k = {k}")
+    return True
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
