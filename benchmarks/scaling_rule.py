@@ -11,6 +11,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, Final
@@ -39,10 +40,7 @@ def main() -> None:
     tuned = {rate: mean(_error(1, rate, "none", False, seed) for seed in TUNING_SEEDS) for rate in RATES}
     rate = min(tuned, key=lambda candidate: tuned[candidate])
     _say(f"tuned at k = 1: {rate} of {tuned}")
-    errors = {
-        arm: {k: [_error(k, rate, rule, warm, seed) for seed in SEEDS] for k in FACTORS if _told(arm, k)}
-        for arm, (rule, warm) in ARMS.items()
-    }
+    errors = {arm: {k: _errors(k, rate, rule, warm) for k in FACTORS} for arm, (rule, warm) in ARMS.items()}
     result = {"rate": rate, "tuning": tuned, "batch": BATCH, "epochs": EPOCHS, "errors": errors}
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "scaling_rule.json").write_text(json.dumps(result, indent=1) + "\n")
@@ -52,6 +50,15 @@ def main() -> None:
         _say(f"| {arm} | {' | '.join(cells)} |")
 
 
+def _errors(k: int, rate: float, rule: str, warm: bool) -> list[float]:
+    if k == 1:
+        rule = "none"  # all are the same there, and counted once
+    found = [_error(k, rate, rule, warm, seed) for seed in SEEDS]
+    _say(f"k = {k}, {rule}, {'' if warm else 'no '}warmup: {found}")
+    return found
+
+
+@cache
 def _error(k: int, rate: float, rule: str, warm: bool, seed: int) -> float:
     """Held-out error in per cent after the last epoch; 90 for a run that diverged, as if it had guessed."""
     from training import mesh
@@ -109,11 +116,6 @@ def _draw(errors: Mapping[str, Mapping[int, Sequence[float]]]) -> None:
     figure.tight_layout()
     PICTURE.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(PICTURE)
-
-
-def _told(arm: str, k: int) -> bool:
-    _say(f"{arm}: k = {k}")
-    return True
 
 
 def _say(text: str) -> None:
