@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from benchmarks.figures import Figure, Samples, alternating
 from training.metrics import FILE, read_metrics
 
@@ -79,7 +81,7 @@ def _peer() -> float:
             "benchmarks.peers.ddp",
             settings,
         ]
-        agent = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
+        agent = subprocess.Popen(command, stderr=subprocess.DEVNULL)
         try:
             _wait(lambda: _reached(_lines(log)))
             pids = [_lines(log.with_name(f"steps-{rank}.jsonl"))[-1]["pid"] for rank in (0, 1)]
@@ -87,7 +89,9 @@ def _peer() -> float:
             begin = time.time()
             return _first(lambda: [line for line in _lines(log) if line["pid"] != pids[0]], begin)
         finally:
-            os.killpg(agent.pid, signal.SIGKILL)
+            workers = psutil.Process(agent.pid).children(recursive=True)  # they have sessions of their own
+            for process in (agent, *workers):
+                process.kill()
             agent.wait()
 
 
