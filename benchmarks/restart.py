@@ -58,9 +58,7 @@ def _ours() -> float:
             for worker in workers:
                 worker.wait()
             workers = _start_pods(settings)
-            return _first(
-                lambda: [x for x in read_metrics(log) if x["attempt"] == 2 and x["event"] == "step"], begin
-            )
+            return _first(lambda: [line for line in _steps(log) if line["attempt"] == 2], begin)
         finally:
             for worker in workers:
                 worker.kill()
@@ -72,15 +70,8 @@ def _peer() -> float:
         settings = _settings(folder)
         log = Path(folder) / "run" / "steps-0.jsonl"
         options = ["--standalone", "--nproc-per-node=2", "--max-restarts=3"]
-        command = [
-            sys.executable,
-            "-m",
-            "torch.distributed.run",
-            *options,
-            "-m",
-            "benchmarks.peers.ddp",
-            settings,
-        ]
+        torchrun = [sys.executable, "-m", "torch.distributed.run", *options]
+        command = [*torchrun, "-m", "benchmarks.peers.ddp", settings]
         agent = subprocess.Popen(command, stderr=subprocess.DEVNULL)
         try:
             _wait(lambda: _reached(_lines(log)))
@@ -90,9 +81,10 @@ def _peer() -> float:
             return _first(lambda: [line for line in _lines(log) if line["pid"] != pids[0]], begin)
         finally:
             workers = psutil.Process(agent.pid).children(recursive=True)  # they have sessions of their own
-            for process in (agent, *workers):
-                process.kill()
+            agent.kill()
             agent.wait()
+            for worker in workers:
+                worker.kill()
 
 
 def _settings(folder: str) -> str:
