@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 FILE = "metrics.jsonl"
+Listener = Callable[[dict[str, Any]], None]
 
 
 class MetricsLog:
@@ -19,9 +20,9 @@ class MetricsLog:
     A full or lost disk is said once and costs lines of the log, never the run.
     """
 
-    def __init__(self, run_dir: Path, sinks: Sequence[Callable[[dict[str, Any]], None]] = ()) -> None:
-        """Args: sinks: called with each line, too (see `training.sinks`)."""
-        self._sinks = sinks
+    def __init__(self, run_dir: Path, listeners: Sequence[Listener] = ()) -> None:
+        """Args: listeners: called with each line, too (see `training.sinks`)."""
+        self._listeners = listeners
         run_dir.mkdir(parents=True, exist_ok=True)
         self._path = run_dir / FILE
         earlier = read_metrics(self._path)
@@ -39,8 +40,8 @@ class MetricsLog:
             "attempt": self.attempt,
             **values,
         }
-        for sink in self._sinks:
-            sink(line)
+        for listener in self._listeners:
+            listener(line)
         try:
             os.write(self._descriptor, json.dumps(line).encode() + b"\n")
             if event != "step":

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from training.config import ExportConfig
+from training.metrics import Listener
 
-Sink = Callable[[dict[str, Any]], None]
 _GAUGES: Final = {
     "loss": "mean loss of the last step in nats",
     "accuracy": "part of the last step's targets that were hit",
@@ -18,14 +17,14 @@ _GAUGES: Final = {
 }
 
 
-def open_sinks(config: ExportConfig, run_dir: Path) -> list[Sink]:
+def open_sinks(config: ExportConfig, run_dir: Path) -> list[Listener]:
     """Those that the configuration asks for; what they need is imported only then.
 
     Raises:
         OSError: the port is taken.
         ImportError: a package is not installed.
     """
-    sinks: list[Sink] = []
+    sinks: list[Listener] = []
     if config.prometheus_port:
         sinks.append(_prometheus(config.prometheus_port))
     if config.tensorboard:
@@ -33,7 +32,7 @@ def open_sinks(config: ExportConfig, run_dir: Path) -> list[Sink]:
     return sinks
 
 
-def _prometheus(port: int) -> Sink:
+def _prometheus(port: int) -> Listener:
     from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
     registry = CollectorRegistry()
@@ -60,7 +59,7 @@ def _prometheus(port: int) -> Sink:
     return sink
 
 
-def _tensorboard(folder: Path) -> Sink:
+def _tensorboard(folder: Path) -> Listener:
     from torch.utils.tensorboard import SummaryWriter
 
     writer = SummaryWriter(str(folder))

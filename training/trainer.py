@@ -6,6 +6,7 @@ import json
 import math
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from training.data import Dataset, GlobalOrder, Loader, Samples, load_dataset
 from training.interval import Cadence, measured_mtbf
 from training.mesh import Mesh
 from training.metrics import FILE as METRICS
-from training.metrics import MetricsLog, read_metrics
+from training.metrics import Listener, MetricsLog, read_metrics
 from training.models import build_model, tensor_plan
 from training.optim import Schedule, build_optimizer, schedule_for, set_rate
 from training.parallelize import parallelize, unwrap
@@ -55,12 +56,15 @@ class Tally:
 class Trainer:
     """One run, or one attempt of it. Construct it, then `run` it."""
 
-    def __init__(self, config: TrainConfig, mesh: Mesh, notice: Notice) -> None:
+    def __init__(
+        self, config: TrainConfig, mesh: Mesh, notice: Notice, listeners: Sequence[Listener] = ()
+    ) -> None:
+        """Args: listeners: called at rank 0 with each line of the metrics."""
         mesh = mesh.shaped(config.parallel.tensor, config.parallel.pipeline)
         self.config, self.mesh, self.notice = config, mesh, notice
         self.step = 0
         self.samples = 0
-        self.log = _open_log(config) if mesh.leads else None
+        self.log = _open_log(config, listeners) if mesh.leads else None
         Pulse(mesh, config.timeouts.silence, self.record_failure).start()  # building takes time
         self.data: Dataset = load_dataset(config.data, config.model.context, config.seed)
         order = GlobalOrder(len(self.data.train), config.seed)
@@ -314,12 +318,12 @@ class Trainer:
         self._record("failed", error=reason)
 
 
-def _open_log(config: TrainConfig) -> MetricsLog:
+def _open_log(config: TrainConfig, listeners: Sequence[Listener]) -> MetricsLog:
     if config.export == ExportConfig():
-        return MetricsLog(config.run_dir)
+        return MetricsLog(config.run_dir, listeners)
     from training.sinks import open_sinks
 
-    return MetricsLog(config.run_dir, open_sinks(config.export, config.run_dir))
+    return MetricsLog(config.run_dir, [*listeners, *open_sinks(config.export, config.run_dir)])
 
 
 def _rank_seed(seed: int, mesh: Mesh) -> int:

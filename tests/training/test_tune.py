@@ -1,0 +1,91 @@
+"""A search finds what is better, ends what is worse, and survives being told to leave."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+import yaml
+from optuna.trial import TrialState
+
+from tests.training.test_trainer import NoticeAt, events
+from training.config import ConfigError
+from training.preemption import Notice
+from training.tune import load_search, search_for
+
+optuna.logging.set_verbosity(optuna.logging.ERROR)
+SPACE: dict[str, Any] = {
+    "optim.lr": {"low": 1e-6, "high": 0.5, "log": True},
+    "model.hidden": {"choices": [8, 16]},
+}
+
+
+def write(tmp_path: Path, **values: Any) -> Path:
+    config = {
+        "run_dir": str(tmp_path / "study"),
+        "steps": 40,
+        "evaluate_every": 10,
+        "checkpoint": {"every_steps": 50},
+    }
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
+    path = tmp_path / "search.yaml"
+    path.write_text(yaml.safe_dump({"config": str(tmp_path / "config.yaml"), "search": SPACE} | values))
+    return path
+
+
+def test_a_search_finds_a_rate_that_learns_and_ends_what_does_not(tmp_path: Path) -> None:
+    search, config = load_search(write(tmp_path, trials=12), [])
+    study = search_for(search, config, [], Notice(60))
+    assert study
+    trials = study.get_trials()
+    assert len(trials) == 12
+    assert study.best_value < 1.0
+    assert study.best_params["optim.lr"] > 0.01
+    pruned = [trial for trial in trials if trial.state == TrialState.PRUNED]
+    assert pruned
+    assert all(len(trial.intermediate_values) < 4 for trial in pruned)
+
+
+def test_workers_share_the_study_and_a_second_start_has_nothing_to_do(tmp_path: Path) -> None:
+    search, config = load_search(write(tmp_path, trials=3), [])
+    for _ in range(2):
+        study = search_for(search, config, [], Notice(60))
+        assert study
+        assert len(study.get_trials()) == 3
+
+
+def test_a_trial_that_was_told_to_leave_goes_on_where_it_was(tmp_path: Path) -> None:
+    search, config = load_search(write(tmp_path, trials=1), [])
+    assert search_for(search, config, [], NoticeAt(15)) is None
+    study = search_for(search, config, [], Notice(60))
+    assert study
+    left, again = study.get_trials()
+    assert (left.state, again.state) == (TrialState.FAIL, TrialState.COMPLETE)
+    assert again.params == left.params
+    assert events(tmp_path / "study" / "trial-00000", "resumed")[0]["step"] == 16
+    assert not (tmp_path / "study" / "trial-00001").exists()
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            {"search": {"optim.lr": {"low": 1}}},
+            "search.optim.lr: Value error, allowed: low and high",
+        ),
+        ({"search": {"optim.lr": {"low": 2, "high": 1}}}, "low: got 2.0; allowed: below high (1.0)"),
+        ({"search": {"optim.lr": {"low": 0, "high": 1, "log": True}}}, "allowed with log: above 0"),
+        ({"search": {"optim.rate": {"choices": [1]}}}, "optim.rate: got 1, but there is no such setting"),
+        ({"search": {}}, "search: "),
+        ({"trials": 0}, "trials: "),
+    ],
+)
+def test_a_wrong_search_is_refused_before_anything_starts(
+    tmp_path: Path, values: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_search(write(tmp_path, **values), [])
+    assert message in str(caught.value)
+    assert not (tmp_path / "study").exists()

@@ -1,0 +1,197 @@
+"""Searching for settings with Optuna: `python -m training.tune SEARCH.yaml [--set key.sub=value ...]`.
+
+Trials are runs of the training package, one after the other; start the command as often as there are
+machines, and they share the study through a file. A trial that promises less than others at the same step
+is ended early (successive halving, as in ASHA). A worker that is told to leave saves its trial, and
+whoever is next goes on with it from there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from training.config import ConfigError, TrainConfig, load_config
+from training.preemption import EXIT_PREEMPTED, Notice
+
+if TYPE_CHECKING:
+    import optuna
+
+_RUN_DIR = "run_dir"
+
+
+class Range(BaseModel):
+    """The values that a setting may take: from `low` to `high`, or one of `choices`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    low: float | None = None
+    high: float | None = None
+    log: bool = False
+    """Whether factors count, and not differences."""
+    integer: bool = False
+    choices: tuple[str | int | float | bool, ...] = ()
+
+    @model_validator(mode="after")
+    def _one_or_the_other(self) -> Range:
+        if bool(self.choices) == (self.low is not None and self.high is not None):
+            raise ValueError("allowed: low and high, or choices")
+        if self.low is not None and self.high is not None and not self.low < self.high:
+            raise ValueError(f"low: got {self.low}; allowed: below high ({self.high})")
+        if self.log and (self.low or 0) <= 0:
+            raise ValueError(f"low: got {self.low}; allowed with log: above 0")
+        return self
+
+    def suggest(self, trial: optuna.Trial, name: str) -> str | int | float | bool | None:
+        """What Optuna would try next."""
+        if self.choices:
+            return trial.suggest_categorical(name, self.choices)
+        assert self.low is not None
+        assert self.high is not None
+        if self.integer:
+            return trial.suggest_int(name, int(self.low), int(self.high), log=self.log)
+        return trial.suggest_float(name, self.low, self.high, log=self.log)
+
+    @property
+    def example(self) -> object:
+        """One of the values."""
+        return self.choices[0] if self.choices else int(self.low or 0) if self.integer else self.low
+
+
+class Search(BaseModel):
+    """A search: what every trial has in common, and what is to be found."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    config: Path
+    """Of the runs; each gets a folder of its own below its run_dir."""
+    search: dict[str, Range] = Field(min_length=1)
+    """Setting, such as `optim.lr`, → its values."""
+    trials: int = Field(default=20, ge=1)
+    """Of all workers together."""
+    seed: int = 0
+
+
+def load_search(path: Path, overrides: Sequence[str]) -> tuple[Search, TrainConfig]:
+    """Read a search, and check that its settings exist and may take their values.
+
+    Raises:
+        ConfigError: with every problem; nothing has been started.
+    """
+    try:
+        search = Search.model_validate(yaml.safe_load(path.read_text()))
+    except (OSError, yaml.YAMLError) as error:
+        raise ConfigError([f"{path}: cannot be read as YAML: {error}"]) from None
+    except ValidationError as error:
+        problems = [f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()]
+        raise ConfigError([f"{path}: {problem}" for problem in problems]) from None
+    examples = {name: values.example for name, values in search.search.items()}
+    return search, load_config(search.config, [*overrides, *_settings(examples)])
+
+
+def run_trial(trial: optuna.Trial, search: Search, overrides: Sequence[str], notice: Notice) -> float:
+    """Train with what Optuna suggests; returns the held-out loss at the end.
+
+    Raises:
+        optuna.TrialPruned: others were better at the same step.
+        InterruptedError: this process was told to leave; the run is saved.
+    """
+    import optuna
+
+    from training import mesh
+    from training.metrics import FILE, read_metrics
+    from training.trainer import DivergedError, Trainer
+
+    values = {name: values.suggest(trial, name) for name, values in search.search.items()}
+    base = load_config(search.config, [*overrides, *_settings(values)])
+    folder = trial.user_attrs.get(_RUN_DIR) or str(base.run_dir / f"trial-{trial.number:05d}")
+    trial.set_user_attr(_RUN_DIR, folder)
+    config = base.model_copy(update={_RUN_DIR: Path(folder)})
+    losses = [line["loss"] for line in read_metrics(config.run_dir / FILE) if line["event"] == "evaluation"]
+
+    def look(line: Mapping[str, Any]) -> None:
+        if line["event"] == "evaluation":
+            losses.append(line["loss"])
+            trial.report(line["loss"], line["step"])
+            if line["step"] < config.steps and trial.should_prune():
+                raise optuna.TrialPruned
+
+    try:
+        if not Trainer(config, mesh.join(config.timeouts, {}), notice, [look]).run(0):
+            raise InterruptedError
+    except DivergedError:
+        raise optuna.TrialPruned from None
+    return float(losses[-1])
+
+
+def search_for(
+    search: Search, config: TrainConfig, overrides: Sequence[str], notice: Notice
+) -> optuna.Study | None:
+    """Run trials until there are enough; None if told to leave before."""
+    import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+    from optuna.trial import TrialState
+
+    config.run_dir.mkdir(parents=True, exist_ok=True)
+    file = str(config.run_dir / "study.log")
+    study = optuna.create_study(
+        storage=JournalStorage(JournalFileBackend(file, lock_obj=JournalFileOpenLock(file))),
+        study_name="search",
+        load_if_exists=True,
+        sampler=optuna.samplers.TPESampler(seed=search.seed),
+        pruner=optuna.pruners.SuccessiveHalvingPruner(min_resource=config.evaluate_every),
+    )
+    ended = (TrialState.COMPLETE, TrialState.PRUNED)
+    while len(study.get_trials(deepcopy=False, states=ended)) < search.trials:
+        trial = study.ask()
+        try:
+            study.tell(trial, run_trial(trial, search, overrides, notice))
+        except optuna.TrialPruned:
+            study.tell(trial, state=TrialState.PRUNED)
+        except InterruptedError:
+            study.tell(trial, state=TrialState.FAIL)
+            study.enqueue_trial(trial.params, user_attrs={_RUN_DIR: trial.user_attrs[_RUN_DIR]})
+            return None
+    return study
+
+
+def _settings(values: Mapping[str, object]) -> list[str]:
+    return [f"{name}={json.dumps(value)}" for name, value in values.items()]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Search; returns 0, 2 for a wrong search, or 75 if told to leave: then run it again."""
+    parser = argparse.ArgumentParser(prog="python -m training.tune", description="Search for settings.")
+    parser.add_argument("search", type=Path)
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    options = parser.parse_args(arguments)
+    try:
+        search, config = load_search(options.search, options.set)
+    except ConfigError as error:
+        sys.stderr.write("".join(f"training: {problem}\n" for problem in error.problems))
+        return 2
+    notice = Notice(config.timeouts.leave)
+    notice.watch()
+    from training import startup
+
+    startup.defer_compiler()
+    study = search_for(search, config, options.set, notice)
+    if study is None:
+        return EXIT_PREEMPTED
+    best = {"loss": study.best_value, "settings": study.best_params, "trial": study.best_trial.number}
+    (config.run_dir / "best.json").write_text(json.dumps(best, indent=1) + "\n")
+    sys.stdout.write(json.dumps(best) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    os._exit(code)  # threads that wait for signals do not end by themselves
