@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import yaml
 
-from infra.errors import InputError, MachineError, Problem
+from infra.errors import InputError, MachineError, Problem, TrainyardError
 from infra.spec.aws import AwsSpec
 from local.engine import Engine, Result
 from local.progress import Progress
@@ -25,7 +25,7 @@ from rehearsal.faults import Faults
 from rehearsal.rehearse import OUTPUTS, Phase, Rehearsal, Stage, rehearse, stand_ins_of
 from trainyard.forms import Form
 from trainyard.price import bill, show_price
-from trainyard.report import Report, changes
+from trainyard.report import Report, changes, failure
 from trainyard.session import Session
 from trainyard.up import ENGINE_PARTS
 
@@ -203,12 +203,17 @@ def _check_pool(session: Session, faults: Faults) -> None:
 def run_rehearsal(session: Session, faults: Faults, assumed: Assumption, form: Form) -> None:
     """Rehearse the stack, and print how it went."""
     session.stack  # noqa: B018 -- wrong input ends here
-    report = Report(session.stack_name, play(session, faults, assumed), _told(session, assumed))
     price = bill(session.stack, datetime.now(UTC).date())
+    try:
+        report = Report(session.stack_name, play(session, faults, assumed), _told(session, assumed))
+    except TrainyardError as error:
+        if form == "markdown":  # for whoever reads the comment; the command fails as ever
+            sys.stdout.write(failure(session.stack_name, error) + price.markdown())
+        raise
     if form == "json":
         sys.stdout.write(json.dumps({**report.data(), "price": price.data()}, indent=1) + "\n")
     elif form == "markdown":
-        sys.stdout.write(report.markdown())
+        sys.stdout.write(report.markdown() + "\n" + price.markdown())
     else:
         report.show(session.console)
         show_price(session.stack, form, session.console)

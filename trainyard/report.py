@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from infra.errors import TrainyardError
 from rehearsal.rehearse import Phase, Rehearsal
 
 FIGURE = "no money, no machine: the stand-ins answer at once, so times here say nothing of a cloud's"
@@ -103,6 +104,15 @@ class Report:
             _details("Not proven here", self.unproven),
         ]
         return "\n".join(line for line in lines if line is not None) + "\n"
+
+
+def failure(stack: str, error: TrainyardError) -> str:
+    """Tell in Markdown why a rehearsal failed: every problem, as the terminal shows it."""
+    number = len(error.problems)
+    told = "\n\n".join(str(problem) for problem in error.problems)
+    head = f"### Rehearsal of `{stack}`: failed ({number} problem{'s' if number > 1 else ''})"
+    fence = "~" * 8  # longer than any that a problem may quote
+    return f"{head}\n\n{fence}\n{told}\n{fence}\n\n"
 
 
 def label(urn: str) -> str:

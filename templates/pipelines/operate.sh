@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# What pipelines do with a cloud: OPERATION is `up` or `drift`, STACK the stack, TRAINYARD the clone.
+# PULUMI_BACKEND_URL is the state's place; SECRETS_PROVIDER the key that a new stack's secrets are encrypted by.
+set -euo pipefail
+
+: "${OPERATION:?up or drift}" "${STACK:?the stack}" "${TRAINYARD:?the clone of Trainyard}"
+: "${PULUMI_BACKEND_URL:?where the state is: s3://bucket?region=… or gs://bucket}"
+: "${TRAINYARD_STACKS:?the folder of the stack files}"
+backend=$PULUMI_BACKEND_URL
+environment=$("$TRAINYARD/.venv/bin/trainyard" env --stack "$STACK")
+eval "$environment"
+export PULUMI_BACKEND_URL=$backend PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION=false
+export PULUMI_IGNORE_AMBIENT_PLUGINS=false PYTHONSAFEPATH=1
+
+cd "$TRAINYARD"
+config=$(mktemp -d)/Pulumi.$STACK.yaml # a copy: the engine writes the key's data into it
+cp "$TRAINYARD_STACKS/Pulumi.$STACK.yaml" "$config"
+pulumi stack select "$STACK" || pulumi stack init "$STACK" ${SECRETS_PROVIDER:+--secrets-provider "$SECRETS_PROVIDER"}
+common=(--stack "$STACK" --config-file "$config" --non-interactive --policy-pack "$TRAINYARD/policies")
+
+case $OPERATION in
+  up) pulumi up --yes --skip-preview "${common[@]}" ;;
+  drift) pulumi preview --refresh --expect-no-changes "${common[@]}" ;;
+  *) echo "OPERATION: got $OPERATION; allowed: up, drift" >&2; exit 2 ;;
+esac

@@ -1,0 +1,56 @@
+"""A rehearsal's report names what happened, what stays, and what was not proven."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from infra.errors import Problem, TrainyardError
+from rehearsal.order import Step
+from rehearsal.rehearse import Phase, Rehearsal
+from trainyard.report import Report, failure
+
+VPC = "urn:pulumi:dev::p::trainyard:infra:AwsCluster$aws:ec2/vpc:Vpc::dev-vpc"
+BUCKET = "urn:pulumi:dev::p::trainyard:infra:AwsCluster$aws:s3/bucket:Bucket::dev-bucket"
+DONE = Rehearsal(
+    (Phase("preview", {"create": 2}, 3.0), Phase("up", {"create": 2}, 4.25)),
+    (VPC, BUCKET),
+    (Step(VPC, 0.1),),
+    (BUCKET,),
+    ("aws:ec2/vpc:Vpc dev-vpc was refused",),
+    {"not in moto": ["aws:eks/addon:Addon"]},
+)
+REPORT = Report("dev", DONE, "that a checkpoint takes 60 s, which was assumed")
+
+
+def test_the_data_has_order_time_and_what_is_not_proven() -> None:
+    data = REPORT.data()
+    assert data["seconds"] == 7.2
+    assert data["order"] == ["aws:ec2/vpc:Vpc dev-vpc", "aws:s3/bucket:Bucket dev-bucket"]
+    assert data["criticalPath"] == ["ec2/vpc:Vpc dev-vpc"]
+    assert data["keptAfterDestroy"] == ["aws:s3/bucket:Bucket dev-bucket"]
+    assert "that a checkpoint takes 60 s, which was assumed" in data["notProven"]
+    assert "not in moto: aws:eks/addon:Addon" in data["notProven"]
+
+
+def test_the_comment_is_a_table_with_details() -> None:
+    told = REPORT.markdown()
+    assert told.startswith("### Rehearsal of `dev`: passed\n")
+    assert "| up | 2 create | 4.2 |" in told
+    assert "2 resources (2 of aws)" in told
+    assert "<summary>Not proven here (3)</summary>" in told
+
+
+def test_the_terminal_shows_faults_and_what_stays() -> None:
+    text = io.StringIO()
+    REPORT.show(Console(file=text, width=200))
+    assert "aws:ec2/vpc:Vpc dev-vpc was refused; the next up put it right" in text.getvalue()
+    assert "kept after destroy  aws:s3/bucket:Bucket dev-bucket" in text.getvalue()
+
+
+def test_a_failure_shows_every_problem_as_it_is() -> None:
+    problems = [Problem("pools[0]", "```", "a machine", "write one"), Problem("a", "b", "c", "d")]
+    told = failure("dev", TrainyardError(problems))
+    assert "failed (2 problems)" in told
+    assert "~~~~~~~~\npools[0]\n  got:     ```" in told
