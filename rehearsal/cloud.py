@@ -163,3 +163,19 @@ def replacing(rules: Sequence[str], old: Properties, new: Properties) -> list[st
 
 def _is_unknown(value: Any) -> bool:
     return value == UNKNOWN or has_unknown(value)
+
+
+class Kubernetes(Typed):
+    """A cluster: an object is known by its namespace and name, and made again it is the same object."""
+
+    def create(self, resource: Resource) -> Made:
+        metadata = resource.inputs.get("metadata") or {}
+        parts = [metadata.get("namespace"), metadata.get("name") or resource.name]
+        return Made("/".join(part for part in parts if part), {})
+
+
+class Own(Anything):
+    """This project's own resources: each takes what is there already."""
+
+    def create(self, resource: Resource) -> Made:
+        return Made(resource.name, self._outputs.get(resource.token, {}))

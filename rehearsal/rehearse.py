@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from infra.errors import Problem, TrainyardError
 from rehearsal import google
-from rehearsal.cloud import Anything, Cloud, Typed
+from rehearsal.cloud import Cloud, Kubernetes, Own, Typed
 from rehearsal.faults import Faults, Injector
 from rehearsal.order import Step, critical_path
 from rehearsal.standin import StandIn
@@ -283,4 +283,4 @@ def _unexpected(phase: Phase, expected: Mapping[str, int]) -> Problem:
 
 def stand_ins_of(clouds: Mapping[str, Cloud]) -> dict[str, Cloud]:
     """Add the packages that every stack has: Kubernetes, and this project's own."""
-    return {"kubernetes": Typed({}), "trainyard": Anything(OUTPUTS), **clouds}
+    return {"kubernetes": Kubernetes({}), "trainyard": Own(OUTPUTS), **clouds}

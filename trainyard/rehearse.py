@@ -23,6 +23,7 @@ from local.progress import Progress
 from rehearsal.cloud import Cloud, Typed
 from rehearsal.faults import Faults
 from rehearsal.rehearse import OUTPUTS, Phase, Rehearsal, Stage, rehearse, stand_ins_of
+from trainyard.find import finder
 from trainyard.forms import Form
 from trainyard.price import bill, show_price
 from trainyard.report import Report, changes, failure
@@ -127,7 +128,8 @@ def play(session: Session, faults: Faults, assumed: Assumption) -> Rehearsal:
         def open_engine(attached: Mapping[str, str]) -> _Operations:
             settings = {"TRAINYARD_STACKS": str(apart.paths.stacks), **_saving(faults), **attached}
             tools = Session(apart.stack_name, replace(session.paths, state=apart.paths.state))
-            engine = Engine(apart.paths, {**tools.toolchain.environment(), **settings})
+            variables = {**tools.toolchain.environment(), **settings}
+            engine = Engine(apart.paths, variables, finder(session, rehearsed=True))
             return _Operations(engine, project, session.progress)
 
         return rehearse(open_engine, stage, lambda phase: session.progress.said(_done(phase)))

@@ -62,8 +62,9 @@ class Session:
     @cached_property
     def engine(self) -> Engine:
         from local.engine import Engine
+        from trainyard.find import finder
 
-        return Engine(self.paths, self.toolchain.environment())
+        return Engine(self.paths, self.toolchain.environment(), finder(self))
 
     @cached_property
     def cluster(self) -> EmbeddedCluster:

@@ -18,7 +18,7 @@ from infra.errors import ExitCode, Problem, TrainyardError
 from local.engine import plugins, recovery
 from local.engine.events import Report, Result
 from local.engine.process import Ended, EngineProcess
-from local.engine.recovery import MARKER, Backend
+from local.engine.recovery import MARKER, Backend, Finder
 from local.paths import Paths
 from local.progress import Progress
 
@@ -38,10 +38,12 @@ class Engine:
     """The engine on the project in `paths.repository`, with its state in `paths.engine`.
 
     `environment` holds what the toolchain knows: PATH, PULUMI_HOME, the backend and its passphrase file.
+    `find` looks for what a killed engine has made in a cloud and not written down.
     """
 
-    def __init__(self, paths: Paths, environment: Mapping[str, str]) -> None:
+    def __init__(self, paths: Paths, environment: Mapping[str, str], find: Finder = lambda _: None) -> None:
         self._paths = paths
+        self._find = find
         self._environment = {**os.environ, **environment, **SETTINGS, MARKER: str(paths.engine)}
         project = yaml.safe_load((paths.repository / "Pulumi.yaml").read_text())
         self._project: dict[str, Any] = project
@@ -96,7 +98,17 @@ class Engine:
         self.cancel(stack)
         if self.exists(stack) and self._backend.has_pending_operations(stack):
             exported = self._ask("stack", "export", "--stack", stack)
-            self._ask("stack", "import", "--stack", stack, given=recovery.without_pending(exported))
+            text, found = recovery.settled(exported, self._find)
+            self._ask("stack", "import", "--stack", stack, given=text)
+            if found:
+                targets = [part for urn in found for part in ("--target", urn)]
+                flags = [
+                    "--yes",
+                    "--skip-preview",
+                    "--config-file",
+                    str(self._config_file(stack, self._environment)),
+                ]
+                self._ask("refresh", "--stack", stack, *flags, *targets)
 
     def _operate(self, stack: str, operation: str, flags: Sequence[str], progress: Progress) -> Result:
         started = time.monotonic()

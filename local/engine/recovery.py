@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,11 +83,43 @@ def is_stale(lock: dict[str, Any]) -> bool:
     )
 
 
-def without_pending(exported: str) -> str:
-    """An exported stack with its pending operations dropped: every resource of ours adopts what is there."""
+@dataclass(frozen=True)
+class Unfinished:
+    """A creation that a killed engine began, and never saw the end of."""
+
+    token: str
+    """Type: `aws:ec2/vpc:Vpc`."""
+    name: str
+    """Logical name."""
+    inputs: Mapping[str, Any]
+
+
+Finder = Callable[[Unfinished], str | None]
+"""Looks in the cloud for what was made and not written down; returns its ID, None where nothing was made."""
+
+
+def settled(exported: str, find: Finder) -> tuple[str, list[str]]:
+    """Return an exported stack with no pending operations, and the URNs of what was found.
+
+    What is found is taken into the state; it has to be refreshed, since its outputs are not known. What is
+    not found is made again: resources of ours, and objects of a cluster, take what is there already.
+    """
     stack = json.loads(exported)
-    stack["deployment"].pop("pending_operations", None)
-    return json.dumps(stack)
+    deployment = stack["deployment"]
+    found: list[str] = []
+    for operation in deployment.pop("pending_operations", None) or ():
+        resource = operation.get("resource") or {}
+        if operation["type"] != "creating" or not resource.get("custom"):
+            continue
+        unfinished = Unfinished(
+            resource["type"], resource["urn"].split("::", 3)[3], resource.get("inputs") or {}
+        )
+        identity = find(unfinished)
+        if identity:
+            outputs = resource.get("inputs")
+            deployment["resources"].append({**resource, "id": identity, "outputs": outputs})
+            found.append(resource["urn"])
+    return json.dumps(stack), found
 
 
 def _left_running(backend: Backend) -> Iterator[psutil.Process]:

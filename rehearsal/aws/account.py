@@ -11,17 +11,15 @@ import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
-from importlib.resources import files
 from typing import Any
 
 import jmespath
-import yaml
 from botocore.exceptions import BotoCoreError, ClientError
 from moto import mock_aws
 
 from rehearsal import sdk
 from rehearsal.aws import models
+from rehearsal.aws.lives import GONE, filled, kind, life
 from rehearsal.aws.requests import SELF, Request, requests, tagged
 from rehearsal.cloud import Made, Properties, Refusal, RefusedError, Resource, at, changed
 
@@ -29,8 +27,6 @@ ACCOUNT = "123456789012"
 """moto's account; a stack for another one is told so in what the account answers."""
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nrehearsal\n-----END CERTIFICATE-----\n"
 """EKS tells a PEM text; what moto tells is none."""
-_GONE = re.compile(r"NotFound|NoSuch|NonExist|ResourceNotFound|\b404\b|InvalidPermission\.NotFound")
-_PLACEHOLDER = re.compile(r"\{([\w.]+)\}")
 
 
 class Account:
@@ -41,11 +37,12 @@ class Account:
         self.lacks: set[str] = set()
         """Types of resources that moto has no operation for."""
         self._lock = threading.Lock()
+        self._warming = threading.Thread(target=self._warm_up)
         self._moto = mock_aws(config={"iam": {"load_aws_managed_policies": True}})
 
     def __enter__(self) -> Account:
         self._moto.start()
-        threading.Thread(target=self._warm_up, daemon=True).start()
+        self._warming.start()
         return self
 
     def _warm_up(self) -> None:
@@ -55,6 +52,7 @@ class Account:
             models.client("iam", self.region).list_roles()
 
     def __exit__(self, *_: object) -> None:
+        self._warming.join()  # without moto it would ask AWS itself
         self._moto.stop()
 
     def check(self, resource: Resource) -> Iterable[Refusal]:
@@ -63,40 +61,40 @@ class Account:
         return refused or list(self._judged(resource))
 
     def autoname(self, token: str) -> str | None:
-        name: str | None = _life(token).get("autoname")
+        name: str | None = life(token).get("autoname")
         return name
 
     def replaces(self, token: str) -> Sequence[str]:
-        return tuple(_life(token).get("replaces", ()))
+        return tuple(life(token).get("replaces", ()))
 
     def unsettled(self, token: str) -> Sequence[str]:
-        return tuple(_life(token).get("unsettled", ()))
+        return tuple(life(token).get("unsettled", ()))
 
     def create(self, resource: Resource) -> Made:
         with self._lock:
             answers = self._make(resource)
         context = self._context(resource)
         identity = self._identity(resource, answers)
-        life = _life(resource.token)
+        lives = life(resource.token)
         known = {**context, "self": identity, "arn": identity}
-        outputs = {key: _found(path, answers, known) for key, path in life.get("outputs", {}).items()}
+        outputs = {key: _found(path, answers, known) for key, path in lives.get("outputs", {}).items()}
         outputs = {key: value for key, value in outputs.items() if value is not None}
-        if _kind(resource.token) == "Cluster":
+        if kind(resource.token) == "Cluster":
             outputs |= self._of_cluster(resource, answers)
         made = {**known, **outputs}
-        return Made(str(_filled(life.get("id", "{self}"), made)), {**_declared(resource, answers), **outputs})
+        return Made(str(filled(lives.get("id", "{self}"), made)), {**_declared(resource, answers), **outputs})
 
     def exists(self, resource: Resource) -> bool:
         with self._lock:
             return self._look(resource) is not None
 
     def update(self, resource: Resource, inputs: Properties) -> Properties:
-        life = _life(resource.token)
-        if "update" not in life:
+        lives = life(resource.token)
+        if "update" not in lives:
             names = ", ".join(changed(resource.inputs, inputs))
             raise RefusedError(f"{resource.token} {resource.name}: {names} cannot be changed in place")
         after = replace(resource, inputs=inputs)
-        calls = self._again(after) if life["update"] == "again" else self._calls(after, life["update"])
+        calls = self._again(after) if lives["update"] == "again" else self._calls(after, lives["update"])
         with self._lock:
             answers: dict[str, Any] = {}
             for call in calls:
@@ -105,9 +103,9 @@ class Account:
 
     def delete(self, resource: Resource) -> None:
         with self._lock:
-            for call in self._calls(resource, _life(resource.token).get("delete", ())):
+            for call in self._calls(resource, life(resource.token).get("delete", ())):
                 self._call(call, resource, gone_is_fine=True)
-            if _kind(resource.token) == "Cluster":
+            if kind(resource.token) == "Cluster":
                 group = at(resource.outputs, "vpcConfig.clusterSecurityGroupId")
                 models.client("ec2", self.region).delete_security_group(GroupId=group)
 
@@ -142,8 +140,8 @@ class Account:
 
     def _look(self, resource: Resource, identity: str = "") -> Any:
         """Read the resource; None where it is gone, and the resource itself where moto lacks it."""
-        read = dict(_life(resource.token)["read"])
-        path = _filled(read.pop("at"), self._context(resource))
+        read = dict(life(resource.token)["read"])
+        path = filled(read.pop("at"), self._context(resource))
         fresh = replace(resource, outputs={"arn": identity}, id=identity)
         seen = fresh if identity else resource
         if resource.token in self.lacks:
@@ -152,7 +150,7 @@ class Account:
         try:
             answer = self._call(call, resource)
         except RefusedError as error:
-            if _GONE.search(str(error)):
+            if GONE.search(str(error)):
                 return None
             raise
         found = {} if answer is None else jmespath.search(path, answer)
@@ -183,7 +181,7 @@ class Account:
         context = self._context(resource)
         context["made"] = requests(resource.token, resource.name, resource.inputs)[0].parameters
         return [
-            Request(service, operation, _filled(parameters, context))
+            Request(service, operation, filled(parameters, context))
             for each in written
             for operation, parameters in each.items()
         ]
@@ -194,7 +192,7 @@ class Account:
 
     def _identity(self, resource: Resource, answers: Mapping[str, Any]) -> str:
         made_up = hashlib.sha256(resource.name.encode()).hexdigest()[:17]
-        return str(answers.get(SELF) or f"{_kind(resource.token).lower()}-{made_up}")
+        return str(answers.get(SELF) or f"{kind(resource.token).lower()}-{made_up}")
 
     def _call(
         self, request: Request, resource: Resource, *, gone_is_fine: bool = False
@@ -212,40 +210,10 @@ class Account:
             if "Not yet implemented" in str(error):
                 self.lacks.add(resource.token)
                 return None
-            if _GONE.search(str(error)) and (gone_is_fine or request.operation.startswith("revoke_")):
+            if GONE.search(str(error)) and (gone_is_fine or request.operation.startswith("revoke_")):
                 return {}
             raise RefusedError(f"{resource.token} {resource.name}: {request.operation}: {error}") from error
         return answer
-
-
-@cache
-def _lives() -> Mapping[str, Any]:
-    text = files("rehearsal.aws").joinpath("lives.yaml").read_text(encoding="utf-8")
-    lives: Mapping[str, Any] = yaml.safe_load(text)
-    return lives
-
-
-def _life(token: str) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = _lives()[_kind(token)]
-    return found
-
-
-def _kind(token: str) -> str:
-    return token.rpartition(":")[2]
-
-
-def _filled(template: Any, context: Properties) -> Any:
-    """Fill a template in; one that is a single placeholder keeps the value's type."""
-    if isinstance(template, Mapping):
-        return {key: _filled(each, context) for key, each in template.items()}
-    if isinstance(template, list):
-        return [_filled(each, context) for each in template]
-    if not isinstance(template, str):
-        return template
-    whole = _PLACEHOLDER.fullmatch(template)
-    if whole:
-        return at(context, whole[1])
-    return _PLACEHOLDER.sub(lambda found: str(at(context, found[1])), template)
 
 
 def _put(value: Any, identity: str) -> Any:
@@ -261,7 +229,7 @@ def _found(path: str, answers: Mapping[str, Any], known: Properties) -> Any:
     """An output: a text after `=`, a text with placeholders, or a path in the answers."""
     if path.startswith("="):
         return path[1:]
-    return _filled(path, known) if "{" in path else jmespath.search(path, answers)
+    return filled(path, known) if "{" in path else jmespath.search(path, answers)
 
 
 def _declared(resource: Resource, answers: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import boto3
 from botocore.config import Config
 from botocore.model import ListShape, MapShape, OperationModel, Shape, StringShape, StructureShape
 from botocore.validate import ParamValidator
+from moto import mock_aws  # noqa: F401 -- before the first client is made: others are not answered by moto
 
 from rehearsal.aws.requests import SELF, Request
 from rehearsal.wire import UNKNOWN

@@ -2,34 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from infra.artifacts import ROOT
+from tests.e2e.rehearsed import rehearse
 
 pytestmark = pytest.mark.e2e
 
 PHASES = ["preview", "up", "up again", "refresh", "update", "unprotect", "destroy"]
-
-
-def rehearse(folder: Path, *arguments: str, code: int = 0) -> Any:
-    """Run the command with no credential; return its report, or what it says where it fails."""
-    secret = ("AWS_", "GOOGLE_", "KUBECONFIG")
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(secret)}
-    ended = subprocess.run(
-        [ROOT / ".venv/bin/trainyard", "rehearse", "-o", "json", *arguments],
-        env={**environment, "TRAINYARD_STATE": str(folder / "state")},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert ended.returncode == code, ended.stderr[-4000:]
-    return json.loads(ended.stdout) if code == 0 else ended.stderr
 
 
 def test_the_aws_stack_lives_its_whole_life(tmp_path: Path) -> None:
@@ -57,8 +39,10 @@ def test_without_a_measured_checkpoint_the_policy_refuses(tmp_path: Path) -> Non
     [
         ["--fail", "aws:eks/nodeGroup:NodeGroup:2"],
         ["--insufficient-capacity", "gpu"],
+        ["--crash-after", "12"],
+        ["--crash-after", "60"],
     ],
-    ids=["a creation fails", "no capacity"],
+    ids=["a creation fails", "no capacity", "killed in the network", "killed among the rest"],
 )
 def test_after_a_fault_the_next_up_converges(fault: list[str], tmp_path: Path) -> None:
     report = rehearse(tmp_path, "aws-dev", *fault)

@@ -399,3 +399,23 @@ def test_a_result_is_told_in_one_line() -> None:
 def test_a_urn_is_told_as_type_and_name() -> None:
     assert label(URN) == "apps/v1:Deployment web"
     assert label("") == ""
+
+
+def test_what_a_killed_engine_has_made_is_taken_into_the_state_where_it_is_found() -> None:
+    def pending(name: str, **more: object) -> dict[str, object]:
+        urn = f"urn:pulumi:s::p::aws:ec2/vpc:Vpc::{name}"
+        resource = {"urn": urn, "custom": True, "type": "aws:ec2/vpc:Vpc", "inputs": {"cidrBlock": name}}
+        return {"type": "creating", "resource": resource, **more}
+
+    operations = [pending("made"), pending("not-made"), pending("changed", type="updating")]
+    exported = {"deployment": {"resources": [], "pending_operations": operations}}
+
+    def find(unfinished: recovery.Unfinished) -> str | None:
+        assert unfinished.inputs == {"cidrBlock": unfinished.name}
+        return "vpc-1" if unfinished.name == "made" else None
+
+    text, found = recovery.settled(json.dumps(exported), find)
+    (resource,) = json.loads(text)["deployment"]["resources"]
+    assert found == [resource["urn"]]
+    assert resource["id"] == "vpc-1"
+    assert "pending_operations" not in json.loads(text)["deployment"]

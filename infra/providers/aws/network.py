@@ -102,8 +102,9 @@ def _nat(scope: Scope, vpc: aws.ec2.Vpc, private: Mapping[str, aws.ec2.RouteTabl
         subnet = _subnet(scope, vpc, "public", zone, str(ranges[zone]))
         table = _route_table(scope, vpc, "public", zone, subnet)
         way_out = _route(scope, f"public-{zone}", table, gateway_id=gateway.id)
+        name = scope.named(f"nat-{zone}")
         address = aws.ec2.Eip(
-            scope.named(f"nat-{zone}"), domain="vpc", region=scope.region, opts=scope.options()
+            name, domain="vpc", region=scope.region, tags={"Name": name}, opts=scope.options()
         )
         gateways[zone] = aws.ec2.NatGateway(
             scope.named(f"nat-{zone}"),

@@ -1,0 +1,54 @@
+"""How each type of AWS resource is found, read, changed and removed: `lives.yaml`, and its placeholders."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+from rehearsal.cloud import Properties, at
+
+GONE = re.compile(r"NotFound|NoSuch|NonExist|ResourceNotFound|\b404\b|InvalidPermission\.NotFound")
+"""In an answer of AWS: there is no such thing."""
+_PLACEHOLDER = re.compile(r"\{([\w.]+)\}")
+
+
+@cache
+def _lives() -> Mapping[str, Any]:
+    text = files("rehearsal.aws").joinpath("lives.yaml").read_text(encoding="utf-8")
+    lives: Mapping[str, Any] = yaml.safe_load(text)
+    return lives
+
+
+def kind(token: str) -> str:
+    """Return the last word of a type: `Vpc`."""
+    return token.rpartition(":")[2]
+
+
+def life(token: str) -> Mapping[str, Any]:
+    """Return what is written of a type; KeyError for one that no one has described."""
+    found: Mapping[str, Any] = _lives()[kind(token)]
+    return found
+
+
+def is_described(token: str) -> bool:
+    """Whether a type is among those that are described."""
+    return token.startswith("aws:") and kind(token) in _lives()
+
+
+def filled(template: Any, context: Properties) -> Any:
+    """Fill a template in; one that is a single placeholder keeps the value's type."""
+    if isinstance(template, Mapping):
+        return {key: filled(each, context) for key, each in template.items()}
+    if isinstance(template, list):
+        return [filled(each, context) for each in template]
+    if not isinstance(template, str):
+        return template
+    whole = _PLACEHOLDER.fullmatch(template)
+    if whole:
+        return at(context, whole[1])
+    return _PLACEHOLDER.sub(lambda found: str(at(context, found[1])), template)

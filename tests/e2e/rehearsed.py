@@ -1,0 +1,33 @@
+"""The command of a rehearsal as a user runs it, with no credential."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from infra.artifacts import ROOT
+
+_SECRET = ("AWS_", "GOOGLE_", "KUBECONFIG")
+
+
+def plain_environment(folder: Path) -> dict[str, str]:
+    """The environment without anyone's credentials, and with a state of its own."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(_SECRET)}
+    return {**kept, "TRAINYARD_STATE": str(folder / "state")}
+
+
+def rehearse(folder: Path, *arguments: str, stacks: Path | None = None, code: int = 0) -> Any:
+    """Run the command; return its report, or what it says where it fails."""
+    own = {"TRAINYARD_STACKS": str(stacks)} if stacks else {}
+    ended = subprocess.run(
+        [ROOT / ".venv/bin/trainyard", "rehearse", "-o", "json", *arguments],
+        env={**plain_environment(folder), **own},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert ended.returncode == code, ended.stderr[-4000:]
+    return json.loads(ended.stdout) if code == 0 else ended.stderr

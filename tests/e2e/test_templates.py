@@ -1,0 +1,206 @@
+"""Templates and pipelines as a team uses them: `pulumi new` with a local path, then what its CI runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from infra.artifacts import ROOT
+from rehearsal.aws.account import Account
+from rehearsal.aws.models import client
+from rehearsal.rehearse import ANY_VERSION, stand_ins_of
+from rehearsal.standin import StandIn
+from tests.e2e.rehearsed import plain_environment, rehearse
+
+pytestmark = pytest.mark.e2e
+
+TEMPLATES = ROOT / "templates"
+BIN = ROOT / ".venv/bin"
+ACTIONLINT = "github.com/rhysd/actionlint/cmd/actionlint@v1.7.12"
+
+
+def new_project(template: str, folder: Path) -> Path:
+    """Render a template as `pulumi new` does."""
+    project = folder / "project"
+    path = f"{ROOT / '.trainyard/bin'}:{os.environ['PATH']}"
+    command = ["pulumi", "new", str(TEMPLATES / template), "--generate-only", "--yes", "--dir", str(project)]
+    answers = ["--name", "research", "--description", "Models of the research team"]
+    environment = {**plain_environment(folder), "PATH": path, "PULUMI_HOME": str(folder / "home")}
+    subprocess.run([*command, *answers], env=environment, check=True, capture_output=True)
+    return project
+
+
+@pytest.mark.parametrize("template", ["local", "aws", "gcp"])
+def test_a_template_renders_type_checks_and_rehearses_under_the_policies(
+    template: str, tmp_path: Path
+) -> None:
+    project = new_project(template, tmp_path)
+    files = [file for file in project.rglob("*") if file.is_file()]
+    assert not [file for file in files if "${" in file.read_text()]
+    assert yaml.safe_load((project / "Pulumi.yaml").read_text())["name"] == "research"
+    subprocess.run([BIN / "mypy", "--strict", project / "__main__.py"], cwd=ROOT, check=True)
+    report = rehearse(tmp_path, "dev", stacks=project / "stacks")
+    assert report["phases"][0]["name"] == "preview"
+    assert report["phases"][-1]["name"] == "destroy"
+
+
+def test_the_workflow_passes_its_linter(tmp_path: Path) -> None:
+    environment = {**os.environ, "GOBIN": str(tmp_path)}
+    subprocess.run(["go", "install", ACTIONLINT], env=environment, check=True, capture_output=True)
+    linted = subprocess.run(
+        [tmp_path / "actionlint", TEMPLATES / "pipelines/github/trainyard.yml"],
+        capture_output=True,
+        text=True,
+    )
+    assert linted.returncode == 0, linted.stdout
+
+
+@dataclass
+class Runner:
+    """A machine of a pipeline: the clone, the project beside it, and the variables."""
+
+    workspace: Path
+    environment: dict[str, str]
+
+    def run(self, script: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        """Run a step as the pipelines' shells do."""
+        return subprocess.run(
+            ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script],
+            cwd=self.workspace,
+            env={**self.environment, **variables},
+            capture_output=True,
+            text=True,
+            timeout=900,
+        )
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> Runner:
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    (workspace / "trainyard").symlink_to(ROOT)
+    project = new_project("aws", workspace)
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("gh", "curl"):
+        (tools / name).write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/{name}.arguments\n')
+        (tools / name).chmod(0o755)
+    environment = plain_environment(tmp_path)
+    return Runner(
+        workspace,
+        {
+            **environment,
+            "PATH": f"{tools}:{environment['PATH']}",
+            "STACK": "dev",
+            "TRAINYARD": str(workspace / "trainyard"),
+            "TRAINYARD_STACKS": str(project / "stacks"),
+            "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"),
+            "GITHUB_REPOSITORY": "team/research",
+        },
+    )
+
+
+def github_steps(job: str) -> dict[str, dict[str, Any]]:
+    """The steps of a job that run something, by name."""
+    workflow = yaml.safe_load((TEMPLATES / "pipelines/github/trainyard.yml").read_text())
+    return {step["name"]: step for step in workflow["jobs"][job]["steps"] if "run" in step}
+
+
+def gitlab_job(name: str) -> Mapping[str, Any]:
+    jobs: dict[str, Any] = yaml.safe_load((TEMPLATES / "pipelines/gitlab/.gitlab-ci.yml").read_text())
+    job: Mapping[str, Any] = jobs[name]
+    return job
+
+
+def test_a_pull_request_gets_its_comment(runner: Runner, tmp_path: Path) -> None:
+    steps = github_steps("rehearse")
+    assert list(steps) == ["Prepare", "Rehearse, judge and price", "Comment"]
+    for step in steps.values():
+        ended = runner.run(step["run"], PULL_REQUEST="7", GH_TOKEN="none")
+        assert ended.returncode == 0, ended.stderr[-3000:]
+    report = (runner.workspace / "report.md").read_text()
+    assert report.startswith("### Rehearsal of `dev`: passed")
+    assert "### Price of `research`" in report
+    assert (tmp_path / "summary.md").read_text() == report
+    told = (tmp_path / "gh.arguments").read_text().split("\n")
+    assert told[:3] == ["pr", "comment", "7"]
+    assert "report.md" in told
+
+
+def test_what_is_refused_fails_the_step_and_is_in_the_comment(runner: Runner, tmp_path: Path) -> None:
+    file = Path(runner.environment["TRAINYARD_STACKS"]) / "Pulumi.dev.yaml"
+    file.write_text(file.read_text().replace("allowed: [us-east-2]", "allowed: [eu-*]"))
+    (step,) = gitlab_job("rehearse")["script"]
+    assert runner.run(step).returncode == 1
+    report = (runner.workspace / "report.md").read_text()
+    assert "### Rehearsal of `dev`: failed" in report
+    assert "residency-region" in report
+    comment = gitlab_job("rehearse")["after_script"][1]
+    assert runner.run(comment).returncode == 0
+    assert not (tmp_path / "curl.arguments").exists()
+    assert runner.run(comment, COMMENT_TOKEN="token", CI_API_V4_URL="https://gitlab.invalid").returncode == 0
+    assert "body@report.md" in (tmp_path / "curl.arguments").read_text()
+
+
+@pytest.fixture
+def cloud(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """An AWS that is none, and the variables by which an engine attaches to it."""
+    with ExitStack() as stack:
+        account = stack.enter_context(Account("us-east-2"))
+        made = [
+            stack.enter_context(StandIn([package], ANY_VERSION, cloud=cloud, folder=tmp_path / package))
+            for package, cloud in stand_ins_of({"aws": account}).items()
+        ]
+        attached = ",".join(each.environment()["PULUMI_DEBUG_PROVIDERS"] for each in made)
+        yield {"PULUMI_DEBUG_PROVIDERS": attached}
+
+
+def test_a_merge_is_brought_up_and_drift_is_found(
+    runner: Runner, cloud: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "backend").mkdir()
+    variables = {**cloud, "PULUMI_BACKEND_URL": (tmp_path / "backend").as_uri(), "SECRETS_PROVIDER": ""}
+
+    def run(job: str, name: str) -> subprocess.CompletedProcess[str]:
+        step = github_steps(job)[name]
+        return runner.run(step["run"], **variables, OPERATION=step["env"]["OPERATION"])
+
+    up = run("up", "Up")
+    assert up.returncode == 0, up.stdout[-3000:] + up.stderr[-3000:]
+    assert run("drift", "Drift").returncode == 0
+    _delete_a_group_of_nodes()
+    drifted = run("drift", "Drift")
+    assert drifted.returncode != 0
+    assert "research-gpu" in drifted.stdout
+
+
+def _delete_a_group_of_nodes() -> None:
+    eks = client("eks", "us-east-2")
+    (group,) = (name for name in eks.list_nodegroups(clusterName="research")["nodegroups"] if "gpu" in name)
+    eks.delete_nodegroup(clusterName="research", nodegroupName=group)
+
+
+def test_both_pipelines_run_the_same_commands_and_store_no_key() -> None:
+    texts = [
+        (TEMPLATES / "pipelines" / name).read_text()
+        for name in ("github/trainyard.yml", "gitlab/.gitlab-ci.yml")
+    ]
+    for text in texts:
+        assert 'rehearse "$STACK" --output markdown > report.md' in text
+        assert 'bash "$TRAINYARD/templates/pipelines/operate.sh"' in text
+        assert not re.search(r"AWS_SECRET_ACCESS_KEY|AWS_ACCESS_KEY_ID|secrets\.", text)
+    assert (
+        json.dumps(yaml.safe_load(texts[0])["jobs"]["up"]["permissions"])
+        == '{"contents": "read", "id-token": "write"}'
+    )
+    assert "id_tokens" in gitlab_job(".operate")

@@ -1,0 +1,72 @@
+"""What was made and not written down is found again, and only that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rehearsal.aws.account import Account
+from rehearsal.aws.find import Finder
+from rehearsal.aws.models import client
+from rehearsal.cloud import Made, Resource
+
+REGION = "us-east-2"
+TAGS = {"trainyard.dev/stack": "training"}
+
+
+@pytest.fixture
+def account() -> Iterator[Account]:
+    with Account(REGION) as account:
+        yield account
+
+
+@pytest.fixture
+def finder(account: Account) -> Finder:
+    return Finder("training", REGION, "123456789012", lambda service: client(service, REGION))
+
+
+def make(account: Account, token: str, name: str, inputs: dict[str, Any]) -> Made:
+    return account.create(Resource(token, name, inputs, default_tags=TAGS))
+
+
+def test_what_has_no_name_is_found_by_its_tags_or_its_place(account: Account, finder: Finder) -> None:
+    vpc = {"cidrBlock": "10.0.0.0/16", "tags": {"Name": "training"}}
+    assert finder.find("aws:ec2/vpc:Vpc", "training-vpc", vpc) is None
+    made = make(account, "aws:ec2/vpc:Vpc", "training-vpc", vpc)
+    assert finder.find("aws:ec2/vpc:Vpc", "training-vpc", vpc) == made.id
+    subnet = {"vpcId": made.id, "cidrBlock": "10.0.0.0/24", "availabilityZone": "us-east-2a"}
+    assert finder.find("aws:ec2/subnet:Subnet", "a", subnet) is None
+    inside = make(account, "aws:ec2/subnet:Subnet", "a", subnet)
+    assert finder.find("aws:ec2/subnet:Subnet", "a", subnet) == inside.id
+    table = {"vpcId": made.id, "tags": {"Name": "training-private"}}
+    of_vpc = make(account, "aws:ec2/routeTable:RouteTable", "private", table)
+    assert finder.find("aws:ec2/routeTable:RouteTable", "private", table) == of_vpc.id
+
+
+def test_a_vpc_of_another_stack_is_not_taken(account: Account, finder: Finder) -> None:
+    vpc = {"cidrBlock": "10.0.0.0/16", "tags": {"Name": "training"}}
+    account.create(Resource("aws:ec2/vpc:Vpc", "x", vpc, default_tags={"trainyard.dev/stack": "other"}))
+    assert finder.find("aws:ec2/vpc:Vpc", "training-vpc", vpc) is None
+
+
+def test_a_key_is_found_by_its_description(account: Account, finder: Finder) -> None:
+    key = {"description": "training: data", "deletionWindowInDays": 30, "policy": "{}"}
+    made = make(account, "aws:kms/key:Key", "training-data-key", key)
+    assert finder.find("aws:kms/key:Key", "training-data-key", key) == made.id
+    assert finder.find("aws:kms/key:Key", "other", {"description": "training: cluster"}) is None
+
+
+def test_what_has_a_name_is_found_by_it(account: Account, finder: Finder) -> None:
+    role = {"name": "node-1a2b3c4", "assumeRolePolicy": "{}"}
+    assert finder.find("aws:iam/role:Role", "node", role) is None
+    make(account, "aws:iam/role:Role", "node", role)
+    assert finder.find("aws:iam/role:Role", "node", role) == "node-1a2b3c4"
+    group = {"name": "/logs", "retentionInDays": 30}
+    make(account, "aws:cloudwatch/logGroup:LogGroup", "logs", group)
+    assert finder.find("aws:cloudwatch/logGroup:LogGroup", "logs", group) == "/logs"
+
+
+def test_types_of_other_clouds_are_left_alone(finder: Finder) -> None:
+    assert finder.find("gcp:storage/bucket:Bucket", "b", {"name": "b"}) is None
