@@ -18,6 +18,7 @@ BENCHES = {
     "again": "a second `trainyard up` with nothing to change",
     "policies": "preview of 2,000 resources under all policies, against none",
     "preview": "preview of the local stack, against a bare Pulumi program with the same resources",
+    "pools": "preview of stacks with 50, 100 and 200 pools, against a bare program with as many resources",
     "recovery": "from a node's death to the first new step, with and without notice",
     "throughput": "samples per second of the training package, against bare torchrun and DDP",
     "checkpoints": "what a checkpoint costs the training, against dcp.async_save",

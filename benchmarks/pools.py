@@ -1,0 +1,162 @@
+"""Preview of generated stacks with 50, 100 and 200 pools, against a bare program with as many resources.
+
+Both talk to the same stand-ins, which take whatever they are given: what is measured is the program and the
+engine, not a cloud's API.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from benchmarks.arena import quiet
+from benchmarks.figures import Figure, Samples, alternating
+from infra.artifacts import ROOT
+from infra.spec import parse
+from local.engine import Engine
+from local.paths import Paths
+from rehearsal.cloud import Anything
+from rehearsal.rehearse import ANY_VERSION
+from rehearsal.standin import StandIn
+from tests.infra.plan import plan
+from trainyard.session import Session
+
+SIZES = (50, 100, 200)
+ROUNDS = 1
+PACKAGES = ("aws", "kubernetes", "trainyard")
+PLOT = ROOT / "docs" / "images" / "pools.png"
+STACK = "many"
+PROGRAM = """
+import json, pathlib, pulumi
+recorded = json.loads((pathlib.Path(__file__).parent / "resources.json").read_text())
+providers = {name: pulumi.ProviderResource(name, name, {}) for name in ("aws", "kubernetes")}
+for kind, name, inputs in recorded:
+    package = kind.partition(":")[0]
+    if package in providers:
+        pulumi.CustomResource(kind, name, inputs, pulumi.ResourceOptions(provider=providers[package]))
+    elif kind == "trainyard:kubernetes:CustomResourceDefinitions":
+        pulumi.CustomResource(kind, name, inputs)
+    else:
+        pulumi.ComponentResource(kind, name, inputs)
+"""
+"""As small as a program can be: no spec, no checks, no charts, no dependencies."""
+
+
+@dataclass(frozen=True)
+class Arms:
+    """Samples of both arms at one size, in seconds."""
+
+    pools: int
+    ours: tuple[float, ...]
+    bare: tuple[float, ...]
+
+    def figure(self) -> Figure:
+        """Return ours against the bare program's; the target holds for the largest."""
+        samples = Samples("trainyard", "s", self.ours), Samples("bare program", "s", self.bare)
+        return Figure(f"preview of {self.pools} pools", samples[0], at_most=1.2, peer=samples[1])
+
+
+def measure() -> list[Figure]:
+    """Time the previews at each size, and draw them."""
+    with tempfile.TemporaryDirectory(prefix="trainyard-pools-") as folder:
+        arms = [_arms(size, Path(folder) / str(size)) for size in SIZES]
+    draw(arms, PLOT)
+    return [*(each.figure() for each in arms), growth(arms)]
+
+
+def growth(arms: Sequence[Arms]) -> Figure:
+    """Return the time of a pool among the last hundred against one among the fifty before them."""
+    few, some, many = (Samples("", "s", each.ours).median for each in arms)
+    late = Samples("per pool, 100 to 200", "ms", (1000 * (many - some) / 100,))
+    early = Samples("per pool, 50 to 100", "ms", (1000 * (some - few) / 50,))
+    return Figure("growth of the preview (1 is linear)", late, at_most=1.25, peer=early)
+
+
+def generated(pools: int) -> dict[str, Any]:
+    """Return the stack file of `aws-dev` with so many pools of CPU machines more."""
+    data: dict[str, Any] = yaml.safe_load((ROOT / "stacks" / "Pulumi.aws-dev.yaml").read_text())
+    more = [
+        {"name": f"cpu-{index}", "capacity": "on-demand", "num_nodes": 2, "machine": "c7i.4xlarge"}
+        for index in range(pools)
+    ]
+    data["config"]["trainyard:stack"]["pools"] += more
+    return data
+
+
+def draw(arms: Sequence[Arms], path: Path) -> None:
+    """Draw both arms over the number of pools."""
+    from matplotlib.figure import Figure as Canvas
+
+    canvas = Canvas(figsize=(6, 3.5), layout="constrained")
+    axes = canvas.subplots()
+    sizes = [each.pools for each in arms]
+    for name, style in (("ours", "o-"), ("bare", "s--")):
+        times = [Samples(name, "s", getattr(each, name)).median for each in arms]
+        axes.plot(sizes, times, style, label="trainyard" if name == "ours" else "bare program")
+    axes.set_xlabel("pools")
+    axes.set_ylabel("preview, seconds")
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False)
+    canvas.savefig(path, dpi=110)
+
+
+def _arms(size: int, folder: Path) -> Arms:
+    data = generated(size)
+    tools = Session(STACK, replace(Paths.from_environment(), state=folder / "state"))
+    environment = tools.toolchain.environment()
+    ours = _project(folder / "ours", data)
+    (ours / "infra").symlink_to(ROOT / "infra")
+    bare = _project(folder / "bare", {"config": {}})
+    _write_bare(bare, data)
+    with StandIn(PACKAGES, ANY_VERSION, cloud=Anything({})) as stand_in:
+        attached = {**environment, **stand_in.environment()}
+        arms = [
+            _engine(ours, {**attached, "TRAINYARD_STACKS": str(ours / "stacks")}),
+            _engine(bare, attached),
+        ]
+
+        def preview(engine: Engine) -> float:
+            return engine.preview(STACK, quiet()).seconds
+
+        for engine in arms:
+            preview(engine)  # not counted: charts are rendered, and Python's modules compiled
+        taken, against = alternating(lambda: preview(arms[0]), lambda: preview(arms[1]), ROUNDS)
+    return Arms(size, taken, against)
+
+
+def _project(folder: Path, stack: Mapping[str, Any]) -> Path:
+    (folder / "stacks").mkdir(parents=True)
+    (folder / "stacks" / f"Pulumi.{STACK}.yaml").write_text(yaml.safe_dump(dict(stack)))
+    runtime = {"name": "python", "options": {"virtualenv": str(ROOT / ".venv")}}
+    project = {"name": folder.name, "runtime": runtime, "stackConfigDir": "stacks"}
+    main = {"main": "infra"} if folder.name == "ours" else {}
+    (folder / "Pulumi.yaml").write_text(yaml.safe_dump({**project, **main}))
+    (folder / ".trainyard").symlink_to(ROOT / ".trainyard")
+    return folder
+
+
+def _write_bare(folder: Path, data: Mapping[str, Any]) -> None:
+    with tempfile.TemporaryDirectory() as rendered:
+        recorded = plan(parse(data["config"]["trainyard:stack"]), Path(rendered))
+    resources = [
+        (each.type, each.name, each.inputs)
+        for each in recorded.resources
+        if not each.type.startswith("pulumi:")
+    ]
+    (folder / "resources.json").write_text(json.dumps(resources))
+    (folder / "__main__.py").write_text(PROGRAM)
+
+
+def _engine(folder: Path, environment: Mapping[str, str]) -> Engine:
+    state = folder / "state"
+    state.mkdir()
+    paths = replace(Paths.from_environment(), repository=folder, state=state, stacks_folder=None)
+    paths.engine.mkdir(parents=True)
+    return Engine(paths, {**environment, "PULUMI_BACKEND_URL": paths.engine.as_uri()})
