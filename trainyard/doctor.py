@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
-from infra.errors import MachineError, Problem
+from rich.markup import escape
+
+from infra.errors import ExitCode, MachineError, Problem
+from infra.spec.aws import AwsSpec
 from local.toolchain.doctor import diagnose
+from trainyard.aws_checks import problems, unasked
 from trainyard.session import Session
 from trainyard.up import wanted_artifacts
 
@@ -17,7 +22,31 @@ def examine(session: Session) -> int:
     session.console.print(
         "[green]`make up` can start.[/]" if not diagnosis.exit_code else "`make up` cannot start yet."
     )
-    return diagnosis.exit_code
+    return diagnosis.exit_code or _examine_account(session)
+
+
+def _examine_account(session: Session) -> int:
+    """Ask the stack's cloud, where there are credentials, whether it has what `up` needs."""
+    spec = session.stack.provider
+    if not isinstance(spec, AwsSpec):
+        return ExitCode.OK
+    import boto3  # takes its time, and only this target needs it
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    if boto3.Session().get_credentials() is None:
+        session.console.print("[yellow]not asked[/]  AWS: no credentials (`aws sso login`)", highlight=False)
+        return ExitCode.OK
+    make: Any = boto3.client
+    try:
+        found = list(problems(session.stack, spec, lambda service: make(service, region_name=spec.region)))
+    except (ClientError, BotoCoreError) as error:
+        found = [unasked(error)]
+    for problem in found:
+        session.console.print(f"[red]problem[/]  {escape(str(problem))}", highlight=False)
+    if not found:
+        told = "account, rights to the cluster, zones, quotas of vCPUs, reservations and bucket"
+        session.console.print(f"[green]ok[/]  AWS: {told}", highlight=False)
+    return ExitCode.MACHINE if found else ExitCode.OK
 
 
 def _remains(session: Session) -> Iterable[Problem]:

@@ -1,0 +1,110 @@
+"""What an account lacks is known before `up`; moto is the account."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from infra.spec import Stack, load, parse
+from infra.spec.aws import AwsSpec
+from rehearsal.aws.account import Account
+from rehearsal.aws.models import client
+from tests.infra.plan import stack_file
+from trainyard.aws_checks import problems, role_of
+
+ROLE = "arn:aws:iam::123456789012:role/platform"
+
+
+class Identity:
+    """The user's session."""
+
+    def __init__(self, account: str = "123456789012", role: str = "platform") -> None:
+        self.told = {"Account": account, "Arn": f"arn:aws:sts::{account}:assumed-role/{role}/me"}
+
+    def get_caller_identity(self) -> Mapping[str, str]:
+        return self.told
+
+
+class Quotas:
+    """Service Quotas, of which moto has those of VPCs only."""
+
+    def __init__(self, **vcpus: float) -> None:
+        self.vcpus = vcpus
+
+    def get_service_quota(self, *, ServiceCode: str, QuotaCode: str) -> Mapping[str, Any]:  # noqa: N803
+        assert ServiceCode == "ec2"
+        return {"Quota": {"Value": self.vcpus.get(QuotaCode.replace("-", "_"), 10_000.0)}}
+
+
+@pytest.fixture
+def account() -> Iterator[Account]:
+    with Account("us-east-2") as account:
+        yield account
+
+
+def found(stack: Stack, **services: Any) -> dict[str, str]:
+    """Problems by path; `services` take the place of moto's."""
+    asked = {"sts": Identity(), "service-quotas": Quotas(), **services}
+    spec = stack.provider
+    assert isinstance(spec, AwsSpec)
+    given = problems(stack, spec, lambda service: asked.get(service) or client(service, "us-east-2"))
+    return {problem.path: problem.got for problem in given}
+
+
+def changed(stack: Stack, **provider: Any) -> Stack:
+    data = stack.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    data["provider"] |= provider
+    return parse(data)
+
+
+@pytest.fixture(scope="module")
+def dev() -> Stack:
+    return load(stack_file("aws-dev"))
+
+
+def test_an_account_that_has_all_has_no_problem(account: Account, dev: Stack) -> None:
+    assert found(dev) == {}
+
+
+def test_another_account_is_asked_nothing_more(account: Account, dev: Stack) -> None:
+    assert found(dev, sts=Identity("999999999999")) == {"AWS account": "999999999999"}
+
+
+def test_who_signs_in_must_be_an_admin_of_the_cluster(account: Account, dev: Stack) -> None:
+    told = found(dev, sts=Identity(role="intern"))
+    assert told == {"provider.access.admins": "arn:aws:iam::123456789012:role/intern signs in"}
+
+
+def test_a_quota_that_is_too_small_names_its_vcpus(account: Account, dev: Stack) -> None:
+    told = found(dev, **{"service-quotas": Quotas(L_DB2E81BA=2.0)})
+    assert told == {"quota: Running On-Demand G and VT instances": "4 vCPUs are needed"}
+
+
+def test_a_zone_without_the_machine_is_named(account: Account, dev: Stack) -> None:
+    gone = changed(dev, zones=["us-east-2a", "us-east-2f"])
+    assert found(gone)["pools[gpu].zones"] == "g6.xlarge in us-east-2f"
+
+
+def test_a_bucket_that_is_to_be_there_is_looked_for(account: Account, dev: Stack) -> None:
+    told = found(changed(dev, existing_bucket=True))
+    assert told == {"storage.object_store.bucket": "example-dev-checkpoints is not there"}
+
+
+class Taken:
+    """S3, where the name is someone else's."""
+
+    def head_bucket(self, *, Bucket: str) -> None:  # noqa: N803
+        raise ClientError({"Error": {"Code": "403", "Message": "Forbidden"}}, "HeadBucket")
+
+
+def test_a_bucket_of_someone_else_is_refused(account: Account, dev: Stack) -> None:
+    told = found(dev, s3=Taken())
+    assert told == {"storage.object_store.bucket": "example-dev-checkpoints is someone else's"}
+
+
+def test_a_session_belongs_to_its_role() -> None:
+    assert role_of("arn:aws:sts::123456789012:assumed-role/platform/me@example.com") == ROLE
+    assert role_of(ROLE) == ROLE

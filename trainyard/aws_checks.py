@@ -1,0 +1,147 @@
+"""What an AWS account must have before `up`: asked with the user's credentials, changing nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from infra.errors import Problem
+from infra.providers.aws.groups import Group, groups
+from infra.spec import Stack
+from infra.spec.aws import AwsSpec
+
+Client = Callable[[str], Any]
+"""Service → a boto3 client."""
+QUOTAS = {
+    ("P", False): ("L-417A185B", "Running On-Demand P instances"),
+    ("G", False): ("L-DB2E81BA", "Running On-Demand G and VT instances"),
+    ("Standard", False): ("L-1216C47A", "Running On-Demand Standard instances"),
+    ("P5", True): ("L-C4BD4855", "All P5 Spot Instance Requests"),
+    ("P", True): ("L-7212CCBC", "All P4, P3 and P2 Spot Instance Requests"),
+    ("G", True): ("L-3819A6DF", "All G and VT Spot Instance Requests"),
+    ("Standard", True): ("L-34B43A08", "All Standard Spot Instance Requests"),
+}
+"""Family and whether it is bought on the spot market → code and name in Service Quotas, in vCPUs.
+
+P6 has quotas that this list does not know: they are not judged.
+"""
+
+
+def problems(stack: Stack, spec: AwsSpec, client: Client) -> Iterator[Problem]:
+    """Find what the account lacks. Raises ClientError or BotoCoreError where it cannot be asked."""
+    caller = client("sts").get_caller_identity()
+    if caller["Account"] != spec.account:
+        got, fix = caller["Account"], "sign in to the stack's account, or correct provider.account"
+        yield Problem("AWS account", got, spec.account, fix)
+        return
+    yield from _caller(caller["Arn"], spec)
+    bought = [group for pool in stack.pools for group in groups(pool, spec.zones)]
+    yield from _offered(bought, client("ec2"))
+    yield from _quotas(bought, client("service-quotas"))
+    yield from _reservations(stack, client("ec2"))
+    yield from _bucket(stack, spec, client("s3"))
+
+
+def role_of(arn: str) -> str:
+    """Return the role behind a session's ARN, which is how an access entry has to name it."""
+    found = re.fullmatch(r"arn:(aws[a-z-]*):sts::(\d{12}):assumed-role/([^/]+)/.*", arn)
+    return f"arn:{found[1]}:iam::{found[2]}:role/{found[3]}" if found else arn
+
+
+def _caller(arn: str, spec: AwsSpec) -> Iterator[Problem]:
+    role = role_of(arn)
+    # A role's path is in its own ARN and not in that of its sessions.
+    admins = {re.sub(r":role/.*/", ":role/", admin) for admin in spec.access.admins}
+    if role not in admins:
+        fix = "add the role to access.admins: EKS gives no rights to the one who makes the cluster"
+        yield Problem("provider.access.admins", f"{role} signs in", ", ".join(spec.access.admins), fix)
+
+
+def _offered(bought: list[Group], ec2: Any) -> Iterator[Problem]:  # noqa: ANN401 -- boto3's
+    names = sorted({group.machine.name for group in bought})
+    pages = ec2.get_paginator("describe_instance_type_offerings").paginate(
+        LocationType="availability-zone", Filters=[{"Name": "instance-type", "Values": names}]
+    )
+    offered = {
+        (each["InstanceType"], each["Location"]) for page in pages for each in page["InstanceTypeOfferings"]
+    }
+    for group in bought:
+        lacking = [zone for zone in group.zones if (group.machine.name, zone) not in offered]
+        if lacking:
+            zones = sorted(zone for name, zone in offered if name == group.machine.name)
+            allowed = f"a zone that offers it: {', '.join(zones) or 'none in this region'}"
+            path = f"pools[{group.pool.name}].zones"
+            yield Problem(
+                path, f"{group.machine.name} in {', '.join(lacking)}", allowed, "choose one of these"
+            )
+
+
+def _quotas(bought: list[Group], quotas: Any) -> Iterator[Problem]:  # noqa: ANN401 -- boto3's
+    needed: dict[tuple[str, str], int] = {}
+    for group in bought:
+        if group.pool.capacity == "reserved" or (quota := _quota(group)) is None:
+            continue
+        needed[quota] = needed.get(quota, 0) + group.num_nodes * group.machine.vcpus
+    for (code, name), vcpus in needed.items():
+        allowed = quotas.get_service_quota(ServiceCode="ec2", QuotaCode=code)["Quota"]["Value"]
+        if allowed < vcpus:
+            command = "aws service-quotas request-service-quota-increase --service-code ec2"
+            fix = f"ask for more: {command} --quota-code {code} --desired-value {vcpus}"
+            yield Problem(f"quota: {name}", f"{vcpus} vCPUs are needed", f"{allowed:g} vCPUs", fix)
+
+
+def _quota(group: Group) -> tuple[str, str] | None:
+    """The quota that a group counts against; None for families whose quota is not known here."""
+    name, spot = group.machine.name, group.pool.is_spot
+    if name.startswith("p6"):
+        return None
+    if spot and name.startswith("p5"):
+        return QUOTAS["P5", True]
+    family = {"p": "P", "g": "G"}.get(name[0], "Standard")
+    return QUOTAS[family, spot]
+
+
+def _reservations(stack: Stack, ec2: Any) -> Iterator[Problem]:  # noqa: ANN401 -- boto3's
+    for pool in stack.pools:
+        if pool.reservation is None:
+            continue
+        path = f"pools[{pool.name}].reservation.id"
+        try:
+            answer = ec2.describe_capacity_reservations(CapacityReservationIds=[pool.reservation.id])
+        except ClientError as error:
+            if "NotFound" not in str(error):
+                raise
+            yield Problem(path, f"{pool.reservation.id}: not there", "a reservation", "correct the ID")
+            continue
+        (found,) = answer["CapacityReservations"]
+        if found["InstanceType"] != pool.machine:
+            got = f"a reservation of {found['InstanceType']}"
+            yield Problem(path, got, str(pool.machine), "name one of the pool's machine")
+        elif found["TotalInstanceCount"] < pool.num_nodes:
+            got = f"{found['TotalInstanceCount']} machines"
+            yield Problem(path, got, f"{pool.num_nodes} for the pool", "lower num_nodes, or reserve more")
+
+
+def _bucket(stack: Stack, spec: AwsSpec, s3: Any) -> Iterator[Problem]:  # noqa: ANN401 -- boto3's
+    bucket = stack.storage.object_store.bucket
+    try:
+        s3.head_bucket(Bucket=bucket)
+    except ClientError as error:
+        code = error.response["Error"]["Code"]
+        if code == "403":
+            fix = "choose another name: a bucket's is one for the whole world"
+            yield Problem("storage.object_store.bucket", f"{bucket} is someone else's", "a free name", fix)
+        elif code != "404":
+            raise
+        elif spec.existing_bucket:
+            fix = "correct the name, or put existing_bucket off, and it is made"
+            yield Problem("storage.object_store.bucket", f"{bucket} is not there", "a bucket of yours", fix)
+
+
+def unasked(error: ClientError | BotoCoreError) -> Problem:
+    """Say that the account could not be asked."""
+    fix = "sign in (`aws sso login`), with the right to look: nothing here changes anything"
+    return Problem("AWS account", str(error), "an answer", fix)
