@@ -6,6 +6,7 @@ settles, or leaves something over, fails here and not in a cloud.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -23,13 +24,16 @@ from rehearsal.standin import StandIn
 ANY_VERSION = "999.0.0"
 """Newer than whatever an SDK asks for: one stand-in serves packages of many versions."""
 
+SECRET = "rehearsed-secret"  # noqa: S105 -- it is none; what begins so must never be read in a state
+"""How secrets begin that the stand-ins give out."""
+
 OUTPUTS: Mapping[str, Mapping[str, Any]] = {
     "trainyard:local:EmbeddedCluster": {
         "endpoint": "https://rehearsal.invalid:6443",
         "caCertificate": "rehearsal",
-        "kubeconfig": "rehearsal",
-        "objectStoreAccessKey": "rehearsal",
-        "objectStoreSecretKey": "rehearsal",
+        "kubeconfig": f"{SECRET}-kubeconfig",
+        "objectStoreAccessKey": f"{SECRET}-access-key",
+        "objectStoreSecretKey": f"{SECRET}-secret-key",
     },
     **google.OUTPUTS,
 }
@@ -151,6 +155,7 @@ def rehearse(open_engine: Open, stage: Stage, seen: Callable[[Phase], None] = la
             play.phase("up", engine.up, {"create": number})
         resources = engine.resources()
         _compare(resources, stand_ins)
+        _check_secrets(resources)
         steps = critical_path(resources, [made for each in stand_ins for made in each.creations])
         play.phase("up again", engine.up, {"same": number})
         play.phase("refresh", engine.refresh, {"same": number})
@@ -234,6 +239,20 @@ def _compare(resources: Sequence[Mapping[str, Any]], stand_ins: Sequence[StandIn
                 *(_amiss(urn, "is in the engine's state and does not exist") for urn in known - there),
             ]
         )
+
+
+def _check_secrets(resources: Sequence[Mapping[str, Any]]) -> None:
+    """No secret can be read in the engine's state. Raises TrainyardError."""
+    fix = "give the property to `additional_secret_outputs`, or wrap the value in `pulumi.Output.secret`"
+    problems = [
+        Problem(f"{each['urn'].split('::', 2)[2]}: {part}.{name}", "a secret in the clear", "encrypted", fix)
+        for each in resources
+        for part in ("inputs", "outputs")
+        for name, value in (each.get(part) or {}).items()
+        if SECRET in json.dumps(value)
+    ]
+    if problems:
+        raise TrainyardError(problems)
 
 
 def _is_made(resource: Mapping[str, Any]) -> bool:

@@ -13,7 +13,7 @@ import pytest
 from infra.errors import TrainyardError
 from rehearsal.cloud import Anything
 from rehearsal.faults import Faults
-from rehearsal.rehearse import Open, Phase, Rehearsal, Stage
+from rehearsal.rehearse import SECRET, Open, Phase, Rehearsal, Stage
 from rehearsal.rehearse import rehearse as rehearse_on
 
 
@@ -125,3 +125,18 @@ def test_a_fault_that_cannot_happen_to_the_stack_is_said(tmp_path: Path) -> None
     stage = Stage({"aws": Anything({})}, tmp_path, Faults(fail="Cluster", fail_at=9))
     with pytest.raises(TrainyardError, match="creation 9 of Cluster fails: up went through"):
         rehearse_on(lambda _: FakeEngine(settled()), stage)
+
+
+class Leaking(FakeEngine):
+    """An engine whose state shows a secret."""
+
+    def resources(self) -> Sequence[Mapping[str, Any]]:
+        outputs = {"kubeconfig": {"users": [f"{SECRET}-kubeconfig"]}}
+        urn = "urn:pulumi:s::p::pulumi:pulumi:Stack::s"
+        return [{"urn": urn, "type": "pulumi:pulumi:Stack", "custom": False, "outputs": outputs}]
+
+
+def test_a_secret_in_the_clear_is_named_and_not_shown() -> None:
+    with pytest.raises(TrainyardError, match=r"outputs\.kubeconfig\n.*a secret in the clear") as told:
+        rehearse(lambda _: Leaking(settled()))
+    assert SECRET not in str(told.value)
