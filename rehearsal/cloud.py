@@ -126,6 +126,11 @@ class Typed(Anything):
             self.untyped.add(resource.token)
             return ()
 
+    def autoname(self, token: str) -> str | None:
+        """Google's SDK lets names be left out where its API does not: the provider makes them up."""
+        made_up = token.startswith("gcp:") and "name" in sdk.optional(token)
+        return "name" if made_up else None
+
     def replaces(self, token: str) -> Sequence[str]:
         rules = replacements()
         return (*rules.get(token, ()), *rules.get(f"{token.partition(':')[0]}:*", ()))

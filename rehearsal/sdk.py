@@ -43,6 +43,16 @@ def problems(token: str, inputs: Mapping[str, Any]) -> Iterator[tuple[str, str]]
 
 
 @cache
+def optional(token: str) -> frozenset[str]:
+    """Return the properties that may be left out; none for a type that no SDK knows."""
+    try:
+        known, required = _names(arguments_of(token))
+    except NoTypesError:
+        return frozenset()
+    return frozenset(known) - required
+
+
+@cache
 def arguments_of(token: str) -> type:
     """Return the class of a resource's inputs; `NoTypesError` where no SDK has one."""
     resource = resource_of(token)

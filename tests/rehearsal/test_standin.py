@@ -159,3 +159,13 @@ def test_a_type_to_fail_is_read_with_its_number(text: str, parsed: tuple[str, in
 def test_what_names_no_creation_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="TYPE or TYPE:NTH"):
         parse_fail(text)
+
+
+def test_a_name_that_google_wants_is_made_up_once(tmp_path: Path) -> None:
+    urn = "urn:pulumi:s::p::gcp:compute/router:Router::nat"
+    with serving(Typed({}), tmp_path) as provider:
+        checked = provider.Check(provider_pb2.CheckRequest(urn=urn, news=struct(network="vpc")))
+        name = checked.inputs["name"]
+        again = provider_pb2.CheckRequest(urn=urn, olds=checked.inputs, news=struct(network="vpc"))
+        assert provider.Check(again).inputs["name"] == name
+    assert name.startswith("nat-")
