@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -130,6 +131,26 @@ def price(name: StackArgument = "", stack: StackName = "local", output: Output =
 
     session = Session(name or stack)
     show_price(session.stack, output, session.console)
+
+
+@app.command()
+def measure(
+    metrics: Annotated[Path, typer.Argument(help="metrics.jsonl of a run of the stack's job.")],
+    stack: StackName = "local",
+) -> None:
+    """Keep the time of a run's longest checkpoint beside the stack file, for the policies.
+
+    Spot machines with accelerators are refused until it is known whether a checkpoint fits into their notice.
+    It has to be measured on the stack itself: on its filesystem, with its model.
+
+    [dim]trainyard measure runs/run-1/metrics.jsonl -s aws[/]
+    """
+    from trainyard.measure import measure as write_measurement
+
+    session = Session(stack)
+    session.stack  # noqa: B018 -- wrong input ends here
+    file = write_measurement(metrics, session.stack_file)
+    session.console.print(f"{file}: {file.read_text().strip()}", highlight=False)
 
 
 @app.command(name="catalog")

@@ -1,0 +1,44 @@
+"""The time of a checkpoint is what a run's metrics say, and what the policies read."""
+
+from __future__ import annotations
+
+import json
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from infra.errors import InputError
+from policies.config import Measurement
+from trainyard.measure import measure
+
+
+def metrics(folder: Path, *lines: dict[str, object]) -> Path:
+    file = folder / "metrics.jsonl"
+    file.write_text("".join(json.dumps({"attempt": 1, **line}) + "\n" for line in lines))
+    return file
+
+
+def test_the_longest_checkpoint_counts_with_its_day(tmp_path: Path) -> None:
+    run = metrics(
+        tmp_path,
+        {"event": "step", "time": 1.0, "seconds": 90},
+        {"event": "checkpoint", "time": 1795200000.0, "seconds": 8.5},
+        {"event": "checkpoint", "time": 1795300000.0, "seconds": 41.25},
+        {"event": "checkpoint_failed", "time": 1795300001.0},
+    )
+    file = measure(run, tmp_path / "Pulumi.aws.yaml")
+    assert file == tmp_path / "checkpoint.aws.json"
+    assert Measurement.read(file) == Measurement(41.25, date(2026, 11, 21))
+
+
+@pytest.mark.parametrize("lines", [[], [{"event": "step", "time": 1.0}]])
+def test_a_run_without_checkpoints_measures_nothing(lines: list[dict[str, object]], tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no committed checkpoint"):
+        measure(metrics(tmp_path, *lines), tmp_path / "Pulumi.aws.yaml")
+    assert not (tmp_path / "checkpoint.aws.json").exists()
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such file"):
+        measure(tmp_path / "gone.jsonl", tmp_path / "Pulumi.aws.yaml")
