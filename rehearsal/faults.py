@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,10 @@ POOL_LABEL = "trainyard.dev/pool"
 """By this label of its nodes a group is known to belong to a pool, on every cloud."""
 SLOW_SECONDS = 0.5
 """Time of each creation, change and deletion under `--slow`: enough that all that can overlap does."""
+
+
+ENDING_SECONDS = 60.0
+"""What is under way when the engine is killed ends in this time."""
 
 
 @dataclass(frozen=True)
@@ -70,13 +75,15 @@ class Injector:
     def __init__(self, faults: Faults, crash: Callable[[], object]) -> None:
         self._faults = faults
         self._crash = crash
-        self._lock = threading.Lock()
-        self._seen = self._made = 0
+        self._lock = threading.RLock()
+        self._quiet = threading.Condition(self._lock)
+        self._seen = self._made = self._under_way = 0
+        self._crashing = False
         self.happened: list[str] = []
         """What went wrong so far, in words."""
 
     def before(self, resource: Resource) -> None:
-        """Begin a creation. Raises `InjectedError`."""
+        """Decide whether a creation fails. Raises `InjectedError`."""
         if not self._faults.fail or not is_type(resource.token, self._faults.fail):
             return
         with self._lock:
@@ -86,6 +93,21 @@ class Injector:
             self._tell(f"{resource.token} {resource.name} was refused")
             raise InjectedError(f"injected: creation {self._faults.fail_at} of {self._faults.fail} fails")
 
+    @contextmanager
+    def creating(self, resource: Resource) -> Iterator[None]:
+        """Surround a creation from its begin to its answer. Raises `InjectedError`."""
+        self.before(resource)
+        with self._lock:
+            if self._crashing:
+                raise InjectedError("injected: the engine is being killed")
+            self._under_way += 1
+        try:
+            yield
+        finally:
+            with self._quiet:
+                self._under_way -= 1
+                self._quiet.notify_all()
+
     def after(self, resource: Resource) -> None:
         """End a creation, before it is answered. Raises `NoCapacityError`; may end the engine."""
         with self._lock:
@@ -93,13 +115,21 @@ class Injector:
             crashes = self._made == self._faults.crash_after
             starved = not crashes and self._is_starved(resource)
         if crashes:
-            self._tell(f"the engine was killed with {resource.token} {resource.name} made and not answered")
-            self._crash()
+            self._kill(resource)
         if starved:
             self._tell(f"pool {self._faults.no_capacity} got no machines")
             raise NoCapacityError(
                 f"injected: InsufficientInstanceCapacity in pool {self._faults.no_capacity}"
             )
+
+    def _kill(self, resource: Resource) -> None:
+        """End the engine; what a cloud has begun by then, it ends, and nothing that comes later is begun."""
+        with self._quiet:
+            self._crashing = True
+            self._quiet.wait_for(lambda: self._under_way <= 1, timeout=ENDING_SECONDS)
+            self._tell(f"the engine was killed with {resource.token} {resource.name} made and not answered")
+            self._crash()
+            self._crashing = False
 
     def linger(self) -> None:
         """Take the time that a slow cloud takes."""

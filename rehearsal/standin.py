@@ -174,21 +174,26 @@ class StandIn(provider_pb2_grpc.ResourceProviderServicer):
         resource = self._resource(request.urn, request.properties)
         if request.preview:
             return provider_pb2.CreateResponse(properties=request.properties)
+        with _answered(context), self._injector.creating(resource):
+            made, properties = self._make(request, resource)
+            try:
+                self._injector.after(resource)
+            except NoCapacityError as error:
+                _end_partly(context, made, properties, str(error))
+        return provider_pb2.CreateResponse(id=made.id, properties=properties)
+
+    def _make(
+        self, request: provider_pb2.CreateRequest, resource: Resource
+    ) -> tuple[Made, struct_pb2.Struct]:
         started = time.monotonic()
-        with _answered(context):
-            self._injector.before(resource)
-            self._injector.linger()
-            made = self.cloud.create(resource)
+        self._injector.linger()
+        made = self.cloud.create(resource)
         properties = _with(request.properties, made.outputs)
         kept = Kept(request.urn, made.id, _spelled(request.properties), _spelled(properties))
         self.store.put(kept)
         with self._lock:
             self.creations.append(Creation(request.urn, started, time.monotonic()))
-        try:
-            self._injector.after(resource)
-        except NoCapacityError as error:
-            _end_partly(context, made, properties, str(error))
-        return provider_pb2.CreateResponse(id=made.id, properties=properties)
+        return made, properties
 
     def Update(
         self, request: provider_pb2.UpdateRequest, context: grpc.ServicerContext
