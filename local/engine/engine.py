@@ -95,6 +95,7 @@ class Engine:
         for left in (self._paths.engine / "tmp").glob("kubeconfig*"):
             left.unlink(missing_ok=True)  # by the Kubernetes provider, under `pulumi` by hand
         plugins.install(Path(self._environment["PULUMI_HOME"]), self._paths.bin)
+        self._backend.mend()
         self.cancel(stack)
         if self.exists(stack) and self._backend.has_pending_operations(stack):
             exported = self._ask("stack", "export", "--stack", stack)

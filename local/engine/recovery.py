@@ -34,6 +34,17 @@ class Backend:
     def state_file(self, stack: str) -> Path:
         return self.folder / ".pulumi" / "stacks" / self.project / f"{stack}.json"
 
+    def mend(self) -> None:
+        """Remove attributes that a killed engine has half written: with them it reads no state at all.
+
+        The engine's file store writes `<file>.attrs` beside a file, in place; without it it takes defaults.
+        """
+        for attributes in (self.folder / ".pulumi").rglob("*.attrs"):
+            try:
+                json.loads(attributes.read_text())
+            except json.JSONDecodeError:
+                attributes.unlink(missing_ok=True)
+
     def has_pending_operations(self, stack: str) -> bool:
         """Whether the last engine was cut off in the midst of an operation."""
         deployment = json.loads(self.state_file(stack).read_text())["checkpoint"].get("latest") or {}

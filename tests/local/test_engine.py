@@ -419,3 +419,12 @@ def test_what_a_killed_engine_has_made_is_taken_into_the_state_where_it_is_found
     assert found == [resource["urn"]]
     assert resource["id"] == "vpc-1"
     assert "pending_operations" not in json.loads(text)["deployment"]
+
+
+def test_attributes_that_were_half_written_are_removed_and_whole_ones_stay(tmp_path: Path) -> None:
+    folder = tmp_path / ".pulumi" / "stacks" / "p"
+    folder.mkdir(parents=True)
+    for name, text in {"dev.json.attrs": "", "dev.json.bak.attrs": '{"md5": "x"}', "dev.json": ""}.items():
+        (folder / name).write_text(text)
+    Backend(tmp_path, "p").mend()
+    assert sorted(file.name for file in folder.iterdir()) == ["dev.json", "dev.json.bak.attrs"]
