@@ -10,6 +10,7 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -32,6 +33,9 @@ FRAME_OF_ANY_PEER = 16_384
 RENEW_WINDOW = 2**28
 """Bytes received after which the connection's window is opened again."""
 
+PING_SECONDS = 1.0
+"""Least time between two answers to pings. grpc-go measures the bandwidth by a ping after every response, but
+never by two at once: answered once a second, it sends half the messages."""
 LONGEST_DETAILS = 4_000
 """Characters of an error's text: escaped, it must fit into one frame."""
 
@@ -98,11 +102,20 @@ class Server:
         with peer:
             try:
                 peer.sendall(connection.opening())
-                while received := peer.recv(1 << 18):
-                    if answer := connection.receive(received):
+                peer.settimeout(PING_SECONDS)
+                while (received := _received(peer)) != b"":
+                    if answer := connection.receive(received or b"", time.monotonic()):
                         peer.sendall(answer)
-            except (ConnectionError, ProtocolError):
+            except (OSError, ProtocolError):
                 return  # the engine is gone, or no engine; it says so itself
+
+
+def _received(peer: socket.socket) -> bytes | None:
+    """What came; nothing where the peer hung up, None where it has been silent for a while."""
+    try:
+        return peer.recv(1 << 18)
+    except TimeoutError:
+        return None
 
 
 class ProtocolError(Exception):
@@ -135,14 +148,27 @@ class Connection:
     _waiting: deque[tuple[int, bytes]] = field(default_factory=deque)
     """Responses that the peer's windows do not let through yet."""
     _consumed: int = 0
+    _pings: list[bytes] = field(default_factory=list)
+    """Those not answered yet."""
+    _answered: float = 0.0
+    """When pings were answered last."""
 
     def opening(self) -> bytes:
         """What the server says first: windows and frames as large as can be."""
         settings = struct.pack(">HIHI", INITIAL_WINDOW_SIZE, LARGEST_WINDOW, MAX_FRAME_SIZE, LARGEST_FRAME)
         return _frame(SETTINGS, 0, 0, settings) + _opened(LARGEST_WINDOW - DEFAULT_WINDOW)
 
-    def receive(self, data: bytes) -> bytes:
-        """Take bytes of the peer and return those for it; raises `ProtocolError`."""
+    def receive(self, data: bytes, now: float = 0.0) -> bytes:
+        """Take bytes of the peer at `now` (seconds) and return those for it; raises `ProtocolError`."""
+        return self._frames(data) + self._pongs(now)
+
+    def _pongs(self, now: float) -> bytes:
+        if not self._pings or now - self._answered < PING_SECONDS:
+            return b""
+        pings, self._pings, self._answered = self._pings, [], now
+        return b"".join(_frame(PING, ACK, 0, ping) for ping in pings)
+
+    def _frames(self, data: bytes) -> bytes:
         self._received += data
         if not self._greeted:
             if len(self._received) < len(PREFACE):
@@ -174,7 +200,7 @@ class Connection:
         if kind == SETTINGS and not flags & ACK:
             return self._settings(payload)
         if kind == PING and not flags & ACK:
-            return _frame(PING, ACK, 0, payload)
+            self._pings.append(payload)
         if kind == RST_STREAM:
             self._streams.pop(stream, None)
             self._waiting = deque(item for item in self._waiting if item[0] != stream)

@@ -132,3 +132,24 @@ def test_a_response_waits_for_the_peers_window() -> None:
     assert first.endswith(rpc._frame(rpc.DATA, 0, 1, b"\0\0\0\0\x64" + b"x" * 5))
     rest = connection.receive(rpc._frame(rpc.WINDOW_UPDATE, 0, 1, (1000).to_bytes(4, "big")))
     assert rest == rpc._frame(rpc.DATA, 0, 1, b"x" * 95) + rpc._frame(rpc.HEADERS, 5, 1, rpc.TRAILERS_OK)
+
+
+def test_pings_are_answered_all_of_them_and_once_a_second() -> None:
+    connection = rpc.Connection(lambda _path, _request: b"")
+    ping, pong = (rpc._frame(rpc.PING, flags, 0, b"12345678") for flags in (0, rpc.ACK))
+    assert connection.receive(rpc.PREFACE + ping, 100.0) == pong
+    assert connection.receive(ping + ping, 100.4) == b""
+    assert connection.receive(b"", 101.0) == pong * 2
+    assert connection.receive(b"", 103.0) == b""
+
+
+def test_a_peer_that_falls_silent_gets_its_ping_answered(port: int) -> None:
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as peer:
+        ping = rpc._frame(rpc.PING, 0, 0, b"12345678")
+        peer.sendall(rpc.PREFACE + ping + ping)
+        received = b""
+        while received.count(rpc._frame(rpc.PING, rpc.ACK, 0, b"12345678")) < 2:
+            received += peer.recv(4096)
+        peer.sendall(ping)
+        while received.count(b"12345678") < 3:
+            received += peer.recv(4096)
