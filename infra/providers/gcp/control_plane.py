@@ -120,8 +120,8 @@ def make_control_plane(
         ),
         deletion_protection=spec.deletion_protection,
         resource_labels=scope.labels,
-        # GKE tells of the first pool's nodes here, and a channel moves the version on.
-        opts=scope.options(ignore_changes=["nodeConfig", "minMasterVersion"]),
+        # GKE tells of the first pool's nodes here.
+        opts=scope.options(ignore_changes=["nodeConfig"]),
     )
     return ControlPlane(cluster, access)
 
