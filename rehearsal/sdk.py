@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import sys
 import types
 import typing
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
@@ -75,9 +76,17 @@ def resource_of(token: str) -> type[pulumi.CustomResource]:
     for known in rpc._RESOURCE_MODULES.get(rpc._module_key(package, module), []):
         where = importlib.import_module(known.mod_info["fqn"])  # type: ignore[attr-defined]
         if found := known.mod_info["classes"].get(token):  # type: ignore[attr-defined]
-            resource: type[pulumi.CustomResource] = getattr(where, found)
-            return resource
+            return _class_in(where, found)
     raise NoTypesError(f"{token} ({name})")
+
+
+def _class_in(package: types.ModuleType, name: str) -> type[pulumi.CustomResource]:
+    """Return a class of a package: a lazy one may lack what was imported by itself beforehand."""
+    found: type[pulumi.CustomResource] | None = getattr(package, name, None)
+    if found is None:
+        parts = [each for each in sys.modules if each.startswith(f"{package.__name__}.")]
+        found = next(getattr(sys.modules[part], name) for part in parts if hasattr(sys.modules[part], name))
+    return found
 
 
 def outputs_of(token: str) -> Mapping[str, Any]:

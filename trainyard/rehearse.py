@@ -99,12 +99,12 @@ class _Operations:
         return self.engine.up(self.stack, self.progress)
 
     def change(self) -> Mapping[str, int]:
-        """Give the last pool that runs jobs one more node."""
+        """Give the last pool that runs jobs twice its nodes: whole slices, and as many in each zone."""
         data = self.project.read()
         pools = data["config"]["trainyard:stack"]["pools"]
         pool = [pool for pool in pools if pool["capacity"] in ("on-demand", "spot")][-1:]
         for each in pool:
-            each["num_nodes"] += 1
+            each["num_nodes"] *= 2
         self.project.rewrite(data)
         return {"update": len(pool)}
 

@@ -8,6 +8,7 @@ import pytest
 
 from infra.artifacts import ROOT
 from infra.spec import Stack, load
+from rehearsal import sdk
 from tests.infra.golden import GOLDEN, assert_matches
 from tests.infra.judged import findings
 from tests.infra.plan import Plan, Registration, cluster_plan, plan, stack_file
@@ -56,6 +57,12 @@ def test_the_policies_see_data_that_leaves_the_region(gcp: Stack, rendered: Path
     refused = " ".join(findings("gcp", cluster_plan(elsewhere, rendered), checkpoint_seconds=10))
     for kind in ("Cluster::", "NodePool::", "Bucket::", "KeyRing::", "Subnetwork::"):
         assert kind in refused
+
+
+def test_every_input_fits_the_sdks_types(gcp_plan: Plan, tpu_plan: Plan) -> None:
+    resources = [*google(gcp_plan), *google(tpu_plan)]
+    found = {each.urn: list(sdk.problems(each.type, each.inputs)) for each in resources}
+    assert {urn: problems for urn, problems in found.items() if problems} == {}
 
 
 def test_every_resource_that_has_a_place_is_in_the_region(gcp_plan: Plan) -> None:
