@@ -1,22 +1,46 @@
-"""Judging costs little, and in proportion to the number of resources."""
+"""A call costs little, from the bytes of the request to those of the answer, and grows with their number."""
 
 from __future__ import annotations
 
+import json
 import time
+from typing import cast
 
-from policies.judgement import Court
+import grpc
+from pulumi.runtime.proto import analyzer_pb2, analyzer_pb2_grpc
+
+from policies import rpc
+from policies.analyzer import Analyzer
 from policies.pack import POLICIES
-from tests.policies.corpus import load, resource_of
+from tests.policies.corpus import CONFIG, Twin, load, with_unknown
 
-RESOURCES = [resource_of(case.clean) for case in load()]
+UNKNOWN_STRING = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
+ANALYZE = "/pulumirpc.Analyzer/Analyze"
+
+
+def encoded(twin: Twin) -> bytes:
+    request = analyzer_pb2.AnalyzeRequest(
+        type=twin.type, name=twin.name, urn=f"urn:pulumi:s::p::{twin.type}::n"
+    )
+    request.properties.update(with_unknown(twin.props, UNKNOWN_STRING))
+    return bytes(request.SerializeToString())
+
+
+REQUESTS = [encoded(case.clean) for case in load()]
 
 
 def seconds(num_resources: int) -> float:
-    """CPU time of judging so many resources: the corpus, over and over."""
-    court = Court(POLICIES)
+    """CPU time of so many calls: the corpus, over and over."""
+    server = rpc.Server()
+    analyzer = Analyzer(POLICIES)
+    config = {key: json.dumps(value) for key, value in CONFIG.items()}
+    context = cast(grpc.ServicerContext, rpc.Call())
+    analyzer.ConfigureStack(analyzer_pb2.AnalyzerStackConfigureRequest(config=config), context)
+    analyzer.Configure(analyzer_pb2.ConfigureAnalyzerRequest(), context)
+    analyzer_pb2_grpc.add_AnalyzerServicer_to_server(analyzer, cast(grpc.Server, server))
     begin = time.process_time()
     for index in range(num_resources):
-        list(court.judge(RESOURCES[index % len(RESOURCES)]))
+        server.answer(ANALYZE, REQUESTS[index % len(REQUESTS)])
     return time.process_time() - begin
 
 
