@@ -104,8 +104,8 @@ def _project() -> Iterator[Callable[..., float]]:
         (folder / "backend").mkdir()
         environment = {
             **os.environ,
-            **toolchain.environment(),
             **stand_in.environment(),
+            "PATH": f"{toolchain.paths.bin}{os.pathsep}{os.environ['PATH']}",
             "PULUMI_HOME": str(folder / "home"),
             "PULUMI_BACKEND_URL": (folder / "backend").as_uri(),
             "PULUMI_CONFIG_PASSPHRASE": "bench",
