@@ -23,7 +23,7 @@ from local.paths import Paths
 from rehearsal.standin import StandIn
 from trainyard.session import Session
 
-SIZES = (250, 500, 1000, 2000)
+SIZES = (500, 1000, 2000)
 ROUNDS = 2
 """Of A B B A, so four samples of each arm at every size."""
 PROGRAM = """
