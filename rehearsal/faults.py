@@ -78,7 +78,7 @@ class Injector:
         self._lock = threading.RLock()
         self._quiet = threading.Condition(self._lock)
         self._seen = self._made = self._under_way = 0
-        self._crashing = False
+        self._crashing = self._starved = False
         self.happened: list[str] = []
         """What went wrong so far, in words."""
 
@@ -143,7 +143,9 @@ class Injector:
 
     def _is_starved(self, resource: Resource) -> bool:
         wanted = self._faults.no_capacity
-        return bool(wanted) and not self.happened and wanted in _pools(resource.inputs)
+        due = bool(wanted) and not self._starved and wanted in _pools(resource.inputs)
+        self._starved |= due
+        return due
 
     def _tell(self, text: str) -> None:
         with self._lock:

@@ -35,19 +35,24 @@ def test_without_a_measured_checkpoint_the_policy_refuses(tmp_path: Path) -> Non
     assert "trainyard/spot-checkpoint-time" in told
 
 
+def test_after_faults_of_the_cloud_the_next_up_converges(tmp_path: Path) -> None:
+    faults = ["--fail", "aws:s3/bucket:Bucket", "--insufficient-capacity", "gpu"]
+    report = rehearse(tmp_path, "aws-dev", *faults)
+    told = " ".join(report["faults"])
+    assert "aws:s3/bucket:Bucket dev-bucket was refused" in told
+    assert [phase["name"] for phase in report["phases"]] == ["preview", "up after that", *PHASES[2:]]
+
+
 @pytest.mark.parametrize(
-    "fault",
-    [
-        ["--fail", "aws:eks/nodeGroup:NodeGroup:2"],
-        ["--insufficient-capacity", "gpu"],
-        ["--crash-after", "12"],
-        ["--crash-after", "60"],
-    ],
-    ids=["a creation fails", "no capacity", "killed in the network", "killed among the rest"],
+    "made",
+    [12, *(pytest.param(number, marks=pytest.mark.soak) for number in (1, 25, 40, 60, 90, 150))],
 )
-def test_after_a_fault_the_next_up_converges(fault: list[str], tmp_path: Path) -> None:
-    report = rehearse(tmp_path, "aws-dev", *fault)
-    assert len(report["faults"]) == 1
+def test_after_a_kill_the_next_up_takes_what_was_made_and_makes_nothing_twice(
+    made: int, tmp_path: Path
+) -> None:
+    report = rehearse(tmp_path, "aws-dev", "--crash-after", str(made))
+    (told,) = report["faults"]
+    assert told.startswith("the engine was killed with")
     assert [phase["name"] for phase in report["phases"]] == ["preview", "up after that", *PHASES[2:]]
 
 

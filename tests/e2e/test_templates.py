@@ -49,6 +49,8 @@ def test_a_template_renders_type_checks_and_rehearses_under_the_policies(
     assert not [file for file in files if "${" in file.read_text()]
     assert yaml.safe_load((project / "Pulumi.yaml").read_text())["name"] == "research"
     subprocess.run([BIN / "mypy", "--strict", project / "__main__.py"], cwd=ROOT, check=True)
+    if template == "aws":  # the pipeline's own test rehearses it
+        return
     report = rehearse(tmp_path, "dev", stacks=project / "stacks")
     assert report["phases"][0]["name"] == "preview"
     assert report["phases"][-1]["name"] == "destroy"

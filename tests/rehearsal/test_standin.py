@@ -169,3 +169,22 @@ def test_a_name_that_google_wants_is_made_up_once(tmp_path: Path) -> None:
         again = provider_pb2.CheckRequest(urn=urn, olds=checked.inputs, news=struct(network="vpc"))
         assert provider.Check(again).inputs["name"] == name
     assert name.startswith("nat-")
+
+
+def test_an_engine_is_killed_once_with_nothing_under_way(tmp_path: Path) -> None:
+    killed: list[int] = []
+    store = Store(tmp_path)
+    injector = Injector(Faults(crash_after=3), lambda: killed.append(len(list(store))))
+    request = provider_pb2.CreateRequest(urn=WEB, properties=struct(a=1))
+    with (
+        StandIn(["kubernetes"], folder=tmp_path, injector=injector) as stand_in,
+        grpc.insecure_channel(f"127.0.0.1:{stand_in.port}") as channel,
+    ):
+        store = stand_in.store
+        calls = [ResourceProviderStub(channel).Create.future(request) for _ in range(12)]
+        ended = [call.exception() for call in calls]
+    assert len(killed) == 1
+    assert killed[0] >= 3
+    refused = [error for error in ended if error is not None]
+    assert all("the engine is being killed" in str(error) for error in refused)
+    assert len(stand_in.creations) == 12 - len(refused)
