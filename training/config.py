@@ -147,6 +147,8 @@ class TimeoutConfig(_Part):
     """Without a sign of life from a rank, until it counts as gone."""
     store: float = Field(default=60, gt=0)
     """For one request to an object store, with its retries."""
+    save: float = Field(default=600, gt=0)
+    """For one checkpoint to become durable, until the run ends rather than wait for it."""
     leave: float = Field(default=10, gt=0)
     """From a notice to the exit, come what may."""
 

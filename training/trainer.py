@@ -253,12 +253,21 @@ class Trainer:
         self._pending = Pending(self.step, reason, blocked_seconds, saved)
 
     def _settle(self) -> None:
-        """Wait for the save under way. If it fails, that is said and no more: the one before stands."""
+        """Wait for the save under way. If it fails, that is said and no more: the one before stands.
+
+        Raises:
+            SaveError: it neither ends nor fails; waiting on would hide that for as long as the run lasts.
+        """
         pending, self._pending = self._pending, None
         if pending is None:
             return
         try:
-            saved = pending.saved.result()
+            saved = pending.saved.result(self.config.timeouts.save)
+        except TimeoutError:
+            raise SaveError(
+                f"the checkpoint of step {pending.step} is not durable after {self.config.timeouts.save:g} s:"
+                " the disk or the store hangs; look at it, or raise timeouts.save"
+            ) from None
         except SaveError as error:
             self._record("checkpoint_failed", step=pending.step, reason=pending.reason, error=str(error))
             sys.stderr.write(f"training: checkpoint of step {pending.step} failed: {error}\n")

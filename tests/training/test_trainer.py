@@ -6,6 +6,7 @@ import errno
 import json
 import math
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -208,6 +209,27 @@ def test_a_notice_on_a_full_disk_is_a_failure_and_what_was_committed_stands(
     train(configure(tmp_path))
     resumed = events(tmp_path, "resumed")[0]
     assert resumed["step"] == 5
+    assert sha256(tmp_path) == undisturbed
+
+
+def test_a_disk_that_hangs_ends_the_run_with_a_word_and_what_was_committed_stands(
+    tmp_path: Path, undisturbed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    awake = threading.Event()
+    write = Files.write
+
+    def hang(files: Files, path: Path, data: bytes) -> None:
+        if "step-00000010" in str(path):
+            awake.wait(30)
+        write(files, path, data)
+
+    monkeypatch.setattr(Files, "write", hang)
+    with pytest.raises(SaveError, match=r"step 10 is not durable after 0\.5 s: the disk or the store hangs"):
+        train(configure(tmp_path, timeouts={"save": 0.5}))
+    monkeypatch.undo()
+    train(configure(tmp_path))
+    awake.set()
+    assert events(tmp_path, "resumed")[0]["step"] == 5
     assert sha256(tmp_path) == undisturbed
 
 
