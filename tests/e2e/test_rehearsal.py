@@ -30,6 +30,13 @@ def test_the_aws_stack_lives_its_whole_life(tmp_path: Path) -> None:
     assert not (ROOT / "stacks" / "checkpoint.aws.json").exists()
 
 
+def test_the_gcp_stack_lives_its_whole_life(tmp_path: Path) -> None:
+    report = rehearse(tmp_path, "gcp", "--assume-checkpoint", "10")
+    assert [phase["name"] for phase in report["phases"]] == PHASES
+    assert "gcp:container/nodePool:NodePool training-reserved" in report["order"]
+    assert "gcp:storage/bucket:Bucket training-bucket" in report["keptAfterDestroy"]
+
+
 def test_without_a_measured_checkpoint_the_policy_refuses(tmp_path: Path) -> None:
     told = rehearse(tmp_path, "aws", code=1)
     assert "trainyard/spot-checkpoint-time" in told
