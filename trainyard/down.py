@@ -17,7 +17,9 @@ def take_down(session: Session, *, purge: bool) -> None:
         if was_up:
             _drain(session)
         if session.engine.exists(session.stack_name):
-            result = session.engine.destroy(session.stack_name, session.progress)
+            result = session.engine.destroy(
+                session.stack_name, session.progress, all_at_once=session.is_embedded
+            )
             session.console.print(result.summary())
         if session.cluster_exists:  # made by an engine that was killed before it could write that down
             session.cluster.down()

@@ -23,6 +23,8 @@ from local.paths import Paths
 from local.progress import Progress
 
 SETTINGS = {
+    # A copy of the state before each of some 300 writes takes a tenth of an `up`.
+    "PULUMI_DIY_BACKEND_DISABLE_CHECKPOINT_BACKUPS": "true",
     # A certificate Secret that its controller has filled in conflicts with a second apply.
     "PULUMI_K8S_ENABLE_PATCH_FORCE": "true",
     "PULUMI_ENABLE_STREAMING_JSON_PREVIEW": "true",
@@ -32,6 +34,10 @@ SETTINGS = {
     # Plugins start in the program's folder, whose `platform` must not stand before the standard library's.
     "PYTHONSAFEPATH": "1",
 }
+WRITE_STATE_ONCE = {"PULUMI_EXPERIMENTAL": "true", "PULUMI_SKIP_CHECKPOINTS": "true"}
+"""The state is written at the end alone; one that is killed before leaves it as it was at the start."""
+PARALLEL = "--parallel=64"
+"""Operations at once. The engine's own four per core are soon all waiting for controllers to serve."""
 
 
 class Engine:
@@ -55,7 +61,8 @@ class Engine:
 
     def up(self, stack: str, progress: Progress, *, policy_packs: Sequence[Path] = ()) -> Result:
         """Make what the program declares. Raises TrainyardError with all that went wrong."""
-        return self._operate(stack, "up", ["--yes", "--skip-preview", *self._packs(policy_packs)], progress)
+        flags = ["--yes", "--skip-preview", PARALLEL, *self._packs(policy_packs)]
+        return self._operate(stack, "up", flags, progress)
 
     def preview(self, stack: str, progress: Progress, *, policy_packs: Sequence[Path] = ()) -> Result:
         """Say what an `up` would do, and judge it by the policy packs."""
@@ -65,9 +72,14 @@ class Engine:
         """Read every resource and write down how it is."""
         return self._operate(stack, "refresh", ["--yes", "--skip-preview"], progress)
 
-    def destroy(self, stack: str, progress: Progress) -> Result:
-        """Remove every resource; the (empty) stack stays."""
-        return self._operate(stack, "destroy", ["--yes", "--skip-preview"], progress)
+    def destroy(self, stack: str, progress: Progress, *, all_at_once: bool = False) -> Result:
+        """Remove every resource; the (empty) stack stays.
+
+        `all_at_once`: one resource takes nearly all others along and can be removed twice, so that steps need
+        not be written down one by one, which takes five times as long.
+        """
+        variables = WRITE_STATE_ONCE if all_at_once else {}
+        return self._operate(stack, "destroy", ["--yes", "--skip-preview"], progress, variables)
 
     def outputs(self, stack: str, *, show_secrets: bool = False) -> dict[str, Any]:
         """The stack's outputs, secrets as `[secret]` unless asked for."""
@@ -111,14 +123,23 @@ class Engine:
                 ]
                 self._ask("refresh", "--stack", stack, *flags, *targets)
 
-    def _operate(self, stack: str, operation: str, flags: Sequence[str], progress: Progress) -> Result:
+    def _operate(
+        self,
+        stack: str,
+        operation: str,
+        flags: Sequence[str],
+        progress: Progress,
+        variables: Mapping[str, str] = {},
+    ) -> Result:
         started = time.monotonic()
         self.recover(stack)
         with self._private_folder() as environment, progress.task(f"{operation} {stack}") as task:
             config = self._config_file(stack, environment)
             report = Report(progress, task)
             words = "interrupted: ending what is under way; once more ends it at once"
-            process = EngineProcess(self._paths.repository, environment, lambda: progress.said(words))
+            process = EngineProcess(
+                self._paths.repository, {**environment, **variables}, lambda: progress.said(words)
+            )
             arguments = [operation, "--json", "--stack", stack, "--config-file", str(config), *flags]
             ended = process.run(arguments, report.take)
             if ended.code < 0:
