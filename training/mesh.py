@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping, MutableMapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
@@ -123,6 +124,14 @@ class Mesh:
         if self.leads:
             self.store.set(key, value)
         return str(self.store.get(key), "utf-8")
+
+    def follow(self, key: str) -> None:
+        """Let rank 0 come first; the others wait for it, but not for long, and not for one that is gone."""
+        if self.leads:
+            self.store.set(key, "")
+            return
+        with suppress(RuntimeError):
+            self.store.wait([key], timedelta(seconds=2))
 
     def part(self) -> None:
         """Take leave. Rank 0, whose process may keep the store, goes last: others still read its last word.

@@ -303,6 +303,7 @@ class Trainer:
         self._record("notice", nodes=[node for node in told if node])
         self._save_now("notice")
         self._record("preempted", samples=self.samples)
+        self.mesh.follow("left")  # mpirun ends all ranks when the first one leaves
 
     def _finish(self) -> None:
         self._save_now("final")

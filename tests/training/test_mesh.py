@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+import time
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -79,3 +82,14 @@ def test_ranks_fill_a_mesh_of_stages_data_and_tensor() -> None:
 def test_ranks_that_do_not_fill_the_mesh_are_refused() -> None:
     with pytest.raises(ValueError, match="got 6 ranks; allowed: a multiple of tensor × pipeline = 2 × 2"):
         places(6, 2, 2)
+
+
+def test_others_wait_for_rank_0_but_not_for_one_that_is_gone() -> None:
+    store = dist.HashStore()
+    leader, other = (Mesh(rank, 2, torch.device("cpu"), "node", store) for rank in (0, 1))
+    threading.Timer(0.2, leader.follow, ["left"]).start()
+    begin = time.monotonic()
+    other.follow("left")
+    assert 0.15 < time.monotonic() - begin < 1.5
+    other.follow("never")
+    assert 2 <= time.monotonic() - begin < 5
