@@ -150,7 +150,6 @@ def rehearse(open_engine: Open, stage: Stage, seen: Callable[[Phase], None] = la
         number = play.phase("preview", engine.preview, None).get("create", 0)
         if stage.faults.any:
             _fail(play, injector)
-            play.phase("up after that", engine.up, None)
         else:
             play.phase("up", engine.up, {"create": number})
         resources = engine.resources()
@@ -200,18 +199,21 @@ def _unprotect(play: _Play) -> None:
 
 
 def _fail(play: _Play, injector: Injector) -> None:
-    """Let the first `up` fail as it was asked to. Raises TrainyardError where it does not, or by itself."""
-    try:
-        outcome = play.engine.up()
-    except TrainyardError:
-        if not injector.happened:
-            raise
-        return
-    allowed = "a fault that can happen to this stack"
-    fix = "name a type, a pool or a number of creations that the preview shows"
-    raise TrainyardError(
-        [Problem("the fault", f"{injector.pending or outcome.changes}: up went through", allowed, fix)]
-    )
+    """Run `up` until no fault stops it any more. Raises TrainyardError where none happens, or by itself."""
+    outcome = None
+    while outcome is None:
+        happened = len(injector.happened)
+        try:
+            outcome = play.engine.up()
+        except TrainyardError:
+            if len(injector.happened) == happened:
+                raise
+    if not injector.happened:
+        allowed = "a fault that can happen to this stack"
+        fix = "name a type, a pool or a number of creations that the preview shows"
+        raise TrainyardError([Problem("the fault", f"{injector.pending}: up went through", allowed, fix)])
+    ended = outcome
+    play.phase("up after that", lambda: ended, None)
 
 
 @contextmanager

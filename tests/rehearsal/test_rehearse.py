@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from infra.errors import TrainyardError
+from infra.errors import Problem, TrainyardError
 from rehearsal.cloud import Anything
 from rehearsal.faults import Faults
 from rehearsal.rehearse import SECRET, Open, Phase, Rehearsal, Stage
@@ -140,3 +140,13 @@ def test_a_secret_in_the_clear_is_named_and_not_shown() -> None:
     with pytest.raises(TrainyardError, match=r"outputs\.kubeconfig\n.*a secret in the clear") as told:
         rehearse(lambda _: Leaking(settled()))
     assert SECRET not in str(told.value)
+
+
+def test_an_up_that_fails_by_itself_is_no_fault_that_was_asked_for(tmp_path: Path) -> None:
+    class Broken(FakeEngine):
+        def up(self) -> Outcome:
+            raise TrainyardError([Problem("the program", "a bug", "none", "mend it")])
+
+    stage = Stage({"aws": Anything({})}, tmp_path, Faults(fail="Cluster"))
+    with pytest.raises(TrainyardError, match="a bug"):
+        rehearse_on(lambda _: Broken(settled()), stage)
