@@ -163,7 +163,7 @@ def test_a_notice_of_the_cloud_saves_and_leaves(
 ) -> None:
     monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", cloud.base)
     config = configure(tmp_path, steps=2000, pace_seconds=0.01, notices="aws")
-    notice = Notice(60)
+    notice = Notice(leave_seconds=1e6)  # its deadline would end the tests
     Watch(metadata_of("aws"), notice.tell, poll_seconds=0.02).start()
     threading.Timer(
         1, lambda: cloud.answers.update({ACTION: (200, json.dumps({"action": "stop", "time": "soon"}))})
