@@ -22,8 +22,7 @@ from typing import Any, NoReturn
 
 import grpc
 from google.protobuf import empty_pb2, json_format, struct_pb2
-from google.rpc import status_pb2
-from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
+from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc, status_pb2
 
 from rehearsal.cloud import Anything, Cloud, Made, RefusedError, Resource, changed, replacing
 from rehearsal.faults import Faults, InjectedError, Injector, NoCapacityError
