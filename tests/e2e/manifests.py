@@ -117,4 +117,6 @@ def legacy_job(
         for role, number in (("Master", 1), ("Worker", num_workers))
     }
     prefix = {"PyTorchJob": "pytorch", "XGBoostJob": "xgb"}[kind]
-    return queued("kubeflow.org/v1", kind, name, {f"{prefix}ReplicaSpecs": replicas})
+    # The operator calls a job done when its master is; a worker that ends a moment later keeps its log.
+    run_policy = {"cleanPodPolicy": "None"}
+    return queued("kubeflow.org/v1", kind, name, {"runPolicy": run_policy, f"{prefix}ReplicaSpecs": replicas})

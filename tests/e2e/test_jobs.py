@@ -83,8 +83,11 @@ def test_a_returned_node_is_used_by_the_next_job(stack: LocalStack, uninterrupte
     assert run.sha256 == uninterrupted.sha256
 
 
-def submitted(stack: LocalStack, body: Manifest, condition: str) -> str:
-    """Create a job, wait until the queue has admitted it and it has ended well; return its logs."""
+def submitted(stack: LocalStack, body: Manifest, condition: str, *, tellers: int = 1) -> str:
+    """Create a job, wait until the queue has admitted it and it has ended well; return its logs.
+
+    A job may end before all of its pods have; `tellers` is the number of pods to wait for.
+    """
     kind, name = body["kind"].lower(), body["metadata"]["name"]
     stack.apply(body)
 
@@ -96,18 +99,20 @@ def submitted(stack: LocalStack, body: Manifest, condition: str) -> str:
 
     stack.wait_until(ended, f"{condition} of {kind} {name}")
     assert "spot" in admitted_to(stack, body["kind"], name)
+    stack.wait_until(lambda: len(ended_pods(stack, name)) >= tellers, f"{tellers} ended pods of {name}")
     return logs(stack, name)
 
 
 def logs(stack: LocalStack, name: str) -> str:
     """What all pods of a job have written that have come to their end; others go when the job does."""
-    ended = [
-        pod["metadata"]["name"]
-        for pod in stack.get("pods", "-n", NAMESPACE)["items"]
-        if pod["status"]["phase"] in {"Succeeded", "Failed"}
-    ]
-    pods = [pod for pod in ended if pod.startswith(f"{name}-")]
+    pods = ended_pods(stack, name)
     return "".join(stack.kubectl("logs", "-n", NAMESPACE, pod, "--all-containers") for pod in pods)
+
+
+def ended_pods(stack: LocalStack, name: str) -> list[str]:
+    pods = stack.get("pods", "-n", NAMESPACE)["items"]
+    ended = [pod["metadata"]["name"] for pod in pods if pod["status"]["phase"] in {"Succeeded", "Failed"}]
+    return [pod for pod in ended if pod.startswith(f"{name}-")]
 
 
 def admitted_to(stack: LocalStack, kind: str, name: str) -> set[str]:
@@ -162,7 +167,7 @@ def test_a_pytorch_job_of_two_ranks_runs_through_the_queue(stack: LocalStack, le
     body = manifests.legacy_job(
         "PyTorchJob", "old-torch", stack.training_image, container_name="pytorch", command=command
     )
-    assert submitted(stack, body, "Succeeded").count("sum over 2 ranks: 3") == 2
+    assert submitted(stack, body, "Succeeded", tellers=2).count("sum over 2 ranks: 3") == 2
 
 
 def test_an_xgboost_job_gets_its_ranks_through_the_queue(stack: LocalStack, legacy: Manifest) -> None:
@@ -171,7 +176,7 @@ def test_an_xgboost_job_gets_its_ranks_through_the_queue(stack: LocalStack, lega
     body = manifests.legacy_job(
         "XGBoostJob", "old-xgboost", stack.training_image, container_name="xgboost", command=command
     )
-    told = submitted(stack, body, "Succeeded")
+    told = submitted(stack, body, "Succeeded", tellers=2)
     assert sorted(told.splitlines()) == ["rank 0 of 2", "rank 1 of 2"]
 
 
