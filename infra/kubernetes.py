@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pulumi
+from pulumi_kubernetes import Provider
 
 _CLUSTER_SCOPED = frozenset(
     {
@@ -102,3 +103,22 @@ class Access:
             deleted_with=self.deleted_with,
             depends_on=list(depends_on),
         )
+
+
+def connect(
+    name: str,
+    kubeconfig: pulumi.Output[str],
+    owner: pulumi.Resource | None,
+    parent: pulumi.Resource,
+    depends_on: Sequence[pulumi.Resource] = (),
+) -> Access:
+    """Return the way into a cluster; `owner` takes all objects along, `depends_on` is what they run on."""
+    provider = Provider(
+        name,
+        kubeconfig=kubeconfig,
+        # Without it a renewed certificate would replace the provider, and with it every object.
+        cluster_identifier=name,
+        enable_server_side_apply=True,
+        opts=pulumi.ResourceOptions(parent=parent, deleted_with=owner, depends_on=list(depends_on)),
+    )
+    return Access(kubeconfig, provider, owner)

@@ -17,6 +17,8 @@ TRAINING_IMAGE_LABEL = "trainyard.dev/training-image"
 HOSTNAME_LABEL = "kubernetes.io/hostname"
 ZONE_LABEL = "topology.kubernetes.io/zone"
 SPOT_TAINT = "trainyard.dev/spot"
+SPOT_WAIVER = "trainyard.dev/spot-waiver"
+"""Tag or label that says why spot is bought in one market."""
 ACCELERATOR_RESOURCE = "nvidia.com/gpu"
 
 STORAGE_NAMESPACE = "trainyard-storage"

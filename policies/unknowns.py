@@ -8,7 +8,7 @@ Here a read raises `UnknownProperty`, and whoever runs the policy reports it as 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final
@@ -129,22 +129,25 @@ def _step(value: Value, name: str, index: str) -> Value:
 
 
 def _known(value: Value, where: str) -> Value:
-    if isinstance(value, Unknown):
-        raise UnknownProperty(where)
-    if isinstance(value, Mapping):
-        return Properties(value, where)
-    if isinstance(value, list):
-        return [_known(item, f"{where}[{index}]") for index, item in enumerate(value)]
-    return value
+    return _opened(value, where, Properties)
 
 
 def _plain(value: Value, where: str) -> Value:
+    return _opened(value, where, _plain_mapping)
+
+
+def _plain_mapping(data: Mapping[str, Value], where: str) -> Value:
+    return {key: _plain(item, f"{where}.{key}") for key, item in data.items()}
+
+
+def _opened(value: Value, where: str, mapping: Callable[[Mapping[str, Value], str], Value]) -> Value:
+    """Touch a value: an unknown one raises, and `mapping` says what becomes of the mappings in it."""
     if isinstance(value, Unknown):
         raise UnknownProperty(where)
     if isinstance(value, Mapping):
-        return {key: _plain(item, f"{where}.{key}") for key, item in value.items()}
+        return mapping(value, where)
     if isinstance(value, list):
-        return [_plain(item, f"{where}[{index}]") for index, item in enumerate(value)]
+        return [_opened(item, f"{where}[{index}]", mapping) for index, item in enumerate(value)]
     return value
 
 
@@ -156,20 +159,10 @@ class Known(Mapping[str, Value]):
         self._path = path
 
     def __getitem__(self, key: str) -> Value:
-        return _touched(self._data[key], f"{self._path}.{key}" if self._path else key)
+        return _opened(self._data[key], f"{self._path}.{key}" if self._path else key, Known)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._data)
 
     def __len__(self) -> int:
         return len(self._data)
-
-
-def _touched(value: Value, where: str) -> Value:
-    if isinstance(value, Unknown):
-        raise UnknownProperty(where)
-    if isinstance(value, Mapping):
-        return Known(value, where)
-    if isinstance(value, list):
-        return [_touched(item, f"{where}[{index}]") for index, item in enumerate(value)]
-    return value

@@ -15,7 +15,7 @@ from infra.errors import InputError, Problem
 from infra.kubernetes import Access
 from infra.spec import Stack
 from infra.spec.fabric import FabricClass
-from infra.spec.node_pool import Capacity
+from infra.spec.node_pool import Capacity, NodePoolSpec
 from infra.spec.provider import ProviderKind
 
 
@@ -32,6 +32,12 @@ class Feature(StrEnum):
     NVLINK_DOMAINS = "NVLink over several machines"
 
 
+TAINT_EFFECTS = {
+    "NoSchedule": "NO_SCHEDULE",
+    "NoExecute": "NO_EXECUTE",
+    "PreferNoSchedule": "PREFER_NO_SCHEDULE",
+}
+"""Kubernetes' words → those of EKS's and GKE's APIs."""
 DevicePlugin = Literal["nvidia", "efa", "gib", "tcpxo", "device-injector"]
 """`gib`: NCCL over Google's RoCE; `tcpxo` and `device-injector`: NCCL over GPUDirect-TCPXO."""
 CapacityMode = Literal["fixed", "autoscaled", "queued"]
@@ -189,3 +195,21 @@ def _demands(stack: Stack) -> Iterator[tuple[str, Feature]]:
         for key, (value, feature) in asked.items():
             if value and feature:
                 yield f"pools[{index}].{key}", feature
+
+
+def pool_labels(pool: NodePoolSpec) -> dict[str, str]:
+    """Return the labels of every node of a pool, on whatever target."""
+    accelerator = {names.ACCELERATOR_LABEL: pool.accelerator.model} if pool.accelerator else {}
+    return {names.POOL_LABEL: pool.name, names.CAPACITY_LABEL: pool.capacity, **accelerator}
+
+
+def pool_taints(
+    pool: NodePoolSpec, accelerator_resource: str = names.ACCELERATOR_RESOURCE
+) -> tuple[dict[str, str], ...]:
+    """Return the taints that keep off pods without accelerators, and those that cannot be interrupted."""
+    taints = []
+    if pool.accelerator:
+        taints.append({"key": accelerator_resource, "value": "present", "effect": "NoSchedule"})
+    if pool.is_spot:
+        taints.append({"key": names.SPOT_TAINT, "value": "true", "effect": "NoSchedule"})
+    return tuple(taints)

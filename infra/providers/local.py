@@ -12,11 +12,10 @@ from typing import Any, ClassVar, cast
 
 import pulumi
 import yaml
-from pulumi_kubernetes import Provider
 
 from infra import names
 from infra.artifacts import LINKS, Artifacts
-from infra.kubernetes import Access
+from infra.kubernetes import connect
 from infra.providers import kind
 from infra.providers.base import (
     Cluster,
@@ -25,6 +24,8 @@ from infra.providers.base import (
     Feature,
     PoolSettings,
     VolumeSource,
+    pool_labels,
+    pool_taints,
 )
 from infra.providers.kubeconfig import read_context
 from infra.spec import Stack
@@ -79,7 +80,7 @@ class LocalCluster(Cluster):
         self.settings = _cluster_settings(stack, spec, artifacts)
         control_plane = self._control_plane(stack, spec)
         self.outputs = control_plane.outputs
-        self.access = self._access(stack.name, control_plane)
+        self.access = connect(stack.name, self.outputs.kubeconfig, control_plane.owner, self)
         self.register_outputs({"endpoint": self.outputs.endpoint})
 
     def _control_plane(self, stack: Stack, spec: LocalSpec) -> _ControlPlane:
@@ -103,18 +104,6 @@ class LocalCluster(Cluster):
             ),
         )
         return _ControlPlane(outputs, cluster)
-
-    def _access(self, name: str, control_plane: _ControlPlane) -> Access:
-        kubeconfig = control_plane.outputs.kubeconfig
-        provider = Provider(
-            name,
-            kubeconfig=kubeconfig,
-            # Without it a renewed certificate would replace the provider, and with it every object.
-            cluster_identifier=name,
-            enable_server_side_apply=True,
-            opts=pulumi.ResourceOptions(parent=self, deleted_with=control_plane.owner),
-        )
-        return Access(kubeconfig, provider, control_plane.owner)
 
 
 def embedded_inputs(
@@ -184,17 +173,7 @@ def _host_path(data_dir: str, path: str) -> dict[str, Any]:
 
 
 def _pool_settings(pool: NodePoolSpec) -> PoolSettings:
-    labels = {
-        names.POOL_LABEL: pool.name,
-        names.CAPACITY_LABEL: pool.capacity,
-        names.LEAF_LABEL: pool.name,
-    }
-    taints = []
-    if pool.accelerator:
-        labels |= {names.ACCELERATOR_LABEL: pool.accelerator.model, names.SIMULATED_LABEL: "true"}
-        taints.append({"key": names.ACCELERATOR_RESOURCE, "value": "present", "effect": "NoSchedule"})
-    if pool.is_spot:
-        taints.append({"key": names.SPOT_TAINT, "value": "true", "effect": "NoSchedule"})
+    simulated = {names.SIMULATED_LABEL: "true"} if pool.accelerator else {}
     return PoolSettings(
         name=pool.name,
         num_nodes=pool.num_nodes,
@@ -205,8 +184,8 @@ def _pool_settings(pool: NodePoolSpec) -> PoolSettings:
         accelerator_resource=names.ACCELERATOR_RESOURCE,
         preemption_notice_seconds=PREEMPTION_NOTICE_SECONDS if pool.is_spot else None,
         node_names=tuple(names.node(pool.name, index) for index in range(pool.num_nodes)),
-        labels=labels,
-        taints=tuple(taints),
+        labels={**pool_labels(pool), names.LEAF_LABEL: pool.name, **simulated},
+        taints=pool_taints(pool),
     )
 
 

@@ -2,39 +2,41 @@
 
 from __future__ import annotations
 
-import re
 from ipaddress import IPv4Network
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
-from infra.spec.base import Boolean, Cidr, Positive, Spec, wrong
+from infra.spec.base import Boolean, Cidr, Positive, Spec, matching
 from infra.spec.provider import ProviderSpec
 
-
-def _account(value: str) -> str:
-    if re.fullmatch(r"\d{12}", value):
-        return value
-    raise wrong("aws_account", "the 12 digits of an AWS account", "write the account's number in quotes")
-
-
-def _principal(value: str) -> str:
-    if re.fullmatch(r"arn:aws[a-z-]*:iam::\d{12}:(role|user)/[\w+=,.@/-]+", value):
-        return value
-    allowed = "the ARN of an IAM role or user: arn:aws:iam::123456789012:role/platform"
-    raise wrong("aws_principal", allowed, "write the role itself, not one of its sessions (assumed-role)")
-
-
-def _key(value: str) -> str:
-    if re.fullmatch(r"arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/[0-9a-f-]+", value):
-        return value
-    allowed = "the ARN of a single-region KMS key: arn:aws:kms:us-east-2:123456789012:key/1a2b…"
-    raise wrong("aws_key", allowed, "write the ARN of the key; an alias or a replica (mrk-…) will not do")
-
-
-AccountId = Annotated[str, AfterValidator(_account)]
-PrincipalArn = Annotated[str, AfterValidator(_principal)]
-KeyArn = Annotated[str, AfterValidator(_key)]
+AccountId = Annotated[
+    str,
+    matching(
+        "aws_account",
+        r"\d{12}",
+        "the 12 digits of an AWS account",
+        "write the account's number in quotes",
+    ),
+]
+PrincipalArn = Annotated[
+    str,
+    matching(
+        "aws_principal",
+        r"arn:aws[a-z-]*:iam::\d{12}:(role|user)/[\w+=,.@/-]+",
+        "the ARN of an IAM role or user: arn:aws:iam::123456789012:role/platform",
+        "write the role itself, not one of its sessions (assumed-role)",
+    ),
+]
+KeyArn = Annotated[
+    str,
+    matching(
+        "aws_key",
+        r"arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/[0-9a-f-]+",
+        "the ARN of a single-region KMS key: arn:aws:kms:us-east-2:123456789012:key/1a2b…",
+        "write the ARN of the key; an alias or a replica (mrk-…) will not do",
+    ),
+]
 SubnetId = Annotated[str, Field(pattern=r"^subnet-[0-9a-f]{8,17}$")]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from infra import catalog
 from infra.catalog import Machine
 from infra.spec.aws import AwsSpec, LustreSpec
+from infra.spec.cloud_checks import claims_fit, nearest_steps, zones_of_pools_are_the_stacks
 from infra.spec.finding import Check, Finding, unknown
 from infra.spec.node_pool import NodePoolSpec
 from infra.spec.queue import TeamSpec
@@ -145,15 +146,6 @@ def alternatives_are_alike(provider: AwsSpec, pools: Pools) -> Iterator[Finding]
                 yield (*path, position), f"{other.name}: {_describe(other)}", allowed, fix
 
 
-def zones_of_pools_are_the_stacks(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
-    """There is a subnet in the stack's zones only."""
-    for index, pool in enumerate(pools):
-        for position, zone in enumerate(pool.zones or ()):
-            if zone not in provider.zones:
-                path = ("pools", index, "zones", position)
-                yield unknown(path, zone, provider.zones, "a zone of the stack")
-
-
 def a_fabric_is_in_one_zone(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
     """EFA does not cross zones: ranks in two of them would talk over TCP, or not at all."""
     for index, pool in enumerate(pools):
@@ -205,11 +197,14 @@ def lustre_has_a_size_that_fsx_takes(provider: AwsSpec) -> Iterator[Finding]:
     step = LUSTRE_EFA_STEP_GIB[spec.throughput] if spec.efa else LUSTRE_STEP_GIB
     smallest = not spec.efa and spec.capacity_gib == LUSTRE_STEP_GIB // 2
     if spec.capacity_gib % step and not smallest:
-        upper = -(-spec.capacity_gib // step) * step
-        lower = f"{upper - step} or " if upper > step else ""
         kind = f"with EFA at {spec.throughput} MB/s per TiB" if spec.efa else "(or 1200)"
         path = ("provider", "filesystem", "capacity_gib")
-        yield path, str(spec.capacity_gib), f"steps of {step} GiB {kind}", f"write {lower}{upper}"
+        yield (
+            path,
+            str(spec.capacity_gib),
+            f"steps of {step} GiB {kind}",
+            f"write {nearest_steps(spec.capacity_gib, step)}",
+        )
 
 
 def lustre_is_where_its_clients_are(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
@@ -236,14 +231,10 @@ def lustre_is_where_its_clients_are(provider: AwsSpec, pools: Pools) -> Iterator
 def claims_fit_the_filesystem(
     provider: AwsSpec, storage: StorageSpec, teams: tuple[TeamSpec, ...]
 ) -> Iterator[Finding]:
-    """Claims are a promise to each team; Lustre has the size that was bought."""
+    """Lustre has the size that was bought; EFS grows by itself."""
     spec = provider.filesystem
-    total = storage.checkpoints.size_gib * len(teams)
-    if isinstance(spec, LustreSpec) and total > spec.capacity_gib:
-        got = f"{storage.checkpoints.size_gib} for each of {len(teams)} teams: {total}"
-        allowed = f"{spec.capacity_gib} in all: the filesystem's capacity"
-        fix = "lower the claims, or buy a larger filesystem"
-        yield ("storage", "checkpoints", "size_gib"), got, allowed, fix
+    if isinstance(spec, LustreSpec):
+        yield from claims_fit(spec.capacity_gib, storage, teams)
 
 
 CHECKS: tuple[Check, ...] = (

@@ -6,7 +6,7 @@ import re
 from ipaddress import IPv4Network
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 _DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
@@ -27,6 +27,18 @@ def wrong(kind: str, allowed: str, fix: str, *below: str) -> PydanticCustomError
     """
     context = {"allowed": allowed, "fix": fix, "below": below}
     return PydanticCustomError(kind, "wrong value", context)
+
+
+def matching(kind: str, pattern: str, allowed: str, fix: str) -> AfterValidator:
+    """Return a validator of text that must match as a whole, with the words for what does not."""
+    compiled = re.compile(pattern)
+
+    def check(value: str) -> str:
+        if compiled.fullmatch(value):
+            return value
+        raise wrong(kind, allowed, fix)
+
+    return AfterValidator(check)
 
 
 def _dns_label(value: object) -> object:

@@ -2,57 +2,59 @@
 
 from __future__ import annotations
 
-import re
 from ipaddress import IPv4Network
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
-from infra.spec.base import Boolean, Cidr, Positive, Spec, wrong
+from infra.spec.base import Boolean, Cidr, Positive, Spec, matching
 from infra.spec.provider import ProviderSpec
 
-
-def _project(value: str) -> str:
-    if re.fullmatch(r"[a-z][a-z0-9-]{4,28}[a-z0-9]", value):
-        return value
-    allowed = "a project ID: 6 to 30 lower-case letters, digits and '-'"
-    raise wrong("gcp_project", allowed, "write the ID that `gcloud projects list` shows, not the name")
-
-
-def _project_number(value: str) -> str:
-    if re.fullmatch(r"\d{6,19}", value):
-        return value
-    allowed = "the project's number, in digits"
-    fix = "see `gcloud projects describe PROJECT`; write it in quotes"
-    raise wrong("gcp_project_number", allowed, fix)
-
-
-def _member(value: str) -> str:
-    if re.fullmatch(r"(user|group|serviceAccount):[^@\s]+@[^@\s]+|principal(Set)?://\S+", value):
-        return value
-    allowed = "one named IAM member: group:platform@example.com, user:…, serviceAccount:…, principalSet://…"
-    raise wrong("gcp_member", allowed, "name who it is; allUsers and whole domains are nobody in particular")
-
-
-def _key(value: str) -> str:
-    if re.fullmatch(r"projects/[^/]+/locations/[^/]+/keyRings/[^/]+/cryptoKeys/[^/]+", value):
-        return value
-    allowed = "a key's full name: projects/P/locations/REGION/keyRings/RING/cryptoKeys/KEY"
-    raise wrong("gcp_key", allowed, "write the name of the key, not of one of its versions")
-
-
-def _label(value: str) -> str:
-    if re.fullmatch(r"[a-z0-9_-]{1,63}", value):
-        return value
-    allowed = "keys and values of lower-case letters, digits, '_' and '-', 63 at most (Google's labels)"
-    raise wrong("gcp_label", allowed, "spell it so")
-
-
-ProjectId = Annotated[str, AfterValidator(_project)]
-ProjectNumber = Annotated[str, AfterValidator(_project_number)]
-Member = Annotated[str, AfterValidator(_member)]
-KeyName = Annotated[str, AfterValidator(_key)]
-Label = Annotated[str, AfterValidator(_label)]
+ProjectId = Annotated[
+    str,
+    matching(
+        "gcp_project",
+        r"[a-z][a-z0-9-]{4,28}[a-z0-9]",
+        "a project ID: 6 to 30 lower-case letters, digits and '-'",
+        "write the ID that `gcloud projects list` shows, not the name",
+    ),
+]
+ProjectNumber = Annotated[
+    str,
+    matching(
+        "gcp_project_number",
+        r"\d{6,19}",
+        "the project's number, in digits",
+        "see `gcloud projects describe PROJECT`; write it in quotes",
+    ),
+]
+Member = Annotated[
+    str,
+    matching(
+        "gcp_member",
+        r"(user|group|serviceAccount):[^@\s]+@[^@\s]+|principal(Set)?://\S+",
+        "one named IAM member: group:platform@example.com, user:…, serviceAccount:…, principalSet://…",
+        "name who it is; allUsers and whole domains are nobody in particular",
+    ),
+]
+KeyName = Annotated[
+    str,
+    matching(
+        "gcp_key",
+        r"projects/[^/]+/locations/[^/]+/keyRings/[^/]+/cryptoKeys/[^/]+",
+        "a key's full name: projects/P/locations/REGION/keyRings/RING/cryptoKeys/KEY",
+        "write the name of the key, not of one of its versions",
+    ),
+]
+Label = Annotated[
+    str,
+    matching(
+        "gcp_label",
+        r"[a-z0-9_-]{1,63}",
+        "keys and values of lower-case letters, digits, '_' and '-', 63 at most (Google's labels)",
+        "spell it so",
+    ),
+]
 ResourceName = Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$")]
 
 

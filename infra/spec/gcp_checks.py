@@ -7,6 +7,7 @@ from math import prod
 
 from infra import catalog
 from infra.catalog import Machine
+from infra.spec.cloud_checks import claims_fit, nearest_steps, next_step, zones_of_pools_are_the_stacks
 from infra.spec.finding import Check, Finding, unknown
 from infra.spec.gcp import FilestoreSpec, GcpSpec, ManagedLustreSpec
 from infra.spec.node_pool import NodePoolSpec
@@ -112,15 +113,6 @@ def pools_agree_with_their_machines(provider: GcpSpec, pools: Pools) -> Iterator
             yield ("pools", index, "accelerator"), f"{found[1]} × {found[0]}", allowed, fix
 
 
-def zones_of_pools_are_the_stacks(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:
-    """The cluster's nodes are in the stack's zones."""
-    for index, pool in enumerate(pools):
-        for position, zone in enumerate(pool.zones or ()):
-            if zone not in provider.zones:
-                path = ("pools", index, "zones", position)
-                yield unknown(path, zone, provider.zones, "a zone of the stack")
-
-
 def a_fabric_is_in_one_zone(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:
     """Google's GPU networks and slices end at the zone: ranks in two would talk over TCP, or not at all."""
     for index, pool in enumerate(pools):
@@ -150,7 +142,7 @@ def nodes_divide_over_zones(provider: GcpSpec, pools: Pools) -> Iterator[Finding
     for index, pool in enumerate(pools):
         zones = len(pool.zones or provider.zones)
         if pool.num_nodes % zones:
-            upper = -(-pool.num_nodes // zones) * zones
+            upper = next_step(pool.num_nodes, zones)
             got = f"{pool.num_nodes} in {zones} zones"
             fix = f"write {upper}, or name fewer zones"
             yield ("pools", index, "num_nodes"), got, f"a multiple of {zones}: as many in each zone", fix
@@ -268,7 +260,7 @@ def slices_have_a_shape(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:
         hosts = num_hosts(pool.topology, machine)
         if pool.num_nodes % hosts:
             got = f"{pool.num_nodes} nodes for slices of {pool.topology}"
-            upper = -(-pool.num_nodes // hosts) * hosts
+            upper = next_step(pool.num_nodes, hosts)
             allowed = f"a multiple of {hosts}: the nodes of one slice"
             yield ("pools", index, "num_nodes"), got, allowed, f"write {upper}, or choose another topology"
 
@@ -286,9 +278,12 @@ def lustre_has_a_size_that_is_sold(provider: GcpSpec) -> Iterator[Finding]:
     if spec.capacity_gib > largest:
         yield path, str(spec.capacity_gib), f"{largest} GiB at most {at}", f"write {largest}"
     elif spec.capacity_gib % step:
-        upper = -(-spec.capacity_gib // step) * step
-        lower = f"{upper - step} or " if upper > step else ""
-        yield path, str(spec.capacity_gib), f"steps of {step} GiB {at}", f"write {lower}{upper}"
+        yield (
+            path,
+            str(spec.capacity_gib),
+            f"steps of {step} GiB {at}",
+            f"write {nearest_steps(spec.capacity_gib, step)}",
+        )
 
 
 def filestore_has_a_size_that_is_sold(provider: GcpSpec) -> Iterator[Finding]:
@@ -317,13 +312,8 @@ def the_filesystem_is_in_a_zone_of_the_stack(provider: GcpSpec, pools: Pools) ->
 def claims_fit_the_filesystem(
     provider: GcpSpec, storage: StorageSpec, teams: tuple[TeamSpec, ...]
 ) -> Iterator[Finding]:
-    """Claims are a promise to each team; the filesystem has the size that was bought."""
-    total, capacity = storage.checkpoints.size_gib * len(teams), provider.filesystem.capacity_gib
-    if total > capacity:
-        got = f"{storage.checkpoints.size_gib} for each of {len(teams)} teams: {total}"
-        allowed = f"{capacity} in all: the filesystem's capacity"
-        fix = "lower the claims, or buy a larger filesystem"
-        yield ("storage", "checkpoints", "size_gib"), got, allowed, fix
+    """Both filesystems have the size that was bought."""
+    yield from claims_fit(provider.filesystem.capacity_gib, storage, teams)
 
 
 def the_bucket_is_not_googles(provider: GcpSpec, storage: StorageSpec) -> Iterator[Finding]:

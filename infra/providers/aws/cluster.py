@@ -7,11 +7,10 @@ from typing import ClassVar, cast
 
 import pulumi
 import pulumi_aws as aws
-from pulumi_kubernetes import Provider
 
 from infra import names
 from infra.artifacts import Artifacts
-from infra.kubernetes import Access
+from infra.kubernetes import connect
 from infra.providers.aws.addons import addons_of_nodes, addons_on_nodes
 from infra.providers.aws.bucket import make_bucket
 from infra.providers.aws.control_plane import ControlPlane, kubeconfig, make_control_plane
@@ -74,7 +73,7 @@ class AwsCluster(Cluster):
         nodes = addons_of_nodes(scope, control_plane.cluster)
         grounds = Grounds(scope, network, keys, control_plane, node_role(scope), efa_group, nodes)
         system = self._pools(stack, grounds)
-        self.access = _access(scope, config, control_plane, system)
+        self.access = connect(stack.name, config, control_plane.cluster, self, system)
         bucket = stack.storage.object_store.bucket
         locks = make_bucket(scope, bucket, keys)
         _identities(stack, scope, control_plane)
@@ -124,7 +123,7 @@ def _scope(stack: Stack, spec: AwsSpec, parent: pulumi.Resource) -> Scope:
         opts=pulumi.ResourceOptions(parent=parent),
     )
     minor = spec.kubernetes_version.rpartition(".")[0]
-    return Scope(stack.name, spec, minor, provider, parent)
+    return Scope(stack.name, minor, provider, parent, spec)
 
 
 def _settings(stack: Stack, spec: AwsSpec, pools: Mapping[str, PoolSettings]) -> ClusterSettings:
@@ -146,24 +145,6 @@ def _settings(stack: Stack, spec: AwsSpec, pools: Mapping[str, PoolSettings]) ->
 
 def _has_efa(pools: Iterable[PoolSettings]) -> bool:
     return any(pool.fabric_class != "none" for pool in pools)
-
-
-def _access(
-    scope: Scope,
-    config: pulumi.Output[str],
-    control_plane: ControlPlane,
-    system: Sequence[pulumi.Resource],
-) -> Access:
-    provider = Provider(
-        scope.name,
-        kubeconfig=config,
-        cluster_identifier=scope.name,
-        enable_server_side_apply=True,
-        opts=pulumi.ResourceOptions(
-            parent=scope.parent, deleted_with=control_plane.cluster, depends_on=list(system)
-        ),
-    )
-    return Access(config, provider, control_plane.cluster)
 
 
 def _filesystem(grounds: Grounds, bucket: str, locks: Sequence[pulumi.Resource]) -> VolumeSource:

@@ -16,15 +16,12 @@ from infra.providers.aws.keys import Keys
 from infra.providers.aws.network import Network
 from infra.providers.aws.scope import Scope
 from infra.providers.aws.user_data import user_data
-from infra.providers.base import PoolSettings
+from infra.providers.base import TAINT_EFFECTS, PoolSettings, pool_labels, pool_taints
 from infra.spec.aws import LustreSpec
 from infra.spec.node_pool import NodePoolSpec
 
 ROOT_DISK_GIB = 200
 """Images with CUDA and PyTorch are 10 to 20 GiB each, and an update keeps two."""
-SPOT_WAIVER = "trainyard.dev/spot-waiver"
-"""Tag that says why one group buys in one market."""
-_EFFECTS = {"NoSchedule": "NO_SCHEDULE", "NoExecute": "NO_EXECUTE", "PreferNoSchedule": "PREFER_NO_SCHEDULE"}
 
 
 @dataclass(frozen=True)
@@ -42,13 +39,7 @@ class Grounds:
 
 def pool_settings(pool: NodePoolSpec) -> PoolSettings:
     """Return what the platform needs to know of a pool."""
-    labels = {names.POOL_LABEL: pool.name, names.CAPACITY_LABEL: pool.capacity}
-    taints = []
-    if pool.accelerator:
-        labels |= {names.ACCELERATOR_LABEL: pool.accelerator.model, names.FABRIC_LABEL: pool.fabric}
-        taints.append({"key": names.ACCELERATOR_RESOURCE, "value": "present", "effect": "NoSchedule"})
-    if pool.is_spot:
-        taints.append({"key": names.SPOT_TAINT, "value": "true", "effect": "NoSchedule"})
+    fabric = {names.FABRIC_LABEL: pool.fabric} if pool.accelerator else {}
     notice = catalog.notice("aws") if pool.is_spot else None
     return PoolSettings(
         name=pool.name,
@@ -60,8 +51,8 @@ def pool_settings(pool: NodePoolSpec) -> PoolSettings:
         accelerator_resource=names.ACCELERATOR_RESOURCE,
         preemption_notice_seconds=notice.usable_seconds if notice else None,
         node_names=(),
-        labels=labels,
-        taints=tuple(taints),
+        labels={**pool_labels(pool), **fabric},
+        taints=pool_taints(pool),
     )
 
 
@@ -72,7 +63,7 @@ def node_group(grounds: Grounds, group: Group, settings: PoolSettings) -> aws.ek
     reason = (
         group.pool.spot_waiver or "one market per group: the pool's other markets are groups of their own"
     )
-    waiver = {SPOT_WAIVER: reason}
+    waiver = {names.SPOT_WAIVER: reason}
     return aws.eks.NodeGroup(
         scope.named(group.role),
         cluster_name=grounds.control_plane.cluster.name,
@@ -90,7 +81,7 @@ def node_group(grounds: Grounds, group: Group, settings: PoolSettings) -> aws.ek
         labels=dict(settings.labels),
         taints=[
             aws.eks.NodeGroupTaintArgs(
-                key=taint["key"], value=taint["value"], effect=_EFFECTS[taint["effect"]]
+                key=taint["key"], value=taint["value"], effect=TAINT_EFFECTS[taint["effect"]]
             )
             for taint in settings.taints
         ],

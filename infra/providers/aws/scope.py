@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-import pulumi
-
+from infra.providers.scope import CloudScope
 from infra.spec.aws import AwsSpec
 
 _PARTITIONS = {"cn-": "aws-cn", "us-gov-": "aws-us-gov"}
 
 
 @dataclass(frozen=True)
-class Scope:
-    """The stack's name and spec, and the options that all resources share."""
+class Scope(CloudScope):
+    """The scope of a stack on AWS."""
 
-    name: str
     spec: AwsSpec
-    kubernetes_version: str
-    """As EKS counts: `1.35`."""
-    provider: pulumi.ProviderResource
-    parent: pulumi.Resource
 
     @property
     def region(self) -> str:
@@ -39,10 +32,6 @@ class Scope:
         """Tags of every resource; those that EC2 makes from a template are not given the provider's."""
         return tags_of(self.name, self.spec)
 
-    def named(self, role: str) -> str:
-        """Logical name of a resource: `<stack>-<role>`."""
-        return f"{self.name}-{role}"
-
     def arn(self, service: str, resource: str) -> str:
         """ARN of something of this account and region, whose name we choose."""
         return f"arn:{self.partition}:{service}:{self.region}:{self.spec.account}:{resource}"
@@ -50,22 +39,6 @@ class Scope:
     def role_arn(self, path: str) -> str:
         """ARN of a role of this account."""
         return f"arn:{self.partition}:iam::{self.spec.account}:role/{path}"
-
-    def options(
-        self,
-        *,
-        depends_on: Sequence[pulumi.Resource] = (),
-        protect: bool | None = None,
-        retain_on_delete: bool | None = None,
-    ) -> pulumi.ResourceOptions:
-        """Options of a resource: the one explicit provider, and the component as its parent."""
-        return pulumi.ResourceOptions(
-            parent=self.parent,
-            provider=self.provider,
-            depends_on=list(depends_on),
-            protect=protect,
-            retain_on_delete=retain_on_delete,
-        )
 
 
 def tags_of(name: str, spec: AwsSpec) -> dict[str, str]:

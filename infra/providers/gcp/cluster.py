@@ -7,11 +7,10 @@ from typing import Any, ClassVar, cast
 
 import pulumi
 from pulumi_gcp.provider import Provider as GcpProvider
-from pulumi_kubernetes import Provider
 
 from infra import names
 from infra.artifacts import Artifacts
-from infra.kubernetes import Access
+from infra.kubernetes import connect
 from infra.providers.base import (
     Cluster,
     ClusterOutputs,
@@ -24,7 +23,7 @@ from infra.providers.base import (
     VolumeSource,
 )
 from infra.providers.gcp.bucket import make_bucket
-from infra.providers.gcp.control_plane import ControlPlane, kubeconfig, make_control_plane
+from infra.providers.gcp.control_plane import kubeconfig, make_control_plane
 from infra.providers.gcp.fabric import cluster_mtu, make_fabrics, publish
 from infra.providers.gcp.filesystem import make_filesystem
 from infra.providers.gcp.groups import groups
@@ -83,7 +82,7 @@ class GcpCluster(Cluster):
         )
         config = kubeconfig(scope, control_plane)
         made = self._pools(stack, Grounds(scope, keys, control_plane, identity, cards))
-        self.access = _access(scope, config, control_plane, made["system"])
+        self.access = connect(stack.name, config, control_plane.cluster, self, made["system"])
         publish(self.access, self, [card for of_class in cards.values() for card in of_class])
         bucket = stack.storage.object_store.bucket
         make_bucket(scope, bucket, keys, [team.name for team in stack.teams])
@@ -118,7 +117,7 @@ def _scope(stack: Stack, spec: GcpSpec, parent: pulumi.Resource) -> Scope:
         opts=pulumi.ResourceOptions(parent=parent),
     )
     minor = spec.kubernetes_version.rpartition(".")[0]
-    return Scope(stack.name, spec, minor, provider, parent)
+    return Scope(stack.name, minor, provider, parent, spec)
 
 
 def _settings(stack: Stack, spec: GcpSpec, pools: Mapping[str, PoolSettings]) -> ClusterSettings:
@@ -144,24 +143,6 @@ def _topology(fabrics: Sequence[str]) -> tuple[str, ...]:
     if fabrics == ["ici"]:
         return (names.ZONE_LABEL, NODE_POOL, names.HOSTNAME_LABEL)
     return (names.ZONE_LABEL, names.HOSTNAME_LABEL)
-
-
-def _access(
-    scope: Scope,
-    config: pulumi.Output[str],
-    control_plane: ControlPlane,
-    system: Sequence[pulumi.Resource],
-) -> Access:
-    provider = Provider(
-        scope.name,
-        kubeconfig=config,
-        cluster_identifier=scope.name,
-        enable_server_side_apply=True,
-        opts=pulumi.ResourceOptions(
-            parent=scope.parent, deleted_with=control_plane.cluster, depends_on=list(system)
-        ),
-    )
-    return Access(config, provider, control_plane.cluster)
 
 
 def _disks(keys: Keys) -> StorageClass:

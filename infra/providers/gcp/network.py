@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from ipaddress import IPv4Network
 
 import pulumi
 from pulumi_gcp.compute._inputs import (
@@ -64,7 +66,8 @@ def make_network(scope: Scope, *, mtu: int) -> Network:
     subnetwork = _subnetwork(scope, vpc)
     if scope.spec.network.nat:
         _nat(scope, vpc, subnetwork)
-    _let_webhooks_be_called(scope, vpc)
+    # A private control plane has an address among the nodes'; GKE lets it call on 443 and 10250 only.
+    _let_in(scope, vpc, "webhooks", scope.ranges.nodes, WEBHOOK_PORTS)
     addresses = _peered_addresses(scope, vpc)
     peering = Connection(
         scope.named("peering"),
@@ -74,7 +77,8 @@ def make_network(scope: Scope, *, mtu: int) -> Network:
         opts=scope.options(),
     )
     if scope.spec.filesystem.kind == "lustre":
-        _let_lustre_call_back(scope, vpc)
+        # Lustre's servers connect to clients too, to take back locks.
+        _let_in(scope, vpc, "lustre", scope.ranges.peered, LUSTRE_PORTS)
     return Network(vpc.id, subnetwork.id, PODS_RANGE, SERVICES_RANGE, peering, addresses.name)
 
 
@@ -145,27 +149,13 @@ def _peered_addresses(scope: Scope, vpc: Vpc) -> GlobalAddress:
     )
 
 
-def _let_webhooks_be_called(scope: Scope, vpc: Vpc) -> None:
-    """A private control plane has an address among the nodes'; GKE lets it call on 443 and 10250 only."""
+def _let_in(scope: Scope, vpc: Vpc, role: str, source: IPv4Network, ports: Sequence[str]) -> None:
     Firewall(
-        scope.named("webhooks"),
+        scope.named(role),
         network=vpc.id,
         direction="INGRESS",
-        source_ranges=[str(scope.ranges.nodes)],
-        allows=[FirewallAllowArgs(protocol="tcp", ports=list(WEBHOOK_PORTS))],
-        project=scope.project,
-        opts=scope.options(),
-    )
-
-
-def _let_lustre_call_back(scope: Scope, vpc: Vpc) -> None:
-    """Lustre's servers connect to clients too, to take back locks."""
-    Firewall(
-        scope.named("lustre"),
-        network=vpc.id,
-        direction="INGRESS",
-        source_ranges=[str(scope.ranges.peered)],
-        allows=[FirewallAllowArgs(protocol="tcp", ports=list(LUSTRE_PORTS))],
+        source_ranges=[str(source)],
+        allows=[FirewallAllowArgs(protocol="tcp", ports=list(ports))],
         project=scope.project,
         opts=scope.options(),
     )

@@ -29,7 +29,7 @@ from pulumi_gcp.container._inputs import (
 from pulumi_gcp.container.node_pool import NodePool
 
 from infra import catalog, names
-from infra.providers.base import CapacityMode, PoolSettings
+from infra.providers.base import TAINT_EFFECTS, CapacityMode, PoolSettings, pool_labels, pool_taints
 from infra.providers.gcp.control_plane import ControlPlane
 from infra.providers.gcp.fabric import Card
 from infra.providers.gcp.groups import Group
@@ -45,13 +45,10 @@ HYPERDISK_ONLY = ("a3-ultragpu-", "a4-", "a4x-", "n4-", "ct6e-", "tpu7x-")
 """Machines that take no Persistent Disk (Compute Engine: Hyperdisk, machine type support)."""
 SLICES_BY_WORKLOAD_POLICY = ("tpu7x-",)
 """TPUs whose slices GKE refuses to place by a compact policy (GKE: multi-host slices of TPU7x)."""
-SPOT_WAIVER = "trainyard.dev/spot-waiver"
-"""Label that says why a spot pool is in one zone."""
 MAX_NODE_POOL_NAME = 40
 JOB_PODS, SYSTEM_PODS = 32, 110
 """Pods that a node can have: they decide how many addresses it takes (infra/subnets.py)."""
 _MODES: Mapping[str | None, CapacityMode] = {None: "fixed", "flex-start": "autoscaled", "queued": "queued"}
-_EFFECTS = {"NoSchedule": "NO_SCHEDULE", "NoExecute": "NO_EXECUTE", "PreferNoSchedule": "PREFER_NO_SCHEDULE"}
 
 
 @dataclass(frozen=True)
@@ -69,13 +66,7 @@ class Grounds:
 def pool_settings(pool: NodePoolSpec) -> PoolSettings:
     """Return what the platform needs to know of a pool."""
     resource = catalog.fabric(pool.fabric).accelerator_resource
-    labels = {names.POOL_LABEL: pool.name, names.CAPACITY_LABEL: pool.capacity}
-    taints = []
-    if pool.accelerator:
-        labels |= {names.ACCELERATOR_LABEL: pool.accelerator.model, names.FABRIC_LABEL: pool.fabric}
-        taints.append({"key": resource, "value": "present", "effect": "NoSchedule"})
-    if pool.is_spot:
-        taints.append({"key": names.SPOT_TAINT, "value": "true", "effect": "NoSchedule"})
+    fabric = {names.FABRIC_LABEL: pool.fabric} if pool.accelerator else {}
     notice = catalog.notice("gcp") if pool.is_spot else None
     return PoolSettings(
         name=pool.name,
@@ -87,8 +78,8 @@ def pool_settings(pool: NodePoolSpec) -> PoolSettings:
         accelerator_resource=resource,
         preemption_notice_seconds=notice.usable_seconds if notice else None,
         node_names=(),
-        labels=labels,
-        taints=tuple(taints),
+        labels={**pool_labels(pool), **fabric},
+        taints=pool_taints(pool, resource),
         cloud_labels=_slice_labels(pool),
         # GKE taints queued nodes itself.
         cloud_taints=("cloud.google.com/gke-queued",) if pool.provisioning == "queued" else (),
@@ -211,7 +202,7 @@ def _node(grounds: Grounds, group: Group, settings: PoolSettings) -> NodePoolNod
         labels={**settings.labels, **_more_labels(grounds.scope, pool)},
         taints=[
             NodePoolNodeConfigTaintArgs(
-                key=taint["key"], value=taint["value"], effect=_EFFECTS[taint["effect"]]
+                key=taint["key"], value=taint["value"], effect=TAINT_EFFECTS[taint["effect"]]
             )
             for taint in settings.taints
         ],
@@ -224,7 +215,7 @@ def _more_labels(scope: Scope, pool: NodePoolSpec) -> dict[str, str]:
     claim = catalog.fabric(pool.fabric).claim
     dranet = {"cloud.google.com/gke-networking-dra-driver": "true"} if claim else {}
     in_one_zone = pool.is_spot and len(pool.zones or scope.spec.zones) == 1
-    return {**dranet, **({SPOT_WAIVER: "fabric-ends-at-the-zone"} if in_one_zone else {})}
+    return {**dranet, **({names.SPOT_WAIVER: "fabric-ends-at-the-zone"} if in_one_zone else {})}
 
 
 def _local_ssds(group: Group) -> NodePoolNodeConfigEphemeralStorageLocalSsdConfigArgs | None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-import pulumi
-
+from infra.providers.scope import CloudScope
 from infra.spec.gcp import GcpSpec
 from infra.subnets import GkeRanges, gke_ranges
 
@@ -21,15 +19,10 @@ SERVICE_AGENTS = {
 
 
 @dataclass(frozen=True)
-class Scope:
-    """The stack's name and spec, and the options that all resources share."""
+class Scope(CloudScope):
+    """The scope of a stack on Google Cloud."""
 
-    name: str
     spec: GcpSpec
-    kubernetes_version: str
-    """As GKE's release channels count: `1.35`."""
-    provider: pulumi.ProviderResource
-    parent: pulumi.Resource
 
     @property
     def region(self) -> str:
@@ -56,10 +49,6 @@ class Scope:
         """Where the identities of pods come from."""
         return f"{self.project}.svc.id.goog"
 
-    def named(self, role: str) -> str:
-        """Logical name of a resource: `<stack>-<role>`."""
-        return f"{self.name}-{role}"
-
     def service_agent(self, service: str) -> str:
         """IAM member by which a service of Google acts in the project."""
         domain = SERVICE_AGENTS[service]
@@ -70,26 +59,6 @@ class Scope:
         pool = f"projects/{self.spec.project_number}/locations/global/workloadIdentityPools"
         subject = f"ns/{namespace}/sa/{service_account}"
         return f"principal://iam.googleapis.com/{pool}/{self.workload_pool}/subject/{subject}"
-
-    def options(
-        self,
-        *,
-        depends_on: Sequence[pulumi.Resource] = (),
-        protect: bool | None = None,
-        retain_on_delete: bool | None = None,
-        delete_before_replace: bool | None = None,
-        ignore_changes: list[str] | None = None,
-    ) -> pulumi.ResourceOptions:
-        """Options of a resource: the one explicit provider, and the component as its parent."""
-        return pulumi.ResourceOptions(
-            parent=self.parent,
-            provider=self.provider,
-            depends_on=list(depends_on),
-            protect=protect,
-            retain_on_delete=retain_on_delete,
-            delete_before_replace=delete_before_replace,
-            ignore_changes=ignore_changes,
-        )
 
 
 def labels_of(name: str, spec: GcpSpec) -> dict[str, str]:

@@ -1,0 +1,46 @@
+"""What more than one cloud would refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from infra.spec.finding import Finding, unknown
+from infra.spec.node_pool import NodePoolSpec
+from infra.spec.queue import TeamSpec
+from infra.spec.storage import StorageSpec
+
+
+class _Zoned(Protocol):
+    @property
+    def zones(self) -> tuple[str, ...]: ...
+
+
+def zones_of_pools_are_the_stacks(provider: _Zoned, pools: tuple[NodePoolSpec, ...]) -> Iterator[Finding]:
+    """The cluster's nodes are in the stack's zones: subnets are there only."""
+    for index, pool in enumerate(pools):
+        for position, zone in enumerate(pool.zones or ()):
+            if zone not in provider.zones:
+                path = ("pools", index, "zones", position)
+                yield unknown(path, zone, provider.zones, "a zone of the stack")
+
+
+def claims_fit(capacity_gib: int, storage: StorageSpec, teams: tuple[TeamSpec, ...]) -> Iterator[Finding]:
+    """Claims are a promise to each team; the filesystem has the size that was bought."""
+    total = storage.checkpoints.size_gib * len(teams)
+    if total > capacity_gib:
+        got = f"{storage.checkpoints.size_gib} for each of {len(teams)} teams: {total}"
+        allowed = f"{capacity_gib} in all: the filesystem's capacity"
+        fix = "lower the claims, or buy a larger filesystem"
+        yield ("storage", "checkpoints", "size_gib"), got, allowed, fix
+
+
+def nearest_steps(size: int, step: int) -> str:
+    """Name the sizes that are sold on either side of one that is not: `2400 or 4800`."""
+    upper = next_step(size, step)
+    return f"{upper - step} or {upper}" if upper > step else str(upper)
+
+
+def next_step(size: int, step: int) -> int:
+    """Round up to a multiple of `step`."""
+    return -(-size // step) * step
