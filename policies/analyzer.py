@@ -27,6 +27,7 @@ from policies import pack, rpc, wire
 from policies.config import Measurement, Organisation, Stack, check_patterns, stack_folder
 from policies.exemptions import ConfigError, Exemption, parse_exemptions
 from policies.judgement import Court, Finding
+from policies.neighbours import Neighbour, Neighbours
 from policies.policy import Level, Policy, Provider, Resource, Severity
 from policies.reports import Report, write
 from policies.unknowns import Properties
@@ -57,6 +58,8 @@ class Analyzer(analyzer_pb2_grpc.AnalyzerServicer):
         self.policies = policies
         self.findings: list[Finding] = []
         self.num_resources = 0
+        self.kept: dict[str, Resource] = {}
+        """By URN: what rules over several resources judge at the end; not what a program only reads."""
         self.court = Court(policies)
         self.stack = Stack(environment=dict(os.environ))
 
@@ -114,9 +117,12 @@ class Analyzer(analyzer_pb2_grpc.AnalyzerServicer):
     def Analyze(
         self, request: analyzer_pb2.AnalyzeRequest, _context: grpc.ServicerContext
     ) -> analyzer_pb2.AnalyzeResponse:
-        findings = list(self.court.judge(self._resource(request)))
+        resource = self._resource(request)
+        findings = list(self.court.judge(resource))
         self.findings += findings
         self.num_resources += 1
+        if self.court.is_kept(resource.type):
+            self.kept[resource.urn] = resource
         return analyzer_pb2.AnalyzeResponse(diagnostics=[_diagnostic(finding) for finding in findings])
 
     def Remediate(
@@ -140,10 +146,18 @@ class Analyzer(analyzer_pb2_grpc.AnalyzerServicer):
         return analyzer_pb2.RemediateResponse(remediations=repairs)
 
     def AnalyzeStack(
-        self, _request: analyzer_pb2.AnalyzeStackRequest, _context: grpc.ServicerContext
+        self, request: analyzer_pb2.AnalyzeStackRequest, _context: grpc.ServicerContext
     ) -> analyzer_pb2.AnalyzeResponse:
+        neighbours = Neighbours(
+            _neighbour(self.kept[declared.urn], declared)
+            for declared in request.resources
+            if declared.urn in self.kept
+        )
+        findings = list(self.court.judge_together(neighbours))
+        self.findings += findings
         self.write_reports()
-        return analyzer_pb2.AnalyzeResponse(diagnostics=[_unused(exemption) for exemption in self._unused()])
+        diagnostics = [*map(_diagnostic, findings), *map(_unused, self._unused())]
+        return analyzer_pb2.AnalyzeResponse(diagnostics=diagnostics)
 
     def Cancel(self, _request: empty_pb2.Empty, _context: grpc.ServicerContext) -> empty_pb2.Empty:
         return empty_pb2.Empty()
@@ -183,6 +197,11 @@ class Analyzer(analyzer_pb2_grpc.AnalyzerServicer):
         )
 
 
+def _neighbour(resource: Resource, declared: analyzer_pb2.AnalyzerResource) -> Neighbour:
+    made_of = {name: tuple(origins.urns) for name, origins in declared.propertyDependencies.items()}
+    return Neighbour(resource, Properties(wire.decode(declared.properties)), made_of)
+
+
 @contextmanager
 def _refusing(context: grpc.ServicerContext) -> Iterator[None]:
     """Stop the run with the configuration's problem as the message."""
@@ -215,13 +234,14 @@ def _check(stack: Stack, policies: Sequence[Policy]) -> None:
 
 
 def _policy_info(policy: Policy) -> analyzer_pb2.PolicyInfo:
+    alone, together = analyzer_pb2.POLICY_TYPE_RESOURCE, analyzer_pb2.POLICY_TYPE_STACK
     info = analyzer_pb2.PolicyInfo(
         name=policy.name,
         displayName=policy.title,
         description=policy.title,
         enforcementLevel=LEVELS[policy.level],
         severity=SEVERITIES[policy.severity],
-        policy_type=analyzer_pb2.POLICY_TYPE_RESOURCE,
+        policy_type=together if policy.together_with else alone,
         remediation_steps=policy.remedy,
     )
     if policy.frameworks:

@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 from policies.exemptions import ConfigError, Exemption
+from policies.neighbours import Neighbours
 from policies.policy import Level, Policy, Resource, Violation
 from policies.unknowns import UnknownProperty
 
@@ -62,15 +63,18 @@ class Court:
                 f"policy configuration: got {', '.join(unknown)}; allowed: names of policies, or all"
             )
         self._concerned = cache(self._select)
+        self.is_kept = cache(self._is_kept)
         self.repairing = any(self.level(policy) is Level.REMEDIATE for policy in self.policies)
 
     def level(self, policy: Policy) -> Level:
         """The configured level, or the policy's own."""
         return self.levels.get(policy.name, policy.level)
 
-    def judge(self, resource: Resource) -> Iterator[Finding]:
-        """Findings of all policies that concern the resource's type."""
+    def judge(self, resource: Resource, *, at_the_end: bool = False) -> Iterator[Finding]:
+        """Findings of all policies that concern the resource's type: of one alone, or at the end of a run."""
         for policy, parameters in self._concerned(resource.type):
+            if bool(policy.together_with) != at_the_end:
+                continue
             exemption = self._exemption(policy, resource)
             concerned = replace(resource, parameters=parameters) if parameters else resource
             for violation in violations(policy, concerned):
@@ -78,6 +82,11 @@ class Court:
                     policy, self.level(policy), resource, violation.veiled(resource.secrets), exemption
                 )
                 yield replace(finding, level=Level.ADVISORY) if finding.exempt else finding
+
+    def judge_together(self, neighbours: Neighbours) -> Iterator[Finding]:
+        """Findings of the rules over several resources, when all of them are declared."""
+        for resource in neighbours.resources:
+            yield from self.judge(replace(resource, neighbours=neighbours), at_the_end=True)
 
     def repairs(self, resource: Resource) -> Iterator[tuple[Policy, Mapping[str, Any]]]:
         """Repairs of the policies whose level asks for them, each as property path → new value."""
@@ -100,6 +109,15 @@ class Court:
             for policy in self.policies
             if self.level(policy) is not Level.DISABLED
             and any(fnmatchcase(resource_type, pattern) for pattern in policy.types)
+        )
+
+    def _is_kept(self, resource_type: str) -> bool:
+        """Whether a rule over several resources asks for resources of this type."""
+        return any(
+            fnmatchcase(resource_type, pattern)
+            for policy in self.policies
+            if policy.together_with and self.level(policy) is not Level.DISABLED
+            for pattern in (*policy.types, *policy.together_with)
         )
 
     def _exemption(self, policy: Policy, resource: Resource) -> Exemption | None:

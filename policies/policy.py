@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from policies.config import Stack
+from policies.neighbours import Neighbours
 from policies.unknowns import Properties
 
 
@@ -54,6 +55,8 @@ class Resource:
     protect: bool = False
     secrets: tuple[str, ...] = ()
     """Paths of the properties that are secret: judged, never shown."""
+    neighbours: Neighbours = field(default_factory=Neighbours, compare=False)
+    """What else the run declared; empty before its end."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +106,9 @@ class Policy:
     """Controls that it serves, such as `NIST SP 800-53 SC-28`."""
     parameters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """JSON schema of each parameter, with its default."""
+    together_with: tuple[str, ...] = ()
+    """Patterns of the types that it must see beside the resource. Such a policy judges at the end of a run,
+    when all is declared: a preview refuses, an update without one has made the resource by then."""
     remediate: Callable[[Resource], Mapping[str, Any]] | None = None
     """A safe repair: property path → new value; empty where there is nothing to do."""
 

@@ -23,7 +23,7 @@ def judge(resource: Resource) -> Iterator[Violation]:
         redirect = props.get("defaultActions.type") == "redirect"
         if props.get("protocol") == "HTTP" and not redirect:
             yield Violation("protocol", "HTTP", "HTTPS, or a redirect to it")
-    elif not any(_refuses_http(statement) for statement in statements(props, "policy")):
+    elif not any(refuses_http(statement) for statement in statements(props, "policy")):
         yield Violation(
             "policy", "no statement that denies plain HTTP", "Deny where aws:SecureTransport is false"
         )
@@ -41,7 +41,8 @@ def remediate(resource: Resource) -> Mapping[str, Value]:
     return patch
 
 
-def _refuses_http(statement: Statement) -> bool:
+def refuses_http(statement: Statement) -> bool:
+    """Whether the statement denies everybody plain HTTP."""
     secure = statement.condition.get("Bool", {}).get("aws:SecureTransport")
     return statement.effect == "Deny" and str(secure).lower() == "false" and "*" in statement.principals
 

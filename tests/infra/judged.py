@@ -12,6 +12,7 @@ from policies import wire
 from policies.config import Measurement
 from policies.config import Stack as Judged
 from policies.judgement import Court
+from policies.neighbours import Neighbour, Neighbours
 from policies.pack import POLICIES
 from policies.policy import Level, Provider, Resource
 from policies.unknowns import Properties
@@ -33,13 +34,13 @@ def findings(name: str, found: Plan, *, checkpoint_seconds: float = 60) -> list[
     """What is refused, one line each; what an exemption covers is not."""
     stack, court = judged(name, checkpoint_seconds), Court(POLICIES)
     providers = {each.urn: each for each in found.resources if each.type.startswith("pulumi:providers:")}
-    refused = [
-        f"{finding.policy.name}: {each.type}::{each.name}: {finding.violation}"
-        for each in found.resources
-        for finding in court.judge(_resource(each, providers, stack))
+    members = [Neighbour(_resource(each, providers, stack), made_of=each.made_of) for each in found.resources]
+    alone = [finding for member in members for finding in court.judge(member.resource)]
+    return sorted(
+        f"{finding.policy.name}: {finding.resource.type}::{finding.resource.name}: {finding.violation}"
+        for finding in [*alone, *court.judge_together(Neighbours(members))]
         if finding.level is not Level.ADVISORY
-    ]
-    return sorted(refused)
+    )
 
 
 def _resource(each: Registration, providers: dict[str, Registration], stack: Judged) -> Resource:

@@ -46,6 +46,8 @@ class Registration:
     secret_outputs: tuple[str, ...]
     protect: bool
     retained: bool
+    made_of: Mapping[str, tuple[str, ...]]
+    """Property → URNs of the resources whose outputs it is made of."""
     wire: Any = field(compare=False, repr=False)
     """The inputs as policies get them, with marks of what is unknown or secret."""
 
@@ -96,6 +98,10 @@ class _Monitor(MockMonitor):
             secret_outputs=tuple(request.additionalSecretOutputs),
             protect=request.protect,
             retained=request.retainOnDelete,
+            made_of={
+                name: tuple(urn.split("::", 2)[2] for urn in origins.urns)
+                for name, origins in request.propertyDependencies.items()
+            },
             wire=request.object,
         )
         self.registered.append(registration)

@@ -19,6 +19,7 @@ import yaml
 
 from policies.config import Measurement, Stack
 from policies.judgement import MAKE_KNOWN, Court, Finding
+from policies.neighbours import Neighbour, Neighbours
 from policies.pack import POLICIES
 from policies.policy import Policy, Resource
 from policies.unknowns import UNKNOWN, Properties
@@ -35,6 +36,8 @@ PARAMETERS: Mapping[str, Mapping[str, Any]] = {
     "residency-filesystem-links": {"inside": ["s3://known-data"]},
     "kubernetes-hidden-objects": {"allowed": ["reviewed-*"]},
 }
+UNKNOWN_VALUE, THIS, THIS_AND_ANOTHER = "$unknown", "$this", "$this-and-another"
+"""Stand for an output of another resource, of the one that a companion is beside, and of both together."""
 MEASUREMENT: Mapping[str, Any] = {"seconds": 60, "days_ago": 10}
 """Of a checkpoint, beside the stack."""
 
@@ -63,6 +66,8 @@ class Twin:
     protect: bool
     component: bool
     world: World
+    beside: tuple[Twin, ...] = ()
+    """What is declared with it: `$this` in their properties is this resource's id."""
 
 
 @dataclass(frozen=True)
@@ -83,14 +88,14 @@ def load() -> list[Case]:
     compliant = yaml.safe_load((FOLDER / "compliant.yaml").read_text())
     files = sorted(file for file in FOLDER.glob("*.yaml") if file.stem != "compliant")
     return [
-        _case(f"{file.stem}-{index}-{entry['resource']}", entry, compliant[entry["resource"]])
+        _case(f"{file.stem}-{index}-{entry['resource']}", entry, compliant)
         for file in files
         for index, entry in enumerate(yaml.safe_load(file.read_text()))
     ]
 
 
-def _case(name: str, entry: Mapping[str, Any], base: Mapping[str, Any]) -> Case:
-    base = _dated(json.loads(json.dumps(base).replace("$name", f"{name}-clean")))
+def _case(name: str, entry: Mapping[str, Any], compliant: Mapping[str, Mapping[str, Any]]) -> Case:
+    base = _dated(json.loads(json.dumps(compliant[entry["resource"]]).replace("$name", f"{name}-clean")))
     entry = _dated(entry)
     config = {**CONFIG, **base.get("config", {})}
     parameters = {**PARAMETERS, **base.get("parameters", {})}
@@ -103,6 +108,8 @@ def _case(name: str, entry: Mapping[str, Any], base: Mapping[str, Any]) -> Case:
         component=base.get("component", False),
         world=World.of(config, parameters, measurement),
     )
+    beside = {kind: compliant[kind] for kind in base.get("beside", ())}
+    clean = replace(clean, beside=_beside(clean, beside, {}))
     changed = {
         key: value for key, value in {**config, **entry.get("set_config", {})}.items() if value is not None
     }
@@ -114,8 +121,27 @@ def _case(name: str, entry: Mapping[str, Any], base: Mapping[str, Any]) -> Case:
         protect=entry.get("set_protect", clean.protect),
         world=world,
     )
+    violating = replace(violating, beside=_beside(violating, beside, entry.get("set_beside", {})))
     message = entry["message"].replace("$make-known", MAKE_KNOWN)
     return Case(entry["policy"], message, frozenset(entry.get("also", ())), clean, violating)
+
+
+def _beside(
+    twin: Twin, entries: Mapping[str, Mapping[str, Any]], changes: Mapping[str, Mapping[str, Any] | None]
+) -> tuple[Twin, ...]:
+    """Companions of a twin, each with its change; a change of null leaves it out."""
+    return tuple(
+        Twin(
+            f"{twin.name}-{kind}",
+            entry["type"],
+            _broken({**entry["props"], "bucket": THIS}, changes.get(kind) or {}),
+            protect=False,
+            component=False,
+            world=twin.world,
+        )
+        for kind, entry in entries.items()
+        if changes.get(kind, {}) is not None
+    )
 
 
 def _dated(data: Any) -> Any:
@@ -144,7 +170,19 @@ def judged(twin: Twin, policies: tuple[Policy, ...] = POLICIES) -> list[Finding]
     parameters = json.loads(twin.world.parameters)
     names = {policy.name for policy in policies}
     court = Court(policies, parameters={name: value for name, value in parameters.items() if name in names})
-    return list(court.judge(resource_of(twin)))
+    declared = {each.name: each for each in (twin, *twin.beside)}
+    resources = [resource_of(each) for each in declared.values()]
+    neighbours = Neighbours(
+        Neighbour(each, made_of=_made_of(declared[each.name].props, resources[0].urn)) for each in resources
+    )
+    alone = [finding for each in resources for finding in court.judge(each)]
+    return [*alone, *court.judge_together(neighbours)]
+
+
+def _made_of(props: Mapping[str, Any], this: str) -> dict[str, tuple[str, ...]]:
+    """What the engine says of properties that are made of other resources; not of `$unknown`."""
+    made = {THIS: (this,), THIS_AND_ANOTHER: (this, "urn:another")}
+    return {name: made[value] for name, value in props.items() if isinstance(value, str) and value in made}
 
 
 def resource_of(twin: Twin) -> Resource:
@@ -156,7 +194,8 @@ def resource_of(twin: Twin) -> Resource:
         measurement_file="checkpoint.test.json",
     )
     props = Properties(with_unknown(twin.props, UNKNOWN))
-    return Resource(twin.type, twin.name, props=props, stack=stack, protect=twin.protect)
+    urn = f"urn:pulumi:test::guarded::{twin.type}::{twin.name}"
+    return Resource(twin.type, twin.name, urn, props=props, stack=stack, protect=twin.protect)
 
 
 def measurement(world: World) -> Measurement | None:
@@ -171,8 +210,8 @@ def day(days_ago: int) -> date:
 
 
 def with_unknown(value: Any, unknown: object) -> Any:
-    """The value with `unknown` in place of every `$unknown`."""
-    if value == "$unknown":
+    """The value with `unknown` in place of every `$unknown`, `$this` and what is made of it."""
+    if isinstance(value, str) and value in (UNKNOWN_VALUE, THIS, THIS_AND_ANOTHER):
         return unknown
     if isinstance(value, Mapping):
         return {key: with_unknown(item, unknown) for key, item in value.items()}

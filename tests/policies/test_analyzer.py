@@ -23,6 +23,7 @@ class Refusing:
         raise RefusedError(message)
 
 
+BUCKET = "aws:s3/bucket:Bucket"
 CONTEXT = cast(grpc.ServicerContext, Refusing())
 
 
@@ -76,6 +77,19 @@ def test_the_pool_that_passes_the_stacks_ceiling_is_refused_and_those_before_it_
     assert [len(found) for found in said] == [0, 0, 0, 1]
     message = "203.19 USD/h with the pools before it; allowed: 140.00 USD/h at most"
     assert message in said[-1][0].message
+
+
+def test_a_bucket_that_the_program_only_reads_is_not_asked_for_its_locks() -> None:
+    analyzer = configured()
+    made, read = (
+        analyzer_pb2.AnalyzerResource(type=BUCKET, name=name, urn=f"urn:pulumi:s::p::{BUCKET}::{name}")
+        for name in ("made", "read")
+    )
+    analyzer.Analyze(analyzer_pb2.AnalyzeRequest(type=BUCKET, name="made", urn=made.urn), CONTEXT)
+    said = analyzer.AnalyzeStack(analyzer_pb2.AnalyzeStackRequest(resources=[made, read]), CONTEXT)
+    assert {(each.policyName, each.urn) for each in said.diagnostics} == {
+        ("security-bucket-companions", made.urn)
+    }
 
 
 def node_group(name: str) -> analyzer_pb2.AnalyzeRequest:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pulumi
 import pytest
@@ -12,7 +14,18 @@ import yaml
 
 from policies.pack import POLICIES, TOPICS
 from policies.policy import Policy
-from tests.policies.corpus import FOLDER, Case, Twin, World, day, judged, load, with_unknown
+from tests.policies.corpus import (
+    FOLDER,
+    THIS,
+    THIS_AND_ANOTHER,
+    Case,
+    Twin,
+    World,
+    day,
+    judged,
+    load,
+    with_unknown,
+)
 from tests.policies.engine import Engine, Run, declare
 
 CASES = load()
@@ -31,7 +44,7 @@ def test_the_broken_twin_violates_one_policy_and_the_other_none(case: Case) -> N
 def test_twins_differ_in_one_property() -> None:
     for file in FOLDER.glob("*.yaml"):
         for entry in yaml.safe_load(file.read_text()) if file.stem != "compliant" else []:
-            changes = sum(len(entry.get(key, {})) for key in ("set", "set_config"))
+            changes = sum(len(entry.get(key, {})) for key in ("set", "set_config", "set_beside"))
             changes += sum(key in entry for key in ("set_protect", "set_measurement"))
             assert changes == 1, entry
 
@@ -108,7 +121,22 @@ def make(twin: Twin, unknown: pulumi.Output[str]) -> None:
     elif twin.component:
         pulumi.ComponentResource(twin.type, twin.name, props, options)
     elif twin.type != "pulumi:pulumi:Stack":
-        pulumi.CustomResource(twin.type, twin.name, props, options)
+        made = pulumi.CustomResource(twin.type, twin.name, props, options)
+        for other in twin.beside:
+            pulumi.CustomResource(other.type, other.name, _placed(other.props, made.id, unknown))
+
+
+def _placed(
+    props: Mapping[str, Any], this: pulumi.Output[str], unknown: pulumi.Output[str]
+) -> dict[str, Any]:
+    """Properties of a companion: what points at its resource is made of that one's id."""
+    points = {THIS: this, THIS_AND_ANOTHER: pulumi.Output.all(this, unknown).apply(lambda ids: ids[0])}
+    return {
+        name: points.get(value, with_unknown(value, unknown))
+        if isinstance(value, str)
+        else with_unknown(value, unknown)
+        for name, value in props.items()
+    }
 
 
 def test_every_policy_file_holds_one_policy() -> None:

@@ -1,8 +1,9 @@
-"""The plain AWS program of the examples, run as a user runs it: by the command line."""
+"""The plain programs of the examples, run as a user runs them: by the command line."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -12,23 +13,25 @@ import pytest
 from rehearsal.standin import StandIn
 from tests.policies.engine import PACK, REPOSITORY, Engine
 
-EXPECTED = (
-    "security-public-buckets",
-    "security-deletion-protection",
-    "residency-region",
-    "cost-tags",
-    "security-instance-metadata",
-    "security-disk-keys",
-)
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    copy = tmp_path / "plain_aws"
-    shutil.copytree(PACK / "examples" / "plain_aws", copy)
-    settings = copy / "Pulumi.yaml"
-    settings.write_text(settings.read_text().replace("../../../.venv", str(REPOSITORY / ".venv")))
-    return copy
+EXPECTED = {
+    "aws": (
+        "security-public-buckets",
+        "security-deletion-protection",
+        "residency-region",
+        "cost-tags",
+        "security-instance-metadata",
+        "security-disk-keys",
+        "security-bucket-companions",
+    ),
+    "gcp": (
+        "residency-region",
+        "security-bucket-keys",
+        "security-public-buckets",
+        "security-deletion-protection",
+        "cost-tags",
+        "security-ingress",
+    ),
+}
 
 
 def pulumi(*arguments: str, project: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -36,11 +39,16 @@ def pulumi(*arguments: str, project: Path, environment: dict[str, str]) -> subpr
     return subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_the_example_is_refused_for_six_reasons_and_passes_when_they_are_gone(
-    engine: Engine, project: Path
+@pytest.mark.parametrize("cloud", EXPECTED)
+def test_a_plain_program_is_refused_for_all_reasons_and_passes_when_they_are_gone(
+    cloud: str, engine: Engine, tmp_path: Path
 ) -> None:
+    project = tmp_path / f"plain_{cloud}"
+    shutil.copytree(PACK / "examples" / project.name, project)
+    settings = project / "Pulumi.yaml"
+    settings.write_text(settings.read_text().replace("../../../.venv", str(REPOSITORY / ".venv")))
     (project / "state").mkdir()
-    with StandIn(["aws"]) as stand_in:
+    with StandIn([cloud]) as stand_in:
         environment = {
             **os.environ,
             **engine.environment,
@@ -50,8 +58,8 @@ def test_the_example_is_refused_for_six_reasons_and_passes_when_they_are_gone(
         pulumi("stack", "init", project=project, environment=environment)
         refused = pulumi("preview", "--policy-pack", str(PACK), project=project, environment=environment)
         assert refused.returncode != 0
-        assert all(f"{policy}  (aws:" in refused.stdout for policy in EXPECTED), refused.stdout
-        assert refused.stdout.count("[mandatory]") == len(EXPECTED)
+        said = set(re.findall(r"^ *- \[mandatory\].*?(\S+)  \(", refused.stdout, re.MULTILINE))
+        assert said == set(EXPECTED[cloud]), refused.stdout
         pulumi("config", "set", "compliant", "true", project=project, environment=environment)
         passed = pulumi("preview", "--policy-pack", str(PACK), project=project, environment=environment)
         assert passed.returncode == 0, passed.stdout

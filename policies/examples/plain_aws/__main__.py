@@ -2,27 +2,73 @@
 
 Resources are declared by their type tokens, so that the example runs without the large SDK; the engine, and
 so the policies, see the same as with `aws.s3.Bucket` and `aws.ec2.Instance`. With
-`pulumi preview --policy-pack ../..` it is refused for six reasons; a flag makes each right:
+`pulumi preview --policy-pack ../..` seven policies refuse it; a flag makes each right:
 `pulumi config set compliant true`.
 """
 
 from __future__ import annotations
+
+import json
 
 import pulumi
 
 compliant = pulumi.Config().get_bool("compliant") or False
 tags = {"owner": "data", "cost-center": "4711"}
 
-pulumi.CustomResource(
+region = "eu-central-1" if compliant else "us-east-1"
+
+bucket = pulumi.CustomResource(
     "aws:s3/bucket:Bucket",
     "training-data",
     {
+        "bucket": "training-data",
         "acl": "private" if compliant else "public-read",
         "forceDestroy": not compliant,
-        "region": "eu-central-1" if compliant else "us-east-1",
+        "region": region,
         "tags": tags if compliant else {"owner": "data"},
     },
 )
+if compliant:
+    default = {"sseAlgorithm": "aws:kms", "kmsMasterKeyId": "alias/data"}
+    encryption = "BucketServerSideEncryptionConfiguration"
+    pulumi.CustomResource(
+        f"aws:s3/bucketServerSideEncryptionConfiguration:{encryption}",
+        "training-data",
+        {
+            "bucket": bucket.id,
+            "rules": [{"applyServerSideEncryptionByDefault": default}],
+            "region": region,
+        },
+    )
+    pulumi.CustomResource(
+        "aws:s3/bucketPublicAccessBlock:BucketPublicAccessBlock",
+        "training-data",
+        {
+            "bucket": bucket.id,
+            "blockPublicAcls": True,
+            "blockPublicPolicy": True,
+            "ignorePublicAcls": True,
+            "restrictPublicBuckets": True,
+            "region": region,
+        },
+    )
+    tls_only = {
+        "Effect": "Deny",
+        "Principal": "*",
+        "Action": "s3:*",
+        "Resource": ["arn:aws:s3:::training-data", "arn:aws:s3:::training-data/*"],
+        "Condition": {"Bool": {"aws:SecureTransport": "false"}},
+    }
+    pulumi.CustomResource(
+        "aws:s3/bucketPolicy:BucketPolicy",
+        "training-data",
+        {
+            "bucket": bucket.id,
+            "policy": json.dumps({"Version": "2012-10-17", "Statement": [tls_only]}),
+            "region": region,
+        },
+    )
+
 pulumi.CustomResource(
     "aws:ec2/instance:Instance",
     "workbench",

@@ -1,0 +1,42 @@
+"""A key, a data bucket and a firewall on Google Cloud, by somebody who never heard of this project.
+
+Resources are declared by their type tokens, so that the example runs without the large SDK; the engine, and
+so the policies, see the same as with `gcp.kms.KeyRing`, `gcp.storage.Bucket` and `gcp.compute.Firewall`. With
+`pulumi preview --policy-pack ../..` six policies refuse it; a flag makes each right:
+`pulumi config set compliant true`.
+"""
+
+from __future__ import annotations
+
+import pulumi
+
+compliant = pulumi.Config().get_bool("compliant") or False
+labels = {"owner": "data", "cost-center": "4711"}
+
+ring = pulumi.CustomResource(
+    "gcp:kms/keyRing:KeyRing", "data", {"location": "europe-west4" if compliant else "global"}
+)
+key = pulumi.CustomResource("gcp:kms/cryptoKey:CryptoKey", "data", {"keyRing": ring.id, "labels": labels})
+pulumi.CustomResource(
+    "gcp:storage/bucket:Bucket",
+    "training-data",
+    {
+        "location": "EUROPE-WEST4" if compliant else "EU",
+        "publicAccessPrevention": "enforced" if compliant else "inherited",
+        "uniformBucketLevelAccess": True,
+        "forceDestroy": not compliant,
+        # Not known before the key is made; that there is one is enough.
+        **({"encryption": {"defaultKmsKeyName": key.id}} if compliant else {}),
+        "labels": labels if compliant else {"owner": "data"},
+    },
+)
+pulumi.CustomResource(
+    "gcp:compute/firewall:Firewall",
+    "workbench",
+    {
+        "network": "default",
+        "direction": "INGRESS",
+        "allows": [{"protocol": "tcp", "ports": ["8888"]}],
+        "sourceRanges": ["10.0.0.0/16" if compliant else "0.0.0.0/0"],
+    },
+)
