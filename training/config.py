@@ -29,9 +29,11 @@ class _Part(BaseModel):
 class ModelConfig(_Part):
     """Which network to train."""
 
-    name: Literal["mlp", "convnet", "gpt"] = "mlp"
+    name: Literal["mlp", "convnet", "gpt", "resnet"] = "mlp"
     hidden: int = Field(default=64, ge=1, le=65536)
     """Width, or channels of the first layer."""
+    depth: Literal[18, 34, 50, 101] = 50
+    """Layers of a resnet."""
     dropout: float = Field(default=0.1, ge=0, lt=1)
     layers: int = Field(default=4, ge=1)
     """Blocks of a gpt."""
@@ -52,10 +54,17 @@ class ModelConfig(_Part):
 class DataConfig(_Part):
     """What to train on, and how much of it at once."""
 
-    name: Literal["digits", "text"] = "digits"
-    """`digits`: 1797 handwritten ones, which come with scikit-learn. `text`: shards made by training.text."""
+    name: Literal["digits", "text", "pictures"] = "digits"
+    """`digits`: 1797 handwritten ones, which come with scikit-learn. `text`: shards made by training.text.
+    `pictures`: a folder for each class, or shards of WebDataset (see `training.pictures`)."""
     path: str = ""
-    """Of text: the folder of the shards, or its URL in an object store."""
+    """Of text and pictures: their folder, or its URL in an object store."""
+    held_out_path: str = ""
+    """Of pictures: those kept for evaluation; empty: a part of those at `path`."""
+    side: int = Field(default=224, ge=8, le=4096)
+    """Of a picture in pixels, after it was cropped."""
+    workers: int = Field(default=2, ge=1, le=256)
+    """Threads that decode pictures."""
     batch_size_per_rank: int = Field(default=32, ge=1, le=1 << 20)
     """Samples per rank in one step."""
     held_out: float = Field(default=0.2, gt=0, lt=1)
@@ -202,15 +211,20 @@ class TrainConfig(_Part):
             problems.append("parallel.shard: set with strategy ddp; allowed: with fsdp only")
         if parallel.pipeline > 1 and self.strategy == "fsdp":
             problems.append("parallel.pipeline: set with strategy fsdp; allowed: with ddp, or set it to 1")
-        if parallel.tensor > 1 and self.model.name == "convnet":
-            problems.append("parallel.tensor: set with model convnet; allowed: with mlp, gpt")
+        if parallel.tensor > 1 and self.model.name in {"convnet", "resnet"}:
+            problems.append(f"parallel.tensor: set with model {self.model.name}; allowed: with mlp, gpt")
         if self.model.name == "gpt" and self.model.heads % parallel.tensor:
             allowed = f"a divisor of model.heads ({self.model.heads})"
             problems.append(f"parallel.tensor: got {parallel.tensor}; allowed: {allowed}")
-        if (self.model.name == "gpt") != (self.data.name == "text"):
-            problems.append(f"data.name: got {self.data.name!r} with model {self.model.name}; gpt takes text")
-        if (self.data.name == "text") != bool(self.data.path):
-            problems.append(f"data.path: got {self.data.path!r}; text needs it, digits have none")
+        wanted = {"gpt": "text", "resnet": "pictures"}.get(self.model.name, "digits")
+        if self.data.name != wanted:
+            problems.append(
+                f"data.name: got {self.data.name!r} with model {self.model.name}; allowed: {wanted}"
+            )
+        if (self.data.name == "digits") == bool(self.data.path):
+            problems.append(f"data.path: got {self.data.path!r}; digits have none, all else needs it")
+        if self.data.held_out_path and self.data.name != "pictures":
+            problems.append(f"data.held_out_path: set with data {self.data.name}; allowed: with pictures")
         if problems:
             raise ValueError("\n".join(problems))
         return self

@@ -17,8 +17,8 @@ from training.config import DataConfig
 
 @dataclass(frozen=True)
 class Samples:
-    """Inputs and targets, n of each: images of shape (n, 1, 8, 8) in [0, 1] and their classes, or tokens of
-    shape (n, context) and those that follow.
+    """Inputs and targets, n of each: digits of shape (n, 1, 8, 8) in [0, 1] and their classes, tokens of
+    shape (n, context) and those that follow, or pictures of shape (n, 3, side, side) and their classes.
     """
 
     inputs: torch.Tensor
@@ -28,7 +28,7 @@ class Samples:
     def __len__(self) -> int:
         return len(self.targets)
 
-    def take(self, indices: torch.Tensor) -> Samples:
+    def take(self, indices: torch.Tensor, at: int | None = None) -> Samples:
         """Those at these places."""
         return Samples(self.inputs[indices], self.targets[indices])
 
@@ -53,8 +53,8 @@ class Source(Protocol):
 
     def __len__(self) -> int: ...
 
-    def take(self, indices: torch.Tensor) -> Samples:
-        """Those at these places."""
+    def take(self, indices: torch.Tensor, at: int | None = None) -> Samples:
+        """Those at these places; varied by chance if `at`, the place of the first in the order, is given."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,8 @@ class Loader:
         return batch
 
     def _read(self, cursor: int) -> Samples:
-        return self.source.take(self.order.of_rank(cursor, self.batch_size_per_rank, self.data_rank))
+        first = cursor + self.data_rank * self.batch_size_per_rank
+        return self.source.take(self.order.indices(first, self.batch_size_per_rank), first)
 
 
 def load_dataset(config: DataConfig, context: int, seed: int) -> Dataset:
@@ -128,6 +129,10 @@ def load_dataset(config: DataConfig, context: int, seed: int) -> Dataset:
     Raises:
         OSError, ValueError: it cannot be read, or is not what it should be.
     """
+    if config.name == "pictures":
+        from training.pictures import load_pictures
+
+        return load_pictures(config, seed)
     return _text(config, context) if config.name == "text" else _digits(config, seed)
 
 

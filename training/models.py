@@ -6,11 +6,13 @@ from torch import nn
 
 from training.config import ModelConfig
 from training.gpt import build_gpt, gpt_tensor_plan
+from training.resnet import build_resnet
 
 
 def build_model(config: ModelConfig, num_classes: int) -> nn.Sequential:
     """The network that the configuration names; weights come from PyTorch's global generator."""
-    return {"mlp": _mlp, "convnet": _convnet, "gpt": build_gpt}[config.name](config, num_classes)
+    build = {"mlp": _mlp, "convnet": _convnet, "gpt": build_gpt, "resnet": build_resnet}[config.name]
+    return build(config, num_classes)
 
 
 def tensor_plan(config: ModelConfig) -> dict[str, str]:

@@ -79,7 +79,7 @@ class ObjectStore(CheckpointStore):
         return f"{step_name(step)}/{secrets.token_hex(4)}"
 
     def write(self, draft: str, name: str, data: bytes) -> FileEntry:
-        self._put(f"{draft}/{name}", data)
+        self.put(f"{draft}/{name}", data)
         return FileEntry.of(data)
 
     def commit(self, draft: str, manifest: Manifest) -> None:
@@ -91,10 +91,10 @@ class ObjectStore(CheckpointStore):
         if MANIFEST in there:
             self.discard(draft)
         else:
-            self._put(f"{step_name(step)}/{MANIFEST}", replace(manifest, draft=nonce).encode())
+            self.put(f"{step_name(step)}/{MANIFEST}", replace(manifest, draft=nonce).encode())
 
     def conclude(self, step: int) -> None:
-        self._put(LATEST, step_name(step).encode())
+        self.put(LATEST, step_name(step).encode())
         for old in self.retention.superseded(self.committed()):
             if self.retention.tag:
                 self._tag(old)
@@ -146,9 +146,13 @@ class ObjectStore(CheckpointStore):
         except FileNotFoundError:
             return None
 
+    def names(self) -> list[str]:
+        """Of all that is here."""
+        return self._list()
+
     def set_aside(self, step: int) -> str:
         aside = f"{step_name(step)}/{_DAMAGED}.{secrets.token_hex(4)}.json"
-        self._put(aside, self.read(f"{step_name(step)}/{MANIFEST}"))
+        self.put(aside, self.read(f"{step_name(step)}/{MANIFEST}"))
         self._delete(f"{step_name(step)}/{MANIFEST}")
         return aside
 
@@ -184,7 +188,8 @@ class ObjectStore(CheckpointStore):
             self.files.invalidate_cache()
             return [str(path)[len(top) :].lstrip("/") for path in self.files.find(top)]
 
-    def _put(self, place: str, data: bytes) -> None:
+    def put(self, place: str, data: bytes) -> None:
+        """Write a file; it appears whole or not at all."""
         path = self._full(place)
         with _explained("put", path):
             self.files.pipe_file(path, data)

@@ -25,6 +25,7 @@ import numpy as np
 import torch
 
 from training.data import Samples
+from training.places import Place, is_remote, open_place
 
 INDEX: Final = "index.json"
 END: Final = 256
@@ -56,7 +57,7 @@ class TokenShards:
         """The windows from one on and before another."""
         return TokenShards(self.place, self.context, first, last)
 
-    def take(self, indices: torch.Tensor) -> Samples:
+    def take(self, indices: torch.Tensor, at: int | None = None) -> Samples:
         """Inputs and targets of shape (n, context); a target is the token that follows.
 
         Raises:
@@ -79,7 +80,7 @@ class TokenShards:
     @property
     def remote(self) -> bool:
         """Whether reading takes its time, so that it pays to read ahead."""
-        return "://" in self.place
+        return is_remote(self.place)
 
     def check(self) -> None:
         """Compare the shards' sizes with the index.
@@ -104,14 +105,16 @@ class TokenShards:
         while count:
             offset = begin - (self._ends[shard - 1] if shard else 0)
             here = min(count, self._ends[shard] - begin)
-            parts.append(self._files.read(self._index["shards"][shard]["name"], offset, here))
+            name = self._index["shards"][shard]["name"]
+            data = self._files.read_range(name, 2 * offset, 2 * (offset + here))
+            parts.append(np.frombuffer(data, dtype=np.uint16))
             begin, count, shard = begin + here, count - here, shard + 1
         return np.concatenate(parts)
 
     @cached_property
     def _index(self) -> dict[str, Any]:
         try:
-            index: dict[str, Any] = json.loads(self._files.text(INDEX))
+            index: dict[str, Any] = json.loads(self._files.read(INDEX))
             if not all(shard["tokens"] > 0 for shard in index["shards"]) or index["vocabulary"] < 1:
                 raise ValueError("no tokens")
         except (ValueError, KeyError, TypeError) as error:
@@ -129,46 +132,8 @@ class TokenShards:
         return list(accumulate(shard["tokens"] for shard in self._index["shards"]))
 
     @cached_property
-    def _files(self) -> _Folder | _Remote:
-        return _Remote(self.place) if self.remote else _Folder(Path(self.place))
-
-
-class _Folder:
-    """Shards on a filesystem, mapped into memory."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._open: dict[str, Tokens] = {}
-
-    def text(self, name: str) -> str:
-        return (self._folder / name).read_text()
-
-    def size(self, name: str) -> int | None:
-        path = self._folder / name
-        return path.stat().st_size if path.exists() else None
-
-    def read(self, name: str, offset: int, count: int) -> Tokens:
-        if name not in self._open:
-            self._open[name] = np.memmap(self._folder / name, dtype=np.uint16, mode="r")
-        return self._open[name][offset : offset + count]
-
-
-class _Remote:
-    """Shards in an object store, of which only the windows asked for are read."""
-
-    def __init__(self, url: str) -> None:
-        from training.object_store import ObjectStore
-
-        self._store = ObjectStore(url)
-
-    def text(self, name: str) -> str:
-        return self._store.read(name).decode()
-
-    def size(self, name: str) -> int | None:
-        return self._store.size(name)
-
-    def read(self, name: str, offset: int, count: int) -> Tokens:
-        return np.frombuffer(self._store.read_range(name, 2 * offset, 2 * (offset + count)), dtype=np.uint16)
+    def _files(self) -> Place:
+        return open_place(self.place)
 
 
 def documents(sources: Sequence[Path]) -> Iterator[str]:

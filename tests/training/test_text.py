@@ -86,7 +86,7 @@ def test_a_store_gives_the_same_windows_and_reads_only_them(shards: Path, s3: Pr
     url = f"s3://{BUCKET}/{tmp_path.name}"
     store = ObjectStore(url)
     for path in shards.iterdir():
-        store._put(path.name, path.read_bytes())
+        store.put(path.name, path.read_bytes())
     near, far = TokenShards(str(shards), 64), TokenShards(url, 64)
     far.check()
     s3.reset()
@@ -217,9 +217,9 @@ def test_shards_that_are_there_are_not_written_over(shards: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"model": {"name": "gpt"}}, "data.name: got 'digits' with model gpt; gpt takes text"),
+        ({"model": {"name": "gpt"}}, "data.name: got 'digits' with model gpt; allowed: text"),
         ({"data": {"name": "text", "path": "/x"}}, "data.name: got 'text' with model mlp"),
-        ({"model": {"name": "gpt"}, "data": {"name": "text"}}, "data.path: got ''; text needs it"),
+        ({"model": {"name": "gpt"}, "data": {"name": "text"}}, "data.path: got ''; digits have none"),
         (
             {"model": {"name": "gpt", "heads": 3}},
             "model.heads: got 3; allowed: a divisor of model.hidden (64)",
