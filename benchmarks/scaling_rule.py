@@ -34,9 +34,12 @@ PICTURE: Final = Path(__file__).parents[1] / "docs" / "images" / "scaling-rule.p
 
 def main() -> None:
     """Tune at k = 1, run every arm, write table and picture."""
+    import torch
+
     from training import startup
 
     startup.defer_compiler()
+    torch.set_num_threads(1)
     tuned = {rate: mean(_error(1, rate, "none", False, seed) for seed in TUNING_SEEDS) for rate in RATES}
     rate = min(tuned, key=lambda candidate: tuned[candidate])
     _say(f"tuned at k = 1: {rate} of {tuned}")

@@ -154,6 +154,8 @@ class TimeoutConfig(_Part):
     """For one collective; longer than the slowest step."""
     silence: float = Field(default=8, ge=3)
     """Without a sign of life from a rank, until it counts as gone."""
+    stall: float = Field(default=15, gt=0)
+    """In one step, until all ranks write down what they are doing; shorter than `collective`."""
     store: float = Field(default=60, gt=0)
     """For one request to an object store, with its retries."""
     save: float = Field(default=600, gt=0)

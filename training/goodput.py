@@ -46,6 +46,8 @@ _KINDS = {
     "finished": "checkpoint",
     "failed": "waiting",
 }
+_REMARKS = frozenset({"stalled", "straggler"})
+"""Said while a step is taken; their time is that step's."""
 
 
 def goodput(lines: Sequence[dict[str, Any]]) -> Goodput:
@@ -67,6 +69,8 @@ def goodput(lines: Sequence[dict[str, Any]]) -> Goodput:
             spent.waiting += seconds - startup
         elif event == "step":
             last_kind = "productive" if last_attempt[line["step"]] == line["attempt"] else "repeated"
+            _add(spent, last_kind, seconds)
+        elif event in _REMARKS:
             _add(spent, last_kind, seconds)
         elif event == "checkpoint" and line["reason"] == "interval":  # written while steps were taken
             blocked = min(line["blocked_seconds"], getattr(spent, last_kind) + seconds)

@@ -65,7 +65,9 @@ class Trainer:
         self.step = 0
         self.samples = 0
         self.log = _open_log(config, listeners) if mesh.leads else None
-        Pulse(mesh, config.timeouts.silence, self.record_failure).start()  # building takes time
+        timeouts = config.timeouts
+        self.pulse = Pulse(mesh, timeouts.silence, timeouts.stall, config.run_dir, self._record)
+        self.pulse.start()  # before the model is built, which takes time
         self.data: Dataset = load_dataset(config.data, config.model.context, config.seed)
         order = GlobalOrder(len(self.data.train), config.seed)
         size = config.data.batch_size_per_rank
@@ -173,6 +175,7 @@ class Trainer:
     def take_step(self) -> Tally:
         """One optimizer step of all ranks, without what may follow it; `run` does it."""
         begin = time.monotonic()
+        self.pulse.begin_step(self.step + 1)
         batch = self.loader.batch(self.samples).to(self.mesh.device)
         rate = self.schedule.rate(self.step)
         set_rate(self.optimizer, rate)
@@ -181,6 +184,7 @@ class Trainer:
         overflow = self.loss_scale and not self.loss_scale.unscale(self.model.parameters(), self.mesh)
         if not overflow:
             self.optimizer.step()
+        self.pulse.end_step()
         self.step += 1
         self.samples += self.batch_size
         if self.cadence:
@@ -200,7 +204,12 @@ class Trainer:
     def _backward(self, batch: Samples) -> torch.Tensor:
         """Compute gradients; meanwhile the ranks add up their tallies, all that they tell each other."""
         tallies: list[tuple[torch.Tensor, Work | None]] = []
-        self.computation.backward(batch, lambda sums: tallies.append(self._begin_tally(sums)))
+
+        def on_loss(sums: torch.Tensor) -> None:
+            self.pulse.own_part_done()
+            tallies.append(self._begin_tally(sums))
+
+        self.computation.backward(batch, on_loss)
         ((tally, summed),) = tallies
         if summed:
             summed.wait()

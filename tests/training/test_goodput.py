@@ -25,6 +25,7 @@ def line(event: str, attempt: int, step: int, time: float, **values: Any) -> dic
 LINES = [
     line("started", 1, 0, 105.0, startup_seconds=5.0),
     line("step", 1, 1, 106.0),
+    line("straggler", 1, 1, 106.25),  # said while a step was taken
     line("step", 1, 2, 107.5),
     line("checkpoint", 1, 1, 107.5, reason="interval", blocked_seconds=0.5),
     line("evaluation", 1, 2, 107.75),
