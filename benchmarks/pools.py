@@ -6,9 +6,8 @@ engine, not a cloud's API.
 
 from __future__ import annotations
 
-import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,15 +15,14 @@ from typing import Any
 import yaml
 
 from benchmarks.arena import quiet
+from benchmarks.bare import check_same, engine, write_bare, write_project
 from benchmarks.figures import Figure, Samples, alternating
 from infra.artifacts import ROOT
 from infra.spec import parse
-from local.engine import Engine
 from local.paths import Paths
 from rehearsal.cloud import Anything
 from rehearsal.rehearse import ANY_VERSION
 from rehearsal.standin import StandIn
-from tests.infra.plan import plan
 from trainyard.session import Session
 
 SIZES = (50, 100, 200)
@@ -32,20 +30,6 @@ ROUNDS = 1
 PACKAGES = ("aws", "kubernetes", "trainyard")
 PLOT = ROOT / "docs" / "images" / "pools.png"
 STACK = "many"
-PROGRAM = """
-import json, pathlib, pulumi
-recorded = json.loads((pathlib.Path(__file__).parent / "resources.json").read_text())
-providers = {name: pulumi.ProviderResource(name, name, {}) for name in ("aws", "kubernetes")}
-for kind, name, inputs in recorded:
-    package = kind.partition(":")[0]
-    if package in providers:
-        pulumi.CustomResource(kind, name, inputs, pulumi.ResourceOptions(provider=providers[package]))
-    elif kind == "trainyard:kubernetes:CustomResourceDefinitions":
-        pulumi.CustomResource(kind, name, inputs)
-    else:
-        pulumi.ComponentResource(kind, name, inputs)
-"""
-"""As small as a program can be: no spec, no checks, no charts, no dependencies."""
 
 
 @dataclass(frozen=True)
@@ -110,53 +94,20 @@ def draw(arms: Sequence[Arms], path: Path) -> None:
 def _arms(size: int, folder: Path) -> Arms:
     data = generated(size)
     tools = Session(STACK, replace(Paths.from_environment(), state=folder / "state"))
-    environment = tools.toolchain.environment()
-    ours = _project(folder / "ours", data)
+    ours = write_project(folder / "ours", STACK, data, main="infra")
     (ours / "infra").symlink_to(ROOT / "infra")
-    bare = _project(folder / "bare", {"config": {}})
-    _write_bare(bare, data)
+    bare = write_bare(folder / "bare", STACK, parse(data["config"]["trainyard:stack"]))
     with StandIn(PACKAGES, ANY_VERSION, cloud=Anything({})) as stand_in:
-        attached = {**environment, **stand_in.environment()}
-        arms = [
-            _engine(ours, {**attached, "TRAINYARD_STACKS": str(ours / "stacks")}),
-            _engine(bare, attached),
-        ]
-
-        def preview(engine: Engine) -> float:
-            return engine.preview(STACK, quiet()).seconds
-
-        for engine in arms:
-            preview(engine)  # not counted: charts are rendered, and Python's modules compiled
-        taken, against = alternating(lambda: preview(arms[0]), lambda: preview(arms[1]), ROUNDS)
+        attached = {**tools.toolchain.environment(), **stand_in.environment()}
+        engines = (
+            engine(ours, {**attached, "TRAINYARD_STACKS": str(ours / "stacks")}),
+            engine(bare, attached),
+        )
+        # Not counted: charts are rendered, and Python's modules compiled.
+        check_same(*(each.preview(STACK, quiet()) for each in engines))
+        taken, against = alternating(
+            lambda: engines[0].preview(STACK, quiet()).seconds,
+            lambda: engines[1].preview(STACK, quiet()).seconds,
+            ROUNDS,
+        )
     return Arms(size, taken, against)
-
-
-def _project(folder: Path, stack: Mapping[str, Any]) -> Path:
-    (folder / "stacks").mkdir(parents=True)
-    (folder / "stacks" / f"Pulumi.{STACK}.yaml").write_text(yaml.safe_dump(dict(stack)))
-    runtime = {"name": "python", "options": {"virtualenv": str(ROOT / ".venv")}}
-    project = {"name": folder.name, "runtime": runtime, "stackConfigDir": "stacks"}
-    main = {"main": "infra"} if folder.name == "ours" else {}
-    (folder / "Pulumi.yaml").write_text(yaml.safe_dump({**project, **main}))
-    (folder / ".trainyard").symlink_to(ROOT / ".trainyard")
-    return folder
-
-
-def _write_bare(folder: Path, data: Mapping[str, Any]) -> None:
-    with tempfile.TemporaryDirectory() as rendered:
-        recorded = plan(parse(data["config"]["trainyard:stack"]), Path(rendered))
-    resources = [
-        (each.type, each.name, each.inputs)
-        for each in recorded.resources
-        if not each.type.startswith("pulumi:")
-    ]
-    (folder / "resources.json").write_text(json.dumps(resources))
-    (folder / "__main__.py").write_text(PROGRAM)
-
-
-def _engine(folder: Path, environment: Mapping[str, str]) -> Engine:
-    state = folder / "state"
-    state.mkdir()
-    paths = replace(Paths.from_environment(), repository=folder, state=state, stacks_folder=None)
-    paths.engine.mkdir(parents=True)
-    return Engine(paths, {**environment, "PULUMI_BACKEND_URL": paths.engine.as_uri()})

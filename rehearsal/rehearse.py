@@ -60,6 +60,12 @@ class Operations(Protocol):
     def refresh(self) -> Outcome: ...
     def destroy(self) -> Outcome: ...
 
+    def adopt(self) -> Outcome:
+        """Take into the state what exists already; its `changes` count that as `adopt`."""
+
+    def lose(self) -> None:
+        """Lose the state."""
+
     def unprotect(self) -> Outcome | None:
         """Take the protection from deletion off; None where the stack has none."""
 
@@ -108,6 +114,8 @@ class Stage:
     folder: Path
     """Where what exists is kept."""
     faults: Faults = field(default_factory=Faults)
+    adopts: bool = False
+    """Whether the state is lost after `up` and rebuilt, and the stack comes back after its `destroy`."""
 
 
 Open = Callable[[Mapping[str, str]], Operations]
@@ -156,17 +164,23 @@ def rehearse(open_engine: Open, stage: Stage, seen: Callable[[Phase], None] = la
         _compare(resources, stand_ins)
         _check_secrets(resources)
         steps = critical_path(resources, [made for each in stand_ins for made in each.creations])
+        if stage.adopts:
+            _rebuild(play, stand_ins)
         play.phase("up again", engine.up, {"same": number})
         play.phase("refresh", engine.refresh, {"same": number})
         _update(play, number)
         resources = engine.resources()
         _compare(resources, stand_ins)
         _unprotect(play)
-        play.phase("destroy", engine.destroy, None)
         retained = {each["urn"] for each in resources if each.get("retainOnDelete")}
         # What goes with another resource (objects with their cluster) is not deleted by itself.
         gone = {each["urn"] for each in resources if each.get("deletedWith")}
+        play.phase("destroy", engine.destroy, None)
         _check_left(engine.resources(), stand_ins, retained | gone)
+        if stage.adopts:
+            _come_back(play, stand_ins)
+            play.phase("destroy again", engine.destroy, None)
+            _check_left(engine.resources(), stand_ins, retained | gone)
         return Rehearsal(
             tuple(play.phases),
             tuple(urn for each in stand_ins for urn in each.created),
@@ -189,6 +203,21 @@ def _update(play: _Play, number: int) -> None:
     besides = {change: count for change, count in changes.items() if change != "same"}
     if besides.keys() - {"update", "create"} or (expected and not besides):
         raise TrainyardError([_unexpected(play.phases[-1], {"same": number, **expected})])
+
+
+def _rebuild(play: _Play, stand_ins: Sequence[StandIn]) -> None:
+    """Lose the state: it is rebuilt from what exists, and nothing is made a second time."""
+    play.engine.lose()
+    play.phase("adopt", play.engine.adopt, None)
+    play.phase("up with all of it", play.engine.up, None)
+    _compare(play.engine.resources(), stand_ins)
+
+
+def _come_back(play: _Play, stand_ins: Sequence[StandIn]) -> None:
+    """Make the stack again after its end: it goes on with what was kept."""
+    play.phase("adopt what was kept", play.engine.adopt, None)
+    play.phase("up with what was kept", play.engine.up, None)
+    _compare(play.engine.resources(), stand_ins)
 
 
 def _unprotect(play: _Play) -> None:

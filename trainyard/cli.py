@@ -74,6 +74,41 @@ def preview(stack: StackName = "local") -> None:
     show_preview(Session(stack))
 
 
+@app.command(name="bootstrap")
+def bootstrap_backend(
+    bucket: Annotated[str, typer.Argument(help="Name of the bucket, one for the whole world.")],
+    stack: StackName = "local",
+    region: Annotated[str, typer.Option(help="Where; left out: the stack's own region.")] = "",
+    output: Output = Form.TEXT,
+) -> None:
+    """Make the place of the engine's state in a stack's cloud: a bucket with versions, and a key for secrets.
+
+    Private, TLS only, encrypted by that key, in a region that the stack's residency permits. Run again, it
+    puts right what was changed. It prints what the engine is to be told, and what its user must be allowed.
+
+    [dim]eval "$(trainyard bootstrap example-pulumi-state -s aws)"
+    pulumi stack init aws --secrets-provider "$SECRETS_PROVIDER"[/]
+    """
+    from trainyard.backend import bootstrap
+
+    bootstrap(Session(stack), bucket, region, output)
+
+
+@app.command()
+def adopt(stack: StackName = "local") -> None:
+    """Take into the state what the cloud has of the stack already.
+
+    After `destroy`: the bucket, filesystem and keys that it kept. After a state was lost: all that can be
+    found by name, place and tags. Nothing in the cloud is changed; the next `up` goes on with it.
+    `trainyard up` does this by itself where a state is empty.
+
+    [dim]trainyard adopt -s aws && pulumi preview -s aws[/]
+    """
+    from trainyard.up import adopt_what_exists
+
+    adopt_what_exists(Session(stack))
+
+
 @app.command(name="rehearse")
 def rehearse_stack(
     name: StackArgument = "",
@@ -89,6 +124,12 @@ def rehearse_stack(
         int, typer.Option(metavar="N", min=0, help="Kill the engine (-9) when N resources are made.")
     ] = 0,
     slow: Annotated[bool, typer.Option("--slow", help="Let every operation take its time.")] = False,
+    adopt: Annotated[
+        bool,
+        typer.Option(
+            "--adopt", help="Lose the state on the way, and come back after `destroy`: see `adopt`."
+        ),
+    ] = False,
     assume_checkpoint: Annotated[
         float | None,
         typer.Option(
@@ -114,7 +155,7 @@ def rehearse_stack(
 
     kind, nth = parse_fail(fail) if fail else ("", 1)
     faults = Faults(kind, nth, insufficient_capacity, crash_after, slow)
-    run_rehearsal(Session(name or stack), faults, Assumption(assume_checkpoint), output)
+    run_rehearsal(Session(name or stack), faults, Assumption(assume_checkpoint), output, adopts=adopt)
 
 
 @app.command()

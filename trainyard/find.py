@@ -1,11 +1,11 @@
-"""What a killed engine has made in a cloud and not written down: where to look for it."""
+"""What a cloud has of a stack and the engine's state has not: where to look for it."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from infra.spec.aws import AwsSpec
-from local.engine.recovery import Finder, Unfinished
+from local.engine.recovery import Finder, Found, Unfinished
 from trainyard.session import Session
 
 
@@ -16,7 +16,7 @@ def finder(session: Session, *, rehearsed: bool = False) -> Finder:
     refused by that name.
     """
 
-    def find(unfinished: Unfinished) -> str | None:
+    def find(unfinished: Unfinished) -> Found | None:
         spec = session.stack.provider
         if not isinstance(spec, AwsSpec):
             return None
@@ -31,6 +31,11 @@ def finder(session: Session, *, rehearsed: bool = False) -> Finder:
             return make(service, region_name=spec.region)
 
         looking = find.Finder(session.stack.name, spec.region, spec.account, client)
-        return looking.find(unfinished.token, unfinished.name, unfinished.inputs)
+        sought = unfinished.token, unfinished.name, unfinished.inputs
+        if unfinished.begun:
+            identity = looking.find(*sought)
+            return Found(identity) if identity else None
+        found = looking.announced(*sought)
+        return Found(*found) if found else None
 
     return find

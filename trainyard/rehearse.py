@@ -88,6 +88,12 @@ class _Operations:
     def destroy(self) -> Result:
         return self.engine.destroy(self.stack, self.progress)
 
+    def adopt(self) -> Result:
+        return self.engine.adopt(self.stack, self.progress)
+
+    def lose(self) -> None:
+        self.engine.forget(self.stack)
+
     def unprotect(self) -> Result | None:
         """Without the policies: they refuse this, unless an exemption says who wants it and why."""
         data = self.project.read()
@@ -117,13 +123,13 @@ class _Operations:
                 child.kill()
 
 
-def play(session: Session, faults: Faults, assumed: Assumption) -> Rehearsal:
+def play(session: Session, faults: Faults, assumed: Assumption, *, adopts: bool = False) -> Rehearsal:
     """Rehearse the stack in folders of its own. Raises TrainyardError."""
     _check_pool(session, faults)
     session.toolchain.ensure(*ENGINE_PARTS)
     with _apart(session, assumed) as project, ExitStack() as stack:
         apart = project.session
-        stage = Stage(stand_ins_of(_clouds(apart, stack)), apart.paths.state / "made", faults)
+        stage = Stage(stand_ins_of(_clouds(apart, stack)), apart.paths.state / "made", faults, adopts)
 
         def open_engine(attached: Mapping[str, str]) -> _Operations:
             settings = {"TRAINYARD_STACKS": str(apart.paths.stacks), **_saving(faults), **attached}
@@ -202,12 +208,15 @@ def _check_pool(session: Session, faults: Faults) -> None:
         raise InputError([problem])
 
 
-def run_rehearsal(session: Session, faults: Faults, assumed: Assumption, form: Form) -> None:
+def run_rehearsal(
+    session: Session, faults: Faults, assumed: Assumption, form: Form, *, adopts: bool = False
+) -> None:
     """Rehearse the stack, and print how it went."""
     session.stack  # noqa: B018 -- wrong input ends here
     price = bill(session.stack, datetime.now(UTC).date())
     try:
-        report = Report(session.stack_name, play(session, faults, assumed), _told(session, assumed))
+        played = play(session, faults, assumed, adopts=adopts)
+        report = Report(session.stack_name, played, _told(session, assumed))
     except TrainyardError as error:
         if form == "markdown":  # for whoever reads the comment; the command fails as ever
             sys.stdout.write(failure(session.stack_name, error) + price.markdown())

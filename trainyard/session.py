@@ -85,6 +85,11 @@ class Session:
         provider = self.stack.provider
         return isinstance(provider, LocalSpec) and provider.cluster == "embedded"
 
+    @property
+    def is_in_a_cloud(self) -> bool:
+        """Whether what the stack makes is in an account of a cloud."""
+        return not isinstance(self.stack.provider, LocalSpec)
+
     def check_machine(self) -> None:
         """Look for what would keep an embedded cluster from starting and what nothing here can put right.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from infra.errors import InputError, Problem
 from trainyard.run import run_stack_job
 from trainyard.session import Session, one_at_a_time
 
@@ -42,12 +43,29 @@ def bring_up(session: Session, *, run_job: bool) -> None:
         session.engine.recover(session.stack_name)  # one that was killed may still be making the cluster
         if session.cluster_exists:
             session.cluster.up()  # what died since (a reboot, a kill) is started again; else nothing happens
+        if session.is_in_a_cloud and session.engine.is_empty(session.stack_name):
+            _adopt(session)
         result = session.engine.up(
             session.stack_name, session.progress, policy_packs=[session.paths.policies]
         )
         session.console.print(result.summary())
         if run_job and stack.job is not None:
             run_stack_job(session, stack.job, started)
+
+
+def adopt_what_exists(session: Session) -> None:
+    """Take into the state what the stack's cloud has of it already. Raises InputError where it is in none."""
+    if not session.is_in_a_cloud:
+        got, fix = f"kind: {session.stack.provider.kind}", "run `trainyard up`: it takes what it finds"
+        raise InputError([Problem(f"stack {session.stack_name}", got, "a stack of a cloud", fix)])
+    session.toolchain.ensure(*ENGINE_PARTS)
+    with one_at_a_time(session.paths, session.stack.name):
+        _adopt(session)
+
+
+def _adopt(session: Session) -> None:
+    result = session.engine.adopt(session.stack_name, session.progress)
+    session.console.print(result.summary())
 
 
 def prepare_machine(session: Session) -> None:

@@ -15,8 +15,8 @@ from typing import Any
 import yaml
 
 from infra.errors import ExitCode, Problem, TrainyardError
-from local.engine import plugins, recovery
-from local.engine.events import Report, Result
+from local.engine import adoption, plugins, recovery
+from local.engine.events import Report, Result, label
 from local.engine.process import Ended, EngineProcess
 from local.engine.recovery import MARKER, Backend, Finder
 from local.paths import Paths
@@ -89,7 +89,7 @@ class Engine:
 
     def resources(self, stack: str) -> list[dict[str, Any]]:
         """The resources of the engine's state, each after those that it needs; secrets stay encrypted."""
-        deployment = json.loads(self._ask("stack", "export", "--stack", stack))["deployment"]
+        deployment = json.loads(self._export(stack))["deployment"]
         resources: list[dict[str, Any]] = deployment.get("resources") or []
         return resources
 
@@ -110,18 +110,44 @@ class Engine:
         self._backend.mend()
         self.cancel(stack)
         if self.exists(stack) and self._backend.has_pending_operations(stack):
-            exported = self._ask("stack", "export", "--stack", stack)
-            text, found = recovery.settled(exported, self._find)
-            self._ask("stack", "import", "--stack", stack, given=text)
-            if found:
-                targets = [part for urn in found for part in ("--target", urn)]
-                flags = [
-                    "--yes",
-                    "--skip-preview",
-                    "--config-file",
-                    str(self._config_file(stack, self._environment)),
-                ]
-                self._ask("refresh", "--stack", stack, *flags, *targets)
+            self._take_in(stack, *recovery.settled(self._export(stack), self._find))
+
+    def is_empty(self, stack: str) -> bool:
+        """Whether the state has nothing: before the first `up`, after a `destroy`, and where it was lost."""
+        return not self.exists(stack) or not self.resources(stack)
+
+    def forget(self, stack: str) -> None:
+        """Drop the stack's state, and nothing of what exists."""
+        self._ask("stack", "rm", "--force", "--yes", "--preserve-config", "--stack", stack)
+
+    def adopt(self, stack: str, progress: Progress) -> Result:
+        """Take into the state what exists already of what an `up` would make; its changes are `adopt`.
+
+        What is found tells where to look for more (the subnets of a VPC): it is asked until nothing is found.
+        """
+        started = time.monotonic()
+        taken = 0
+        while True:
+            announced = self.preview(stack, progress).announced
+            text, found = adoption.adopted(self._export(stack), announced, self._find)
+            if not found:
+                return Result(stack, "adopt", {"adopt": taken}, time.monotonic() - started)
+            self._take_in(stack, text, found)
+            taken += len(found)
+            for urn in found:
+                progress.said(f"adopted  {label(urn)}")
+
+    def _export(self, stack: str) -> str:
+        return self._ask("stack", "export", "--stack", stack)
+
+    def _take_in(self, stack: str, text: str, found: Sequence[str]) -> None:
+        """Replace the state, and read anew what was found."""
+        self._ask("stack", "import", "--stack", stack, given=text)
+        if found:
+            targets = [part for urn in found for part in ("--target", urn)]
+            config = str(self._config_file(stack, self._environment))
+            flags = ["--yes", "--skip-preview", "--config-file", config]
+            self._ask("refresh", "--stack", stack, *flags, *targets)
 
     def _operate(
         self,
@@ -146,7 +172,12 @@ class Engine:
                 recovery.end_orphans(self._backend)
             _raise_for(ended, report, f"{operation} {stack}")
         return Result(
-            stack, operation, report.changes, time.monotonic() - started, is_preview=operation == "preview"
+            stack,
+            operation,
+            report.changes,
+            time.monotonic() - started,
+            is_preview=operation == "preview",
+            announced=tuple(report.announced),
         )
 
     def _config_file(self, stack: str, environment: Mapping[str, str]) -> Path:

@@ -27,6 +27,7 @@ SUMMARY_WORDS = {
     "replace": "replaced",
     "delete": "deleted",
     "import": "imported",
+    "adopt": "adopted",
     "same": "unchanged",
 }
 
@@ -43,6 +44,8 @@ class Result:
     """Number of resources by what was (or at a preview: would be) done: `create`, `update`, `same`, …."""
     seconds: float
     is_preview: bool = False
+    announced: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
+    """Of a preview: the states of the resources that it would create, as the engine tells them."""
 
     @property
     def changed(self) -> bool:
@@ -68,6 +71,8 @@ class Report:
     task: Task
     changes: Mapping[str, int] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
+    announced: list[Mapping[str, Any]] = field(default_factory=list)
+    """States of the resources that a preview would create."""
     _started: dict[str, float] = field(default_factory=dict)
     _done: int = 0
 
@@ -88,6 +93,8 @@ class Report:
     def _begins(self, event: Mapping[str, Any]) -> None:
         metadata = event["metadata"]
         self._started[metadata["urn"]] = time.monotonic()
+        if event.get("planning") and metadata["op"] == "create":
+            self.announced.append(metadata["new"])
         if metadata["op"] != "same":
             self.task.advanced(self._done, text=label(metadata["urn"]))
 

@@ -9,7 +9,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -96,17 +96,29 @@ def is_stale(lock: dict[str, Any]) -> bool:
 
 @dataclass(frozen=True)
 class Unfinished:
-    """A creation that a killed engine began, and never saw the end of."""
+    """A creation that a killed engine began, and never saw the end of; or one that is to come."""
 
     token: str
     """Type: `aws:ec2/vpc:Vpc`."""
     name: str
     """Logical name."""
     inputs: Mapping[str, Any]
+    begun: bool = True
+    """False for one that a preview announces: parts of its inputs are unknown, and names that the provider
+    makes up are not those of one that exists."""
 
 
-Finder = Callable[[Unfinished], str | None]
-"""Looks in the cloud for what was made and not written down; returns its ID, None where nothing was made."""
+@dataclass(frozen=True)
+class Found:
+    """A resource that exists, and that the state does not have."""
+
+    id: str
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    """Those that are other than was asked: a name that the provider made up when it was made."""
+
+
+Finder = Callable[[Unfinished], Found | None]
+"""Looks in the cloud for what the state does not have; None where nothing was made."""
 
 
 def settled(exported: str, find: Finder) -> tuple[str, list[str]]:
@@ -125,10 +137,10 @@ def settled(exported: str, find: Finder) -> tuple[str, list[str]]:
         unfinished = Unfinished(
             resource["type"], resource["urn"].split("::", 3)[3], resource.get("inputs") or {}
         )
-        identity = find(unfinished)
-        if identity:
+        made = find(unfinished)
+        if made:
             outputs = resource.get("inputs")
-            deployment["resources"].append({**resource, "id": identity, "outputs": outputs})
+            deployment["resources"].append({**resource, "id": made.id, "outputs": outputs})
             found.append(resource["urn"])
     return json.dumps(stack), found
 

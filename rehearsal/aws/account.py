@@ -19,8 +19,8 @@ from moto import mock_aws
 
 from rehearsal import sdk
 from rehearsal.aws import models
-from rehearsal.aws.lives import GONE, filled, kind, life
-from rehearsal.aws.requests import SELF, Request, requests, tagged
+from rehearsal.aws.lives import GONE, filled, kind, life, service
+from rehearsal.aws.requests import SELF, Request, requests, tagged, tagging
 from rehearsal.cloud import Made, Properties, Refusal, RefusedError, Resource, at, changed
 
 ACCOUNT = "123456789012"
@@ -117,7 +117,8 @@ class Account:
     def _requests(self, resource: Resource) -> list[Request]:
         made = requests(resource.token, self._physical(resource), resource.inputs)
         tags = {**resource.default_tags, **(resource.inputs.get("tags") or {})}
-        return [tagged(made[0], tags, models.operation(made[0], self.region)), *made[1:]] if tags else made
+        first = tagged(made[0], tags, models.operation(made[0], self.region)) if tags else made[0]
+        return [first, *made[1:], *tagging(first, tags)]
 
     def _physical(self, resource: Resource) -> str:
         field = self.autoname(resource.token)
@@ -177,11 +178,10 @@ class Account:
         return [Request(each.service, each.operation, _put(each.parameters, resource.id)) for each in made]
 
     def _calls(self, resource: Resource, written: Iterable[Mapping[str, Any]]) -> list[Request]:
-        service = requests(resource.token, resource.name, resource.inputs)[0].service
         context = self._context(resource)
         context["made"] = requests(resource.token, resource.name, resource.inputs)[0].parameters
         return [
-            Request(service, operation, filled(parameters, context))
+            Request(service(resource.token), operation, filled(parameters, context))
             for each in written
             for operation, parameters in each.items()
         ]

@@ -14,6 +14,13 @@ from rehearsal.cloud import Properties, at
 
 GONE = re.compile(r"NotFound|NoSuch|NonExist|ResourceNotFound|\b404\b|InvalidPermission\.NotFound")
 """In an answer of AWS: there is no such thing."""
+_SERVICES = {
+    "vpc": "ec2",
+    "cloudwatch/logGroup": "logs",
+    "cloudwatch/eventRule": "events",
+    "cloudwatch/eventTarget": "events",
+}
+"""Module of the SDK, or type in it → service of boto3, where they are not called the same."""
 _PLACEHOLDER = re.compile(r"\{([\w.]+)\}")
 
 
@@ -33,6 +40,13 @@ def life(token: str) -> Mapping[str, Any]:
     """Return what is written of a type; KeyError for one that no one has described."""
     found: Mapping[str, Any] = _lives()[kind(token)]
     return found
+
+
+def service(token: str) -> str:
+    """Return boto3's name of the service that a type belongs to: `aws:vpc/…` → `ec2`."""
+    place = token.split(":")[1]
+    module = place.partition("/")[0]
+    return _SERVICES.get(place) or _SERVICES.get(module, module)
 
 
 def is_described(token: str) -> bool:

@@ -52,6 +52,14 @@ def tagged(request: Request, tags: Mapping[str, str], operation: OperationModel)
     return replace(request, parameters={**request.parameters, key: given})
 
 
+def tagging(request: Request, tags: Mapping[str, str]) -> list[Request]:
+    """Return the calls that tag what an earlier one has made: S3 has one of its own."""
+    if request.operation != "create_bucket" or not tags:
+        return []
+    parameters = {"Bucket": request.parameters["Bucket"], "Tagging": {"TagSet": _tags(tags)}}
+    return [Request("s3", "put_bucket_tagging", parameters)]
+
+
 def pascal(value: Any) -> Any:
     """Spell keys as most of AWS's services do: `cidrBlock` → `CidrBlock`."""
     if isinstance(value, Mapping):

@@ -410,9 +410,9 @@ def test_what_a_killed_engine_has_made_is_taken_into_the_state_where_it_is_found
     operations = [pending("made"), pending("not-made"), pending("changed", type="updating")]
     exported = {"deployment": {"resources": [], "pending_operations": operations}}
 
-    def find(unfinished: recovery.Unfinished) -> str | None:
+    def find(unfinished: recovery.Unfinished) -> recovery.Found | None:
         assert unfinished.inputs == {"cidrBlock": unfinished.name}
-        return "vpc-1" if unfinished.name == "made" else None
+        return recovery.Found("vpc-1") if unfinished.name == "made" else None
 
     text, found = recovery.settled(json.dumps(exported), find)
     (resource,) = json.loads(text)["deployment"]["resources"]

@@ -44,6 +44,11 @@ class FakeEngine:
     def destroy(self) -> Outcome:
         return self._next("destroy")
 
+    def adopt(self) -> Outcome:
+        return self._next("adopt")
+
+    def lose(self) -> None: ...
+
     def unprotect(self) -> Outcome | None:
         return None
 

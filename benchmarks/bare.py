@@ -1,0 +1,90 @@
+"""A bare Pulumi program: the resources of a stack, with no spec, checks, charts or dependencies.
+
+It has the two settings that make our own program quick (no debug lines, rare searches for garbage):
+what is compared is what the stack is made of, and not these.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from infra.artifacts import ROOT
+from infra.spec import Stack
+from local.engine import Engine, Result
+from local.paths import Paths
+from tests.infra.plan import plan
+
+PROGRAM = """
+import gc, json, pathlib
+gc.set_threshold(100_000)
+import pulumi
+pulumi.log.debug = lambda *_, **__: None
+
+recorded = json.loads((pathlib.Path(__file__).parent / "resources.json").read_text())
+config, providers = {}, {}
+for kind, name, inputs in recorded:
+    package = kind.partition(":")[0]
+    if kind == "trainyard:local:EmbeddedCluster":
+        cluster = pulumi.CustomResource(kind, name, {**inputs, "kubeconfig": None})
+        config = {"kubeconfig": cluster.kubeconfig}
+    elif kind == "trainyard:kubernetes:CustomResourceDefinitions":
+        pulumi.CustomResource(kind, name, {**inputs, **config})
+    elif package == "trainyard":
+        pulumi.ComponentResource(kind, name, inputs)
+    else:
+        if package not in providers:
+            given = config if package == "kubernetes" else {}
+            providers[package] = pulumi.ProviderResource(package, package, given)
+        pulumi.CustomResource(kind, name, inputs, pulumi.ResourceOptions(provider=providers[package]))
+"""
+
+
+def write_project(folder: Path, stack: str, data: Mapping[str, Any], main: str = "") -> Path:
+    """Write a project with one stack file, its program in `main`, and the clone's tools; return it."""
+    (folder / "stacks").mkdir(parents=True)
+    (folder / "stacks" / f"Pulumi.{stack}.yaml").write_text(yaml.safe_dump(dict(data)))
+    runtime = {"name": "python", "options": {"virtualenv": str(ROOT / ".venv")}}
+    project = {"name": folder.name, "runtime": runtime, "stackConfigDir": "stacks"}
+    (folder / "Pulumi.yaml").write_text(yaml.safe_dump({**project, **({"main": main} if main else {})}))
+    (folder / ".trainyard").symlink_to(ROOT / ".trainyard")
+    return folder
+
+
+def write_bare(folder: Path, name: str, stack: Stack) -> Path:
+    """Write the bare program of a stack, as a project with a stack `name`; return the folder."""
+    write_project(folder, name, {"config": {}})
+    with tempfile.TemporaryDirectory() as rendered:
+        recorded = plan(stack, Path(rendered)).resources
+    resources = [
+        (each.type, each.name, each.inputs) for each in recorded if not each.type.startswith("pulumi:")
+    ]
+    # The cluster goes first, since all others are given its kubeconfig.
+    resources.sort(key=lambda each: each[0] != "trainyard:local:EmbeddedCluster")
+    (folder / "resources.json").write_text(json.dumps(resources))
+    (folder / "__main__.py").write_text(PROGRAM)
+    return folder
+
+
+def engine(folder: Path, environment: Mapping[str, str]) -> Engine:
+    """Return an engine on a project, its state beside the program."""
+    paths = replace(Paths.from_environment(), repository=folder, state=folder / "state", stacks_folder=None)
+    paths.engine.mkdir(parents=True)
+    home = str(paths.engine / "home")
+    return Engine(paths, {**environment, "PULUMI_BACKEND_URL": paths.engine.as_uri(), "PULUMI_HOME": home})
+
+
+def check_same(ours: Result, bare: Result) -> None:
+    """See to it that both arms make the same resources. Raises AssertionError with what differs."""
+    types = [Counter(state["type"] for state in each.announced) for each in (ours, bare)]
+    only = types[0] - types[1], types[1] - types[0]
+    assert only == (Counter(), Counter()), (
+        f"only ours: {dict(only[0])}; only the bare program's: {dict(only[1])}"
+    )

@@ -1,0 +1,132 @@
+"""What exists and is in no state is taken into one: on the real engine, with moto as the account."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from infra.artifacts import ROOT
+from local.engine import Engine
+from local.engine.recovery import Found, Unfinished
+from local.paths import Paths
+from rehearsal.aws.account import Account
+from rehearsal.aws.find import Finder
+from rehearsal.aws.models import client
+from rehearsal.rehearse import ANY_VERSION
+from rehearsal.standin import StandIn
+from tests.local.progress import Kept
+from trainyard.session import Session
+
+pytestmark = pytest.mark.e2e
+
+REGION = "us-east-2"
+PROGRAM = """
+import pulumi
+
+cluster = pulumi.ComponentResource("trainyard:infra:Cluster", "mine")
+tags = '{"tags": {"trainyard.dev/stack": "mine"}}'
+provider = pulumi.ProviderResource(
+    "aws", "mine", {"region": "us-east-2", "defaultTags": tags}, pulumi.ResourceOptions(parent=cluster)
+)
+
+class Made(pulumi.CustomResource):
+    def __init__(self, kind, name, inputs, retain=False):
+        options = pulumi.ResourceOptions(parent=cluster, provider=provider, retain_on_delete=retain)
+        super().__init__(kind, name, inputs, options)
+
+vpc = Made("aws:ec2/vpc:Vpc", "mine-vpc", {"cidrBlock": "10.0.0.0/16", "tags": {"Name": "mine"}})
+zone = {"availabilityZone": "us-east-2a", "cidrBlock": "10.0.0.0/24", "vpcId": vpc.id}
+subnet = Made("aws:ec2/subnet:Subnet", "mine-a", zone)
+group = Made("aws:ec2/securityGroup:SecurityGroup", "mine-nodes", {"description": "nodes", "vpcId": vpc.id})
+role = Made("aws:iam/role:Role", "mine-node", {"assumeRolePolicy": "{}", "name": None})
+policy = {"role": role.name, "policyArn": "arn:aws:iam::aws:policy/AmazonEKSWorkerNodePolicy"}
+Made("aws:iam/rolePolicyAttachment:RolePolicyAttachment", "mine-node", policy)
+key = Made("aws:kms/key:Key", "mine-key", {"description": "mine: data", "policy": "{}"}, retain=True)
+bucket = {"bucket": "mine-checkpoints", "region": "us-east-2"}
+Made("aws:s3/bucket:Bucket", "mine-bucket", bucket, retain=True)
+"""
+MADE = 7
+KEPT = {"aws:s3/bucket:Bucket", "aws:kms/key:Key"}
+GROUPING = 3
+"""The stack, the component and the provider."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A project of its own; each engine on it has a state of its own."""
+
+    folder: Path
+    environment: Mapping[str, str]
+    stand_in: StandIn
+
+    def engine(self, state: str) -> Engine:
+        paths = replace(Paths.from_environment(), repository=self.folder, state=self.folder / state)
+        paths = replace(paths, stacks_folder=self.folder / "stacks")
+        paths.engine.mkdir(parents=True, exist_ok=True)
+        return Engine(paths, {**self.environment, "PULUMI_BACKEND_URL": paths.engine.as_uri()}, self.find)
+
+    @staticmethod
+    def find(unfinished: Unfinished) -> Found | None:
+        finder = Finder("mine", REGION, "123456789012", lambda service: client(service, REGION))
+        found = finder.announced(unfinished.token, unfinished.name, unfinished.inputs)
+        return Found(*found) if found else None
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    folder = tmp_path / "project"
+    (folder / "stacks").mkdir(parents=True)
+    (folder / "stacks" / "Pulumi.mine.yaml").write_text("config: {}\n")
+    runtime = {"name": "python", "options": {"virtualenv": str(ROOT / ".venv")}}
+    project = {"name": "adoption", "runtime": runtime, "stackConfigDir": "stacks"}
+    (folder / "Pulumi.yaml").write_text(yaml.safe_dump(project))
+    (folder / "__main__.py").write_text(PROGRAM)
+    (folder / ".trainyard").symlink_to(ROOT / ".trainyard")
+    tools = Session("mine", replace(Paths.from_environment(), state=tmp_path / "tools"))
+    with Account(REGION) as account, StandIn(["aws"], ANY_VERSION, cloud=account) as stand_in:
+        yield Place(folder, {**tools.toolchain.environment(), **stand_in.environment()}, stand_in)
+
+
+@pytest.fixture
+def progress() -> Kept:
+    return Kept()
+
+
+def test_after_a_destroy_what_was_kept_is_adopted_and_made_no_second_time(
+    place: Place, progress: Kept
+) -> None:
+    engine = place.engine("state")
+    assert engine.adopt("mine", progress).changes == {"adopt": 0}
+    assert engine.up("mine", progress).changes["create"] == MADE + GROUPING
+    engine.destroy("mine", progress)
+    assert engine.adopt("mine", progress).changes == {"adopt": 2}
+    assert {line.split()[1] for line in progress.lines if line.startswith("adopted")} == KEPT
+    again = engine.up("mine", progress)
+    assert again.changes["create"] == MADE - 2
+    assert again.changes["same"] == 2 + GROUPING
+    assert len(list(place.stand_in.store)) == MADE
+
+
+def test_a_lost_state_is_rebuilt_from_what_exists(
+    place: Place, progress: Kept, compare: Callable[[Engine], dict[str, str]]
+) -> None:
+    before = place.engine("lost")
+    before.up("mine", progress)
+    rebuilt = place.engine("rebuilt")
+    assert rebuilt.adopt("mine", progress).changes == {"adopt": MADE}
+    assert compare(rebuilt) == compare(before)
+    assert rebuilt.up("mine", progress).changes == {"same": MADE + GROUPING}
+
+
+@pytest.fixture
+def compare() -> Callable[[Engine], dict[str, str]]:
+    """IDs of what a state has, providers apart: theirs are made up."""
+    return lambda engine: {
+        each["urn"]: each["id"]
+        for each in engine.resources("mine")
+        if each.get("id") and ":providers:" not in each["urn"]
+    }

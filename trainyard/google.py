@@ -1,0 +1,75 @@
+"""Google Cloud's APIs, as far as they are asked here: JSON over HTTPS, with the user's own token."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from infra.errors import MachineError, Problem, TrainyardError
+
+TOKEN = "GOOGLE_OAUTH_ACCESS_TOKEN"  # noqa: S105 -- a variable's name, the one that Google's providers know
+TIMEOUT_SECONDS = 60.0
+Answer = dict[str, Any]
+
+
+class RefusedError(TrainyardError):
+    """Google does not do what it was asked to."""
+
+    def __init__(self, call: str, status: int, message: str) -> None:
+        self.status = status
+        fix = "see to the right or the API that the message names"
+        super().__init__([Problem(call, f"{status}: {message}", "an answer", fix)])
+
+
+@dataclass(frozen=True)
+class Google:
+    """A client. Another `transport` answers in tests."""
+
+    token: str
+    transport: httpx.BaseTransport | None = None
+
+    @classmethod
+    def of_user(cls) -> Google:
+        """Take the token of the environment, else that of `gcloud`. Raises MachineError for none."""
+        return cls(os.environ.get(TOKEN) or _gcloud())
+
+    def ask(self, method: str, url: str, body: Mapping[str, Any] | None = None, **parameters: str) -> Answer:
+        """Make a call and return its answer. Raises RefusedError."""
+        headers = {"Authorization": f"Bearer {self.token}"}
+        with httpx.Client(transport=self.transport, timeout=TIMEOUT_SECONDS, headers=headers) as client:
+            response = client.request(method, url, json=body, params=parameters)
+        if response.is_error:
+            raise RefusedError(f"{method} {url}", response.status_code, _message(response))
+        answer: Answer = response.json() if response.content else {}
+        return answer
+
+    def find(self, url: str, **parameters: str) -> Answer | None:
+        """Return what is at an address; None where nothing is. Raises RefusedError."""
+        try:
+            return self.ask("GET", url, None, **parameters)
+        except RefusedError as error:
+            if error.status == httpx.codes.NOT_FOUND:
+                return None
+            raise
+
+
+def _message(response: httpx.Response) -> str:
+    try:
+        return str(response.json()["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return response.text[:500]
+
+
+def _gcloud() -> str:
+    command = ["gcloud", "auth", "application-default", "print-access-token"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError) as error:
+        told = getattr(error, "stderr", "") or str(error)
+        fix = f"`gcloud auth application-default login`, or set {TOKEN}"
+        raise MachineError([Problem("Google's credentials", told.strip(), "a token", fix)]) from error
