@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 Strategy = Literal["ddp", "fsdp"]
 Precision = Literal["float32", "bfloat16", "float16"]
+Backend = Literal["auto", "nccl", "gloo"]
 
 
 class ConfigError(ValueError):
@@ -174,6 +175,8 @@ class TrainConfig(_Part):
     strategy: Strategy = "ddp"
     """`ddp`: the model whole on every rank. `fsdp`: cut over the ranks, for models too large for one."""
     parallel: ParallelConfig = ParallelConfig()
+    backend: Backend = "auto"
+    """What carries collectives. `auto`: NCCL (RCCL with ROCm) where there is a GPU, else gloo."""
     precision: Precision = "float32"
     """Of the forward pass, where it is safe (autocast); weights and optimizer stay in float32."""
     accumulate: int = Field(default=1, ge=1)

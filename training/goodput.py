@@ -39,6 +39,7 @@ class Goodput:
 
 
 _KINDS = {
+    "fabric": "startup",
     "evaluation": "evaluation",
     "checkpoint_failed": "checkpoint",
     "notice": "checkpoint",

@@ -13,7 +13,8 @@ from typing import Final
 import torch
 import torch.distributed as dist
 
-from training.config import TimeoutConfig
+from training.config import Backend, TimeoutConfig
+from training.fabric import Choice, choose
 
 _AGENTLESS: Final = {
     "PET_NNODES": "WORLD_SIZE",
@@ -75,6 +76,8 @@ class Mesh:
     """Ranks that compute each layer together."""
     pipeline: int = 1
     """Stages that the layers are divided into."""
+    choice: Choice | None = None
+    """What carries collectives; None where a rank is alone."""
 
     def shaped(self, tensor: int, pipeline: int) -> Mesh:
         """The same ranks as a mesh of stages × data × tensor, the last running fastest.
@@ -148,28 +151,32 @@ class Mesh:
         return dist.all_reduce(values, async_op=True) if self.world_size > 1 else None
 
 
-def join(timeouts: TimeoutConfig, environment: Mapping[str, str] = os.environ) -> Mesh:
+def join(
+    timeouts: TimeoutConfig, environment: Mapping[str, str] = os.environ, backend: Backend = "auto"
+) -> Mesh:
     """Wait for all ranks and connect them; alone, where no launcher set `RANK`.
 
     Raises:
         TimeoutError: not all ranks came in time.
+        ValueError: the backend cannot be had here.
     """
     node = environment.get("NODE_NAME") or socket.gethostname()
     device = _device(int(environment.get("LOCAL_RANK", "0")))
     if "RANK" not in environment:
         return Mesh(0, 1, device, node, dist.HashStore())
+    choice = choose(backend, device)
     store, rank, world_size = _rendezvous(timeouts.rendezvous, environment)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     if world_size > 1:
         dist.init_process_group(
-            "nccl" if device.type == "cuda" else "gloo",
+            choice.backend,
             store=dist.PrefixStore("group", store),
             rank=rank,
             world_size=world_size,
             timeout=timedelta(seconds=timeouts.collective),
         )
-    return Mesh(rank, world_size, device, node, dist.PrefixStore("training", store))
+    return Mesh(rank, world_size, device, node, dist.PrefixStore("training", store), choice=choice)
 
 
 def _rendezvous(seconds: float, environment: Mapping[str, str]) -> tuple[dist.Store, int, int]:

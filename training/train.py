@@ -62,7 +62,7 @@ def _train(config: TrainConfig, notice: Notice) -> int:
     trainer = None
     try:
         mesh.adopt_launcher_settings(os.environ)
-        trainer = Trainer(config, mesh.join(config.timeouts), notice)
+        trainer = Trainer(config, mesh.join(config.timeouts, backend=config.backend), notice)
         finished = trainer.run(_STARTED)
     except Exception as error:
         reason = _explain(error, mesh.is_lost_rank(error))

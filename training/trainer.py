@@ -17,6 +17,7 @@ from training.checkpoint import Manifest, Retention
 from training.computation import Computation, LossScale, PipelinedComputation
 from training.config import ExportConfig, TrainConfig
 from training.data import Dataset, GlobalOrder, Loader, Samples, load_dataset
+from training.fabric import measure
 from training.interval import Cadence, measured_mtbf
 from training.mesh import Mesh
 from training.metrics import FILE as METRICS
@@ -171,6 +172,24 @@ class Trainer:
             startup_seconds=round(time.time() - started, 3),
             damaged=damages,
         )
+        self._look_at_fabric(nodes)
+
+    def _look_at_fabric(self, nodes: Sequence[str]) -> None:
+        """Say what carries the collectives, and how fast that is."""
+        choice = self.mesh.choice
+        if choice is None or self.mesh.world_size == 1:
+            return
+        found = measure(self.mesh.device, choice.backend, nodes)
+        self._record(
+            "fabric",
+            backend=choice.backend,
+            why=choice.why,
+            gigabytes_per_second=round(found.gigabytes_per_second, 3),
+            rate=found.rate,
+            verdict=found.verdict,
+        )
+        if self.mesh.leads:
+            sys.stderr.write(f"training: {choice.backend} ({choice.why}); {found.verdict}\n")
 
     def take_step(self) -> Tally:
         """One optimizer step of all ranks, without what may follow it; `run` does it."""

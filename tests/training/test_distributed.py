@@ -52,6 +52,9 @@ def test_two_ranks_equal_one_rank_of_twice_the_batch_in_gradients_and_after_fift
         difference = sum(float((two[name] - one[name]).square().sum()) for name in names)
         length = sum(float(one[name].square().sum()) for name in names)
         assert math.sqrt(difference / length) < tolerance, f"after step {step}"
+    (fabric,) = events(tmp_path / "two", "fabric")
+    assert fabric["backend"] == "gloo"
+    assert fabric["gigabytes_per_second"] > 0.01
 
 
 @pytest.mark.parametrize("told", [[0], [1], [0, 1]], ids=["first", "second", "both"])

@@ -1,0 +1,68 @@
+"""What carries the collectives is said, and when it is not what the nodes have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from training import fabric
+from training.fabric import choose, measure, port_rates
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
+
+
+def test_the_backend_follows_the_device_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (choose("auto", CPU).backend, choose("auto", CPU).why) == ("gloo", "this process sees no GPU")
+    assert (choose("auto", GPU).backend, choose("auto", GPU).why) == ("nccl", "NCCL, since there is a GPU")
+    assert choose("gloo", GPU).backend == "gloo"
+    monkeypatch.setattr(torch.version, "hip", "7.0")
+    assert "RCCL" in choose("auto", GPU).why
+    with pytest.raises(ValueError, match="backend: got 'nccl', but this process sees no GPU"):
+        choose("nccl", CPU)
+
+
+@pytest.fixture
+def devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Four cards of 400 Gb/s, of which one is down, as the kernel shows them."""
+    for card in range(4):
+        port = tmp_path / f"mlx5_{card}" / "ports" / "1"
+        port.mkdir(parents=True)
+        (port / "rate").write_text("400 Gb/sec (4X NDR)\n")
+        (port / "state").write_text("1: DOWN\n" if card == 3 else "4: ACTIVE\n")
+    monkeypatch.setattr(fabric, "port_rates", lambda: port_rates(tmp_path))
+    return tmp_path
+
+
+def test_the_ports_that_are_up_say_what_they_can(devices: Path) -> None:
+    assert port_rates(devices) == [50, 50, 50]
+    assert port_rates(devices / "none") == []
+
+
+TWO_NODES = ["a", "a", "a", "b", "b", "b"]
+
+
+def verdict_of(monkeypatch: pytest.MonkeyPatch, gigabytes: float, backend: str, nodes: list[str]) -> str:
+    moved = 2 * (len(nodes) - 1) / len(nodes) * (4 << 20)
+    monkeypatch.setattr(fabric, "_time", lambda values: moved / (gigabytes * 1e9))
+    found = measure(CPU, backend, nodes)
+    assert found.gigabytes_per_second == pytest.approx(gigabytes)
+    assert found.fabric_unused == found.verdict.startswith("the fabric is not in use")
+    return found.verdict
+
+
+def test_a_fabric_that_is_there_and_not_in_use_is_said(
+    monkeypatch: pytest.MonkeyPatch, devices: Path
+) -> None:
+    slow = verdict_of(monkeypatch, 1.2, "nccl", TWO_NODES)
+    assert "not in use: 1.2 GB/s of the 50.0 GB/s" in slow
+    assert "NCCL_DEBUG=INFO" in slow
+    assert verdict_of(monkeypatch, 40, "nccl", TWO_NODES).startswith("the fabric is in use: 40.0 GB/s")
+    assert "whatever fabric there is" in verdict_of(monkeypatch, 1.2, "gloo", TWO_NODES)
+    assert "one node" in verdict_of(monkeypatch, 1.2, "nccl", ["a", "a"])
+
+
+def test_a_node_without_devices_goes_over_tcp(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fabric, "port_rates", list)
+    assert "no RDMA device" in verdict_of(monkeypatch, 1.2, "nccl", TWO_NODES)
