@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median, quantiles
@@ -61,10 +61,16 @@ def alternating(
     ours: Callable[[], float], peer: Callable[[], float], rounds: int = 1
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Measure two arms in the order A B B A, so that a drift of the machine touches both alike."""
-    taken: dict[Callable[[], float], list[float]] = {ours: [], peer: []}
-    for arm in (ours, peer, peer, ours) * rounds:
-        taken[arm].append(arm())
-    return tuple(taken[ours]), tuple(taken[peer])
+    taken = there_and_back({"ours": ours, "peer": peer}, rounds)
+    return taken["ours"], taken["peer"]
+
+
+def there_and_back(arms: Mapping[str, Callable[[], float]], rounds: int = 1) -> dict[str, tuple[float, ...]]:
+    """The same for any number of arms: A B C C B A."""
+    taken: dict[str, tuple[float, ...]] = dict.fromkeys(arms, ())
+    for name in (*arms, *reversed(list(arms))) * rounds:
+        taken[name] += (arms[name](),)
+    return taken
 
 
 def show(console: Console, figures: Sequence[Figure]) -> None:

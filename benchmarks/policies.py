@@ -1,9 +1,10 @@
-"""What the policies add to a preview: a program of many buckets, with the pack against without."""
+"""What the policies add to a preview, against none and against packs that have no rules."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import subprocess
 import tempfile
@@ -17,7 +18,7 @@ from statistics import median
 import matplotlib.pyplot as plt
 import yaml
 
-from benchmarks.figures import RESULTS, Figure, Samples, alternating
+from benchmarks.figures import RESULTS, Figure, Samples, there_and_back
 from infra.artifacts import ROOT
 from local.paths import Paths
 from rehearsal.standin import StandIn
@@ -25,50 +26,84 @@ from trainyard.session import Session
 
 SIZES = (500, 1000, 2000)
 ROUNDS = 2
-"""Of A B B A, so four samples of each arm at every size."""
+"""There and back, so four samples of each arm at every size."""
 PROGRAM = """
 import os, pulumi
-for index in range(int(os.environ["NUM_BUCKETS"])):
-    pulumi.CustomResource("aws:s3/bucket:Bucket", f"bucket-{index}", {
-        "acl": "private",
-        "forceDestroy": False,
-        "lifecycleRules": [{"enabled": True, "id": "old", "expiration": {"days": 30}}],
-        "region": "eu-west-1",
-        "tags": {"owner": "ml", "cost-center": "4711"},
-    })
+region = {"region": "eu-west-1"}
+for index in range(int(os.environ["NUM_RESOURCES"]) // 4):
+    name = f"data-{index}"
+    tags = {"owner": "ml", "cost-center": "4711"}
+    bucket = pulumi.CustomResource("aws:s3/bucket:Bucket", name, {"acl": "private", "tags": tags, **region})
+    default = {"sseAlgorithm": "aws:kms", "kmsMasterKeyId": "alias/data"}
+    deny = {"Effect": "Deny", "Principal": "*", "Action": "s3:*", "Resource": "*",
+            "Condition": {"Bool": {"aws:SecureTransport": "false"}}}
+    for kind, props in {
+        "ServerSideEncryptionConfiguration": {"rules": [{"applyServerSideEncryptionByDefault": default}]},
+        "PublicAccessBlock": {"blockPublicAcls": True, "blockPublicPolicy": True,
+                              "ignorePublicAcls": True, "restrictPublicBuckets": True},
+        "Policy": {"policy": {"Version": "2012-10-17", "Statement": [deny]}},
+    }.items():
+        props |= {"bucket": bucket.id, **region}
+        pulumi.CustomResource(f"aws:s3/bucket{kind}:Bucket{kind}", name, props)
 """
+"""Buckets with their three locks."""
 CONFIG = {"trainyard:residency": {"allowed": ["eu-*"]}}
+
+WHOLE, NO_RULES, STANDARD, NONE = "all policies", "our server, no rules", "policy SDK, idle rule", "no pack"
+PACKS = {
+    NO_RULES: f"""
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+from policies.analyzer import serve
+serve(())
+""",
+    STANDARD: """
+from pulumi_policy import PolicyPack, ResourceValidationPolicy
+PolicyPack("standard", [ResourceValidationPolicy("idle", "Finds nothing", lambda resource, report: None)])
+""",
+}
+"""What the engine and a server cost before anything is judged."""
 
 
 def measure() -> list[Figure]:
-    """Time both arms at each size, and plot how the difference grows."""
-    wall: dict[int, tuple[tuple[float, ...], tuple[float, ...]]] = {}
-    cpu: dict[int, float] = {}
-    with _project() as preview:
+    """Time all arms at each size, and plot how what they add grows."""
+    wall: dict[int, dict[str, tuple[float, ...]]] = {}
+    cpu: dict[int, dict[str, float]] = {}
+    with _project() as (preview, packs):
         for size in SIZES:
-            guarded, bare = (
-                _Arm(preview, size, "--policy-pack", str(ROOT / "policies")),
-                _Arm(preview, size),
-            )
-            for arm in (guarded, bare):
+            arms = {name: _Arm(preview, size, *options) for name, options in packs.items()}
+            for arm in arms.values():
                 arm()  # not counted
                 arm.cpu.clear()
-            wall[size] = alternating(guarded, bare, ROUNDS)
-            cpu[size] = median(guarded.cpu) - median(bare.cpu)
-    added = {size: median(ours) - median(peer) for size, (ours, peer) in wall.items()}
-    _plot({"time": added, "CPU of all processes": cpu})
-    largest = SIZES[-1]
-    ours, peer = wall[largest]
-    per_resource = tuple(1000 * (a - b) / largest for a, b in zip(sorted(ours), sorted(peer), strict=True))
-    return [
-        Figure(
-            f"preview of {largest} resources under all policies",
-            Samples("with the pack", "s", ours),
-            at_most=1.15,
-            peer=Samples("without", "s", peer),
+            wall[size] = there_and_back(arms, ROUNDS)
+            cpu[size] = {name: median(arm.cpu) for name, arm in arms.items()}
+    _plot(
+        _added(
+            {size: {name: median(taken) for name, taken in by_name.items()} for size, by_name in wall.items()}
         ),
-        Figure("added per resource", Samples("with the pack", "ms", per_resource), at_most=1.0),
+        _added(cpu),
+    )
+    largest = SIZES[-1]
+    taken = wall[largest]
+    per_resource = tuple(
+        1000 * (a - b) / largest for a, b in zip(sorted(taken[WHOLE]), sorted(taken[NONE]), strict=True)
+    )
+    claim = f"preview of {largest} resources under all policies"
+    ours = Samples(WHOLE, "s", taken[WHOLE])
+    return [
+        Figure(claim, ours, at_most=1.15, peer=Samples(NONE, "s", taken[NONE])),
+        Figure("added per resource", Samples(WHOLE, "ms", per_resource), at_most=1.0),
+        *(
+            Figure(claim, ours, at_most=1.15, peer=Samples(name, "s", taken[name]))
+            for name in (NO_RULES, STANDARD)
+        ),
     ]
+
+
+def _added(by_size: Mapping[int, Mapping[str, float]]) -> dict[str, dict[int, float]]:
+    """Arm → size → seconds over the arm without a pack."""
+    names = (WHOLE, NO_RULES, STANDARD)
+    return {name: {size: taken[name] - taken[NONE] for size, taken in by_size.items()} for name in names}
 
 
 class _Arm:
@@ -80,7 +115,7 @@ class _Arm:
 
     def __call__(self) -> float:
         before = _cpu()
-        seconds = self._preview("preview", *self._options, num_buckets=self._size)
+        seconds = self._preview("preview", *self._options, num_resources=self._size)
         self.cpu.append(_cpu() - before)
         return seconds
 
@@ -91,8 +126,8 @@ def _cpu() -> float:
 
 
 @contextmanager
-def _project() -> Iterator[Callable[..., float]]:
-    """A project over a stand-in for AWS; yields what times one preview of it."""
+def _project() -> Iterator[tuple[Callable[..., float], Mapping[str, tuple[str, ...]]]]:
+    """A project over a stand-in for AWS; yields what times one preview of it, and each arm's options."""
     with tempfile.TemporaryDirectory() as name, StandIn(["aws"]) as stand_in:
         folder = Path(name)
         toolchain = Session("local", replace(Paths.from_environment(), state=folder / "state")).toolchain
@@ -112,28 +147,41 @@ def _project() -> Iterator[Callable[..., float]]:
             "PULUMI_SKIP_UPDATE_CHECK": "true",
         }
 
-        def run(*command: str, num_buckets: int = 0) -> float:
+        def run(*command: str, num_resources: int = 0) -> float:
             started = time.monotonic()
             subprocess.run(
                 ["pulumi", "--non-interactive", *command, "--stack", "bench"],
                 cwd=folder,
-                env={**environment, "NUM_BUCKETS": str(num_buckets)},
+                env={**environment, "NUM_RESOURCES": str(num_resources)},
                 check=True,
                 capture_output=True,
             )
             return time.monotonic() - started
 
         run("stack", "init")
-        yield run
+        packs = {WHOLE: ROOT / "policies", **{name: _pack(folder, name) for name in PACKS}}
+        yield run, {**{name: ("--policy-pack", str(pack)) for name, pack in packs.items()}, NONE: ()}
 
 
-def _plot(added: Mapping[str, Mapping[int, float]]) -> None:
-    figure, axes = plt.subplots(figsize=(6, 4))
-    for name, by_size in added.items():
-        axes.plot(list(by_size), list(by_size.values()), marker="o", label=name)
-    axes.set(xlabel="resources", ylabel="seconds added by the policies", ylim=(0, None), xlim=(0, None))
-    axes.legend()
+def _pack(folder: Path, name: str) -> Path:
+    pack = folder / re.sub(r"\W+", "-", name)  # a comma would part two packs
+    pack.mkdir()
+    runtime = {"name": "python", "options": {"virtualenv": str(ROOT / ".venv")}}
+    (pack / "PulumiPolicy.yaml").write_text(yaml.safe_dump({"runtime": runtime}))
+    (pack / "__main__.py").write_text(PACKS[name])
+    return pack
+
+
+def _plot(wall: Mapping[str, Mapping[int, float]], cpu: Mapping[str, Mapping[int, float]]) -> None:
+    figure, panes = plt.subplots(1, 2, figsize=(9, 4), sharex=True)
+    for axes, what, added in zip(panes, ("time", "CPU of all processes"), (wall, cpu), strict=True):
+        for name, by_size in added.items():
+            axes.plot(list(by_size), list(by_size.values()), marker="o", label=name)
+        axes.set(xlabel="resources", ylabel=f"seconds added: {what}", ylim=(0, None), xlim=(0, None))
+        axes.legend()
+    figure.tight_layout()
     RESULTS.mkdir(exist_ok=True)
     figure.savefig(RESULTS / "policies.svg", metadata={"Date": None})
     plt.close(figure)
-    (RESULTS / "policies-growth.json").write_text(json.dumps(added, indent=1) + "\n")
+    growth = {"time": wall, "CPU of all processes": cpu}
+    (RESULTS / "policies-growth.json").write_text(json.dumps(growth, indent=1) + "\n")

@@ -1,4 +1,4 @@
-"""What machines cost: the dated prices of the catalogue, read as data."""
+"""What machines and storage cost: the dated prices of the catalogue, read as data."""
 
 from __future__ import annotations
 
@@ -28,19 +28,50 @@ class Demand:
 
 
 @dataclass(frozen=True)
-class Unpriced:
-    """A machine type without a price where it is asked for."""
+class Volume:
+    """Storage of a size that the plan says, and where it says so."""
 
     path: str
-    machine: str
+    """Of the size, for messages."""
+    kind: str
+    """As the catalogue prices it: `fsx-lustre-250`."""
     region: str
+    gib: float
+
+
+@dataclass(frozen=True)
+class Unpriced:
+    """A machine type, or a kind of storage, without a price where it is asked for."""
+
+    path: str
+    what: str
+    region: str
+    allowed: str
 
     def __str__(self) -> str:
-        return f"{self.machine}, which has no price{f' in {self.region}' if self.region else ''}"
+        return f"{self.what}, which has no price{f' in {self.region}' if self.region else ''}"
 
 
-def usd_per_hour(demand: Demand, own: Mapping[str, float]) -> float | Unpriced:
-    """Price a demand, by the `own` prices (machine type → USD per hour) before the catalogue's.
+def usd_per_hour(
+    asked: Demand | Volume, machines: Mapping[str, float], storage: Mapping[str, float]
+) -> float | Unpriced:
+    """Price what is asked for, by prices of one's own before the catalogue's.
+
+    `machines` maps machine types to USD per hour, `storage` kinds of storage to USD per GiB-month.
+    """
+    return _machines(asked, machines) if isinstance(asked, Demand) else _storage(asked, storage)
+
+
+def _storage(volume: Volume, own: Mapping[str, float]) -> float | Unpriced:
+    price = own.get(volume.kind) or _catalogued_storage(volume.kind, volume.region.lower())
+    if price is None:
+        allowed = "storage with a price in that region, or in `storage_prices`"
+        return Unpriced(volume.path, volume.kind, volume.region, allowed)
+    return price * volume.gib / HOURS_PER_MONTH
+
+
+def _machines(demand: Demand, own: Mapping[str, float]) -> float | Unpriced:
+    """The dearest machine, so many times.
 
     Spot counts at its price where that is known, and at the on-demand price else. No price of another region
     stands in for a missing one.
@@ -49,7 +80,8 @@ def usd_per_hour(demand: Demand, own: Mapping[str, float]) -> float | Unpriced:
     for machine in demand.machines:
         price = own.get(machine) or _catalogue(machine, demand.region.lower(), demand.spot)
         if price is None:
-            return Unpriced(demand.path, machine, demand.region)
+            allowed = "a machine type with a price in that region, or in `prices`"
+            return Unpriced(demand.path, machine, demand.region, allowed)
         dearest = max(dearest, price)
     return dearest * demand.number
 
@@ -58,12 +90,23 @@ def usd_per_hour(demand: Demand, own: Mapping[str, float]) -> float | Unpriced:
 def _catalogue(machine: str, region: str, spot: bool) -> float | None:
     """The newest price that the catalogue has."""
     rows = sorted(
-        (row for row in _rows() if row["machine"] == machine and _is_in(region, row["region"].lower())),
+        (
+            row
+            for row in _rows("prices")
+            if row["machine"] == machine and _is_in(region, row["region"].lower())
+        ),
         key=lambda row: str(row["date"]),
         reverse=True,
     )
     kinds = ("spot", "on_demand") if spot else ("on_demand",)
     return next((float(row[kind]) for kind in kinds for row in rows if row.get(kind)), None)
+
+
+@cache
+def _catalogued_storage(kind: str, region: str) -> float | None:
+    """The newest price per GiB-month that the catalogue has."""
+    rows = [row for row in _rows("storage") if (row["storage"], row["region"]) == (kind, region)]
+    return float(max(rows, key=lambda row: str(row["date"]))["usd_per_gib_month"]) if rows else None
 
 
 def _is_in(region: str, place: str) -> bool:
@@ -72,14 +115,14 @@ def _is_in(region: str, place: str) -> bool:
 
 
 @cache
-def _rows() -> tuple[Mapping[str, Any], ...]:
-    return tuple(_read())
+def _rows(section: str) -> tuple[Mapping[str, Any], ...]:
+    return tuple(_read(section))
 
 
-def _read() -> Iterator[Mapping[str, Any]]:
+def _read(section: str) -> Iterator[Mapping[str, Any]]:
     import yaml  # only where a ceiling is set
 
     for file in sorted(CATALOGUE.glob("*.yaml")):
         data = yaml.safe_load(file.read_text(encoding="utf-8"))
-        for row in data["prices"]:
+        for row in data.get(section, ()):
             yield {**row, "date": data["sources"][row["source"]]["date"]}

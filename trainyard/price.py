@@ -15,41 +15,62 @@ from rich.console import Console
 from rich.table import Table
 
 from infra import catalog
-from infra.catalog import Cloud, Estimate, Missing, PoolCost, PoolDemand
+from infra.catalog import Cloud, Dated, Estimate, Missing, PoolCost, PoolDemand, StoragePrice
 from infra.providers.aws.groups import groups
 from infra.spec import Stack
 from infra.spec.aws import AwsSpec, EfsSpec
+from infra.spec.gcp import FilestoreSpec, GcpSpec
 from infra.spec.node_pool import NodePoolSpec
+from infra.spec.provider import ProviderSpec
 from trainyard.forms import Form
 
 NOT_INCLUDED = (
     "control plane",
     "network (NAT, traffic, addresses)",
     "logs",
-    "requests",
+    "requests and throughput of storage",
     "taxes",
     "discounts",
 )
 """What a stack costs besides, and the catalogue has no prices of."""
 
 
-COLUMNS = ("pool", "machine", "bought", "nodes", "USD/h", "USD/month", "price of", "source")
+COLUMNS = ("what", "kind", "bought", "number", "USD/h", "USD/month", "price of", "source")
 
 
 @dataclass(frozen=True)
 class Storage:
-    """Storage that a stack asks for. The catalogue has no prices of storage, so none is made up."""
+    """Storage that a stack asks for, and its price."""
 
     name: str
-    what: str
+    kind: str
+    """As the catalogue prices it: `fsx-lustre-250`."""
     gib: int | None
     """Size in GiB; None: it grows with what is put there."""
+    price: StoragePrice | Missing
 
     @property
-    def missing(self) -> str:
-        """Why it has no price."""
+    def usd_per_month(self) -> Decimal | None:
+        """Cost for a month; None where the price or the size is not known."""
+        if isinstance(self.price, Missing) or self.gib is None:
+            return None
+        return self.price.usd_per_gib_month * self.gib
+
+    @property
+    def usd_per_hour(self) -> Decimal | None:
+        """The same for one of the month's 730 hours."""
+        return None if self.usd_per_month is None else self.usd_per_month / catalog.HOURS_PER_MONTH
+
+    @property
+    def remark(self) -> str:
+        """What the totals leave out of it, or rest on; empty where there is nothing to say."""
         size = f"{self.gib} GiB" if self.gib else "what is put there"
-        return f"no price of {self.what} is known here ({size})"
+        if isinstance(self.price, Missing):
+            return f"{self.name}: not in the totals: {self.price.reason} ({size})"
+        if self.gib is None:
+            rate = f"{self.price.usd_per_gib_month.normalize():f} USD per GiB-month"
+            return f"{self.name}: not in the totals: {rate} of {size}, on {self.price.source.date}"
+        return _old(self.name, self.price) if self.price.stale else ""
 
 
 @dataclass(frozen=True)
@@ -63,13 +84,15 @@ class Bill:
     @property
     def is_complete(self) -> bool:
         """Whether every pool and all storage has a price that is not stale."""
-        return not (self.estimate.missing or self.estimate.stale or self.storage)
+        return not (self.estimate.missing or self.estimate.stale or any(each.remark for each in self.storage))
 
     @property
     def usd_per_hour(self) -> Decimal | None:
-        """Sum over the pools that have a price; None where none has."""
-        known = len(self.estimate.missing) < len(self.estimate.pools) or not self.estimate.pools
-        return self.estimate.usd_per_hour if known else None
+        """Sum over the pools and the storage that have a price; None where none has."""
+        costs = [cost.usd_per_hour for cost in self.estimate.pools]
+        costs += [each.usd_per_hour for each in self.storage]
+        known = [cost for cost in costs if cost is not None]
+        return sum(known, Decimal(0)) if known or not costs else None
 
     @property
     def usd_per_month(self) -> Decimal | None:
@@ -86,10 +109,7 @@ class Bill:
             "hoursPerMonth": catalog.HOURS_PER_MONTH,
             "complete": self.is_complete,
             "pools": [_pool_data(cost) for cost in self.estimate.pools],
-            "storage": [
-                {"name": each.name, "what": each.what, "gib": each.gib, "missing": each.missing}
-                for each in self.storage
-            ],
+            "storage": [_storage_data(each) for each in self.storage],
             "notIncluded": list(NOT_INCLUDED),
         }
 
@@ -102,12 +122,11 @@ class Bill:
             if isinstance(cost.price, Missing)
         ]
         told += [
-            f"{cost.pool.name}: the price is {cost.price.age_days} days old, more than"
-            f" {catalog.STALE_AFTER_DAYS}: look it up before you rely on it"
+            _old(cost.pool.name, cost.price)
             for cost in self.estimate.stale
             if not isinstance(cost.price, Missing)
         ]
-        told += [f"{each.name}: not in the totals: {each.missing}" for each in self.storage]
+        told += [each.remark for each in self.storage if each.remark]
         return [*told, f"not in the totals either: {', '.join(NOT_INCLUDED)}"]
 
     def show(self, console: Console) -> None:
@@ -134,13 +153,14 @@ class Bill:
         for cost in self.estimate.pools:
             pool, price = cost.pool, cost.price
             amounts = (_told(cost.usd_per_hour), _told(cost.usd_per_month))
-            known = (
-                ("unknown", "")
-                if isinstance(price, Missing)
-                else (f"{price.source.date}, {price.age_days} d", price.source.title)
-            )
-            yield pool.name, pool.machine.name, pool.capacity, str(pool.num_nodes), *amounts, *known
-        partly = "known" if self.estimate.missing or self.storage else "all"
+            nodes = str(pool.num_nodes)
+            yield pool.name, pool.machine.name, pool.capacity, nodes, *amounts, *_dated(price)
+        for each in self.storage:
+            size = f"{each.gib} GiB" if each.gib else "as used"
+            amounts = (_told(each.usd_per_hour), _told(each.usd_per_month))
+            yield each.name, each.kind, "storage", size, *amounts, *_dated(each.price)
+        unpriced = self.estimate.missing or any(each.usd_per_hour is None for each in self.storage)
+        partly = "known" if unpriced else "all"
         yield partly, "", "", "", _told(self.usd_per_hour), _told(self.usd_per_month), "", ""
 
 
@@ -149,7 +169,7 @@ def bill(stack: Stack, today: date) -> Bill:
     if stack.provider.kind == "local":
         return Bill(stack.name, Estimate(()), ())
     demands = [demand for pool in stack.pools for demand in _demands(stack, pool)]
-    return Bill(stack.name, catalog.estimate(demands, today), tuple(_storage(stack)))
+    return Bill(stack.name, catalog.estimate(demands, today), tuple(_storage(stack, today)))
 
 
 def show_price(stack: Stack, form: Form, console: Console) -> None:
@@ -179,16 +199,47 @@ def _demands(stack: Stack, pool: NodePoolSpec) -> Iterator[PoolDemand]:
         yield PoolDemand(pool.name, catalog.machine("aws", name), region, pool.capacity, number)
 
 
-def _storage(stack: Stack) -> Iterator[Storage]:
+def _storage(stack: Stack, today: date) -> Iterator[Storage]:
+    """The filesystem and the object store, of the kinds that the catalogue prices."""
     provider = stack.provider
+    region = str(getattr(provider, "region", ""))
+    for name, kind, gib in _kinds_of_storage(provider):
+        yield Storage(name, kind, gib, catalog.storage_price(cast(Cloud, provider.kind), kind, region, today))
+
+
+def _kinds_of_storage(provider: ProviderSpec) -> Iterator[tuple[str, str, int | None]]:
+    """(what it is for, kind, GiB); a size of None is what will be put there."""
     if isinstance(provider, AwsSpec):
         filesystem = provider.filesystem
         if isinstance(filesystem, EfsSpec):
-            yield Storage("filesystem", "Elastic File System", None)
+            yield "filesystem", "efs-standard", None
         else:
-            speed = f"FSx for Lustre at {filesystem.throughput} MB/s per TiB"
-            yield Storage("filesystem", speed, filesystem.capacity_gib)
-    yield Storage("object store", f"bucket {stack.storage.object_store.bucket}", None)
+            yield "filesystem", f"fsx-lustre-{filesystem.throughput}", filesystem.capacity_gib
+        yield "object store", "s3-standard", None
+    elif isinstance(provider, GcpSpec):
+        share = provider.filesystem
+        tier = (
+            f"filestore-{share.tier}"
+            if isinstance(share, FilestoreSpec)
+            else f"managed-lustre-{share.throughput}"
+        )
+        yield "filesystem", tier, share.capacity_gib
+        yield "object store", "gcs-standard", None
+
+
+def _storage_data(each: Storage) -> dict[str, Any]:
+    return {
+        "name": each.name,
+        "kind": each.kind,
+        "gib": each.gib,
+        "usdPerHour": _number(each.usd_per_hour),
+        "usdPerMonth": _number(each.usd_per_month),
+        **(
+            {"missing": each.price.reason}
+            if isinstance(each.price, Missing)
+            else {"usdPerGibMonth": _number(each.price.usd_per_gib_month), **_dated_data(each.price)}
+        ),
+    }
 
 
 def _pool_data(cost: PoolCost) -> dict[str, Any]:
@@ -196,14 +247,7 @@ def _pool_data(cost: PoolCost) -> dict[str, Any]:
     known: dict[str, Any] = (
         {"missing": price.reason}
         if isinstance(price, Missing)
-        else {
-            "usdPerNodeHour": _number(price.usd_per_hour),
-            "priceDate": price.source.date.isoformat(),
-            "ageDays": price.age_days,
-            "stale": price.stale,
-            "source": price.source.title,
-            "url": price.source.url,
-        }
+        else {"usdPerNodeHour": _number(price.usd_per_hour), **_dated_data(price)}
     )
     return {
         "name": pool.name,
@@ -215,6 +259,28 @@ def _pool_data(cost: PoolCost) -> dict[str, Any]:
         "usdPerMonth": _number(cost.usd_per_month),
         **known,
     }
+
+
+def _dated_data(price: Dated) -> dict[str, Any]:
+    return {
+        "priceDate": price.source.date.isoformat(),
+        "ageDays": price.age_days,
+        "stale": price.stale,
+        "source": price.source.title,
+        "url": price.source.url,
+    }
+
+
+def _dated(price: Dated | Missing) -> tuple[str, str]:
+    """Day and age of a price, and its source."""
+    if isinstance(price, Missing):
+        return "unknown", ""
+    return f"{price.source.date}, {price.age_days} d", price.source.title
+
+
+def _old(name: str, price: Dated) -> str:
+    told = f"{name}: the price is {price.age_days} days old, more than {catalog.STALE_AFTER_DAYS}"
+    return f"{told}: look it up before you rely on it"
 
 
 def _number(amount: Decimal | None) -> float | None:

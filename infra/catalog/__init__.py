@@ -4,13 +4,16 @@ from infra.catalog.nics import NetworkInterface, network_interfaces
 from infra.catalog.pricing import (
     HOURS_PER_MONTH,
     STALE_AFTER_DAYS,
+    Dated,
     Estimate,
     Missing,
     PoolCost,
     PoolDemand,
     Price,
+    StoragePrice,
     estimate,
     price,
+    storage_price,
 )
 from infra.catalog.residency import Jurisdiction, jurisdiction, matches, permitted
 from infra.catalog.schema import (
@@ -51,6 +54,7 @@ __all__ = [
     "Claim",
     "Cloud",
     "Daemon",
+    "Dated",
     "EfaLayout",
     "Estimate",
     "Fabric",
@@ -67,6 +71,7 @@ __all__ = [
     "Price",
     "Region",
     "Source",
+    "StoragePrice",
     "accelerator",
     "accelerators",
     "estimate",
@@ -83,5 +88,6 @@ __all__ = [
     "price",
     "region",
     "regions",
+    "storage_price",
     "unions",
 ]

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Literal
 
 from infra.catalog import residency, store
-from infra.catalog.schema import Machine, Source
+from infra.catalog.schema import Cloud, Machine, Source
 
 Capacity = Literal["system", "on-demand", "spot", "reserved"]
 """How a pool is bought; a system pool is bought on demand."""
@@ -19,11 +19,10 @@ STALE_AFTER_DAYS = 90
 """A price that is older than this is still shown, with a word that it is old."""
 
 
-@dataclass(frozen=True)
-class Price:
-    """A price of one machine, as its source gave it on its day."""
+@dataclass(frozen=True, kw_only=True)
+class Dated:
+    """A figure as its source gave it on its day."""
 
-    usd_per_hour: Decimal
     source: Source
     age_days: int
 
@@ -31,6 +30,20 @@ class Price:
     def stale(self) -> bool:
         """Whether it is too old to be relied on."""
         return self.age_days > STALE_AFTER_DAYS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Price(Dated):
+    """A price of one machine."""
+
+    usd_per_hour: Decimal
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoragePrice(Dated):
+    """A price of storage."""
+
+    usd_per_gib_month: Decimal
 
 
 @dataclass(frozen=True)
@@ -111,7 +124,17 @@ def price(machine: Machine, region: str, capacity: Capacity, today: date) -> Pri
     if not found:
         return Missing(f"no {kind.replace('_', '-')} price of {machine.name} in {region} is known here")
     source, amount = max(found, key=lambda pair: pair[0].date)
-    return Price(amount, source, age_days=(today - source.date).days)
+    return Price(usd_per_hour=amount, source=source, age_days=(today - source.date).days)
+
+
+def storage_price(cloud: Cloud, storage: str, region: str, today: date) -> StoragePrice | Missing:
+    """Return the newest price of a kind of storage (`s3-standard`), or why there is none."""
+    found = [row for row in store.storage_rows(cloud) if (row.storage, row.region) == (storage, region)]
+    if not found:
+        return Missing(f"no price of {storage} in {region} is known here")
+    row = max(found, key=lambda each: each.source.date)
+    age = (today - row.source.date).days
+    return StoragePrice(usd_per_gib_month=row.usd_per_gib_month, source=row.source, age_days=age)
 
 
 def estimate(pools: Iterable[PoolDemand], today: date) -> Estimate:

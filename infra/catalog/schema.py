@@ -236,6 +236,16 @@ class PriceRow(Record):
         return self
 
 
+class StorageRow(Record):
+    """The price of one kind of storage in one region, USD per GiB-month."""
+
+    storage: Name
+    """Kind and, where the price depends on it, its speed or tier: `fsx-lustre-250`, `filestore-zonal`."""
+    region: Name
+    usd_per_gib_month: Annotated[Decimal, Field(gt=0)]
+    source: Source
+
+
 class RegionFacts(Record):
     """A place where a cloud keeps machines or data."""
 
@@ -286,6 +296,7 @@ class PricesFile(DataFile):
     """prices/<cloud>.yaml"""
 
     prices: tuple[PriceRow, ...]
+    storage: tuple[StorageRow, ...] = ()
 
 
 class RegionsFile(DataFile):

@@ -27,6 +27,7 @@ from infra.catalog.schema import (
     Purchase,
     Region,
     RegionsFile,
+    StorageRow,
 )
 from infra.errors import InputError, Problem
 
@@ -80,9 +81,18 @@ def _regions(cloud: Cloud) -> dict[str, Region]:
 
 
 @cache
+def _prices_file(cloud: Cloud) -> PricesFile:
+    return load(f"prices/{cloud}.yaml", PricesFile)
+
+
 def price_rows(cloud: Cloud) -> tuple[PriceRow, ...]:
-    """Return every price row of a cloud, old ones included."""
-    return load(f"prices/{cloud}.yaml", PricesFile).prices
+    """Return every price row of a cloud's machines, old ones included."""
+    return _prices_file(cloud).prices
+
+
+def storage_rows(cloud: Cloud) -> tuple[StorageRow, ...]:
+    """Return every price row of a cloud's storage, old ones included."""
+    return _prices_file(cloud).storage
 
 
 @cache

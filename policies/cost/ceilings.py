@@ -2,52 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from policies.policy import Policy, Resource, Violation
 from policies.pools import TYPES, pool_of
-from policies.prices import HOURS_PER_MONTH, Demand, Unpriced, usd_per_hour
+from policies.prices import HOURS_PER_MONTH, Demand, Unpriced, Volume, usd_per_hour
 from policies.region import cloud_of, effective_region
 
 COMPONENT = "trainyard:infra:"
+FILESYSTEMS = {
+    "aws:fsx/lustreFileSystem:LustreFileSystem": (
+        "fsx-lustre",
+        "perUnitStorageThroughput",
+        "storageCapacity",
+    ),
+    "gcp:lustre/instance:Instance": ("managed-lustre", "perUnitStorageThroughput", "capacityGib"),
+    "gcp:filestore/instance:Instance": ("filestore", "tier", "fileShares.capacityGb"),
+}
+"""Type → kind of storage, the properties of its speed or tier and of its size."""
+_KINDS = {
+    ("aws", "lustre"): "fsx-lustre",
+    ("gcp", "lustre"): "managed-lustre",
+    ("gcp", "filestore"): "filestore",
+}
+"""The same by the provider and filesystem of a cluster's spec; what grows with its use has no size there."""
 CEILINGS = (("hourly_usd", 1, "h"), ("monthly_usd", HOURS_PER_MONTH, "month"))
 
 
 def judge(resource: Resource) -> Iterator[Violation]:
     """The priced plan against the ceilings: of each pool, and of the stack.
 
-    A cluster's component carries its whole spec, so its sum is judged before anything of it exists; a program
-    with several clusters has the ceiling for each. Pools of other programs are added up in the order in which
-    they are declared: the one that passes the ceiling is refused before it is made.
+    A cluster's component carries its whole spec, so its sum is judged before anything of it exists. Clusters,
+    and pools and filesystems of other programs, are added up in the order in which they are declared: the one
+    that passes the ceiling is refused before it is made.
     """
     if not any(
         resource.parameters.get(f"{scope}{name}") for scope in ("", "pool_") for name, _, _ in CEILINGS
     ):
         return
-    if resource.type.startswith(COMPONENT):
-        demands = list(_of_spec(resource))
-        where = "stack.pools"
-    else:
-        demands = [_of_pool(resource)]
-        where = demands[0].path
+    whole = resource.type.startswith(COMPONENT)
+    asked = list(_of_spec(resource)) if whole else list(_of_resource(resource))
     costs = []
-    for demand in demands:
-        cost = usd_per_hour(demand, resource.parameters["prices"])
+    for each in asked:
+        cost = usd_per_hour(each, resource.parameters["prices"], resource.parameters["storage_prices"])
         if isinstance(cost, Unpriced):
-            yield Violation(
-                cost.path, str(cost), "a machine type with a price in that region, or in `prices`"
-            )
+            yield Violation(cost.path, str(cost), cost.allowed)
             continue
         costs.append(cost)
-        yield from _ceilings(resource, "pool_", demand.path, cost, f"at {demand.number} nodes")
-    if resource.type.startswith(COMPONENT):
-        yield from _ceilings(
-            resource, "", where, sum(costs), f"for {len(demands)} pool{'s'[len(demands) == 1 :]}"
-        )
-    elif COMPONENT not in resource.urn:  # pools of a component were added up with its spec
-        resource.stack.costs[resource.urn or resource.name] = sum(costs)
-        total = sum(resource.stack.costs.values())
-        yield from _ceilings(resource, "", where, total, "with the pools before it")
+        if isinstance(each, Demand):
+            yield from _ceilings(resource, "pool_", each.path, cost, f"at {each.number} nodes")
+    if whole or COMPONENT not in resource.urn:  # what a component has was added up with its spec
+        total = resource.stack.costs
+        total[resource.urn or resource.name] = sum(costs)
+        where = "stack.pools" if whole else asked[0].path
+        yield from _ceilings(resource, "", where, sum(total.values()), _counted(asked, others=len(total) > 1))
+
+
+def _counted(asked: Sequence[Demand | Volume], *, others: bool) -> str:
+    pools = sum(isinstance(each, Demand) for each in asked)
+    parts = [f"{pools} pool{'s'[pools == 1 :]}"] if pools else []
+    parts += ["a filesystem"] if pools < len(asked) else []
+    return f"for {' and '.join(parts)}{', with all declared before' if others else ''}"
 
 
 def _ceilings(resource: Resource, scope: str, path: str, hourly: float, what: str) -> Iterator[Violation]:
@@ -58,9 +73,15 @@ def _ceilings(resource: Resource, scope: str, path: str, hourly: float, what: st
             yield Violation(path, got, f"{limit:,.2f} USD/{unit} at most")
 
 
-def _of_spec(resource: Resource) -> Iterator[Demand]:
+def _of_spec(resource: Resource) -> Iterator[Demand | Volume]:
     spec = resource.props.block("stack")
     region = spec.get("provider.region") or ""
+    filesystem = spec.block("provider.filesystem")
+    if kind := _KINDS.get((spec.get("provider.kind"), filesystem.get("kind"))):
+        speed = filesystem.get("throughput", filesystem.get("tier"))
+        yield Volume(
+            filesystem.at("capacity_gib"), f"{kind}-{speed}", region, filesystem.get("capacity_gib", 0)
+        )
     for pool in spec.blocks("pools"):
         if pool.get("accelerator.model") == "simulated" or spec.get("provider.kind") == "local":
             continue  # costs nothing
@@ -73,12 +94,19 @@ def _of_spec(resource: Resource) -> Iterator[Demand]:
         )
 
 
-def _of_pool(resource: Resource) -> Demand:
-    """A cloud's pool at its largest, on demand: spot may fall back to it."""
-    pool = pool_of(resource)
+def _of_resource(resource: Resource) -> Iterator[Demand | Volume]:
+    """A cloud's filesystem, or its pool at its largest, on demand: spot may fall back to it."""
     cloud = cloud_of(resource)
-    region = effective_region(resource, cloud) if cloud else None
-    return Demand(pool.machine_path, pool.machine_types, region.name if region else "", pool.maximum)
+    found = effective_region(resource, cloud) if cloud else None
+    region = found.name if found else ""
+    if resource.type in FILESYSTEMS:
+        kind, speed, size = FILESYSTEMS[resource.type]
+        props = resource.props
+        tier = str(props.get(speed, "unspecified")).lower()
+        yield Volume(size, f"{kind}-{tier}", region, props.get(size, 0))
+        return
+    pool = pool_of(resource)
+    yield Demand(pool.machine_path, pool.machine_types, region, pool.maximum)
 
 
 def _ceiling(scope: str, unit: str) -> dict[str, object]:
@@ -90,12 +118,12 @@ POLICY = Policy(
     title="The plan stays under its cost ceilings",
     reason="One digit too many in a pool's size costs more in a weekend than the project in a year.",
     remedy="Lower the number of nodes, or have the ceiling raised.",
-    types=("trainyard:infra:*Cluster", *TYPES),
+    types=("trainyard:infra:*Cluster", *TYPES, *FILESYSTEMS),
     judge=judge,
     frameworks=("AWS Well-Architected COST02-BP05", "FinOps: Budgeting"),
     parameters={
-        "hourly_usd": _ceiling("all machines of the stack", "hour"),
-        "monthly_usd": _ceiling("all machines of the stack", "730 hours"),
+        "hourly_usd": _ceiling("all machines and filesystems of the stack", "hour"),
+        "monthly_usd": _ceiling("all machines and filesystems of the stack", "730 hours"),
         "pool_hourly_usd": _ceiling("a pool", "hour"),
         "pool_monthly_usd": _ceiling("a pool", "730 hours"),
         "prices": {
@@ -103,6 +131,12 @@ POLICY = Policy(
             "additionalProperties": {"type": "number", "exclusiveMinimum": 0},
             "default": {},
             "description": "USD per instance-hour by machine type, over the catalogue's dated prices.",
+        },
+        "storage_prices": {
+            "type": "object",
+            "additionalProperties": {"type": "number", "exclusiveMinimum": 0},
+            "default": {},
+            "description": "USD per GiB-month by kind of storage, such as fsx-lustre-250, likewise.",
         },
     },
 )

@@ -106,13 +106,14 @@ def _case(name: str, entry: Mapping[str, Any], compliant: Mapping[str, Mapping[s
         props=base["props"],
         protect=base.get("protect", False),
         component=base.get("component", False),
-        world=World.of(config, parameters, measurement),
+        world=World.of({**config, **_alone(base, f"{name}-clean")}, parameters, measurement),
     )
     beside = {kind: compliant[kind] for kind in base.get("beside", ())}
     clean = replace(clean, beside=_beside(clean, beside, {}))
     changed = {
         key: value for key, value in {**config, **entry.get("set_config", {})}.items() if value is not None
     }
+    changed |= _alone(base, f"{name}-violates")
     world = World.of(changed, parameters, entry.get("set_measurement", measurement))
     violating = replace(
         clean,
@@ -124,6 +125,11 @@ def _case(name: str, entry: Mapping[str, Any], compliant: Mapping[str, Mapping[s
     violating = replace(violating, beside=_beside(violating, beside, entry.get("set_beside", {})))
     message = entry["message"].replace("$make-known", MAKE_KNOWN)
     return Case(entry["policy"], message, frozenset(entry.get("also", ())), clean, violating)
+
+
+def _alone(base: Mapping[str, Any], name: str) -> dict[str, str]:
+    """What gives a twin a run of its own, where the policy adds up what a run declares."""
+    return {"test:alone": name} if base.get("alone") else {}
 
 
 def _beside(

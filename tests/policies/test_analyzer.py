@@ -75,7 +75,7 @@ def test_the_pool_that_passes_the_stacks_ceiling_is_refused_and_those_before_it_
     analyzer.Configure(ceilings, CONTEXT)
     said = [analyzer.Analyze(node_group(f"pool-{index}"), CONTEXT).diagnostics for index in (0, 1, 1, 2)]
     assert [len(found) for found in said] == [0, 0, 0, 1]
-    message = "203.19 USD/h with the pools before it; allowed: 140.00 USD/h at most"
+    message = "203.19 USD/h for 1 pool, with all declared before; allowed: 140.00 USD/h at most"
     assert message in said[-1][0].message
 
 

@@ -183,6 +183,21 @@ def test_a_plan_over_the_ceiling_is_refused_with_nothing_made(engine: Engine) ->
     assert run.created == ()
 
 
+def test_ceilings_hold_for_the_sum_of_all_clusters(engine: Engine) -> None:
+    pool = {"name": "gpu", "capacity": "on-demand", "machine": "p5en.48xlarge", "num_nodes": 1}
+    spec = {"provider": {"kind": "aws", "region": "eu-north-1"}, "pools": [pool]}
+
+    def program() -> None:
+        for name in ("one", "other"):
+            pulumi.ComponentResource("trainyard:infra:AwsCluster", name, {"stack": spec})
+
+    run = engine.run(program, config=EUROPE, pack_config={"cost-ceilings": {"hourly_usd": 100}})
+    (last,) = run.refused()
+    assert last in {("cost-ceilings", "one"), ("cost-ceilings", "other")}
+    said = "135.46 USD/h for 1 pool, with all declared before; allowed: 100.00 USD/h at most"
+    assert said in run.message(*last)
+
+
 def test_a_secret_is_judged_and_never_shown(engine: Engine) -> None:
     def program() -> None:
         declare("aws:sqs/queue:Queue", "hidden", region=pulumi.Output.secret("us-east-1"))

@@ -5,16 +5,18 @@ from __future__ import annotations
 import io
 import json
 from datetime import date
+from decimal import Decimal
 
 import pytest
 from rich.console import Console
 
+from infra import catalog
 from infra.errors import InputError
 from infra.spec import load
 from tests.infra.plan import stack_file
 from trainyard.catalog import filters_of, rows_of, show_catalog
 from trainyard.forms import CatalogPart, Form
-from trainyard.price import bill, show_price
+from trainyard.price import Bill, Storage, bill, show_price
 
 TODAY = date(2026, 8, 26)
 """20 days after the prices of p5en in Ohio."""
@@ -39,9 +41,26 @@ def test_what_has_no_price_is_in_no_total_and_said() -> None:
         "system: not in the totals: no on-demand price of m7i.2xlarge in us-east-2 is known here"
         in found.remarks
     )
-    assert any(
-        "FSx for Lustre at 250 MB/s per TiB is known here (19200 GiB)" in each for each in found.remarks
+    lustre = (
+        "filesystem: not in the totals: no price of fsx-lustre-250 in us-east-2 is known here (19200 GiB)"
     )
+    assert lustre in found.remarks
+
+
+def test_storage_that_grows_has_its_rate_and_no_total() -> None:
+    found = bill(load(stack_file("gcp")), TODAY)
+    store = next(each for each in found.data()["storage"] if each["name"] == "object store")
+    assert (store["usdPerGibMonth"], store["usdPerMonth"], store["ageDays"]) == (0.02, None, 538)
+    rate = "object store: not in the totals: 0.02 USD per GiB-month of what is put there, on 2025-03-06"
+    assert rate in found.remarks
+
+
+def test_storage_of_a_known_size_is_in_the_totals() -> None:
+    price = catalog.storage_price("aws", "efs-standard", "us-east-1", TODAY)
+    share = Storage("filesystem", "efs-standard", 7300, price)
+    assert (share.usd_per_month, share.usd_per_hour) == (Decimal(2190), Decimal(3))
+    assert Bill("lab", catalog.estimate([], TODAY), (share,)).usd_per_month == 2190
+    assert "filesystem: the price is 786 days old" in share.remark
 
 
 def test_a_spot_pool_of_two_machines_is_priced_by_what_it_buys() -> None:
@@ -72,7 +91,7 @@ def test_a_local_stack_buys_nothing(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_comment_has_a_table_and_every_remark(capsys: pytest.CaptureFixture[str]) -> None:
     show_price(load(stack_file("aws")), Form.MARKDOWN, Console())
     told = capsys.readouterr().out
-    assert told.startswith("### Price of `training`\n\n| pool |")
+    assert told.startswith("### Price of `training`\n\n| what |")
     assert "| spot | p5en.48xlarge | spot | 4 | 106.28 | 77,584.40 |" in told
     assert "- object store: not in the totals" in told
 
