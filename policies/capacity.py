@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from policies.policy import Resource
 from policies.unknowns import Properties
@@ -22,14 +22,31 @@ ACCELERATOR_TYPES = ("p2.", "p3", "p4", "p5", "p6", "g4", "g5", "g6", "trn", "in
 
 
 def selects_spot(pod: Properties) -> bool:
-    """Whether the pod asks for spot nodes by selector, or tolerates their taint."""
+    """Whether the pod asks for spot nodes by selector or affinity, or tolerates their taint."""
     selector = pod.block("nodeSelector")
     chosen = any(str(selector.entry(label)) in values for label, values in SPOT_LABELS.items())
     tolerated = any(
         toleration.get("key") in SPOT_TAINTS or _tolerates_all(toleration)
         for toleration in pod.blocks("tolerations")
     )
-    return chosen or tolerated
+    return chosen or tolerated or any(map(_admits_spot, _node_terms(pod)))
+
+
+def _node_terms(pod: Properties) -> Iterator[Properties]:
+    """Terms of the pod's node affinity, required and preferred."""
+    affinity = pod.block("affinity.nodeAffinity")
+    yield from affinity.block("requiredDuringSchedulingIgnoredDuringExecution").blocks("nodeSelectorTerms")
+    for preferred in affinity.blocks("preferredDuringSchedulingIgnoredDuringExecution"):
+        yield preferred.block("preference")
+
+
+def _admits_spot(term: Properties) -> bool:
+    """Whether an expression of the term lists a spot label's value among those that it takes."""
+    return any(
+        expression.get("operator") == "In"
+        and SPOT_LABELS.get(str(expression.get("key")), frozenset()).intersection(expression.texts("values"))
+        for expression in term.blocks("matchExpressions")
+    )
 
 
 def is_accelerated(pool: Properties) -> bool:

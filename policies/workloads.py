@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from policies.policy import Resource
 from policies.unknowns import Properties, Unknown, UnknownProperty, Value
@@ -30,6 +30,9 @@ LEADS_TO_PODS = frozenset(
 )  # fmt: skip
 """Properties that may hold a pod spec: where one of them is unknown, a pod may be hidden."""
 
+PLACEMENT = ("nodeSelector", "tolerations", "affinity")
+"""Properties of a pod spec that decide on its node."""
+
 ACCELERATORS = ("nvidia.com/gpu", "amd.com/gpu", "google.com/tpu", "aws.amazon.com/neuron")
 
 CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
@@ -41,7 +44,16 @@ def pod_specs(resource: Resource) -> Iterator[Properties]:
     Raises `UnknownProperty` where a block that may hold one is not known at preview.
     """
     if not resource.type.startswith(WITHOUT_PODS):
-        yield from _search(resource.props.data, "")
+        yield from _search(resource.props.data, "", ("containers",))
+
+
+def placements(resource: Resource) -> Iterator[Properties]:
+    """Every block that says where pods may run: pod specs, and what a TrainJob lays over its runtime's.
+
+    Raises `UnknownProperty` as `pod_specs` does.
+    """
+    if not resource.type.startswith(WITHOUT_PODS):
+        yield from _search(resource.props.data, "", ("containers", *PLACEMENT))
 
 
 def containers(pod: Properties) -> Iterator[Properties]:
@@ -65,17 +77,18 @@ def namespaced_name(resource: Resource) -> str:
     return f"{metadata.get('namespace', 'default')}/{metadata.get('name', resource.name)}"
 
 
-def _search(value: Value, path: str) -> Iterator[Properties]:
+def _search(value: Value, path: str, marks: Sequence[str]) -> Iterator[Properties]:
+    """Blocks that have one of the properties `marks`, at any depth."""
     if isinstance(value, list):
         for index, item in enumerate(value):
-            yield from _search(item, f"{path}[{index}]")
+            yield from _search(item, f"{path}[{index}]", marks)
     if not isinstance(value, dict):
         return
-    if isinstance(value.get("containers"), list | Unknown):
+    if any(isinstance(value.get(mark), list | dict | Unknown) for mark in marks):
         yield Properties(value, path)
     for key, item in value.items():
         where = f"{path}.{key}" if path else key
         if isinstance(item, Unknown) and key in LEADS_TO_PODS:
             raise UnknownProperty(where)
         if isinstance(item, dict | list):
-            yield from _search(item, where)
+            yield from _search(item, where, marks)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from html import escape
 from itertools import groupby
 
@@ -12,22 +13,31 @@ from policies.policy import Severity
 from policies.reports.report import Report
 
 STYLE = """
-:root { color-scheme: light dark; --line: #8884; --bad: #c62828; --good: #2e7d32; --soft: #8881; }
+:root { color-scheme: light dark; --line: #8884; --soft: #8881; --quiet: #888;
+--bad: light-dark(#c62828, #ff8a80); --warn: light-dark(#b25d00, #ffb74d);
+--good: light-dark(#2e7d32, #81c784); }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 76rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2.5rem; }
 .verdict { font-weight: 600; } .bad { color: var(--bad); } .good { color: var(--good); }
 article { border: 1px solid var(--line); border-radius: .5rem; padding: .8rem 1rem; margin: .8rem 0; }
 article h3 { margin: 0; font-size: 1rem; } article p { margin: .3rem 0; }
-table { border-collapse: collapse; width: 100%; } td, th { text-align: left; padding: .3rem .6rem;
-border-bottom: 1px solid var(--line); vertical-align: top; overflow-wrap: anywhere; }
+table { border-collapse: collapse; width: 100%; table-layout: fixed; }
+td, th { text-align: left; padding: .3rem .6rem; border-bottom: 1px solid var(--line);
+vertical-align: top; overflow-wrap: anywhere; }
 code { background: var(--soft); padding: 0 .2rem; font-size: .92em; } ul.count { display: flex; gap: 1rem;
 list-style: none; padding: 0; } ul.count b { font-size: 1.4rem; display: block; }
-th:first-child { width: 20%; } th:nth-child(2) { width: 26%; }
-.critical { border-left: .3rem solid var(--bad); }
+th:nth-child(-n + 2) { width: 26%; } th:nth-child(3) { width: 17%; } small { color: var(--quiet); }
+.critical { border-left: .3rem solid var(--bad); } .high { border-left: .3rem solid var(--warn); }
+ul.contents { columns: 24rem; column-gap: 2rem; padding-left: 1.2rem; } a { color: inherit; }
+@media (max-width: 45rem) { tr:has(th) { display: none; } tr { border-bottom: 1px solid var(--line); }
+tr, td { display: block; } td { border: 0; padding: .1rem 0; }
+td[title]::before { content: attr(title) ": "; color: var(--quiet); } }
 .tag { font-size: .8rem; border: 1px solid var(--line); border-radius: 1rem; font-weight: 400;
 padding: 0 .6rem; margin-left: .5rem; }
 """
 
+FEW = 4
+"""Violated policies that need no table of contents."""
 ORDER = list(reversed(Severity))
 
 
@@ -35,6 +45,7 @@ def page(report: Report) -> str:
     """What stops the run first, by severity; then what is exempt, advised, and in order."""
     sections = [
         _heading(report),
+        _contents(report),
         *(_article(list(group)) for _, group in groupby(_sorted(report.violations), _policy_name)),
         _table("Exempt", report.exempt),
         _table("Advice", report.advice),
@@ -42,7 +53,8 @@ def page(report: Report) -> str:
         _in_order(report),
     ]
     title = f"Policies: {escape(report.project)}/{escape(report.stack)}"
-    head = f'<meta charset="utf-8"><title>{title}</title><style>{STYLE}</style>'
+    phone = '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    head = f'<meta charset="utf-8">{phone}<title>{title}</title><style>{STYLE}</style>'
     body = "\n".join(section for section in sections if section)
     body = f"<body>\n<h1>{title}</h1>\n{body}\n</body>"
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>{body}</html>\n'
@@ -53,7 +65,7 @@ def _heading(report: Report) -> str:
     if not report.violations:
         return f'<p class="verdict good">Nothing stands in the way.</p><p>{judged}</p>'
     resources = {finding.resource.urn for finding in report.violations}
-    text = f"violations: {len(report.violations)}, on resources: {len(resources)}. Nothing of them is made."
+    text = f"{_number(report.violations, 'violation')} on {_number(resources, 'resource')}: the run stops."
     return f'<p class="verdict bad">{text}</p><p>{judged}</p>{_counts(report)}'
 
 
@@ -64,20 +76,33 @@ def _counts(report: Report) -> str:
     return f'<ul class="count">{items}</ul>'
 
 
+def _contents(report: Report) -> str:
+    """Links to the violated policies, where there are too many to see at once."""
+    groups = [list(group) for _, group in groupby(_sorted(report.violations), _policy_name)]
+    items = "".join(
+        f'<li><a href="#{group[0].policy.name}">{escape(group[0].policy.title)}</a> ({len(group)})</li>'
+        for group in groups
+    )
+    return f'<ul class="contents">{items}</ul>' if len(groups) > FEW else ""
+
+
 def _article(findings: Sequence[Finding]) -> str:
     """One policy with all its violations: why, what to do, where."""
     policy = findings[0].policy
     rows = "".join(
-        f"<tr><td><code>{escape(f.resource.name)}</code></td><td><code>{escape(f.violation.property)}</code></td>"
-        f"<td>{escape(f'{f.violation.got}')}</td><td>{escape(f.violation.allowed)}</td></tr>"
+        f"<tr><td><code>{escape(f.resource.name)}</code><br><small>{escape(f.resource.type)}</small></td>"
+        f'<td title="property"><code>{escape(f.violation.property)}</code></td>'
+        f'<td title="got">{escape(f"{f.violation.got}")}</td>'
+        f'<td title="allowed">{_text(f.violation.allowed)}</td></tr>'
         for f in findings
     )
     columns = "<tr><th>resource</th><th>property</th><th>got</th><th>allowed</th></tr>"
     return (
-        f'<article class="{policy.severity}"><h3>{escape(policy.title)}'
+        f'<article class="{policy.severity}" id="{policy.name}"><h3>{escape(policy.title)}'
         f'<span class="tag">{policy.severity}</span><span class="tag">{policy.name}</span></h3>'
-        f"<p>{escape(policy.reason)}</p>"
-        f"<table>{columns}{rows}</table><p><b>What to do:</b> {escape(policy.remedy)}</p></article>"
+        f"<p>{_text(policy.reason)}</p>"
+        f"<table>{columns}{rows}</table><p><b>What to do:</b> {_text(policy.remedy)}</p>"
+        f"<p><small>{escape('; '.join(policy.frameworks))}</small></p></article>"
     )
 
 
@@ -102,6 +127,15 @@ def _in_order(report: Report) -> str:
     titles = [escape(policy.title) for policy in report.policies if policy.name not in found]
     items = "".join(f"<li>{title}</li>" for title in titles)
     return f"<h2>In order</h2><details><summary>{len(titles)} policies</summary><ul>{items}</ul></details>"
+
+
+def _text(text: str) -> str:
+    """Escaped, with what stands between backticks as code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
+
+
+def _number(things: Collection[object], name: str) -> str:
+    return f"{len(things)} {name}{'s'[len(things) == 1 :]}"
 
 
 def _sorted(findings: Sequence[Finding]) -> list[Finding]:
