@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from policies.policy import Policy, Resource, Violation
 from policies.rules import must_be_set, must_equal
+from policies.unknowns import Properties
 
 KEY_OF = {
     "aws:ebs/volume:Volume": "kmsKeyId",
@@ -19,6 +20,13 @@ KEY_OF = {
 
 
 NODE_GROUP = "aws:eks/nodeGroup:NodeGroup"
+STORAGE_CLASS = "kubernetes:storage.k8s.io/v1:StorageClass"
+KEY_OF_DRIVER = {
+    "ebs.csi.aws.com": "kmsKeyId",
+    "pd.csi.storage.gke.io": "disk-encryption-kms-key",
+    "disk.csi.azure.com": "diskEncryptionSetID",
+}
+"""Driver that makes disks on demand → the parameter of its storage class that names their key."""
 
 
 def judge(resource: Resource) -> Iterator[Violation]:
@@ -35,10 +43,22 @@ def judge(resource: Resource) -> Iterator[Violation]:
         # EKS's own template has a disk without a key.
         yield from must_be_set(props, "launchTemplate", "a launch template, whose disks name their key")
         return
+    if resource.type == STORAGE_CLASS:
+        yield from _disks_on_demand(props)
+        return
     for mapping in props.blocks("blockDeviceMappings"):
         if mapping.has("ebs"):
             yield from must_equal(mapping, "ebs.encrypted", "true", default="false")
             yield from must_be_set(mapping, "ebs.kmsKeyId", "a customer key")
+
+
+def _disks_on_demand(storage_class: Properties) -> Iterator[Violation]:
+    driver = storage_class.get("provisioner")
+    parameters = storage_class.block("parameters")
+    if driver == "ebs.csi.aws.com":
+        yield from must_equal(parameters, "encrypted", "true", default="false")
+    if parameter := KEY_OF_DRIVER.get(driver):
+        yield from must_be_set(parameters, parameter, "a customer key")
 
 
 POLICY = Policy(
@@ -46,7 +66,7 @@ POLICY = Policy(
     title="Disks are encrypted with a customer key",
     reason="Weights and data are cached on disks; a key of one's own can be withdrawn from all of them.",
     remedy="Name a customer key for the disk.",
-    types=("aws:ec2/launchTemplate:LaunchTemplate", NODE_GROUP, *KEY_OF),
+    types=("aws:ec2/launchTemplate:LaunchTemplate", NODE_GROUP, STORAGE_CLASS, *KEY_OF),
     judge=judge,
     frameworks=("AWS FSBP EC2.3", "CIS GKE 5.9.1", "NIST SP 800-53 SC-28", "NIST SP 800-53 SC-12"),
 )
