@@ -304,11 +304,10 @@ def _check_left(
 def _unproven(clouds: Mapping[str, Cloud]) -> dict[str, list[str]]:
     """What the clouds say that they could not judge."""
     told: dict[str, list[str]] = {}
-    for package, cloud in clouds.items():
-        if isinstance(cloud, Typed) and package != "kubernetes":
-            told.setdefault("values that the SDK has as plain texts: types alone are checked", []).append(
-                package
-            )
+    for cloud in clouds.values():
+        undescribed = getattr(cloud, "undescribed", None)
+        if undescribed:
+            told["no discovery document of Google's: types alone are checked"] = sorted(undescribed)
         if isinstance(cloud, Typed) and cloud.untyped:
             told["custom resources, whose schema the cluster has"] = sorted(cloud.untyped)
         lacks = getattr(cloud, "lacks", None)

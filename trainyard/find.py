@@ -2,40 +2,78 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from infra.spec.aws import AwsSpec
+from infra.spec.gcp import GcpSpec
 from local.engine.recovery import Finder, Found, Unfinished
 from trainyard.session import Session
 
 
-def finder(session: Session, *, rehearsed: bool = False) -> Finder:
-    """Return what looks into the stack's cloud, with the user's credentials or (rehearsed) with none.
+def finder(session: Session, made: Path | None = None) -> Finder:
+    """Return what looks into the stack's cloud, with the user's credentials.
 
-    Of Google Cloud nothing is looked for: its resources have names of their own, and one that exists is
-    refused by that name.
+    In a rehearsal nothing is asked of a cloud: `made` is the folder of what the stand-ins have made.
     """
 
-    def find(unfinished: Unfinished) -> Found | None:
+    @cache
+    def look() -> Finder:
         spec = session.stack.provider
-        if not isinstance(spec, AwsSpec):
-            return None
-        from rehearsal.aws import find, models  # boto3 takes its time, and is seldom needed
+        if isinstance(spec, AwsSpec):
+            return _of_aws(session.stack.name, spec, made)
+        return _of_google(session.stack.name, spec, made) if isinstance(spec, GcpSpec) else lambda _: None
 
-        def client(service: str) -> Any:  # noqa: ANN401 -- boto3 makes its clients' classes as it goes
-            if rehearsed:
-                return models.client(service, spec.region)
-            import boto3
+    def find(unfinished: Unfinished) -> Found | None:
+        return look()(unfinished)
 
-            make: Any = boto3.client
-            return make(service, region_name=spec.region)
+    return find
 
-        looking = find.Finder(session.stack.name, spec.region, spec.account, client)
+
+def _of_aws(stack: str, spec: AwsSpec, made: Path | None) -> Finder:
+    from rehearsal.aws import find, models  # boto3 takes its time, and is seldom needed
+
+    def client(service: str) -> Any:  # noqa: ANN401 -- boto3 makes its clients' classes as it goes
+        if made:
+            return models.client(service, spec.region)
+        import boto3
+
+        make: Any = boto3.client
+        return make(service, region_name=spec.region)
+
+    looking = find.Finder(stack, spec.region, spec.account, client)
+    return _finder(looking.find, looking.announced)
+
+
+def _of_google(stack: str, spec: GcpSpec, made: Path | None) -> Finder:
+    from rehearsal.google import Answers, find
+
+    ask: find.Ask
+    if made:
+        ask = Answers(made / "gcp", spec.project, spec.region)
+    else:
+        from trainyard.google import Google
+
+        google = Google.of_user()
+        ask = google.find
+    looking = find.Finder(stack, spec.project, spec.region, ask)
+    return _finder(looking.find, looking.announced)
+
+
+def _finder(
+    begun: Callable[[str, str, Any], str | None],
+    announced: Callable[[str, str, Any], tuple[str, dict[str, str]] | None],
+) -> Finder:
+    """Look for what was begun under its name, and for what is announced under any that fits."""
+
+    def find(unfinished: Unfinished) -> Found | None:
         sought = unfinished.token, unfinished.name, unfinished.inputs
         if unfinished.begun:
-            identity = looking.find(*sought)
+            identity = begun(*sought)
             return Found(identity) if identity else None
-        found = looking.announced(*sought)
+        found = announced(*sought)
         return Found(*found) if found else None
 
     return find

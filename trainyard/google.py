@@ -48,7 +48,7 @@ class Google:
         answer: Answer = response.json() if response.content else {}
         return answer
 
-    def find(self, url: str, **parameters: str) -> Answer | None:
+    def find(self, url: str, parameters: Mapping[str, str] = {}) -> Answer | None:
         """Return what is at an address; None where nothing is. Raises RefusedError."""
         try:
             return self.ask("GET", url, None, **parameters)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,13 @@ import yaml
 
 from infra.errors import InputError, MachineError, Problem, TrainyardError
 from infra.spec.aws import AwsSpec
+from infra.spec.gcp import GcpSpec
 from local.engine import Engine, Result
 from local.progress import Progress
-from rehearsal.cloud import Cloud, Typed
+from rehearsal.cloud import Cloud
 from rehearsal.faults import Faults
-from rehearsal.rehearse import OUTPUTS, Phase, Rehearsal, Stage, rehearse, stand_ins_of
+from rehearsal.google import Project
+from rehearsal.rehearse import Phase, Rehearsal, Stage, rehearse, stand_ins_of
 from trainyard.find import finder
 from trainyard.forms import Form
 from trainyard.price import bill, show_price
@@ -135,7 +138,7 @@ def play(session: Session, faults: Faults, assumed: Assumption, *, adopts: bool 
             settings = {"TRAINYARD_STACKS": str(apart.paths.stacks), **_saving(faults), **attached}
             tools = Session(apart.stack_name, replace(session.paths, state=apart.paths.state))
             variables = {**tools.toolchain.environment(), **settings}
-            engine = Engine(apart.paths, variables, finder(session, rehearsed=True))
+            engine = Engine(apart.paths, variables, finder(session, apart.paths.state / "made"))
             return _Operations(engine, project, session.progress)
 
         return rehearse(open_engine, stage, lambda phase: session.progress.said(_done(phase)))
@@ -188,10 +191,18 @@ def _clouds(session: Session, stack: ExitStack) -> dict[str, Cloud]:
         try:
             from rehearsal.aws.account import Account  # moto and boto3 take seconds to import
         except ModuleNotFoundError as error:
-            fix = "install the packages of requirements/aws.txt (the extra `aws`)"
-            raise MachineError([Problem(str(error.name), "not installed", "the extra `aws`", fix)]) from error
+            raise MachineError([_lacking(str(error.name), "aws")]) from error
         return {"aws": stack.enter_context(Account(provider.region))}
-    return {} if provider.kind == "local" else {provider.kind: Typed(OUTPUTS)}
+    if isinstance(provider, GcpSpec):
+        if find_spec("googleapiclient") is None:
+            raise MachineError([_lacking("googleapiclient", "gcp")])
+        return {"gcp": Project(provider.project, provider.region)}
+    return {}
+
+
+def _lacking(module: str, extra: str) -> Problem:
+    fix = f"install the packages of requirements/{extra}.txt (the extra `{extra}`)"
+    return Problem(module, "not installed", f"the extra `{extra}`", fix)
 
 
 def _check_pool(session: Session, faults: Faults) -> None:

@@ -37,6 +37,26 @@ def test_the_gcp_stack_lives_its_whole_life(tmp_path: Path) -> None:
     assert "gcp:storage/bucket:Bucket training-bucket" in report["keptAfterDestroy"]
 
 
+def test_the_tpu_stack_lives_its_whole_life(tmp_path: Path) -> None:
+    report = rehearse(tmp_path, "gcp-tpu")
+    assert [phase["name"] for phase in report["phases"]] == PHASES
+    slices = [
+        made for made in report["order"] if made.startswith("gcp:container/nodePool:NodePool tpu-slices-")
+    ]
+    assert len(slices) == 2
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("stack", ["aws-dev", "gcp-tpu"])
+def test_a_lost_state_is_rebuilt_and_a_stack_comes_back_with_what_it_kept(stack: str, tmp_path: Path) -> None:
+    report = rehearse(tmp_path, stack, "--adopt")
+    names = [phase["name"] for phase in report["phases"]]
+    assert names[2:4] == ["adopt", "up with all of it"]
+    assert names[-3:] == ["adopt what was kept", "up with what was kept", "destroy again"]
+    adopted = {phase["name"]: phase["changes"].get("adopt") for phase in report["phases"]}
+    assert adopted["adopt"] > adopted["adopt what was kept"] > 0
+
+
 def test_without_a_measured_checkpoint_the_policy_refuses(tmp_path: Path) -> None:
     told = rehearse(tmp_path, "aws", code=1)
     assert "trainyard/spot-checkpoint-time" in told

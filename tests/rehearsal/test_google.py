@@ -9,13 +9,14 @@ import pytest
 
 from rehearsal import sdk
 from rehearsal.cloud import Resource, Typed, replacements
-from rehearsal.google import OUTPUTS
+from rehearsal.google import OUTPUTS, Project, discovery
+from rehearsal.wire import UNKNOWN
 
 ROUTER = {"network": "projects/p/global/networks/n", "region": "europe-west1"}
 
 
 def problems(token: str, inputs: Mapping[str, Any]) -> list[tuple[str, str]]:
-    return list(Typed(OUTPUTS).check(Resource(token, "training", inputs)))
+    return list(Project("example-training", "europe-west1").check(Resource(token, "training", inputs)))
 
 
 def test_what_fits_the_types_is_taken() -> None:
@@ -57,3 +58,88 @@ def test_outputs_and_replacements_are_of_properties_that_the_sdk_knows() -> None
         if token.startswith("gcp:"):
             known, _ = sdk._names(sdk.arguments_of(token))
             assert {path.partition(".")[0] for path in paths} <= known.keys(), token
+
+
+NETWORK = {"network": "projects/p/global/networks/n", "ipCidrRange": "10.0.0.0/20"}
+
+
+@pytest.mark.parametrize(
+    ("token", "inputs", "path", "word"),
+    [
+        (
+            "gcp:container/nodePool:NodePool",
+            {"placementPolicy": {"type": "CLUSTER"}},
+            "placementPolicy.type",
+            "COMPACT",
+        ),
+        (
+            "gcp:container/nodePool:NodePool",
+            {"nodeConfig": {"reservationAffinity": {"consumeReservationType": "SPECIFIC"}}},
+            "nodeConfig.reservationAffinity.consumeReservationType",
+            "SPECIFIC_RESERVATION",
+        ),
+        (
+            "gcp:container/nodePool:NodePool",
+            {"nodeConfig": {"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]}},
+            "nodeConfig.taints[0].effect",
+            "NO_SCHEDULE",
+        ),
+        ("gcp:container/nodePool:NodePool", {"maxPodsPerNode": 2**70}, "maxPodsPerNode", "is allowed"),
+        (
+            "gcp:container/cluster:Cluster",
+            {"releaseChannel": {"channel": "SLOW"}},
+            "releaseChannel.channel",
+            "STABLE",
+        ),
+        (
+            "gcp:container/cluster:Cluster",
+            {"datapathProvider": "EBPF"},
+            "datapathProvider",
+            "ADVANCED_DATAPATH",
+        ),
+        (
+            "gcp:container/cluster:Cluster",
+            {"loggingConfig": {"enableComponents": ["SYSTEM"]}},
+            "loggingConfig.enableComponents[0]",
+            "SYSTEM_COMPONENTS",
+        ),
+        ("gcp:compute/network:Network", {"routingMode": "LOCAL"}, "routingMode", "REGIONAL"),
+        (
+            "gcp:compute/subnetwork:Subnetwork",
+            {**NETWORK, "logConfig": {"metadata": "ALL"}},
+            "logConfig.metadata",
+            "INCLUDE",
+        ),
+        ("gcp:compute/firewall:Firewall", {"network": "n", "direction": "IN"}, "direction", "INGRESS"),
+        (
+            "gcp:compute/routerNat:RouterNat",
+            {"natIpAllocateOption": "AUTO"},
+            "natIpAllocateOption",
+            "AUTO_ONLY",
+        ),
+        ("gcp:kms/cryptoKey:CryptoKey", {"keyRing": "r", "purpose": "ENCRYPT"}, "purpose", "ENCRYPT_DECRYPT"),
+        ("gcp:filestore/instance:Instance", {"tier": "ZONEL"}, "tier", "ZONAL"),
+    ],
+)
+def test_a_value_that_the_sdk_has_as_text_is_held_against_googles_own_documents(
+    token: str, inputs: Mapping[str, Any], path: str, word: str
+) -> None:
+    needed = {"gcp:container/nodePool:NodePool": {"cluster": "training"}}.get(token, {})
+    refused = dict(discovery.problems(token, {**needed, **inputs}))
+    assert word in refused[path]
+    assert len(refused) == 1
+
+
+def test_what_is_not_known_yet_has_any_value() -> None:
+    assert not list(discovery.problems("gcp:compute/network:Network", {"routingMode": UNKNOWN}))
+
+
+def test_the_bucket_is_judged_with_what_ends_its_objects() -> None:
+    condition = {"daysSinceCustomTime": 7}
+    rules = [{"action": {"type": "Delete"}, "condition": condition}]
+    bucket = {"name": "b", "location": "europe-west1", "lifecycleRules": rules}
+    assert problems("gcp:storage/bucket:Bucket", bucket) == []
+    condition["daysSinceCustomTime"] = 2**40
+    ((path, reason),) = problems("gcp:storage/bucket:Bucket", bucket)
+    assert path == "lifecycleRules[0].condition.daysSinceCustomTime"
+    assert "is allowed" in reason

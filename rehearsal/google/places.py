@@ -1,0 +1,61 @@
+"""Where Google Cloud's resources are: `places.yaml`, and its placeholders."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any
+from urllib.parse import quote
+
+import yaml
+
+from rehearsal.wire import UNKNOWN
+
+_PLACEHOLDER = re.compile(r"\{(\w+)(!?)\}")
+_LAST = re.compile(r"/[^/]+$")
+
+
+@cache
+def places() -> Mapping[str, Mapping[str, Any]]:
+    """Type → where it is, as written."""
+    text = files("rehearsal.google").joinpath("places.yaml").read_text(encoding="utf-8")
+    written: Mapping[str, Mapping[str, Any]] = yaml.safe_load(text)
+    return written
+
+
+def filled(template: str, values: Mapping[str, Any]) -> str | None:
+    """Fill a template in, `{x!}` quoted for a URL; None where a value is missing or not known yet."""
+    asked = [name for name, _ in _PLACEHOLDER.findall(template)]
+    if any(not isinstance(values.get(name), str) or UNKNOWN in values[name] for name in asked):
+        return None
+    return _PLACEHOLDER.sub(
+        lambda found: quote(values[found[1]], safe="") if found[2] else values[found[1]], template
+    )
+
+
+def identity(token: str, values: Mapping[str, Any]) -> str | None:
+    """Return the engine's ID of a resource; None for a type, or with values, that do not tell it."""
+    place = places().get(token)
+    return filled(place["id"], values) if place else None
+
+
+def address(token: str, values: Mapping[str, Any]) -> str | None:
+    """Return the URL of a resource, or of what it is a part of; None for none, and where it is unknown."""
+    template = places().get(token, {}).get("at", "")
+    known = identity(token, values)
+    return filled(template, {**values, "id": known}) if template and known else None
+
+
+def collection(token: str, values: Mapping[str, Any]) -> str | None:
+    """Return the URL under which a resource is listed with its like."""
+    found = address(token, values)
+    if found is None or "in" in places()[token]:
+        return found
+    return _LAST.sub("", found)
+
+
+def name_property(token: str) -> str:
+    """Return the property that is a resource's name."""
+    return str(places()[token].get("named", "name"))
