@@ -21,6 +21,8 @@ from typing import Any, Final
 MANIFEST: Final = "manifest.json"
 LATEST: Final = "latest"
 FORMAT: Final = 3
+Data = bytes | memoryview
+"""The content of a file."""
 _COMMITTED: Final = re.compile(r"step-(\d{8,})")
 
 
@@ -40,7 +42,7 @@ class FileEntry:
     sha256: str
 
     @staticmethod
-    def of(data: bytes) -> FileEntry:
+    def of(data: Data) -> FileEntry:
         """The entry of a file with this content."""
         return FileEntry(len(data), hashlib.sha256(data).hexdigest())
 
@@ -175,7 +177,7 @@ class CheckpointStore(ABC):
         """The name of a new draft; nothing that loads will look at it."""
 
     @abstractmethod
-    def write(self, draft: str, name: str, data: bytes) -> FileEntry:
+    def write(self, draft: str, name: str, data: Data) -> FileEntry:
         """Write one file of a draft durably; any rank may, each its own names."""
 
     @abstractmethod

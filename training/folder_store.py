@@ -22,6 +22,7 @@ from training.checkpoint import (
     LATEST,
     MANIFEST,
     CheckpointStore,
+    Data,
     FileEntry,
     Manifest,
     Retention,
@@ -39,7 +40,7 @@ class Files:
         """Create a directory; it may exist."""
         path.mkdir(parents=True, exist_ok=True)
 
-    def write(self, path: Path, data: bytes) -> None:
+    def write(self, path: Path, data: Data) -> None:
         """Create a file with this content and wait until the disk has it."""
         with path.open("wb") as file:
             file.write(data)
@@ -83,7 +84,7 @@ class FolderStore(CheckpointStore):
         self.files.make_directory(self.root / draft)
         return draft
 
-    def write(self, draft: str, name: str, data: bytes) -> FileEntry:
+    def write(self, draft: str, name: str, data: Data) -> FileEntry:
         with ThreadPoolExecutor(1) as pool:  # neither hashing nor waiting for the disk needs the interpreter
             entry = pool.submit(FileEntry.of, data)
             self.files.write(self.root / draft / name, data)

@@ -21,6 +21,7 @@ from training.checkpoint import (
     LATEST,
     MANIFEST,
     CheckpointStore,
+    Data,
     FileEntry,
     Manifest,
     Retention,
@@ -78,7 +79,7 @@ class ObjectStore(CheckpointStore):
     def begin(self, step: int) -> str:
         return f"{step_name(step)}/{secrets.token_hex(4)}"
 
-    def write(self, draft: str, name: str, data: bytes) -> FileEntry:
+    def write(self, draft: str, name: str, data: Data) -> FileEntry:
         self.put(f"{draft}/{name}", data)
         return FileEntry.of(data)
 
@@ -188,7 +189,7 @@ class ObjectStore(CheckpointStore):
             self.files.invalidate_cache()
             return [str(path)[len(top) :].lstrip("/") for path in self.files.find(top)]
 
-    def put(self, place: str, data: bytes) -> None:
+    def put(self, place: str, data: Data) -> None:
         """Write a file; it appears whole or not at all."""
         path = self._full(place)
         with _explained("put", path):

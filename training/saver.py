@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from itertools import count
 from typing import Any
 
-from training.checkpoint import Checkpoint, CheckpointStore, FileEntry, Manifest, step_name
+from training.checkpoint import Checkpoint, CheckpointStore, Data, FileEntry, Manifest, step_name
 from training.mesh import Mesh
 
 
@@ -54,17 +54,11 @@ class Saver:
         self._turns = count()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="saver")
 
-    def start(self, name: str, encode: Callable[[], bytes], manifest: Manifest) -> Future[Saved]:
+    def start(self, name: str, data: Data, manifest: Manifest) -> Future[Saved]:
         """Save in the background; one checkpoint after the other. See `save`."""
+        return self._thread.submit(self.save, {name: data}, manifest, time.monotonic())
 
-        begin = time.monotonic()
-
-        def work() -> Saved:
-            return self.save({name: encode()}, manifest, begin)
-
-        return self._thread.submit(work)
-
-    def save(self, files: Mapping[str, bytes], manifest: Manifest, begin: float | None = None) -> Saved:
+    def save(self, files: Mapping[str, Data], manifest: Manifest, begin: float | None = None) -> Saved:
         """Write the files of all ranks as one checkpoint.
 
         Args:
@@ -138,7 +132,7 @@ class Saver:
             _say(f"no checkpoint: {error}")
             return ""
 
-    def _write(self, draft: str, files: Mapping[str, bytes]) -> dict[str, Any]:
+    def _write(self, draft: str, files: Mapping[str, Data]) -> dict[str, Any]:
         try:
             entries = {name: self.store.write(draft, name, data) for name, data in files.items()}
         except OSError as error:

@@ -28,7 +28,7 @@ from training.parallelize import parallelize, unwrap
 from training.preemption import Notice
 from training.pulse import Pulse
 from training.saver import Pending, SaveError, Saver
-from training.state import State, encode, file_name
+from training.state import State, file_name
 from training.stores import open_store
 
 FINAL = "final.json"
@@ -277,7 +277,7 @@ class Trainer:
             identity=self.config.identity,
             loss_scale=asdict(self.loss_scale) if self.loss_scale else {},
         )
-        saved = self.saver.start(file_name(self.mesh.rank), lambda: encode(captured), manifest)
+        saved = self.saver.start(file_name(self.mesh.rank), captured, manifest)
         self._pending = Pending(self.step, reason, blocked_seconds, saved)
 
     def _settle(self) -> None:

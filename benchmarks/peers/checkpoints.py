@@ -28,7 +28,7 @@ from training.config import TimeoutConfig
 from training.folder_store import FolderStore
 from training.mesh import Mesh, join
 from training.saver import Saved, Saver
-from training.state import State, encode, file_name
+from training.state import State, file_name
 
 WIDTH, LAYERS, BATCH = 1024, 4, 32
 """4 million weights; with Adam's moments 50 MB."""
@@ -103,7 +103,7 @@ def _ours(bench: Bench) -> Callable[[int], Future[Any]]:
     def save(number: int) -> Future[Any]:
         captured = state.capture()
         manifest = Manifest(number, 0, bench.mesh.world_size, {}, {}, {})
-        return saver.start(file_name(bench.mesh.rank), lambda: encode(captured), manifest)
+        return saver.start(file_name(bench.mesh.rank), captured, manifest)
 
     return save
 

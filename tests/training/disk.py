@@ -9,6 +9,7 @@ import signal
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from training.checkpoint import Data
 from training.folder_store import Files
 
 
@@ -18,7 +19,7 @@ class Recording(Files):
 
     calls: list[tuple[str, str]] = field(default_factory=list)
 
-    def write(self, path: Path, data: bytes) -> None:
+    def write(self, path: Path, data: Data) -> None:
         super().write(path, data)
         self.calls.append(("write", _short(path)))
 
@@ -52,9 +53,9 @@ class Forgetful(Files):
     _content: dict[int, bytes] = field(default_factory=dict, init=False)
     _moved: dict[int, Path] = field(default_factory=dict, init=False)
 
-    def write(self, path: Path, data: bytes) -> None:
+    def write(self, path: Path, data: Data) -> None:
         super().write(path, data)
-        self._content[path.stat().st_ino] = data if self.fsync else b""
+        self._content[path.stat().st_ino] = bytes(data) if self.fsync else b""
 
     def sync_directory(self, path: Path) -> None:
         if not self.sync_names:
@@ -97,7 +98,7 @@ class Failing(Recording):
             self.calls.append(("failed", ""))
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def write(self, path: Path, data: bytes) -> None:
+    def write(self, path: Path, data: Data) -> None:
         if len(self.calls) == self.at:
             path.write_bytes(data[: len(data) // 2])
         self._count()
@@ -122,7 +123,7 @@ class Killing(Recording):
         if len(self.calls) == self.at:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def write(self, path: Path, data: bytes) -> None:
+    def write(self, path: Path, data: Data) -> None:
         if len(self.calls) == self.at:
             path.write_bytes(data[: len(data) // 2])
         self._count()

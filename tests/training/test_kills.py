@@ -22,7 +22,13 @@ from training.folder_store import FolderStore
 
 KILLS = 10
 """In one run."""
-EVERY_STEP = {"steps": 120, "checkpoint.every_steps": 1, "checkpoint.keep_last": 2, "model.dropout": 0.2}
+EVERY_STEP = {
+    "steps": 120,
+    "checkpoint.every_steps": 1,
+    "checkpoint.keep_last": 2,
+    "model.dropout": 0.2,
+    "timeouts.silence": 20,  # a machine that is full for long is no rank that is gone
+}
 
 
 @pytest.fixture(scope="module")
@@ -70,8 +76,8 @@ def test_when_torchruns_agent_is_killed_its_workers_go_too_and_the_next_start_ch
 ) -> None:
     agent = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
     command = [*agent, f"--master-port={free_port()}", "-m", "training.train"]
-    patient = [*settings(tmp_path, pace_seconds=0.05, **EVERY_STEP), "--set", "timeouts.silence=3"]
-    launcher = subprocess.Popen([*command, *patient])
+    soon = EVERY_STEP | {"timeouts.silence": 3}
+    launcher = subprocess.Popen([*command, *settings(tmp_path, pace_seconds=0.05, **soon)])
     wait_for(lambda: in_the_making(tmp_path, 1))
     workers = children(launcher)
     launcher.kill()

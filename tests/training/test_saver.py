@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from training.checkpoint import FileEntry, Manifest
+from training.checkpoint import Data, FileEntry, Manifest
 from training.folder_store import Files, FolderStore
 from training.mesh import Mesh
 from training.saver import MismatchError, SaveError, Saver
@@ -58,7 +58,7 @@ def test_one_rank_whose_disk_is_full_fails_the_checkpoint_on_all_and_names_itsel
     tmp_path: Path, failing: int
 ) -> None:
     class Full(FolderStore):
-        def write(self, draft: str, name: str, data: bytes) -> FileEntry:
+        def write(self, draft: str, name: str, data: Data) -> FileEntry:
             raise OSError(errno.ENOSPC, "No space left on device", name)
 
     stores = [Full(tmp_path) if rank == failing else FolderStore(tmp_path) for rank in (0, 1)]
@@ -110,7 +110,7 @@ def test_what_fails_after_the_commit_costs_no_checkpoint(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     class NoRoom(Files):
-        def write(self, path: Path, data: bytes) -> None:
+        def write(self, path: Path, data: Data) -> None:
             if path.name.startswith("latest"):
                 raise OSError(errno.ENOSPC, "No space left on device")
             super().write(path, data)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from safetensors.torch import load
 from torch import nn
 
 from training.checkpoint import Checkpoint, DamagedError, Manifest
 from training.folder_store import FolderStore
 from training.mesh import Mesh
-from training.state import State, encode, file_name, load_tensors
+from training.state import State, decode, file_name, load_tensors
 
 
 def ranks(world_size: int, seed: int) -> list[State]:
@@ -31,12 +32,11 @@ def ranks(world_size: int, seed: int) -> list[State]:
     return states
 
 
-def save(root: Path, captured: Sequence[dict[str, Any]]) -> Checkpoint:
+def save(root: Path, captured: Sequence[memoryview]) -> Checkpoint:
     store = FolderStore(root)
     draft = store.begin(1)
     files = {
-        file_name(rank): store.write(draft, file_name(rank), encode(parts))
-        for rank, parts in enumerate(captured)
+        file_name(rank): store.write(draft, file_name(rank), parts) for rank, parts in enumerate(captured)
     }
     manifest = Manifest(
         step=1, samples=1, world_size=len(captured), mesh={}, schedule={}, identity={}, files=files
@@ -46,7 +46,7 @@ def save(root: Path, captured: Sequence[dict[str, Any]]) -> Checkpoint:
 
 
 def pieces(state: State) -> list[torch.Tensor]:
-    return [values for _, _, values in state.capture()["pieces"].values()]
+    return [values for _, _, values in decode(bytes(state.capture()))["pieces"].values()]
 
 
 @pytest.mark.parametrize("saved_by", [1, 2, 4, 7])
@@ -75,13 +75,25 @@ def test_the_ranks_share_the_writing_evenly(tmp_path: Path) -> None:
 def test_what_is_captured_does_not_change_when_training_goes_on() -> None:
     """Asynchronous saves have written values of later steps (pytorch#144657)."""
     (state,) = ranks(1, seed=1)
-    captured = encode(state.capture())
     held = state.capture()
+    captured = bytes(held)
     with torch.no_grad():
         for parameter in state.model.parameters():
             parameter.add_(1)
     state.optimizer.step()
-    assert encode(held) == captured
+    assert held == captured
+    assert state.capture() != captured
+
+
+def test_saving_again_takes_no_new_memory_and_one_rank_s_file_is_open_to_the_library() -> None:
+    (state,) = ranks(1, seed=1)
+    first = state.capture()
+    again = state.capture()
+    assert np.shares_memory(np.asarray(first), np.asarray(again))
+    tensors = load(bytes(again))
+    for name, parameter in state.model.named_parameters():
+        assert torch.equal(tensors[f"model.{name}"], parameter)
+    assert tensors["model.1.num_batches_tracked"].dtype == torch.int64
 
 
 def test_each_rank_gets_its_own_generator_back(tmp_path: Path) -> None:
