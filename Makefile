@@ -57,6 +57,7 @@ lock: venv-dev ## Lock the Python packages again (UPGRADE=1: to their newest ver
 	@$(COMPILE) requirements/uv.in -c requirements/dev.txt -o requirements/uv.txt
 	@$(COMPILE) requirements/go.in -o requirements/go.txt
 	@$(COMPILE) requirements/training.in -o requirements/training.txt
+	@$(COMPILE) requirements/tracking.in -c requirements/training.txt -o requirements/tracking.txt
 
 clean: ## Remove what was made in this folder; the cache and the clusters stay
 	rm -rf .venv .trainyard build *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -29,6 +29,7 @@ def measure() -> list[Figure]:
         Figure(claim, samples("ours", key), at_most, peer=samples("peer", key))
         for claim, key, at_most in (
             ("step time added by a checkpoint of 50 MB, two ranks", "added", 0.5),
+            ("CPU time that it takes, which other work on the machine hardly touches", "cpu", 0.5),
             ("time until it is durable", "durable", 1.0),
             ("time for which the training stands still", "blocked", 0.5),
         )

@@ -144,6 +144,12 @@ class ExportConfig(_Part):
     """Port at which Prometheus may ask for them; 0: none."""
     tensorboard: bool = False
     """Write `run_dir/tensorboard`."""
+    opentelemetry: bool = False
+    """Send them by OTLP over HTTP to where `OTEL_EXPORTER_OTLP_ENDPOINT` says, once a minute."""
+    mlflow: str = ""
+    """URI of the tracking server, or of a database (`sqlite:////…`); empty: none."""
+    wandb: Literal["none", "offline", "online"] = "none"
+    """Weights & Biases: `offline` writes `run_dir/wandb`, for `wandb sync`; `online` needs WANDB_API_KEY."""
 
 
 class TimeoutConfig(_Part):

@@ -1,9 +1,16 @@
-"""Where else the metrics of a run go: Prometheus, which asks for them, and TensorBoard's files."""
+"""Where else the metrics of a run go: to Prometheus, which asks for them, to TensorBoard's files, and to
+OpenTelemetry, MLflow and Weights & Biases, whose packages are extras (`requirements/tracking.txt`).
+"""
 
 from __future__ import annotations
 
+import hashlib
+import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from queue import Queue
+from threading import Event, Thread
+from typing import Any, Final, Literal
 
 from training.config import ExportConfig
 from training.metrics import Listener
@@ -15,6 +22,10 @@ _GAUGES: Final = {
     "samples": "samples consumed",
     "samples_per_second": "of all ranks",
 }
+_LAST: Final = frozenset({"finished", "preempted", "failed"})
+_PATIENCE_SECONDS: Final = 5.0
+"""For what is under way when the process ends."""
+_FOLDER: Final = "training.run_dir"
 
 
 def open_sinks(config: ExportConfig, run_dir: Path) -> list[Listener]:
@@ -22,14 +33,30 @@ def open_sinks(config: ExportConfig, run_dir: Path) -> list[Listener]:
 
     Raises:
         OSError: the port is taken.
-        ImportError: a package is not installed.
+        ValueError: a package is not installed.
     """
-    sinks: list[Listener] = []
+    wanted: dict[str, Callable[[], Listener]] = {}
     if config.prometheus_port:
-        sinks.append(_prometheus(config.prometheus_port))
+        wanted["prometheus_port"] = lambda: _prometheus(config.prometheus_port)
     if config.tensorboard:
-        sinks.append(_tensorboard(run_dir / "tensorboard"))
-    return sinks
+        wanted["tensorboard"] = lambda: _tensorboard(run_dir / "tensorboard")
+    if config.opentelemetry:
+        wanted["opentelemetry"] = lambda: _in_background("opentelemetry", _opentelemetry(run_dir))
+    if config.mlflow:
+        wanted["mlflow"] = lambda: _in_background("mlflow", _mlflow(config.mlflow, run_dir))
+    if config.wandb != "none":
+        wanted["wandb"] = lambda: _in_background("wandb", _wandb(config.wandb == "offline", run_dir))
+    return [_opened(name, make) for name, make in wanted.items()]
+
+
+def _opened(name: str, make: Callable[[], Listener]) -> Listener:
+    try:
+        return make()
+    except ImportError as error:
+        raise ValueError(
+            f"export.{name}: set, but {error.name} is not installed; install requirements/tracking.txt"
+            " (for mlflow, wandb and opentelemetry), or leave the setting out"
+        ) from None
 
 
 def _prometheus(port: int) -> Listener:
@@ -65,13 +92,128 @@ def _tensorboard(folder: Path) -> Listener:
     writer = SummaryWriter(str(folder))
 
     def sink(line: dict[str, Any]) -> None:
-        kind = {"step": "train", "evaluation": "held out", "checkpoint": "checkpoint"}.get(line["event"])
-        if kind is None:
+        numbers = _numbers(line)
+        for name, value in numbers.items():
+            writer.add_scalar(name, value, line["step"], line["time"])
+        if not numbers:
             writer.add_text("events", f"{line['event']} (attempt {line['attempt']})", line["step"])
             writer.flush()
-            return
-        for name, value in line.items():
-            if isinstance(value, float) and name != "time":
-                writer.add_scalar(f"{kind}/{name}", value, line["step"], line["time"])
 
     return sink
+
+
+def _opentelemetry(run_dir: Path) -> Listener:
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+    from opentelemetry.sdk.resources import Resource
+
+    reader = PeriodicExportingMetricReader(OTLPMetricExporter())  # where to: OTEL_EXPORTER_OTLP_ENDPOINT
+    resource = Resource.create({"service.name": "training", "training.run_dir": str(run_dir)})
+    provider = MeterProvider([reader], resource)
+    meter = provider.get_meter("training")
+    gauges = {
+        name: meter.create_gauge(f"training.{name}", description=text) for name, text in _GAUGES.items()
+    }
+    step = meter.create_gauge("training.step", description="optimizer steps taken")
+    events = meter.create_counter("training.events", description="by name, as in metrics.jsonl")
+    saves = meter.create_histogram("training.checkpoint", "s", "until a checkpoint was durable")
+
+    def sink(line: dict[str, Any]) -> None:
+        events.add(1, {"event": line["event"]})
+        step.set(line["step"])
+        if line["event"] == "step":
+            for name, gauge in gauges.items():
+                gauge.set(line[name])
+        elif line["event"] == "checkpoint":
+            saves.record(line["seconds"], {"reason": line["reason"]})
+        if line["event"] in _LAST:
+            provider.shutdown(int(_PATIENCE_SECONDS * 1000))  # which sends what is left
+
+    return sink
+
+
+def _mlflow(uri: str, run_dir: Path) -> Listener:
+    """One run of MLflow for all attempts, found again by the run's folder."""
+    from mlflow import MlflowClient
+    from mlflow.entities import Metric
+
+    client = MlflowClient(uri)
+    experiment = client.get_experiment_by_name("training")
+    number = experiment.experiment_id if experiment else client.create_experiment("training")
+    found = client.search_runs([number], f"tags.`{_FOLDER}` = '{run_dir}'")
+    run = (
+        found[0] if found else client.create_run(number, run_name=run_dir.name, tags={_FOLDER: str(run_dir)})
+    )
+    status = {"finished": "FINISHED", "preempted": "SCHEDULED", "failed": "FAILED"}
+    if found:
+        client.update_run(run.info.run_id, "RUNNING")
+
+    def sink(line: dict[str, Any]) -> None:
+        moment = int(line["time"] * 1000)
+        metrics = [
+            Metric(name.replace(" ", "_"), value, moment, line["step"])
+            for name, value in _numbers(line).items()
+        ]
+        if metrics:
+            client.log_batch(run.info.run_id, metrics)
+        if line["event"] in _LAST:
+            client.set_terminated(run.info.run_id, status[line["event"]])
+
+    return sink
+
+
+def _wandb(offline: bool, run_dir: Path) -> Listener:
+    """One run of Weights & Biases for all attempts; offline, its files are below `run_dir/wandb`."""
+    import wandb
+
+    number = hashlib.sha256(str(run_dir).encode()).hexdigest()[:16]
+    mode: Literal["offline", "online"] = "offline" if offline else "online"
+    run = wandb.init(
+        project="training", name=run_dir.name, id=number, resume="allow", dir=str(run_dir), mode=mode
+    )
+    run.define_metric("*", step_metric="step")  # which goes back after a kill, as wandb's own may not
+
+    def sink(line: dict[str, Any]) -> None:
+        if numbers := _numbers(line):
+            run.log({**numbers, "step": line["step"]})
+        if line["event"] in _LAST:
+            run.finish(0 if line["event"] == "finished" else 1)
+
+    return sink
+
+
+def _numbers(line: dict[str, Any]) -> dict[str, float]:
+    """What can be drawn of a line, such as `train/loss`."""
+    kind = {"step": "train", "evaluation": "held out", "checkpoint": "checkpoint"}.get(line["event"])
+    if kind is None:
+        return {}
+    return {
+        f"{kind}/{key}": value for key, value in line.items() if isinstance(value, float) and key != "time"
+    }
+
+
+def _in_background(name: str, sink: Listener) -> Listener:
+    """Let a sink that asks a server take its time; if it fails, that is said once and costs no step."""
+    lines: Queue[tuple[dict[str, Any], Event]] = Queue()
+
+    def work() -> None:
+        silenced = False
+        while True:
+            line, done = lines.get()
+            try:
+                sink(line)
+            except Exception as error:
+                if not silenced:
+                    sys.stderr.write(f"training: export.{name}: metrics are lost: {error}\n")
+                silenced = True
+            done.set()
+
+    def put(line: dict[str, Any]) -> None:
+        done = Event()
+        lines.put((line, done))
+        if line["event"] in _LAST:  # after which the process ends
+            done.wait(_PATIENCE_SECONDS)
+
+    Thread(target=work, name=name, daemon=True).start()
+    return put

@@ -54,21 +54,31 @@ class Bench:
         return time.monotonic() - begin
 
     def measure(self, save: Callable[[int], Future[Any]], number: int) -> dict[str, float]:
-        """Train, save, train on: what the save added to the steps, and the seconds until it was durable."""
+        """Train, save, train on: what the save added to the steps and took of CPU; when it was durable."""
         calm = median(self.step() for _ in range(CALM_STEPS))
         durable: list[float] = []
+        calm_cpu = self._cpu_of_steps()
         begin = time.monotonic()
+        cpu_begin = time.process_time()
         saved = save(number)
         saved.add_done_callback(lambda _: durable.append(time.monotonic()))
         blocked = time.monotonic() - begin
         added = blocked + sum(self.step() - calm for _ in range(STEPS))
         saved.result()
         while not durable:
-            time.sleep(0.001)
+            time.sleep(0.005)
+        cpu = time.process_time() - cpu_begin - calm_cpu
         dist.barrier()
         result = saved.result()  # ours goes on after the commit, to delete what is superseded
         seconds = blocked + result.seconds if isinstance(result, Saved) else durable[0] - begin
-        return {"added": added, "blocked": blocked, "durable": seconds, "step": calm}
+        return {"added": added, "blocked": blocked, "durable": seconds, "step": calm, "cpu": cpu}
+
+    def _cpu_of_steps(self) -> float:
+        """CPU time of as many steps as follow a save."""
+        begin = time.process_time()
+        for _ in range(STEPS):
+            self.step()
+        return time.process_time() - begin
 
 
 def main() -> None:

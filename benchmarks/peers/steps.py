@@ -2,7 +2,8 @@
 
 Taken in the same processes and within seconds, so that what else the machine does touches both alike.
 `python -m torch.distributed.run --standalone --nproc-per-node=2 -m benchmarks.peers.steps SETTINGS BLOCKS`
-writes the seconds of each block, and each arm's losses, to `measured.json` beside the settings.
+writes the seconds of each block, by the clock and of CPU, and each arm's losses, to `measured.json` beside
+the settings.
 """
 
 from __future__ import annotations
@@ -44,14 +45,17 @@ def main() -> None:
     trainer.prepare(time.time())
     arms = {"ours": lambda: trainer.take_step().loss, "peer": _bare(config)}
     seconds: dict[str, list[float]] = {"ours": [], "peer": []}
+    cpu_seconds: dict[str, list[float]] = {"ours": [], "peer": []}
     losses: dict[str, list[float]] = {"ours": [], "peer": []}
     for arm in ("ours", "peer", "peer", "ours") * blocks:
         dist.barrier()
-        begin = time.monotonic()
+        begin, cpu_begin = time.monotonic(), time.process_time()
         losses[arm] += [arms[arm]() for _ in range(STEPS)]
         seconds[arm].append(time.monotonic() - begin)
-    if mesh.leads:
-        settings.with_name("measured.json").write_text(json.dumps({"seconds": seconds, "losses": losses}))
+        cpu_seconds[arm].append(time.process_time() - cpu_begin)
+    measured = {"seconds": seconds, "cpu_seconds": cpu_seconds, "losses": losses}
+    if mesh.leads:  # which also writes the metrics: the other rank does less
+        settings.with_name("measured.json").write_text(json.dumps(measured))
     dist.barrier()
     os._exit(0)
 

@@ -1,20 +1,28 @@
-"""The same numbers for Prometheus and TensorBoard as in metrics.jsonl."""
+"""The same numbers everywhere as in metrics.jsonl.
+
+Those of OpenTelemetry, MLflow and Weights & Biases run where `requirements/tracking.txt` is installed.
+"""
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import socket
 import subprocess
 import sys
+import threading
 import urllib.request
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 
 from tests.training.launch import free_port
-from tests.training.test_trainer import configure, events, train
+from tests.training.test_trainer import NoticeAt, configure, events, train
 from training.config import ConfigError, parse_config
+from training.sinks import _in_background
 
 
 def test_prometheus_is_told_what_the_log_says(tmp_path: Path) -> None:
@@ -68,3 +76,82 @@ def test_tensorboard_reads_what_the_log_says(tmp_path: Path) -> None:
         [line["step"], pytest.approx(line["loss"], rel=1e-6)] for line in events(tmp_path, "step")
     ]
     assert [step for step, _ in found["held out/accuracy"]] == [10, 20]
+
+
+class Collector(BaseHTTPRequestHandler):
+    """As the collector of OpenTelemetry, as far as that it takes what is sent."""
+
+    bodies: ClassVar[list[bytes]] = []
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.bodies.append(gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body)
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+def test_opentelemetry_is_sent_what_the_log_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    messages = pytest.importorskip("opentelemetry.proto.collector.metrics.v1.metrics_service_pb2")
+    pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Collector)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+    train(configure(tmp_path, export={"opentelemetry": True}))
+    server.shutdown()
+    sent = messages.ExportMetricsServiceRequest.FromString(Collector.bodies[-1])
+    metrics = {
+        metric.name: metric for part in sent.resource_metrics[0].scope_metrics for metric in part.metrics
+    }
+    last = events(tmp_path, "step")[-1]
+    assert metrics["training.loss"].gauge.data_points[0].as_double == last["loss"]
+    assert metrics["training.step"].gauge.data_points[0].as_int == 24
+    saves = metrics["training.checkpoint"].histogram.data_points
+    assert sum(point.count for point in saves) == len(events(tmp_path, "checkpoint"))
+
+
+def test_mlflow_has_one_run_of_all_attempts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    uri = (tmp_path / "mlflow").as_uri()
+    config = configure(tmp_path / "run", export={"mlflow": uri})
+    assert not train(config, NoticeAt(7))
+    assert train(config)
+    client = mlflow.MlflowClient(uri)
+    (run,) = client.search_runs([client.get_experiment_by_name("training").experiment_id])
+    assert run.info.status == "FINISHED"
+    history = client.get_metric_history(run.info.run_id, "train/loss")
+    logged = [(line["step"], line["loss"]) for line in events(tmp_path / "run", "step")]
+    assert sorted((point.step, point.value) for point in history) == sorted(logged)
+
+
+@pytest.mark.e2e
+def test_weights_and_biases_writes_its_files_with_no_network(tmp_path: Path) -> None:
+    pytest.importorskip("wandb")
+    config = configure(tmp_path, export={"wandb": "offline"})
+    assert not train(config, NoticeAt(7))
+    assert train(config)
+    files = list((tmp_path / "wandb").glob("offline-run-*/*.wandb"))
+    assert len(files) == 2
+    assert len({path.stem for path in files}) == 1, "both attempts are of one run"
+    assert all(b"train/loss" in path.read_bytes() for path in files)
+
+
+def test_a_package_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    with pytest.raises(ValueError, match=r"export\.mlflow: set, but mlflow is not installed; install req"):
+        train(configure(tmp_path, export={"mlflow": "http://127.0.0.1:1"}))
+
+
+def test_a_sink_that_fails_is_said_once_and_costs_no_step(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(line: dict[str, Any]) -> None:
+        raise OSError("no route")
+
+    sink = _in_background("mlflow", fail)
+    for event in ("started", "step", "finished"):
+        sink({"event": event})
+    assert capsys.readouterr().err == "training: export.mlflow: metrics are lost: no route\n"
