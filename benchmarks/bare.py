@@ -35,7 +35,9 @@ for kind, name, inputs in recorded:
     if kind == "trainyard:local:EmbeddedCluster":
         cluster = pulumi.CustomResource(kind, name, {**inputs, "kubeconfig": None})
         config = {"kubeconfig": cluster.kubeconfig}
-    elif kind == "trainyard:kubernetes:CustomResourceDefinitions":
+    elif kind == "trainyard:local:ReadyNodes":
+        pulumi.CustomResource(kind, name, inputs)
+    elif kind.startswith("trainyard:kubernetes:"):
         pulumi.CustomResource(kind, name, {**inputs, **config})
     elif package == "trainyard":
         pulumi.ComponentResource(kind, name, inputs)

@@ -51,6 +51,26 @@ def placed(manifest: Mapping[str, Any], namespace: str) -> dict[str, Any]:
     return {**manifest, "metadata": metadata}
 
 
+def not_awaited(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Have the provider go on once the object is there.
+
+    It believes a Service 10 s after the last change of its endpoints (`pkg/await/service.go`); who needs to
+    know that one serves waits for the pods behind it, or for `ServingWebhooks`.
+    """
+    metadata = manifest["metadata"]
+    annotations = {**(metadata.get("annotations") or {}), "pulumi.com/skipAwait": "true"}
+    return {**manifest, "metadata": {**metadata, "annotations": annotations}}
+
+
+@dataclass(frozen=True)
+class Probe:
+    """An object whose creation shows that an operator's webhooks answer."""
+
+    collection: str
+    """Path of the API that it would be created under."""
+    manifest: Mapping[str, Any]
+
+
 class KubernetesObject(pulumi.CustomResource):
     """One object in the cluster, of any kind, created and awaited by the Kubernetes provider.
 
@@ -82,6 +102,16 @@ class CustomResourceDefinitions(pulumi.CustomResource):
     ) -> None:
         inputs = {"kubeconfig": kubeconfig, "definitions": dict(digests), "source": source}
         super().__init__("trainyard:kubernetes:CustomResourceDefinitions", name, inputs, opts)
+
+
+class ServingWebhooks(pulumi.CustomResource):
+    """There once an operator's webhooks let an object through."""
+
+    def __init__(
+        self, name: str, *, kubeconfig: pulumi.Input[str], probe: Probe, opts: pulumi.ResourceOptions
+    ) -> None:
+        inputs = {"kubeconfig": kubeconfig, "collection": probe.collection, "probe": dict(probe.manifest)}
+        super().__init__("trainyard:kubernetes:ServingWebhooks", name, inputs, opts)
 
 
 @dataclass(frozen=True)

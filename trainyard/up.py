@@ -41,12 +41,15 @@ def bring_up(session: Session, *, run_job: bool) -> None:
     with one_at_a_time(session.paths, stack.name):
         prepare_machine(session)
         session.engine.recover(session.stack_name)  # one that was killed may still be making the cluster
-        if session.cluster_exists:
+        begins = session.is_embedded and session.engine.is_empty(session.stack_name)
+        if session.cluster_exists and begins:
+            session.cluster.down()  # its objects are in no state: a first `up` was killed
+        elif session.cluster_exists:
             session.cluster.up()  # what died since (a reboot, a kill) is started again; else nothing happens
         if session.is_in_a_cloud and session.engine.is_empty(session.stack_name):
             _adopt(session)
         result = session.engine.up(
-            session.stack_name, session.progress, policy_packs=[session.paths.policies]
+            session.stack_name, session.progress, policy_packs=[session.paths.policies], all_at_once=begins
         )
         session.console.print(result.summary())
         if run_job and stack.job is not None:

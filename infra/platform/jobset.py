@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from infra.kubernetes import Probe
 from infra.platform.base import Context
 from infra.platform.images import split
 from infra.platform.operator import OperatorPlan
@@ -23,4 +26,22 @@ def plan(context: Context) -> OperatorPlan:
             "resources": {"requests": {"cpu": "20m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}},
         },
     }
-    return OperatorPlan("jobset", NAMESPACE, values, context.renderer.chart("jobset", NAMESPACE, values))
+    rendered = context.renderer.chart("jobset", NAMESPACE, values)
+    return OperatorPlan("jobset", NAMESPACE, values, rendered, _probe())
+
+
+def _probe() -> Probe:
+    api = "jobset.x-k8s.io/v1alpha2"
+    job_set = {
+        "apiVersion": api,
+        "kind": "JobSet",
+        "metadata": {"name": "probe", "namespace": NAMESPACE},
+        "spec": {"replicatedJobs": [replicated_job()]},
+    }
+    return Probe(f"/apis/{api}/namespaces/{NAMESPACE}/jobsets", job_set)
+
+
+def replicated_job() -> dict[str, Any]:
+    """Return the least that a JobSet is made of, for probes."""
+    pod = {"restartPolicy": "Never", "containers": [{"name": "node", "image": "probe"}]}
+    return {"name": "node", "template": {"spec": {"template": {"spec": pod}}}}

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from infra import catalog
+from infra.kubernetes import Probe
 from infra.platform.base import Context
 from infra.platform.fabric import claims_of
 from infra.platform.images import split
@@ -41,7 +42,14 @@ def plan(context: Context) -> OperatorPlan:
             )
         },
     }
-    return OperatorPlan("kueue", NAMESPACE, values, context.renderer.chart("kueue", NAMESPACE, values))
+    rendered = context.renderer.chart("kueue", NAMESPACE, values)
+    return OperatorPlan("kueue", NAMESPACE, values, rendered, _probe())
+
+
+def _probe() -> Probe:
+    api = "kueue.x-k8s.io/v1beta2"
+    flavor = {"apiVersion": api, "kind": "ResourceFlavor", "metadata": {"name": "probe"}}
+    return Probe(f"/apis/{api}/resourceflavors", flavor)
 
 
 def _without_quota(context: Context) -> list[str]:

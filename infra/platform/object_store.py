@@ -11,7 +11,7 @@ import pulumi
 
 from infra import names
 from infra.charts import Manifest
-from infra.kubernetes import KubernetesObject
+from infra.kubernetes import KubernetesObject, not_awaited
 from infra.platform.base import RESTRICTED_CONTAINER, RESTRICTED_POD, Context, Layer, metadata
 from infra.platform.namespaces import Namespaces
 from infra.platform.storage import DATA_CLAIM, Storage
@@ -53,7 +53,7 @@ class ObjectStore(Layer):
             pulumi.ResourceOptions(ignore_changes=["data"]),
         )
         deployment = self.add(_deployment(context), [secret, storage.folders])
-        self.service = self.add(_service(), [namespace, deployment])
+        self.service = self.add(not_awaited(_service()), [namespace, deployment])
         for team in context.stack.teams:
             place = names.team_namespace(team.name)
             self.add(_secret(place, _client_data(secret)), [namespaces.by_name[place]])

@@ -9,7 +9,14 @@ from typing import Any
 import pulumi
 
 from infra.charts import Manifest, Rendered
-from infra.kubernetes import CustomResourceDefinitions, KubernetesObject, placed
+from infra.kubernetes import (
+    CustomResourceDefinitions,
+    KubernetesObject,
+    Probe,
+    ServingWebhooks,
+    not_awaited,
+    placed,
+)
 from infra.platform.base import Context, Layer
 
 _WORKLOADS = frozenset({"Deployment", "Service", "APIService"})
@@ -26,6 +33,8 @@ class OperatorPlan:
     values: Mapping[str, Any]
     """What was said to the chart or changed in the manifest; policies read it."""
     rendered: Rendered
+    probe: Probe | None = None
+    """What shows that its webhooks answer; none where it has none."""
 
 
 class Definitions(Layer):
@@ -62,22 +71,37 @@ class Operator(Layer):
         parent: pulumi.Resource,
     ) -> None:
         super().__init__(context, plan.name, {"namespace": plan.namespace, "values": plan.values}, parent)
+        self._stack_name = context.stack.name
         objects = [placed(each, plan.namespace) for each in plan.rendered.objects]
         # A controller is ready when its certificate is in the webhooks, so these cannot wait for it.
         webhooks = [each for each in objects if each["kind"] in _WEBHOOKS]
-        workloads = [each for each in objects if each["kind"] in _WORKLOADS]
+        workloads = [_declared(each) for each in objects if each["kind"] in _WORKLOADS]
         rest = [each for each in objects if each["kind"] not in _WEBHOOKS | _WORKLOADS]
         self._add_all(webhooks, [namespace, *before_webhooks])
         used, offered = _split(rest)
         self._add_all(offered, [namespace])
         grounds = self._add_all(used, [namespace])
-        self.ready = self._add_all(workloads, [*grounds, *definitions.resources])
+        running = self._add_all(workloads, [*grounds, *definitions.resources])
+        self.ready = [*running, *self._serving(plan, running)]
         self.register_outputs({"namespace": plan.namespace})
+
+    def _serving(self, plan: OperatorPlan, running: Sequence[pulumi.Resource]) -> list[pulumi.Resource]:
+        if plan.probe is None:
+            return []
+        options = pulumi.ResourceOptions(
+            parent=self, depends_on=list(running), deleted_with=self._access.deleted_with
+        )
+        name, kubeconfig = f"{self._stack_name}-{plan.name}", self._access.kubeconfig
+        return [ServingWebhooks(name, kubeconfig=kubeconfig, probe=plan.probe, opts=options)]
 
     def _add_all(
         self, manifests: Sequence[Manifest], depends_on: Sequence[pulumi.Resource]
     ) -> list[KubernetesObject]:
         return [self.add(manifest, depends_on) for manifest in manifests]
+
+
+def _declared(manifest: Manifest) -> Manifest:
+    return not_awaited(manifest) if manifest["kind"] == "Service" else manifest
 
 
 def _split(manifests: Sequence[Manifest]) -> tuple[list[Manifest], list[Manifest]]:

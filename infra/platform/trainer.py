@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from infra.kubernetes import Probe
 from infra.platform.base import Context
 from infra.platform.images import split
+from infra.platform.jobset import replicated_job
 from infra.platform.operator import OperatorPlan
 
 NAMESPACE = "kubeflow-system"
@@ -25,4 +27,16 @@ def plan(context: Context) -> OperatorPlan:
             "resources": {"requests": {"cpu": "20m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}},
         },
     }
-    return OperatorPlan("trainer", NAMESPACE, values, context.renderer.chart("trainer", NAMESPACE, values))
+    rendered = context.renderer.chart("trainer", NAMESPACE, values)
+    return OperatorPlan("trainer", NAMESPACE, values, rendered, _probe())
+
+
+def _probe() -> Probe:
+    api = "trainer.kubeflow.org/v1alpha1"
+    runtime = {
+        "apiVersion": api,
+        "kind": "ClusterTrainingRuntime",
+        "metadata": {"name": "probe", "labels": {"trainer.kubeflow.org/framework": "probe"}},
+        "spec": {"mlPolicy": {"numNodes": 1}, "template": {"spec": {"replicatedJobs": [replicated_job()]}}},
+    }
+    return Probe(f"/apis/{api}/clustertrainingruntimes", runtime)

@@ -56,6 +56,17 @@ class EmbeddedCluster(pulumi.CustomResource):
         return found
 
 
+class ReadyNodes(pulumi.CustomResource):
+    """The nodes of a cluster, once all take pods: objects of the platform are declared while they start."""
+
+    def __init__(self, name: str, cluster: EmbeddedCluster, opts: pulumi.ResourceOptions) -> None:
+        owned = pulumi.ResourceOptions(depends_on=[cluster], deleted_with=cluster)
+        inputs = {"cluster": name}
+        super().__init__(
+            "trainyard:local:ReadyNodes", name, inputs, pulumi.ResourceOptions.merge(opts, owned)
+        )
+
+
 @dataclass(frozen=True)
 class _ControlPlane:
     outputs: ClusterOutputs
@@ -93,6 +104,7 @@ class LocalCluster(Cluster):
         image = {names.TRAINING_IMAGE_LABEL: self.settings.training_image.rpartition(":")[2]}
         inputs = embedded_inputs(stack, spec, self.settings, self.pools, image)
         cluster = EmbeddedCluster(stack.name, inputs, pulumi.ResourceOptions(parent=self))
+        ReadyNodes(stack.name, cluster, pulumi.ResourceOptions(parent=self))
         outputs = ClusterOutputs(
             endpoint=cluster.output("endpoint"),
             ca_certificate=cluster.output("caCertificate"),

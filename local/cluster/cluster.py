@@ -97,7 +97,13 @@ class EmbeddedCluster:
         preflight.check(self.config, self.layout, self.toolchain, self._site().network.host_link)
 
     def up(self) -> ClusterInfo:
-        """Make the cluster as the config says: adopt what runs, start what does not, remove the rest.
+        """Make the cluster as the config says, and wait until every node is Ready; see `serve`."""
+        info = self.serve()
+        self.await_nodes()
+        return info
+
+    def serve(self) -> ClusterInfo:
+        """Adopt what runs, start what does not, remove the rest; return when the API serves.
 
         Raises MachineError before anything is started, TrainyardError when a part does not come up.
         """
@@ -108,6 +114,12 @@ class EmbeddedCluster:
             site.start_control_plane()
             site.start_nodes(self.config.nodes)
         return self.info()
+
+    def await_nodes(self) -> None:
+        """Return when every node is Ready. Raises TrainyardError for one that takes too long."""
+        site = self._site()
+        with self.progress.task(f"nodes of {self.config.name}"):
+            site.await_nodes(self.config.nodes)
 
     def update(self, old: ClusterConfig, new: ClusterConfig) -> ClusterInfo:
         """Turn the cluster of `old` into that of `new`, in place.
@@ -188,6 +200,7 @@ class EmbeddedCluster:
             site.remove_node(node)
             log.record(node, "returning")
             site.start_nodes([config])
+            site.await_nodes([config])
             log.record(node, "returned")
 
     def _site(self) -> Site:

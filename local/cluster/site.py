@@ -96,7 +96,7 @@ class Site:
             self.control.start(spec)
 
     def start_nodes(self, nodes: Sequence[NodeConfig]) -> None:
-        """Start these where they do not run, and return when they are Ready and have their images.
+        """Start these where they do not run, with their images; `await_nodes` waits for them.
 
         Images are unpacked, and containerd starts, while the API server does; kubelets wait for both, since
         one that cannot reach them ends, and takes a second of a core each time.
@@ -114,6 +114,9 @@ class Site:
             for node, imported in zip(nodes, imports, strict=True):
                 imported.result()
                 gate(self.layout.node(node.name)).touch()
+
+    def await_nodes(self, nodes: Sequence[NodeConfig]) -> None:
+        """Return when they are Ready."""
         for node in nodes:
             self._await_ready(node.name)
 

@@ -59,10 +59,21 @@ class Engine:
         """Whether the stack was ever brought up here."""
         return self._backend.state_file(stack).exists()
 
-    def up(self, stack: str, progress: Progress, *, policy_packs: Sequence[Path] = ()) -> Result:
-        """Make what the program declares. Raises TrainyardError with all that went wrong."""
+    def up(
+        self,
+        stack: str,
+        progress: Progress,
+        *,
+        policy_packs: Sequence[Path] = (),
+        all_at_once: bool = False,
+    ) -> Result:
+        """Make what the program declares. Raises TrainyardError with all that went wrong.
+
+        `all_at_once`: all of it is made anew, and would be again after a kill, so that steps need not be
+        written down one by one, which takes a fifth of the time.
+        """
         flags = ["--yes", "--skip-preview", PARALLEL, *self._packs(policy_packs)]
-        return self._operate(stack, "up", flags, progress)
+        return self._operate(stack, "up", flags, progress, WRITE_STATE_ONCE if all_at_once else {})
 
     def preview(self, stack: str, progress: Progress, *, policy_packs: Sequence[Path] = ()) -> Result:
         """Say what an `up` would do, and judge it by the policy packs."""
@@ -93,6 +104,10 @@ class Engine:
         resources: list[dict[str, Any]] = deployment.get("resources") or []
         return resources
 
+    def is_empty(self, stack: str) -> bool:
+        """Whether the state has nothing: before the first `up`, after a `destroy`, and where it was lost."""
+        return self._backend.is_empty(stack)
+
     def cancel(self, stack: str) -> None:
         """Drop the lock of an engine that is dead. Raises TrainyardError while one lives."""
         if [lock for lock in self._backend.locks(stack) if recovery.is_stale(lock)]:
@@ -111,10 +126,6 @@ class Engine:
         self.cancel(stack)
         if self.exists(stack) and self._backend.has_pending_operations(stack):
             self._take_in(stack, *recovery.settled(self._export(stack), self._find))
-
-    def is_empty(self, stack: str) -> bool:
-        """Whether the state has nothing: before the first `up`, after a `destroy`, and where it was lost."""
-        return not self.exists(stack) or not self.resources(stack)
 
     def forget(self, stack: str) -> None:
         """Drop the stack's state, and nothing of what exists."""

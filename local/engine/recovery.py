@@ -47,8 +47,15 @@ class Backend:
 
     def has_pending_operations(self, stack: str) -> bool:
         """Whether the last engine was cut off in the midst of an operation."""
-        deployment = json.loads(self.state_file(stack).read_text())["checkpoint"].get("latest") or {}
-        return bool(deployment.get("pending_operations"))
+        return bool(self._deployment(stack).get("pending_operations"))
+
+    def is_empty(self, stack: str) -> bool:
+        """Whether no resource is written down."""
+        return not self.state_file(stack).exists() or not self._deployment(stack).get("resources")
+
+    def _deployment(self, stack: str) -> dict[str, Any]:
+        checkpoint: dict[str, Any] = json.loads(self.state_file(stack).read_text())["checkpoint"]
+        return checkpoint.get("latest") or {}
 
     def locks(self, stack: str) -> list[dict[str, Any]]:
         """The locks that are held, or were when their engine was killed."""

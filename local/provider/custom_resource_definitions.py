@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
@@ -17,7 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import yaml
 
-from infra.errors import InputError, Problem, TrainyardError
+from infra.errors import InputError, Problem
+from local.provider.api_server import Deadline, connect, refused
 from local.provider.resource import Failure, Gone, Inputs, Live, Outputs, Progress, Resource
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ DIGEST = "trainyard.dev/digest"
 WORKERS = 8
 ESTABLISHED_SECONDS = 60.0
 REMOVED_SECONDS = 120.0
-POLL_SECONDS = 0.3
+TAKEN = "an API server that takes the definitions"
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 T = TypeVar("T")
@@ -122,11 +122,9 @@ def _problem(path: str, got: str, allowed: str) -> Problem:
 
 
 def _connect(kubeconfig: str) -> Server:
-    from kubernetes import client, config
+    from kubernetes.client import ApiextensionsV1Api
 
-    # The private folder for temporary files that the engine is given holds the client's key while it runs.
-    loaded = config.new_client_from_config_dict(yaml.safe_load(kubeconfig), persist_config=False)  # type: ignore[no-untyped-call]
-    return Server(client.ApiextensionsV1Api(loaded))
+    return Server(ApiextensionsV1Api(connect(kubeconfig)))
 
 
 class Server:
@@ -157,7 +155,7 @@ class Server:
                 force=True,
                 _content_type="application/apply-patch+yaml",
             )
-            deadline = _Deadline(ESTABLISHED_SECONDS, f"{name} is not established", progress)
+            deadline = Deadline(ESTABLISHED_SECONDS, f"{name} is not established", TAKEN, progress)
             while not _established(applied):
                 deadline.wait()
                 applied = self._call(self._api.read_custom_resource_definition, name)
@@ -170,7 +168,7 @@ class Server:
         def one(name: str) -> None:
             found = self._call(self._api.delete_custom_resource_definition, name)
             late = f"{name} is not removed: objects of it have finalizers"
-            deadline = _Deadline(REMOVED_SECONDS, late, progress)
+            deadline = Deadline(REMOVED_SECONDS, late, TAKEN, progress)
             while found is not None:
                 deadline.wait()
                 found = self._call(self._api.read_custom_resource_definition, name)
@@ -188,27 +186,14 @@ class Server:
         except ApiException as error:
             if error.status == HTTPStatus.NOT_FOUND:
                 return None
-            raise _refused(str(error.body or error.reason)) from None
+            raise refused(str(error.body or error.reason), TAKEN) from None
         except HTTPError as error:
-            raise _refused(str(error)) from None
+            raise refused(str(error), TAKEN) from None
         if response.status == HTTPStatus.NOT_FOUND:
             return None
         if response.status >= HTTPStatus.BAD_REQUEST:
-            raise _refused(body.decode())
+            raise refused(body.decode(), TAKEN)
         return json.loads(body)
-
-
-class _Deadline:
-    def __init__(self, seconds: float, late: str, progress: Progress) -> None:
-        self._end = time.monotonic() + seconds
-        self._late = f"{late} after {seconds:.0f} s"
-        self._progress = progress
-
-    def wait(self) -> None:
-        self._progress.check()
-        if time.monotonic() > self._end:
-            raise _refused(self._late)
-        time.sleep(POLL_SECONDS)
 
 
 def _in_parallel(one: Callable[[T], None], items: Collection[T], done: str, progress: Progress) -> None:
@@ -226,10 +211,3 @@ def _with_digest(manifest: Manifest) -> Manifest:
 def _established(definition: Manifest | None) -> bool:
     conditions = (definition or {}).get("status", {}).get("conditions") or []
     return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
-
-
-def _refused(got: str) -> TrainyardError:
-    problem = Problem(
-        "the cluster's API server", got, "an API server that takes the definitions", "see `trainyard status`"
-    )
-    return TrainyardError([problem])

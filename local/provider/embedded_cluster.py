@@ -14,6 +14,7 @@ from local.paths import Paths
 from local.provider.resource import Failure, Gone, Inputs, Live, Outputs, Progress, Resource
 
 if TYPE_CHECKING:
+    from local.cluster import ClusterInfo
     from local.cluster import EmbeddedCluster as Cluster
 
 KEYS = frozenset({"objectStoreAccessKey", "objectStoreSecretKey"})
@@ -44,11 +45,14 @@ class EmbeddedCluster(Resource):
         return str(inputs["name"])
 
     def create(self, inputs: Inputs, progress: Progress) -> Outputs:
-        return _up(_cluster(inputs, progress))
+        """Return when the API serves; `ReadyNodes` waits for the nodes."""
+        cluster = _cluster(inputs, progress)
+        return _outputs(cluster.config.name, cluster.serve())
 
     def update(self, old: Inputs, new: Inputs, progress: Progress) -> Outputs:
-        """Bring it to the new config from whatever state it is in, as `up` does."""
-        return _up(_cluster(new, progress))
+        """Bring it to the new config from whatever state it is in, its nodes included."""
+        cluster = _cluster(new, progress)
+        return _outputs(cluster.config.name, cluster.up())
 
     def read(self, inputs: Inputs, outputs: Outputs, progress: Progress) -> Live:
         """Report a node that is not ready as absent, so that the next update starts it again."""
@@ -68,9 +72,8 @@ def _property(path: str) -> str:
     return re.sub(r"\.(\d+)", r"[\1]", path.removeprefix("cluster").removeprefix("."))
 
 
-def _up(cluster: Cluster) -> Outputs:
-    data = Paths.from_environment().cluster_data(cluster.config.name)
-    info = cluster.up()
+def _outputs(name: str, info: ClusterInfo) -> Outputs:
+    data = Paths.from_environment().cluster_data(name)
     return {
         "endpoint": info.endpoint,
         "caCertificate": info.ca_pem,

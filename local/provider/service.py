@@ -20,13 +20,20 @@ from local.plugin_server import PluginServer
 from local.provider.custom_resource_definitions import CustomResourceDefinitions
 from local.provider.embedded_cluster import EmbeddedCluster
 from local.provider.operations import EngineLog, Operations
+from local.provider.ready_nodes import ReadyNodes
 from local.provider.resource import Cancelled, Gone, Outputs, Progress, Resource
+from local.provider.serving_webhooks import ServingWebhooks
 from local.provider.values import UNKNOWN, Properties, changes
 from local.stubs import plugin_pb2, provider_pb2, provider_pb2_grpc, status_pb2
 
 HERE = Path(__file__).parent
 VERSION: str = json.loads((HERE / "pulumi-plugin.json").read_text())["version"]
-RESOURCES: tuple[type[Resource], ...] = (EmbeddedCluster, CustomResourceDefinitions)
+RESOURCES: tuple[type[Resource], ...] = (
+    EmbeddedCluster,
+    ReadyNodes,
+    CustomResourceDefinitions,
+    ServingWebhooks,
+)
 
 T = TypeVar("T")
 

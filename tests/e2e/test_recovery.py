@@ -168,7 +168,7 @@ def kill_command(_stack: LocalStack, command: Running) -> None:
 def test_up_recovers_however_often_it_is_killed(stack: LocalStack) -> None:
     moments = [
         (kill_command, "up trial …", lambda: (stack.run / "nodes").exists()),
-        (kill_all, "cluster trial …", lambda: True),
+        (kill_all, "up trial …", lambda: (stack.run / "control" / "kube-apiserver.log").exists()),
         (kill_engine, r"created +trainyard:kubernetes:CustomResourceDefinitions", lambda: True),
         (kill_all, r"created +apps/v1:Deployment", lambda: True),
     ]

@@ -29,8 +29,10 @@ def _shown(resource: Registration) -> dict[str, Any]:
     text = json.dumps(resource.inputs, sort_keys=True)
     if from_chart:
         return {"digest": hashlib.sha256(text.encode()).hexdigest()[:12]}
-    if resource.type.startswith("trainyard:kubernetes:"):
+    if resource.type == "trainyard:kubernetes:CustomResourceDefinitions":
         return {"definitions": sorted(resource.inputs["definitions"])}
+    if resource.type == "trainyard:kubernetes:ServingWebhooks":
+        return {"probe": resource.inputs["collection"], "dependsOn": list(resource.dependencies)}
     return {"inputs": _decoded(resource.inputs), "dependsOn": list(resource.dependencies)}
 
 

@@ -100,7 +100,7 @@ def test_webhooks_do_not_wait_for_their_controller(local_plan: Plan) -> None:
 def test_queues_wait_until_kueue_serves(local_plan: Plan) -> None:
     (topology,) = (each for each in local_plan.resources if each.type.endswith(":Topology"))
     assert any("kueue-system/kueue-controller-manager" in urn for urn in topology.dependencies)
-    assert any("kueue-system/kueue-webhook-service" in urn for urn in topology.dependencies)
+    assert any("ServingWebhooks" in urn for urn in topology.dependencies)
 
 
 def test_kueues_configuration_reaches_its_config_map(local_plan: Plan, local: Stack) -> None:

@@ -47,10 +47,14 @@ def test_every_lock_file_is_there_with_hashes_and_without_addresses(versions: Ve
         assert "--index-url" not in text
 
 
+IMAGES = {"training.txt", "tracking.txt"}
+"""Locks of what goes into images, apart from the environment that `make` makes."""
+
+
 def test_locks_agree_on_the_versions_that_they_share() -> None:
     pins: dict[str, dict[str, str]] = {}
     for lock in sorted((REPOSITORY / "requirements").glob("*.txt")):
-        if lock.name != "training.txt":
+        if lock.name not in IMAGES:
             for name, version in re.findall(r"(?m)^([a-z0-9._-]+)==(\S+)", lock.read_text()):
                 pins.setdefault(name, {})[lock.name] = version
     assert {name: where for name, where in pins.items() if len(set(where.values())) > 1} == {}

@@ -1,0 +1,83 @@
+"""`trainyard:kubernetes:ServingWebhooks`: the moment from which an operator's webhooks answer.
+
+A pod that is ready is not yet one that the API server reaches: endpoints and routes follow. What is created
+in between is refused, so an object is tried (a dry run, of which nothing stays) until it is let through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from local.provider.api_server import Deadline, connect, refused
+from local.provider.resource import Failure, Inputs, Live, Outputs, Progress, Resource
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+
+SERVING_SECONDS = 300.0
+TAKEN = "an API server that takes what the operator's webhooks judge"
+
+
+class ServingWebhooks(Resource):
+    """Waits; there is nothing to change or to remove."""
+
+    TYPE = "trainyard:kubernetes:ServingWebhooks"
+    SECRETS = frozenset({"kubeconfig"})
+
+    def check(self, inputs: Inputs) -> list[Failure]:
+        wanted = {"kubeconfig": str, "collection": str, "probe": Mapping}
+        failures = [
+            Failure(name, f"is required, as a {'mapping' if kind is Mapping else 'string'}")
+            for name, kind in wanted.items()
+            if not isinstance(inputs.get(name), kind)
+        ]
+        return failures + [Failure(name, "is no property of this type") for name in inputs.keys() - wanted]
+
+    def identify(self, inputs: Inputs) -> str:
+        return str(inputs["collection"])
+
+    def create(self, inputs: Inputs, progress: Progress) -> Outputs:
+        client, late = connect(inputs["kubeconfig"]), f"{inputs['collection']} is not served"
+        deadline = Deadline(SERVING_SECONDS, late, TAKEN, progress)
+        while why := _refusal(client, inputs["collection"], inputs["probe"]):
+            progress.said(why)
+            deadline.wait(why)
+        return {}
+
+    def update(self, old: Inputs, new: Inputs, progress: Progress) -> Outputs:
+        return self.create(new, progress)
+
+    def read(self, inputs: Inputs, outputs: Outputs, progress: Progress) -> Live:
+        return Live(inputs, outputs)
+
+    def delete(self, inputs: Inputs, progress: Progress) -> None:
+        """Nothing: the webhooks are other resources."""
+
+
+def _refusal(client: ApiClient, collection: str, probe: Mapping[str, Any]) -> str:
+    """Return why an object would not be let through yet; nothing if it would.
+
+    Raises TrainyardError where waiting is no help: the webhooks, or the schema, do not like the object.
+    """
+    from urllib3.exceptions import HTTPError
+
+    request = client.param_serialize(
+        "POST",
+        collection,
+        query_params=[("dryRun", "All")],
+        header_params={"Content-Type": "application/json", "Accept": "application/json"},
+        body=dict(probe),
+        auth_settings=["BearerToken"],
+    )
+    try:
+        answer = client.call_api(*request)
+        said: str = answer.read().decode()  # type: ignore[no-untyped-call]
+    except HTTPError as error:
+        return str(error)
+    if answer.status < HTTPStatus.BAD_REQUEST or answer.status == HTTPStatus.CONFLICT:
+        return ""  # a conflict: judged, and there already
+    if answer.status == HTTPStatus.NOT_FOUND or answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return said
+    raise refused(said, TAKEN)
