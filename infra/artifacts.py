@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -15,6 +14,17 @@ from infra.errors import MachineError, Problem
 ROOT = Path(__file__).resolve().parent.parent
 LINKS = ROOT / ".trainyard"
 """Per clone: links to what was made, and what the program makes."""
+
+
+@dataclass(frozen=True)
+class PublishedChart:
+    """A vendor's chart, pinned by version; helm installs it when the stack goes up."""
+
+    name: str
+    repository: str
+    version: str
+    images: Mapping[str, str]
+    """Full references, by what each is in the chart."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +41,8 @@ class Artifacts:
     """Reference of each pinned image, by its name in `versions.yaml`."""
     rendered: Path = LINKS / "rendered"
     """Where rendered charts are kept, by content."""
+    published: Mapping[str, PublishedChart] = field(default_factory=dict)
+    """Charts that are not among `charts`, by name."""
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ, root: Path = ROOT) -> Artifacts:
@@ -51,8 +63,12 @@ class Artifacts:
         ]
         if missing:
             raise MachineError(missing)
-        images = _pinned_images(root / "versions.yaml")
-        return cls(charts, image, training_env, images, links / "rendered")
+        pinned = yaml.load((root / "versions.yaml").read_bytes(), Loader=yaml.CSafeLoader)
+        images = {name: each["names"][0] for name, each in pinned["images"].items()}
+        published = {
+            name: PublishedChart(name, **each) for name, each in pinned.get("published_charts", {}).items()
+        }
+        return cls(charts, image, training_env, images, links / "rendered", published)
 
     def chart(self, name: str) -> Path:
         """Return the folder or manifest of an operator; MachineError where there is none."""
@@ -60,11 +76,6 @@ class Artifacts:
             if path.exists():
                 return path
         raise MachineError(_missing("TRAINYARD_CHARTS", self.charts / name))
-
-
-def _pinned_images(versions: Path) -> dict[str, str]:
-    pinned: dict[str, Any] = yaml.load(versions.read_bytes(), Loader=yaml.CSafeLoader)["images"]
-    return {name: image["names"][0] for name, image in pinned.items()}
 
 
 def _missing(variable: str, path: Path) -> list[Problem]:

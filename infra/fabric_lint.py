@@ -36,8 +36,10 @@ SETTINGS: Mapping[str, str] = {
 """Variable, or variable and value, that only means something with a device → the resource that brings it."""
 FABRIC_LABEL = "trainyard.dev/fabric"
 SIMULATED_LABEL = "trainyard.dev/simulated"
-DEVICES = ("vpc.amazonaws.com/efa", "rdma/*")
-MEMORY_LOCK = ("rdma/*",)
+HOST_DEVICE = "nvidia.com/hostdev"
+"""A card of the machine that is moved into the pod (NVIDIA Network Operator)."""
+DEVICES = ("vpc.amazonaws.com/efa", "rdma/*", HOST_DEVICE)
+MEMORY_LOCK = ("rdma/*", HOST_DEVICE)
 """Resources whose users pin memory themselves; EFA's kernel driver needs no capability."""
 
 

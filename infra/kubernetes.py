@@ -88,6 +88,24 @@ class KubernetesObject(pulumi.CustomResource):
         super().__init__(token, logical_name(manifest), dict(manifest), opts)
 
 
+class NodeLabels(pulumi.CustomResource):
+    """Labels of a node that is there already; when the resource goes, they go, and the node stays."""
+
+    def __init__(self, node: str, labels: Mapping[str, str], opts: pulumi.ResourceOptions) -> None:
+        # Whoever labelled the node by hand before gives the label up to the stack.
+        force = {"pulumi.com/patchForce": "true"}
+        metadata = {"name": node, "labels": dict(labels), "annotations": force}
+        inputs = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
+        super().__init__("kubernetes:core/v1:NodePatch", node, inputs, opts)
+
+
+class Release(pulumi.CustomResource):
+    """A chart that helm fetches and installs when the stack goes up."""
+
+    def __init__(self, name: str, inputs: Mapping[str, Any], opts: pulumi.ResourceOptions) -> None:
+        super().__init__("kubernetes:helm.sh/v3:Release", name, dict(inputs), opts)
+
+
 class CustomResourceDefinitions(pulumi.CustomResource):
     """The definitions of one operator, served once the resource is there; the state holds digests only."""
 

@@ -33,7 +33,8 @@ def stack_outputs(stack: Stack, cluster: Cluster) -> dict[str, Any]:
 def _object_store(stack: Stack, cluster: Cluster) -> dict[str, Any]:
     store = cluster.outputs.object_store
     if store is not None:
-        return {"endpoint": store.endpoint, "bucket": store.bucket}
+        secret = {"secret": store.secret} if store.secret else {}
+        return {"endpoint": store.endpoint, "bucket": store.bucket, **secret}
     bucket = stack.storage.object_store.bucket
     return {"endpoint": endpoint(), "bucket": bucket, "secret": names.OBJECT_STORE}
 

@@ -159,6 +159,27 @@ def rehearse_stack(
 
 
 @app.command()
+def images(
+    name: StackArgument = "",
+    stack: StackName = "local",
+    output: Output = Form.TEXT,
+    check: Annotated[bool, typer.Option("--check", help="Ask the registries for each of them.")] = False,
+) -> None:
+    """List every image and chart that a stack brings onto its nodes.
+
+    With a mirror in the stack file they are listed where the mirror has them. --check asks the registries for
+    each, with the logins of ~/.docker/config.json, and fails with what is not to be had.
+
+    [dim]trainyard images onprem
+    trainyard images onprem --check
+    trainyard images onprem -o json | jq -r '.images[]'[/]
+    """
+    from trainyard.images import show_images
+
+    show_images(Session(name or stack), output, check=check)
+
+
+@app.command()
 def price(name: StackArgument = "", stack: StackName = "local", output: Output = Form.TEXT) -> None:
     """Say what a stack costs per hour and month, by pool and storage, and how old each price is.
 

@@ -164,9 +164,12 @@ class Bill:
         yield partly, "", "", "", _told(self.usd_per_hour), _told(self.usd_per_month), "", ""
 
 
+_BOUGHT_NOWHERE = {"local": "runs on this machine", "onprem": "runs on machines of your own"}
+
+
 def bill(stack: Stack, today: date) -> Bill:
-    """Price a stack as of a day; one of kind local buys nothing."""
-    if stack.provider.kind == "local":
+    """Price a stack as of a day; one of kind local or onprem buys nothing."""
+    if stack.provider.kind in _BOUGHT_NOWHERE:
         return Bill(stack.name, Estimate(()), ())
     demands = [demand for pool in stack.pools for demand in _demands(stack, pool)]
     return Bill(stack.name, catalog.estimate(demands, today), tuple(_storage(stack, today)))
@@ -179,8 +182,10 @@ def show_price(stack: Stack, form: Form, console: Console) -> None:
         sys.stdout.write(json.dumps(found.data(), indent=1) + "\n")
     elif form == "markdown":
         sys.stdout.write(found.markdown())
-    elif stack.provider.kind == "local":
-        console.print(f"{stack.name} runs on this machine: nothing is bought", highlight=False)
+    elif stack.provider.kind in _BOUGHT_NOWHERE:
+        console.print(
+            f"{stack.name} {_BOUGHT_NOWHERE[stack.provider.kind]}: nothing is bought", highlight=False
+        )
     else:
         found.show(console)
 

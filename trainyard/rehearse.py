@@ -18,14 +18,16 @@ import psutil
 import yaml
 
 from infra.errors import InputError, MachineError, Problem, TrainyardError
+from infra.spec import Stack
 from infra.spec.aws import AwsSpec
 from infra.spec.gcp import GcpSpec
+from infra.spec.onprem import OnpremSpec
 from local.engine import Engine, Result
 from local.progress import Progress
-from rehearsal.cloud import Cloud
+from rehearsal.cloud import Cloud, Typed
 from rehearsal.faults import Faults
 from rehearsal.google import Project
-from rehearsal.rehearse import Phase, Rehearsal, Stage, rehearse, stand_ins_of
+from rehearsal.rehearse import OUTPUTS, SECRET, Phase, Rehearsal, Stage, rehearse, stand_ins_of
 from trainyard.find import finder
 from trainyard.forms import Form
 from trainyard.price import bill, show_price
@@ -36,6 +38,8 @@ from trainyard.up import ENGINE_PARTS
 LINKS = (".venv", ".trainyard")
 """Parts of the clone that a rehearsal's own project folder has links to."""
 PROGRAM = "program"
+NOT_A_CLOUD = ("local", "onprem")
+"""Kinds whose machines are bought nowhere."""
 
 
 @dataclass(frozen=True)
@@ -108,9 +112,17 @@ class _Operations:
         return self.engine.up(self.stack, self.progress)
 
     def change(self) -> Mapping[str, int]:
-        """Give the last pool that runs jobs twice its nodes: whole slices, and as many in each zone."""
+        """Give the last pool that runs jobs twice its nodes: whole slices, and as many in each zone.
+
+        Machines of one's own do not double: those of the last leaf move to another spine.
+        """
         data = self.project.read()
         pools = data["config"]["trainyard:stack"]["pools"]
+        leaves = data["config"]["trainyard:stack"]["provider"].get("leaves")
+        if leaves:
+            leaves[-1]["spine"] = "another-spine"
+            self.project.rewrite(data)
+            return {"update": sum(len(nodes) for nodes in leaves[-1]["nodes"].values())}
         pool = [pool for pool in pools if pool["capacity"] in ("on-demand", "spot")][-1:]
         for each in pool:
             each["num_nodes"] *= 2
@@ -135,7 +147,12 @@ def play(session: Session, faults: Faults, assumed: Assumption, *, adopts: bool 
         stage = Stage(stand_ins_of(_clouds(apart, stack)), apart.paths.state / "made", faults, adopts)
 
         def open_engine(attached: Mapping[str, str]) -> _Operations:
-            settings = {"TRAINYARD_STACKS": str(apart.paths.stacks), **_saving(faults), **attached}
+            settings = {
+                "TRAINYARD_STACKS": str(apart.paths.stacks),
+                **_kubeconfig(session.stack, apart.paths.state),
+                **_saving(faults),
+                **attached,
+            }
             tools = Session(apart.stack_name, replace(session.paths, state=apart.paths.state))
             variables = {**tools.toolchain.environment(), **settings}
             engine = Engine(apart.paths, variables, finder(session, apart.paths.state / "made"))
@@ -146,6 +163,24 @@ def play(session: Session, faults: Faults, assumed: Assumption, *, adopts: bool 
 
 def _done(phase: Phase) -> str:
     return f"✓ {phase.name}: {changes(phase)} ({phase.seconds:.1f} s)"
+
+
+def _kubeconfig(stack: Stack, folder: Path) -> dict[str, str]:
+    """A cluster that is there already is reached through a context: the rehearsal has one of its own."""
+    if not isinstance(stack.provider, OnpremSpec):
+        return {}
+    name = stack.provider.cluster.context
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+        "clusters": [{"name": name, "cluster": {"server": "https://rehearsal.invalid:6443"}}],
+        "users": [{"name": name, "user": {"token": f"{SECRET}-token"}}],
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "kubeconfig"
+    file.write_text(yaml.safe_dump(config))
+    return {"KUBECONFIG": str(file)}
 
 
 def _saving(faults: Faults) -> dict[str, str]:
@@ -197,7 +232,7 @@ def _clouds(session: Session, stack: ExitStack) -> dict[str, Cloud]:
         if find_spec("googleapiclient") is None:
             raise MachineError([_lacking("googleapiclient", "gcp")])
         return {"gcp": Project(provider.project, provider.region)}
-    return {}
+    return {} if provider.kind in NOT_A_CLOUD else {provider.kind: Typed(OUTPUTS)}
 
 
 def _lacking(module: str, extra: str) -> Problem:
@@ -210,8 +245,9 @@ def _check_pool(session: Session, faults: Faults) -> None:
     pools = [pool.name for pool in session.stack.pools]
     if not faults.no_capacity:
         return
-    if session.stack.provider.kind == "local":
-        got, allowed = "a stack of kind local", "a stack whose machines are bought"
+    kind = session.stack.provider.kind
+    if kind in NOT_A_CLOUD:
+        got, allowed = f"a stack of kind {kind}", "a stack whose machines are bought"
         raise InputError([Problem("--insufficient-capacity", got, allowed, "choose a stack of a cloud")])
     if faults.no_capacity not in pools:
         fix = "write the name of one of these"

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Cloud = Literal["aws", "gcp", "azure", "coreweave"]
-"""Targets with hardware of their own; `local` simulates accelerators and has no machines here."""
+"""Targets that sell machines; `local` simulates accelerators, `onprem` has its owner's."""
 Architecture = Literal["amd64", "arm64"]
 Purchase = Literal["on-demand", "spot", "capacity-block"]
 """Ways to buy a machine that its cloud lists for it; reservations of on-demand machines are not listed."""
@@ -72,7 +72,7 @@ class Accelerator(Record):
 
     name: Name
     title: Name
-    vendor: Literal["nvidia", "google", "trainyard"]
+    vendor: Literal["nvidia", "amd", "google", "trainyard"]
     resource: Name
     """The extended resource that a pod asks for."""
     memory_gib: Amount | None = None
@@ -141,6 +141,8 @@ class Fabric(Record):
     """Path on the node → where the container has it."""
     interfaces: dict[Name, Name] = {}
     """Extra interface in the pod → name of the Kubernetes Network behind it."""
+    attachments: tuple[Name, ...] = ()
+    """Secondary networks (Multus), an interface of the pod each: `namespace/name`."""
     claim: Claim | None = None
     daemon: Daemon | None = None
     nvlink_domain: Count | None = None

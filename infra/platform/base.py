@@ -12,6 +12,7 @@ from infra import names
 from infra.artifacts import Artifacts
 from infra.charts import Manifest, Renderer
 from infra.kubernetes import Access, KubernetesObject
+from infra.platform.images import with_images
 from infra.providers.base import ClusterSettings, PoolSettings
 from infra.spec import Stack
 
@@ -54,6 +55,7 @@ class Layer(pulumi.ComponentResource):
         options = pulumi.ResourceOptions(parent=parent)
         super().__init__(f"trainyard:platform:{kind}", name, dict(inputs), options)
         self._access = context.access
+        self._software = context.settings.software
 
     def add(
         self,
@@ -63,6 +65,8 @@ class Layer(pulumi.ComponentResource):
     ) -> KubernetesObject:
         """Declare an object; `options` are merged into those of every child."""
         base = self._access.options(self, depends_on)
+        if self._software.mirror:
+            manifest = with_images(manifest, self._software.image)
         return KubernetesObject(manifest, pulumi.ResourceOptions.merge(base, options))
 
 

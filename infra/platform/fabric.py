@@ -36,6 +36,8 @@ def pod_annotations(fabric: str) -> dict[str, str]:
     """Return the annotations of a pod: the interfaces that it is to have, and its daemon's."""
     found = catalog.fabric(fabric)
     extra = dict(found.daemon.annotations) if found.daemon else {}
+    if found.attachments:
+        extra["k8s.v1.cni.cncf.io/networks"] = ",".join(found.attachments)
     if not found.interfaces:
         return extra
     asked = {"eth0": "default", **found.interfaces}

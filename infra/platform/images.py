@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from infra.charts import Manifest
+
+_CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
 
 
 def split(reference: str) -> tuple[str, str, str]:
@@ -13,6 +15,32 @@ def split(reference: str) -> tuple[str, str, str]:
     path, _, tag = reference.rpartition(":")
     registry, _, repository = path.partition("/")
     return registry, repository, tag
+
+
+def with_images(manifest: Manifest, place: Callable[[str], str]) -> Manifest:
+    """Return the manifest with the image of each container, wherever its pods are, put through `place`."""
+    moved: Manifest = _moved(manifest, place)
+    return moved
+
+
+def _moved(value: Any, place: Callable[[str], str]) -> Any:  # noqa: ANN401 -- any part of a manifest
+    if isinstance(value, Mapping):
+        return {
+            key: [_at(each, place) for each in part] if key in _CONTAINERS else _moved(part, place)
+            for key, part in value.items()
+        }
+    return [_moved(each, place) for each in value] if isinstance(value, list) else value
+
+
+def _at(container: Mapping[str, Any], place: Callable[[str], str]) -> Mapping[str, Any]:
+    return {**container, "image": place(container["image"])} if "image" in container else container
+
+
+def parts(reference: str) -> dict[str, str]:
+    """Take a reference apart as NVIDIA's charts and resources want it: repository, image, version."""
+    path, _, version = reference.rpartition(":")
+    repository, _, image = path.rpartition("/")
+    return {"repository": repository, "image": image, "version": version}
 
 
 def edit_deployments(

@@ -14,6 +14,7 @@ from infra.platform.claims import Claims
 from infra.platform.device_plugins import DevicePlugins
 from infra.platform.fabric import claims_of
 from infra.platform.namespaces import Namespaces
+from infra.platform.node_software import NodeSoftware
 from infra.platform.object_store import ObjectStore
 from infra.platform.operator import Definitions, Operator, OperatorPlan
 from infra.platform.queues import Queues
@@ -42,11 +43,12 @@ class Platform(pulumi.ComponentResource):
         plans = [PLANS[name](context) for name in _installed(stack.operators)]
         namespaces = Namespaces(context, [plan.namespace for plan in plans], self)
         definitions = Definitions(context, plans, self)
+        software = NodeSoftware(context, self).ready if cluster.settings.software.any else []
         if cluster.settings.device_plugins:
             DevicePlugins(context, self)
         if claims_of(context.fabrics):
             Claims(context, namespaces, self)
-        storage = Storage(context, namespaces, cluster.outputs, self)
+        storage = Storage(context, namespaces, cluster.outputs, self, software)
         if cluster.outputs.object_store_keys:
             ObjectStore(context, namespaces, storage, keys=cluster.outputs.object_store_keys, parent=self)
         operators = {

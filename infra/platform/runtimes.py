@@ -184,7 +184,9 @@ def _container(context: Context, pools: Sequence[PoolSettings]) -> dict[str, Any
     variables = {**_environment(context), **environment(fabric)}
     return {
         "name": "node",
-        "image": context.settings.training_image,
+        "image": context.settings.training_images.get(
+            pools[0].accelerator_resource, context.settings.training_image
+        ),
         "imagePullPolicy": context.settings.image_pull_policy,
         "env": [*({"name": name, "value": value} for name, value in variables.items()), _NODE_NAME],
         "resources": {

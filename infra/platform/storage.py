@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -41,14 +41,19 @@ class Storage(Layer):
     """Static volumes used through claims only, since Pod Security refuses host paths in pods."""
 
     def __init__(
-        self, context: Context, namespaces: Namespaces, outputs: ClusterOutputs, parent: pulumi.Resource
+        self,
+        context: Context,
+        namespaces: Namespaces,
+        outputs: ClusterOutputs,
+        parent: pulumi.Resource,
+        drivers: Sequence[pulumi.Resource] = (),
     ) -> None:
         spec = context.stack.storage
         super().__init__(context, "storage", {"spec": spec.model_dump(mode="json")}, parent)
         self._stack_name, self._namespaces = context.stack.name, namespaces
         self._class = self.add(_storage_class())
         self.data_claim = self._claim(_data(context, outputs.volume_source))
-        self.folders = self.add(_make_folders(context), [self.data_claim])
+        self.folders = self.add(_make_folders(context), [self.data_claim, *drivers])
         self.claims = [self._claim(volume) for volume in _team_volumes(context, outputs)]
         for storage_class in outputs.storage_classes:
             self.add(_dynamic_class(storage_class))

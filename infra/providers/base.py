@@ -46,13 +46,97 @@ CapacityMode = Literal["fixed", "autoscaled", "queued"]
 
 
 @dataclass(frozen=True)
+class Mirror:
+    """A registry inside of an air gap."""
+
+    registry: str
+    """Prefix of every image."""
+    charts: str
+    """`oci://…`, where the published charts are."""
+
+    def image(self, reference: str) -> str:
+        """Return where the mirror has an image; one of its own host is there already."""
+        host = self.registry.partition("/")[0]
+        return reference if reference.startswith(f"{host}/") else f"{self.registry}/{reference}"
+
+
+@dataclass(frozen=True)
+class AddressPool:
+    """Addresses of pods in a fabric: each node has a block of them."""
+
+    name: str
+    subnet: str
+    per_node: int
+    gateway: str | None
+
+
+CardAccess = Literal["shared", "sriov", "hostdev"]
+"""Pods share all cards of a machine, have a virtual function of each, or have the cards themselves."""
+
+
+@dataclass(frozen=True)
+class InfiniBand:
+    """NVIDIA's cards in the nodes, as the Network Operator is to set them up."""
+
+    access: CardAccess
+    device_ids: tuple[str, ...]
+    """PCI device IDs of the cards."""
+    installs_driver: bool
+    pools: tuple[AddressPool, ...] = ()
+    pool: str | None = None
+    """Where a pod's cards have their addresses from; None: they have none, and RDMA needs none."""
+    ipoib: tuple[str, str] | None = None
+    """Interface of the nodes, and pool, of a secondary network over IPoIB."""
+
+
+@dataclass(frozen=True)
+class GpuOperator:
+    """NVIDIA's operator: driver, container toolkit, device plugin, metrics."""
+
+    installs_driver: bool
+    service_monitor: bool
+    """Whether the Prometheus operator is to read the metrics."""
+
+
+@dataclass(frozen=True)
+class AmdOperator:
+    """AMD's operator, with images that the stack pins: on machines whose system has the driver."""
+
+    device_plugin: str
+    node_labeller: str
+    metrics_exporter: str
+    utils: str
+    service_monitor: bool
+
+
+@dataclass(frozen=True)
+class NodeSoftware:
+    """What vendors' operators are to put on the nodes, where the cloud does not do it."""
+
+    infiniband: InfiniBand | None = None
+    gpu_operator: GpuOperator | None = None
+    amd_operator: AmdOperator | None = None
+    nfs_driver: bool = False
+    mirror: Mirror | None = None
+    node_os: str = ""
+    """Operating system of the nodes, as tags of driver images name it: `ubuntu24.04`."""
+
+    @property
+    def any(self) -> bool:
+        """Whether an operator is to be installed."""
+        return bool(self.infiniband or self.gpu_operator or self.amd_operator or self.nfs_driver)
+
+    def image(self, reference: str) -> str:
+        """Return where the nodes get an image from."""
+        return self.mirror.image(reference) if self.mirror else reference
+
+
+@dataclass(frozen=True)
 class ClusterSettings:
     """What is known of the cluster at preview: it decides which resources exist."""
 
     name: str
     kubernetes_version: str
-    needs_gpu_operator: bool
-    """Whether drivers and device plugin are ours to install."""
     topology_labels: tuple[str, ...]
     """Node labels from the widest level of the network to the host."""
     slice_label: str = field(default="", kw_only=True)
@@ -61,6 +145,8 @@ class ClusterSettings:
     """Root of the shared volumes: a folder of every node, or of the shared filesystem (then empty)."""
     training_image: str
     """Reference of the image that jobs run in."""
+    training_images: Mapping[str, str] = field(default_factory=dict)
+    """Resource of accelerators → image of their jobs, where it is another one (ROCm)."""
     training_env: str | None = None
     """Folder of every node with the packages of jobs; None where the image holds them."""
     serves_object_store: bool = True
@@ -69,6 +155,7 @@ class ClusterSettings:
     """What must be installed on nodes for pods to use their devices, where the cloud does not do it."""
     image_pull_policy: Literal["Never", "IfNotPresent"] = "IfNotPresent"
     """`Never` where images are imported onto the nodes beforehand."""
+    software: NodeSoftware = NodeSoftware()
 
 
 @dataclass(frozen=True)
@@ -119,10 +206,12 @@ class StorageClass:
 
 @dataclass(frozen=True)
 class ObjectStoreOutputs:
-    """The cloud's object store; jobs reach it by their identity, with no keys."""
+    """An object store that the platform does not serve."""
 
     endpoint: str
     bucket: str
+    secret: str = ""
+    """Secret with the keys in each team's namespace; empty where jobs reach the store by their identity."""
 
 
 VolumeSource = Callable[[str], Mapping[str, Any]]

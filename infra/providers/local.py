@@ -167,7 +167,6 @@ def _cluster_settings(stack: Stack, spec: LocalSpec, artifacts: Artifacts) -> Cl
     return ClusterSettings(
         name=stack.name,
         kubernetes_version=spec.kubernetes_version,
-        needs_gpu_operator=False,
         topology_labels=(names.LEAF_LABEL, names.HOSTNAME_LABEL),
         # Images are imported onto the nodes of the embedded cluster: no registry can change them.
         image_pull_policy="Never" if spec.cluster == "embedded" else "IfNotPresent",

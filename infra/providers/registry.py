@@ -11,6 +11,7 @@ CLUSTERS: Mapping[str, str] = {
     "local": "infra.providers.local:LocalCluster",
     "aws": "infra.providers.aws:AwsCluster",
     "gcp": "infra.providers.gcp:GcpCluster",
+    "onprem": "infra.providers.onprem:OnpremCluster",
 }
 """Kind → module and class, imported on use: a stack needs the SDK of its own target only."""
 

@@ -18,6 +18,11 @@ FabricClass = Literal[
     "ib-hdr",
     "ib-ndr",
     "ib-coreweave",
+    "ib-shared",
+    "ib-shared-rocm",
+    "ib-sriov",
+    "ib-hostdev",
+    "rocm",
     "ici",
 ]
 """The classes of the catalogue; `none` is plain TCP between pods.

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from infra.spec.base import Spec
 
-ProviderKind = Literal["local", "aws", "gcp"]
+ProviderKind = Literal["local", "aws", "gcp", "onprem"]
 KubernetesVersion = Literal["1.35.4"]
 """Versions that this release was tested with; charts are rendered for the stated one."""
 

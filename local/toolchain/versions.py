@@ -80,6 +80,15 @@ class Chart(ModuleFiles):
     dependencies: tuple[str, ...] = ()
 
 
+class PublishedChart(_Pinned):
+    """A chart that helm fetches from its publisher, or from a mirror, when a stack goes up."""
+
+    repository: str
+    version: str
+    images: Mapping[str, str]
+    """Full references, by what each is in the chart."""
+
+
 class Manifest(ModuleFiles):
     """A plain manifest, or a kustomize tree with the overlay to render."""
 
@@ -134,6 +143,7 @@ class Versions(_Pinned):
     go: Go
     builds: Mapping[str, Build]
     charts: Mapping[str, Chart]
+    published_charts: Mapping[str, PublishedChart]
     manifests: Mapping[str, Manifest]
     plugins: Mapping[str, Plugin]
     images: Mapping[str, Image]

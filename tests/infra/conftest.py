@@ -7,6 +7,7 @@ import pytest
 
 from infra.artifacts import LINKS
 from infra.spec import Stack, load
+from tests.infra.kubeconfigs import write_kubeconfig
 from tests.infra.plan import Plan, plan, stack_file
 
 
@@ -17,10 +18,11 @@ def rendered() -> Path:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def default_state() -> Iterator[None]:
+def default_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Pin what a developer's environment would change in the plan."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRAINYARD_STATE", "/var/lib/trainyard")
+        patch.setenv("KUBECONFIG", str(write_kubeconfig(tmp_path_factory.mktemp("kube") / "config")))
         yield
 
 

@@ -134,7 +134,6 @@ def _settings(stack: Stack, spec: AwsSpec, pools: Mapping[str, PoolSettings]) ->
     return ClusterSettings(
         name=stack.name,
         kubernetes_version=spec.kubernetes_version,
-        needs_gpu_operator=False,
         topology_labels=(names.ZONE_LABEL, *layers, names.HOSTNAME_LABEL),
         data_dir="",
         training_image=spec.training_image,

@@ -126,7 +126,6 @@ def _settings(stack: Stack, spec: GcpSpec, pools: Mapping[str, PoolSettings]) ->
     return ClusterSettings(
         name=stack.name,
         kubernetes_version=spec.kubernetes_version,
-        needs_gpu_operator=False,
         topology_labels=_topology(fabrics),
         slice_label=NODE_POOL if fabrics == ["ici"] else "",
         data_dir="",

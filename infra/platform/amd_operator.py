@@ -1,0 +1,78 @@
+"""AMD's GPU Operator: device plugin, node labels and metrics, on machines whose system has the driver.
+
+Values: ROCm/gpu-operator v1.5.1, helm-charts-k8s, and its DeviceConfig, read 2026-11-21.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from infra.charts import Manifest
+from infra.platform.base import metadata
+from infra.platform.images import split
+from infra.providers.base import AmdOperator
+
+CHART = "gpu-operator-charts"
+NAMESPACE = "kube-amd-gpu"
+
+
+def values(images: Mapping[str, str], *, finds_features: bool) -> dict[str, Any]:
+    """Return the chart's values: without what builds drivers, and repairs nodes by workflows."""
+    found: dict[str, Any] = {
+        "node-feature-discovery": {"enabled": finds_features},
+        "kmm": {"enabled": False, "watch": False},
+        "remediation": {"enabled": False, "installCRDs": False},
+        # Ours has pinned images.
+        "crds": {"defaultCR": {"install": False}},
+        "controllerManager": {"manager": {"image": _repository(images["operator"])}},
+    }
+    if finds_features:
+        found["node-feature-discovery"]["image"] = _repository(images["nfd"])
+    return found
+
+
+def device_config(operator: AmdOperator, place: Callable[[str], str], init: str) -> Manifest:
+    """Return what the operator makes of the nodes with AMD GPUs, its images put through `place`."""
+    return {
+        "apiVersion": "amd.com/v1alpha1",
+        "kind": "DeviceConfig",
+        "metadata": metadata("gpus", NAMESPACE),
+        "spec": {
+            "selector": {"feature.node.kubernetes.io/amd-gpu": "true"},
+            "driver": {"enable": False, "blacklist": False},
+            "commonConfig": {
+                "initContainerImage": init,
+                "utilsContainer": {"image": place(operator.utils), "imagePullPolicy": "IfNotPresent"},
+            },
+            "devicePlugin": {
+                "enableDevicePlugin": True,
+                "devicePluginImage": place(operator.device_plugin),
+                "enableNodeLabeller": True,
+                "nodeLabellerImage": place(operator.node_labeller),
+            },
+            "metricsExporter": {
+                "enable": True,
+                "image": place(operator.metrics_exporter),
+                "prometheus": {"serviceMonitor": {"enable": operator.service_monitor}},
+            },
+        },
+    }
+
+
+def images_of(config: Manifest) -> list[str]:
+    """Return the images that a DeviceConfig brings onto the nodes."""
+    spec = config["spec"]
+    common, plugin = spec["commonConfig"], spec["devicePlugin"]
+    return [
+        common["initContainerImage"],
+        common["utilsContainer"]["image"],
+        plugin["devicePluginImage"],
+        plugin["nodeLabellerImage"],
+        spec["metricsExporter"]["image"],
+    ]
+
+
+def _repository(reference: str) -> dict[str, str]:
+    registry, repository, tag = split(reference)
+    return {"repository": f"{registry}/{repository}", "tag": tag}

@@ -1,0 +1,70 @@
+"""NVIDIA's GPU Operator: driver, container toolkit, device plugin, metrics, on machines of one's own.
+
+Values: NVIDIA/gpu-operator v26.3.3, deployments/gpu-operator, read 2026-11-21.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from infra.platform.images import parts, split
+from infra.platform.published import put
+from infra.providers.base import GpuOperator, NodeSoftware
+
+CHART = "gpu-operator"
+NAMESPACE = "gpu-operator"
+_PLACES: Mapping[str, tuple[str, ...]] = {
+    "operator": ("operator", "validator"),
+    "driver": ("driver",),
+    "driver-manager": ("driver.manager",),
+    "toolkit": ("toolkit",),
+    "device-plugin": ("devicePlugin", "gfd"),
+    "dcgm-exporter": ("dcgmExporter",),
+    "mig-manager": ("migManager",),
+    "gdrcopy": ("gdrcopy",),
+}
+"""Image → where the chart's values have its repository, image and version."""
+
+
+def values(
+    operator: GpuOperator, software: NodeSoftware, images: Mapping[str, str], *, finds_features: bool
+) -> dict[str, Any]:
+    """Return the chart's values; `finds_features`: no other operator brings Node Feature Discovery."""
+    infiniband = software.infiniband
+    found: dict[str, Any] = {
+        "nfd": {"enabled": finds_features},
+        "driver": {
+            "enabled": operator.installs_driver,
+            # A new driver waits until its node is drained by hand: it would end the jobs there.
+            "upgradePolicy": {"autoUpgrade": False},
+            "rdma": {
+                "enabled": infiniband is not None,
+                # The driver of the cards is the machine's own: it is in its folders, and not in a container.
+                "useHostMofed": infiniband is not None and not infiniband.installs_driver,
+            },
+        },
+        "gdrcopy": {"enabled": infiniband is not None and operator.installs_driver},
+        "dcgmExporter": {"serviceMonitor": {"enabled": operator.service_monitor}},
+        # Nothing here runs virtual machines.
+        "sandboxWorkloads": {"enabled": False},
+    }
+    for name, places in _PLACES.items():
+        for place in places:
+            put(found, place, parts(images[name]))
+    registry, repository, tag = split(images["nfd"])
+    image = {"repository": f"{registry}/{repository}", "tag": tag}
+    return {**found, "node-feature-discovery": {"image": image}} if finds_features else found
+
+
+def images_used(
+    operator: GpuOperator, software: NodeSoftware, images: Mapping[str, str], *, finds_features: bool
+) -> list[str]:
+    """Return the images that come onto the nodes; those with kernel modules are the operating system's."""
+    used = ["operator", "toolkit", "device-plugin", "dcgm-exporter", "mig-manager"]
+    used += ["nfd"] if finds_features else []
+    modules: list[str] = []
+    if operator.installs_driver:
+        used.append("driver-manager")
+        modules = ["driver", "gdrcopy"] if software.infiniband else ["driver"]
+    return [*(images[name] for name in used), *(f"{images[name]}-{software.node_os}" for name in modules)]

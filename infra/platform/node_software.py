@@ -1,0 +1,92 @@
+"""What vendors' operators put on nodes, in the order that works.
+
+Cards before GPUs: the GPU driver's RDMA module builds against the driver of the cards. Node Feature Discovery
+comes once, with the first operator that wants it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pulumi
+
+from infra.platform import amd_operator, gpu_operator, network_operator, nfs_driver
+from infra.platform.base import Context, Layer
+from infra.platform.published import Published
+from infra.providers.base import InfiniBand
+
+
+class NodeSoftware(Layer):
+    """`ready`: the releases and resources that pods of jobs need on their nodes."""
+
+    def __init__(self, context: Context, parent: pulumi.Resource) -> None:
+        software = context.settings.software
+        super().__init__(context, "node-software", {}, parent)
+        self._context = context
+        self.ready: list[pulumi.Resource] = []
+        if software.nfs_driver:
+            images = self._images(nfs_driver.CHART)
+            values = nfs_driver.values(images, context.system_selector)
+            self._publish(nfs_driver.CHART, nfs_driver.NAMESPACE, values, list(images.values()))
+        cards = self._infiniband(software.infiniband) if software.infiniband else []
+        gpus = self._gpus(cards)
+        self._amd([*cards, *gpus])
+        self.register_outputs({})
+
+    def _infiniband(self, infiniband: InfiniBand) -> list[pulumi.Resource]:
+        images = self._images(network_operator.CHART)
+        used = network_operator.images_used(infiniband, images, self._context.settings.software.node_os)
+        values = network_operator.values(infiniband, images)
+        ready = self._publish(network_operator.CHART, network_operator.NAMESPACE, values, used)
+        policy = self.add(network_operator.policy(infiniband, images), ready)
+        networks = [self.add(each, [policy]) for each in network_operator.networks(infiniband)]
+        self.ready += [policy, *networks]
+        return [policy, *networks]
+
+    def _gpus(self, cards: Sequence[pulumi.Resource]) -> list[pulumi.Resource]:
+        software = self._context.settings.software
+        if software.gpu_operator is None:
+            return []
+        images = self._images(gpu_operator.CHART)
+        values = gpu_operator.values(software.gpu_operator, software, images, finds_features=not cards)
+        used = gpu_operator.images_used(software.gpu_operator, software, images, finds_features=not cards)
+        return self._publish(gpu_operator.CHART, gpu_operator.NAMESPACE, values, used, cards)
+
+    def _amd(self, before: Sequence[pulumi.Resource]) -> None:
+        software = self._context.settings.software
+        operator = software.amd_operator
+        if operator is None:
+            return
+        images = self._images(amd_operator.CHART)
+        values = amd_operator.values(images, finds_features=not before)
+        config = amd_operator.device_config(operator, software.image, images["init"])
+        own = amd_operator.images_of(config)
+        used = [images["operator"], *([] if before else [images["nfd"]]), *own]
+        ready = self._publish(amd_operator.CHART, amd_operator.NAMESPACE, values, used, before)
+        self.ready.append(self.add(config, ready))
+
+    def _images(self, chart: str) -> Mapping[str, str]:
+        """References by name, each where the nodes get it from."""
+        published = self._context.artifacts.published[chart]
+        place = self._context.settings.software.image
+        return {name: place(reference) for name, reference in published.images.items()}
+
+    def _publish(
+        self,
+        chart: str,
+        namespace: str,
+        values: Mapping[str, object],
+        images: Sequence[str],
+        depends_on: Sequence[pulumi.Resource] = (),
+    ) -> list[pulumi.Resource]:
+        made = Published(
+            self._context,
+            self._context.artifacts.published[chart],
+            namespace,
+            values=values,
+            images=images,
+            depends_on=depends_on,
+            parent=self,
+        )
+        self.ready += made.ready
+        return made.ready

@@ -1,0 +1,71 @@
+"""A vendor's chart, installed from where it is published, in a privileged namespace of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pulumi
+
+from infra.artifacts import PublishedChart
+from infra.kubernetes import Release
+from infra.platform.base import Context, Layer, metadata
+
+TIMEOUT_SECONDS = 1200
+"""Longer than an operator takes to be pulled and ready; it brings drivers onto nodes after that."""
+
+
+class Published(Layer):
+    """Namespace and release; `ready` is what custom resources of the operator wait for.
+
+    Its inputs name the chart and every image that it brings, for policies and for `trainyard images`.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        chart: PublishedChart,
+        namespace: str,
+        *,
+        values: Mapping[str, Any],
+        images: Sequence[str],
+        depends_on: Sequence[pulumi.Resource],
+        parent: pulumi.Resource,
+    ) -> None:
+        source = _source(context, chart)
+        super().__init__(context, chart.name, {"chart": source, "images": sorted({*images})}, parent)
+        privileged = {"pod-security.kubernetes.io/enforce": "privileged"}
+        self.namespace = self.add(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata(namespace, labels=privileged)}
+        )
+        release = {
+            "name": chart.name,
+            "namespace": namespace,
+            **source,
+            "values": dict(values),
+            # A release that failed is taken away again: helm would not use its name a second time.
+            "atomic": True,
+            "timeout": TIMEOUT_SECONDS,
+        }
+        options = context.access.options(self, [self.namespace, *depends_on])
+        self.ready: list[pulumi.Resource] = [Release(chart.name, release, options)]
+        self.register_outputs({})
+
+
+def _source(context: Context, chart: PublishedChart) -> dict[str, Any]:
+    mirror = context.settings.software.mirror
+    if mirror:
+        return {"chart": f"{mirror.charts}/{chart.name}", "version": chart.version}
+    return {
+        "chart": chart.name,
+        "version": chart.version,
+        "repositoryOpts": {"repo": chart.repository},
+    }
+
+
+def put(values: dict[str, Any], path: str, more: Mapping[str, Any]) -> None:
+    """Merge into the values at a dotted path: `driver.manager`."""
+    *above, last = path.split(".")
+    for key in above:
+        values = values.setdefault(key, {})
+    values[last] = {**values.get(last, {}), **more}

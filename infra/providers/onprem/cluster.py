@@ -1,0 +1,159 @@
+"""The on-premises target's component: the labels of the nodes, and what vendors' operators put on them."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import ClassVar, cast
+
+import pulumi
+import yaml
+from pulumi_kubernetes import Provider
+
+from infra.artifacts import Artifacts
+from infra.kubernetes import Access, NodeLabels
+from infra.providers.base import (
+    AddressPool,
+    AmdOperator,
+    CardAccess,
+    Cluster,
+    ClusterOutputs,
+    ClusterSettings,
+    Feature,
+    GpuOperator,
+    InfiniBand,
+    Mirror,
+    NodeSoftware,
+    ObjectStoreOutputs,
+    PoolSettings,
+)
+from infra.providers.kubeconfig import read_context
+from infra.providers.onprem.filesystem import nfs_volumes, shared_class
+from infra.providers.onprem.nodes import node_labels, pool_settings, topology
+from infra.spec import Stack
+from infra.spec.onprem import OnpremSpec
+from infra.spec.provider import ProviderKind
+
+_ACCESS: Mapping[str, CardAccess] = {
+    "ib-shared": "shared",
+    "ib-shared-rocm": "shared",
+    "ib-sriov": "sriov",
+    "ib-hostdev": "hostdev",
+}
+"""Fabric class → how pods get at the cards; the checks let one through."""
+_OWN = "the machines are yours, and nothing is bought"
+
+
+class OnpremCluster(Cluster):
+    """Kubernetes that stays when the stack goes; the stack labels its nodes and installs operators."""
+
+    KIND: ClassVar[ProviderKind] = "onprem"
+    UNSUPPORTED: ClassVar[Mapping[Feature, str]] = {
+        Feature.SPOT_CAPACITY: f"{_OWN}: write on-demand; priorities decide who waits",
+        Feature.RESERVED_CAPACITY: f"{_OWN}: write on-demand",
+        Feature.CAPACITY_BLOCKS: f"{_OWN}: write on-demand",
+        Feature.ALTERNATIVE_MACHINES: f"{_OWN}: make a pool of each kind of machine",
+        Feature.CHOSEN_PLACEMENT: "machines stand where they stand: say it in provider.leaves",
+        Feature.NODES_ON_CALL: f"{_OWN}: there are the nodes that there are",
+        Feature.TPU_SLICES: "TPUs are Google's alone: choose an accelerator of the catalogue",
+        Feature.NVLINK_DOMAINS: (
+            "NVLink between machines needs NVIDIA's DRA driver and compute domains, which this release does"
+            " not install"
+        ),
+    }
+
+    def __init__(
+        self, stack: Stack, artifacts: Artifacts, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__(stack, artifacts, opts)
+        spec = cast(OnpremSpec, stack.provider)
+        self.pools = {pool.name: pool_settings(pool, spec) for pool in stack.pools}
+        self.settings = _settings(stack, spec, self.pools)
+        kubeconfig = read_context(spec.cluster.context)
+        self.access = self._access(stack.name, pulumi.Output.secret(kubeconfig))
+        for pool in self.pools.values():
+            for node, labels in node_labels(pool, spec.leaves or ()).items():
+                NodeLabels(node, labels, self.access.options(self))
+        self.outputs = _outputs(stack, spec, kubeconfig)
+        self.register_outputs({"endpoint": self.outputs.endpoint})
+
+    def _access(self, name: str, kubeconfig: pulumi.Output[str]) -> Access:
+        provider = Provider(
+            name,
+            kubeconfig=kubeconfig,
+            # Without it renewed credentials would replace the provider, and with it every object.
+            cluster_identifier=name,
+            enable_server_side_apply=True,
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+        return Access(kubeconfig, provider, None)
+
+
+def _outputs(stack: Stack, spec: OnpremSpec, kubeconfig: str) -> ClusterOutputs:
+    cluster = yaml.safe_load(kubeconfig)["clusters"][0]["cluster"]
+    ca_certificate = base64.b64decode(cluster.get("certificate-authority-data", "")).decode()
+    store = spec.object_store
+    return ClusterOutputs(
+        endpoint=pulumi.Output.from_input(cluster["server"]),
+        ca_certificate=pulumi.Output.from_input(ca_certificate),
+        kubeconfig=pulumi.Output.secret(kubeconfig),
+        volume_source=nfs_volumes(spec.filesystem),
+        object_store=ObjectStoreOutputs(store.endpoint, stack.storage.object_store.bucket, store.secret),
+        storage_classes=(shared_class(spec.filesystem),),
+    )
+
+
+def _settings(stack: Stack, spec: OnpremSpec, pools: Mapping[str, PoolSettings]) -> ClusterSettings:
+    return ClusterSettings(
+        name=stack.name,
+        kubernetes_version=spec.kubernetes_version,
+        topology_labels=topology(spec),
+        data_dir="",
+        training_image=spec.training_image,
+        training_images={"amd.com/gpu": spec.amd.training_image} if spec.amd else {},
+        serves_object_store=False,
+        software=_software(spec, pools),
+    )
+
+
+def _software(spec: OnpremSpec, pools: Mapping[str, PoolSettings]) -> NodeSoftware:
+    resources = {pool.accelerator_resource for pool in pools.values() if pool.accelerators_per_node}
+    installs_gpus = spec.gpu_operator == "install" and "nvidia.com/gpu" in resources
+    gpus = GpuOperator(spec.gpu_driver == "install", spec.service_monitors)
+    return NodeSoftware(
+        infiniband=_infiniband(spec, pools),
+        gpu_operator=gpus if installs_gpus else None,
+        amd_operator=_amd(spec) if spec.amd_operator == "install" else None,
+        nfs_driver=spec.filesystem.driver == "install",
+        mirror=Mirror(spec.mirror.registry, spec.mirror.charts) if spec.mirror else None,
+        node_os=spec.node_os,
+    )
+
+
+def _infiniband(spec: OnpremSpec, pools: Mapping[str, PoolSettings]) -> InfiniBand | None:
+    access = {_ACCESS[pool.fabric_class] for pool in pools.values() if pool.fabric_class in _ACCESS}
+    cards = spec.infiniband
+    if cards is None or not access:
+        return None
+    return InfiniBand(
+        access=access.pop(),
+        device_ids=cards.device_ids,
+        installs_driver=cards.driver == "install",
+        pools=tuple(
+            AddressPool(
+                each.name, str(each.subnet), each.per_node, str(each.gateway) if each.gateway else None
+            )
+            for each in cards.ip_pools
+        ),
+        pool=cards.pool,
+        ipoib=(cards.ipoib.interface, cards.ipoib.pool) if cards.ipoib else None,
+    )
+
+
+def _amd(spec: OnpremSpec) -> AmdOperator | None:
+    amd = spec.amd
+    if amd is None:
+        return None
+    return AmdOperator(
+        amd.device_plugin, amd.node_labeller, amd.metrics_exporter, amd.utils, spec.service_monitors
+    )

@@ -1,0 +1,54 @@
+"""Pools of nodes that are there already: what they are labelled with, and where they stand. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from infra import catalog, names
+from infra.providers.base import PoolSettings
+from infra.spec.node_pool import NodePoolSpec
+from infra.spec.onprem import LeafSpec, OnpremSpec
+
+
+def pool_settings(pool: NodePoolSpec, spec: OnpremSpec) -> PoolSettings:
+    """Return what the platform needs to know of a pool."""
+    labels = {names.POOL_LABEL: pool.name, names.CAPACITY_LABEL: pool.capacity}
+    resource = names.ACCELERATOR_RESOURCE
+    if pool.accelerator:
+        labels |= {names.ACCELERATOR_LABEL: pool.accelerator.model, names.FABRIC_LABEL: pool.fabric}
+        resource = catalog.accelerator(pool.accelerator.model).resource
+    return PoolSettings(
+        name=pool.name,
+        num_nodes=pool.num_nodes,
+        capacity=pool.capacity,
+        capacity_mode="fixed",
+        fabric_class=pool.fabric,
+        accelerators_per_node=pool.accelerator.count if pool.accelerator else 0,
+        accelerator_resource=resource,
+        preemption_notice_seconds=None,
+        node_names=tuple(_nodes(pool.name, spec.leaves or ())),
+        labels=labels,
+        # A node's list of taints has one owner, who may have set others: whoever wants these sets them.
+        taints=(),
+        cloud_taints=(resource,) if pool.accelerator else (),
+    )
+
+
+def node_labels(pool: PoolSettings, leaves: Sequence[LeafSpec]) -> dict[str, dict[str, str]]:
+    """Node → its labels: those of the pool, and of where it stands."""
+    return {
+        node: {**pool.labels, names.LEAF_LABEL: leaf.name, names.SPINE_LABEL: leaf.spine}
+        for leaf in leaves
+        for node in leaf.nodes.get(pool.name, ())
+    }
+
+
+def topology(spec: OnpremSpec) -> tuple[str, ...]:
+    """Return the labels of the network's levels, the widest first."""
+    levels = spec.topology or ((names.SPINE_LABEL, names.LEAF_LABEL) if spec.leaves else ())
+    return (*levels, names.HOSTNAME_LABEL)
+
+
+def _nodes(pool: str, leaves: Sequence[LeafSpec]) -> Iterator[str]:
+    for leaf in leaves:
+        yield from leaf.nodes.get(pool, ())

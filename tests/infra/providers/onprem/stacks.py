@@ -1,0 +1,35 @@
+"""Variations of the stack that we ship."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from infra.spec import Stack, parse
+
+
+def on_infiniband(stack: Stack, fabric: str, **cards: Any) -> Stack:
+    """The stack with its NVIDIA pool alone, its cards reached in another way; checked as a user's file is."""
+    data = stack.model_dump(mode="json", by_alias=True, exclude_none=True)
+    system, h100, _ = data["pools"]
+    provider = copy.deepcopy(data["provider"])
+    del provider["amd"]
+    provider["leaves"] = [
+        {**leaf, "nodes": {pool: nodes for pool, nodes in leaf["nodes"].items() if pool != "mi300x"}}
+        for leaf in provider["leaves"]
+    ]
+    provider["infiniband"] |= cards
+    return parse(
+        {
+            **data,
+            "provider": provider,
+            "pools": [system, {**h100, "fabric": fabric}],
+            "queues": data["queues"][:1],
+            "teams": data["teams"][:1],
+            "job": {**data["job"], "runtime": f"torch-{fabric}"},
+        }
+    )
+
+
+def with_provider(stack: Stack, **changes: Any) -> Stack:
+    return stack.model_copy(update={"provider": stack.provider.model_copy(update=changes)})

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from infra.spec import Stack
+from tests.infra.golden import GOLDEN, assert_matches
+from tests.infra.judged import findings
+from tests.infra.plan import Plan, plan
+from tests.infra.shown import text_of
+
+
+def test_the_plan_is_the_golden_one(onprem_plan: Plan) -> None:
+    assert_matches(text_of(onprem_plan), GOLDEN / "onprem.yaml")
+
+
+def test_the_first_preview_lists_every_resource(onprem: Stack, onprem_plan: Plan, rendered: Path) -> None:
+    preview = plan(onprem, rendered, preview=True)
+    assert [each.urn for each in preview.resources] == [each.urn for each in onprem_plan.resources]
+
+
+def test_the_policies_let_the_plan_pass(onprem_plan: Plan) -> None:
+    assert findings("onprem", onprem_plan) == []
+
+
+def test_nodes_are_labelled_with_what_queues_look_for(onprem_plan: Plan) -> None:
+    (topology,) = onprem_plan.named("Topology").values()
+    levels = [each["nodeLabel"] for each in topology["spec"]["levels"]]
+    assert levels == ["trainyard.dev/spine", "trainyard.dev/leaf", "kubernetes.io/hostname"]
+    nodes = {name: each["metadata"]["labels"] for name, each in onprem_plan.named("NodePatch").items()}
+    assert len(nodes) == 13
+    for flavor in onprem_plan.named("ResourceFlavor").values():
+        wanted = flavor["spec"]["nodeLabels"].items()
+        assert any(wanted <= labels.items() for labels in nodes.values())
+    assert all(set(levels[:2]) <= set(labels) for labels in nodes.values())
+
+
+def test_the_cluster_stays_and_what_the_stack_added_goes(onprem_plan: Plan) -> None:
+    objects = [each for each in onprem_plan.resources if each.type.startswith("kubernetes:")]
+    assert {each.deleted_with for each in objects} == {""}
+
+
+def test_no_key_of_the_object_store_goes_through_the_stack(onprem_plan: Plan) -> None:
+    assert not any(name.endswith("/object-store") for name in onprem_plan.named("Secret"))
+    assert onprem_plan.outputs["objectStore"]["secret"] == "object-store"

@@ -1,0 +1,124 @@
+"""The inventory of a stack, and registries that are asked for it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from infra.artifacts import Artifacts
+from infra.spec import load
+from tests.infra.kubeconfigs import write_kubeconfig
+from tests.infra.plan import stack_file
+from trainyard.images import Chart, Inventory, inventory, missing
+from trainyard.registry import Registries, take_apart
+
+LOGIN = base64.b64encode(b"me:password").decode()
+
+
+class _Registry(BaseHTTPRequestHandler):
+    """Has `nvidia/driver:1`; `private/…` wants a token, which it gives to whoever is logged in."""
+
+    def do_HEAD(self) -> None:
+        private = "/private/" in self.path
+        if private and self.headers.get("Authorization") != "Bearer granted":
+            self.send_response(401)
+            realm = f"http://127.0.0.1:{self.server.server_address[1]}/token"
+            self.send_header("WWW-Authenticate", f'Bearer realm="{realm}",service="here",scope="pull"')
+        else:
+            self.send_response(200 if self.path.endswith("driver/manifests/1") else 404)
+        self.end_headers()
+
+    def do_GET(self) -> None:
+        known = self.headers.get("Authorization") == f"Basic {LOGIN}" and "scope=pull" in self.path
+        self.send_response(200 if known else 401)
+        self.end_headers()
+        self.wfile.write(json.dumps({"token": "granted"}).encode())
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def registry() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Registry)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Inventory:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KUBECONFIG", str(write_kubeconfig(tmp_path_factory.mktemp("kube") / "config")))
+        return inventory(load(stack_file("onprem")), Artifacts.from_environment())
+
+
+def test_behind_an_air_gap_everything_is_in_the_mirror(found: Inventory) -> None:
+    assert [image for image in found.images if not image.startswith("registry.example.com/")] == []
+    assert {chart.name.partition("//")[2].partition("/")[0] for chart in found.charts} == {
+        "registry.example.com"
+    }
+
+
+def test_the_inventory_has_what_pods_charts_and_custom_resources_bring(found: Inventory) -> None:
+    kinds = (
+        "kueue/kueue",
+        "training/rocm",
+        "nvidia/driver:580",
+        "doca-driver",
+        "k8s-device-plugin",
+        "nfsplugin",
+    )
+    for kind in kinds:
+        assert any(kind in image for image in found.images), kind
+
+
+def test_what_a_registry_lacks_is_a_problem_each(registry: str) -> None:
+    wanted = Inventory(
+        (f"{registry}/nvidia/driver:1", f"{registry}/nvidia/driver:2"),
+        (Chart(f"oci://{registry}/charts/driver", "1"), Chart(f"oci://{registry}/charts/other", "1")),
+    )
+    problems = missing(wanted, Registries())
+    assert [(each.path, each.got) for each in problems] == [
+        (f"{registry}/nvidia/driver:2", "not there"),
+        (f"{registry}/charts/other:1", "not there"),
+    ]
+
+
+def test_a_registry_that_wants_a_login_gets_the_one_of_dockers_configuration(
+    registry: str, tmp_path: Path
+) -> None:
+    config = {"auths": {registry: {"auth": LOGIN}}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    private = f"{registry}/private/driver:1"
+    logged_in = Registries.from_docker_config({"DOCKER_CONFIG": str(tmp_path)})
+    assert logged_in.problem_with(private) == ""
+    assert Registries().problem_with(private) == "not without a login"
+    assert LOGIN not in repr(logged_in)
+
+
+def test_a_registry_that_does_not_answer_is_a_problem() -> None:
+    assert "cannot be reached" in Registries().problem_with("127.0.0.1:1/a:1")
+
+
+@pytest.mark.parametrize(
+    ("reference", "parts"),
+    [
+        ("nvcr.io/nvidia/driver:580", ("nvcr.io", "nvidia/driver", "580")),
+        ("localhost:5000/a@sha256:00", ("localhost:5000", "a", "sha256:00")),
+        ("host:5000/a/b:1@sha256:00", ("host:5000", "a/b", "sha256:00")),
+        ("busybox", ("docker.io", "library/busybox", "latest")),
+        ("rocm/k8s-device-plugin:1", ("docker.io", "rocm/k8s-device-plugin", "1")),
+    ],
+)
+def test_a_reference_is_taken_apart_as_container_runtimes_do(
+    reference: str, parts: tuple[str, str, str]
+) -> None:
+    assert take_apart(reference) == parts

@@ -1,0 +1,142 @@
+"""`trainyard images`: every image and chart that a stack brings, and whether they are there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pulumi.runtime import rpc
+from pulumi.runtime.mocks import MockCallArgs, MockMonitor, MockResourceArgs, Mocks, set_mocks
+from pulumi.runtime.stack import run_pulumi_func
+from rich.console import Console
+
+from infra.artifacts import Artifacts
+from infra.errors import Problem, TrainyardError
+from infra.program import declare
+from infra.spec import Stack
+from trainyard.forms import Form
+from trainyard.registry import Registries
+from trainyard.session import Session
+from trainyard.up import ENGINE_PARTS
+
+_CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
+
+
+@dataclass(frozen=True, order=True)
+class Chart:
+    """A chart that helm fetches when the stack goes up."""
+
+    name: str
+    """With `oci://…` before it, where a mirror has it."""
+    version: str
+    repository: str = ""
+    """Empty where the name says it."""
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """What has to be in reach of the nodes, and of helm."""
+
+    images: tuple[str, ...]
+    charts: tuple[Chart, ...]
+
+
+def inventory(stack: Stack, artifacts: Artifacts) -> Inventory:
+    """Declare the stack to a recorder, and read what it would bring; nothing is asked of anyone."""
+    recorder = _Recorder()
+
+    async def run() -> None:
+        set_mocks(_Unknown(), project="trainyard", stack=stack.name, preview=True, monitor=recorder)
+        await run_pulumi_func(lambda: declare(stack, artifacts))
+
+    asyncio.run(run())
+    images = {image for declared in recorder.declared for image in _images(declared)}
+    charts = {chart for declared in recorder.declared for chart in _charts(declared)}
+    return Inventory(tuple(sorted(images)), tuple(sorted(charts)))
+
+
+class _Unknown(Mocks):
+    """Nothing is known of a resource but what it was declared with, as at a first preview."""
+
+    def new_resource(self, args: MockResourceArgs) -> tuple[str, dict[Any, Any]]:
+        return "", dict(args.inputs)
+
+    def call(self, args: MockCallArgs) -> dict[Any, Any]:
+        raise AssertionError(f"programs look nothing up, but this one called {args.token}")
+
+
+class _Recorder(MockMonitor):
+    def __init__(self) -> None:
+        super().__init__(_Unknown())
+        self.declared: list[Mapping[str, Any]] = []
+
+    def RegisterResource(self, request: Any) -> Any:  # noqa: N802, ANN401 -- the protocol's name, untyped
+        if request.type.startswith(("kubernetes:", "trainyard:platform:")):
+            self.declared.append(rpc.deserialize_properties(request.object))
+        answer: Any = super().RegisterResource(request)  # type: ignore[no-untyped-call]
+        return answer
+
+
+def _images(value: Any) -> Iterator[str]:  # noqa: ANN401 -- any part of what was declared
+    """Find the images of containers, wherever pods are, and those that a published chart brings."""
+    if isinstance(value, Mapping):
+        if "chart" in value and "images" in value:
+            yield from value["images"]
+        for key, part in value.items():
+            if key in _CONTAINERS:
+                yield from (each["image"] for each in part if isinstance(each.get("image"), str))
+            yield from _images(part)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _images(each)
+
+
+def _charts(declared: Mapping[str, Any]) -> Iterator[Chart]:
+    source = declared.get("chart")
+    if isinstance(source, Mapping):
+        repository = source.get("repositoryOpts", {}).get("repo", "")
+        yield Chart(source["chart"], source["version"], repository)
+
+
+def missing(found: Inventory, registries: Registries) -> list[Problem]:
+    """Ask the registries for each image, and for each chart of a mirror."""
+    wanted = dict.fromkeys(found.images, "image")
+    wanted |= {
+        f"{chart.name.removeprefix('oci://')}:{chart.version}": "chart"
+        for chart in found.charts
+        if chart.name.startswith("oci://")
+    }
+    answers = {reference: registries.problem_with(reference) for reference in wanted}
+    fix = "copy it there, or log in to the registry"
+    return [
+        Problem(reference, answer, f"the {wanted[reference]}", fix)
+        for reference, answer in answers.items()
+        if answer
+    ]
+
+
+def show_images(session: Session, form: Form, *, check: bool) -> None:
+    """Print the inventory; with `check`, raise TrainyardError where something is not to be had."""
+    stack = session.stack  # wrong input ends here
+    session.toolchain.ensure(*ENGINE_PARTS)
+    found = inventory(stack, Artifacts.from_environment())
+    if form == "json":
+        sys.stdout.write(json.dumps(asdict(found), indent=1) + "\n")
+    else:
+        _show(found, session.console)
+    if check:
+        problems = missing(found, Registries.from_docker_config())
+        if problems:
+            raise TrainyardError(problems)
+
+
+def _show(found: Inventory, console: Console) -> None:
+    for image in found.images:
+        console.print(image, highlight=False, soft_wrap=True)
+    for chart in found.charts:
+        where = f"  from {chart.repository}" if chart.repository else ""
+        console.print(f"{chart.name} {chart.version} (chart){where}", highlight=False, soft_wrap=True)

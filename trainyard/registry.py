@@ -1,0 +1,94 @@
+"""Whether registries have what a stack needs: one question per manifest, by the OCI distribution protocol."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import urllib3
+
+_TYPES = ", ".join(
+    (
+        "application/vnd.oci.image.index.v1+json",
+        "application/vnd.oci.image.manifest.v1+json",
+        "application/vnd.docker.distribution.manifest.list.v2+json",
+        "application/vnd.docker.distribution.manifest.v2+json",
+    )
+)
+_DOCKER_HUB = "docker.io"
+_HOSTS = {_DOCKER_HUB: "registry-1.docker.io"}
+_LOOPBACK = ("localhost", "127.0.0.1")
+_TIMEOUT_SECONDS = 15.0
+
+
+def take_apart(reference: str) -> tuple[str, str, str]:
+    """Return host, name and tag or digest; a short name is Docker Hub's, as everywhere."""
+    path, separator, digest = reference.partition("@")
+    name, colon, tag = path.rpartition(":")
+    if not colon or "/" in tag:
+        name, tag = path, "latest"
+    host, slash, rest = name.partition("/")
+    if not slash or ("." not in host and ":" not in host and host != "localhost"):
+        host, rest = _DOCKER_HUB, name if slash else f"library/{name}"
+    return host, rest, digest if separator else tag
+
+
+@dataclass(frozen=True)
+class Registries:
+    """Registries, and what one has logged in to them with."""
+
+    credentials: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Host → base64 of `user:password`."""
+    http: urllib3.PoolManager = field(default_factory=urllib3.PoolManager, repr=False)
+
+    @classmethod
+    def from_docker_config(cls, environ: Mapping[str, str] = os.environ) -> Registries:
+        """Read what `docker login` and its like have written; credential helpers are not asked."""
+        folder = environ.get("DOCKER_CONFIG") or Path(environ.get("HOME", "/")) / ".docker"
+        file = Path(folder) / "config.json"
+        entries = json.loads(file.read_text()).get("auths", {}) if file.is_file() else {}
+        found = {host: entry["auth"] for host, entry in entries.items() if entry.get("auth")}
+        return cls(found)
+
+    def problem_with(self, reference: str) -> str:
+        """Ask for the manifest; return what was answered in place of it, empty where it is there."""
+        host, name, version = take_apart(reference)
+        scheme = "http" if host.partition(":")[0] in _LOOPBACK else "https"
+        url = f"{scheme}://{_HOSTS.get(host, host)}/v2/{name}/manifests/{version}"
+        try:
+            status, challenge = self._head(url, {})
+            if status == 401:
+                status, _ = self._head(url, self._answer(host, challenge))
+        except urllib3.exceptions.HTTPError as error:
+            return f"{host} cannot be reached ({type(error).__name__})"
+        return {200: "", 401: "not without a login", 403: "not with this login", 404: "not there"}.get(
+            status, f"status {status}"
+        )
+
+    def _head(self, url: str, headers: Mapping[str, str]) -> tuple[int, str]:
+        answer = self.http.request(
+            "HEAD",
+            url,
+            headers={"Accept": _TYPES, **headers},
+            timeout=_TIMEOUT_SECONDS,
+            retries=urllib3.Retry(1, redirect=3),
+        )
+        return answer.status, answer.headers.get("WWW-Authenticate", "")
+
+    def _answer(self, host: str, challenge: str) -> dict[str, str]:
+        """Return what a registry wants to see: a token for this one manifest, or the login itself."""
+        login = {"Authorization": f"Basic {self.credentials[host]}"} if host in self.credentials else {}
+        scheme, _, rest = challenge.partition(" ")
+        if scheme.lower() != "bearer":
+            return login
+        asked = dict(re.findall(r'(\w+)="([^"]*)"', rest))
+        realm = asked.pop("realm", "")
+        answer = self.http.request("GET", realm, fields=asked, headers=login, timeout=_TIMEOUT_SECONDS)
+        if answer.status != 200:
+            return login
+        data = json.loads(answer.data)
+        return {"Authorization": f"Bearer {data.get('token') or data.get('access_token')}"}
