@@ -51,7 +51,7 @@ format: venv-dev ## Put the code into its form
 lock: venv-dev ## Lock the Python packages again (UPGRADE=1: to their newest versions)
 	@$(COMPILE) pyproject.toml requirements/build.in --extra dev -o requirements/dev.txt
 	@$(COMPILE) pyproject.toml requirements/build.in -c requirements/dev.txt -o requirements/local.txt
-	@for extra in aws gcp azure; do \
+	@for extra in aws coreweave gcp azure; do \
 		$(COMPILE) pyproject.toml requirements/build.in --extra $$extra -c requirements/dev.txt \
 			-o requirements/$$extra.txt || exit 1; done
 	@$(COMPILE) requirements/uv.in -c requirements/dev.txt -o requirements/uv.txt

@@ -33,8 +33,9 @@ def stack_outputs(stack: Stack, cluster: Cluster) -> dict[str, Any]:
 def _object_store(stack: Stack, cluster: Cluster) -> dict[str, Any]:
     store = cluster.outputs.object_store
     if store is not None:
-        secret = {"secret": store.secret} if store.secret else {}
-        return {"endpoint": store.endpoint, "bucket": store.bucket, **secret}
+        more = {"secret": store.secret, "outside": store.outside}
+        known = {key: value for key, value in more.items() if value}
+        return {"endpoint": store.endpoint, "bucket": store.bucket, **known}
     bucket = stack.storage.object_store.bucket
     return {"endpoint": endpoint(), "bucket": bucket, "secret": names.OBJECT_STORE}
 

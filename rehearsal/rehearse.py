@@ -35,6 +35,7 @@ OUTPUTS: Mapping[str, Mapping[str, Any]] = {
         "objectStoreAccessKey": f"{SECRET}-access-key",
         "objectStoreSecretKey": f"{SECRET}-secret-key",
     },
+    "coreweave:index/cksCluster:CksCluster": {"apiServerEndpoint": "rehearsal.k8s.invalid"},
     **google.OUTPUTS,
 }
 """What each type's provider would add to its inputs."""

@@ -22,7 +22,12 @@ from pulumi.runtime import rpc
 
 from rehearsal.wire import UNKNOWN
 
-MODULES = {"aws": "pulumi_aws", "gcp": "pulumi_gcp", "kubernetes": "pulumi_kubernetes"}
+MODULES = {
+    "aws": "pulumi_aws",
+    "coreweave": "pulumi_coreweave",
+    "gcp": "pulumi_gcp",
+    "kubernetes": "pulumi_kubernetes",
+}
 """Package of the engine → the SDK's Python package."""
 _PLAIN: Mapping[type, tuple[str, tuple[type, ...]]] = {
     str: ("a text", (str,)),

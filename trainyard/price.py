@@ -192,7 +192,8 @@ def show_price(stack: Stack, form: Form, console: Console) -> None:
 
 def _demands(stack: Stack, pool: NodePoolSpec) -> Iterator[PoolDemand]:
     """Machines that a pool buys; a spot pool of several machine types buys some of each."""
-    region = str(getattr(stack.provider, "region", ""))
+    # Where a cluster is in one zone, the zone is what prices are listed by.
+    region = str(getattr(stack.provider, "region", "") or getattr(stack.provider, "zone", ""))
     if not isinstance(stack.provider, AwsSpec):
         machine = catalog.machine(cast(Cloud, stack.provider.kind), pool.machine or "")
         yield PoolDemand(pool.name, machine, region, pool.capacity, pool.num_nodes)

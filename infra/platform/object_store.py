@@ -52,7 +52,7 @@ class ObjectStore(Layer):
             [namespace],
             pulumi.ResourceOptions(ignore_changes=["data"]),
         )
-        deployment = self.add(_deployment(context), [secret, storage.folders])
+        deployment = self.add(_deployment(context), [secret, *storage.folders])
         self.service = self.add(not_awaited(_service()), [namespace, deployment])
         for team in context.stack.teams:
             place = names.team_namespace(team.name)

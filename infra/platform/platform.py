@@ -58,7 +58,7 @@ class Platform(pulumi.ComponentResource):
                 definitions=definitions,
                 namespace=namespaces.by_name[plan.namespace],
                 # Kueue's webhook judges every Job, so ours comes before it.
-                before_webhooks=[storage.folders],
+                before_webhooks=storage.folders,
                 parent=self,
             )
             for plan in plans

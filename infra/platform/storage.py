@@ -52,12 +52,25 @@ class Storage(Layer):
         super().__init__(context, "storage", {"spec": spec.model_dump(mode="json")}, parent)
         self._stack_name, self._namespaces = context.stack.name, namespaces
         self._class = self.add(_storage_class())
-        self.data_claim = self._claim(_data(context, outputs.volume_source))
-        self.folders = self.add(_make_folders(context), [self.data_claim, *drivers])
-        self.claims = [self._claim(volume) for volume in _team_volumes(context, outputs)]
+        self.folders: list[pulumi.Resource] = []
+        if outputs.volume_source:
+            data_claim = self._claim(_data(context, outputs.volume_source))
+            self.folders.append(self.add(_make_folders(context), [data_claim, *drivers]))
+        else:
+            self._shared_claims(context, outputs.shared_class)
+        for volume in _team_volumes(context, outputs):
+            self._claim(volume)
         for storage_class in outputs.storage_classes:
             self.add(_dynamic_class(storage_class))
         self.register_outputs({"storageClass": STORAGE_CLASS})
+
+    def _shared_claims(self, context: Context, storage_class: str) -> None:
+        """A filesystem of its own for each team; it stays when the stack goes."""
+        for team in context.stack.teams:
+            namespace = names.team_namespace(team.name)
+            claim = _shared_claim(namespace, context.stack.storage.checkpoints.size_gib, storage_class)
+            kept = pulumi.ResourceOptions(retain_on_delete=True)
+            self.add(claim, [self._namespaces.by_name[namespace]], kept)
 
     def _claim(self, volume: _Volume) -> KubernetesObject:
         namespace = self._namespaces.by_name[volume.namespace]
@@ -79,8 +92,9 @@ def _team_volumes(context: Context, outputs: ClusterOutputs) -> Iterator[_Volume
     size = context.stack.storage.checkpoints.size_gib
     for team in context.stack.teams:
         namespace = names.team_namespace(team.name)
-        folder = outputs.volume_source(_checkpoints(team.name))
-        yield _Volume(names.CHECKPOINTS_CLAIM, namespace, folder, size, "ReadWriteMany")
+        if outputs.volume_source:
+            folder = outputs.volume_source(_checkpoints(team.name))
+            yield _Volume(names.CHECKPOINTS_CLAIM, namespace, folder, size, "ReadWriteMany")
         if context.settings.training_env:
             environment = {"hostPath": {"path": context.settings.training_env, "type": "Directory"}}
             revision = _digest([context.settings.training_env])
@@ -107,6 +121,20 @@ def _digest(parts: list[str]) -> str:
 
 def _checkpoints(team: str) -> str:
     return f"checkpoints/{team}"
+
+
+def _shared_claim(namespace: str, size_gib: int, storage_class: str) -> Manifest:
+    """A claim from which the class makes a volume; what it holds belongs to the pods' `fsGroup`."""
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": metadata(names.CHECKPOINTS_CLAIM, namespace),
+        "spec": {
+            "storageClassName": storage_class,
+            "accessModes": ["ReadWriteMany"],
+            "resources": {"requests": {"storage": f"{size_gib}Gi"}},
+        },
+    }
 
 
 def _storage_class() -> Manifest:

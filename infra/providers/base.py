@@ -212,6 +212,8 @@ class ObjectStoreOutputs:
     bucket: str
     secret: str = ""
     """Secret with the keys in each team's namespace; empty where jobs reach the store by their identity."""
+    outside: str = ""
+    """Endpoint from outside of the cluster, where that is another one."""
 
 
 VolumeSource = Callable[[str], Mapping[str, Any]]
@@ -226,7 +228,10 @@ class ClusterOutputs:
     ca_certificate: pulumi.Output[str]
     kubeconfig: pulumi.Output[str]
     """Secret."""
-    volume_source: VolumeSource
+    volume_source: VolumeSource | None = None
+    """Folders of the one shared filesystem; None where each volume is a filesystem of its own."""
+    shared_class: str = ""
+    """Class from which teams' shared volumes are made, where there is no `volume_source`."""
     object_store_keys: tuple[pulumi.Output[str], pulumi.Output[str]] | None = None
     """Access key and secret key that the served object store is to open to; both secret."""
     object_store: ObjectStoreOutputs | None = None

@@ -12,6 +12,7 @@ CLUSTERS: Mapping[str, str] = {
     "aws": "infra.providers.aws:AwsCluster",
     "gcp": "infra.providers.gcp:GcpCluster",
     "onprem": "infra.providers.onprem:OnpremCluster",
+    "coreweave": "infra.providers.coreweave:CoreweaveCluster",
 }
 """Kind → module and class, imported on use: a stack needs the SDK of its own target only."""
 

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from infra.spec.base import Spec
 
-ProviderKind = Literal["local", "aws", "gcp", "onprem"]
+ProviderKind = Literal["local", "aws", "gcp", "onprem", "coreweave"]
 KubernetesVersion = Literal["1.35.4"]
 """Versions that this release was tested with; charts are rendered for the stated one."""
 

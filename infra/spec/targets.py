@@ -29,6 +29,7 @@ TARGETS: Mapping[str, Target] = {
     "aws": Target("infra.spec.aws:AwsSpec", checks="infra.spec.aws_checks:CHECKS"),
     "gcp": Target("infra.spec.gcp:GcpSpec", checks="infra.spec.gcp_checks:CHECKS"),
     "onprem": Target("infra.spec.onprem:OnpremSpec", checks="infra.spec.onprem_checks:CHECKS"),
+    "coreweave": Target("infra.spec.coreweave:CoreweaveSpec", checks="infra.spec.coreweave_checks:CHECKS"),
 }
 
 

@@ -10,8 +10,9 @@ from policies.config import Measurement
 from policies.policy import Policy, Resource, Violation
 from policies.unknowns import Properties
 
-NOTICE_SECONDS: Mapping[str, float] = {"aws": 120, "azure": 30, "gcp": 15, "local": 30}
-"""Time from notice to loss: EC2 spot, Azure Scheduled Events, user pods on GKE, our local target."""
+NOTICE_SECONDS: Mapping[str, float] = {"aws": 120, "azure": 30, "coreweave": 420, "gcp": 15, "local": 30}
+"""Time from notice to loss: EC2 spot, Azure Scheduled Events, user pods on GKE, CoreWeave's
+spot pools, our local target."""
 
 
 def judge(resource: Resource) -> Iterator[Violation]:

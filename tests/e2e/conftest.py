@@ -14,6 +14,7 @@ ORDER = (
     "test_cluster",
     "test_local_stack",
     "test_jobs",
+    "test_topology",
     "test_soak",
     "test_recovery",
     "test_context",

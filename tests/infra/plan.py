@@ -72,6 +72,8 @@ class _Answers(Mocks):
                 **args.inputs,
                 **google.computed(args.typ, args.name, args.inputs),
             }
+        if args.typ.endswith(":CksCluster"):
+            made = {"apiServerEndpoint": f"0a1b2c-{args.name}.k8s.eu-south-04a.coreweave.app"}
         return f"{args.name}-id", {**args.inputs, **made}
 
     def call(self, args: MockCallArgs) -> NoReturn:

@@ -1,0 +1,58 @@
+"""The checkpoint bucket: versions, lifecycle, an audit log; it is kept when the stack goes."""
+
+from __future__ import annotations
+
+import pulumi
+import pulumi_coreweave as coreweave
+
+from infra.spec.coreweave import CoreweaveSpec
+
+UNFINISHED_DAYS = 7
+SUPERSEDED_DAYS = 30
+
+
+def make_bucket(stack: str, name: str, spec: CoreweaveSpec, options: pulumi.ResourceOptions) -> None:
+    """Make the bucket in the stack's zone; nothing current ever expires."""
+    kept = pulumi.ResourceOptions(retain_on_delete=True, protect=spec.deletion_protection)
+    bucket = coreweave.ObjectStorageBucket(
+        f"{stack}-bucket",
+        name=name,
+        zone=spec.zone,
+        tags={"stack": stack},
+        opts=pulumi.ResourceOptions.merge(options, kept),
+    )
+    below = pulumi.ResourceOptions.merge(options, pulumi.ResourceOptions(retain_on_delete=True))
+    coreweave.ObjectStorageBucketVersioning(
+        f"{stack}-bucket",
+        bucket=bucket.name,
+        versioning_configuration=coreweave.ObjectStorageBucketVersioningVersioningConfigurationArgs(
+            status="Enabled"
+        ),
+        opts=below,
+    )
+    coreweave.ObjectStorageBucketSettings(
+        f"{stack}-bucket", bucket=bucket.name, audit_logging_enabled=True, opts=below
+    )
+    coreweave.ObjectStorageBucketLifecycleConfiguration(
+        f"{stack}-bucket", bucket=bucket.name, rules=_rules(), opts=below
+    )
+
+
+def _rules() -> list[coreweave.ObjectStorageBucketLifecycleConfigurationRuleArgs]:
+    """What is unfinished, or superseded, goes after some days."""
+    abort = coreweave.ObjectStorageBucketLifecycleConfigurationRuleAbortIncompleteMultipartUploadArgs
+    expire = coreweave.ObjectStorageBucketLifecycleConfigurationRuleNoncurrentVersionExpirationArgs
+    return [
+        coreweave.ObjectStorageBucketLifecycleConfigurationRuleArgs(
+            id="unfinished",
+            prefix="",
+            status="Enabled",
+            abort_incomplete_multipart_upload=abort(days_after_initiation=UNFINISHED_DAYS),
+        ),
+        coreweave.ObjectStorageBucketLifecycleConfigurationRuleArgs(
+            id="superseded",
+            prefix="",
+            status="Enabled",
+            noncurrent_version_expiration=expire(noncurrent_days=SUPERSEDED_DAYS),
+        ),
+    ]

@@ -1,0 +1,122 @@
+"""What CoreWeave would refuse, or take and then run badly: said before anything is asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+
+from infra import catalog
+from infra.spec.coreweave import MAX_NAME, CoreweaveSpec
+from infra.spec.finding import Check, Finding, unknown
+from infra.spec.node_pool import NodePoolSpec
+from infra.spec.storage import StorageSpec
+
+Pools = tuple[NodePoolSpec, ...]
+
+NODE_POD_ADDRESSES = 256
+"""Addresses that a node of 110 pods takes of the pods' range."""
+
+
+def the_zone_is_known(provider: CoreweaveSpec) -> Iterator[Finding]:
+    """CoreWeave's API takes zones, spelled as they are."""
+    known = [zone.name for zone in catalog.regions("coreweave")]
+    if provider.zone not in known:
+        yield unknown(("provider", "zone"), provider.zone, known, "a zone of CoreWeave")
+
+
+def the_name_is_short(provider: CoreweaveSpec, name: str) -> Iterator[Finding]:
+    """The cluster has the stack's name."""
+    if len(name) > MAX_NAME:
+        allowed = f"at most {MAX_NAME} characters (CKS)"
+        yield ("name",), repr(name), allowed, f"shorten it by {len(name) - MAX_NAME}"
+
+
+def networks_are_apart(provider: CoreweaveSpec) -> Iterator[Finding]:
+    """Overlapping ranges would send packets to the wrong side."""
+    network = provider.network
+    ranges = {name: getattr(network, name) for name in type(network).model_fields}
+    for (first, one), (second, other) in combinations(ranges.items(), 2):
+        if one.overlaps(other):
+            got = f"{other}, which overlaps {first} {one}"
+            path = ("provider", "network", second)
+            yield path, got, "three ranges that are apart", "move one of the two ranges"
+
+
+def the_network_holds_the_pods(provider: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
+    """The range cannot be widened later."""
+    needed = NODE_POD_ADDRESSES * sum(pool.num_nodes for pool in pools)
+    if provider.network.pods.num_addresses < needed:
+        allowed = f"{needed} addresses or more ({NODE_POD_ADDRESSES} per node)"
+        fix = "use a wider range, such as a /13: it cannot be widened later"
+        yield ("provider", "network", "pods"), str(provider.network.pods), allowed, fix
+
+
+def machines_exist(provider: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
+    """Every pool says its machine, and every machine is in the catalogue, and in the zone."""
+    known = {machine.name: machine for machine in catalog.machines(cloud="coreweave")}
+    for index, pool in enumerate(pools):
+        if pool.machine is None:
+            fix = "add `machine:`; `trainyard catalog --cloud coreweave` says which there are"
+            yield ("pools", index), "no machine", "an instance type of CoreWeave on every pool", fix
+        elif pool.machine not in known:
+            what = "an instance type of CoreWeave in the catalogue"
+            yield unknown(("pools", index, "machine"), pool.machine, known, what)
+        elif known[pool.machine].offered_in(provider.zone) is False:
+            allowed = (
+                f"one that {provider.zone} has; {pool.machine}: {', '.join(known[pool.machine].regions)}"
+            )
+            fix = "choose another machine, or another zone"
+            yield ("pools", index, "machine"), pool.machine, allowed, fix
+
+
+def pools_agree_with_their_machines(provider: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
+    """Accelerator and fabric may be left out; where they are written, they are the machine's."""
+    known = {machine.name: machine for machine in catalog.machines(cloud="coreweave")}
+    for index, pool in enumerate(pools):
+        machine = known.get(pool.machine or "")
+        if machine is None:
+            continue
+        if pool.fabric != machine.fabric:
+            fix = "leave `fabric` out: the machine says it"
+            yield ("pools", index, "fabric"), repr(pool.fabric), f"{machine.fabric} ({machine.name})", fix
+        found = (pool.accelerator.model, pool.accelerator.count) if pool.accelerator else (None, 0)
+        if found != (machine.accelerator, machine.num_accelerators):
+            allowed = f"{machine.num_accelerators} × {machine.accelerator} ({machine.name})"
+            fix = "leave `accelerator` out: the machine says it"
+            yield ("pools", index, "accelerator"), f"{found[1]} × {found[0]}", allowed, fix
+
+
+def pools_are_in_the_stacks_zone(provider: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
+    """A CKS cluster is in one zone."""
+    for index, pool in enumerate(pools):
+        if pool.zones is not None and pool.zones != (provider.zone,):
+            allowed = f"{provider.zone}: a cluster of CoreWeave is in one zone"
+            yield ("pools", index, "zones"), ", ".join(pool.zones), allowed, "leave `zones` out"
+
+
+def reservations_have_no_name(provider: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
+    """What an organisation has reserved is drawn on by whoever asks first."""
+    for index, pool in enumerate(pools):
+        if pool.reservation is not None:
+            fix = "remove it: the organisation's reserved instances are drawn on by themselves"
+            yield ("pools", index, "reservation"), repr(pool.reservation.id), "nothing (CoreWeave)", fix
+
+
+def the_object_store_has_no_size(provider: CoreweaveSpec, storage: StorageSpec) -> Iterator[Finding]:
+    """AI Object Storage grows with what is in it."""
+    if storage.object_store.size_gib is not None:
+        path = ("storage", "object_store", "size_gib")
+        yield path, str(storage.object_store.size_gib), "nothing (kind: coreweave)", "remove the key"
+
+
+CHECKS: tuple[Check, ...] = (
+    the_zone_is_known,
+    the_name_is_short,
+    networks_are_apart,
+    the_network_holds_the_pods,
+    machines_exist,
+    pools_agree_with_their_machines,
+    pools_are_in_the_stacks_zone,
+    reservations_have_no_name,
+    the_object_store_has_no_size,
+)

@@ -1,0 +1,165 @@
+"""Jobs on simulated nodes with the labels of a data centre: the real Kueue decides where each pod goes.
+
+The nodes are objects of the API with no kubelet behind them, so pods are placed and never run. They pass for
+ready for as long as the node controller waits for a first sign of life, 40 seconds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from infra import names
+from tests.e2e.stack import Declaration, LocalStack
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+
+NAMESPACE = "topology"
+HOSTS_PER_LEAF, GPUS = 3, 8
+LEVELS = (names.SPINE_LABEL, names.LEAF_LABEL, names.HOSTNAME_LABEL)
+KUEUE = "kueue.x-k8s.io/v1beta2"
+PLACES = {
+    f"{spine}-{leaf}-{host}": {names.SPINE_LABEL: spine, names.LEAF_LABEL: f"{spine}-{leaf}"}
+    for spine in ("spine-1", "spine-2")
+    for leaf in ("leaf-1", "leaf-2")
+    for host in range(HOSTS_PER_LEAF)
+}
+"""Node → spine and leaf that it stands behind."""
+
+
+def node(name: str, place: dict[str, str]) -> Declaration:
+    labels = {**place, names.HOSTNAME_LABEL: name, names.POOL_LABEL: NAMESPACE}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
+
+
+READY = {
+    "status": {
+        "capacity": {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": str(GPUS)},
+        "allocatable": {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": str(GPUS)},
+        "conditions": [{"type": "Ready", "status": "True", "reason": "Simulated", "message": "no kubelet"}],
+    }
+}
+
+
+def queue() -> list[Declaration]:
+    """A queue with room on every simulated node, in a namespace of its own."""
+    quota = {"name": "nvidia.com/gpu", "nominalQuota": GPUS * len(PLACES)}
+    group = {
+        "coveredResources": ["nvidia.com/gpu"],
+        "flavors": [{"name": NAMESPACE, "resources": [quota]}],
+    }
+    own = {"name": NAMESPACE}
+    return [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": own},
+        {
+            "apiVersion": KUEUE,
+            "kind": "Topology",
+            "metadata": own,
+            "spec": {"levels": [{"nodeLabel": level} for level in LEVELS]},
+        },
+        {
+            "apiVersion": KUEUE,
+            "kind": "ResourceFlavor",
+            "metadata": own,
+            "spec": {"nodeLabels": {names.POOL_LABEL: NAMESPACE}, "topologyName": NAMESPACE},
+        },
+        {
+            "apiVersion": KUEUE,
+            "kind": "ClusterQueue",
+            "metadata": own,
+            "spec": {"namespaceSelector": {}, "resourceGroups": [group]},
+        },
+        {
+            "apiVersion": KUEUE,
+            "kind": "LocalQueue",
+            "metadata": {**own, "namespace": NAMESPACE},
+            "spec": {"clusterQueue": NAMESPACE},
+        },
+    ]
+
+
+def job(name: str, pods: int, **asked: str) -> Declaration:
+    """A job of so many whole nodes; `required` or `preferred` names a level of the topology."""
+    annotations = {f"kueue.x-k8s.io/podset-{kind}-topology": level for kind, level in asked.items()}
+    container = {
+        "name": "train",
+        "image": "simulated",
+        "resources": {"limits": {"nvidia.com/gpu": GPUS}},
+    }
+    template = {
+        "metadata": {"annotations": annotations},
+        "spec": {"restartPolicy": "Never", "containers": [container]},
+    }
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": name,
+            "namespace": NAMESPACE,
+            "labels": {"kueue.x-k8s.io/queue-name": NAMESPACE},
+        },
+        "spec": {"suspend": True, "parallelism": pods, "completions": pods, "template": template},
+    }
+
+
+@pytest.fixture
+def datacentre(stack: LocalStack) -> Iterator[LocalStack]:
+    """The local stack, with simulated nodes beside its own; what a test has made is gone after it."""
+    stack.apply(*queue(), *(node(name, place) for name, place in PLACES.items()))
+    for name in PLACES:
+        stack.kubectl("patch", "node", name, "--subresource=status", f"--patch={json.dumps(READY)}")
+    yield stack
+    stack.kubectl("delete", "jobs", "--all", "-n", NAMESPACE, "--wait=true")
+    stack.kubectl("delete", "pods", "--all", "-n", NAMESPACE, "--force", "--grace-period=0")
+    stack.kubectl("delete", "node", *PLACES)
+    stack.kubectl("delete", "localqueue", NAMESPACE, "-n", NAMESPACE)
+    for kind in ("clusterqueue", "resourceflavor", "topologies.kueue.x-k8s.io", "namespace"):
+        stack.kubectl("delete", kind, NAMESPACE)
+
+
+def hosts(stack: LocalStack, name: str, pods: int) -> list[str]:
+    """Wait until Kueue has placed every pod of a job, and return where."""
+    placed: list[str] = []
+
+    def all_placed() -> bool:
+        items: list[dict[str, Any]] = stack.get(
+            "pods", "-n", NAMESPACE, f"--selector=batch.kubernetes.io/job-name={name}"
+        )["items"]
+        chosen = [(each["spec"].get("nodeSelector") or {}).get(names.HOSTNAME_LABEL) for each in items]
+        placed[:] = [host for host in chosen if host]
+        return len(placed) == pods
+
+    stack.wait_until(all_placed, f"{pods} placed pods of {name}")
+    return placed
+
+
+def leaves(placed: list[str]) -> set[str]:
+    return {PLACES[host][names.LEAF_LABEL] for host in placed}
+
+
+def test_a_job_lands_within_one_leaf_and_on_the_fewest_where_it_cannot(datacentre: LocalStack) -> None:
+    datacentre.apply(job("fits", HOSTS_PER_LEAF, preferred=names.LEAF_LABEL))
+    fits = hosts(datacentre, "fits", HOSTS_PER_LEAF)
+    assert len(set(fits)) == HOSTS_PER_LEAF
+    assert len(leaves(fits)) == 1
+    datacentre.apply(job("wide", HOSTS_PER_LEAF + 1, preferred=names.LEAF_LABEL))
+    wide = hosts(datacentre, "wide", HOSTS_PER_LEAF + 1)
+    assert len(leaves(wide)) == 2
+    assert len({PLACES[host][names.SPINE_LABEL] for host in wide}) == 1
+
+
+def test_a_job_that_must_have_one_leaf_waits_where_none_has_room(datacentre: LocalStack) -> None:
+    datacentre.apply(job("must", HOSTS_PER_LEAF + 1, required=names.LEAF_LABEL))
+
+    def refused() -> bool:
+        items = datacentre.get("workloads.kueue.x-k8s.io", "-n", NAMESPACE)["items"]
+        told = [
+            each["message"] for item in items for each in (item.get("status") or {}).get("conditions", [])
+        ]
+        return any("topology" in message for message in told)
+
+    datacentre.wait_until(refused, "a word of the queue on the topology")
+    assert datacentre.get("job", "must", "-n", NAMESPACE)["spec"]["suspend"] is True

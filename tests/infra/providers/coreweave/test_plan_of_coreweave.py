@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import json
+import subprocess
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from infra import fabric_lint
+from infra.spec import Stack
+from rehearsal import sdk
+from tests.infra.golden import GOLDEN, assert_matches
+from tests.infra.judged import findings
+from tests.infra.plan import Plan, Registration, cluster_plan, plan
+from tests.infra.shown import text_of
+from trainyard.price import bill
+
+CHECKPOINT_SECONDS = 60
+
+
+def own(found: Plan) -> list[Registration]:
+    return [each for each in found.resources if each.type.startswith("coreweave:")]
+
+
+def test_the_plan_is_the_golden_one(coreweave_plan: Plan) -> None:
+    assert_matches(text_of(coreweave_plan), GOLDEN / "coreweave.yaml")
+
+
+def test_the_first_preview_lists_every_resource_and_the_policies_let_it_pass(
+    coreweave: Stack, coreweave_plan: Plan, rendered: Path
+) -> None:
+    preview = plan(coreweave, rendered, preview=True)
+    assert [each.urn for each in preview.resources] == [each.urn for each in coreweave_plan.resources]
+    assert findings("coreweave", preview, checkpoint_seconds=CHECKPOINT_SECONDS) == []
+
+
+def test_the_policies_let_the_plan_pass(coreweave_plan: Plan) -> None:
+    assert findings("coreweave", coreweave_plan, checkpoint_seconds=CHECKPOINT_SECONDS) == []
+
+
+def test_the_policies_see_an_open_endpoint_and_data_elsewhere(coreweave: Stack, rendered: Path) -> None:
+    provider = coreweave.provider.model_copy(update={"public_endpoint": True, "zone": "US-EAST-04A"})
+    elsewhere = coreweave.model_copy(update={"provider": provider})
+    refused = " ".join(
+        findings("coreweave", cluster_plan(elsewhere, rendered), checkpoint_seconds=CHECKPOINT_SECONDS)
+    )
+    assert "security-private-endpoint" in refused
+    for kind in ("CksCluster::", "NetworkingVpc::", "ObjectStorageBucket::"):
+        assert kind in refused
+
+
+def test_every_input_fits_the_sdks_types(coreweave_plan: Plan) -> None:
+    found = {each.urn: list(sdk.problems(each.type, each.inputs)) for each in own(coreweave_plan)}
+    assert len(found) == 6
+    assert {urn: problems for urn, problems in found.items() if problems} == {}
+
+
+def test_pools_are_objects_of_the_cluster_and_spot_is_a_class(coreweave_plan: Plan) -> None:
+    pools = {name: each["spec"] for name, each in coreweave_plan.named("NodePool").items()}
+    assert {name: each["computeClass"] for name, each in pools.items()} == {
+        "system": "default",
+        "spot": "spot",
+        "on-demand": "default",
+    }
+    for flavor in coreweave_plan.named("ResourceFlavor").values():
+        labels = flavor["spec"]["nodeLabels"]
+        assert any(labels.items() <= pool["nodeLabels"].items() for pool in pools.values())
+        assert {each["key"] for each in flavor["spec"]["tolerations"]} >= {"nvidia.com/gpu"}
+
+
+def test_nothing_runs_before_the_system_nodes_are_there(coreweave_plan: Plan) -> None:
+    system = coreweave_plan.named("NodePool")["system"]
+    assert system["metadata"]["annotations"]["pulumi.com/waitFor"] == "jsonpath={.status.currentNodes}=2"
+    providers = {
+        each.name: each for each in coreweave_plan.resources if each.type == "pulumi:providers:kubernetes"
+    }
+    assert any(urn.endswith(":NodePool::system") for urn in providers["training"].dependencies)
+    objects = [
+        each
+        for each in coreweave_plan.resources
+        if each.type.startswith("kubernetes:") and ":NodePool" not in each.type
+    ]
+    assert {each.provider.rpartition("::")[0].rpartition("::")[2] for each in objects} == {"training"}
+
+
+def test_no_driver_is_installed(coreweave_plan: Plan) -> None:
+    assert not coreweave_plan.named("Release")
+    assert not coreweave_plan.named("DaemonSet")
+
+
+def test_infiniband_labels_are_the_levels_of_the_topology(coreweave_plan: Plan) -> None:
+    (topology,) = coreweave_plan.named("Topology").values()
+    levels = [each["nodeLabel"].rpartition("/")[2] for each in topology["spec"]["levels"]]
+    assert levels == ["fabric", "superpod", "leafgroup", "hostname"]
+
+
+def test_a_pod_asks_for_infiniband_as_coreweave_gives_it(coreweave_plan: Plan) -> None:
+    runtime = coreweave_plan.named("ClusterTrainingRuntime")["torch-ib-coreweave"]
+    pod = runtime["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    assert pod["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": 8, "rdma/ib": 1}
+    assert pod["terminationGracePeriodSeconds"] == 420
+    assert list(fabric_lint.pod(pod, 2, "ib-coreweave")) == []
+
+
+def test_a_team_has_a_shared_volume_of_its_own(coreweave_plan: Plan) -> None:
+    claims = coreweave_plan.named("PersistentVolumeClaim")
+    assert set(claims) == {"team-research/checkpoints", "team-platform/checkpoints"}
+    for claim in claims.values():
+        assert claim["spec"]["storageClassName"] == "shared-vast"
+        assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
+    assert not coreweave_plan.named("PersistentVolume")
+    kept = [each for each in coreweave_plan.resources if each.type.endswith(":PersistentVolumeClaim")]
+    assert all(each.retained for each in kept)
+
+
+def test_the_kubeconfig_takes_the_token_from_the_environment(coreweave_plan: Plan) -> None:
+    config: dict[str, Any] = yaml.safe_load(coreweave_plan.outputs["kubeconfig"])
+    assert config["clusters"][0]["cluster"]["server"].startswith("https://")
+    run = config["users"][0]["user"]["exec"]
+    environment = {"COREWEAVE_API_TOKEN": "CW-SECRET-x", "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(
+        [run["command"], *run["args"]], env=environment, capture_output=True, text=True, check=True
+    )
+    assert json.loads(done.stdout)["status"] == {"token": "CW-SECRET-x"}
+    assert "CW-SECRET" not in coreweave_plan.outputs["kubeconfig"]
+
+
+def test_the_object_store_has_an_endpoint_inside_and_one_outside(coreweave_plan: Plan) -> None:
+    store = coreweave_plan.outputs["objectStore"]
+    assert (store["endpoint"], store["outside"]) == ("http://cwlota.com", "https://cwobject.com")
+    assert store["secret"] == "object-store"
+
+
+def test_machines_are_priced_by_the_zone(coreweave: Stack) -> None:
+    pools = {cost.pool.name for cost in bill(coreweave, date(2026, 11, 21)).estimate.pools}
+    assert pools == {"system", "spot", "on-demand"}
+
+
+def test_data_stays_and_the_cluster_is_protected(coreweave_plan: Plan) -> None:
+    kept = {each.type.rpartition(":")[2] for each in own(coreweave_plan) if each.retained}
+    assert "ObjectStorageBucket" in kept
+    assert {each.type.rpartition(":")[2] for each in own(coreweave_plan) if each.protect} == {
+        "CksCluster",
+        "ObjectStorageBucket",
+    }
