@@ -87,9 +87,9 @@ def pools_of_addresses_exist(provider: OnpremSpec) -> Iterator[Finding]:
     if infiniband is None:
         return
     known = [pool.name for pool in infiniband.ip_pools]
-    named = {("pool",): infiniband.pool}
+    named: dict[KeyPath, str | None] = {("pool",): infiniband.pool}
     if infiniband.ipoib:
-        named[("ipoib", "pool")] = infiniband.ipoib.pool  # type: ignore[index]
+        named[("ipoib", "pool")] = infiniband.ipoib.pool
     for below, name in named.items():
         if name is not None and name not in known:
             yield unknown(("provider", "infiniband", *below), name, known, "a pool of `ip_pools`")
@@ -174,9 +174,9 @@ def behind_an_air_gap_images_are_in_the_mirror(provider: OnpremSpec) -> Iterator
     if provider.mirror is None:
         return
     host = provider.mirror.registry.partition("/")[0]
-    own = {("training_image",): provider.training_image}
+    own: dict[KeyPath, str] = {("training_image",): provider.training_image}
     if provider.amd:
-        own[("amd", "training_image")] = provider.amd.training_image  # type: ignore[index]
+        own[("amd", "training_image")] = provider.amd.training_image
     for below, image in own.items():
         if image.partition("/")[0] != host:
             fix = f"push it there: {host}/…"

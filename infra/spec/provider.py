@@ -8,7 +8,8 @@ from pydantic import Field
 
 from infra.spec.base import Spec
 
-ProviderKind = Literal["local", "aws", "gcp", "onprem", "coreweave"]
+ProviderKind = str
+"""Name of a target: those that there are stand in `infra/spec/targets.py`."""
 KubernetesVersion = Literal["1.35.4"]
 """Versions that this release was tested with; charts are rendered for the stated one."""
 
