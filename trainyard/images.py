@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from pulumi.runtime import rpc
 from pulumi.runtime.mocks import MockCallArgs, MockMonitor, MockResourceArgs, Mocks, set_mocks
@@ -49,9 +49,12 @@ def inventory(stack: Stack, artifacts: Artifacts) -> Inventory:
     """Declare the stack to a recorder, and read what it would bring; nothing is asked of anyone."""
     recorder = _Recorder()
 
+    def program() -> None:
+        declare(stack, artifacts)
+
     async def run() -> None:
         set_mocks(_Unknown(), project="trainyard", stack=stack.name, preview=True, monitor=recorder)
-        await run_pulumi_func(lambda: declare(stack, artifacts))
+        await run_pulumi_func(program)
 
     asyncio.run(run())
     images = {image for declared in recorder.declared for image in _images(declared)}
@@ -65,7 +68,7 @@ class _Unknown(Mocks):
     def new_resource(self, args: MockResourceArgs) -> tuple[str, dict[Any, Any]]:
         return "", dict(args.inputs)
 
-    def call(self, args: MockCallArgs) -> dict[Any, Any]:
+    def call(self, args: MockCallArgs) -> NoReturn:
         raise AssertionError(f"programs look nothing up, but this one called {args.token}")
 
 

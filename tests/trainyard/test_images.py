@@ -28,7 +28,7 @@ class _Registry(BaseHTTPRequestHandler):
         private = "/private/" in self.path
         if private and self.headers.get("Authorization") != "Bearer granted":
             self.send_response(401)
-            realm = f"http://127.0.0.1:{self.server.server_address[1]}/token"
+            realm = f"http://{self.headers['Host']}/token"
             self.send_header("WWW-Authenticate", f'Bearer realm="{realm}",service="here",scope="pull"')
         else:
             self.send_response(200 if self.path.endswith("driver/manifests/1") else 404)
