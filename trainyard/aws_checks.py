@@ -29,6 +29,27 @@ QUOTAS = {
 P6 has quotas that this list does not know: they are not judged.
 """
 
+ADDRESSES = ("L-0263D0A3", "EC2-VPC Elastic IPs")
+RIGHTS = (
+    "ec2:AllocateAddress",
+    "ec2:CreateLaunchTemplate",
+    "ec2:CreateNatGateway",
+    "ec2:CreateVpc",
+    "ec2:CreateVpcEndpoint",
+    "eks:CreateAccessEntry",
+    "eks:CreateCluster",
+    "eks:CreateNodegroup",
+    "eks:CreatePodIdentityAssociation",
+    "iam:CreateRole",
+    "iam:PassRole",
+    "kms:CreateAlias",
+    "kms:CreateKey",
+    "logs:CreateLogGroup",
+    "s3:CreateBucket",
+    "s3:PutBucketPolicy",
+)
+"""Those without which an `up` ends half-way; the filesystem's own comes on top."""
+
 
 def problems(stack: Stack, spec: AwsSpec, client: Client) -> Iterator[Problem]:
     """Find what the account lacks. Raises ClientError or BotoCoreError where it cannot be asked."""
@@ -38,9 +59,11 @@ def problems(stack: Stack, spec: AwsSpec, client: Client) -> Iterator[Problem]:
         yield Problem("AWS account", got, spec.account, fix)
         return
     yield from _caller(caller["Arn"], spec)
+    yield from _rights(caller["Arn"], spec, client("iam"))
     bought = [group for pool in stack.pools for group in groups(pool, spec.zones)]
     yield from _offered(bought, client("ec2"))
     yield from _quotas(bought, client("service-quotas"))
+    yield from _addresses(stack, spec, client)
     yield from _reservations(stack, client("ec2"))
     yield from _bucket(stack, spec, client("s3"))
 
@@ -58,6 +81,70 @@ def _caller(arn: str, spec: AwsSpec) -> Iterator[Problem]:
     if role not in admins:
         fix = "add the role to access.admins: EKS gives no rights to the one who makes the cluster"
         yield Problem("provider.access.admins", f"{role} signs in", ", ".join(spec.access.admins), fix)
+
+
+def _rights(arn: str, spec: AwsSpec, iam: Any) -> Iterator[Problem]:  # noqa: ANN401 -- boto3's
+    """Ask IAM what the principal may do; its answer knows no organisation's own policies."""
+    makes = (
+        "fsx:CreateFileSystem" if spec.filesystem.kind == "lustre" else "elasticfilesystem:CreateFileSystem"
+    )
+    path = "rights of who signs in"
+    try:
+        principal = _principal(arn, iam)
+        pages = iam.get_paginator("simulate_principal_policy").paginate(
+            PolicySourceArn=principal, ActionNames=[*RIGHTS, makes]
+        )
+        found = [each for page in pages for each in page["EvaluationResults"]]
+    except ClientError as error:
+        if "AccessDenied" not in str(error):
+            raise
+        fix = "ask for iam:GetRole and iam:SimulatePrincipalPolicy, or compare the rights with docs/aws.md"
+        yield Problem(path, "not known: IAM may not be asked", "rights to make the stack", fix)
+        return
+    denied = sorted(each["EvalActionName"] for each in found if each["EvalDecision"] != "allowed")
+    if denied:
+        yield Problem(path, f"not {', '.join(denied)}", "all of these", "ask for a role with these rights")
+
+
+def _principal(arn: str, iam: Any) -> str:  # noqa: ANN401 -- boto3's
+    """The role's own ARN, whose path a session's does not have; a user's is its own."""
+    role = role_of(arn)
+    if role == arn:
+        return arn
+    return str(iam.get_role(RoleName=role.rpartition("/")[2])["Role"]["Arn"])
+
+
+def _addresses(stack: Stack, spec: AwsSpec, client: Client) -> Iterator[Problem]:
+    """Addresses of NAT gateways, and in subnets that are there already those of nodes."""
+    ec2 = client("ec2")
+    existing = spec.network.existing
+    if existing is not None:
+        yield from _free_in_subnets(stack, spec, ec2.describe_subnets(SubnetIds=[*existing.subnets.values()]))
+        return
+    needed = {"none": 0, "one": 1, "per-zone": len(spec.zones)}[spec.network.nat]
+    code, name = ADDRESSES
+    ours = {"Key": "trainyard.dev/stack", "Value": stack.name}
+    taken = sum(ours not in each.get("Tags", ()) for each in ec2.describe_addresses()["Addresses"])
+    answer = client("service-quotas").get_service_quota(ServiceCode="ec2", QuotaCode=code)
+    free = answer["Quota"]["Value"] - taken
+    if free < needed:
+        command = "aws service-quotas request-service-quota-increase --service-code ec2"
+        fix = f"release some, or ask for more: {command} --quota-code {code} --desired-value {taken + needed}"
+        yield Problem(f"quota: {name}", f"{needed} are needed", f"{free:g} are free", fix)
+
+
+def _free_in_subnets(stack: Stack, spec: AwsSpec, answer: Any) -> Iterator[Problem]:  # noqa: ANN401 -- boto3's
+    nodes: dict[str, int] = {}
+    for pool in stack.pools:
+        for group in groups(pool, spec.zones):
+            for zone in group.zones:  # all of a group may land in one of its zones
+                nodes[zone] = nodes.get(zone, 0) + group.num_nodes
+    for subnet in answer["Subnets"]:
+        zone, free = subnet["AvailabilityZone"], subnet["AvailableIpAddressCount"]
+        if free < nodes.get(zone, 0):
+            fix = "use a larger subnet: each node takes an address, and its pods more"
+            path = f"provider.network.existing.subnets.{zone}"
+            yield Problem(path, f"{free} addresses are free", f"{nodes[zone]} for the nodes", fix)
 
 
 def _offered(bought: list[Group], ec2: Any) -> Iterator[Problem]:  # noqa: ANN401 -- boto3's

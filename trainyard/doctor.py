@@ -9,6 +9,7 @@ from rich.markup import escape
 
 from infra.errors import ExitCode, MachineError, Problem
 from infra.spec.aws import AwsSpec
+from infra.spec.gcp import GcpSpec
 from local.toolchain.doctor import diagnose
 from trainyard.aws_checks import problems, unasked
 from trainyard.session import Session
@@ -28,25 +29,54 @@ def examine(session: Session) -> int:
 def _examine_account(session: Session) -> int:
     """Ask the stack's cloud, where there are credentials, whether it has what `up` needs."""
     spec = session.stack.provider
-    if not isinstance(spec, AwsSpec):
+    if isinstance(spec, AwsSpec):
+        found = _ask_aws(session, spec)
+    elif isinstance(spec, GcpSpec):
+        found = _ask_google(session, spec)
+    else:
         return ExitCode.OK
+    if found is None:
+        return ExitCode.OK
+    for problem in found:
+        session.console.print(f"[red]problem[/]  {escape(str(problem))}", highlight=False)
+    if not found:
+        told = "account, rights, zones, quotas, reservations and bucket"
+        session.console.print(f"[green]ok[/]  {spec.kind}: {told}", highlight=False)
+    return ExitCode.MACHINE if found else ExitCode.OK
+
+
+def _ask_aws(session: Session, spec: AwsSpec) -> list[Problem] | None:
+    """Return what the account lacks; None where there are no credentials to ask with."""
     import boto3  # takes its time, and only this target needs it
     from botocore.exceptions import BotoCoreError, ClientError
 
     if boto3.Session().get_credentials() is None:
         session.console.print("[yellow]not asked[/]  AWS: no credentials (`aws sso login`)", highlight=False)
-        return ExitCode.OK
+        return None
     make: Any = boto3.client
     try:
-        found = list(problems(session.stack, spec, lambda service: make(service, region_name=spec.region)))
+        return list(problems(session.stack, spec, lambda service: make(service, region_name=spec.region)))
     except (ClientError, BotoCoreError) as error:
-        found = [unasked(error)]
-    for problem in found:
-        session.console.print(f"[red]problem[/]  {escape(str(problem))}", highlight=False)
-    if not found:
-        told = "account, rights to the cluster, zones, quotas of vCPUs, reservations and bucket"
-        session.console.print(f"[green]ok[/]  AWS: {told}", highlight=False)
-    return ExitCode.MACHINE if found else ExitCode.OK
+        return [unasked(error)]
+
+
+def _ask_google(session: Session, spec: GcpSpec) -> list[Problem] | None:
+    """Return what the project lacks; None where there are no credentials to ask with."""
+    from trainyard import google_checks
+    from trainyard.google import Google, RefusedError
+
+    try:
+        google = Google.of_user()
+    except MachineError:
+        login = "gcloud auth application-default login"
+        session.console.print(
+            f"[yellow]not asked[/]  Google Cloud: no credentials (`{login}`)", highlight=False
+        )
+        return None
+    try:
+        return list(google_checks.problems(session.stack, spec, google))
+    except RefusedError as error:
+        return list(error.problems)
 
 
 def _remains(session: Session) -> Iterable[Problem]:

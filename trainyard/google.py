@@ -38,7 +38,9 @@ class Google:
         """Take the token of the environment, else that of `gcloud`. Raises MachineError for none."""
         return cls(os.environ.get(TOKEN) or _gcloud())
 
-    def ask(self, method: str, url: str, body: Mapping[str, Any] | None = None, **parameters: str) -> Answer:
+    def ask(
+        self, method: str, url: str, body: Mapping[str, Any] | None = None, **parameters: str | list[str]
+    ) -> Answer:
         """Make a call and return its answer. Raises RefusedError."""
         headers = {"Authorization": f"Bearer {self.token}"}
         with httpx.Client(transport=self.transport, timeout=TIMEOUT_SECONDS, headers=headers) as client:

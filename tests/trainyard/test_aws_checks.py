@@ -39,6 +39,28 @@ class Quotas:
         return {"Quota": {"Value": self.vcpus.get(QuotaCode.replace("-", "_"), 10_000.0)}}
 
 
+class Rights:
+    """IAM's simulator, which moto lacks."""
+
+    def __init__(self, *denied: str) -> None:
+        self.denied = denied
+
+    def get_role(self, *, RoleName: str) -> Mapping[str, Any]:  # noqa: N803
+        return {"Role": {"Arn": f"arn:aws:iam::123456789012:role/people/{RoleName}"}}
+
+    def get_paginator(self, operation: str) -> Rights:
+        assert operation == "simulate_principal_policy"
+        return self
+
+    def paginate(self, *, PolicySourceArn: str, ActionNames: list[str]) -> list[Mapping[str, Any]]:  # noqa: N803
+        assert PolicySourceArn.startswith("arn:aws:iam::123456789012:role/people/")
+        decided = [
+            {"EvalActionName": name, "EvalDecision": "implicitDeny" if name in self.denied else "allowed"}
+            for name in ActionNames
+        ]
+        return [{"EvaluationResults": decided}]
+
+
 @pytest.fixture
 def account() -> Iterator[Account]:
     with Account("us-east-2") as account:
@@ -47,7 +69,7 @@ def account() -> Iterator[Account]:
 
 def found(stack: Stack, **services: Any) -> dict[str, str]:
     """Problems by path; `services` take the place of moto's."""
-    asked = {"sts": Identity(), "service-quotas": Quotas(), **services}
+    asked = {"sts": Identity(), "service-quotas": Quotas(), "iam": Rights(), **services}
     spec = stack.provider
     assert isinstance(spec, AwsSpec)
     given = problems(stack, spec, lambda service: asked.get(service) or client(service, "us-east-2"))
@@ -91,6 +113,34 @@ def test_a_zone_without_the_machine_is_named(account: Account, dev: Stack) -> No
 def test_a_bucket_that_is_to_be_there_is_looked_for(account: Account, dev: Stack) -> None:
     told = found(changed(dev, existing_bucket=True))
     assert told == {"storage.object_store.bucket": "example-dev-checkpoints is not there"}
+
+
+def test_a_right_that_is_lacking_is_named(account: Account, dev: Stack) -> None:
+    told = found(dev, iam=Rights("eks:CreateCluster", "elasticfilesystem:CreateFileSystem"))
+    assert told == {"rights of who signs in": "not eks:CreateCluster, elasticfilesystem:CreateFileSystem"}
+
+
+def test_addresses_that_are_free_are_counted_without_the_stacks_own(account: Account, dev: Stack) -> None:
+    ec2 = client("ec2", "us-east-2")
+    ours = [{"ResourceType": "elastic-ip", "Tags": [{"Key": "trainyard.dev/stack", "Value": "dev"}]}]
+    ec2.allocate_address(Domain="vpc", TagSpecifications=ours)
+    assert found(dev, **{"service-quotas": Quotas(L_0263D0A3=1.0)}) == {}
+    ec2.allocate_address(Domain="vpc")
+    told = found(dev, **{"service-quotas": Quotas(L_0263D0A3=1.0)})
+    assert told == {"quota: EC2-VPC Elastic IPs": "1 are needed"}
+
+
+def test_a_subnet_of_ones_own_has_room_for_the_nodes(account: Account, dev: Stack) -> None:
+    ec2 = client("ec2", "us-east-2")
+    vpc = ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
+    made = {
+        zone: ec2.create_subnet(VpcId=vpc, CidrBlock=cidr, AvailabilityZone=zone)["Subnet"]["SubnetId"]
+        for zone, cidr in (("us-east-2a", "10.0.0.0/28"), ("us-east-2b", "10.0.1.0/24"))
+    }
+    many = changed(dev, network={"existing": {"id": vpc, "subnets": made}})
+    pools = [pool.model_copy(update={"num_nodes": 20}) for pool in many.pools]
+    told = found(many.model_copy(update={"pools": tuple(pools)}))
+    assert told["provider.network.existing.subnets.us-east-2a"] == "11 addresses are free"
 
 
 class Taken:

@@ -1,0 +1,149 @@
+"""What a project lacks is known before `up`; a stand-in answers for Google."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from infra.spec import Stack, load, parse
+from infra.spec.gcp import GcpSpec
+from tests.infra.plan import stack_file
+from trainyard.google import Google
+from trainyard.google_checks import problems
+
+RESERVATION = "/compute/v1/projects/example-training/zones/europe-west1-b/reservations/h200-training"
+REGION = "/compute/v1/projects/example-training/regions/europe-west1"
+BUCKET = "/storage/v1/b/example-training-checkpoints"
+
+
+class Project:
+    """A project that has all; a test takes something away."""
+
+    def __init__(self) -> None:
+        self.number = "123456789012"
+        self.off: set[str] = set()
+        self.lacking: set[str] = set()
+        self.no_machines_in = ""
+        self.region = [quota("CPUS", 24), quota("C3_CPUS", 264)]
+        self.networks = quota("NETWORKS", 15, 5)
+        self.reservation: dict[str, Any] = reserved("a3-ultragpu-8g", 2)
+        self.bucket: tuple[int, dict[str, str]] = (404, {})
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        path = request.url.path
+        if path.endswith("services:batchGet"):
+            return told(services=[self._service(name) for name in request.url.params.get_list("names")])
+        if path.endswith(":testIamPermissions"):
+            asked = json.loads(request.content)["permissions"]
+            return told(permissions=[right for right in asked if right not in self.lacking])
+        if "/machineTypes/" in path:
+            offered = not self.no_machines_in or self.no_machines_in not in path
+            return told(name=path) if offered else httpx.Response(404, json={"error": {"message": "no"}})
+        if path == BUCKET:
+            return httpx.Response(self.bucket[0], json=self.bucket[1])
+        answers = {
+            "/v1/projects/example-training": {"projectNumber": self.number},
+            "/compute/v1/projects/example-training": {"quotas": [self.networks]},
+            REGION: {"quotas": self.region},
+            RESERVATION: self.reservation,
+        }
+        return told(**answers[path])
+
+    def _service(self, name: str) -> dict[str, Any]:
+        service = name.rpartition("/")[2]
+        return {"config": {"name": service}, "state": "DISABLED" if service in self.off else "ENABLED"}
+
+
+def told(**data: Any) -> httpx.Response:
+    return httpx.Response(200, json=data)
+
+
+def quota(metric: str, limit: float, usage: float = 0) -> dict[str, Any]:
+    return {"metric": metric, "limit": limit, "usage": usage}
+
+
+def reserved(machine: str, count: int, used: int = 0) -> dict[str, Any]:
+    properties = {"machineType": machine}
+    return {
+        "specificReservation": {
+            "count": str(count),
+            "inUseCount": str(used),
+            "instanceProperties": properties,
+        }
+    }
+
+
+@pytest.fixture
+def project() -> Project:
+    return Project()
+
+
+@pytest.fixture(scope="module")
+def stack() -> Stack:
+    return load(stack_file("gcp"))
+
+
+def found(stack: Stack, project: Project) -> dict[str, str]:
+    spec = stack.provider
+    assert isinstance(spec, GcpSpec)
+    google = Google("token", httpx.MockTransport(project.answer))
+    return {problem.path: problem.got for problem in problems(stack, spec, google)}
+
+
+def test_a_project_that_has_all_has_no_problem(stack: Stack, project: Project) -> None:
+    assert found(stack, project) == {}
+
+
+@pytest.mark.parametrize(
+    ("change", "path", "got"),
+    [
+        ({"number": "999999999999"}, "provider.project_number", "123456789012"),
+        ({"off": {"lustre.googleapis.com"}}, "APIs of the project", "lustre.googleapis.com: off"),
+        ({"lacking": {"cloudkms.keyRings.create"}}, "rights of who signs in", "not cloudkms.keyRings.create"),
+        (
+            {"no_machines_in": "europe-west1-d"},
+            "pools[preprocessing].zones",
+            "c3-standard-44 in europe-west1-d",
+        ),
+        ({"region": [quota("CPUS", 24), quota("C3_CPUS", 300, 100)]}, "quota: C3_CPUS", "264 are needed"),
+        ({"networks": quota("NETWORKS", 5, 3)}, "quota: NETWORKS", "3 are needed"),
+        (
+            {"reservation": reserved("a3-ultragpu-8g", 4, 3)},
+            "pools[reserved].reservation.id",
+            "1 machines are free",
+        ),
+        (
+            {"reservation": reserved("a4-highgpu-8g", 4)},
+            "pools[reserved].reservation.id",
+            "a reservation of a4-highgpu-8g",
+        ),
+        (
+            {"bucket": (403, {})},
+            "storage.object_store.bucket",
+            "example-training-checkpoints is someone else's",
+        ),
+        (
+            {"bucket": (200, {"projectNumber": "1"})},
+            "storage.object_store.bucket",
+            "example-training-checkpoints is someone else's",
+        ),
+    ],
+)
+def test_what_is_lacking_is_told(
+    stack: Stack, project: Project, change: dict[str, Any], path: str, got: str
+) -> None:
+    for name, value in change.items():
+        setattr(project, name, value)
+    told = found(stack, project)
+    assert told[path] == got
+    assert {other for other in told if other != path} <= {"pools[system].zones"}
+
+
+def test_a_bucket_that_is_to_be_there_is_looked_for(stack: Stack, project: Project) -> None:
+    data = stack.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    data["provider"]["existing_bucket"] = True
+    told = found(parse(data), project)
+    assert told == {"storage.object_store.bucket": "example-training-checkpoints is not there"}
