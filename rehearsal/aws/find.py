@@ -98,7 +98,7 @@ class Finder:
                 answer = client.get_paginator(operation).paginate(**parameters).build_full_result()
             else:
                 answer = getattr(client, operation)(**parameters)
-        except NotImplementedError:  # moto's word; AWS has them all
+        except (NotImplementedError, KeyError):  # moto's words for what it lacks; AWS has them all
             return None
         except ClientError as error:
             if GONE.search(str(error)):

@@ -67,6 +67,20 @@ def test_the_workflow_passes_its_linter(tmp_path: Path) -> None:
     assert linted.returncode == 0, linted.stdout
 
 
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [({}, 0), ({"rehearse": {"stage": ["test"], "script": "true"}}, 1)],
+    ids=["as it is", "wrong"],
+)
+def test_the_pipeline_fits_gitlabs_own_schema(change: Mapping[str, Any], code: int, tmp_path: Path) -> None:
+    written = (TEMPLATES / "pipelines/gitlab/.gitlab-ci.yml").read_text()
+    pipeline = tmp_path / "gitlab-ci.yml"
+    pipeline.write_text(f"{written}\n{yaml.safe_dump(dict(change)) if change else ''}")
+    schema = ["--builtin-schema", "vendor.gitlab-ci", "--data-transform", "gitlab-ci"]
+    checked = subprocess.run([BIN / "check-jsonschema", *schema, pipeline], capture_output=True, text=True)
+    assert checked.returncode == code, checked.stdout
+
+
 @dataclass
 class Runner:
     """A machine of a pipeline: the clone, the project beside it, and the variables."""

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from infra.errors import TrainyardError
 from rehearsal.aws.account import Account
 from rehearsal.aws.find import Finder
 from rehearsal.aws.models import client
 from rehearsal.cloud import Made, Resource
+from rehearsal.wire import UNKNOWN
 
 REGION = "us-east-2"
 TAGS = {"trainyard.dev/stack": "training"}
@@ -70,3 +72,39 @@ def test_what_has_a_name_is_found_by_it(account: Account, finder: Finder) -> Non
 
 def test_types_of_other_clouds_are_left_alone(finder: Finder) -> None:
     assert finder.find("gcp:storage/bucket:Bucket", "b", {"name": "b"}) is None
+
+
+def test_what_a_preview_announces_is_found_under_the_name_that_was_made_up_before(
+    account: Account, finder: Finder
+) -> None:
+    role = {"name": "node-1a2b3c4", "assumeRolePolicy": "{}"}
+    announced = {**role, "name": "node-9999999"}
+    assert finder.announced("aws:iam/role:Role", "node", announced) is None
+    make(account, "aws:iam/role:Role", "node", role)
+    make(account, "aws:iam/role:Role", "node-2", {**role, "name": "node-2-1a2b3c4"})
+    assert finder.announced("aws:iam/role:Role", "node", announced) == (
+        "node-1a2b3c4",
+        {"name": "node-1a2b3c4"},
+    )
+    make(account, "aws:iam/role:Role", "node", {**role, "name": "node-5d6e7f8"})
+    with pytest.raises(TrainyardError, match="node-1a2b3c4, node-5d6e7f8"):
+        finder.announced("aws:iam/role:Role", "node", announced)
+
+
+def test_what_is_not_known_yet_tells_nothing(account: Account, finder: Finder) -> None:
+    subnet = {"vpcId": UNKNOWN, "cidrBlock": "10.0.0.0/24", "availabilityZone": "us-east-2a"}
+    assert finder.announced("aws:ec2/subnet:Subnet", "a", subnet) is None
+    group = {"clusterName": "gone", "nodeGroupName": "gpu-1a2b3c4"}
+    assert finder.announced("aws:eks/nodeGroup:NodeGroup", "gpu", group) is None
+
+
+def test_a_bucket_is_adopted_with_the_stacks_tag_alone(account: Account, finder: Finder) -> None:
+    bucket = {"bucket": "checkpoints", "region": REGION}
+    account.create(
+        Resource("aws:s3/bucket:Bucket", "b", bucket, default_tags={"trainyard.dev/stack": "other"})
+    )
+    assert finder.find("aws:s3/bucket:Bucket", "b", bucket) == "checkpoints"
+    assert finder.announced("aws:s3/bucket:Bucket", "b", bucket) is None
+    ours = {**bucket, "bucket": "checkpoints-2"}
+    make(account, "aws:s3/bucket:Bucket", "b", ours)
+    assert finder.announced("aws:s3/bucket:Bucket", "b", ours) == ("checkpoints-2", {})
