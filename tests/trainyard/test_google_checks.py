@@ -44,7 +44,7 @@ class Project:
             return told(name=path) if offered else httpx.Response(404, json={"error": {"message": "no"}})
         if path == BUCKET:
             return httpx.Response(self.bucket[0], json=self.bucket[1])
-        answers = {
+        answers: dict[str, dict[str, Any]] = {
             "/v1/projects/example-training": {"projectNumber": self.number},
             "/compute/v1/projects/example-training": {"quotas": [self.networks]},
             REGION: {"quotas": self.region},
