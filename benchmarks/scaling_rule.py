@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean, median
 from typing import Any, Final
 
 from benchmarks.figures import RESULTS
@@ -23,6 +23,8 @@ FACTORS: Final = (1, 4, 16, 64)
 SEEDS: Final = (1, 2, 3, 4, 5)
 RATES: Final = (0.0025, 0.005, 0.01, 0.02, 0.04)
 TUNING_SEEDS: Final = (101, 102)
+LOST: Final = 50
+"""Per cent of error beyond which a run has learned nothing to speak of; to guess is 90."""
 ARMS: Final[Mapping[str, tuple[str, bool]]] = {
     "linear, gradual warmup": ("linear", True),
     "linear, no warmup": ("linear", False),
@@ -49,8 +51,13 @@ def main() -> None:
     (RESULTS / "scaling_rule.json").write_text(json.dumps(result, indent=1) + "\n")
     _draw(errors)
     for arm, by_factor in errors.items():
-        cells = (f"{mean(values):.2f} ± {stdev(values):.2f}" for values in by_factor.values())
-        _say(f"| {arm} | {' | '.join(cells)} |")
+        _say(f"| {arm} | {' | '.join(map(_cell, by_factor.values()))} |")
+
+
+def _cell(errors: Sequence[float]) -> str:
+    lost = sum(error > LOST for error in errors)
+    text = f"{median(errors):.1f} ({min(errors):.1f}–{max(errors):.1f})"
+    return f"{text}, {lost} of {len(errors)} lost" if lost else text
 
 
 def _errors(k: int, rate: float, rule: str, warm: bool) -> list[float]:
@@ -106,14 +113,17 @@ def _draw(errors: Mapping[str, Mapping[int, Sequence[float]]]) -> None:
     figure, axes = pyplot.subplots(figsize=(8, 4.2), dpi=150)
     for (arm, by_factor), shift in zip(errors.items(), (-0.06, -0.02, 0.02, 0.06), strict=True):
         places = [k * 2**shift for k in by_factor]  # side by side, so that bars do not hide each other
-        middle = [mean(values) for values in by_factor.values()]
-        spread = [stdev(values) for values in by_factor.values()]
-        axes.errorbar(places, middle, spread, marker="o", markersize=4, capsize=3, linewidth=1.4, label=arm)
+        middle = [median(values) for values in by_factor.values()]
+        below = [median(values) - min(values) for values in by_factor.values()]
+        above = [max(values) - median(values) for values in by_factor.values()]
+        axes.errorbar(
+            places, middle, (below, above), marker="o", markersize=4, capsize=3, linewidth=1.4, label=arm
+        )
     axes.set_xscale("log", base=2)
     axes.set_xticks(FACTORS, [f"{k}\n({BATCH * k})" for k in FACTORS])
     axes.set_yscale("log")
     axes.set_xlabel("k (samples in a batch)")
-    axes.set_ylabel("held-out error (%)")
+    axes.set_ylabel("held-out error (%), median and range")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=8)
     figure.tight_layout()
