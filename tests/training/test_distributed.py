@@ -11,8 +11,10 @@ import subprocess
 import sys
 import time
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 
@@ -159,6 +161,52 @@ def test_another_world_size_goes_on_in_the_same_order_of_samples(tmp_path: Path)
         assert begun["samples"] == taken
         assert left["samples"] - taken == (left["step"] - begun["step"]) * 32 * world_size
         taken = left["samples"]
+
+
+def agent(port: int, run_dir: Path) -> subprocess.Popen[bytes]:
+    """One node of a job of one or two, as `torchrun` runs it."""
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nnodes=1:2", "--nproc-per-node=1"]
+    meeting = ["--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=run"]
+    patience = ["--rdzv-conf=last_call_timeout=1,keep_alive_interval=1", "--max-restarts=9"]
+    values = {"steps": 600, "pace_seconds": 0.05, "checkpoint.every_steps": 5}
+    arguments = settings(run_dir, **values)
+    own_store = os.environ | {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}  # see docs/training.md
+    return subprocess.Popen([*launch, *meeting, *patience, "-m", "training.train", *arguments], env=own_store)
+
+
+def kill_all(launcher: subprocess.Popen[bytes]) -> None:
+    workers = psutil.Process(launcher.pid).children(recursive=True) if launcher.poll() is None else []
+    launcher.kill()
+    launcher.wait()
+    for worker in workers:
+        worker.kill()
+
+
+def of_two_ranks_or_one(run_dir: Path, world_sizes: list[int]) -> bool:
+    """Whether attempts of these sizes took a step, in this order, each at least one."""
+    begun = {line["attempt"]: line for line in events(run_dir, "started") + events(run_dir, "resumed")}
+    stepped = {line["attempt"] for line in events(run_dir, "step")}
+    sizes = [begun[attempt]["world_size"] for attempt in sorted(begun) if attempt in stepped]
+    return [size for size, _ in groupby(sizes)] == world_sizes
+
+
+def test_a_job_takes_in_a_node_that_comes_and_goes_on_without_one_that_is_lost(tmp_path: Path) -> None:
+    port = free_port()
+    agents = [agent(port, tmp_path)]
+    try:
+        wait_for(lambda: of_two_ranks_or_one(tmp_path, [1]))
+        agents.append(agent(port, tmp_path))
+        wait_for(lambda: of_two_ranks_or_one(tmp_path, [1, 2]))
+        kill_all(agents[1])
+        wait_for(lambda: of_two_ranks_or_one(tmp_path, [1, 2, 1]))
+    finally:
+        for one in agents:
+            kill_all(one)
+    begun = {line["attempt"]: line for line in events(tmp_path, "started") + events(tmp_path, "resumed")}
+    for line in events(tmp_path, "step"):
+        start_of = begun[line["attempt"]]
+        steps = line["step"] - start_of["step"]
+        assert line["samples"] - start_of["samples"] == steps * 32 * start_of["world_size"]
 
 
 def test_four_ranks_resume_to_the_bit_although_their_sums_depend_on_the_order(tmp_path: Path) -> None:
