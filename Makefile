@@ -7,7 +7,13 @@ PACKAGES := infra local policies rehearsal training trainyard benchmarks tests
 COMPILE := $(BIN)/uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-header \
 	$(if $(UPGRADE),--upgrade)
 
-.PHONY: help up down status doctor test unit e2e soak bench check format lock clean venv venv-dev prepared
+# Each needs an SDK or PyTorch, whose import alone takes seconds.
+CLOUD_TESTS := tests/infra/providers/aws tests/infra/providers/gcp tests/rehearsal \
+	tests/trainyard/test_aws_checks.py tests/trainyard/test_backend.py
+TRAINING_TESTS := tests/training
+FAST := -m "not e2e and not soak" -n auto
+
+.PHONY: help up down status doctor test unit clouds training e2e soak bench check format lock clean venv venv-dev prepared
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -24,13 +30,19 @@ status: venv ## Say what runs
 doctor: venv ## Say what is there, what is missing and what would be done
 	@$(BIN)/trainyard doctor
 
-test: check unit e2e ## All that must hold at every change
+test: check unit clouds training e2e ## All that must hold at every change
 
-unit: prepared ## The fast tests: no root, no network, no cluster
-	@$(BIN)/pytest -m "not e2e and not soak" -n auto
+unit: prepared ## The fast tests, in under a minute: no root, no network, no cluster
+	@$(BIN)/pytest $(FAST) $(addprefix --ignore=,$(CLOUD_TESTS) $(TRAINING_TESTS))
+
+clouds: prepared ## Tests of the clouds' plans, against their SDKs and moto
+	@$(BIN)/pytest $(FAST) $(CLOUD_TESTS)
+
+training: prepared ## Tests of the training package
+	@$(BIN)/pytest $(FAST) $(TRAINING_TESTS)
 
 e2e: prepared ## The tests on a real cluster (root)
-	@$(BIN)/pytest -m "e2e and not soak"
+	@$(BIN)/pytest -m "e2e and not soak" --durations=15
 
 soak: prepared ## The long tests
 	@$(BIN)/pytest -m soak

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import os
 
+from hypothesis import HealthCheck, settings
+
 from local.paths import Paths
 
 # helm, kubectl and pulumi as `make test` has prepared them, in this clone and before any other.
 os.environ["PATH"] = os.pathsep.join((str(Paths.from_environment().bin), os.environ["PATH"]))
+
+# Time is not what a property is about, and two busy cores have little of it.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")

@@ -97,7 +97,7 @@ def test_leaving_at_any_step_and_resuming_changes_no_bit(tmp_path: Path, undistu
     assert steps == list(range(1, STEPS + 1)), "nothing was repeated"
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(notices=st.lists(st.integers(1, 12), max_size=6))
 def test_leaving_any_number_of_times_changes_no_bit(
     tmp_path_factory: pytest.TempPathFactory, undisturbed: str, notices: list[int]
