@@ -305,8 +305,12 @@ def _check_left(
 def _unproven(clouds: Mapping[str, Cloud]) -> dict[str, list[str]]:
     """What the clouds say that they could not judge."""
     told: dict[str, list[str]] = {}
-    for cloud in clouds.values():
+    for package, cloud in clouds.items():
         undescribed = getattr(cloud, "undescribed", None)
+        if isinstance(cloud, Typed) and undescribed is None and package != "kubernetes":
+            told.setdefault("values that the SDK has as plain texts: types alone are checked", []).append(
+                package
+            )
         if undescribed:
             told["no discovery document of Google's: types alone are checked"] = sorted(undescribed)
         if isinstance(cloud, Typed) and cloud.untyped:

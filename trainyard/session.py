@@ -86,9 +86,9 @@ class Session:
         return isinstance(provider, LocalSpec) and provider.cluster == "embedded"
 
     @property
-    def is_in_a_cloud(self) -> bool:
-        """Whether what the stack makes is in an account of a cloud."""
-        return not isinstance(self.stack.provider, LocalSpec)
+    def is_searchable(self) -> bool:
+        """Whether what the stack makes is in an account that can be searched for it (`trainyard.find`)."""
+        return self.stack.provider.kind in ("aws", "gcp")
 
     def check_machine(self) -> None:
         """Look for what would keep an embedded cluster from starting and what nothing here can put right.

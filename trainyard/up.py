@@ -46,7 +46,7 @@ def bring_up(session: Session, *, run_job: bool) -> None:
             session.cluster.down()  # its objects are in no state: a first `up` was killed
         elif session.cluster_exists:
             session.cluster.up()  # what died since (a reboot, a kill) is started again; else nothing happens
-        if session.is_in_a_cloud and session.engine.is_empty(session.stack_name):
+        if session.is_searchable and session.engine.is_empty(session.stack_name):
             _adopt(session)
         result = session.engine.up(
             session.stack_name, session.progress, policy_packs=[session.paths.policies], all_at_once=begins
@@ -57,10 +57,10 @@ def bring_up(session: Session, *, run_job: bool) -> None:
 
 
 def adopt_what_exists(session: Session) -> None:
-    """Take into the state what the stack's cloud has of it already. Raises InputError where it is in none."""
-    if not session.is_in_a_cloud:
+    """Take into the state what the stack's cloud has of it already. Raises InputError for other targets."""
+    if not session.is_searchable:
         got, fix = f"kind: {session.stack.provider.kind}", "run `trainyard up`: it takes what it finds"
-        raise InputError([Problem(f"stack {session.stack_name}", got, "a stack of a cloud", fix)])
+        raise InputError([Problem(f"stack {session.stack_name}", got, "a stack of aws or gcp", fix)])
     session.toolchain.ensure(*ENGINE_PARTS)
     with one_at_a_time(session.paths, session.stack.name):
         _adopt(session)
