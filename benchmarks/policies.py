@@ -65,45 +65,55 @@ PolicyPack("standard", [ResourceValidationPolicy("idle", "Finds nothing", lambda
 """What the engine and a server cost before anything is judged."""
 
 
+Taken = Mapping[str, tuple[float, ...]]
+"""Arm → seconds of each repeat."""
+
+
 def measure() -> list[Figure]:
     """Time all arms at each size, and plot how what they add grows."""
-    wall: dict[int, dict[str, tuple[float, ...]]] = {}
-    cpu: dict[int, dict[str, float]] = {}
+    wall: dict[int, Taken] = {}
+    cpu: dict[int, Taken] = {}
     with _project() as (preview, packs):
         for size in SIZES:
             arms = {name: _Arm(preview, size, *options) for name, options in packs.items()}
-            for arm in arms.values():
-                arm()  # not counted
-                arm.cpu.clear()
+            if size == SIZES[0]:
+                for arm in arms.values():
+                    arm()  # not counted
+                    arm.cpu.clear()
             wall[size] = there_and_back(arms, ROUNDS)
-            cpu[size] = {name: median(arm.cpu) for name, arm in arms.items()}
-    _plot(
-        _added(
-            {size: {name: median(taken) for name, taken in by_name.items()} for size, by_name in wall.items()}
-        ),
-        _added(cpu),
-    )
-    largest = SIZES[-1]
-    taken = wall[largest]
-    per_resource = tuple(
-        1000 * (a - b) / largest for a, b in zip(sorted(taken[WHOLE]), sorted(taken[NONE]), strict=True)
-    )
-    claim = f"preview of {largest} resources under all policies"
+            cpu[size] = {name: tuple(arm.cpu) for name, arm in arms.items()}
+    plot(wall, cpu)
+    return [*wall_figures(SIZES[-1], wall[SIZES[-1]]), *cpu_figures(SIZES[-1], cpu[SIZES[-1]])]
+
+
+def wall_figures(size: int, taken: Taken) -> list[Figure]:
+    """What the targets speak of: a busy machine spoils it."""
     ours = Samples(WHOLE, "s", taken[WHOLE])
+    pairs = zip(sorted(taken[WHOLE]), sorted(taken[NONE]), strict=True)
+    per_resource = tuple(1000 * (guarded - bare) / size for guarded, bare in pairs)
+    claim = f"preview of {size} resources under all policies"
     return [
         Figure(claim, ours, at_most=1.15, peer=Samples(NONE, "s", taken[NONE])),
         Figure("added per resource", Samples(WHOLE, "ms", per_resource), at_most=1.0),
-        *(
-            Figure(claim, ours, at_most=1.15, peer=Samples(name, "s", taken[name]))
-            for name in (NO_RULES, STANDARD)
-        ),
     ]
 
 
-def _added(by_size: Mapping[int, Mapping[str, float]]) -> dict[str, dict[int, float]]:
+def cpu_figures(size: int, taken: Taken) -> list[Figure]:
+    """CPU of all processes, which neighbours change little, against no pack and packs without rules."""
+    ours = Samples(WHOLE, "s", taken[WHOLE])
+    claim = f"CPU of a preview of {size} resources under all policies"
+    return [
+        Figure(claim, ours, at_most=1.15, peer=Samples(name, "s", taken[name]))
+        for name in (NONE, NO_RULES, STANDARD)
+    ]
+
+
+def _added(taken: Mapping[int, Taken]) -> dict[str, dict[int, float]]:
     """Arm → size → seconds over the arm without a pack."""
-    names = (WHOLE, NO_RULES, STANDARD)
-    return {name: {size: taken[name] - taken[NONE] for size, taken in by_size.items()} for name in names}
+    return {
+        name: {size: median(arms[name]) - median(arms[NONE]) for size, arms in taken.items()}
+        for name in (WHOLE, NO_RULES, STANDARD)
+    }
 
 
 class _Arm:
@@ -172,16 +182,18 @@ def _pack(folder: Path, name: str) -> Path:
     return pack
 
 
-def _plot(wall: Mapping[str, Mapping[int, float]], cpu: Mapping[str, Mapping[int, float]]) -> None:
-    figure, panes = plt.subplots(1, 2, figsize=(9, 4), sharex=True)
-    for axes, what, added in zip(panes, ("time", "CPU of all processes"), (wall, cpu), strict=True):
-        for name, by_size in added.items():
-            axes.plot(list(by_size), list(by_size.values()), marker="o", label=name)
-        axes.set(xlabel="resources", ylabel=f"seconds added: {what}", ylim=(0, None), xlim=(0, None))
+def plot(*clocks: Mapping[int, Taken]) -> None:
+    """Draw what each arm adds by the number of resources: its time, and the CPU of all processes."""
+    names = ("time", "CPU of all processes")[-len(clocks) :]
+    growth = {name: _added(taken) for name, taken in zip(names, clocks, strict=True)}
+    figure, panes = plt.subplots(1, len(clocks), figsize=(4.8 * len(clocks), 4), squeeze=False)
+    for axes, (name, added) in zip(panes[0], growth.items(), strict=True):
+        for arm, by_size in added.items():
+            axes.plot(list(by_size), list(by_size.values()), marker="o", label=arm)
+        axes.set(xlabel="resources", ylabel=f"seconds added: {name}", ylim=(0, None), xlim=(0, None))
         axes.legend()
     figure.tight_layout()
     RESULTS.mkdir(exist_ok=True)
     figure.savefig(RESULTS / "policies.svg", metadata={"Date": None})
     plt.close(figure)
-    growth = {"time": wall, "CPU of all processes": cpu}
     (RESULTS / "policies-growth.json").write_text(json.dumps(growth, indent=1) + "\n")
