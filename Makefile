@@ -11,9 +11,11 @@ COMPILE := $(BIN)/uv pip compile --quiet --generate-hashes --universal --python-
 CLOUD_TESTS := tests/infra/providers/aws tests/infra/providers/gcp tests/rehearsal \
 	tests/trainyard/test_aws_checks.py tests/trainyard/test_backend.py
 TRAINING_TESTS := tests/training
+CLUSTER_TESTS := $(patsubst %,tests/e2e/test_%.py,cluster context jobs local_stack recovery topology)
+SLOW := -m "e2e and not soak" --durations=10
 FAST := -m "not e2e and not soak" -n auto
 
-.PHONY: help up down status doctor test unit clouds training e2e soak bench check format lock clean venv venv-dev prepared
+.PHONY: help up down status doctor test unit clouds training e2e cluster engine soak bench check format lock clean venv venv-dev prepared
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -41,8 +43,14 @@ clouds: prepared ## Tests of the clouds' plans, against their SDKs and moto
 training: prepared ## Tests of the training package
 	@$(BIN)/pytest $(FAST) $(TRAINING_TESTS)
 
-e2e: prepared ## The tests on a real cluster (root)
-	@$(BIN)/pytest -m "e2e and not soak" --durations=15
+e2e: prepared ## Both at once: the cluster's tests mostly wait, and the others yield to them
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target cluster engine
+
+cluster: prepared ## The tests on a real cluster (root)
+	@$(BIN)/pytest $(SLOW) $(CLUSTER_TESTS)
+
+engine: prepared ## The tests of several processes: the real engine, real ranks
+	@nice $(BIN)/pytest $(SLOW) $(addprefix --ignore=,$(CLUSTER_TESTS))
 
 soak: prepared ## The long tests
 	@$(BIN)/pytest -m soak

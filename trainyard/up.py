@@ -41,19 +41,27 @@ def bring_up(session: Session, *, run_job: bool) -> None:
     with one_at_a_time(session.paths, stack.name):
         prepare_machine(session)
         session.engine.recover(session.stack_name)  # one that was killed may still be making the cluster
-        begins = session.is_embedded and session.engine.is_empty(session.stack_name)
-        if session.cluster_exists and begins:
-            session.cluster.down()  # its objects are in no state: a first `up` was killed
-        elif session.cluster_exists:
-            session.cluster.up()  # what died since (a reboot, a kill) is started again; else nothing happens
-        if session.is_searchable and session.engine.is_empty(session.stack_name):
-            _adopt(session)
+        is_first = session.engine.is_empty(session.stack_name)
+        _settle(session, is_first=is_first)
         result = session.engine.up(
-            session.stack_name, session.progress, policy_packs=[session.paths.policies], all_at_once=begins
+            session.stack_name,
+            session.progress,
+            policy_packs=[session.paths.policies],
+            all_at_once=is_first and session.is_embedded,
         )
         session.console.print(result.summary())
         if run_job and stack.job is not None:
             run_stack_job(session, stack.job, started)
+
+
+def _settle(session: Session, *, is_first: bool) -> None:
+    """Bring what exists into line with the state, so that the engine finds what it knows of."""
+    if session.is_searchable and is_first:
+        _adopt(session)
+    elif session.cluster_exists and is_first:
+        session.cluster.down()  # its objects are in no state: a first `up` was killed
+    elif session.cluster_exists:
+        session.cluster.up()  # what died since (a reboot, a kill) is started again; else nothing happens
 
 
 def adopt_what_exists(session: Session) -> None:
