@@ -40,12 +40,17 @@ class Arena:
         """Run the command line to its end; return the seconds.
 
         Raises:
-            CalledProcessError: it failed.
+            RuntimeError: it failed, with the end of what it said.
         """
         started = time.monotonic()
         command = [str(self.session.paths.venv / "bin" / "trainyard"), *arguments]
         with (self.state / "log").open("ab") as log:
-            subprocess.run(command, env=self.environment, check=True, stdout=log, stderr=log)
+            code = subprocess.run(
+                command, env=self.environment, check=False, stdout=log, stderr=log
+            ).returncode
+        if code:
+            said = (self.state / "log").read_text(errors="replace").splitlines()[-30:]
+            raise RuntimeError("\n".join((f"trainyard {' '.join(arguments)}: exit code {code}", *said)))
         return time.monotonic() - started
 
     def first_step_after(self, moment: float, attempt: int = 1) -> float:

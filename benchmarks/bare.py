@@ -1,8 +1,4 @@
-"""A bare Pulumi program: the resources of a stack, with no spec, checks, charts or dependencies.
-
-It has the two settings that make our own program quick (no debug lines, rare searches for garbage):
-what is compared is what the stack is made of, and not these.
-"""
+"""A bare Pulumi program: the resources of a stack, with no spec, checks, charts or dependencies."""
 
 from __future__ import annotations
 
@@ -22,11 +18,16 @@ from local.engine import Engine, Result
 from local.paths import Paths
 from tests.infra.plan import plan
 
-PROGRAM = """
-import gc, json, pathlib
+SETTINGS = """
+import gc
 gc.set_threshold(100_000)
 import pulumi
 pulumi.log.debug = lambda *_, **__: None
+"""
+"""What makes our own program quick: rare searches for garbage, and no debug lines."""
+PROGRAM = """
+import json, pathlib
+import pulumi
 
 recorded = json.loads((pathlib.Path(__file__).parent / "resources.json").read_text())
 config, providers = {}, {}
@@ -60,8 +61,11 @@ def write_project(folder: Path, stack: str, data: Mapping[str, Any], main: str =
     return folder
 
 
-def write_bare(folder: Path, name: str, stack: Stack) -> Path:
-    """Write the bare program of a stack, as a project with a stack `name`; return the folder."""
+def write_bare(folder: Path, name: str, stack: Stack, settings: str = "") -> Path:
+    """Write the bare program of a stack, as a project with a stack `name`; return the folder.
+
+    `settings` are lines before it: with `SETTINGS`, what is compared is what the stack is made of alone.
+    """
     write_project(folder, name, {"config": {}})
     with tempfile.TemporaryDirectory() as rendered:
         recorded = plan(stack, Path(rendered)).resources
@@ -71,7 +75,7 @@ def write_bare(folder: Path, name: str, stack: Stack) -> Path:
     # The cluster goes first, since all others are given its kubeconfig.
     resources.sort(key=lambda each: each[0] != "trainyard:local:EmbeddedCluster")
     (folder / "resources.json").write_text(json.dumps(resources))
-    (folder / "__main__.py").write_text(PROGRAM)
+    (folder / "__main__.py").write_text(settings + PROGRAM)
     return folder
 
 
