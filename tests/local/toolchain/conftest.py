@@ -205,6 +205,7 @@ def pinned(**changes: object) -> Versions:
             "packages": ["python3"],
             "disk_mib": 1,
         },
+        "published_charts": {},
         "environments": {"training": {"requirements": "requirements/training.txt", "disk_mib": 1}},
         "packages": {"shell": {"provides": "sh"}},
     }
