@@ -80,7 +80,7 @@ class Finder:
         if "named" not in written or not made_up.fullmatch(str(inputs.get(field, ""))):
             return {}
         names = self._ask(token, written["named"], {**inputs, **self._told, "logical": name}) or ()
-        found = [each for each in names if made_up.fullmatch(each)]
+        found = sorted(each for each in names if made_up.fullmatch(each))
         if len(found) > 1:
             fix = "remove those that are not in use: which one is meant, only you know"
             raise TrainyardError([Problem(f"{token} {name}", ", ".join(found), "one of that name", fix)])

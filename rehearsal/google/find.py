@@ -61,7 +61,7 @@ class Finder:
         url = collection(token, {**self._told, **inputs})
         if url is None or not made_up.fullmatch(str(inputs.get(key, ""))):
             return {}
-        found = [each for each in self._listed(url) if made_up.fullmatch(each)]
+        found = sorted(each for each in self._listed(url) if made_up.fullmatch(each))
         if len(found) > 1:
             fix = "remove those that are not in use: which one is meant, only you know"
             raise TrainyardError([Problem(f"{token} {name}", ", ".join(found), "one of that name", fix)])
