@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
 SERVING_SECONDS = 300.0
+_NOT_YET = (HTTPStatus.NOT_FOUND, HTTPStatus.TOO_MANY_REQUESTS)
+"""What an API server says that does not serve the kind yet, or has too much to do."""
 TAKEN = "an API server that takes what the operator's webhooks judge"
 
 
@@ -78,6 +80,6 @@ def _refusal(client: ApiClient, collection: str, probe: Mapping[str, Any]) -> st
         return str(error)
     if answer.status < HTTPStatus.BAD_REQUEST or answer.status == HTTPStatus.CONFLICT:
         return ""  # a conflict: judged, and there already
-    if answer.status == HTTPStatus.NOT_FOUND or answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+    if answer.status in _NOT_YET or answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return said
     raise refused(said, TAKEN)

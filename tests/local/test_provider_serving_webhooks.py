@@ -68,7 +68,7 @@ def inputs(server: ThreadingHTTPServer) -> dict[str, Any]:
 def test_an_object_is_tried_until_it_is_let_through_and_never_made(
     server: ThreadingHTTPServer, last: int
 ) -> None:
-    ApiServer.answers += [(404, "no kind"), (500, "failed calling webhook"), (503, "busy"), (last, "")]
+    ApiServer.answers += [(404, "no kind"), (500, "failed calling webhook"), (429, "busy"), (last, "")]
     ServingWebhooks().create(inputs(server), Kept())
     assert ApiServer.asked == [(f"{COLLECTION}?dryRun=All", PROBE)] * 4
 
