@@ -110,9 +110,14 @@ def logs(stack: LocalStack, name: str) -> str:
 
 
 def ended_pods(stack: LocalStack, name: str) -> list[str]:
-    pods = stack.get("pods", "-n", NAMESPACE)["items"]
-    ended = [pod["metadata"]["name"] for pod in pods if pod["status"]["phase"] in {"Succeeded", "Failed"}]
-    return [pod for pod in ended if pod.startswith(f"{name}-")]
+    """Name the pods of a job that have come to their end and stay; an operator removes some."""
+    return [
+        pod["metadata"]["name"]
+        for pod in stack.get("pods", "-n", NAMESPACE)["items"]
+        if pod["metadata"]["name"].startswith(f"{name}-")
+        and pod["status"]["phase"] in {"Succeeded", "Failed"}
+        and "deletionTimestamp" not in pod["metadata"]
+    ]
 
 
 def admitted_to(stack: LocalStack, kind: str, name: str) -> set[str]:
