@@ -43,14 +43,13 @@ clouds: prepared ## Tests of the clouds' plans, against their SDKs and moto
 training: prepared ## Tests of the training package
 	@$(BIN)/pytest $(FAST) $(TRAINING_TESTS)
 
-e2e: prepared ## Both at once: the cluster's tests mostly wait, and the others yield to them
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target cluster engine
+e2e: cluster engine ## The end-to-end tests
 
 cluster: prepared ## The tests on a real cluster (root)
 	@$(BIN)/pytest $(SLOW) $(CLUSTER_TESTS)
 
 engine: prepared ## The tests of several processes: the real engine, real ranks
-	@nice $(BIN)/pytest $(SLOW) $(addprefix --ignore=,$(CLUSTER_TESTS))
+	@$(BIN)/pytest $(SLOW) $(addprefix --ignore=,$(CLUSTER_TESTS))
 
 soak: prepared ## The long tests
 	@$(BIN)/pytest -m soak
