@@ -12,7 +12,7 @@ from pathlib import Path
 import boto3
 import pytest
 
-from tests.training.s3 import BUCKET, Proxy, s3
+from tests.training.s3 import BUCKET, Proxy, environment, s3
 from tests.training.test_trainer import NoticeAt, configure, events, sha256, train
 from training.checkpoint import MANIFEST, Manifest, Retention
 from training.inspect import main
@@ -263,7 +263,9 @@ COMMIT, DELETION = 13, 20
 """Of the second checkpoint; of the first."""
 
 
-def save_three(place: str) -> None:
+def save_three(place: str, variables: dict[str, str]) -> None:
+    """Save as a process of its own, whose environment is that of the first test that made one."""
+    os.environ.update(variables)
     for step in (1, 2, 3):
         save(ObjectStore(place, Retention(last=1)), step)
 
@@ -277,7 +279,7 @@ def save_three(place: str) -> None:
 )
 def test_a_kill_at_any_request_loses_no_committed_checkpoint(url: str, s3: Proxy, at: int) -> None:
     """Kill the client when the server gets its request: all before it were acted on, and it was not."""
-    child = multiprocessing.get_context("forkserver").Process(target=save_three, args=(url,))
+    child = multiprocessing.get_context("forkserver").Process(target=save_three, args=(url, environment(s3)))
 
     def rule(verb: str, path: str, number: int) -> str:
         if number < at:
