@@ -307,3 +307,30 @@ def pool_taints(
     if pool.is_spot:
         taints.append({"key": names.SPOT_TAINT, "value": "true", "effect": "NoSchedule"})
     return tuple(taints)
+
+
+def fixed_pool(
+    pool: NodePoolSpec,
+    *,
+    labels: Mapping[str, str],
+    taints: tuple[Mapping[str, str], ...] = (),
+    preemption_notice_seconds: int | None = None,
+    accelerator_resource: str = names.ACCELERATOR_RESOURCE,
+    node_names: tuple[str, ...] = (),
+    cloud_taints: tuple[str, ...] = (),
+) -> PoolSettings:
+    """Return what the platform needs to know of a pool that has as many nodes as the stack says."""
+    return PoolSettings(
+        name=pool.name,
+        num_nodes=pool.num_nodes,
+        capacity=pool.capacity,
+        capacity_mode="fixed",
+        fabric_class=pool.fabric,
+        accelerators_per_node=pool.accelerator.count if pool.accelerator else 0,
+        accelerator_resource=accelerator_resource,
+        preemption_notice_seconds=preemption_notice_seconds,
+        node_names=node_names,
+        labels=labels,
+        taints=taints,
+        cloud_taints=cloud_taints,
+    )

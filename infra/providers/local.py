@@ -24,6 +24,7 @@ from infra.providers.base import (
     Feature,
     PoolSettings,
     VolumeSource,
+    fixed_pool,
     pool_labels,
     pool_taints,
 )
@@ -185,18 +186,12 @@ def _host_path(data_dir: str, path: str) -> dict[str, Any]:
 
 def _pool_settings(pool: NodePoolSpec) -> PoolSettings:
     simulated = {names.SIMULATED_LABEL: "true"} if pool.accelerator else {}
-    return PoolSettings(
-        name=pool.name,
-        num_nodes=pool.num_nodes,
-        capacity=pool.capacity,
-        capacity_mode="fixed",
-        fabric_class=pool.fabric,
-        accelerators_per_node=pool.accelerator.count if pool.accelerator else 0,
-        accelerator_resource=names.ACCELERATOR_RESOURCE,
-        preemption_notice_seconds=PREEMPTION_NOTICE_SECONDS if pool.is_spot else None,
-        node_names=tuple(names.node(pool.name, index) for index in range(pool.num_nodes)),
+    return fixed_pool(
+        pool,
         labels={**pool_labels(pool), names.LEAF_LABEL: pool.name, **simulated},
         taints=pool_taints(pool),
+        preemption_notice_seconds=PREEMPTION_NOTICE_SECONDS if pool.is_spot else None,
+        node_names=tuple(names.node(pool.name, index) for index in range(pool.num_nodes)),
     )
 
 

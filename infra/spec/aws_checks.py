@@ -7,7 +7,13 @@ from collections.abc import Iterator
 from infra import catalog
 from infra.catalog import Machine
 from infra.spec.aws import AwsSpec, LustreSpec
-from infra.spec.cloud_checks import claims_fit, nearest_steps, zones_of_pools_are_the_stacks
+from infra.spec.cloud_checks import (
+    accelerator_is_the_machines,
+    claims_fit,
+    fabric_is_the_machines,
+    nearest_steps,
+    zones_of_pools_are_the_stacks,
+)
 from infra.spec.finding import Check, Finding, unknown
 from infra.spec.node_pool import NodePoolSpec
 from infra.spec.queue import TeamSpec
@@ -120,15 +126,8 @@ def pools_agree_with_their_machines(provider: AwsSpec, pools: Pools) -> Iterator
         machine = _machine(pool.machine)
         if machine is None:
             continue
-        if pool.fabric != machine.fabric:
-            fix = "leave `fabric` out: the machine says it"
-            yield ("pools", index, "fabric"), repr(pool.fabric), f"{machine.fabric} ({machine.name})", fix
-        found = (pool.accelerator.model, pool.accelerator.count) if pool.accelerator else (None, 0)
-        if found != (machine.accelerator, machine.num_accelerators):
-            allowed = f"{machine.num_accelerators} × {machine.accelerator} ({machine.name})"
-            got = f"{found[1]} × {found[0]}"
-            fix = "leave `accelerator` out: the machine says it"
-            yield ("pools", index, "accelerator"), got, allowed, fix
+        yield from fabric_is_the_machines(index, pool, machine)
+        yield from accelerator_is_the_machines(index, pool, machine)
 
 
 def alternatives_are_alike(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
+from infra.catalog import Machine
 from infra.spec.finding import Finding, unknown
 from infra.spec.node_pool import NodePoolSpec
 from infra.spec.queue import TeamSpec
@@ -44,3 +45,26 @@ def nearest_steps(size: int, step: int) -> str:
 def next_step(size: int, step: int) -> int:
     """Round up to a multiple of `step`."""
     return -(-size // step) * step
+
+
+def accelerator_is_the_machines(index: int, pool: NodePoolSpec, machine: Machine) -> Iterator[Finding]:
+    """It may be left out; where it is written, it is the machine's."""
+    found = (pool.accelerator.model, pool.accelerator.count) if pool.accelerator else (None, 0)
+    if found != (machine.accelerator, machine.num_accelerators):
+        allowed = f"{machine.num_accelerators} × {machine.accelerator} ({machine.name})"
+        fix = "leave `accelerator` out: the machine says it"
+        yield ("pools", index, "accelerator"), f"{found[1]} × {found[0]}", allowed, fix
+
+
+def fabric_is_the_machines(index: int, pool: NodePoolSpec, machine: Machine) -> Iterator[Finding]:
+    """Likewise, where a machine has one fabric alone."""
+    if pool.fabric != machine.fabric:
+        fix = "leave `fabric` out: the machine says it"
+        yield ("pools", index, "fabric"), repr(pool.fabric), f"{machine.fabric} ({machine.name})", fix
+
+
+def the_object_store_has_no_size(kind: str, storage: StorageSpec) -> Iterator[Finding]:
+    """It is there already, or grows with what is in it."""
+    if storage.object_store.size_gib is not None:
+        path = ("storage", "object_store", "size_gib")
+        yield path, str(storage.object_store.size_gib), f"nothing (kind: {kind})", "remove the key"

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from itertools import combinations
 
 from infra import catalog
+from infra.spec import cloud_checks
+from infra.spec.cloud_checks import accelerator_is_the_machines, fabric_is_the_machines
 from infra.spec.coreweave import MAX_NAME, CoreweaveSpec
 from infra.spec.finding import Check, Finding, unknown
 from infra.spec.node_pool import NodePoolSpec
@@ -76,14 +78,8 @@ def pools_agree_with_their_machines(provider: CoreweaveSpec, pools: Pools) -> It
         machine = known.get(pool.machine or "")
         if machine is None:
             continue
-        if pool.fabric != machine.fabric:
-            fix = "leave `fabric` out: the machine says it"
-            yield ("pools", index, "fabric"), repr(pool.fabric), f"{machine.fabric} ({machine.name})", fix
-        found = (pool.accelerator.model, pool.accelerator.count) if pool.accelerator else (None, 0)
-        if found != (machine.accelerator, machine.num_accelerators):
-            allowed = f"{machine.num_accelerators} × {machine.accelerator} ({machine.name})"
-            fix = "leave `accelerator` out: the machine says it"
-            yield ("pools", index, "accelerator"), f"{found[1]} × {found[0]}", allowed, fix
+        yield from fabric_is_the_machines(index, pool, machine)
+        yield from accelerator_is_the_machines(index, pool, machine)
 
 
 def pools_are_in_the_stacks_zone(provider: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
@@ -104,9 +100,7 @@ def reservations_have_no_name(provider: CoreweaveSpec, pools: Pools) -> Iterator
 
 def the_object_store_has_no_size(provider: CoreweaveSpec, storage: StorageSpec) -> Iterator[Finding]:
     """AI Object Storage grows with what is in it."""
-    if storage.object_store.size_gib is not None:
-        path = ("storage", "object_store", "size_gib")
-        yield path, str(storage.object_store.size_gib), "nothing (kind: coreweave)", "remove the key"
+    yield from cloud_checks.the_object_store_has_no_size(provider.kind, storage)
 
 
 CHECKS: tuple[Check, ...] = (

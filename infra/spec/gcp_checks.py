@@ -7,7 +7,13 @@ from math import prod
 
 from infra import catalog
 from infra.catalog import Machine
-from infra.spec.cloud_checks import claims_fit, nearest_steps, next_step, zones_of_pools_are_the_stacks
+from infra.spec.cloud_checks import (
+    accelerator_is_the_machines,
+    claims_fit,
+    nearest_steps,
+    next_step,
+    zones_of_pools_are_the_stacks,
+)
 from infra.spec.finding import Check, Finding, unknown
 from infra.spec.gcp import FilestoreSpec, GcpSpec, ManagedLustreSpec
 from infra.spec.node_pool import NodePoolSpec
@@ -106,11 +112,7 @@ def pools_agree_with_their_machines(provider: GcpSpec, pools: Pools) -> Iterator
             allowed = f"{' or '.join((machine.fabric, *classes))} ({machine.name})"
             fix = "leave `fabric` out: the machine says it"
             yield ("pools", index, "fabric"), repr(pool.fabric), allowed, fix
-        found = (pool.accelerator.model, pool.accelerator.count) if pool.accelerator else (None, 0)
-        if found != (machine.accelerator, machine.num_accelerators):
-            allowed = f"{machine.num_accelerators} × {machine.accelerator} ({machine.name})"
-            fix = "leave `accelerator` out: the machine says it"
-            yield ("pools", index, "accelerator"), f"{found[1]} × {found[0]}", allowed, fix
+        yield from accelerator_is_the_machines(index, pool, machine)
 
 
 def a_fabric_is_in_one_zone(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from infra import catalog, names
 from infra.errors import InputError
+from infra.spec import cloud_checks
 from infra.spec.finding import Check, Finding, unknown
 from infra.spec.node_pool import NodePoolSpec
 from infra.spec.onprem import OnpremSpec
@@ -185,9 +186,7 @@ def behind_an_air_gap_images_are_in_the_mirror(provider: OnpremSpec) -> Iterator
 
 def the_object_store_is_not_ours_to_size(provider: OnpremSpec, storage: StorageSpec) -> Iterator[Finding]:
     """The store is there already, with the size that it has."""
-    if storage.object_store.size_gib is not None:
-        path = ("storage", "object_store", "size_gib")
-        yield path, str(storage.object_store.size_gib), "nothing (kind: onprem)", "remove the key"
+    yield from cloud_checks.the_object_store_has_no_size(provider.kind, storage)
 
 
 CHECKS: tuple[Check, ...] = (

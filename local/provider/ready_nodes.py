@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from local.paths import Paths
-from local.provider.resource import Failure, Inputs, Live, Outputs, Progress, Resource
+from local.provider.resource import Failure, Inputs, Moment, Outputs, Progress
 
 
-class ReadyNodes(Resource):
+class ReadyNodes(Moment):
     """The cluster starts and ends its nodes; this waits, so that objects are declared in the meantime.
 
     A node that is lost later is the cluster's affair, which reads and mends it.
@@ -33,12 +33,3 @@ class ReadyNodes(Resource):
             inputs["cluster"], paths=paths, toolchain=toolchain, progress=progress
         ).await_nodes()
         return {}
-
-    def update(self, old: Inputs, new: Inputs, progress: Progress) -> Outputs:
-        return self.create(new, progress)
-
-    def read(self, inputs: Inputs, outputs: Outputs, progress: Progress) -> Live:
-        return Live(inputs, outputs)
-
-    def delete(self, inputs: Inputs, progress: Progress) -> None:
-        """Nothing: the nodes go with their cluster."""

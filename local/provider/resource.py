@@ -89,3 +89,16 @@ class Resource:
     def delete(self, inputs: Inputs, progress: Progress) -> None:
         """Remove it; nothing to remove is no error."""
         raise NotImplementedError
+
+
+class Moment(Resource):
+    """A type that only waits: there is nothing to read, and nothing to remove."""
+
+    def update(self, old: Inputs, new: Inputs, progress: Progress) -> Outputs:
+        return self.create(new, progress)
+
+    def read(self, inputs: Inputs, outputs: Outputs, progress: Progress) -> Live:
+        return Live(inputs, outputs)
+
+    def delete(self, inputs: Inputs, progress: Progress) -> None:
+        """Nothing: what was waited for goes by itself."""

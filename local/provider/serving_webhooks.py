@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from local.provider.api_server import Deadline, connect, refused
-from local.provider.resource import Failure, Inputs, Live, Outputs, Progress, Resource
+from local.provider.resource import Failure, Inputs, Moment, Outputs, Progress
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -22,7 +22,7 @@ _NOT_YET = (HTTPStatus.NOT_FOUND, HTTPStatus.TOO_MANY_REQUESTS)
 TAKEN = "an API server that takes what the operator's webhooks judge"
 
 
-class ServingWebhooks(Resource):
+class ServingWebhooks(Moment):
     """Waits; there is nothing to change or to remove."""
 
     TYPE = "trainyard:kubernetes:ServingWebhooks"
@@ -47,15 +47,6 @@ class ServingWebhooks(Resource):
             progress.said(why)
             deadline.wait(why)
         return {}
-
-    def update(self, old: Inputs, new: Inputs, progress: Progress) -> Outputs:
-        return self.create(new, progress)
-
-    def read(self, inputs: Inputs, outputs: Outputs, progress: Progress) -> Live:
-        return Live(inputs, outputs)
-
-    def delete(self, inputs: Inputs, progress: Progress) -> None:
-        """Nothing: the webhooks are other resources."""
 
 
 def _refusal(client: ApiClient, collection: str, probe: Mapping[str, Any]) -> str:

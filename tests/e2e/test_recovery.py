@@ -15,6 +15,7 @@ from tests.e2e import manifests
 from tests.e2e.machine import Traces, processes_of
 from tests.e2e.manifests import NAMESPACE
 from tests.e2e.stack import NAME, LocalStack, Run, Running, job
+from tests.processes import kill
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
@@ -150,15 +151,14 @@ def kill_all(stack: LocalStack, command: Running) -> None:
     victims = stack.engine_processes()
     command.signal(signal.SIGKILL)
     for process in victims:
-        process.kill()
+        kill(process)
     psutil.wait_procs(victims, timeout=30)
 
 
 def kill_engine(stack: LocalStack, _command: Running) -> None:
     """Kill the engine alone: its plugins live on, and the command sees it die."""
     for process in stack.engine_processes():
-        if process.name() == "pulumi":
-            process.kill()
+        kill(process, only="pulumi")
 
 
 def kill_command(_stack: LocalStack, command: Running) -> None:
@@ -172,11 +172,11 @@ def test_up_recovers_however_often_it_is_killed(stack: LocalStack) -> None:
         (kill_engine, r"created +trainyard:kubernetes:CustomResourceDefinitions", lambda: True),
         (kill_all, r"created +apps/v1:Deployment", lambda: True),
     ]
-    for kill, words, condition in moments:
+    for kill_some, words, condition in moments:
         up = stack.start("up", "--no-job")
         up.says(words)
         up.wait_for(condition, words)
-        kill(stack, up)
+        kill_some(stack, up)
         assert up.end().code != 0
     stack.trainyard("up", "--no-job")
     assert list(stack.trainyard("up", "--no-job").changes) == ["unchanged"]
@@ -189,11 +189,11 @@ def test_up_recovers_however_often_it_is_killed(stack: LocalStack) -> None:
 def test_down_goes_on_where_a_killed_down_has_stopped(stack: LocalStack, before: Traces) -> None:
     first_node = stack.run / "nodes" / "spot-0"
     moments = ((kill_command, lambda: True), (kill_all, lambda: not processes_of(first_node)))
-    for kill, reached in moments:
+    for kill_some, reached in moments:
         down = stack.start("down")
         down.says("destroy trial …")
         down.wait_for(reached, "first node that is gone")
-        kill(stack, down)
+        kill_some(stack, down)
         down.end()
     stack.trainyard("down")
     assert_nothing_is_left(stack, before)

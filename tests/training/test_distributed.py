@@ -18,6 +18,7 @@ import psutil
 import pytest
 import torch
 
+from tests.processes import kill
 from tests.training.launch import Ranks, events, free_port, reached, run, settings, sha256, start, wait_for
 from training.folder_store import FolderStore
 from training.state import load_tensors
@@ -179,7 +180,7 @@ def kill_all(launcher: subprocess.Popen[bytes]) -> None:
     launcher.kill()
     launcher.wait()
     for worker in workers:
-        worker.kill()
+        kill(worker)
 
 
 def of_two_ranks_or_one(run_dir: Path, world_sizes: list[int]) -> bool:

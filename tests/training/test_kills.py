@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.processes import kill
 from tests.training.launch import events, free_port, run, settings, start, wait_for
 from training.folder_store import FolderStore
 
@@ -84,7 +85,7 @@ def test_when_torchruns_agent_is_killed_its_workers_go_too_and_the_next_start_ch
     launcher.wait()
     _, alive = psutil.wait_procs(workers, timeout=20)
     for worker in alive:
-        worker.kill()
+        kill(worker)
     assert len(workers) >= 2
     assert alive == []
     assert run(2, settings(tmp_path, **EVERY_STEP)) == undisturbed

@@ -16,7 +16,7 @@ from infra.providers.aws.keys import Keys
 from infra.providers.aws.network import Network
 from infra.providers.aws.scope import Scope
 from infra.providers.aws.user_data import user_data
-from infra.providers.base import TAINT_EFFECTS, PoolSettings, pool_labels, pool_taints
+from infra.providers.base import TAINT_EFFECTS, PoolSettings, fixed_pool, pool_labels, pool_taints
 from infra.spec.aws import LustreSpec
 from infra.spec.node_pool import NodePoolSpec
 
@@ -41,18 +41,11 @@ def pool_settings(pool: NodePoolSpec) -> PoolSettings:
     """Return what the platform needs to know of a pool."""
     fabric = {names.FABRIC_LABEL: pool.fabric} if pool.accelerator else {}
     notice = catalog.notice("aws") if pool.is_spot else None
-    return PoolSettings(
-        name=pool.name,
-        num_nodes=pool.num_nodes,
-        capacity=pool.capacity,
-        capacity_mode="fixed",
-        fabric_class=pool.fabric,
-        accelerators_per_node=pool.accelerator.count if pool.accelerator else 0,
-        accelerator_resource=names.ACCELERATOR_RESOURCE,
-        preemption_notice_seconds=notice.usable_seconds if notice else None,
-        node_names=(),
+    return fixed_pool(
+        pool,
         labels={**pool_labels(pool), **fabric},
         taints=pool_taints(pool),
+        preemption_notice_seconds=notice.usable_seconds if notice else None,
     )
 
 

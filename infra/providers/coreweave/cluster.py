@@ -10,11 +10,10 @@ from typing import Any, ClassVar, cast
 import pulumi
 import pulumi_coreweave as coreweave
 import yaml
-from pulumi_kubernetes import Provider
 
 from infra import names
 from infra.artifacts import Artifacts
-from infra.kubernetes import Access, KubernetesObject
+from infra.kubernetes import KubernetesObject, connect
 from infra.providers.base import (
     Cluster,
     ClusterOutputs,
@@ -83,7 +82,7 @@ class CoreweaveCluster(Cluster):
         cluster = _control_plane(stack.name, spec, vpc, options)
         kubeconfig = cluster.api_server_endpoint.apply(lambda endpoint: _kubeconfig(stack.name, endpoint))
         system = self._pools(stack, kubeconfig, cluster)
-        self.access = self._access(stack.name, kubeconfig, cluster, system)
+        self.access = connect(stack.name, kubeconfig, cluster, self, system)
         bucket = stack.storage.object_store.bucket
         if not spec.existing_bucket:
             make_bucket(stack.name, bucket, spec, options)
@@ -100,28 +99,12 @@ class CoreweaveCluster(Cluster):
         self, stack: Stack, kubeconfig: pulumi.Output[str], cluster: coreweave.CksCluster
     ) -> list[pulumi.Resource]:
         """Make the node pools, objects of the cluster; return those that all else runs on."""
-        access = self._access(f"{stack.name}-pools", kubeconfig, cluster, [])
+        access = connect(f"{stack.name}-pools", kubeconfig, cluster, self)
         made: dict[str, pulumi.Resource] = {
             pool.name: KubernetesObject(node_pool(pool, self.pools[pool.name]), access.options(self))
             for pool in stack.pools
         }
         return [made[pool.name] for pool in stack.pools if pool.capacity == "system"]
-
-    def _access(
-        self,
-        name: str,
-        kubeconfig: pulumi.Output[str],
-        cluster: coreweave.CksCluster,
-        depends_on: list[pulumi.Resource],
-    ) -> Access:
-        provider = Provider(
-            name,
-            kubeconfig=kubeconfig,
-            cluster_identifier=name,
-            enable_server_side_apply=True,
-            opts=pulumi.ResourceOptions(parent=self, deleted_with=cluster, depends_on=depends_on),
-        )
-        return Access(kubeconfig, provider, cluster)
 
 
 def _settings(stack: Stack, spec: CoreweaveSpec, pools: Mapping[str, PoolSettings]) -> ClusterSettings:

@@ -6,37 +6,22 @@ from typing import Any
 
 from infra import catalog, names
 from infra.charts import Manifest
-from infra.providers.base import PoolSettings
+from infra.providers.base import PoolSettings, fixed_pool, pool_labels, pool_taints
 from infra.spec.node_pool import NodePoolSpec
 
-SPOT_WAIVER = "trainyard.dev/spot-waiver"
-"""Annotation that says why a spot pool is in one market."""
 BOOT_SECONDS = 3600
 """A node boots in 20 to 30 minutes; several do so at once."""
 
 
 def pool_settings(pool: NodePoolSpec) -> PoolSettings:
     """Return what the platform needs to know of a pool."""
-    labels = {names.POOL_LABEL: pool.name, names.CAPACITY_LABEL: pool.capacity}
-    taints = []
-    if pool.accelerator:
-        labels |= {names.ACCELERATOR_LABEL: pool.accelerator.model, names.FABRIC_LABEL: pool.fabric}
-        taints.append({"key": names.ACCELERATOR_RESOURCE, "value": "present", "effect": "NoSchedule"})
-    if pool.is_spot:
-        taints.append({"key": names.SPOT_TAINT, "value": "true", "effect": "NoSchedule"})
+    fabric = {names.FABRIC_LABEL: pool.fabric} if pool.accelerator else {}
     notice = catalog.notice("coreweave") if pool.is_spot else None
-    return PoolSettings(
-        name=pool.name,
-        num_nodes=pool.num_nodes,
-        capacity=pool.capacity,
-        capacity_mode="fixed",
-        fabric_class=pool.fabric,
-        accelerators_per_node=pool.accelerator.count if pool.accelerator else 0,
-        accelerator_resource=names.ACCELERATOR_RESOURCE,
+    return fixed_pool(
+        pool,
+        labels={**pool_labels(pool), **fabric},
+        taints=pool_taints(pool),
         preemption_notice_seconds=notice.usable_seconds if notice else None,
-        node_names=(),
-        labels=labels,
-        taints=tuple(taints),
     )
 
 
@@ -47,7 +32,7 @@ def node_pool(pool: NodePoolSpec, settings: PoolSettings) -> Manifest:
         annotations["pulumi.com/waitFor"] = f"jsonpath={{.status.currentNodes}}={pool.num_nodes}"
         annotations["pulumi.com/timeoutSeconds"] = str(BOOT_SECONDS)
     if pool.spot_waiver:
-        annotations[SPOT_WAIVER] = pool.spot_waiver
+        annotations[names.SPOT_WAIVER] = pool.spot_waiver
     spec: dict[str, Any] = {
         # Reserved instances are drawn on by the default class too.
         "computeClass": "spot" if pool.is_spot else "default",

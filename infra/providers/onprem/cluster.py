@@ -8,10 +8,9 @@ from typing import ClassVar, cast
 
 import pulumi
 import yaml
-from pulumi_kubernetes import Provider
 
 from infra.artifacts import Artifacts
-from infra.kubernetes import Access, NodeLabels
+from infra.kubernetes import NodeLabels, connect
 from infra.providers.base import (
     AddressPool,
     AmdOperator,
@@ -70,23 +69,12 @@ class OnpremCluster(Cluster):
         self.pools = {pool.name: pool_settings(pool, spec) for pool in stack.pools}
         self.settings = _settings(stack, spec, self.pools)
         kubeconfig = read_context(spec.cluster.context)
-        self.access = self._access(stack.name, pulumi.Output.secret(kubeconfig))
+        self.access = connect(stack.name, pulumi.Output.secret(kubeconfig), None, self)
         for pool in self.pools.values():
             for node, labels in node_labels(pool, spec.leaves or ()).items():
                 NodeLabels(node, labels, self.access.options(self))
         self.outputs = _outputs(stack, spec, kubeconfig)
         self.register_outputs({"endpoint": self.outputs.endpoint})
-
-    def _access(self, name: str, kubeconfig: pulumi.Output[str]) -> Access:
-        provider = Provider(
-            name,
-            kubeconfig=kubeconfig,
-            # Without it renewed credentials would replace the provider, and with it every object.
-            cluster_identifier=name,
-            enable_server_side_apply=True,
-            opts=pulumi.ResourceOptions(parent=self),
-        )
-        return Access(kubeconfig, provider, None)
 
 
 def _outputs(stack: Stack, spec: OnpremSpec, kubeconfig: str) -> ClusterOutputs:

@@ -5,32 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from infra import catalog, names
-from infra.providers.base import PoolSettings
+from infra.providers.base import PoolSettings, fixed_pool, pool_labels
 from infra.spec.node_pool import NodePoolSpec
 from infra.spec.onprem import LeafSpec, OnpremSpec
 
 
 def pool_settings(pool: NodePoolSpec, spec: OnpremSpec) -> PoolSettings:
     """Return what the platform needs to know of a pool."""
-    labels = {names.POOL_LABEL: pool.name, names.CAPACITY_LABEL: pool.capacity}
-    resource = names.ACCELERATOR_RESOURCE
-    if pool.accelerator:
-        labels |= {names.ACCELERATOR_LABEL: pool.accelerator.model, names.FABRIC_LABEL: pool.fabric}
-        resource = catalog.accelerator(pool.accelerator.model).resource
-    return PoolSettings(
-        name=pool.name,
-        num_nodes=pool.num_nodes,
-        capacity=pool.capacity,
-        capacity_mode="fixed",
-        fabric_class=pool.fabric,
-        accelerators_per_node=pool.accelerator.count if pool.accelerator else 0,
-        accelerator_resource=resource,
-        preemption_notice_seconds=None,
-        node_names=tuple(_nodes(pool.name, spec.leaves or ())),
-        labels=labels,
+    fabric = {names.FABRIC_LABEL: pool.fabric} if pool.accelerator else {}
+    model = pool.accelerator and pool.accelerator.model
+    resource = catalog.accelerator(model).resource if model else names.ACCELERATOR_RESOURCE
+    return fixed_pool(
+        pool,
+        labels={**pool_labels(pool), **fabric},
         # A node's list of taints has one owner, who may have set others: whoever wants these sets them.
-        taints=(),
         cloud_taints=(resource,) if pool.accelerator else (),
+        accelerator_resource=resource,
+        node_names=tuple(_nodes(pool.name, spec.leaves or ())),
     )
 
 

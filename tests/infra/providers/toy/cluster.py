@@ -9,7 +9,7 @@ from pulumi_kubernetes import Provider
 from infra import names
 from infra.artifacts import Artifacts
 from infra.kubernetes import Access
-from infra.providers.base import Cluster, ClusterOutputs, ClusterSettings, Feature, PoolSettings
+from infra.providers.base import Cluster, ClusterOutputs, ClusterSettings, Feature, PoolSettings, fixed_pool
 from infra.spec import Stack
 from infra.spec.node_pool import NodePoolSpec
 from infra.spec.provider import ProviderKind
@@ -51,16 +51,5 @@ class ToyCluster(Cluster):
 
 
 def _pool(pool: NodePoolSpec) -> PoolSettings:
-    return PoolSettings(
-        name=pool.name,
-        num_nodes=pool.num_nodes,
-        capacity=pool.capacity,
-        capacity_mode="fixed",
-        fabric_class=pool.fabric,
-        accelerators_per_node=pool.accelerator.count if pool.accelerator else 0,
-        accelerator_resource=names.ACCELERATOR_RESOURCE,
-        preemption_notice_seconds=60 if pool.is_spot else None,
-        node_names=(),
-        labels={names.POOL_LABEL: pool.name, names.CAPACITY_LABEL: pool.capacity},
-        taints=(),
-    )
+    labels = {names.POOL_LABEL: pool.name, names.CAPACITY_LABEL: pool.capacity}
+    return fixed_pool(pool, labels=labels, preemption_notice_seconds=60 if pool.is_spot else None)
