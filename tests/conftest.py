@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 from hypothesis import HealthCheck, settings
 
@@ -14,3 +15,6 @@ os.environ["PATH"] = os.pathsep.join((str(Paths.from_environment().bin), os.envi
 # Time is not what a property is about, and two busy cores have little of it.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
+
+# A shell's `make test &` has it ignored, which a child cannot undo: Ctrl-C is among what is tested.
+signal.signal(signal.SIGINT, signal.default_int_handler)
