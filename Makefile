@@ -57,11 +57,12 @@ soak: prepared ## The long tests
 bench: prepared ## Measure, and print ratios
 	@$(BIN)/python -m benchmarks
 
-check: prepared ## Lint, types, imports
+check: prepared ## Lint, types, imports, Dockerfiles
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy $(PACKAGES)
 	@$(BIN)/lint-imports
+	@$(BIN)/hadolint training/images/*/Dockerfile
 
 format: venv-dev ## Put the code into its form
 	@$(BIN)/ruff check --fix-only --quiet .
@@ -76,6 +77,9 @@ lock: venv-dev ## Lock the Python packages again (UPGRADE=1: to their newest ver
 	@$(COMPILE) requirements/uv.in -c requirements/dev.txt -o requirements/uv.txt
 	@$(COMPILE) requirements/go.in -o requirements/go.txt
 	@$(COMPILE) requirements/training.in -o requirements/training.txt
+	@$(COMPILE) requirements/training.in -c requirements/training.txt -o requirements/training-rocm.txt \
+		$$(grep -oE '^(torch|triton|cuda-[a-z-]+|nvidia-[a-z0-9-]+)=' requirements/training.txt | tr -d = | \
+			sed 's/^/--no-emit-package /')
 	@$(COMPILE) requirements/tracking.in -c requirements/training.txt -o requirements/tracking.txt
 
 clean: ## Remove what was made in this folder; the cache and the clusters stay

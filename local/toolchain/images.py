@@ -31,13 +31,14 @@ KEPT = 3
 """Training images in the cache: each change of the training package makes one, of 170 MB."""
 
 _NOBODY = b"nonroot:x:65532:65532:nonroot:/:/sbin/nologin\n"
-_ENVIRONMENT = {
-    "PATH": "/opt/trainyard/env/bin:/usr/local/bin:/usr/bin:/bin",
+ENVIRONMENT = {
+    "PATH": "/opt/trainyard/env/bin:/opt/venv/bin:/usr/local/bin:/usr/bin:/bin",
     "PYTHONPATH": "/opt/trainyard/src:/opt/trainyard/env",
     "PYTHONDONTWRITEBYTECODE": "1",
     "PYTHONUNBUFFERED": "1",
     "OPAL_PREFIX": "/opt/trainyard/env",
 }
+"""Of training jobs; the Dockerfile of `training/images/torch` has the same."""
 
 
 class ProgramImage(CachedArtifact):
@@ -99,16 +100,15 @@ class RootFilesystem(CachedArtifact):
         self.store = store
         self.disk_mib = image.disk_mib
         self._image = image
-        self._recipe = repository / image.recipe
+        self._recipes = [repository / recipe for recipe in image.recipes]
         self._runner = runner
 
     def key(self) -> str:
-        files = [file for file in self._recipe.iterdir() if file.suffix != ".md" and file.is_file()]
-        recipe = file_digests(self._recipe, files)
-        return content_key(RECIPE, _suite(), ARCHITECTURE, self._image.packages, recipe)
+        recipes = [file_digests(recipe, _ingredients(recipe)) for recipe in self._recipes]
+        return content_key(RECIPE, _suite(), ARCHITECTURE, recipes)
 
     def intention(self) -> Step:
-        return Step(self.name, Action.BUILD, f"{_suite()} with {', '.join(self._image.packages)}")
+        return Step(self.name, Action.BUILD, f"{_suite()} with {', '.join(self._packages())}")
 
     def problems(self) -> list[Problem]:
         if os.geteuid() == 0:
@@ -125,11 +125,11 @@ class RootFilesystem(CachedArtifact):
         # Namespaces of its own: whatever ends it ends all its mounts too.
         alone = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
         make = ("mmdebstrap", "--mode=root", "--variant=essential", "--format=tar", *excluded)
-        include = f"--include={','.join(self._image.packages)}"
-        hook = f"--customize-hook={self._recipe / 'customize.sh'}"
+        include = f"--include={','.join(self._packages())}"
+        hooks = [f"--customize-hook={recipe / 'customize.sh'}" for recipe in self._recipes]
         target = (_suite(), str(folder / LAYER), *_mirrors())
         self._runner.run(
-            [*alone, *make, include, hook, *target],
+            [*alone, *make, include, *hooks, *target],
             what=self.name,
             environ={"TMPDIR": str(folder)},
             on_line=lambda line: task.advanced(0, None, line.removeprefix("I: ")),
@@ -138,6 +138,9 @@ class RootFilesystem(CachedArtifact):
 
     def paths(self) -> Mapping[str, Path]:
         return {self.name: self.folder / LAYER}
+
+    def _packages(self) -> list[str]:
+        return [name for recipe in self._recipes for name in (recipe / "packages.txt").read_text().split()]
 
 
 class TrainingArchive(CachedArtifact):
@@ -155,7 +158,7 @@ class TrainingArchive(CachedArtifact):
 
     def key(self) -> str:
         digests = file_digests(self._source.parent, self._files())
-        return content_key(RECIPE, self._image.repository, _ENVIRONMENT, self._root.key(), digests)
+        return content_key(RECIPE, self._image.repository, ENVIRONMENT, self._root.key(), digests)
 
     def intention(self) -> Step:
         return Step(self.name, Action.ASSEMBLE, "the training package or what is below it has changed")
@@ -172,7 +175,7 @@ class TrainingArchive(CachedArtifact):
         settings = oci.Settings(
             command=("/bin/sh",),
             user=f"{USER}:{USER}",
-            environment=_ENVIRONMENT,
+            environment=ENVIRONMENT,
             working_folder="/home/trainyard",
         )
         oci.write_archive(
@@ -197,6 +200,11 @@ class TrainingArchive(CachedArtifact):
         recipe = self._source / "images"
         files = (file for file in self._source.rglob("*") if file.is_file())
         return [file for file in files if "__pycache__" not in file.parts and recipe not in file.parents]
+
+
+def _ingredients(recipe: Path) -> list[Path]:
+    """Return what a recipe's folder holds for us; its Dockerfile is for those who have Docker."""
+    return [file for file in recipe.iterdir() if file.is_file() and not file.name.startswith("Dockerfile")]
 
 
 def _suite() -> str:

@@ -117,9 +117,9 @@ class TrainingImage(_Pinned):
     """The image that training jobs run in: a Debian root filesystem and the training package."""
 
     repository: str
-    recipe: Path
+    recipes: tuple[Path, ...]
+    """Folders of what the images of `training/images` are made of, one on top of the other."""
     source: Path
-    packages: tuple[str, ...]
     disk_mib: int
 
 

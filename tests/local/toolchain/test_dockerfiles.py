@@ -1,0 +1,169 @@
+"""The Dockerfiles of the training images: pinned, without root, of the same contents as the local image."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import pytest
+
+from local.paths import REPOSITORY
+from local.toolchain.images import ENVIRONMENT, USER
+from local.toolchain.versions import Versions
+
+IMAGES = REPOSITORY / "training/images"
+BAKE: dict[str, Any] = json.loads((IMAGES / "docker-bake.json").read_text())
+DOCKERFILES = sorted(IMAGES.glob("*/Dockerfile"))
+PINNED = re.compile(r"[a-z0-9./-]+:(?!latest)[\w.-]+@sha256:[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One of a Dockerfile."""
+
+    name: str
+    rest: str
+
+
+def instructions(file: Path) -> list[Instruction]:
+    text = re.sub(r"(?m)^#.*\n", "", file.read_text()).replace("\\\n", " ")
+    return [Instruction(*line.split(maxsplit=1)) for line in text.splitlines() if line.strip()]
+
+
+def of(file: Path, name: str) -> list[str]:
+    return [each.rest for each in instructions(file) if each.name == name]
+
+
+@pytest.fixture(params=DOCKERFILES, ids=lambda file: file.parent.name)
+def dockerfile(request: pytest.FixtureRequest) -> Path:
+    file: Path = request.param
+    return file
+
+
+def targets() -> dict[str, dict[str, Any]]:
+    return {name: target for name, target in BAKE["target"].items() if not name.startswith("_")}
+
+
+def test_both_images_are_built_on_each_base() -> None:
+    assert [file.parent.name for file in DOCKERFILES] == ["mpi", "torch"]
+    assert set(targets()) == {
+        f"{image}-{base}" for image in ("torch", "mpi") for base in ("cuda", "rocm", "cpu")
+    }
+    for group in BAKE["group"].values():
+        assert set(group["targets"]) <= set(targets())
+
+
+def test_every_base_is_pinned_by_its_digest() -> None:
+    default = of(IMAGES / "torch/Dockerfile", "ARG")[0].removeprefix("BASE=")
+    assert default == targets()["torch-cuda"]["args"]["BASE"]
+    for name, target in targets().items():
+        if name.startswith("torch"):
+            assert PINNED.fullmatch(target["args"]["BASE"])
+        else:
+            assert target["contexts"] == {"torch": f"target:{name.replace('mpi', 'torch')}"}
+
+
+def test_every_image_gets_its_list_of_contents_and_its_provenance() -> None:
+    for target in targets().values():
+        assert target["inherits"] == ["_attested"]
+    assert BAKE["target"]["_attested"]["attest"] == ["type=sbom", "type=provenance,mode=max"]
+
+
+def test_what_the_bake_file_gives_is_what_the_dockerfiles_take() -> None:
+    for target in targets().values():
+        file = REPOSITORY / target["dockerfile"]
+        declared = {rest.partition("=")[0] for rest in of(file, "ARG")}
+        assert set(target.get("args", {})) == declared
+        used = set(re.findall(r"\$\{(\w+)\}", file.read_text()))
+        assert used == declared
+        for source in target.get("contexts", {}):
+            assert source in of(file, "FROM")
+
+
+def test_no_stage_is_of_anything_else(dockerfile: Path) -> None:
+    known = {"${BASE}", "torch"}
+    assert {rest.split()[0] for rest in of(dockerfile, "FROM")} <= known
+
+
+def test_what_is_copied_is_there_and_gets_past_dockerignore(dockerfile: Path) -> None:
+    ignore = dockerfile.with_name("Dockerfile.dockerignore").read_text().split()
+    assert ignore[0] == "*"
+    arguments = [target["args"] for name, target in targets().items() if name.startswith("torch")]
+    sources = re.findall(r"source=([^,\s]+)", " ".join(of(dockerfile, "RUN")))
+    for rest in of(dockerfile, "COPY"):
+        if "--from=" not in rest:
+            sources.append(rest.split()[0])
+    assert sources
+    for source in sources:
+        for path in {source.replace("${REQUIREMENTS}", each["REQUIREMENTS"]) for each in arguments}:
+            assert (REPOSITORY / path).exists()
+            kept = [rule for rule in ignore if rule.startswith("!")]
+            above = [PurePosixPath(path), *PurePosixPath(path).parents]
+            assert any(place.match(rule[1:]) for rule in kept for place in above), path
+
+
+def test_the_last_word_on_the_user_is_not_root(dockerfile: Path) -> None:
+    assert of(dockerfile, "USER")[-1] == f"{USER}:{USER}"
+
+
+def test_python_packages_are_installed_by_hash_alone() -> None:
+    (install,) = [run for run in of(IMAGES / "torch/Dockerfile", "RUN") if "pip install" in run]
+    assert {"--require-hashes", "--no-deps", "--only-binary=:all:"} <= set(install.split())
+    for target in targets().values():
+        if "args" in target:
+            lock = (REPOSITORY / target["args"]["REQUIREMENTS"]).read_text()
+            assert "--hash=sha256:" in lock
+
+
+def test_rocms_pytorch_comes_with_its_base_and_all_else_is_the_same() -> None:
+    def pins(name: str) -> dict[str, str]:
+        text = (REPOSITORY / "requirements" / name).read_text()
+        return dict(re.findall(r"(?m)^([a-z0-9-]+)==([^\s;]+)", text))
+
+    everything, rocm = pins("training.txt"), pins("training-rocm.txt")
+    left_out = set(everything) - set(rocm)
+    assert rocm.items() <= everything.items()
+    assert {"torch", "triton"} <= left_out
+    assert all(name in {"torch", "triton"} or name.startswith(("nvidia-", "cuda-")) for name in left_out)
+
+
+def test_contents_are_those_of_the_local_image(versions: Versions) -> None:
+    assert [REPOSITORY / recipe for recipe in versions.training_image.recipes] == [
+        IMAGES / "torch",
+        IMAGES / "mpi",
+    ]
+    for file in DOCKERFILES:
+        run = " ".join(of(file, "RUN"))
+        assert "xargs --arg-file=/recipe/packages.txt apt-get install" in run
+        assert "/recipe/customize.sh /" in run
+    environment = dict(pair.split("=", 1) for pair in shlex.split(of(IMAGES / "torch/Dockerfile", "ENV")[-1]))
+    assert environment == ENVIRONMENT
+    ssh = (IMAGES / "mpi/sshd_config").read_text()
+    for name in ("PATH", "PYTHONPATH", "OPAL_PREFIX"):
+        assert f"{name}={ENVIRONMENT[name]}" in ssh
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes files of other owners")
+def test_the_recipes_make_one_user_on_debian_and_on_ubuntu(tmp_path: Path) -> None:
+    for name, line in (
+        ("passwd", "ubuntu:x:1000:1000::/home/ubuntu:/bin/bash\n"),
+        ("shadow", ""),
+        ("group", ""),
+    ):
+        (tmp_path / "etc/ssh/ssh_config.d").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "etc" / name).write_text(f"root:x:0\n{line}")
+    (tmp_path / "etc/ssh/ssh_host_rsa_key").write_text("nobody's secret")
+    for image in ("torch", "mpi"):
+        subprocess.run([IMAGES / image / "customize.sh", tmp_path], check=True)
+    users = [line.split(":") for line in (tmp_path / "etc/passwd").read_text().splitlines()]
+    assert [(user[0], user[2]) for user in users] == [("root", "0"), ("trainyard", str(USER))]
+    home = tmp_path / "home/trainyard"
+    assert (home.stat().st_uid, (home / ".ssh").stat().st_mode & 0o777) == (USER, 0o700)
+    assert "Port 2222" in (home / ".sshd_config").read_text()
+    assert list((tmp_path / "etc/ssh").glob("ssh_host_*")) == []
