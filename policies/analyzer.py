@@ -23,7 +23,7 @@ import grpc
 from google.protobuf import empty_pb2, json_format
 from pulumi.runtime.proto import analyzer_pb2, analyzer_pb2_grpc, plugin_pb2
 
-from policies import pack, rpc, wire
+from policies import pack, previews, rpc, wire
 from policies.config import Measurement, Organisation, Stack, check_patterns, stack_folder
 from policies.exemptions import ConfigError, Exemption, parse_exemptions
 from policies.judgement import Court, Finding
@@ -87,6 +87,9 @@ class Analyzer(analyzer_pb2_grpc.AnalyzerServicer):
         self, request: analyzer_pb2.AnalyzerStackConfigureRequest, context: grpc.ServicerContext
     ) -> analyzer_pb2.AnalyzerStackConfigureResponse:
         file = stack_folder(Path.cwd()) / f"checkpoint.{request.stack}.json"
+        previewed = previews.file_of(request.project, request.stack, self.stack.environment)
+        if request.dry_run:
+            previews.forget(previewed)
         with _refusing(context):
             self.stack = replace(
                 self.stack,
@@ -96,6 +99,7 @@ class Analyzer(analyzer_pb2_grpc.AnalyzerServicer):
                 config=dict(request.config),
                 measurement=Measurement.read(file),
                 measurement_file=file.name,
+                passed=previews.read(previewed),
             )
         return analyzer_pb2.AnalyzerStackConfigureResponse()
 
@@ -155,6 +159,9 @@ class Analyzer(analyzer_pb2_grpc.AnalyzerServicer):
         )
         findings = list(self.court.judge_together(neighbours))
         self.findings += findings
+        if self.stack.dry_run and (passed := set(self.court.passed(neighbours, findings))):
+            file = previews.file_of(self.stack.project, self.stack.name, self.stack.environment)
+            previews.write(file, passed)
         self.write_reports()
         diagnostics = [*map(_diagnostic, findings), *map(_unused, self._unused())]
         return analyzer_pb2.AnalyzeResponse(diagnostics=diagnostics)
@@ -270,8 +277,9 @@ def _unused(exemption: Exemption) -> analyzer_pb2.AnalyzeDiagnostic:
         policyName=exemption.policy,
         policyPackName=pack.NAME,
         policyPackVersion=pack.VERSION,
-        description="Exemptions match something",
-        message=f"The exemption of {exemption.owner} for {exemption.resource} matches nothing: remove it.",
+        description="Exemptions are needed",
+        message=f"The exemption of {exemption.owner} for {exemption.resource} covers no violation:"
+        " remove it.",
         enforcementLevel=analyzer_pb2.ADVISORY,
     )
 

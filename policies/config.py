@@ -14,6 +14,7 @@ import yaml
 
 from policies import jurisdictions
 from policies.exemptions import ConfigError, Exemption, parse_exemptions
+from policies.previews import Passed
 from policies.unknowns import Value
 
 NAMESPACE = "trainyard"
@@ -114,6 +115,8 @@ class Stack:
     measurement_file: str = "checkpoint.json"
     """Where the measurement is expected: beside the stack's own file."""
     organisation: Organisation = field(default_factory=Organisation)
+    passed: Passed = frozenset()
+    """What rules over several resources found in order in the last preview."""
     costs: dict[str, float] = field(default_factory=dict, compare=False)
     """USD per hour of what was judged so far, by URN: the one thing that judges of a run share."""
 

@@ -11,8 +11,15 @@ from typing import Any
 from policies.exemptions import ConfigError, Exemption
 from policies.neighbours import Neighbours
 from policies.policy import Level, Policy, Resource, Violation
+from policies.previews import LONGEST_HOURS
 from policies.unknowns import UnknownProperty
 
+NOT_PREVIEWED = Violation(
+    "update",
+    f"no preview of the last {LONGEST_HOURS} hours in which it passed",
+    "an update after a preview: `pulumi up` without `--skip-preview`",
+)
+"""Of a resource that a rule over several resources judges too late to keep an update from making it."""
 MAKE_KNOWN = (
     "a value known at preview: a constant or configuration instead of another resource's output, "
     "or an output of a layer that already stands"
@@ -36,6 +43,11 @@ class Finding:
         return self.exemption is not None and not self.exemption.expired(self.resource.stack.today)
 
     @property
+    def stops(self) -> bool:
+        """Whether it stops the run; a repair that did not help stops it too."""
+        return self.level in (Level.MANDATORY, Level.REMEDIATE)
+
+    @property
     def message(self) -> str:
         """The violation and its remedy; or why it is let pass."""
         if self.exempt:
@@ -54,7 +66,7 @@ class Court:
     levels: Mapping[str, Level] = field(default_factory=dict)
     parameters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     used: set[Exemption] = field(default_factory=set)
-    """Exemptions that covered something in this run."""
+    """Exemptions that covered a violation in this run, or kept a repair from being made."""
 
     def __post_init__(self) -> None:
         names = {policy.name for policy in self.policies}
@@ -70,23 +82,46 @@ class Court:
         """The configured level, or the policy's own."""
         return self.levels.get(policy.name, policy.level)
 
-    def judge(self, resource: Resource, *, at_the_end: bool = False) -> Iterator[Finding]:
-        """Findings of all policies that concern the resource's type: of one alone, or at the end of a run."""
+    def judge(self, resource: Resource) -> Iterator[Finding]:
+        """Findings of all policies that concern the resource's type, before it is made.
+
+        Rules over several resources cannot say anything yet: in an update, they refuse what has not passed
+        them in a preview.
+        """
         for policy, parameters in self._concerned(resource.type):
-            if bool(policy.together_with) != at_the_end:
-                continue
-            exemption = self._exemption(policy, resource)
-            concerned = replace(resource, parameters=parameters) if parameters else resource
-            for violation in violations(policy, concerned):
-                finding = Finding(
-                    policy, self.level(policy), resource, violation.veiled(resource.secrets), exemption
-                )
-                yield replace(finding, level=Level.ADVISORY) if finding.exempt else finding
+            if not policy.together_with:
+                yield from self._findings(policy, resource, parameters)
+            elif not (resource.stack.dry_run or (policy.name, resource.urn) in resource.stack.passed):
+                yield self._finding(policy, resource, NOT_PREVIEWED)
 
     def judge_together(self, neighbours: Neighbours) -> Iterator[Finding]:
         """Findings of the rules over several resources, when all of them are declared."""
+        for policy, resource, parameters in self._together(neighbours):
+            yield from self._findings(policy, replace(resource, neighbours=neighbours), parameters)
+
+    def passed(self, neighbours: Neighbours, findings: Iterable[Finding]) -> Iterator[tuple[str, str]]:
+        """Rules over several resources, each with the URNs of those that it has nothing against."""
+        refused = {(finding.policy.name, finding.resource.urn) for finding in findings if finding.stops}
+        judged = ((policy.name, resource.urn) for policy, resource, _ in self._together(neighbours))
+        return (each for each in judged if each not in refused)
+
+    def _together(self, neighbours: Neighbours) -> Iterator[tuple[Policy, Resource, dict[str, Any]]]:
         for resource in neighbours.resources:
-            yield from self.judge(replace(resource, neighbours=neighbours), at_the_end=True)
+            for policy, parameters in self._concerned(resource.type):
+                if policy.together_with:
+                    yield policy, resource, parameters
+
+    def _findings(self, policy: Policy, resource: Resource, parameters: dict[str, Any]) -> Iterator[Finding]:
+        concerned = replace(resource, parameters=parameters) if parameters else resource
+        for violation in violations(policy, concerned):
+            yield self._finding(policy, resource, violation)
+
+    def _finding(self, policy: Policy, resource: Resource, violation: Violation) -> Finding:
+        """A violation with its level; one that is exempt is shown, and stops nothing."""
+        exemption = self._exemption(policy, resource)
+        veiled = violation.veiled(resource.secrets)
+        finding = Finding(policy, self.level(policy), resource, veiled, exemption)
+        return replace(finding, level=Level.ADVISORY) if finding.exempt else finding
 
     def repairs(self, resource: Resource) -> Iterator[tuple[Policy, Mapping[str, Any]]]:
         """Repairs of the policies whose level asks for them, each as property path → new value."""

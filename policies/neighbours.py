@@ -55,14 +55,16 @@ class Neighbours:
     def pointing_at(self, target: Resource, by: str, name: str) -> list[Resource]:
         """Resources whose property `by` is the property `name` of the target.
 
-        Where the value is not known yet, it must be made of the target and of nothing else: what is made of
-        two resources may be either's.
+        Where one of the two is not known, it must be made of the target and of nothing else: what is made
+        of two resources may be either's.
         """
         pointing = self._index(by)
         itself = self._by_urn.get(target.urn)
         named = itself.known(name) if itself else None
-        made_of_it = pointing.get(("urn", target.urn), [])
-        return made_of_it if named is None else [*made_of_it, *pointing.get(("value", str(named)), [])]
+        if named is None:
+            return pointing.get(("made of", target.urn), [])
+        unknown = pointing.get(("unknown, made of", target.urn), [])
+        return [*unknown, *pointing.get(("value", str(named)), [])]
 
     def _index(self, by: str) -> Mapping[tuple[str, str], list[Resource]]:
         """What points where; made once per property, so that a run's time grows with its size alone."""
@@ -70,8 +72,11 @@ class Neighbours:
             index = self._pointing[by] = defaultdict(list)
             for member in self._by_urn.values():
                 origins = member.made_of.get(by, ())
-                if (value := member.known(by)) is not None:
+                value = member.known(by)
+                if value is not None:
                     index["value", str(value)].append(member.resource)
-                elif len(origins) == 1:
-                    index["urn", origins[0]].append(member.resource)
+                if len(origins) == 1:
+                    index["made of", origins[0]].append(member.resource)
+                    if value is None:
+                        index["unknown, made of", origins[0]].append(member.resource)
         return self._pointing[by]

@@ -108,7 +108,7 @@ class Policy:
     """JSON schema of each parameter, with its default."""
     together_with: tuple[str, ...] = ()
     """Patterns of the types that it must see beside the resource. Such a policy judges at the end of a run,
-    when all is declared: a preview refuses, an update without one has made the resource by then."""
+    when all is declared; an update makes what it concerns only after a preview in which it passed."""
     remediate: Callable[[Resource], Mapping[str, Any]] | None = None
     """A safe repair: property path → new value; empty where there is nothing to do."""
 

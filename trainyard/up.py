@@ -43,6 +43,8 @@ def bring_up(session: Session, *, run_job: bool) -> None:
         session.engine.recover(session.stack_name)  # one that was killed may still be making the cluster
         is_first = session.engine.is_empty(session.stack_name)
         _settle(session, is_first=is_first)
+        if not session.is_embedded:  # whose objects are judged each by itself, before it is made
+            _preview(session)
         result = session.engine.up(
             session.stack_name,
             session.progress,
@@ -88,6 +90,10 @@ def show_preview(session: Session) -> None:
     """Let the engine say what it would change, with the policy pack at its side."""
     session.stack  # noqa: B018 -- wrong input ends here
     session.toolchain.ensure(*ENGINE_PARTS)
+    _preview(session)
+
+
+def _preview(session: Session) -> None:
     result = session.engine.preview(
         session.stack_name, session.progress, policy_packs=[session.paths.policies]
     )

@@ -69,6 +69,8 @@ class Engine:
     ) -> Result:
         """Make what the program declares. Raises TrainyardError with all that went wrong.
 
+        No preview is made: where policies over several resources concern the stack, `preview` comes first.
+
         `all_at_once`: all of it is made anew, and would be again after a kill, so that steps need not be
         written down one by one, which takes a fifth of the time.
         """

@@ -119,7 +119,7 @@ def _table(title: str, findings: Sequence[Finding]) -> str:
 
 def _unused(report: Report) -> str:
     items = "".join(f"<li>{escape(f'{e.policy} for {e.resource}, {e.owner}')}</li>" for e in report.unused)
-    return f"<h2>Exemptions that match nothing: remove them</h2><ul>{items}</ul>" if items else ""
+    return f"<h2>Exemptions that cover no violation: remove them</h2><ul>{items}</ul>" if items else ""
 
 
 def _in_order(report: Report) -> str:

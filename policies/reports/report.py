@@ -8,7 +8,7 @@ from typing import Any
 
 from policies.exemptions import Exemption
 from policies.judgement import Finding
-from policies.policy import Level, Policy
+from policies.policy import Policy
 
 
 @dataclass(frozen=True)
@@ -26,12 +26,12 @@ class Report:
     @property
     def violations(self) -> list[Finding]:
         """What stops the run."""
-        return [finding for finding in self.findings if stops(finding)]
+        return [finding for finding in self.findings if finding.stops]
 
     @property
     def advice(self) -> list[Finding]:
         """What is said and does not stop the run, exemptions left out."""
-        return [f for f in self.findings if not stops(f) and not f.exempt]
+        return [f for f in self.findings if not f.stops and not f.exempt]
 
     @property
     def exempt(self) -> list[Finding]:
@@ -51,11 +51,6 @@ class Report:
             "exempt": [_plain(finding) for finding in self.exempt],
             "unusedExemptions": [f"{e.policy} {e.resource} ({e.owner})" for e in self.unused],
         }
-
-
-def stops(finding: Finding) -> bool:
-    """Whether the finding stops the run; a repair that did not help stops it too."""
-    return finding.level in (Level.MANDATORY, Level.REMEDIATE)
 
 
 def _plain(finding: Finding) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 from policies.judgement import Finding
 from policies.pack import NAME, VERSION
 from policies.policy import Policy, Severity
-from policies.reports.report import Report, stops
+from policies.reports.report import Report
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
@@ -39,7 +39,7 @@ def _result(finding: Finding) -> dict[str, Any]:
     place = {"artifactLocation": {"uri": "Pulumi.yaml"}}
     result: dict[str, Any] = {
         "ruleId": finding.policy.name,
-        "level": "error" if stops(finding) else "note",
+        "level": "error" if finding.stops else "note",
         "message": {"text": f"{finding.resource.name}: {finding.message}"},
         "locations": [{"physicalLocation": place, "logicalLocations": [name]}],
         "partialFingerprints": {"resource": f"{finding.resource.urn}#{finding.violation.property}"},

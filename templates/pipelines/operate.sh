@@ -19,7 +19,7 @@ pulumi stack select "$STACK" || pulumi stack init "$STACK" ${SECRETS_PROVIDER:+-
 common=(--stack "$STACK" --config-file "$config" --non-interactive --policy-pack "$TRAINYARD/policies")
 
 case $OPERATION in
-  up) pulumi up --yes --skip-preview "${common[@]}" ;;
+  up) pulumi up --yes "${common[@]}" ;;
   drift) pulumi preview --refresh --expect-no-changes "${common[@]}" ;;
   *) echo "OPERATION: got $OPERATION; allowed: up, drift" >&2; exit 2 ;;
 esac

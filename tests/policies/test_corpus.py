@@ -86,7 +86,7 @@ def said(run: Run, twins: dict[str, Twin]) -> dict[str, dict[str, str]]:
     """Twin → policy → the violation; default providers are not among the twins."""
     found: dict[str, dict[str, str]] = defaultdict(dict)
     for verdict in run.verdicts:
-        if "matches nothing" not in verdict.message and not verdict.resource.startswith("default"):
+        if "covers no violation" not in verdict.message and not verdict.resource.startswith("default"):
             name = verdict.resource if verdict.resource in twins else stack_twin(twins)
             found[name][verdict.policy] = verdict.message.strip().split("\n")[-1]
     return found

@@ -6,10 +6,26 @@ import json
 from pathlib import Path
 
 import pulumi
+import pytest
 
 from tests.policies.engine import Engine, declare
 
 EUROPE = {"trainyard:residency": {"allowed": ["eu-*"]}, "aws:region": "eu-west-1"}
+KEY = {"sseAlgorithm": "aws:kms", "kmsMasterKeyId": "alias/data"}
+TLS = {
+    "Effect": "Deny",
+    "Principal": "*",
+    "Action": "s3:*",
+    "Resource": "*",
+    "Condition": {"Bool": {"aws:SecureTransport": "false"}},
+}
+BLOCKS = ("blockPublicAcls", "blockPublicPolicy", "ignorePublicAcls", "restrictPublicBuckets")
+LOCKS: dict[str, dict[str, object]] = {
+    "ServerSideEncryptionConfiguration": {"rules": [{"applyServerSideEncryptionByDefault": KEY}]},
+    "PublicAccessBlock": dict.fromkeys(BLOCKS, True),
+    "Policy": {"policy": {"Statement": [TLS]}},
+}
+"""What an S3 bucket is to have beside it."""
 
 
 def queue_abroad() -> None:
@@ -28,6 +44,42 @@ def test_nothing_forbidden_is_made_even_when_the_preview_is_skipped(engine: Engi
     run = engine.run(queue_abroad, config=EUROPE, operation="up")
     assert not run.succeeded
     assert "abroad" not in run.created
+
+
+def bucket_with_locks(*kinds: str) -> None:
+    """A bucket, with some of what is to be beside it."""
+    tags = {"owner": "ml", "cost-center": "42"}
+    bucket = declare("aws:s3/bucket:Bucket", "data", tags=tags)
+    for kind in kinds:
+        name = f"Bucket{kind}"
+        declare(f"aws:s3/b{name[1:]}:{name}", kind, bucket=bucket.id, **LOCKS[kind])
+
+
+@pytest.mark.parametrize("locks", [(), tuple(LOCKS)], ids=["no locks", "all locks"])
+def test_an_update_makes_no_bucket_that_no_preview_has_seen(engine: Engine, locks: tuple[str, ...]) -> None:
+    skipped = engine.run(lambda: bucket_with_locks(*locks), config=EUROPE, operation="up")
+    assert skipped.refused() == {("security-bucket-companions", "data")}
+    assert "update: got no preview" in skipped.message("security-bucket-companions", "data")
+    assert skipped.created == ()
+
+
+def test_an_update_makes_a_bucket_that_has_passed_its_preview(engine: Engine) -> None:
+    def program() -> None:
+        bucket_with_locks(*LOCKS)
+
+    seen = engine.run(program, config=EUROPE)
+    assert seen.succeeded, seen.output
+    made = engine.run(program, config=EUROPE, operation="up")
+    assert made.succeeded, made.output
+    assert set(made.created) == {"data", *LOCKS}
+
+
+def test_a_preview_that_refuses_takes_back_what_an_earlier_one_has_passed(engine: Engine) -> None:
+    assert engine.run(lambda: bucket_with_locks(*LOCKS), config=EUROPE).succeeded
+    assert not engine.run(lambda: bucket_with_locks("Policy"), config=EUROPE).succeeded
+    skipped = engine.run(lambda: bucket_with_locks("Policy"), config=EUROPE, operation="up")
+    assert not skipped.succeeded
+    assert skipped.created == ()
 
 
 def test_a_value_unknown_at_preview_is_refused_and_named(engine: Engine) -> None:
@@ -104,7 +156,7 @@ def test_an_exemption_that_matches_nothing_is_said(engine: Engine) -> None:
     config = {**EUROPE, "trainyard:exemptions": [exemption]}
     run = engine.run(lambda: None, config=config, pack_config={"exemptions": {"maximum_days": 100_000}})
     assert run.succeeded
-    assert "The exemption of nobody for *::gone matches nothing" in run.message(
+    assert "The exemption of nobody for *::gone covers no violation" in run.message(
         "residency-region", "guarded-test"
     )
 

@@ -1,0 +1,75 @@
+"""`trainyard up` asks the policies before anything is made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from infra.errors import Problem, TrainyardError
+from local.engine import Result
+from trainyard.session import Session
+from trainyard.up import bring_up
+
+
+class Engine:
+    """Writes down what it is asked for; `refuses` its previews as the policies would."""
+
+    def __init__(self, *, refuses: bool) -> None:
+        self.asked: list[str] = []
+        self._refuses = refuses
+
+    def recover(self, _stack: str) -> None:
+        return None
+
+    def is_empty(self, _stack: str) -> bool:
+        return False
+
+    def preview(self, stack: str, _progress: object, **_options: object) -> Result:
+        self.asked.append("preview")
+        if self._refuses:
+            raise TrainyardError([Problem("bucket", "no lock", "a lock", "declare it")])
+        return Result(stack, "preview", {}, 0.0, is_preview=True)
+
+    def up(self, stack: str, _progress: object, **_options: object) -> Result:
+        self.asked.append("up")
+        return Result(stack, "up", {}, 0.0)
+
+
+def session(engine: Engine, folder: Path, *, is_embedded: bool) -> Session:
+    """As much of a session as `up` without a job asks for."""
+    fake = SimpleNamespace(
+        stack=SimpleNamespace(name="lab", job=None, operators=SimpleNamespace(legacy_v1=False)),
+        stack_name="lab",
+        paths=SimpleNamespace(state=folder, policies=folder),
+        toolchain=SimpleNamespace(ensure=lambda *_: None, names=lambda: ()),
+        progress=None,
+        console=SimpleNamespace(print=lambda _: None),
+        engine=engine,
+        is_embedded=is_embedded,
+        is_searchable=False,
+        cluster_exists=False,
+        check_machine=lambda: None,
+    )
+    return cast(Session, cast(Any, fake))
+
+
+def test_a_clouds_stack_is_previewed_before_anything_is_made(tmp_path: Path) -> None:
+    engine = Engine(refuses=False)
+    bring_up(session(engine, tmp_path, is_embedded=False), run_job=True)
+    assert engine.asked == ["preview", "up"]
+
+
+def test_nothing_is_made_where_the_policies_refuse_the_preview(tmp_path: Path) -> None:
+    engine = Engine(refuses=True)
+    with pytest.raises(TrainyardError, match="no lock"):
+        bring_up(session(engine, tmp_path, is_embedded=False), run_job=True)
+    assert engine.asked == ["preview"]
+
+
+def test_the_cluster_of_this_machine_starts_without(tmp_path: Path) -> None:
+    engine = Engine(refuses=False)
+    bring_up(session(engine, tmp_path, is_embedded=True), run_job=True)
+    assert engine.asked == ["up"]
