@@ -15,7 +15,7 @@ CLUSTER_TESTS := $(patsubst %,tests/e2e/test_%.py,cluster context jobs local_sta
 SLOW := -m "e2e and not soak" --durations=10
 FAST := -m "not e2e and not soak" -n auto
 
-.PHONY: help up down status doctor test unit clouds training e2e cluster engine soak bench check format lock clean venv venv-dev prepared
+.PHONY: help up down status doctor test unit clouds training e2e cluster engine soak bench peers check format lock clean venv venv-dev prepared
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -54,7 +54,12 @@ engine: prepared ## The tests of several processes: the real engine, real ranks
 soak: prepared ## The long tests
 	@$(BIN)/pytest -m soak
 
-bench: prepared ## Measure, and print ratios
+peers: prepared ## The packages that benchmarks compare with
+	@test .trainyard/peers/.done -nt requirements/peers.txt || { rm -rf .trainyard/peers && $(BIN)/uv pip install \
+		--quiet --require-hashes --no-deps --target .trainyard/peers -r requirements/peers.txt && \
+		touch .trainyard/peers/.done; }
+
+bench: peers ## Measure, and print ratios
 	@$(BIN)/python -m benchmarks
 
 check: prepared ## Lint, types, imports, Dockerfiles
@@ -80,6 +85,8 @@ lock: venv-dev ## Lock the Python packages again (UPGRADE=1: to their newest ver
 	@$(COMPILE) requirements/training.in -c requirements/training.txt -o requirements/training-rocm.txt \
 		$$(grep -oE '^(torch|triton|cuda-[a-z-]+|nvidia-[a-z0-9-]+)=' requirements/training.txt | tr -d = | \
 			sed 's/^/--no-emit-package /')
+	@$(COMPILE) requirements/peers.in -c requirements/training.txt -o requirements/peers.txt \
+		$$(grep -oE '^[a-z0-9._-]+==' requirements/training.txt | tr -d = | sed 's/^/--no-emit-package /')
 	@$(COMPILE) requirements/tracking.in -c requirements/training.txt -o requirements/tracking.txt
 
 clean: ## Remove what was made in this folder; the cache and the clusters stay

@@ -20,19 +20,17 @@ BENCHES = {
     "preview": "preview of the local stack, against a bare Pulumi program with the same resources",
     "pools": "preview of stacks with 50, 100 and 200 pools, against a bare program with as many resources",
     "recovery": "from a node's death to the first new step, with and without notice",
-    "throughput": "samples per second of the training package, against bare torchrun and DDP",
+    "throughput": "samples per second in training, against bare torchrun and DDP, Lightning and Accelerate",
     "checkpoints": "what a checkpoint costs the training, against dcp.async_save",
     "restart": "from a killed worker to the first new step, against torchrun --max-restarts",
-    "loading": "pictures per second from shards, against WebDataset",
+    "loading": "pictures per second from shards on a disk and in S3, against WebDataset and torchdata",
     "idle": "CPU and memory of the idle cluster",
 }
-ASKED_FOR = {"loading"}
-"""Those that need packages of their own, and run only by name."""
 
 
 def main(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Which; left out: all but loading. " + "; ".join(BENCHES))
+        list[str] | None, typer.Argument(help="Which; left out: all. " + "; ".join(BENCHES))
     ] = None,
 ) -> None:
     """Run benchmarks and print their figures; the exit code is 1 if a target is missed."""
@@ -40,7 +38,7 @@ def main(
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # users' Python keeps what it has compiled
     os.environ["PATH"] = os.pathsep.join((str(Paths.from_environment().bin), os.environ["PATH"]))
     missed = False
-    for name in names or [name for name in BENCHES if name not in ASKED_FOR]:
+    for name in names or BENCHES:
         console.print(f"[bold]{name}[/]: {BENCHES[name]}")
         figures = importlib.import_module(f"benchmarks.{name}").measure()
         show(console, figures)

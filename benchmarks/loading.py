@@ -1,53 +1,220 @@
-"""Pictures per second from shards on a disk, decoded and cropped by chance, against WebDataset.
+"""Pictures per second from shards, decoded and cropped by chance: ours, WebDataset's and torchdata's loaders.
 
-Both read the same shards and decode with the same function, by two threads or two processes; what differs
-is how a sample is found, shuffled and handed over. WebDataset is not of the project's environment: put it
-on the path (`uv pip install --target FOLDER --no-deps webdataset braceexpand`, `PYTHONPATH=FOLDER`).
+All read the same shards, from a disk and from an S3 server on this machine, and decode with the same
+functions, by two threads or two processes. What differs is how a sample is found, fetched, shuffled and
+handed over: WebDataset streams whole shards and shuffles what it holds (from S3 by curl, as it does by
+itself); torchdata's StatefulDataLoader asks a dataset for samples by their numbers, which reads the bytes
+that our index names (from S3 by boto3, a range for each). Ours is the only one with one order for all ranks.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import os
+import shutil
+import socket
+import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
+import psutil
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
-from benchmarks.figures import Figure, Samples, alternating
+from benchmarks.figures import Figure, Samples, there_and_back
+from benchmarks.peers import reach
+from local.paths import Paths
 from training.data import GlobalOrder, Loader
-from training.pictures import INDEX, Pictures, decode, find, pack
+from training.pictures import Pictures, Table, decode, find, normalise, pack
 
-COUNT, SIDE, BATCH, WORKERS, ROUNDS = 768, 224, 32, 2, 3
+COUNT, SIDE, BATCH, WORKERS = 768, 224, 32, 2
+ROUNDS = int(os.environ.get("TRAINYARD_BENCH_ROUNDS", "3"))
+"""Of A B C C B A."""
+BUCKET = "pictures"
+KEYS = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench-secret", "AWS_REGION": "us-east-1"}
+Epoch = Callable[[], Iterator[torch.Tensor]]
+"""The classes of its batches."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """One epoch, per sample, in milliseconds."""
+
+    seconds: float
+    cpu: float
+    """Of this process and those that work for it; no server's."""
+    classes: tuple[int, ...]
 
 
 def measure() -> list[Figure]:
-    """Read epoch after epoch with both, in turn; the first of each starts threads and processes."""
-    if importlib.util.find_spec("webdataset") is None:
-        raise SystemExit(
-            f"loading: webdataset is not installed; {str(__doc__).rpartition('environment: ')[2]}"
-        )
+    """Read epoch after epoch with each, in turn; the first of each starts threads and processes."""
+    reach()
     torch.set_num_threads(1)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, _s3(Path(folder) / "served") as served:
         shards = _make_shards(Path(folder))
-        ours, peer = _ours(shards), _peer(shards)
-        if (one := ours()[1]) != (other := peer()[1]):
-            raise ValueError(f"classes of an epoch: {one} in one arm, {other} in the other")
-        taken = alternating(lambda: ours()[0], lambda: peer()[0], ROUNDS)
-    ratios = [one / other for one, other in zip(*taken, strict=True)]
+        shutil.copytree(shards, served / BUCKET)
+        return [*_compare("a disk", str(shards)), *_compare("S3", f"s3://{BUCKET}")]
+
+
+def _compare(where: str, place: str) -> list[Figure]:
+    table = find(place)
+    arms = {
+        "trainyard": _ours(place, table),
+        "WebDataset": _webdataset(place, table),
+        "torchdata": _torchdata(place, table),
+    }
+    if len({_timed(arm).classes for arm in arms.values()}) != 1:
+        raise ValueError(f"{where}: the arms' epochs differ in their classes")
+    taken: dict[str, list[Taken]] = {name: [] for name in arms}
+
+    def epoch(name: str) -> float:
+        taken[name].append(_timed(arms[name]))
+        return taken[name][-1].seconds
+
+    there_and_back({name: lambda name=name: epoch(name) for name in arms}, ROUNDS)  # type: ignore[misc]
     return [
-        Figure(
-            f"loading a picture of 500 × 400 from shards (median of paired ratios {median(ratios):.2f})",
-            Samples("trainyard", "ms", taken[0]),
-            at_most=1.0,
-            peer=Samples("WebDataset", "ms", taken[1]),
-        )
+        _figure(f"loading a picture of 500 × 400 from shards on {where}", clock, taken, peer)
+        for peer in ("WebDataset", "torchdata")
+        for clock in ("seconds", "cpu")
     ]
+
+
+def _figure(claim: str, clock: str, taken: Mapping[str, list[Taken]], peer: str) -> Figure:
+    ours, theirs = (tuple(getattr(each, clock) for each in taken[name]) for name in ("trainyard", peer))
+    ratio = median(one / other for one, other in zip(ours, theirs, strict=True))
+    what = "CPU time of " if clock == "cpu" else ""
+    return Figure(
+        f"{what}{claim} (median of paired ratios {ratio:.2f})",
+        Samples("trainyard", "ms", ours),
+        at_most=1.0,
+        peer=Samples(peer, "ms", theirs),
+    )
+
+
+def _timed(epoch: Epoch) -> Taken:
+    before = _cpu_seconds()
+    begin = time.monotonic()
+    targets = torch.cat(list(epoch()))
+    each = 1000 / len(targets)
+    elapsed, cpu = time.monotonic() - begin, _cpu_seconds() - before
+    return Taken(each * elapsed, each * cpu, tuple(torch.bincount(targets).tolist()))
+
+
+def _cpu_seconds() -> float:
+    """Of this process, of its loaders' workers, and of what those have started."""
+    me = psutil.Process()
+    total = 0.0
+    for process in (me, *(child for child in me.children(recursive=True) if child.name() != "versitygw")):
+        times = process.cpu_times()
+        total += (
+            times.user + times.system + (0 if process == me else times.children_user + times.children_system)
+        )
+    return total
+
+
+def _ours(place: str, table: Table) -> Epoch:
+    pictures = Pictures(place, table, SIDE, seed=1, workers=WORKERS)
+    loader = Loader(pictures, GlobalOrder(COUNT, seed=1), BATCH, 0, 1)
+    cursor = 0
+
+    def epoch() -> Iterator[torch.Tensor]:
+        nonlocal cursor
+        for _ in range(COUNT // BATCH):
+            yield loader.batch(cursor).targets
+            cursor += BATCH
+
+    return epoch
+
+
+def _webdataset(place: str, table: Table) -> Epoch:
+    import webdataset
+
+    urls = [_stream(place, name) for name in table.files]
+    samples = webdataset.WebDataset(urls, shardshuffle=len(urls)).shuffle(COUNT)
+    tuples = samples.to_tuple("jpg", "cls").map_tuple(_normalised, int).batched(BATCH, partial=True)
+    loader: DataLoader[Any] = DataLoader(
+        tuples, batch_size=None, num_workers=WORKERS, persistent_workers=True, prefetch_factor=2
+    )
+
+    def epoch() -> Iterator[torch.Tensor]:
+        for _, targets in loader:
+            yield torch.as_tensor(targets)
+
+    return epoch
+
+
+def _stream(place: str, name: str) -> str:
+    if not place.startswith("s3://"):
+        return f"{place}/{name}"
+    import boto3
+    from botocore.config import Config
+
+    client = boto3.client("s3", config=Config(signature_version="s3v4"))
+    request = {"Bucket": BUCKET, "Key": name}
+    url = client.generate_presigned_url("get_object", Params=request, ExpiresIn=86400)
+    return f"pipe:curl --silent --fail '{url}'"
+
+
+def _torchdata(place: str, table: Table) -> Epoch:
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    loader = StatefulDataLoader(
+        ByNumber(place, table),
+        BATCH,
+        shuffle=True,
+        num_workers=WORKERS,
+        persistent_workers=True,
+        prefetch_factor=2,
+    )
+
+    def epoch() -> Iterator[torch.Tensor]:
+        for _, targets in loader:
+            yield targets
+
+    return epoch
+
+
+@dataclass
+class ByNumber(Dataset[tuple[torch.Tensor, int]]):
+    """What a team would write for torchdata, given the index."""
+
+    place: str
+    table: Table
+
+    def __len__(self) -> int:
+        return len(self.table.records)
+
+    def __getitem__(self, number: int) -> tuple[torch.Tensor, int]:
+        file, start, size, kind = map(int, self.table.records[number])
+        name = self.table.files[file]
+        if self.place.startswith("s3://"):
+            wanted = f"bytes={start}-{start + size - 1}"
+            data = self._client.get_object(Bucket=BUCKET, Key=name, Range=wanted)["Body"].read()
+        else:
+            with Path(self.place, name).open("rb") as shard:
+                shard.seek(start)
+                data = shard.read(size)
+        return _normalised(data), kind
+
+    @cached_property
+    def _client(self) -> Any:  # noqa: ANN401
+        import boto3
+
+        return boto3.client("s3")  # in each worker, since it does not survive a fork
+
+
+def _normalised(data: bytes) -> torch.Tensor:
+    sample = np.empty((3, SIDE, SIDE), dtype=np.float32)
+    normalise(decode(data, SIDE, np.random.default_rng()), sample)
+    return torch.from_numpy(sample)
 
 
 def _make_shards(folder: Path) -> Path:
@@ -69,49 +236,31 @@ def _make_shards(folder: Path) -> Path:
     return folder / "shards"
 
 
-def _ours(shards: Path) -> Callable[[], tuple[float, list[int]]]:
-    pictures = Pictures(str(shards), find(str(shards)), SIDE, seed=1, workers=WORKERS)
-    loader = Loader(pictures, GlobalOrder(COUNT, seed=1), BATCH, 0, 1)
-    cursor = 0
-
-    def epoch() -> Iterator[torch.Tensor]:
-        nonlocal cursor
-        for _ in range(COUNT // BATCH):
-            yield loader.batch(cursor).targets
-            cursor += BATCH
-
-    return lambda: _timed(epoch())
-
-
-def _peer(shards: Path) -> Callable[[], tuple[float, list[int]]]:
-    import webdataset
-
-    urls = sorted(str(path) for path in shards.iterdir() if path.name != INDEX)
-    samples = webdataset.WebDataset(urls, shardshuffle=len(urls)).shuffle(COUNT)
-    tuples = samples.to_tuple("jpg", "cls").map_tuple(_picture, int).batched(BATCH, partial=True)
-    loader: DataLoader[Any] = DataLoader(
-        tuples, batch_size=None, num_workers=WORKERS, persistent_workers=True, prefetch_factor=2
-    )
-
-    def epoch() -> Iterator[torch.Tensor]:
-        for _, targets in loader:
-            yield torch.as_tensor(targets)
-
-    return lambda: _timed(epoch())
+@contextmanager
+def _s3(folder: Path) -> Iterator[Path]:
+    """Serve a folder's folders as buckets, and let clients know by their environment; yields the folder."""
+    folder.mkdir()
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+    program = str(Paths.from_environment().bin / "versitygw")
+    keys = {"ROOT_ACCESS_KEY": KEYS["AWS_ACCESS_KEY_ID"], "ROOT_SECRET_KEY": KEYS["AWS_SECRET_ACCESS_KEY"]}
+    command = [program, "--quiet", "--port", address, "posix", str(folder)]
+    server = subprocess.Popen(command, env=os.environ | keys, stdout=subprocess.DEVNULL)
+    os.environ.update(KEYS, AWS_ENDPOINT_URL=f"http://{address}")
+    try:
+        _wait_for(address)
+        yield folder
+    finally:
+        server.kill()
+        server.wait()
 
 
-def _picture(data: bytes) -> torch.Tensor:
-    """As `Pictures.take` does, for one."""
-    pixels = torch.from_numpy(decode(data, SIDE, np.random.default_rng()).copy())
-    return pixels.permute(2, 0, 1).float().div_(255).sub_(_MEAN).div_(_DEVIATION)
-
-
-_MEAN = torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1)
-_DEVIATION = torch.tensor([0.229, 0.224, 0.225]).view(3, 1, 1)
-
-
-def _timed(batches: Iterator[torch.Tensor]) -> tuple[float, list[int]]:
-    """Milliseconds per sample, and how many samples of each class there were."""
-    begin = time.monotonic()
-    targets = torch.cat(list(batches))
-    return 1000 * (time.monotonic() - begin) / len(targets), torch.bincount(targets).tolist()
+def _wait_for(address: str) -> None:
+    host, _, port = address.partition(":")
+    for _ in range(500):
+        with socket.socket() as client:
+            if client.connect_ex((host, int(port))) == 0:
+                return
+        time.sleep(0.02)
+    raise TimeoutError(f"the S3 server does not listen at {address}")

@@ -1,4 +1,4 @@
-"""Samples per second of the training package, against bare torchrun and DDP with the same model and data."""
+"""Samples per second of the training package, against peers with the same model and data."""
 
 from __future__ import annotations
 
@@ -22,40 +22,60 @@ SETTINGS: Mapping[str, Any] = {
     "optim": {"lr": 0.02},
 }
 BLOCKS = 15
-"""Of each of A B B A."""
+"""Of each of A B C D D C B A."""
+PEERS = {
+    "bare": ("torchrun and DDP", 1 / 0.99),
+    "accelerate": ("Accelerate", 1.0),
+    "lightning": ("Lightning", 1.0),
+}
+"""Arm → its name, and at most how much of its time ours may take."""
 LAUNCH = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m"]
 
 
 def measure() -> list[Figure]:
-    """Train with both, in turn, and check that both reach the same losses before any time is believed."""
-    with tempfile.TemporaryDirectory() as folder:
-        settings = Path(folder) / "settings.yaml"
-        settings.write_text(json.dumps({**SETTINGS, "run_dir": f"{folder}/run"}))
-        subprocess.run([*LAUNCH, "benchmarks.peers.steps", str(settings), str(BLOCKS)], check=True)
-        measured = json.loads(settings.with_name("measured.json").read_text())
-    _check(measured["losses"])
+    """Train with all, in turn, and check that they reach the same losses before any time is believed."""
+    measured = run(SETTINGS, BLOCKS)
+    check(measured["losses"])
     return [
-        _figure("time per sample, two ranks", measured["seconds"]),
-        _figure(
-            "CPU time per sample, which other work on the machine hardly touches", measured["cpu_seconds"]
-        ),
+        _figure(f"{claim}, two ranks", measured[clock], peer)
+        for peer in PEERS
+        for clock, claim in (
+            ("seconds", "time per sample"),
+            ("cpu_seconds", "CPU time per sample, which other work on the machine hardly touches"),
+        )
     ]
 
 
-def _figure(claim: str, seconds: Mapping[str, list[float]]) -> Figure:
+def run(settings: Mapping[str, Any], blocks: int) -> dict[str, Any]:
+    """Return what `benchmarks.peers.steps` measures."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "settings.yaml"
+        file.write_text(json.dumps({**settings, "run_dir": f"{folder}/run"}))
+        subprocess.run([*LAUNCH, "benchmarks.peers.steps", str(file), str(blocks)], check=True)
+        measured: dict[str, Any] = json.loads(file.with_name("measured.json").read_text())
+        return measured
+
+
+def check(losses: Mapping[str, list[float]]) -> None:
+    """All arms share their losses, or they do not do the same work.
+
+    Raises:
+        ValueError: with the first step at which two differ.
+    """
+    for peer in PEERS:
+        for step, (one, other) in enumerate(zip(losses["ours"], losses[peer], strict=True), start=1):
+            if step <= COMPARED and abs(one - other) > 1e-3 * other:
+                raise ValueError(f"step {step}: loss {one} in our arm, {other} in that of {PEERS[peer][0]}")
+
+
+def _figure(claim: str, seconds: Mapping[str, list[float]], peer: str) -> Figure:
     samples = STEPS * 2 * SETTINGS["data"]["batch_size_per_rank"]
-    ours, peer = (tuple(taken / samples * 1e6 for taken in seconds[arm][2:]) for arm in ("ours", "peer"))
-    ratios = [one / other for one, other in zip(ours, peer, strict=True)]
+    ours, theirs = (tuple(taken / samples * 1e6 for taken in seconds[arm][2:]) for arm in ("ours", peer))
+    ratios = [one / other for one, other in zip(ours, theirs, strict=True)]
+    name, at_most = PEERS[peer]
     return Figure(
         f"{claim} (median of paired ratios {median(ratios):.3f})",
         Samples("trainyard", "µs", ours),
-        at_most=1 / 0.99,
-        peer=Samples("torchrun and DDP", "µs", peer),
+        at_most=at_most,
+        peer=Samples(name, "µs", theirs),
     )
-
-
-def _check(losses: Mapping[str, list[float]]) -> None:
-    """Both arms share their losses, or they do not do the same work."""
-    for step, (one, other) in enumerate(zip(losses["ours"], losses["peer"], strict=True), start=1):
-        if step <= COMPARED and abs(one - other) > 1e-3 * other:
-            raise ValueError(f"step {step}: loss {one} in one arm, {other} in the other")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Protocol
 
@@ -92,17 +92,21 @@ class GlobalOrder:
         return self.indices(cursor + rank * batch_size_per_rank, batch_size_per_rank)
 
 
+AHEAD = 2
+"""Batches that are in the making beside the one that is trained on: one is read while another is decoded."""
+
+
 @dataclass
 class Loader:
-    """One rank's batches; of a remote source the next one is read while the training works on this one."""
+    """One rank's batches; those of a remote source are read ahead while the training works on this one."""
 
     source: Source
     order: GlobalOrder
     batch_size_per_rank: int
     data_rank: int
     data_size: int
-    _ahead: tuple[int, Future[Samples]] | None = None
-    _thread: ThreadPoolExecutor | None = None
+    _coming: dict[int, Future[Samples]] = field(default_factory=dict)
+    """By their cursor."""
 
     def batch(self, cursor: int) -> Samples:
         """This rank's part of the batch that starts at a cursor.
@@ -112,11 +116,15 @@ class Loader:
         """
         if not self.source.remote:
             return self._read(cursor)
-        batch = self._ahead[1].result() if self._ahead and self._ahead[0] == cursor else self._read(cursor)
-        self._thread = self._thread or ThreadPoolExecutor(1, thread_name_prefix="loader")
-        following = cursor + self.batch_size_per_rank * self.data_size
-        self._ahead = (following, self._thread.submit(self._read, following))
-        return batch
+        stride = self.batch_size_per_rank * self.data_size
+        wanted = range(cursor, cursor + (AHEAD + 1) * stride, stride)
+        known = self._coming
+        self._coming = {at: known.get(at) or self._threads.submit(self._read, at) for at in wanted}
+        return self._coming.pop(cursor).result()
+
+    @cached_property
+    def _threads(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(AHEAD, thread_name_prefix="loader")
 
     def _read(self, cursor: int) -> Samples:
         first = cursor + self.data_rank * self.batch_size_per_rank

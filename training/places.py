@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
+
+Part = tuple[str, int, int]
+"""Of a file: its name, the first byte, and the one after the last."""
 
 
 class Place(Protocol):
@@ -26,6 +29,9 @@ class Place(Protocol):
 
     def read_range(self, name: str, start: int, stop: int) -> bytes:
         """Some bytes of a file; fewer where it ends before."""
+
+    def read_parts(self, parts: Sequence[Part]) -> list[bytes]:
+        """The same for many parts, of a store all at once."""
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file; it appears whole or not at all."""
@@ -63,6 +69,9 @@ class FolderPlace:
         with (self._folder / name).open("rb", buffering=0) as file:
             return os.pread(file.fileno(), stop - start, start)
 
+    def read_parts(self, parts: Sequence[Part]) -> list[bytes]:
+        return [self.read_range(*part) for part in parts]
+
     def write(self, name: str, data: bytes) -> None:
         draft = self._folder / f"{name}.tmp"
         draft.write_bytes(data)
@@ -88,6 +97,9 @@ class StorePlace:
 
     def read_range(self, name: str, start: int, stop: int) -> bytes:
         return self._store.read_range(name, start, stop)
+
+    def read_parts(self, parts: Sequence[Part]) -> list[bytes]:
+        return self._store.read_parts(parts)
 
     def write(self, name: str, data: bytes) -> None:
         self._store.put(name, data)

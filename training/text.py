@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 from training.data import Samples
-from training.places import Place, is_remote, open_place
+from training.places import Part, Place, is_remote, open_place
 
 INDEX: Final = "index.json"
 END: Final = 256
@@ -65,7 +65,10 @@ class TokenShards:
             OSError: a shard cannot be read.
         """
         begins = (indices + self.first) * self.context
-        windows = np.stack([self._tokens(int(begin), self.context + 1) for begin in begins])
+        parts = [list(self._parts(int(begin), self.context + 1)) for begin in begins]
+        data = iter(self._files.read_parts([part for window in parts for part in window]))
+        tokens_of = (b"".join(next(data) for _ in window) for window in parts)
+        windows = np.stack([np.frombuffer(window, dtype=np.uint16) for window in tokens_of])
         if (largest := int(windows.max())) >= self.vocabulary:
             allowed = f"below {self.vocabulary}, as {INDEX} says"
             raise ShardError(f"{self.place}: got token {largest}; allowed: {allowed}; make the shards again")
@@ -99,17 +102,15 @@ class TokenShards:
         if problems:
             raise ShardError("\n".join(f"{self.place}: {problem}" for problem in problems))
 
-    def _tokens(self, begin: int, count: int) -> Tokens:
-        parts = []
+    def _parts(self, begin: int, count: int) -> Iterator[Part]:
+        """Where some tokens are, which may be at the end of one shard and the begin of the next."""
         shard = int(np.searchsorted(self._ends, begin, side="right"))
         while count:
             offset = begin - (self._ends[shard - 1] if shard else 0)
             here = min(count, self._ends[shard] - begin)
             name = self._index["shards"][shard]["name"]
-            data = self._files.read_range(name, 2 * offset, 2 * (offset + here))
-            parts.append(np.frombuffer(data, dtype=np.uint16))
+            yield name, 2 * offset, 2 * (offset + here)
             begin, count, shard = begin + here, count - here, shard + 1
-        return np.concatenate(parts)
 
     @cached_property
     def _index(self) -> dict[str, Any]:

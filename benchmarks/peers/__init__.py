@@ -1,1 +1,22 @@
 """What a team would write without this package: the arms that our training package is measured against."""
+
+from __future__ import annotations
+
+import sys
+
+from local.paths import REPOSITORY
+
+PACKAGES = REPOSITORY / ".trainyard" / "peers"
+"""Of `requirements/peers.txt`, put there by `make peers`; what the project itself needs is not among them."""
+
+
+def reach() -> None:
+    """Make the peers' packages importable, after all others.
+
+    Raises:
+        SystemExit: they are not installed.
+    """
+    if not PACKAGES.is_dir():
+        raise SystemExit(f"{PACKAGES} is missing: run make peers")
+    if str(PACKAGES) not in sys.path:
+        sys.path.append(str(PACKAGES))

@@ -1,9 +1,9 @@
-"""Two ranks that take steps with our trainer and with bare DDP, in turn: A B B A, in blocks of steps.
+"""Two ranks that take steps with our trainer, bare DDP, Accelerate and Lightning, in turn: A B C D D C B A.
 
-Taken in the same processes and within seconds, so that what else the machine does touches both alike.
+Taken in the same processes and within seconds, so that what else the machine does touches all alike.
 `python -m torch.distributed.run --standalone --nproc-per-node=2 -m benchmarks.peers.steps SETTINGS BLOCKS`
-writes the seconds of each block, by the clock and of CPU, and each arm's losses, to `measured.json` beside
-the settings.
+writes the seconds of each block of steps, by the clock and of CPU, and each arm's losses, to `measured.json`
+beside the settings.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn import functional
 
+from benchmarks.peers import reach
+from benchmarks.peers.frameworks import Part, by_accelerate, by_lightning
 from training import startup
 from training.config import TrainConfig, load_config
-from training.data import GlobalOrder, load_dataset
+from training.data import GlobalOrder, Samples, load_dataset
 from training.mesh import join
 from training.models import build_model
 from training.preemption import Notice
@@ -32,27 +34,32 @@ STEPS = 10
 """In a block."""
 COMPARED = 20
 """Steps at whose losses is looked, before any time is taken."""
+Step = Callable[[], torch.Tensor]
+"""Takes a step of this rank; returns its loss."""
 
 
 def main() -> None:
     """Measure, and let rank 0 write it down."""
     settings, blocks = Path(sys.argv[1]), int(sys.argv[2])
+    reach()
     startup.defer_compiler()
     config = load_config(settings)
     torch.set_num_threads(config.threads)
     mesh = join(config.timeouts)
     trainer = Trainer(config, mesh, Notice(60))
     trainer.prepare(time.time())
-    arms = {"ours": lambda: trainer.take_step().loss, "peer": _bare(config)}
-    seconds: dict[str, list[float]] = {"ours": [], "peer": []}
-    cpu_seconds: dict[str, list[float]] = {"ours": [], "peer": []}
-    losses: dict[str, list[float]] = {"ours": [], "peer": []}
-    for arm in ("ours", "peer", "peer", "ours") * blocks:
+    arms: dict[str, Callable[[], float]] = {"ours": lambda: trainer.take_step().loss}
+    for name, build in {"bare": _bare, "accelerate": by_accelerate, "lightning": by_lightning}.items():
+        arms[name] = _compared(build(*_ingredients(config)))
+    seconds: dict[str, list[float]] = {name: [] for name in arms}
+    cpu_seconds: dict[str, list[float]] = {name: [] for name in arms}
+    losses: dict[str, list[float]] = {name: [] for name in arms}
+    for name in (*arms, *reversed(arms)) * blocks:
         dist.barrier()
         begin, cpu_begin = time.monotonic(), time.process_time()
-        losses[arm] += [arms[arm]() for _ in range(STEPS)]
-        seconds[arm].append(time.monotonic() - begin)
-        cpu_seconds[arm].append(time.process_time() - cpu_begin)
+        losses[name] += [arms[name]() for _ in range(STEPS)]
+        seconds[name].append(time.monotonic() - begin)
+        cpu_seconds[name].append(time.process_time() - cpu_begin)
     measured = {"seconds": seconds, "cpu_seconds": cpu_seconds, "losses": losses}
     if mesh.leads:  # which also writes the metrics: the other rank does less
         settings.with_name("measured.json").write_text(json.dumps(measured))
@@ -60,34 +67,57 @@ def main() -> None:
     os._exit(0)
 
 
-def _bare(config: TrainConfig) -> Callable[[], float]:
-    """The loop of PyTorch's own tutorial, which tells its loss in its first steps alone, to be compared."""
+def _ingredients(config: TrainConfig) -> tuple[nn.Module, torch.optim.Optimizer, Part]:
+    """The same model, optimizer and data for each of the peers."""
     rank, world_size, size = dist.get_rank(), dist.get_world_size(), config.data.batch_size_per_rank
     data = load_dataset(config.data, config.model.context, config.seed)
     order = GlobalOrder(len(data.train), config.seed)
     torch.manual_seed(config.seed)
-    model = nn.parallel.DistributedDataParallel(build_model(config.model, data.num_classes))
+    model = build_model(config.model, data.num_classes)
     rates = config.optim
     optimizer = torch.optim.SGD(
         model.parameters(), rates.lr, rates.momentum, weight_decay=rates.weight_decay, nesterov=True
     )
+
+    def part(step: int) -> Samples:
+        return data.train.take(order.of_rank(step * size * world_size, size, rank))
+
+    return model, optimizer, part
+
+
+def _bare(model: nn.Module, optimizer: torch.optim.Optimizer, part: Part) -> Step:
+    """The loop of PyTorch's own tutorial."""
+    parallel = nn.parallel.DistributedDataParallel(model)
     taken = 0
 
-    def step() -> float:
+    def step() -> torch.Tensor:
         nonlocal taken
-        batch = data.train.take(order.of_rank(taken * size * world_size, size, rank))
+        batch = part(taken)
         optimizer.zero_grad(set_to_none=True)
-        loss = functional.cross_entropy(model(batch.inputs), batch.targets)
+        loss = functional.cross_entropy(parallel(batch.inputs), batch.targets)
         loss.backward()
         optimizer.step()
         taken += 1
-        if taken > COMPARED:
-            return 0.0
-        mean = loss.detach().clone()
-        dist.all_reduce(mean)
-        return mean.item() / world_size
+        return loss.detach()
 
     return step
+
+
+def _compared(step: Step) -> Callable[[], float]:
+    """Tell the mean loss of the ranks in the first steps alone, to be compared: that has its price."""
+    taken = 0
+
+    def compared() -> float:
+        nonlocal taken
+        loss = step()
+        taken += 1
+        if taken > COMPARED:
+            return 0.0
+        mean = loss.clone()
+        dist.all_reduce(mean)
+        return mean.item() / dist.get_world_size()
+
+    return compared
 
 
 if __name__ == "__main__":

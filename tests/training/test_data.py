@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from threading import Event
+
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from training.config import DataConfig
-from training.data import GlobalOrder, Samples, load_dataset
+from training.data import AHEAD, GlobalOrder, Loader, Samples, load_dataset
 
 ORDER = GlobalOrder(num_samples=103, seed=7)
 
@@ -65,3 +70,45 @@ def test_the_digits_are_real_and_split_without_overlap() -> None:
     assert set(held_out.targets.tolist()) == set(range(10))
     assert torch.equal(parts(seed=3)[1].inputs, held_out.inputs)
     assert not torch.equal(parts(seed=4)[1].inputs, held_out.inputs)
+
+
+@dataclass
+class Slow:
+    """A source that notes what it is asked for, and answers when it is let."""
+
+    may: Event = field(default_factory=Event)
+    asked: list[int] = field(default_factory=list)
+    remote: bool = True
+
+    def __len__(self) -> int:
+        return 1000
+
+    def take(self, indices: torch.Tensor, at: int | None = None) -> Samples:
+        assert at is not None
+        self.asked.append(at)
+        assert self.may.wait(30)
+        return Samples(indices, indices)
+
+
+def test_a_remote_source_is_read_ahead_each_batch_once_and_in_order() -> None:
+    source = Slow()
+    source.may.set()
+    loader = Loader(source, ORDER, 4, data_rank=1, data_size=2)
+    for cursor in range(0, 80, 8):
+        assert torch.equal(loader.batch(cursor).targets, ORDER.of_rank(cursor, 4, 1))
+    last = 80 - 8 + 8 * AHEAD
+    while len(source.asked) <= last // 8:
+        time.sleep(0.01)
+    assert sorted(source.asked) == [cursor + 4 for cursor in range(0, last + 1, 8)]
+
+
+def test_while_one_batch_is_worked_on_the_next_are_in_the_making() -> None:
+    source = Slow()
+    loader = Loader(source, ORDER, 4, data_rank=0, data_size=1)
+    with ThreadPoolExecutor(1) as training:
+        first = training.submit(loader.batch, 0)
+        while len(source.asked) < AHEAD:
+            time.sleep(0.01)
+        assert not first.done()
+        source.may.set()
+        assert len(first.result()) == 4

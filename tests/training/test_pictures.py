@@ -132,6 +132,13 @@ def test_without_chance_the_middle_is_seen_upright_and_in_three_channels() -> No
     assert np.allclose(pixels[5, :, 0], np.linspace(100 - 43.75 + 4.375, 100 + 43.75 - 4.375, 10), atol=1.5)
 
 
+def test_samples_are_normalised_as_imagenets_pictures_are(folders: Path) -> None:
+    sample = source(folders).take(torch.tensor([0])).inputs[0]
+    pixels = decode((folders / "china" / "000.png").read_bytes(), SIDE, None)
+    expected = (pixels / 255 - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225]
+    assert np.allclose(sample.permute(1, 2, 0).numpy(), expected, atol=1e-5)
+
+
 def test_by_chance_half_are_mirrored_and_parts_of_all_sizes_are_seen() -> None:
     data = picture_of(lambda x, y: x, (200, 200))
     cuts = [decode(data, 10, np.random.default_rng([3, at]))[5, :, 0].astype(int) for at in range(200)]

@@ -80,7 +80,9 @@ def test_an_epoch_reads_every_token_once_and_targets_follow_their_inputs(shards:
     assert torch.equal(later.take(torch.tensor([0])).inputs, everything.inputs[3:4])
 
 
-def test_a_store_gives_the_same_windows_and_reads_only_them(shards: Path, s3: Proxy, tmp_path: Path) -> None:
+def test_a_store_gives_the_same_windows_and_is_asked_for_those_of_a_shard_at_once(
+    shards: Path, s3: Proxy, tmp_path: Path
+) -> None:
     from training.object_store import ObjectStore
 
     url = f"s3://{BUCKET}/{tmp_path.name}"
@@ -92,6 +94,7 @@ def test_a_store_gives_the_same_windows_and_reads_only_them(shards: Path, s3: Pr
     s3.reset()
     chosen = torch.tensor([0, 3124, 3125, len(near) - 1])  # the second ends in the second shard
     assert torch.equal(far.take(chosen).inputs, near.take(chosen).inputs)
+    assert len(s3.requests) == 1 + len(list(shards.glob("*.bin"))), "the index, and each shard once"
     order = GlobalOrder(len(near), seed=1)
     loaders = [Loader(source, order, 4, data_rank=1, data_size=2) for source in (near, far)]
     for cursor in (0, 8, 16, 8, 24):  # ahead, and back to where a resume begins

@@ -47,8 +47,8 @@ def test_every_lock_file_is_there_with_hashes_and_without_addresses(versions: Ve
         assert "--index-url" not in text
 
 
-IMAGES = {"training.txt", "training-rocm.txt", "tracking.txt"}
-"""Locks of what goes into images, apart from the environment that `make` makes."""
+IMAGES = {"training.txt", "training-rocm.txt", "tracking.txt", "peers.txt"}
+"""Locks of what goes into images and beside them, apart from the environment that `make` makes."""
 
 
 def test_locks_agree_on_the_versions_that_they_share() -> None:

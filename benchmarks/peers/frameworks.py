@@ -1,0 +1,114 @@
+"""The same training by Accelerate and by Lightning, one step at a time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.data import IterableDataset
+
+from training.data import Samples
+
+Part = Callable[[int], Samples]
+"""A rank's part of the batch of a step, from 0."""
+
+
+def by_accelerate(
+    model: nn.Module, optimizer: torch.optim.Optimizer, part: Part
+) -> Callable[[], torch.Tensor]:
+    """Return what takes a step and returns its loss: the loop of Accelerate's own introduction."""
+    from accelerate import Accelerator
+
+    accelerator = Accelerator(cpu=True)
+    wrapped, stepper = accelerator.prepare(model, optimizer)
+    taken = 0
+
+    def step() -> torch.Tensor:
+        nonlocal taken
+        batch = part(taken)
+        stepper.zero_grad()
+        loss = functional.cross_entropy(wrapped(batch.inputs), batch.targets)
+        accelerator.backward(loss)
+        stepper.step()
+        taken += 1
+        return loss.detach()
+
+    return step
+
+
+def by_lightning(
+    model: nn.Module, optimizer: torch.optim.Optimizer, part: Part
+) -> Callable[[], torch.Tensor]:
+    """The same with Lightning's Trainer, less what it writes: no log, no checkpoints, no progress bar."""
+    import lightning
+
+    class Module(lightning.LightningModule):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def training_step(self, batch: tuple[torch.Tensor, torch.Tensor], _: int) -> torch.Tensor:
+            loss = functional.cross_entropy(self.model(batch[0]), batch[1])
+            turns.loss = loss.detach()
+            return loss
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return optimizer
+
+    def fit() -> None:
+        trainer = lightning.Trainer(
+            accelerator="cpu",
+            devices=torch.distributed.get_world_size(),
+            strategy="ddp",
+            max_steps=-1,
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+        )
+        trainer.fit(Module(), torch.utils.data.DataLoader(_Batches(part, turns), batch_size=None))
+
+    turns = _Turns()
+    threading.Thread(target=fit, daemon=True).start()
+    turns.ended.acquire()  # it asks for its first batch
+
+    def step() -> torch.Tensor:
+        turns.begun.release()
+        turns.ended.acquire()
+        return turns.loss
+
+    return step
+
+
+@dataclass
+class _Turns:
+    """Who may go on: Lightning's loop, which owns its steps, or what measures them."""
+
+    begun: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    ended: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    loss: torch.Tensor = field(default_factory=lambda: torch.tensor(0.0))
+
+
+@dataclass
+class _Batches(IterableDataset[Any]):
+    """Lets Lightning have a batch for each step that is asked for."""
+
+    part: Part
+    turns: _Turns
+
+    def __len__(self) -> int:
+        return 1 << 40  # so that Lightning asks for no batch ahead of its step
+
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        taken = 0
+        while True:
+            self.turns.ended.release()
+            self.turns.begun.acquire()
+            batch = self.part(taken)
+            taken += 1
+            yield batch.inputs, batch.targets
