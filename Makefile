@@ -51,8 +51,8 @@ cluster: prepared ## The tests on a real cluster (root)
 engine: prepared ## The tests of several processes: the real engine, real ranks
 	@$(BIN)/pytest $(SLOW) $(addprefix --ignore=,$(CLUSTER_TESTS))
 
-soak: prepared ## The long tests
-	@$(BIN)/pytest -m soak
+soak: prepared ## The long tests, by seeds; stopped, it goes on where it was (SOAK=FILE: only those)
+	@$(BIN)/python -m pytest -p tests.soak -m soak -v --durations=5 $(SOAK)
 
 peers: prepared ## The packages that benchmarks compare with
 	@test .trainyard/peers/.done -nt requirements/peers.txt || { rm -rf .trainyard/peers && $(BIN)/uv pip install \

@@ -3,7 +3,8 @@
 Trials are runs of the training package, one after the other; start the command as often as there are
 machines, and they share the study through a file. A trial that promises less than others at the same step
 is ended early (successive halving, as in ASHA). A worker that is told to leave saves its trial, and
-whoever is next goes on with it from there.
+whoever is next goes on with it from there. With `--one` the command ends after one trial: that is how
+`trainyard search` makes each trial a job of its own, which waits in the cluster's queue.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import socket
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -78,19 +80,34 @@ class Search(BaseModel):
     seed: int = 0
 
 
-def load_search(path: Path, overrides: Sequence[str]) -> tuple[Search, TrainConfig]:
+def read_search(source: str) -> Search:
+    """Read a search.
+
+    Args:
+        source: its file, or the search itself as YAML in braces.
+
+    Raises:
+        ConfigError: with every problem.
+    """
+    where = "search" if source.startswith("{") else source
+    try:
+        return Search.model_validate(
+            yaml.safe_load(source if source.startswith("{") else Path(source).read_text())
+        )
+    except (OSError, yaml.YAMLError) as error:
+        raise ConfigError([f"{where}: cannot be read as YAML: {error}"]) from None
+    except ValidationError as error:
+        problems = [f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()]
+        raise ConfigError([f"{where}: {problem}" for problem in problems]) from None
+
+
+def load_search(source: str, overrides: Sequence[str]) -> tuple[Search, TrainConfig]:
     """Read a search, and check that its settings exist and may take their values.
 
     Raises:
         ConfigError: with every problem; nothing has been started.
     """
-    try:
-        search = Search.model_validate(yaml.safe_load(path.read_text()))
-    except (OSError, yaml.YAMLError) as error:
-        raise ConfigError([f"{path}: cannot be read as YAML: {error}"]) from None
-    except ValidationError as error:
-        problems = [f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()]
-        raise ConfigError([f"{path}: {problem}" for problem in problems]) from None
+    search = read_search(source)
     examples = {name: values.example for name, values in search.search.items()}
     return search, load_config(search.config, [*overrides, *_settings(examples)])
 
@@ -131,9 +148,9 @@ def run_trial(trial: optuna.Trial, search: Search, overrides: Sequence[str], not
 
 
 def search_for(
-    search: Search, config: TrainConfig, overrides: Sequence[str], notice: Notice
+    search: Search, config: TrainConfig, overrides: Sequence[str], notice: Notice, *, only_one: bool = False
 ) -> optuna.Study | None:
-    """Run trials until there are enough; None if told to leave before."""
+    """Run trials until there are enough, or one of them; None if told to leave before."""
     import optuna
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
@@ -159,6 +176,8 @@ def search_for(
             study.tell(trial, state=TrialState.FAIL)
             study.enqueue_trial(trial.params, user_attrs={_RUN_DIR: trial.user_attrs[_RUN_DIR]})
             return None
+        if only_one:
+            break
     return study
 
 
@@ -169,7 +188,8 @@ def _settings(values: Mapping[str, object]) -> list[str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Search; returns 0, 2 for a wrong search, or 75 if told to leave: then run it again."""
     parser = argparse.ArgumentParser(prog="python -m training.tune", description="Search for settings.")
-    parser.add_argument("search", type=Path)
+    parser.add_argument("search", help="a YAML file, or its content in braces")
+    parser.add_argument("--one", action="store_true", help="end after one trial")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     options = parser.parse_args(arguments)
     try:
@@ -182,11 +202,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from training import startup
 
     startup.defer_compiler()
-    study = search_for(search, config, options.set, notice)
+    study = search_for(search, config, options.set, notice, only_one=options.one)
     if study is None:
         return EXIT_PREEMPTED
+    if not any(trial.value is not None for trial in study.get_trials(deepcopy=False)):
+        sys.stderr.write(f"training: no trial has come to its end yet; see {config.run_dir}/study.log\n")
+        return 0
     best = {"loss": study.best_value, "settings": study.best_params, "trial": study.best_trial.number}
-    (config.run_dir / "best.json").write_text(json.dumps(best, indent=1) + "\n")
+    draft = config.run_dir / f"best.{os.getpid()}.{socket.gethostname()}.tmp"  # others end at the same time
+    draft.write_text(json.dumps(best, indent=1) + "\n")
+    draft.replace(config.run_dir / "best.json")
     sys.stdout.write(json.dumps(best) + "\n")
     return 0
 

@@ -280,6 +280,17 @@ def submit(
 
 
 @app.command()
+def search(
+    file: Annotated[Path, typer.Argument(help="The search, a YAML file; see docs/training.md.")],
+    stack: StackName = "local",
+) -> None:
+    """Submit a search for settings: each trial a job in the queue, those that promise less end early."""
+    from trainyard.search import submit_search
+
+    submit_search(Session(stack), file)
+
+
+@app.command()
 def cancel(name: JobName = "", stack: StackName = "local") -> None:
     """Remove a job and its pods. Its checkpoints stay."""
     from trainyard.run import cancel_job

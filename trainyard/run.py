@@ -37,7 +37,7 @@ def run_stack_job(session: Session, job: JobSpec, started: float) -> None:
 
 def submit_job(session: Session, *, follow: bool) -> None:
     """Submit the stack's job as a run of its own; the one before it must have ended."""
-    job = _stack_job(session)
+    job = stack_job(session)
     key, run = JobKey(job.team, job.name), next_run(session.run_root(job.team, job.name))
     existing = session.jobs.get(key)
     if existing is not None and session.jobs.state(key).ended:
@@ -68,7 +68,7 @@ def show_logs(session: Session, name: str, *, rank: int, follow: bool) -> None:
 
 def _key(session: Session, name: str) -> JobKey:
     if not name:
-        job = _stack_job(session)
+        job = stack_job(session)
         return JobKey(job.team, job.name)
     for found in session.jobs.all():
         if found["metadata"]["name"] == name:
@@ -76,7 +76,12 @@ def _key(session: Session, name: str) -> JobKey:
     return JobKey(session.stack.teams[0].name, name)
 
 
-def _stack_job(session: Session) -> JobSpec:
+def stack_job(session: Session) -> JobSpec:
+    """Return the stack's job.
+
+    Raises:
+        TrainyardError: it has none.
+    """
     if session.stack.job is None:
         raise TrainyardError(
             [

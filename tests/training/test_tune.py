@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from optuna.trial import TrialState
 from tests.training.test_trainer import NoticeAt, events
 from training.config import ConfigError
 from training.preemption import Notice
-from training.tune import load_search, search_for
+from training.tune import load_search, main, search_for
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 SPACE: dict[str, Any] = {
@@ -22,7 +23,7 @@ SPACE: dict[str, Any] = {
 }
 
 
-def write(tmp_path: Path, **values: Any) -> Path:
+def write(tmp_path: Path, **values: Any) -> str:
     config = {
         "run_dir": str(tmp_path / "study"),
         "steps": 40,
@@ -32,7 +33,7 @@ def write(tmp_path: Path, **values: Any) -> Path:
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
     path = tmp_path / "search.yaml"
     path.write_text(yaml.safe_dump({"config": str(tmp_path / "config.yaml"), "search": SPACE} | values))
-    return path
+    return str(path)
 
 
 def test_a_search_finds_a_rate_that_learns_and_ends_what_does_not(tmp_path: Path) -> None:
@@ -66,6 +67,18 @@ def test_a_trial_that_was_told_to_leave_goes_on_where_it_was(tmp_path: Path) -> 
     assert again.params == left.params
     assert events(tmp_path / "study" / "trial-00000", "resumed")[0]["step"] == 16
     assert not (tmp_path / "study" / "trial-00001").exists()
+
+
+def test_one_trial_at_a_time_they_come_to_as_many_and_the_best_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Notice, "watch", lambda self: None)  # signals stay pytest's
+    text = json.dumps(yaml.safe_load(Path(write(tmp_path, trials=2)).read_text()))
+    for count in (1, 2, 2):
+        assert main([text, "--one", "--set=steps=10"]) == 0
+        assert len(list((tmp_path / "study").glob("trial-*"))) == count
+    best = json.loads((tmp_path / "study" / "best.json").read_text())
+    assert set(best["settings"]) == set(SPACE)
 
 
 @pytest.mark.parametrize(

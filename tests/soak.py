@@ -1,0 +1,65 @@
+"""`make soak` in parts: what has passed is noted, and not run again until any of the code has changed.
+
+A plugin for pytest, `-p tests.soak`. The note is `.trainyard/soak.txt`: a digest of all Python files, then
+the tests that passed with them, whose names hold their seeds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import pytest
+
+from local.paths import REPOSITORY
+
+SOURCES = ("benchmarks", "infra", "local", "policies", "rehearsal", "tests", "training", "trainyard")
+
+
+@dataclass(frozen=True)
+class Notes:
+    """Which tests have passed with this code."""
+
+    file: Path
+    repository: Path
+
+    @cached_property
+    def digest(self) -> str:
+        """Of all that a test may depend on."""
+        found = hashlib.sha256()
+        for path in sorted(path for name in SOURCES for path in (self.repository / name).rglob("*.py")):
+            found.update(f"{path.relative_to(self.repository)}\n".encode() + path.read_bytes())
+        return found.hexdigest()
+
+    def passed(self) -> set[str]:
+        """Those that need not run again."""
+        lines = self.file.read_text().splitlines() if self.file.exists() else []
+        return set(lines[1:]) if lines[:1] == [self.digest] else set()
+
+    def add(self, name: str) -> None:
+        """Note one that has passed."""
+        if not self.passed():
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            self.file.write_text(f"{self.digest}\n")
+        with self.file.open("a") as notes:
+            notes.write(f"{name}\n")
+
+
+NOTES = Notes(REPOSITORY / ".trainyard" / "soak.txt", REPOSITORY)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    passed = NOTES.passed()
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in passed])
+    items[:] = [item for item in items if item.nodeid not in passed]
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.when == "call" and report.passed:
+        NOTES.add(report.nodeid)
+
+
+def pytest_report_header() -> str:
+    return f"{len(NOTES.passed())} tests have passed already ({NOTES.file}; remove it to begin anew)"

@@ -1,0 +1,54 @@
+"""A soak that was stopped goes on where it was; one whose code has changed begins anew."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from local.paths import REPOSITORY
+from tests.soak import Notes
+
+LONG = """
+import pytest
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_kills(seed):
+    assert seed != {fails}
+"""
+PROGRAM = """
+import pathlib, sys, pytest, tests.soak
+notes, folder = map(pathlib.Path, sys.argv[1:])
+tests.soak.NOTES = tests.soak.Notes(notes, folder)
+sys.exit(pytest.main(["-p", "tests.soak", "-v", "-c", "/dev/null", "--rootdir", sys.argv[2], sys.argv[2]]))
+"""
+
+
+def soak(folder: Path, fails: int) -> str:
+    (folder / "tests").mkdir(exist_ok=True)
+    (folder / "tests" / "test_long.py").write_text(LONG.format(fails=fails))
+    command = [sys.executable, "-c", PROGRAM, str(folder / "soak.txt"), str(folder / "tests")]
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    ).stdout
+
+
+def test_what_has_passed_is_not_run_again(tmp_path: Path) -> None:
+    assert "1 failed, 2 passed" in soak(tmp_path, fails=2)
+    assert "1 failed, 2 deselected" in soak(tmp_path, fails=2)
+
+
+def test_once_the_code_has_changed_all_run_again(tmp_path: Path) -> None:
+    package = tmp_path / "training"
+    package.mkdir()
+    (package / "a.py").write_text("1")
+    before = Notes(tmp_path / "soak.txt", tmp_path)
+    for name in ("one[3]", "two"):
+        before.add(name)
+    assert Notes(before.file, tmp_path).passed() == {"one[3]", "two"}
+    (package / "a.py").write_text("2")
+    after = Notes(before.file, tmp_path)
+    assert after.passed() == set()
+    after.add("two")
+    assert Notes(before.file, tmp_path).passed() == {"two"}

@@ -1,0 +1,129 @@
+"""Trials of a search are TrainJobs in their team's queue, as the API server gets them."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import StringIO
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+from kubernetes import client
+from rich.console import Console
+
+from infra.errors import TrainyardError
+from infra.spec.job import JobSpec
+from training.tune import read_search
+from trainyard.jobs import Jobs
+from trainyard.search import LABEL, submit_search
+
+JOB = JobSpec(
+    name="digits",
+    team="research",
+    runtime="torch-none",
+    num_nodes=2,
+    processes_per_node=4,
+    config="digits",
+    overrides={"steps": 30, "compile": False},
+)
+SEARCH = {
+    "config": "training/configs/digits.yaml",
+    "trials": 3,
+    "search": {"optim.lr": {"low": 0.001, "high": 1, "log": True}},
+}
+
+
+@pytest.fixture
+def posted() -> Iterator[list[tuple[str, dict[str, Any]]]]:
+    """What an API server is sent; `posted.url` in the first entry is where it is."""
+    requests: list[tuple[str, dict[str, Any]]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            taken = body["metadata"]["name"] in [sent["metadata"]["name"] for _, sent in requests[1:]]
+            requests.append((self.path, body))
+            answer = json.dumps({"kind": "Status", "reason": "AlreadyExists"} if taken else body).encode()
+            self.send_response(409 if taken else 201)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    requests.append((f"http://127.0.0.1:{server.server_address[1]}", {}))
+    yield requests
+    server.shutdown()
+
+
+def session(tmp_path: Path, url: str) -> Any:
+    return SimpleNamespace(
+        stack=SimpleNamespace(job=JOB),
+        jobs=Jobs(client.ApiClient(client.Configuration(host=url))),
+        console=Console(file=StringIO()),
+        run_root=lambda team, name: tmp_path / team / name,
+    )
+
+
+def write(tmp_path: Path, **changes: Any) -> Path:
+    file = tmp_path / "search.yaml"
+    file.write_text(yaml.safe_dump(SEARCH | changes))
+    return file
+
+
+def test_each_trial_is_a_job_of_one_process_in_the_teams_queue(
+    tmp_path: Path, posted: list[tuple[str, dict[str, Any]]]
+) -> None:
+    (url, _), sent = posted[0], session(tmp_path, posted[0][0])
+    submit_search(sent, write(tmp_path))
+    paths, bodies = zip(*posted[1:], strict=True)
+    assert set(paths) == {"/apis/trainer.kubeflow.org/v1alpha1/namespaces/team-research/trainjobs"}
+    assert len({body["metadata"]["name"] for body in bodies}) == SEARCH["trials"]
+    for body in bodies:
+        assert body["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "research"
+        trainer = body["spec"]["trainer"]
+        assert (trainer["numNodes"], trainer["numProcPerNode"]) == (1, 1)
+        assert trainer["command"] == ["python3", "-m", "training.tune"]
+        assert trainer["resourcesPerNode"]["limits"] == {"nvidia.com/gpu": "1"}
+    assert len({body["metadata"]["labels"][LABEL] for body in bodies}) == 1
+    said = sent.console.file.getvalue()
+    assert "submitted 3 trials" in said
+    assert url not in said
+
+
+def test_what_a_trial_is_told_is_what_the_training_package_reads(
+    tmp_path: Path, posted: list[tuple[str, dict[str, Any]]]
+) -> None:
+    submit_search(session(tmp_path, posted[0][0]), write(tmp_path, seed=5))
+    text, one, *settings = posted[1][1]["spec"]["trainer"]["args"]
+    search = read_search(text)
+    assert one == "--one"
+    assert str(search.config) == "/opt/trainyard/src/training/configs/digits.yaml"
+    assert (search.trials, search.seed, search.search["optim.lr"].log) == (3, 5, True)
+    assert settings == [
+        "--set=run_dir=/mnt/checkpoints/digits-search/run-001",
+        "--set=steps=30",
+        "--set=compile=false",
+    ]
+
+
+def test_a_wrong_search_is_refused_with_every_problem_and_nothing_is_submitted(
+    tmp_path: Path, posted: list[tuple[str, dict[str, Any]]]
+) -> None:
+    for changes, message in (
+        ({"trials": 0}, "trials: "),
+        ({"search": {"optim.rate": {"choices": [1]}}}, "optim.rate: got 1, but there is no such setting"),
+    ):
+        with pytest.raises(TrainyardError) as caught:
+            submit_search(session(tmp_path, posted[0][0]), write(tmp_path, **changes))
+        assert message in caught.value.problems[0].got
+    assert posted[1:] == []

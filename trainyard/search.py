@@ -1,0 +1,82 @@
+"""A search for settings: each trial is a TrainJob of its own, which waits in the team's queue.
+
+They share one study, a file beside their checkpoints; a trial that promises less than others ends early, and
+its place in the queue goes to the next. One whose node is taken is started again and goes on.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from infra.errors import ExitCode, Problem, TrainyardError
+from infra.spec.job import JobSpec
+from training.config import ConfigError
+from training.tune import Search, load_search
+from trainyard.jobs import CHECKPOINTS, SOURCES, manifest
+from trainyard.run import stack_job
+from trainyard.session import Session, next_run
+
+LABEL = "trainyard.dev/search"
+"""Of a search's jobs: its run."""
+
+
+def submit_search(session: Session, file: Path) -> None:
+    """Submit every trial of a search, with the stack's job as its pattern.
+
+    Raises:
+        TrainyardError: the search is wrong, and nothing was submitted; or the API server refused a trial.
+    """
+    job = stack_job(session)
+    try:
+        search, _ = load_search(str(file), ["run_dir=/mnt", *_overrides(job)])
+    except ConfigError as error:
+        raise TrainyardError(
+            [_wrong(file, problem) for problem in error.problems], ExitCode.WRONG_INPUT
+        ) from None
+    pattern = job.model_copy(update={"name": f"{job.name}-search"})
+    run = next_run(session.run_root(pattern.team, pattern.name))
+    for number in range(search.trials):
+        session.jobs.submit(trial(pattern, search, run, number))
+    session.console.print(
+        f"submitted {search.trials} trials as {pattern.name} {run} to the queue of team {job.team};"
+        f" the best is in {_folder(pattern, run)}/best.json, what each found in its study.log",
+        f"to end it: kubectl delete trainjobs --namespace team-{job.team} --selector {LABEL}={run}",
+        sep="\n",
+        highlight=False,
+    )
+
+
+def trial(pattern: JobSpec, search: Search, run: str, number: int) -> dict[str, Any]:
+    """Render the TrainJob of one trial: one process, which asks the study what to try."""
+    body = manifest(pattern.model_copy(update={"num_nodes": 1, "processes_per_node": 1}), run)
+    inside = search.model_copy(update={"config": Path(SOURCES, search.config)})
+    body["metadata"]["name"] = f"{pattern.name}-{run.rpartition('-')[2]}-{number:03d}"
+    body["metadata"]["labels"][LABEL] = run
+    settings = [
+        f"--set={override}" for override in [f"run_dir={_folder(pattern, run)}", *_overrides(pattern)]
+    ]
+    trainer = body["spec"]["trainer"]
+    trainer["command"] = ["python3", "-m", "training.tune"]
+    trainer["args"] = [inside.model_dump_json(), "--one", *settings]
+    return body
+
+
+def _folder(pattern: JobSpec, run: str) -> str:
+    return f"{CHECKPOINTS}/{pattern.name}/{run}"
+
+
+def _overrides(job: JobSpec) -> list[str]:
+    return [
+        f"{key}={str(value).lower() if isinstance(value, bool) else value}"
+        for key, value in job.overrides.items()
+    ]
+
+
+def _wrong(file: Path, problem: str) -> Problem:
+    return Problem(
+        path=str(file),
+        got=problem.removeprefix(f"{file}: "),
+        allowed="a search as in docs/training.md, with settings that its config has",
+        fix="correct it; nothing was submitted",
+    )
