@@ -17,11 +17,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-import grpc
 from google.protobuf import empty_pb2, json_format
-from pulumi.runtime.proto import analyzer_pb2, analyzer_pb2_grpc, plugin_pb2
+from pulumi.runtime.proto import analyzer_pb2, plugin_pb2
 
 from policies import pack, previews, rpc, wire
 from policies.config import Measurement, Organisation, Stack, check_patterns, stack_folder
@@ -51,8 +50,8 @@ SEVERITIES = {
 }
 
 
-class Analyzer(analyzer_pb2_grpc.AnalyzerServicer):
-    """Judges what the engine is about to make."""
+class Analyzer:
+    """Judges what the engine is about to make: the methods of the service `pulumirpc.Analyzer`."""
 
     def __init__(self, policies: Sequence[Policy]) -> None:
         self.policies = policies
@@ -64,18 +63,14 @@ class Analyzer(analyzer_pb2_grpc.AnalyzerServicer):
         self.stack = Stack(environment=dict(os.environ))
 
     def Handshake(
-        self, _request: analyzer_pb2.AnalyzerHandshakeRequest, _context: grpc.ServicerContext
+        self, _request: analyzer_pb2.AnalyzerHandshakeRequest, _context: rpc.Call
     ) -> analyzer_pb2.AnalyzerHandshakeResponse:
         return analyzer_pb2.AnalyzerHandshakeResponse()
 
-    def GetPluginInfo(
-        self, _request: empty_pb2.Empty, _context: grpc.ServicerContext
-    ) -> plugin_pb2.PluginInfo:
+    def GetPluginInfo(self, _request: empty_pb2.Empty, _context: rpc.Call) -> plugin_pb2.PluginInfo:
         return plugin_pb2.PluginInfo(version=pack.VERSION)
 
-    def GetAnalyzerInfo(
-        self, _request: empty_pb2.Empty, _context: grpc.ServicerContext
-    ) -> analyzer_pb2.AnalyzerInfo:
+    def GetAnalyzerInfo(self, _request: empty_pb2.Empty, _context: rpc.Call) -> analyzer_pb2.AnalyzerInfo:
         return analyzer_pb2.AnalyzerInfo(
             name=pack.NAME,
             version=pack.VERSION,
@@ -84,7 +79,7 @@ class Analyzer(analyzer_pb2_grpc.AnalyzerServicer):
         )
 
     def ConfigureStack(
-        self, request: analyzer_pb2.AnalyzerStackConfigureRequest, context: grpc.ServicerContext
+        self, request: analyzer_pb2.AnalyzerStackConfigureRequest, context: rpc.Call
     ) -> analyzer_pb2.AnalyzerStackConfigureResponse:
         file = stack_folder(Path.cwd()) / f"checkpoint.{request.stack}.json"
         previewed = previews.file_of(request.project, request.stack, self.stack.environment)
@@ -103,9 +98,7 @@ class Analyzer(analyzer_pb2_grpc.AnalyzerServicer):
             )
         return analyzer_pb2.AnalyzerStackConfigureResponse()
 
-    def Configure(
-        self, request: analyzer_pb2.ConfigureAnalyzerRequest, context: grpc.ServicerContext
-    ) -> empty_pb2.Empty:
+    def Configure(self, request: analyzer_pb2.ConfigureAnalyzerRequest, context: rpc.Call) -> empty_pb2.Empty:
         levels = {value: level for level, value in LEVELS.items()}
         with _refusing(context):
             parameters = {name: wire.decode(c.properties) for name, c in request.policyConfig.items()}
@@ -119,7 +112,7 @@ class Analyzer(analyzer_pb2_grpc.AnalyzerServicer):
         return empty_pb2.Empty()
 
     def Analyze(
-        self, request: analyzer_pb2.AnalyzeRequest, _context: grpc.ServicerContext
+        self, request: analyzer_pb2.AnalyzeRequest, _context: rpc.Call
     ) -> analyzer_pb2.AnalyzeResponse:
         resource = self._resource(request)
         findings = list(self.court.judge(resource))
@@ -130,7 +123,7 @@ class Analyzer(analyzer_pb2_grpc.AnalyzerServicer):
         return analyzer_pb2.AnalyzeResponse(diagnostics=[_diagnostic(finding) for finding in findings])
 
     def Remediate(
-        self, request: analyzer_pb2.AnalyzeRequest, _context: grpc.ServicerContext
+        self, request: analyzer_pb2.AnalyzeRequest, _context: rpc.Call
     ) -> analyzer_pb2.RemediateResponse:
         if not self.court.repairing:
             return analyzer_pb2.RemediateResponse()
@@ -150,7 +143,7 @@ class Analyzer(analyzer_pb2_grpc.AnalyzerServicer):
         return analyzer_pb2.RemediateResponse(remediations=repairs)
 
     def AnalyzeStack(
-        self, request: analyzer_pb2.AnalyzeStackRequest, _context: grpc.ServicerContext
+        self, request: analyzer_pb2.AnalyzeStackRequest, _context: rpc.Call
     ) -> analyzer_pb2.AnalyzeResponse:
         neighbours = Neighbours(
             _neighbour(self.kept[declared.urn], declared)
@@ -166,7 +159,7 @@ class Analyzer(analyzer_pb2_grpc.AnalyzerServicer):
         diagnostics = [*map(_diagnostic, findings), *map(_unused, self._unused())]
         return analyzer_pb2.AnalyzeResponse(diagnostics=diagnostics)
 
-    def Cancel(self, _request: empty_pb2.Empty, _context: grpc.ServicerContext) -> empty_pb2.Empty:
+    def Cancel(self, _request: empty_pb2.Empty, _context: rpc.Call) -> empty_pb2.Empty:
         return empty_pb2.Empty()
 
     def report(self) -> Report:
@@ -210,12 +203,12 @@ def _neighbour(resource: Resource, declared: analyzer_pb2.AnalyzerResource) -> N
 
 
 @contextmanager
-def _refusing(context: grpc.ServicerContext) -> Iterator[None]:
+def _refusing(context: rpc.Call) -> Iterator[None]:
     """Stop the run with the configuration's problem as the message."""
     try:
         yield
     except ConfigError as error:
-        context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        context.abort(rpc.Status.INVALID_ARGUMENT, str(error))
 
 
 def _organisation(parameters: Mapping[str, Mapping[str, Any]]) -> Organisation:
@@ -291,7 +284,7 @@ def serve(policies: Sequence[Policy]) -> None:
     gc.freeze()
     gc.set_threshold(50_000)
     server = rpc.Server()
-    analyzer_pb2_grpc.add_AnalyzerServicer_to_server(analyzer, cast(grpc.Server, server))
+    server.add(analyzer_pb2.DESCRIPTOR.services_by_name["Analyzer"], analyzer)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     sys.stdout.write(f"{server.port}\n")
     sys.stdout.flush()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import NoReturn, cast
 
-import grpc
 import pytest
 from pulumi.runtime.proto import analyzer_pb2
 
+from policies import rpc
 from policies.analyzer import Analyzer
 from policies.pack import POLICIES
 
@@ -18,19 +18,19 @@ class RefusedError(Exception):
 
 
 class Refusing:
-    def abort(self, code: grpc.StatusCode, message: str) -> NoReturn:
-        assert code is grpc.StatusCode.INVALID_ARGUMENT
+    def abort(self, code: rpc.Status, message: str) -> NoReturn:
+        assert code is rpc.Status.INVALID_ARGUMENT
         raise RefusedError(message)
 
 
 BUCKET = "aws:s3/bucket:Bucket"
-CONTEXT = cast(grpc.ServicerContext, Refusing())
+CONTEXT = cast(rpc.Call, Refusing())
 
 
 def configured(**config: object) -> Analyzer:
     analyzer = Analyzer(POLICIES)
     texts = {f"trainyard:{key}": json.dumps(value) for key, value in config.items()}
-    request = analyzer_pb2.AnalyzerStackConfigureRequest(project="p", stack="s", config=texts)
+    request = analyzer_pb2.AnalyzerStackConfigureRequest(project="p", stack="s", config=texts, dry_run=True)
     analyzer.ConfigureStack(request, CONTEXT)
     analyzer.Configure(analyzer_pb2.ConfigureAnalyzerRequest(), CONTEXT)
     return analyzer

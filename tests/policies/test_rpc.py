@@ -17,14 +17,14 @@ from pulumi.runtime.proto import analyzer_pb2, analyzer_pb2_grpc
 from policies import rpc
 
 
-class Servicer(analyzer_pb2_grpc.AnalyzerServicer):
+class Servicer:
     """Answers with as many diagnostics as the request's name says, or fails as it says."""
 
     def Analyze(
-        self, request: analyzer_pb2.AnalyzeRequest, context: grpc.ServicerContext
+        self, request: analyzer_pb2.AnalyzeRequest, context: rpc.Call
     ) -> analyzer_pb2.AnalyzeResponse:
         if request.name == "abort":
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "got ü;\nallowed: 100 %")
+            context.abort(rpc.Status.INVALID_ARGUMENT, "got ü;\nallowed: 100 %")
         if request.name == "break":
             raise ZeroDivisionError("broken")
         found = analyzer_pb2.AnalyzeDiagnostic(message=request.properties["text"])
@@ -34,7 +34,7 @@ class Servicer(analyzer_pb2_grpc.AnalyzerServicer):
 @pytest.fixture(scope="module")
 def port() -> int:
     server = rpc.Server()
-    analyzer_pb2_grpc.add_AnalyzerServicer_to_server(Servicer(), cast(grpc.Server, server))
+    server.add(analyzer_pb2.DESCRIPTOR.services_by_name["Analyzer"], Servicer())
     threading.Thread(target=server.serve, daemon=True).start()
     return server.port
 
