@@ -66,6 +66,9 @@ class Cloud(Protocol):
     def unsettled(self, token: str) -> Sequence[str]:
         """Return the outputs that any change gives a new value: unknown while one is planned."""
 
+    def computed(self, token: str) -> Properties:
+        """Return what it will add to a resource's inputs, as an example: unknown while one is planned."""
+
     def create(self, resource: Resource) -> Made:
         """Make it. Raises `RefusedError`."""
 
@@ -96,6 +99,9 @@ class Anything:
 
     def unsettled(self, _token: str) -> Sequence[str]:
         return ()
+
+    def computed(self, token: str) -> Properties:
+        return self._outputs.get(token, {})
 
     def create(self, resource: Resource) -> Made:
         return Made(f"{resource.name}-{uuid.uuid4().hex[:8]}", self._outputs.get(resource.token, {}))

@@ -27,7 +27,7 @@ from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc, st
 from rehearsal.cloud import Anything, Cloud, Made, RefusedError, Resource, changed, replacing
 from rehearsal.faults import Faults, InjectedError, Injector, NoCapacityError
 from rehearsal.store import Kept, Store
-from rehearsal.wire import plain
+from rehearsal.wire import UNKNOWN, plain
 
 CHANNEL_OPTIONS = (("grpc.max_receive_message_length", 400 * 1024 * 1024),)
 """The engine's own limit."""
@@ -172,7 +172,11 @@ class StandIn(provider_pb2_grpc.ResourceProviderServicer):
     ) -> provider_pb2.CreateResponse:
         resource = self._resource(request.urn, request.properties)
         if request.preview:
-            return provider_pb2.CreateResponse(properties=request.properties)
+            inputs = _spelled(request.properties)
+            computed = self.cloud.computed(resource.token)
+            within = {key: _unknown(value) for key, value in computed.items() if key in inputs}
+            planned = _joined(inputs, within)
+            return provider_pb2.CreateResponse(properties=_struct(planned))
         with _answered(context), self._injector.creating(resource):
             made, properties = self._make(request, resource)
             try:
@@ -187,7 +191,7 @@ class StandIn(provider_pb2_grpc.ResourceProviderServicer):
         started = time.monotonic()
         self._injector.linger()
         made = self.cloud.create(resource)
-        properties = _with(request.properties, made.outputs)
+        properties = _struct(_joined(made.outputs, _spelled(request.properties)))
         kept = Kept(request.urn, made.id, _spelled(request.properties), _spelled(properties))
         self.store.put(kept)
         with self._lock:
@@ -201,16 +205,16 @@ class StandIn(provider_pb2_grpc.ResourceProviderServicer):
         kept = self.store.get(token, request.id)
         before = kept.outputs if kept else _spelled(request.olds)
         computed = _besides(before, kept.inputs if kept else {}, self.cloud.unsettled(token))
-        properties = _struct(_joined(_spelled(request.news), computed))
+        properties = _joined(_spelled(request.news), computed)
         if request.preview:
-            return provider_pb2.UpdateResponse(properties=properties)
+            return provider_pb2.UpdateResponse(properties=_struct(properties))
         old = self._resource(request.urn, _struct(kept.inputs if kept else {}), _struct(before), request.id)
         with _answered(context):
             self._injector.linger()
             outputs = self.cloud.update(old, plain(request.news))
-        properties = _with(properties, outputs)
-        self.store.put(Kept(request.urn, request.id, _spelled(request.news), _spelled(properties)))
-        return provider_pb2.UpdateResponse(properties=properties)
+        properties = _joined(outputs, properties)
+        self.store.put(Kept(request.urn, request.id, _spelled(request.news), properties))
+        return provider_pb2.UpdateResponse(properties=_struct(properties))
 
     def Read(
         self, request: provider_pb2.ReadRequest, context: grpc.ServicerContext
@@ -277,31 +281,48 @@ def _token(urn: str) -> str:
     return urn.split("::")[2].rpartition("$")[2]
 
 
-def _with(inputs: struct_pb2.Struct, outputs: Mapping[str, Any]) -> struct_pb2.Struct:
-    properties = struct_pb2.Struct()
-    properties.CopyFrom(inputs)
-    properties.update(dict(outputs))
-    return properties
-
-
 def _besides(outputs: Mapping[str, Any], inputs: Mapping[str, Any], but: Iterable[str]) -> dict[str, Any]:
     """What the provider has computed: outputs that are no inputs, within properties too."""
     found = {key: value for key, value in outputs.items() if key not in inputs and key not in but}
     for key, value in inputs.items():
-        if isinstance(value, Mapping) and isinstance(outputs.get(key), Mapping):
-            found[key] = _besides(outputs[key], value, ())
-    return {key: value for key, value in found.items() if value != {}}
+        within = _within(outputs.get(key), value)
+        if within:
+            found[key] = within
+    return found
 
 
-def _joined(inputs: Mapping[str, Any], computed: Mapping[str, Any]) -> dict[str, Any]:
-    """Put what was computed beside what is given, within properties too."""
-    joined = dict(inputs)
-    for key, value in computed.items():
-        if isinstance(value, Mapping) and isinstance(joined.get(key), Mapping):
-            joined[key] = _joined(joined[key], value)
-        else:
-            joined.setdefault(key, value)
-    return joined
+def _within(output: Any, given: Any) -> Any:
+    """What an output has more than the input of its name; nothing where they are of two shapes."""
+    if isinstance(output, Mapping) and isinstance(given, Mapping):
+        return _besides(output, given, ())
+    if isinstance(output, list) and isinstance(given, list) and len(output) == len(given):
+        parts = [_within(*pair) for pair in zip(output, given, strict=True)]
+        return parts if any(parts) else None
+    return None
+
+
+def _joined(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """Put properties together, within them too; what both have is the first's."""
+    return {
+        **second,
+        **first,
+        **{key: _both(first[key], second[key]) for key in first.keys() & second.keys()},
+    }
+
+
+def _both(first: Any, second: Any) -> Any:
+    if isinstance(first, Mapping) and isinstance(second, Mapping):
+        return _joined(first, second)
+    if isinstance(first, list) and isinstance(second, list) and len(first) == len(second):
+        return [_both(*pair) for pair in zip(first, second, strict=True)]
+    return first
+
+
+def _unknown(computed: Any) -> Any:
+    """What is computed, with nothing of it known: left out within a property it would read as absent."""
+    if isinstance(computed, Mapping):
+        return {key: _unknown(value) for key, value in computed.items()}
+    return [_unknown(each) for each in computed] if isinstance(computed, list) else UNKNOWN
 
 
 def _spelled(properties: struct_pb2.Struct) -> dict[str, Any]:
@@ -310,7 +331,9 @@ def _spelled(properties: struct_pb2.Struct) -> dict[str, Any]:
 
 
 def _struct(values: Mapping[str, Any]) -> struct_pb2.Struct:
-    return _with(struct_pb2.Struct(), values)
+    made = struct_pb2.Struct()
+    made.update(dict(values))
+    return made
 
 
 def _diff(

@@ -26,19 +26,24 @@ def adopted(exported: str, announced: Iterable[State], find: Finder) -> tuple[st
     """Return an exported stack with what was found of the creations that a preview announces, and its URNs.
 
     What is found has to be refreshed: only its ID and what the program says of it are known.
+
+    What is protected and builds on what is not known yet waits for a round that finds nothing else: once it
+    is in the state, a preview would replace it for want of that value, and be refused.
     """
     stack = json.loads(exported)
     deployment = stack["deployment"]
     resources: list[dict[str, Any]] = deployment.get("resources") or []
     deployment["resources"] = resources
     entries = _Entries(resources, announced)
-    found: list[str] = []
-    for state in entries.wanted():
-        inputs = state.get("inputs") or {}
-        made = find(Unfinished(state["type"], state["urn"].split("::", 3)[3], inputs, begun=False))
-        if made and entries.add(state, made):
-            found.append(state["urn"])
+    wanted = entries.wanted()
+    at_once = entries.take(find, [state for state in wanted if not _waits(state)])
+    found = at_once or entries.take(find, filter(_waits, wanted))
     return json.dumps(stack), found
+
+
+def _waits(state: State) -> bool:
+    inputs = state.get("inputs") or {}
+    return bool(state.get("protect")) and _known(inputs) != inputs
 
 
 class _Entries:
@@ -56,6 +61,16 @@ class _Entries:
             for state in self._announced.values()
             if state.get("custom") and not state["type"].startswith("pulumi:")
         ]
+
+    def take(self, find: Finder, states: Iterable[State]) -> list[str]:
+        """Add those of the announced resources that are found; return their URNs."""
+        taken: list[str] = []
+        for state in states:
+            inputs = state.get("inputs") or {}
+            made = find(Unfinished(state["type"], state["urn"].split("::", 3)[3], inputs, begun=False))
+            if made and self.add(state, made):
+                taken.append(state["urn"])
+        return taken
 
     def add(self, state: State, found: Found) -> bool:
         """Add a resource; False where its provider's configuration is not known yet."""

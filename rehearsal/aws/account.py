@@ -70,6 +70,9 @@ class Account:
     def unsettled(self, token: str) -> Sequence[str]:
         return tuple(life(token).get("unsettled", ()))
 
+    def computed(self, token: str) -> Properties:
+        return {"vpcConfig": {"clusterSecurityGroupId": ""}} if kind(token) == "Cluster" else {}
+
     def create(self, resource: Resource) -> Made:
         with self._lock:
             answers = self._make(resource)

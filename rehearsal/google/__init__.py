@@ -64,7 +64,14 @@ class Answers:
             values = {**self._told, **kept.outputs}
             part = places()[kept.token].get("in")
             if collection(kept.token, values) == url:
-                found.setdefault(part or "items", []).append({"name": values[name_property(kept.token)]})
+                found.setdefault(part or "items", []).append(_listed(kept.token, values))
             elif address(kept.token, values) == url:
                 found |= kept.outputs
         return found or None
+
+
+def _listed(token: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """A resource as lists of its like have it; a member of a policy is a binding."""
+    if "member" in values:
+        return {"role": values["role"], "members": [values["member"]]}
+    return {"name": values[name_property(token)]}

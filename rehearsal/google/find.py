@@ -30,7 +30,7 @@ class Finder:
         if there is None:
             return None
         part = places()[token].get("in")
-        if part and values["name"] not in _names(there.get(part) or ()):
+        if part and not _has(there.get(part) or (), values):
             return None
         return identity(token, values)
 
@@ -78,6 +78,16 @@ class Finder:
             if not page.get("nextPageToken"):
                 return
             parameters = {"pageToken": page["nextPageToken"]}
+
+
+def _has(parts: Any, values: Mapping[str, Any]) -> bool:
+    """Whether one of the parts is meant: by its name, or as the role of a member."""
+    if "member" in values:
+        return any(
+            each.get("role") == values["role"] and values["member"] in each.get("members", ())
+            for each in parts
+        )
+    return values["name"] in _names(parts)
 
 
 def _names(items: Any) -> list[str]:

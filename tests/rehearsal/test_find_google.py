@@ -76,6 +76,17 @@ def test_a_part_is_looked_for_in_its_whole(tmp_path: Path, finder: Finder) -> No
     assert finder.announced(token, "training-nat", fresh) == (identity, {"name": nat["name"]})
 
 
+def test_a_member_of_a_policy_is_found_by_its_role(tmp_path: Path, finder: Finder) -> None:
+    token = "gcp:kms/cryptoKeyIAMMember:CryptoKeyIAMMember"
+    key = "projects/example-training/locations/europe-west1/keyRings/r/cryptoKeys/k"
+    member = {"cryptoKeyId": key, "role": "roles/cloudkms.encrypter", "member": "serviceAccount:a@b"}
+    assert finder.announced(token, "data-key-filestore", member) is None
+    identity = made(tmp_path, token, "data-key-filestore", member)
+    assert finder.announced(token, "data-key-filestore", member) == (identity, {})
+    assert finder.announced(token, "data-key-filestore", {**member, "role": "roles/viewer"}) is None
+    assert finder.announced(token, "data-key-filestore", {**member, "member": "user:a@b"}) is None
+
+
 def test_folders_are_spelled_for_a_url() -> None:
     url = address("gcp:storage/folder:Folder", {"bucket": "b", "name": "checkpoints/research/"})
     assert url == "https://storage.googleapis.com/storage/v1/b/b/folders/checkpoints%2Fresearch%2F"

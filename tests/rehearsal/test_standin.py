@@ -17,7 +17,7 @@ from rehearsal.cloud import Anything, Cloud, Typed
 from rehearsal.faults import Faults, Injector, parse_fail
 from rehearsal.standin import StandIn
 from rehearsal.store import Store
-from rehearsal.wire import UNKNOWN
+from rehearsal.wire import UNKNOWN, plain
 
 URN = "urn:pulumi:s::p::aws:s3/bucket:Bucket::logs"
 
@@ -169,6 +169,24 @@ def test_a_name_that_google_wants_is_made_up_once(tmp_path: Path) -> None:
         again = provider_pb2.CheckRequest(urn=urn, olds=checked.inputs, news=struct(network="vpc"))
         assert provider.Check(again).inputs["name"] == name
     assert name.startswith("nat-")
+
+
+def test_what_a_cloud_adds_within_a_property_is_unknown_at_preview_and_stays_with_changes(
+    tmp_path: Path,
+) -> None:
+    cloud = Anything({"kubernetes:apps/v1:Deployment": {"nets": [{"address": "10.0.0.2"}], "more": 1}})
+    with serving(cloud, tmp_path) as provider:
+        wanted = provider_pb2.CreateRequest(urn=WEB, properties=struct(nets=[{"name": "vpc"}]), preview=True)
+        planned = provider.Create(wanted)
+        assert plain(planned.properties) == {"nets": [{"name": "vpc", "address": UNKNOWN}]}
+        wanted.preview = False
+        made = provider.Create(wanted)
+        both = {"nets": [{"name": "vpc", "address": "10.0.0.2"}], "more": 1}
+        assert plain(made.properties) == both
+        change = provider_pb2.UpdateRequest(
+            urn=WEB, id=made.id, news=struct(nets=[{"name": "vpc"}], size=2), preview=True
+        )
+        assert plain(provider.Update(change).properties) == {**both, "size": 2}
 
 
 def test_an_engine_is_killed_once_with_nothing_under_way(tmp_path: Path) -> None:
