@@ -52,6 +52,10 @@ class Outcome(Protocol):
     def seconds(self) -> float:
         """How long it took."""
 
+    @property
+    def notes(self) -> Sequence[str]:
+        """What else there is to tell of it, a line each."""
+
 
 class Operations(Protocol):
     """The engine on one stack, with the policy pack on."""
@@ -70,6 +74,9 @@ class Operations(Protocol):
     def unprotect(self) -> Outcome | None:
         """Take the protection from deletion off; None where the stack has none."""
 
+    def protect(self) -> None:
+        """Put the protection back into the stack file, where it was taken off."""
+
     def change(self) -> Mapping[str, int]:
         """Change the stack file as its owner would; return what `up` must then do besides `same`."""
 
@@ -87,6 +94,7 @@ class Phase:
     name: str
     changes: Mapping[str, int]
     seconds: float
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -136,7 +144,7 @@ class _Play:
     ) -> Mapping[str, int]:
         outcome = operate()
         changes = {change: number for change, number in outcome.changes.items() if number}
-        self.phases.append(Phase(name, changes, outcome.seconds))
+        self.phases.append(Phase(name, changes, outcome.seconds, tuple(outcome.notes)))
         self._seen(self.phases[-1])
         if expected is not None and changes != expected:
             raise TrainyardError([_unexpected(self.phases[-1], expected)])
@@ -180,6 +188,7 @@ def rehearse(open_engine: Open, stage: Stage, seen: Callable[[Phase], None] = la
         _check_left(engine.resources(), stand_ins, retained | gone)
         if stage.adopts:
             _come_back(play, stand_ins)
+            _unprotect(play, "unprotect again")
             play.phase("destroy again", engine.destroy, None)
             _check_left(engine.resources(), stand_ins, retained | gone)
         return Rehearsal(
@@ -216,16 +225,17 @@ def _rebuild(play: _Play, stand_ins: Sequence[StandIn]) -> None:
 
 def _come_back(play: _Play, stand_ins: Sequence[StandIn]) -> None:
     """Make the stack again after its end: it goes on with what was kept."""
+    play.engine.protect()
     play.phase("adopt what was kept", play.engine.adopt, None)
     play.phase("up with what was kept", play.engine.up, None)
     _compare(play.engine.resources(), stand_ins)
 
 
-def _unprotect(play: _Play) -> None:
+def _unprotect(play: _Play, name: str = "unprotect") -> None:
     """Nothing that is protected can be destroyed: the guide's step before it."""
     unprotected = play.engine.unprotect()
     if unprotected is not None:
-        play.phase("unprotect", lambda: unprotected, None)
+        play.phase(name, lambda: unprotected, None)
 
 
 def _fail(play: _Play, injector: Injector) -> None:

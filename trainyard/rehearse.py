@@ -30,6 +30,7 @@ from rehearsal.google import Project
 from rehearsal.rehearse import OUTPUTS, SECRET, Phase, Rehearsal, Stage, rehearse, stand_ins_of
 from trainyard.find import finder
 from trainyard.forms import Form
+from trainyard.pool_changes import pool_changes
 from trainyard.price import bill, show_price
 from trainyard.report import Report, changes, failure
 from trainyard.session import Session
@@ -72,6 +73,19 @@ class _Project:
 
 
 @dataclass(frozen=True)
+class _Outcome:
+    """How an operation ended, and what it did to the pools."""
+
+    changes: Mapping[str, int]
+    seconds: float
+    notes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, result: Result) -> _Outcome:
+        return cls(result.changes, result.seconds, tuple(pool_changes(result)))
+
+
+@dataclass(frozen=True)
 class _Operations:
     """The engine on one stack, with the policies on."""
 
@@ -83,33 +97,46 @@ class _Operations:
     def stack(self) -> str:
         return self.project.session.stack_name
 
-    def preview(self) -> Result:
-        return self.engine.preview(self.stack, self.progress, policy_packs=[self.project.policies])
+    def preview(self) -> _Outcome:
+        return _Outcome.of(
+            self.engine.preview(self.stack, self.progress, policy_packs=[self.project.policies])
+        )
 
-    def up(self) -> Result:
-        return self.engine.up(self.stack, self.progress, policy_packs=[self.project.policies])
+    def up(self) -> _Outcome:
+        return _Outcome.of(self.engine.up(self.stack, self.progress, policy_packs=[self.project.policies]))
 
-    def refresh(self) -> Result:
-        return self.engine.refresh(self.stack, self.progress)
+    def refresh(self) -> _Outcome:
+        return _Outcome.of(self.engine.refresh(self.stack, self.progress))
 
-    def destroy(self) -> Result:
-        return self.engine.destroy(self.stack, self.progress)
+    def destroy(self) -> _Outcome:
+        return _Outcome.of(self.engine.destroy(self.stack, self.progress))
 
-    def adopt(self) -> Result:
-        return self.engine.adopt(self.stack, self.progress)
+    def adopt(self) -> _Outcome:
+        return _Outcome.of(self.engine.adopt(self.stack, self.progress))
 
     def lose(self) -> None:
         self.engine.forget(self.stack)
 
-    def unprotect(self) -> Result | None:
+    def unprotect(self) -> _Outcome | None:
         """Without the policies: they refuse this, unless an exemption says who wants it and why."""
-        data = self.project.read()
-        provider = data["config"]["trainyard:stack"]["provider"]
-        if not getattr(self.project.session.stack.provider, "deletion_protection", False):
+        if not self._is_protected:
             return None
-        provider["deletion_protection"] = False
+        self._set_protection(on=False)
+        return _Outcome.of(self.engine.up(self.stack, self.progress))
+
+    def protect(self) -> None:
+        if self._is_protected:
+            self._set_protection(on=True)
+
+    @property
+    def _is_protected(self) -> bool:
+        """Whether the stack file asks for it, as its owner wrote it."""
+        return getattr(self.project.session.stack.provider, "deletion_protection", False)
+
+    def _set_protection(self, *, on: bool) -> None:
+        data = self.project.read()
+        data["config"]["trainyard:stack"]["provider"]["deletion_protection"] = on
         self.project.rewrite(data)
-        return self.engine.up(self.stack, self.progress)
 
     def change(self) -> Mapping[str, int]:
         """Give the last pool that runs jobs twice its nodes: whole slices, and as many in each zone.
@@ -162,7 +189,8 @@ def play(session: Session, faults: Faults, assumed: Assumption, *, adopts: bool 
 
 
 def _done(phase: Phase) -> str:
-    return f"✓ {phase.name}: {changes(phase)} ({phase.seconds:.1f} s)"
+    told = "".join(f"\n  {note}" for note in phase.notes)
+    return f"✓ {phase.name}: {changes(phase)} ({phase.seconds:.1f} s){told}"
 
 
 def _kubeconfig(stack: Stack, folder: Path) -> dict[str, str]:

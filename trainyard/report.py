@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from infra.errors import TrainyardError
@@ -51,7 +52,12 @@ class Report:
         return {
             "stack": self.stack,
             "phases": [
-                {"name": phase.name, "changes": dict(phase.changes), "seconds": round(phase.seconds, 1)}
+                {
+                    "name": phase.name,
+                    "changes": dict(phase.changes),
+                    "seconds": round(phase.seconds, 1),
+                    "pools": list(phase.notes),
+                }
                 for phase in done.phases
             ],
             "seconds": round(self.seconds, 1),
@@ -68,6 +74,8 @@ class Report:
         table = Table("phase", "resources", "seconds", box=None, pad_edge=False, header_style="dim")
         for phase in self.rehearsal.phases:
             table.add_row(phase.name, changes(phase), f"{phase.seconds:.1f}")
+            for note in phase.notes:
+                table.add_row("", escape(note), "")
         table.add_row("all", _counted(self.types), f"{self.seconds:.1f}")
         console.print(table)
         for fault in self.rehearsal.happened:
@@ -99,6 +107,10 @@ class Report:
             "",
             f"{_counted(self.types)}. {FIGURE[0].upper()}{FIGURE[1:]}.",
             "",
+            _details(
+                "Changes of pools",
+                [f"{phase.name}: {note}" for phase in done.phases for note in phase.notes],
+            ),
             _details("Longest chain of resources", [step.label for step in done.critical_path]),
             _details("Kept after destroy", [label(urn) for urn in done.kept]),
             _details("Not proven here", self.unproven),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 
 from infra.errors import InputError, Problem
+from local.engine import Result
+from trainyard.pool_changes import pool_changes
 from trainyard.run import run_stack_job
 from trainyard.session import Session, one_at_a_time
 
@@ -51,7 +53,7 @@ def bring_up(session: Session, *, run_job: bool) -> None:
             policy_packs=[session.paths.policies],
             all_at_once=is_first and session.is_embedded,
         )
-        session.console.print(result.summary())
+        _tell(session, result)
         if run_job and stack.job is not None:
             run_stack_job(session, stack.job, started)
 
@@ -97,7 +99,14 @@ def _preview(session: Session) -> None:
     result = session.engine.preview(
         session.stack_name, session.progress, policy_packs=[session.paths.policies]
     )
+    _tell(session, result)
+
+
+def _tell(session: Session, result: Result) -> None:
+    """Print what was (or would be) done, and to which pools in which way."""
     session.console.print(result.summary())
+    for line in pool_changes(result):
+        session.console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
 
 
 def wanted_artifacts(session: Session) -> list[str]:

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from local.engine.engine import Engine
-from local.engine.events import Result
+from local.engine.events import Result, Step
 
-__all__ = ["Engine", "Result"]
+__all__ = ["Engine", "Result", "Step"]

@@ -191,6 +191,7 @@ class Engine:
             time.monotonic() - started,
             is_preview=operation == "preview",
             announced=tuple(report.announced),
+            steps=tuple(report.steps),
         )
 
     def _config_file(self, stack: str, environment: Mapping[str, str]) -> Path:

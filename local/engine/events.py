@@ -34,6 +34,38 @@ SUMMARY_WORDS = {
 GENERIC = frozenset({"update failed", "preview failed", "destroy failed", "refresh failed"})
 
 
+CHANGES = frozenset({"create", "update", "delete", "create-replacement"})
+"""Steps that change what exists; of a replacement's, the one that knows both the old and the new."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One change of one resource, as the engine tells it: secrets hidden, what is unknown marked."""
+
+    op: str
+    """`create`, `update`, `delete` or `create-replacement`."""
+    urn: str
+    old: Mapping[str, Any]
+    new: Mapping[str, Any]
+    """Inputs before and after; empty for none."""
+    keys: tuple[str, ...] = ()
+    """Properties that a replacement is for."""
+
+    @classmethod
+    def of(cls, metadata: Mapping[str, Any]) -> Step:
+        """Read it from an event's metadata."""
+        old, new = ((metadata.get(side) or {}).get("inputs") or {} for side in ("old", "new"))
+        return cls(metadata["op"], metadata["urn"], old, new, tuple(metadata.get("keys") or ()))
+
+    @property
+    def type(self) -> str:
+        return self.urn.split("::")[2].rpartition("$")[2]
+
+    @property
+    def name(self) -> str:
+        return self.urn.split("::", 3)[3]
+
+
 @dataclass(frozen=True)
 class Result:
     """How an operation ended."""
@@ -46,6 +78,8 @@ class Result:
     is_preview: bool = False
     announced: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
     """Of a preview: the states of the resources that it would create, as the engine tells them."""
+    steps: tuple[Step, ...] = field(default=(), repr=False)
+    """What was (or would be) done to each resource that changes."""
 
     @property
     def changed(self) -> bool:
@@ -73,6 +107,8 @@ class Report:
     problems: list[Problem] = field(default_factory=list)
     announced: list[Mapping[str, Any]] = field(default_factory=list)
     """States of the resources that a preview would create."""
+    steps: list[Step] = field(default_factory=list)
+    """Changes, each as it begins."""
     _started: dict[str, float] = field(default_factory=dict)
     _done: int = 0
 
@@ -95,6 +131,8 @@ class Report:
         self._started[metadata["urn"]] = time.monotonic()
         if event.get("planning") and metadata["op"] == "create":
             self.announced.append(metadata["new"])
+        if metadata["op"] in CHANGES:
+            self.steps.append(Step.of(metadata))
         if metadata["op"] != "same":
             self.task.advanced(self._done, text=label(metadata["urn"]))
 

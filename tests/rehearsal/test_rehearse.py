@@ -21,6 +21,7 @@ from rehearsal.rehearse import rehearse as rehearse_on
 class Outcome:
     changes: Mapping[str, int]
     seconds: float = 1.0
+    notes: tuple[str, ...] = ()
 
 
 @dataclass
@@ -51,6 +52,8 @@ class FakeEngine:
 
     def unprotect(self) -> Outcome | None:
         return None
+
+    def protect(self) -> None: ...
 
     def change(self) -> Mapping[str, int]:
         return {"update": 1}

@@ -14,7 +14,7 @@ from trainyard.report import Report, failure
 VPC = "urn:pulumi:dev::p::trainyard:infra:AwsCluster$aws:ec2/vpc:Vpc::dev-vpc"
 BUCKET = "urn:pulumi:dev::p::trainyard:infra:AwsCluster$aws:s3/bucket:Bucket::dev-bucket"
 DONE = Rehearsal(
-    (Phase("preview", {"create": 2}, 3.0), Phase("up", {"create": 2}, 4.25)),
+    (Phase("preview", {"create": 2}, 3.0), Phase("up", {"create": 2}, 4.25, ("pool gpu: new",))),
     (VPC, BUCKET),
     (Step(VPC, 0.1),),
     (BUCKET,),
@@ -27,6 +27,7 @@ REPORT = Report("dev", DONE, "that a checkpoint takes 60 s, which was assumed")
 def test_the_data_has_order_time_and_what_is_not_proven() -> None:
     data = REPORT.data()
     assert data["seconds"] == 7.2
+    assert [phase["pools"] for phase in data["phases"]] == [[], ["pool gpu: new"]]
     assert data["order"] == ["aws:ec2/vpc:Vpc dev-vpc", "aws:s3/bucket:Bucket dev-bucket"]
     assert data["criticalPath"] == ["ec2/vpc:Vpc dev-vpc"]
     assert data["keptAfterDestroy"] == ["aws:s3/bucket:Bucket dev-bucket"]
@@ -38,6 +39,7 @@ def test_the_comment_is_a_table_with_details() -> None:
     told = REPORT.markdown()
     assert told.startswith("### Rehearsal of `dev`: passed\n")
     assert "| up | 2 create | 4.2 |" in told
+    assert "<summary>Changes of pools (1)</summary>\n\n- up: pool gpu: new" in told
     assert "2 resources (2 of aws)" in told
     assert "<summary>Not proven here (3)</summary>" in told
 

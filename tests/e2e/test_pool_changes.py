@@ -1,0 +1,74 @@
+"""The way in which pools change, as the real engine's preview of a stack's change tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from local.paths import Paths
+from rehearsal.faults import Faults
+from trainyard import rehearse
+from trainyard.session import Session
+
+pytestmark = pytest.mark.e2e
+
+Edit = Callable[[dict[str, Any]], None]
+
+
+def _bigger(stack: dict[str, Any]) -> None:
+    stack["pools"][1]["num_nodes"] = 2
+
+
+def _another_machine(stack: dict[str, Any]) -> None:
+    stack["pools"][1]["machine"] = "g6.2xlarge"
+
+
+def _other_tags(stack: dict[str, Any]) -> None:
+    stack["provider"]["tags"]["owner"] = "somebody-else"  # machines have them by their launch template
+
+
+def _without(stack: dict[str, Any]) -> None:
+    stack["pools"][1]["name"] = "other"
+    stack["queues"][0]["flavors"][0]["pool"] = "other"
+
+
+EDITS: Mapping[str, Edit] = {
+    "size": _bigger,
+    "machine": _another_machine,
+    "tags": _other_tags,
+    "name": _without,
+}
+
+
+class Watched(rehearse._Operations):
+    """Previews other changes before the one that the rehearsal makes."""
+
+    told: ClassVar[dict[str, tuple[str, ...]]] = {}
+
+    def change(self) -> Mapping[str, int]:
+        before = self.project.file.read_text()
+        for name, edit in EDITS.items():
+            data = self.project.read()
+            edit(data["config"]["trainyard:stack"])
+            self.project.rewrite(data)
+            self.told[name] = self.preview().notes
+            self.project.file.write_text(before)
+        return super().change()
+
+
+def test_a_preview_tells_the_way_of_each_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rehearse, "_Operations", Watched)
+    session = Session("aws-dev", replace(Paths.from_environment(), state=tmp_path))
+    done = rehearse.play(session, Faults(), rehearse.Assumption())
+    assert Watched.told["size"] == ("pool gpu: num_nodes 1 → 2, in place",)
+    rolling = "rolling, nodes are replaced one after another: launchTemplate.version"
+    assert Watched.told["tags"] == (f"pool gpu: {rolling}", f"pool system: {rolling}")
+    (machine,) = Watched.told["machine"]
+    assert machine.startswith("pool gpu: replaced for instanceTypes: new nodes come first")
+    assert Watched.told["name"] == ("pool gpu: goes, 1 nodes", "pool other: new, 1 nodes")
+    (update,) = (phase for phase in done.phases if phase.name == "update")
+    assert update.notes == Watched.told["size"]
