@@ -26,8 +26,9 @@ QUOTAS = {
 }
 """Family and whether it is bought on the spot market → code and name in Service Quotas, in vCPUs.
 
-P6 has quotas that this list does not know: they are not judged.
+A family that is newer than this list is looked for by name in what the account lists.
 """
+NEWER = ("P6",)
 
 ADDRESSES = ("L-0263D0A3", "EC2-VPC Elastic IPs")
 RIGHTS = (
@@ -169,7 +170,7 @@ def _offered(bought: list[Group], ec2: Any) -> Iterator[Problem]:  # noqa: ANN40
 def _quotas(bought: list[Group], quotas: Any) -> Iterator[Problem]:  # noqa: ANN401 -- boto3's
     needed: dict[tuple[str, str], int] = {}
     for group in bought:
-        if group.pool.capacity == "reserved" or (quota := _quota(group)) is None:
+        if group.pool.capacity == "reserved" or (quota := _quota(group, quotas)) is None:
             continue
         needed[quota] = needed.get(quota, 0) + group.num_nodes * group.machine.vcpus
     for (code, name), vcpus in needed.items():
@@ -180,15 +181,25 @@ def _quotas(bought: list[Group], quotas: Any) -> Iterator[Problem]:  # noqa: ANN
             yield Problem(f"quota: {name}", f"{vcpus} vCPUs are needed", f"{allowed:g} vCPUs", fix)
 
 
-def _quota(group: Group) -> tuple[str, str] | None:
-    """The quota that a group counts against; None for families whose quota is not known here."""
+def _quota(group: Group, quotas: Any) -> tuple[str, str] | None:  # noqa: ANN401 -- boto3's
+    """The quota that a group counts against; None where the account lists none for its family."""
     name, spot = group.machine.name, group.pool.is_spot
-    if name.startswith("p6"):
-        return None
+    newer = next((family for family in NEWER if name.startswith(family.lower())), None)
+    if newer and ((listed := _listed(newer, quotas, spot=spot)) or spot):
+        return listed
     if spot and name.startswith("p5"):
         return QUOTAS["P5", True]
     family = {"p": "P", "g": "G"}.get(name[0], "Standard")
     return QUOTAS[family, spot]
+
+
+def _listed(family: str, quotas: Any, *, spot: bool) -> tuple[str, str] | None:  # noqa: ANN401 -- boto3's
+    """Look for a quota that names the family: `All P6 Spot Instance Requests`."""
+    pages = quotas.get_paginator("list_service_quotas").paginate(ServiceCode="ec2")
+    found = {each["QuotaName"]: each["QuotaCode"] for page in pages for each in page["Quotas"]}
+    kind = "Spot Instance Requests" if spot else "On-Demand"
+    names = [name for name in found if kind in name and re.search(rf"\b{family}\b", name)]
+    return (found[names[0]], names[0]) if names else None
 
 
 def _reservations(stack: Stack, ec2: Any) -> Iterator[Problem]:  # noqa: ANN401 -- boto3's

@@ -13,6 +13,7 @@ import httpx
 from infra.errors import MachineError, Problem, TrainyardError
 
 TOKEN = "GOOGLE_OAUTH_ACCESS_TOKEN"  # noqa: S105 -- a variable's name, the one that Google's providers know
+COMPUTE = "https://compute.googleapis.com/compute/v1"
 TIMEOUT_SECONDS = 60.0
 Answer = dict[str, Any]
 

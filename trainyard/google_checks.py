@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import httpx
 
@@ -12,9 +10,9 @@ from infra.errors import Problem
 from infra.providers.gcp.groups import Group, groups
 from infra.spec import Stack
 from infra.spec.gcp import GcpSpec
-from trainyard.google import Google, RefusedError
+from trainyard.google import COMPUTE, Google, RefusedError
+from trainyard.google_quotas import short_quotas
 
-COMPUTE = "https://compute.googleapis.com/compute/v1"
 APIS = ("compute", "container", "cloudkms", "storage", "iam", "cloudresourcemanager", "servicenetworking")
 """Those that every stack needs; the filesystem's own comes on top."""
 FILESYSTEMS = {"lustre": "lustre", "filestore": "file"}
@@ -34,15 +32,6 @@ RIGHTS = (
     "storage.buckets.create",
 )
 """Of the roles in docs/gcp.md, the rights without which an `up` ends half-way."""
-ACCELERATORS = {"l4": "NVIDIA_L4_GPUS", "a100": "NVIDIA_A100_GPUS"}
-SPOT_ACCELERATORS = {
-    **{model: f"PREEMPTIBLE_{metric}" for model, metric in ACCELERATORS.items()},
-    "h100": "PREEMPTIBLE_NVIDIA_H100_GPUS",
-}
-"""Model → quota of the region. Compute tells none for newer ones (H200, B200, TPUs): the console does."""
-CPUS = {"e2": "CPUS", "n2": "N2_CPUS", "c3": "C3_CPUS"}
-"""Series of machines → quota of the region, where it is known."""
-NETWORKS_OF_FABRIC = {"tcpxo": 8, "roce": 2}
 
 
 def problems(stack: Stack, spec: GcpSpec, google: Google) -> Iterator[Problem]:
@@ -55,7 +44,7 @@ def problems(stack: Stack, spec: GcpSpec, google: Google) -> Iterator[Problem]:
     yield from _rights(spec, google)
     bought = [group for pool in stack.pools for group in groups(pool, spec.zones)]
     yield from _offered(bought, spec, google)
-    yield from _quotas(stack, bought, spec, google)
+    yield from short_quotas(stack, bought, spec, google)
     yield from _reservations(stack, spec, google)
     yield from _bucket(stack, spec, google)
 
@@ -93,44 +82,6 @@ def _offered(bought: Sequence[Group], spec: GcpSpec, google: Google) -> Iterator
             fix = f"choose a zone of `gcloud compute machine-types list --filter=name={name}`"
             path = f"pools[{group.pool.name}].zones"
             yield Problem(path, f"{name} in {', '.join(lacking)}", "a zone that offers it", fix)
-
-
-def _quotas(stack: Stack, bought: Sequence[Group], spec: GcpSpec, google: Google) -> Iterator[Problem]:
-    project = f"{COMPUTE}/projects/{spec.project}"
-    of_region = google.ask("GET", f"{project}/regions/{spec.region}")["quotas"]
-    yield from _short(_needed(bought), of_region, spec.region)
-    if spec.network.existing is None:
-        fabrics = {pool.fabric for pool in stack.pools}
-        networks = 1 + sum(NETWORKS_OF_FABRIC.get(fabric, 0) for fabric in fabrics)
-        yield from _short({"NETWORKS": networks}, google.ask("GET", project)["quotas"], spec.project)
-
-
-def _needed(bought: Sequence[Group]) -> Counter[str]:
-    """What the region must still have, by quota; what is reserved was counted when it was reserved."""
-    needed: Counter[str] = Counter()
-    for group in bought:
-        pool = group.pool
-        if pool.capacity == "reserved":
-            continue
-        if pool.accelerator is None:
-            quota = CPUS.get(group.machine.name.partition("-")[0])
-            amount = group.num_nodes * group.machine.vcpus
-        else:
-            quota = (SPOT_ACCELERATORS if pool.is_spot else ACCELERATORS).get(pool.accelerator.model)
-            amount = group.num_nodes * pool.accelerator.count
-        if quota:
-            needed[quota] += amount
-    return needed
-
-
-def _short(needed: Mapping[str, int], quotas: Sequence[Mapping[str, Any]], where: str) -> Iterator[Problem]:
-    free = {each["metric"]: each["limit"] - each["usage"] for each in quotas}
-    for metric, amount in needed.items():
-        if free.get(metric, 0) < amount:
-            fix = f"ask for more: IAM & Admin > Quotas, {metric} of {where}"
-            yield Problem(
-                f"quota: {metric}", f"{amount} are needed", f"{free.get(metric, 0):g} are free", fix
-            )
 
 
 def _reservations(stack: Stack, spec: GcpSpec, google: Google) -> Iterator[Problem]:

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from infra.providers.aws.groups import groups
 from infra.spec import Stack, load, parse
 from infra.spec.aws import AwsSpec
 from rehearsal.aws.account import Account
 from rehearsal.aws.models import client
 from tests.infra.plan import stack_file
-from trainyard.aws_checks import problems, role_of
+from trainyard.aws_checks import _quotas, problems, role_of
 
 ROLE = "arn:aws:iam::123456789012:role/platform"
 
@@ -31,8 +32,17 @@ class Identity:
 class Quotas:
     """Service Quotas, of which moto has those of VPCs only."""
 
-    def __init__(self, **vcpus: float) -> None:
+    def __init__(self, listed: Mapping[str, str] | None = None, **vcpus: float) -> None:
         self.vcpus = vcpus
+        self.listed = listed or {}
+
+    def get_paginator(self, operation: str) -> Quotas:
+        assert operation == "list_service_quotas"
+        return self
+
+    def paginate(self, *, ServiceCode: str) -> list[Mapping[str, Any]]:  # noqa: N803
+        assert ServiceCode == "ec2"
+        return [{"Quotas": [{"QuotaName": name, "QuotaCode": code}]} for name, code in self.listed.items()]
 
     def get_service_quota(self, *, ServiceCode: str, QuotaCode: str) -> Mapping[str, Any]:  # noqa: N803
         assert ServiceCode == "ec2"
@@ -98,6 +108,25 @@ def test_another_account_is_asked_nothing_more(account: Account, dev: Stack) -> 
 def test_who_signs_in_must_be_an_admin_of_the_cluster(account: Account, dev: Stack) -> None:
     told = found(dev, sts=Identity(role="intern"))
     assert told == {"provider.access.admins": "arn:aws:iam::123456789012:role/intern signs in"}
+
+
+P6_SPOT = "All P6 Spot Instance Requests"
+
+
+def short(stack: Stack, capacity: str, quotas: Quotas) -> dict[str, str]:
+    """What is short for one P6 machine."""
+    pool = stack.pools[1].model_copy(update={"machine": "p6-b200.48xlarge", "capacity": capacity})
+    return {problem.path: problem.got for problem in _quotas(groups(pool, ("us-east-2a",)), quotas)}
+
+
+def test_a_family_newer_than_the_list_is_found_by_the_quotas_name(dev: Stack) -> None:
+    listed = {P6_SPOT: "L-00000006", "All P5 Spot Instance Requests": "L-C4BD4855"}
+    assert short(dev, "spot", Quotas(listed, L_00000006=96.0)) == {
+        f"quota: {P6_SPOT}": "192 vCPUs are needed"
+    }
+    assert short(dev, "spot", Quotas(L_7212CCBC=0.0, L_C4BD4855=0.0)) == {}
+    running = "quota: Running On-Demand P instances"
+    assert short(dev, "on-demand", Quotas(listed, L_417A185B=96.0)) == {running: "192 vCPUs are needed"}
 
 
 def test_a_quota_that_is_too_small_names_its_vcpus(account: Account, dev: Stack) -> None:

@@ -8,11 +8,13 @@ from typing import Any
 import httpx
 import pytest
 
+from infra.providers.gcp.groups import groups
 from infra.spec import Stack, load, parse
 from infra.spec.gcp import GcpSpec
 from tests.infra.plan import stack_file
 from trainyard.google import Google
 from trainyard.google_checks import problems
+from trainyard.google_quotas import _short_families
 
 RESERVATION = "/compute/v1/projects/example-training/zones/europe-west1-b/reservations/h200-training"
 REGION = "/compute/v1/projects/example-training/regions/europe-west1"
@@ -29,6 +31,9 @@ class Project:
         self.no_machines_in = ""
         self.region = [quota("CPUS", 24), quota("C3_CPUS", 264)]
         self.networks = quota("NETWORKS", 15, 5)
+        self.families: dict[str, Any] = {
+            "PREEMPTIBLE-NVIDIA-H200-GPUS-per-project-region": [limit(64, region="europe-west1"), limit(0)],
+        }
         self.reservation: dict[str, Any] = reserved("a3-ultragpu-8g", 2)
         self.bucket: tuple[int, dict[str, str]] = (404, {})
 
@@ -42,6 +47,10 @@ class Project:
         if "/machineTypes/" in path:
             offered = not self.no_machines_in or self.no_machines_in not in path
             return told(name=path) if offered else httpx.Response(404, json={"error": {"message": "no"}})
+        if "/quotaInfos/" in path:
+            if self.families is None:
+                return httpx.Response(403, json={"error": {"message": "the API is off"}})
+            return told(dimensionsInfos=self.families.get(path.rpartition("/")[2], []))
         if path == BUCKET:
             return httpx.Response(self.bucket[0], json=self.bucket[1])
         answers: dict[str, dict[str, Any]] = {
@@ -63,6 +72,11 @@ def told(**data: Any) -> httpx.Response:
 
 def quota(metric: str, limit: float, usage: float = 0) -> dict[str, Any]:
     return {"metric": metric, "limit": limit, "usage": usage}
+
+
+def limit(value: int, **dimensions: str) -> dict[str, Any]:
+    """An entry of the Cloud Quotas API, which spells numbers as texts."""
+    return {"details": {"value": str(value)}, "dimensions": dimensions}
 
 
 def reserved(machine: str, count: int, used: int = 0) -> dict[str, Any]:
@@ -147,3 +161,53 @@ def test_a_bucket_that_is_to_be_there_is_looked_for(stack: Stack, project: Proje
     data["provider"]["existing_bucket"] = True
     told = found(parse(data), project)
     assert told == {"storage.object_store.bucket": "example-training-checkpoints is not there"}
+
+
+SPOT_H200 = "PREEMPTIBLE-NVIDIA-H200-GPUS-per-project-region"
+GPU_FAMILY = "GPUS-PER-GPU-FAMILY-per-project-region"
+IN_REGION = "NVIDIA_H200 in europe-west1"
+
+
+@pytest.mark.parametrize(
+    ("entries", "path", "got"),
+    [
+        ([limit(16, region="europe-west1"), limit(64)], f"quota: {SPOT_H200}, {IN_REGION}", "32 are needed"),
+        ([limit(64, region="us-east4")], f"quota: {SPOT_H200}, {IN_REGION}", "32 are needed"),
+        ([limit(-1)], None, None),
+        ([limit(0), limit(32, region="europe-west1")], None, None),
+    ],
+)
+def test_quotas_of_whole_families_are_asked_of_the_cloud_quotas_api(
+    stack: Stack, project: Project, entries: list[Any], path: str | None, got: str | None
+) -> None:
+    project.families[SPOT_H200] = entries
+    assert found(stack, project) == ({path: got} if path else {})
+
+
+def test_a_quota_that_may_not_be_asked_is_said_to_be_unknown(stack: Stack, project: Project) -> None:
+    project.families = None  # type: ignore[assignment]
+    assert found(stack, project) == {f"quota: {SPOT_H200}, {IN_REGION}": "not known: 403: the API is off"}
+
+
+def test_what_is_bought_on_demand_counts_by_its_family(stack: Stack, project: Project) -> None:
+    data = stack.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    (pool,) = (pool for pool in data["pools"] if pool["name"] == "reserved")
+    pool |= {"capacity": "on-demand", "reservation": None}
+    other = parse(data)
+    project.families[GPU_FAMILY] = [limit(8, region="europe-west1", gpu_family="NVIDIA_H200"), limit(99)]
+    assert found(other, project) == {f"quota: {GPU_FAMILY}, {IN_REGION}": "16 are needed"}
+    project.families[GPU_FAMILY] = [limit(16, region="europe-west1", gpu_family="NVIDIA_H200")]
+    assert found(other, project) == {}
+
+
+def test_slices_of_tpus_count_by_their_chips() -> None:
+    tpus = load(stack_file("gcp-tpu"))
+    spec = tpus.provider
+    assert isinstance(spec, GcpSpec)
+    bought = [group for pool in tpus.pools for group in groups(pool, spec.zones)]
+    nothing = Google("token", httpx.MockTransport(lambda _: told()))
+    (problem,) = _short_families(bought, spec, nothing)
+    assert problem.path.endswith("CT6E in europe-west4")
+    assert problem.allowed == "none"
+    chips = sum(group.num_nodes * 4 for group in bought if group.is_slice)
+    assert problem.got == f"{chips} are needed"
