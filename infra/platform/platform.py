@@ -17,6 +17,7 @@ from infra.platform.namespaces import Namespaces
 from infra.platform.node_software import NodeSoftware
 from infra.platform.object_store import ObjectStore
 from infra.platform.operator import Definitions, Operator, OperatorPlan
+from infra.platform.people import People
 from infra.platform.queues import Queues
 from infra.platform.runtimes import Runtimes
 from infra.platform.storage import Storage
@@ -42,6 +43,8 @@ class Platform(pulumi.ComponentResource):
         context = Context(stack, cluster.settings, cluster.pools, cluster.access, artifacts, renderer)
         plans = [PLANS[name](context) for name in _installed(stack.operators)]
         namespaces = Namespaces(context, [plan.namespace for plan in plans], self)
+        if any(team.groups for team in stack.teams):
+            People(context, namespaces, self)
         definitions = Definitions(context, plans, self)
         software = NodeSoftware(context, self).ready if cluster.settings.software.any else []
         if cluster.settings.device_plugins:

@@ -37,7 +37,7 @@ class Queues(Layer):
         stack = context.stack
         inputs = {
             "queues": [queue.model_dump(mode="json") for queue in stack.queues],
-            "teams": [team.model_dump(mode="json") for team in stack.teams],
+            "teams": [team.model_dump(mode="json", include={"name", "queue"}) for team in stack.teams],
         }
         super().__init__(context, "queues", inputs, parent)
         topology = self.add(_topology(context.settings.topology_labels), kueue)

@@ -156,6 +156,8 @@ class ClusterSettings:
     image_pull_policy: Literal["Never", "IfNotPresent"] = "IfNotPresent"
     """`Never` where images are imported onto the nodes beforehand."""
     software: NodeSoftware = NodeSoftware()
+    groups: Mapping[str, str] = field(default_factory=dict)
+    """Group of people in the stack file → its name in the cluster, where the target gives it another one."""
 
 
 @dataclass(frozen=True)

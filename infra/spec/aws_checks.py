@@ -11,6 +11,7 @@ from infra.spec.cloud_checks import (
     accelerator_is_the_machines,
     claims_fit,
     fabric_is_the_machines,
+    groups_are_spelled,
     nearest_steps,
     zones_of_pools_are_the_stacks,
 )
@@ -236,12 +237,21 @@ def claims_fit_the_filesystem(
         yield from claims_fit(spec.capacity_gib, storage, teams)
 
 
+def groups_are_roles(teams: tuple[TeamSpec, ...]) -> Iterator[Finding]:
+    """EKS knows IAM's principals; which people may take a role is the identity provider's to say."""
+    pattern = r"arn:aws[a-z-]*:iam::\d{12}:(role|user)/[\w+=,.@/-]+"
+    allowed = "the ARN of an IAM role or user: arn:aws:iam::123456789012:role/research"
+    fix = "name the role that the identity provider gives this group; not one of its sessions (assumed-role)"
+    yield from groups_are_spelled(teams, pattern, allowed, fix)
+
+
 CHECKS: tuple[Check, ...] = (
     the_region_is_known,
     zones_are_of_the_region,
     the_network_has_a_usable_size,
     an_existing_vpc_has_a_subnet_per_zone,
     the_api_server_is_not_open_to_the_world,
+    groups_are_roles,
     the_key_is_of_this_account_and_region,
     machines_exist,
     machines_are_offered,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -24,6 +25,17 @@ def zones_of_pools_are_the_stacks(provider: _Zoned, pools: tuple[NodePoolSpec, .
             if zone not in provider.zones:
                 path = ("pools", index, "zones", position)
                 yield unknown(path, zone, provider.zones, "a zone of the stack")
+
+
+def groups_are_spelled(
+    teams: tuple[TeamSpec, ...], pattern: str, allowed: str, fix: str
+) -> Iterator[Finding]:
+    """A group that nobody is in would be no error to Kubernetes, and let nobody in."""
+    for index, team in enumerate(teams):
+        for role in ("members", "viewers"):
+            for position, group in enumerate(getattr(team, role)):
+                if not re.fullmatch(pattern, group):
+                    yield ("teams", index, role, position), repr(group), allowed, fix
 
 
 def claims_fit(capacity_gib: int, storage: StorageSpec, teams: tuple[TeamSpec, ...]) -> Iterator[Finding]:

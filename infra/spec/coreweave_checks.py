@@ -11,6 +11,7 @@ from infra.spec.cloud_checks import accelerator_is_the_machines, fabric_is_the_m
 from infra.spec.coreweave import MAX_NAME, CoreweaveSpec
 from infra.spec.finding import Check, Finding, unknown
 from infra.spec.node_pool import NodePoolSpec
+from infra.spec.queue import TeamSpec
 from infra.spec.storage import StorageSpec
 
 Pools = tuple[NodePoolSpec, ...]
@@ -103,11 +104,19 @@ def the_object_store_has_no_size(provider: CoreweaveSpec, storage: StorageSpec) 
     yield from cloud_checks.the_object_store_has_no_size(provider.kind, storage)
 
 
+def groups_come_from_somewhere(provider: CoreweaveSpec, teams: tuple[TeamSpec, ...]) -> Iterator[Finding]:
+    """CoreWeave's own tokens have no groups of yours."""
+    if provider.oidc is None and any(team.groups for team in teams):
+        fix = "describe it (issuer_url, client_id), or leave the teams' groups out"
+        yield ("provider", "oidc"), "nothing", "an identity provider where teams have groups", fix
+
+
 CHECKS: tuple[Check, ...] = (
     the_zone_is_known,
     the_name_is_short,
     networks_are_apart,
     the_network_holds_the_pods,
+    groups_come_from_somewhere,
     machines_exist,
     pools_agree_with_their_machines,
     pools_are_in_the_stacks_zone,

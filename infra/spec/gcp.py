@@ -37,6 +37,15 @@ Member = Annotated[
         "name who it is; allUsers and whole domains are nobody in particular",
     ),
 ]
+GroupMail = Annotated[
+    str,
+    matching(
+        "gke_security_group",
+        r"gke-security-groups@[^@\s]+",
+        "gke-security-groups@ and the domain: GKE takes no other group",
+        "make that group in Google Workspace, and put the teams' groups into it",
+    ),
+]
 KeyName = Annotated[
     str,
     matching(
@@ -80,6 +89,9 @@ class GcpAccessSpec(Spec):
 
     admins: tuple[Member, ...] = Field(min_length=1, description="IAM members that may do all")
     viewers: tuple[Member, ...] = Field(default=(), description="IAM members that may look, secrets apart")
+    security_group: GroupMail | None = Field(
+        default=None, description="Google Group of the groups that teams name: gke-security-groups@DOMAIN"
+    )
     dns_endpoint: Boolean = Field(
         default=True, description="reach the API server by its DNS name, from where IAM lets in"
     )

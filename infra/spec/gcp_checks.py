@@ -10,6 +10,7 @@ from infra.catalog import Machine
 from infra.spec.cloud_checks import (
     accelerator_is_the_machines,
     claims_fit,
+    groups_are_spelled,
     nearest_steps,
     next_step,
     zones_of_pools_are_the_stacks,
@@ -326,10 +327,22 @@ def the_bucket_is_not_googles(provider: GcpSpec, storage: StorageSpec) -> Iterat
         yield ("storage", "object_store", "bucket"), repr(bucket), allowed, "choose another name"
 
 
+def groups_are_googles(provider: GcpSpec, teams: tuple[TeamSpec, ...]) -> Iterator[Finding]:
+    """GKE knows groups by their address, if they are in the group that Workspace shows to it."""
+    allowed = "the address of a Google Group: research@example.com"
+    fix = "write the address alone, without `group:`"
+    yield from groups_are_spelled(teams, r"[^@\s:]+@[^@\s]+", allowed, fix)
+    if provider.access.security_group is None and any(team.groups for team in teams):
+        fix = "name it, and put the teams' groups into it (Google Groups for RBAC)"
+        allowed = "gke-security-groups@DOMAIN where teams have groups"
+        yield ("provider", "access", "security_group"), "nothing", allowed, fix
+
+
 CHECKS: tuple[Check, ...] = (
     the_region_is_known,
     zones_are_of_the_region,
     the_network_holds_the_nodes,
+    groups_are_googles,
     the_key_is_of_this_region,
     machines_exist,
     pools_agree_with_their_machines,

@@ -6,7 +6,18 @@ from typing import Annotated
 
 from pydantic import Field
 
-from infra.spec.base import Integer, Name, NonNegative, Spec
+from infra.spec.base import Integer, Name, NonNegative, Spec, matching
+
+Group = Annotated[
+    str,
+    matching(
+        "group",
+        r"(?!system:)\S+",
+        "a group that somebody keeps: no spaces, and none of Kubernetes' own (system:…)",
+        "name the group as the identity provider does; system:authenticated would be everybody",
+    ),
+]
+"""A group of people, as the target knows it: an IAM role, a Google Group, a name in the tokens' claim."""
 
 
 class FlavorSpec(Spec):
@@ -29,6 +40,17 @@ class TeamSpec(Spec):
 
     name: Name = Field(description="name of the team, and of its local queue")
     queue: Name = Field(description="name of the cluster queue that the team submits to")
+    members: tuple[Group, ...] = Field(
+        default=(), description="groups that submit, watch and cancel jobs in the team's namespace"
+    )
+    viewers: tuple[Group, ...] = Field(
+        default=(), description="groups that look at jobs, pods and logs in the team's namespace"
+    )
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """All groups of the team, each once."""
+        return tuple(dict.fromkeys((*self.members, *self.viewers)))
 
 
 PriorityValue = Annotated[Integer, Field(ge=-(10**9), le=10**9)]

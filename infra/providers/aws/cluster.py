@@ -13,7 +13,7 @@ from infra.artifacts import Artifacts
 from infra.kubernetes import connect
 from infra.providers.aws.addons import addons_of_nodes, addons_on_nodes
 from infra.providers.aws.bucket import make_bucket
-from infra.providers.aws.control_plane import ControlPlane, kubeconfig, make_control_plane
+from infra.providers.aws.control_plane import ControlPlane, group_of, kubeconfig, make_control_plane
 from infra.providers.aws.fabric import efa_security_group
 from infra.providers.aws.filesystem import efs_volumes, link_bucket, lustre_volumes, make_efs, make_lustre
 from infra.providers.aws.groups import groups
@@ -67,7 +67,7 @@ class AwsCluster(Cluster):
         scope = _scope(stack, spec, self)
         keys = make_keys(scope)
         network = make_network(scope, keys)
-        control_plane = make_control_plane(scope, network, keys)
+        control_plane = make_control_plane(scope, network, keys, stack.teams)
         config = kubeconfig(scope, control_plane)
         efa_group = efa_security_group(scope, network) if _has_efa(self.pools.values()) else None
         nodes = addons_of_nodes(scope, control_plane.cluster)
@@ -139,6 +139,7 @@ def _settings(stack: Stack, spec: AwsSpec, pools: Mapping[str, PoolSettings]) ->
         training_image=spec.training_image,
         serves_object_store=False,
         device_plugins=(*plugins, *(("efa",) if _has_efa(jobs) else ())),
+        groups={principal: group_of(principal) for team in stack.teams for principal in team.groups},
     )
 
 

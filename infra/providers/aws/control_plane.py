@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pulumi
@@ -14,6 +15,7 @@ from infra.providers.aws.keys import Keys
 from infra.providers.aws.logs import log_group
 from infra.providers.aws.network import Network
 from infra.providers.aws.scope import Scope
+from infra.spec.queue import TeamSpec
 
 LOGS = ("api", "audit", "authenticator", "controllerManager", "scheduler")
 # Those who look see no secrets: AmazonEKSAdminViewPolicy would show them.
@@ -39,7 +41,7 @@ class ControlPlane:
         return encoded.apply(lambda text: base64.b64decode(text).decode())
 
 
-def make_control_plane(scope: Scope, network: Network, keys: Keys) -> ControlPlane:
+def make_control_plane(scope: Scope, network: Network, keys: Keys, teams: Sequence[TeamSpec]) -> ControlPlane:
     """Make the cluster: private, secrets encrypted, all logs kept, nobody in it but the access entries."""
     logs = log_group(scope, "control-plane", f"/aws/eks/{scope.name}/cluster", keys)
     spec = scope.spec
@@ -70,33 +72,48 @@ def make_control_plane(scope: Scope, network: Network, keys: Keys) -> ControlPla
         region=scope.region,
         opts=scope.options(depends_on=[logs]),
     )
-    return ControlPlane(cluster, _access(scope, cluster))
+    return ControlPlane(cluster, _access(scope, cluster, teams))
 
 
-def _access(scope: Scope, cluster: aws.eks.Cluster) -> list[aws.eks.AccessPolicyAssociation]:
+def group_of(principal: str) -> str:
+    """Return the group that an IAM principal is in the cluster: Kubernetes knows no IAM."""
+    return f"trainyard:{principal.partition(':iam::')[2]}"
+
+
+def _access(
+    scope: Scope, cluster: aws.eks.Cluster, teams: Sequence[TeamSpec]
+) -> list[aws.eks.AccessPolicyAssociation]:
+    """Let in whom the stack file names: by a policy of EKS, in teams as a group that is bound there."""
+    of_teams = {principal for team in teams for principal in team.groups}
+    rights = {
+        principal: (group, policy)
+        for group, policy in reversed(_ACCESS_POLICIES.items())
+        for principal in getattr(scope.spec.access, group)
+    }
     made = []
-    for group, policy in _ACCESS_POLICIES.items():
-        for principal in getattr(scope.spec.access, group):
-            name = scope.named(f"{group}-{principal.partition(':iam::')[2].replace('/', '-')}")
-            entry = aws.eks.AccessEntry(
+    for principal in (*rights, *sorted(of_teams - rights.keys())):
+        group, policy = rights.get(principal, ("teams", ""))
+        name = scope.named(f"{group}-{principal.partition(':iam::')[2].replace('/', '-')}")
+        entry = aws.eks.AccessEntry(
+            name,
+            cluster_name=cluster.name,
+            principal_arn=principal,
+            type="STANDARD",
+            kubernetes_groups=[group_of(principal)] if principal in of_teams else None,
+            region=scope.region,
+            opts=scope.options(),
+        )
+        if policy:
+            association = aws.eks.AccessPolicyAssociation(
                 name,
                 cluster_name=cluster.name,
                 principal_arn=principal,
-                type="STANDARD",
+                policy_arn=f"arn:{scope.partition}:eks::aws:cluster-access-policy/{policy}",
+                access_scope=aws.eks.AccessPolicyAssociationAccessScopeArgs(type="cluster"),
                 region=scope.region,
-                opts=scope.options(),
+                opts=scope.options(depends_on=[entry]),
             )
-            made.append(
-                aws.eks.AccessPolicyAssociation(
-                    name,
-                    cluster_name=cluster.name,
-                    principal_arn=principal,
-                    policy_arn=f"arn:{scope.partition}:eks::aws:cluster-access-policy/{policy}",
-                    access_scope=aws.eks.AccessPolicyAssociationAccessScopeArgs(type="cluster"),
-                    region=scope.region,
-                    opts=scope.options(depends_on=[entry]),
-                )
-            )
+            made.append(association)
     return made
 
 

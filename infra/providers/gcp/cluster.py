@@ -78,7 +78,7 @@ class GcpCluster(Cluster):
         cards = make_fabrics(scope, stack.pools)
         identity = node_identity(scope)
         control_plane = make_control_plane(
-            scope, network, keys, identity, human_access(scope), more_networks=bool(cards)
+            scope, network, keys, identity, human_access(scope, stack.teams), more_networks=bool(cards)
         )
         config = kubeconfig(scope, control_plane)
         made = self._pools(stack, Grounds(scope, keys, control_plane, identity, cards))

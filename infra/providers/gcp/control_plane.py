@@ -14,6 +14,7 @@ from pulumi_gcp.container._inputs import (
     ClusterAddonsConfigGcePersistentDiskCsiDriverConfigArgs,
     ClusterAddonsConfigGcsFuseCsiDriverConfigArgs,
     ClusterAddonsConfigLustreCsiDriverConfigArgs,
+    ClusterAuthenticatorGroupsConfigArgs,
     ClusterControlPlaneEndpointsConfigArgs,
     ClusterControlPlaneEndpointsConfigDnsEndpointConfigArgs,
     ClusterDatabaseEncryptionArgs,
@@ -36,6 +37,7 @@ from pulumi_gcp.container.cluster import Cluster
 from infra.providers.gcp.keys import Keys
 from infra.providers.gcp.network import Network
 from infra.providers.gcp.scope import Scope
+from infra.spec.gcp import GcpAccessSpec
 
 LOGS = ("SYSTEM_COMPONENTS", "WORKLOADS", "APISERVER", "SCHEDULER", "CONTROLLER_MANAGER")
 METRICS = ("SYSTEM_COMPONENTS", "DCGM")
@@ -109,6 +111,7 @@ def make_control_plane(
                 allow_external_traffic=spec.access.dns_endpoint
             )
         ),
+        authenticator_groups_config=_groups(spec.access),
         workload_identity_config=ClusterWorkloadIdentityConfigArgs(workload_pool=scope.workload_pool),
         database_encryption=ClusterDatabaseEncryptionArgs(state="ENCRYPTED", key_name=keys.cluster),
         enable_shielded_nodes=True,
@@ -124,6 +127,13 @@ def make_control_plane(
         opts=scope.options(ignore_changes=["nodeConfig"]),
     )
     return ControlPlane(cluster, access)
+
+
+def _groups(access: GcpAccessSpec) -> ClusterAuthenticatorGroupsConfigArgs | None:
+    """Google Groups as groups of Kubernetes: those that are in the one which Workspace shows to GKE."""
+    if access.security_group is None:
+        return None
+    return ClusterAuthenticatorGroupsConfigArgs(security_group=access.security_group)
 
 
 def _maintenance() -> ClusterMaintenancePolicyArgs:

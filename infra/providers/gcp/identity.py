@@ -13,10 +13,13 @@ from pulumi_gcp.storage.managed_folder_iam_member import ManagedFolderIamMember
 
 from infra import names
 from infra.providers.gcp.scope import Scope
+from infra.spec.queue import TeamSpec
 
 NODE_ROLES = ("roles/container.defaultNodeServiceAccount", "roles/artifactregistry.reader")
 """Logs, metrics and images: the least that a node works with (GKE: least privilege service accounts)."""
 _HUMAN_ROLES = {"admins": "roles/container.admin", "viewers": "roles/container.viewer"}
+_TEAM_ROLE = "roles/container.clusterViewer"
+"""Through the door of the API server, and nothing behind it: what a team may do is bound in its namespace."""
 _MAX_ACCOUNT_ID = 30
 
 
@@ -39,12 +42,19 @@ def node_identity(scope: Scope) -> pulumi.Output[str]:
     return known.apply(lambda found: str(found[0]))
 
 
-def human_access(scope: Scope) -> list[IAMMember]:
+def human_access(scope: Scope, teams: Sequence[TeamSpec]) -> list[IAMMember]:
     """Let people in. These roles hold in all clusters of the project: give a stack a project of its own."""
-    return [
-        _grant(scope, f"{group}-{member.replace('/', '-').replace(':', '-')}", role, member)
+    let_in = [
+        (group, role, member)
         for group, role in _HUMAN_ROLES.items()
         for member in getattr(scope.spec.access, group)
+    ]
+    known = {member for _, _, member in let_in}
+    of_teams = {f"group:{group}" for team in teams for group in team.groups}
+    let_in += [("teams", _TEAM_ROLE, member) for member in sorted(of_teams - known)]
+    return [
+        _grant(scope, f"{group}-{member.replace('/', '-').replace(':', '-')}", role, member)
+        for group, role, member in let_in
     ]
 
 

@@ -107,3 +107,21 @@ def test_the_topology_has_ec2s_layers_only_where_all_nodes_have_them(aws_plan: P
 
     assert len(levels(aws_plan)) == 5
     assert levels(dev_plan) == ["topology.kubernetes.io/zone", "kubernetes.io/hostname"]
+
+
+def test_a_teams_roles_are_let_in_as_groups_that_are_bound_in_its_namespace(aws_plan: Plan) -> None:
+    entries = {each["principalArn"]: each for each in aws_plan.named("AccessEntry").values()}
+    policies = {each["principalArn"] for each in aws_plan.named("AccessPolicyAssociation").values()}
+    bound = {
+        each["subjects"][0]["name"]: each["metadata"]
+        for name, each in aws_plan.named("RoleBinding").items()
+        if "trainyard-team" in name
+    }
+    for role in ("research", "evaluation"):
+        arn = f"arn:aws:iam::123456789012:role/{role}"
+        (group,) = entries[arn]["kubernetesGroups"]
+        assert bound[group]["namespace"] == "team-research"
+    # `research` looks everywhere by a policy of EKS, as `access.viewers` says; `evaluation` has none.
+    assert "arn:aws:iam::123456789012:role/research" in policies
+    assert "arn:aws:iam::123456789012:role/evaluation" not in policies
+    assert "kubernetesGroups" not in entries["arn:aws:iam::123456789012:role/platform"]

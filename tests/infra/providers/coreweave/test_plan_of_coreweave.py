@@ -145,3 +145,9 @@ def test_data_stays_and_the_cluster_is_protected(coreweave_plan: Plan) -> None:
         "CksCluster",
         "ObjectStorageBucket",
     }
+
+
+def test_a_teams_groups_are_those_of_the_tokens(coreweave_plan: Plan) -> None:
+    bound = coreweave_plan.named("RoleBinding")
+    (member,) = bound["team-research/trainyard-team-member"]["subjects"]
+    assert (member["kind"], member["name"]) == ("Group", "research")

@@ -233,3 +233,15 @@ def test_a_teams_jobs_reach_their_own_part_of_the_bucket_by_identity(gcp_plan: P
         "endpoint": "https://storage.googleapis.com",
         "bucket": "example-training-checkpoints",
     }
+
+
+def test_a_teams_google_groups_are_let_through_the_door_and_bound_in_its_namespace(gcp_plan: Plan) -> None:
+    (cluster,) = gcp_plan.named("Cluster").values()
+    assert cluster["authenticatorGroupsConfig"] == {"securityGroup": "gke-security-groups@example.com"}
+    roles = {each["member"]: each["role"] for each in gcp_plan.named("IAMMember").values()}
+    assert roles["group:evaluation@example.com"] == "roles/container.clusterViewer"
+    assert roles["group:research@example.com"] == "roles/container.viewer"
+    bound = gcp_plan.named("RoleBinding")
+    (member,) = bound["team-research/trainyard-team-member"]["subjects"]
+    (viewer,) = bound["team-research/trainyard-team-viewer"]["subjects"]
+    assert (member["name"], viewer["name"]) == ("research@example.com", "evaluation@example.com")

@@ -202,3 +202,9 @@ def test_a_drivers_image_is_named_by_the_system_that_it_is_built_for(pinned: Art
     images = pinned.published["network-operator"].images
     used = images_used(cards("shared"), images, "rhel9.4")
     assert [each for each in used if "doca-driver" in each] == [f"{images['doca-driver']}-rhel9.4-amd64"]
+
+
+def test_a_teams_groups_are_those_of_the_tokens(onprem_plan: Plan) -> None:
+    bound = onprem_plan.named("RoleBinding")
+    (member,) = bound["team-research/trainyard-team-member"]["subjects"]
+    assert (member["kind"], member["name"]) == ("Group", "research")
