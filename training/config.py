@@ -118,8 +118,8 @@ class CheckpointConfig(_Part):
     keep_every: int = Field(default=0, ge=0)
     """Those whose step is a multiple of this stay for good; 0: none."""
     superseded: Literal["delete", "tag"] = "delete"
-    """What becomes of the others. `tag`: objects in S3 get `trainyard.dev/superseded=true`, by which a rule
-    of the bucket deletes them later."""
+    """What becomes of the others. `tag`: objects in S3 get `trainyard.dev/superseded=true`, those in Google
+    Cloud Storage a custom time, by which a rule of the bucket deletes them later."""
     store: str = ""
     """URL of a folder in an object store, such as `s3://bucket/runs/7`; empty: `checkpoints` in run_dir."""
 
@@ -131,9 +131,12 @@ class CheckpointConfig(_Part):
         return url
 
     @model_validator(mode="after")
-    def _tags_are_of_s3(self) -> CheckpointConfig:
-        if self.superseded == "tag" and not self.store.startswith("s3://"):
-            raise ValueError("checkpoint.superseded: got 'tag'; allowed: with checkpoint.store in S3")
+    def _marks_are_of_clouds(self) -> CheckpointConfig:
+        if self.superseded == "tag" and not self.store.startswith(("s3://", "gs://")):
+            raise ValueError(
+                "checkpoint.superseded: got 'tag'; allowed: with checkpoint.store in S3 (s3://…) or"
+                " Google Cloud Storage (gs://…)"
+            )
         return self
 
 

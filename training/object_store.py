@@ -28,15 +28,13 @@ from training.checkpoint import (
     step_name,
     step_of,
 )
+from training.marks import marks_of
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
-    from mypy_boto3_s3.type_defs import TagTypeDef
 
 CLOUDS: Final = {"s3": "S3", "gs": "Google Cloud Storage", "az": "Azure Blob Storage"}
 """Schemes that obstore serves; fsspec's own for the rest."""
-SUPERSEDED: Final[TagTypeDef] = {"Key": "trainyard.dev/superseded", "Value": "true"}
-"""The tag by which a rule of the bucket finds what it may delete."""
 _DAMAGED: Final = "damaged"
 _RANGE: Final = 32 << 20
 """Bytes of one request; a large file is read by several at once."""
@@ -64,7 +62,7 @@ class ObjectStore(CheckpointStore):
     retention: Retention = KEEP_THREE
     timeout_seconds: float = 60
     """For one request with all its retries."""
-    _tagged: set[int] = field(default_factory=set, init=False, compare=False)
+    _marked: set[int] = field(default_factory=set, init=False, compare=False)
     files: AbstractFileSystem = field(default=None, compare=False)
     """How the store is reached; made from `url` if not given."""
 
@@ -98,7 +96,7 @@ class ObjectStore(CheckpointStore):
         self.put(LATEST, step_name(step).encode())
         for old in self.retention.superseded(self.committed()):
             if self.retention.tag:
-                self._tag(old)
+                self._mark(old)
             else:
                 self._delete(f"{step_name(old)}/{MANIFEST}")  # first: half of one must not look like one
                 self._delete_all(step_name(old))
@@ -165,21 +163,17 @@ class ObjectStore(CheckpointStore):
         self._delete(f"{step_name(step)}/{MANIFEST}")
         return aside
 
-    def _tag(self, step: int) -> None:
+    def _mark(self, step: int) -> None:
         """Mark a checkpoint's objects for the bucket's rule that deletes them; once in a process's life."""
-        if step in self._tagged:
+        if step in self._marked:
             return
-        import boto3  # fsspec and obstore do not speak of tags
-
-        client = boto3.client("s3")
-        bucket, _, _ = self._full("").partition("/")
+        marks = marks_of(self.url.partition("://")[0], self.timeout_seconds)
         for name in self._list(step_name(step)):
             path = self._full(f"{step_name(step)}/{name}")
-            with _explained("tag", path):
-                client.put_object_tagging(
-                    Bucket=bucket, Key=path.partition("/")[2], Tagging={"TagSet": [SUPERSEDED]}
-                )
-        self._tagged.add(step)
+            bucket, _, key = path.partition("/")
+            with _explained("mark", path):
+                marks.mark(bucket, key)
+        self._marked.add(step)
 
     def _by_step(self) -> dict[int, list[str]]:
         """Names of objects, seen from their step."""

@@ -35,7 +35,7 @@ def test_the_gcp_stack_lives_its_whole_life(tmp_path: Path) -> None:
     assert [phase["name"] for phase in report["phases"]] == PHASES
     assert "gcp:container/nodePool:NodePool training-reserved" in report["order"]
     (change,) = (phase["pools"] for phase in report["phases"] if phase["name"] == "update")
-    assert change == ["pool spot: num_nodes 2 → 4, in place"]
+    assert change == ["pool preprocessing: num_nodes 6 → 12, in place"]
     assert "gcp:storage/bucket:Bucket training-bucket" in report["keptAfterDestroy"]
 
 

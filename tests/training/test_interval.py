@@ -80,7 +80,10 @@ def test_a_run_that_saves_as_often_as_pays_resumes_to_the_bit(tmp_path: Path) ->
     [
         ({"every_steps": -1}, "checkpoint.every_steps: got -1"),
         ({"mtbf_seconds": 0}, "checkpoint.mtbf_seconds: got 0"),
-        ({"superseded": "tag"}, "checkpoint.superseded: got 'tag'; allowed: with checkpoint.store in S3"),
+        (
+            {"superseded": "tag"},
+            "checkpoint.superseded: got 'tag'; allowed: with checkpoint.store in S3",
+        ),
         ({"superseded": "burn", "store": "s3://bucket/run"}, "checkpoint.superseded: got 'burn'"),
     ],
 )
