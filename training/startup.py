@@ -1,16 +1,20 @@
-"""Starting fast: keep PyTorch's compiler out of a process that compiles nothing.
+"""What a process settles before it trains: bits that can be had again, and a fast start.
 
-Building any optimizer, or wrapping a model in DDP, imports `torch._dynamo` (and sympy, and 900 other
-modules) only to mark functions as not to be compiled. That is more than half of the time from the start
-of the process to its first step, and every restart on a spot node pays it again. A stand-in answers the
-few calls made without compiling; whoever asks for anything else gets the real module, imported then.
+
+The start is fast because PyTorch's compiler stays out of a process that compiles nothing. Building any
+optimizer, or wrapping a model in DDP, imports `torch._dynamo` (and sympy, and 900 other modules) only to
+mark functions as not to be compiled. That is more than half of the time from the start of the process to
+its first step, and every restart on a spot node pays it again. A stand-in answers the few calls made
+without compiling; whoever asks for anything else gets the real module, imported then.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, Final
 
@@ -23,6 +27,20 @@ def defer_compiler() -> None:
         stand_in = _DeferredCompiler()
         sys.modules[_NAME] = stand_in
         sys.modules["torch"]._dynamo = stand_in  # type: ignore[attr-defined]
+
+
+@contextmanager
+def deterministic() -> Iterator[None]:
+    """The same input gives the same bits, or an error; cuBLAS is to be told so before its first call."""
+    import torch
+
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    before = torch.get_deterministic_debug_mode()
+    torch.set_deterministic_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.set_deterministic_debug_mode(before)
 
 
 class _DeferredCompiler(ModuleType):

@@ -58,12 +58,12 @@ def _train(config: TrainConfig, notice: Notice) -> int:
     from training.trainer import Trainer
 
     torch.set_num_threads(config.threads)
-    torch.set_deterministic_debug_mode("error")
     trainer = None
     try:
         mesh.adopt_launcher_settings(os.environ)
-        trainer = Trainer(config, mesh.join(config.timeouts, backend=config.backend), notice)
-        finished = trainer.run(_STARTED)
+        with startup.deterministic():
+            trainer = Trainer(config, mesh.join(config.timeouts, backend=config.backend), notice)
+            finished = trainer.run(_STARTED)
     except Exception as error:
         reason = _explain(error, mesh.is_lost_rank(error))
         if trainer:

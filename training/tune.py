@@ -121,7 +121,7 @@ def run_trial(trial: optuna.Trial, search: Search, overrides: Sequence[str], not
     """
     import optuna
 
-    from training import mesh
+    from training import mesh, startup
     from training.metrics import FILE, read_metrics
     from training.trainer import DivergedError, Trainer
 
@@ -140,8 +140,9 @@ def run_trial(trial: optuna.Trial, search: Search, overrides: Sequence[str], not
                 raise optuna.TrialPruned
 
     try:
-        if not Trainer(config, mesh.join(config.timeouts, {}), notice, [look]).run(0):
-            raise InterruptedError
+        with startup.deterministic():
+            if not Trainer(config, mesh.join(config.timeouts, {}), notice, [look]).run(0):
+                raise InterruptedError
     except DivergedError:
         raise optuna.TrialPruned from None
     return float(losses[-1])

@@ -1,12 +1,16 @@
-"""A process that compiles nothing does not load the compiler."""
+"""A process that compiles nothing does not load the compiler; its bits can be had again."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
+
+from training import startup
 
 
 def run(program: str) -> str:
@@ -42,3 +46,13 @@ optimizer.step()
 print(weight.tolist())
 """
     assert run(program) == "[0.0, 0.0]\n"
+
+
+def test_cublas_is_told_in_time_and_what_holds_for_a_run_ends_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    with startup.deterministic():
+        assert torch.are_deterministic_algorithms_enabled()
+        assert os.environ["CUBLAS_WORKSPACE_CONFIG"] in {":4096:8", ":16:8"}, "all that PyTorch accepts"
+    assert not torch.are_deterministic_algorithms_enabled()

@@ -1,0 +1,195 @@
+"""Tokens per second and MFU of a GPT on one GPU, against plain PyTorch: the same model, data and optimizer.
+
+`python -m benchmarks gpu` on a machine with a GPU is all. Without one it trains a tiny model on the CPU,
+which shows no more than that both arms run and have the same losses. Ours trains as `training.train` does,
+with deterministic algorithms, its tally of each step and its metrics; the peer is the loop of PyTorch's
+tutorial, which looks at its loss in the first steps alone.
+"""
+
+from __future__ import annotations
+
+import sysconfig
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from benchmarks.figures import Figure, Samples, alternating
+from training import mesh, startup, text
+from training.config import ModelConfig, TrainConfig, parse_config
+from training.data import GlobalOrder, load_dataset
+from training.models import build_model
+from training.preemption import Notice
+from training.trainer import Trainer
+
+PEAKS: Mapping[str, float] = {
+    "A100": 312e12,
+    "H100 PCIe": 756e12,
+    "H100": 989e12,
+    "H200": 989e12,
+    "B200": 2250e12,
+    "L4": 121e12,
+    "L40S": 362e12,
+    "MI300X": 1307e12,
+}
+"""FLOP per second in bfloat16 without sparsity, by the vendors' data sheets; the longest name counts."""
+COMPARED = 20
+"""Steps at whose losses is looked, before any time is taken."""
+Block = Callable[[], float]
+"""Takes some steps; returns seconds."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """What is trained, and for how long."""
+
+    model: Mapping[str, Any]
+    batch: int
+    precision: str
+    steps: int
+    """In a block."""
+    rounds: int
+
+
+GPU = Size({"hidden": 768, "layers": 12, "heads": 12, "context": 1024}, 16, "bfloat16", steps=20, rounds=5)
+"""GPT-2's smallest, 85 million weights beside its tables."""
+TINY = Size({"hidden": 32, "layers": 2, "heads": 2, "context": 32}, 4, "float32", steps=5, rounds=1)
+
+
+def measure() -> list[Figure]:
+    """Train with both in turn, plain and compiled."""
+    if not torch.cuda.is_available():
+        return compare(TINY, compiled=False)
+    return [figure for compiled in (False, True) for figure in compare(GPU, compiled=compiled)]
+
+
+def compare(size: Size, *, compiled: bool) -> list[Figure]:
+    """The figures of one size.
+
+    Raises:
+        ValueError: the losses of the two differ.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        shards = f"{folder}/shards"
+        text.main(
+            [shards, f"{sysconfig.get_paths()['stdlib']}/json", f"{sysconfig.get_paths()['stdlib']}/email"]
+        )
+        config = _config(size, folder, shards, compiled=compiled)
+        ours, peer = _ours(config), _plain(config)
+        _check([ours() for _ in range(COMPARED)], [peer() for _ in range(COMPARED)], config)
+        taken = alternating(_block(ours, size.steps), _block(peer, size.steps), size.rounds)
+    where = torch.cuda.get_device_name() if torch.cuda.is_available() else "a CPU, tiny: shows that it runs"
+    what = f"time per token{', compiled' if compiled else ''}, on {where}"
+    tokens = size.steps * size.batch * config.model.context
+    one, other = (tuple(1e6 * seconds / tokens for seconds in arm) for arm in taken)
+    ratio = median(mine / theirs for mine, theirs in zip(one, other, strict=True))
+    return [
+        Figure(
+            f"{what} (median of paired ratios {ratio:.3f}{_utilisation(config.model, 1e6 / median(one))})",
+            Samples("trainyard", "µs", one),
+            at_most=1.0,
+            peer=Samples("plain PyTorch", "µs", other),
+        )
+    ]
+
+
+def flops_per_token(model: ModelConfig) -> float:
+    """Of a step: 6 for each weight that multiplies, and 12 · layers · width · context for attention."""
+    weights = model.layers * 12 * model.hidden**2 + model.hidden * text.VOCABULARY
+    return 6 * weights + 12 * model.layers * model.hidden * model.context
+
+
+def peak_of(device: str) -> float | None:
+    """What a device could do, by its name."""
+    known = [name for name in PEAKS if name in device]
+    return PEAKS[max(known, key=len)] if known else None
+
+
+def _utilisation(model: ModelConfig, tokens_per_second: float) -> str:
+    peak = peak_of(torch.cuda.get_device_name()) if torch.cuda.is_available() else None
+    if peak is None:
+        return ""
+    return f", {tokens_per_second:,.0f} tokens/s, MFU {tokens_per_second * flops_per_token(model) / peak:.1%}"
+
+
+def _config(size: Size, folder: str, shards: str, *, compiled: bool) -> TrainConfig:
+    return parse_config(
+        {
+            "run_dir": f"{folder}/run",
+            "steps": 1_000_000,
+            "seed": 7,
+            "precision": size.precision,
+            "compile": compiled,
+            "model": {"name": "gpt", "dropout": 0, **size.model},
+            "data": {"name": "text", "path": shards, "batch_size_per_rank": size.batch},
+            "optim": {"name": "adamw", "lr": 3e-4, "weight_decay": 0.1},
+        }
+    )
+
+
+def _ours(config: TrainConfig) -> Callable[[], float]:
+    startup.defer_compiler()
+    trainer = Trainer(config, mesh.join(config.timeouts, {}), Notice(60))
+    trainer.prepare(time.time())
+
+    def step() -> float:
+        with startup.deterministic():
+            return trainer.take_step().loss
+
+    return step
+
+
+def _plain(config: TrainConfig) -> Callable[[], float]:
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    data = load_dataset(config.data, config.model.context, config.seed)
+    order = GlobalOrder(len(data.train), config.seed)
+    torch.manual_seed(config.seed)
+    model = build_model(config.model, data.num_classes).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), config.optim.lr, weight_decay=config.optim.weight_decay)
+    if config.compile:
+        model.compile()
+    size, taken = config.data.batch_size_per_rank, 0
+    reduced = config.precision == "bfloat16"
+
+    def step() -> float:
+        nonlocal taken
+        batch = data.train.take(order.of_rank(taken * size, size, 0)).to(device)
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=reduced):
+            scores = model(batch.inputs)
+            loss = functional.cross_entropy(scores.flatten(0, 1), batch.targets.flatten())
+        loss.backward()
+        optimizer.step()
+        taken += 1
+        return loss.item() if taken <= COMPARED else 0.0
+
+    return step
+
+
+def _block(step: Callable[[], float], steps: int) -> Block:
+    def block() -> float:
+        _wait()
+        begin = time.monotonic()
+        for _ in range(steps):
+            step()
+        _wait()
+        return time.monotonic() - begin
+
+    return block
+
+
+def _wait() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def _check(ours: list[float], peer: list[float], config: TrainConfig) -> None:
+    allowed = 1e-3 if config.precision == "float32" else 2e-2
+    for step, (one, other) in enumerate(zip(ours, peer, strict=True), start=1):
+        if abs(one - other) > allowed * other:
+            raise ValueError(f"step {step}: loss {one} in our arm, {other} in plain PyTorch's")
