@@ -11,7 +11,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --generate-hashes --universal --python-
 CLOUD_TESTS := tests/infra/providers/aws tests/infra/providers/gcp tests/infra/providers/coreweave tests/infra/providers/onprem tests/rehearsal \
 	tests/trainyard/test_aws_checks.py tests/trainyard/test_backend.py
 TRAINING_TESTS := tests/training
-CLUSTER_TESTS := $(patsubst %,tests/e2e/test_%.py,cluster context jobs local_stack recovery topology)
+CLUSTER_TESTS := $(patsubst %,tests/e2e/test_%.py,cluster context context_down jobs local_stack recovery targets topology)
 SLOW := -m "e2e and not soak" --durations=10
 FAST := -m "not e2e and not soak" -n auto
 

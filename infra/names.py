@@ -32,6 +32,8 @@ TRAINING_SOURCE = "/opt/trainyard/src"
 OBJECT_STORE = "object-store"
 OBJECT_STORE_PORT = 7070
 TOPOLOGY = "fabric"
+ANY_FABRIC = "distributed"
+"""In a runtime's name, the fabric that jobs of this stack meet first: Kubeflow's own `torch-distributed`."""
 
 
 def node(pool: str, index: int) -> str:

@@ -43,6 +43,11 @@ class Context:
         """Fabric classes that jobs run on."""
         return sorted({pool.fabric_class for pool in self.job_pools})
 
+    @property
+    def first_fabric(self) -> str:
+        """The fabric class that a job meets first: that of the first queue's first flavor."""
+        return self.pools[self.stack.queues[0].flavors[0].pool].fabric_class
+
 
 class Layer(pulumi.ComponentResource):
     """A part of the platform: a component whose children are Kubernetes objects."""

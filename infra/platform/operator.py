@@ -77,19 +77,20 @@ class Operator(Layer):
         webhooks = [each for each in objects if each["kind"] in _WEBHOOKS]
         workloads = [_declared(each) for each in objects if each["kind"] in _WORKLOADS]
         rest = [each for each in objects if each["kind"] not in _WEBHOOKS | _WORKLOADS]
-        self._add_all(webhooks, [namespace, *before_webhooks])
+        judges = self._add_all(webhooks, [namespace, *before_webhooks])
         used, offered = _split(rest)
         self._add_all(offered, [namespace])
         grounds = self._add_all(used, [namespace])
         running = self._add_all(workloads, [*grounds, *definitions.resources])
-        self.ready = [*running, *self._serving(plan, running)]
+        # Nothing would judge the probe before the webhooks are declared.
+        self.ready = [*running, *self._serving(plan, [*judges, *running])]
         self.register_outputs({"namespace": plan.namespace})
 
-    def _serving(self, plan: OperatorPlan, running: Sequence[pulumi.Resource]) -> list[pulumi.Resource]:
+    def _serving(self, plan: OperatorPlan, parts: Sequence[pulumi.Resource]) -> list[pulumi.Resource]:
         if plan.probe is None:
             return []
         options = pulumi.ResourceOptions(
-            parent=self, depends_on=list(running), deleted_with=self._access.deleted_with
+            parent=self, depends_on=list(parts), deleted_with=self._access.deleted_with
         )
         name, kubeconfig = f"{self._stack_name}-{plan.name}", self._access.kubeconfig
         return [ServingWebhooks(name, kubeconfig=kubeconfig, probe=plan.probe, opts=options)]

@@ -40,16 +40,20 @@ _PREFERRED, _REQUIRED = (f"kueue.x-k8s.io/podset-{kind}-topology" for kind in ("
 
 
 class Runtimes(Layer):
-    """One runtime per framework and fabric class: `torch-none`, `mpi-none`."""
+    """One runtime per framework and fabric class: `torch-none`, `mpi-none`.
+
+    And one per framework that every target has, so that one TrainJob file runs on all of them.
+    """
 
     def __init__(self, context: Context, trainer: Sequence[pulumi.Resource], parent: pulumi.Resource) -> None:
         super().__init__(context, "runtimes", {"runtimes": list(context.stack.runtimes)}, parent)
         makers = {"torch": _torch, "mpi": _mpi}
         for fabric in context.fabrics:
             for framework in catalog.fabric(fabric).frameworks:
-                make = makers[framework]
-                runtime = _runtime(names.runtime(framework, fabric), framework, make(context, fabric))
-                self.add(runtime, trainer)
+                spec = makers[framework](context, fabric)
+                self.add(_runtime(names.runtime(framework, fabric), framework, spec), trainer)
+                if fabric == context.first_fabric:
+                    self.add(_runtime(names.runtime(framework, names.ANY_FABRIC), framework, spec), trainer)
         self.register_outputs({"names": list(context.stack.runtimes)})
 
 

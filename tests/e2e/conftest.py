@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Iterator
+from datetime import date, timedelta
 
 import pytest
+import yaml
 
+from local.cluster import ClusterConfig, EmbeddedCluster
+from local.paths import Paths
+from local.progress import for_stream
+from local.toolchain import Toolchain, load_versions
 from tests.e2e.machine import Traces
-from tests.e2e.stack import NAME, LocalStack, Run, job
+from tests.e2e.stack import NAME, Declaration, LocalStack, Run, job
 
 ORDER = (
     "test_language_host",
@@ -18,8 +26,19 @@ ORDER = (
     "test_soak",
     "test_recovery",
     "test_context",
+    "test_targets",
+    "test_context_down",
 )
-"""What needs least first; one cluster at a time: `test_recovery` takes the stack's down."""
+"""What needs least first; one cluster at a time: `test_recovery` takes the first one down."""
+GUEST = "guest"
+IMPORTED = {
+    "policy": "kubernetes-images-pinned",
+    "resource": "kubernetes:apps/v1:Deployment::*",
+    "owner": "tests",
+    "reason": "the cluster has the images, which the stack of another's cluster cannot know",
+    "expires": str(date.today() + timedelta(days=30)),
+}
+"""Images are asked for by tag where the cluster is not ours: who owns it answers for them."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -59,3 +78,45 @@ def uninterrupted(stack: LocalStack) -> Run:
     with stack.declared(job("calm")):
         stack.trainyard("submit")
     return stack.run_of("calm")
+
+
+@pytest.fixture(scope="session")
+def host(stack: LocalStack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]:
+    """The same nodes and images as the local stack's, in its place."""
+    stack.trainyard("down")
+    folder = tmp_path_factory.mktemp("host")
+    config = ClusterConfig.parse(json.loads(stack.cluster_json.read_text()))
+    config = config.model_copy(update={"name": "host", "data_dir": str(folder / "data")})
+    paths = Paths(cache=Paths.from_environment().cache, state=folder)
+    progress = for_stream(sys.stderr)
+    cluster = EmbeddedCluster(
+        config, paths=paths, toolchain=Toolchain(paths, load_versions(), progress), progress=progress
+    )
+    cluster.up()
+    yield cluster
+    cluster.down(purge=True)
+
+
+@pytest.fixture(scope="session")
+def guest(host: EmbeddedCluster, tmp_path_factory: pytest.TempPathFactory) -> LocalStack:
+    """A stack that names the cluster by its context."""
+
+    def by_context(declaration: Declaration) -> None:
+        context = host.info().kubeconfig.split("current-context: ")[1].split()[0]
+        declaration["provider"] = {"kind": "local", "cluster": {"context": context}}
+
+    guest = LocalStack(tmp_path_factory.mktemp(GUEST), name=GUEST)
+    guest.kubeconfig = host.layout.kubeconfig
+    guest.environment["KUBECONFIG"] = str(host.layout.kubeconfig)
+    guest.declare(by_context)
+    document = yaml.safe_load(guest.file.read_text())
+    document["config"]["trainyard:exemptions"] = [IMPORTED]
+    guest.file.write_text(yaml.safe_dump(document))
+    return guest
+
+
+@pytest.fixture(scope="session")
+def platform(guest: LocalStack) -> LocalStack:
+    """The platform on the cluster that others made, without a job."""
+    guest.trainyard("up", "--no-job")
+    return guest

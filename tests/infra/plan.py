@@ -16,6 +16,7 @@ from pulumi.runtime.stack import run_pulumi_func
 
 from infra.artifacts import ROOT, Artifacts
 from infra.program import declare
+from infra.providers.base import PoolSettings
 from infra.providers.registry import cluster_class
 from infra.spec import Stack
 from tests.infra.providers.aws.answers import computed, identity
@@ -167,6 +168,18 @@ def cluster_plan(stack: Stack, rendered: Path) -> Plan:
         return {}
 
     return record(program)
+
+
+def pools_of(stack: Stack, rendered: Path) -> Mapping[str, PoolSettings]:
+    """Return what the target tells the platform of each pool."""
+    pools: dict[str, PoolSettings] = {}
+
+    def program() -> dict[str, Any]:
+        pools.update(cluster_class(stack.provider.kind)(stack, artifacts(rendered)).pools)
+        return {}
+
+    record(program)
+    return pools
 
 
 def stack_file(name: str) -> Path:

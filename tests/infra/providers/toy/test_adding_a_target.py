@@ -40,7 +40,8 @@ def toy_plan(registered: None, local: Stack, rendered: Path) -> Plan:
 
 def test_the_platform_comes_with_it(toy_plan: Plan, local: Stack) -> None:
     assert set(toy_plan.named("ClusterQueue")) == {queue.name for queue in local.queues}
-    assert set(toy_plan.named("ClusterTrainingRuntime")) == set(local.runtimes)
+    portable = {"torch-distributed", "mpi-distributed"}
+    assert set(toy_plan.named("ClusterTrainingRuntime")) == set(local.runtimes) | portable
     claims = toy_plan.named("PersistentVolumeClaim").values()
     assert {claim["spec"]["storageClassName"] for claim in claims} == {"toys"}
 

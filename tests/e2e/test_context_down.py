@@ -1,0 +1,16 @@
+"""The end of a stack on a cluster that others made."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.e2e.stack import LocalStack
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+
+
+def test_down_takes_the_platform_away_and_leaves_the_cluster(platform: LocalStack) -> None:
+    platform.trainyard("down")
+    assert not {"kueue-system", "team-research", "trainyard-storage"} & set(platform.names("namespaces"))
+    assert not [name for name in platform.names("crds") if "kueue" in name or "kubeflow" in name]
+    assert len(platform.names("nodes")) == 5

@@ -1,0 +1,250 @@
+"""The Kubernetes half of every stack on a real API server, and the pods that one TrainJob becomes there.
+
+The cluster runs the operators; nodes of the target are simulated, as in `test_topology`. What a cloud or a
+vendor's chart brings in (its drivers, its definitions) is not here: `UNSERVED` lists the kinds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import pytest
+import yaml
+
+from infra import names
+from infra.artifacts import LINKS
+from infra.providers.base import PoolSettings
+from infra.spec import Stack, load
+from local.paths import REPOSITORY
+from tests.e2e.stack import Declaration, LocalStack
+from tests.infra.golden import GOLDEN, assert_matches
+from tests.infra.kubeconfigs import write_kubeconfig
+from tests.infra.plan import Plan, plan, pools_of, stack_file
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+
+JOB = REPOSITORY / "examples" / "trainjob.yaml"
+NAMESPACE, NAME = "team-research", "example"
+NODES_PER_POOL = 2
+ADVERTISED = {
+    "aws": {"nvidia.com/gpu": "8", "vpc.amazonaws.com/efa": "16", "hugepages-2Mi": "16Gi"},
+    "aws-dev": {"nvidia.com/gpu": "1"},
+    "gcp": {"nvidia.com/gpu": "8"},
+    "gcp-tpu": {"google.com/tpu": "4"},
+    "coreweave": {"nvidia.com/gpu": "8", "rdma/ib": "1"},
+    "onprem": {"nvidia.com/gpu": "8", "rdma/ib_shared": "1"},
+}
+"""Stack → what a node of its job pools has, as the device plugins of that target advertise it."""
+UNSERVED = {
+    "aws": set[str](),
+    "aws-dev": set[str](),
+    "gcp": {"networking.gke.io/v1"},
+    "gcp-tpu": set[str](),
+    "coreweave": {"compute.coreweave.com/v1alpha1"},
+    "onprem": {"amd.com/v1alpha1", "mellanox.com/v1alpha1", "nv-ipam.nvidia.com/v1alpha1"},
+}
+"""Stack → groups whose definitions come with the cloud or with a vendor's chart; it may not grow."""
+WORKLOADS = {"DaemonSet", "Deployment", "Job", "StatefulSet"}
+"""Their images are not here: the API server judges them, and keeps none."""
+QUEUES = ("localqueue -A", "clusterqueue", "resourceflavor", "topologies.kueue.x-k8s.io")
+VOLUMES = ("persistentvolumeclaim -A", "persistentvolume")
+
+
+@dataclass(frozen=True)
+class TargetHalf:
+    """A stack's objects and pools."""
+
+    name: str
+    stack: Stack
+    plan: Plan
+    pools: Mapping[str, PoolSettings]
+
+    @property
+    def objects(self) -> list[Declaration]:
+        kinds = [each for each in self.plan.resources if each.type.startswith("kubernetes:")]
+        return [dict(each.inputs) for each in kinds if not each.type.startswith("kubernetes:helm.sh")]
+
+    @property
+    def nodes(self) -> list[Declaration]:
+        """Nodes of the pools that jobs run on, labelled and tainted as the target does it."""
+        queued = {flavor.pool for queue in self.stack.queues for flavor in queue.flavors}
+        levels = {each["nodeLabel"] for each in self.plan.named("Topology")["fabric"]["spec"]["levels"]}
+        return [
+            _node(self.pools[pool], index, levels)
+            for pool in sorted(queued)
+            for index in range(NODES_PER_POOL)
+        ]
+
+
+def _node(pool: PoolSettings, index: int, levels: set[str]) -> Declaration:
+    name = pool.node_names[index] if pool.node_names else f"simulated-{pool.name}-{index}"
+    places = {level: f"{pool.name}-{level.rpartition('/')[2]}" for level in levels}
+    labels = {**places, **pool.labels, **pool.cloud_labels, names.HOSTNAME_LABEL: name}
+    cloud = [{"key": key, "value": "present", "effect": "NoSchedule"} for key in pool.cloud_taints]
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"taints": [*pool.taints, *cloud]},
+    }
+
+
+def ready(advertised: Mapping[str, str]) -> str:
+    resources = {"cpu": "192", "memory": "2Ti", "pods": "110", **advertised}
+    conditions = [{"type": "Ready", "status": "True", "reason": "Simulated", "message": "no kubelet"}]
+    status = {"capacity": resources, "allocatable": resources, "conditions": conditions}
+    return json.dumps({"status": status})
+
+
+@pytest.fixture(scope="module")
+def occupied(platform: LocalStack) -> set[str]:
+    """Namespaces of what runs here: their objects are judged, and stay as they are."""
+    return set(platform.names("namespaces")) - {NAMESPACE}
+
+
+@pytest.fixture(scope="module")
+def operators(platform: LocalStack) -> LocalStack:
+    """The cluster with its operators; its queues, runtimes and volumes make room for others'."""
+    platform.kubectl("delete", "clustertrainingruntimes", "--all")
+    for kind in (*QUEUES, *VOLUMES):
+        platform.kubectl("delete", *kind.split(), "--all")
+    return platform
+
+
+@pytest.fixture(scope="module", params=ADVERTISED)
+def half(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> TargetHalf:
+    """The stack as the repository ships it."""
+    stack = load(stack_file(request.param))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KUBECONFIG", str(write_kubeconfig(tmp_path_factory.mktemp("kube") / "config")))
+        rendered = LINKS / "rendered"
+        return TargetHalf(request.param, stack, plan(stack, rendered), pools_of(stack, rendered))
+
+
+@pytest.fixture(scope="module")
+def applied(operators: LocalStack, occupied: set[str], half: TargetHalf) -> Iterator[LocalStack]:
+    """The cluster as the stack wants it, as far as it can be here."""
+    served = set(operators.kubectl("api-versions").split())
+    objects = [each for each in half.objects if each["apiVersion"] in served]
+    assert {each["apiVersion"] for each in half.objects} - served == UNSERVED[half.name]
+    nodes = {each["metadata"]["name"] for each in half.nodes}
+    objects = [each for each in objects if each["kind"] != "Node" or each["metadata"]["name"] in nodes]
+    kept = [each for each in objects if _is_kept(each, occupied)]
+    judged = [each for each in objects if each not in kept]
+    first = [each for each in kept if each["kind"] == "Namespace"]
+    apply(operators, first)
+    create_nodes(operators, half)
+    apply(operators, [each for each in kept if each not in first])
+    apply(operators, judged, "--dry-run=server")
+    configure_kueue(operators, objects)
+    provision(operators)
+    yield operators
+    for kind in ("trainjobs", "jobsets", "jobs"):
+        operators.kubectl("delete", kind, "--all", "-n", NAMESPACE)
+    operators.kubectl("delete", "pods", "--all", "-n", NAMESPACE, "--force", "--grace-period=0")
+    operators.kubectl("delete", "node", *nodes)
+    operators.kubectl("delete", "clustertrainingruntimes", "--all")
+    for kind in (*QUEUES, *VOLUMES):
+        operators.kubectl("delete", *kind.split(), "--all")
+
+
+def _is_kept(manifest: Declaration, namespaces: set[str]) -> bool:
+    """What the operators that run here live from is judged only; so is what needs images."""
+    managed = manifest["metadata"].get("namespace") in namespaces
+    shared = manifest["kind"].endswith("WebhookConfiguration") or manifest["kind"] == "APIService"
+    return not (managed or shared or manifest["kind"] in WORKLOADS)
+
+
+def apply(cluster: LocalStack, manifests: list[Declaration], *flags: str) -> None:
+    """Apply on the server's side, as the engine's provider does."""
+    if manifests:
+        flags = ("--server-side", "--force-conflicts", *flags)
+        cluster.kubectl("apply", "--filename=-", *flags, given=yaml.safe_dump_all(manifests))
+
+
+def create_nodes(cluster: LocalStack, half: TargetHalf) -> None:
+    apply(cluster, half.nodes, "--field-manager=cloud")
+    for node in half.nodes:
+        patch = f"--patch={ready(ADVERTISED[half.name])}"
+        cluster.kubectl("patch", "node", node["metadata"]["name"], "--subresource=status", patch)
+
+
+def configure_kueue(cluster: LocalStack, objects: list[Declaration]) -> None:
+    """Which resources have no quota depends on the fabric: Kueue reads its configuration when it starts."""
+    [configuration] = [each for each in objects if each["metadata"]["name"] == "kueue-manager-config"]
+    apply(cluster, [configuration])
+    rollout = ("deployment/kueue-controller-manager", "-n", "kueue-system")
+    cluster.kubectl("rollout", "restart", *rollout)
+    cluster.kubectl("rollout", "status", *rollout, "--timeout=120s")
+
+
+def provision(cluster: LocalStack) -> None:
+    """Do what the target's provisioner does for a claim that names no volume."""
+    for claim in cluster.get("pvc", "-n", NAMESPACE)["items"]:
+        spec, name = claim["spec"], claim["metadata"]["name"]
+        if not spec.get("volumeName"):
+            volume = {
+                "apiVersion": "v1",
+                "kind": "PersistentVolume",
+                "metadata": {"name": f"provisioned-{name}"},
+                "spec": {
+                    "accessModes": spec["accessModes"],
+                    "capacity": spec["resources"]["requests"],
+                    "claimRef": {"namespace": NAMESPACE, "name": name},
+                    "hostPath": {"path": "/nowhere"},
+                    "storageClassName": spec["storageClassName"],
+                },
+            }
+            apply(cluster, [volume])
+
+
+def test_the_example_job_trains_on_the_local_stack(platform: LocalStack) -> None:
+    platform.kubectl("apply", f"--filename={JOB}")
+
+    def complete() -> bool:
+        conditions = platform.get("trainjob", NAME, "-n", NAMESPACE).get("status", {}).get("conditions", [])
+        return any(each["type"] == "Complete" and each["status"] == "True" for each in conditions)
+
+    platform.wait_until(complete, "end of the example job")
+    platform.kubectl("delete", f"--filename={JOB}")
+
+
+def test_the_same_job_becomes_the_pods_of_each_target(applied: LocalStack, half: TargetHalf) -> None:
+    applied.kubectl("apply", f"--filename={JOB}")
+    pods: list[Declaration] = []
+
+    def placed() -> bool:
+        pods[:] = applied.get("pods", "-n", NAMESPACE)["items"]
+        return len(pods) == NODES_PER_POOL and all(each["spec"].get("nodeName") for each in pods)
+
+    applied.wait_until(placed, f"{NODES_PER_POOL} pods on nodes of {half.name}")
+    simulated = {each["metadata"]["name"] for each in half.nodes}
+    assert {each["spec"]["nodeName"] for each in pods} <= simulated
+    first = min(pods, key=lambda each: str(each["metadata"]["name"]))
+    assert_matches(yaml.safe_dump(told(first), width=110), GOLDEN / "pods" / f"{half.name}.yaml")
+
+
+def told(pod: Declaration) -> Declaration:
+    """What the target has put into a pod; not what the API server names anew each time."""
+    spec = pod["spec"]
+    kept = ("resources", "env", "volumeMounts", "securityContext", "image", "command", "args")
+    annotations = pod["metadata"]["annotations"]
+    return {
+        "annotations": {key: annotations[key] for key in sorted(annotations) if _is_the_targets(key)},
+        "nodeSelector": {
+            key: value for key, value in spec["nodeSelector"].items() if key != names.HOSTNAME_LABEL
+        },
+        "tolerations": spec["tolerations"],
+        "terminationGracePeriodSeconds": spec["terminationGracePeriodSeconds"],
+        "volumes": spec["volumes"],
+        "containers": {
+            each["name"]: {key: each[key] for key in kept if key in each}
+            for each in [*spec.get("initContainers", []), *spec["containers"]]
+        },
+    }
+
+
+def _is_the_targets(annotation: str) -> bool:
+    return annotation.startswith(("networking.gke.io/", "k8s.v1.cni.cncf.io/", "devices.", "gke-gcsfuse/"))
