@@ -43,7 +43,8 @@ clouds: prepared ## Tests of the clouds' plans, against their SDKs and moto
 training: prepared ## Tests of the training package
 	@$(BIN)/pytest $(FAST) $(TRAINING_TESTS)
 
-e2e: cluster engine ## The end-to-end tests
+e2e: prepared ## The end-to-end tests, both halves at once
+	@$(MAKE) --no-print-directory --output-sync --jobs=2 cluster engine
 
 cluster: prepared ## The tests on a real cluster (root)
 	@$(BIN)/pytest $(SLOW) $(CLUSTER_TESTS)

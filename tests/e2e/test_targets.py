@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import pytest
 import yaml
@@ -48,8 +49,15 @@ UNSERVED = {
 """Stack → groups whose definitions come with the cloud or with a vendor's chart; it may not grow."""
 WORKLOADS = {"DaemonSet", "Deployment", "Job", "StatefulSet"}
 """Their images are not here: the API server judges them, and keeps none."""
-QUEUES = ("localqueue -A", "clusterqueue", "resourceflavor", "topologies.kueue.x-k8s.io")
-VOLUMES = ("persistentvolumeclaim -A", "persistentvolume")
+STACKS_OWN = (
+    "clustertrainingruntime",
+    "localqueue -A",
+    "clusterqueue",
+    "resourceflavor",
+    "topologies.kueue.x-k8s.io",
+    "storageclass",
+)
+"""Every stack has these under the same names."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +73,11 @@ class TargetHalf:
     def objects(self) -> list[Declaration]:
         kinds = [each for each in self.plan.resources if each.type.startswith("kubernetes:")]
         return [dict(each.inputs) for each in kinds if not each.type.startswith("kubernetes:helm.sh")]
+
+    @property
+    def num_nodes(self) -> int:
+        """The most nodes that the queue gives to one job: a stack to try things on may have one."""
+        return max(self.stack.pool(flavor.pool).num_nodes for flavor in self.stack.queues[0].flavors)
 
     @property
     def nodes(self) -> list[Declaration]:
@@ -91,11 +104,15 @@ def _node(pool: PoolSettings, index: int, levels: set[str]) -> Declaration:
     }
 
 
-def ready(advertised: Mapping[str, str]) -> str:
-    resources = {"cpu": "192", "memory": "2Ti", "pods": "110", **advertised}
-    conditions = [{"type": "Ready", "status": "True", "reason": "Simulated", "message": "no kubelet"}]
-    status = {"capacity": resources, "allocatable": resources, "conditions": conditions}
-    return json.dumps({"status": status})
+def heartbeat(cluster: LocalStack, half: TargetHalf) -> None:
+    """Say for the nodes what their kubelets would: that they are ready, and what they have."""
+    resources = {"cpu": "192", "memory": "2Ti", "pods": "110", **ADVERTISED[half.name]}
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    ready = {"type": "Ready", "status": "True", "reason": "Simulated", "lastHeartbeatTime": now}
+    status = {"capacity": resources, "allocatable": resources, "conditions": [ready]}
+    for node in half.nodes:
+        patch = f"--patch={json.dumps({'status': status})}"
+        cluster.kubectl("patch", "node", node["metadata"]["name"], "--subresource=status", patch)
 
 
 @pytest.fixture(scope="module")
@@ -107,10 +124,20 @@ def occupied(platform: LocalStack) -> set[str]:
 @pytest.fixture(scope="module")
 def operators(platform: LocalStack) -> LocalStack:
     """The cluster with its operators; its queues, runtimes and volumes make room for others'."""
-    platform.kubectl("delete", "clustertrainingruntimes", "--all")
-    for kind in (*QUEUES, *VOLUMES):
-        platform.kubectl("delete", *kind.split(), "--all")
+    make_room(platform)
     return platform
+
+
+def make_room(cluster: LocalStack) -> None:
+    """Remove what is each stack's own: queues, runtimes, and the volumes of teams."""
+    for kind in STACKS_OWN:
+        cluster.kubectl("delete", *kind.split(), "--all")
+    teams = [name for name in cluster.names("namespaces") if name.startswith("team-")]
+    for team in teams:
+        cluster.kubectl("delete", "pvc", "--all", "-n", team)
+    unused = [each for each in cluster.get("pv")["items"] if each["status"]["phase"] != "Bound"]
+    if unused:
+        cluster.kubectl("delete", "pv", *(each["metadata"]["name"] for each in unused))
 
 
 @pytest.fixture(scope="module", params=ADVERTISED)
@@ -132,10 +159,11 @@ def applied(operators: LocalStack, occupied: set[str], half: TargetHalf) -> Iter
     nodes = {each["metadata"]["name"] for each in half.nodes}
     objects = [each for each in objects if each["kind"] != "Node" or each["metadata"]["name"] in nodes]
     kept = [each for each in objects if _is_kept(each, occupied)]
-    judged = [each for each in objects if each not in kept]
+    # A bound claim cannot change its volume, and here it is another stack's.
+    judged = [each for each in objects if each not in kept and each["kind"] != "PersistentVolumeClaim"]
     first = [each for each in kept if each["kind"] == "Namespace"]
     apply(operators, first)
-    create_nodes(operators, half)
+    apply(operators, half.nodes, "--field-manager=cloud")
     apply(operators, [each for each in kept if each not in first])
     apply(operators, judged, "--dry-run=server")
     configure_kueue(operators, objects)
@@ -145,9 +173,7 @@ def applied(operators: LocalStack, occupied: set[str], half: TargetHalf) -> Iter
         operators.kubectl("delete", kind, "--all", "-n", NAMESPACE)
     operators.kubectl("delete", "pods", "--all", "-n", NAMESPACE, "--force", "--grace-period=0")
     operators.kubectl("delete", "node", *nodes)
-    operators.kubectl("delete", "clustertrainingruntimes", "--all")
-    for kind in (*QUEUES, *VOLUMES):
-        operators.kubectl("delete", *kind.split(), "--all")
+    make_room(operators)
 
 
 def _is_kept(manifest: Declaration, namespaces: set[str]) -> bool:
@@ -162,13 +188,6 @@ def apply(cluster: LocalStack, manifests: list[Declaration], *flags: str) -> Non
     if manifests:
         flags = ("--server-side", "--force-conflicts", *flags)
         cluster.kubectl("apply", "--filename=-", *flags, given=yaml.safe_dump_all(manifests))
-
-
-def create_nodes(cluster: LocalStack, half: TargetHalf) -> None:
-    apply(cluster, half.nodes, "--field-manager=cloud")
-    for node in half.nodes:
-        patch = f"--patch={ready(ADVERTISED[half.name])}"
-        cluster.kubectl("patch", "node", node["metadata"]["name"], "--subresource=status", patch)
 
 
 def configure_kueue(cluster: LocalStack, objects: list[Declaration]) -> None:
@@ -212,14 +231,19 @@ def test_the_example_job_trains_on_the_local_stack(platform: LocalStack) -> None
 
 
 def test_the_same_job_becomes_the_pods_of_each_target(applied: LocalStack, half: TargetHalf) -> None:
-    applied.kubectl("apply", f"--filename={JOB}")
+    nodes = min(NODES_PER_POOL, half.num_nodes)
+    job = yaml.safe_load(JOB.read_text())
+    job["spec"]["trainer"]["numNodes"] = nodes
+    heartbeat(applied, half)  # of all nodes first: the queue takes the first pool that is there
+    applied.apply(job)
     pods: list[Declaration] = []
 
     def placed() -> bool:
+        heartbeat(applied, half)
         pods[:] = applied.get("pods", "-n", NAMESPACE)["items"]
-        return len(pods) == NODES_PER_POOL and all(each["spec"].get("nodeName") for each in pods)
+        return len(pods) == nodes and all(each["spec"].get("nodeName") for each in pods)
 
-    applied.wait_until(placed, f"{NODES_PER_POOL} pods on nodes of {half.name}")
+    applied.wait_until(placed, f"{nodes} pods on nodes of {half.name}")
     simulated = {each["metadata"]["name"] for each in half.nodes}
     assert {each["spec"]["nodeName"] for each in pods} <= simulated
     first = min(pods, key=lambda each: str(each["metadata"]["name"]))
