@@ -47,7 +47,7 @@ _KINDS = {
     "finished": "checkpoint",
     "failed": "waiting",
 }
-_REMARKS = frozenset({"stalled", "straggler"})
+_REMARKS = frozenset({"stalled", "straggler", "clock"})
 """Said while a step is taken; their time is that step's."""
 
 

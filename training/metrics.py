@@ -14,10 +14,31 @@ FILE = "metrics.jsonl"
 Listener = Callable[[dict[str, Any]], None]
 
 
+class SteadyClock:
+    """Unix time of an attempt, as seen from its start: whoever moves the machine's clock does not move it."""
+
+    def __init__(self) -> None:
+        self._offset = time.time() - time.monotonic()
+        self._known = 0.0
+
+    def now(self) -> float:
+        """Unix seconds."""
+        return time.monotonic() + self._offset
+
+    def jumped(self) -> float:
+        """Seconds by which the machine's clock was moved since the last question; 0 for less than one."""
+        moved = time.time() - self.now() - self._known
+        if abs(moved) < 1:
+            return 0.0
+        self._known += moved
+        return moved
+
+
 class MetricsLog:
     """Appends to `metrics.jsonl` of a run. Every line names its event, time and attempt.
 
-    A full or lost disk is said once and costs lines of the log, never the run.
+    A full or lost disk is said once and costs lines of the log, never the run. A clock that is moved is said,
+    and the lines go on as if it had not been.
     """
 
     def __init__(self, run_dir: Path, listeners: Sequence[Listener] = ()) -> None:
@@ -28,14 +49,24 @@ class MetricsLog:
         earlier = read_metrics(self._path)
         self.attempt = 1 + max((line["attempt"] for line in earlier), default=0)
         self._silenced = False
+        self._clock = SteadyClock()
         self._descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
         if _is_torn(self._descriptor):
             os.write(self._descriptor, b"\n")
 
     def write(self, event: str, **values: object) -> None:
         """Append one line; events other than `step` are waited for until they are on the disk."""
+        if moved := self._clock.jumped():
+            sys.stderr.write(
+                f"training: this machine's clock was moved by {moved:+.1f} s; look at its time service."
+                " The metrics go on as if it had not been\n"
+            )
+            self._append("clock", step=values.get("step"), moved_seconds=round(moved, 1))
+        self._append(event, **values)
+
+    def _append(self, event: str, **values: object) -> None:
         line: dict[str, Any] = {
-            "time": round(time.time(), 3),
+            "time": round(self._clock.now(), 3),
             "event": event,
             "attempt": self.attempt,
             **values,

@@ -61,6 +61,7 @@ class Trainer:
         self, config: TrainConfig, mesh: Mesh, notice: Notice, listeners: Sequence[Listener] = ()
     ) -> None:
         """Args: listeners: called at rank 0 with each line of the metrics."""
+        config.parallel.check(mesh.world_size)
         mesh = mesh.shaped(config.parallel.tensor, config.parallel.pipeline)
         self.config, self.mesh, self.notice = config, mesh, notice
         self.step = 0

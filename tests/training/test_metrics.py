@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,23 @@ def test_a_full_disk_costs_lines_and_not_the_run(
     log.write("step", step=3)
     assert capsys.readouterr().err.count("No space left on device") == 1
     assert [line["step"] for line in read_metrics(tmp_path / FILE)] == [3]
+
+
+@pytest.mark.parametrize("moved", [-7200.0, 86400.0])
+def test_a_clock_that_jumps_is_said_once_and_moves_no_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], moved: float
+) -> None:
+    log = MetricsLog(tmp_path)
+    log.write("started", step=0)
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + moved)
+    for step in (1, 2):
+        log.write("step", step=step)
+    lines = read_metrics(tmp_path / FILE)
+    assert [line["event"] for line in lines] == ["started", "clock", "step", "step"]
+    assert lines[1]["moved_seconds"] == pytest.approx(moved, abs=1)
+    assert 0 <= lines[-1]["time"] - lines[0]["time"] < 10
+    assert f"clock was moved by {moved:+.1f} s; look at its time service" in capsys.readouterr().err
 
 
 def test_a_run_without_a_log_has_no_lines(tmp_path: Path) -> None:

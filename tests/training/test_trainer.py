@@ -7,6 +7,7 @@ import json
 import math
 import re
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ from hypothesis import strategies as st
 
 from tests.training.launch import wait_for
 from training import mesh
-from training.config import TrainConfig, parse_config
+from training.config import ConfigError, TrainConfig, parse_config
 from training.folder_store import Files
+from training.goodput import goodput
+from training.interval import measured_mtbf
 from training.metrics import FILE, read_metrics, surviving_steps
 from training.preemption import Notice
 from training.saver import MismatchError, SaveError
@@ -168,6 +171,43 @@ def test_a_loss_that_is_no_number_stops_the_run_before_the_weights_are_spoiled(t
     for path in (tmp_path / "checkpoints").glob("step-*/rank-00000.safetensors"):
         pieces = decode(path.read_bytes())["pieces"]
         assert all(math.isfinite(float(values.sum())) for _, _, values in pieces.values())
+
+
+def test_a_clock_that_jumps_while_it_trains_changes_no_bit_and_spoils_no_account(
+    tmp_path: Path, undisturbed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = time.time
+    jumps = iter([0.0] * 20)
+    monkeypatch.setattr(time, "time", lambda: real() + next(jumps, 1e6))
+    train(configure(tmp_path))
+    assert sha256(tmp_path) == undisturbed
+    lines = read_metrics(tmp_path / FILE)
+    assert [line["event"] for line in lines].count("clock") == 1
+    assert goodput(lines).total - goodput(lines).startup < 1000
+    assert measured_mtbf(lines, 100) < 1100
+
+
+@pytest.mark.parametrize(
+    ("bounds", "allowed"), [({"min_ranks": 2}, "2 or more"), ({"min_ranks": 2, "max_ranks": 4}, "2 to 4")]
+)
+def test_too_few_ranks_are_refused_and_what_was_saved_stays(
+    tmp_path: Path, bounds: dict[str, int], allowed: str
+) -> None:
+    train(configure(tmp_path), NoticeAt(3))
+    before = read_metrics(tmp_path / FILE)
+    with pytest.raises(ValueError, match=f"parallel: got 1 ranks; allowed: {allowed}; start so many"):
+        train(configure(tmp_path, parallel=bounds))
+    assert read_metrics(tmp_path / FILE) == before
+    assert (tmp_path / "checkpoints" / "step-00000004" / "manifest.json").exists()
+
+
+def test_too_many_ranks_are_refused_too_and_bounds_must_be_in_order() -> None:
+    parallel = configure(Path("/x"), parallel={"max_ranks": 4}).parallel
+    parallel.check(4)
+    with pytest.raises(ValueError, match="got 5 ranks; allowed: 1 to 4"):
+        parallel.check(5)
+    with pytest.raises(ConfigError, match=r"max_ranks: got 2; allowed: parallel\.min_ranks .3. or more"):
+        configure(Path("/x"), parallel={"min_ranks": 3, "max_ranks": 2})
 
 
 def test_a_checkpoint_of_another_configuration_is_refused(tmp_path: Path) -> None:
