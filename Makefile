@@ -15,7 +15,13 @@ CLUSTER_TESTS := $(patsubst %,tests/e2e/test_%.py,cluster context context_down j
 SLOW := -m "e2e and not soak" --durations=10
 FAST := -m "not e2e and not soak" -n auto
 
-.PHONY: help up down status doctor test unit clouds training e2e cluster engine soak bench peers check format lock clean venv venv-dev prepared
+# A lock's packages in a folder of their own, which those who need them put behind all others.
+define aside
+test .trainyard/$(1)/.done -nt requirements/$(1).txt || { rm -rf .trainyard/$(1) && $(BIN)/uv pip install --quiet \
+	--require-hashes --no-deps --target .trainyard/$(1) -r requirements/$(1).txt && touch .trainyard/$(1)/.done; }
+endef
+
+.PHONY: help up down status doctor test unit clouds training e2e cluster engine soak bench peers tracking check format lock clean venv venv-dev prepared
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -40,7 +46,7 @@ unit: prepared ## The fast tests, in under a minute: no root, no network, no clu
 clouds: prepared ## Tests of the clouds' plans, against their SDKs and moto
 	@$(BIN)/pytest $(FAST) $(CLOUD_TESTS)
 
-training: prepared ## Tests of the training package
+training: tracking ## Tests of the training package
 	@$(BIN)/pytest $(FAST) $(TRAINING_TESTS)
 
 e2e: prepared ## The end-to-end tests, both halves at once
@@ -49,16 +55,17 @@ e2e: prepared ## The end-to-end tests, both halves at once
 cluster: prepared ## The tests on a real cluster (root)
 	@$(BIN)/pytest $(SLOW) $(CLUSTER_TESTS)
 
-engine: prepared ## The tests of several processes: the real engine, real ranks
+engine: tracking ## The tests of several processes: the real engine, real ranks
 	@$(BIN)/pytest $(SLOW) $(addprefix --ignore=,$(CLUSTER_TESTS))
 
 soak: prepared ## The long tests, by seeds; stopped, it goes on where it was (SOAK=FILE: only those)
 	@$(BIN)/python -m pytest -p tests.soak -m soak -v --durations=5 $(SOAK)
 
 peers: prepared ## The packages that benchmarks compare with
-	@test .trainyard/peers/.done -nt requirements/peers.txt || { rm -rf .trainyard/peers && $(BIN)/uv pip install \
-		--quiet --require-hashes --no-deps --target .trainyard/peers -r requirements/peers.txt && \
-		touch .trainyard/peers/.done; }
+	@$(call aside,peers)
+
+tracking: prepared ## The packages of experiment trackers, for their tests
+	@$(call aside,tracking)
 
 bench: peers ## Measure, and print ratios
 	@$(BIN)/python -m benchmarks

@@ -1,10 +1,14 @@
-"""The tests start as a run does: without PyTorch's compiler, on one thread."""
+"""Tests start as a run does: without PyTorch's compiler, on one thread; with trackers, where they are."""
 
 from __future__ import annotations
 
+import sys
+
 import torch
 
+from local.paths import REPOSITORY
 from training.startup import defer_compiler
 
 defer_compiler()
 torch.set_num_threads(1)
+sys.path.append(str(REPOSITORY / ".trainyard" / "tracking"))  # by `make tracking`

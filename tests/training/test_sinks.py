@@ -1,6 +1,7 @@
 """The same numbers everywhere as in metrics.jsonl.
 
-Those of OpenTelemetry, MLflow and Weights & Biases run where `requirements/tracking.txt` is installed.
+Those of OpenTelemetry, MLflow and Weights & Biases run once `make tracking` has installed their packages, as
+`make training` does.
 """
 
 from __future__ import annotations
