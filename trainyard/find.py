@@ -33,11 +33,12 @@ def finder(session: Session, made: Path | None = None) -> Finder:
 
 
 def _of_aws(stack: str, spec: AwsSpec, made: Path | None) -> Finder:
-    from rehearsal.aws import find, models  # boto3 takes its time, and is seldom needed
+    from rehearsal.aws import find, lacking, models  # boto3 takes its time, and is seldom needed
 
     def client(service: str) -> Any:  # noqa: ANN401 -- boto3 makes its clients' classes as it goes
         if made:
-            return models.client(service, spec.region)
+            motos = models.client(service, spec.region)
+            return lacking.Ec2(motos, made / "aws") if service == "ec2" else motos
         import boto3
 
         make: Any = boto3.client

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,8 +11,10 @@ import pytest
 from infra.errors import TrainyardError
 from rehearsal.aws.account import Account
 from rehearsal.aws.find import Finder
+from rehearsal.aws.lacking import PLACEMENT_GROUP, Ec2
 from rehearsal.aws.models import client
 from rehearsal.cloud import Made, Resource
+from rehearsal.store import Kept, Store
 from rehearsal.wire import UNKNOWN
 
 REGION = "us-east-2"
@@ -89,6 +92,23 @@ def test_what_a_preview_announces_is_found_under_the_name_that_was_made_up_befor
     make(account, "aws:iam/role:Role", "node", {**role, "name": "node-5d6e7f8"})
     with pytest.raises(TrainyardError, match="node-1a2b3c4, node-5d6e7f8"):
         finder.announced("aws:iam/role:Role", "node", announced)
+
+
+def test_a_placement_group_which_moto_lacks_is_found_in_what_was_made(
+    account: Account, tmp_path: Path
+) -> None:
+    def ask(service: str) -> Any:
+        return Ec2(client(service, REGION), tmp_path) if service == "ec2" else client(service, REGION)
+
+    finder, group = Finder("training", REGION, "123456789012", ask), {"strategy": "cluster"}
+    announced = {**group, "name": "training-on-demand-0000000"}
+    assert finder.announced(PLACEMENT_GROUP, "training-on-demand", announced) is None
+    name = "training-on-demand-1a2b3c4"
+    kept = Kept(f"urn:pulumi:s::p::{PLACEMENT_GROUP}::training-on-demand", name, group, {"name": name})
+    Store(tmp_path).put(kept)
+    assert finder.announced(PLACEMENT_GROUP, "training-on-demand", announced) == (name, {"name": name})
+    vpc = make(account, "aws:ec2/vpc:Vpc", "v", {"cidrBlock": "10.0.0.0/16", "tags": {"Name": "v"}})
+    assert finder.find("aws:ec2/vpc:Vpc", "v", {"tags": {"Name": "v"}}) == vpc.id
 
 
 def test_what_is_not_known_yet_tells_nothing(account: Account, finder: Finder) -> None:
