@@ -97,9 +97,9 @@ def _told(step: Step) -> Iterator[tuple[str, str]]:
 def _sentence(step: Step, kind: PoolType) -> str:
     before, after = _size(step.old, kind), _size(step.new, kind)
     if step.op == "create":
-        return f"new, {after} nodes" if after else "new"
+        return f"new{_counted(after)}"
     if step.op == "delete":
-        return f"goes, {before} nodes" if before else "goes"
+        return f"goes{_counted(before)}"
     resized = f"num_nodes {before} → {after}, " if before != after else ""
     if step.op == "create-replacement":
         because = f" for {', '.join(step.keys)}" if step.keys else ""
@@ -112,6 +112,10 @@ def _sentence(step: Step, kind: PoolType) -> str:
         return f"{resized}rolling, nodes are replaced one after another: {', '.join(rolling)}"
     others = [path for path in changed if not _below(path, [*kind.sizes, "scalingConfig", "autoscaling"])]
     return f"{resized}in place" + (f": {', '.join(others)}" if others else "")
+
+
+def _counted(size: str) -> str:
+    return f", {size} node{'s' * (size != '1')}" if size else ""
 
 
 def _embedded(step: Step) -> Iterator[tuple[str, str]]:

@@ -27,7 +27,7 @@ def rehearse(folder: Path, *arguments: str, stacks: Path | None = None, code: in
         env={**plain_environment(folder), **own},
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=1500,
     )
     assert ended.returncode == code, ended.stderr[-4000:]
     return json.loads(ended.stdout) if code == 0 else ended.stderr

@@ -69,6 +69,6 @@ def test_a_preview_tells_the_way_of_each_pool(tmp_path: Path, monkeypatch: pytes
     assert Watched.told["tags"] == (f"pool gpu: {rolling}", f"pool system: {rolling}")
     (machine,) = Watched.told["machine"]
     assert machine.startswith("pool gpu: replaced for instanceTypes: new nodes come first")
-    assert Watched.told["name"] == ("pool gpu: goes, 1 nodes", "pool other: new, 1 nodes")
+    assert Watched.told["name"] == ("pool gpu: goes, 1 node", "pool other: new, 1 node")
     (update,) = (phase for phase in done.phases if phase.name == "update")
     assert update.notes == Watched.told["size"]
