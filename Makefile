@@ -8,7 +8,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --generate-hashes --universal --python-
 	$(if $(UPGRADE),--upgrade)
 
 # Each needs an SDK or PyTorch, whose import alone takes seconds.
-CLOUD_TESTS := tests/infra/providers/aws tests/infra/providers/gcp tests/infra/providers/coreweave tests/infra/providers/onprem tests/rehearsal \
+CLOUD_TESTS := tests/infra/providers/aws tests/infra/providers/gcp tests/infra/providers/azure tests/infra/providers/coreweave tests/infra/providers/onprem tests/rehearsal \
 	tests/trainyard/test_aws_checks.py tests/trainyard/test_backend.py
 TRAINING_TESTS := tests/training
 CLUSTER_TESTS := $(patsubst %,tests/e2e/test_%.py,cluster context context_down jobs local_stack recovery targets topology)

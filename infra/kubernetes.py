@@ -99,6 +99,18 @@ class NodeLabels(pulumi.CustomResource):
         super().__init__("kubernetes:core/v1:NodePatch", node, inputs, opts)
 
 
+class ServiceAccountAnnotations(pulumi.CustomResource):
+    """Annotations of a namespace's own service account, which Kubernetes makes itself."""
+
+    def __init__(
+        self, namespace: str, annotations: Mapping[str, pulumi.Input[str]], opts: pulumi.ResourceOptions
+    ) -> None:
+        force = {"pulumi.com/patchForce": "true"}
+        metadata = {"name": "default", "namespace": namespace, "annotations": {**force, **annotations}}
+        inputs = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
+        super().__init__("kubernetes:core/v1:ServiceAccountPatch", f"{namespace}/default", inputs, opts)
+
+
 class Release(pulumi.CustomResource):
     """A chart that helm fetches and installs when the stack goes up."""
 

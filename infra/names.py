@@ -57,3 +57,14 @@ def fit(name: str, limit: int = MAX_LABEL) -> str:
         return name
     digest = hashlib.sha256(name.encode()).hexdigest()[:8]
     return f"{name[: limit - 9].rstrip('-')}-{digest}"
+
+
+_MAX_AGENT_POOL = 12
+
+
+def agent_pool(pool: str) -> str:
+    """Name of a pool in AKS, which takes twelve small letters and digits: `on-demand` is `ondemand`."""
+    plain = pool.replace("-", "")
+    if len(plain) <= _MAX_AGENT_POOL:
+        return plain
+    return plain[:6] + hashlib.sha256(pool.encode()).hexdigest()[:6]

@@ -53,3 +53,21 @@ def gke_ranges(network: IPv4Network) -> GkeRanges:
 
 def _slots(network: IPv4Network) -> list[IPv4Network]:
     return list(network.subnets(new_prefix=network.prefixlen + SLOTS.bit_length() - 1))
+
+
+@dataclass(frozen=True)
+class AksRanges:
+    """How the network of an AKS cluster is cut; pods have a range of their own."""
+
+    nodes: IPv4Network
+    filesystem: IPv4Network
+    endpoints: IPv4Network
+    api_server: IPv4Network
+
+
+def aks_ranges(network: IPv4Network) -> AksRanges:
+    """Give nodes a half, a quarter to the filesystem, an eighth each to private endpoints and API server."""
+    nodes, rest = network.subnets()
+    filesystem, shared = rest.subnets()
+    endpoints, api_server = shared.subnets()
+    return AksRanges(nodes, filesystem, endpoints, api_server)

@@ -70,7 +70,8 @@ CLOUDS = (
         provider=("location",),
         environment=("ARM_LOCATION",),
         everywhere=("azure-native:authorization:*", "azure-native:managedidentity:Federated*",
-                    "azure-native:network:*DnsZone*", "azure-native:network:*RecordSet*"),
+                    "azure-native:network:*DnsZone*", "azure-native:network:*RecordSet*",
+                    "azure-native:privatedns:*"),
     ),
     Cloud(
         types="aws-native:*",

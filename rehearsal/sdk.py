@@ -24,6 +24,7 @@ from rehearsal.wire import UNKNOWN
 
 MODULES = {
     "aws": "pulumi_aws",
+    "azure-native": "pulumi_azure_native",
     "coreweave": "pulumi_coreweave",
     "gcp": "pulumi_gcp",
     "kubernetes": "pulumi_kubernetes",

@@ -19,6 +19,7 @@ from infra.catalog import Cloud, Dated, Estimate, Missing, PoolCost, PoolDemand,
 from infra.providers.aws.groups import groups
 from infra.spec import Stack
 from infra.spec.aws import AwsSpec, EfsSpec
+from infra.spec.azure import AzureLustreSpec, AzureSpec, NetAppSpec
 from infra.spec.gcp import FilestoreSpec, GcpSpec
 from infra.spec.node_pool import NodePoolSpec
 from infra.spec.provider import ProviderSpec
@@ -231,6 +232,19 @@ def _kinds_of_storage(provider: ProviderSpec) -> Iterator[tuple[str, str, int | 
         )
         yield "filesystem", tier, share.capacity_gib
         yield "object store", "gcs-standard", None
+    elif isinstance(provider, AzureSpec):
+        yield "filesystem", *_azure_filesystem(provider)
+        yield "object store", "blob-hot-zrs" if provider.zones else "blob-hot-lrs", None
+
+
+def _azure_filesystem(provider: AzureSpec) -> tuple[str, int | None]:
+    """(kind, GiB)"""
+    share = provider.filesystem
+    if isinstance(share, AzureLustreSpec):
+        return f"azure-lustre-{share.throughput}", share.capacity_tib * 1024
+    if isinstance(share, NetAppSpec):
+        return f"netapp-{share.service_level}", share.capacity_tib * 1024
+    return "blob-nfs-hot", None
 
 
 def _storage_data(each: Storage) -> dict[str, Any]:

@@ -113,6 +113,28 @@ class Daemon(Record):
     """Of the pod."""
 
 
+class NumaNode(Record):
+    """A processor of a machine, and what hangs below it."""
+
+    affinity: Name
+    """Its cores, as a mask in groups of eight hexadecimal digits (sysfs: local_cpus)."""
+    switches: tuple[tuple[tuple[Name, Name], ...], ...]
+    """Per PCIe switch the pairs of GPU and card behind it, each by its PCI domain: `0001`, `0101`."""
+
+
+class NcclTopology(Record):
+    """What hangs where in a virtual machine, which hides its PCIe switches from NCCL."""
+
+    vendor: Name
+    family: Count
+    model: Count
+    """Of the processors (CPUID)."""
+    link: Name
+    """Speed of a PCIe lane, of which each device has 16."""
+    numa: tuple[NumaNode, ...]
+    source: Source
+
+
 class Fabric(Record):
     """A fabric class: what a job's pods need so that their ranks talk over the fabric and not over TCP.
 
@@ -144,6 +166,7 @@ class Fabric(Record):
     attachments: tuple[Name, ...] = ()
     """Secondary networks (Multus), an interface of the pod each: `namespace/name`."""
     claim: Claim | None = None
+    topology: NcclTopology | None = None
     daemon: Daemon | None = None
     nvlink_domain: Count | None = None
     """Accelerators that share one NVLink domain across machines."""

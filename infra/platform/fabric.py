@@ -17,6 +17,9 @@ _MEMORY_MOUNT = {"name": "shared-memory", "mountPath": "/dev/shm"}  # noqa: S108
 _SETTINGS = "nccl-settings"
 _SETTINGS_FOLDER = "/run/nccl"
 _SETTINGS_FILE = "nccl.conf"
+_TOPOLOGY = "nccl-topology"
+_TOPOLOGY_FOLDER = "/etc/nccl-topology"
+TOPOLOGY_FILE = "topology.xml"
 _NCCL_CONF = "/etc/nccl.conf"
 """NCCL reads its variables from here, whoever started the process and with which environment."""
 
@@ -29,7 +32,9 @@ def resources(fabric: str, accelerators: int) -> dict[str, int | str]:
 
 def environment(fabric: str) -> dict[str, str]:
     """Return the variables that NCCL needs to find the fabric."""
-    return dict(catalog.fabric(fabric).environment)
+    found = catalog.fabric(fabric)
+    file = {"NCCL_TOPO_FILE": f"{_TOPOLOGY_FOLDER}/{TOPOLOGY_FILE}"} if found.topology else {}
+    return {**found.environment, **file}
 
 
 def pod_annotations(fabric: str) -> dict[str, str]:
@@ -53,6 +58,11 @@ def needs_privilege(fabrics: Iterable[str]) -> bool:
     """Whether pods on one of these fabrics have capabilities that Pod Security's `restricted` refuses."""
     found = [catalog.fabric(fabric) for fabric in fabrics]
     return any(each.capabilities or (each.daemon and each.daemon.capabilities) for each in found)
+
+
+def topology_name(fabric: str) -> str:
+    """Name of the ConfigMap with the topology of the fabric's machines."""
+    return f"nccl-topology-{fabric}"
 
 
 def claim_template(fabric: str) -> str:
@@ -79,6 +89,8 @@ def with_fabric(pod: dict[str, Any], fabric: str) -> dict[str, Any]:
         pod = {**pod, "containers": [_capable(each, found.capabilities) for each in pod["containers"]]}
     if found.setup:
         pod = _with_settings(pod, found)
+    if found.topology:
+        pod = _with_topology(pod, fabric)
     if found.claim:
         pod = _with_claim(pod, fabric)
     if found.daemon:
@@ -143,6 +155,15 @@ def _with_settings(pod: dict[str, Any], fabric: Fabric) -> dict[str, Any]:
         "initContainers": [*pod.get("initContainers", []), container],
         "containers": [_mounting(each, [mount]) for each in pod["containers"]],
         "volumes": [*pod["volumes"], {"name": _SETTINGS, "emptyDir": {}}],
+    }
+
+
+def _with_topology(pod: dict[str, Any], fabric: str) -> dict[str, Any]:
+    mount = {"name": _TOPOLOGY, "mountPath": _TOPOLOGY_FOLDER, "readOnly": True}
+    return {
+        **pod,
+        "containers": [_mounting(each, [mount]) for each in pod["containers"]],
+        "volumes": [*pod["volumes"], {"name": _TOPOLOGY, "configMap": {"name": topology_name(fabric)}}],
     }
 
 

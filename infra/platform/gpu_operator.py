@@ -46,6 +46,7 @@ def values(
         },
         "gdrcopy": {"enabled": infiniband is not None and operator.installs_driver},
         "dcgmExporter": {"serviceMonitor": {"enabled": operator.service_monitor}},
+        **({"daemonsets": {"tolerations": [{"operator": "Exists"}]}} if software.tolerates_all else {}),
         # Nothing here runs virtual machines.
         "sandboxWorkloads": {"enabled": False},
     }
@@ -53,8 +54,9 @@ def values(
         for place in places:
             put(found, place, parts(images[name]))
     registry, repository, tag = split(images["nfd"])
-    image = {"repository": f"{registry}/{repository}", "tag": tag}
-    return {**found, "node-feature-discovery": {"image": image}} if finds_features else found
+    worker = {"worker": {"tolerations": [{"operator": "Exists"}]}} if software.tolerates_all else {}
+    features = {"image": {"repository": f"{registry}/{repository}", "tag": tag}, **worker}
+    return {**found, "node-feature-discovery": features} if finds_features else found
 
 
 def images_used(

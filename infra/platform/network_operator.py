@@ -40,15 +40,24 @@ _AWAITED = {
     "pulumi.com/timeoutSeconds": "3600",
 }
 """What comes after needs what the operator brings: definitions of addresses, and the cards' driver."""
+_HAS_CARDS = "feature.node.kubernetes.io/pci-15b3.present"
+"""Label of nodes on which the operator puts its driver and its plugins."""
+_TOLERATE_ALL = [{"operator": "Exists"}]
 _SLOW_DRIVER = {"initialDelaySeconds": 30, "periodSeconds": 30}
 
 
-def values(infiniband: InfiniBand, images: Mapping[str, str]) -> dict[str, Any]:
+def values(
+    infiniband: InfiniBand, images: Mapping[str, str], *, tolerates_all: bool = False
+) -> dict[str, Any]:
     """Return the chart's values: Node Feature Discovery is this operator's, whoever else wants it."""
     operator, nfd = parts(images["operator"]), split(images["nfd"])
     found: dict[str, Any] = {
-        "nfd": {"enabled": True, "deployNodeFeatureRules": True},
-        "node-feature-discovery": {"image": {"repository": f"{nfd[0]}/{nfd[1]}", "tag": nfd[2]}},
+        # The chart's rule takes any card of NVIDIA's, also those of a virtual machine's ordinary network.
+        "nfd": {"enabled": True, "deployNodeFeatureRules": infiniband.access != "functions"},
+        "node-feature-discovery": {
+            "image": {"repository": f"{nfd[0]}/{nfd[1]}", "tag": nfd[2]},
+            **({"worker": {"tolerations": _TOLERATE_ALL}} if tolerates_all else {}),
+        },
         "operator": {
             "repository": operator["repository"],
             "image": operator["image"],
@@ -72,11 +81,30 @@ def images_used(infiniband: InfiniBand, images: Mapping[str, str], node_os: str)
         "shared": ["rdma-shared"],
         "hostdev": ["device-plugin", *networks],
         "sriov": [*_SRIOV_IMAGES.values(), *networks],
+        "functions": ["device-plugin"],
     }[infiniband.access]
     used += [*networks, "ipoib"] if infiniband.ipoib else []
     # The operator puts system and architecture at the end of the driver's tag.
     driver = [f"{images['doca-driver']}-{node_os}-amd64"] if infiniband.installs_driver else []
     return [*(images[name] for name in ("operator", "init", "nfd", *used)), *driver]
+
+
+def features(infiniband: InfiniBand) -> Iterator[Manifest]:
+    """Yield the rule that finds machines with cards, where the chart's own would find too many."""
+    if infiniband.access == "functions":
+        cards = {"device": {"op": "In", "value": list(infiniband.device_ids)}}
+        cards = {"vendor": {"op": "In", "value": [MELLANOX]}, **cards}
+        rule = {
+            "name": "infiniband",
+            "labels": {_HAS_CARDS: "true"},
+            "matchFeatures": [{"feature": "pci.device", "matchExpressions": cards}],
+        }
+        yield {
+            "apiVersion": "nfd.k8s-sigs.io/v1alpha1",
+            "kind": "NodeFeatureRule",
+            "metadata": metadata("infiniband", NAMESPACE),
+            "spec": {"rules": [rule]},
+        }
 
 
 def networks(infiniband: InfiniBand) -> Iterator[Manifest]:
@@ -91,9 +119,9 @@ def networks(infiniband: InfiniBand) -> Iterator[Manifest]:
         yield _ipoib_network(*infiniband.ipoib)
 
 
-def policy(infiniband: InfiniBand, images: Mapping[str, str]) -> Manifest:
+def policy(infiniband: InfiniBand, images: Mapping[str, str], *, tolerates_all: bool = False) -> Manifest:
     """Return the cluster's one NicClusterPolicy, with no more than what this access needs."""
-    spec: dict[str, Any] = {}
+    spec: dict[str, Any] = {"tolerations": _TOLERATE_ALL} if tolerates_all else {}
     if infiniband.installs_driver:
         spec["ofedDriver"] = {
             **parts(images["doca-driver"]),
@@ -107,7 +135,9 @@ def policy(infiniband: InfiniBand, images: Mapping[str, str]) -> Manifest:
         spec["rdmaSharedDevicePlugin"] = {**parts(images["rdma-shared"]), "config": _shared(infiniband)}
     if infiniband.access == "hostdev":
         spec["sriovDevicePlugin"] = {**parts(images["device-plugin"]), "config": _host_devices(infiniband)}
-    if infiniband.access != "shared" or infiniband.ipoib:
+    if infiniband.access == "functions":
+        spec["sriovDevicePlugin"] = {**parts(images["device-plugin"]), "config": _functions()}
+    if infiniband.access in ("sriov", "hostdev") or infiniband.ipoib:
         spec["secondaryNetwork"] = {
             "cniPlugins": parts(images["cni-plugins"]),
             "multus": parts(images["multus"]),
@@ -135,6 +165,13 @@ def _selectors(infiniband: InfiniBand) -> dict[str, Any]:
 def _host_devices(infiniband: InfiniBand) -> str:
     selectors = {"vendors": [MELLANOX], "devices": list(infiniband.device_ids), "isRdma": True}
     entry = {"resourcePrefix": "nvidia.com", "resourceName": "hostdev", "selectors": selectors}
+    return json.dumps({"resourceList": [entry]})
+
+
+def _functions() -> str:
+    """As they are, without a network of their own: RDMA devices are all that NCCL needs."""
+    selectors = {"vendors": [MELLANOX], "linkTypes": ["infiniband"], "isRdma": True}
+    entry = {"resourcePrefix": "rdma", "resourceName": NETWORK, "selectors": selectors}
     return json.dumps({"resourceList": [entry]})
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import pulumi
 
-from infra.platform import amd_operator, gpu_operator, network_operator, nfs_driver
+from infra.platform import amd_operator, gpu_operator, lustre_driver, network_operator, nfs_driver
 from infra.platform.base import Context, Layer
 from infra.platform.published import Published
 from infra.providers.base import InfiniBand
@@ -28,6 +28,8 @@ class NodeSoftware(Layer):
             images = self._images(nfs_driver.CHART)
             values = nfs_driver.values(images, context.system_selector)
             self._publish(nfs_driver.CHART, nfs_driver.NAMESPACE, values, list(images.values()))
+        if software.lustre_driver:
+            self.ready += [self.add(each) for each in lustre_driver.manifests()]
         cards = self._infiniband(software.infiniband) if software.infiniband else []
         gpus = self._gpus(cards)
         self._amd([*cards, *gpus])
@@ -36,9 +38,12 @@ class NodeSoftware(Layer):
     def _infiniband(self, infiniband: InfiniBand) -> list[pulumi.Resource]:
         images = self._images(network_operator.CHART)
         used = network_operator.images_used(infiniband, images, self._context.settings.software.node_os)
-        values = network_operator.values(infiniband, images)
+        all_nodes = self._context.settings.software.tolerates_all
+        values = network_operator.values(infiniband, images, tolerates_all=all_nodes)
         ready = self._publish(network_operator.CHART, network_operator.NAMESPACE, values, used)
-        policy = self.add(network_operator.policy(infiniband, images), ready)
+        found = [self.add(each, ready) for each in network_operator.features(infiniband)]
+        manifest = network_operator.policy(infiniband, images, tolerates_all=all_nodes)
+        policy = self.add(manifest, [*ready, *found])
         networks = [self.add(each, [policy]) for each in network_operator.networks(infiniband)]
         self.ready += [policy, *networks]
         return [policy, *networks]

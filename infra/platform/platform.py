@@ -21,6 +21,7 @@ from infra.platform.people import People
 from infra.platform.queues import Queues
 from infra.platform.runtimes import Runtimes
 from infra.platform.storage import Storage
+from infra.platform.topologies import Topologies, topologies_of
 from infra.providers.base import Cluster
 from infra.spec import Stack
 from infra.spec.operators import OperatorsSpec
@@ -51,6 +52,8 @@ class Platform(pulumi.ComponentResource):
             DevicePlugins(context, self)
         if claims_of(context.fabrics):
             Claims(context, namespaces, self)
+        if topologies_of(context.fabrics):
+            Topologies(context, namespaces, self)
         storage = Storage(context, namespaces, cluster.outputs, self, software)
         if cluster.outputs.object_store_keys:
             ObjectStore(context, namespaces, storage, keys=cluster.outputs.object_store_keys, parent=self)

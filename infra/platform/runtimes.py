@@ -70,7 +70,7 @@ def _torch(context: Context, fabric: str) -> dict[str, Any]:
     """Every node runs torchrun, which reads `PET_*` from Trainer; the job adds its module as arguments."""
     command = ["python3", "-m", "torch.distributed.run"]
     pod = _pod(context, fabric, {"command": command})
-    node = _replicated_job("node", pod, _annotations(context, fabric), trainer=True)
+    node = _replicated_job(context, "node", pod, _annotations(context, fabric), trainer=True)
     return {
         "mlPolicy": {"numNodes": 1, "torch": {}},
         "template": {"spec": {"failurePolicy": _failure_policy(), "replicatedJobs": [node]}},
@@ -85,7 +85,8 @@ def _mpi(context: Context, fabric: str) -> dict[str, Any]:
         "readinessProbe": {"tcpSocket": {"port": 2222}, "periodSeconds": 2},
     }
     asked = _annotations(context, fabric)
-    launcher = _replicated_job("launcher", _launcher_pod(context, fabric), asked, trainer=True)
+    launcher = _replicated_job(context, "launcher", _launcher_pod(context, fabric), asked, trainer=True)
+    workers = _replicated_job(context, "node", _pod(context, fabric, sshd), asked)
     launcher["dependsOn"] = [{"name": "node", "status": "Ready"}]
     return {
         "mlPolicy": {
@@ -102,7 +103,7 @@ def _mpi(context: Context, fabric: str) -> dict[str, Any]:
                 "network": {"publishNotReadyAddresses": True},
                 "successPolicy": {"operator": "All", "targetReplicatedJobs": ["launcher"]},
                 "failurePolicy": _failure_policy(),
-                "replicatedJobs": [_replicated_job("node", _pod(context, fabric, sshd), asked), launcher],
+                "replicatedJobs": [workers, launcher],
             }
         },
     }
@@ -145,17 +146,18 @@ def _annotations(context: Context, fabric: str) -> dict[str, str]:
 
 
 def _replicated_job(
-    name: str, pod: dict[str, Any], asked: Mapping[str, str], *, trainer: bool = False
+    context: Context, name: str, pod: dict[str, Any], asked: Mapping[str, str], *, trainer: bool = False
 ) -> dict[str, Any]:
     """Return a Job of JobSet; `trainer` marks the one whose container a TrainJob's `trainer` overrides."""
     step = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"} if trainer else {}
+    own = dict(context.settings.pod_labels)
     # Peers of a lost pod hang in their collectives: the loss of one fails the Job, and all restart.
     leaving = {"containerName": "node", "operator": "In", "values": [EX_TEMPFAIL]}
     rules = [
         {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
         {"action": "FailJob", "onExitCodes": leaving},
     ]
-    template = {"metadata": {"annotations": dict(asked)}, "spec": pod}
+    template = {"metadata": {**({"labels": own} if own else {}), "annotations": dict(asked)}, "spec": pod}
     job = {"backoffLimit": 0, "podFailurePolicy": {"rules": rules}, "template": template}
     return {"name": name, "template": {"metadata": {"labels": step}, "spec": job}}
 
@@ -214,7 +216,7 @@ def _mounts(context: Context) -> list[dict[str, Any]]:
 
 
 def _environment(context: Context) -> dict[str, str]:
-    python = {"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    python = {"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1", **context.settings.environment}
     if not context.settings.training_env:
         return {"HOME": _HOME, "PYTHONPATH": names.TRAINING_SOURCE, **python}
     return {

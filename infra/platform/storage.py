@@ -12,7 +12,7 @@ import pulumi
 
 from infra import names
 from infra.charts import Manifest
-from infra.kubernetes import KubernetesObject
+from infra.kubernetes import KubernetesObject, ServiceAccountAnnotations
 from infra.platform.base import JOB_USER, Context, Layer, metadata
 from infra.platform.fabric import host_claim, host_paths
 from infra.platform.namespaces import Namespaces
@@ -60,6 +60,10 @@ class Storage(Layer):
             self._shared_claims(context, outputs.shared_class)
         for volume in _team_volumes(context, outputs):
             self._claim(volume)
+        for team, given in outputs.service_accounts.items():
+            place = names.team_namespace(team)
+            options = context.access.options(self, [namespaces.by_name[place]])
+            ServiceAccountAnnotations(place, given, options)
         for storage_class in outputs.storage_classes:
             self.add(_dynamic_class(storage_class))
         self.register_outputs({"storageClass": STORAGE_CLASS})

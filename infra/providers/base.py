@@ -70,8 +70,11 @@ class AddressPool:
     gateway: str | None
 
 
-CardAccess = Literal["shared", "sriov", "hostdev"]
-"""Pods share all cards of a machine, have a virtual function of each, or have the cards themselves."""
+CardAccess = Literal["shared", "sriov", "hostdev", "functions"]
+"""Pods share all cards of a machine, have a virtual function of each, or have the cards themselves.
+
+`functions`: a virtual machine's cards are functions already, and pods have them as they are.
+"""
 
 
 @dataclass(frozen=True)
@@ -117,6 +120,10 @@ class NodeSoftware:
     gpu_operator: GpuOperator | None = None
     amd_operator: AmdOperator | None = None
     nfs_driver: bool = False
+    lustre_driver: bool = False
+    """The CSI driver of Azure Managed Lustre."""
+    tolerates_all: bool = False
+    """Whether it runs on nodes with whatever taint, such as those of spot."""
     mirror: Mirror | None = None
     node_os: str = ""
     """Operating system of the nodes, as tags of driver images name it: `ubuntu24.04`."""
@@ -124,7 +131,8 @@ class NodeSoftware:
     @property
     def any(self) -> bool:
         """Whether an operator is to be installed."""
-        return bool(self.infiniband or self.gpu_operator or self.amd_operator or self.nfs_driver)
+        drivers = self.nfs_driver or self.lustre_driver
+        return bool(self.infiniband or self.gpu_operator or self.amd_operator or drivers)
 
     def image(self, reference: str) -> str:
         """Return where the nodes get an image from."""
@@ -153,6 +161,10 @@ class ClusterSettings:
     """Whether the platform serves the object store itself; False where the cloud has one."""
     device_plugins: tuple[DevicePlugin, ...] = ()
     """What must be installed on nodes for pods to use their devices, where the cloud does not do it."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables of every job, by which it finds what the cloud has."""
+    pod_labels: Mapping[str, str] = field(default_factory=dict)
+    """Labels of every job's pods, by which the cloud gives them their identity."""
     image_pull_policy: Literal["Never", "IfNotPresent"] = "IfNotPresent"
     """`Never` where images are imported onto the nodes beforehand."""
     software: NodeSoftware = NodeSoftware()
@@ -241,6 +253,8 @@ class ClusterOutputs:
     storage_classes: tuple[StorageClass, ...] = ()
     bucket_source: VolumeSource | None = None
     """Folder in the object store, with `/` at its end → a volume; None where it cannot be mounted."""
+    service_accounts: Mapping[str, Mapping[str, pulumi.Input[str]]] = field(default_factory=dict)
+    """Team → annotations of its service account, by which its jobs are somebody in the cloud."""
 
 
 class Cluster(pulumi.ComponentResource):

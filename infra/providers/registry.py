@@ -11,6 +11,7 @@ CLUSTERS: Mapping[str, str] = {
     "local": "infra.providers.local:LocalCluster",
     "aws": "infra.providers.aws:AwsCluster",
     "gcp": "infra.providers.gcp:GcpCluster",
+    "azure": "infra.providers.azure:AzureCluster",
     "onprem": "infra.providers.onprem:OnpremCluster",
     "coreweave": "infra.providers.coreweave:CoreweaveCluster",
 }

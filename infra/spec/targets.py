@@ -28,6 +28,7 @@ TARGETS: Mapping[str, Target] = {
     "local": Target("infra.spec.local:LocalSpec"),
     "aws": Target("infra.spec.aws:AwsSpec", checks="infra.spec.aws_checks:CHECKS"),
     "gcp": Target("infra.spec.gcp:GcpSpec", checks="infra.spec.gcp_checks:CHECKS"),
+    "azure": Target("infra.spec.azure:AzureSpec", checks="infra.spec.azure_checks:CHECKS"),
     "onprem": Target("infra.spec.onprem:OnpremSpec", checks="infra.spec.onprem_checks:CHECKS"),
     "coreweave": Target("infra.spec.coreweave:CoreweaveSpec", checks="infra.spec.coreweave_checks:CHECKS"),
 }

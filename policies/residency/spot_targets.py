@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from policies.policy import Policy, Resource, Violation
@@ -26,12 +27,16 @@ def judge(resource: Resource) -> Iterator[Violation]:
 
 def _permitted(resource: Resource, block: Properties, name: str) -> Iterator[Violation]:
     for place in block.texts(name):
+        if place.isdigit():
+            continue  # Azure numbers the zones of the region that it names besides
         yield from must_be_permitted(resource, block.at(name), _region(place))
 
 
 def _region(place: str) -> str:
-    """An AWS zone (`eu-west-1a`) or a Google zone (`europe-west4-a`) as its region."""
+    """A zone of AWS (`eu-west-1a`), Google (`europe-west4-a`) or AKS (`westeurope-1`) as its region."""
     name = canonical(place)
+    if re.fullmatch(r"[a-z0-9]+-\d", name):
+        return name[:-2]
     return name[:-1] if name[-1:].isalpha() and name[-2:-1].isdigit() else name
 
 

@@ -20,6 +20,7 @@ DRIVERS = (
     "kube-system/*efa*device-plugin*",
     "kube-system/nccl-*-installer",
     "kube-system/device-injector",
+    "kube-system/csi-azurelustre-node",
 )
 """Drivers and device plugins need the node; only admins write to their namespaces."""
 

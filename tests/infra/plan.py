@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pulumi
 from pulumi.runtime import rpc
@@ -20,6 +20,7 @@ from infra.providers.base import PoolSettings
 from infra.providers.registry import cluster_class
 from infra.spec import Stack
 from tests.infra.providers.aws.answers import computed, identity
+from tests.infra.providers.azure import answers as azure
 from tests.infra.providers.gcp import answers as google
 
 IMAGE = "trainyard.local/training:000000000000"
@@ -61,7 +62,9 @@ class _Answers(Mocks):
 
     def new_resource(self, args: MockResourceArgs) -> tuple[str, dict[Any, Any]]:
         if self._preview:
-            return "", dict(args.inputs)
+            return "", azure.shaped(args.inputs) if args.typ.startswith("azure-native:") else dict(
+                args.inputs
+            )
         made = EMBEDDED if args.typ.endswith(":EmbeddedCluster") else {}
         if args.typ.startswith("aws:"):
             return identity(args.typ, args.name), {
@@ -73,11 +76,19 @@ class _Answers(Mocks):
                 **args.inputs,
                 **google.computed(args.typ, args.name, args.inputs),
             }
+        if args.typ.startswith("azure-native:"):
+            return azure.identity(args.typ, args.name), {
+                **azure.shaped(args.inputs),
+                **azure.computed(args.typ, args.name, args.inputs),
+            }
         if args.typ.endswith(":CksCluster"):
             made = {"apiServerEndpoint": f"0a1b2c-{args.name}.k8s.eu-south-04a.coreweave.app"}
         return f"{args.name}-id", {**args.inputs, **made}
 
-    def call(self, args: MockCallArgs) -> NoReturn:
+    def call(self, args: MockCallArgs) -> tuple[dict[Any, Any], list[tuple[str, str]] | None]:
+        # Asked of a cluster that is there, for what no property of it has: its certificate.
+        if args.token == azure.CREDENTIALS and not self._preview:
+            return azure.credentials(args.args["resourceName"]), []
         raise AssertionError(f"a plan must be known without look-ups, but the program called {args.token}")
 
 

@@ -1,0 +1,78 @@
+"""NCCL's topology files, in the namespaces whose jobs mount them.
+
+A virtual machine hides which GPU and which card share a PCIe switch; NCCL reads it from a file instead.
+Format: NCCL user guide, NCCL_TOPO_FILE; PCI classes of bridges, 3D controllers and InfiniBand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import count
+from xml.etree import ElementTree
+
+import pulumi
+
+from infra import catalog, names
+from infra.catalog import NcclTopology
+from infra.platform.base import Context, Layer, metadata
+from infra.platform.fabric import TOPOLOGY_FILE, topology_name
+from infra.platform.namespaces import Namespaces
+
+_BRIDGE, _GPU, _CARD = "0x060400", "0x030200", "0x020700"
+_LANES = "16"
+
+
+class Topologies(Layer):
+    """A ConfigMap per team and fabric class."""
+
+    def __init__(self, context: Context, namespaces: Namespaces, parent: pulumi.Resource) -> None:
+        files = topologies_of(context.fabrics)
+        super().__init__(context, "topologies", {"fabrics": list(files)}, parent)
+        for team in context.stack.teams:
+            place = names.team_namespace(team.name)
+            for fabric, text in files.items():
+                manifest = {
+                    "apiVersion": "v1",
+                    "kind": "ConfigMap",
+                    "metadata": metadata(topology_name(fabric), place),
+                    "data": {TOPOLOGY_FILE: text},
+                }
+                self.add(manifest, [namespaces.by_name[place]])
+        self.register_outputs({})
+
+
+def topologies_of(fabrics: Iterable[str]) -> dict[str, str]:
+    """Return fabric class → the file of its machines, for those that need one."""
+    found = {fabric: catalog.fabric(fabric).topology for fabric in fabrics}
+    return {fabric: render(topology) for fabric, topology in found.items() if topology}
+
+
+def render(topology: NcclTopology) -> str:
+    """Write the file: processors, the switches below each, and the pairs of GPU and card behind those."""
+    system = ElementTree.Element("system", version="1")
+    number = count(1)
+    for index, node in enumerate(topology.numa):
+        cpu = ElementTree.SubElement(
+            system,
+            "cpu",
+            numaid=str(index),
+            affinity=node.affinity,
+            arch="x86_64",
+            vendor=topology.vendor,
+            familyid=str(topology.family),
+            modelid=str(topology.model),
+        )
+        for pairs in node.switches:
+            # No machine has this bus: the switch is the hypervisor's.
+            switch = _device(cpu, f"ffff:ff:{next(number):02x}.0", _BRIDGE, topology.link)
+            for gpu, card in pairs:
+                _device(switch, f"{gpu}:00:00.0", _GPU, topology.link)
+                _device(switch, f"{card}:00:00.0", _CARD, topology.link)
+    ElementTree.indent(system)
+    return ElementTree.tostring(system, encoding="unicode") + "\n"
+
+
+def _device(parent: ElementTree.Element, bus: str, kind: str, link: str) -> ElementTree.Element:
+    return ElementTree.SubElement(
+        parent, "pci", {"busid": bus, "class": kind, "link_speed": link, "link_width": _LANES}
+    )

@@ -1,0 +1,163 @@
+"""The Azure target's component: groups, identities, network, keys, control plane, pools, storage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, cast
+
+import pulumi
+from pulumi_azure_native.provider import Provider as AzureProvider
+
+from infra import names
+from infra.artifacts import Artifacts
+from infra.kubernetes import connect
+from infra.providers.azure.bucket import make_bucket
+from infra.providers.azure.control_plane import ControlPlane, kubeconfig, make_control_plane
+from infra.providers.azure.filesystem import make_filesystem
+from infra.providers.azure.grounds import Grounds, make_grounds
+from infra.providers.azure.identity import (
+    CLIENT_ID,
+    USES_IDENTITY,
+    human_access,
+    team_identity,
+    trainer_role,
+)
+from infra.providers.azure.logs import keep_logs
+from infra.providers.azure.pools import AGENT_POOL, agent_pool, pool_settings, system_pool
+from infra.providers.azure.scope import Scope
+from infra.providers.base import (
+    Cluster,
+    ClusterOutputs,
+    ClusterSettings,
+    Feature,
+    GpuOperator,
+    InfiniBand,
+    NodeSoftware,
+    ObjectStoreOutputs,
+    PoolSettings,
+    StorageClass,
+)
+from infra.spec import Stack
+from infra.spec.azure import AzureSpec
+from infra.spec.provider import ProviderKind
+
+CARDS = ("101c", "101e")
+"""PCI IDs of InfiniBand cards in machines: ConnectX-6 and -7 as virtual functions. Those of the ordinary
+network are NVIDIA's, too, and must be left alone."""
+NODE_OS = "ubuntu24.04"
+"""What AKS's `Ubuntu` is as of Kubernetes 1.35."""
+
+
+class AzureCluster(Cluster):
+    """AKS in one region, its nodes in agent pools; NVIDIA's operators bring drivers of GPUs and cards."""
+
+    KIND: ClassVar[ProviderKind] = "azure"
+    UNSUPPORTED: ClassVar[Mapping[Feature, str]] = {
+        Feature.CAPACITY_BLOCKS: (
+            "capacity blocks are EC2's: name Azure's capacity reservation group, with `kind: targeted`"
+        ),
+        Feature.ALTERNATIVE_MACHINES: (
+            "an agent pool has one VM size: make a pool of each, and all of them flavors of the queue"
+        ),
+        Feature.CHOSEN_PLACEMENT: "a scale set with InfiniBand is one domain, which Azure places itself",
+        Feature.NODES_ON_CALL: (
+            "AKS has no queue for machines: reserve capacity, or keep the nodes that the queue counts"
+        ),
+        Feature.TPU_SLICES: "Azure has no TPUs: choose a machine with GPUs",
+        Feature.NVLINK_DOMAINS: (
+            "NVLink between machines needs NVIDIA's DRA driver and compute domains, which this release does"
+            " not install: use Standard_ND96isr_H200_v5"
+        ),
+    }
+
+    def __init__(
+        self, stack: Stack, artifacts: Artifacts, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__(stack, artifacts, opts)
+        spec = cast(AzureSpec, stack.provider)
+        self.pools = {pool.name: pool_settings(pool) for pool in stack.pools}
+        self.settings = _settings(stack, spec, self.pools)
+        scope = _scope(stack, spec, self)
+        grounds = make_grounds(scope)
+        control_plane = self._control_plane(scope, grounds, stack)
+        for pool in stack.pools:
+            if pool.capacity != "system":
+                agent_pool(scope, grounds, control_plane, pool, self.pools[pool.name])
+        config = kubeconfig(scope, control_plane)
+        self.access = connect(stack.name, config, control_plane.cluster, self)
+        teams = [team.name for team in stack.teams]
+        bucket = stack.storage.object_store.bucket
+        container = make_bucket(scope, grounds, bucket)
+        role = trainer_role(scope, spec.storage_group or grounds.groups.data)
+        clients = {
+            team: team_identity(
+                scope, team, grounds.groups.cluster, control_plane.issuer, container=container, role=role
+            )
+            for team in teams
+        }
+        self.outputs = ClusterOutputs(
+            endpoint=control_plane.endpoint,
+            ca_certificate=control_plane.ca_certificate,
+            kubeconfig=config,
+            volume_source=make_filesystem(scope, grounds, teams),
+            object_store=ObjectStoreOutputs(f"https://{spec.storage_account}.blob.core.windows.net", bucket),
+            storage_classes=(_disks(grounds.disks),),
+            service_accounts={team: {CLIENT_ID: each.client_id} for team, each in clients.items()},
+        )
+        self.register_outputs({"endpoint": self.outputs.endpoint})
+
+    def _control_plane(self, scope: Scope, grounds: Grounds, stack: Stack) -> ControlPlane:
+        (system,) = (pool for pool in stack.pools if pool.capacity == "system")
+        profile = system_pool(scope, grounds.network, system, self.pools[system.name])
+        made = make_control_plane(scope, grounds, profile)
+        keep_logs(scope, grounds.groups, made.cluster)
+        human_access(scope, made.cluster.id)
+        return made
+
+
+def _scope(stack: Stack, spec: AzureSpec, parent: pulumi.Resource) -> Scope:
+    provider = AzureProvider(
+        stack.name,
+        subscription_id=spec.subscription,
+        tenant_id=spec.tenant,
+        location=spec.region,
+        disable_pulumi_partner_id=True,
+        opts=pulumi.ResourceOptions(parent=parent),
+    )
+    minor = spec.kubernetes_version.rpartition(".")[0]
+    return Scope(stack.name, minor, provider, parent, spec)
+
+
+def _settings(stack: Stack, spec: AzureSpec, pools: Mapping[str, PoolSettings]) -> ClusterSettings:
+    fabrics = sorted({pool.fabric_class for pool in pools.values() if pool.accelerators_per_node})
+    on_infiniband = bool(fabrics) and "none" not in fabrics
+    return ClusterSettings(
+        name=stack.name,
+        kubernetes_version=spec.kubernetes_version,
+        topology_labels=(AGENT_POOL if on_infiniband else names.ZONE_LABEL, names.HOSTNAME_LABEL),
+        # All pods of a job in one scale set: between two there is no InfiniBand.
+        slice_label=AGENT_POOL if on_infiniband else "",
+        data_dir="",
+        training_image=spec.training_image,
+        serves_object_store=False,
+        environment={"AZURE_STORAGE_ACCOUNT_NAME": spec.storage_account},
+        pod_labels=USES_IDENTITY,
+        software=_software(spec, fabrics),
+    )
+
+
+def _software(spec: AzureSpec, fabrics: Sequence[str]) -> NodeSoftware:
+    cards = InfiniBand(access="functions", device_ids=CARDS, installs_driver=True)
+    return NodeSoftware(
+        infiniband=cards if any(fabric != "none" for fabric in fabrics) else None,
+        gpu_operator=GpuOperator(installs_driver=True, service_monitor=False) if fabrics else None,
+        lustre_driver=spec.filesystem.kind == "lustre",
+        node_os=NODE_OS,
+        # Spot nodes have AKS's own taint; a node that is being taken away still has its devices.
+        tolerates_all=True,
+    )
+
+
+def _disks(encryption: pulumi.Input[str]) -> StorageClass:
+    parameters = {"skuName": "Premium_LRS", "diskEncryptionSetID": encryption}
+    return StorageClass("disk", "disk.csi.azure.com", parameters)
