@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from infra import catalog
-from infra.catalog import Cloud, Dated, Estimate, Missing, PoolCost, PoolDemand, StoragePrice
+from infra.catalog import Cloud, Dated, Estimate, Missing, PoolCost, PoolDemand, Price, StoragePrice
 from infra.providers.aws.groups import groups
 from infra.spec import Stack
 from infra.spec.aws import AwsSpec, EfsSpec
@@ -26,8 +26,7 @@ from infra.spec.provider import ProviderSpec
 from trainyard.forms import Form
 
 NOT_INCLUDED = (
-    "control plane",
-    "network (NAT, traffic, addresses)",
+    "network (traffic, addresses)",
     "logs",
     "requests and throughput of storage",
     "taxes",
@@ -36,6 +35,8 @@ NOT_INCLUDED = (
 """What a stack costs besides, and the catalogue has no prices of."""
 
 
+PRICED_NAT_VMS = 32
+"""Cloud NAT costs no more by the hour for machines beyond these (its traffic does)."""
 COLUMNS = ("what", "kind", "bought", "number", "USD/h", "USD/month", "price of", "source")
 
 
@@ -75,23 +76,58 @@ class Storage:
 
 
 @dataclass(frozen=True)
+class Service:
+    """What runs by the hour beside the machines, and its price."""
+
+    name: str
+    kind: str
+    """As the catalogue prices it: `nat-gateway`."""
+    number: int
+    price: Price | Missing
+
+    @property
+    def usd_per_hour(self) -> Decimal | None:
+        """Cost of all for an hour; None where the price is not known."""
+        return None if isinstance(self.price, Missing) else self.price.usd_per_hour * self.number
+
+    @property
+    def usd_per_month(self) -> Decimal | None:
+        """The same for a month of 730 hours."""
+        return None if self.usd_per_hour is None else self.usd_per_hour * catalog.HOURS_PER_MONTH
+
+    @property
+    def remark(self) -> str:
+        """What the totals leave out of it, or rest on; empty where there is nothing to say."""
+        if isinstance(self.price, Missing):
+            return f"{self.name}: not in the totals: {self.price.reason}"
+        return _old(self.name, self.price) if self.price.stale else ""
+
+
+@dataclass(frozen=True)
 class Bill:
     """What a stack costs."""
 
     stack: str
     estimate: Estimate
     storage: tuple[Storage, ...]
+    services: tuple[Service, ...] = ()
+
+    @property
+    def _besides(self) -> tuple[Storage | Service, ...]:
+        """What is bought besides machines."""
+        return (*self.storage, *self.services)
 
     @property
     def is_complete(self) -> bool:
-        """Whether every pool and all storage has a price that is not stale."""
-        return not (self.estimate.missing or self.estimate.stale or any(each.remark for each in self.storage))
+        """Whether every pool, all storage and each service has a price that is not stale."""
+        remarks = any(each.remark for each in self._besides)
+        return not (self.estimate.missing or self.estimate.stale or remarks)
 
     @property
     def usd_per_hour(self) -> Decimal | None:
-        """Sum over the pools and the storage that have a price; None where none has."""
+        """Sum over the pools, storage and services that have a price; None where none has."""
         costs = [cost.usd_per_hour for cost in self.estimate.pools]
-        costs += [each.usd_per_hour for each in self.storage]
+        costs += [each.usd_per_hour for each in self._besides]
         known = [cost for cost in costs if cost is not None]
         return sum(known, Decimal(0)) if known or not costs else None
 
@@ -111,8 +147,14 @@ class Bill:
             "complete": self.is_complete,
             "pools": [_pool_data(cost) for cost in self.estimate.pools],
             "storage": [_storage_data(each) for each in self.storage],
-            "notIncluded": list(NOT_INCLUDED),
+            "services": [_service_data(each) for each in self.services],
+            "notIncluded": list(self.not_included),
         }
+
+    @property
+    def not_included(self) -> tuple[str, ...]:
+        """What the stack costs besides, and no price is looked for here."""
+        return NOT_INCLUDED if self.services else ("control plane", *NOT_INCLUDED)
 
     @property
     def remarks(self) -> list[str]:
@@ -127,8 +169,8 @@ class Bill:
             for cost in self.estimate.stale
             if not isinstance(cost.price, Missing)
         ]
-        told += [each.remark for each in self.storage if each.remark]
-        return [*told, f"not in the totals either: {', '.join(NOT_INCLUDED)}"]
+        told += [each.remark for each in self._besides if each.remark]
+        return [*told, f"not in the totals either: {', '.join(self.not_included)}"]
 
     def show(self, console: Console) -> None:
         """Print it."""
@@ -160,7 +202,11 @@ class Bill:
             size = f"{each.gib} GiB" if each.gib else "as used"
             amounts = (_told(each.usd_per_hour), _told(each.usd_per_month))
             yield each.name, each.kind, "storage", size, *amounts, *_dated(each.price)
-        unpriced = self.estimate.missing or any(each.usd_per_hour is None for each in self.storage)
+        for service in self.services:
+            amounts = (_told(service.usd_per_hour), _told(service.usd_per_month))
+            number = str(service.number)
+            yield service.name, service.kind, "by the hour", number, *amounts, *_dated(service.price)
+        unpriced = self.estimate.missing or any(each.usd_per_hour is None for each in self._besides)
         partly = "known" if unpriced else "all"
         yield partly, "", "", "", _told(self.usd_per_hour), _told(self.usd_per_month), "", ""
 
@@ -173,7 +219,8 @@ def bill(stack: Stack, today: date) -> Bill:
     if stack.provider.kind in _BOUGHT_NOWHERE:
         return Bill(stack.name, Estimate(()), ())
     demands = [demand for pool in stack.pools for demand in _demands(stack, pool)]
-    return Bill(stack.name, catalog.estimate(demands, today), tuple(_storage(stack, today)))
+    storage, services = tuple(_storage(stack, today)), tuple(_services(stack, today))
+    return Bill(stack.name, catalog.estimate(demands, today), storage, services)
 
 
 def show_price(stack: Stack, form: Form, console: Console) -> None:
@@ -245,6 +292,46 @@ def _azure_filesystem(provider: AzureSpec) -> tuple[str, int | None]:
     if isinstance(share, NetAppSpec):
         return f"netapp-{share.service_level}", share.capacity_tib * 1024
     return "blob-nfs-hot", None
+
+
+def _services(stack: Stack, today: date) -> Iterator[Service]:
+    """The control plane, and the way out of a network that the stack makes."""
+    provider = stack.provider
+    for name, kind, number in _kinds_of_services(stack):
+        region = str(getattr(provider, "region", ""))
+        price = catalog.service_price(cast(Cloud, provider.kind), kind, region, today)
+        yield Service(name, kind, number, price)
+
+
+def _kinds_of_services(stack: Stack) -> Iterator[tuple[str, str, int]]:
+    """(what it is for, kind, how many)."""
+    provider = stack.provider
+    if isinstance(provider, AwsSpec):
+        yield "control plane", "eks-cluster", 1
+        gateways = {"none": 0, "one": 1, "per-zone": len(provider.zones)}[provider.network.nat]
+        if gateways and provider.network.existing is None:
+            yield "NAT", "nat-gateway", gateways
+    elif isinstance(provider, GcpSpec):
+        yield "control plane", "gke-cluster", 1
+        if provider.network.nat and provider.network.existing is None:
+            nodes = sum(pool.num_nodes for pool in stack.pools)
+            yield "NAT", "cloud-nat-vm", min(nodes, PRICED_NAT_VMS)
+
+
+def _service_data(each: Service) -> dict[str, Any]:
+    known: dict[str, Any] = (
+        {"missing": each.price.reason}
+        if isinstance(each.price, Missing)
+        else {"usdPerServiceHour": _number(each.price.usd_per_hour), **_dated_data(each.price)}
+    )
+    return {
+        "name": each.name,
+        "kind": each.kind,
+        "number": each.number,
+        "usdPerHour": _number(each.usd_per_hour),
+        "usdPerMonth": _number(each.usd_per_month),
+        **known,
+    }
 
 
 def _storage_data(each: Storage) -> dict[str, Any]:

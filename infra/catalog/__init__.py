@@ -13,6 +13,7 @@ from infra.catalog.pricing import (
     StoragePrice,
     estimate,
     price,
+    service_price,
     storage_price,
 )
 from infra.catalog.residency import Jurisdiction, jurisdiction, matches, permitted
@@ -90,6 +91,7 @@ __all__ = [
     "price",
     "region",
     "regions",
+    "service_price",
     "storage_price",
     "unions",
 ]

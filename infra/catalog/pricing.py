@@ -34,7 +34,7 @@ class Dated:
 
 @dataclass(frozen=True, kw_only=True)
 class Price(Dated):
-    """A price of one machine."""
+    """A price of one machine, or of one service that runs by the hour."""
 
     usd_per_hour: Decimal
 
@@ -135,6 +135,15 @@ def storage_price(cloud: Cloud, storage: str, region: str, today: date) -> Stora
     row = max(found, key=lambda each: each.source.date)
     age = (today - row.source.date).days
     return StoragePrice(usd_per_gib_month=row.usd_per_gib_month, source=row.source, age_days=age)
+
+
+def service_price(cloud: Cloud, service: str, region: str, today: date) -> Price | Missing:
+    """Return the newest price of a service (`nat-gateway`), or why there is none."""
+    found = [row for row in store.service_rows(cloud) if (row.service, row.region) == (service, region)]
+    if not found:
+        return Missing(f"no price of {service} in {region} is known here")
+    row = max(found, key=lambda each: each.source.date)
+    return Price(usd_per_hour=row.usd_per_hour, source=row.source, age_days=(today - row.source.date).days)
 
 
 def estimate(pools: Iterable[PoolDemand], today: date) -> Estimate:

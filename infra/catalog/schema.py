@@ -271,6 +271,16 @@ class StorageRow(Record):
     source: Source
 
 
+class ServiceRow(Record):
+    """The price of one service that runs by the hour in one region: a control plane, a NAT gateway."""
+
+    service: Name
+    """`eks-cluster`, `nat-gateway`, `cloud-nat-vm` (for each of the first 32 machines behind it)."""
+    region: Name
+    usd_per_hour: UsdPerHour
+    source: Source
+
+
 class RegionFacts(Record):
     """A place where a cloud keeps machines or data."""
 
@@ -322,6 +332,7 @@ class PricesFile(DataFile):
 
     prices: tuple[PriceRow, ...]
     storage: tuple[StorageRow, ...] = ()
+    services: tuple[ServiceRow, ...] = ()
 
 
 class RegionsFile(DataFile):

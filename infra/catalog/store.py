@@ -27,6 +27,7 @@ from infra.catalog.schema import (
     Purchase,
     Region,
     RegionsFile,
+    ServiceRow,
     StorageRow,
 )
 from infra.errors import InputError, Problem
@@ -93,6 +94,11 @@ def price_rows(cloud: Cloud) -> tuple[PriceRow, ...]:
 def storage_rows(cloud: Cloud) -> tuple[StorageRow, ...]:
     """Return every price row of a cloud's storage, old ones included."""
     return _prices_file(cloud).storage
+
+
+def service_rows(cloud: Cloud) -> tuple[ServiceRow, ...]:
+    """Return every price row of a cloud's services, old ones included."""
+    return _prices_file(cloud).services
 
 
 @cache

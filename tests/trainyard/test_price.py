@@ -16,7 +16,7 @@ from infra.spec import load
 from tests.infra.plan import stack_file
 from trainyard.catalog import filters_of, rows_of, show_catalog
 from trainyard.forms import CatalogPart, Form
-from trainyard.price import Bill, Storage, bill, show_price
+from trainyard.price import Bill, Service, Storage, bill, show_price
 
 TODAY = date(2026, 8, 26)
 """20 days after the prices of p5en in Ohio."""
@@ -61,6 +61,29 @@ def test_storage_of_a_known_size_is_in_the_totals() -> None:
     assert (share.usd_per_month, share.usd_per_hour) == (Decimal(2190), Decimal(3))
     assert Bill("lab", catalog.estimate([], TODAY), (share,)).usd_per_month == 2190
     assert "filesystem: the price is 786 days old" in share.remark
+
+
+def test_control_plane_and_nat_are_in_the_totals_where_their_prices_are_known() -> None:
+    service = Service(
+        "NAT", "nat-gateway", 3, catalog.service_price("aws", "nat-gateway", "us-east-1", TODAY)
+    )
+    assert (service.usd_per_hour, service.usd_per_month) == (Decimal("0.135"), Decimal("98.55"))
+    assert "NAT: the price is 786 days old" in service.remark
+    found = Bill("lab", catalog.estimate([], TODAY), (), (service,))
+    assert found.usd_per_hour == Decimal("0.135")
+    assert not found.is_complete
+    assert "control plane" not in found.not_included
+
+
+def test_services_of_a_region_without_a_price_are_named_and_add_nothing() -> None:
+    found = bill(load(stack_file("aws")), TODAY)
+    told = {each["name"]: each for each in found.data()["services"]}
+    assert {name: each["number"] for name, each in told.items()} == {"control plane": 1, "NAT": 3}
+    assert all(each["usdPerHour"] is None for each in told.values())
+    assert "NAT: not in the totals: no price of nat-gateway in us-east-2 is known here" in found.remarks
+    google = {each.name: each.number for each in bill(load(stack_file("gcp")), TODAY).services}
+    assert google == {"control plane": 1, "NAT": 15}
+    assert "control plane" in bill(load(stack_file("coreweave")), TODAY).not_included
 
 
 def test_a_spot_pool_of_two_machines_is_priced_by_what_it_buys() -> None:
