@@ -69,6 +69,9 @@ class Cloud(Protocol):
     def computed(self, token: str) -> Properties:
         """Return what it will add to a resource's inputs, as an example: unknown while one is planned."""
 
+    def planned(self, resource: Resource) -> Properties:
+        """Return the outputs that a plan shows otherwise than they were asked for."""
+
     def create(self, resource: Resource) -> Made:
         """Make it. Raises `RefusedError`."""
 
@@ -80,6 +83,9 @@ class Cloud(Protocol):
 
     def delete(self, resource: Resource) -> None:
         """Remove it; one that is gone already is fine. Raises `RefusedError`."""
+
+    def answer(self, token: str, arguments: Properties) -> Properties:
+        """Answer a call of the program."""
 
 
 class Anything:
@@ -103,6 +109,9 @@ class Anything:
     def computed(self, token: str) -> Properties:
         return self._outputs.get(token, {})
 
+    def planned(self, _resource: Resource) -> Properties:
+        return {}
+
     def create(self, resource: Resource) -> Made:
         return Made(f"{resource.name}-{uuid.uuid4().hex[:8]}", self._outputs.get(resource.token, {}))
 
@@ -114,6 +123,9 @@ class Anything:
 
     def delete(self, resource: Resource) -> None:
         pass
+
+    def answer(self, _token: str, arguments: Properties) -> Properties:
+        return arguments
 
 
 class Typed(Anything):

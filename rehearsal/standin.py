@@ -138,7 +138,8 @@ class StandIn(provider_pb2_grpc.ResourceProviderServicer):
     def Invoke(
         self, request: provider_pb2.InvokeRequest, _context: grpc.ServicerContext
     ) -> provider_pb2.InvokeResponse:
-        return provider_pb2.InvokeResponse(**{"return": request.args})
+        answer = self.cloud.answer(request.tok, plain(request.args))
+        return provider_pb2.InvokeResponse(**{"return": _struct(answer)})
 
     def Check(
         self, request: provider_pb2.CheckRequest, _context: grpc.ServicerContext
@@ -175,7 +176,7 @@ class StandIn(provider_pb2_grpc.ResourceProviderServicer):
             inputs = _spelled(request.properties)
             computed = self.cloud.computed(resource.token)
             within = {key: _unknown(value) for key, value in computed.items() if key in inputs}
-            planned = _joined(inputs, within)
+            planned = _joined(self.cloud.planned(resource), _joined(inputs, within))
             return provider_pb2.CreateResponse(properties=_struct(planned))
         with _answered(context), self._injector.creating(resource):
             made, properties = self._make(request, resource)
@@ -205,7 +206,8 @@ class StandIn(provider_pb2_grpc.ResourceProviderServicer):
         kept = self.store.get(token, request.id)
         before = kept.outputs if kept else _spelled(request.olds)
         computed = _besides(before, kept.inputs if kept else {}, self.cloud.unsettled(token))
-        properties = _joined(_spelled(request.news), computed)
+        planned = self.cloud.planned(self._resource(request.urn, request.news))
+        properties = _joined(planned, _joined(_spelled(request.news), computed))
         if request.preview:
             return provider_pb2.UpdateResponse(properties=_struct(properties))
         old = self._resource(request.urn, _struct(kept.inputs if kept else {}), _struct(before), request.id)

@@ -20,10 +20,12 @@ import yaml
 from infra.errors import InputError, MachineError, Problem, TrainyardError
 from infra.spec import Stack
 from infra.spec.aws import AwsSpec
+from infra.spec.azure import AzureSpec
 from infra.spec.gcp import GcpSpec
 from infra.spec.onprem import OnpremSpec
 from local.engine import Engine, Result
 from local.progress import Progress
+from rehearsal.azure import Subscription
 from rehearsal.cloud import Cloud, Typed
 from rehearsal.faults import Faults
 from rehearsal.google import Project
@@ -260,6 +262,8 @@ def _clouds(session: Session, stack: ExitStack) -> dict[str, Cloud]:
         if find_spec("googleapiclient") is None:
             raise MachineError([_lacking("googleapiclient", "gcp")])
         return {"gcp": Project(provider.project, provider.region)}
+    if isinstance(provider, AzureSpec):
+        return {"azure-native": Subscription(provider.subscription)}
     return {} if provider.kind in NOT_A_CLOUD else {provider.kind: Typed(OUTPUTS)}
 
 

@@ -10,14 +10,14 @@ from pydantic import Field
 from infra.spec.base import Boolean, Cidr, Positive, Spec, matching
 from infra.spec.provider import ProviderSpec
 
-_GUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
-_GROUP = rf"/subscriptions/{_GUID}/resourceGroups/[^/]+/providers"
+GUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+_GROUP = rf"/subscriptions/{GUID}/resourceGroups/[^/]+/providers"
 
 Guid = Annotated[
     str,
     matching(
         "azure_guid",
-        _GUID,
+        GUID,
         "an ID such as 00000000-0000-0000-0000-000000000000, in small letters",
         "see `az account show`, or `az ad group show`; a name is not an ID",
     ),

@@ -11,11 +11,12 @@ from infra import catalog
 from infra.catalog import Machine
 from infra.names import agent_pool
 from infra.spec import cloud_checks
-from infra.spec.azure import AzureLustreSpec, AzureSpec, BlobNfsSpec, NetAppSpec
+from infra.spec.azure import GUID, AzureLustreSpec, AzureSpec, BlobNfsSpec, NetAppSpec
 from infra.spec.cloud_checks import (
     accelerator_is_the_machines,
     claims_fit,
     fabric_is_the_machines,
+    groups_are_spelled,
     nearest_steps,
     zones_of_pools_are_the_stacks,
 )
@@ -291,6 +292,13 @@ def the_object_store_has_no_size(provider: AzureSpec, storage: StorageSpec) -> I
     yield from cloud_checks.the_object_store_has_no_size(provider.kind, storage)
 
 
+def groups_are_entras(teams: tuple[TeamSpec, ...]) -> Iterator[Finding]:
+    """AKS knows groups by their object IDs; a name would let nobody in."""
+    allowed = "the object ID of a group of Entra: 00000000-0000-0000-0000-000000000000"
+    fix = "write what `az ad group show --group NAME --query id` says"
+    yield from groups_are_spelled(teams, GUID, allowed, fix)
+
+
 CHECKS: tuple[Check, ...] = (
     the_region_is_known,
     zones_are_named_once,
@@ -315,6 +323,7 @@ CHECKS: tuple[Check, ...] = (
     storage_accounts_are_two,
     the_container_has_a_name_that_azure_takes,
     the_object_store_has_no_size,
+    groups_are_entras,
 )
 
 

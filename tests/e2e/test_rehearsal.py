@@ -39,6 +39,16 @@ def test_the_gcp_stack_lives_its_whole_life(tmp_path: Path) -> None:
     assert "gcp:storage/bucket:Bucket training-bucket" in report["keptAfterDestroy"]
 
 
+def test_the_azure_stack_lives_its_whole_life(tmp_path: Path) -> None:
+    report = rehearse(tmp_path, "azure", "--assume-checkpoint", "15")
+    assert [phase["name"] for phase in report["phases"]] == PHASES
+    order = report["order"]
+    policy = order.index("kubernetes:mellanox.com/v1alpha1:NicClusterPolicy nic-cluster-policy")
+    assert policy < order.index("kubernetes:helm.sh/v3:Release gpu-operator")
+    assert "azure-native:storage:BlobContainer training-bucket" in report["keptAfterDestroy"]
+    assert "azure-native:resources:ResourceGroup training-data" in report["keptAfterDestroy"]
+
+
 def test_the_tpu_stack_lives_its_whole_life(tmp_path: Path) -> None:
     report = rehearse(tmp_path, "gcp-tpu")
     assert [phase["name"] for phase in report["phases"]] == PHASES

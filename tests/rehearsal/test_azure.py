@@ -1,0 +1,47 @@
+"""Azure's stand-in: what it answers has the form that the SDK expects, and each resource an ID of its own."""
+
+from __future__ import annotations
+
+import base64
+
+import yaml
+
+from rehearsal.azure import CREDENTIALS, Subscription
+from rehearsal.cloud import Resource
+
+CLOUD = Subscription("00000000-0000-0000-0000-000000000000")
+
+
+def test_identities_are_told_in_a_mapping() -> None:
+    identity = {"type": "UserAssigned", "userAssignedIdentities": ["/subscriptions/a"]}
+    account = Resource("azure-native:storage:StorageAccount", "s", {"accountName": "s", "identity": identity})
+    told = {"identity": {"type": "UserAssigned", "userAssignedIdentities": {"/subscriptions/a": {}}}}
+    assert CLOUD.planned(account) == told
+    assert CLOUD.create(account).outputs == {"name": "s", **told}
+    assert CLOUD.planned(Resource("azure-native:network:Subnet", "s", {})) == {}
+
+
+def test_resources_of_one_name_in_several_have_ids_of_their_own() -> None:
+    def made(endpoint: str) -> str:
+        inputs = {
+            "privateDnsZoneGroupName": "default",
+            "privateEndpointName": endpoint,
+            "resourceGroupName": "g",
+        }
+        return CLOUD.create(Resource("azure-native:network:PrivateDnsZoneGroup", endpoint, inputs)).id
+
+    assert made("vault") != made("storage")
+    assert made("vault").startswith("/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/g/")
+
+
+def test_a_cluster_gives_its_kubeconfig_to_whoever_asks_without_a_token() -> None:
+    answer = CLOUD.answer(CREDENTIALS, {"resourceName": "training"})
+    config = yaml.safe_load(base64.b64decode(answer["kubeconfigs"][0]["value"]))
+    assert config["clusters"][0]["cluster"]["server"].startswith("https://")
+    assert "users" not in config
+    assert CLOUD.answer("azure-native:other:call", {"a": 1}) == {"a": 1}
+
+
+def test_inputs_that_the_sdk_refuses_are_refused() -> None:
+    wrong = Resource("azure-native:resources:ResourceGroup", "g", {"locaton": "westeurope"})
+    assert list(CLOUD.check(wrong)) == [("locaton", "is no property of this type; did you mean 'location'?")]
