@@ -9,6 +9,7 @@ from rich.markup import escape
 
 from infra.errors import ExitCode, MachineError, Problem
 from infra.spec.aws import AwsSpec
+from infra.spec.azure import AzureSpec
 from infra.spec.gcp import GcpSpec
 from local.toolchain.doctor import diagnose
 from trainyard.aws_checks import problems, unasked
@@ -33,6 +34,8 @@ def _examine_account(session: Session) -> int:
         found = _ask_aws(session, spec)
     elif isinstance(spec, GcpSpec):
         found = _ask_google(session, spec)
+    elif isinstance(spec, AzureSpec):
+        found = _ask_azure(session, spec)
     else:
         return ExitCode.OK
     if found is None:
@@ -40,9 +43,23 @@ def _examine_account(session: Session) -> int:
     for problem in found:
         session.console.print(f"[red]problem[/]  {escape(str(problem))}", highlight=False)
     if not found:
-        told = "account, rights, zones, quotas, reservations and bucket"
+        told = _ASKED.get(spec.kind, "account, rights, zones, quotas, reservations and bucket")
         session.console.print(f"[green]ok[/]  {spec.kind}: {told}", highlight=False)
     return ExitCode.MACHINE if found else ExitCode.OK
+
+
+_ASKED = {"azure": "subscription, features, machines by zone and quotas; nobody asked for rights"}
+
+
+def _ask_azure(session: Session, spec: AzureSpec) -> list[Problem] | None:
+    """Return what the subscription lacks; None where nobody is signed in to ask."""
+    from trainyard import azure_checks
+
+    try:
+        return list(azure_checks.problems(session.stack, spec, azure_checks.by_command_line))
+    except azure_checks.NotAskedError as error:
+        session.console.print(f"[yellow]not asked[/]  Azure: {escape(str(error))}", highlight=False)
+        return None
 
 
 def _ask_aws(session: Session, spec: AwsSpec) -> list[Problem] | None:

@@ -47,6 +47,13 @@ POOL_TYPES: Mapping[str, PoolType] = {
         in_place=["nodeConfig.labels", "nodeConfig.taints", "nodeConfig.resourceLabels", "nodeConfig.tags"],
         replaced="its jobs are evicted and the old nodes go before new ones come",
     ),
+    # AKS: labels, taints and the count are set on what runs; a version comes node by node.
+    "azure-native:containerservice:AgentPool": PoolType(
+        labels="nodeLabels",
+        sizes=["count"],
+        rolling=["orchestratorVersion", "osSKU"],
+        replaced="its jobs are evicted and the old nodes go before new ones come",
+    ),
     # CoreWeave: Node Pool reference; class and type of its instances cannot be changed.
     "kubernetes:compute.coreweave.com/v1alpha1:NodePool": PoolType(
         labels="spec.nodeLabels",

@@ -73,6 +73,12 @@ class Account:
     def computed(self, token: str) -> Properties:
         return {"vpcConfig": {"clusterSecurityGroupId": ""}} if kind(token) == "Cluster" else {}
 
+    def planned(self, _resource: Resource) -> Properties:
+        return {}
+
+    def answer(self, _token: str, arguments: Properties) -> Properties:
+        return arguments
+
     def create(self, resource: Resource) -> Made:
         with self._lock:
             answers = self._make(resource)

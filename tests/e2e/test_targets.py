@@ -34,7 +34,6 @@ ADVERTISED = {
     "aws-dev": {"nvidia.com/gpu": "1"},
     "gcp": {"nvidia.com/gpu": "8"},
     "gcp-tpu": {"google.com/tpu": "4"},
-    "azure": {"nvidia.com/gpu": "8", "rdma/ib": "8"},
     "coreweave": {"nvidia.com/gpu": "8", "rdma/ib": "1"},
     "onprem": {"nvidia.com/gpu": "8", "rdma/ib_shared": "1"},
 }
@@ -44,7 +43,6 @@ UNSERVED = {
     "aws-dev": set[str](),
     "gcp": {"networking.gke.io/v1"},
     "gcp-tpu": set[str](),
-    "azure": {"mellanox.com/v1alpha1", "nfd.k8s-sigs.io/v1alpha1"},
     "coreweave": {"compute.coreweave.com/v1alpha1"},
     "onprem": {"amd.com/v1alpha1", "mellanox.com/v1alpha1", "nv-ipam.nvidia.com/v1alpha1"},
 }
