@@ -22,6 +22,7 @@ def stack_outputs(stack: Stack, cluster: Cluster) -> dict[str, Any]:
         "dataDir": cluster.settings.data_dir,
         "checkpoints": _checkpoints(stack, cluster),
         "objectStore": _object_store(stack, cluster),
+        "datasets": {each.name: f"{names.DATASETS_MOUNT}/{each.path}" for each in stack.datasets},
         "pools": {name: _pool(cluster, name) for name in cluster.pools},
         "queues": {team.name: _queue(team.name, team.queue) for team in stack.teams},
         "priorities": sorted(stack.priorities, key=lambda name: stack.priorities[name]),

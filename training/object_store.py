@@ -11,10 +11,10 @@ import contextlib
 import os
 import re
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from training.checkpoint import (
     KEEP_THREE,
@@ -157,6 +157,16 @@ class ObjectStore(CheckpointStore):
         """Of all that is here."""
         return self._list()
 
+    def listing(self, below: str = "") -> dict[str, tuple[int, str]]:
+        """Size in bytes, and ETag, of all that is here, or of what has this one name."""
+        top = self._full(below)
+        with _explained("list", top):
+            self.files.invalidate_cache()
+            if below:
+                return {below: _described(self.files.info(top))}
+            found = self.files.find(top, detail=True)
+            return {str(path)[len(top) :].lstrip("/"): _described(each) for path, each in found.items()}
+
     def set_aside(self, step: int) -> str:
         aside = f"{step_name(step)}/{_DAMAGED}.{secrets.token_hex(4)}.json"
         self.put(aside, self.read(f"{step_name(step)}/{MANIFEST}"))
@@ -238,6 +248,10 @@ def connect(url: str, timeout_seconds: float) -> AbstractFileSystem:
         return fsspec.filesystem(scheme, skip_instance_cache=True, **options)
     except (ValueError, ImportError) as error:
         raise StoreError(f"checkpoint.store: got {url!r}; allowed: {', '.join(CLOUDS)}; {error}") from None
+
+
+def _described(found: Mapping[str, Any]) -> tuple[int, str]:
+    return int(found["size"]), str(found.get("e_tag") or "").strip('"')
 
 
 @contextlib.contextmanager

@@ -6,16 +6,18 @@ A job lives outside the engine's state, since queues change its spec while it li
 from __future__ import annotations
 
 import hashlib
+import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
-from infra import catalog
+from infra import catalog, names
 from infra.errors import ExitCode, Problem, TrainyardError
+from infra.spec.dataset import DATA_PATH, DatasetSpec
 from infra.spec.job import JobSpec
 
 GROUP, VERSION = "trainer.kubeflow.org", "v1alpha1"
@@ -45,6 +47,15 @@ class JobKey:
 
 
 @dataclass(frozen=True)
+class Staging:
+    """How far a dataset is."""
+
+    phase: Literal["unknown", "under way", "staged", "failed"]
+    job: str = ""
+    """As `kubectl logs` takes it."""
+
+
+@dataclass(frozen=True)
 class JobState:
     """Where a job stands, as the queue and the operators tell it."""
 
@@ -62,10 +73,13 @@ class JobState:
         return self.phase in {"complete", "failed"}
 
 
-def manifest(job: JobSpec, run: str) -> dict[str, Any]:
+def manifest(job: JobSpec, run: str, datasets: Sequence[DatasetSpec] = ()) -> dict[str, Any]:
     """Render the TrainJob; `run` names the folder of this run on the checkpoint volume."""
-    spec = hashlib.sha256(job.model_dump_json(exclude={"interruptions"}).encode()).hexdigest()[:12]
-    settings = {**job.overrides, "run_dir": f"{CHECKPOINTS}/{job.name}/{run}"}
+    paths = {each.name: f"{names.DATASETS_MOUNT}/{each.path}" for each in datasets}
+    data = {DATA_PATH: paths[job.dataset]} if job.dataset else {}
+    settings = {**job.overrides, **data, "run_dir": f"{CHECKPOINTS}/{job.name}/{run}"}
+    asked = job.model_dump_json(exclude={"interruptions"}, exclude_defaults=True) + json.dumps(data)
+    spec = hashlib.sha256(asked.encode()).hexdigest()[:12]
     overrides = [f"--set={key}={_yaml(value)}" for key, value in settings.items()]
     config = f"--config={SOURCES}/training/configs/{job.config}.yaml"
     # They take the place of the runtime's own, so the fabric's are said again.
@@ -108,6 +122,7 @@ class Jobs:
         # The client's own types are wrong in places: what it returns is read as plain data.
         self._custom: Any = client.CustomObjectsApi(api)
         self._core: Any = client.CoreV1Api(api)
+        self._batch: Any = client.BatchV1Api(api)
 
     def submit(self, body: Mapping[str, Any]) -> None:
         """Create the TrainJob; one of the same name is an error, never replaced.
@@ -195,6 +210,16 @@ class Jobs:
             return JobState("queued", reason=_waiting_reason(workload))
         return JobState("running" if len(nodes) == _num_nodes(job) else "admitted", flavor, "", nodes)
 
+    def staging(self, dataset: str, team: str) -> Staging:
+        """Look for the Job that stages a dataset, for all teams or for this one."""
+        label = f"{names.DATASET_LABEL}={dataset}"
+        for namespace in (names.STORAGE_NAMESPACE, names.team_namespace(team)):
+            found = self._batch.list_namespaced_job(namespace, label_selector=label).items
+            if found:
+                job = max(found, key=lambda each: each.metadata.creation_timestamp)
+                return Staging(_how_far(job.status), f"job/{job.metadata.name} -n {namespace}")
+        return Staging("unknown")
+
     def pods(self, key: JobKey) -> list[Any]:
         """Return the job's pods that are there now."""
         selector = f"jobset.sigs.k8s.io/jobset-name={key.name}"
@@ -227,6 +252,13 @@ class Jobs:
             if owner["kind"] == "TrainJob" and owner["name"] == key.name
         ]
         return owned[0] if owned else {}
+
+
+def _how_far(status: Any) -> Literal["under way", "staged", "failed"]:  # noqa: ANN401 -- the client's own
+    if status.succeeded:
+        return "staged"
+    ended = [each.type for each in status.conditions or () if each.status == "True"]
+    return "failed" if "Failed" in ended else "under way"
 
 
 def _true_conditions(thing: Mapping[str, Any]) -> dict[str, str]:

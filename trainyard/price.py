@@ -15,7 +15,17 @@ from rich.console import Console
 from rich.table import Table
 
 from infra import catalog
-from infra.catalog import Cloud, Dated, Estimate, Missing, PoolCost, PoolDemand, Price, StoragePrice
+from infra.catalog import (
+    Cloud,
+    Dated,
+    Estimate,
+    Missing,
+    PoolCost,
+    PoolDemand,
+    Price,
+    StoragePrice,
+    TrafficPrice,
+)
 from infra.providers.aws.groups import groups
 from infra.spec import Stack
 from infra.spec.aws import AwsSpec, EfsSpec
@@ -104,6 +114,34 @@ class Service:
 
 
 @dataclass(frozen=True)
+class Transfer:
+    """A dataset that is staged, and what its cloud takes for letting it go; paid once for each version."""
+
+    dataset: str
+    gib: int
+    price: TrafficPrice | Missing
+
+    @property
+    def usd(self) -> Decimal | None:
+        """Cost of the whole dataset; None where the price is not known."""
+        return None if isinstance(self.price, Missing) else self.price.usd_per_gib * self.gib
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is a price that is not stale."""
+        return not (isinstance(self.price, Missing) or self.price.stale)
+
+    @property
+    def remark(self) -> str:
+        """What it costs, or why that is not known."""
+        what = f"dataset {self.dataset}, {self.gib} GiB, once"
+        if isinstance(self.price, Missing):
+            return f"{what}: {self.price.reason}"
+        rate = f"{self.price.usd_per_gib.normalize():f} USD per GiB, {self.price.source.date}"
+        return f"{what}: {_told(self.usd)} USD of egress ({rate}: {self.price.source.title})"
+
+
+@dataclass(frozen=True)
 class Bill:
     """What a stack costs."""
 
@@ -111,6 +149,7 @@ class Bill:
     estimate: Estimate
     storage: tuple[Storage, ...]
     services: tuple[Service, ...] = ()
+    transfers: tuple[Transfer, ...] = ()
 
     @property
     def _besides(self) -> tuple[Storage | Service, ...]:
@@ -121,7 +160,8 @@ class Bill:
     def is_complete(self) -> bool:
         """Whether every pool, all storage and each service has a price that is not stale."""
         remarks = any(each.remark for each in self._besides)
-        return not (self.estimate.missing or self.estimate.stale or remarks)
+        known = all(each.is_known for each in self.transfers)
+        return known and not (self.estimate.missing or self.estimate.stale or remarks)
 
     @property
     def usd_per_hour(self) -> Decimal | None:
@@ -148,6 +188,7 @@ class Bill:
             "pools": [_pool_data(cost) for cost in self.estimate.pools],
             "storage": [_storage_data(each) for each in self.storage],
             "services": [_service_data(each) for each in self.services],
+            "transfers": [_transfer_data(each) for each in self.transfers],
             "notIncluded": list(self.not_included),
         }
 
@@ -170,6 +211,7 @@ class Bill:
             if not isinstance(cost.price, Missing)
         ]
         told += [each.remark for each in self._besides if each.remark]
+        told += [each.remark for each in self.transfers]
         return [*told, f"not in the totals either: {', '.join(self.not_included)}"]
 
     def show(self, console: Console) -> None:
@@ -217,10 +259,25 @@ _BOUGHT_NOWHERE = {"local": "runs on this machine", "onprem": "runs on machines 
 def bill(stack: Stack, today: date) -> Bill:
     """Price a stack as of a day; one of kind local or onprem buys nothing."""
     if stack.provider.kind in _BOUGHT_NOWHERE:
-        return Bill(stack.name, Estimate(()), ())
+        return Bill(stack.name, Estimate(()), (), transfers=tuple(_transfers(stack, today)))
     demands = [demand for pool in stack.pools for demand in _demands(stack, pool)]
     storage, services = tuple(_storage(stack, today)), tuple(_services(stack, today))
-    return Bill(stack.name, catalog.estimate(demands, today), storage, services)
+    transfers = tuple(_transfers(stack, today))
+    return Bill(stack.name, catalog.estimate(demands, today), storage, services, transfers)
+
+
+def _transfers(stack: Stack, today: date) -> Iterator[Transfer]:
+    """Datasets that come from a cloud; a path is there already, and a web server's owner pays."""
+    target = (stack.provider.kind, stack.provider.place)
+    for each in stack.datasets:
+        if each.cloud is None:
+            continue
+        if each.region is None:
+            reason = "its `region` is not said, so its egress has no price"
+            yield Transfer(each.name, each.size_gib, Missing(reason))
+        else:
+            price = catalog.egress_price(each.cloud, each.region, target, today)
+            yield Transfer(each.name, each.size_gib, price)
 
 
 def show_price(stack: Stack, form: Form, console: Console) -> None:
@@ -234,6 +291,8 @@ def show_price(stack: Stack, form: Form, console: Console) -> None:
         console.print(
             f"{stack.name} {_BOUGHT_NOWHERE[stack.provider.kind]}: nothing is bought", highlight=False
         )
+        for transfer in found.transfers:
+            console.print(f"[yellow]![/] {transfer.remark}", highlight=False)
     else:
         found.show(console)
 
@@ -347,6 +406,11 @@ def _storage_data(each: Storage) -> dict[str, Any]:
             else {"usdPerGibMonth": _number(each.price.usd_per_gib_month), **_dated_data(each.price)}
         ),
     }
+
+
+def _transfer_data(each: Transfer) -> dict[str, Any]:
+    known = {"missing": each.price.reason} if isinstance(each.price, Missing) else _dated_data(each.price)
+    return {"dataset": each.dataset, "gib": each.gib, "usd": _number(each.usd), **known}
 
 
 def _pool_data(cost: PoolCost) -> dict[str, Any]:

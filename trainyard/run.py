@@ -7,11 +7,13 @@ import time
 from infra.errors import ExitCode, Problem, TrainyardError
 from infra.spec.job import JobSpec
 from trainyard.follow import Follower, Losses, Story, until_ended
-from trainyard.jobs import RUN, JobKey, manifest
+from trainyard.jobs import RUN, JobKey, Staging, manifest
 from trainyard.session import Session, next_run
 from trainyard.spot import cloud
 from trainyard.summary import Summary, show
 from trainyard.timeline import Event
+
+STAGING_POLL_SECONDS = 2.0
 
 
 def run_stack_job(session: Session, job: JobSpec, started: float) -> None:
@@ -24,8 +26,9 @@ def run_stack_job(session: Session, job: JobSpec, started: float) -> None:
     run = _submitted_run(session, job)
     if run is None:
         run = next_run(session.run_root(job.team, job.name))
+        _await_data(session, job)
         session.jobs.delete_and_wait(key)
-        session.jobs.submit(manifest(job, run))
+        session.jobs.submit(manifest(job, run, session.stack.datasets))
     story = _follow(session, job, run)
     summary = Summary(
         session.stack_name, job, run, session.run_root(job.team, job.name) / run, started, story
@@ -42,7 +45,8 @@ def submit_job(session: Session, *, follow: bool) -> None:
     existing = session.jobs.get(key)
     if existing is not None and session.jobs.state(key).ended:
         session.jobs.delete_and_wait(key)
-    session.jobs.submit(manifest(job, run))
+    _await_data(session, job)
+    session.jobs.submit(manifest(job, run, session.stack.datasets))
     session.console.print(f"submitted {job.name} as {run} to the queue of team {job.team}", highlight=False)
     if follow:
         run_stack_job(session, job, time.time())
@@ -104,7 +108,33 @@ def _submitted_run(session: Session, job: JobSpec) -> str | None:
         return None
     annotations = existing["metadata"].get("annotations", {})
     run = str(annotations.get(RUN, ""))
-    return run if manifest(job, run)["metadata"]["annotations"].items() <= annotations.items() else None
+    wanted = manifest(job, run, session.stack.datasets)["metadata"]["annotations"]
+    return run if wanted.items() <= annotations.items() else None
+
+
+def _await_data(session: Session, job: JobSpec) -> None:
+    """Return once the job's dataset is staged: a job that waited for it would hold its accelerators.
+
+    Raises:
+        TrainyardError: it could not be staged, or nothing stages it.
+    """
+    if job.dataset is None:
+        return
+    staging = session.jobs.staging(job.dataset, job.team)
+    if staging.phase == "under way":
+        with session.progress.task(f"dataset {job.dataset}"):
+            while staging.phase == "under way":
+                time.sleep(STAGING_POLL_SECONDS)
+                staging = session.jobs.staging(job.dataset, job.team)
+    if staging.phase != "staged":
+        raise TrainyardError([_not_staged(job.dataset, staging)])
+
+
+def _not_staged(dataset: str, staging: Staging) -> Problem:
+    failed = staging.phase == "failed"
+    fix = f"read `kubectl logs {staging.job}`" if failed else "bring the stack up: `trainyard up`"
+    got = "could not be staged" if failed else "nothing stages it"
+    return Problem(f"dataset {dataset}", got, "a dataset that is on the shared filesystem", fix)
 
 
 def _follow(session: Session, job: JobSpec, run: str) -> Story:

@@ -11,12 +11,14 @@ from infra.catalog.pricing import (
     PoolDemand,
     Price,
     StoragePrice,
+    TrafficPrice,
+    egress_price,
     estimate,
     price,
     service_price,
     storage_price,
 )
-from infra.catalog.residency import Jurisdiction, jurisdiction, matches, permitted
+from infra.catalog.residency import Jurisdiction, country_within, jurisdiction, matches, permitted
 from infra.catalog.schema import (
     Accelerator,
     Claim,
@@ -75,8 +77,11 @@ __all__ = [
     "Region",
     "Source",
     "StoragePrice",
+    "TrafficPrice",
     "accelerator",
     "accelerators",
+    "country_within",
+    "egress_price",
     "estimate",
     "fabric",
     "fabrics",

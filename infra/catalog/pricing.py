@@ -46,6 +46,13 @@ class StoragePrice(Dated):
     usd_per_gib_month: Decimal
 
 
+@dataclass(frozen=True, kw_only=True)
+class TrafficPrice(Dated):
+    """A price of data that leave a region."""
+
+    usd_per_gib: Decimal
+
+
 @dataclass(frozen=True)
 class Missing:
     """The catalogue has no price, and why."""
@@ -144,6 +151,17 @@ def service_price(cloud: Cloud, service: str, region: str, today: date) -> Price
         return Missing(f"no price of {service} in {region} is known here")
     row = max(found, key=lambda each: each.source.date)
     return Price(usd_per_hour=row.usd_per_hour, source=row.source, age_days=(today - row.source.date).days)
+
+
+def egress_price(cloud: Cloud, region: str, target: tuple[str, str], today: date) -> TrafficPrice | Missing:
+    """Return the newest price of data from a region to a target (cloud, region), or why there is none."""
+    way = "internet" if target[0] != cloud else "same-region" if target[1] == region else target[1]
+    found = [row for row in store.traffic_rows(cloud) if row.region in {region, "*"} and row.to == way]
+    if not found:
+        return Missing(f"no price of data from {cloud} {region} to {way} is known here")
+    row = max(found, key=lambda each: each.source.date)
+    age = (today - row.source.date).days
+    return TrafficPrice(usd_per_gib=row.usd_per_gib, source=row.source, age_days=age)
 
 
 def estimate(pools: Iterable[PoolDemand], today: date) -> Estimate:

@@ -51,10 +51,25 @@ def matches(cloud: Cloud, region: str, pattern: str) -> bool:
 def _matches(region: Region, pattern: str) -> bool:
     if not pattern.lower().startswith(JURISDICTION):
         return fnmatchcase(region.name.lower(), pattern.lower())
+    return _of(region).within(_known_jurisdiction(pattern))
+
+
+def country_within(country: str, pattern: str) -> bool:
+    """Whether a pattern holds for a country (`DE`) outside of all clouds: jurisdictions alone can.
+
+    InputError for a jurisdiction that the catalogue lacks.
+    """
+    if not pattern.lower().startswith(JURISDICTION):
+        return False
+    name = _known_jurisdiction(pattern)
+    return country.lower() == name or country in store.unions().get(name, ())
+
+
+def _known_jurisdiction(pattern: str) -> str:
     name = pattern[len(JURISDICTION) :].lower()
     if name not in _jurisdictions():
         raise store.unknown("a country or union of the catalogue", name, _jurisdictions(), "residency")
-    return _of(region).within(name)
+    return name
 
 
 def _jurisdictions() -> set[str]:

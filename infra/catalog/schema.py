@@ -281,6 +281,17 @@ class ServiceRow(Record):
     source: Source
 
 
+class TrafficRow(Record):
+    """The price of data that leave a region, USD per GiB, at the first tier."""
+
+    region: Name
+    """Where they are; `*`: in any region."""
+    to: Name
+    """Where they go: `same-region`, another region by its name, or `internet`: out of the cloud."""
+    usd_per_gib: Annotated[Decimal, Field(ge=0)]
+    source: Source
+
+
 class RegionFacts(Record):
     """A place where a cloud keeps machines or data."""
 
@@ -333,6 +344,7 @@ class PricesFile(DataFile):
     prices: tuple[PriceRow, ...]
     storage: tuple[StorageRow, ...] = ()
     services: tuple[ServiceRow, ...] = ()
+    traffic: tuple[TrafficRow, ...] = ()
 
 
 class RegionsFile(DataFile):

@@ -29,6 +29,7 @@ from infra.catalog.schema import (
     RegionsFile,
     ServiceRow,
     StorageRow,
+    TrafficRow,
 )
 from infra.errors import InputError, Problem
 
@@ -99,6 +100,11 @@ def storage_rows(cloud: Cloud) -> tuple[StorageRow, ...]:
 def service_rows(cloud: Cloud) -> tuple[ServiceRow, ...]:
     """Return every price row of a cloud's services, old ones included."""
     return _prices_file(cloud).services
+
+
+def traffic_rows(cloud: Cloud) -> tuple[TrafficRow, ...]:
+    """Return every price row of data that leave a cloud's regions, old ones included."""
+    return _prices_file(cloud).traffic
 
 
 @cache

@@ -83,6 +83,23 @@ def metadata(
     return {"name": name, **place, "labels": {"app.kubernetes.io/managed-by": "trainyard", **(labels or {})}}
 
 
+HOME = "/home/trainyard"
+
+
+def python_environment(settings: ClusterSettings) -> dict[str, str]:
+    """Return the variables with which the training package is found, in the image or beside it."""
+    python = {"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1", **settings.environment}
+    if not settings.training_env:
+        return {"HOME": HOME, "PYTHONPATH": names.TRAINING_SOURCE, **python}
+    return {
+        "HOME": HOME,
+        "PATH": f"{names.TRAINING_ENV_MOUNT}/bin:/usr/local/bin:/usr/bin:/bin",
+        "PYTHONPATH": f"{names.TRAINING_SOURCE}:{names.TRAINING_ENV_MOUNT}",
+        **python,
+        "OPAL_PREFIX": names.TRAINING_ENV_MOUNT,
+    }
+
+
 JOB_USER = 1000
 """The training image's user; the folders of volumes are its own."""
 

@@ -11,6 +11,7 @@ from infra.charts import Renderer
 from infra.platform import jobset, kueue, legacy_v1, mpi, trainer
 from infra.platform.base import Context
 from infra.platform.claims import Claims
+from infra.platform.datasets import Datasets
 from infra.platform.device_plugins import DevicePlugins
 from infra.platform.fabric import claims_of
 from infra.platform.namespaces import Namespaces
@@ -55,6 +56,10 @@ class Platform(pulumi.ComponentResource):
         if topologies_of(context.fabrics):
             Topologies(context, namespaces, self)
         storage = Storage(context, namespaces, cluster.outputs, self, software)
+        if stack.datasets:
+            Datasets(
+                context, namespaces, storage, shared=cluster.outputs.volume_source is not None, parent=self
+            )
         if cluster.outputs.object_store_keys:
             ObjectStore(context, namespaces, storage, keys=cluster.outputs.object_store_keys, parent=self)
         operators = {

@@ -9,7 +9,15 @@ import pulumi
 
 from infra import catalog, names
 from infra.charts import Manifest
-from infra.platform.base import RESTRICTED_CONTAINER, RESTRICTED_POD, Context, Layer, metadata
+from infra.platform.base import (
+    HOME,
+    RESTRICTED_CONTAINER,
+    RESTRICTED_POD,
+    Context,
+    Layer,
+    metadata,
+    python_environment,
+)
 from infra.platform.fabric import environment, pod_annotations, resources, with_fabric
 from infra.providers.base import PoolSettings
 
@@ -17,7 +25,6 @@ EX_TEMPFAIL = 75
 """Exit status of a rank that was told to leave and has saved (sysexits.h)."""
 MAX_RESTARTS = 5
 """Restarts for faults of the job's own; the loss of a node does not count."""
-_HOME = "/home/trainyard"
 _NODE_NAME = {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
 """Told to the training code, whose metrics name nodes rather than pods."""
 _PRRTE = {
@@ -81,7 +88,7 @@ def _mpi(context: Context, fabric: str) -> dict[str, Any]:
     """Workers run sshd; the launcher, a node as well, runs the job's `mpirun` once they serve."""
     sshd = {
         "command": ["/usr/sbin/sshd"],
-        "args": ["-De", "-f", f"{_HOME}/.sshd_config"],
+        "args": ["-De", "-f", f"{HOME}/.sshd_config"],
         "readinessProbe": {"tcpSocket": {"port": 2222}, "periodSeconds": 2},
     }
     asked = _annotations(context, fabric)
@@ -94,7 +101,7 @@ def _mpi(context: Context, fabric: str) -> dict[str, Any]:
             "mpi": {
                 "numProcPerNode": 1,
                 "mpiImplementation": "OpenMPI",
-                "sshAuthMountPath": f"{_HOME}/.ssh",
+                "sshAuthMountPath": f"{HOME}/.ssh",
                 "runLauncherAsNode": True,
             },
         },
@@ -187,7 +194,7 @@ def _container(context: Context, pools: Sequence[PoolSettings]) -> dict[str, Any
     fabric = pools[0].fabric_class
     # A job says how many accelerators it wants of a node; with a fabric it has the whole node.
     accelerators = 1 if fabric == "none" else min(pool.accelerators_per_node for pool in pools)
-    variables = {**_environment(context), **environment(fabric)}
+    variables = {**python_environment(context.settings), **environment(fabric)}
     return {
         "name": "node",
         "image": context.settings.training_images.get(
@@ -212,17 +219,6 @@ def _mounts(context: Context) -> list[dict[str, Any]]:
         mounts.append(
             {"name": names.TRAINING_ENV_CLAIM, "mountPath": names.TRAINING_ENV_MOUNT, "readOnly": True}
         )
+    if context.stack.datasets:
+        mounts.append({"name": names.DATASETS_CLAIM, "mountPath": names.DATASETS_MOUNT, "readOnly": True})
     return mounts
-
-
-def _environment(context: Context) -> dict[str, str]:
-    python = {"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1", **context.settings.environment}
-    if not context.settings.training_env:
-        return {"HOME": _HOME, "PYTHONPATH": names.TRAINING_SOURCE, **python}
-    return {
-        "HOME": _HOME,
-        "PATH": f"{names.TRAINING_ENV_MOUNT}/bin:/usr/local/bin:/usr/bin:/bin",
-        "PYTHONPATH": f"{names.TRAINING_SOURCE}:{names.TRAINING_ENV_MOUNT}",
-        **python,
-        "OPAL_PREFIX": names.TRAINING_ENV_MOUNT,
-    }

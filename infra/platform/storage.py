@@ -20,6 +20,8 @@ from infra.providers.base import ClusterOutputs, StorageClass, VolumeSource
 
 STORAGE_CLASS = "shared"
 DATA_CLAIM = "data"
+DATASETS = "datasets"
+"""Folder of the shared filesystem under which datasets are staged."""
 Access = Literal["ReadWriteMany", "ReadOnlyMany"]
 
 
@@ -60,6 +62,8 @@ class Storage(Layer):
             self._shared_claims(context, outputs.shared_class)
         for volume in _team_volumes(context, outputs):
             self._claim(volume)
+        if context.stack.datasets and context.settings.training_env:
+            self._claim(_training_env(context.settings.training_env, names.STORAGE_NAMESPACE))
         for team, given in outputs.service_accounts.items():
             place = names.team_namespace(team)
             options = context.access.options(self, [namespaces.by_name[place]])
@@ -70,11 +74,15 @@ class Storage(Layer):
 
     def _shared_claims(self, context: Context, storage_class: str) -> None:
         """A filesystem of its own for each team; it stays when the stack goes."""
+        sizes = {names.CHECKPOINTS_CLAIM: context.stack.storage.checkpoints.size_gib}
+        if context.stack.datasets:
+            sizes[names.DATASETS_CLAIM] = _datasets_gib(context)
+        kept = pulumi.ResourceOptions(retain_on_delete=True)
         for team in context.stack.teams:
             namespace = names.team_namespace(team.name)
-            claim = _shared_claim(namespace, context.stack.storage.checkpoints.size_gib, storage_class)
-            kept = pulumi.ResourceOptions(retain_on_delete=True)
-            self.add(claim, [self._namespaces.by_name[namespace]], kept)
+            for name, size in sizes.items():
+                claim = _shared_claim(name, namespace, size, storage_class)
+                self.add(claim, [self._namespaces.by_name[namespace]], kept)
 
     def _claim(self, volume: _Volume) -> KubernetesObject:
         namespace = self._namespaces.by_name[volume.namespace]
@@ -86,9 +94,14 @@ class Storage(Layer):
         return self.add(_persistent_volume_claim(name, volume), [made, namespace], kept)
 
 
+def _datasets_gib(context: Context) -> int:
+    return sum(dataset.size_gib for dataset in context.stack.datasets)
+
+
 def _data(context: Context, source: VolumeSource) -> _Volume:
     spec = context.stack.storage
-    size = (spec.object_store.size_gib or 0) + spec.checkpoints.size_gib * len(context.stack.teams)
+    teams = spec.checkpoints.size_gib * len(context.stack.teams)
+    size = (spec.object_store.size_gib or 0) + teams + _datasets_gib(context)
     return _Volume(DATA_CLAIM, names.STORAGE_NAMESPACE, source(""), size, "ReadWriteMany")
 
 
@@ -99,15 +112,21 @@ def _team_volumes(context: Context, outputs: ClusterOutputs) -> Iterator[_Volume
         if outputs.volume_source:
             folder = outputs.volume_source(_checkpoints(team.name))
             yield _Volume(names.CHECKPOINTS_CLAIM, namespace, folder, size, "ReadWriteMany")
+        if outputs.volume_source and context.stack.datasets:
+            shared = outputs.volume_source(DATASETS)
+            yield _Volume(names.DATASETS_CLAIM, namespace, shared, _datasets_gib(context), "ReadOnlyMany")
         if context.settings.training_env:
-            environment = {"hostPath": {"path": context.settings.training_env, "type": "Directory"}}
-            revision = _digest([context.settings.training_env])
-            # A static volume holds what it holds: the size is for the form.
-            yield _Volume(names.TRAINING_ENV_CLAIM, namespace, environment, 1, "ReadOnlyMany", revision)
+            yield _training_env(context.settings.training_env, namespace)
         if outputs.bucket_source:
             bucket = outputs.bucket_source(_checkpoints(team.name))
             yield _Volume(names.BUCKET_CLAIM, namespace, bucket, size, "ReadWriteMany")
         yield from _host_volumes(context, namespace)
+
+
+def _training_env(folder: str, namespace: str) -> _Volume:
+    environment = {"hostPath": {"path": folder, "type": "Directory"}}
+    # A static volume holds what it holds: the size is for the form.
+    return _Volume(names.TRAINING_ENV_CLAIM, namespace, environment, 1, "ReadOnlyMany", _digest([folder]))
 
 
 def _host_volumes(context: Context, namespace: str) -> Iterator[_Volume]:
@@ -127,12 +146,12 @@ def _checkpoints(team: str) -> str:
     return f"checkpoints/{team}"
 
 
-def _shared_claim(namespace: str, size_gib: int, storage_class: str) -> Manifest:
+def _shared_claim(name: str, namespace: str, size_gib: int, storage_class: str) -> Manifest:
     """A claim from which the class makes a volume; what it holds belongs to the pods' `fsGroup`."""
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
-        "metadata": metadata(names.CHECKPOINTS_CLAIM, namespace),
+        "metadata": metadata(name, namespace),
         "spec": {
             "storageClassName": storage_class,
             "accessModes": ["ReadWriteMany"],
@@ -207,7 +226,8 @@ def _make_folders(context: Context) -> Manifest:
     """
     bucket = f"{names.OBJECT_STORE}/{context.stack.storage.object_store.bucket}"
     store = [names.OBJECT_STORE, bucket] if context.settings.serves_object_store else []
-    folders = [*store, *(_checkpoints(team.name) for team in context.stack.teams)]
+    datasets = [DATASETS] if context.stack.datasets else []
+    folders = [*store, *datasets, *(_checkpoints(team.name) for team in context.stack.teams)]
     owner = str(JOB_USER)
     command = [
         "install",

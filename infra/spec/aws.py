@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from infra.spec.base import Boolean, Cidr, Positive, Spec, matching
+from infra.spec.base import Boolean, Cidr, NonNegative, Positive, Spec, matching
 from infra.spec.provider import ProviderSpec
 
 AccountId = Annotated[
@@ -78,6 +78,14 @@ class LustreSpec(Spec):
     efa: Boolean = Field(default=False, description="clients with EFA reach it by EFA")
     zone: str | None = Field(default=None, description="zone; left out: the stack's first one")
     link: Boolean = Field(default=True, description="keep the bucket's `filesystem/` and it the same")
+    backup_days: Annotated[NonNegative, Field(le=90)] | None = Field(
+        default=None, description="days that a daily backup is kept; left out: 7, or none where it is linked"
+    )
+
+    @property
+    def kept_backup_days(self) -> int:
+        """Days that a backup is kept; 0: none is made."""
+        return (0 if self.link else 7) if self.backup_days is None else self.backup_days
 
 
 class EfsSpec(Spec):

@@ -228,6 +228,15 @@ def lustre_is_where_its_clients_are(provider: AwsSpec, pools: Pools) -> Iterator
             yield path, repr(zone), allowed, "move the filesystem or the pool: EFA does not cross zones"
 
 
+def a_linked_filesystem_has_no_backups(provider: AwsSpec) -> Iterator[Finding]:
+    """FSx makes none of a filesystem with a data repository: the bucket, with its versions, is the backup."""
+    spec = provider.filesystem
+    if isinstance(spec, LustreSpec) and spec.link and spec.backup_days:
+        path: KeyPath = ("provider", "filesystem", "backup_days")
+        fix = "write 0 (the bucket keeps versions), or `link: false`"
+        yield path, str(spec.backup_days), "0 for a filesystem that is linked to the bucket", fix
+
+
 def claims_fit_the_filesystem(
     provider: AwsSpec, storage: StorageSpec, teams: tuple[TeamSpec, ...]
 ) -> Iterator[Finding]:
@@ -263,6 +272,7 @@ CHECKS: tuple[Check, ...] = (
     spot_pools_have_a_node_per_market,
     lustre_has_a_size_that_fsx_takes,
     lustre_is_where_its_clients_are,
+    a_linked_filesystem_has_no_backups,
     claims_fit_the_filesystem,
 )
 

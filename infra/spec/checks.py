@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from infra import fabric_lint
 from infra.catalog import find_machine
 from infra.errors import Problem
+from infra.spec.dataset_checks import CHECKS as DATASET_CHECKS
 from infra.spec.finding import Check, Finding, unknown
 from infra.spec.job import JobSpec
 from infra.spec.local import LocalSpec
@@ -324,6 +325,7 @@ CHECKS: tuple[Check, ...] = (
     job_references_exist,
     job_fits_a_flavor,
     operators_fit_together,
+    *DATASET_CHECKS,
 )
 
 

@@ -36,6 +36,7 @@ class JobSpec(Spec):
     module: Annotated[str, Field(pattern=r"^[a-z_][\w.]*$")] = Field(
         default="training.train", description="Python module that each rank runs"
     )
+    dataset: Name | None = Field(default=None, description="name of the dataset that it reads")
     config: Name = Field(description="name of a configuration in training/configs")
     overrides: dict[str, Setting] = Field(default={}, description="settings that differ, dotted key to value")
     interruptions: tuple[InterruptionSpec, ...] = Field(

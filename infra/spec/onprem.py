@@ -159,6 +159,9 @@ class OnpremSpec(ProviderSpec):
         max_length=15,
         description="node labels of the network's levels, the widest first, where nodes have them",
     )
+    country: Annotated[str, Field(pattern=r"^[A-Z]{2}$")] | None = Field(
+        default=None, description="where the machines stand (ISO 3166: DE), for data that may not be anywhere"
+    )
     training_image: Image = Field(description="image that jobs run in, by digest")
     amd: AmdSpec | None = Field(default=None, description="images for pools with AMD GPUs")
     gpu_operator: Installed = Field(default="install", description="NVIDIA's GPU Operator")

@@ -21,3 +21,8 @@ class ProviderSpec(Spec):
     kubernetes_version: KubernetesVersion = Field(
         default="1.35.4", description="version of the control plane"
     )
+
+    @property
+    def place(self) -> str:
+        """Region, or zone where that is what prices go by; empty for a target that is in no cloud."""
+        return str(getattr(self, "region", "") or getattr(self, "zone", ""))

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from infra import catalog
 from infra.spec.base import Name, Spec
+from infra.spec.dataset import DatasetSpec
 from infra.spec.job import JobSpec
 from infra.spec.node_pool import NodePoolSpec
 from infra.spec.operators import OperatorsSpec
@@ -27,6 +28,9 @@ class Stack(Spec):
     provider: AnyProvider = Field(description="the target; `kind` says which")
     pools: tuple[NodePoolSpec, ...] = Field(min_length=1, description="node pools")
     storage: StorageSpec = Field(description="where checkpoints go")
+    datasets: tuple[DatasetSpec, ...] = Field(
+        default=(), description="data that are staged to the shared filesystem, for all teams to read"
+    )
     operators: OperatorsSpec = Field(default=OperatorsSpec(), description="controllers under the jobs")
     queues: tuple[QueueSpec, ...] = Field(min_length=1, description="cluster queues")
     teams: tuple[TeamSpec, ...] = Field(min_length=1, description="teams that submit jobs")
@@ -38,6 +42,10 @@ class Stack(Spec):
     def pool(self, name: str) -> NodePoolSpec:
         """Return the pool of that name; KeyError where there is none."""
         return {pool.name: pool for pool in self.pools}[name]
+
+    def dataset(self, name: str) -> DatasetSpec:
+        """Return the dataset of that name; KeyError where there is none."""
+        return {dataset.name: dataset for dataset in self.datasets}[name]
 
     @property
     def runtimes(self) -> tuple[str, ...]:

@@ -24,12 +24,27 @@ class CheckpointsSpec(Spec):
     size_gib: Positive = Field(description="size that is claimed, in GiB")
 
 
+class LifecycleSpec(Spec):
+    """When what a bucket keeps besides the newest goes. Nothing goes by age alone."""
+
+    superseded_days: Positive = Field(
+        default=7, description="days after which a checkpoint goes that a run has marked as superseded"
+    )
+    deleted_days: Annotated[Positive, Field(ge=7, le=90)] = Field(
+        default=30, description="days in which what was deleted, or written over, can be had back"
+    )
+    unfinished_days: Positive = Field(default=7, description="days after which parts of no object go")
+
+
 class ObjectStoreSpec(Spec):
     """An S3 store with one bucket for checkpoints."""
 
     bucket: Annotated[str, AfterValidator(_bucket)] = Field(description="name of the bucket")
     size_gib: Positive | None = Field(
         default=None, description="size of the volume under it, in GiB; a cloud's own store has none"
+    )
+    lifecycle: LifecycleSpec | None = Field(
+        default=None, description="when old things go, in a bucket that the stack makes; left out: as usual"
     )
 
 

@@ -9,6 +9,7 @@ import pytest
 from kubernetes.client.exceptions import ApiException
 
 from infra.errors import TrainyardError
+from infra.spec.dataset import DatasetSpec
 from infra.spec.job import InterruptionSpec, JobSpec
 from trainyard.jobs import RUN, SPEC, JobKey, Jobs, manifest
 
@@ -64,6 +65,58 @@ def test_what_was_asked_for_has_a_hash_that_scheduled_losses_do_not_change() -> 
     assert asked(lossy) == asked(JOB)
     assert asked(longer) != asked(JOB)
     assert manifest(JOB, "run-002")["metadata"]["annotations"][RUN] == "run-002"
+
+
+PILE = DatasetSpec(name="pile", source="s3://example-data/pile/", digest=f"sha256:{'0' * 64}", size_gib=1)
+
+
+def test_a_dataset_reaches_the_training_package_as_its_path() -> None:
+    job = JOB.model_copy(update={"dataset": "pile"})
+    arguments = manifest(job, "run-001", [PILE])["spec"]["trainer"]["args"]
+    assert f"--set=data.path=/mnt/datasets/pile/sha256-{'0' * 64}" in arguments
+
+
+def test_other_data_are_another_job() -> None:
+    job = JOB.model_copy(update={"dataset": "pile"})
+    newer = PILE.model_copy(update={"digest": f"sha256:{'1' * 64}"})
+    hashes = {manifest(job, "run-001", [data])["metadata"]["annotations"][SPEC] for data in (PILE, newer)}
+    assert len(hashes) == 2
+
+
+def staging_jobs(*found: tuple[str, bool, bool]) -> Jobs:
+    """Jobs of (namespace, succeeded, failed), the newest last."""
+    made = Jobs.__new__(Jobs)
+
+    def listed(namespace: str, label_selector: str) -> SimpleNamespace:
+        assert label_selector == "trainyard.dev/dataset=pile"
+        return SimpleNamespace(
+            items=[
+                SimpleNamespace(
+                    metadata=SimpleNamespace(name=f"dataset-pile-{index}", creation_timestamp=index),
+                    status=SimpleNamespace(
+                        succeeded=1 if succeeded else None,
+                        conditions=[SimpleNamespace(type="Failed", status="True")] if failed else None,
+                    ),
+                )
+                for index, (where, succeeded, failed) in enumerate(found)
+                if where == namespace
+            ]
+        )
+
+    made._batch = SimpleNamespace(list_namespaced_job=listed)
+    return made
+
+
+def test_how_far_a_dataset_is_is_read_from_its_newest_job() -> None:
+    shared = "trainyard-storage"
+    assert staging_jobs().staging("pile", "research").phase == "unknown"
+    assert staging_jobs((shared, False, False)).staging("pile", "research").phase == "under way"
+    assert (
+        staging_jobs((shared, False, True), (shared, True, False)).staging("pile", "research").phase
+        == "staged"
+    )
+    failed = staging_jobs(("team-research", False, True)).staging("pile", "research")
+    assert (failed.phase, failed.job) == ("failed", "job/dataset-pile-0 -n team-research")
 
 
 class FakeCustom:

@@ -12,7 +12,8 @@ from rich.console import Console
 
 from infra import catalog
 from infra.errors import InputError
-from infra.spec import load
+from infra.spec import Stack, load
+from infra.spec.dataset import DatasetSpec
 from tests.infra.plan import stack_file
 from trainyard.catalog import filters_of, rows_of, show_catalog
 from trainyard.forms import CatalogPart, Form
@@ -148,3 +149,38 @@ def test_a_filter_that_the_catalogue_lacks_is_refused_with_the_nearest(
 ) -> None:
     with pytest.raises(InputError, match=f"did you mean '{nearest}'"):
         rows_of(CatalogPart.MACHINES, filters_of(**given), TODAY)
+
+
+DIGEST = f"sha256:{'0' * 64}"
+
+
+def staged(stack: Stack, source: str, region: str | None) -> Bill:
+    dataset = DatasetSpec(name="pile", source=source, digest=DIGEST, size_gib=100, region=region)
+    return bill(stack.model_copy(update={"datasets": (dataset,)}), TODAY)
+
+
+def test_egress_is_priced_by_where_the_data_are_and_where_they_go() -> None:
+    aws, coreweave = load(stack_file("aws")), load(stack_file("coreweave"))
+    inside = staged(aws, "s3://example-data/pile/", "us-east-2").data()["transfers"]
+    outside = staged(coreweave, "s3://example-data/pile/", "us-east-1").data()["transfers"]
+    assert [(each["gib"], each["usd"]) for each in inside] == [(100, 0)]
+    assert [(each["usd"], each["priceDate"]) for each in outside] == [(9.0, "2026-03-08")]
+
+
+def test_egress_without_a_price_is_said_to_be_unknown_and_never_guessed() -> None:
+    aws = load(stack_file("aws"))
+    for source, region, reason in (
+        ("s3://example-data/pile/", "eu-central-1", "no price of data from aws eu-central-1 to us-east-2"),
+        ("gs://example-data/pile/", "europe-west4", "no price of data from gcp europe-west4 to internet"),
+        ("s3://example-data/pile/", None, "its `region` is not said"),
+    ):
+        found = staged(aws, source, region)
+        assert found.data()["transfers"][0]["usd"] is None
+        assert any(remark.startswith(f"dataset pile, 100 GiB, once: {reason}") for remark in found.remarks)
+        assert not found.is_complete
+
+
+def test_egress_to_machines_of_ones_own_is_a_cost_too() -> None:
+    found = staged(load(stack_file("local")), "s3://example-data/pile/", "us-east-1")
+    assert [each.usd for each in found.transfers] == [9]
+    assert staged(load(stack_file("local")), "/imports/pile/", None).transfers == ()

@@ -8,15 +8,13 @@ import pulumi_aws as aws
 from infra.providers.aws.keys import Keys
 from infra.providers.aws.policy import document
 from infra.providers.aws.scope import Scope
+from infra.spec.storage import LifecycleSpec
 
 SUPERSEDED_TAG = ("trainyard.dev/superseded", "true")
 """What the trainer puts on a checkpoint once a newer one is complete."""
-SUPERSEDED_DAYS = 7
-NONCURRENT_DAYS = 30
-UNFINISHED_DAYS = 7
 
 
-def make_bucket(scope: Scope, name: str, keys: Keys) -> list[pulumi.Resource]:
+def make_bucket(scope: Scope, name: str, keys: Keys, lifecycle: LifecycleSpec) -> list[pulumi.Resource]:
     """Make the bucket, unless it is there already; return its locks: nothing is put there without them."""
     if scope.spec.existing_bucket:
         return []
@@ -31,7 +29,7 @@ def make_bucket(scope: Scope, name: str, keys: Keys) -> list[pulumi.Resource]:
         _encryption(scope, bucket, keys),
         _no_public_access(scope, bucket),
         _versioning(scope, bucket),
-        _lifecycle(scope, bucket),
+        _lifecycle(scope, bucket, lifecycle),
         _tls_only(scope, bucket, name),
     ]
 
@@ -77,7 +75,9 @@ def _versioning(scope: Scope, bucket: aws.s3.Bucket) -> aws.s3.BucketVersioning:
     )
 
 
-def _lifecycle(scope: Scope, bucket: aws.s3.Bucket) -> aws.s3.BucketLifecycleConfiguration:
+def _lifecycle(
+    scope: Scope, bucket: aws.s3.Bucket, lifecycle: LifecycleSpec
+) -> aws.s3.BucketLifecycleConfiguration:
     """Nothing goes by age alone: a paused job keeps its last checkpoint, however old that is."""
     key, value = SUPERSEDED_TAG
     everything = aws.s3.BucketLifecycleConfigurationRuleFilterArgs(prefix="")
@@ -89,14 +89,14 @@ def _lifecycle(scope: Scope, bucket: aws.s3.Bucket) -> aws.s3.BucketLifecycleCon
             id="superseded",
             status="Enabled",
             filter=superseded,
-            expiration=aws.s3.BucketLifecycleConfigurationRuleExpirationArgs(days=SUPERSEDED_DAYS),
+            expiration=aws.s3.BucketLifecycleConfigurationRuleExpirationArgs(days=lifecycle.superseded_days),
         ),
         aws.s3.BucketLifecycleConfigurationRuleArgs(
             id="noncurrent",
             status="Enabled",
             filter=everything,
             noncurrent_version_expiration=aws.s3.BucketLifecycleConfigurationRuleNoncurrentVersionExpirationArgs(
-                noncurrent_days=NONCURRENT_DAYS
+                noncurrent_days=lifecycle.deleted_days
             ),
         ),
         aws.s3.BucketLifecycleConfigurationRuleArgs(
@@ -105,7 +105,7 @@ def _lifecycle(scope: Scope, bucket: aws.s3.Bucket) -> aws.s3.BucketLifecycleCon
             filter=everything,
             abort_incomplete_multipart_upload=(
                 aws.s3.BucketLifecycleConfigurationRuleAbortIncompleteMultipartUploadArgs(
-                    days_after_initiation=UNFINISHED_DAYS
+                    days_after_initiation=lifecycle.unfinished_days
                 )
             ),
         ),

@@ -17,7 +17,7 @@ from infra.providers.aws.control_plane import ControlPlane, group_of, kubeconfig
 from infra.providers.aws.fabric import efa_security_group
 from infra.providers.aws.filesystem import efs_volumes, link_bucket, lustre_volumes, make_efs, make_lustre
 from infra.providers.aws.groups import groups
-from infra.providers.aws.identity import associate, node_role, team_role
+from infra.providers.aws.identity import associate, datasets_role, node_role, team_role
 from infra.providers.aws.interruption import make_queue
 from infra.providers.aws.keys import Keys, make_keys
 from infra.providers.aws.network import make_network
@@ -37,6 +37,7 @@ from infra.providers.base import (
 from infra.spec import Stack
 from infra.spec.aws import AwsSpec, LustreSpec
 from infra.spec.provider import ProviderKind
+from infra.spec.storage import LifecycleSpec
 
 NETWORK_LAYERS = tuple(f"topology.k8s.aws/network-node-layer-{layer}" for layer in (1, 2, 3))
 """Labels by which EKS says where in EC2's network a node of a machine with EFA hangs, the core first."""
@@ -75,7 +76,7 @@ class AwsCluster(Cluster):
         system = self._pools(stack, grounds)
         self.access = connect(stack.name, config, control_plane.cluster, self, system)
         bucket = stack.storage.object_store.bucket
-        locks = make_bucket(scope, bucket, keys)
+        locks = make_bucket(scope, bucket, keys, stack.storage.object_store.lifecycle or LifecycleSpec())
         _identities(stack, scope, control_plane)
         self.outputs = ClusterOutputs(
             endpoint=control_plane.cluster.endpoint,
@@ -102,7 +103,7 @@ class AwsCluster(Cluster):
 
 
 def _identities(stack: Stack, scope: Scope, control_plane: ControlPlane) -> None:
-    """Let the jobs of each team reach its own part of the bucket."""
+    """Let each team's jobs reach their part of the bucket, and those that stage datasets read these."""
     for team in stack.teams:
         role = team_role(scope, team.name, stack.storage.object_store.bucket)
         associate(
@@ -110,6 +111,15 @@ def _identities(stack: Stack, scope: Scope, control_plane: ControlPlane) -> None
             role,
             control_plane.cluster.name,
             namespace=names.team_namespace(team.name),
+            service_account="default",
+        )
+    read = [each for each in stack.datasets if each.cloud == "aws" and not (each.secret or each.public)]
+    if read:
+        associate(
+            scope,
+            datasets_role(scope, read),
+            control_plane.cluster.name,
+            namespace=names.STORAGE_NAMESPACE,
             service_account="default",
         )
 

@@ -41,8 +41,8 @@ def make_lustre(
         security_group_ids=groups,
         kms_key_id=keys.data,
         # What is linked to a bucket is there too, and FSx keeps no backups of it.
-        automatic_backup_retention_days=0 if spec.link else 7,
-        skip_final_backup=spec.link,
+        automatic_backup_retention_days=spec.kept_backup_days,
+        skip_final_backup=not spec.kept_backup_days,
         region=scope.region,
         tags={"Name": scope.name},
         opts=scope.options(protect=scope.spec.deletion_protection),

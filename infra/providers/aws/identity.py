@@ -11,6 +11,7 @@ from infra import names
 from infra.providers.aws.keys import use_of_data_key
 from infra.providers.aws.policy import Statement, allow, assumed_by, document
 from infra.providers.aws.scope import Scope
+from infra.spec.dataset import DatasetSpec
 
 
 def cluster_role(scope: Scope) -> pulumi.Output[str]:
@@ -60,6 +61,23 @@ def team_role(scope: Scope, team: str, bucket: str) -> pulumi.Output[str]:
         use_of_data_key(scope, "s3", "kms:Decrypt", "kms:GenerateDataKey"),
     ]
     return pod_role(scope, names.team_namespace(team), statements=statements)
+
+
+def datasets_role(scope: Scope, datasets: Sequence[DatasetSpec]) -> pulumi.Output[str]:
+    """Role of the Jobs that stage datasets: read what the stack names, nothing else."""
+    statements = []
+    for bucket, path in sorted(_sources(datasets)):
+        arn = f"arn:{scope.partition}:s3:::{bucket}"
+        below = {"StringLike": {"s3:prefix": [path, f"{path}*"]}}
+        statements.append(allow(["s3:ListBucket"], arn, Condition=below))
+        statements.append(allow(["s3:GetObject"], f"{arn}/{path}{'*' if path.endswith('/') else ''}"))
+    return pod_role(scope, "datasets", statements=statements)
+
+
+def _sources(datasets: Sequence[DatasetSpec]) -> set[tuple[str, str]]:
+    """Bucket and path of each source."""
+    found = (dataset.source.removeprefix("s3://").partition("/") for dataset in datasets)
+    return {(bucket, path) for bucket, _, path in found}
 
 
 def associate(

@@ -6,12 +6,12 @@ import pulumi
 import pulumi_coreweave as coreweave
 
 from infra.spec.coreweave import CoreweaveSpec
-
-UNFINISHED_DAYS = 7
-SUPERSEDED_DAYS = 30
+from infra.spec.storage import LifecycleSpec
 
 
-def make_bucket(stack: str, name: str, spec: CoreweaveSpec, options: pulumi.ResourceOptions) -> None:
+def make_bucket(
+    stack: str, name: str, spec: CoreweaveSpec, lifecycle: LifecycleSpec, options: pulumi.ResourceOptions
+) -> None:
     """Make the bucket in the stack's zone; nothing current ever expires."""
     kept = pulumi.ResourceOptions(retain_on_delete=True, protect=spec.deletion_protection)
     bucket = coreweave.ObjectStorageBucket(
@@ -34,11 +34,13 @@ def make_bucket(stack: str, name: str, spec: CoreweaveSpec, options: pulumi.Reso
         f"{stack}-bucket", bucket=bucket.name, audit_logging_enabled=True, opts=below
     )
     coreweave.ObjectStorageBucketLifecycleConfiguration(
-        f"{stack}-bucket", bucket=bucket.name, rules=_rules(), opts=below
+        f"{stack}-bucket", bucket=bucket.name, rules=_rules(lifecycle), opts=below
     )
 
 
-def _rules() -> list[coreweave.ObjectStorageBucketLifecycleConfigurationRuleArgs]:
+def _rules(
+    lifecycle: LifecycleSpec,
+) -> list[coreweave.ObjectStorageBucketLifecycleConfigurationRuleArgs]:
     """What is unfinished, or superseded, goes after some days."""
     abort = coreweave.ObjectStorageBucketLifecycleConfigurationRuleAbortIncompleteMultipartUploadArgs
     expire = coreweave.ObjectStorageBucketLifecycleConfigurationRuleNoncurrentVersionExpirationArgs
@@ -47,12 +49,12 @@ def _rules() -> list[coreweave.ObjectStorageBucketLifecycleConfigurationRuleArgs
             id="unfinished",
             prefix="",
             status="Enabled",
-            abort_incomplete_multipart_upload=abort(days_after_initiation=UNFINISHED_DAYS),
+            abort_incomplete_multipart_upload=abort(days_after_initiation=lifecycle.unfinished_days),
         ),
         coreweave.ObjectStorageBucketLifecycleConfigurationRuleArgs(
             id="superseded",
             prefix="",
             status="Enabled",
-            noncurrent_version_expiration=expire(noncurrent_days=SUPERSEDED_DAYS),
+            noncurrent_version_expiration=expire(noncurrent_days=lifecycle.deleted_days),
         ),
     ]

@@ -27,6 +27,7 @@ from infra.providers.coreweave.pools import node_pool, pool_settings
 from infra.spec import Stack
 from infra.spec.coreweave import CoreweaveSpec, OidcSpec
 from infra.spec.provider import ProviderKind
+from infra.spec.storage import LifecycleSpec
 
 SHARED_CLASS = "shared-vast"
 """CoreWeave's storage class of volumes that many nodes write (Distributed File Storage)."""
@@ -85,7 +86,9 @@ class CoreweaveCluster(Cluster):
         self.access = connect(stack.name, kubeconfig, cluster, self, system)
         bucket = stack.storage.object_store.bucket
         if not spec.existing_bucket:
-            make_bucket(stack.name, bucket, spec, options)
+            make_bucket(
+                stack.name, bucket, spec, stack.storage.object_store.lifecycle or LifecycleSpec(), options
+            )
         self.outputs = ClusterOutputs(
             endpoint=cluster.api_server_endpoint.apply(_url),
             ca_certificate=pulumi.Output.from_input(""),

@@ -21,14 +21,10 @@ from pulumi_gcp.storage.folder import Folder
 from infra.providers.gcp.identity import team_folder
 from infra.providers.gcp.keys import Keys
 from infra.providers.gcp.scope import Scope
-
-SUPERSEDED_DAYS = 7
-"""After its custom time, which the trainer sets on a checkpoint once a newer one is complete."""
-UNFINISHED_DAYS = 7
-DELETED_DAYS = 30
+from infra.spec.storage import LifecycleSpec
 
 
-def make_bucket(scope: Scope, name: str, keys: Keys, teams: Iterable[str]) -> None:
+def make_bucket(scope: Scope, name: str, keys: Keys, teams: Iterable[str], lifecycle: LifecycleSpec) -> None:
     """Make the bucket, unless it is there already, and a folder of its own for each team."""
     if scope.spec.existing_bucket:
         for team in teams:
@@ -44,8 +40,10 @@ def make_bucket(scope: Scope, name: str, keys: Keys, teams: Iterable[str]) -> No
         uniform_bucket_level_access=True,
         public_access_prevention="enforced",
         encryption=BucketEncryptionArgs(default_kms_key_name=keys.data),
-        soft_delete_policy=BucketSoftDeletePolicyArgs(retention_duration_seconds=DELETED_DAYS * 24 * 3600),
-        lifecycle_rules=_lifecycle(),
+        soft_delete_policy=BucketSoftDeletePolicyArgs(
+            retention_duration_seconds=lifecycle.deleted_days * 24 * 3600
+        ),
+        lifecycle_rules=_lifecycle(lifecycle),
         force_destroy=False,
         labels=scope.labels,
         opts=scope.options(protect=scope.spec.deletion_protection, retain_on_delete=True),
@@ -60,10 +58,11 @@ def make_bucket(scope: Scope, name: str, keys: Keys, teams: Iterable[str]) -> No
         team_folder(scope, team, bucket.name, root)
 
 
-def _lifecycle() -> list[BucketLifecycleRuleArgs]:
+def _lifecycle(lifecycle: LifecycleSpec) -> list[BucketLifecycleRuleArgs]:
     """Nothing goes by age alone: a paused job keeps its last checkpoint, however old that is."""
-    superseded = BucketLifecycleRuleConditionArgs(days_since_custom_time=SUPERSEDED_DAYS)
-    unfinished = BucketLifecycleRuleConditionArgs(age=UNFINISHED_DAYS)
+    # The custom time is what the trainer sets on a checkpoint once a newer one is complete.
+    superseded = BucketLifecycleRuleConditionArgs(days_since_custom_time=lifecycle.superseded_days)
+    unfinished = BucketLifecycleRuleConditionArgs(age=lifecycle.unfinished_days)
     rules = (("Delete", superseded), ("AbortIncompleteMultipartUpload", unfinished))
     return [
         BucketLifecycleRuleArgs(action=BucketLifecycleRuleActionArgs(type=action), condition=condition)

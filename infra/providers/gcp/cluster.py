@@ -27,7 +27,7 @@ from infra.providers.gcp.control_plane import kubeconfig, make_control_plane
 from infra.providers.gcp.fabric import cluster_mtu, make_fabrics, publish
 from infra.providers.gcp.filesystem import make_filesystem
 from infra.providers.gcp.groups import groups
-from infra.providers.gcp.identity import human_access, node_identity
+from infra.providers.gcp.identity import human_access, node_identity, read_datasets
 from infra.providers.gcp.keys import Keys, make_keys
 from infra.providers.gcp.network import make_network
 from infra.providers.gcp.pools import Grounds, node_pool, pool_settings
@@ -35,6 +35,7 @@ from infra.providers.gcp.scope import Scope, labels_of
 from infra.spec import Stack
 from infra.spec.gcp import GcpSpec
 from infra.spec.provider import ProviderKind
+from infra.spec.storage import LifecycleSpec
 
 BLOCKS = tuple(f"cloud.google.com/gce-topology-{level}" for level in ("block", "subblock", "host"))
 """Where in Google's network a machine of a GPU fabric stands, the widest first."""
@@ -85,7 +86,17 @@ class GcpCluster(Cluster):
         self.access = connect(stack.name, config, control_plane.cluster, self, made["system"])
         publish(self.access, self, [card for of_class in cards.values() for card in of_class])
         bucket = stack.storage.object_store.bucket
-        make_bucket(scope, bucket, keys, [team.name for team in stack.teams])
+        make_bucket(
+            scope,
+            bucket,
+            keys,
+            [team.name for team in stack.teams],
+            stack.storage.object_store.lifecycle or LifecycleSpec(),
+        )
+        read_datasets(
+            scope,
+            [each for each in stack.datasets if each.cloud == "gcp" and not (each.secret or each.public)],
+        )
         self.outputs = ClusterOutputs(
             endpoint=control_plane.endpoint,
             ca_certificate=control_plane.ca_certificate,

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 import pulumi
 from pulumi_gcp.projects.iam_member import IAMMember
 from pulumi_gcp.serviceaccount.account import Account
+from pulumi_gcp.storage.bucket_iam_member import BucketIAMMember
 from pulumi_gcp.storage.folder import Folder
 from pulumi_gcp.storage.managed_folder import ManagedFolder
 from pulumi_gcp.storage.managed_folder_iam_member import ManagedFolderIamMember
 
 from infra import names
 from infra.providers.gcp.scope import Scope
+from infra.spec.dataset import DatasetSpec
 from infra.spec.queue import TeamSpec
 
 NODE_ROLES = ("roles/container.defaultNodeServiceAccount", "roles/artifactregistry.reader")
@@ -68,6 +70,18 @@ def _grant(
         member=member,
         opts=scope.options(depends_on=depends_on),
     )
+
+
+def read_datasets(scope: Scope, datasets: Sequence[DatasetSpec]) -> None:
+    """Let the Jobs that stage datasets read the buckets that they come from."""
+    for bucket in sorted({each.source.removeprefix("gs://").partition("/")[0] for each in datasets}):
+        BucketIAMMember(
+            scope.named(f"datasets-{bucket}"),
+            bucket=bucket,
+            role="roles/storage.objectViewer",
+            member=scope.pods_of(names.STORAGE_NAMESPACE, "default"),
+            opts=scope.options(),
+        )
 
 
 def team_folder(

@@ -1,0 +1,78 @@
+"""Datasets: what jobs read, staged once from where it is to the cluster's shared filesystem."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from infra.catalog import Cloud
+from infra.spec.base import Boolean, Name, Positive, Spec, wrong
+
+CLOUDS: dict[str, Cloud] = {"s3": "aws", "gs": "gcp", "az": "azure"}
+"""Scheme of a source → the cloud whose regions it is in."""
+DATA_PATH = "data.path"
+"""The training package's setting that a job's dataset gives."""
+
+
+def _source(value: str) -> str:
+    scheme, _, rest = value.partition("://")
+    path = f"/{rest}" if rest and scheme in {*CLOUDS, "https"} else value
+    parts = path.split("/")
+    if re.fullmatch(r"/[^\s?#]+", path) and not {".", ".."} & set(parts) and "" not in parts[1:-1]:
+        return value
+    raise wrong(
+        "source",
+        "s3://, gs://, az:// or https://, or a path of the shared filesystem: /imports/pile/",
+        "spell it so; a folder ends with '/', a file does not",
+    )
+
+
+def _digest(value: str) -> str:
+    if re.fullmatch(r"(sha256|etag):[0-9a-f]{64}", value):
+        return value
+    raise wrong(
+        "digest",
+        "sha256: or etag:, and 64 hex digits",
+        "ask for it: python -m training.stage describe SOURCE",
+    )
+
+
+class DatasetSpec(Spec):
+    """Data that are copied once, verified, and read by all teams' jobs."""
+
+    name: Name = Field(description="name by which jobs ask for it")
+    source: Annotated[str, AfterValidator(_source)] = Field(
+        description="URL, or a path of the shared filesystem; a folder ends with '/'"
+    )
+    digest: Annotated[str, AfterValidator(_digest)] = Field(
+        description="sha256:… of its contents, or etag:… of its store's list"
+    )
+    size_gib: Positive = Field(description="size in GiB; nothing is copied where the source has more")
+    region: str | None = Field(
+        default=None, description="region of the source, in its own cloud: what its egress is priced by"
+    )
+    residency: tuple[Annotated[str, Field(min_length=1)], ...] | None = Field(
+        default=None, min_length=1, description="where the data may be: in:eu, in:de or patterns of regions"
+    )
+    secret: Name | None = Field(
+        default=None,
+        description="Secret with the source's keys, beside the Job that copies it, put there by others",
+    )
+    public: Boolean = Field(default=False, description="the source is open to all: it is read without keys")
+
+    @property
+    def cloud(self) -> Cloud | None:
+        """The cloud that its source is in; None for one that is in none."""
+        return CLOUDS.get(self.source.partition("://")[0])
+
+    @property
+    def folder(self) -> str:
+        """Its place below the folder of datasets: `<name>/sha256-…`."""
+        return f"{self.name}/{self.digest.replace(':', '-')}"
+
+    @property
+    def path(self) -> str:
+        """What jobs read, seen from the folder of datasets; a source of one file is that file."""
+        return self.folder if self.source.endswith("/") else f"{self.folder}/{self.source.rpartition('/')[2]}"
