@@ -131,7 +131,7 @@ def _job(spec: Mapping[str, Any], pools: Mapping[str, Mapping[str, Any]]) -> Ite
     teams = {team["name"]: team.get("queue") for team in spec.get("teams") or ()}
     queues = {queue["name"]: queue.get("flavors") or () for queue in spec.get("queues") or ()}
     runtime = str(job.get("runtime", ""))
-    flavors = queues.get(teams.get(job.get("team")), ())
+    flavors = queues.get(job.get("queue") or teams.get(job.get("team")), ())
     reached = [pools[flavor["pool"]] for flavor in flavors if flavor["pool"] in pools]
     pool = next((pool for pool in reached if _fabric(pool) != "none"), None)
     if pool is None:

@@ -10,6 +10,7 @@ from infra import names
 from infra.platform.object_store import endpoint
 from infra.providers.base import Cluster
 from infra.spec import Stack
+from infra.spec.queue import TeamSpec
 
 
 def stack_outputs(stack: Stack, cluster: Cluster) -> dict[str, Any]:
@@ -24,7 +25,7 @@ def stack_outputs(stack: Stack, cluster: Cluster) -> dict[str, Any]:
         "objectStore": _object_store(stack, cluster),
         "datasets": {each.name: f"{names.DATASETS_MOUNT}/{each.path}" for each in stack.datasets},
         "pools": {name: _pool(cluster, name) for name in cluster.pools},
-        "queues": {team.name: _queue(team.name, team.queue) for team in stack.teams},
+        "queues": {team.name: _queue(team) for team in stack.teams},
         "priorities": sorted(stack.priorities, key=lambda name: stack.priorities[name]),
         "runtimes": list(stack.runtimes),
         "job": stack.job.model_dump(mode="json") if stack.job else None,
@@ -61,5 +62,11 @@ def _pool(cluster: Cluster, name: str) -> dict[str, Any]:
     }
 
 
-def _queue(team: str, cluster_queue: str) -> dict[str, str]:
-    return {"namespace": names.team_namespace(team), "localQueue": team, "clusterQueue": cluster_queue}
+def _queue(team: TeamSpec) -> dict[str, Any]:
+    others = {queue: team.local_queue(queue) for queue in team.more_queues}
+    return {
+        "namespace": names.team_namespace(team.name),
+        "localQueue": team.local_queue(),
+        "clusterQueue": team.queue,
+        **({"moreLocalQueues": others} if others else {}),
+    }

@@ -17,6 +17,7 @@ from kubernetes.client.exceptions import ApiException
 
 from infra import catalog, names
 from infra.errors import ExitCode, Problem, TrainyardError
+from infra.spec import Stack
 from infra.spec.dataset import DATA_PATH, DatasetSpec
 from infra.spec.job import JobSpec
 
@@ -47,6 +48,15 @@ class JobKey:
 
 
 @dataclass(frozen=True)
+class Place:
+    """Where a job goes."""
+
+    local_queue: str
+    pools: tuple[str, ...] = ()
+    """Pools that are good for it; empty: all of the queue's."""
+
+
+@dataclass(frozen=True)
 class Staging:
     """How far a dataset is."""
 
@@ -73,8 +83,14 @@ class JobState:
         return self.phase in {"complete", "failed"}
 
 
-def manifest(job: JobSpec, run: str, datasets: Sequence[DatasetSpec] = ()) -> dict[str, Any]:
-    """Render the TrainJob; `run` names the folder of this run on the checkpoint volume."""
+def manifest(
+    job: JobSpec, run: str, datasets: Sequence[DatasetSpec] = (), place: Place | None = None
+) -> dict[str, Any]:
+    """Render the TrainJob; `run` names the folder of this run on the checkpoint volume.
+
+    Without a `place` it goes to the team's first queue, and to any of its pools.
+    """
+    place = place or Place(job.team)
     paths = {each.name: f"{names.DATASETS_MOUNT}/{each.path}" for each in datasets}
     data = {DATA_PATH: paths[job.dataset]} if job.dataset else {}
     settings = {**job.overrides, **data, "run_dir": f"{CHECKPOINTS}/{job.name}/{run}"}
@@ -88,7 +104,7 @@ def manifest(job: JobSpec, run: str, datasets: Sequence[DatasetSpec] = ()) -> di
         name: str(amount) for name, amount in fabric.pod_resources.items()
     }
     claims = {"claims": [{"name": FABRIC_CLAIM}]} if fabric.claim else {}
-    labels = {"kueue.x-k8s.io/queue-name": job.team, "kueue.x-k8s.io/priority-class": job.priority}
+    labels = {"kueue.x-k8s.io/queue-name": place.local_queue, "kueue.x-k8s.io/priority-class": job.priority}
     return {
         "apiVersion": f"{GROUP}/{VERSION}",
         "kind": "TrainJob",
@@ -100,6 +116,7 @@ def manifest(job: JobSpec, run: str, datasets: Sequence[DatasetSpec] = ()) -> di
         },
         "spec": {
             "runtimeRef": {"name": job.runtime},
+            **({"runtimePatches": [_only_on(place.pools, job.runtime)]} if place.pools else {}),
             "trainer": {
                 "numNodes": job.num_nodes,
                 "numProcPerNode": job.processes_per_node,
@@ -108,6 +125,33 @@ def manifest(job: JobSpec, run: str, datasets: Sequence[DatasetSpec] = ()) -> di
                 "resourcesPerNode": {"requests": resources, "limits": resources, **claims},
             },
         },
+    }
+
+
+def place_of(stack: Stack) -> Place | None:
+    """Return where the stack's job is to go, where that is not any pool of its team's first queue."""
+    if stack.job is None or not stack.job.queue:
+        return None
+    team = next(team for team in stack.teams if team.name == stack.job.team)
+    flavors = next(queue for queue in stack.queues if queue.name == stack.job.queue).flavors
+    placed = stack.placement
+    pools = placed.pools if placed and len(placed.pools) < len(flavors) else ()
+    return Place(team.local_queue(stack.job.queue), pools)
+
+
+def _only_on(pools: Sequence[str], runtime: str) -> dict[str, Any]:
+    """Keep all pods of the job to some pools; Kueue passes over the flavors that these rule out."""
+    match = {"key": names.POOL_LABEL, "operator": "In", "values": list(pools)}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [match]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    replicated = ["node", "launcher"] if runtime.startswith("mpi-") else ["node"]
+    jobs = [
+        {"name": name, "template": {"spec": {"template": {"spec": {"affinity": affinity}}}}}
+        for name in replicated
+    ]
+    return {
+        "manager": "trainyard.dev/placement",
+        "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}},
     }
 
 

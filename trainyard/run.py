@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from infra.errors import ExitCode, Problem, TrainyardError
 from infra.spec.job import JobSpec
 from trainyard.follow import Follower, Losses, Story, until_ended
-from trainyard.jobs import RUN, JobKey, Staging, manifest
+from trainyard.jobs import RUN, JobKey, Staging, manifest, place_of
 from trainyard.session import Session, next_run
 from trainyard.spot import cloud
 from trainyard.summary import Summary, show
@@ -28,7 +29,7 @@ def run_stack_job(session: Session, job: JobSpec, started: float) -> None:
         run = next_run(session.run_root(job.team, job.name))
         _await_data(session, job)
         session.jobs.delete_and_wait(key)
-        session.jobs.submit(manifest(job, run, session.stack.datasets))
+        session.jobs.submit(_manifest(session, job, run))
     story = _follow(session, job, run)
     summary = Summary(
         session.stack_name, job, run, session.run_root(job.team, job.name) / run, started, story
@@ -46,7 +47,7 @@ def submit_job(session: Session, *, follow: bool) -> None:
     if existing is not None and session.jobs.state(key).ended:
         session.jobs.delete_and_wait(key)
     _await_data(session, job)
-    session.jobs.submit(manifest(job, run, session.stack.datasets))
+    session.jobs.submit(_manifest(session, job, run))
     session.console.print(f"submitted {job.name} as {run} to the queue of team {job.team}", highlight=False)
     if follow:
         run_stack_job(session, job, time.time())
@@ -108,8 +109,13 @@ def _submitted_run(session: Session, job: JobSpec) -> str | None:
         return None
     annotations = existing["metadata"].get("annotations", {})
     run = str(annotations.get(RUN, ""))
-    wanted = manifest(job, run, session.stack.datasets)["metadata"]["annotations"]
+    wanted = _manifest(session, job, run)["metadata"]["annotations"]
     return run if wanted.items() <= annotations.items() else None
+
+
+def _manifest(session: Session, job: JobSpec, run: str) -> dict[str, Any]:
+    stack = session.stack
+    return manifest(job, run, stack.datasets, place_of(stack) if job == stack.job else None)
 
 
 def _await_data(session: Session, job: JobSpec) -> None:

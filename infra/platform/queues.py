@@ -53,7 +53,8 @@ class Queues(Layer):
         }
         for team in stack.teams:
             namespace = namespaces.by_name[names.team_namespace(team.name)]
-            self.add(_local_queue(team), [namespace, queues[team.queue]])
+            for queue in team.queues:
+                self.add(_local_queue(team, queue), [namespace, queues[queue]])
         for name, value in stack.priorities.items():
             self.add(_priority(name, value), kueue)
         self.ready: list[KubernetesObject] = list(queues.values())
@@ -154,12 +155,12 @@ def _cluster_queue(queue: QueueSpec, resource: dict[str, str], on_call: Sequence
     }
 
 
-def _local_queue(team: TeamSpec) -> Manifest:
+def _local_queue(team: TeamSpec, queue: str) -> Manifest:
     return {
         "apiVersion": _API,
         "kind": "LocalQueue",
-        "metadata": metadata(team.name, names.team_namespace(team.name)),
-        "spec": {"clusterQueue": team.queue},
+        "metadata": metadata(team.local_queue(queue), names.team_namespace(team.name)),
+        "spec": {"clusterQueue": queue},
     }
 
 

@@ -113,7 +113,7 @@ def _team_volumes(context: Context, outputs: ClusterOutputs) -> Iterator[_Volume
             folder = outputs.volume_source(_checkpoints(team.name))
             yield _Volume(names.CHECKPOINTS_CLAIM, namespace, folder, size, "ReadWriteMany")
         if outputs.volume_source and context.stack.datasets:
-            shared = outputs.volume_source(DATASETS)
+            shared = _same_folder(outputs.volume_source, DATASETS, team.name)
             yield _Volume(names.DATASETS_CLAIM, namespace, shared, _datasets_gib(context), "ReadOnlyMany")
         if context.settings.training_env:
             yield _training_env(context.settings.training_env, namespace)
@@ -121,6 +121,19 @@ def _team_volumes(context: Context, outputs: ClusterOutputs) -> Iterator[_Volume
             bucket = outputs.bucket_source(_checkpoints(team.name))
             yield _Volume(names.BUCKET_CLAIM, namespace, bucket, size, "ReadWriteMany")
         yield from _host_volumes(context, namespace)
+
+
+def _same_folder(source: VolumeSource, path: str, team: str) -> Mapping[str, Any]:
+    """A folder that all teams have, as a team's own volume.
+
+    To a node, volumes of one handle are one volume, whoever's they are: each team's handle spells another
+    way to the folder. EFS's driver, the one that reads a path from there, cleans it first.
+    """
+    found = dict(source(path))
+    if "csi" in found:
+        handle = source(f"{team}/../{path}")["csi"]["volumeHandle"]
+        found["csi"] = {**found["csi"], "volumeHandle": handle}
+    return found
 
 
 def _training_env(folder: str, namespace: str) -> _Volume:

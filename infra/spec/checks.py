@@ -17,6 +17,7 @@ from infra.spec.job import JobSpec
 from infra.spec.local import LocalSpec
 from infra.spec.node_pool import NodePoolSpec
 from infra.spec.operators import OperatorsSpec
+from infra.spec.placement import Offer, offers, place
 from infra.spec.provider import ProviderSpec
 from infra.spec.queue import FlavorSpec, QueueSpec, TeamSpec
 from infra.spec.source import KeyPath, Source, show
@@ -236,6 +237,7 @@ def the_fabric_is_used(
     spec: dict[str, Any] = {
         name: [entry.model_dump(mode="json") for entry in section] for name, section in sections.items()
     }
+    job = _placed(job, teams, queues, pools)
     exists = job is not None and job.runtime in runtime_names(pools, operators)
     spec["job"] = job.model_dump(mode="json") if job and exists else None
     for fault in fabric_lint.stack(spec):
@@ -250,6 +252,12 @@ def teams_have_a_queue(queues: Queues, teams: Teams) -> Iterator[Finding]:
     for index, team in enumerate(teams):
         if team.queue not in known:
             yield unknown(("teams", index, "queue"), team.queue, known, "a queue of this stack")
+        for position, name in enumerate(team.more_queues):
+            path = ("teams", index, "more_queues", position)
+            if name not in known:
+                yield unknown(path, name, known, "a queue of this stack")
+            elif name in team.queues[: position + 1]:
+                yield path, repr(name), "each queue once", "remove one of the two"
 
 
 def job_references_exist(
@@ -263,16 +271,50 @@ def job_references_exist(
         yield unknown(("job", "team"), job.team, [team.name for team in teams], "a team of this stack")
     if job.priority not in priorities:
         yield unknown(("job", "priority"), job.priority, priorities, "a priority of this stack")
-    if job.runtime not in runtimes:
+    if job.needs is not None and job.runtime:
+        fix = "remove `runtime`: the needs say which it is"
+        yield ("job", "runtime"), repr(job.runtime), "nothing, with `needs`", fix
+    elif job.needs is None and job.runtime not in runtimes:
         yield unknown(("job", "runtime"), job.runtime, runtimes, "a runtime of this stack")
+
+
+def a_jobs_queue_is_its_teams(job: JobSpec | None, teams: Teams) -> Iterator[Finding]:
+    """Others' queues have no local queue in the team's namespace."""
+    team = next((team for team in teams if job and team.name == job.team), None)
+    if job is not None and team is not None and job.queue and job.queue not in team.queues:
+        yield unknown(("job", "queue"), job.queue, team.queues, f"a queue of team {team.name}")
+
+
+def the_jobs_needs_are_met(
+    job: JobSpec | None, teams: Teams, queues: Queues, pools: Pools, operators: OperatorsSpec
+) -> Iterator[Finding]:
+    """All of it fits into one flavor that has what it needs, and that is not spot."""
+    team = next((team for team in teams if job and team.name == job.team), None)
+    if job is None or job.needs is None or team is None or not all(map(_understood, pools)):
+        return
+    found = list(offers(team, queues, pools, job.queue))
+    if found and place(job, job.needs, found) is None:
+        asked = ", ".join(f"{key}: {value}" for key, value in job.needs.model_dump(exclude_none=True).items())
+        got = f"{job.num_nodes} nodes with {job.accelerators_per_node} accelerators each, {asked}"
+        fix = "ask for less, give the team another queue (more_queues), or add a pool that is not spot"
+        yield ("job", "needs"), got, f"what the queues of team {team.name} have: {_told(found)}", fix
+
+
+def _told(found: Sequence[Offer]) -> str:
+    by_queue: dict[str, list[str]] = {}
+    for offer in found:
+        by_queue.setdefault(offer.queue, []).append(str(offer))
+    return "; ".join(f"{queue}: {', '.join(each)}" for queue, each in by_queue.items())
 
 
 def job_fits_a_flavor(job: JobSpec | None, teams: Teams, queues: Queues, pools: Pools) -> Iterator[Finding]:
     """All nodes of a job get one flavor, so one flavor must hold them all; and one that is not spot."""
     team = next((team for team in teams if job and team.name == job.team), None)
-    queue = next((queue for queue in queues if team and queue.name == team.queue), None)
+    if job is None or job.needs is not None:
+        return
+    queue = next((queue for queue in queues if team and queue.name == (job.queue or team.queue)), None)
     known = {pool.name: pool for pool in pools}
-    if job is None or queue is None or any(flavor.pool not in known for flavor in queue.flavors):
+    if queue is None or any(flavor.pool not in known for flavor in queue.flavors):
         return
     slots = {
         flavor.pool: min(
@@ -323,10 +365,22 @@ CHECKS: tuple[Check, ...] = (
     the_fabric_is_used,
     teams_have_a_queue,
     job_references_exist,
+    a_jobs_queue_is_its_teams,
+    the_jobs_needs_are_met,
     job_fits_a_flavor,
     operators_fit_together,
     *DATASET_CHECKS,
 )
+
+
+def _placed(job: JobSpec | None, teams: Teams, queues: Queues, pools: Pools) -> JobSpec | None:
+    team = next((team for team in teams if job and team.name == job.team), None)
+    if job is None or job.needs is None or team is None:
+        return job
+    placed = place(job, job.needs, list(offers(team, queues, pools, job.queue)))
+    if placed is None:
+        return None
+    return job.model_copy(update={"runtime": placed.runtime, "queue": placed.queue})
 
 
 def _understood(pool: NodePoolSpec) -> bool:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from infra.spec.base import Name, NonNegative, Positive, Spec
+from infra.spec.fabric import FabricClass
 
 Setting = bool | int | float | str
 """A setting of the training package, which checks name and value itself when the job is submitted."""
+
+
+ANY_FABRIC = "any"
 
 
 class InterruptionSpec(Spec):
@@ -21,12 +25,29 @@ class InterruptionSpec(Spec):
     )
 
 
+class NeedsSpec(Spec):
+    """What a job needs of the machines; the stack says where that is."""
+
+    accelerator: Name | None = Field(default=None, description="model of the accelerators, such as h200")
+    memory_gib: Positive | None = Field(default=None, description="memory of one accelerator in GiB, or more")
+    fabric: Literal[FabricClass, "any"] | None = Field(
+        default=None, description="fabric class; any: one that is not plain TCP"
+    )
+    framework: Literal["torch", "mpi"] = Field(default="torch", description="how its ranks are started")
+
+
 class JobSpec(Spec):
-    """A TrainJob on one of the stack's runtimes."""
+    """A TrainJob: on a runtime of the stack, or on the one that has what it needs."""
 
     name: Name = Field(description="name of the TrainJob")
     team: Name = Field(description="name of the team that owns it")
-    runtime: Name = Field(description="name of a training runtime: torch-<fabric> or mpi-<fabric>")
+    runtime: Name = Field(
+        default="", description="name of a training runtime: torch-<fabric> or mpi-<fabric>"
+    )
+    needs: NeedsSpec | None = Field(default=None, description="in place of a runtime: what it needs")
+    queue: Name = Field(
+        default="", description="one of the team's queues; left out: its first, or where its needs are met"
+    )
     num_nodes: Annotated[Positive, Field(le=5000)] = Field(description="nodes (pods) of the job")
     accelerators_per_node: Annotated[Positive, Field(le=16)] = Field(
         default=1, description="accelerators of each node"

@@ -39,7 +39,16 @@ def parse(data: Any, source: Source | None = None) -> Stack:  # noqa: ANN401 -- 
     found += cross_check(sections, source)
     if found:
         raise InputError(found)
-    return stack
+    return with_its_job_placed(stack)
+
+
+def with_its_job_placed(stack: Stack) -> Stack:
+    """Return the stack with the runtime and queue that its job's needs come to, as if they were written."""
+    placed = stack.placement
+    if stack.job is None or placed is None:
+        return stack
+    job = stack.job.model_copy(update={"runtime": placed.runtime, "queue": placed.queue})
+    return stack.model_copy(update={"job": job})
 
 
 def _valid_sections(data: dict[str, Any]) -> dict[str, Any]:

@@ -40,12 +40,24 @@ class TeamSpec(Spec):
 
     name: Name = Field(description="name of the team, and of its local queue")
     queue: Name = Field(description="name of the cluster queue that the team submits to")
+    more_queues: tuple[Name, ...] = Field(
+        default=(), description="other cluster queues that it may submit to, such as those of other machines"
+    )
     members: tuple[Group, ...] = Field(
         default=(), description="groups that submit, watch and cancel jobs in the team's namespace"
     )
     viewers: tuple[Group, ...] = Field(
         default=(), description="groups that look at jobs, pods and logs in the team's namespace"
     )
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """All of them, the first one first."""
+        return (self.queue, *self.more_queues)
+
+    def local_queue(self, queue: str = "") -> str:
+        """Name of the local queue into one of them: the team's own for the first."""
+        return self.name if queue in {"", self.queue} else f"{self.name}-{queue}"
 
     @property
     def groups(self) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from infra.spec.dataset import DatasetSpec
 from infra.spec.job import JobSpec
 from infra.spec.node_pool import NodePoolSpec
 from infra.spec.operators import OperatorsSpec
+from infra.spec.placement import Placement, offers, place
 from infra.spec.queue import PriorityValue, QueueSpec, TeamSpec
 from infra.spec.storage import StorageSpec
 from infra.spec.targets import AnyProvider
@@ -46,6 +47,15 @@ class Stack(Spec):
     def dataset(self, name: str) -> DatasetSpec:
         """Return the dataset of that name; KeyError where there is none."""
         return {dataset.name: dataset for dataset in self.datasets}[name]
+
+    @property
+    def placement(self) -> Placement | None:
+        """What the job's needs come to; None for a job that names its runtime, or whose needs are not met."""
+        if self.job is None or self.job.needs is None:
+            return None
+        team = next(team for team in self.teams if team.name == self.job.team)
+        found = offers(team, self.queues, self.pools, self.job.queue)
+        return place(self.job, self.job.needs, list(found))
 
     @property
     def runtimes(self) -> tuple[str, ...]:

@@ -75,6 +75,7 @@ def test_each_team_mounts_its_own_folder_of_the_filesystem(aws_plan: Plan, dev_p
     volumes = {
         each["spec"]["claimRef"]["namespace"]: each["spec"]["csi"]
         for each in aws_plan.named("PersistentVolume").values()
+        if each["spec"]["claimRef"]["name"] != "datasets"
     }
     assert volumes["team-research"]["volumeAttributes"]["mountname"] == "abcdefgh/checkpoints/research"
     assert volumes["team-platform"]["volumeAttributes"]["mountname"] == "abcdefgh/checkpoints/platform"
@@ -83,12 +84,25 @@ def test_each_team_mounts_its_own_folder_of_the_filesystem(aws_plan: Plan, dev_p
     assert any(handle.endswith(":/checkpoints/research") for handle in handles)
 
 
+def test_teams_share_the_datasets_by_volumes_that_a_node_tells_apart(aws_plan: Plan) -> None:
+    volumes = [
+        each["spec"]["csi"]
+        for each in aws_plan.named("PersistentVolume").values()
+        if each["spec"]["claimRef"]["name"] == "datasets"
+    ]
+    assert len(volumes) == 2
+    assert {each["volumeAttributes"]["mountname"] for each in volumes} == {"abcdefgh/datasets"}
+    assert len({each["volumeHandle"] for each in volumes}) == 2
+
+
 def test_jobs_reach_the_bucket_by_identity_and_no_store_is_served(aws_plan: Plan) -> None:
     assert not aws_plan.named("Secret").keys() & {"trainyard-storage/object-store"}
     assert "trainyard-storage/object-store" not in aws_plan.named("Deployment")
     assert aws_plan.outputs["objectStore"]["bucket"] == "example-training-checkpoints"
     associations = aws_plan.named("PodIdentityAssociation").values()
-    assert {each["namespace"] for each in associations} == {"team-research", "team-platform"}
+    # Those that stage datasets are in the storage's namespace.
+    staging = {"trainyard-storage"}
+    assert {each["namespace"] for each in associations} == {"team-research", "team-platform"} | staging
 
 
 def test_flavors_tolerate_every_taint_of_their_pool(aws_plan: Plan) -> None:

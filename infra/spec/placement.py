@@ -1,0 +1,104 @@
+"""Where a job that says what it needs would run: its queue, its runtime, the pools that are good for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from infra import catalog, names
+from infra.errors import InputError
+from infra.spec.job import ANY_FABRIC, JobSpec, NeedsSpec
+from infra.spec.node_pool import NodePoolSpec
+from infra.spec.queue import QueueSpec, TeamSpec
+
+PLAIN_FABRICS = frozenset({"none", "rocm"})
+"""Classes that are TCP between pods."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """What a job's needs come to on a stack."""
+
+    queue: str
+    runtime: str
+    pools: tuple[str, ...]
+    """Flavors of the queue that are good for it, in the queue's order."""
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A flavor that a team's jobs can be admitted to."""
+
+    queue: str
+    pool: NodePoolSpec
+    quota: int
+
+    @property
+    def memory_gib(self) -> float | None:
+        """Of one accelerator, in GiB; None where nobody says."""
+        if self.pool.accelerator is None:
+            return None
+        try:
+            return catalog.accelerator(self.pool.accelerator.model).memory_gib
+        except InputError:
+            return None
+
+    def num_slots(self, accelerators: int) -> int:
+        """Nodes (pods) of a job that fit, with so many accelerators each."""
+        return min(self.pool.num_slots(accelerators), self.quota // accelerators)
+
+    def __str__(self) -> str:
+        accelerator = self.pool.accelerator
+        if accelerator is None:
+            return f"{self.pool.name}: no accelerators"
+        memory = f" of {self.memory_gib:g} GiB" if self.memory_gib else ""
+        what = f"{self.num_slots(accelerator.count)} × {accelerator.count} {accelerator.model}{memory}"
+        return f"{self.pool.name} ({what}, {self.pool.fabric}, {'/'.join(_frameworks(self.pool))})"
+
+
+def offers(
+    team: TeamSpec, queues: Sequence[QueueSpec], pools: Sequence[NodePoolSpec], queue: str = ""
+) -> Iterator[Offer]:
+    """Return what a team's queues, or one of them, have, the preferred first."""
+    known: Mapping[str, NodePoolSpec] = {pool.name: pool for pool in pools}
+    by_name = {each.name: each for each in queues}
+    for name in team.queues:
+        if name in by_name and queue in {"", name}:
+            for flavor in by_name[name].flavors:
+                if flavor.pool in known:
+                    yield Offer(name, known[flavor.pool], flavor.quota)
+
+
+def place(job: JobSpec, needs: NeedsSpec, found: Sequence[Offer]) -> Placement | None:
+    """Return the first queue with room for all of the job in one flavor; None where there is none.
+
+    One that lasts must be among the flavors: when spot is gone, the job goes on there.
+    """
+    for queue in dict.fromkeys(offer.queue for offer in found):
+        good = [offer for offer in found if offer.queue == queue and _meets(offer, job, needs)]
+        if any(not offer.pool.is_spot for offer in good):
+            runtime = names.runtime(needs.framework, good[0].pool.fabric)
+            return Placement(queue, runtime, tuple(offer.pool.name for offer in good))
+    return None
+
+
+def _meets(offer: Offer, job: JobSpec, needs: NeedsSpec) -> bool:
+    pool = offer.pool
+    if pool.accelerator is None or needs.framework not in _frameworks(pool):
+        return False
+    return (
+        needs.accelerator in {None, pool.accelerator.model}
+        and (needs.memory_gib is None or (offer.memory_gib or 0) >= needs.memory_gib)
+        and _has_fabric(pool, needs.fabric)
+        and offer.num_slots(job.accelerators_per_node) >= job.num_nodes
+    )
+
+
+def _has_fabric(pool: NodePoolSpec, wanted: str | None) -> bool:
+    if wanted == ANY_FABRIC:
+        return pool.fabric not in PLAIN_FABRICS
+    return wanted in {None, pool.fabric}
+
+
+def _frameworks(pool: NodePoolSpec) -> tuple[str, ...]:
+    return catalog.fabric(pool.fabric).frameworks
