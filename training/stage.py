@@ -330,7 +330,7 @@ class _Progress:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Stage, verify or describe; returns 0, 1 if something cannot be read, 2 if it is not what it should be."""
+    """Stage, verify or describe; returns 0, 1 if something cannot be read, 2 if it is not as it should be."""
     parser = argparse.ArgumentParser(prog="python -m training.stage", description="Stage datasets, verified.")
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser("fetch", help="copy a dataset to OUT/<digest>")

@@ -6,7 +6,6 @@ A job lives outside the engine's state, since queues change its spec while it li
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -91,10 +90,9 @@ def manifest(
     Without a `place` it goes to the team's first queue, and to any of its pools.
     """
     place = place or Place(job.team)
-    paths = {each.name: f"{names.DATASETS_MOUNT}/{each.path}" for each in datasets}
-    data = {DATA_PATH: paths[job.dataset]} if job.dataset else {}
-    settings = {**job.overrides, **data, "run_dir": f"{CHECKPOINTS}/{job.name}/{run}"}
-    asked = job.model_dump_json(exclude={"interruptions"}, exclude_defaults=True) + json.dumps(data)
+    job = with_data(job, datasets)
+    settings = {**job.overrides, "run_dir": f"{CHECKPOINTS}/{job.name}/{run}"}
+    asked = job.model_dump_json(exclude={"interruptions"}, exclude_defaults=True)
     spec = hashlib.sha256(asked.encode()).hexdigest()[:12]
     overrides = [f"--set={key}={_yaml(value)}" for key, value in settings.items()]
     config = f"--config={SOURCES}/training/configs/{job.config}.yaml"
@@ -126,6 +124,15 @@ def manifest(
             },
         },
     }
+
+
+def with_data(job: JobSpec, datasets: Sequence[DatasetSpec]) -> JobSpec:
+    """Return the job with the path of its dataset among its settings."""
+    if job.dataset is None:
+        return job
+    path = next(each.path for each in datasets if each.name == job.dataset)
+    overrides = {**job.overrides, DATA_PATH: f"{names.DATASETS_MOUNT}/{path}"}
+    return job.model_copy(update={"dataset": None, "overrides": overrides})
 
 
 def place_of(stack: Stack) -> Place | None:

@@ -27,7 +27,7 @@ def run_stack_job(session: Session, job: JobSpec, started: float) -> None:
     run = _submitted_run(session, job)
     if run is None:
         run = next_run(session.run_root(job.team, job.name))
-        _await_data(session, job)
+        await_data(session, job)
         session.jobs.delete_and_wait(key)
         session.jobs.submit(_manifest(session, job, run))
     story = _follow(session, job, run)
@@ -46,7 +46,7 @@ def submit_job(session: Session, *, follow: bool) -> None:
     existing = session.jobs.get(key)
     if existing is not None and session.jobs.state(key).ended:
         session.jobs.delete_and_wait(key)
-    _await_data(session, job)
+    await_data(session, job)
     session.jobs.submit(_manifest(session, job, run))
     session.console.print(f"submitted {job.name} as {run} to the queue of team {job.team}", highlight=False)
     if follow:
@@ -118,7 +118,7 @@ def _manifest(session: Session, job: JobSpec, run: str) -> dict[str, Any]:
     return manifest(job, run, stack.datasets, place_of(stack) if job == stack.job else None)
 
 
-def _await_data(session: Session, job: JobSpec) -> None:
+def await_data(session: Session, job: JobSpec) -> None:
     """Return once the job's dataset is staged: a job that waited for it would hold its accelerators.
 
     Raises:

@@ -13,8 +13,8 @@ from infra.errors import ExitCode, Problem, TrainyardError
 from infra.spec.job import JobSpec
 from training.config import ConfigError
 from training.tune import Search, load_search
-from trainyard.jobs import CHECKPOINTS, SOURCES, manifest
-from trainyard.run import stack_job
+from trainyard.jobs import CHECKPOINTS, SOURCES, Place, manifest, place_of, with_data
+from trainyard.run import await_data, stack_job
 from trainyard.session import Session, next_run
 
 LABEL = "trainyard.dev/search"
@@ -27,7 +27,7 @@ def submit_search(session: Session, file: Path) -> None:
     Raises:
         TrainyardError: the search is wrong, and nothing was submitted; or the API server refused a trial.
     """
-    job = stack_job(session)
+    job = with_data(stack_job(session), session.stack.datasets)
     try:
         search, _ = load_search(str(file), ["run_dir=/mnt", *_overrides(job)])
     except ConfigError as error:
@@ -36,8 +36,9 @@ def submit_search(session: Session, file: Path) -> None:
         ) from None
     pattern = job.model_copy(update={"name": f"{job.name}-search"})
     run = next_run(session.run_root(pattern.team, pattern.name))
+    await_data(session, stack_job(session))
     for number in range(search.trials):
-        session.jobs.submit(trial(pattern, search, run, number))
+        session.jobs.submit(trial(pattern, search, run, number, place_of(session.stack)))
     session.console.print(
         f"submitted {search.trials} trials as {pattern.name} {run} to the queue of team {job.team};"
         f" the best is in {_folder(pattern, run)}/best.json, what each found in its study.log",
@@ -47,9 +48,12 @@ def submit_search(session: Session, file: Path) -> None:
     )
 
 
-def trial(pattern: JobSpec, search: Search, run: str, number: int) -> dict[str, Any]:
+def trial(
+    pattern: JobSpec, search: Search, run: str, number: int, place: Place | None = None
+) -> dict[str, Any]:
     """Render the TrainJob of one trial: one process, which asks the study what to try."""
-    body = manifest(pattern.model_copy(update={"num_nodes": 1, "processes_per_node": 1}), run)
+    single = pattern.model_copy(update={"num_nodes": 1, "processes_per_node": 1})
+    body = manifest(single, run, place=place)
     inside = search.model_copy(update={"config": Path(SOURCES, search.config)})
     body["metadata"]["name"] = f"{pattern.name}-{run.rpartition('-')[2]}-{number:03d}"
     body["metadata"]["labels"][LABEL] = run
