@@ -103,7 +103,7 @@ def the_lifecycle_is_of_a_bucket_of_the_stack(
     """A bucket that is there already has its owner's rules."""
     if storage.object_store.lifecycle is not None and getattr(provider, "existing_bucket", True):
         path = ("storage", "object_store", "lifecycle")
-        allowed = "nothing: this stack makes no bucket"
+        allowed = "nothing: the rules are those of a bucket that a stack makes on aws, gcp or coreweave"
         yield path, "rules", allowed, "remove the section, and set them where the bucket is"
 
 

@@ -67,7 +67,7 @@ def posted() -> Iterator[list[tuple[str, dict[str, Any]]]]:
 
 def session(tmp_path: Path, url: str) -> Any:
     return SimpleNamespace(
-        stack=SimpleNamespace(job=JOB),
+        stack=SimpleNamespace(job=JOB, datasets=()),
         jobs=Jobs(client.ApiClient(client.Configuration(host=url))),
         console=Console(file=StringIO()),
         run_root=lambda team, name: tmp_path / team / name,
