@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
-from tests.infra.plan import Plan
+from infra.spec import Stack
+from infra.spec.dataset import DatasetSpec
+from infra.spec.storage import CheckpointsSpec
+from tests.infra.plan import Plan, plan
 
 
 def job_pod(found: Plan, runtime: str) -> dict[str, Any]:
@@ -75,7 +81,6 @@ def test_each_team_mounts_its_own_folder_of_the_filesystem(aws_plan: Plan, dev_p
     volumes = {
         each["spec"]["claimRef"]["namespace"]: each["spec"]["csi"]
         for each in aws_plan.named("PersistentVolume").values()
-        if each["spec"]["claimRef"]["name"] != "datasets"
     }
     assert volumes["team-research"]["volumeAttributes"]["mountname"] == "abcdefgh/checkpoints/research"
     assert volumes["team-platform"]["volumeAttributes"]["mountname"] == "abcdefgh/checkpoints/platform"
@@ -84,10 +89,29 @@ def test_each_team_mounts_its_own_folder_of_the_filesystem(aws_plan: Plan, dev_p
     assert any(handle.endswith(":/checkpoints/research") for handle in handles)
 
 
-def test_teams_share_the_datasets_by_volumes_that_a_node_tells_apart(aws_plan: Plan) -> None:
+@pytest.fixture(scope="module")
+def staged(aws: Stack, rendered: Path) -> Plan:
+    """The stack with a dataset of its region, and one that is open to all."""
+    storage = aws.storage.model_copy(update={"checkpoints": CheckpointsSpec(size_gib=8192)})
+    digest = f"sha256:{'0' * 64}"
+    pile = DatasetSpec(name="pile", source="s3://example-data/pile/", digest=digest, size_gib=100)
+    commons = DatasetSpec(name="commons", source="s3://commons/a.tar", digest=digest, size_gib=1, public=True)
+    return plan(aws.model_copy(update={"storage": storage, "datasets": (pile, commons)}), rendered)
+
+
+def test_what_stages_datasets_reads_their_sources_and_nothing_else(staged: Plan) -> None:
+    association = staged.named("PodIdentityAssociation")["training-trainyard-storage-default"]
+    assert (association["namespace"], association["serviceAccount"]) == ("trainyard-storage", "default")
+    lists, reads = json.loads(staged.named("RolePolicy")["training-datasets"]["policy"])["Statement"]
+    assert (reads["Action"], reads["Resource"]) == (["s3:GetObject"], "arn:aws:s3:::example-data/pile/*")
+    assert lists["Condition"] == {"StringLike": {"s3:prefix": ["pile/", "pile/*"]}}
+    assert lists["Resource"] == "arn:aws:s3:::example-data"
+
+
+def test_teams_share_the_datasets_by_volumes_that_a_node_tells_apart(staged: Plan) -> None:
     volumes = [
         each["spec"]["csi"]
-        for each in aws_plan.named("PersistentVolume").values()
+        for each in staged.named("PersistentVolume").values()
         if each["spec"]["claimRef"]["name"] == "datasets"
     ]
     assert len(volumes) == 2
@@ -100,9 +124,7 @@ def test_jobs_reach_the_bucket_by_identity_and_no_store_is_served(aws_plan: Plan
     assert "trainyard-storage/object-store" not in aws_plan.named("Deployment")
     assert aws_plan.outputs["objectStore"]["bucket"] == "example-training-checkpoints"
     associations = aws_plan.named("PodIdentityAssociation").values()
-    # Those that stage datasets are in the storage's namespace.
-    staging = {"trainyard-storage"}
-    assert {each["namespace"] for each in associations} == {"team-research", "team-platform"} | staging
+    assert {each["namespace"] for each in associations} == {"team-research", "team-platform"}
 
 
 def test_flavors_tolerate_every_taint_of_their_pool(aws_plan: Plan) -> None:
