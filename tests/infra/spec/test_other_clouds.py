@@ -1,0 +1,31 @@
+"""The stacks of docs/other-clouds.md are valid files."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from infra.artifacts import ROOT
+from infra.spec import load
+
+PAGE = (ROOT / "docs" / "other-clouds.md").read_text()
+STACKS = {
+    match["heading"]: match["yaml"]
+    for match in re.finditer(
+        r"^## (?P<heading>[^\n]+)\n(?:(?!^## ).)*?```yaml\n(?P<yaml>.*?)```", PAGE, re.M | re.S
+    )
+}
+
+
+def test_every_provider_with_a_kubernetes_has_a_stack() -> None:
+    headings = set(re.findall(r"^## (.+)$", PAGE, re.M))
+    assert headings - STACKS.keys() == {"RunPod"}
+
+
+@pytest.mark.parametrize("provider", STACKS)
+def test_the_stack_of_a_provider_is_a_valid_file(provider: str, tmp_path: Path) -> None:
+    file = tmp_path / "Pulumi.mine.yaml"
+    file.write_text(STACKS[provider])
+    assert load(file).provider.kind == "onprem"
