@@ -1,5 +1,7 @@
-"""Two ranks that train and save, by our saver and by `dcp.async_save`, in turn: A B B A, again and again.
+"""Two ranks that train and save by our saver, by `dcp.async_save`, or not at all, in turn: A B C C B A.
 
+The arm that saves nothing says how long steps take meanwhile, in the same round: what a save adds is what its
+steps take beyond that. Steps are taken until the save is durable, so that none of its work is left out.
 `python -m torch.distributed.run --nproc-per-node=2 -m benchmarks.peers.checkpoints FOLDER ROUNDS`
 writes what was measured to FOLDER/measured.json.
 """
@@ -15,7 +17,6 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import torch
@@ -32,8 +33,8 @@ from training.state import State, file_name
 
 WIDTH, LAYERS, BATCH = 1024, 4, 32
 """4 million weights; with Adam's moments 50 MB."""
-CALM_STEPS, STEPS = 5, 15
-"""Before each save, to know how long a step takes; and from the save on."""
+STEPS = 15
+"""From the save on, at least."""
 
 
 @dataclass
@@ -54,31 +55,27 @@ class Bench:
         return time.monotonic() - begin
 
     def measure(self, save: Callable[[int], Future[Any]], number: int) -> dict[str, float]:
-        """Train, save, train on: what the save added to the steps and took of CPU; when it was durable."""
-        calm = median(self.step() for _ in range(CALM_STEPS))
+        """Save, and train on: how long that took by the clock and of CPU, and when the save was durable."""
+        dist.barrier()
         durable: list[float] = []
-        calm_cpu = self._cpu_of_steps()
-        begin = time.monotonic()
-        cpu_begin = time.process_time()
+        begin, cpu_begin = time.monotonic(), time.process_time()
         saved = save(number)
         saved.add_done_callback(lambda _: durable.append(time.monotonic()))
         blocked = time.monotonic() - begin
-        added = blocked + sum(self.step() - calm for _ in range(STEPS))
-        saved.result()
-        while not durable:
-            time.sleep(0.005)
-        cpu = time.process_time() - cpu_begin - calm_cpu
-        dist.barrier()
+        steps = 0
+        while steps < STEPS or not self._all(bool(durable)):
+            self.step()
+            steps += 1
+        taken = {"total": time.monotonic() - begin, "cpu": time.process_time() - cpu_begin, "steps": steps}
         result = saved.result()  # ours goes on after the commit, to delete what is superseded
         seconds = blocked + result.seconds if isinstance(result, Saved) else durable[0] - begin
-        return {"added": added, "blocked": blocked, "durable": seconds, "step": calm, "cpu": cpu}
+        return {**taken, "blocked": blocked, "durable": seconds}
 
-    def _cpu_of_steps(self) -> float:
-        """CPU time of as many steps as follow a save."""
-        begin = time.process_time()
-        for _ in range(STEPS):
-            self.step()
-        return time.process_time() - begin
+    def _all(self, mine: bool) -> bool:
+        """Whether it holds on all ranks, which must take the same number of steps."""
+        count = torch.tensor(int(mine))
+        dist.all_reduce(count)
+        return int(count) == self.mesh.world_size
 
 
 def main() -> None:
@@ -92,16 +89,23 @@ def main() -> None:
     bench = Bench(mesh, model, torch.optim.AdamW(model.parameters(), lr=1e-4), folder)
     for _ in range(5):
         bench.step()
-    ours, peer = _ours(bench), _peer(bench)
-    measured: dict[str, list[dict[str, float]]] = {"ours": [], "peer": []}
-    for number, arm in enumerate(("ours", "peer", "peer", "ours") * (rounds + 1)):
-        taken = bench.measure({"ours": ours, "peer": peer}[arm], number)
-        if number >= 4:  # the first round warms both up
+    arms = {"ours": _ours(bench), "peer": _peer(bench), "none": _nothing}
+    measured: dict[str, list[dict[str, float]]] = {name: [] for name in arms}
+    for number, arm in enumerate((*arms, *reversed(arms)) * (rounds + 1)):
+        taken = bench.measure(arms[arm], number)
+        if number >= 2 * len(arms):  # the first round warms all up
             measured[arm].append(taken)
     if mesh.leads:
         (folder / "measured.json").write_text(json.dumps(measured))
     dist.barrier()
     os._exit(0)
+
+
+def _nothing(number: int) -> Future[Any]:
+    """Save nothing, at once."""
+    done: Future[Any] = Future()
+    done.set_result(None)
+    return done
 
 
 def _ours(bench: Bench) -> Callable[[int], Future[Any]]:

@@ -1,0 +1,18 @@
+"""What a checkpoint adds is told from what the machine does meanwhile."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.checkpoints import beyond
+
+
+def test_a_save_costs_what_its_steps_take_beyond_those_of_its_round_with_none() -> None:
+    control = [{"total": 1.0, "steps": 10}, {"total": 1.2, "steps": 10}, {"total": 4.0, "steps": 10}] * 2
+    control[4:] = [{"total": 2.0, "steps": 10}, {"total": 2.0, "steps": 10}]
+    control[2:4] = [{"total": 4.0, "steps": 10}, {"total": 4.0, "steps": 20}]
+    taken = [
+        {"total": total, "steps": steps} for total, steps in ((1.5, 10), (1.1, 10), (8.0, 30), (8.0, 24))
+    ]
+    added = [each["total"] for each in beyond(taken, control, "total")]
+    assert added == pytest.approx([0.4, 0.0, 0.0, 1.6])
