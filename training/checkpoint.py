@@ -131,6 +131,10 @@ class Checkpoint:
             raise DamagedError(f"{name} was altered: its sha256 does not match the manifest")
         return data
 
+    def readers(self, world_size: int) -> dict[str, int]:
+        """File → the rank that reads it for all; its own, where there are as many ranks as there were."""
+        return {name: number % world_size for number, name in enumerate(sorted(self.manifest.files))}
+
     def verify(self) -> None:
         """Read every file once and compare it with the manifest.
 

@@ -24,6 +24,9 @@ _AGENTLESS: Final = {
 }
 """With one process per node, torchrun's settings say all that its agent would pass on."""
 
+_SENT_AT_ONCE: Final = 64 << 20
+"""Bytes of one collective, so that none takes long."""
+
 
 def adopt_launcher_settings(environment: MutableMapping[str, str]) -> None:
     """Take rank and world from Open MPI or from torchrun's `PET_*` settings, where no agent has set them.
@@ -127,6 +130,22 @@ class Mesh:
         if self.leads:
             self.store.set(key, value)
         return str(self.store.get(key), "utf-8")
+
+    def send(self, owner: int, data: bytes, size: int) -> bytes:
+        """Give every rank the bytes that one has; all must call it, knowing their size."""
+        if self.world_size == 1:
+            return data
+        mine = owner == self.rank
+        whole = (
+            torch.frombuffer(bytearray(data), dtype=torch.uint8)
+            if mine
+            else torch.empty(size, dtype=torch.uint8)
+        )
+        for part in whole.split(_SENT_AT_ONCE):
+            sent = part.to(self.device)
+            dist.broadcast(sent, owner)
+            part.copy_(sent)
+        return data if mine else whole.numpy().tobytes()
 
     def follow(self, key: str) -> None:
         """Let rank 0 come first; the others wait for it, but not for long, and not for one that is gone."""

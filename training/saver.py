@@ -11,7 +11,15 @@ from dataclasses import asdict, dataclass, replace
 from itertools import count
 from typing import Any
 
-from training.checkpoint import Checkpoint, CheckpointStore, Data, FileEntry, Manifest, step_name
+from training.checkpoint import (
+    Checkpoint,
+    CheckpointStore,
+    DamagedError,
+    Data,
+    FileEntry,
+    Manifest,
+    step_name,
+)
 from training.mesh import Mesh
 
 
@@ -51,6 +59,8 @@ class Saver:
     def __init__(self, store: CheckpointStore, mesh: Mesh) -> None:
         self.store = store
         self.mesh = replace(mesh, store=mesh.store.clone())  # waiting on one connection blocks all its users
+        self.held: dict[str, bytes] = {}
+        """Files of the checkpoint that is loaded, by name: those that this rank read, and checked."""
         self._turns = count()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="saver")
 
@@ -88,27 +98,49 @@ class Saver:
     def newest(self, identity: Mapping[str, Any]) -> tuple[Checkpoint | None, list[str]]:
         """The checkpoint to resume from, the same on all ranks, and what was wrong with newer ones.
 
-        Rank 0 verifies, sets damaged ones aside and clears what dead runs left.
+        Each rank reads and verifies its part of the files, so that together they read each once; what it read
+        is in `held`. Rank 0 sets damaged ones aside and clears what dead runs left.
 
         Raises:
             MismatchError: the checkpoint is of a run with another identity.
         """
         damages: list[str] = []
-        chosen: int | None = None
         if self.mesh.leads:
             self.store.tidy()
-            newest = self.store.newest(lambda step, reason: damages.append(self._set_aside(step, reason)))
-            chosen = newest.manifest.step if newest else None
-        chosen, *damages = json.loads(self.mesh.tell("load", json.dumps([chosen, *damages])))
-        if chosen is None:
-            return None, damages
-        checkpoint = self.store.open(chosen)
-        _check_identity(checkpoint, identity)
+        checkpoint = None
+        for turn in count():
+            steps = self.store.committed() if self.mesh.leads else []
+            chosen = json.loads(self.mesh.tell(f"load/{turn}/step", json.dumps(steps[:1])))
+            if not chosen:
+                break
+            checkpoint, damage = self._read_part(chosen[0])
+            found = [text for text in self.mesh.gather(f"load/{turn}/damage", damage) if text]
+            if not found:
+                break
+            if self.mesh.leads and chosen[0] in self.store.committed():  # or a run that lives has deleted it
+                damages.append(self._set_aside(chosen[0], found[0]))
+            checkpoint = None
+        damages = json.loads(self.mesh.tell("load/damages", json.dumps(damages)))
+        if checkpoint:
+            _check_identity(checkpoint, identity)
         return checkpoint, damages
 
     def loaded(self) -> None:
         """Wait until every rank has loaded; only then may anything be saved, and so be pruned."""
+        self.held = {}
         self.mesh.gather("loaded", "")
+
+    def _read_part(self, step: int) -> tuple[Checkpoint | None, str]:
+        """Read and verify the files that are this rank's to read; returns what is wrong, too."""
+        self.held = {}
+        try:
+            checkpoint = self.store.open(step)
+            for name, reader in checkpoint.readers(self.mesh.world_size).items():
+                if reader == self.mesh.rank:
+                    self.held[name] = checkpoint.read(name)
+        except DamagedError as error:
+            return None, str(error)
+        return checkpoint, ""
 
     def _conclude(self, turn: int, step: int | None) -> None:
         """What no rank waits for."""

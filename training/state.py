@@ -108,29 +108,40 @@ class State:
             memory[begin:end].view(tensors[name].dtype).view(tensors[name].shape).copy_(tensors[name])
         return memory.numpy().data
 
-    def restore(self, checkpoint: Checkpoint) -> None:
+    def restore(self, checkpoint: Checkpoint, held: Mapping[str, bytes]) -> None:
         """Put a checkpoint back. A rank that did not exist when it was taken keeps its fresh generators.
 
-        A rank reads its own file first, and the others only if that does not hold all that it needs.
+        A rank takes its own file first. Where that does not hold all that some rank needs, those that have
+        read the others send them to all.
+
+        Args:
+            checkpoint: all ranks the same.
+            held: what this rank has read of it (see `Checkpoint.readers`).
 
         Raises:
-            DamagedError: a file is not what the manifest says.
+            DamagedError: the checkpoint lacks a part.
         """
-        pieces = Pieces()
-        own = file_name(self.mesh.rank)
-        for name in sorted(checkpoint.manifest.files, key=lambda name: (name != own, name)):
-            file = decode(checkpoint.read(name))
-            pieces.add(file["pieces"])
-            self._make_slots(pieces)
-            if name == own:
-                _set_generators(file["generators"], self.mesh.device)
-            if not self._missing(pieces):
-                break
+        pieces, own = Pieces(), file_name(self.mesh.rank)
+        if own in held:
+            _set_generators(self._take(held[own], pieces)["generators"], self.mesh.device)
+        lacks = bool(self._missing(pieces)) or own not in held
+        if any(self.mesh.gather("lacks", "yes" if lacks else "")):
+            for name, reader in checkpoint.readers(self.mesh.world_size).items():
+                data = self.mesh.send(reader, held.get(name, b""), checkpoint.manifest.files[name].size)
+                if lacks and name != own:
+                    self._take(data, pieces)
         if missing := self._missing(pieces):
             raise DamagedError(f"{checkpoint.name} has not all of {missing[0]}")
         with torch.no_grad():
             for name, tensor in self._tensors():
                 pieces.fill(name, _place(tensor), _local(tensor))
+
+    def _take(self, data: bytes, pieces: Pieces) -> dict[str, Any]:
+        """Add a file's pieces; returns all that is in it."""
+        file = decode(data)
+        pieces.add(file["pieces"])
+        self._make_slots(pieces)
+        return file
 
     def weights_sha256(self) -> str:
         """A digest of every parameter and buffer: equal if and only if they are equal bit for bit.

@@ -154,7 +154,7 @@ class Trainer:
         checkpoint, damages = self.saver.newest(self.config.identity)
         previous = None
         if checkpoint:
-            self.state.restore(checkpoint)
+            self.state.restore(checkpoint, self.saver.held)
             self.step, self.samples = checkpoint.manifest.step, checkpoint.manifest.samples
             previous = Schedule(**checkpoint.manifest.schedule)
             if self.loss_scale:

@@ -169,7 +169,7 @@ def agent(port: int, run_dir: Path) -> subprocess.Popen[bytes]:
     launch = [sys.executable, "-m", "torch.distributed.run", "--nnodes=1:2", "--nproc-per-node=1"]
     meeting = ["--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=run"]
     patience = ["--rdzv-conf=last_call_timeout=1,keep_alive_interval=1", "--max-restarts=9"]
-    values = {"steps": 600, "pace_seconds": 0.05, "checkpoint.every_steps": 5}
+    values = {"steps": 10_000, "pace_seconds": 0.05, "checkpoint.every_steps": 5}  # more than it comes to
     arguments = settings(run_dir, **values)
     own_store = os.environ | {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}  # see docs/training.md
     return subprocess.Popen([*launch, *meeting, *patience, "-m", "training.train", *arguments], env=own_store)

@@ -137,6 +137,24 @@ def test_all_ranks_fall_back_together_past_a_damaged_checkpoint(
     assert "skipping a damaged checkpoint" in capfd.readouterr().err
 
 
+def test_ranks_read_each_file_once_among_them_and_their_own_themselves(tmp_path: Path) -> None:
+    class Counting(FolderStore):
+        def read(self, place: str, size: int | None = None) -> bytes:
+            if "manifest" not in place:
+                read.append(place)
+            return super().read(place, size)
+
+    read: list[str] = []
+    on_ranks(tmp_path, lambda saver: save(saver, 10))
+
+    def load(saver: Saver) -> list[str]:
+        saver.newest(IDENTITY)
+        return list(saver.held)
+
+    assert on_ranks(tmp_path, load, [Counting(tmp_path), Counting(tmp_path)]) == [["rank-0"], ["rank-1"]]
+    assert sorted(read) == ["step-00000010/rank-0", "step-00000010/rank-1"]
+
+
 def test_a_checkpoint_of_another_run_is_refused_with_every_difference(tmp_path: Path) -> None:
     on_ranks(tmp_path, lambda saver: save(saver, 10))
 
