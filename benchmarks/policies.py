@@ -54,8 +54,6 @@ PACKS = {
     NO_RULES: f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})
-from policies.__main__ import leave_out_sdk
-leave_out_sdk()
 from policies.analyzer import serve
 serve(())
 """,

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
-from pathlib import Path
 
-import grpc
-from google.protobuf import empty_pb2
-from pulumi.runtime.proto import analyzer_pb2, analyzer_pb2_grpc
+from pulumi.runtime.proto import analyzer_pb2
 
-from policies import pack, rpc
+from policies import rpc
 from policies.analyzer import Analyzer
 from policies.pack import POLICIES
 from tests.policies.corpus import CONFIG, Twin, load, with_unknown
@@ -45,22 +40,6 @@ def seconds(num_resources: int) -> float:
     for index in range(num_resources):
         server.answer(ANALYZE, REQUESTS[index % len(REQUESTS)])
     return time.process_time() - begin
-
-
-def test_the_pack_starts_without_what_only_programs_need() -> None:
-    folder = Path(pack.__file__).parent
-    command = [sys.executable, "-X", "importtime", str(folder)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout
-        port = process.stdout.readline().strip()
-        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-            info = analyzer_pb2_grpc.AnalyzerStub(channel).GetAnalyzerInfo(empty_pb2.Empty())
-        process.terminate()
-        _, imported = process.communicate()
-    assert len(info.policies) == len(POLICIES)
-    modules = {line.rpartition("|")[2].strip() for line in imported.splitlines()}
-    assert "policies.analyzer" in modules
-    assert not modules & {"pulumi.automation", "pulumi.runtime.settings", "asyncio", "grpc"}
 
 
 def test_a_resource_takes_less_than_a_millisecond() -> None:
