@@ -171,6 +171,7 @@ class Analyzer:
             policies=self.policies,
             findings=self.findings,
             unused=self._unused(),
+            is_preview=self.stack.dry_run,
         )
 
     def write_reports(self) -> None:

@@ -16,10 +16,15 @@ def judge(resource: Resource) -> Iterator[Violation]:
 
 POLICY = Policy(
     name="cost-capacity-purchases",
-    title="Capacity blocks are bought on an explicit word only",
-    reason="Creating the resource buys the block: days of machines, paid up front, with no way back.",
+    title="Capacity blocks and commitments are bought on an explicit word only",
+    reason="Creating the resource buys: days of machines or years of a commitment, with no way back.",
     remedy="List the resource's name in `trainyard:purchases` of the stack if it is to be bought.",
-    types=("aws:ec2/capacityBlockReservation:CapacityBlockReservation",),
+    types=(
+        "aws:ec2/capacityBlockReservation:CapacityBlockReservation",
+        "aws:savingsplans/savingsPlan:SavingsPlan",
+        "gcp:compute/futureReservation:FutureReservation",
+        "gcp:compute/regionCommitment:RegionCommitment",
+    ),
     judge=judge,
     severity=Severity.CRITICAL,
     frameworks=("AWS Well-Architected COST02-BP05", "FinOps: Rate Optimization"),

@@ -103,7 +103,8 @@ def _of_resource(resource: Resource) -> Iterator[Demand | Volume]:
         kind, speed, size = FILESYSTEMS[resource.type]
         props = resource.props
         tier = str(props.get(speed, "unspecified")).lower()
-        yield Volume(size, f"{kind}-{tier}", region, props.get(size, 0))
+        # Of Managed Lustre the size is a text.
+        yield Volume(size, f"{kind}-{tier}", region, int(props.get(size, 0)))
         return
     pool = pool_of(resource)
     yield Demand(pool.machine_path, pool.machine_types, region, pool.maximum)

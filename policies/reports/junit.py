@@ -18,7 +18,10 @@ def junit(report: Report) -> str:
         own = [finding for finding in report.violations if finding.policy is policy]
         if own:
             lines = [f"{finding.resource.urn}: {finding.message}" for finding in own]
-            failure = ElementTree.SubElement(case, "failure", message=f"{len(own)} violations")
+            more = f" (and {len(own) - 1} more)" if len(own) > 1 else ""
+            # Of a failure, CI's pages show the message first, and the text to who asks.
+            headline = f"{own[0].resource.name}: {own[0].violation}{more}"
+            failure = ElementTree.SubElement(case, "failure", message=headline)
             failure.text = "\n".join(lines)
         said = [finding for finding in (*report.advice, *report.exempt) if finding.policy is policy]
         if said:

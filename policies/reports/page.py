@@ -61,7 +61,8 @@ def page(report: Report) -> str:
 
 
 def _heading(report: Report) -> str:
-    judged = f"{report.num_resources} resources judged by {len(report.policies)} policies."
+    run = f"{'Preview' if report.is_preview else 'Update'} of {report.at:%Y-%m-%d %H:%M} UTC"
+    judged = f"{run}: {report.num_resources} resources judged by {len(report.policies)} policies."
     if not report.violations:
         return f'<p class="verdict good">Nothing stands in the way.</p><p>{judged}</p>'
     resources = {finding.resource.urn for finding in report.violations}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from policies.exemptions import Exemption
@@ -22,6 +23,8 @@ class Report:
     findings: Sequence[Finding]
     unused: Sequence[Exemption]
     """Exemptions that covered nothing."""
+    is_preview: bool = True
+    at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     @property
     def violations(self) -> list[Finding]:
@@ -43,6 +46,8 @@ class Report:
         return {
             "project": self.project,
             "stack": self.stack,
+            "run": "preview" if self.is_preview else "update",
+            "at": self.at.isoformat(timespec="seconds"),
             "resources": self.num_resources,
             "policies": len(self.policies),
             "passed": not self.violations,

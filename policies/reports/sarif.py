@@ -19,7 +19,12 @@ SCORES = {Severity.LOW: "3.0", Severity.MEDIUM: "5.5", Severity.HIGH: "8.0", Sev
 def sarif(report: Report) -> str:
     """One run; an exempt violation is a suppressed result."""
     driver = {"name": NAME, "version": VERSION, "rules": [_rule(policy) for policy in report.policies]}
-    run = {"tool": {"driver": driver}, "results": [_result(finding) for finding in report.findings]}
+    run = {
+        "tool": {"driver": driver},
+        # Code scanning keeps the results of each stack apart by it.
+        "automationDetails": {"id": f"policies/{report.project}/{report.stack}/"},
+        "results": [_result(finding) for finding in report.findings],
+    }
     return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2)
 
 

@@ -8,6 +8,7 @@ from policies.policy import Policy, Resource, Violation
 from policies.rules import must_be_set, must_equal
 from policies.unknowns import Properties
 
+OS_DISK_KEY = "osDisk.managedDisk.diskEncryptionSet.id"
 KEY_OF = {
     "aws:ebs/volume:Volume": "kmsKeyId",
     "aws:ec2/instance:Instance": "rootBlockDevice.kmsKeyId",
@@ -15,10 +16,14 @@ KEY_OF = {
     "gcp:compute/disk:Disk": "diskEncryptionKey.kmsKeySelfLink",
     "gcp:container/nodePool:NodePool": "nodeConfig.bootDiskKmsKey",
     "azure-native:compute:Disk": "encryption.diskEncryptionSetId",
+    "azure-native:compute:Snapshot": "encryption.diskEncryptionSetId",
+    "azure-native:compute:VirtualMachine": f"storageProfile.{OS_DISK_KEY}",
+    "azure-native:compute:VirtualMachineScaleSet": f"virtualMachineProfile.storageProfile.{OS_DISK_KEY}",
     "azure-native:containerservice:ManagedCluster": "diskEncryptionSetID",
 }
 
 
+AGENT_POOL = "azure-native:containerservice:AgentPool"
 NODE_GROUP = "aws:eks/nodeGroup:NodeGroup"
 STORAGE_CLASS = "kubernetes:storage.k8s.io/v1:StorageClass"
 KEY_OF_DRIVER = {
@@ -43,6 +48,10 @@ def judge(resource: Resource) -> Iterator[Violation]:
         # EKS's own template has a disk without a key.
         yield from must_be_set(props, "launchTemplate", "a launch template, whose disks name their key")
         return
+    if resource.type == AGENT_POOL:
+        # Its disks have the cluster's key; caches and the machines' own disks only so.
+        yield from must_equal(props, "enableEncryptionAtHost", True, default=False)
+        return
     if resource.type == STORAGE_CLASS:
         yield from _disks_on_demand(props)
         return
@@ -66,7 +75,7 @@ POLICY = Policy(
     title="Disks are encrypted with a customer key",
     reason="Weights and data are cached on disks; a key of one's own can be withdrawn from all of them.",
     remedy="Name a customer key for the disk.",
-    types=("aws:ec2/launchTemplate:LaunchTemplate", NODE_GROUP, STORAGE_CLASS, *KEY_OF),
+    types=("aws:ec2/launchTemplate:LaunchTemplate", NODE_GROUP, AGENT_POOL, STORAGE_CLASS, *KEY_OF),
     judge=judge,
     frameworks=("AWS FSBP EC2.3", "CIS GKE 5.9.1", "NIST SP 800-53 SC-28", "NIST SP 800-53 SC-12"),
 )

@@ -16,9 +16,16 @@ KEY_OF = {
     "azure-native:storagecache:AmlFilesystem": "encryptionSettings.keyEncryptionKey.keyUrl",
 }
 
+NETAPP = ("azure-native:netapp:CapacityPoolVolume", "azure-native:netapp:Volume")
+"""Their key is their account's; whether they use it they say themselves."""
+
 
 def judge(resource: Resource) -> Iterator[Violation]:
-    """Every filesystem names its key; EFS has a switch besides."""
+    """Every filesystem names its key, or uses its account's; EFS has a switch besides."""
+    if resource.type in NETAPP:
+        path, wanted = "encryptionKeySource", "Microsoft.KeyVault"
+        yield from must_equal(resource.props, path, wanted, default="Microsoft.NetApp")
+        return
     if resource.type == "aws:efs/fileSystem:FileSystem":
         yield from must_equal(resource.props, "encrypted", True, default=False)
     yield from must_be_set(resource.props, KEY_OF[resource.type], "a customer key")
@@ -29,7 +36,7 @@ POLICY = Policy(
     title="Filesystems are encrypted with a customer key",
     reason="Shared filesystems hold data sets and checkpoints of all teams, for longer than any job.",
     remedy="Name a customer key; it cannot be changed in place.",
-    types=tuple(KEY_OF),
+    types=(*KEY_OF, *NETAPP),
     judge=judge,
     frameworks=("AWS FSBP EFS.1", "NIST SP 800-53 SC-28", "NIST SP 800-53 SC-12"),
 )

@@ -7,14 +7,18 @@ from collections.abc import Iterator
 from policies.policy import Policy, Resource, Violation
 from policies.rules import must_equal
 
+KEY_VAULT = "azure-native:keyvault:Vault"
+
 
 def judge(resource: Resource) -> Iterator[Violation]:
-    """The target's own protection, or the engine's; buckets are not emptied to be deleted."""
+    """The target's own protection, or the engine's; buckets are not emptied, key vaults not purged."""
     props = resource.props
     if resource.type.startswith(("aws:eks", "gcp:container")):
         if not resource.protect:
             default = resource.type.startswith("gcp:")
             yield from must_equal(props, "deletionProtection", True, default=default)
+    elif resource.type == KEY_VAULT:
+        yield from must_equal(props, "properties.enablePurgeProtection", True, default=False)
     elif "bucket" in resource.type.lower():
         yield from must_equal(props, "forceDestroy", False, default=False)
     elif not resource.protect:
@@ -36,6 +40,12 @@ POLICY = Policy(
         "aws:fsx/*FileSystem:*FileSystem",
         "gcp:filestore/instance:Instance",
         "gcp:lustre/instance:Instance",
+        "azure-native:containerservice:ManagedCluster",
+        "azure-native:netapp:CapacityPoolVolume",
+        "azure-native:netapp:Volume",
+        "azure-native:storage:StorageAccount",
+        "azure-native:storagecache:AmlFilesystem",
+        KEY_VAULT,
     ),
     judge=judge,
     frameworks=("NIST SP 800-53 CP-9", "AWS Well-Architected REL09-BP01"),

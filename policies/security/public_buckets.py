@@ -20,6 +20,8 @@ def judge(resource: Resource) -> Iterator[Violation]:
     if "PublicAccessBlock" in kind:
         for name in BLOCKS:
             yield from must_equal(props, name, True, default=False)
+    elif kind == "BlobContainer":
+        yield from must_equal(props, "publicAccess", "None", default="None")
     elif resource.type.startswith("azure-native:"):
         yield from must_equal(props, "allowBlobPublicAccess", False, default=False)
     elif resource.type == "gcp:storage/bucket:Bucket":
@@ -53,6 +55,7 @@ POLICY = Policy(
         "aws:s3/bucketPolicy:BucketPolicy",
         "aws:s3/bucketPublicAccessBlock:BucketPublicAccessBlock",
         "gcp:storage/bucket*",
+        "azure-native:storage:BlobContainer",
         "azure-native:storage:StorageAccount",
     ),
     judge=judge,

@@ -16,7 +16,9 @@ def judge(resource: Resource) -> Iterator[Violation]:
     """A bucket policy refuses plain HTTP; a storage account takes HTTPS of version 1.2 or later."""
     props = resource.props
     if resource.type.startswith("azure-native:"):
-        yield from must_equal(props, "enableHttpsTrafficOnly", True, default=True)
+        # NFS 3.0 has no TLS: it stays in the network, where the account answers nobody else.
+        if not (props.get("enableNfsV3") and props.get("publicNetworkAccess") == "Disabled"):
+            yield from must_equal(props, "enableHttpsTrafficOnly", True, default=True)
         if props.get("minimumTlsVersion", "TLS1_0") in OLD:
             yield Violation("minimumTlsVersion", props.get("minimumTlsVersion", "nothing"), "TLS1_2 or later")
     elif resource.type.endswith(":Listener"):
@@ -34,7 +36,9 @@ def remediate(resource: Resource) -> Mapping[str, Value]:
     if not resource.type.startswith("azure-native:"):
         return {}
     patch: dict[str, Value] = {}
-    if resource.props.get("enableHttpsTrafficOnly", True) is not True:
+    if resource.props.get("enableHttpsTrafficOnly", True) is not True and not resource.props.get(
+        "enableNfsV3"
+    ):
         patch["enableHttpsTrafficOnly"] = True
     if resource.props.get("minimumTlsVersion", "TLS1_0") in OLD:
         patch["minimumTlsVersion"] = "TLS1_2"

@@ -10,9 +10,12 @@ from policies.policy import Policy, Resource, Violation
 from policies.unknowns import Properties
 from policies.workloads import containers, pod_specs, trains
 
+OF_THE_POD = ("emptyDir", "ephemeral")
+"""Kinds of volumes that go when the pod does."""
+
 
 def judge(resource: Resource) -> Iterator[Violation]:
-    """Pods with accelerators on spot mount or name a place for checkpoints."""
+    """Pods with accelerators on spot mount or name a place for checkpoints, and not one of the node."""
     patterns = resource.parameters["names"]
     for pod in pod_specs(resource):
         if selects_spot(pod) and trains(pod) and not _keeps(pod, patterns):
@@ -22,7 +25,8 @@ def judge(resource: Resource) -> Iterator[Violation]:
 
 
 def _keeps(pod: Properties, patterns: list[str]) -> bool:
-    names = [volume.get("name", "") for volume in pod.blocks("volumes")]
+    volumes = [volume for volume in pod.blocks("volumes") if not any(map(volume.has, OF_THE_POD))]
+    names = [volume.get("name", "") for volume in volumes]
     names += [variable.get("name", "") for c in containers(pod) for variable in c.blocks("env")]
     return any(fnmatchcase(name.lower(), pattern) for name in names for pattern in patterns)
 

@@ -51,7 +51,7 @@ def _role(data: Mapping[str, Value], pod: Properties) -> str:
     value: Value = data
     for part in parts:
         value = value[int(part[1:-1])] if part.startswith("[") else value[part]
-        for label in (part, *_names(value)):
+        for label in (part.removesuffix("GroupSpec"), *_names(value)):  # Ray's head is a `headGroupSpec`
             if isinstance(label, str) and label.lower() in LAUNCHER_ROLES:
                 return label.lower()
     return ""

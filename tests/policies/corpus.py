@@ -102,7 +102,7 @@ def _case(name: str, entry: Mapping[str, Any], compliant: Mapping[str, Mapping[s
     measurement = MEASUREMENT
     clean = Twin(
         name=f"{name}-clean",
-        type=base["type"],
+        type=entry.get("as", base["type"]),
         props=base["props"],
         protect=base.get("protect", False),
         component=base.get("component", False),
@@ -140,7 +140,7 @@ def _beside(
         Twin(
             f"{twin.name}-{kind}",
             entry["type"],
-            _broken({**entry["props"], "bucket": THIS}, changes.get(kind) or {}),
+            _broken({**entry["props"], entry.get("points", "bucket"): THIS}, changes.get(kind) or {}),
             protect=False,
             component=False,
             world=twin.world,

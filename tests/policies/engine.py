@@ -20,7 +20,7 @@ from rehearsal.standin import StandIn
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACK = REPOSITORY / "policies"
-PACKAGES = ("aws", "gcp", "azure-native", "coreweave", "kubernetes")
+PACKAGES = ("aws", "gcp", "azure-native", "azure", "aws-native", "coreweave", "kubernetes")
 PROJECT = "guarded"
 
 

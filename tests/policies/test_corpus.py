@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 import yaml
 
 from policies.pack import POLICIES, TOPICS
-from policies.policy import Policy
+from policies.policy import Level, Policy
 from tests.policies.corpus import (
     FOLDER,
     THIS,
@@ -56,6 +57,18 @@ def test_the_corpus_is_large_and_holds_the_known_bypasses() -> None:
     assert any("$unknown" in json.dumps(dict(twin.props)) for twin in broken)
 
 
+NO_PROPERTY_DECIDES = {("residency-region", "aws-native:*")}
+"""Its resources have no region of their own: `test_region` judges them by their provider's."""
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
+def test_every_type_that_a_policy_names_has_a_pair(policy: Policy) -> None:
+    types = {case.violating.type for case in CASES if case.policy == policy.name}
+    for pattern in policy.types:
+        covered = any(fnmatchcase(each, pattern) for each in types)
+        assert covered or (policy.name, pattern) in NO_PROPERTY_DECIDES, pattern
+
+
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
 def test_disabling_any_policy_makes_a_case_fail(policy: Policy) -> None:
     rest = tuple(other for other in POLICIES if other is not policy)
@@ -72,7 +85,7 @@ def test_the_engine_finds_all_violations_and_raises_no_false_alarm(engine: Engin
             worlds[twin.world][twin.name] = twin
     expected = {case.violating.name: case for case in CASES}
     for world, twins in worlds.items():
-        run = preview(engine, world, list(twins.values()))
+        run = ask_the_engine(engine, world, list(twins.values()))
         assert run.created == ()
         found = said(run, twins)
         assert found.keys() == expected.keys() & twins.keys(), run.output
@@ -97,7 +110,29 @@ def stack_twin(twins: dict[str, Twin]) -> str:
     return next(name for name, twin in twins.items() if twin.type == "pulumi:pulumi:Stack")
 
 
-def preview(engine: Engine, world: World, twins: list[Twin]) -> Run:
+PREVENTED = {case.policy: case for case in reversed(CASES)}
+"""The first case of each policy."""
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    "policy",
+    [policy for policy in POLICIES if policy.level is Level.MANDATORY],
+    ids=lambda policy: policy.name,
+)
+def test_what_a_policy_refuses_is_not_made_where_the_preview_is_skipped(
+    engine: Engine, policy: Policy
+) -> None:
+    twin = PREVENTED[policy.name].violating
+    run = ask_the_engine(engine, twin.world, [twin], operation="up")
+    assert not run.succeeded
+    assert policy.name in {name for name, _ in run.refused()}
+    assert set(run.created) <= {"unknown"}
+
+
+def ask_the_engine(engine: Engine, world: World, twins: list[Twin], operation: str = "preview") -> Run:
+    """Preview the twins in their world, or make them with no preview."""
+
     def program() -> None:
         unknown = declare("aws:sqs/queue:Queue", "unknown", region="eu-west-1").id
         for twin in twins:
@@ -108,7 +143,11 @@ def preview(engine: Engine, world: World, twins: list[Twin]) -> Run:
         content = {"seconds": measured["seconds"], "measured": day(measured["days_ago"]).isoformat()}
         files["checkpoint.test.json"] = json.dumps(content)
     return engine.run(
-        program, config=json.loads(world.config), pack_config=json.loads(world.parameters), files=files
+        program,
+        operation=operation,
+        config=json.loads(world.config),
+        pack_config=json.loads(world.parameters),
+        files=files,
     )
 
 

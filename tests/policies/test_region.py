@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,7 +9,10 @@ from policies.config import Residency, Stack
 from policies.exemptions import ConfigError
 from policies.policy import Provider, Resource
 from policies.region import Region, canonical, cloud_of, effective_region
+from policies.residency.effective_region import POLICY
 from policies.unknowns import UNKNOWN, Properties, UnknownProperty
+
+IN_EUROPE = {"trainyard:residency": '{"allowed": ["eu-*"]}'}
 
 
 def resource(own: Any = None, provider: Any = None, environment: str = "") -> Resource:
@@ -32,6 +36,15 @@ def test_the_resources_own_region_comes_before_its_providers_and_the_environment
     assert effective(resource(None, "us-east-1", "us-west-2")) == Region("us-east-1", "provider.region")
     assert effective(resource(None, None, "us-west-2")) == Region("us-west-2", "$AWS_REGION")
     assert effective(resource()) is None
+
+
+def test_resources_with_no_region_of_their_own_are_where_their_provider_is() -> None:
+    """Of `aws-native`, which names no region anywhere else: nothing of the resource is asked."""
+    for provider, allowed in (("us-east-1", False), ("eu-west-1", True)):
+        subject = replace(
+            resource(provider=provider), type="aws-native:s3:Bucket", stack=Stack(config=IN_EUROPE)
+        )
+        assert (list(POLICY.judge(subject)) == []) is allowed
 
 
 def test_a_region_that_decides_and_is_not_known_is_not_passed_over() -> None:

@@ -52,6 +52,7 @@ def test_every_format_is_written(report: Report, tmp_path: Path) -> None:
 def test_json_tells_violations_from_exemptions(report: Report) -> None:
     data = json.loads(FORMATS["policies.json"](report))
     assert data["passed"] is False
+    assert data["run"] == "preview"
     assert [violation["got"] for violation in data["violations"]] == ["us-east-1"]
     assert [e["exemption"] for e in data["exempt"]] == [
         "exempt until 2199-01-01 by security@example.org: public data <set>"
@@ -61,6 +62,7 @@ def test_json_tells_violations_from_exemptions(report: Report) -> None:
 def test_sarif_names_the_resource_and_suppresses_what_is_exempt(report: Report) -> None:
     run = json.loads(FORMATS["policies.sarif"](report))["runs"][0]
     assert len(run["tool"]["driver"]["rules"]) == len(POLICIES)
+    assert run["automationDetails"]["id"] == "policies/p/s/"
     broken, exempt = run["results"]
     assert broken["level"] == "error"
     assert broken["locations"][0]["logicalLocations"][0]["name"] == "<abroad>"
@@ -74,6 +76,8 @@ def test_junit_has_one_case_per_policy_and_fails_the_violated_ones(report: Repor
     assert suite.get("failures") == "1"
     failed = [case.get("name") for case in suite if case.find("failure") is not None]
     assert failed == ["Resources are in the regions that the stack declares"]
+    messages = [failure.get("message") for failure in suite.iter("failure")]
+    assert messages == ["<abroad>: region: got us-east-1; allowed: eu-*"]
 
 
 def test_the_page_is_whole_and_escapes_what_users_wrote(report: Report) -> None:
@@ -93,3 +97,4 @@ def test_the_page_is_whole_and_escapes_what_users_wrote(report: Report) -> None:
     assert "&lt;abroad&gt;" in page
     assert "<abroad>" not in page
     assert "1 violation on 1 resource: the run stops." in page
+    assert f"Preview of {report.at:%Y-%m-%d %H:%M} UTC: 3 resources judged" in page

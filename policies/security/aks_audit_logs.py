@@ -1,0 +1,37 @@
+"""AKS sends its audit log somewhere: that is a resource beside the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from policies.policy import Policy, Resource, Violation
+
+LOGS = ("kube-audit", "kube-audit-admin")
+"""Categories: with reads, and without, which are most of it."""
+GROUPS = ("allLogs", "audit")
+
+
+def judge(resource: Resource) -> Iterator[Violation]:
+    """One diagnostic setting of the cluster keeps the audit log."""
+    settings = resource.neighbours.pointing_at(resource, "resourceUri", "id")
+    if not any(_keeps_audit(setting) for setting in settings):
+        yield Violation("id", "no DiagnosticSetting with the audit log", " or ".join(LOGS))
+
+
+def _keeps_audit(setting: Resource) -> bool:
+    return any(
+        log.get("enabled") and (log.get("category") in LOGS or log.get("categoryGroup") in GROUPS)
+        for log in setting.props.blocks("logs")
+    )
+
+
+POLICY = Policy(
+    name="security-aks-audit-logs",
+    title="AKS clusters have their audit log kept",
+    reason="AKS writes an audit log only where a diagnostic setting sends it; else nothing can be asked.",
+    remedy="Declare a DiagnosticSetting whose `resourceUri` is the cluster's id.",
+    types=("azure-native:containerservice:ManagedCluster",),
+    together_with=("azure-native:*:DiagnosticSetting",),
+    judge=judge,
+    frameworks=("NIST SP 800-53 AU-2", "NIST SP 800-53 AU-12"),
+)

@@ -1,0 +1,36 @@
+"""Data and keys are reached from the stack's own networks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from policies.policy import Policy, Resource, Violation
+
+NETWORK_RULES = {
+    "azure-native:storage:StorageAccount": ("publicNetworkAccess", "networkRuleSet.defaultAction"),
+    "azure-native:keyvault:Vault": ("properties.publicNetworkAccess", "properties.networkAcls.defaultAction"),
+    "azure-native:containerregistry:Registry": ("publicNetworkAccess", "networkRuleSet.defaultAction"),
+}
+"""Type → its switch for the public endpoint, and what happens there to who is not on its list."""
+CLOSED = ("disabled", "securedbyperimeter")
+
+
+def judge(resource: Resource) -> Iterator[Violation]:
+    """The public endpoint is off, or turns away everybody who is not named."""
+    switch, default_action = NETWORK_RULES[resource.type]
+    access = resource.props.get(switch, "Enabled")
+    if str(access).lower() in CLOSED:
+        return
+    if str(resource.props.get(default_action, "Allow")).lower() != "deny":
+        yield Violation(switch, access, f"Disabled, or {default_action} set to Deny")
+
+
+POLICY = Policy(
+    name="security-data-network",
+    title="Data and keys have no endpoint that is open to the internet",
+    reason="Azure gives accounts, vaults and registries a public address; then one leaked token suffices.",
+    remedy="Turn public access off and make a private endpoint, or deny by default and name the networks.",
+    types=tuple(NETWORK_RULES),
+    judge=judge,
+    frameworks=("NIST SP 800-53 SC-7", "NIST SP 800-53 AC-3"),
+)

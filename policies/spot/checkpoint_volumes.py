@@ -1,0 +1,44 @@
+"""A checkpoint is where the job goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+
+from policies.policy import Policy, Resource, Violation
+
+SHARED = ("ReadWriteMany", "ReadOnlyMany")
+
+
+def judge(resource: Resource) -> Iterator[Violation]:
+    """Volumes of checkpoints are for many nodes, and are not tied to some."""
+    spec = resource.props.block("spec")
+    claim = spec.block("claimRef") if resource.type.endswith("Volume") else resource.props.block("metadata")
+    name = claim.get("name", resource.name)
+    if not any(fnmatchcase(name.lower(), pattern) for pattern in resource.parameters["names"]):
+        return
+    modes = spec.texts("accessModes")
+    if not set(modes).intersection(SHARED):
+        yield Violation("spec.accessModes", ", ".join(modes) or "nothing", "ReadWriteMany")
+    for tied in ("nodeAffinity", "local"):
+        if spec.has(tied):
+            yield Violation(f"spec.{tied}", "a volume of certain nodes", "one that every pool can mount")
+
+
+POLICY = Policy(
+    name="spot-checkpoint-volumes",
+    title="Checkpoints are readable from every fallback",
+    reason="A disk of one node or zone stays behind when the job moves on to where there is capacity.",
+    remedy="Use a shared filesystem, or write checkpoints to an object store.",
+    types=("kubernetes:core/v1:PersistentVolume", "kubernetes:core/v1:PersistentVolumeClaim"),
+    judge=judge,
+    frameworks=("NIST SP 800-53 CP-9", "NIST SP 800-53 CP-10"),
+    parameters={
+        "names": {
+            "type": "array",
+            "items": {"type": "string"},
+            "default": ["*checkpoint*", "*ckpt*"],
+            "description": "Patterns of the names of claims that hold checkpoints.",
+        }
+    },
+)
