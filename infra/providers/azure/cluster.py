@@ -111,7 +111,7 @@ class AzureCluster(Cluster):
         profile = system_pool(scope, grounds.network, system, self.pools[system.name])
         made = make_control_plane(scope, grounds, profile)
         keep_logs(scope, grounds.groups, made.cluster)
-        human_access(scope, made.cluster.id)
+        human_access(scope, made.cluster.id, stack.teams)
         return made
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pulumi
@@ -13,6 +14,7 @@ from pulumi_azure_native.managedidentity.user_assigned_identity import UserAssig
 
 from infra import names
 from infra.providers.azure.scope import Groups, Scope
+from infra.spec.queue import TeamSpec
 
 ROLES = {
     "AcrPull": "7f951dda-4ed3-4680-a7ca-43fe172d538d",
@@ -69,21 +71,23 @@ def node_rights(scope: Scope, identities: Identities) -> list[pulumi.Resource]:
     return [operator, grant(scope, "nodes-registry", identities.nodes, "AcrPull", scope.spec.registry)]
 
 
-def human_access(scope: Scope, cluster: pulumi.Output[str]) -> None:
-    """Let viewers in; admins are named in the cluster itself."""
-    for group in scope.spec.access.viewers:
-        for role, name in (
-            ("Azure Kubernetes Service Cluster User Role", "user"),
-            ("Azure Kubernetes Service RBAC Reader", "reader"),
-        ):
-            RoleAssignment(
-                scope.named(f"viewers-{name}-{group}"),
-                scope=cluster,
-                role_definition_id=role_id(scope, role),
-                principal_id=group,
-                principal_type="Group",
-                opts=scope.options(),
-            )
+def human_access(scope: Scope, cluster: pulumi.Output[str], teams: Sequence[TeamSpec]) -> None:
+    """Let viewers in, and teams to their namespaces, where their rights are; the cluster names its admins."""
+    viewers = scope.spec.access.viewers
+    of_teams = {group for team in teams for group in team.groups} - {*viewers, *scope.spec.access.admins}
+    user = ("user", "Azure Kubernetes Service Cluster User Role")
+    reader = ("reader", "Azure Kubernetes Service RBAC Reader")
+    let_in = [("viewers", group, role) for group in viewers for role in (user, reader)]
+    let_in += [("teams", group, user) for group in sorted(of_teams)]
+    for kind, group, (name, role) in let_in:
+        RoleAssignment(
+            scope.named(f"{kind}-{name}-{group}"),
+            scope=cluster,
+            role_definition_id=role_id(scope, role),
+            principal_id=group,
+            principal_type="Group",
+            opts=scope.options(),
+        )
 
 
 def trainer_role(scope: Scope, group: pulumi.Input[str]) -> pulumi.Output[str]:

@@ -361,3 +361,17 @@ def test_a_stack_of_development_has_no_fabric_and_no_cards(azure: Stack, rendere
     (topology,) = small.named("Topology").values()
     assert topology["spec"]["levels"][0]["nodeLabel"] == "topology.kubernetes.io/zone"
     assert load(stack_file("azure")) == azure
+
+
+def test_a_teams_groups_may_ask_for_a_kubeconfig_and_are_bound_in_their_namespace(azure_plan: Plan) -> None:
+    member, viewer = (f"00000000-0000-0000-0000-00000000000{number}" for number in (4, 3))
+    bound = azure_plan.named("RoleBinding")
+    (subject,) = bound["team-research/trainyard-team-member"]["subjects"]
+    assert (subject["kind"], subject["name"]) == ("Group", member)
+    granted = [name for name in azure_plan.named("RoleAssignment") if name.endswith((member, viewer))]
+    # The viewers look at all of the cluster already, as `access.viewers` says.
+    assert sorted(name.removeprefix("training-").partition("-0000")[0] for name in granted) == [
+        "teams-user",
+        "viewers-reader",
+        "viewers-user",
+    ]
