@@ -271,10 +271,7 @@ def job_references_exist(
         yield unknown(("job", "team"), job.team, [team.name for team in teams], "a team of this stack")
     if job.priority not in priorities:
         yield unknown(("job", "priority"), job.priority, priorities, "a priority of this stack")
-    if job.needs is not None and job.runtime:
-        fix = "remove `runtime`: the needs say which it is"
-        yield ("job", "runtime"), repr(job.runtime), "nothing, with `needs`", fix
-    elif job.needs is None and job.runtime not in runtimes:
+    if job.needs is None and job.runtime not in runtimes:
         yield unknown(("job", "runtime"), job.runtime, runtimes, "a runtime of this stack")
 
 
@@ -292,8 +289,12 @@ def the_jobs_needs_are_met(
     team = next((team for team in teams if job and team.name == job.team), None)
     if job is None or job.needs is None or team is None or not all(map(_understood, pools)):
         return
-    found = list(offers(team, queues, pools, job.queue))
-    if found and place(job, job.needs, found) is None:
+    found = list(offers(team, queues, pools, job.queue or ""))
+    placed = place(job, job.needs, found)
+    if placed is not None and job.runtime not in {"", placed.runtime}:
+        fix = "remove `runtime`: the needs say which it is"
+        yield ("job", "runtime"), repr(job.runtime), f"{placed.runtime}: what the needs come to", fix
+    if found and placed is None:
         asked = ", ".join(f"{key}: {value}" for key, value in job.needs.model_dump(exclude_none=True).items())
         got = f"{job.num_nodes} nodes with {job.accelerators_per_node} accelerators each, {asked}"
         fix = "ask for less, give the team another queue (more_queues), or add a pool that is not spot"
@@ -377,7 +378,7 @@ def _placed(job: JobSpec | None, teams: Teams, queues: Queues, pools: Pools) -> 
     team = next((team for team in teams if job and team.name == job.team), None)
     if job is None or job.needs is None or team is None:
         return job
-    placed = place(job, job.needs, list(offers(team, queues, pools, job.queue)))
+    placed = place(job, job.needs, list(offers(team, queues, pools, job.queue or "")))
     if placed is None:
         return None
     return job.model_copy(update={"runtime": placed.runtime, "queue": placed.queue})

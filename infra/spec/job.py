@@ -45,8 +45,8 @@ class JobSpec(Spec):
         default="", description="name of a training runtime: torch-<fabric> or mpi-<fabric>"
     )
     needs: NeedsSpec | None = Field(default=None, description="in place of a runtime: what it needs")
-    queue: Name = Field(
-        default="", description="one of the team's queues; left out: its first, or where its needs are met"
+    queue: Name | None = Field(
+        default=None, description="one of the team's queues; left out: its first, or where its needs are met"
     )
     num_nodes: Annotated[Positive, Field(le=5000)] = Field(description="nodes (pods) of the job")
     accelerators_per_node: Annotated[Positive, Field(le=16)] = Field(

@@ -54,7 +54,7 @@ class Stack(Spec):
         if self.job is None or self.job.needs is None:
             return None
         team = next(team for team in self.teams if team.name == self.job.team)
-        found = offers(team, self.queues, self.pools, self.job.queue)
+        found = offers(team, self.queues, self.pools, self.job.queue or "")
         return place(self.job, self.job.needs, list(found))
 
     @property

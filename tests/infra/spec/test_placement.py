@@ -117,3 +117,8 @@ def test_a_team_has_a_local_queue_into_each_of_its_queues(rendered: Path) -> Non
         "team-research/research-amd": "amd",
         "team-vision/vision": "amd",
     }
+
+
+def test_a_placed_stack_survives_a_round_trip() -> None:
+    stack = onprem({"accelerator": "h200"}, num_nodes=2)
+    assert parse(stack.model_dump(mode="json", by_alias=True)) == stack
