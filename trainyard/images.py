@@ -66,7 +66,8 @@ class _Unknown(Mocks):
     """Nothing is known of a resource but what it was declared with, as at a first preview."""
 
     def new_resource(self, args: MockResourceArgs) -> tuple[str, dict[Any, Any]]:
-        return "", dict(args.inputs)
+        # Azure tells identities in another form than that of the inputs, which the SDK would not take.
+        return "", {} if args.typ.startswith("azure-native:") else dict(args.inputs)
 
     def call(self, args: MockCallArgs) -> NoReturn:
         raise AssertionError(f"programs look nothing up, but this one called {args.token}")

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from infra import fabric_lint
-from infra.artifacts import ROOT
+from infra.artifacts import ROOT, Artifacts
 from infra.platform.topologies import topologies_of
 from infra.spec import Stack, load
 from rehearsal import sdk
@@ -20,6 +20,7 @@ from tests.infra.judged import findings
 from tests.infra.plan import Plan, Registration, cluster_plan, plan, stack_file
 from tests.infra.providers.azure.stacks import with_pools, with_provider
 from tests.infra.shown import text_of
+from trainyard.images import inventory
 from trainyard.price import bill
 
 ELSEWHERE = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/before/providers"
@@ -340,6 +341,13 @@ def test_machines_are_priced_and_what_has_no_price_says_so(azure: Stack) -> None
     assert {cost.pool.name for cost in found.estimate.missing} == {"spot"}
     assert found.usd_per_hour is not None
     assert {each.kind for each in found.storage} == {"azure-lustre-250", "blob-hot-zrs"}
+
+
+def test_every_image_that_comes_onto_the_nodes_is_listed(azure: Stack) -> None:
+    found = inventory(azure, Artifacts.from_environment())
+    assert any("azurelustre-csi:" in image for image in found.images)
+    assert any("/doca-driver:" in image and image.endswith("-ubuntu24.04-amd64") for image in found.images)
+    assert {chart.name for chart in found.charts} == {"gpu-operator", "network-operator"}
 
 
 @pytest.mark.parametrize("name", ["local", "gcp"])
