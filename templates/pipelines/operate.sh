@@ -13,9 +13,13 @@ export PULUMI_BACKEND_URL=$backend PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION=f
 export PULUMI_IGNORE_AMBIENT_PLUGINS=false PYTHONSAFEPATH=1
 
 cd "$TRAINYARD"
-config=$(mktemp -d)/Pulumi.$STACK.yaml # a copy: the engine writes the key's data into it
+settings=$(mktemp -d) # a copy: the engine writes the key's data beside what it reads
+config=$settings/stacks/Pulumi.$STACK.yaml
+mkdir "$settings/stacks"
+cp Pulumi.yaml "$settings"
 cp "$TRAINYARD_STACKS/Pulumi.$STACK.yaml" "$config"
-pulumi stack select "$STACK" || pulumi stack init "$STACK" ${SECRETS_PROVIDER:+--secrets-provider "$SECRETS_PROVIDER"}
+pulumi -C "$settings" stack select "$STACK" ||
+  pulumi -C "$settings" stack init "$STACK" ${SECRETS_PROVIDER:+--secrets-provider "$SECRETS_PROVIDER"}
 common=(--stack "$STACK" --config-file "$config" --non-interactive --policy-pack "$TRAINYARD/policies")
 
 case $OPERATION in

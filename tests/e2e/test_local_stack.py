@@ -50,7 +50,8 @@ def test_up_makes_the_nodes_and_the_operators_that_the_stack_declares(stack: Loc
         deployments = stack.get("deployments", "-n", namespace)["items"]
         assert [item["status"].get("readyReplicas") for item in deployments] == [1] * number
     assert stack.names("clusterqueues") == ["gpu"]
-    assert stack.names("clustertrainingruntimes") == ["mpi-none", "torch-none"]
+    runtimes = ["mpi-distributed", "mpi-none", "torch-distributed", "torch-none"]
+    assert stack.names("clustertrainingruntimes") == runtimes
 
 
 def test_a_second_up_changes_nothing(stack: LocalStack) -> None:

@@ -193,6 +193,7 @@ def test_a_merge_is_brought_up_and_drift_is_found(
 
     up = run("up", "Up")
     assert up.returncode == 0, up.stdout[-3000:] + up.stderr[-3000:]
+    assert not (ROOT / "stacks" / "Pulumi.dev.yaml").exists()
     assert run("drift", "Drift").returncode == 0
     _delete_a_group_of_nodes()
     drifted = run("drift", "Drift")
