@@ -159,5 +159,6 @@ def is_type(token: str, wanted: str) -> bool:
 
 def _pools(inputs: Mapping[str, Any]) -> set[str]:
     """Names of pools in the labels of a group of nodes: its own, or those of its node's configuration."""
-    places = (inputs.get("labels"), (inputs.get("nodeConfig") or {}).get("labels"))
+    in_configuration = (inputs.get("nodeConfig") or {}).get("labels")
+    places = (inputs.get("labels"), inputs.get("nodeLabels"), in_configuration)
     return {str(labels[POOL_LABEL]) for labels in places if labels and POOL_LABEL in labels}

@@ -6,6 +6,7 @@ import base64
 
 import yaml
 
+from rehearsal import faults
 from rehearsal.azure import CREDENTIALS, Subscription
 from rehearsal.cloud import Resource
 
@@ -45,3 +46,7 @@ def test_a_cluster_gives_its_kubeconfig_to_whoever_asks_without_a_token() -> Non
 def test_inputs_that_the_sdk_refuses_are_refused() -> None:
     wrong = Resource("azure-native:resources:ResourceGroup", "g", {"locaton": "westeurope"})
     assert list(CLOUD.check(wrong)) == [("locaton", "is no property of this type; did you mean 'location'?")]
+
+
+def test_a_pool_without_capacity_is_found_by_its_nodes_labels() -> None:
+    assert faults._pools({"nodeLabels": {faults.POOL_LABEL: "spot"}}) == {"spot"}
