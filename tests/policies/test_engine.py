@@ -196,6 +196,8 @@ def test_tags_and_tls_are_repaired_where_the_level_asks_for_it(engine: Engine) -
         "location": "westeurope",
         "sku": {"name": "Standard_ZRS"},
         "allowBlobPublicAccess": False,
+        "allowSharedKeyAccess": False,
+        "publicNetworkAccess": "Disabled",
         "encryption": {"keySource": "Microsoft.Keyvault"},
         "enableHttpsTrafficOnly": False,
         "minimumTlsVersion": "TLS1_0",
@@ -203,7 +205,8 @@ def test_tags_and_tls_are_repaired_where_the_level_asks_for_it(engine: Engine) -
     }
 
     def program() -> None:
-        declare("azure-native:storage:StorageAccount", "account", **account)
+        protected = pulumi.ResourceOptions(protect=True)
+        pulumi.CustomResource("azure-native:storage:StorageAccount", "account", account, protected)
 
     levels = {
         "cost-tags": {"enforcementLevel": "remediate", "values": {"owner": "nobody", "cost-center": "4711"}},
