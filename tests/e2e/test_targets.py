@@ -261,7 +261,8 @@ def told(pod: Declaration) -> Declaration:
         "nodeSelector": {
             key: value for key, value in spec["nodeSelector"].items() if key != names.HOSTNAME_LABEL
         },
-        "tolerations": spec["tolerations"],
+        # Kueue adds a flavor's in any order.
+        "tolerations": sorted(spec["tolerations"], key=lambda each: str(each["key"])),
         "terminationGracePeriodSeconds": spec["terminationGracePeriodSeconds"],
         "volumes": spec["volumes"],
         "containers": {
