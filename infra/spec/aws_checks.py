@@ -11,8 +11,12 @@ from infra.spec.cloud_checks import (
     accelerator_is_the_machines,
     claims_fit,
     fabric_is_the_machines,
+    fabrics_over_zones,
     groups_are_spelled,
     nearest_steps,
+    reservation_fits_the_capacity,
+    the_api_server_is_not_open_to_the_world,
+    with_machines,
     zones_of_pools_are_the_stacks,
 )
 from infra.spec.finding import Check, Finding, unknown
@@ -69,15 +73,6 @@ def an_existing_vpc_has_a_subnet_per_zone(provider: AwsSpec) -> Iterator[Finding
         yield ("provider", "network", "existing", "subnets"), got, allowed, fix
 
 
-def the_api_server_is_not_open_to_the_world(provider: AwsSpec) -> Iterator[Finding]:
-    """A list that holds everybody is no list."""
-    for index, network in enumerate(provider.access.public_cidrs):
-        if network.prefixlen < 8:
-            path = ("provider", "access", "public_cidrs", index)
-            fix = "name the networks of your offices or VPN, or leave it out: the endpoint is private then"
-            yield path, str(network), "networks of /8 or narrower", fix
-
-
 def the_key_is_of_this_account_and_region(provider: AwsSpec) -> Iterator[Finding]:
     """Disks and filesystems take a key of their own region only; a replica would hold data elsewhere."""
     if provider.kms_key is None:
@@ -123,10 +118,7 @@ def machines_are_offered(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
 
 def pools_agree_with_their_machines(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
     """Accelerator and fabric may be left out; where they are written, they are the machine's."""
-    for index, pool in enumerate(pools):
-        machine = _machine(pool.machine)
-        if machine is None:
-            continue
+    for index, pool, machine in with_machines("aws", pools):
         yield from fabric_is_the_machines(index, pool, machine)
         yield from accelerator_is_the_machines(index, pool, machine)
 
@@ -148,28 +140,21 @@ def alternatives_are_alike(provider: AwsSpec, pools: Pools) -> Iterator[Finding]
 
 def a_fabric_is_in_one_zone(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
     """EFA does not cross zones: ranks in two of them would talk over TCP, or not at all."""
-    for index, pool in enumerate(pools):
-        zones = pool.zones or provider.zones
-        if pool.fabric != "none" and len(zones) > 1:
-            allowed = f"one zone, since {pool.fabric} (EFA) does not cross zones"
-            fix = "give the pool one zone; for more zones, more pools, each a flavor of the queue"
-            yield ("pools", index, "zones"), ", ".join(zones), allowed, fix
+    for index, pool, zones in fabrics_over_zones(provider, pools):
+        allowed = f"one zone, since {pool.fabric} (EFA) does not cross zones"
+        fix = "give the pool one zone; for more zones, more pools, each a flavor of the queue"
+        yield ("pools", index, "zones"), zones, allowed, fix
 
 
 def reservations_fit_the_capacity(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
     """Reserved capacity names what it draws on; nothing else does."""
     for index, pool in enumerate(pools):
-        path: KeyPath = ("pools", index, "reservation")
-        if pool.capacity == "reserved" and pool.reservation is None:
-            fix = "add `reservation: {id: cr-…}` (kind: block for a capacity block), or buy on demand"
-            yield path, "nothing", "the reservation that a reserved pool draws on", fix
+        called = "a capacity block" if _is_block(pool) else "a reservation"
+        add = "add `reservation: {id: cr-…}` (kind: block for a capacity block)"
+        yield from reservation_fits_the_capacity(index, pool, what="reservation", add=add, called=called)
         if pool.reservation is None:
             continue
-        if pool.capacity != "reserved":
-            what = "a capacity block" if _is_block(pool) else "a reservation"
-            fix = f"write `capacity: reserved`, or remove the reservation and stay with {pool.capacity}"
-            got = f"{what} on a pool with capacity {pool.capacity}"
-            yield path, got, "reservations on reserved pools only", fix
+        path: KeyPath = ("pools", index, "reservation")
         if not pool.reservation.id.startswith("cr-"):
             fix = "see `aws ec2 describe-capacity-reservations`"
             yield (*path, "id"), repr(pool.reservation.id), "cr- and 17 hexadecimal digits", fix

@@ -8,7 +8,6 @@ from ipaddress import IPv4Network
 from itertools import combinations
 
 from infra import catalog
-from infra.catalog import Machine
 from infra.names import agent_pool
 from infra.spec import cloud_checks
 from infra.spec.azure import GUID, AzureLustreSpec, AzureSpec, BlobNfsSpec, NetAppSpec
@@ -16,8 +15,13 @@ from infra.spec.cloud_checks import (
     accelerator_is_the_machines,
     claims_fit,
     fabric_is_the_machines,
+    fabrics_over_zones,
+    filesystem_zone_is_the_stacks,
     groups_are_spelled,
     nearest_steps,
+    reservation_fits_the_capacity,
+    the_api_server_is_not_open_to_the_world,
+    with_machines,
     zones_of_pools_are_the_stacks,
 )
 from infra.spec.finding import Check, Finding, unknown
@@ -109,15 +113,6 @@ def routes_are_of_a_network_that_exists(provider: AzureSpec) -> Iterator[Finding
         yield ("provider", "network", "outbound"), "'routes'", "nat, where the stack makes the VNet", fix
 
 
-def the_api_server_is_not_open_to_the_world(provider: AzureSpec) -> Iterator[Finding]:
-    """A list that holds everybody is no list."""
-    for index, network in enumerate(provider.access.public_cidrs):
-        if network.prefixlen < 8:
-            path = ("provider", "access", "public_cidrs", index)
-            fix = "name the networks of your offices or VPN, or leave it out: the endpoint is private then"
-            yield path, str(network), "networks of /8 or narrower", fix
-
-
 def keys_are_of_the_vault(provider: AzureSpec) -> Iterator[Finding]:
     """Rights are given on the vault that is named, so its keys are the ones that can be used."""
     if provider.keys is None:
@@ -139,19 +134,13 @@ def storage_that_is_there_has_its_keys(provider: AzureSpec) -> Iterator[Finding]
 
 def machines_exist(provider: AzureSpec, pools: Pools) -> Iterator[Finding]:
     """Every pool says its machine, and every machine is in the catalogue."""
-    known = [machine.name for machine in catalog.machines(cloud="azure")]
-    for index, pool in enumerate(pools):
-        if pool.machine is None:
-            fix = "add `machine:`; `trainyard catalog --cloud azure` says which there are"
-            yield ("pools", index), "no machine", "a VM size of Azure on every pool", fix
-        elif pool.machine not in known:
-            what = "a VM size of Azure in the catalogue"
-            yield unknown(("pools", index, "machine"), pool.machine, known, what)
+    listed_by = "`trainyard catalog --cloud azure`"
+    yield from cloud_checks.machines_exist("azure", pools, what="a VM size of Azure", listed_by=listed_by)
 
 
 def pools_agree_with_their_machines(provider: AzureSpec, pools: Pools) -> Iterator[Finding]:
     """Accelerator and fabric may be left out; where they are written, they are the machine's."""
-    for index, pool, machine in _with_machines(pools):
+    for index, pool, machine in with_machines("azure", pools):
         yield from fabric_is_the_machines(index, pool, machine)
         yield from accelerator_is_the_machines(index, pool, machine)
 
@@ -178,27 +167,24 @@ def pools_are_no_larger_than_a_scale_set(provider: AzureSpec, pools: Pools) -> I
 
 def infiniband_is_in_one_zone(provider: AzureSpec, pools: Pools) -> Iterator[Finding]:
     """A scale set over zones has machines behind several fabrics: their ranks would talk over TCP."""
-    for index, pool in enumerate(pools):
-        zones = pool.zones or provider.zones
-        if pool.fabric != "none" and len(zones) > 1:
-            allowed = f"one zone: {pool.fabric} ({pool.machine}) does not cross zones"
-            fix = "give the pool one zone; for more zones, more pools, each with a queue"
-            yield ("pools", index, "zones"), ", ".join(zones), allowed, fix
+    for index, pool, zones in fabrics_over_zones(provider, pools):
+        allowed = f"one zone: {pool.fabric} ({pool.machine}) does not cross zones"
+        fix = "give the pool one zone; for more zones, more pools, each with a queue"
+        yield ("pools", index, "zones"), zones, allowed, fix
 
 
 def reservations_fit_the_capacity(provider: AzureSpec, pools: Pools) -> Iterator[Finding]:
     """Reserved capacity names what it draws on; nothing else does."""
     for index, pool in enumerate(pools):
-        path: KeyPath = ("pools", index, "reservation")
-        if pool.capacity == "reserved" and pool.reservation is None:
-            fix = "add `reservation: {id: /subscriptions/…/capacityReservationGroups/NAME}`, or buy on demand"
-            yield path, "nothing", "the capacity reservation group that a reserved pool draws on", fix
+        yield from reservation_fits_the_capacity(
+            index,
+            pool,
+            what="capacity reservation group",
+            add="add `reservation: {id: /subscriptions/…/capacityReservationGroups/NAME}`",
+        )
         if pool.reservation is None:
             continue
-        if pool.capacity != "reserved":
-            got = f"a reservation on a pool with capacity {pool.capacity}"
-            fix = f"write `capacity: reserved`, or remove the reservation and stay with {pool.capacity}"
-            yield path, got, "reservations on reserved pools only", fix
+        path: KeyPath = ("pools", index, "reservation")
         if not _RESERVATION.fullmatch(pool.reservation.id):
             allowed = (
                 "/subscriptions/ID/resourceGroups/GROUP/providers/Microsoft.Compute"
@@ -250,11 +236,10 @@ def netapp_has_a_size_that_is_sold(provider: AzureSpec) -> Iterator[Finding]:
 
 
 def the_filesystem_is_in_a_zone_of_the_stack(provider: AzureSpec) -> Iterator[Finding]:
-    """Reads from another zone cost money and time."""
+    """Of those that there are, Managed Lustre is in one."""
     spec = provider.filesystem
     zone = spec.zone if isinstance(spec, AzureLustreSpec) else None
-    if zone is not None and zone not in provider.zones:
-        yield unknown(("provider", "filesystem", "zone"), zone, provider.zones, "a zone of the stack")
+    yield from filesystem_zone_is_the_stacks(provider, zone)
 
 
 def claims_fit_the_filesystem(
@@ -325,11 +310,3 @@ CHECKS: tuple[Check, ...] = (
     the_object_store_has_no_size,
     groups_are_entras,
 )
-
-
-def _with_machines(pools: Pools) -> Iterator[tuple[int, NodePoolSpec, Machine]]:
-    """The pools whose machine is one of Azure's that the catalogue knows."""
-    known = {machine.name: machine for machine in catalog.machines(cloud="azure")}
-    for index, pool in enumerate(pools):
-        if pool.machine in known:
-            yield index, pool, known[pool.machine]

@@ -4,18 +4,93 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from ipaddress import IPv4Network
 from typing import Protocol
 
-from infra.catalog import Machine
+from infra import catalog
+from infra.catalog import Cloud, Machine
 from infra.spec.finding import Finding, unknown
 from infra.spec.node_pool import NodePoolSpec
 from infra.spec.queue import TeamSpec
+from infra.spec.source import KeyPath
 from infra.spec.storage import StorageSpec
 
 
 class _Zoned(Protocol):
     @property
     def zones(self) -> tuple[str, ...]: ...
+
+
+class _Access(Protocol):
+    @property
+    def public_cidrs(self) -> tuple[IPv4Network, ...]: ...
+
+
+class _Reachable(Protocol):
+    @property
+    def access(self) -> _Access: ...
+
+
+def with_machines(
+    cloud: Cloud, pools: tuple[NodePoolSpec, ...]
+) -> Iterator[tuple[int, NodePoolSpec, Machine]]:
+    """The pools whose machine is one of the cloud's that the catalogue knows."""
+    known = {machine.name: machine for machine in catalog.machines(cloud=cloud)}
+    for index, pool in enumerate(pools):
+        if pool.machine in known:
+            yield index, pool, known[pool.machine]
+
+
+def machines_exist(
+    cloud: Cloud, pools: tuple[NodePoolSpec, ...], *, what: str, listed_by: str
+) -> Iterator[Finding]:
+    """Every pool says its machine, and every machine is in the catalogue."""
+    known = [machine.name for machine in catalog.machines(cloud=cloud)]
+    for index, pool in enumerate(pools):
+        if pool.machine is None:
+            fix = f"add `machine:`; {listed_by} says which there are"
+            yield ("pools", index), "no machine", f"{what} on every pool", fix
+        elif pool.machine not in known:
+            path = ("pools", index, "machine")
+            yield unknown(path, pool.machine, known, f"{what} in the catalogue")
+
+
+def the_api_server_is_not_open_to_the_world(provider: _Reachable) -> Iterator[Finding]:
+    """A list that holds everybody is no list."""
+    for index, network in enumerate(provider.access.public_cidrs):
+        if network.prefixlen < 8:
+            path = ("provider", "access", "public_cidrs", index)
+            fix = "name the networks of your offices or VPN, or leave it out: the endpoint is private then"
+            yield path, str(network), "networks of /8 or narrower", fix
+
+
+def fabrics_over_zones(
+    provider: _Zoned, pools: tuple[NodePoolSpec, ...]
+) -> Iterator[tuple[int, NodePoolSpec, str]]:
+    """Pools with a fabric in several zones, and those: their ranks would talk over TCP, or not at all."""
+    for index, pool in enumerate(pools):
+        zones = pool.zones or provider.zones
+        if pool.fabric != "none" and len(zones) > 1:
+            yield index, pool, ", ".join(zones)
+
+
+def reservation_fits_the_capacity(
+    index: int, pool: NodePoolSpec, *, what: str, add: str, called: str = "a reservation"
+) -> Iterator[Finding]:
+    """Reserved capacity names what it draws on; nothing else does."""
+    path: KeyPath = ("pools", index, "reservation")
+    if pool.capacity == "reserved" and pool.reservation is None:
+        yield path, "nothing", f"the {what} that a reserved pool draws on", f"{add}, or buy on demand"
+    if pool.capacity != "reserved" and pool.reservation is not None:
+        got = f"{called} on a pool with capacity {pool.capacity}"
+        fix = f"write `capacity: reserved`, or remove the reservation and stay with {pool.capacity}"
+        yield path, got, "reservations on reserved pools only", fix
+
+
+def filesystem_zone_is_the_stacks(provider: _Zoned, zone: str | None) -> Iterator[Finding]:
+    """Reads from another zone cost money and time."""
+    if zone is not None and zone not in provider.zones:
+        yield unknown(("provider", "filesystem", "zone"), zone, provider.zones, "a zone of the stack")
 
 
 def zones_of_pools_are_the_stacks(provider: _Zoned, pools: tuple[NodePoolSpec, ...]) -> Iterator[Finding]:

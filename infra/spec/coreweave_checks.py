@@ -7,7 +7,7 @@ from itertools import combinations
 
 from infra import catalog
 from infra.spec import cloud_checks
-from infra.spec.cloud_checks import accelerator_is_the_machines, fabric_is_the_machines
+from infra.spec.cloud_checks import accelerator_is_the_machines, fabric_is_the_machines, with_machines
 from infra.spec.coreweave import MAX_NAME, CoreweaveSpec
 from infra.spec.finding import Check, Finding, unknown
 from infra.spec.node_pool import NodePoolSpec
@@ -56,29 +56,18 @@ def the_network_holds_the_pods(provider: CoreweaveSpec, pools: Pools) -> Iterato
 
 def machines_exist(provider: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
     """Every pool says its machine, and every machine is in the catalogue, and in the zone."""
-    known = {machine.name: machine for machine in catalog.machines(cloud="coreweave")}
-    for index, pool in enumerate(pools):
-        if pool.machine is None:
-            fix = "add `machine:`; `trainyard catalog --cloud coreweave` says which there are"
-            yield ("pools", index), "no machine", "an instance type of CoreWeave on every pool", fix
-        elif pool.machine not in known:
-            what = "an instance type of CoreWeave in the catalogue"
-            yield unknown(("pools", index, "machine"), pool.machine, known, what)
-        elif known[pool.machine].offered_in(provider.zone) is False:
-            allowed = (
-                f"one that {provider.zone} has; {pool.machine}: {', '.join(known[pool.machine].regions)}"
-            )
+    what, listed_by = "an instance type of CoreWeave", "`trainyard catalog --cloud coreweave`"
+    yield from cloud_checks.machines_exist("coreweave", pools, what=what, listed_by=listed_by)
+    for index, _, machine in with_machines("coreweave", pools):
+        if machine.offered_in(provider.zone) is False:
+            allowed = f"one that {provider.zone} has; {machine.name}: {', '.join(machine.regions)}"
             fix = "choose another machine, or another zone"
-            yield ("pools", index, "machine"), pool.machine, allowed, fix
+            yield ("pools", index, "machine"), machine.name, allowed, fix
 
 
 def pools_agree_with_their_machines(provider: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
     """Accelerator and fabric may be left out; where they are written, they are the machine's."""
-    known = {machine.name: machine for machine in catalog.machines(cloud="coreweave")}
-    for index, pool in enumerate(pools):
-        machine = known.get(pool.machine or "")
-        if machine is None:
-            continue
+    for index, pool, machine in with_machines("coreweave", pools):
         yield from fabric_is_the_machines(index, pool, machine)
         yield from accelerator_is_the_machines(index, pool, machine)
 

@@ -7,12 +7,17 @@ from math import prod
 
 from infra import catalog
 from infra.catalog import Machine
+from infra.spec import cloud_checks
 from infra.spec.cloud_checks import (
     accelerator_is_the_machines,
     claims_fit,
+    fabrics_over_zones,
+    filesystem_zone_is_the_stacks,
     groups_are_spelled,
     nearest_steps,
     next_step,
+    reservation_fits_the_capacity,
+    with_machines,
     zones_of_pools_are_the_stacks,
 )
 from infra.spec.finding import Check, Finding, unknown
@@ -95,19 +100,13 @@ def the_key_is_of_this_region(provider: GcpSpec) -> Iterator[Finding]:
 
 def machines_exist(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:
     """Every pool says its machine, and every machine is in the catalogue."""
-    known = [machine.name for machine in catalog.machines(cloud="gcp")]
-    for index, pool in enumerate(pools):
-        if pool.machine is None:
-            fix = "add `machine:`; docs/catalog.md says which there are"
-            yield ("pools", index), "no machine", "a machine type of Google Cloud on every pool", fix
-        elif pool.machine not in known:
-            what = "a machine type of Google Cloud in the catalogue"
-            yield unknown(("pools", index, "machine"), pool.machine, known, what)
+    what = "a machine type of Google Cloud"
+    yield from cloud_checks.machines_exist("gcp", pools, what=what, listed_by="docs/catalog.md")
 
 
 def pools_agree_with_their_machines(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:
     """Accelerator and fabric may be left out; where they are written, they are the machine's."""
-    for index, pool, machine in _with_machines(pools):
+    for index, pool, machine in with_machines("gcp", pools):
         classes = [each.name for each in catalog.fabrics() if each.variant_of == machine.fabric]
         if pool.fabric not in (machine.fabric, *classes):
             allowed = f"{' or '.join((machine.fabric, *classes))} ({machine.name})"
@@ -118,12 +117,10 @@ def pools_agree_with_their_machines(provider: GcpSpec, pools: Pools) -> Iterator
 
 def a_fabric_is_in_one_zone(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:
     """Google's GPU networks and slices end at the zone: ranks in two would talk over TCP, or not at all."""
-    for index, pool in enumerate(pools):
-        zones = pool.zones or provider.zones
-        if pool.fabric != "none" and len(zones) > 1:
-            allowed = f"one zone: {pool.fabric} ({pool.machine}) does not cross zones"
-            fix = "give the pool one zone; for more zones, more pools, each a flavor of the queue"
-            yield ("pools", index, "zones"), ", ".join(zones), allowed, fix
+    for index, pool, zones in fabrics_over_zones(provider, pools):
+        allowed = f"one zone: {pool.fabric} ({pool.machine}) does not cross zones"
+        fix = "give the pool one zone; for more zones, more pools, each a flavor of the queue"
+        yield ("pools", index, "zones"), zones, allowed, fix
 
 
 def networks_of_a_fabric_are_in_one_zone(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:
@@ -154,16 +151,12 @@ def nodes_divide_over_zones(provider: GcpSpec, pools: Pools) -> Iterator[Finding
 def reservations_fit_the_capacity(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:
     """Reserved capacity names what it draws on; nothing else does."""
     for index, pool in enumerate(pools):
-        path: KeyPath = ("pools", index, "reservation")
-        if pool.capacity == "reserved" and pool.reservation is None:
-            fix = "add `reservation: {id: NAME}`, or buy on demand"
-            yield path, "nothing", "the reservation that a reserved pool draws on", fix
+        yield from reservation_fits_the_capacity(
+            index, pool, what="reservation", add="add `reservation: {id: NAME}`"
+        )
         if pool.reservation is None:
             continue
-        if pool.capacity != "reserved":
-            got = f"a reservation on a pool with capacity {pool.capacity}"
-            fix = f"write `capacity: reserved`, or remove the reservation and stay with {pool.capacity}"
-            yield path, got, "reservations on reserved pools only", fix
+        path: KeyPath = ("pools", index, "reservation")
         name, *block = pool.reservation.id.split("/")
         if not name or (block and (block[0] != "reservationBlocks" or len(block) != 2)):
             allowed = "NAME or NAME/reservationBlocks/BLOCK"
@@ -251,7 +244,7 @@ def compact_placement_is_possible(provider: GcpSpec, pools: Pools) -> Iterator[F
 
 def slices_have_a_shape(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:
     """A TPU slice is sold in shapes; a pool holds whole slices."""
-    for index, pool, machine in _with_machines(pools):
+    for index, pool, machine in with_machines("gcp", pools):
         path: KeyPath = ("pools", index, "topology")
         if not machine.topologies:
             if pool.topology is not None:
@@ -306,10 +299,8 @@ def filestore_has_a_size_that_is_sold(provider: GcpSpec) -> Iterator[Finding]:
 
 
 def the_filesystem_is_in_a_zone_of_the_stack(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:
-    """Reads from another zone cost money and time."""
-    zone = provider.filesystem.zone
-    if zone is not None and zone not in provider.zones:
-        yield unknown(("provider", "filesystem", "zone"), zone, provider.zones, "a zone of the stack")
+    """Managed Lustre and zonal Filestore are in one."""
+    yield from filesystem_zone_is_the_stacks(provider, provider.filesystem.zone)
 
 
 def claims_fit_the_filesystem(
@@ -377,11 +368,3 @@ def _regions() -> list[str]:
 
 def _pod_addresses(pool: NodePoolSpec) -> int:
     return SYSTEM_NODE_POD_ADDRESSES if pool.capacity == "system" else NODE_POD_ADDRESSES
-
-
-def _with_machines(pools: Pools) -> Iterator[tuple[int, NodePoolSpec, Machine]]:
-    """The pools whose machine is one of Google's that the catalogue knows."""
-    for index, pool in enumerate(pools):
-        machine = catalog.find_machine(pool.machine) if pool.machine else None
-        if machine and machine.cloud == "gcp":
-            yield index, pool, machine

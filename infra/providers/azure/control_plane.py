@@ -38,8 +38,11 @@ from pulumi_azure_native.containerservice.maintenance_configuration import Maint
 from pulumi_azure_native.containerservice.managed_cluster import ManagedCluster
 
 from infra.providers.azure.grounds import Grounds
+from infra.providers.azure.identity import Identities
+from infra.providers.azure.keys import Keys
 from infra.providers.azure.network import Network
 from infra.providers.azure.scope import Groups, Scope
+from infra.spec.azure import AzureSpec
 
 AKS_SERVER = "6dae42f8-4368-4678-94ff-3960e28e3630"
 """Application ID of AKS in Entra, the same in every tenant (AKS: kubelogin)."""
@@ -91,35 +94,14 @@ def make_control_plane(
         identity=ManagedClusterIdentityArgs(
             type="UserAssigned", user_assigned_identities=[identities.control_plane.id]
         ),
-        identity_profile={
-            "kubeletidentity": UserAssignedIdentityArgs(
-                resource_id=identities.nodes.id,
-                client_id=identities.nodes.client_id,
-                object_id=identities.nodes.principal_id,
-            )
-        },
+        identity_profile=_node_identity(identities),
         enable_rbac=True,
         disable_local_accounts=True,
-        aad_profile=ManagedClusterAADProfileArgs(
-            managed=True,
-            enable_azure_rbac=True,
-            tenant_id=spec.tenant,
-            admin_group_object_ids=list(spec.access.admins),
-        ),
+        aad_profile=_sign_in(spec),
         api_server_access_profile=_access(scope, grounds.network),
         network_profile=_network(scope),
         oidc_issuer_profile=ManagedClusterOIDCIssuerProfileArgs(enabled=True),
-        security_profile=ManagedClusterSecurityProfileArgs(
-            workload_identity=ManagedClusterSecurityProfileWorkloadIdentityArgs(enabled=True),
-            azure_key_vault_kms=AzureKeyVaultKmsArgs(
-                enabled=True,
-                key_id=grounds.keys.cluster.url,
-                key_vault_network_access="Private",
-                key_vault_resource_id=grounds.keys.vault,
-            ),
-            # Images that no pod has used for a week.
-            image_cleaner=ManagedClusterSecurityProfileImageCleanerArgs(enabled=True, interval_hours=168),
-        ),
+        security_profile=_security(grounds.keys),
         disk_encryption_set_id=grounds.disks,
         storage_profile=_drivers(scope),
         auto_upgrade_profile=ManagedClusterAutoUpgradeProfileArgs(
@@ -134,6 +116,39 @@ def make_control_plane(
     for name in _SCHEDULES if spec.upgrades != "none" else ():
         _window(scope, grounds.groups, cluster, name)
     return ControlPlane(cluster, _credentials(grounds.groups, cluster))
+
+
+def _node_identity(identities: Identities) -> dict[str, UserAssignedIdentityArgs]:
+    nodes = identities.nodes
+    return {
+        "kubeletidentity": UserAssignedIdentityArgs(
+            resource_id=nodes.id, client_id=nodes.client_id, object_id=nodes.principal_id
+        )
+    }
+
+
+def _sign_in(spec: AzureSpec) -> ManagedClusterAADProfileArgs:
+    """People are Entra's, and so are their roles."""
+    return ManagedClusterAADProfileArgs(
+        managed=True,
+        enable_azure_rbac=True,
+        tenant_id=spec.tenant,
+        admin_group_object_ids=list(spec.access.admins),
+    )
+
+
+def _security(keys: Keys) -> ManagedClusterSecurityProfileArgs:
+    return ManagedClusterSecurityProfileArgs(
+        workload_identity=ManagedClusterSecurityProfileWorkloadIdentityArgs(enabled=True),
+        azure_key_vault_kms=AzureKeyVaultKmsArgs(
+            enabled=True,
+            key_id=keys.cluster.url,
+            key_vault_network_access="Private",
+            key_vault_resource_id=keys.vault,
+        ),
+        # Images that no pod has used for a week.
+        image_cleaner=ManagedClusterSecurityProfileImageCleanerArgs(enabled=True, interval_hours=168),
+    )
 
 
 _NODE_IMAGES = {"none": "None", "patch": "NodeImage"}
