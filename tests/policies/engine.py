@@ -15,6 +15,7 @@ import pulumi
 import yaml
 from google.protobuf import json_format
 from pulumi import automation
+from pulumi.runtime import _grpc_settings
 
 from rehearsal.standin import StandIn
 
@@ -22,6 +23,10 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 PACK = REPOSITORY / "policies"
 PACKAGES = ("aws", "gcp", "azure-native", "azure", "aws-native", "coreweave", "kubernetes")
 PROJECT = "guarded"
+
+# A program still calls an engine that a violation ended, and gRPC shares that failure with all channels to
+# the port for some seconds: an engine that is given the port next would be refused without being asked.
+_grpc_settings._GRPC_CHANNEL_OPTIONS.append(("grpc.use_local_subchannel_pool", 1))
 
 
 @dataclass(frozen=True)
