@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import shutil
 import sys
@@ -87,13 +88,15 @@ class _Outcome:
         return cls(result.changes, result.seconds, tuple(pool_changes(result)))
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Operations:
     """The engine on one stack, with the policies on."""
 
     engine: Engine
     project: _Project
     progress: Progress
+    to_be_killed: bool = False
+    """Whether it is to be killed in an operation: until then it saves its state at every step."""
 
     @property
     def stack(self) -> str:
@@ -105,13 +108,20 @@ class _Operations:
         )
 
     def up(self) -> _Outcome:
-        return _Outcome.of(self.engine.up(self.stack, self.progress, policy_packs=[self.project.policies]))
+        return self._up(self.project.policies)
+
+    def _up(self, *policies: Path) -> _Outcome:
+        saved_once = not self.to_be_killed
+        return _Outcome.of(
+            self.engine.up(self.stack, self.progress, policy_packs=policies, all_at_once=saved_once)
+        )
 
     def refresh(self) -> _Outcome:
         return _Outcome.of(self.engine.refresh(self.stack, self.progress))
 
     def destroy(self) -> _Outcome:
-        return _Outcome.of(self.engine.destroy(self.stack, self.progress))
+        saved_once = not self.to_be_killed
+        return _Outcome.of(self.engine.destroy(self.stack, self.progress, all_at_once=saved_once))
 
     def adopt(self) -> _Outcome:
         return _Outcome.of(self.engine.adopt(self.stack, self.progress))
@@ -124,7 +134,7 @@ class _Operations:
         if not self._is_protected:
             return None
         self._set_protection(on=False)
-        return _Outcome.of(self.engine.up(self.stack, self.progress))
+        return self._up()
 
     def protect(self) -> None:
         if self._is_protected:
@@ -165,10 +175,13 @@ class _Operations:
         for child in psutil.Process().children(recursive=True):
             if child.name() == "pulumi":
                 child.kill()
+        self.to_be_killed = False
 
 
 def play(session: Session, faults: Faults, assumed: Assumption, *, adopts: bool = False) -> Rehearsal:
     """Rehearse the stack in folders of its own. Raises TrainyardError."""
+    # What stands in for a cloud lives to the end; searching it for garbage took a sixth of the time.
+    gc.set_threshold(100_000)
     _check_pool(session, faults)
     session.toolchain.ensure(*ENGINE_PARTS)
     with _apart(session, assumed) as project, ExitStack() as stack:
@@ -179,13 +192,12 @@ def play(session: Session, faults: Faults, assumed: Assumption, *, adopts: bool 
             settings = {
                 "TRAINYARD_STACKS": str(apart.paths.stacks),
                 **_kubeconfig(session.stack, apart.paths.state),
-                **_saving(faults),
                 **attached,
             }
             tools = Session(apart.stack_name, replace(session.paths, state=apart.paths.state))
             variables = {**tools.toolchain.environment(), **settings}
             engine = Engine(apart.paths, variables, finder(session, apart.paths.state / "made"))
-            return _Operations(engine, project, session.progress)
+            return _Operations(engine, project, session.progress, to_be_killed=bool(faults.crash_after))
 
         return rehearse(open_engine, stage, lambda phase: session.progress.said(_done(phase)))
 
@@ -211,11 +223,6 @@ def _kubeconfig(stack: Stack, folder: Path) -> dict[str, str]:
     file = folder / "kubeconfig"
     file.write_text(yaml.safe_dump(config))
     return {"KUBECONFIG": str(file)}
-
-
-def _saving(faults: Faults) -> dict[str, str]:
-    """The engine saves its state at the end of an operation alone, unless it is to be killed in one."""
-    return {} if faults.crash_after else {"PULUMI_SKIP_CHECKPOINTS": "true"}
 
 
 @contextmanager
