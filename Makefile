@@ -21,7 +21,7 @@ test .trainyard/$(1)/.done -nt requirements/$(1).txt || { rm -rf .trainyard/$(1)
 	--require-hashes --no-deps --target .trainyard/$(1) -r requirements/$(1).txt && touch .trainyard/$(1)/.done; }
 endef
 
-.PHONY: help up down status doctor test unit clouds training e2e cluster engine soak bench peers tracking check format lock clean venv venv-dev prepared
+.PHONY: help up down status doctor test unit clouds training e2e cluster engine ranks soak bench peers tracking check format lock clean venv venv-dev prepared
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -49,14 +49,17 @@ clouds: prepared ## Tests of the clouds' plans, against their SDKs and moto
 training: tracking ## Tests of the training package
 	@$(BIN)/pytest $(FAST) $(TRAINING_TESTS)
 
-e2e: prepared ## The end-to-end tests, both halves at once
-	@$(MAKE) --no-print-directory --output-sync --jobs=2 cluster engine
+e2e: prepared ## The end-to-end tests, its three parts at once
+	@$(MAKE) --no-print-directory --output-sync --jobs=3 cluster engine ranks
 
 cluster: prepared ## The tests on a real cluster (root)
 	@$(BIN)/pytest $(SLOW) $(CLUSTER_TESTS)
 
-engine: tracking ## The tests of several processes: the real engine, real ranks
-	@$(BIN)/pytest $(SLOW) $(addprefix --ignore=,$(CLUSTER_TESTS))
+engine: prepared ## The tests on the real engine: rehearsals, templates, policies
+	@$(BIN)/pytest $(SLOW) $(addprefix --ignore=,$(CLUSTER_TESTS) $(TRAINING_TESTS))
+
+ranks: tracking ## The tests of training jobs of several processes
+	@$(BIN)/pytest $(SLOW) $(TRAINING_TESTS)
 
 soak: prepared ## The long tests, by seeds; stopped, it goes on where it was (SOAK=FILE: only those)
 	@$(BIN)/python -m pytest -p tests.soak -m soak -v --durations=5 $(SOAK)
