@@ -20,5 +20,5 @@ settings.load_profile("busy")
 # A shell's `make test &` has it ignored, which a child cannot undo: Ctrl-C is among what is tested.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# As in the program that the engine runs: searched for garbage at Python's own pace, a plan takes twice as long.
+# As in the engine's program: searched for garbage at Python's own pace, a plan takes twice as long.
 gc.set_threshold(100_000)
