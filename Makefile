@@ -49,17 +49,18 @@ clouds: prepared ## Tests of the clouds' plans, against their SDKs and moto
 training: tracking ## Tests of the training package
 	@$(BIN)/pytest $(FAST) $(TRAINING_TESTS)
 
-e2e: prepared ## The end-to-end tests, its three parts at once
-	@$(MAKE) --no-print-directory --output-sync --jobs=3 cluster engine ranks
+# The cluster's part takes longest: the other two go behind it.
+e2e: prepared ## The end-to-end tests, their three parts at once
+	@$(MAKE) --no-print-directory --output-sync --jobs=3 BEHIND='nice -n 10' cluster engine ranks
 
 cluster: prepared ## The tests on a real cluster (root)
 	@$(BIN)/pytest $(SLOW) $(CLUSTER_TESTS)
 
 engine: prepared ## The tests on the real engine: rehearsals, templates, policies
-	@$(BIN)/pytest $(SLOW) $(addprefix --ignore=,$(CLUSTER_TESTS) $(TRAINING_TESTS))
+	@$(BEHIND) $(BIN)/pytest $(SLOW) $(addprefix --ignore=,$(CLUSTER_TESTS) $(TRAINING_TESTS))
 
 ranks: tracking ## The tests of training jobs of several processes
-	@$(BIN)/pytest $(SLOW) $(TRAINING_TESTS)
+	@$(BEHIND) $(BIN)/pytest $(SLOW) $(TRAINING_TESTS)
 
 soak: prepared ## The long tests, by seeds; stopped, it goes on where it was (SOAK=FILE: only those)
 	@$(BIN)/python -m pytest -p tests.soak -m soak -v --durations=5 $(SOAK)

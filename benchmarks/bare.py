@@ -11,27 +11,22 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from pulumi import _types
 
 from infra.artifacts import ROOT
 from infra.spec import Stack
 from local.engine import Engine, Result
 from local.paths import Paths
+from rehearsal import sdk
 from tests.infra.plan import plan
 
-SETTINGS = """
-import gc
-gc.set_threshold(100_000)
-import pulumi
-pulumi.log.debug = lambda *_, **__: None
-"""
-"""What makes our own program quick: rare searches for garbage, and no debug lines."""
 PROGRAM = """
-import json, pathlib
+import importlib, json, pathlib
 import pulumi
 
 recorded = json.loads((pathlib.Path(__file__).parent / "resources.json").read_text())
 config, providers = {}, {}
-for kind, name, inputs in recorded:
+for kind, name, inputs, module, own_class in recorded:
     package = kind.partition(":")[0]
     if kind == "trainyard:local:EmbeddedCluster":
         cluster = pulumi.CustomResource(kind, name, {**inputs, "kubeconfig": None})
@@ -46,7 +41,11 @@ for kind, name, inputs in recorded:
         if package not in providers:
             given = config if package == "kubernetes" else {}
             providers[package] = pulumi.ProviderResource(package, package, given)
-        pulumi.CustomResource(kind, name, inputs, pulumi.ResourceOptions(provider=providers[package]))
+        options = pulumi.ResourceOptions(provider=providers[package])
+        if module:
+            getattr(importlib.import_module(module), own_class)(name, opts=options, **inputs)
+        else:
+            pulumi.CustomResource(kind, name, inputs, options)
 """
 
 
@@ -61,22 +60,35 @@ def write_project(folder: Path, stack: str, data: Mapping[str, Any], main: str =
     return folder
 
 
-def write_bare(folder: Path, name: str, stack: Stack, settings: str = "") -> Path:
+def write_bare(folder: Path, name: str, stack: Stack) -> Path:
     """Write the bare program of a stack, as a project with a stack `name`; return the folder.
 
-    `settings` are lines before it: with `SETTINGS`, what is compared is what the stack is made of alone.
+    Resources of a cloud are declared by the classes of its SDK, as whoever writes such a program does it.
     """
     write_project(folder, name, {"config": {}})
     with tempfile.TemporaryDirectory() as rendered:
         recorded = plan(stack, Path(rendered)).resources
     resources = [
-        (each.type, each.name, each.inputs) for each in recorded if not each.type.startswith("pulumi:")
+        (each.type, each.name, *_spelled(each.type, each.inputs))
+        for each in recorded
+        if not each.type.startswith("pulumi:")
     ]
     # The cluster goes first, since all others are given its kubeconfig.
     resources.sort(key=lambda each: each[0] != "trainyard:local:EmbeddedCluster")
     (folder / "resources.json").write_text(json.dumps(resources))
-    (folder / "__main__.py").write_text(settings + PROGRAM)
+    (folder / "__main__.py").write_text(PROGRAM)
     return folder
+
+
+def _spelled(kind: str, inputs: Mapping[str, Any]) -> tuple[Mapping[str, Any], str, str]:
+    """Return the inputs, and module and class of the SDK, which has Python's names for them; or neither."""
+    if kind.partition(":")[0] in ("trainyard", "kubernetes"):
+        return inputs, "", ""
+    own_class = sdk.resource_of(kind)
+    names = _types.input_type_py_to_pulumi_names(sdk.arguments_of(kind))
+    spelled = {python: inputs[name] for python, name in names.items() if name in inputs}
+    assert len(spelled) == len(inputs), f"{kind}: {inputs.keys() - set(names.values())} got no name"
+    return spelled, own_class.__module__, own_class.__name__
 
 
 def engine(folder: Path, environment: Mapping[str, str]) -> Engine:

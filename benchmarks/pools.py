@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from benchmarks.arena import quiet
-from benchmarks.bare import SETTINGS, check_same, engine, write_bare, write_project
+from benchmarks.bare import check_same, engine, write_bare, write_project
 from benchmarks.figures import Figure, Samples, alternating
 from infra.artifacts import ROOT
 from infra.spec import parse
@@ -96,7 +96,7 @@ def _arms(size: int, folder: Path) -> Arms:
     tools = Session(STACK, replace(Paths.from_environment(), state=folder / "state"))
     ours = write_project(folder / "ours", STACK, data, main="infra")
     (ours / "infra").symlink_to(ROOT / "infra")
-    bare = write_bare(folder / "bare", STACK, parse(data["config"]["trainyard:stack"]), SETTINGS)
+    bare = write_bare(folder / "bare", STACK, parse(data["config"]["trainyard:stack"]))
     with StandIn(PACKAGES, ANY_VERSION, cloud=Anything({})) as stand_in:
         attached = {**tools.toolchain.environment(), **stand_in.environment()}
         engines = (

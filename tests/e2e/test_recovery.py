@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -165,17 +166,35 @@ def kill_command(_stack: LocalStack, command: Running) -> None:
     command.signal(signal.SIGKILL)
 
 
-def test_up_recovers_however_often_it_is_killed(stack: LocalStack) -> None:
-    moments = [
-        (kill_command, "up trial …", lambda: (stack.run / "nodes").exists()),
-        (kill_all, "up trial …", lambda: (stack.run / "control" / "kube-apiserver.log").exists()),
-        (kill_engine, r"created +trainyard:kubernetes:CustomResourceDefinitions", lambda: True),
-        (kill_all, r"created +apps/v1:Deployment", lambda: True),
-    ]
+Moment = tuple[Callable[[LocalStack, Running], None], str, Callable[[LocalStack], bool]]
+"""Who is killed, once the command says these words and the stack has come so far."""
+NODES: Moment = (kill_command, "up trial …", lambda stack: (stack.run / "nodes").exists())
+CONTROL_PLANE: Moment = (
+    kill_all,
+    "up trial …",
+    lambda stack: (stack.run / "control" / "kube-apiserver.log").exists(),
+)
+DEFINITIONS: Moment = (
+    kill_engine,
+    r"created +trainyard:kubernetes:CustomResourceDefinitions",
+    lambda _: True,
+)
+OPERATORS: Moment = (kill_all, r"created +apps/v1:Deployment", lambda _: True)
+
+
+@pytest.mark.parametrize(
+    "moments",
+    [(NODES, OPERATORS), pytest.param((CONTROL_PLANE, DEFINITIONS, OPERATORS), marks=pytest.mark.soak)],
+    ids=["twice", "thrice"],
+)
+def test_up_recovers_however_often_it_is_killed(
+    moments: Sequence[Moment], stack: LocalStack, uninterrupted: Run
+) -> None:
+    stack.trainyard("down")
     for kill_some, words, condition in moments:
         up = stack.start("up", "--no-job")
         up.says(words)
-        up.wait_for(condition, words)
+        up.wait_for(partial(condition, stack), words)
         kill_some(stack, up)
         assert up.end().code != 0
     stack.trainyard("up", "--no-job")
@@ -183,7 +202,7 @@ def test_up_recovers_however_often_it_is_killed(stack: LocalStack) -> None:
     assert stack.trainyard("status").out.count(" ready ") == 5
     with stack.declared(job("afterwards")):
         stack.trainyard("submit")
-    assert stack.run_of("afterwards").sha256 == stack.run_of("calm").sha256
+    assert stack.run_of("afterwards").sha256 == uninterrupted.sha256
 
 
 def test_down_goes_on_where_a_killed_down_has_stopped(stack: LocalStack, before: Traces) -> None:
