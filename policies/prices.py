@@ -1,4 +1,4 @@
-"""What machines and storage cost: the dated prices of the catalogue, read as data."""
+"""What machines, storage and services cost: the dated prices of the catalogue, read as data."""
 
 from __future__ import annotations
 
@@ -40,8 +40,34 @@ class Volume:
 
 
 @dataclass(frozen=True)
+class Service:
+    """What runs by the hour beside the machines, and where the plan asks for it."""
+
+    path: str
+    kind: str
+    """As the catalogue prices it: `nat-gateway`."""
+    region: str
+    number: int = 1
+
+
+Asked = Demand | Volume | Service
+
+
+@dataclass(frozen=True)
+class OwnPrices:
+    """Prices of one's own, which go before the catalogue's."""
+
+    machines: Mapping[str, float]
+    """Machine type → USD per hour."""
+    storage: Mapping[str, float]
+    """Kind of storage → USD per GiB-month."""
+    services: Mapping[str, float]
+    """Kind of service → USD per hour."""
+
+
+@dataclass(frozen=True)
 class Unpriced:
-    """A machine type, or a kind of storage, without a price where it is asked for."""
+    """A machine type, a kind of storage or a service without a price where it is asked for."""
 
     path: str
     what: str
@@ -52,18 +78,23 @@ class Unpriced:
         return f"{self.what}, which has no price{f' in {self.region}' if self.region else ''}"
 
 
-def usd_per_hour(
-    asked: Demand | Volume, machines: Mapping[str, float], storage: Mapping[str, float]
-) -> float | Unpriced:
-    """Price what is asked for, by prices of one's own before the catalogue's.
+def usd_per_hour(asked: Asked, own: OwnPrices) -> float | Unpriced:
+    """Price what is asked for."""
+    if isinstance(asked, Demand):
+        return _machines(asked, own.machines)
+    return _storage(asked, own.storage) if isinstance(asked, Volume) else _service(asked, own.services)
 
-    `machines` maps machine types to USD per hour, `storage` kinds of storage to USD per GiB-month.
-    """
-    return _machines(asked, machines) if isinstance(asked, Demand) else _storage(asked, storage)
+
+def _service(service: Service, own: Mapping[str, float]) -> float | Unpriced:
+    price = own.get(service.kind) or _catalogued("services", "service", service.kind, service.region.lower())
+    if price is None:
+        allowed = "a service with a price in that region, or in `service_prices`"
+        return Unpriced(service.path, service.kind, service.region, allowed)
+    return price * service.number
 
 
 def _storage(volume: Volume, own: Mapping[str, float]) -> float | Unpriced:
-    price = own.get(volume.kind) or _catalogued_storage(volume.kind, volume.region.lower())
+    price = own.get(volume.kind) or _catalogued("storage", "storage", volume.kind, volume.region.lower())
     if price is None:
         allowed = "storage with a price in that region, or in `storage_prices`"
         return Unpriced(volume.path, volume.kind, volume.region, allowed)
@@ -103,10 +134,11 @@ def _catalogue(machine: str, region: str, spot: bool) -> float | None:
 
 
 @cache
-def _catalogued_storage(kind: str, region: str) -> float | None:
-    """The newest price per GiB-month that the catalogue has."""
-    rows = [row for row in _rows("storage") if (row["storage"], row["region"]) == (kind, region)]
-    return float(max(rows, key=lambda row: str(row["date"]))["usd_per_gib_month"]) if rows else None
+def _catalogued(section: str, key: str, kind: str, region: str) -> float | None:
+    """The newest price of a kind of storage (per GiB-month) or of a service (per hour)."""
+    unit = {"storage": "usd_per_gib_month", "services": "usd_per_hour"}[section]
+    rows = [row for row in _rows(section) if (row[key], row["region"]) == (kind, region)]
+    return float(max(rows, key=lambda row: str(row["date"]))[unit]) if rows else None
 
 
 def _is_in(region: str, place: str) -> bool:

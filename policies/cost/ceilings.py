@@ -6,8 +6,18 @@ from collections.abc import Iterator, Sequence
 
 from policies.policy import Policy, Resource, Violation
 from policies.pools import TYPES, pool_of
-from policies.prices import HOURS_PER_MONTH, Demand, Unpriced, Volume, usd_per_hour
+from policies.prices import (
+    HOURS_PER_MONTH,
+    Asked,
+    Demand,
+    OwnPrices,
+    Service,
+    Unpriced,
+    Volume,
+    usd_per_hour,
+)
 from policies.region import cloud_of, effective_region
+from policies.unknowns import Properties
 
 COMPONENT = "trainyard:infra:"
 FILESYSTEMS = {
@@ -26,6 +36,15 @@ _KINDS = {
     ("gcp", "filestore"): "filestore",
 }
 """The same by the provider and filesystem of a cluster's spec; what grows with its use has no size there."""
+SERVICES = {
+    "aws:eks/cluster:Cluster": "eks-cluster",
+    "aws:ec2/natGateway:NatGateway": "nat-gateway",
+    "gcp:container/cluster:Cluster": "gke-cluster",
+}
+"""Type → kind of service. Cloud NAT costs by the machines behind it, which its resource does not say."""
+_CONTROL_PLANES = {"aws": "eks-cluster", "gcp": "gke-cluster"}
+PRICED_NAT_VMS = 32
+"""Cloud NAT costs no more by the hour for machines beyond these."""
 CEILINGS = (("hourly_usd", 1, "h"), ("monthly_usd", HOURS_PER_MONTH, "month"))
 
 
@@ -33,18 +52,19 @@ def judge(resource: Resource) -> Iterator[Violation]:
     """The priced plan against the ceilings: of each pool, and of the stack.
 
     A cluster's component carries its whole spec, so its sum is judged before anything of it exists. Clusters,
-    and pools and filesystems of other programs, are added up in the order in which they are declared: the one
-    that passes the ceiling is refused before it is made.
+    and what other programs declare of pools, filesystems, control planes and NAT, are added up in the order
+    in which they are declared: the one that passes the ceiling is refused before it is made.
     """
-    if not any(
-        resource.parameters.get(f"{scope}{name}") for scope in ("", "pool_") for name, _, _ in CEILINGS
-    ):
+    limits = (resource.parameters.get(f"{scope}{name}") for scope in ("", "pool_") for name, _, _ in CEILINGS)
+    if all(limit is None for limit in limits):
         return
     whole = resource.type.startswith(COMPONENT)
+    parameters = resource.parameters
+    own = OwnPrices(parameters["prices"], parameters["storage_prices"], parameters["service_prices"])
     asked = list(_of_spec(resource)) if whole else list(_of_resource(resource))
     costs = []
     for each in asked:
-        cost = usd_per_hour(each, resource.parameters["prices"], resource.parameters["storage_prices"])
+        cost = usd_per_hour(each, own)
         if isinstance(cost, Unpriced):
             yield Violation(cost.path, str(cost), cost.allowed)
             continue
@@ -54,15 +74,18 @@ def judge(resource: Resource) -> Iterator[Violation]:
     if whole or COMPONENT not in resource.urn:  # what a component has was added up with its spec
         total = resource.stack.costs
         total[resource.urn or resource.name] = sum(costs)
-        where = "stack.pools" if whole else asked[0].path
+        where = "stack.pools" if whole else asked[0].path if asked else "type"
         yield from _ceilings(resource, "", where, sum(total.values()), _counted(asked, others=len(total) > 1))
 
 
-def _counted(asked: Sequence[Demand | Volume], *, others: bool) -> str:
+def _counted(asked: Sequence[Asked], *, others: bool) -> str:
     pools = sum(isinstance(each, Demand) for each in asked)
     parts = [f"{pools} pool{'s'[pools == 1 :]}"] if pools else []
-    parts += ["a filesystem"] if pools < len(asked) else []
-    return f"for {' and '.join(parts)}{', with all declared before' if others else ''}"
+    parts += ["a filesystem"] if any(isinstance(each, Volume) for each in asked) else []
+    services = [each.kind for each in asked if isinstance(each, Service)]
+    parts += ["a control plane" if kind.endswith("cluster") else "NAT" for kind in services]
+    told = " and ".join([", ".join(parts[:-1]), parts[-1]] if parts[1:] else parts)
+    return f"for {told}{', with all declared before' if others else ''}"
 
 
 def _ceilings(resource: Resource, scope: str, path: str, hourly: float, what: str) -> Iterator[Violation]:
@@ -73,11 +96,14 @@ def _ceilings(resource: Resource, scope: str, path: str, hourly: float, what: st
             yield Violation(path, got, f"{limit:,.2f} USD/{unit} at most")
 
 
-def _of_spec(resource: Resource) -> Iterator[Demand | Volume]:
+def _of_spec(resource: Resource) -> Iterator[Asked]:
     spec = resource.props.block("stack")
     region = spec.get("provider.region") or ""
+    if _limits_the_stack(resource):
+        yield from _services(spec, region)
     filesystem = spec.block("provider.filesystem")
-    if kind := _KINDS.get((spec.get("provider.kind"), filesystem.get("kind"))):
+    kind = _KINDS.get((spec.get("provider.kind"), filesystem.get("kind")))
+    if kind and not filesystem.block("existing").data:
         speed = filesystem.get("throughput", filesystem.get("tier"))
         yield Volume(
             filesystem.at("capacity_gib"), f"{kind}-{speed}", region, filesystem.get("capacity_gib", 0)
@@ -94,11 +120,37 @@ def _of_spec(resource: Resource) -> Iterator[Demand | Volume]:
         )
 
 
-def _of_resource(resource: Resource) -> Iterator[Demand | Volume]:
-    """A cloud's filesystem, or its pool at its largest, on demand: spot may fall back to it."""
+def _limits_the_stack(resource: Resource) -> bool:
+    """Whether there is a ceiling that services count for: those of pools are of machines."""
+    return any(resource.parameters.get(name) is not None for name, _, _ in CEILINGS)
+
+
+def _services(spec: Properties, region: str) -> Iterator[Service]:
+    """The control plane, and the way out of a network that the stack makes."""
+    kind = spec.get("provider.kind")
+    network = spec.block("provider.network")
+    if kind in _CONTROL_PLANES:
+        yield Service("stack.provider", _CONTROL_PLANES[kind], region)
+    if network.block("existing").data or kind not in _CONTROL_PLANES:
+        return
+    nat = network.get("nat")
+    if kind == "aws" and nat in ("one", "per-zone"):
+        number = 1 if nat == "one" else len(spec.texts("provider.zones"))
+        yield Service(network.at("nat"), "nat-gateway", region, number)
+    if kind == "gcp" and nat:
+        nodes = sum(pool.get("num_nodes", 0) for pool in spec.blocks("pools"))
+        yield Service(network.at("nat"), "cloud-nat-vm", region, min(nodes, PRICED_NAT_VMS))
+
+
+def _of_resource(resource: Resource) -> Iterator[Asked]:
+    """A cloud's service or filesystem, or its pool at its largest, on demand: spot may fall back to it."""
     cloud = cloud_of(resource)
     found = effective_region(resource, cloud) if cloud else None
     region = found.name if found else ""
+    if resource.type in SERVICES:
+        if _limits_the_stack(resource):
+            yield Service("type", SERVICES[resource.type], region)
+        return
     if resource.type in FILESYSTEMS:
         kind, speed, size = FILESYSTEMS[resource.type]
         props = resource.props
@@ -119,12 +171,14 @@ POLICY = Policy(
     title="The plan stays under its cost ceilings",
     reason="One digit too many in a pool's size costs more in a weekend than the project in a year.",
     remedy="Lower the number of nodes, or have the ceiling raised.",
-    types=("trainyard:infra:*Cluster", *TYPES, *FILESYSTEMS),
+    types=("trainyard:infra:*Cluster", *TYPES, *FILESYSTEMS, *SERVICES),
     judge=judge,
     frameworks=("AWS Well-Architected COST02-BP05", "FinOps: Budgeting"),
     parameters={
-        "hourly_usd": _ceiling("all machines and filesystems of the stack", "hour"),
-        "monthly_usd": _ceiling("all machines and filesystems of the stack", "730 hours"),
+        "hourly_usd": _ceiling("all machines, filesystems, control planes and NAT of the stack", "hour"),
+        "monthly_usd": _ceiling(
+            "all machines, filesystems, control planes and NAT of the stack", "730 hours"
+        ),
         "pool_hourly_usd": _ceiling("a pool", "hour"),
         "pool_monthly_usd": _ceiling("a pool", "730 hours"),
         "prices": {
@@ -138,6 +192,12 @@ POLICY = Policy(
             "additionalProperties": {"type": "number", "exclusiveMinimum": 0},
             "default": {},
             "description": "USD per GiB-month by kind of storage, such as fsx-lustre-250, likewise.",
+        },
+        "service_prices": {
+            "type": "object",
+            "additionalProperties": {"type": "number", "exclusiveMinimum": 0},
+            "default": {},
+            "description": "USD per hour of eks-cluster, gke-cluster, nat-gateway, cloud-nat-vm, likewise.",
         },
     },
 )

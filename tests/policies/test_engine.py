@@ -237,10 +237,10 @@ def test_a_plan_over_the_ceiling_is_refused_with_nothing_made(engine: Engine) ->
         cluster = pulumi.ComponentResource("trainyard:infra:AwsCluster", "lab", {"stack": spec})
         pulumi.CustomResource("aws:sqs/queue:Queue", "child", {}, pulumi.ResourceOptions(parent=cluster))
 
-    ceiling = {"cost-ceilings": {"monthly_usd": 100_000}}
+    ceiling = {"cost-ceilings": {"monthly_usd": 100_000, "service_prices": {"eks-cluster": 0.1}}}
     run = engine.run(program, config=EUROPE, pack_config=ceiling, operation="up")
     assert run.refused() == {("cost-ceilings", "lab")}
-    assert "148,328.70 USD/month for 1 pool;" in run.message("cost-ceilings", "lab")
+    assert "148,401.70 USD/month for 1 pool and a control plane;" in run.message("cost-ceilings", "lab")
     assert run.created == ()
 
 
@@ -252,10 +252,13 @@ def test_ceilings_hold_for_the_sum_of_all_clusters(engine: Engine) -> None:
         for name in ("one", "other"):
             pulumi.ComponentResource("trainyard:infra:AwsCluster", name, {"stack": spec})
 
-    run = engine.run(program, config=EUROPE, pack_config={"cost-ceilings": {"hourly_usd": 100}})
+    ceiling = {"cost-ceilings": {"hourly_usd": 100, "service_prices": {"eks-cluster": 0.1}}}
+    run = engine.run(program, config=EUROPE, pack_config=ceiling)
     (last,) = run.refused()
     assert last in {("cost-ceilings", "one"), ("cost-ceilings", "other")}
-    said = "135.46 USD/h for 1 pool, with all declared before; allowed: 100.00 USD/h at most"
+    said = (
+        "135.66 USD/h for 1 pool and a control plane, with all declared before; allowed: 100.00 USD/h at most"
+    )
     assert said in run.message(*last)
 
 
