@@ -11,7 +11,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from infra.errors import Problem
 from infra.providers.aws.groups import Group, groups
 from infra.spec import Stack
-from infra.spec.aws import AwsSpec
+from infra.spec.aws import AwsSpec, ExistingLustreSpec
 
 Client = Callable[[str], Any]
 """Service → a boto3 client."""
@@ -67,6 +67,7 @@ def problems(stack: Stack, spec: AwsSpec, client: Client) -> Iterator[Problem]:
     yield from _addresses(stack, spec, client)
     yield from _reservations(stack, client("ec2"))
     yield from _bucket(stack, spec, client("s3"))
+    yield from _filesystem(spec, client)
 
 
 def role_of(arn: str) -> str:
@@ -86,14 +87,13 @@ def _caller(arn: str, spec: AwsSpec) -> Iterator[Problem]:
 
 def _rights(arn: str, spec: AwsSpec, iam: Any) -> Iterator[Problem]:  # noqa: ANN401 -- boto3's
     """Ask IAM what the principal may do; its answer knows no organisation's own policies."""
-    makes = (
-        "fsx:CreateFileSystem" if spec.filesystem.kind == "lustre" else "elasticfilesystem:CreateFileSystem"
-    )
+    service = {"lustre": "fsx", "efs": "elasticfilesystem"}[spec.filesystem.kind]
+    makes = [] if spec.filesystem.existing else [f"{service}:CreateFileSystem"]
     path = "rights of who signs in"
     try:
         principal = _principal(arn, iam)
         pages = iam.get_paginator("simulate_principal_policy").paginate(
-            PolicySourceArn=principal, ActionNames=[*RIGHTS, makes]
+            PolicySourceArn=principal, ActionNames=[*RIGHTS, *makes]
         )
         found = [each for page in pages for each in page["EvaluationResults"]]
     except ClientError as error:
@@ -237,6 +237,33 @@ def _bucket(stack: Stack, spec: AwsSpec, s3: Any) -> Iterator[Problem]:  # noqa:
         elif spec.existing_bucket:
             fix = "correct the name, or put existing_bucket off, and it is made"
             yield Problem("storage.object_store.bucket", f"{bucket} is not there", "a bucket of yours", fix)
+
+
+def _filesystem(spec: AwsSpec, client: Client) -> Iterator[Problem]:
+    """One that is to be there, and that nodes of every zone can mount."""
+    existing = spec.filesystem.existing
+    if existing is None:
+        return
+    path = "provider.filesystem.existing"
+    try:
+        if isinstance(existing, ExistingLustreSpec):
+            (found,) = client("fsx").describe_file_systems(FileSystemIds=[existing.id])["FileSystems"]
+            name = found["LustreConfiguration"]["MountName"]
+            if name != existing.mount_name:
+                fix = "write the name that `aws fsx describe-file-systems` shows"
+                yield Problem(f"{path}.mount_name", existing.mount_name, name, fix)
+            return
+        targets = client("efs").describe_mount_targets(FileSystemId=existing.id)["MountTargets"]
+    except ClientError as error:
+        if "NotFound" not in str(error):
+            raise
+        fix = "correct the ID, or leave `existing` out, and it is made"
+        yield Problem(f"{path}.id", f"{existing.id}: not there", "a filesystem of the region", fix)
+        return
+    zones = {each["AvailabilityZoneName"] for each in targets}
+    if lacking := [zone for zone in spec.zones if zone not in zones]:
+        fix = "make a mount target in each zone of the stack"
+        yield Problem(path, f"no mount target in {', '.join(lacking)}", "one in each zone", fix)
 
 
 def unasked(error: ClientError | BotoCoreError) -> Problem:

@@ -9,7 +9,7 @@ import httpx
 from infra.errors import Problem
 from infra.providers.gcp.groups import Group, groups
 from infra.spec import Stack
-from infra.spec.gcp import GcpSpec
+from infra.spec.gcp import ExistingManagedLustreSpec, GcpSpec
 from trainyard.google import COMPUTE, Google, RefusedError
 from trainyard.google_quotas import short_quotas
 
@@ -47,10 +47,12 @@ def problems(stack: Stack, spec: GcpSpec, google: Google) -> Iterator[Problem]:
     yield from short_quotas(stack, bought, spec, google)
     yield from _reservations(stack, spec, google)
     yield from _bucket(stack, spec, google)
+    yield from _filesystem(spec, google)
 
 
 def _apis(spec: GcpSpec, google: Google) -> Iterator[Problem]:
-    needed = {f"{name}.googleapis.com" for name in (*APIS, FILESYSTEMS[spec.filesystem.kind])}
+    emergency = ["privilegedaccessmanager"] if spec.access.break_glass else []
+    needed = {f"{name}.googleapis.com" for name in (*APIS, FILESYSTEMS[spec.filesystem.kind], *emergency)}
     names = [f"projects/{spec.project_number}/services/{name}" for name in sorted(needed)]
     url = f"https://serviceusage.googleapis.com/v1/projects/{spec.project_number}/services:batchGet"
     answer = google.ask("GET", url, None, names=names)
@@ -61,7 +63,9 @@ def _apis(spec: GcpSpec, google: Google) -> Iterator[Problem]:
 
 
 def _rights(spec: GcpSpec, google: Google) -> Iterator[Problem]:
-    wanted = [*RIGHTS, f"{FILESYSTEMS[spec.filesystem.kind]}.instances.create"]
+    makes = [] if spec.filesystem.existing else [f"{FILESYSTEMS[spec.filesystem.kind]}.instances.create"]
+    emergency = ["privilegedaccessmanager.entitlements.create"] if spec.access.break_glass else []
+    wanted = [*RIGHTS, *makes, *emergency]
     url = f"https://cloudresourcemanager.googleapis.com/v1/projects/{spec.project}:testIamPermissions"
     has = google.ask("POST", url, {"permissions": wanted}).get("permissions", [])
     if lacking := sorted(set(wanted) - set(has)):
@@ -124,3 +128,19 @@ def _bucket(stack: Stack, spec: GcpSpec, google: Google) -> Iterator[Problem]:
     elif there is None and spec.existing_bucket:
         fix = "correct the name, or put existing_bucket off, and it is made"
         yield Problem(path, f"{name} is not there", "a bucket of yours", fix)
+
+
+def _filesystem(spec: GcpSpec, google: Google) -> Iterator[Problem]:
+    """An instance of Managed Lustre that is to be there; a Filestore share is named by its address alone."""
+    existing = spec.filesystem.existing
+    if not isinstance(existing, ExistingManagedLustreSpec):
+        return
+    zone = spec.filesystem.zone or spec.zones[0]
+    place = f"projects/{spec.project}/locations/{zone}/instances/{existing.instance}"
+    found = google.find(f"https://lustre.googleapis.com/v1/{place}")
+    path, mount_point = "provider.filesystem.existing", f"{existing.address}@tcp:/{existing.name}"
+    if found is None:
+        fix = "correct the name or `zone`, or leave `existing` out, and it is made"
+        yield Problem(path, f"{existing.instance}: not in {zone}", "an instance of Managed Lustre", fix)
+    elif found["mountPoint"] != mount_point:
+        yield Problem(path, mount_point, found["mountPoint"], "write the address and name of its mount point")

@@ -13,7 +13,7 @@ from infra.spec import Stack
 from infra.spec.gcp import GcpSpec
 from trainyard.google import COMPUTE, Google, RefusedError
 
-ACCELERATORS = {"l4": "NVIDIA_L4_GPUS", "a100": "NVIDIA_A100_GPUS"}
+ACCELERATORS = {"l4": "NVIDIA_L4_GPUS", "a100-40gb": "NVIDIA_A100_GPUS"}
 """Model → quota of the region, as Compute tells it."""
 CPUS = {"e2": "CPUS", "n2": "N2_CPUS", "c3": "C3_CPUS"}
 """Series of machines → quota of the region, where it is known."""
@@ -23,7 +23,7 @@ CLOUD_QUOTAS = "https://cloudquotas.googleapis.com/v1"
 
 @dataclass(frozen=True)
 class Family:
-    """Accelerators whose quotas the Cloud Quotas API alone tells, one value per family and region."""
+    """Machines whose quotas the Cloud Quotas API alone tells, one value per family and region."""
 
     quota: str
     """For what is bought on demand."""
@@ -31,6 +31,9 @@ class Family:
     name: str
     preemptible: str
     """For spot and flex-start, whose nodes count as preemptible."""
+
+
+_CPUS_OF_FAMILY = "CPUS-PER-VM-FAMILY-per-project-region"
 
 
 def _gpus(family: str) -> Family:
@@ -49,8 +52,15 @@ FAMILIES: Mapping[str, Family] = {
         "CT6E",
         "PREEMPTIBLE-TPU-V6E-per-project-region",
     ),
+    "tpu7x-standard": Family(
+        "TPUS-PER-TPU-FAMILY-per-project-region",
+        "tpu_family",
+        "tpu7x",
+        "PREEMPTIBLE-TPU7X-per-project-region",
+    ),
+    "n4-standard": Family(_CPUS_OF_FAMILY, "vm_family", "N4", _CPUS_OF_FAMILY),
 }
-"""Family of machines → its quotas (Compute Engine: allocation quotas). TPU7x's are not known here."""
+"""Family of machines → its quotas (Compute Engine: allocation quotas)."""
 
 
 def short_quotas(stack: Stack, bought: Sequence[Group], spec: GcpSpec, google: Google) -> Iterator[Problem]:
@@ -58,6 +68,7 @@ def short_quotas(stack: Stack, bought: Sequence[Group], spec: GcpSpec, google: G
     counted = [group for group in bought if group.pool.capacity != "reserved"]
     project = f"{COMPUTE}/projects/{spec.project}"
     of_region = google.ask("GET", f"{project}/regions/{spec.region}")["quotas"]
+    yield from _unknown(counted, spec)
     yield from _short(_needed(counted), of_region, spec.region)
     if spec.network.existing is None:
         fabrics = {pool.fabric for pool in stack.pools}
@@ -70,17 +81,35 @@ def _needed(bought: Sequence[Group]) -> Counter[str]:
     """What the region must still have, by the quotas that Compute tells."""
     needed: Counter[str] = Counter()
     for group in bought:
-        pool = group.pool
-        if pool.accelerator is None:
-            quota = CPUS.get(group.machine.name.partition("-")[0])
-            amount = group.num_nodes * group.machine.vcpus
-        else:
-            found = ACCELERATORS.get(pool.accelerator.model)
-            quota = f"PREEMPTIBLE_{found}" if found and _is_preemptible(group) else found
-            amount = group.num_nodes * pool.accelerator.count
-        if quota:
-            needed[quota] += amount
+        if quota := _quota_of_region(group):
+            needed[quota] += _amount(group)
     return needed
+
+
+def _quota_of_region(group: Group) -> str | None:
+    if group.pool.accelerator is None:
+        return CPUS.get(group.machine.name.partition("-")[0])
+    found = ACCELERATORS.get(group.pool.accelerator.model)
+    return f"PREEMPTIBLE_{found}" if found and _is_preemptible(group) else found
+
+
+def _family(group: Group) -> Family | None:
+    return FAMILIES.get(group.machine.name.rpartition("-")[0])
+
+
+def _amount(group: Group) -> int:
+    """What counts against the quota: accelerators, or vCPUs where there are none."""
+    accelerator = group.pool.accelerator
+    return group.num_nodes * (accelerator.count if accelerator else group.machine.vcpus)
+
+
+def _unknown(bought: Sequence[Group], spec: GcpSpec) -> Iterator[Problem]:
+    """A quota that is not known here is said: silence would read as enough of it."""
+    for name in sorted(
+        {each.machine.name for each in bought if not (_family(each) or _quota_of_region(each))}
+    ):
+        allowed, fix = "a quota that `doctor` can ask for", f"look at IAM & Admin > Quotas of {spec.region}"
+        yield Problem(f"quota: {name}", "which quota it counts against is not known here", allowed, fix)
 
 
 def _is_preemptible(group: Group) -> bool:
@@ -99,11 +128,11 @@ def _short_families(bought: Sequence[Group], spec: GcpSpec, google: Google) -> I
     """The limits of whole families; what is in use already is not told with them."""
     needed: Counter[tuple[str, str, str]] = Counter()
     for group in bought:
-        family = FAMILIES.get(group.machine.name.rpartition("-")[0])
-        if family is None or group.pool.accelerator is None:
+        family = _family(group)
+        if family is None:
             continue
         quota = family.preemptible if _is_preemptible(group) else family.quota
-        needed[quota, family.dimension, family.name] += group.num_nodes * group.pool.accelerator.count
+        needed[quota, family.dimension, family.name] += _amount(group)
     for (quota, dimension, name), amount in needed.items():
         path = f"quota: {quota}, {name} in {spec.region}"
         got, fix = f"{amount} are needed", _console(quota, spec.region)

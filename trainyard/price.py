@@ -36,7 +36,7 @@ from infra.spec.provider import ProviderSpec
 from trainyard.forms import Form
 
 NOT_INCLUDED = (
-    "network (traffic, addresses)",
+    "network (traffic, addresses, endpoints)",
     "logs",
     "requests and throughput of storage",
     "taxes",
@@ -324,7 +324,9 @@ def _kinds_of_storage(provider: ProviderSpec) -> Iterator[tuple[str, str, int | 
     """(what it is for, kind, GiB); a size of None is what will be put there."""
     if isinstance(provider, AwsSpec):
         filesystem = provider.filesystem
-        if isinstance(filesystem, EfsSpec):
+        if filesystem.existing is not None:
+            pass  # bought by whoever made it
+        elif isinstance(filesystem, EfsSpec):
             yield "filesystem", "efs-standard", None
         else:
             yield "filesystem", f"fsx-lustre-{filesystem.throughput}", filesystem.capacity_gib
@@ -336,7 +338,8 @@ def _kinds_of_storage(provider: ProviderSpec) -> Iterator[tuple[str, str, int | 
             if isinstance(share, FilestoreSpec)
             else f"managed-lustre-{share.throughput}"
         )
-        yield "filesystem", tier, share.capacity_gib
+        if share.existing is None:
+            yield "filesystem", tier, share.capacity_gib
         yield "object store", "gcs-standard", None
     elif isinstance(provider, AzureSpec):
         yield "filesystem", *_azure_filesystem(provider)

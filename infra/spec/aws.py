@@ -38,6 +38,8 @@ KeyArn = Annotated[
     ),
 ]
 SubnetId = Annotated[str, Field(pattern=r"^subnet-[0-9a-f]{8,17}$")]
+FilesystemId = Annotated[str, Field(pattern=r"^fs-[0-9a-f]{8,17}$")]
+SecurityGroupId = Annotated[str, Field(pattern=r"^sg-[0-9a-f]{8,17}$")]
 
 
 class ExistingVpcSpec(Spec):
@@ -64,9 +66,30 @@ class AwsAccessSpec(Spec):
         min_length=1, description="IAM principals that may do all; whoever runs the engine is among them"
     )
     viewers: tuple[PrincipalArn, ...] = Field(default=(), description="IAM principals that may look")
+    break_glass: tuple[PrincipalArn, ...] = Field(
+        default=(),
+        description="IAM principals that may take the emergency's role, which may do all, for an hour",
+    )
     public_cidrs: tuple[Cidr, ...] = Field(
         default=(), description="networks outside that reach the API server; empty: it is private"
     )
+
+
+class ExistingLustreSpec(Spec):
+    """A filesystem of FSx that is there already, in the VPC that is there already; it stays."""
+
+    id: FilesystemId = Field(description="ID of the filesystem")
+    mount_name: str = Field(
+        pattern=r"^[A-Za-z0-9_-]{1,8}$", description="its mount name, as `aws fsx describe-file-systems` says"
+    )
+    security_group: SecurityGroupId = Field(description="its security group, which lets the nodes in")
+
+
+class ExistingEfsSpec(Spec):
+    """An EFS filesystem that is there already, with a mount target in each zone of the stack; it stays."""
+
+    id: FilesystemId = Field(description="ID of the filesystem")
+    security_group: SecurityGroupId = Field(description="that of its mount targets, which lets the nodes in")
 
 
 class LustreSpec(Spec):
@@ -81,6 +104,12 @@ class LustreSpec(Spec):
     backup_days: Annotated[NonNegative, Field(le=90)] | None = Field(
         default=None, description="days that a daily backup is kept; left out: 7, or none where it is linked"
     )
+    existing: ExistingLustreSpec | None = Field(default=None, description="a filesystem to use")
+
+    @property
+    def is_linked(self) -> bool:
+        """Whether the stack links it to the bucket; one that is there already is its owner's to link."""
+        return self.link and self.existing is None
 
     @property
     def kept_backup_days(self) -> int:
@@ -92,6 +121,7 @@ class EfsSpec(Spec):
     """Elastic File System: grows by itself, in all zones, for development and small clusters."""
 
     kind: Literal["efs"]
+    existing: ExistingEfsSpec | None = Field(default=None, description="a filesystem to use")
 
 
 class AwsSpec(ProviderSpec):

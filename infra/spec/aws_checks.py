@@ -9,6 +9,7 @@ from infra.catalog import Machine
 from infra.spec.aws import AwsSpec, LustreSpec
 from infra.spec.cloud_checks import (
     accelerator_is_the_machines,
+    an_existing_filesystem_is_in_an_existing_network,
     claims_fit,
     fabric_is_the_machines,
     fabrics_over_zones,
@@ -175,9 +176,9 @@ def spot_pools_have_a_node_per_market(provider: AwsSpec, pools: Pools) -> Iterat
 
 
 def lustre_has_a_size_that_fsx_takes(provider: AwsSpec) -> Iterator[Finding]:
-    """FSx sells steps; with EFA they follow the throughput."""
+    """FSx sells steps; with EFA they follow the throughput. What is there has the size that it has."""
     spec = provider.filesystem
-    if not isinstance(spec, LustreSpec):
+    if not isinstance(spec, LustreSpec) or spec.existing:
         return
     step = LUSTRE_EFA_STEP_GIB[spec.throughput] if spec.efa else LUSTRE_STEP_GIB
     smallest = not spec.efa and spec.capacity_gib == LUSTRE_STEP_GIB // 2
@@ -216,10 +217,26 @@ def lustre_is_where_its_clients_are(provider: AwsSpec, pools: Pools) -> Iterator
 def a_linked_filesystem_has_no_backups(provider: AwsSpec) -> Iterator[Finding]:
     """FSx makes none of a filesystem with a data repository: the bucket, with its versions, is the backup."""
     spec = provider.filesystem
-    if isinstance(spec, LustreSpec) and spec.link and spec.backup_days:
+    if isinstance(spec, LustreSpec) and spec.is_linked and spec.backup_days:
         path: KeyPath = ("provider", "filesystem", "backup_days")
         fix = "write 0 (the bucket keeps versions), or `link: false`"
         yield path, str(spec.backup_days), "0 for a filesystem that is linked to the bucket", fix
+
+
+def what_an_existing_filesystem_has_is_its_owners(provider: AwsSpec) -> Iterator[Finding]:
+    """Links and backups are settings of the filesystem, and its group of EFA is another than the stack's."""
+    spec = provider.filesystem
+    if not isinstance(spec, LustreSpec) or spec.existing is None:
+        return
+    settings = {
+        "efa": (spec.efa, "false: clients reach it over TCP"),
+        "link": (spec.link and "link" in spec.model_fields_set, "nothing: its owner links it"),
+        "backup_days": (spec.backup_days is not None, "nothing: its owner makes the backups"),
+    }
+    for key, (asked, allowed) in settings.items():
+        if asked:
+            path: KeyPath = ("provider", "filesystem", key)
+            yield path, f"{key} with `existing`", allowed, "remove the key, or leave `existing` out"
 
 
 def claims_fit_the_filesystem(
@@ -258,6 +275,8 @@ CHECKS: tuple[Check, ...] = (
     lustre_has_a_size_that_fsx_takes,
     lustre_is_where_its_clients_are,
     a_linked_filesystem_has_no_backups,
+    an_existing_filesystem_is_in_an_existing_network,
+    what_an_existing_filesystem_has_is_its_owners,
     claims_fit_the_filesystem,
 )
 

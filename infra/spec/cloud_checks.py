@@ -93,6 +93,26 @@ def filesystem_zone_is_the_stacks(provider: _Zoned, zone: str | None) -> Iterato
         yield unknown(("provider", "filesystem", "zone"), zone, provider.zones, "a zone of the stack")
 
 
+class _Existing(Protocol):
+    @property
+    def existing(self) -> object | None: ...
+
+
+class _WithFilesystem(Protocol):
+    @property
+    def network(self) -> _Existing: ...
+    @property
+    def filesystem(self) -> _Existing: ...
+
+
+def an_existing_filesystem_is_in_an_existing_network(provider: _WithFilesystem) -> Iterator[Finding]:
+    """A filesystem has its addresses in one VPC, and a VPC that the stack makes has nobody in it yet."""
+    if provider.filesystem.existing is not None and provider.network.existing is None:
+        path: KeyPath = ("provider", "filesystem", "existing")
+        fix = "name the filesystem's VPC in `network.existing`, or leave `existing` out: one is made"
+        yield path, "a filesystem of another VPC", "with `network.existing`: the VPC that it is in", fix
+
+
 def zones_of_pools_are_the_stacks(provider: _Zoned, pools: tuple[NodePoolSpec, ...]) -> Iterator[Finding]:
     """The cluster's nodes are in the stack's zones: subnets are there only."""
     for index, pool in enumerate(pools):

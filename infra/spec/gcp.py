@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipaddress import IPv4Network
+from ipaddress import IPv4Address, IPv4Network
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -89,12 +89,31 @@ class GcpAccessSpec(Spec):
 
     admins: tuple[Member, ...] = Field(min_length=1, description="IAM members that may do all")
     viewers: tuple[Member, ...] = Field(default=(), description="IAM members that may look, secrets apart")
+    break_glass: tuple[Member, ...] = Field(
+        default=(),
+        description="IAM members that may give themselves all rights for an hour, with a reason that is kept",
+    )
     security_group: GroupMail | None = Field(
         default=None, description="Google Group of the groups that teams name: gke-security-groups@DOMAIN"
     )
     dns_endpoint: Boolean = Field(
         default=True, description="reach the API server by its DNS name, from where IAM lets in"
     )
+
+
+class ExistingManagedLustreSpec(Spec):
+    """An instance of Managed Lustre that is there already, in the filesystem's zone; it stays."""
+
+    instance: ResourceName = Field(description="name of the instance")
+    address: IPv4Address = Field(description="address in its mount point: ADDRESS@tcp:/NAME")
+    name: str = Field(pattern=r"^[a-z][a-z0-9]{0,7}$", description="name at the end of its mount point")
+
+
+class ExistingFilestoreSpec(Spec):
+    """A Filestore share that is there already; it stays."""
+
+    address: IPv4Address = Field(description="address of the instance")
+    share: str = Field(pattern=r"^[a-z][a-z0-9_]{0,62}$", description="name of the share")
 
 
 class ManagedLustreSpec(Spec):
@@ -104,6 +123,7 @@ class ManagedLustreSpec(Spec):
     capacity_gib: Positive = Field(description="size of the filesystem, in GiB")
     throughput: Literal[125, 250, 500, 1000] = Field(default=1000, description="MB/s per TiB")
     zone: str | None = Field(default=None, description="zone; left out: the stack's first one")
+    existing: ExistingManagedLustreSpec | None = Field(default=None, description="an instance to use")
 
 
 class FilestoreSpec(Spec):
@@ -113,6 +133,7 @@ class FilestoreSpec(Spec):
     capacity_gib: Positive = Field(description="size of the share, in GiB")
     tier: Literal["zonal", "regional"] = Field(default="zonal", description="kept in one zone, or in three")
     zone: str | None = Field(default=None, description="zone of the zonal tier; left out: the first one")
+    existing: ExistingFilestoreSpec | None = Field(default=None, description="a share to use")
 
 
 class GcpSpec(ProviderSpec):

@@ -10,6 +10,7 @@ from infra.catalog import Machine
 from infra.spec import cloud_checks
 from infra.spec.cloud_checks import (
     accelerator_is_the_machines,
+    an_existing_filesystem_is_in_an_existing_network,
     claims_fit,
     fabrics_over_zones,
     filesystem_zone_is_the_stacks,
@@ -262,9 +263,9 @@ def slices_have_a_shape(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:
 
 
 def lustre_has_a_size_that_is_sold(provider: GcpSpec) -> Iterator[Finding]:
-    """Sizes come in steps that follow the throughput."""
+    """Sizes come in steps that follow the throughput. What is there has the size that it has."""
     spec = provider.filesystem
-    if not isinstance(spec, ManagedLustreSpec):
+    if not isinstance(spec, ManagedLustreSpec) or spec.existing:
         return
     step, largest = LUSTRE_STEP_GIB[spec.throughput], LUSTRE_LARGEST_GIB[spec.throughput]
     if spec.capacity_gib > 170 * step:
@@ -285,7 +286,7 @@ def lustre_has_a_size_that_is_sold(provider: GcpSpec) -> Iterator[Finding]:
 def filestore_has_a_size_that_is_sold(provider: GcpSpec) -> Iterator[Finding]:
     """Sizes come in ranges with steps; the regional tier is in no zone."""
     spec = provider.filesystem
-    if not isinstance(spec, FilestoreSpec):
+    if not isinstance(spec, FilestoreSpec) or spec.existing:
         return
     ranges = FILESTORE_RANGES_GIB[spec.tier]
     if not any(spec.capacity_gib in sizes for sizes in ranges):
@@ -350,6 +351,7 @@ CHECKS: tuple[Check, ...] = (
     lustre_has_a_size_that_is_sold,
     filestore_has_a_size_that_is_sold,
     the_filesystem_is_in_a_zone_of_the_stack,
+    an_existing_filesystem_is_in_an_existing_network,
     claims_fit_the_filesystem,
     the_bucket_is_not_googles,
 )

@@ -10,11 +10,11 @@ from botocore.exceptions import ClientError
 
 from infra.providers.aws.groups import groups
 from infra.spec import Stack, load, parse
-from infra.spec.aws import AwsSpec
+from infra.spec.aws import AwsSpec, EfsSpec, ExistingEfsSpec, ExistingLustreSpec, LustreSpec
 from rehearsal.aws.account import Account
 from rehearsal.aws.models import client
 from tests.infra.plan import stack_file
-from trainyard.aws_checks import _quotas, problems, role_of
+from trainyard.aws_checks import _filesystem, _quotas, problems, role_of
 
 ROLE = "arn:aws:iam::123456789012:role/platform"
 
@@ -187,3 +187,57 @@ def test_a_bucket_of_someone_else_is_refused(account: Account, dev: Stack) -> No
 def test_a_session_belongs_to_its_role() -> None:
     assert role_of("arn:aws:sts::123456789012:assumed-role/platform/me@example.com") == ROLE
     assert role_of(ROLE) == ROLE
+
+
+def of_filesystem(dev: Stack, filesystem: EfsSpec | LustreSpec, **services: Any) -> dict[str, str]:
+    """Problems of a filesystem that is to be there."""
+    assert isinstance(dev.provider, AwsSpec)
+    spec = dev.provider.model_copy(update={"filesystem": filesystem})
+    told = _filesystem(spec, lambda service: services.get(service) or client(service, "us-east-2"))
+    return {problem.path: problem.got for problem in told}
+
+
+def test_an_efs_that_is_to_be_there_needs_a_mount_target_in_each_zone(account: Account, dev: Stack) -> None:
+    efs, ec2 = client("efs", "us-east-2"), client("ec2", "us-east-2")
+    made = efs.create_file_system(CreationToken="one")["FileSystemId"]
+    vpc = ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
+    subnet = ec2.create_subnet(VpcId=vpc, CidrBlock="10.0.0.0/24", AvailabilityZone="us-east-2a")["Subnet"]
+    efs.create_mount_target(FileSystemId=made, SubnetId=subnet["SubnetId"])
+
+    def told(filesystem: str) -> dict[str, str]:
+        existing = ExistingEfsSpec(id=filesystem, security_group="sg-0123456789abcdef0")
+        return of_filesystem(dev, EfsSpec(kind="efs", existing=existing))
+
+    assert told(made) == {"provider.filesystem.existing": "no mount target in us-east-2b"}
+    other = "fs-0123456789abcdef0"
+    assert told(other) == {"provider.filesystem.existing.id": f"{other}: not there"}
+
+
+class Lustre:
+    """FSx with one filesystem."""
+
+    def describe_file_systems(self, *, FileSystemIds: list[str]) -> Mapping[str, Any]:  # noqa: N803
+        if FileSystemIds != ["fs-0123456789abcdef0"]:
+            raise ClientError({"Error": {"Code": "FileSystemNotFound"}}, "DescribeFileSystems")
+        return {"FileSystems": [{"LustreConfiguration": {"MountName": "abcdefgh"}}]}
+
+
+@pytest.mark.parametrize(
+    ("filesystem", "name", "told"),
+    [
+        ("fs-0123456789abcdef0", "abcdefgh", {}),
+        ("fs-0123456789abcdef0", "hgfedcba", {"provider.filesystem.existing.mount_name": "hgfedcba"}),
+        (
+            "fs-0123456789abcdef1",
+            "abcdefgh",
+            {"provider.filesystem.existing.id": "fs-0123456789abcdef1: not there"},
+        ),
+    ],
+)
+def test_a_lustre_that_is_to_be_there_has_its_mount_name(
+    filesystem: str, name: str, told: dict[str, str], dev: Stack
+) -> None:
+    group = "sg-0123456789abcdef0"
+    existing = ExistingLustreSpec(id=filesystem, mount_name=name, security_group=group)
+    lustre = LustreSpec(kind="lustre", capacity_gib=4800, existing=existing)
+    assert of_filesystem(dev, lustre, fsx=Lustre()) == told

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import httpx
 import pytest
 
-from infra.providers.gcp.groups import groups
+from infra import catalog
+from infra.catalog import Machine
+from infra.providers.gcp.groups import Group, groups
 from infra.spec import Stack, load, parse
 from infra.spec.gcp import GcpSpec
+from infra.spec.node_pool import NodePoolSpec
 from tests.infra.plan import stack_file
 from trainyard.google import Google
 from trainyard.google_checks import problems
-from trainyard.google_quotas import _short_families
+from trainyard.google_quotas import _short_families, _unknown, short_quotas
 
 RESERVATION = "/compute/v1/projects/example-training/zones/europe-west1-b/reservations/h200-training"
 REGION = "/compute/v1/projects/example-training/regions/europe-west1"
@@ -35,6 +39,7 @@ class Project:
             "PREEMPTIBLE-NVIDIA-H200-GPUS-per-project-region": [limit(64, region="europe-west1"), limit(0)],
         }
         self.reservation: dict[str, Any] = reserved("a3-ultragpu-8g", 2)
+        self.lustre = "10.9.8.7@tcp:/data"
         self.bucket: tuple[int, dict[str, str]] = (404, {})
 
     def answer(self, request: httpx.Request) -> httpx.Response:
@@ -51,6 +56,9 @@ class Project:
             if self.families is None:
                 return httpx.Response(403, json={"error": {"message": "the API is off"}})
             return told(dimensionsInfos=self.families.get(path.rpartition("/")[2], []))
+        if "/instances/" in path:
+            point = self.lustre
+            return told(mountPoint=point) if point else httpx.Response(404, json={"error": {"message": "no"}})
         if path == BUCKET:
             return httpx.Response(self.bucket[0], json=self.bucket[1])
         answers: dict[str, dict[str, Any]] = {
@@ -163,6 +171,38 @@ def test_a_bucket_that_is_to_be_there_is_looked_for(stack: Stack, project: Proje
     assert told == {"storage.object_store.bucket": "example-training-checkpoints is not there"}
 
 
+@pytest.mark.parametrize(
+    ("mount_point", "problem"),
+    [
+        ("10.9.8.7@tcp:/data", {}),
+        ("10.9.8.7@tcp:/other", {"provider.filesystem.existing": "10.9.8.7@tcp:/data"}),
+        ("", {"provider.filesystem.existing": "scratch: not in europe-west1-b"}),
+    ],
+)
+def test_a_lustre_that_is_to_be_there_is_looked_for(
+    mount_point: str, problem: dict[str, str], stack: Stack, project: Project
+) -> None:
+    data = stack.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    names = {"subnetwork": "gpu", "pods_range": "pods", "services_range": "services"}
+    data["provider"]["network"] = {"existing": {"network": "shared", **names}}
+    existing = {"instance": "scratch", "address": "10.9.8.7", "name": "data"}
+    data["provider"]["filesystem"]["existing"] = existing
+    project.lacking, project.lustre = {"lustre.instances.create"}, mount_point
+    assert found(parse(data), project) == problem
+
+
+def test_what_an_emergency_needs_is_asked_for_where_it_is_declared(stack: Stack, project: Project) -> None:
+    project.off = {"privilegedaccessmanager.googleapis.com"}
+    project.lacking = {"privilegedaccessmanager.entitlements.create"}
+    assert found(stack, project) == {}
+    data = stack.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    data["provider"]["access"]["break_glass"] = ["group:on-call@example.com"]
+    assert found(parse(data), project) == {
+        "APIs of the project": "privilegedaccessmanager.googleapis.com: off",
+        "rights of who signs in": "not privilegedaccessmanager.entitlements.create",
+    }
+
+
 SPOT_H200 = "PREEMPTIBLE-NVIDIA-H200-GPUS-per-project-region"
 GPU_FAMILY = "GPUS-PER-GPU-FAMILY-per-project-region"
 IN_REGION = "NVIDIA_H200 in europe-west1"
@@ -211,3 +251,51 @@ def test_slices_of_tpus_count_by_their_chips() -> None:
     assert problem.allowed == "none"
     chips = sum(group.num_nodes * 4 for group in bought if group.is_slice)
     assert problem.got == f"{chips} are needed"
+
+
+def bought(machine: Machine, capacity: str = "on-demand") -> Group:
+    """Two machines in a pool of their own."""
+    topology = {"topology": machine.topologies[0]} if machine.topologies else {}
+    usual = {"name": "work", "num_nodes": 2, "machine": machine.name, "capacity": capacity}
+    pool = NodePoolSpec.model_validate({**usual, **topology})
+    return Group("work", pool, machine, ("europe-west1-b",), 2)
+
+
+@pytest.mark.parametrize("machine", catalog.machines(cloud="gcp"), ids=lambda machine: machine.name)
+def test_every_machine_of_the_catalogue_has_a_quota_that_is_asked_for(machine: Machine, stack: Stack) -> None:
+    spec = stack.provider
+    assert isinstance(spec, GcpSpec)
+    nothing = Google("token", httpx.MockTransport(lambda _: told(quotas=[quota("NETWORKS", 99)])))
+    unit = machine.num_accelerators or machine.vcpus
+    told_of = list(short_quotas(stack, [bought(machine)], spec, nothing))
+    assert [each.got for each in told_of] == [f"{2 * unit} are needed"]
+
+
+@pytest.mark.parametrize(
+    ("capacity", "asked"),
+    [
+        ("on-demand", "TPUS-PER-TPU-FAMILY-per-project-region, tpu7x in europe-west1"),
+        ("spot", "PREEMPTIBLE-TPU7X-per-project-region, tpu7x in europe-west1"),
+    ],
+)
+def test_tpu7x_has_quotas_of_its_own_by_how_it_is_bought(capacity: str, asked: str, stack: Stack) -> None:
+    spec = stack.provider
+    assert isinstance(spec, GcpSpec)
+    nothing = Google("token", httpx.MockTransport(lambda _: told()))
+    (problem,) = _short_families(
+        [bought(catalog.machine("gcp", "tpu7x-standard-4t"), capacity)], spec, nothing
+    )
+    assert (problem.path, problem.got) == (f"quota: {asked}", "8 are needed")
+
+
+def test_a_machine_whose_quota_is_not_known_here_is_said(stack: Stack) -> None:
+    spec = stack.provider
+    assert isinstance(spec, GcpSpec)
+    newer = catalog.machine("gcp", "n4-standard-16").model_copy(update={"name": "n9-standard-16"})
+    (problem,) = _unknown([bought(catalog.machine("gcp", "n4-standard-16")), _of(newer)], spec)
+    assert problem.path == "quota: n9-standard-16"
+    assert "not known here" in problem.got
+
+
+def _of(machine: Machine) -> Group:
+    return replace(bought(catalog.machine("gcp", "n4-standard-16")), machine=machine)

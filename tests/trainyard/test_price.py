@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 
@@ -13,14 +14,16 @@ from rich.console import Console
 from infra import catalog
 from infra.errors import InputError
 from infra.spec import Stack, load
+from infra.spec.aws import AwsSpec, EfsSpec, ExistingEfsSpec
 from infra.spec.dataset import DatasetSpec
 from tests.infra.plan import stack_file
 from trainyard.catalog import filters_of, rows_of, show_catalog
 from trainyard.forms import CatalogPart, Form
 from trainyard.price import Bill, Service, Storage, bill, show_price
 
-TODAY = date(2026, 8, 26)
-"""20 days after the prices of p5en in Ohio."""
+TODAY = date(2026, 9, 25)
+"""50 days after the prices of p5en in Ohio, 4 after those of NAT, EFS and S3."""
+LATER = date(2026, 12, 31)
 
 
 def test_every_pool_has_its_price_per_hour_and_month() -> None:
@@ -28,8 +31,8 @@ def test_every_pool_has_its_price_per_hour_and_month() -> None:
     spot = next(pool for pool in data["pools"] if pool["name"] == "spot")
     assert spot["usdPerHour"] == 4 * 26.57
     assert spot["usdPerMonth"] == round(4 * 26.57 * 730, 4)
-    assert (spot["priceDate"], spot["ageDays"], spot["stale"]) == ("2026-08-06", 20, False)
-    assert data["usdPerHour"] == 4 * 26.57 + 2 * 63.30
+    assert (spot["priceDate"], spot["ageDays"], spot["stale"]) == ("2026-08-06", 50, False)
+    assert data["usdPerHour"] == 4 * 26.57 + 2 * 63.30 + 3 * 0.045
 
 
 def test_what_has_no_price_is_in_no_total_and_said() -> None:
@@ -51,25 +54,25 @@ def test_what_has_no_price_is_in_no_total_and_said() -> None:
 def test_storage_that_grows_has_its_rate_and_no_total() -> None:
     found = bill(load(stack_file("gcp")), TODAY)
     store = next(each for each in found.data()["storage"] if each["name"] == "object store")
-    assert (store["usdPerGibMonth"], store["usdPerMonth"], store["ageDays"]) == (0.02, None, 538)
+    assert (store["usdPerGibMonth"], store["usdPerMonth"], store["ageDays"]) == (0.02, None, 568)
     rate = "object store: not in the totals: 0.02 USD per GiB-month of what is put there, on 2025-03-06"
     assert rate in found.remarks
 
 
 def test_storage_of_a_known_size_is_in_the_totals() -> None:
-    price = catalog.storage_price("aws", "efs-standard", "us-east-1", TODAY)
+    price = catalog.storage_price("aws", "efs-standard", "us-east-1", LATER)
     share = Storage("filesystem", "efs-standard", 7300, price)
     assert (share.usd_per_month, share.usd_per_hour) == (Decimal(2190), Decimal(3))
     assert Bill("lab", catalog.estimate([], TODAY), (share,)).usd_per_month == 2190
-    assert "filesystem: the price is 786 days old" in share.remark
+    assert "filesystem: the price is 101 days old" in share.remark
 
 
 def test_control_plane_and_nat_are_in_the_totals_where_their_prices_are_known() -> None:
     service = Service(
-        "NAT", "nat-gateway", 3, catalog.service_price("aws", "nat-gateway", "us-east-1", TODAY)
+        "NAT", "nat-gateway", 3, catalog.service_price("aws", "nat-gateway", "us-east-1", LATER)
     )
     assert (service.usd_per_hour, service.usd_per_month) == (Decimal("0.135"), Decimal("98.55"))
-    assert "NAT: the price is 786 days old" in service.remark
+    assert "NAT: the price is 101 days old" in service.remark
     found = Bill("lab", catalog.estimate([], TODAY), (), (service,))
     assert found.usd_per_hour == Decimal("0.135")
     assert not found.is_complete
@@ -80,8 +83,9 @@ def test_services_of_a_region_without_a_price_are_named_and_add_nothing() -> Non
     found = bill(load(stack_file("aws")), TODAY)
     told = {each["name"]: each for each in found.data()["services"]}
     assert {name: each["number"] for name, each in told.items()} == {"control plane": 1, "NAT": 3}
-    assert all(each["usdPerHour"] is None for each in told.values())
-    assert "NAT: not in the totals: no price of nat-gateway in us-east-2 is known here" in found.remarks
+    assert {name: each["usdPerHour"] for name, each in told.items()} == {"control plane": None, "NAT": 0.135}
+    unknown = "control plane: not in the totals: no price of eks-cluster in us-east-2 is known here"
+    assert unknown in found.remarks
     google = {each.name: each.number for each in bill(load(stack_file("gcp")), TODAY).services}
     assert google == {"control plane": 1, "NAT": 15}
     assert "control plane" in bill(load(stack_file("coreweave")), TODAY).not_included
@@ -99,8 +103,18 @@ def test_an_old_price_is_said_to_be_old() -> None:
     assert not later.is_complete
 
 
-def test_where_no_pool_has_a_price_there_is_no_total() -> None:
-    data = bill(load(stack_file("aws-dev")), TODAY).data()
+def test_a_filesystem_that_is_there_already_is_bought_by_its_owner() -> None:
+    stack = load(stack_file("aws"))
+    assert isinstance(stack.provider, AwsSpec)
+    existing = ExistingEfsSpec(id="fs-0123456789abcdef0", security_group="sg-0123456789abcdef0")
+    filesystem = EfsSpec(kind="efs", existing=existing)
+    provider = stack.provider.model_copy(update={"filesystem": filesystem})
+    found = bill(stack.model_copy(update={"provider": provider}), TODAY)
+    assert [each.name for each in found.storage] == ["object store"]
+
+
+def test_where_nothing_has_a_price_there_is_no_total() -> None:
+    data = replace(bill(load(stack_file("aws-dev")), TODAY), services=()).data()
     assert data["usdPerHour"] is data["usdPerMonth"] is None
 
 

@@ -15,7 +15,15 @@ from infra.providers.aws.addons import addons_of_nodes, addons_on_nodes
 from infra.providers.aws.bucket import make_bucket
 from infra.providers.aws.control_plane import ControlPlane, group_of, kubeconfig, make_control_plane
 from infra.providers.aws.fabric import efa_security_group
-from infra.providers.aws.filesystem import efs_volumes, link_bucket, lustre_volumes, make_efs, make_lustre
+from infra.providers.aws.filesystem import (
+    efs_volumes,
+    link_bucket,
+    lustre_volumes,
+    make_efs,
+    make_lustre,
+    use_efs,
+    use_lustre,
+)
 from infra.providers.aws.groups import groups
 from infra.providers.aws.identity import associate, datasets_role, node_role, team_role
 from infra.providers.aws.interruption import make_queue
@@ -158,7 +166,7 @@ def _has_efa(pools: Iterable[PoolSettings]) -> bool:
 
 
 def _filesystem(grounds: Grounds, bucket: str, locks: Sequence[pulumi.Resource]) -> VolumeSource:
-    """Make the shared filesystem, linked to the bucket where the stack asks for that."""
+    """Make the shared filesystem, linked to the bucket where it is to be, or use the one that is there."""
     scope, efa_group = grounds.scope, grounds.efa_group
     clients = {
         "cluster": grounds.control_plane.security_group,
@@ -166,9 +174,13 @@ def _filesystem(grounds: Grounds, bucket: str, locks: Sequence[pulumi.Resource])
     }
     spec = scope.spec.filesystem
     if not isinstance(spec, LustreSpec):
-        return efs_volumes(make_efs(scope, grounds.network, grounds.keys, clients=clients))
+        if spec.existing:
+            return efs_volumes(use_efs(scope, spec.existing, clients["cluster"]))
+        return efs_volumes(make_efs(scope, grounds.network, grounds.keys, clients=clients).id)
+    if spec.existing:
+        return lustre_volumes(use_lustre(scope, spec.existing, clients["cluster"]))
     filesystem = make_lustre(scope, spec, grounds.network, grounds.keys, clients=clients)
-    if spec.link:
+    if spec.is_linked:
         link_bucket(scope, filesystem, bucket, locks)
     return lustre_volumes(filesystem)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pulumi
@@ -12,7 +13,7 @@ from infra.providers.aws.keys import Keys
 from infra.providers.aws.network import Network
 from infra.providers.aws.scope import Scope
 from infra.providers.base import VolumeSource
-from infra.spec.aws import LustreSpec
+from infra.spec.aws import ExistingEfsSpec, ExistingLustreSpec, LustreSpec
 
 LUSTRE_PORTS = ((988, 988), (1018, 1023))
 NFS_PORTS = ((2049, 2049),)
@@ -20,12 +21,35 @@ _LINKED = "filesystem"
 """Prefix of the bucket under which the filesystem's files are objects."""
 
 
+@dataclass(frozen=True)
+class Lustre:
+    """What a Lustre filesystem is mounted by."""
+
+    id: pulumi.Input[str]
+    dns_name: pulumi.Input[str]
+    mount_name: pulumi.Input[str]
+
+
+def use_lustre(scope: Scope, existing: ExistingLustreSpec, clients: pulumi.Input[str]) -> Lustre:
+    """Let the nodes reach a filesystem that is there, and its servers the nodes; that goes with the stack."""
+    _let_in(scope, "lustre-clients", existing.security_group, clients, LUSTRE_PORTS)
+    _let_in(scope, "lustre", clients, existing.security_group, LUSTRE_PORTS)
+    return Lustre(existing.id, f"{existing.id}.fsx.{scope.region}.amazonaws.com", existing.mount_name)
+
+
+def use_efs(scope: Scope, existing: ExistingEfsSpec, clients: pulumi.Input[str]) -> str:
+    """Let the nodes reach the mount targets that are there; return the filesystem's ID."""
+    _let_in(scope, "efs-clients", existing.security_group, clients, NFS_PORTS)
+    return existing.id
+
+
 def make_lustre(
     scope: Scope, spec: LustreSpec, network: Network, keys: Keys, *, clients: Mapping[str, pulumi.Input[str]]
 ) -> aws.fsx.LustreFileSystem:
     """Make the filesystem; `clients` are the groups of nodes: `cluster`, and `efa` where it is reached so."""
     group = _group(scope, "lustre", network, clients["cluster"], LUSTRE_PORTS)
-    _let_servers_call_back(scope, group, clients["cluster"])
+    # Lustre's servers connect to clients too, to take back locks; EKS's group lets nobody else in.
+    _let_in(scope, "lustre", clients["cluster"], group.id, LUSTRE_PORTS)
     groups: list[pulumi.Input[str]] = [group.id, *([clients["efa"]] if spec.efa else [])]
     return aws.fsx.LustreFileSystem(
         scope.named("lustre"),
@@ -49,13 +73,19 @@ def make_lustre(
     )
 
 
-def _let_servers_call_back(scope: Scope, servers: aws.ec2.SecurityGroup, clients: pulumi.Input[str]) -> None:
-    """Lustre's servers connect to clients too, to take back locks; EKS's group lets nobody else in."""
-    for first, last in LUSTRE_PORTS:
+def _let_in(
+    scope: Scope,
+    role: str,
+    group: pulumi.Input[str],
+    source: pulumi.Input[str],
+    ports: tuple[tuple[int, int], ...],
+) -> None:
+    """Let the members of one group reach those of another."""
+    for first, last in ports:
         aws.vpc.SecurityGroupIngressRule(
-            scope.named(f"lustre-{first}"),
-            security_group_id=clients,
-            referenced_security_group_id=servers.id,
+            scope.named(f"{role}-{first}"),
+            security_group_id=group,
+            referenced_security_group_id=source,
             ip_protocol="tcp",
             from_port=first,
             to_port=last,
@@ -85,7 +115,7 @@ def link_bucket(
     )
 
 
-def lustre_volumes(filesystem: aws.fsx.LustreFileSystem) -> VolumeSource:
+def lustre_volumes(filesystem: aws.fsx.LustreFileSystem | Lustre) -> VolumeSource:
     """Volumes of a Lustre filesystem: a folder is mounted by itself, so that no pod sees another team's."""
 
     def source(path: str) -> dict[str, Any]:
@@ -128,11 +158,11 @@ def make_efs(
     return filesystem
 
 
-def efs_volumes(filesystem: aws.efs.FileSystem) -> VolumeSource:
+def efs_volumes(filesystem_id: pulumi.Input[str]) -> VolumeSource:
     """Volumes of an EFS filesystem; the driver mounts over TLS."""
 
     def source(path: str) -> dict[str, Any]:
-        handle = pulumi.Output.concat(filesystem.id, f":/{path}" if path else "")
+        handle = pulumi.Output.concat(filesystem_id, f":/{path}" if path else "")
         return {"csi": {"driver": "efs.csi.aws.com", "volumeHandle": handle}}
 
     return source

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pulumi
 from pulumi_gcp.filestore._inputs import InstanceFileSharesArgs, InstanceNetworkArgs
 from pulumi_gcp.filestore.instance import Instance as Filestore
 from pulumi_gcp.lustre.instance import Instance as Lustre
@@ -22,11 +23,21 @@ _MAX_INSTANCE_ID = 63
 
 
 def make_filesystem(scope: Scope, network: Network, keys: Keys) -> VolumeSource:
-    """Make the filesystem of the stack; return how its folders become volumes."""
+    """Make the filesystem of the stack, or use the one that it names; return how folders become volumes."""
     spec = scope.spec.filesystem
     if isinstance(spec, ManagedLustreSpec):
-        return lustre_volumes(scope, spec, _lustre(scope, spec, network, keys))
-    return filestore_volumes(_filestore(scope, spec, network, keys))
+        place = f"{scope.project}/{_zone(scope, spec.zone)}"
+        if spec.existing:
+            handle = f"{place}/{spec.existing.instance}"
+            return lustre_volumes(handle, str(spec.existing.address), spec.existing.name)
+        made = _lustre(scope, spec, network, keys)
+        # `10.0.0.2@tcp:/name` → the address
+        address = made.mount_point.apply(lambda point: point.partition("@")[0])
+        return lustre_volumes(f"{place}/{_lustre_id(scope)}", address, LUSTRE_NAME)
+    if spec.existing:
+        return filestore_volumes(str(spec.existing.address), spec.existing.share)
+    share = _filestore(scope, spec, network, keys)
+    return filestore_volumes(share.networks.apply(lambda found: str(found[0].ip_addresses[0])), SHARE)
 
 
 def _lustre(scope: Scope, spec: ManagedLustreSpec, network: Network, keys: Keys) -> Lustre:
@@ -55,18 +66,15 @@ def _zone(scope: Scope, zone: str | None) -> str:
     return zone or scope.spec.zones[0]
 
 
-def lustre_volumes(scope: Scope, spec: ManagedLustreSpec, filesystem: Lustre) -> VolumeSource:
+def lustre_volumes(handle: str, address: pulumi.Input[str], name: str) -> VolumeSource:
     """Volumes of a Lustre filesystem: a folder is mounted by itself, so that no pod sees another team's.
 
-    The driver mounts `<address>@tcp:/<filesystem>`, and Lustre takes a folder at the end of that.
+    The driver mounts `<address>@tcp:/<name>`, and Lustre takes a folder at the end of that.
     """
-    # `10.0.0.2@tcp:/name` → the address
-    address = filesystem.mount_point.apply(lambda point: point.partition("@")[0])
-    handle = f"{scope.project}/{_zone(scope, spec.zone)}/{_lustre_id(scope)}"
 
     def source(path: str) -> dict[str, Any]:
         below = f"/{path}" if path else ""
-        attributes = {"ip": address, "filesystem": f"{LUSTRE_NAME}{below}"}
+        attributes = {"ip": address, "filesystem": f"{name}{below}"}
         volume = f"{handle}{below.replace('/', '-')}"
         csi = {
             "driver": "lustre.csi.storage.gke.io",
@@ -102,12 +110,11 @@ def _filestore(scope: Scope, spec: FilestoreSpec, network: Network, keys: Keys) 
     )
 
 
-def filestore_volumes(filesystem: Filestore) -> VolumeSource:
+def filestore_volumes(address: pulumi.Input[str], share: str) -> VolumeSource:
     """Volumes of a Filestore share, mounted by the nodes' own NFS client."""
-    address = filesystem.networks.apply(lambda networks: str(networks[0].ip_addresses[0]))
 
     def source(path: str) -> dict[str, Any]:
-        folder = f"/{SHARE}/{path}" if path else f"/{SHARE}"
+        folder = f"/{share}/{path}" if path else f"/{share}"
         return {"nfs": {"server": address, "path": folder}, "mountOptions": ["hard", "nconnect=8"]}
 
     return source

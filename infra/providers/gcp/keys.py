@@ -42,7 +42,9 @@ def make_keys(scope: Scope) -> Keys:
     cluster = _key(scope, ring, "cluster", ["container"])
     if scope.spec.kms_key:
         return Keys(cluster, scope.spec.kms_key)
-    return Keys(cluster, _key(scope, ring, "data", ["compute", "storage", scope.spec.filesystem.kind]))
+    filesystem = scope.spec.filesystem
+    makers = [] if filesystem.existing else [filesystem.kind]
+    return Keys(cluster, _key(scope, ring, "data", ["compute", "storage", *makers]))
 
 
 def _key(scope: Scope, ring: KeyRing, role: str, services: Sequence[str]) -> pulumi.Output[str]:

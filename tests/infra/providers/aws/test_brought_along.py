@@ -7,19 +7,28 @@ from pathlib import Path
 import pytest
 
 from infra.spec import Stack
-from infra.spec.aws import AwsNetworkSpec, ExistingVpcSpec
-from tests.infra.plan import Plan, cluster_plan
+from infra.spec.aws import (
+    AwsNetworkSpec,
+    EfsSpec,
+    ExistingEfsSpec,
+    ExistingLustreSpec,
+    ExistingVpcSpec,
+    LustreSpec,
+)
+from tests.infra.plan import Plan, cluster_plan, plan
 from tests.infra.providers.aws.test_plan_of_aws import with_provider
 
 KEY = "arn:aws:kms:us-east-2:123456789012:key/0a1b2c3d-0000-0000-0000-000000000000"
 SUBNETS = {f"us-east-2{letter}": f"subnet-0123456789abcde{letter}0" for letter in "abc"}
 VPC = "vpc-0123456789abcdef0"
+GROUP = "sg-0123456789abcdef0"
+FILESYSTEM = "fs-0123456789abcdef0"
+NETWORK = AwsNetworkSpec(existing=ExistingVpcSpec(id=VPC, subnets=SUBNETS))
 
 
 @pytest.fixture(scope="module")
 def found(aws: Stack, rendered: Path) -> Plan:
-    network = AwsNetworkSpec(existing=ExistingVpcSpec(id=VPC, subnets=SUBNETS))
-    stack = with_provider(aws, network=network, kms_key=KEY, existing_bucket=True, interruption_queue=True)
+    stack = with_provider(aws, network=NETWORK, kms_key=KEY, existing_bucket=True, interruption_queue=True)
     return cluster_plan(stack, rendered)
 
 
@@ -54,3 +63,35 @@ def test_a_queue_takes_every_notice_that_ec2_gives(found: Plan) -> None:
 
 def test_managed_groups_need_no_queue(aws_plan: Plan) -> None:
     assert not aws_plan.named("Queue")
+
+
+def test_an_existing_lustre_is_mounted_and_lets_the_nodes_in(aws: Stack, rendered: Path) -> None:
+    existing = ExistingLustreSpec(id=FILESYSTEM, mount_name="abcdefgh", security_group=GROUP)
+    lustre = LustreSpec(kind="lustre", capacity_gib=19200, zone="us-east-2b", existing=existing)
+    found = plan(with_provider(aws, network=NETWORK, filesystem=lustre), rendered)
+    assert not any(":fsx/" in each.type for each in found.resources)
+    rules = {
+        (rule["securityGroupId"], rule["referencedSecurityGroupId"], rule["fromPort"], rule["toPort"])
+        for rule in found.named("SecurityGroupIngressRule").values()
+    }
+    nodes = "ClusterGroup/training"
+    ports = ((988, 988), (1018, 1023))
+    assert rules == {(*pair, *port) for pair in ((GROUP, nodes), (nodes, GROUP)) for port in ports}
+    volumes = {each["spec"]["csi"]["volumeHandle"] for each in found.named("PersistentVolume").values()}
+    assert f"{FILESYSTEM}/checkpoints/research" in volumes
+    attributes = [
+        each["spec"]["csi"]["volumeAttributes"] for each in found.named("PersistentVolume").values()
+    ]
+    assert {each["dnsname"] for each in attributes} == {f"{FILESYSTEM}.fsx.us-east-2.amazonaws.com"}
+    assert {each["mountname"].partition("/")[0] for each in attributes} == {"abcdefgh"}
+
+
+def test_an_existing_efs_is_mounted_and_lets_the_nodes_in(aws: Stack, rendered: Path) -> None:
+    efs = EfsSpec(kind="efs", existing=ExistingEfsSpec(id=FILESYSTEM, security_group=GROUP))
+    found = plan(with_provider(aws, network=NETWORK, filesystem=efs), rendered)
+    assert not any(":efs/" in each.type for each in found.resources)
+    (rule,) = found.named("SecurityGroupIngressRule").values()
+    assert (rule["securityGroupId"], rule["referencedSecurityGroupId"]) == (GROUP, "ClusterGroup/training")
+    assert (rule["fromPort"], rule["toPort"]) == (2049, 2049)
+    volumes = {each["spec"]["csi"]["volumeHandle"] for each in found.named("PersistentVolume").values()}
+    assert f"{FILESYSTEM}:/checkpoints/research" in volumes
