@@ -60,7 +60,8 @@ CLOUDS = (
             for module in (
                 "compute/backendService:*", "compute/firewall:*", "compute/global*", "compute/healthCheck:*",
                 "compute/network:*", "compute/route:*", "dns/*", "folder/*", "iam/*", "organizations/*",
-                "projects/*", "serviceaccount/*", "servicenetworking/*", "storage/bucketIAM*",
+                "privilegedaccessmanager/*", "projects/*", "serviceaccount/*", "servicenetworking/*",
+                "storage/bucketIAM*",
             )
         ),
     ),

@@ -17,6 +17,7 @@ GONE = re.compile(r"NotFound|NoSuch|NonExist|ResourceNotFound|\b404\b|InvalidPer
 _SERVICES = {
     "vpc": "ec2",
     "cloudwatch/logGroup": "logs",
+    "cloudwatch/logMetricFilter": "logs",
     "cloudwatch/eventRule": "events",
     "cloudwatch/eventTarget": "events",
 }

@@ -225,6 +225,18 @@ def _log_group(_name: str, inputs: Inputs) -> list[Request]:
     ]
 
 
+def _log_metric_filter(_name: str, inputs: Inputs) -> list[Request]:
+    metric = inputs["metricTransformation"]
+    told = {f"metric{key.capitalize()}": metric[key] for key in ("name", "namespace", "value")}
+    parameters = {
+        "logGroupName": inputs["logGroupName"],
+        "filterName": inputs["name"],
+        "filterPattern": inputs["pattern"],
+        "metricTransformations": [told],
+    }
+    return [Request("logs", "put_metric_filter", parameters)]
+
+
 def _bucket(_name: str, inputs: Inputs) -> list[Request]:
     place = {"CreateBucketConfiguration": {"LocationConstraint": inputs["region"]}}
     return [Request("s3", "create_bucket", {"Bucket": inputs["bucket"], **place})]
@@ -401,6 +413,7 @@ _MAKERS: Mapping[str, Callable[[str, Inputs], list[Request]]] = {
     "Key": _key,
     "LaunchTemplate": _launch_template,
     "LogGroup": _log_group,
+    "LogMetricFilter": _log_metric_filter,
     "LustreFileSystem": _lustre,
     "MountTarget": _mount_target,
     "NatGateway": _ec2("create_nat_gateway", "NatGateway.NatGatewayId", "subnetId", "allocationId"),

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_aws as aws
 
+from infra.providers.aws.break_glass import break_glass_role
 from infra.providers.aws.identity import cluster_role
 from infra.providers.aws.keys import Keys
 from infra.providers.aws.logs import log_group
@@ -72,7 +73,11 @@ def make_control_plane(scope: Scope, network: Network, keys: Keys, teams: Sequen
         region=scope.region,
         opts=scope.options(depends_on=[logs]),
     )
-    return ControlPlane(cluster, _access(scope, cluster, teams))
+    access = _access(scope, cluster, teams)
+    if spec.access.break_glass:
+        role = break_glass_role(scope, logs)
+        access.append(_let_in(scope, cluster, "break-glass", role.arn, _ACCESS_POLICIES["admins"]))
+    return ControlPlane(cluster, access)
 
 
 def group_of(principal: str) -> str:
@@ -93,28 +98,52 @@ def _access(
     made = []
     for principal in (*rights, *sorted(of_teams - rights.keys())):
         group, policy = rights.get(principal, ("teams", ""))
-        name = scope.named(f"{group}-{principal.partition(':iam::')[2].replace('/', '-')}")
-        entry = aws.eks.AccessEntry(
-            name,
-            cluster_name=cluster.name,
-            principal_arn=principal,
-            type="STANDARD",
-            kubernetes_groups=[group_of(principal)] if principal in of_teams else None,
-            region=scope.region,
-            opts=scope.options(),
-        )
+        name = f"{group}-{principal.partition(':iam::')[2].replace('/', '-')}"
+        groups = [group_of(principal)] if principal in of_teams else None
         if policy:
-            association = aws.eks.AccessPolicyAssociation(
-                name,
-                cluster_name=cluster.name,
-                principal_arn=principal,
-                policy_arn=f"arn:{scope.partition}:eks::aws:cluster-access-policy/{policy}",
-                access_scope=aws.eks.AccessPolicyAssociationAccessScopeArgs(type="cluster"),
-                region=scope.region,
-                opts=scope.options(depends_on=[entry]),
-            )
-            made.append(association)
+            made.append(_let_in(scope, cluster, name, principal, policy, groups=groups))
+        else:
+            _entry(scope, cluster, name, principal, groups)
     return made
+
+
+def _entry(
+    scope: Scope,
+    cluster: aws.eks.Cluster,
+    name: str,
+    principal: pulumi.Input[str],
+    groups: list[str] | None,
+) -> aws.eks.AccessEntry:
+    return aws.eks.AccessEntry(
+        scope.named(name),
+        cluster_name=cluster.name,
+        principal_arn=principal,
+        type="STANDARD",
+        kubernetes_groups=groups,
+        region=scope.region,
+        opts=scope.options(),
+    )
+
+
+def _let_in(
+    scope: Scope,
+    cluster: aws.eks.Cluster,
+    name: str,
+    principal: pulumi.Input[str],
+    policy: str,
+    *,
+    groups: list[str] | None = None,
+) -> aws.eks.AccessPolicyAssociation:
+    """Let a principal in, with a policy of EKS in the whole cluster."""
+    return aws.eks.AccessPolicyAssociation(
+        scope.named(name),
+        cluster_name=cluster.name,
+        principal_arn=principal,
+        policy_arn=f"arn:{scope.partition}:eks::aws:cluster-access-policy/{policy}",
+        access_scope=aws.eks.AccessPolicyAssociationAccessScopeArgs(type="cluster"),
+        region=scope.region,
+        opts=scope.options(depends_on=[_entry(scope, cluster, name, principal, groups)]),
+    )
 
 
 def kubeconfig(scope: Scope, control_plane: ControlPlane) -> pulumi.Output[str]:

@@ -27,7 +27,7 @@ from infra.providers.gcp.control_plane import kubeconfig, make_control_plane
 from infra.providers.gcp.fabric import cluster_mtu, make_fabrics, publish
 from infra.providers.gcp.filesystem import make_filesystem
 from infra.providers.gcp.groups import groups
-from infra.providers.gcp.identity import human_access, node_identity, read_datasets
+from infra.providers.gcp.identity import break_glass, human_access, node_identity, read_datasets
 from infra.providers.gcp.keys import Keys, make_keys
 from infra.providers.gcp.network import make_network
 from infra.providers.gcp.pools import Grounds, node_pool, pool_settings
@@ -81,6 +81,7 @@ class GcpCluster(Cluster):
         control_plane = make_control_plane(
             scope, network, keys, identity, human_access(scope, stack.teams), more_networks=bool(cards)
         )
+        break_glass(scope)
         config = kubeconfig(scope, control_plane)
         made = self._pools(stack, Grounds(scope, keys, control_plane, identity, cards))
         self.access = connect(stack.name, config, control_plane.cluster, self, made["system"])

@@ -5,6 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pulumi
+from pulumi_gcp.privilegedaccessmanager._inputs import (
+    EntitlementEligibleUserArgs,
+    EntitlementPrivilegedAccessArgs,
+    EntitlementPrivilegedAccessGcpIamAccessArgs,
+    EntitlementPrivilegedAccessGcpIamAccessRoleBindingArgs,
+    EntitlementRequesterJustificationConfigArgs,
+    EntitlementRequesterJustificationConfigUnstructuredArgs,
+)
+from pulumi_gcp.privilegedaccessmanager.entitlement import Entitlement
 from pulumi_gcp.projects.iam_member import IAMMember
 from pulumi_gcp.serviceaccount.account import Account
 from pulumi_gcp.storage.bucket_iam_member import BucketIAMMember
@@ -23,6 +32,8 @@ _HUMAN_ROLES = {"admins": "roles/container.admin", "viewers": "roles/container.v
 _TEAM_ROLE = "roles/container.clusterViewer"
 """Through the door of the API server, and nothing behind it: what a team may do is bound in its namespace."""
 _MAX_ACCOUNT_ID = 30
+_MAX_ENTITLEMENT_ID = 63
+BREAK_GLASS_SECONDS = 3600
 
 
 def node_identity(scope: Scope) -> pulumi.Output[str]:
@@ -58,6 +69,39 @@ def human_access(scope: Scope, teams: Sequence[TeamSpec]) -> list[IAMMember]:
         _grant(scope, f"{group}-{member.replace('/', '-').replace(':', '-')}", role, member)
         for group, role, member in let_in
     ]
+
+
+def break_glass(scope: Scope) -> None:
+    """Let some people take the admins' role in an emergency: Google asks why, writes it down, and ends it.
+
+    Nobody approves: in an emergency nobody may be there. A grant is a change of IAM, which the Admin Activity
+    log has, and nobody can switch that log off.
+    """
+    members = scope.spec.access.break_glass
+    if not members:
+        return
+    project = f"cloudresourcemanager.googleapis.com/projects/{scope.project}"
+    Entitlement(
+        scope.named("break-glass"),
+        entitlement_id=names.fit(scope.named("break-glass"), _MAX_ENTITLEMENT_ID),
+        location="global",
+        parent=f"projects/{scope.project}",
+        max_request_duration=f"{BREAK_GLASS_SECONDS}s",
+        eligible_users=[EntitlementEligibleUserArgs(principals=list(members))],
+        requester_justification_config=EntitlementRequesterJustificationConfigArgs(
+            unstructured=EntitlementRequesterJustificationConfigUnstructuredArgs()  # type: ignore[no-untyped-call]
+        ),
+        privileged_access=EntitlementPrivilegedAccessArgs(
+            gcp_iam_access=EntitlementPrivilegedAccessGcpIamAccessArgs(
+                resource=f"//{project}",
+                resource_type="cloudresourcemanager.googleapis.com/Project",
+                role_bindings=[
+                    EntitlementPrivilegedAccessGcpIamAccessRoleBindingArgs(role=_HUMAN_ROLES["admins"])
+                ],
+            )
+        ),
+        opts=scope.options(),
+    )
 
 
 def _grant(

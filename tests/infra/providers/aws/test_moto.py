@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from infra.spec import Stack, load
+from infra.spec.aws import AwsSpec
 from rehearsal.aws.account import Account
 from rehearsal.cloud import Resource
 from rehearsal.wire import UNKNOWN
@@ -26,8 +27,10 @@ from tests.infra.providers.aws.test_plan_of_aws import with_provider
 
 @pytest.fixture(scope="module")
 def plans(aws: Stack, rendered: Path) -> list[Plan]:
-    """Both stacks, and what they leave out: the queue of notices."""
-    stacks = [with_provider(aws, interruption_queue=True), load(stack_file("aws-dev"))]
+    """Both stacks, and what they leave out: the queue of notices, the emergency's role."""
+    assert isinstance(aws.provider, AwsSpec)
+    access = aws.provider.access.model_copy(update={"break_glass": aws.provider.access.admins})
+    stacks = [with_provider(aws, interruption_queue=True, access=access), load(stack_file("aws-dev"))]
     return [cluster_plan(stack, rendered) for stack in stacks]
 
 

@@ -10,9 +10,12 @@ import pytest
 import yaml
 
 from infra.spec import Stack
+from infra.spec.aws import AwsSpec
 from infra.spec.dataset import DatasetSpec
 from infra.spec.storage import CheckpointsSpec
-from tests.infra.plan import Plan, plan
+from tests.infra.judged import findings
+from tests.infra.plan import Plan, cluster_plan, plan
+from tests.infra.providers.aws.test_plan_of_aws import with_provider
 
 
 def job_pod(found: Plan, runtime: str) -> dict[str, Any]:
@@ -161,3 +164,45 @@ def test_a_teams_roles_are_let_in_as_groups_that_are_bound_in_its_namespace(aws_
     assert "arn:aws:iam::123456789012:role/research" in policies
     assert "arn:aws:iam::123456789012:role/evaluation" not in policies
     assert "kubernetesGroups" not in entries["arn:aws:iam::123456789012:role/platform"]
+
+
+USER, ROLE = "arn:aws:iam::123456789012:user/mei", "arn:aws:iam::123456789012:role/on-call"
+
+
+@pytest.fixture(scope="module")
+def with_break_glass(aws: Stack, rendered: Path) -> Plan:
+    assert isinstance(aws.provider, AwsSpec)
+    access = aws.provider.access.model_copy(update={"break_glass": (USER, ROLE)})
+    return cluster_plan(with_provider(aws, access=access), rendered)
+
+
+def test_the_emergencys_role_lasts_an_hour_and_asks_users_for_a_second_factor(with_break_glass: Plan) -> None:
+    role = with_break_glass.named("Role")["training-break-glass"]
+    assert role["maxSessionDuration"] == 3600
+    user, other = json.loads(role["assumeRolePolicy"])["Statement"]
+    assert (user["Principal"], other["Principal"]) == ({"AWS": [USER]}, {"AWS": [ROLE]})
+    assert user["Condition"] == {"Bool": {"aws:MultiFactorAuthPresent": "true"}}
+    assert "Condition" not in other
+
+
+def test_the_emergencys_role_is_let_in_and_reaches_no_log(with_break_glass: Plan, aws_plan: Plan) -> None:
+    entry = with_break_glass.named("AccessEntry")["training-break-glass"]
+    association = with_break_glass.named("AccessPolicyAssociation")["training-break-glass"]
+    assert entry["principalArn"] == association["principalArn"] == "arn:Role/training-break-glass"
+    assert association["policyArn"].endswith("/AmazonEKSClusterAdminPolicy")
+    (may,) = json.loads(with_break_glass.named("RolePolicy")["training-break-glass"]["policy"])["Statement"]
+    assert may["Action"] == ["eks:DescribeCluster"]
+    assert "training-break-glass" not in aws_plan.named("Role")
+    assert findings("aws", with_break_glass) == []
+
+
+def test_each_call_of_the_emergencys_role_is_counted_from_the_audit_log(with_break_glass: Plan) -> None:
+    assert "audit" in with_break_glass.named("Cluster")["training"]["enabledClusterLogTypes"]
+    found = with_break_glass.named("LogMetricFilter")["training-break-glass"]
+    (logs,) = (
+        each
+        for each in with_break_glass.named("LogGroup").values()
+        if each["name"] == "/aws/eks/training/cluster"
+    )
+    assert found["logGroupName"] == logs["name"]
+    assert "assumed-role/training-break-glass/" in found["pattern"]

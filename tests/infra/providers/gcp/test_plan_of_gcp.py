@@ -8,6 +8,7 @@ import pytest
 
 from infra.artifacts import ROOT
 from infra.spec import Stack, load
+from infra.spec.gcp import GcpSpec
 from rehearsal import sdk
 from tests.infra.golden import GOLDEN, assert_matches
 from tests.infra.judged import findings
@@ -111,6 +112,28 @@ def test_without_protection_cluster_and_filesystem_can_be_deleted_and_data_stays
     kept = kinds(open_plan, retained=True)
     assert {"Bucket", "CryptoKey", "KeyRing", "Folder"} <= kept
     assert "Instance" not in kept
+
+
+def test_some_may_give_themselves_all_rights_for_an_hour_with_a_reason(
+    gcp: Stack, gcp_plan: Plan, rendered: Path
+) -> None:
+    assert isinstance(gcp.provider, GcpSpec)
+    on_call = "group:on-call@example.com"
+    access = gcp.provider.access.model_copy(update={"break_glass": (on_call,)})
+    plan = cluster_plan(with_provider(gcp, access=access), rendered)
+    kind = "gcp:privilegedaccessmanager/entitlement:entitlement"
+    (made,) = (each for each in plan.resources if each.type == kind)
+    assert made.inputs["eligibleUsers"] == [{"principals": [on_call]}]
+    assert made.inputs["maxRequestDuration"] == "3600s"
+    assert "unstructured" in made.inputs["requesterJustificationConfig"]
+    granted = made.inputs["privilegedAccess"]["gcpIamAccess"]
+    assert granted["roleBindings"] == [{"role": "roles/container.admin"}]
+    assert granted["resource"] == "//cloudresourcemanager.googleapis.com/projects/example-training"
+    # Nobody of them may do anything before that, and the policies let it pass though it is in no region.
+    assert not [each for each in plan.resources if each.inputs.get("member") == on_call]
+    assert findings("gcp", plan, checkpoint_seconds=CHECKPOINT_SECONDS) == []
+    assert list(sdk.problems(made.type, made.inputs)) == []
+    assert kind not in {each.type for each in gcp_plan.resources}
 
 
 @pytest.mark.parametrize("name", ["local", "aws"])
