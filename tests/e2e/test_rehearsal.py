@@ -98,6 +98,42 @@ def test_after_a_kill_the_next_up_takes_what_was_made_and_makes_nothing_twice(
     assert [phase["name"] for phase in report["phases"]] == ["preview", "up after that", *PHASES[2:]]
 
 
+POOLS = {
+    "aws": ("NodeGroup", "on-demand"),
+    "gcp": ("NodePool", "reserved"),
+    "gcp-tpu": ("NodePool", "slices"),
+    "azure": ("AgentPool", "on-demand"),
+}
+"""Stack → type of its groups of nodes, and a pool of it."""
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("fault", ["control plane", "second pool", "capacity", "kill"])
+@pytest.mark.parametrize("stack", POOLS)
+def test_every_cloud_converges_after_every_fault(stack: str, fault: str, tmp_path: Path) -> None:
+    kind, pool = POOLS[stack]
+    control_plane = "ManagedCluster" if stack == "azure" else "Cluster"
+    arguments = {
+        "control plane": ["--fail", control_plane],
+        "second pool": ["--fail", f"{kind}:2"],
+        "capacity": ["--insufficient-capacity", pool],
+        "kill": ["--crash-after", "20"],
+    }
+    report = rehearse(tmp_path, stack, "--assume-checkpoint", "10", *arguments[fault])
+    assert report["faults"]
+    phases = [phase["name"] for phase in report["phases"]]
+    assert phases[:3] == ["preview", "up after that", "up again"]
+    assert phases[-1] == "destroy"
+
+
+@pytest.mark.soak
+def test_a_slow_cloud_changes_nothing_but_the_time(tmp_path: Path) -> None:
+    report = rehearse(tmp_path, "aws-dev", "--slow")
+    assert [phase["name"] for phase in report["phases"]] == PHASES
+    up = next(phase for phase in report["phases"] if phase["name"] == "up")
+    assert up["seconds"] > 0.5 * len(report["criticalPath"])
+
+
 def test_a_pool_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     told = rehearse(tmp_path, "aws-dev", "--insufficient-capacity", "spot", code=2)
     assert "system, gpu" in told

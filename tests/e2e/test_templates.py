@@ -161,7 +161,8 @@ def test_what_is_refused_fails_the_step_and_is_in_the_comment(runner: Runner, tm
     report = (runner.workspace / "report.md").read_text()
     assert "### Rehearsal of `dev`: failed" in report
     assert "residency-region" in report
-    comment = gitlab_job("rehearse")["after_script"][1]
+    show, comment = gitlab_job("rehearse")["after_script"]
+    assert runner.run(show).stdout == report
     assert runner.run(comment).returncode == 0
     assert not (tmp_path / "curl.arguments").exists()
     assert runner.run(comment, COMMENT_TOKEN="token", CI_API_V4_URL="https://gitlab.invalid").returncode == 0
@@ -196,9 +197,43 @@ def test_a_merge_is_brought_up_and_drift_is_found(
     assert not (ROOT / "stacks" / "Pulumi.dev.yaml").exists()
     assert run("drift", "Drift").returncode == 0
     _delete_a_group_of_nodes()
-    drifted = run("drift", "Drift")
+    drifted = run_gitlab(runner, "drift", {**variables, "PULUMI_SECRETS_PROVIDER": ""}, tmp_path / "token")
     assert drifted.returncode != 0
     assert "research-gpu" in drifted.stdout
+
+
+def run_gitlab(
+    runner: Runner, name: str, variables: Mapping[str, str], token: Path
+) -> subprocess.CompletedProcess[str]:
+    """Run a job that operates a cloud, all its steps; return how the one that operates ended."""
+    operation = gitlab_job(name)["variables"]["OPERATION"]
+    job = gitlab_job(gitlab_job(name)["extends"])
+    put_token, operate = job["script"]
+    told = {"AWS_WEB_IDENTITY_TOKEN_FILE": str(token), "AWS_TOKEN": "of the pipeline"}
+    assert runner.run(put_token, **told).returncode == 0
+    assert (token.read_text(), token.stat().st_mode & 0o777) == ("of the pipeline", 0o600)
+    ended = runner.run(operate, **variables, OPERATION=operation)
+    (clean,) = job["after_script"]
+    assert runner.run(clean, **told).returncode == 0
+    assert not token.exists()
+    return ended
+
+
+def test_gitlab_clones_the_commit_that_is_named_and_prepares_as_github_does(
+    runner: Runner, tmp_path: Path
+) -> None:
+    clone, checkout, *prepare = gitlab_job(".trainyard")["before_script"]
+    commits = subprocess.run(
+        ["git", "rev-list", "--max-count=2", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    before = commits.stdout.split()[-1]
+    where = tmp_path / "clone"
+    variables = {"TRAINYARD_URL": str(ROOT), "TRAINYARD_REF": before, "TRAINYARD": str(where)}
+    for step in (clone, checkout):
+        ended = runner.run(step, **variables)
+        assert ended.returncode == 0, ended.stderr
+    assert (where / ".git" / "HEAD").read_text().strip() == before
+    assert " && ".join(prepare) == github_steps("up")["Prepare"]["run"]
 
 
 def _delete_a_group_of_nodes() -> None:
