@@ -40,12 +40,11 @@ def main() -> None:
         # The SDK sends its debug lines, three for each resource, in calls that it waits for.
         pulumi.log.debug = _unsaid
 
-    from infra.artifacts import Artifacts
     from infra.errors import TrainyardError
-    from infra.program import declare, load_stack
+    from infra.program import run
 
     try:
-        outputs = declare(load_stack(pulumi.get_stack()), Artifacts.from_environment())
+        outputs = run(pulumi.get_stack())
     except TrainyardError as error:
         pulumi.log.error(str(error))
         sys.exit(error.exit_code)

@@ -80,12 +80,28 @@ class KubernetesObject(pulumi.CustomResource):
     data: pulumi.Output[dict[str, str]]
     """Of Secrets and ConfigMaps."""
 
-    def __init__(self, manifest: Mapping[str, Any], opts: pulumi.ResourceOptions) -> None:
+    def __init__(
+        self, manifest: Mapping[str, Any], opts: pulumi.ResourceOptions, *, cluster: str = ""
+    ) -> None:
+        """Declare it; `cluster` tells objects of one name apart where a stack has several clusters."""
         if manifest["kind"] == "Secret":
             secret = pulumi.ResourceOptions(additional_secret_outputs=["data", "stringData"])
             opts = pulumi.ResourceOptions.merge(opts, secret)
         token = type_token(manifest["apiVersion"], manifest["kind"])
-        super().__init__(token, logical_name(manifest), dict(manifest), opts)
+        name = logical_name(manifest)
+        super().__init__(token, f"{cluster}/{name}" if cluster else name, dict(manifest), opts)
+
+
+class ObjectThatIs(pulumi.CustomResource):
+    """An object that others have made: read, at previews too, and never changed."""
+
+    spec: pulumi.Output[dict[str, Any]]
+
+    def __init__(
+        self, logical: str, api_version: str, kind: str, name: str, opts: pulumi.ResourceOptions
+    ) -> None:
+        opts = pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(id=name))
+        super().__init__(type_token(api_version, kind), logical, {"spec": None}, opts)
 
 
 class NodeLabels(pulumi.CustomResource):
@@ -142,6 +158,16 @@ class ServingWebhooks(pulumi.CustomResource):
     ) -> None:
         inputs = {"kubeconfig": kubeconfig, "collection": probe.collection, "probe": dict(probe.manifest)}
         super().__init__("trainyard:kubernetes:ServingWebhooks", name, inputs, opts)
+
+
+class RotatedKubeconfig(pulumi.CustomResource):
+    """The holder's way into the issuer: in a Secret of the holder, its token renewed by updates."""
+
+    expires: pulumi.Output[str]
+
+    def __init__(self, name: str, inputs: Mapping[str, Any], opts: pulumi.ResourceOptions) -> None:
+        asked = {**inputs, "expires": None, "renews": None}
+        super().__init__("trainyard:kubernetes:RotatedKubeconfig", name, asked, opts)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ def stack_outputs(stack: Stack, cluster: Cluster) -> dict[str, Any]:
     return {
         "name": stack.name,
         "kind": cluster.KIND,
+        "place": stack.provider.whereabouts,
         "endpoint": cluster.outputs.endpoint,
         "kubeconfig": pulumi.Output.secret(cluster.outputs.kubeconfig),
         "dataDir": cluster.settings.data_dir,

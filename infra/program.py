@@ -9,12 +9,20 @@ from typing import Any
 import pulumi
 
 from infra.artifacts import ROOT, Artifacts
+from infra.fleet import Joined
 from infra.outputs import stack_outputs
 from infra.platform import Platform
 from infra.providers.base import refuse_unsupported
 from infra.providers.registry import cluster_class
-from infra.spec import Stack, parse
-from infra.spec.source import read
+from infra.spec import Fleet, Stack, parse, parse_fleet
+from infra.spec.source import FLEET_KEY, STACK_KEY, Source, read
+
+
+def run(name: str) -> dict[str, Any]:
+    """Declare what the stack's configuration holds, a fleet or a cluster, and return the outputs."""
+    if pulumi.Config("trainyard").get("fleet") is not None:
+        return declare_fleet(load_fleet(name))
+    return declare(load_stack(name), Artifacts.from_environment())
 
 
 def load_stack(name: str) -> Stack:
@@ -22,14 +30,28 @@ def load_stack(name: str) -> Stack:
 
     Raises InputError with every problem.
     """
-    configured = pulumi.Config("trainyard").require_object("stack")
+    return parse(*_configured(name, STACK_KEY))
+
+
+def load_fleet(name: str) -> Fleet:
+    """Read a fleet, as `load_stack` reads a stack."""
+    return parse_fleet(*_configured(name, FLEET_KEY))
+
+
+def _configured(name: str, key: str) -> tuple[Any, Source | None]:
+    configured = pulumi.Config("trainyard").require_object(key.partition(":")[2])
     folder = Path(os.environ.get("TRAINYARD_STACKS") or ROOT / "stacks")
     file = folder / f"Pulumi.{name}.yaml"
     if file.exists():
-        data, source = read(file)
+        data, source = read(file, key)
         if data == configured:
-            return parse(data, source)
-    return parse(configured)
+            return data, source
+    return configured, None
+
+
+def declare_fleet(fleet: Fleet) -> dict[str, Any]:
+    """Declare what joins the fleet's stacks and return the outputs."""
+    return Joined(fleet).told
 
 
 def declare(stack: Stack, artifacts: Artifacts) -> dict[str, Any]:

@@ -21,7 +21,10 @@ def known() -> frozenset[str]:
 
 
 def within(region: str, jurisdiction: str) -> bool:
-    """Whether a region, in lower case, is in a country or union; one that the table lacks is in none."""
+    """Whether a region, in lower case, is in a country or union; one that the table lacks is in none.
+
+    What is in no cloud has its country for a region: `de`.
+    """
     return jurisdiction in _table().get(region, frozenset())
 
 
@@ -31,7 +34,9 @@ def _table() -> Mapping[str, frozenset[str]]:
 
     data = yaml.safe_load(CATALOGUE.read_text(encoding="utf-8"))
     rows = [row for cloud in data["regions"].values() for row in cloud]
-    return {row["name"].lower(): frozenset(_of(row, data["unions"])) for row in rows}
+    countries = {row["country"] for row in rows if row.get("country")}.union(*data["unions"].values())
+    places = [*({"name": country, "country": country} for country in countries), *rows]
+    return {place["name"].lower(): frozenset(_of(place, data["unions"])) for place in places}
 
 
 def _of(row: Mapping[str, Any], unions: Mapping[str, list[str]]) -> set[str]:

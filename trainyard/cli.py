@@ -240,6 +240,10 @@ def list_catalog(
 def validate(stack: StackName = "local") -> None:
     """Check the stack file alone: every problem at once, with its line."""
     session = Session(stack)
+    if session.is_fleet:
+        workers = ", ".join(f"{worker.name} in {worker.place.name}" for worker in session.fleet.workers)
+        session.console.print(f"[green]✓[/] {session.stack_file.name} is valid: {workers}", highlight=False)
+        return
     pools = ", ".join(f"{pool.name} × {pool.num_nodes}" for pool in session.stack.pools)
     session.console.print(f"[green]✓[/] {session.stack_file.name} is valid: {pools}", highlight=False)
 

@@ -12,6 +12,6 @@ def exports(session: Session) -> str:
     """Render `export` lines for a shell to evaluate; no secret is among them, only paths of files."""
     session.toolchain.ensure(*ENGINE_PARTS, "binary/kubectl")
     values = dict(session.toolchain.environment())
-    if session.kubeconfig.exists():
+    if not session.is_fleet and session.kubeconfig.exists():
         values["KUBECONFIG"] = str(session.kubeconfig)
     return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in values.items())

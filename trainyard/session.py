@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from infra.errors import InputError, Problem, TrainyardError
-from infra.spec import Stack, load
+from infra.spec import Fleet, Stack, load, load_fleet
 from infra.spec.local import LocalSpec
+from infra.spec.source import FLEET_KEY, holds
 from local.cluster import preflight
 from local.cluster.layout import Layout
 from local.cluster.network import Network
@@ -43,7 +44,23 @@ class Session:
         """
         if not self.stack_file.exists():
             raise InputError([self._no_such_stack()])
+        if self.is_fleet:
+            raise InputError([self._a_fleet()])
         return load(self.stack_file)
+
+    @property
+    def is_fleet(self) -> bool:
+        """Whether the file joins stacks, and declares no cluster of its own."""
+        return holds(self.stack_file, FLEET_KEY)
+
+    @cached_property
+    def fleet(self) -> Fleet:
+        """Read and check the fleet's file.
+
+        Raises:
+            InputError: with everything that is wrong in it.
+        """
+        return load_fleet(self.stack_file)
 
     @property
     def stack_file(self) -> Path:
@@ -149,6 +166,14 @@ class Session:
             got=self.stack_name,
             allowed=", ".join(names),
             fix=f"name one of these, or write {self.stack_file}",
+        )
+
+    def _a_fleet(self) -> Problem:
+        return Problem(
+            path="--stack",
+            got=f"{self.stack_name}, which is a fleet: it has no cluster",
+            allowed="a stack, or `validate`",
+            fix=f"use plain Pulumi: pulumi up -s {self.stack_name} --policy-pack policies (docs/fleet.md)",
         )
 
     def _not_up(self) -> Problem:

@@ -38,7 +38,12 @@ def plan(context: Context) -> OperatorPlan:
         },
         "managerConfig": {
             "controllerManagerConfigYaml": yaml.safe_dump(
-                configuration(context.stack.operators, _without_quota(context), _feature_gates(context))
+                configuration(
+                    context.stack.operators,
+                    context.stack.name,
+                    _without_quota(),
+                    _feature_gates(context),
+                )
             )
         },
     }
@@ -52,9 +57,12 @@ def _probe() -> Probe:
     return Probe(f"/apis/{api}/resourceflavors", flavor)
 
 
-def _without_quota(context: Context) -> list[str]:
-    """Name what jobs ask of a machine besides accelerators: it comes with them."""
-    return sorted({name for fabric in context.fabrics for name in catalog.fabric(fabric).pod_resources})
+def _without_quota() -> list[str]:
+    """Name what jobs ask of a machine besides accelerators: it comes with them.
+
+    Of every fabric, since the hub of a fleet admits jobs to machines of other clusters.
+    """
+    return sorted({name for fabric in catalog.fabrics() for name in fabric.pod_resources})
 
 
 def _feature_gates(context: Context) -> dict[str, bool]:
@@ -66,6 +74,7 @@ def _feature_gates(context: Context) -> dict[str, bool]:
 
 def configuration(
     operators: OperatorsSpec,
+    cluster: str,
     without_quota: Sequence[str] = (),
     feature_gates: Mapping[str, bool] = MappingProxyType({}),
 ) -> dict[str, Any]:
@@ -73,7 +82,8 @@ def configuration(
 
     Pods, deployments and stateful sets are not queued: only jobs are. CPU and memory have no quota, since
     accelerators are what is scarce. A job whose pods are not all ready in five minutes, or not again two
-    minutes after one is lost, gives up its place and is queued again.
+    minutes after one is lost, gives up its place and is queued again. What this cluster sends to others, as
+    the hub of a fleet, goes by its name, so that another hub does not take it for its own leftovers.
     """
     return {
         "apiVersion": "config.kueue.x-k8s.io/v1beta2",
@@ -103,6 +113,7 @@ def configuration(
             },
         },
         "resources": {"excludeResourcePrefixes": ["cpu", "memory", "ephemeral-storage", *without_quota]},
+        "multiKueue": {"origin": cluster},
         "integrations": {"frameworks": frameworks(operators)},
         **({"featureGates": dict(feature_gates)} if feature_gates else {}),
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
@@ -12,7 +11,7 @@ from infra import fabric_lint
 from infra.catalog import find_machine
 from infra.errors import Problem
 from infra.spec.dataset_checks import CHECKS as DATASET_CHECKS
-from infra.spec.finding import Check, Finding, unknown
+from infra.spec.finding import Check, Finding, run, unknown
 from infra.spec.job import JobSpec
 from infra.spec.local import LocalSpec
 from infra.spec.node_pool import NodePoolSpec
@@ -20,7 +19,7 @@ from infra.spec.operators import OperatorsSpec
 from infra.spec.placement import Offer, offers, place
 from infra.spec.provider import ProviderSpec
 from infra.spec.queue import FlavorSpec, QueueSpec, TeamSpec
-from infra.spec.source import KeyPath, Source, show
+from infra.spec.source import KeyPath, Source
 from infra.spec.stack import runtime_names
 from infra.spec.storage import StorageSpec
 from infra.spec.targets import target_checks
@@ -46,13 +45,7 @@ class _Named(Protocol):
 def cross_check(sections: Mapping[str, Any], source: Source) -> list[Problem]:
     """Run every check whose sections are all there, and collect what they find."""
     provider = sections.get("provider")
-    problems = []
-    for check in (*CHECKS, *(target_checks(provider.kind) if provider else ())):
-        needed = inspect.signature(check).parameters
-        if needed.keys() <= sections.keys():
-            for path, got, allowed, fix in check(**{name: sections[name] for name in needed}):
-                problems.append(Problem(show(path), got, allowed, fix, source.location(path)))
-    return problems
+    return run((*CHECKS, *(target_checks(provider.kind) if provider else ())), sections, source)
 
 
 def names_are_unique(pools: Pools, queues: Queues, teams: Teams) -> Iterator[Finding]:

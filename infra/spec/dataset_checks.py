@@ -39,9 +39,9 @@ def data_are_where_they_may_be(provider: ProviderSpec, datasets: Datasets) -> It
                 break
         else:
             if dataset.residency is not None and not _permitted(provider, dataset.residency):
-                got = f"a cluster in {_place(provider) or 'no place that the stack says'}"
+                got = f"a cluster in {provider.whereabouts or 'no place that the stack says'}"
                 fix = "use a stack that is there, or data that may be here"
-                if not _place(provider) and hasattr(provider, "country"):
+                if not provider.whereabouts and hasattr(provider, "country"):
                     fix = "say where the machines stand: provider.country"
                 yield ("datasets", index, "residency"), got, ", ".join(dataset.residency), fix
 
@@ -118,10 +118,6 @@ CHECKS: tuple[Check, ...] = (
 )
 
 
-def _place(provider: ProviderSpec) -> str:
-    return provider.place or str(getattr(provider, "country", None) or "")
-
-
 def _permitted(provider: ProviderSpec, patterns: tuple[str, ...]) -> bool:
     if provider.kind in CLOUDS:
         cloud = provider.kind
@@ -130,4 +126,4 @@ def _permitted(provider: ProviderSpec, patterns: tuple[str, ...]) -> bool:
         return provider.place not in known or any(
             catalog.matches(cloud, provider.place, pattern) for pattern in patterns
         )
-    return any(catalog.country_within(_place(provider), pattern) for pattern in patterns)
+    return any(catalog.country_within(provider.whereabouts, pattern) for pattern in patterns)

@@ -1,16 +1,30 @@
-"""What a check between the sections of a stack finds."""
+"""What a check between the sections of a file finds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
+from typing import Any
 
-from infra.spec.source import KeyPath
+from infra.errors import Problem
+from infra.spec.source import KeyPath, Source
 
 Finding = tuple[KeyPath, str, str, str]
 """Path, got, allowed, fix."""
 Check = Callable[..., Iterator[Finding]]
 """Its parameters name the sections that it needs."""
+
+
+def run(checks: Iterable[Check], sections: Mapping[str, Any], source: Source) -> list[Problem]:
+    """Run the checks whose sections are all there, and collect what they find."""
+    problems = []
+    for check in checks:
+        needed = inspect.signature(check).parameters
+        if needed.keys() <= sections.keys():
+            for path, got, allowed, fix in check(**{name: sections[name] for name in needed}):
+                problems.append(Problem(source.show(path), got, allowed, fix, source.location(path)))
+    return problems
 
 
 def unknown(path: KeyPath, got: str, known: Iterable[str], what: str) -> Finding:

@@ -13,8 +13,7 @@ from pydantic_core import ErrorDetails
 
 from infra.errors import Problem
 from infra.spec.provider import ProviderSpec
-from infra.spec.source import KeyPath, Source, show
-from infra.spec.stack import Stack
+from infra.spec.source import KeyPath, Source
 from infra.spec.targets import target_model
 
 _NEAR = 0.5
@@ -41,8 +40,13 @@ _ALLOWED: Mapping[str, tuple[str, str]] = {
 """Per kind of error: what is allowed and what to do, filled in from the error's own context."""
 
 
-def problems(errors: Sequence[ErrorDetails], data: Any, source: Source) -> Iterator[Problem]:  # noqa: ANN401
-    """Translate pydantic's errors about `data`, without those that only follow from another one."""
+def problems(
+    model: type[BaseModel],
+    errors: Sequence[ErrorDetails],
+    data: Any,  # noqa: ANN401
+    source: Source,
+) -> Iterator[Problem]:
+    """Translate the model's errors about `data`, without those that only follow from another one."""
     located = [(_in_data((*e["loc"], *e.get("ctx", {}).get("below", ())), data), e) for e in errors]
     unknown = {path for path, error in located if error["type"] == "extra_forbidden"}
     for path, error in located:
@@ -52,27 +56,38 @@ def problems(errors: Sequence[ErrorDetails], data: Any, source: Source) -> Itera
             for other in unknown
         )
         if not emptied and not misspelled:
-            yield _problem(error, path, data, source)
+            yield _problem(model, error, path, data, source)
 
 
 def _is_below(path: KeyPath, above: KeyPath) -> bool:
     return len(path) > len(above) and path[: len(above)] == above
 
 
-def _problem(error: ErrorDetails, path: KeyPath, data: Any, source: Source) -> Problem:  # noqa: ANN401
-    allowed, fix = _explain(error, path, data)
+def _problem(
+    model: type[BaseModel],
+    error: ErrorDetails,
+    path: KeyPath,
+    data: Any,  # noqa: ANN401
+    source: Source,
+) -> Problem:
+    allowed, fix = _explain(model, error, path, data)
     got = "nothing" if error["type"] == "missing" else _short(_value(path, data))
-    return Problem(show(path), got, allowed, fix, source.location(path))
+    return Problem(source.show(path), got, allowed, fix, source.location(path))
 
 
-def _explain(error: ErrorDetails, path: KeyPath, data: Any) -> tuple[str, str]:  # noqa: ANN401
+def _explain(
+    model: type[BaseModel],
+    error: ErrorDetails,
+    path: KeyPath,
+    data: Any,  # noqa: ANN401
+) -> tuple[str, str]:
     context = error.get("ctx", {})
     if "fix" in context:
         return str(context["allowed"]), str(context["fix"])
     key = str(path[-1]) if path else ""
     if error["type"] == "extra_forbidden":
-        return _unknown_key(key, _fields(path[:-1], data))
-    field = _fields(path[:-1], data).get(key)
+        return _unknown_key(key, _fields(model, path[:-1], data))
+    field = _fields(model, path[:-1], data).get(key)
     meaning = f" ({field.description})" if field and field.description else ""
     if error["type"] == "missing":
         return f"the key {key!r}{meaning}", f"add `{key}:` here"
@@ -86,9 +101,9 @@ def _unknown_key(key: str, fields: Mapping[str, FieldInfo]) -> tuple[str, str]:
     return "the keys " + ", ".join(fields), fix
 
 
-def _fields(path: KeyPath, data: Any) -> Mapping[str, FieldInfo]:  # noqa: ANN401
+def _fields(model: type[BaseModel], path: KeyPath, data: Any) -> Mapping[str, FieldInfo]:  # noqa: ANN401
     """Return the fields of the model that reads the data at this path, by the name the user writes."""
-    current: Any = Stack
+    current: Any = model
     for position, part in enumerate(path):
         if isinstance(part, int):
             continue  # the field of the list has led to the model of its entries already

@@ -26,3 +26,8 @@ class ProviderSpec(Spec):
     def place(self) -> str:
         """Region, or zone where that is what prices go by; empty for a target that is in no cloud."""
         return str(getattr(self, "region", "") or getattr(self, "zone", ""))
+
+    @property
+    def whereabouts(self) -> str:
+        """Its place, or the country of machines that are in no cloud; empty where the stack says neither."""
+        return self.place or str(getattr(self, "country", None) or "")

@@ -15,6 +15,7 @@ from infra.errors import InputError, Problem
 KeyPath = tuple[str | int, ...]
 
 STACK_KEY = "trainyard:stack"
+FLEET_KEY = "trainyard:fleet"
 
 
 class _Loader(yaml.SafeLoader):
@@ -38,6 +39,12 @@ class Source:
     marks: Mapping[KeyPath, tuple[int, int]] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
     """What is wrong with the text already; the data can still be read."""
+    key: str = STACK_KEY
+    """The key of the configuration that holds the data."""
+
+    def show(self, path: KeyPath) -> str:
+        """Spell a path as it is read; the whole is called by its key."""
+        return show(path) or self.key
 
     def location(self, path: KeyPath) -> str:
         """Return `file:line:column` of the value, or of the nearest thing around it that exists."""
@@ -48,10 +55,10 @@ class Source:
         return self.label
 
 
-def read(path: Path) -> tuple[Any, Source]:
-    """Read `config: {trainyard:stack: ...}` of a stack file.
+def read(path: Path, key: str = STACK_KEY) -> tuple[Any, Source]:
+    """Read `config: {trainyard:stack: ...}` of a stack file, or another key's value.
 
-    Raises InputError where the file cannot be read, is no YAML, or holds no stack.
+    Raises InputError where the file cannot be read, is no YAML, or has no mapping under the key.
     """
     try:
         root = yaml.compose(path.read_text(encoding="utf-8"), Loader=_Loader)
@@ -61,11 +68,20 @@ def read(path: Path) -> tuple[Any, Source]:
         raise InputError([_unreadable(path, "bytes that are not UTF-8")]) from None
     except yaml.YAMLError as error:
         raise InputError([_not_yaml(path, error)]) from None
-    node = _child(_child(root, "config"), STACK_KEY)
+    node = _child(_child(root, "config"), key)
     if not isinstance(node, yaml.MappingNode):
-        raise InputError([_no_stack(path)])
+        raise InputError([_nothing_there(path, key)])
     twice = tuple(_duplicate(path, key, mark) for key, mark in _duplicates(node, ()))
-    return _Loader("").construct_document(node), Source(str(path), dict(_marks(node, ())), twice)
+    return _Loader("").construct_document(node), Source(str(path), dict(_marks(node, ())), twice, key)
+
+
+def holds(path: Path, key: str) -> bool:
+    """Whether a stack file has this key under `config`; False for one that cannot be read."""
+    try:
+        root = yaml.compose(path.read_text(encoding="utf-8"), Loader=_Loader)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return False
+    return _child(_child(root, "config"), key) is not None
 
 
 def _child(node: yaml.Node | None, key: str) -> yaml.Node | None:
@@ -103,7 +119,7 @@ def _duplicates(node: yaml.Node, path: KeyPath) -> Iterator[tuple[KeyPath, tuple
 def show(path: KeyPath) -> str:
     """Spell a path as it is read: `pools[1].accelerator.count`."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
-    return text.removeprefix(".") or STACK_KEY
+    return text.removeprefix(".")
 
 
 def _unreadable(path: Path, reason: str) -> Problem:
@@ -117,12 +133,16 @@ def _not_yaml(path: Path, error: yaml.YAMLError) -> Problem:
     return Problem(str(path), got, "YAML", "mend the indentation, quote or bracket at this place", location)
 
 
-def _no_stack(path: Path) -> Problem:
+_BEGINNINGS = {STACK_KEY: ("provider", "local"), FLEET_KEY: ("hub", "hybrid")}
+
+
+def _nothing_there(path: Path, key: str) -> Problem:
+    section, example = _BEGINNINGS[key]
     return Problem(
-        f"config.{STACK_KEY}",
+        f"config.{key}",
         "no mapping there",
-        f"config: {{{STACK_KEY}: {{schema: 1, name: ..., provider: ...}}}}",
-        "begin with a copy of stacks/Pulumi.local.yaml",
+        f"config: {{{key}: {{schema: 1, name: ..., {section}: ...}}}}",
+        f"begin with a copy of stacks/Pulumi.{example}.yaml",
         str(path),
     )
 

@@ -59,6 +59,8 @@ class Resource:
     """Inputs that cannot change in place."""
     OUTPUTS: ClassVar[frozenset[str]] = frozenset()
     """Outputs that are no inputs: known only once it exists, and the same from then on."""
+    RENEWED: ClassVar[frozenset[str]] = frozenset()
+    """Of these, the ones that each update makes anew."""
     SECRETS: ClassVar[frozenset[str]] = frozenset()
     """Inputs and outputs that are secret whatever the program says."""
     INCIDENTAL: ClassVar[frozenset[str]] = frozenset()
@@ -73,6 +75,10 @@ class Resource:
     def identify(self, inputs: Inputs) -> str:
         """Its id, known from its inputs alone."""
         raise NotImplementedError
+
+    def due(self, outputs: Outputs) -> str:
+        """Name the output whose time has come, so that an update is due though no input has changed."""
+        return ""
 
     def create(self, inputs: Inputs, progress: Progress) -> Outputs:
         """Make it, or adopt what an interrupted run has left."""

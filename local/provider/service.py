@@ -22,6 +22,7 @@ from local.provider.embedded_cluster import EmbeddedCluster
 from local.provider.operations import EngineLog, Operations
 from local.provider.ready_nodes import ReadyNodes
 from local.provider.resource import Cancelled, Gone, Outputs, Progress, Resource
+from local.provider.rotated_kubeconfig import RotatedKubeconfig
 from local.provider.serving_webhooks import ServingWebhooks
 from local.provider.values import UNKNOWN, Properties, changes
 from local.stubs import plugin_pb2, provider_pb2, provider_pb2_grpc, status_pb2
@@ -33,6 +34,7 @@ RESOURCES: tuple[type[Resource], ...] = (
     ReadyNodes,
     CustomResourceDefinitions,
     ServingWebhooks,
+    RotatedKubeconfig,
 )
 
 T = TypeVar("T")
@@ -98,7 +100,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         old = Properties.decode(request.old_inputs).values
         response = provider_pb2.DiffResponse(
             changes=provider_pb2.DiffResponse.DIFF_NONE,
-            stables=sorted(resource.OUTPUTS),
+            stables=sorted(resource.OUTPUTS - resource.RENEWED),
             deleteBeforeReplace=True,
             hasDetailedDiff=True,
         )
@@ -116,6 +118,10 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
                 response.diffs.append(name)
             if replaces and name not in response.replaces:
                 response.replaces.append(name)
+        if due := resource.due(Properties.decode(request.olds).values):
+            response.changes = provider_pb2.DiffResponse.DIFF_SOME
+            response.detailedDiff[due].kind = provider_pb2.PropertyDiff.UPDATE
+            response.diffs.append(due)
         return response
 
     def Create(
@@ -163,9 +169,9 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         resource = self._resource(request.urn, context)
         old, new = Properties.decode(request.old_inputs), Properties.decode(request.news)
         if request.preview:
-            return provider_pb2.UpdateResponse(
-                properties=_state(resource, new, Properties.decode(request.olds).values)
-            )
+            kept = Properties.decode(request.olds).values
+            stays = {name: value for name, value in kept.items() if name not in resource.RENEWED}
+            return provider_pb2.UpdateResponse(properties=_state(resource, new, stays))
         try:
             outputs = self._run(request.urn, partial(resource.update, old.values, new.values))
         except Exception as error:

@@ -28,6 +28,7 @@ ORDER = (
     "test_context",
     "test_targets",
     "test_context_down",
+    "test_fleet",
 )
 """What needs least first; one cluster at a time: `test_recovery` takes the first one down."""
 GUEST = "guest"

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pulumi
@@ -23,6 +24,7 @@ from tests.infra.providers.aws.answers import computed, identity
 from tests.infra.providers.azure import answers as azure
 from tests.infra.providers.gcp import answers as google
 
+There = Mapping[str, Mapping[str, Any]]
 IMAGE = "trainyard.local/training:000000000000"
 TRAINING_ENV = Path("/opt/trainyard-env")
 EMBEDDED = {
@@ -57,10 +59,12 @@ class Registration:
 class _Answers(Mocks):
     """Every resource is what was asked for, and has the outputs that others build on."""
 
-    def __init__(self, preview: bool) -> None:
-        self._preview = preview
+    def __init__(self, preview: bool, there: There) -> None:
+        self._preview, self._there = preview, there
 
     def new_resource(self, args: MockResourceArgs) -> tuple[str, dict[Any, Any]]:
+        if args.name in self._there:
+            return str(args.resource_id), {**args.inputs, **self._there[args.name]}
         if self._preview:
             return "", azure.shaped(args.inputs) if args.typ.startswith("azure-native:") else dict(
                 args.inputs
@@ -93,8 +97,8 @@ class _Answers(Mocks):
 
 
 class _Monitor(MockMonitor):
-    def __init__(self, preview: bool) -> None:
-        super().__init__(_Answers(preview))
+    def __init__(self, preview: bool, there: There) -> None:
+        super().__init__(_Answers(preview, there))
         self.registered: list[Registration] = []
 
     def RegisterResource(self, request: Any) -> Any:  # noqa: N802 -- the protocol's name
@@ -149,15 +153,21 @@ def artifacts(rendered: Path) -> Artifacts:
     return Artifacts(here.charts, IMAGE, TRAINING_ENV, here.images, rendered, here.published)
 
 
-def record(program: Callable[[], Mapping[str, Any]], *, preview: bool = False) -> Plan:
-    """Run a program with mocks; in a preview nothing is known that a target would compute."""
-    monitor = _Monitor(preview)
+def record(
+    program: Callable[[], Mapping[str, Any]], *, preview: bool = False, there: There = MappingProxyType({})
+) -> Plan:
+    """Run a program with mocks; in a preview nothing is known that a target would compute.
+
+    `there` is what is not made but read: logical name → what it has.
+    """
+    monitor = _Monitor(preview, there)
     outputs: dict[str, Any] = {}
 
     async def run() -> None:
         SETTINGS.rpc_manager.clear()
         SETTINGS.outputs.clear()
-        set_mocks(_Answers(preview), project="trainyard", stack="test", preview=preview, monitor=monitor)
+        answers = _Answers(preview, there)
+        set_mocks(answers, project="trainyard", stack="test", preview=preview, monitor=monitor)
         await run_pulumi_func(lambda: outputs.update(program()))
         plain = await pulumi.Output.from_input(outputs).future()
         outputs.update(plain or {})

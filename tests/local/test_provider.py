@@ -32,7 +32,8 @@ class Lamp(Resource):
 
     TYPE = "test:index:Lamp"
     REPLACES: ClassVar[frozenset[str]] = frozenset({"socket"})
-    OUTPUTS: ClassVar[frozenset[str]] = frozenset({"serial", "pin"})
+    OUTPUTS: ClassVar[frozenset[str]] = frozenset({"serial", "pin", "burns"})
+    RENEWED: ClassVar[frozenset[str]] = frozenset({"burns"})
     SECRETS: ClassVar[frozenset[str]] = frozenset({"pin"})
     INCIDENTAL: ClassVar[frozenset[str]] = frozenset({"manual"})
     REFRESHES = True
@@ -48,10 +49,13 @@ class Lamp(Resource):
     def identify(self, inputs: Mapping[str, Any]) -> str:
         return f"lamp-{inputs['socket']}"
 
+    def due(self, outputs: Mapping[str, Any]) -> str:
+        return "burns" if outputs.get("burns") == 0 else ""
+
     def create(self, inputs: Mapping[str, Any], progress: Progress) -> Mapping[str, Any]:
         self.asked.append(("create", inputs))
         self.during(progress)
-        return {"serial": "s1", "pin": "1234"}
+        return {"serial": "s1", "pin": "1234", "burns": 1000}
 
     def read(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any], progress: Progress) -> Live:
         if self.live is None:
@@ -61,7 +65,7 @@ class Lamp(Resource):
     def update(self, old: Mapping[str, Any], new: Mapping[str, Any], progress: Progress) -> Mapping[str, Any]:
         self.asked.append(("update", (old, new)))
         self.during(progress)
-        return {"serial": "s1", "pin": "1234"}
+        return {"serial": "s1", "pin": "1234", "burns": 1000}
 
     def delete(self, inputs: Mapping[str, Any], progress: Progress) -> None:
         self.asked.append(("delete", inputs))
@@ -168,7 +172,7 @@ def test_a_preview_of_an_update_keeps_the_outputs_known(bench: Bench) -> None:
     request = provider_pb2.UpdateRequest(
         urn=URN,
         id="lamp-a",
-        olds=properties(socket="a", watts=1, serial="s1", pin=secret("1234")),
+        olds=properties(socket="a", watts=1, serial="s1", pin=secret("1234"), burns=1000),
         old_inputs=properties(socket="a", watts=1),
         news=properties(socket="a", watts=2),
         preview=True,
@@ -176,7 +180,19 @@ def test_a_preview_of_an_update_keeps_the_outputs_known(bench: Bench) -> None:
     updated = bench.provider.Update(request).properties
     assert (updated["watts"], updated["serial"]) == (2, "s1")
     assert dict(updated["pin"]) == secret("1234")
+    assert updated["burns"] == UNKNOWN_MARK, "an update makes this one anew"
     assert bench.lamp.asked == []
+
+
+def test_an_output_whose_time_has_come_is_a_change_though_no_input_is_one(bench: Bench) -> None:
+    inputs = properties(socket="a", watts=1)
+    for burns, paths in ((10, []), (0, ["burns"])):
+        olds = properties(socket="a", watts=1, serial="s1", burns=burns)
+        request = provider_pb2.DiffRequest(urn=URN, olds=olds, old_inputs=inputs, news=inputs)
+        answer = bench.provider.Diff(request)
+        assert sorted(answer.detailedDiff) == list(answer.diffs) == paths
+        assert "burns" not in answer.stables
+        assert not answer.replaces
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,15 @@ def test_a_jurisdiction_asks_where_a_region_is_and_not_what_it_is_called() -> No
     assert not Residency(organisation=("in:eu",), stack=("eu-*",)).permits("eu-central-2"), "Zurich"
 
 
+def test_a_country_is_the_region_of_what_is_in_no_cloud() -> None:
+    union = Residency(stack=("in:eu",))
+    assert union.permits("de")
+    assert not union.permits("us")
+    assert not union.permits("ch"), "in Europe, and in no union"
+    assert Residency(stack=("in:ch",)).permits("CH")
+    assert not Residency(stack=("eu-*",)).permits("de")
+
+
 def test_a_jurisdiction_that_nobody_knows_is_refused() -> None:
     stack = Stack(config={"trainyard:residency": '{"allowed": ["in:europe"]}'})
     with pytest.raises(ConfigError, match=r"trainyard:residency: got 'in:europe'; allowed: in: and one of "):

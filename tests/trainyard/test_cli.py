@@ -55,3 +55,12 @@ def test_every_end_has_its_exit_code_and_its_words(
 def test_a_mistake_of_ours_is_not_explained_away(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(FileNotFoundError):
         ends_with(raising(FileNotFoundError(errno.ENOENT, "gone")), monkeypatch)
+
+
+def test_a_fleet_is_validated_and_no_other_command_takes_it_for_a_cluster(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    cli.validate("hybrid")
+    assert "is valid: ohio in us-east-2, amsterdam in westeurope" in capsys.readouterr().out
+    with pytest.raises(InputError, match=r"pulumi up -s hybrid .*docs/fleet\.md"):
+        cli.price(stack="hybrid")

@@ -54,7 +54,7 @@ def test_workers_of_a_pytorch_job_wait_in_a_container_that_pod_security_admits(
 
 def test_legacy_kinds_are_queued_only_where_they_are_served() -> None:
     def frameworks(operators: OperatorsSpec) -> list[str]:
-        found: list[str] = configuration(operators)["integrations"]["frameworks"]
+        found: list[str] = configuration(operators, "local")["integrations"]["frameworks"]
         return found
 
     legacy = OperatorsSpec(legacy_v1=True, legacy_v1_kinds=("PyTorchJob",))
@@ -62,7 +62,7 @@ def test_legacy_kinds_are_queued_only_where_they_are_served() -> None:
 
 
 def test_pods_and_deployments_are_never_queued() -> None:
-    queued = configuration(OperatorsSpec())["integrations"]["frameworks"]
+    queued = configuration(OperatorsSpec(), "local")["integrations"]["frameworks"]
     assert not {"pod", "deployment", "statefulset"} & set(queued)
 
 
@@ -106,4 +106,14 @@ def test_queues_wait_until_kueue_serves(local_plan: Plan) -> None:
 def test_kueues_configuration_reaches_its_config_map(local_plan: Plan, local: Stack) -> None:
     config = local_plan.named("ConfigMap")["kueue-system/kueue-manager-config"]
     text = config["data"]["controller_manager_config.yaml"]
-    assert yaml.safe_load(text)["waitForPodsReady"] == configuration(local.operators)["waitForPodsReady"]
+    expected = configuration(local.operators, local.name)
+    assert yaml.safe_load(text)["waitForPodsReady"] == expected["waitForPodsReady"]
+
+
+def test_what_a_hub_sends_goes_by_its_name_and_fabrics_have_no_quota_there(local_plan: Plan) -> None:
+    config = local_plan.named("ConfigMap")["kueue-system/kueue-manager-config"]
+    settings = yaml.safe_load(config["data"]["controller_manager_config.yaml"])
+    assert settings["multiKueue"] == {"origin": "local"}
+    uncounted = settings["resources"]["excludeResourcePrefixes"]
+    assert {"vpc.amazonaws.com/efa", "rdma/ib", "hugepages-2Mi"} <= set(uncounted)
+    assert not {"nvidia.com/gpu", "amd.com/gpu", "google.com/tpu"} & set(uncounted)

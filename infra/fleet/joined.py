@@ -1,0 +1,41 @@
+"""A hub and its workers: what joins them, over stacks that keep their own states."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pulumi
+
+from infra.fleet.hub import Hub
+from infra.fleet.stacks import Stacks
+from infra.fleet.worker import Worker
+from infra.kubernetes import connect
+from infra.spec.fleet import Fleet
+
+
+class Joined(pulumi.ComponentResource):
+    """Accounts on the workers, then their tokens in the hub, then the queues that use them."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        spec: dict[str, Any] = fleet.model_dump(mode="json", by_alias=True, exclude_none=True)
+        super().__init__("trainyard:infra:Fleet", fleet.name, {"fleet": spec})
+        stacks = Stacks(fleet, self)
+        workers = {each.name: Worker(fleet, each, stacks, self) for each in fleet.workers}
+        access = connect(f"{fleet.name}-hub", stacks.hub.kubeconfig, None, self)
+        hub = Hub(fleet, access, workers, self)
+        self.told = {
+            "name": fleet.name,
+            "hub": fleet.hub.stack,
+            "workers": {
+                each.name: {"place": each.place.name, "tokenExpires": hub.expiry[each.name]}
+                for each in fleet.workers
+            },
+            "queues": {
+                queue.name: {
+                    "teams": list(queue.teams),
+                    "workers": [worker.name for worker in fleet.workers_of(queue)],
+                }
+                for queue in fleet.queues
+            },
+        }
+        self.register_outputs({})

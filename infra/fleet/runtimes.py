@@ -1,0 +1,90 @@
+"""Training runtimes of the fleet: the same pods in the hub as on each worker of a queue.
+
+Kueue gives a job to a worker with the pods that the hub made of it, and the worker's Kueue ends a job whose
+own pods differ. So a runtime must say the same on all of them; one that the hub has not is copied to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pulumi
+
+from infra.errors import Problem
+from infra.fleet.worker import Worker
+from infra.kubernetes import Access, KubernetesObject, ObjectThatIs
+from infra.platform.base import metadata
+from infra.spec.fleet import Fleet
+
+_API, _KIND = "trainer.kubeflow.org/v1alpha1", "ClusterTrainingRuntime"
+_HUB = "the hub"
+_COMPARED = ("initContainers", "containers", "tolerations")
+"""What Kueue compares of a pod."""
+RuntimeSpec = Mapping[str, Any]
+
+
+def runtimes(
+    fleet: Fleet, hub: Access, workers: Mapping[str, Worker], parent: pulumi.Resource
+) -> list[KubernetesObject]:
+    """Hold the clusters' runtimes against each other; return the copies in the hub."""
+    clusters = {_HUB: hub, **{name: worker.access for name, worker in workers.items()}}
+    read: dict[tuple[str, str], pulumi.Output[RuntimeSpec]] = {}
+    copies: dict[str, KubernetesObject] = {}
+
+    def spec(cluster: str, runtime: str) -> pulumi.Output[RuntimeSpec]:
+        if (cluster, runtime) not in read:
+            options = clusters[cluster].options(parent)
+            found = ObjectThatIs(f"{cluster.removeprefix('the ')}/{runtime}", _API, _KIND, runtime, options)
+            read[cluster, runtime] = found.spec
+        return read[cluster, runtime]
+
+    for index, queue in enumerate(fleet.queues):
+        on = [worker.name for worker in fleet.workers_of(queue)]
+        for position, runtime in enumerate(queue.runtimes):
+            copied = runtime in fleet.hub.runtimes
+            there = on if copied else [_HUB, *on]
+            check = the_same(f"queues[{index}].runtimes[{position}]", runtime, there)
+            agreed = pulumi.Output.all(*(spec(cluster, runtime) for cluster in there)).apply(check)
+            if copied and runtime not in copies:
+                labels = {"trainer.kubeflow.org/framework": runtime.partition("-")[0]}
+                manifest = {
+                    "apiVersion": _API,
+                    "kind": _KIND,
+                    "metadata": metadata(runtime, labels=labels),
+                    "spec": agreed,
+                }
+                copies[runtime] = KubernetesObject(manifest, hub.options(parent), cluster="hub")
+    return list(copies.values())
+
+
+def the_same(
+    path: str, runtime: str, clusters: Sequence[str]
+) -> Callable[[Sequence[RuntimeSpec]], RuntimeSpec]:
+    """Return what takes the clusters' specs of a runtime, and gives the one; RunError where they differ."""
+
+    def check(specs: Sequence[RuntimeSpec]) -> RuntimeSpec:
+        first = _pods(specs[0])
+        for cluster, spec in zip(clusters, specs, strict=True):
+            different = _difference(first, _pods(spec))
+            if different:
+                got = f"{runtime!r}, whose {different} on {cluster} are not those on {clusters[0]}"
+                fix = "give both stacks the same image and fabric, or leave one out of the queue"
+                problem = Problem(path, got, "a runtime with the same pods on all of them", fix)
+                raise pulumi.RunError(str(problem))
+        return specs[0]
+
+    return check
+
+
+def _pods(spec: RuntimeSpec) -> Mapping[str, Mapping[str, Any]]:
+    """Return part of the job → what Kueue compares of its pods."""
+    jobs = spec["template"]["spec"]["replicatedJobs"]
+    pods = {job["name"]: job["template"]["spec"]["template"]["spec"] for job in jobs}
+    return {name: {key: pod.get(key) or [] for key in _COMPARED} for name, pod in pods.items()}
+
+
+def _difference(one: Mapping[str, Mapping[str, Any]], other: Mapping[str, Mapping[str, Any]]) -> str:
+    if one.keys() != other.keys():
+        return "parts"
+    return next((key for name in one for key in _COMPARED if one[name][key] != other[name][key]), "")

@@ -1,0 +1,138 @@
+"""What the stacks of a fleet tell about themselves, held against what the fleet says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+
+from infra import names
+from infra.errors import Problem
+from infra.spec.finding import Finding, unknown
+from infra.spec.fleet import DispatchSpec, Fleet
+from infra.spec.source import KeyPath, show
+
+_FACTS = ("place", "queues", "datasets", "runtimes")
+Facts = Mapping[str, Any]
+"""Outputs of a stack, by name; None for one that it has not."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """One stack of the fleet."""
+
+    kubeconfig: pulumi.Output[str]
+    """Secret; known once all stacks were found to be as the fleet says."""
+    facts: pulumi.Output[Facts]
+
+
+class Stacks:
+    """The hub's stack and the workers', by reference. A preview refuses what does not fit."""
+
+    def __init__(self, fleet: Fleet, parent: pulumi.Resource) -> None:
+        options = pulumi.ResourceOptions(parent=parent)
+        parts = [fleet.hub.stack, *(worker.stack for worker in fleet.workers)]
+        references = [pulumi.StackReference(part, stack_name=part, opts=options) for part in parts]
+        facts = [_facts(each) for each in references]
+
+        def checked(told: Sequence[Facts]) -> bool:
+            workers = {worker.name: each for worker, each in zip(fleet.workers, told[1:], strict=True)}
+            found = [Problem(show(path), *rest) for path, *rest in faults(fleet, told[0], workers)]
+            if found:
+                # The one error of the SDK that is shown without a traceback.
+                raise pulumi.RunError("\n".join(str(problem) for problem in found))
+            return True
+
+        fits = pulumi.Output.all(*facts).apply(checked)
+        told = [
+            Told(_once(fits, each.get_output("kubeconfig")), known)
+            for each, known in zip(references, facts, strict=True)
+        ]
+        self.hub = told[0]
+        self.workers = {worker.name: each for worker, each in zip(fleet.workers, told[1:], strict=True)}
+
+
+def _once(fits: pulumi.Output[bool], kubeconfig: pulumi.Output[Any]) -> pulumi.Output[str]:
+    found: pulumi.Output[str] = pulumi.Output.all(kubeconfig, fits).apply(lambda both: str(both[0]))
+    return found
+
+
+def _facts(reference: pulumi.StackReference) -> pulumi.Output[Facts]:
+    found: pulumi.Output[Facts] = pulumi.Output.all(**{name: reference.get_output(name) for name in _FACTS})
+    return found
+
+
+def faults(fleet: Fleet, hub: Facts, workers: Mapping[str, Facts]) -> Iterator[Finding]:
+    """Yield what the stacks are not, or have not."""
+    absent = list(_absent(fleet, hub, workers))
+    if absent:
+        yield from absent
+        return
+    for index, worker in enumerate(fleet.workers):
+        place = workers[worker.name]["place"] or ""
+        if place and place.lower() != worker.place.name.lower():
+            fix = "write what the stack says, or use another stack"
+            yield ("workers", index, "place"), worker.place.name, f"{place}, as its stack says", fix
+    for index, runtime in enumerate(fleet.hub.runtimes):
+        if _has_runtime(hub, runtime):
+            allowed = "a runtime that the hub's stack has not"
+            yield ("hub", "runtimes", index), repr(runtime), allowed, "remove it: jobs use the hub's own"
+    for index, queue in enumerate(fleet.queues):
+        for path, got, allowed, fix in _faults_of(fleet, queue, hub, workers):
+            yield ("queues", index, *path), got, allowed, fix
+
+
+def _absent(fleet: Fleet, hub: Facts, workers: Mapping[str, Facts]) -> Iterator[Finding]:
+    parts: list[tuple[KeyPath, str, Facts]] = [(("hub", "stack"), fleet.hub.stack, hub)]
+    parts += [(("workers", i, "stack"), w.stack, workers[w.name]) for i, w in enumerate(fleet.workers)]
+    for path, stack, facts in parts:
+        missing = next((name for name in ("queues", "place") if facts[name] is None), "")
+        if missing:
+            allowed = "a stack that was brought up by this release"
+            yield path, f"{stack!r}, which tells no {missing}", allowed, f"trainyard up -s {stack}"
+
+
+def _faults_of(
+    fleet: Fleet, queue: DispatchSpec, hub: Facts, workers: Mapping[str, Facts]
+) -> Iterator[Finding]:
+    used = {worker.name: workers[worker.name] for worker in fleet.workers_of(queue)}
+    for position, team in enumerate(queue.teams):
+        for name, facts in (("the hub", hub), *used.items()):
+            if team not in facts["queues"]:
+                yield unknown(("teams", position), team, facts["queues"], f"a team of {name}'s stack")
+    for name, facts in (("the hub", hub), *used.items()):
+        if queue.name in _taken(facts, cluster=facts is hub):
+            allowed = f"a name that no queue of {name} has"
+            yield ("name",), repr(queue.name), allowed, "rename the fleet's queue"
+    for position, runtime in enumerate(queue.runtimes):
+        lacking = [name for name, facts in used.items() if not _has_runtime(facts, runtime)]
+        if not _has_runtime(hub, runtime) and runtime not in fleet.hub.runtimes:
+            fix = "name it under hub.runtimes: the hub gets a copy"
+            yield ("runtimes", position), repr(runtime), "a runtime that the hub has", fix
+        if lacking:
+            fix = "leave these workers out of the queue, or use a runtime that all of them have"
+            got = f"{runtime!r}, not on {', '.join(lacking)}"
+            yield ("runtimes", position), got, "a runtime of all its workers", fix
+    for position, dataset in enumerate(queue.datasets):
+        for name, facts in used.items():
+            if dataset not in (facts["datasets"] or {}):
+                known = facts["datasets"] or {}
+                yield unknown(("datasets", position), dataset, known, f"a dataset of {name}'s stack")
+
+
+def _taken(facts: Facts, *, cluster: bool) -> set[str]:
+    """Name the local queues of a stack, and its cluster queues where a new one would stand beside them."""
+    local = {each["localQueue"] for each in facts["queues"].values()}
+    more = {name for each in facts["queues"].values() for name in each.get("moreLocalQueues", {}).values()}
+    return local | more | ({each["clusterQueue"] for each in facts["queues"].values()} if cluster else set())
+
+
+def _has_runtime(facts: Facts, runtime: str) -> bool:
+    """Whether a stack has a runtime; the one of any fabric goes with the first of its framework."""
+    framework, _, fabric = runtime.partition("-")
+    own = facts["runtimes"] or ()
+    if fabric == names.ANY_FABRIC:
+        return any(each.partition("-")[0] == framework for each in own)
+    return runtime in own

@@ -1,0 +1,331 @@
+"""Two clusters of this machine, joined by a fleet: a job is submitted to one and runs on the other."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from ipaddress import IPv4Network
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from infra import names
+from local.cluster.commands import program, run
+from local.cluster.layout import Layout
+from tests.e2e.machine import Traces
+from tests.e2e.stack import NAME, NETWORK, Declaration, LocalStack, Said
+
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
+
+FAR = "far"
+FAR_NETWORK = {"pod_cidr": "10.234.0.0/16", "service_cidr": "10.235.0.0/16", "node_cidr": "10.236.0.0/24"}
+BETWEEN = IPv4Network("10.237.0.0/30")
+FLEET, QUEUE, NAMESPACE = "joined", "anywhere", "team-research"
+LIFETIME_SECONDS = 600
+"""The shortest that an API server gives."""
+LEEWAY_SECONDS = 90
+"""An API server lets a token in for a minute more, and remembers for ten seconds that it did."""
+SECRET = f"fleet-{FLEET}-{FAR}"
+
+
+def two_nodes(declaration: Declaration) -> None:
+    """As little as a worker needs, so that two clusters find room beside each other."""
+    declaration["pools"] = [pool for pool in declaration["pools"] if pool["capacity"] != "spot"]
+    declaration["pools"][-1]["num_nodes"] = 1
+    declaration["queues"][0]["flavors"] = [{"pool": "on-demand", "quota": 1}]
+    declaration["job"] |= {"num_nodes": 1}
+
+
+def elsewhere(declaration: Declaration) -> None:
+    declaration["provider"]["network"] = dict(FAR_NETWORK)
+
+
+class Joined:
+    """The fleet of the two, as its user has it: a stack file and plain Pulumi."""
+
+    def __init__(self, hub: LocalStack, far: LocalStack) -> None:
+        self.hub, self.far = hub, far
+        self.file = hub.stacks / f"Pulumi.{FLEET}.yaml"
+
+    def declare(self, **queue: Any) -> None:
+        fleet = {
+            "schema": 1,
+            "name": FLEET,
+            "hub": {"stack": NAME},
+            "workers": [{"name": FAR, "stack": FAR, "place": {"country": "DE"}}],
+            "credentials": {"lifetime_seconds": LIFETIME_SECONDS},
+            "queues": [
+                {
+                    "name": QUEUE,
+                    "teams": ["research"],
+                    "quota": {"nvidia.com/gpu": 1},
+                    "runtimes": ["torch-distributed"],
+                    "residency": ["in:eu"],
+                    **queue,
+                }
+            ],
+        }
+        config = {
+            "pulumi:disable-default-providers": ["kubernetes"],
+            "trainyard:residency": {"allowed": ["in:eu"]},
+            "trainyard:fleet": fleet,
+        }
+        self.file.write_text(yaml.safe_dump({"config": config}))
+
+    def init(self) -> None:
+        """Make the stack; Pulumi writes its salt beside the project, so it is given a project of its own."""
+        settings = self.hub.folder / "settings"
+        settings.mkdir()
+        (settings / "Pulumi.yaml").write_text("{name: trainyard, runtime: python}\n")
+        self.hub.by_hand(f"pulumi -C {settings} stack init {FLEET}")
+
+    def pulumi(self, words: str) -> Said:
+        """Run Pulumi; it writes into the file that it is given, so it is given a copy."""
+        copy = self.hub.folder / "fleet.yaml"
+        copy.write_text(self.file.read_text())
+        return self.hub.by_hand(f"pulumi {words} --non-interactive -s {FLEET} --config-file {copy}")
+
+    def up(self) -> Said:
+        return self.pulumi("up --yes --policy-pack policies")
+
+    @property
+    def kubeconfig(self) -> dict[str, Any]:
+        """What the hub has for the worker."""
+        secret = self.hub.get("secret", "-n", "kueue-system", SECRET)
+        found: dict[str, Any] = yaml.safe_load(base64.b64decode(secret["data"]["kubeconfig"]))
+        return found
+
+    @property
+    def token(self) -> str:
+        return str(self.kubeconfig["users"][0]["user"]["token"])
+
+    @property
+    def connected(self) -> bool:
+        return _condition(self.hub.get("multikueuecluster", FAR), "Active") == "True"
+
+    def submit(self, name: str, queue: str = QUEUE) -> None:
+        job = yaml.safe_load((Path(__file__).parents[2] / "examples" / "trainjob.yaml").read_text())
+        job["metadata"]["name"] = name
+        job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = queue
+        job["spec"]["trainer"]["numNodes"] = 1
+        arguments = job["spec"]["trainer"]["args"]
+        job["spec"]["trainer"]["args"] = [
+            each.replace("/example/", f"/{name}/").replace("steps=60", "steps=20") for each in arguments
+        ]
+        self.hub.apply(job)
+
+    def completes(self, name: str) -> None:
+        self.hub.wait_until(
+            lambda: _condition(self.hub.get("trainjob", "-n", NAMESPACE, name), "Complete") == "True",
+            f"told at the hub that {name} is complete",
+        )
+
+    def may(self, verb: str, resource: str, *where: str) -> bool:
+        """Whether the hub's account may do this on the worker, as the worker says itself."""
+        asked = subprocess.run(
+            [
+                Path(__file__).parents[2] / ".trainyard" / "bin" / "kubectl",
+                f"--kubeconfig={self.far.kubeconfig}",
+                *("auth", "can-i", verb, resource, *where),
+                f"--as=system:serviceaccount:fleet-{FLEET}:hub",
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return asked.stdout.strip() == "yes"
+
+    def lets_in(self, token: str) -> bool:
+        """Whether the worker takes this token for somebody."""
+        review = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenReview",
+            "spec": {"token": token},
+        }
+        said = self.far.kubectl("create", "--filename=-", "--output=json", given=json.dumps(review))
+        return bool(json.loads(said)["status"].get("authenticated"))
+
+
+def _condition(found: dict[str, Any], kind: str) -> str:
+    conditions = found.get("status", {}).get("conditions", [])
+    return next((str(each["status"]) for each in conditions if each["type"] == kind), "")
+
+
+def _claims(token: str) -> dict[str, Any]:
+    body = token.split(".")[1]
+    found: dict[str, Any] = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
+    return found
+
+
+def _join(hub: LocalStack, far: LocalStack) -> None:
+    """Lay a link between the two routers; on the host nothing is changed."""
+    near, there = (Layout(stack.run).networks / "control" for stack in (hub, far))
+    one, other = BETWEEN[1], BETWEEN[2]
+
+    def ip(namespace: Path, *lines: str) -> None:
+        run(
+            program("nsenter"),
+            f"--net={namespace}",
+            "--",
+            program("ip"),
+            "-batch",
+            "-",
+            stdin="\n".join(lines),
+        )
+
+    ip(near, f"link add fleet type veth peer name fleet netns {there}")
+    ip(
+        near,
+        f"address add {one}/30 dev fleet",
+        "link set fleet up",
+        f"route add {FAR_NETWORK['node_cidr']} via {other}",
+    )
+    back = [f"route add {NETWORK[name]} via {one}" for name in ("node_cidr", "pod_cidr")]
+    ip(there, f"address add {other}/30 dev fleet", "link set fleet up", *back)
+
+
+@pytest.fixture(scope="module")
+def joined(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Joined]:
+    """Both clusters up, with a link between them; the fleet is declared, and not up."""
+    folder = tmp_path_factory.mktemp("fleet")
+    hub, far = LocalStack(folder), LocalStack(folder, name=FAR)
+    before = {stack.name: Traces.of(folder, stack.name) for stack in (hub, far)}
+    hub.declare(two_nodes)
+    far.declare(two_nodes, elsewhere)
+    fleet = Joined(hub, far)
+    try:
+        for stack in (far, hub):
+            stack.trainyard("up", "--no-job")
+        _join(hub, far)
+        fleet.declare()
+        fleet.init()
+        yield fleet
+    finally:
+        for stack in (hub, far):
+            stack.trainyard("down", "--purge")
+    for stack in (hub, far):
+        assert Traces.of(folder, stack.name).beyond(before[stack.name]) == {}
+
+
+@pytest.fixture(scope="module")
+def up(joined: Joined) -> Joined:
+    """The fleet, up and connected."""
+    joined.up()
+    joined.hub.wait_until(lambda: joined.connected, "connected")
+    return joined
+
+
+def test_a_worker_where_the_data_may_not_be_is_refused_before_anything_is_made(joined: Joined) -> None:
+    joined.declare(residency=["in:us"], workers=[FAR])
+    try:
+        with pytest.raises(AssertionError) as refused:
+            joined.pulumi("preview")
+    finally:
+        joined.declare()
+    assert "queues[0].workers[0]" in str(refused.value)
+    assert "got:     'far', which is in de" in str(refused.value)
+    assert joined.hub.names("multikueueclusters") == []
+
+
+def test_a_place_outside_of_the_stacks_residency_is_refused_by_the_policies(joined: Joined) -> None:
+    document = yaml.safe_load(joined.file.read_text())
+    document["config"]["trainyard:residency"] = {"allowed": ["in:us"]}
+    joined.file.write_text(yaml.safe_dump(document))
+    try:
+        with pytest.raises(AssertionError, match="residency-multikueue"):
+            joined.pulumi("preview --policy-pack policies")
+    finally:
+        joined.declare()
+
+
+def test_a_job_of_the_hub_runs_on_the_worker_and_its_end_is_seen_at_the_hub(up: Joined) -> None:
+    up.submit("sent")
+
+    def sent_to() -> list[str]:
+        found = up.hub.get("workloads", "-n", NAMESPACE)["items"]
+        return [each.get("status", {}).get("clusterName", "") for each in found]
+
+    up.hub.wait_until(lambda: sent_to() == [FAR], "given to the worker")
+    up.completes("sent")
+    assert up.hub.names("pods", "-n", NAMESPACE) == []
+    assert up.far.run_of("sent").sha256
+    assert up.far.run_of("sent").nodes == [["on-demand-0"]]
+    assert not up.hub.run_of("sent").folder.exists()
+    # What it was there is removed with its end; what it saved stays.
+    up.hub.wait_until(lambda: up.far.names("trainjobs", "-n", NAMESPACE) == [], "removed from the worker")
+
+
+def test_a_job_of_a_queue_that_the_worker_has_not_stays_at_the_hub(up: Joined) -> None:
+    up.submit("kept", queue="home")
+    time.sleep(10)
+    assert up.hub.get("trainjob", "-n", NAMESPACE, "kept")["spec"]["suspend"] is True
+    assert "kept" not in up.far.names("trainjobs", "-n", NAMESPACE)
+    up.hub.kubectl("delete", "trainjob", "-n", NAMESPACE, "kept")
+
+
+def test_the_hubs_account_may_send_jobs_to_its_teams_and_nothing_else(up: Joined) -> None:
+    team = ("-n", NAMESPACE)
+    assert up.may("create", "trainjobs.trainer.kubeflow.org", *team)
+    assert up.may("watch", "workloads.kueue.x-k8s.io", "-A")
+    for verb, resource, *where in (
+        ("create", "trainjobs.trainer.kubeflow.org", "-n", "team-platform"),
+        ("update", "trainjobs.trainer.kubeflow.org", *team),
+        ("create", "jobs.batch", *team),
+        ("get", "secrets", *team),
+        ("get", "pods", *team),
+        ("create", "pods", *team),
+        ("create", "serviceaccounts", "--subresource=token", "-n", f"fleet-{FLEET}"),
+        ("update", "clusterqueues.kueue.x-k8s.io"),
+    ):
+        assert not up.may(verb, resource, *where), (verb, resource, where)
+
+
+def test_the_token_is_in_no_state_and_no_log(up: Joined) -> None:
+    token = up.token
+    kept = (path for path in (up.hub.state / "pulumi").rglob("*") if path.is_file())
+    assert [path for path in kept if token.encode() in path.read_bytes()] == []
+    assert token not in up.hub.by_hand(f"pulumi stack export --show-secrets -s {FLEET}").out
+    assert _claims(token)["exp"] - _claims(token)["iat"] == LIFETIME_SECONDS
+
+
+def test_an_update_that_comes_after_half_of_a_tokens_life_brings_another_one(up: Joined) -> None:
+    first = up.token
+    half = _claims(first)["iat"] + LIFETIME_SECONDS / 2
+    time.sleep(max(0.0, half - datetime.now(UTC).timestamp()) + 2)
+    said = up.up()
+    assert re.search(r"~ 1 updated\b", said.out), said.text
+    second = up.token
+    assert second != first
+    # The first one's end: whoever still had it would now be refused.
+    time.sleep(max(0.0, _claims(first)["exp"] - datetime.now(UTC).timestamp()) + LEEWAY_SECONDS)
+    assert not up.lets_in(first)
+    assert up.lets_in(second)
+    assert up.connected
+    up.submit("later")
+    up.completes("later")
+    assert up.far.run_of("later").sha256
+
+
+def test_what_is_removed_leaves_nothing_on_either_cluster(up: Joined) -> None:
+    up.hub.kubectl("delete", "trainjobs", "--all", "-n", NAMESPACE)
+    up.hub.wait_until(lambda: up.far.names("trainjobs", "-n", NAMESPACE) == [], "removed from the worker")
+    up.pulumi("destroy --yes")
+    for stack in (up.hub, up.far):
+        assert stack.names("multikueueclusters") == []
+        assert stack.names("clusterqueues") == ["gpu"]
+        assert stack.names("localqueues", "-n", NAMESPACE) == ["research"]
+        assert stack.names("resourceflavors") == ["on-demand"]
+        assert stack.names("topologies") == [names.TOPOLOGY]
+        kinds = (
+            "clusterroles,clusterrolebindings,rolebindings,namespaces,serviceaccounts,secrets,admissionchecks"
+        )
+        left = [name for name in stack.names(kinds, "-A") if name.startswith("fleet-")]
+        assert left == []
+        assert list(stack.trainyard("up", "--no-job").changes) == ["unchanged"]

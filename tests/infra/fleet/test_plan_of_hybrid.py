@@ -1,0 +1,230 @@
+"""The plan of the fleet that we ship, over what its stacks would tell."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any
+
+import pulumi
+import pytest
+
+from infra.fleet.stacks import faults
+from infra.program import declare_fleet
+from infra.spec import Fleet, load_fleet, parse_fleet
+from tests.infra.golden import GOLDEN, assert_matches
+from tests.infra.judged import findings
+from tests.infra.plan import Plan, record, stack_file
+from tests.infra.shown import text_of
+
+QUEUE = {"namespace": "team-research", "localQueue": "research", "clusterQueue": "gpu"}
+FACTS: Mapping[str, Mapping[str, Any]] = {
+    "onprem": {"place": "", "queues": {"research": QUEUE}, "runtimes": ["torch-ib-shared", "mpi-ib-shared"]},
+    "aws": {"place": "us-east-2", "queues": {"research": QUEUE}, "runtimes": ["torch-efav3", "mpi-efav3"]},
+    "azure": {"place": "westeurope", "queues": {"research": QUEUE}, "runtimes": ["torch-ib-ndr"]},
+}
+"""What the stacks of the fleet export, as far as the fleet reads it."""
+
+
+@pytest.fixture(scope="module")
+def fleet() -> Fleet:
+    return load_fleet(stack_file("hybrid"))
+
+
+def runtime(image: str) -> dict[str, Any]:
+    pod = {"containers": [{"name": "node", "image": image}]}
+    node = {"name": "node", "template": {"spec": {"template": {"spec": pod}}}}
+    return {"spec": {"mlPolicy": {"numNodes": 1}, "template": {"spec": {"replicatedJobs": [node]}}}}
+
+
+THERE = {
+    **{
+        name: {
+            "outputs": {**facts, "datasets": {}, "kubeconfig": f"of {name}"},
+            "secretOutputNames": ["kubeconfig"],
+        }
+        for name, facts in FACTS.items()
+    },
+    "ohio/torch-efav3": runtime(f"ohio.example.com/training@sha256:{0:064}"),
+    "amsterdam/torch-ib-ndr": runtime(f"amsterdam.example.com/training@sha256:{0:064}"),
+}
+
+
+def plan_of(fleet: Fleet, there: Mapping[str, Mapping[str, Any]] | None = None) -> Plan:
+    return record(lambda: declare_fleet(fleet), there=THERE if there is None else there)
+
+
+@pytest.fixture(scope="module")
+def hybrid(fleet: Fleet) -> Plan:
+    return plan_of(fleet)
+
+
+def of_the_hub(plan: Plan, kind: str) -> dict[str, Mapping[str, Any]]:
+    """Return name → inputs of the hub's objects of a kind."""
+    found = plan.named(kind).items()
+    return {name.removeprefix("hub/"): inputs for name, inputs in found if name.startswith("hub/")}
+
+
+def edited(fleet: Fleet, **changes: Any) -> Fleet:
+    data = fleet.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return parse_fleet({**data, **changes})
+
+
+def test_the_plan_of_the_fleet_is_the_golden_one(hybrid: Plan) -> None:
+    assert_matches(text_of(hybrid), GOLDEN / "hybrid.yaml")
+
+
+def test_no_resource_has_a_duplicate(hybrid: Plan) -> None:
+    urns = [each.urn for each in hybrid.resources]
+    assert len(urns) == len(set(urns))
+
+
+def test_the_policies_pass_on_it(hybrid: Plan) -> None:
+    assert findings("hybrid", hybrid) == []
+
+
+def test_each_worker_is_labelled_with_its_place_so_that_policies_can_judge_it(hybrid: Plan) -> None:
+    labels = {
+        name: worker["metadata"]["labels"]["topology.kubernetes.io/region"]
+        for name, worker in of_the_hub(hybrid, "MultiKueueCluster").items()
+    }
+    assert labels == {"ohio": "us-east-2", "amsterdam": "westeurope"}
+
+
+def test_a_queue_reaches_only_the_workers_where_its_data_may_be(hybrid: Plan) -> None:
+    found = of_the_hub(hybrid, "MultiKueueConfig")
+    configs = {name: config["spec"]["clusters"] for name, config in found.items()}
+    assert configs == {"burst": ["ohio"], "personal": ["amsterdam"]}
+    for name, queue in of_the_hub(hybrid, "ClusterQueue").items():
+        [check] = queue["spec"]["admissionChecksStrategy"]["admissionChecks"]
+        parameters = of_the_hub(hybrid, "AdmissionCheck")[check["name"]]["spec"]["parameters"]
+        assert parameters["name"] == name
+
+
+def test_a_queue_is_of_the_same_name_on_the_hub_and_on_its_workers(hybrid: Plan) -> None:
+    queues = [each for each in hybrid.resources if each.type.endswith(":LocalQueue")]
+    by_provider: dict[str, dict[str, str]] = {}
+    for each in queues:
+        where = each.provider.split("::")[-2]
+        by_provider.setdefault(where, {})[each.inputs["metadata"]["name"]] = each.inputs["spec"][
+            "clusterQueue"
+        ]
+    assert by_provider == {
+        "hybrid-hub": {"burst": "burst", "personal": "personal"},
+        "hybrid-ohio": {"burst": "gpu"},
+        "hybrid-amsterdam": {"personal": "gpu"},
+    }
+
+
+def test_the_hubs_account_has_no_right_to_write_outside_of_its_teams_namespaces(hybrid: Plan) -> None:
+    roles = {
+        each.urn: each.inputs["rules"] for each in hybrid.resources if each.type.endswith(":ClusterRole")
+    }
+    assert len(roles) == 4
+    for bound in (each for each in hybrid.resources if each.type.endswith(":ClusterRoleBinding")):
+        [role] = [roles[urn] for urn in bound.dependencies if urn in roles]
+        assert {verb for rule in role for verb in rule["verbs"]} == {"list", "watch"}
+    bindings = hybrid.named("RoleBinding")
+    assert {binding["metadata"]["namespace"] for binding in bindings.values()} == {"team-research"}
+    resources = {name for rules in roles.values() for rule in rules for name in rule["resources"]}
+    assert not {"secrets", "pods", "pods/exec", "*"} & resources
+
+
+def test_no_token_and_no_secret_is_among_the_resources(hybrid: Plan) -> None:
+    assert not hybrid.named("Secret")
+    tokens = hybrid.named("RotatedKubeconfig")
+    assert set(tokens) == {"hybrid-ohio", "hybrid-amsterdam"}
+    assert all(token["lifetimeSeconds"] == 86400 for token in tokens.values())
+    wires = [str(each.wire) for each in hybrid.resources if each.type.endswith(":RotatedKubeconfig")]
+    # The mark of a secret, around each of the two kubeconfigs.
+    assert all(wire.count("1b47061264138c4ac30d75fd1eb44270") == 2 for wire in wires)
+
+
+def test_a_token_is_asked_for_once_the_account_may_use_it(hybrid: Plan) -> None:
+    for token in (each for each in hybrid.resources if each.type.endswith(":RotatedKubeconfig")):
+        needed = {urn.split("::")[0].rpartition(":")[2] for urn in token.dependencies}
+        assert {"ServiceAccount", "ClusterRoleBinding", "RoleBinding", "LocalQueue"} <= needed
+
+
+def test_the_hub_gets_a_copy_of_the_runtimes_that_it_has_not(hybrid: Plan) -> None:
+    copies = {name: runtime["spec"] for name, runtime in of_the_hub(hybrid, "ClusterTrainingRuntime").items()}
+    assert copies == {
+        "torch-efav3": THERE["ohio/torch-efav3"]["spec"],
+        "torch-ib-ndr": THERE["amsterdam/torch-ib-ndr"]["spec"],
+    }
+
+
+def test_a_runtime_whose_pods_differ_between_workers_is_refused(fleet: Fleet) -> None:
+    queues = json.loads(fleet.model_dump_json(exclude_none=True))["queues"][:1]
+    queues[0]["workers"] = ["ohio", "amsterdam"]
+    both = edited(fleet, queues=queues, hub={"stack": "onprem", "runtimes": ["torch-efav3"]})
+    there = deepcopy(THERE)
+    there["azure"]["outputs"]["runtimes"] = ["torch-efav3"]
+    there["amsterdam/torch-efav3"] = runtime(f"another.example.com/training@sha256:{0:064}")
+    with pytest.raises(pulumi.RunError, match="whose containers on amsterdam are not those on ohio"):
+        plan_of(both, there)
+
+
+def told(fleet: Fleet, **changes: Mapping[str, Any]) -> list[str]:
+    """What is wrong with the fleet when its stacks tell these things instead."""
+    facts = {name: {"datasets": {}, **FACTS[name], **changes.get(name, {})} for name in FACTS}
+    workers = {worker.name: facts[worker.stack] for worker in fleet.workers}
+    found = faults(fleet, facts["onprem"], workers)
+    return [f"{'.'.join(map(str, path))}: {got}; {allowed}" for path, got, allowed, _ in found]
+
+
+def test_stacks_that_are_as_the_fleet_says_have_no_fault(fleet: Fleet) -> None:
+    assert told(fleet) == []
+
+
+@pytest.mark.parametrize(
+    ("stack", "facts", "fault"),
+    [
+        (
+            "aws",
+            {"queues": None},
+            "workers.0.stack: 'aws', which tells no queues; a stack that was brought up",
+        ),
+        ("aws", {"place": "eu-west-1"}, "workers.0.place: us-east-2; eu-west-1, as its stack says"),
+        (
+            "aws",
+            {"queues": {"vision": QUEUE}},
+            "queues.0.teams.0: 'research'; a team of ohio's stack: vision",
+        ),
+        ("onprem", {"queues": {"vision": QUEUE}}, "queues.0.teams.0: 'research'; a team of the hub's stack"),
+        ("aws", {"runtimes": ["torch-efav2"]}, "queues.0.runtimes.0: 'torch-efav3', not on ohio"),
+        ("onprem", {"runtimes": ["torch-efav3"]}, "hub.runtimes.0: 'torch-efav3'; a runtime that the hub"),
+        (
+            "onprem",
+            {"queues": {"research": {**QUEUE, "clusterQueue": "burst"}}},
+            "queues.0.name: 'burst'; a name that no queue of the hub has",
+        ),
+        (
+            "azure",
+            {"queues": {"research": {**QUEUE, "moreLocalQueues": {"amd": "personal"}}}},
+            "queues.1.name: 'personal'; a name that no queue of amsterdam has",
+        ),
+    ],
+)
+def test_a_stack_that_is_not_as_the_fleet_says_is_refused(
+    fleet: Fleet, stack: str, facts: Mapping[str, Any], fault: str
+) -> None:
+    assert any(each.startswith(fault) for each in told(fleet, **{stack: facts})), told(
+        fleet, **{stack: facts}
+    )
+
+
+def test_a_dataset_must_be_on_each_worker_of_the_queue(fleet: Fleet) -> None:
+    queues = json.loads(fleet.model_dump_json(exclude_none=True))["queues"]
+    queues[0]["datasets"] = ["pile"]
+    with_data = edited(fleet, queues=queues)
+    assert told(with_data) == ["queues.0.datasets.0: 'pile'; a dataset of ohio's stack: there is none"]
+    assert told(with_data, aws={"datasets": {"pile": "/mnt/datasets/pile"}}) == []
+
+
+def test_a_preview_shows_what_does_not_fit(fleet: Fleet) -> None:
+    there = deepcopy(THERE)
+    there["aws"]["outputs"]["place"] = "eu-west-1"
+    with pytest.raises(pulumi.RunError, match=r"workers\[0\].place\n  got:     us-east-2"):
+        record(lambda: declare_fleet(fleet), preview=True, there=there)

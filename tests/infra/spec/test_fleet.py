@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from infra.errors import ExitCode, InputError
+from infra.spec import Fleet, load_fleet, parse_fleet
+from tests.infra.golden import CASES, assert_matches
+from tests.infra.plan import stack_file
+
+WRONG = sorted((CASES / "wrong-fleets").glob("*.yaml"))
+
+
+@pytest.fixture(scope="module")
+def fleet() -> Fleet:
+    return load_fleet(stack_file("hybrid"))
+
+
+@pytest.mark.parametrize("path", WRONG, ids=lambda path: path.stem)
+def test_a_wrong_fleet_says_where_what_is_allowed_and_what_to_do(path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        load_fleet(path)
+    assert caught.value.exit_code is ExitCode.WRONG_INPUT
+    shown = str(caught.value).replace(str(path), path.name)
+    assert_matches(shown + "\n", path.with_suffix(".txt"))
+
+
+def test_there_are_enough_wrong_fleets_to_cover_the_spec() -> None:
+    assert len(WRONG) >= 15
+
+
+def test_a_queue_has_the_workers_where_its_data_may_be(fleet: Fleet) -> None:
+    burst, personal = fleet.queues
+    assert [worker.name for worker in fleet.workers_of(burst)] == ["ohio"]
+    assert [worker.name for worker in fleet.workers_of(personal)] == ["amsterdam"]
+    anywhere = burst.model_copy(update={"workers": None})
+    assert [worker.name for worker in fleet.workers_of(anywhere)] == ["ohio", "amsterdam"]
+
+
+def test_a_worker_has_the_queues_that_send_jobs_to_it(fleet: Fleet) -> None:
+    on = {worker.name: [queue.name for queue in fleet.queues_on(worker)] for worker in fleet.workers}
+    assert on == {"ohio": ["burst"], "amsterdam": ["personal"]}
+
+
+def test_a_country_is_a_place_of_machines_in_no_cloud(fleet: Fleet) -> None:
+    data = fleet.model_dump(mode="json", by_alias=True, exclude_none=True)
+    data["workers"][0]["place"] = {"country": "DE"}
+    worker = parse_fleet(data).workers[0]
+    assert worker.place.name == "de"
+    assert worker.place.within("in:eu")
+    assert not worker.place.within("in:us")
+    assert not worker.place.within("de*"), "only jurisdictions say where a country is"
+
+
+def test_a_fleet_survives_a_round_trip(fleet: Fleet) -> None:
+    assert parse_fleet(fleet.model_dump(mode="json", by_alias=True, exclude_none=True)) == fleet
+
+
+def test_a_file_with_no_fleet_says_how_to_begin_one() -> None:
+    with pytest.raises(InputError, match=r"begin with a copy of stacks/Pulumi\.hybrid\.yaml"):
+        load_fleet(stack_file("local"))
