@@ -41,6 +41,9 @@ HOST_DEVICE = "nvidia.com/hostdev"
 DEVICES = ("vpc.amazonaws.com/efa", "rdma/*", HOST_DEVICE)
 MEMORY_LOCK = ("rdma/*", HOST_DEVICE)
 """Resources whose users pin memory themselves; EFA's kernel driver needs no capability."""
+DEVICES_CLAIM, NVLINK_CLAIM = "fabric", "nvlink"
+_CLAIMS: Mapping[str, str] = {DEVICES_CLAIM: "claim", NVLINK_CLAIM: "nvlink_domain"}
+"""Name of a pod's claim → what of a fabric class asks for it: devices, and a place in an NVLink domain."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,8 @@ def pod(spec: Mapping[str, Any], num_nodes: int = 1, fabric: str = "") -> Iterat
     selector = spec.get("nodeSelector") or {}
     if selector.get(SIMULATED_LABEL):
         return
-    wanted = _resources(selector.get(FABRIC_LABEL) or fabric)
+    fabric = str(selector.get(FABRIC_LABEL) or fabric)
+    wanted = _resources(fabric)
     shared = _shared_memory(spec)
     for index, container in enumerate(spec.get("containers") or ()):
         limits = (container.get("resources") or {}).get("limits") or {}
@@ -84,6 +88,7 @@ def pod(spec: Mapping[str, Any], num_nodes: int = 1, fabric: str = "") -> Iterat
                         f"{name}: {number}",
                         "request the fabric's device",
                     )
+            yield from _claims(container.get("resources") or {}, fabric, num_nodes, (*path, "resources"))
         if any(_has(limits, device) for device in DEVICES):
             yield from _memory(container, limits, path, shared)
     yield from _host_paths(spec)
@@ -93,7 +98,8 @@ def train_job(spec: Mapping[str, Any]) -> Iterator[Fault]:
     """Judge the spec of a TrainJob: its resources take the place of its runtime's."""
     trainer = spec.get("trainer") or {}
     resources = trainer.get("resourcesPerNode") or {}
-    wanted = _resources(str((spec.get("runtimeRef") or {}).get("name", "")).partition("-")[2])
+    fabric = str((spec.get("runtimeRef") or {}).get("name", "")).partition("-")[2]
+    wanted = _resources(fabric)
     limits = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
     if not limits or (trainer.get("numNodes") or 1) < 2:
         return
@@ -102,6 +108,7 @@ def train_job(spec: Mapping[str, Any]) -> Iterator[Fault]:
             got = f"{trainer.get('numNodes')} nodes without {name}"
             fix = "repeat the runtime's resources, or leave resourcesPerNode out"
             yield Fault(("trainer", "resourcesPerNode", "limits"), got, f"{name}: {number}", fix)
+    yield from _claims(resources, fabric, trainer["numNodes"], ("trainer", "resourcesPerNode"))
 
 
 def stack(spec: Mapping[str, Any]) -> Iterator[Fault]:
@@ -147,6 +154,17 @@ def _job(spec: Mapping[str, Any], pools: Mapping[str, Mapping[str, Any]]) -> Ite
         allowed = f"{whole}: the fabric's devices go with them"
         fix = "a pod takes a machine with its fabric whole: take all accelerators, fewer nodes"
         yield Fault(("job", "accelerators_per_node"), got, allowed, fix)
+
+
+def _claims(resources: Mapping[str, Any], fabric: str, num_nodes: int, path: KeyPath) -> Iterator[Fault]:
+    """By number, since a job may name its claims as it likes."""
+    wanted = claims(fabric)
+    found = (resources.get("claims") or ()) if wanted else ()
+    if len(found) < len(wanted):
+        got = f"{num_nodes} nodes with {len(found)} claims"
+        allowed = f"claims to what {fabric} has: {', '.join(wanted)}"
+        fix = "claim it as the runtime does: without it ranks take a slower way, and nobody says so"
+        yield Fault((*path, "claims"), got, allowed, fix)
 
 
 def _settings(container: Mapping[str, Any], limits: Mapping[str, Any], path: KeyPath) -> Iterator[Fault]:
@@ -202,6 +220,12 @@ def _has(limits: Mapping[str, Any], pattern: str) -> bool:
     return any(fnmatchcase(name, pattern) and limits.get(name) for name in limits)
 
 
+def claims(fabric: str) -> list[str]:
+    """Names of what a pod on a fabric class claims by Dynamic Resource Allocation."""
+    row = _classes().get(fabric, {})
+    return [name for name, key in _CLAIMS.items() if row.get(key)]
+
+
 def machine_fabric(machine: str) -> str:
     """The fabric class of a machine type of EC2; empty for one that the catalogue lacks."""
     return _machines().get(machine, "")
@@ -215,9 +239,10 @@ def _count(pool: Mapping[str, Any]) -> int:
     return int((pool.get("accelerator") or {}).get("count") or 0)
 
 
-def _resources(fabric: object) -> Mapping[str, int]:
+def _resources(fabric: str) -> Mapping[str, int]:
     """Device resources of a fabric class; empty for a class that has none, or that nobody knows."""
-    return _classes().get(str(fabric), {}) if fabric else {}
+    found: Mapping[str, int] = _classes().get(fabric, {}).get("resources", {})
+    return found
 
 
 @cache
@@ -229,8 +254,8 @@ def _machines() -> Mapping[str, str]:
 
 
 @cache
-def _classes() -> Mapping[str, Mapping[str, int]]:
+def _classes() -> Mapping[str, Mapping[str, Any]]:
     import yaml  # only where a pod names its fabric
 
     rows = yaml.safe_load(FABRICS.read_text(encoding="utf-8"))["fabrics"]
-    return {row["name"]: row.get("resources", {}) for row in rows}
+    return {row["name"]: row for row in rows}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, NoReturn
 
 from pulumi.runtime import rpc
@@ -43,6 +43,8 @@ class Inventory:
 
     images: tuple[str, ...]
     charts: tuple[Chart, ...]
+    architectures: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Image of jobs, and of what is done for them → processors of the nodes that it runs on."""
 
 
 def inventory(stack: Stack, artifacts: Artifacts) -> Inventory:
@@ -59,7 +61,23 @@ def inventory(stack: Stack, artifacts: Artifacts) -> Inventory:
     asyncio.run(run())
     images = {image for declared in recorder.declared for image in _images(declared)}
     charts = {chart for declared in recorder.declared for chart in _charts(declared)}
-    return Inventory(tuple(sorted(images)), tuple(sorted(charts)))
+    return Inventory(tuple(sorted(images)), tuple(sorted(charts)), _architectures(stack, recorder.declared))
+
+
+def _architectures(stack: Stack, declared: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
+    """Jobs run on the pools of their runtime's fabric, and what makes folders for them on the system pool."""
+    found: dict[str, set[str | None]] = {}
+    for each in declared:
+        if each.get("kind") == "ClusterTrainingRuntime":
+            fabric = each["metadata"]["name"].partition("-")[2]
+            pools = [pool for pool in stack.pools if pool.accelerator and pool.fabric == fabric]
+            for image in _images(each):
+                found.setdefault(image, set()).update(pool.architecture for pool in pools)
+    system = {pool.architecture for pool in stack.pools if pool.capacity == "system"}
+    for each in declared:
+        for image in _images(each) if each.get("kind") == "Job" else ():
+            found.get(image, set()).update(system)
+    return {image: tuple(sorted(kind for kind in kinds if kind)) for image, kinds in sorted(found.items())}
 
 
 class _Unknown(Mocks):
@@ -114,13 +132,17 @@ def missing(found: Inventory, registries: Registries) -> list[Problem]:
         for chart in found.charts
         if chart.name.startswith("oci://")
     }
-    answers = {reference: registries.problem_with(reference) for reference in wanted}
-    fix = "copy it there, or log in to the registry"
-    return [
-        Problem(reference, answer, f"the {wanted[reference]}", fix)
-        for reference, answer in answers.items()
-        if answer
-    ]
+    problems = []
+    for reference, what in wanted.items():
+        architectures = found.architectures.get(reference, ())
+        answer = registries.problem_with(reference, architectures)
+        if answer.endswith(" alone"):
+            fix = "build it for each: docker buildx bake --set '*.platform=linux/amd64,linux/arm64'"
+            problems.append(Problem(reference, answer, f"the image for {' and '.join(architectures)}", fix))
+        elif answer:
+            fix = "copy it there, or log in to the registry"
+            problems.append(Problem(reference, answer, f"the {what}", fix))
+    return problems
 
 
 def show_images(session: Session, form: Form, *, check: bool) -> None:

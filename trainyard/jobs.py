@@ -14,7 +14,7 @@ from typing import Any, Literal
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
-from infra import catalog, names
+from infra import catalog, fabric_lint, names
 from infra.errors import ExitCode, Problem, TrainyardError
 from infra.spec import Stack
 from infra.spec.dataset import DATA_PATH, DatasetSpec
@@ -27,8 +27,6 @@ RUN, SPEC, LOSSES = "trainyard.dev/run", "trainyard.dev/spec", "trainyard.dev/lo
 """Annotations of a TrainJob: its run, the hash of what was asked for, scheduled spot losses so far."""
 SOURCES = "/opt/trainyard/src"
 """Where the training image holds the training package."""
-FABRIC_CLAIM = "fabric"
-"""The runtime's claim to devices of its fabric, where it has one."""
 NOT_FOUND, CONFLICT = 404, 409
 GONE_SECONDS = 60.0
 """Longest wait for a removed job's pods; their grace period is half of it."""
@@ -101,7 +99,8 @@ def manifest(
     resources = {fabric.accelerator_resource: str(job.accelerators_per_node)} | {
         name: str(amount) for name, amount in fabric.pod_resources.items()
     }
-    claims = {"claims": [{"name": FABRIC_CLAIM}]} if fabric.claim else {}
+    asked_for = [{"name": name} for name in fabric_lint.claims(fabric.name)]
+    claims = {"claims": asked_for} if asked_for else {}
     labels = {"kueue.x-k8s.io/queue-name": place.local_queue, "kueue.x-k8s.io/priority-class": job.priority}
     return {
         "apiVersion": f"{GROUP}/{VERSION}",

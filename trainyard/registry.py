@@ -1,13 +1,14 @@
-"""Whether registries have what a stack needs: one question per manifest, by the OCI distribution protocol."""
+"""Whether registries have what a stack needs: one question or two per manifest, by OCI's protocol."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import urllib3
 
@@ -54,30 +55,49 @@ class Registries:
         found = {host: entry["auth"] for host, entry in entries.items() if entry.get("auth")}
         return cls(found)
 
-    def problem_with(self, reference: str) -> str:
-        """Ask for the manifest; return what was answered in place of it, empty where it is there."""
+    def problem_with(self, reference: str, architectures: Collection[str] = ()) -> str:
+        """Ask for the manifest; return what was answered in place of it, empty where it is there.
+
+        With `architectures`, also whether the image is for each of them.
+        """
         host, name, version = take_apart(reference)
         scheme = "http" if host.partition(":")[0] in _LOOPBACK else "https"
-        url = f"{scheme}://{_HOSTS.get(host, host)}/v2/{name}/manifests/{version}"
+        place = f"{scheme}://{_HOSTS.get(host, host)}/v2/{name}"
         try:
-            status, challenge = self._head(url, {})
-            if status == 401:
-                status, _ = self._head(url, self._answer(host, challenge))
+            answer = self._ask("GET" if architectures else "HEAD", host, f"{place}/manifests/{version}")
+            if answer.status == 200 and architectures:
+                found = self._architectures(host, place, json.loads(answer.data))
+                return "" if found >= {*architectures} else f"for {' and '.join(sorted(found))} alone"
         except urllib3.exceptions.HTTPError as error:
             return f"{host} cannot be reached ({type(error).__name__})"
         return {200: "", 401: "not without a login", 403: "not with this login", 404: "not there"}.get(
-            status, f"status {status}"
+            answer.status, f"status {answer.status}"
         )
 
-    def _head(self, url: str, headers: Mapping[str, str]) -> tuple[int, str]:
-        answer = self.http.request(
-            "HEAD",
+    def _architectures(self, host: str, place: str, manifest: Mapping[str, Any]) -> set[str]:
+        """An index names them; an image of one architecture does so in its configuration."""
+        if "manifests" in manifest:
+            found = {
+                each.get("platform", {}).get("architecture", "unknown") for each in manifest["manifests"]
+            }
+            return found - {"unknown"}  # attestations
+        blob = self._ask("GET", host, f"{place}/blobs/{manifest['config']['digest']}")
+        return {str(json.loads(blob.data).get("architecture"))} if blob.status == 200 else set()
+
+    def _ask(self, method: str, host: str, url: str) -> urllib3.BaseHTTPResponse:
+        answer = self._once(method, url, {})
+        if answer.status != 401:
+            return answer
+        return self._once(method, url, self._answer(host, answer.headers.get("WWW-Authenticate", "")))
+
+    def _once(self, method: str, url: str, headers: Mapping[str, str]) -> urllib3.BaseHTTPResponse:
+        return self.http.request(
+            method,
             url,
             headers={"Accept": _TYPES, **headers},
             timeout=_TIMEOUT_SECONDS,
             retries=urllib3.Retry(1, redirect=3),
         )
-        return answer.status, answer.headers.get("WWW-Authenticate", "")
 
     def _answer(self, host: str, challenge: str) -> dict[str, str]:
         """Return what a registry wants to see: a token for this one manifest, or the login itself."""

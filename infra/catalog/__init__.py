@@ -21,6 +21,7 @@ from infra.catalog.pricing import (
 from infra.catalog.residency import Jurisdiction, country_within, jurisdiction, matches, permitted
 from infra.catalog.schema import (
     Accelerator,
+    Architecture,
     Claim,
     Cloud,
     Daemon,
@@ -31,6 +32,7 @@ from infra.catalog.schema import (
     NcclTopology,
     Nics,
     Notice,
+    Rack,
     Region,
     Source,
 )
@@ -42,6 +44,7 @@ from infra.catalog.store import (
     fabric,
     fabrics,
     find_machine,
+    find_rack,
     machine,
     machines,
     notice,
@@ -55,6 +58,7 @@ __all__ = [
     "HOURS_PER_MONTH",
     "STALE_AFTER_DAYS",
     "Accelerator",
+    "Architecture",
     "Claim",
     "Cloud",
     "Daemon",
@@ -74,6 +78,7 @@ __all__ = [
     "PoolCost",
     "PoolDemand",
     "Price",
+    "Rack",
     "Region",
     "Source",
     "StoragePrice",
@@ -86,6 +91,7 @@ __all__ = [
     "fabric",
     "fabrics",
     "find_machine",
+    "find_rack",
     "jurisdiction",
     "machine",
     "machines",

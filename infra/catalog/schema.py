@@ -67,6 +67,22 @@ class DataFile(Record):
         return {"sources": sources, **rows}
 
 
+class Rack(Record):
+    """The rack that an accelerator is sold in: its machines are one NVLink domain."""
+
+    machines: Count
+    accelerators: Count
+    """Of one machine."""
+    architecture: Architecture
+    """Of the machines' processors, which sit on the accelerators' boards."""
+    source: Source
+
+    @property
+    def nvlink_domain(self) -> int:
+        """Accelerators of the rack."""
+        return self.machines * self.accelerators
+
+
 class Accelerator(Record):
     """A GPU or TPU model."""
 
@@ -77,6 +93,8 @@ class Accelerator(Record):
     """The extended resource that a pod asks for."""
     memory_gib: Amount | None = None
     """Memory of one accelerator in GiB, as its cloud reports it; None for a simulated one."""
+    rack: Rack | None = None
+    """None where NVLink ends at the machine."""
     source: Source
 
     @property
@@ -169,7 +187,7 @@ class Fabric(Record):
     topology: NcclTopology | None = None
     daemon: Daemon | None = None
     nvlink_domain: Count | None = None
-    """Accelerators that share one NVLink domain across machines."""
+    """Accelerators that share one NVLink domain across machines; pods claim a place in it."""
     source: Source
 
     @property

@@ -25,6 +25,7 @@ from infra.catalog.schema import (
     PriceRow,
     PricesFile,
     Purchase,
+    Rack,
     Region,
     RegionsFile,
     ServiceRow,
@@ -162,6 +163,12 @@ def accelerator(name: str, path: str = "accelerator.model") -> Accelerator:
 def accelerators() -> tuple[Accelerator, ...]:
     """Return every accelerator, the simulated one of the local target included."""
     return tuple(_accelerators().values())
+
+
+def find_rack(accelerator: str) -> Rack | None:
+    """Return the rack that an accelerator is sold in; None where NVLink ends at the machine."""
+    found = _accelerators().get(accelerator)
+    return found.rack if found else None
 
 
 def fabric(name: str, path: str = "fabric") -> Fabric:

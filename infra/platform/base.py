@@ -8,7 +8,7 @@ from typing import Any
 
 import pulumi
 
-from infra import names
+from infra import fabric_lint, names
 from infra.artifacts import Artifacts
 from infra.charts import Manifest, Renderer
 from infra.kubernetes import Access, KubernetesObject
@@ -42,6 +42,11 @@ class Context:
     def fabrics(self) -> list[str]:
         """Fabric classes that jobs run on."""
         return sorted({pool.fabric_class for pool in self.job_pools})
+
+    @property
+    def has_claims(self) -> bool:
+        """Whether pods of jobs claim something by Dynamic Resource Allocation."""
+        return any(fabric_lint.claims(fabric) for fabric in self.fabrics)
 
     @property
     def first_fabric(self) -> str:

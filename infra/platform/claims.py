@@ -1,29 +1,33 @@
-"""Templates of claims: how pods of a team get devices of a fabric by Dynamic Resource Allocation."""
+"""What pods claim by Dynamic Resource Allocation: devices of a fabric, and a place in an NVLink domain."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import pulumi
 
 from infra import names
-from infra.platform.base import Context, Layer, metadata
+from infra.platform.base import Context, Layer
 from infra.platform.fabric import claims_of
 from infra.platform.namespaces import Namespaces
 
 
 class Claims(Layer):
-    """A template per fabric class and team: it serves the pods of its own namespace only."""
+    """A template per claim, fabric class and team: it serves the pods of its own namespace only.
 
-    def __init__(self, context: Context, namespaces: Namespaces, parent: pulumi.Resource) -> None:
-        templates = claims_of(context.fabrics)
-        super().__init__(context, "claims", {"templates": list(templates)}, parent)
+    NVIDIA's driver makes that of an NVLink domain; a team's GPUs open to each other, and to no other team's.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        namespaces: Namespaces,
+        drivers: Sequence[pulumi.Resource],
+        parent: pulumi.Resource,
+    ) -> None:
+        super().__init__(context, "claims", {"fabrics": context.fabrics}, parent)
         for team in context.stack.teams:
             namespace = names.team_namespace(team.name)
-            for name, spec in templates.items():
-                manifest = {
-                    "apiVersion": "resource.k8s.io/v1",
-                    "kind": "ResourceClaimTemplate",
-                    "metadata": metadata(name, namespace),
-                    "spec": spec,
-                }
-                self.add(manifest, [namespaces.by_name[namespace]])
+            for manifest in claims_of(context.fabrics, namespace):
+                self.add(manifest, [namespaces.by_name[namespace], *drivers])
         self.register_outputs({})

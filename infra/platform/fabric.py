@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from infra import catalog
-from infra.catalog import Daemon, Fabric, HostPath
-from infra.platform.base import RESTRICTED_CONTAINER
+from infra import catalog, fabric_lint
+from infra.catalog import Claim, Daemon, Fabric, HostPath
+from infra.charts import Manifest
+from infra.fabric_lint import DEVICES_CLAIM, NVLINK_CLAIM
+from infra.platform.base import RESTRICTED_CONTAINER, metadata
 
-CLAIM = "fabric"
-"""Name of a pod's claim to the fabric's devices; a job names it in its resources."""
 _MEMORY = {"name": "shared-memory", "emptyDir": {"medium": "Memory"}}
 _MEMORY_MOUNT = {"name": "shared-memory", "mountPath": "/dev/shm"}  # noqa: S108 -- where NCCL looks for it
 _SETTINGS = "nccl-settings"
@@ -65,9 +65,9 @@ def topology_name(fabric: str) -> str:
     return f"nccl-topology-{fabric}"
 
 
-def claim_template(fabric: str) -> str:
-    """Name of the template from which a pod on this fabric gets its claim."""
-    return f"fabric-{fabric}"
+def claims(fabric: str) -> dict[str, str]:
+    """Name of each claim of a pod on this fabric, which a job repeats → the template that it comes from."""
+    return {name: f"{name}-{fabric}" for name in fabric_lint.claims(fabric)}
 
 
 def host_paths(fabric: str) -> dict[str, HostPath]:
@@ -91,8 +91,8 @@ def with_fabric(pod: dict[str, Any], fabric: str) -> dict[str, Any]:
         pod = _with_settings(pod, found)
     if found.topology:
         pod = _with_topology(pod, fabric)
-    if found.claim:
-        pod = _with_claim(pod, fabric)
+    if claims(fabric):
+        pod = _with_claims(pod, claims(fabric))
     if found.daemon:
         pod = {**pod, "initContainers": [_daemon(found.daemon), *pod.get("initContainers", [])]}
     return pod
@@ -167,13 +167,11 @@ def _with_topology(pod: dict[str, Any], fabric: str) -> dict[str, Any]:
     }
 
 
-def _with_claim(pod: dict[str, Any], fabric: str) -> dict[str, Any]:
-    claim = {"name": CLAIM, "resourceClaimTemplateName": claim_template(fabric)}
-    containers = [
-        {**each, "resources": {**each["resources"], "claims": [{"name": CLAIM}]}}
-        for each in pod["containers"]
-    ]
-    return {**pod, "containers": containers, "resourceClaims": [claim]}
+def _with_claims(pod: dict[str, Any], templates: Mapping[str, str]) -> dict[str, Any]:
+    asked = [{"name": name} for name in templates]
+    containers = [{**each, "resources": {**each["resources"], "claims": asked}} for each in pod["containers"]]
+    made = [{"name": name, "resourceClaimTemplateName": template} for name, template in templates.items()]
+    return {**pod, "containers": containers, "resourceClaims": made}
 
 
 def _daemon(daemon: Daemon) -> dict[str, Any]:
@@ -197,18 +195,41 @@ def _daemon(daemon: Daemon) -> dict[str, Any]:
     }
 
 
-def claims_of(fabrics: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Name → spec of the templates that pods on these fabrics get their claims from."""
-    found = {}
+def claims_of(fabrics: Iterable[str], namespace: str) -> Iterator[Manifest]:
+    """Yield what makes the templates that a namespace's pods on these fabrics get their claims from."""
     for fabric in fabrics:
-        claim = catalog.fabric(fabric).claim
-        if claim:
-            exactly = {
-                "deviceClassName": claim.device_class,
-                "allocationMode": "ExactCount",
-                "count": claim.count,
-            }
-            found[claim_template(fabric)] = {
-                "spec": {"devices": {"requests": [{"name": CLAIM, "exactly": exactly}]}}
-            }
-    return found
+        found, templates = catalog.fabric(fabric), claims(fabric)
+        if found.claim:
+            yield _template(metadata(templates[DEVICES_CLAIM], namespace), found.claim)
+        if found.nvlink_domain:
+            yield _compute_domain(metadata(templates[NVLINK_CLAIM], namespace))
+
+
+def _template(about: Mapping[str, Any], claim: Claim) -> Manifest:
+    exactly = {"deviceClassName": claim.device_class, "allocationMode": "ExactCount", "count": claim.count}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": about,
+        "spec": {"spec": {"devices": {"requests": [{"name": DEVICES_CLAIM, "exactly": exactly}]}}},
+    }
+
+
+def _compute_domain(about: Mapping[str, Any]) -> Manifest:
+    """NVIDIA's driver makes the template of it, and joins the nodes that its pods are on.
+
+    One for all jobs of a namespace, for as long as the stack lives: nodes come and go in it, and `numNodes`
+    says nothing any more (dra-driver-nvidia-gpu 0.4, ComputeDomainSpec).
+    """
+    return {
+        "apiVersion": "resource.nvidia.com/v1beta1",
+        "kind": "ComputeDomain",
+        "metadata": about,
+        "spec": {
+            "numNodes": 0,
+            "channel": {
+                "resourceClaimTemplate": {"name": about["name"]},
+                "allocationMode": "Single",
+            },
+        },
+    }

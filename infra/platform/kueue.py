@@ -11,7 +11,6 @@ import yaml
 from infra import catalog
 from infra.kubernetes import Probe
 from infra.platform.base import Context
-from infra.platform.fabric import claims_of
 from infra.platform.images import split
 from infra.platform.operator import OperatorPlan
 from infra.spec.operators import OperatorsSpec
@@ -67,7 +66,7 @@ def _without_quota() -> list[str]:
 
 def _feature_gates(context: Context) -> dict[str, bool]:
     """Claims are to devices of a fabric, which come with the machine: Kueue is not to count them."""
-    if not claims_of(context.fabrics):
+    if not context.has_claims:
         return {}
     return {"KueueDRAIntegration": False, "KueueDRARejectWorkloadsWhenDRADisabled": False}
 

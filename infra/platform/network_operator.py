@@ -85,8 +85,9 @@ def images_used(infiniband: InfiniBand, images: Mapping[str, str], node_os: str)
     }[infiniband.access]
     used += [*networks, "ipoib"] if infiniband.ipoib else []
     # The operator puts system and architecture at the end of the driver's tag.
-    driver = [f"{images['doca-driver']}-{node_os}-amd64"] if infiniband.installs_driver else []
-    return [*(images[name] for name in ("operator", "init", "nfd", *used)), *driver]
+    kinds = infiniband.architectures if infiniband.installs_driver else ()
+    drivers = [f"{images['doca-driver']}-{node_os}-{architecture}" for architecture in kinds]
+    return [*(images[name] for name in ("operator", "init", "nfd", *used)), *drivers]
 
 
 def features(infiniband: InfiniBand) -> Iterator[Manifest]:

@@ -10,7 +10,14 @@ from collections.abc import Mapping, Sequence
 
 import pulumi
 
-from infra.platform import amd_operator, gpu_operator, lustre_driver, network_operator, nfs_driver
+from infra.platform import (
+    amd_operator,
+    dra_driver,
+    gpu_operator,
+    lustre_driver,
+    network_operator,
+    nfs_driver,
+)
 from infra.platform.base import Context, Layer
 from infra.platform.published import Published
 from infra.providers.base import InfiniBand
@@ -32,13 +39,15 @@ class NodeSoftware(Layer):
             self.ready += [self.add(each) for each in lustre_driver.manifests()]
         cards = self._infiniband(software.infiniband) if software.infiniband else []
         gpus = self._gpus(cards)
+        self._racks(gpus)
         self._amd([*cards, *gpus])
         self.register_outputs({})
 
     def _infiniband(self, infiniband: InfiniBand) -> list[pulumi.Resource]:
         images = self._images(network_operator.CHART)
-        used = network_operator.images_used(infiniband, images, self._context.settings.software.node_os)
-        all_nodes = self._context.settings.software.tolerates_all
+        software = self._context.settings.software
+        used = network_operator.images_used(infiniband, images, software.node_os)
+        all_nodes = software.tolerates_all
         values = network_operator.values(infiniband, images, tolerates_all=all_nodes)
         ready = self._publish(network_operator.CHART, network_operator.NAMESPACE, values, used)
         found = [self.add(each, ready) for each in network_operator.features(infiniband)]
@@ -56,6 +65,14 @@ class NodeSoftware(Layer):
         values = gpu_operator.values(software.gpu_operator, software, images, finds_features=not cards)
         used = gpu_operator.images_used(software.gpu_operator, software, images, finds_features=not cards)
         return self._publish(gpu_operator.CHART, gpu_operator.NAMESPACE, values, used, cards)
+
+    def _racks(self, gpus: Sequence[pulumi.Resource]) -> None:
+        driver = self._context.settings.software.dra_driver
+        if driver is None:
+            return
+        images = self._images(dra_driver.CHART)
+        values = dra_driver.values(driver, images, self._context.system_selector)
+        self._publish(dra_driver.CHART, dra_driver.NAMESPACE, values, list(images.values()), gpus)
 
     def _amd(self, before: Sequence[pulumi.Resource]) -> None:
         software = self._context.settings.software

@@ -13,7 +13,6 @@ from infra.platform.base import Context
 from infra.platform.claims import Claims
 from infra.platform.datasets import Datasets
 from infra.platform.device_plugins import DevicePlugins
-from infra.platform.fabric import claims_of
 from infra.platform.namespaces import Namespaces
 from infra.platform.node_software import NodeSoftware
 from infra.platform.object_store import ObjectStore
@@ -51,8 +50,8 @@ class Platform(pulumi.ComponentResource):
         software = NodeSoftware(context, self).ready if cluster.settings.software.any else []
         if cluster.settings.device_plugins:
             DevicePlugins(context, self)
-        if claims_of(context.fabrics):
-            Claims(context, namespaces, self)
+        if context.has_claims:
+            Claims(context, namespaces, software, self)
         if topologies_of(context.fabrics):
             Topologies(context, namespaces, self)
         storage = Storage(context, namespaces, cluster.outputs, self, software)

@@ -54,8 +54,9 @@ class Published(Layer):
 
 def _source(context: Context, chart: PublishedChart) -> dict[str, Any]:
     mirror = context.settings.software.mirror
-    if mirror:
-        return {"chart": f"{mirror.charts}/{chart.name}", "version": chart.version}
+    registry = mirror.charts if mirror else chart.repository
+    if registry.startswith("oci://"):
+        return {"chart": f"{registry}/{chart.name}", "version": chart.version}
     return {
         "chart": chart.name,
         "version": chart.version,

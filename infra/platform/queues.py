@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import pulumi
 
-from infra import names
+from infra import catalog, names
 from infra.charts import Manifest
 from infra.kubernetes import KubernetesObject
 from infra.platform.base import Context, Layer, metadata
@@ -40,8 +40,11 @@ class Queues(Layer):
             "teams": [team.model_dump(mode="json", include={"name", "queue"}) for team in stack.teams],
         }
         super().__init__(context, "queues", inputs, parent)
-        topology = self.add(_topology(context.settings.topology_labels), kueue)
-        flavors = [self.add(_flavor(pool), [topology]) for pool in context.job_pools]
+        topologies = {
+            name: self.add(_topology(name, context.settings.topology_labels), kueue)
+            for name in sorted({_topology_of(pool) for pool in context.job_pools})
+        }
+        flavors = [self.add(_flavor(pool), [topologies[_topology_of(pool)]]) for pool in context.job_pools]
         queued = [pool for pool in context.job_pools if pool.capacity_mode == "queued"]
         checks = self._admission_checks(queued, kueue)
         resource = {pool.name: pool.accelerator_resource for pool in context.job_pools}
@@ -71,12 +74,20 @@ class Queues(Layer):
         return [self.add(_admission_check(), [config])]
 
 
-def _topology(labels: Sequence[str]) -> Manifest:
+def _topology_of(pool: PoolSettings) -> str:
+    return names.RACK_TOPOLOGY if catalog.fabric(pool.fabric_class).nvlink_domain else names.TOPOLOGY
+
+
+def _topology(name: str, labels: Sequence[str]) -> Manifest:
+    """An NVLink domain is narrower than a leaf, and wider than a host."""
+    *network, host = labels
+    cliques = [names.CLIQUE_LABEL] if name == names.RACK_TOPOLOGY else []
+    levels = [*network, *cliques, host]
     return {
         "apiVersion": _API,
         "kind": "Topology",
-        "metadata": metadata(names.TOPOLOGY),
-        "spec": {"levels": [{"nodeLabel": label} for label in labels]},
+        "metadata": metadata(name),
+        "spec": {"levels": [{"nodeLabel": label} for label in levels]},
     }
 
 
@@ -88,7 +99,7 @@ def _flavor(pool: PoolSettings) -> Manifest:
         "spec": {
             "nodeLabels": pool.selector,
             "tolerations": pool.tolerations,
-            "topologyName": names.TOPOLOGY,
+            "topologyName": _topology_of(pool),
         },
     }
 

@@ -11,6 +11,7 @@ import pulumi
 
 from infra import catalog, names
 from infra.artifacts import Artifacts
+from infra.catalog import Architecture
 from infra.errors import InputError, Problem
 from infra.kubernetes import Access
 from infra.spec import Stack
@@ -90,6 +91,8 @@ class InfiniBand:
     """Where a pod's cards have their addresses from; None: they have none, and RDMA needs none."""
     ipoib: tuple[str, str] | None = None
     """Interface of the nodes, and pool, of a secondary network over IPoIB."""
+    architectures: tuple[Architecture, ...] = ("amd64",)
+    """Of the nodes' processors."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,14 @@ class GpuOperator:
     installs_driver: bool
     service_monitor: bool
     """Whether the Prometheus operator is to read the metrics."""
+
+
+@dataclass(frozen=True)
+class DraDriver:
+    """NVIDIA's driver for Dynamic Resource Allocation: NVLink domains of machines with Grace processors."""
+
+    driver_root: str
+    """Where on a machine the GPUs' driver is: `/`, or where the GPU Operator puts its own."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +129,7 @@ class NodeSoftware:
 
     infiniband: InfiniBand | None = None
     gpu_operator: GpuOperator | None = None
+    dra_driver: DraDriver | None = None
     amd_operator: AmdOperator | None = None
     nfs_driver: bool = False
     lustre_driver: bool = False
@@ -132,7 +144,8 @@ class NodeSoftware:
     def any(self) -> bool:
         """Whether an operator is to be installed."""
         drivers = self.nfs_driver or self.lustre_driver
-        return bool(self.infiniband or self.gpu_operator or self.amd_operator or drivers)
+        operators = self.gpu_operator or self.dra_driver or self.amd_operator
+        return bool(self.infiniband or operators or drivers)
 
     def image(self, reference: str) -> str:
         """Return where the nodes get an image from."""

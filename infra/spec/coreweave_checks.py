@@ -72,6 +72,16 @@ def pools_agree_with_their_machines(provider: CoreweaveSpec, pools: Pools) -> It
         yield from accelerator_is_the_machines(index, pool, machine)
 
 
+def racks_are_whole(provider: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
+    """CKS gives no part of a rack."""
+    for index, pool, machine in with_machines("coreweave", pools):
+        rack = catalog.find_rack(machine.accelerator or "")
+        if rack and pool.num_nodes % rack.machines:
+            allowed = f"a multiple of {rack.machines}: {machine.name} is sold by the rack"
+            fix = f"write {cloud_checks.nearest_steps(pool.num_nodes, rack.machines)}"
+            yield ("pools", index, "num_nodes"), str(pool.num_nodes), allowed, fix
+
+
 def pools_are_in_the_stacks_zone(provider: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
     """A CKS cluster is in one zone."""
     for index, pool in enumerate(pools):
@@ -108,6 +118,7 @@ CHECKS: tuple[Check, ...] = (
     groups_come_from_somewhere,
     machines_exist,
     pools_agree_with_their_machines,
+    racks_are_whole,
     pools_are_in_the_stacks_zone,
     reservations_have_no_name,
     the_object_store_has_no_size,

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from infra.catalog import find_machine
+from infra.catalog import Architecture, find_machine, find_rack
 from infra.spec.base import Name, Positive, Spec
 from infra.spec.fabric import FabricClass
 
@@ -78,6 +78,15 @@ class NodePoolSpec(Spec):
         accelerator = {"model": machine.accelerator, "count": machine.num_accelerators}
         known = {"fabric": machine.fabric, **({"accelerator": accelerator} if machine.accelerator else {})}
         return {**known, **data}
+
+    @property
+    def architecture(self) -> Architecture | None:
+        """Of the nodes' processors, as far as machine or accelerator say it; None: not known here."""
+        machine = find_machine(self.machine) if self.machine else None
+        if machine:
+            return machine.architecture
+        rack = find_rack(self.accelerator.model) if self.accelerator else None
+        return rack.architecture if rack else None
 
     @property
     def is_spot(self) -> bool:

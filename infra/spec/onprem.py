@@ -166,6 +166,9 @@ class OnpremSpec(ProviderSpec):
     amd: AmdSpec | None = Field(default=None, description="images for pools with AMD GPUs")
     gpu_operator: Installed = Field(default="install", description="NVIDIA's GPU Operator")
     gpu_driver: Installed = Field(default="install", description="NVIDIA's driver on the machines")
+    dra_driver: Installed = Field(
+        default="install", description="NVIDIA's DRA driver, for racks whose machines NVLink joins"
+    )
     node_os: Annotated[str, Field(pattern=r"^[a-z]+\d+(\.\d+)?$")] = Field(
         default="ubuntu24.04", description="system of the machines, as tags of driver images name it"
     )

@@ -17,10 +17,12 @@ from infra.spec.storage import StorageSpec
 Pools = tuple[NodePoolSpec, ...]
 
 FABRICS = {
-    "nvidia": ("none", "ib-shared", "ib-sriov", "ib-hostdev"),
+    "nvidia": ("none", "ib-shared", "ib-sriov", "ib-hostdev", "nvl72", "ib-shared-nvl72"),
     "amd": ("rocm", "ib-shared-rocm"),
 }
 """Vendor of the accelerators → fabric classes that its machines can have here."""
+IN_RACKS = {"nvl72": "none", "ib-shared-nvl72": "ib-shared"}
+"""Fabric class with an NVLink domain → the same without."""
 _OF_CLOUDS = (
     *("machine", "alternatives", "zones", "reservation", "spot_waiver"),
     *("placement", "topology", "provisioning", "max_run_hours"),
@@ -54,11 +56,28 @@ def fabrics_fit_the_accelerators(provider: OnpremSpec, pools: Pools) -> Iterator
             yield ("pools", index, "fabric"), got, " or ".join(allowed), f"write `fabric: {allowed[0]}`"
 
 
+def racks_are_of_their_accelerators(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
+    """NVLink leaves the machine in racks of one kind only; some of a rack's machines may be elsewhere."""
+    racks = {each.name: each.rack for each in catalog.accelerators() if each.rack}
+    for index, pool in enumerate(pools):
+        if pool.accelerator is None or pool.fabric not in IN_RACKS:
+            continue
+        model, count = pool.accelerator.model, pool.accelerator.count
+        rack = racks.get(model)
+        if rack is None and _vendor(pool) == "nvidia":
+            got, allowed = f"{pool.fabric!r} with {model}", f"{' or '.join(racks)} with {pool.fabric}"
+            yield ("pools", index, "fabric"), got, allowed, f"write `fabric: {IN_RACKS[pool.fabric]}`"
+        if rack is not None and count != rack.accelerators:
+            allowed = f"{rack.accelerators}: a machine of a rack of {rack.nvlink_domain}"
+            fix = "count the GPUs of one machine, not those of the rack"
+            yield ("pools", index, "accelerator", "count"), str(count), allowed, fix
+
+
 def cards_are_reached_in_one_way(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
     """Two device plugins on one card would promise it twice."""
     first: tuple[int, str] | None = None
     for index, pool in enumerate(pools):
-        way = pool.fabric.removesuffix("-rocm")
+        way = IN_RACKS.get(pool.fabric, pool.fabric).removesuffix("-rocm")
         if not _on_infiniband(pool):
             continue
         if first is not None and way != first[1]:
@@ -193,6 +212,7 @@ CHECKS: tuple[Check, ...] = (
     pools_are_machines_of_ones_own,
     accelerators_are_known,
     fabrics_fit_the_accelerators,
+    racks_are_of_their_accelerators,
     cards_are_reached_in_one_way,
     infiniband_is_described_where_it_is,
     pools_of_addresses_exist,

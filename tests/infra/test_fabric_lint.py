@@ -73,6 +73,21 @@ def test_one_node_needs_no_fabric_and_simulated_accelerators_have_none() -> None
     assert told(fabric_lint.pod(bare, 4)) == []
 
 
+@pytest.mark.parametrize(
+    ("fabric", "claims"), [("roce-dra", ["fabric"]), ("nvl72", ["nvlink"]), ("efav3", [])]
+)
+def test_several_nodes_claim_what_their_fabric_has(fabric: str, claims: list[str]) -> None:
+    pod: dict[str, Any] = {
+        "nodeSelector": {FABRIC_LABEL: fabric},
+        "containers": [{"resources": {"limits": {"nvidia.com/gpu": 4, "vpc.amazonaws.com/efa": 16}}}],
+    }
+    missing = [("containers[0].resources.claims", "2 nodes with 0 claims")] if claims else []
+    found = [each for each in told(fabric_lint.pod(pod, 2)) if each[0].endswith("claims")]
+    assert (fabric_lint.claims(fabric), found) == (claims, missing)
+    pod["containers"][0]["resources"]["claims"] = [{"name": "mine"}]
+    assert [each for each in told(fabric_lint.pod(pod, 2)) if each[0].endswith("claims")] == []
+
+
 def test_machines_of_the_catalogue_say_their_fabric() -> None:
     assert fabric_lint.machine_fabric("p5en.48xlarge") == "efav3"
     assert fabric_lint.machine_fabric("g6.xlarge") == "none"

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,8 +22,23 @@ from trainyard.registry import Registries, take_apart
 LOGIN = base64.b64encode(b"me:password").decode()
 
 
+INDEX = {
+    "manifests": [
+        {"platform": {"architecture": "amd64", "os": "linux"}},
+        {"platform": {"architecture": "arm64", "os": "linux"}},
+        {"platform": {"architecture": "unknown", "os": "unknown"}},
+    ]
+}
+"""As BuildKit pushes it: what is for no platform is its attestations."""
+STORED: dict[str, Any] = {
+    "/v2/both/manifests/1": INDEX,
+    "/v2/one/manifests/1": {"config": {"digest": "sha256:00"}},
+    "/v2/one/blobs/sha256:00": {"architecture": "amd64"},
+}
+
+
 class _Registry(BaseHTTPRequestHandler):
-    """Has `nvidia/driver:1`; `private/…` wants a token, which it gives to whoever is logged in."""
+    """Has `nvidia/driver:1`, and what is stored; `private/…` wants a token, given to whoever is logged in."""
 
     def do_HEAD(self) -> None:
         private = "/private/" in self.path
@@ -35,6 +51,11 @@ class _Registry(BaseHTTPRequestHandler):
         self.end_headers()
 
     def do_GET(self) -> None:
+        if self.path in STORED:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps(STORED[self.path]).encode())
+            return
         known = self.headers.get("Authorization") == f"Basic {LOGIN}" and "scope=pull" in self.path
         self.send_response(200 if known else 401)
         self.end_headers()
@@ -90,6 +111,16 @@ def test_what_a_registry_lacks_is_a_problem_each(registry: str) -> None:
         (f"{registry}/nvidia/driver:2", "not there"),
         (f"{registry}/charts/other:1", "not there"),
     ]
+
+
+def test_an_image_must_be_for_the_processors_of_its_nodes(registry: str) -> None:
+    both, one = f"{registry}/both:1", f"{registry}/one:1"
+    wanted = dict.fromkeys((both, one), ("amd64", "arm64"))
+    (problem,) = missing(Inventory((both, one), (), wanted), Registries())
+    assert (problem.path, problem.got) == (one, "for amd64 alone")
+    assert problem.allowed == "the image for amd64 and arm64"
+    assert "linux/arm64" in problem.fix
+    assert missing(Inventory((one,), (), {one: ("amd64",)}), Registries()) == []
 
 
 def test_a_registry_that_wants_a_login_gets_the_one_of_dockers_configuration(

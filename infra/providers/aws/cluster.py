@@ -64,6 +64,10 @@ class AwsCluster(Cluster):
             " (`capacity: reserved`, `reservation: {id: cr-…, kind: block}`)"
         ),
         Feature.TPU_SLICES: "TPUs are Google's: use kind: gcp, or a machine with GPUs",
+        Feature.NVLINK_DOMAINS: (
+            "EC2's P6e-GB200 UltraServers are not in this release's catalogue: use p6-b200.48xlarge or"
+            " p6-b300.48xlarge, or GB200 at CoreWeave"
+        ),
     }
 
     def __init__(

@@ -65,8 +65,8 @@ class AzureCluster(Cluster):
         ),
         Feature.TPU_SLICES: "Azure has no TPUs: choose a machine with GPUs",
         Feature.NVLINK_DOMAINS: (
-            "NVLink between machines needs NVIDIA's DRA driver and compute domains, which this release does"
-            " not install: use Standard_ND96isr_H200_v5"
+            "Azure's ND GB200 racks are not in this release's catalogue: use Standard_ND96isr_H200_v5, or"
+            " GB200 at CoreWeave"
         ),
     }
 

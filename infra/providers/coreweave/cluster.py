@@ -65,9 +65,6 @@ class CoreweaveCluster(Cluster):
         Feature.CHOSEN_PLACEMENT: "CoreWeave places nodes itself, and labels where they stand",
         Feature.NODES_ON_CALL: "a node takes half an hour to boot, too long to wait for in a queue",
         Feature.TPU_SLICES: "CoreWeave has no TPUs: choose a machine with GPUs",
-        Feature.NVLINK_DOMAINS: (
-            "NVLink between machines needs racks and compute domains, which this release does not manage"
-        ),
     }
 
     def __init__(
@@ -112,7 +109,8 @@ class CoreweaveCluster(Cluster):
 
 def _settings(stack: Stack, spec: CoreweaveSpec, pools: Mapping[str, PoolSettings]) -> ClusterSettings:
     fabrics = {pool.fabric_class for pool in pools.values() if pool.accelerators_per_node}
-    levels = FABRIC_LEVELS if fabrics == {"ib-coreweave"} else (names.ZONE_LABEL,)
+    on_infiniband = bool(fabrics) and all(fabric.startswith("ib-coreweave") for fabric in fabrics)
+    levels = FABRIC_LEVELS if on_infiniband else (names.ZONE_LABEL,)
     return ClusterSettings(
         name=stack.name,
         kubernetes_version=spec.kubernetes_version,

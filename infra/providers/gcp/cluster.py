@@ -61,8 +61,8 @@ class GcpCluster(Cluster):
             "capacity blocks are EC2's: name Google's reservation, a future one too, with `kind: targeted`"
         ),
         Feature.NVLINK_DOMAINS: (
-            "NVLink between A4X machines needs NVIDIA's DRA driver and compute domains, which this release"
-            " does not install: use a4-highgpu-8g or a3-ultragpu-8g"
+            "Google places A4X machines in racks by a workload policy (1x72), which this release does not"
+            " make: use a4-highgpu-8g or a3-ultragpu-8g, or GB200 at CoreWeave"
         ),
     }
 

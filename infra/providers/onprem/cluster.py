@@ -9,6 +9,7 @@ from typing import ClassVar, cast
 import pulumi
 import yaml
 
+from infra import catalog
 from infra.artifacts import Artifacts
 from infra.kubernetes import NodeLabels, connect
 from infra.providers.base import (
@@ -18,6 +19,7 @@ from infra.providers.base import (
     Cluster,
     ClusterOutputs,
     ClusterSettings,
+    DraDriver,
     Feature,
     GpuOperator,
     InfiniBand,
@@ -36,6 +38,7 @@ from infra.spec.provider import ProviderKind
 _ACCESS: Mapping[str, CardAccess] = {
     "ib-shared": "shared",
     "ib-shared-rocm": "shared",
+    "ib-shared-nvl72": "shared",
     "ib-sriov": "sriov",
     "ib-hostdev": "hostdev",
 }
@@ -55,10 +58,6 @@ class OnpremCluster(Cluster):
         Feature.CHOSEN_PLACEMENT: "machines stand where they stand: say it in provider.leaves",
         Feature.NODES_ON_CALL: f"{_OWN}: there are the nodes that there are",
         Feature.TPU_SLICES: "TPUs are Google's alone: choose an accelerator of the catalogue",
-        Feature.NVLINK_DOMAINS: (
-            "NVLink between machines needs NVIDIA's DRA driver and compute domains, which this release does"
-            " not install"
-        ),
     }
 
     def __init__(
@@ -100,17 +99,19 @@ def _settings(stack: Stack, spec: OnpremSpec, pools: Mapping[str, PoolSettings])
         training_image=spec.training_image,
         training_images={"amd.com/gpu": spec.amd.training_image} if spec.amd else {},
         serves_object_store=False,
-        software=_software(spec, pools),
+        software=_software(stack, spec, pools),
     )
 
 
-def _software(spec: OnpremSpec, pools: Mapping[str, PoolSettings]) -> NodeSoftware:
+def _software(stack: Stack, spec: OnpremSpec, pools: Mapping[str, PoolSettings]) -> NodeSoftware:
     resources = {pool.accelerator_resource for pool in pools.values() if pool.accelerators_per_node}
     installs_gpus = spec.gpu_operator == "install" and "nvidia.com/gpu" in resources
     gpus = GpuOperator(spec.gpu_driver == "install", spec.service_monitors)
+    in_racks = any(catalog.fabric(pool.fabric_class).nvlink_domain for pool in pools.values())
     return NodeSoftware(
-        infiniband=_infiniband(spec, pools),
+        infiniband=_infiniband(stack, spec),
         gpu_operator=gpus if installs_gpus else None,
+        dra_driver=_dra_driver(spec) if in_racks and spec.dra_driver == "install" else None,
         amd_operator=_amd(spec) if spec.amd_operator == "install" else None,
         nfs_driver=spec.filesystem.driver == "install",
         mirror=Mirror(spec.mirror.registry, spec.mirror.charts) if spec.mirror else None,
@@ -118,13 +119,17 @@ def _software(spec: OnpremSpec, pools: Mapping[str, PoolSettings]) -> NodeSoftwa
     )
 
 
-def _infiniband(spec: OnpremSpec, pools: Mapping[str, PoolSettings]) -> InfiniBand | None:
-    access = {_ACCESS[pool.fabric_class] for pool in pools.values() if pool.fabric_class in _ACCESS}
+def _dra_driver(spec: OnpremSpec) -> DraDriver:
+    return DraDriver("/run/nvidia/driver" if spec.gpu_driver == "install" else "/")
+
+
+def _infiniband(stack: Stack, spec: OnpremSpec) -> InfiniBand | None:
+    joined = [pool for pool in stack.pools if pool.fabric in _ACCESS]
     cards = spec.infiniband
-    if cards is None or not access:
+    if cards is None or not joined:
         return None
     return InfiniBand(
-        access=access.pop(),
+        access=_ACCESS[joined[0].fabric],
         device_ids=cards.device_ids,
         installs_driver=cards.driver == "install",
         pools=tuple(
@@ -135,6 +140,8 @@ def _infiniband(spec: OnpremSpec, pools: Mapping[str, PoolSettings]) -> InfiniBa
         ),
         pool=cards.pool,
         ipoib=(cards.ipoib.interface, cards.ipoib.pool) if cards.ipoib else None,
+        # Machines whose accelerators do not say it are x86.
+        architectures=tuple(sorted({pool.architecture or "amd64" for pool in joined})),
     )
 
 

@@ -134,6 +134,17 @@ def test_the_rows_that_every_target_counts_on_are_there() -> None:
         assert (row.accelerator, row.num_accelerators, row.nics.count, row.nics.gbps, row.fabric) == facts
 
 
+def test_machines_of_a_rack_have_its_accelerators_processors_and_domain() -> None:
+    racks = [(machine, catalog.find_rack(machine.accelerator or "")) for machine in MACHINES]
+    found = {machine.name: rack for machine, rack in racks if rack}
+    assert {"gb200-4x", "gb300-4x", "a4x-highgpu-4g"} <= set(found)
+    for machine, rack in racks:
+        assert (catalog.fabric(machine.fabric).nvlink_domain is not None) == (rack is not None)
+        if rack:
+            assert (machine.num_accelerators, machine.architecture) == (rack.accelerators, rack.architecture)
+            assert catalog.fabric(machine.fabric).nvlink_domain == rack.nvlink_domain == 72
+
+
 def test_fabrics_of_the_same_network_but_another_count_are_classes_of_their_own() -> None:
     counts = {
         name: catalog.fabric(name).resources["vpc.amazonaws.com/efa"] for name in ("efav2", "efav3", "efav4")

@@ -1,0 +1,202 @@
+"""Racks whose machines NVLink joins: what a pod claims, who makes it, and where Kueue puts a job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from infra import catalog, fabric_lint
+from infra.artifacts import Artifacts
+from infra.platform.dra_driver import values
+from infra.providers.base import Cluster, DraDriver
+from infra.providers.registry import cluster_class
+from infra.spec import Stack, load, parse
+from infra.spec.job import JobSpec
+from tests.infra.golden import CASES, GOLDEN, assert_matches
+from tests.infra.judged import findings
+from tests.infra.plan import Plan, artifacts, plan, record
+from tests.infra.shown import text_of
+from trainyard.images import inventory
+from trainyard.jobs import manifest
+
+TARGETS = ("coreweave", "onprem")
+FABRIC = {"coreweave": "ib-coreweave-nvl72", "onprem": "ib-shared-nvl72"}
+CONCERNED = ("NodePool", "Topology", "ResourceFlavor", "ComputeDomain", "Release")
+CLIQUE = "nvidia.com/gpu.clique"
+
+
+def racks(target: str) -> Stack:
+    return load(CASES / "racks" / f"{target}.yaml")
+
+
+@pytest.fixture(scope="module")
+def plans(rendered: Path) -> Mapping[str, Plan]:
+    return {target: plan(racks(target), rendered) for target in TARGETS}
+
+
+@pytest.fixture(params=TARGETS)
+def target(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def pod_of(found: Plan, runtime: str, index: int = 0) -> dict[str, Any]:
+    spec = found.named("ClusterTrainingRuntime")[runtime]["spec"]["template"]["spec"]
+    pod: dict[str, Any] = spec["replicatedJobs"][index]["template"]["spec"]["template"]["spec"]
+    return pod
+
+
+def test_the_plans_are_the_golden_ones(plans: Mapping[str, Plan], target: str) -> None:
+    of_racks = [
+        each
+        for each in plans[target].resources
+        if each.type.rpartition(":")[2] in CONCERNED or each.name == f"torch-{FABRIC[target]}"
+    ]
+    assert_matches(text_of(Plan(tuple(of_racks))), GOLDEN / f"racks-{target}.yaml")
+
+
+def test_the_policies_let_the_plans_pass(plans: Mapping[str, Plan], target: str) -> None:
+    found = findings(target, plans[target])
+    # The shipped stack's data may be in Spain alone, and these racks are in the United States.
+    assert [each for each in found if not each.startswith("residency-")] == []
+
+
+def test_each_team_has_a_domain_whose_template_its_pods_claim(plans: Mapping[str, Plan], target: str) -> None:
+    found, fabric = plans[target], FABRIC[target]
+    teams = {f"team-{team.name}" for team in racks(target).teams}
+    domains = found.named("ComputeDomain")
+    assert {each["metadata"]["namespace"] for each in domains.values()} == teams
+    made = {each["spec"]["channel"]["resourceClaimTemplate"]["name"] for each in domains.values()}
+    for index, framework in ((0, "torch"), (0, "mpi"), (1, "mpi")):
+        pod = pod_of(found, f"{framework}-{fabric}", index)
+        (claim,) = pod["resourceClaims"]
+        assert {claim["resourceClaimTemplateName"]} == made
+        assert all(each["resources"]["claims"] == [{"name": claim["name"]}] for each in pod["containers"])
+        assert list(fabric_lint.pod(pod, 16, fabric)) == []
+
+
+def test_a_domain_outlives_its_jobs_and_counts_no_nodes(plans: Mapping[str, Plan], target: str) -> None:
+    for domain in plans[target].named("ComputeDomain").values():
+        assert domain["spec"]["numNodes"] == 0
+        assert domain["spec"]["channel"]["allocationMode"] == "Single"
+
+
+def test_pods_of_other_machines_claim_nothing(plans: Mapping[str, Plan], target: str) -> None:
+    pod = pod_of(plans[target], f"torch-{FABRIC[target].removesuffix('-nvl72')}")
+    assert "resourceClaims" not in pod
+    assert "claims" not in pod["containers"][0]["resources"]
+
+
+def test_the_clique_is_a_level_above_the_host_for_racks_and_for_no_other_machine(
+    plans: Mapping[str, Plan], target: str
+) -> None:
+    found = plans[target]
+    levels = {
+        name: [each["nodeLabel"] for each in topology["spec"]["levels"]]
+        for name, topology in found.named("Topology").items()
+    }
+    flat = levels["fabric"]
+    assert CLIQUE not in flat
+    assert levels["racks"] == [*flat[:-1], CLIQUE, flat[-1]]
+    used = {name: each["spec"]["topologyName"] for name, each in found.named("ResourceFlavor").items()}
+    domains = {pool.name: catalog.fabric(pool.fabric).nvlink_domain for pool in racks(target).pools[1:]}
+    assert used == {name: "racks" if domain else "fabric" for name, domain in domains.items()}
+
+
+def test_coreweave_runs_the_driver_itself(plans: Mapping[str, Plan]) -> None:
+    assert not plans["coreweave"].named("Release")
+    levels = plans["coreweave"].named("Topology")["racks"]["spec"]["levels"]
+    assert [each["nodeLabel"].rpartition("/")[2] for each in levels] == [
+        "fabric",
+        "superpod",
+        "leafgroup",
+        "gpu.clique",
+        "hostname",
+    ]
+
+
+def test_on_premises_the_driver_is_installed_after_the_gpus_and_before_the_domains(
+    plans: Mapping[str, Plan],
+) -> None:
+    found = plans["onprem"]
+    releases = {each.name: each for each in found.resources if each.type.endswith(":Release")}
+    driver = releases["dra-driver-nvidia-gpu"]
+    assert driver.inputs["chart"] == "oci://registry.k8s.io/dra-driver-nvidia/charts/dra-driver-nvidia-gpu"
+    assert "repositoryOpts" not in driver.inputs
+    assert any(urn.endswith("::gpu-operator") for urn in driver.dependencies)
+    (domain,) = [each for each in found.resources if each.type.endswith(":ComputeDomain")]
+    assert any(urn.endswith("::dra-driver-nvidia-gpu") for urn in domain.dependencies)
+
+
+def test_the_driver_joins_machines_and_leaves_gpus_to_the_device_plugin(rendered: Path) -> None:
+    images = artifacts(rendered).published["dra-driver-nvidia-gpu"].images
+    found = values(DraDriver("/run/nvidia/driver"), images, {"role": "system"})
+    assert found["resources"] == {"gpus": {"enabled": False}, "computeDomains": {"enabled": True}}
+    assert f"{found['image']['repository']}:{found['image']['tag']}" == images["driver"]
+    affinity = found["kubeletPlugin"]["affinity"]["nodeAffinity"]
+    (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert term["matchExpressions"] == [{"key": CLIQUE, "operator": "Exists"}]
+
+
+@pytest.mark.parametrize(
+    ("provider", "driver"),
+    [
+        ({}, DraDriver("/run/nvidia/driver")),
+        ({"gpu_driver": "present"}, DraDriver("/")),
+        ({"dra_driver": "present"}, None),
+    ],
+)
+def test_the_driver_is_told_where_that_of_the_gpus_is_and_one_that_is_there_is_left_alone(
+    provider: dict[str, str], driver: DraDriver | None, rendered: Path
+) -> None:
+    data = racks("onprem").model_dump(mode="json", by_alias=True, exclude_none=True)
+    stack = parse({**data, "provider": data["provider"] | provider})
+    found: list[Cluster] = []
+
+    def program() -> dict[str, Any]:
+        found.append(cluster_class("onprem")(stack, artifacts(rendered)))
+        return {}
+
+    record(program)
+    assert found[0].settings.software.dra_driver == driver
+
+
+def test_kueue_does_not_count_places_in_a_domain(plans: Mapping[str, Plan], target: str) -> None:
+    config = plans[target].named("ConfigMap")["kueue-system/kueue-manager-config"]["data"]
+    gates = yaml.safe_load(config["controller_manager_config.yaml"])["featureGates"]
+    assert gates == {"KueueDRAIntegration": False, "KueueDRARejectWorkloadsWhenDRADisabled": False}
+
+
+def test_a_job_says_its_claim_again_and_the_lint_misses_it() -> None:
+    job = JobSpec(
+        name="digits",
+        team="research",
+        runtime="torch-ib-coreweave-nvl72",
+        num_nodes=16,
+        accelerators_per_node=4,
+        config="digits",
+    )
+    spec = manifest(job, "run")["spec"]
+    assert spec["trainer"]["resourcesPerNode"]["claims"] == [{"name": "nvlink"}]
+    assert list(fabric_lint.train_job(spec)) == []
+    del spec["trainer"]["resourcesPerNode"]["claims"]
+    (fault,) = fabric_lint.train_job(spec)
+    assert (fault.where, fault.got) == ("trainer.resourcesPerNode.claims", "16 nodes with 0 claims")
+
+
+def test_the_image_of_jobs_must_be_for_grace_and_for_the_system_nodes_too() -> None:
+    stack = racks("coreweave")
+    found = inventory(stack, Artifacts.from_environment())
+    assert stack.provider.model_dump()["training_image"] in found.images
+    assert found.architectures == {stack.provider.model_dump()["training_image"]: ("amd64", "arm64")}
+
+
+def test_drivers_of_cards_are_wanted_for_the_processors_of_both_kinds_of_machines(
+    plans: Mapping[str, Plan],
+) -> None:
+    images = plans["onprem"].named("NetworkOperator")["racks-network-operator"]["images"]
+    drivers = [each.rpartition("-")[2] for each in images if "doca-driver" in each]
+    assert drivers == ["amd64", "arm64"]
