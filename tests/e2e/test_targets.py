@@ -20,7 +20,7 @@ from infra.providers.base import PoolSettings
 from infra.spec import Stack, load
 from local.paths import REPOSITORY
 from tests.e2e.stack import Declaration, LocalStack
-from tests.infra.golden import GOLDEN, assert_matches
+from tests.infra.golden import CASES, GOLDEN, assert_matches
 from tests.infra.kubeconfigs import write_kubeconfig
 from tests.infra.plan import Plan, plan, pools_of, stack_file
 
@@ -36,6 +36,7 @@ ADVERTISED = {
     "gcp-tpu": {"google.com/tpu": "4"},
     "azure": {"nvidia.com/gpu": "8", "rdma/ib": "8"},
     "coreweave": {"nvidia.com/gpu": "8", "rdma/ib": "1"},
+    "racks": {"nvidia.com/gpu": "4", "rdma/ib": "1"},
     "onprem": {"nvidia.com/gpu": "8", "rdma/ib_shared": "1"},
 }
 """Stack → what a node of its job pools has, as the device plugins of that target advertise it."""
@@ -46,11 +47,14 @@ UNSERVED = {
     "gcp-tpu": set[str](),
     "azure": {"mellanox.com/v1alpha1", "nfd.k8s-sigs.io/v1alpha1"},
     "coreweave": {"compute.coreweave.com/v1alpha1"},
+    "racks": {"compute.coreweave.com/v1alpha1", "resource.nvidia.com/v1beta1"},
     "onprem": {"amd.com/v1alpha1", "mellanox.com/v1alpha1", "nv-ipam.nvidia.com/v1alpha1"},
 }
 """Stack → groups whose definitions come with the cloud or with a vendor's chart; it may not grow."""
 WORKLOADS = {"DaemonSet", "Deployment", "Job", "StatefulSet"}
 """Their images are not here: the API server judges them, and keeps none."""
+DRIVER, CHANNELS = "compute-domain.nvidia.com", "compute-domain-default-channel.nvidia.com"
+"""NVIDIA's driver of NVLink domains, and its class of devices: a node has a channel of the one it is in."""
 STACKS_OWN = (
     "clustertrainingruntime",
     "localqueue -A",
@@ -58,8 +62,11 @@ STACKS_OWN = (
     "resourceflavor",
     "topologies.kueue.x-k8s.io",
     "storageclass",
+    "deviceclass",
+    "resourceslice",
+    "resourceclaimtemplate -A",
 )
-"""Every stack has these under the same names."""
+"""Every stack has these under the same names, or has none."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +97,8 @@ class TargetHalf:
     def nodes(self) -> list[Declaration]:
         """Nodes that the job has room on, labelled and tainted as the target does it."""
         pool = self.pools[self.preferred]
-        levels = {each["nodeLabel"] for each in self.plan.named("Topology")["fabric"]["spec"]["levels"]}
+        topology = self.plan.named("ResourceFlavor")[self.preferred]["spec"]["topologyName"]
+        levels = {each["nodeLabel"] for each in self.plan.named("Topology")[topology]["spec"]["levels"]}
         return [_node(pool, index, levels) for index in range(self.num_nodes)]
 
 
@@ -146,7 +154,8 @@ def make_room(cluster: LocalStack) -> None:
 @pytest.fixture(scope="module", params=ADVERTISED)
 def half(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> TargetHalf:
     """The stack as the repository ships it."""
-    stack = load(stack_file(request.param))
+    racks = CASES / "racks" / "coreweave.yaml"
+    stack = load(racks if request.param == "racks" else stack_file(request.param))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KUBECONFIG", str(write_kubeconfig(tmp_path_factory.mktemp("kube") / "config")))
         rendered = LINKS / "rendered"
@@ -171,6 +180,7 @@ def applied(operators: LocalStack, occupied: set[str], half: TargetHalf) -> Iter
     apply(operators, judged, "--dry-run=server")
     configure_kueue(operators, objects)
     provision(operators)
+    apply(operators, channels(half))
     yield operators
     for kind in ("trainjobs", "jobsets", "jobs"):
         operators.kubectl("delete", kind, "--all", "-n", NAMESPACE)
@@ -222,6 +232,33 @@ def provision(cluster: LocalStack) -> None:
             apply(cluster, [volume])
 
 
+def channels(half: TargetHalf) -> list[Declaration]:
+    """Do what NVIDIA's driver does for a ComputeDomain: its template, and a channel of each node."""
+    domains = [each for each in half.objects if each["kind"] == "ComputeDomain"]
+    own = [each for each in domains if each["metadata"]["namespace"] == NAMESPACE]
+    if not own:
+        return []
+    request = {"name": "channel", "exactly": {"deviceClassName": CHANNELS}}
+    expression = f"device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].type == 'channel'"
+    made = [_dra("DeviceClass", CHANNELS, {"selectors": [{"cel": {"expression": expression}}]})]
+    for domain in own:
+        name = domain["spec"]["channel"]["resourceClaimTemplate"]["name"]
+        spec: Declaration = {"spec": {"devices": {"requests": [request]}}}
+        made.append(_dra("ResourceClaimTemplate", name, spec, namespace=NAMESPACE))
+    channel = {"name": "channel-0", "attributes": {"type": {"string": "channel"}}}
+    for node in half.nodes:
+        name = node["metadata"]["name"]
+        pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+        spec = {"driver": DRIVER, "nodeName": name, "pool": pool, "devices": [channel]}
+        made.append(_dra("ResourceSlice", name, spec))
+    return made
+
+
+def _dra(kind: str, name: str, spec: Declaration, **place: str) -> Declaration:
+    about = {"name": name, **place}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": about, "spec": spec}
+
+
 def test_the_example_job_trains_on_the_local_stack(platform: LocalStack) -> None:
     platform.kubectl("apply", f"--filename={JOB}")
 
@@ -265,6 +302,7 @@ def told(pod: Declaration) -> Declaration:
         "tolerations": sorted(spec["tolerations"], key=lambda each: str(each["key"])),
         "terminationGracePeriodSeconds": spec["terminationGracePeriodSeconds"],
         "volumes": spec["volumes"],
+        **({"resourceClaims": spec["resourceClaims"]} if "resourceClaims" in spec else {}),
         "containers": {
             each["name"]: {key: each[key] for key in kept if key in each}
             for each in [*spec.get("initContainers", []), *spec["containers"]]
