@@ -28,7 +28,7 @@ class Network:
 
     def __init__(self, cluster: str, folder: Path) -> None:
         self.folder = folder
-        self.host_link = f"ty-{cluster}"
+        self.host_link = _host_link(cluster)
 
     def namespace(self, name: str) -> Path:
         """Where the network namespace of a machine is mounted."""
@@ -105,6 +105,20 @@ def host_routes() -> Iterable[tuple[str, str]]:
     """(destination, interface) of every route of the host but the default one."""
     routes = json.loads(run(program("ip"), "-json", "-4", "route", "show"))
     return [(route["dst"], route.get("dev", "")) for route in routes if route["dst"] != "default"]
+
+
+def run_folders() -> dict[str, Path]:
+    """Where each embedded cluster on this host has its run folder, by its link.
+
+    The mounts of their namespaces tell it, so a cluster whose makers were killed is found as well.
+    """
+    mounts = (Path(line.split()[4]) for line in Path("/proc/self/mountinfo").read_text().splitlines())
+    runs = (path.parent.parent for path in mounts if path.parts[-3:] == ("run", "netns", CONTROL))
+    return {_host_link(run.parent.name): run for run in runs}
+
+
+def _host_link(cluster: str) -> str:
+    return f"ty-{cluster}"
 
 
 def _mac(number: int) -> str:

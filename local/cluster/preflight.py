@@ -16,7 +16,7 @@ from local.cluster.containerd import CNI_PLUGINS
 from local.cluster.contracts import Artifacts
 from local.cluster.layout import VERSION, Layout
 from local.cluster.machine import Machine
-from local.cluster.network import host_routes
+from local.cluster.network import host_routes, run_folders
 from local.cluster.node import SHARED_FOLDERS
 
 BINARIES = (
@@ -197,11 +197,13 @@ def _addresses(nodes: IPv4Network, link: str) -> Iterator[Problem]:
         return
     for destination, interface in host_routes():
         if interface != link and IPv4Network(destination).overlaps(nodes):
+            run = run_folders().get(interface)
+            user = f"the cluster whose files are in {run.parent}" if run else "what uses this one"
             yield Problem(
                 "cluster.nodeCidr",
                 f"{nodes}, of which {destination} is in use on this host by {interface}",
                 "a range that no route of this host covers",
-                "choose another nodeCidr in the stack, or take down what uses this one",
+                f"choose another nodeCidr in the stack, or take down {user}",
             )
 
 

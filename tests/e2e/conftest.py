@@ -14,8 +14,9 @@ from local.cluster import ClusterConfig, EmbeddedCluster
 from local.paths import Paths
 from local.progress import for_stream
 from local.toolchain import Toolchain, load_versions
+from tests.e2e.leftovers import turn
 from tests.e2e.machine import Traces
-from tests.e2e.stack import NAME, Declaration, LocalStack, Run, job
+from tests.e2e.stack import BARE, FAR, NAME, Declaration, LocalStack, Run, job
 
 ORDER = (
     "test_language_host",
@@ -31,7 +32,7 @@ ORDER = (
     "test_fleet",
 )
 """What needs least first; one cluster at a time: `test_recovery` takes the first one down."""
-GUEST = "guest"
+HOST, GUEST = "host", "guest"
 IMPORTED = {
     "policy": "kubernetes-images-pinned",
     "resource": "kubernetes:apps/v1:Deployment::*",
@@ -51,7 +52,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def unstarted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
+def ranges() -> Iterator[None]:
+    """The addresses that the clusters of these tests take, to ourselves."""
+    with turn(BARE, NAME, HOST, FAR, progress=for_stream(sys.stderr)):
+        yield
+
+
+@pytest.fixture(scope="session")
+def unstarted(ranges: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
     """The stack, declared; whatever of it runs in the end is removed."""
     stack = LocalStack(tmp_path_factory.mktemp("local"))
     yield stack
@@ -85,9 +93,9 @@ def uninterrupted(stack: LocalStack) -> Run:
 def host(stack: LocalStack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]:
     """The same nodes and images as the local stack's, in its place."""
     stack.trainyard("down")
-    folder = tmp_path_factory.mktemp("host")
+    folder = tmp_path_factory.mktemp(HOST)
     config = ClusterConfig.parse(json.loads(stack.cluster_json.read_text()))
-    config = config.model_copy(update={"name": "host", "data_dir": str(folder / "data")})
+    config = config.model_copy(update={"name": HOST, "data_dir": str(folder / "data")})
     paths = Paths(cache=Paths.from_environment().cache, state=folder)
     progress = for_stream(sys.stderr)
     cluster = EmbeddedCluster(

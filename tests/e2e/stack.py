@@ -22,7 +22,8 @@ from local.engine.recovery import MARKER
 from local.paths import REPOSITORY
 from training.metrics import read_metrics
 
-NAME = "trial"
+BARE, NAME, FAR = "e2e", "trial", "far"
+"""A cluster without a stack, the one of most tests, and the one that a fleet joins to it."""
 NETWORK = {"pod_cidr": "10.231.0.0/16", "service_cidr": "10.232.0.0/16", "node_cidr": "10.233.0.0/24"}
 SECONDS = 600.0
 """Longest wait for anything: another cluster or a build may have the machine at the same time."""

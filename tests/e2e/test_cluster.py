@@ -1,6 +1,6 @@
 """The embedded cluster on the real thing: needs root and the toolchain; takes some three minutes.
 
-It has a name, a state folder and ranges of its own, so that it can run beside another cluster.
+It has a name, a state folder and ranges of its own.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from local.cluster.site import Site
 from local.paths import Paths
 from local.progress import for_stream
 from local.toolchain import Toolchain, load_versions
+from tests.e2e.stack import BARE
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
-NAME = "e2e"
 SPOT = Taint(key="trainyard.dev/spot", value="true", effect="NoSchedule")
 PODS = "/api/v1/namespaces/default/pods"
 SERVER = "exec python3 -m http.server 8080"
@@ -61,13 +61,13 @@ def new_cluster(state: Path, *nodes: NodeConfig) -> EmbeddedCluster:
     paths = Paths(cache=Paths.from_environment().cache, state=state)
     versions, progress = load_versions(), for_stream(sys.stderr)
     config = ClusterConfig(
-        name=NAME,
+        name=BARE,
         kubernetes_version=versions.kubernetes,
         nodes=nodes or (SYSTEM, *SPOTS),
         pod_cidr="10.221.0.0/16",
         service_cidr="10.222.0.0/16",
         node_cidr="10.223.0.0/24",
-        data_dir=str(paths.cluster_data(NAME)),
+        data_dir=str(paths.cluster_data(BARE)),
     )
     toolchain = Toolchain(paths, versions, progress)
     toolchain.ensure("image/pause", "image/training", *(f"binary/{name}" for name in BINARIES))
@@ -79,14 +79,14 @@ def census(state: Path) -> dict[str, object]:
     mounts = Path("/proc/self/mounts").read_text().splitlines()
     arguments = [" ".join(p.info["cmdline"] or []) for p in psutil.process_iter(["cmdline"])]
     links = [link["ifname"] for link in json.loads(run(program("ip"), "-json", "link"))]
-    groups = [path for top in cgroups.hierarchies() for path in top.glob(f"{cgroups.ROOT}/{NAME}")]
+    groups = [path for top in cgroups.hierarchies() for path in top.glob(f"{cgroups.ROOT}/{BARE}")]
     return {
         "processes": [line for line in arguments if str(state) in line and "pytest" not in line],
         "mounts": [line for line in mounts if str(state) in line],
-        "links": [name for name in links if NAME in name],
+        "links": [name for name in links if BARE in name],
         "cgroups": groups,
         "rules": run(program("nft"), "list", "ruleset"),
-        "run": (state / NAME / "run").exists(),
+        "run": (state / BARE / "run").exists(),
     }
 
 
@@ -96,7 +96,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def cluster(state: Path) -> Iterator[EmbeddedCluster]:
+def cluster(ranges: None, state: Path) -> Iterator[EmbeddedCluster]:
     cluster = new_cluster(state)
     cluster.up()
     yield cluster

@@ -19,11 +19,10 @@ from infra import names
 from local.cluster.commands import program, run
 from local.cluster.layout import Layout
 from tests.e2e.machine import Traces
-from tests.e2e.stack import NAME, NETWORK, Declaration, LocalStack, Said
+from tests.e2e.stack import FAR, NAME, NETWORK, Declaration, LocalStack, Said
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
 
-FAR = "far"
 FAR_NETWORK = {"pod_cidr": "10.234.0.0/16", "service_cidr": "10.235.0.0/16", "node_cidr": "10.236.0.0/24"}
 BETWEEN = IPv4Network("10.237.0.0/30")
 FLEET, QUEUE, NAMESPACE = "joined", "anywhere", "team-research"

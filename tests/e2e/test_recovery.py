@@ -85,6 +85,7 @@ def test_a_range_that_another_cluster_uses_is_refused(stack: LocalStack, other: 
     refused = other.trainyard("up", code=3)
     assert "cluster.nodeCidr" in refused.errors
     assert f"10.233.0.0/24 is in use on this host by ty-{NAME}" in refused.errors
+    assert f"take down the cluster whose files are in {stack.run.parent}" in refused.errors
     assert not other.state.exists()
     assert not Traces.of(other.folder, "other").beyond(before)
 

@@ -1,0 +1,50 @@
+"""What a killed run of these tests left on the host: the next one removes it, as it needs the same ranges."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock
+
+from local.cluster import ClusterConfig, EmbeddedCluster
+from local.cluster.layout import Layout
+from local.cluster.network import Network, run_folders
+from local.paths import Paths
+from local.progress import Progress
+from local.toolchain import Toolchain, load_versions
+
+LOCK = Path(tempfile.gettempdir()) / "trainyard-tests-e2e.lock"
+SECONDS = 600.0
+"""Longest wait for another run's end."""
+
+
+@contextmanager
+def turn(*clusters: str, progress: Progress) -> Iterator[None]:
+    """Have the clusters of these names to ourselves: no other run is at work, nor is anything left of one."""
+    with FileLock(LOCK, timeout=SECONDS):
+        remove(*clusters, progress=progress)
+        yield
+
+
+def remove(*clusters: str, progress: Progress) -> None:
+    """Take down each of these clusters that is found on the host, wherever its files are."""
+    for run in run_folders().values():
+        if run.parent.name in clusters:
+            _remove(run, progress)
+
+
+def _remove(run: Path, progress: Progress) -> None:
+    layout = Layout(run)
+    if not layout.config.exists():  # the files are gone, and the machine was started anew: no process is left
+        Network(run.parent.name, layout.networks).remove()
+        shutil.rmtree(run.parent, ignore_errors=True)
+        return
+    config = ClusterConfig.parse(json.loads(layout.config.read_text()))
+    paths = Paths(cache=Paths.from_environment().cache, state=run.parent.parent)
+    toolchain = Toolchain(paths, load_versions(), progress)
+    EmbeddedCluster(config, paths=paths, toolchain=toolchain, progress=progress).down(purge=True)
