@@ -4,6 +4,9 @@ SHELL := /bin/sh
 BIN := .venv/bin
 STACK ?= local
 PACKAGES := infra local policies rehearsal training trainyard benchmarks tests
+# Clones share what the type checker found; modules that hundreds of processes import are compiled once.
+export MYPY_CACHE_DIR ?= $(or $(TRAINYARD_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/trainyard)/mypy
+unexport PYTHONDONTWRITEBYTECODE
 COMPILE := $(BIN)/uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-header \
 	$(if $(UPGRADE),--upgrade)
 
