@@ -54,7 +54,7 @@ training: tracking ## Tests of the training package
 
 # The cluster's part takes longest: the other two go behind it.
 e2e: prepared ## The end-to-end tests, their three parts at once
-	@$(MAKE) --no-print-directory --output-sync --jobs=3 BEHIND='nice -n 10' cluster engine ranks
+	@$(MAKE) --no-print-directory --output-sync --jobs=3 BEHIND=tests/behind.sh cluster engine ranks
 
 cluster: prepared ## The tests on a real cluster (root)
 	@$(BIN)/pytest $(SLOW) $(CLUSTER_TESTS)
