@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from policies.policy import Policy, Resource, Violation
 from policies.pools import TYPES, pool_of
@@ -20,22 +21,48 @@ from policies.region import cloud_of, effective_region
 from policies.unknowns import Properties
 
 COMPONENT = "trainyard:infra:"
+TIB = 1024
+
+
+@dataclass(frozen=True)
+class Sized:
+    """A filesystem whose size is bought: as the catalogue prices it, and which properties say how much."""
+
+    kind: str
+    speed: str
+    """The property of its speed, tier or level; of a name with dashes, the last part counts."""
+    size: str
+    gib: float = 1
+    """What one of its size is in GiB."""
+
+    def asked(self, props: Properties, region: str) -> Volume:
+        """What a resource, or the filesystem of a spec, asks for."""
+        speed = str(props.get(self.speed, "unspecified")).lower().rpartition("-")[2]
+        # Of Google's Managed Lustre the size is a text.
+        gib = float(props.get(self.size, 0)) * self.gib
+        return Volume(props.at(self.size), f"{self.kind}-{speed}", region, gib)
+
+
+_NETAPP = Sized("netapp", "serviceLevel", "size", gib=1 / 1024**3)
 FILESYSTEMS = {
-    "aws:fsx/lustreFileSystem:LustreFileSystem": (
-        "fsx-lustre",
-        "perUnitStorageThroughput",
-        "storageCapacity",
+    "aws:fsx/lustreFileSystem:LustreFileSystem": Sized(
+        "fsx-lustre", "perUnitStorageThroughput", "storageCapacity"
     ),
-    "gcp:lustre/instance:Instance": ("managed-lustre", "perUnitStorageThroughput", "capacityGib"),
-    "gcp:filestore/instance:Instance": ("filestore", "tier", "fileShares.capacityGb"),
+    "gcp:lustre/instance:Instance": Sized("managed-lustre", "perUnitStorageThroughput", "capacityGib"),
+    "gcp:filestore/instance:Instance": Sized("filestore", "tier", "fileShares.capacityGb"),
+    "azure-native:storagecache:AmlFilesystem": Sized("azure-lustre", "sku.name", "storageCapacityTiB", TIB),
+    "azure-native:netapp:CapacityPool": _NETAPP,
+    "azure-native:netapp:Pool": _NETAPP,
 }
-"""Type → kind of storage, the properties of its speed or tier and of its size."""
-_KINDS = {
-    ("aws", "lustre"): "fsx-lustre",
-    ("gcp", "lustre"): "managed-lustre",
-    ("gcp", "filestore"): "filestore",
+"""By type; of NetApp Files the pool is paid for, whatever its volumes take of it."""
+_OF_SPECS = {
+    ("aws", "lustre"): Sized("fsx-lustre", "throughput", "capacity_gib"),
+    ("gcp", "lustre"): Sized("managed-lustre", "throughput", "capacity_gib"),
+    ("gcp", "filestore"): Sized("filestore", "tier", "capacity_gib"),
+    ("azure", "lustre"): Sized("azure-lustre", "throughput", "capacity_tib", TIB),
+    ("azure", "netapp"): Sized("netapp", "service_level", "capacity_tib", TIB),
 }
-"""The same by the provider and filesystem of a cluster's spec; what grows with its use has no size there."""
+"""By the provider and filesystem of a cluster's spec; what grows with its use has no size there."""
 SERVICES = {
     "aws:eks/cluster:Cluster": "eks-cluster",
     "aws:ec2/natGateway:NatGateway": "nat-gateway",
@@ -102,12 +129,9 @@ def _of_spec(resource: Resource) -> Iterator[Asked]:
     if _limits_the_stack(resource):
         yield from _services(spec, region)
     filesystem = spec.block("provider.filesystem")
-    kind = _KINDS.get((spec.get("provider.kind"), filesystem.get("kind")))
-    if kind and not filesystem.block("existing").data:
-        speed = filesystem.get("throughput", filesystem.get("tier"))
-        yield Volume(
-            filesystem.at("capacity_gib"), f"{kind}-{speed}", region, filesystem.get("capacity_gib", 0)
-        )
+    sized = _OF_SPECS.get((spec.get("provider.kind"), filesystem.get("kind")))
+    if sized and not filesystem.block("existing").data:
+        yield sized.asked(filesystem, region)
     for pool in spec.blocks("pools"):
         if pool.get("accelerator.model") == "simulated" or spec.get("provider.kind") == "local":
             continue  # costs nothing
@@ -152,11 +176,7 @@ def _of_resource(resource: Resource) -> Iterator[Asked]:
             yield Service("type", SERVICES[resource.type], region)
         return
     if resource.type in FILESYSTEMS:
-        kind, speed, size = FILESYSTEMS[resource.type]
-        props = resource.props
-        tier = str(props.get(speed, "unspecified")).lower()
-        # Of Managed Lustre the size is a text.
-        yield Volume(size, f"{kind}-{tier}", region, int(props.get(size, 0)))
+        yield FILESYSTEMS[resource.type].asked(resource.props, region)
         return
     pool = pool_of(resource)
     yield Demand(pool.machine_path, pool.machine_types, region, pool.maximum)
@@ -191,7 +211,8 @@ POLICY = Policy(
             "type": "object",
             "additionalProperties": {"type": "number", "exclusiveMinimum": 0},
             "default": {},
-            "description": "USD per GiB-month by kind of storage, such as fsx-lustre-250, likewise.",
+            "description": "USD per GiB-month by kind of storage, such as fsx-lustre-250 or netapp-premium,"
+            " likewise.",
         },
         "service_prices": {
             "type": "object",
