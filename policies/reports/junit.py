@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
 from xml.etree import ElementTree
 
 from policies.reports.report import Report
+
+_FORBIDDEN: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def junit(report: Report) -> str:
@@ -13,6 +17,7 @@ def junit(report: Report) -> str:
     failed = {finding.policy.name for finding in report.violations}
     suite.set("tests", str(len(report.policies)))
     suite.set("failures", str(len(failed)))
+    suite.set("errors", "0")
     for policy in report.policies:
         case = ElementTree.SubElement(suite, "testcase", classname=topic(policy.name), name=policy.title)
         own = [finding for finding in report.violations if finding.policy is policy]
@@ -21,14 +26,19 @@ def junit(report: Report) -> str:
             more = f" (and {len(own) - 1} more)" if len(own) > 1 else ""
             # Of a failure, CI's pages show the message first, and the text to who asks.
             headline = f"{own[0].resource.name}: {own[0].violation}{more}"
-            failure = ElementTree.SubElement(case, "failure", message=headline)
-            failure.text = "\n".join(lines)
+            failure = ElementTree.SubElement(case, "failure", message=_clean(headline), type=policy.severity)
+            failure.text = _clean("\n".join(lines))
         said = [finding for finding in (*report.advice, *report.exempt) if finding.policy is policy]
         if said:
             output = ElementTree.SubElement(case, "system-out")
-            output.text = "\n".join(f"{finding.resource.urn}: {finding.message}" for finding in said)
+            output.text = _clean("\n".join(f"{finding.resource.urn}: {finding.message}" for finding in said))
     ElementTree.indent(suite)
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True)
+
+
+def _clean(text: str) -> str:
+    """Without what XML 1.0 has no way to write; anything may be in a property."""
+    return _FORBIDDEN.sub("\ufffd", text)
 
 
 def topic(policy: str) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from pydantic import ValidationError
 
 from policies.config import Stack
 from policies.judgement import Court, Finding
@@ -15,6 +16,7 @@ from policies.pack import POLICIES
 from policies.policy import Resource
 from policies.reports import FORMATS, Report, write
 from policies.unknowns import Properties
+from tests.policies.sarif import Log
 
 CONFIG = {
     "trainyard:residency": '{"allowed": ["eu-*"]}',
@@ -68,6 +70,64 @@ def test_sarif_names_the_resource_and_suppresses_what_is_exempt(report: Report) 
     assert broken["locations"][0]["logicalLocations"][0]["name"] == "<abroad>"
     assert "suppressions" not in broken
     assert exempt["suppressions"][0]["status"] == "accepted"
+
+
+def test_sarif_has_what_its_schema_allows_and_no_more(report: Report) -> None:
+    log = Log.model_validate_json(FORMATS["policies.sarif"](report))
+    rules = [rule.id for rule in log.runs[0].tool.driver.rules]
+    assert len(set(rules)) == len(rules)
+    assert {result.rule_id for result in log.runs[0].results} <= set(rules)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("version", "2.0.0"),
+        ("runs.0.tool.driver.name", None),
+        ("runs.0.tool.driver.rules.0.properties.tags", ["one", "one"]),
+        ("runs.0.results.0.level", "fatal"),
+        ("runs.0.results.0.severity", "high"),
+        ("runs.0.results.0.message", "not an object"),
+        ("runs.0.results.1.suppressions.0.kind", "agreed"),
+    ],
+)
+def test_what_the_schema_of_sarif_forbids_is_found(report: Report, path: str, value: object) -> None:
+    data = json.loads(FORMATS["policies.sarif"](report))
+    *parents, name = path.split(".")
+    place = data
+    for parent in parents:
+        place = place[int(parent) if parent.isdecimal() else parent]
+    place[name] = value
+    with pytest.raises(ValidationError, match=name):
+        Log.model_validate_json(json.dumps(data))
+
+
+def test_junit_has_what_ci_systems_require_of_it(report: Report) -> None:
+    """As Jenkins' junit-10.xsd has it, which is stricter than what GitLab and GitHub's actions take."""
+    suite = ElementTree.fromstring(FORMATS["policies.xml"](report))
+    assert suite.tag == "testsuite"
+    assert set(suite.attrib) == {"name", "tests", "failures", "errors"}
+    assert {case.tag for case in suite} == {"testcase"}
+    for case in suite:
+        assert set(case.attrib) == {"classname", "name"}
+        assert {part.tag for part in case} <= {"failure", "system-out"}
+        for failure in case.iter("failure"):
+            assert set(failure.attrib) == {"message", "type"}
+    failed = [case for case in suite if case.find("failure") is not None]
+    assert [suite.get(key) for key in ("tests", "failures", "errors")] == [
+        str(len(suite)),
+        str(len(failed)),
+        "0",
+    ]
+
+
+def test_xml_stays_whole_whatever_a_property_holds() -> None:
+    props = Properties({"region": "us\x00\x1b[31m-east\ufffe"})
+    resource = Resource("aws:sqs/queue:Queue", "odd\x07", "urn:odd\x07", props, stack=Stack(config=CONFIG))
+    found = list(Court(POLICIES).judge(resource))
+    suite = ElementTree.fromstring(FORMATS["policies.xml"](Report("p", "s", 1, POLICIES, found, ())))
+    (message,) = [failure.get("message") for failure in suite.iter("failure")]
+    assert message == "odd\ufffd: region: got us\ufffd\ufffd[31m-east\ufffd; allowed: eu-*"
 
 
 def test_junit_has_one_case_per_policy_and_fails_the_violated_ones(report: Report) -> None:
