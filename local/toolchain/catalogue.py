@@ -66,6 +66,7 @@ class Catalogue:
             store=self.store,
             repository=self.paths.repository,
             root=self.root_filesystem,
+            requirements=self.versions.environments["training"].requirements,
         )
         return {**programs, "training": training}
 

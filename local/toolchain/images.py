@@ -12,7 +12,7 @@ import certifi
 
 from infra.errors import Problem
 from local.progress import Task
-from local.toolchain import oci
+from local.toolchain import oci, sbom
 from local.toolchain.artifact import Action, CachedArtifact, Lane, Step
 from local.toolchain.golang import GoBuild
 from local.toolchain.process import Runner
@@ -23,6 +23,8 @@ from local.toolchain.versions import Image, TrainingImage
 RECIPE = 1
 ARCHIVE = "image.tar"
 LAYER = "layer.tar"
+
+MATERIALS = "sbom/training"
 
 USER = 1000
 """Who training jobs run as."""
@@ -144,21 +146,38 @@ class RootFilesystem(CachedArtifact):
 
 
 class TrainingArchive(CachedArtifact):
-    """The training image: the root filesystem, and the training package as a thin layer on it."""
+    """The training image: the root filesystem, and the training package as a thin layer on it.
+
+    A bill of materials is in it, and beside it: Debian's packages, and those of Python that pods mount.
+    """
 
     name = "image/training"
     disk_mib = 500
 
-    def __init__(self, image: TrainingImage, *, store: Store, repository: Path, root: RootFilesystem) -> None:
+    def __init__(
+        self,
+        image: TrainingImage,
+        *,
+        store: Store,
+        repository: Path,
+        root: RootFilesystem,
+        requirements: Path,
+    ) -> None:
         self.store = store
         self.needs = (root.name,)
         self._image = image
         self._source = repository / image.source
         self._root = root
+        self._requirements = repository / requirements
+
+    @property
+    def provides(self) -> tuple[str, ...]:
+        return (self.name, MATERIALS)
 
     def key(self) -> str:
         digests = file_digests(self._source.parent, self._files())
-        return content_key(RECIPE, self._image.repository, ENVIRONMENT, self._root.key(), digests)
+        lock = sha256(self._requirements)
+        return content_key(RECIPE, self._image.repository, ENVIRONMENT, self._root.key(), digests, lock)
 
     def intention(self) -> Step:
         return Step(self.name, Action.ASSEMBLE, "the training package or what is below it has changed")
@@ -169,9 +188,12 @@ class TrainingArchive(CachedArtifact):
 
     def fill(self, folder: Path, task: Task) -> str:
         top = folder / LAYER
-        inside = Path("/opt/trainyard/src")
-        names = {file: str(inside / file.relative_to(self._source.parent)) for file in self._files()}
-        oci.write_layer(top, {name: oci.Content(source=file) for file, name in names.items()})
+        root = self._root.paths()[self._root.name]
+        inside = Path("/opt/trainyard")
+        names = {file: inside / "src" / file.relative_to(self._source.parent) for file in self._files()}
+        (folder / sbom.FILE).write_bytes(self._materials(root))
+        names[folder / sbom.FILE] = inside / sbom.FILE
+        oci.write_layer(top, {str(name): oci.Content(source=file) for file, name in names.items()})
         settings = oci.Settings(
             command=("/bin/sh",),
             user=f"{USER}:{USER}",
@@ -182,14 +204,19 @@ class TrainingArchive(CachedArtifact):
             folder / ARCHIVE,
             names=[self.reference],
             settings=settings,
-            layers=[self._root.paths()[self._root.name], top],
+            layers=[root, top],
             architecture=ARCHITECTURE,
         )
         top.unlink()
         return "the root filesystem and the training package"
 
+    def _materials(self, root: Path) -> bytes:
+        contents = sbom.RootContents.of(root)
+        python = sbom.locked(self._requirements, contents.python)
+        return sbom.bill_of_materials(self._image.repository, self.entry.key, [*contents.packages, *python])
+
     def paths(self) -> Mapping[str, Path]:
-        return {self.name: self.folder / ARCHIVE}
+        return {self.name: self.folder / ARCHIVE, MATERIALS: self.folder / sbom.FILE}
 
     @property
     def reference(self) -> str:

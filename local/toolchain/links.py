@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from local.engine import plugins
+from local.toolchain.sbom import FILE
 from local.toolchain.search import find_on_path
 
 if TYPE_CHECKING:
@@ -23,7 +24,8 @@ _WRAPPED = {LANGUAGE_HOST: "local.language_host", PROVIDER: "local.provider"}
 def refresh(toolchain: Toolchain) -> None:
     """Link what is there, each link replaced by one rename; a link to what is gone is removed.
 
-    `bin/` for PATH, `charts/`, `training-env`, and the file `training-image` with the image's reference.
+    `bin/` for PATH, `charts/`, `training-env`, `training-sbom.cdx.json`, and the file `training-image` with
+    the image's reference.
     """
     root = toolchain.paths.bin.parent
     links = {root / _place(name): toolchain.find(name) for name in toolchain.names() if _place(name)}
@@ -77,6 +79,7 @@ def _place(name: str) -> str:
         "chart": f"charts/{rest}",
         "manifest": f"charts/{rest}.yaml",
         "env": f"{rest}-env",
+        "sbom": f"{rest}-{FILE}",
     }
     return places.get(kind, "")
 

@@ -243,8 +243,13 @@ def test_the_training_image_gets_a_new_tag_with_each_change_of_the_code(
     (workshop.paths.repository / "training/images/torch/Dockerfile").write_text("x")
     assert again(toolchain).image("training") == before
     names = [before]
-    for changed in ("train.py", "images/torch/packages.txt", "images/torch/customize.sh"):
-        (workshop.paths.repository / "training" / changed).write_text("other\n")
+    for changed in (
+        "training/train.py",
+        "training/images/torch/packages.txt",
+        "training/images/torch/customize.sh",
+        "requirements/training.txt",
+    ):
+        (workshop.paths.repository / changed).write_text("other\n")
         names.append(again(toolchain).image("training"))
     assert len(set(names)) == len(names)
     assert len(names[-1].removeprefix("trainyard.local/training:")) == 12
