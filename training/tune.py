@@ -14,6 +14,7 @@ import json
 import os
 import socket
 import sys
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -139,9 +140,10 @@ def run_trial(trial: optuna.Trial, search: Search, overrides: Sequence[str], not
             if line["step"] < config.steps and trial.should_prune():
                 raise optuna.TrialPruned
 
+    alone = {name: value for name, value in os.environ.items() if name == "NODE_NAME"}
     try:
         with startup.deterministic():
-            if not Trainer(config, mesh.join(config.timeouts, {}), notice, [look]).run(0):
+            if not Trainer(config, mesh.join(config.timeouts, alone), notice, [look]).run(0):
                 raise InterruptedError
     except DivergedError:
         raise optuna.TrialPruned from None
@@ -163,12 +165,14 @@ def search_for(
         storage=JournalStorage(JournalFileBackend(file, lock_obj=JournalFileOpenLock(file))),
         study_name="search",
         load_if_exists=True,
-        sampler=optuna.samplers.TPESampler(seed=search.seed),
         pruner=optuna.pruners.SuccessiveHalvingPruner(min_resource=config.evaluate_every),
     )
     ended = (TrialState.COMPLETE, TrialState.PRUNED)
     while len(study.get_trials(deepcopy=False, states=ended)) < search.trials:
         trial = study.ask()
+        # Workers that all began with the seed itself would all try the same.
+        seed = zlib.crc32(f"{search.seed}/{trial.number}".encode())
+        study.sampler = optuna.samplers.TPESampler(seed=seed)
         try:
             study.tell(trial, run_trial(trial, search, overrides, notice))
         except optuna.TrialPruned:
@@ -209,12 +213,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not any(trial.value is not None for trial in study.get_trials(deepcopy=False)):
         sys.stderr.write(f"training: no trial has come to its end yet; see {config.run_dir}/study.log\n")
         return 0
-    best = {"loss": study.best_value, "settings": study.best_params, "trial": study.best_trial.number}
-    draft = config.run_dir / f"best.{os.getpid()}.{socket.gethostname()}.tmp"  # others end at the same time
-    draft.write_text(json.dumps(best, indent=1) + "\n")
-    draft.replace(config.run_dir / "best.json")
-    sys.stdout.write(json.dumps(best) + "\n")
+    sys.stdout.write(json.dumps(_write_best(study, config.run_dir)) + "\n")
     return 0
+
+
+def _write_best(study: optuna.Study, folder: Path) -> dict[str, object]:
+    """Write `best.json`, again if another worker came to a better end meanwhile; returns what is in it."""
+    draft = folder / f"best.{os.getpid()}.{socket.gethostname()}.tmp"
+    told: dict[str, object] = {}
+    while (best := _best(study)) != told:
+        draft.write_text(json.dumps(best, indent=1) + "\n")
+        draft.replace(folder / "best.json")
+        told = best
+    return told
+
+
+def _best(study: optuna.Study) -> dict[str, object]:
+    trial = study.best_trial
+    return {"loss": trial.value, "settings": trial.params, "trial": trial.number}
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ ORDER = (
     "test_local_stack",
     "test_jobs",
     "test_topology",
+    "test_search",
     "test_soak",
     "test_recovery",
     "test_context",

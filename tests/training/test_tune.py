@@ -14,7 +14,7 @@ from optuna.trial import TrialState
 from tests.training.test_trainer import NoticeAt, events
 from training.config import ConfigError
 from training.preemption import Notice
-from training.tune import load_search, main, search_for
+from training.tune import _write_best, load_search, main, search_for
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 SPACE: dict[str, Any] = {
@@ -79,6 +79,40 @@ def test_one_trial_at_a_time_they_come_to_as_many_and_the_best_is_told(
         assert len(list((tmp_path / "study").glob("trial-*"))) == count
     best = json.loads((tmp_path / "study" / "best.json").read_text())
     assert set(best["settings"]) == set(SPACE)
+
+
+def test_the_best_of_another_worker_that_ends_meanwhile_is_not_written_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = optuna.create_study()
+    study.add_trial(optuna.trial.create_trial(value=2.0, params={}, distributions={}))
+    replace = Path.replace
+
+    def slowly(draft: Path, target: Path) -> Path:
+        if len(study.get_trials()) == 1:
+            study.add_trial(optuna.trial.create_trial(value=1.0, params={}, distributions={}))
+        return replace(draft, target)
+
+    monkeypatch.setattr(Path, "replace", slowly)
+    assert _write_best(study, tmp_path)["loss"] == 1.0
+    assert json.loads((tmp_path / "best.json").read_text())["trial"] == 1
+
+
+def test_processes_that_make_one_trial_each_try_different_settings_and_the_same_again(
+    tmp_path: Path,
+) -> None:
+    def tried(folder: Path, seed: int) -> list[dict[str, Any]]:
+        folder.mkdir()
+        source, short = write(folder, trials=3, seed=seed), ["steps=2"]
+        for _ in range(3):
+            study = search_for(*load_search(source, short), short, Notice(60), only_one=True)
+        assert study
+        return [trial.params for trial in study.get_trials()]
+
+    first = tried(tmp_path / "first", seed=0)
+    assert len({params["optim.lr"] for params in first}) == 3
+    assert tried(tmp_path / "again", seed=0) == first
+    assert tried(tmp_path / "other", seed=1) != first
 
 
 @pytest.mark.parametrize(

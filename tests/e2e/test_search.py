@@ -1,0 +1,99 @@
+"""A search on the cluster: each trial a job in the queue, ended early, or gone on with after its node was."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import optuna
+import pytest
+import yaml
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import FrozenTrial, TrialState
+
+from tests.e2e.manifests import NAMESPACE
+from tests.e2e.stack import Declaration, LocalStack
+from training.metrics import read_metrics
+
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
+TRIALS = 8
+QUOTA = 4
+"""Trials that run at once: what both flavors have together."""
+SETTINGS = {"steps": 160, "evaluate_every": 10, "checkpoint.every_steps": 10, "pace_seconds": 0.15}
+
+
+def tuned(declaration: Declaration) -> None:
+    declaration["job"]["name"] = "tuned"
+    declaration["job"]["overrides"] = dict(SETTINGS)
+
+
+def trials(folder: Path) -> list[FrozenTrial]:
+    """What the workers have written of their trials so far."""
+    log = folder / "study.log"
+    if not log.exists():
+        return []
+    return optuna.load_study(
+        study_name="search", storage=JournalStorage(JournalFileBackend(str(log)))
+    ).get_trials()
+
+
+def at_work(stack: LocalStack, folder: Path) -> str:
+    """Wait for a trial that has taken steps and has more before it; returns its node."""
+    nodes: list[str] = []
+
+    def found() -> bool:
+        for log in folder.glob("trial-*/metrics.jsonl"):
+            lines = read_metrics(log)
+            step = max((line["step"] for line in lines), default=0)
+            if SETTINGS["evaluate_every"] < step < SETTINGS["steps"] / 2:
+                nodes.extend(node for line in lines if line["event"] == "started" for node in line["nodes"])
+        return bool(nodes)
+
+    stack.wait_until(found, "a trial at work")
+    return nodes[0]
+
+
+def phases(stack: LocalStack) -> list[str]:
+    """Of the search's jobs: how each ended, or an empty word."""
+    jobs = stack.get("trainjobs", "-n", NAMESPACE, "--selector=trainyard.dev/search=run-001")["items"]
+    ends = [
+        [each["type"] for each in job.get("status", {}).get("conditions", ()) if each["status"] == "True"]
+        for job in jobs
+    ]
+    return [next((end for end in each if end in {"Complete", "Failed"}), "") for each in ends]
+
+
+def test_a_search_goes_through_the_queue_ends_what_promises_less_and_outlives_the_loss_of_a_node(
+    stack: LocalStack, tmp_path: Path
+) -> None:
+    file = tmp_path / "search.yaml"
+    space = {"optim.lr": {"low": 0.00001, "high": 0.3, "log": True}}
+    file.write_text(
+        yaml.safe_dump({"config": "training/configs/digits.yaml", "trials": TRIALS, "search": space})
+    )
+    folder = stack.data / "checkpoints" / "research" / "tuned-search" / "run-001"
+    with stack.declared(tuned):
+        said = stack.trainyard("search", str(file))
+    assert f"submitted {TRIALS} trials as tuned-search run-001 to the queue of team research" in said.text
+
+    stack.wait_until(lambda: len(trials(folder)) >= QUOTA, f"{QUOTA} trials at work")
+    assert phases(stack).count("") >= TRIALS - len(trials(folder)), "the others wait in the queue"
+    node = at_work(stack, folder)
+    stack.trainyard("preempt", node, "--notice", "10")
+    stack.trainyard("preempt", node, "--return")
+
+    stack.wait_until(lambda: phases(stack) == ["Complete"] * TRIALS, f"{TRIALS} trials at their end")
+    found = trials(folder)
+    ended = [trial for trial in found if trial.state in {TrialState.COMPLETE, TrialState.PRUNED}]
+    assert len(ended) == TRIALS, found
+    assert any(trial.state == TrialState.PRUNED for trial in ended)
+    assert len({trial.params["optim.lr"] for trial in ended}) == TRIALS
+    left = [trial for trial in found if trial.state == TrialState.FAIL]
+    assert left, f"{node} had a trial"
+    again = [trial.params for trial in ended]
+    assert all(trial.params in again for trial in left), "what was told to leave went on"
+    best = json.loads((folder / "best.json").read_text())
+    complete = [trial for trial in ended if trial.state == TrialState.COMPLETE]
+    assert best["loss"] == min(trial.value or 0.0 for trial in complete)
+    assert best["loss"] < 1.0
