@@ -87,7 +87,13 @@ class FolderStore(CheckpointStore):
     def write(self, draft: str, name: str, data: Data) -> FileEntry:
         with ThreadPoolExecutor(1) as pool:  # neither hashing nor waiting for the disk needs the interpreter
             entry = pool.submit(FileEntry.of, data)
-            self.files.write(self.root / draft / name, data)
+            try:
+                self.files.write(self.root / draft / name, data)
+            except FileNotFoundError as error:
+                raise FileNotFoundError(
+                    f"{self.root / draft} is not there: another run has cleared it, or run_dir is not one"
+                    " folder that all ranks share"
+                ) from error
             return entry.result()
 
     def commit(self, draft: str, manifest: Manifest) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -44,15 +45,13 @@ class MetricsLog:
     def __init__(self, run_dir: Path, listeners: Sequence[Listener] = ()) -> None:
         """Args: listeners: called with each line, too (see `training.sinks`)."""
         self._listeners = listeners
-        run_dir.mkdir(parents=True, exist_ok=True)
         self._path = run_dir / FILE
+        self._descriptor = _open(self._path)
+        self._torn = _is_torn(self._descriptor)
         earlier = read_metrics(self._path)
         self.attempt = 1 + max((line["attempt"] for line in earlier), default=0)
         self._silenced = False
         self._clock = SteadyClock()
-        self._descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
-        if _is_torn(self._descriptor):
-            os.write(self._descriptor, b"\n")
 
     def write(self, event: str, **values: object) -> None:
         """Append one line; events other than `step` are waited for until they are on the disk."""
@@ -74,13 +73,23 @@ class MetricsLog:
         for listener in self._listeners:
             listener(line)
         try:
-            os.write(self._descriptor, json.dumps(line).encode() + b"\n")
+            self._put(json.dumps(line).encode() + b"\n")
             if event != "step":
                 os.fsync(self._descriptor)
         except OSError as error:
             if not self._silenced:
                 sys.stderr.write(f"training: metrics are lost from here on: {self._path}: {error.strerror}\n")
             self._silenced = True
+
+    def _put(self, data: bytes) -> None:
+        """Write a line, after the end of one that a kill or a full disk cut short."""
+        if self._torn:
+            data = b"\n" + data
+        written = os.write(self._descriptor, data)
+        if written < len(data):
+            self._torn = data[written - 1 : written] != b"\n"
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._torn = False
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -107,6 +116,17 @@ def parse_line(text: str) -> dict[str, Any] | None:
     except ValueError:
         return None
     return line if isinstance(line, dict) and {"event", "attempt", "time"} <= line.keys() else None
+
+
+def _open(path: Path) -> int:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise OSError(
+            f"run_dir: got {path.parent}: {error.strerror}; allowed: a folder that this user may write,"
+            " on a disk with room; what was saved stays"
+        ) from error
 
 
 def _is_torn(descriptor: int) -> bool:

@@ -40,6 +40,9 @@ _RANGE: Final = 32 << 20
 """Bytes of one request; a large file is read by several at once."""
 _ADVICE: Final = {
     "nosuchbucket": "make the bucket, or correct checkpoint.store",
+    r"timetooskewed|request date header too old|reasonable timeframe": (
+        "this machine's clock is off: look at its time service"
+    ),
     r"permission|unauthenticated|status[a-z ]*: 40[13]": "check the credentials and the bucket's policy",
     r"status[a-z ]*: 507|quota|no space": "the store is full: make room, or lower checkpoint.keep_last",
     r"slow ?down|status[a-z ]*: 50[0234]": "the store is overloaded or down; the next checkpoint tries again",

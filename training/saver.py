@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from itertools import count
@@ -29,6 +29,13 @@ class SaveError(OSError):
 
 class MismatchError(ValueError):
     """A checkpoint is of another run: the message lists each setting that differs."""
+
+
+class UnsharedError(OSError):
+    """A rank cannot read what rank 0 can: the checkpoint is whole, and stays where it is."""
+
+
+Fault = Callable[[], str]
 
 
 @dataclass(frozen=True)
@@ -64,16 +71,23 @@ class Saver:
         self._turns = count()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="saver")
 
-    def start(self, name: str, data: Data, manifest: Manifest) -> Future[Saved]:
+    def start(self, name: str, data: Data, manifest: Manifest, fault: Fault) -> Future[Saved]:
         """Save in the background; one checkpoint after the other. See `save`."""
-        return self._thread.submit(self.save, {name: data}, manifest, time.monotonic())
+        return self._thread.submit(self.save, {name: data}, manifest, fault, time.monotonic())
 
-    def save(self, files: Mapping[str, Data], manifest: Manifest, begin: float | None = None) -> Saved:
+    def save(
+        self,
+        files: Mapping[str, Data],
+        manifest: Manifest,
+        fault: Fault = lambda: "",
+        begin: float | None = None,
+    ) -> Saved:
         """Write the files of all ranks as one checkpoint.
 
         Args:
             files: those of this rank.
             manifest: all but its files.
+            fault: asked what speaks against saving these files; empty if nothing does.
             begin: when the save began, by the monotonic clock; now if not given.
 
         Raises:
@@ -83,7 +97,7 @@ class Saver:
         turn = next(self._turns)
         key = f"save/{turn}"
         draft = self.mesh.tell(f"{key}/draft", self._begin(manifest.step) if self.mesh.leads else "")
-        written = self._write(draft, files) if draft else {"error": "see rank 0"}
+        written = self._write(draft, files, fault) if draft else {"error": "see rank 0"}
         reports = [json.loads(text) for text in self.mesh.gather(key, json.dumps(written))]
         error = self._commit(draft, reports, manifest) if self.mesh.leads else ""
         error = self.mesh.tell(f"{key}/done", error)
@@ -103,6 +117,7 @@ class Saver:
 
         Raises:
             MismatchError: the checkpoint is of a run with another identity.
+            UnsharedError: on every rank, if one cannot read a checkpoint that rank 0 finds whole.
         """
         damages: list[str] = []
         if self.mesh.leads:
@@ -117,8 +132,10 @@ class Saver:
             found = [text for text in self.mesh.gather(f"load/{turn}/damage", damage) if text]
             if not found:
                 break
-            if self.mesh.leads and chosen[0] in self.store.committed():  # or a run that lives has deleted it
-                damages.append(self._set_aside(chosen[0], found[0]))
+            verdict = self._judge(chosen[0], found[0], damages) if self.mesh.leads else ""
+            if verdict := self.mesh.tell(f"load/{turn}/verdict", verdict):
+                self.mesh.part()
+                raise UnsharedError(verdict)
             checkpoint = None
         damages = json.loads(self.mesh.tell("load/damages", json.dumps(damages)))
         if checkpoint:
@@ -139,8 +156,27 @@ class Saver:
                 if reader == self.mesh.rank:
                     self.held[name] = checkpoint.read(name)
         except DamagedError as error:
-            return None, str(error)
+            return None, f"{error} (says {self._own_name})"
         return checkpoint, ""
+
+    def _judge(self, step: int, reason: str, damages: list[str]) -> str:
+        """Set a checkpoint aside, if rank 0 finds it damaged too; else return what is wrong.
+
+        A rank whose folder is not the one that all share, or whose node alters what it reads, must not cost
+        the others what they have.
+        """
+        if step not in self.store.committed():  # a run that lives has deleted it, and has a newer one
+            return ""
+        try:
+            self.store.open(step).verify()
+        except DamagedError:
+            damages.append(self._set_aside(step, reason))
+            return ""
+        return (
+            f"{step_name(step)} in {self.store.where}: {reason}, but rank 0 on {self.mesh.node} finds it"
+            " whole: see to it that run_dir is one folder that all ranks share, and look at that node;"
+            " nothing was changed"
+        )
 
     def _conclude(self, turn: int, step: int | None) -> None:
         """What no rank waits for."""
@@ -164,12 +200,18 @@ class Saver:
             _say(f"no checkpoint: {error}")
             return ""
 
-    def _write(self, draft: str, files: Mapping[str, Data]) -> dict[str, Any]:
+    def _write(self, draft: str, files: Mapping[str, Data], fault: Fault) -> dict[str, Any]:
+        if found := fault():
+            return {"error": f"{self._own_name}: {found}"}
         try:
             entries = {name: self.store.write(draft, name, data) for name, data in files.items()}
         except OSError as error:
-            return {"error": f"rank {self.mesh.rank} on {self.mesh.node}: {error}"}
+            return {"error": f"{self._own_name}: {error}"}
         return {"files": {name: asdict(entry) for name, entry in entries.items()}}
+
+    @property
+    def _own_name(self) -> str:
+        return f"rank {self.mesh.rank} on {self.mesh.node}"
 
     def _commit(self, draft: str, reports: list[dict[str, Any]], manifest: Manifest) -> str:
         """Commit, or drop the draft; returns what went wrong."""

@@ -84,6 +84,8 @@ class State:
     mesh: Mesh
     _memory: dict[int, torch.Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Of the last capture, by its size: to get as much anew costs more than the copy itself."""
+    _copies: dict[str, torch.Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Its parameters and moments; a buffer may well hold an infinity."""
 
     def capture(self) -> memoryview:
         """A copy of this rank's pieces and generators, as a file, that later steps do not touch.
@@ -104,9 +106,27 @@ class State:
             self._memory[size] = torch.empty(size, dtype=torch.uint8, pin_memory=pinned)
         memory = self._memory[size]
         memory[: len(header)] = torch.frombuffer(header, dtype=torch.uint8)
-        for name, (begin, end) in spans.items():
-            memory[begin:end].view(tensors[name].dtype).view(tensors[name].shape).copy_(tensors[name])
+        copies = {
+            name: memory[begin:end].view(tensors[name].dtype).view(tensors[name].shape)
+            for name, (begin, end) in spans.items()
+        }
+        for name, copy in copies.items():
+            copy.copy_(tensors[name])
+        learned = self._learned()
+        self._copies.clear()
+        self._copies.update({name: copy for name, copy in copies.items() if name in learned})
         return memory.numpy().data
+
+    def spoiled(self) -> str:
+        """What is wrong with the last capture, if it has what is no number; empty if not.
+
+        The loss says so one step later, which is too late: a run would resume from such weights for ever.
+        """
+        for name, values in self._copies.items():
+            # A sum takes a quarter of the time of a look at each, and may only be too large itself.
+            if not values.sum().isfinite() and not values.isfinite().all():
+                return f"{name} holds what is no number: lower optim.lr, or warm up longer"
+        return ""
 
     def restore(self, checkpoint: Checkpoint, held: Mapping[str, bytes]) -> None:
         """Put a checkpoint back. A rank that did not exist when it was taken keeps its fresh generators.
@@ -166,6 +186,15 @@ class State:
             for slot, value in self.optimizer.state.get(parameter, {}).items():
                 if isinstance(value, torch.Tensor):
                     yield f"optimizer.{name}.{slot}", value
+
+    def _learned(self) -> set[str]:
+        """Names of all that the optimizer changes, parameters and moments."""
+        parameters = {f"model.{name}" for name, _ in self.model.named_parameters()}
+        return {
+            name
+            for name, tensor in self._tensors()
+            if tensor.is_floating_point() and (name in parameters or name.startswith("optimizer."))
+        }
 
     def _missing(self, pieces: Pieces) -> list[str]:
         """Names of what is not there as a whole."""

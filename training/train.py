@@ -64,11 +64,15 @@ def _train(config: TrainConfig, notice: Notice) -> int:
         with startup.deterministic():
             trainer = Trainer(config, mesh.join(config.timeouts, backend=config.backend), notice)
             finished = trainer.run(_STARTED)
+    except ConfigError as error:
+        sys.stderr.write("".join(f"training: {problem}\n" for problem in error.problems))
+        return EXIT_WRONG_CONFIG
     except Exception as error:
         reason = _explain(error, mesh.is_lost_rank(error))
         if trainer:
             trainer.record_failure(reason)
-            reason += f"; the next start resumes from step {trainer.saved_step}"
+            if trainer.saved_step is not None:
+                reason += f"; the next start resumes from step {trainer.saved_step}"
         sys.stderr.write(f"training: {reason}\n")
         return EXIT_FAILED
     return 0 if finished else EXIT_PREEMPTED

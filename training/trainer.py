@@ -15,7 +15,7 @@ from torch.distributed import Work
 
 from training.checkpoint import Manifest, Retention
 from training.computation import Computation, LossScale, PipelinedComputation
-from training.config import ExportConfig, TrainConfig
+from training.config import ConfigError, ExportConfig, TrainConfig
 from training.data import Dataset, GlobalOrder, Loader, Samples, load_dataset
 from training.fabric import measure
 from training.interval import Cadence, measured_mtbf
@@ -70,6 +70,7 @@ class Trainer:
         timeouts = config.timeouts
         self.pulse = Pulse(mesh, timeouts.silence, timeouts.stall, config.run_dir, self._record)
         self.pulse.start()  # before the model is built, which takes time
+        _agree(config, mesh)
         self.data: Dataset = load_dataset(config.data, config.model.context, config.seed)
         order = GlobalOrder(len(self.data.train), config.seed)
         size = config.data.batch_size_per_rank
@@ -96,7 +97,7 @@ class Trainer:
         if mesh.leads and not config.checkpoint.every_steps:
             lines = read_metrics(config.run_dir / METRICS)
             self.cadence = Cadence(measured_mtbf(lines, config.checkpoint.mtbf_seconds))
-        self._saved_step = 0
+        self._saved_step: int | None = None
         self._pending: Pending | None = None
 
     @property
@@ -105,8 +106,8 @@ class Trainer:
         return self.config.data.batch_size_per_rank * self.mesh.data_size
 
     @property
-    def saved_step(self) -> int:
-        """The step that this run would resume from; 0 if nothing is saved yet."""
+    def saved_step(self) -> int | None:
+        """The step that this run would resume from; 0 if nothing is saved yet, None before it has looked."""
         return self._saved_step
 
     def run(self, started: float) -> bool:
@@ -153,6 +154,7 @@ class Trainer:
         nodes = self.mesh.gather("nodes", self.mesh.node)
         checkpoint, damages = self.saver.newest(self.config.identity)
         previous = None
+        self._saved_step = 0
         if checkpoint:
             self.state.restore(checkpoint, self.saver.held)
             self.step, self.samples = checkpoint.manifest.step, checkpoint.manifest.samples
@@ -278,7 +280,7 @@ class Trainer:
             identity=self.config.identity,
             loss_scale=asdict(self.loss_scale) if self.loss_scale else {},
         )
-        saved = self.saver.start(file_name(self.mesh.rank), captured, manifest)
+        saved = self.saver.start(file_name(self.mesh.rank), captured, manifest, self.state.spoiled)
         self._pending = Pending(self.step, reason, blocked_seconds, saved)
 
     def _settle(self) -> None:
@@ -355,6 +357,26 @@ class Trainer:
     def record_failure(self, reason: str) -> None:
         """Note why this attempt ends."""
         self._record("failed", error=reason)
+
+
+def _agree(config: TrainConfig, mesh: Mesh) -> None:
+    """See to it that all ranks have the same settings; what is of a rank alone may differ.
+
+    Raises:
+        ConfigError: on every rank, with what one of them has otherwise than rank 0.
+    """
+    own = config.model_dump(mode="json", exclude={"run_dir", "threads", "export", "notices"})
+    first = json.loads(mesh.tell("settings", json.dumps(own)))
+    problems = [
+        f"{name}: rank {mesh.rank} on {mesh.node} has {own[name]!r}, rank 0 has {first[name]!r};"
+        " give all ranks the same configuration"
+        for name in own
+        if own[name] != first[name]
+    ]
+    told = mesh.gather("settings", "\n".join(problems))
+    if different := [text for text in told if text]:
+        mesh.part()
+        raise ConfigError(different[0].splitlines())
 
 
 def _open_log(config: TrainConfig, listeners: Sequence[Listener]) -> MetricsLog:

@@ -117,7 +117,7 @@ def _ours(bench: Bench) -> Callable[[int], Future[Any]]:
     def save(number: int) -> Future[Any]:
         captured = state.capture()
         manifest = Manifest(number, 0, bench.mesh.world_size, {}, {}, {})
-        return saver.start(file_name(bench.mesh.rank), captured, manifest)
+        return saver.start(file_name(bench.mesh.rank), captured, manifest, state.spoiled)
 
     return save
 

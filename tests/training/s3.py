@@ -28,7 +28,8 @@ class Proxy:
 
     port: int
     rule: Callable[[str, str, int], str] = lambda verb, path, number: ""
-    """Verb, path, number of the request from 0 → what to do: "", an HTTP status, "hang" or "drop"."""
+    """Verb, path, number of the request from 0 → what to do: "", an HTTP status, perhaps with S3's own code
+    ("403 RequestTimeTooSkewed"), "hang" or "drop"."""
     requests: list[tuple[str, str]] = field(default_factory=list)
 
     @property
@@ -58,9 +59,12 @@ class _Handler(BaseHTTPRequestHandler):
             self.connection.shutdown(socket.SHUT_RDWR)
             return
         if fault:
-            self.send_response(int(fault))
-            self.send_header("Content-Length", "0")
+            status, _, code = fault.partition(" ")
+            content = f"<Error><Code>{code}</Code></Error>".encode() if code else b""
+            self.send_response(int(status))
+            self.send_header("Content-Length", str(len(content)))
             self.end_headers()
+            self.wfile.write(content)
             return
         upstream = http.client.HTTPConnection("127.0.0.1", self.upstream)
         upstream.request(self.command, self.path, body, dict(self.headers.items()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 
@@ -49,6 +50,26 @@ def test_alone_there_is_one_rank_and_no_process_group() -> None:
     assert not dist.is_initialized()
     assert mesh.gather("key", "value") == ["value"]
     assert mesh.tell("other", "word") == "word"
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"RANK": "first"}, "RANK: got 'first'; allowed: a whole number; start it by torchrun"),
+        ({"WORLD_SIZE": ""}, "WORLD_SIZE: got ''; allowed: a whole number"),
+        ({"LOCAL_RANK": "-1"}, "LOCAL_RANK: got '-1'; allowed: a whole number"),
+        ({"MASTER_PORT": "a", "MASTER_ADDR": ""}, "MASTER_ADDR: got ''; allowed: the host of rank 0"),
+        ({"RANK": "2"}, "RANK: got 2; allowed: 0 to 1, one less than WORLD_SIZE"),
+    ],
+)
+def test_a_place_that_makes_no_sense_is_named_before_anyone_is_waited_for(
+    change: dict[str, str], told: str
+) -> None:
+    right = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29400"}
+    begin = time.monotonic()
+    with pytest.raises(ValueError, match=re.escape(told)):
+        join(TimeoutConfig(), right | change)
+    assert time.monotonic() - begin < 1
 
 
 @pytest.mark.parametrize(

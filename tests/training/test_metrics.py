@@ -58,6 +58,31 @@ def test_a_full_disk_costs_lines_and_not_the_run(
     assert [line["step"] for line in read_metrics(tmp_path / FILE)] == [3]
 
 
+def test_a_line_that_a_full_disk_cut_short_spoils_no_other_and_stops_no_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write = os.write
+    room = 20
+
+    def almost_full(descriptor: int, data: bytes) -> int:
+        nonlocal room
+        if not room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        taken, room = min(room, len(data)), max(0, room - len(data))
+        return write(descriptor, data[:taken])
+
+    log = MetricsLog(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", almost_full)
+        log.write("step", step=1)
+        later = MetricsLog(tmp_path)
+        later.write("step", step=2)
+    log.write("step", step=3)
+    later.write("step", step=4)
+    assert capsys.readouterr().err.count("No space left on device") == 2
+    assert [line["step"] for line in read_metrics(tmp_path / FILE)] == [3, 4]
+
+
 @pytest.mark.parametrize("moved", [-7200.0, 86400.0])
 def test_a_clock_that_jumps_is_said_once_and_moves_no_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], moved: float

@@ -247,6 +247,34 @@ def test_a_store_that_is_down_for_a_while_costs_a_checkpoint_and_not_the_run(
     assert ObjectStore(url).committed() == [24, 20, 15]
 
 
+@pytest.mark.parametrize(
+    ("fault", "advice"),
+    [
+        ("503", "overloaded or down"),
+        ("hang", "the store hangs"),
+        ("403", "check the credentials"),
+        ("403 RequestTimeTooSkewed", "this machine's clock is off: look at its time service"),
+    ],
+)
+@pytest.mark.parametrize("asked", ["list-type", "manifest.json", "rank-00000"])
+def test_a_store_that_fails_while_a_run_resumes_is_no_damage_and_no_new_beginning(
+    url: str, s3: Proxy, tmp_path: Path, fault: str, advice: str, asked: str
+) -> None:
+    config = configure(
+        tmp_path, checkpoint={"every_steps": 5, "store": url}, timeouts={"store": 0.4}, steps=9
+    )
+    assert not train(config, NoticeAt(6))
+    before = ObjectStore(url).names()
+    s3.reset(lambda verb, path, number: fault if verb == "GET" and asked in path else "")
+    with pytest.raises(StoreError, match=advice):
+        train(config)
+    s3.reset()
+    assert ObjectStore(url).names() == before
+    assert train(config)
+    (resumed,) = events(tmp_path, "resumed")
+    assert (resumed["step"], resumed["damaged"]) == (7, [])
+
+
 def test_the_command_line_looks_into_a_store(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     save(ObjectStore(url), 20)
     assert main(["checkpoint", "ls", url]) == 0

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from training.checkpoint import Data, FileEntry, Manifest
 from training.folder_store import Files, FolderStore
 from training.mesh import Mesh
-from training.saver import MismatchError, SaveError, Saver
+from training.saver import MismatchError, SaveError, Saver, UnsharedError
 
 IDENTITY = {"seed": 7, "model": {"name": "mlp"}}
 
@@ -135,6 +135,62 @@ def test_all_ranks_fall_back_together_past_a_damaged_checkpoint(
     assert found[0][1] == found[1][1]
     assert "rank-1 is missing" in found[1][1][0]
     assert "skipping a damaged checkpoint" in capfd.readouterr().err
+
+
+def test_a_folder_that_one_rank_does_not_share_costs_no_checkpoint_that_is_there(tmp_path: Path) -> None:
+    on_ranks(tmp_path / "shared", lambda saver: save(saver, 10))
+
+    def attempt(saver: Saver) -> str:
+        with pytest.raises(UnsharedError) as caught:
+            saver.newest(IDENTITY)
+        return str(caught.value)
+
+    texts = on_ranks(
+        tmp_path, attempt, [FolderStore(tmp_path / "shared"), FolderStore(tmp_path / "of rank 1 alone")]
+    )
+    assert texts[0] == texts[1]
+    assert "step-00000010" in texts[0]
+    assert "manifest.json is missing (says rank 1 on node-1), but rank 0 on node-0 finds it whole" in texts[0]
+    assert "run_dir is one folder that all ranks share" in texts[0]
+    assert FolderStore(tmp_path / "shared").committed() == [10]
+
+
+def test_a_node_that_alters_what_it_reads_costs_no_checkpoint(tmp_path: Path) -> None:
+    class Altering(FolderStore):
+        def read(self, place: str, size: int | None = None) -> bytes:
+            return super().read(place, size).replace(b"x", b"y")
+
+    on_ranks(tmp_path, lambda saver: save(saver, 10))
+
+    def attempt(saver: Saver) -> None:
+        with pytest.raises(
+            UnsharedError, match=r"rank-1 was altered.*says rank 1 on node-1.*look at that node"
+        ):
+            saver.newest(IDENTITY)
+
+    on_ranks(tmp_path, attempt, [FolderStore(tmp_path), Altering(tmp_path)])
+    assert FolderStore(tmp_path).committed() == [10]
+
+
+def test_a_folder_that_one_rank_does_not_share_is_said_at_the_first_save(tmp_path: Path) -> None:
+    def attempt(saver: Saver) -> None:
+        with pytest.raises(
+            SaveError, match=r"rank 1 on node-1: .* run_dir is not one folder that all ranks share"
+        ):
+            save(saver, 10)
+
+    on_ranks(tmp_path, attempt, [FolderStore(tmp_path / "0"), FolderStore(tmp_path / "1")])
+    assert FolderStore(tmp_path / "0").committed() == []
+
+
+def test_what_speaks_against_one_rank_s_files_fails_the_checkpoint_on_all(tmp_path: Path) -> None:
+    def attempt(saver: Saver) -> None:
+        fault = "spoiled" if saver.mesh.rank else ""
+        with pytest.raises(SaveError, match="rank 1 on node-1: spoiled"):
+            saver.save({f"rank-{saver.mesh.rank}": b"x"}, manifest(10), lambda: fault)
+
+    on_ranks(tmp_path, attempt)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_ranks_read_each_file_once_among_them_and_their_own_themselves(tmp_path: Path) -> None:

@@ -8,10 +8,13 @@ import math
 import re
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,6 +26,7 @@ from training.goodput import goodput
 from training.interval import measured_mtbf
 from training.metrics import FILE, read_metrics, surviving_steps
 from training.preemption import Notice
+from training.pulse import Pulse
 from training.saver import MismatchError, SaveError
 from training.state import decode
 from training.trainer import DivergedError, Trainer
@@ -164,13 +168,41 @@ def test_damaged_checkpoints_are_named_and_cost_no_bit(tmp_path: Path, undisturb
 
 
 def test_a_loss_that_is_no_number_stops_the_run_before_the_weights_are_spoiled(tmp_path: Path) -> None:
-    config = configure(tmp_path, optim={"lr": 1e30})
+    config = configure(tmp_path, optim={"lr": 1e30}, checkpoint={"every_steps": 1})
     with pytest.raises(DivergedError, match=r"lower optim\.lr") as caught:
         train(config)
     assert "step" in str(caught.value)
-    for path in (tmp_path / "checkpoints").glob("step-*/rank-00000.safetensors"):
+    saved = list((tmp_path / "checkpoints").glob("step-*/rank-00000.safetensors"))
+    assert saved
+    for path in saved:
         pieces = decode(path.read_bytes())["pieces"]
         assert all(math.isfinite(float(values.sum())) for _, _, values in pieces.values())
+
+
+def test_weights_that_a_gradient_has_spoiled_are_not_saved_although_the_loss_was_a_number(
+    tmp_path: Path, undisturbed: str
+) -> None:
+    config = configure(tmp_path, checkpoint={"every_steps": 1})
+    trainer = Trainer(config, mesh.join(config.timeouts, {}), Notice(60))
+    weight = next(trainer.model.parameters())
+    weight.register_hook(lambda gradient: gradient * math.nan if trainer.step == 11 else gradient)
+    with pytest.raises(DivergedError, match="the loss of step 13 is nan"):
+        trainer.run(0)
+    (failed,) = events(tmp_path, "checkpoint_failed")
+    assert failed["step"] == 12
+    assert re.search(r"rank 0 on .*: model\..* holds what is no number: lower optim\.lr", failed["error"])
+    assert trainer.saved_step == 11
+    assert train(configure(tmp_path))
+    assert events(tmp_path, "resumed")[0]["step"] == 11
+    assert sha256(tmp_path) == undisturbed
+
+
+def test_an_infinity_in_a_buffer_is_saved(tmp_path: Path) -> None:
+    config = configure(tmp_path, steps=2)
+    trainer = Trainer(config, mesh.join(config.timeouts, {}), Notice(60))
+    trainer.state.model.register_buffer("mask", torch.full((2, 2), -math.inf))
+    assert trainer.run(0)
+    assert trainer.saved_step == 2
 
 
 def test_a_clock_that_jumps_while_it_trains_changes_no_bit_and_spoils_no_account(
@@ -214,6 +246,36 @@ def test_a_checkpoint_of_another_configuration_is_refused(tmp_path: Path) -> Non
     train(configure(tmp_path), NoticeAt(3))
     with pytest.raises(MismatchError, match="seed: the checkpoint has 7, the configuration 9"):
         train(configure(tmp_path, seed=9))
+
+
+def test_a_run_dir_that_is_a_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("in the way")
+    with pytest.raises(
+        OSError, match=r"run_dir: got .*/run: (Not a directory|File exists); allowed: a folder"
+    ):
+        train(configure(tmp_path / "run"))
+
+
+def test_ranks_with_other_settings_are_named_to_all_and_their_own_may_differ(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Pulse, "start", lambda pulse: None)  # it would end this process
+    shared = dist.HashStore()
+
+    def attempt(rank: int, **values: object) -> str:
+        config = configure(tmp_path, **values)
+        place = mesh.Mesh(rank, 2, torch.device("cpu"), f"node-{rank}", shared)
+        with pytest.raises(ConfigError) as caught:
+            Trainer(config, place, Notice(60))
+        return str(caught.value)
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(attempt, 0, threads=2)
+        other = pool.submit(attempt, 1, optim={"lr": 0.5}, steps=9)
+        assert first.result() == other.result()
+    assert "optim: rank 1 on node-1 has {'name': 'sgd', 'lr': 0.5" in first.result()
+    assert "steps: rank 1 on node-1 has 9, rank 0 has 24; give all ranks the same" in first.result()
+    assert "threads" not in first.result()
 
 
 def fill_disk(patch: pytest.MonkeyPatch, for_step: str) -> None:
