@@ -1,4 +1,8 @@
-"""What the policies add to a preview, against none and against packs that have no rules."""
+"""What the policies add to a preview, against none and against packs that have no rules.
+
+Of two programs with about 2,000 resources: a plain one of buckets with their locks, which cost the engine and
+the program least, and a stack of ours, with its charts and components, whose pools are multiplied.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +13,27 @@ import resource
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 
 import matplotlib.pyplot as plt
 import yaml
 
+from benchmarks.arena import quiet
 from benchmarks.figures import RESULTS, Figure, Samples, there_and_back
+from benchmarks.pools import STACK, attached, generated, our_program
 from infra.artifacts import ROOT
 from local.paths import Paths
 from rehearsal.standin import StandIn
 from trainyard.session import Session
 
 SIZES = (500, 1000, 2000)
+POOLS = 900
+"""In our stack: each is a node group and its launch template."""
 ROUNDS = 2
 """There and back, so four samples of each arm at every size."""
 PROGRAM = """
@@ -48,6 +57,7 @@ for index in range(int(os.environ["NUM_RESOURCES"]) // 4):
 """
 """Buckets with their three locks."""
 CONFIG = {"trainyard:residency": {"allowed": ["eu-*"]}}
+BUCKETS, STACK_OF_OURS = "buckets with their locks", "a stack of ours"
 
 WHOLE, NO_RULES, STANDARD, NONE = "all policies", "our server, no rules", "policy SDK, idle rule", "no pack"
 PACKS = {
@@ -75,36 +85,69 @@ def measure() -> list[Figure]:
     cpu: dict[int, Taken] = {}
     with _project() as (preview, packs):
         for size in SIZES:
-            arms = {name: _Arm(preview, size, *options) for name, options in packs.items()}
-            if size == SIZES[0]:
-                for arm in arms.values():
-                    arm()  # not counted
-                    arm.cpu.clear()
-            wall[size] = there_and_back(arms, ROUNDS)
-            cpu[size] = {name: tuple(arm.cpu) for name, arm in arms.items()}
+            arms = {
+                name: _Arm(partial(preview, "preview", *options, num_resources=size))
+                for name, options in packs.items()
+            }
+            wall[size], cpu[size] = _take(arms, warm=size != SIZES[0])
     plot(wall, cpu)
-    return [*wall_figures(SIZES[-1], wall[SIZES[-1]]), *cpu_figures(SIZES[-1], cpu[SIZES[-1]])]
+    size = SIZES[-1]
+    return [
+        *wall_figures(size, BUCKETS, wall[size]),
+        *cpu_figures(size, BUCKETS, cpu[size]),
+        *own_stack(POOLS),
+    ]
 
 
-def wall_figures(size: int, taken: Taken) -> list[Figure]:
+def own_stack(pools: int) -> list[Figure]:
+    """Time previews of the stack `aws-dev` with so many pools more, by the engine that `up` uses."""
+    with tempfile.TemporaryDirectory(prefix="trainyard-policies-") as name, attached(Path(name)) as tools:
+        engine = our_program(Path(name), generated(pools), tools)
+        packs: dict[str, tuple[Path, ...]] = {
+            WHOLE: (ROOT / "policies",),
+            NO_RULES: (_pack(Path(name), NO_RULES),),
+            NONE: (),
+        }
+        sizes: set[int] = set()
+
+        def preview(packs: Sequence[Path]) -> float:
+            result = engine.preview(STACK, quiet(), policy_packs=packs)
+            sizes.add(len(result.announced))
+            return result.seconds
+
+        wall, cpu = _take({name: _Arm(partial(preview, given)) for name, given in packs.items()})
+    (size,) = sizes
+    return [*wall_figures(size, STACK_OF_OURS, wall), *cpu_figures(size, STACK_OF_OURS, cpu)]
+
+
+def _take(arms: Mapping[str, _Arm], warm: bool = False) -> tuple[Taken, Taken]:
+    """Time by the clock, and of CPU, of each arm; unless they are warm, each runs once before."""
+    for arm in () if warm else arms.values():
+        arm()
+        arm.cpu.clear()
+    return there_and_back(arms, ROUNDS), {name: tuple(arm.cpu) for name, arm in arms.items()}
+
+
+def wall_figures(size: int, what: str, taken: Taken) -> list[Figure]:
     """What the targets speak of: a busy machine spoils it."""
     ours = Samples(WHOLE, "s", taken[WHOLE])
     pairs = zip(sorted(taken[WHOLE]), sorted(taken[NONE]), strict=True)
     per_resource = tuple(1000 * (guarded - bare) / size for guarded, bare in pairs)
-    claim = f"preview of {size} resources under all policies"
+    claim = f"preview of {size} resources ({what}) under all policies"
     return [
         Figure(claim, ours, at_most=1.15, peer=Samples(NONE, "s", taken[NONE])),
-        Figure("added per resource", Samples(WHOLE, "ms", per_resource), at_most=1.0),
+        Figure(f"added per resource ({what})", Samples(WHOLE, "ms", per_resource), at_most=1.0),
     ]
 
 
-def cpu_figures(size: int, taken: Taken) -> list[Figure]:
+def cpu_figures(size: int, what: str, taken: Taken) -> list[Figure]:
     """CPU of all processes, which neighbours change little, against no pack and packs without rules."""
     ours = Samples(WHOLE, "s", taken[WHOLE])
-    claim = f"CPU of a preview of {size} resources under all policies"
+    claim = f"CPU of a preview of {size} resources ({what}) under all policies"
     return [
         Figure(claim, ours, at_most=1.15, peer=Samples(name, "s", taken[name]))
         for name in (NONE, NO_RULES, STANDARD)
+        if name in taken
     ]
 
 
@@ -119,13 +162,13 @@ def _added(taken: Mapping[int, Taken]) -> dict[str, dict[int, float]]:
 class _Arm:
     """Previews of one kind, which remember what CPU they took in all processes that they started."""
 
-    def __init__(self, preview: Callable[..., float], size: int, *options: str) -> None:
-        self._preview, self._size, self._options = preview, size, options
+    def __init__(self, preview: Callable[[], float]) -> None:
+        self._preview = preview
         self.cpu: list[float] = []
 
     def __call__(self) -> float:
         before = _cpu()
-        seconds = self._preview("preview", *self._options, num_resources=self._size)
+        seconds = self._preview()
         self.cpu.append(_cpu() - before)
         return seconds
 

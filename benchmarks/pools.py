@@ -7,7 +7,8 @@ engine, not a cloud's API.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from benchmarks.bare import check_same, engine, write_bare, write_project
 from benchmarks.figures import Figure, Samples, alternating
 from infra.artifacts import ROOT
 from infra.spec import parse
+from local.engine import Engine
 from local.paths import Paths
 from rehearsal.cloud import Anything
 from rehearsal.rehearse import ANY_VERSION
@@ -91,18 +93,26 @@ def draw(arms: Sequence[Arms], path: Path) -> None:
     canvas.savefig(path, dpi=110)
 
 
-def _arms(size: int, folder: Path) -> Arms:
-    data = generated(size)
+@contextmanager
+def attached(folder: Path) -> Iterator[Mapping[str, str]]:
+    """Stand in for all providers; yields the environment of an engine that talks to them."""
     tools = Session(STACK, replace(Paths.from_environment(), state=folder / "state"))
+    with StandIn(PACKAGES, ANY_VERSION, cloud=Anything({})) as stand_in:
+        yield {**tools.toolchain.environment(), **stand_in.environment()}
+
+
+def our_program(folder: Path, data: Mapping[str, Any], environment: Mapping[str, str]) -> Engine:
+    """Return an engine on our program with that stack file, in a project below the folder."""
     ours = write_project(folder / "ours", STACK, data, main="infra")
     (ours / "infra").symlink_to(ROOT / "infra")
+    return engine(ours, {**environment, "TRAINYARD_STACKS": str(ours / "stacks")})
+
+
+def _arms(size: int, folder: Path) -> Arms:
+    data = generated(size)
     bare = write_bare(folder / "bare", STACK, parse(data["config"]["trainyard:stack"]))
-    with StandIn(PACKAGES, ANY_VERSION, cloud=Anything({})) as stand_in:
-        attached = {**tools.toolchain.environment(), **stand_in.environment()}
-        engines = (
-            engine(ours, {**attached, "TRAINYARD_STACKS": str(ours / "stacks")}),
-            engine(bare, attached),
-        )
+    with attached(folder) as tools:
+        engines = our_program(folder, data, tools), engine(bare, tools)
         # Not counted: charts are rendered, and Python's modules compiled.
         check_same(*(each.preview(STACK, quiet()) for each in engines))
         taken, against = alternating(
