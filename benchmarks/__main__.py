@@ -23,6 +23,7 @@ BENCHES = {
     "throughput": "samples per second in training, against bare torchrun and DDP, Lightning and Accelerate",
     "checkpoints": "what a checkpoint costs the training, against dcp.async_save",
     "restart": "from a killed worker to the first new step, against torchrun --max-restarts",
+    "lost": "bytes read and steps computed again after a loss, against bare torchrun and torch.save",
     "loading": "pictures per second from shards on a disk and in S3, against WebDataset and torchdata",
     "gpu": "tokens per second and MFU on a GPU, against plain PyTorch",
     "idle": "CPU and memory of the idle cluster",

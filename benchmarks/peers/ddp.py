@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn import functional
 
+from benchmarks.peers.reads import counted
 from training.config import TrainConfig, parse_config
 from training.data import GlobalOrder, load_dataset
 from training.models import build_model
@@ -40,11 +41,12 @@ def main() -> None:
         nesterov=True,
     )
     saved = config.run_dir / "checkpoint.pt"
-    first = _load(saved, model, optimizer)
+    first = counted(lambda: _load(saved, model, optimizer), config.run_dir, rank)
     config.run_dir.mkdir(parents=True, exist_ok=True)
     log = (config.run_dir / f"steps-{rank}.jsonl").open("a", buffering=1)
     size = config.data.batch_size_per_rank
     for step in range(first, config.steps):
+        begin = time.monotonic()
         batch = data.train.take(order.of_rank(step * size * world_size, size, rank))
         optimizer.zero_grad(set_to_none=True)
         loss = functional.cross_entropy(model(batch.inputs), batch.targets)
@@ -52,7 +54,7 @@ def main() -> None:
         optimizer.step()
         line = {"time": time.time(), "step": step + 1, "pid": os.getpid(), "loss": loss.item()}
         log.write(json.dumps(line) + "\n")
-        time.sleep(config.pace_seconds)
+        time.sleep(max(0.0, config.pace_seconds - (time.monotonic() - begin)))
         _save(config, saved, model, optimizer, step + 1)
     dist.destroy_process_group()
 
@@ -74,6 +76,8 @@ def _save(
     state = {"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
     torch.save(state, path.with_suffix(".tmp"))
     path.with_suffix(".tmp").replace(path)
+    with path.with_name("saves.jsonl").open("a") as log:
+        log.write(json.dumps({"time": time.time(), "step": step}) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,207 @@
+"""What a loss costs: bytes of checkpoints read again, and steps computed again, against bare torchrun.
+
+The peer is the loop of PyTorch's tutorial with `torch.save` by rank 0 every 20 steps, which all ranks load.
+
+**Bytes.** All processes are killed after a save and started again. What the ranks read of checkpoints is
+counted by the kernel, in all of them together, in both arms alike.
+
+**Steps.** With the same interval both arms would repeat the same. What saves may cost is fixed instead: ours
+saves as often as takes no more of the training's time than the peer's saves do. What a save takes is measured
+first, from runs with saves and without, of each arm. Then both run at their intervals, and at every moment
+it is known what a loss would cost: the steps done so far without those of the newest checkpoint that could
+be loaded. Its mean over time is the figure, and it counts only if what the saves took in these very runs,
+which is a figure too, was no more than the peer's. Each run ends with all processes killed: what is on the
+disk then must be what the account says.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.figures import Figure, Samples
+from benchmarks.two_ranks import Bare, Ours, check_same_losses, wait_for
+
+EVERY = 20
+"""Steps between two saves of the peer."""
+NEVER = 1_000_000
+WARM = 20
+"""Steps at the begin that are not counted; their losses are compared."""
+COUNTED = 100
+"""Steps that are."""
+ROUNDS = 2
+"""Of A B C D D C B A: both arms without saves, both with them."""
+PACES = {0.2: "steps of 0.2 s that wait for a device", 0.0: "steps that take both cores"}
+"""Least seconds of a step. With a GPU the CPU has time to write meanwhile; without one it has none."""
+SETTINGS: Mapping[str, Any] = {
+    "steps": NEVER,
+    "seed": 7,
+    "model": {"name": "mlp", "hidden": 65536, "dropout": 0},
+    "data": {"batch_size_per_rank": 8},
+    "optim": {"lr": 0.0001},
+    "evaluate_every": NEVER,
+}
+"""4.9 million weights: with their momentum 39 MB."""
+Arm = type[Ours | Bare]
+ARMS: tuple[Arm, ...] = (Ours, Bare)
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one run says of itself, from its first counted step on; times in Unix seconds."""
+
+    steps: Mapping[int, float]
+    """Step → when it was done."""
+    saves: Mapping[int, float]
+    """Step of a checkpoint → from when on it could be loaded."""
+
+    @property
+    def step_seconds(self) -> float:
+        """Of one step, with its part of all saves."""
+        begin, end = min(self.steps), max(self.steps)
+        return (self.steps[end] - self.steps[begin]) / (end - begin)
+
+    @property
+    def steps_under_way(self) -> int:
+        """Steps that were done before a checkpoint could be loaded, at worst."""
+        return max(
+            sum(self.steps[step] < done <= time for done in self.steps.values())
+            for step, time in self.saves.items()
+        )
+
+    def repeated(self) -> float:
+        """Steps that a loss would cost, on average over all moments from the first checkpoint on."""
+        events = sorted(
+            [(time, step, 0) for step, time in self.steps.items()]
+            + [(time, 0, step) for step, time in self.saves.items()]
+        )
+        done = saved = 0
+        lost = seconds = before = 0.0
+        for time, step, durable in events:
+            if saved:
+                lost += (done - saved) * (time - before)
+                seconds += time - before
+            done, saved, before = max(done, step), max(saved, durable), time
+        return lost / seconds
+
+
+@dataclass(frozen=True)
+class Saves:
+    """Runs of both arms without saves and with them, taken in turn."""
+
+    calm: Mapping[Arm, Sequence[Run]]
+    saving: Mapping[Arm, Sequence[Run]]
+
+    def seconds(self, arm: Arm) -> tuple[float, ...]:
+        """What saves add to a step, in each pair of runs."""
+        pairs = zip(self.saving[arm], self.calm[arm], strict=True)
+        return tuple(saving.step_seconds - calm.step_seconds for saving, calm in pairs)
+
+
+def measure() -> list[Figure]:
+    """Take all figures; the losses of both arms are compared in all runs."""
+    return [*(_read_again(ranks) for ranks in (2, 4)), *(each for pace in PACES for each in _repeated(pace))]
+
+
+def _read_again(ranks: int) -> Figure:
+    ours, peer = (_megabytes(arm, ranks) for arm in ARMS)
+    return Figure(
+        f"bytes of checkpoints read again after a loss, {ranks} ranks",
+        Samples("trainyard", "MB", (ours,)),
+        at_most=0.5,
+        peer=Samples("torch.load", "MB", (peer,)),
+    )
+
+
+def _megabytes(arm: Arm, ranks: int) -> float:
+    """Read by all ranks together when they start again from the first checkpoint."""
+    with tempfile.TemporaryDirectory() as folder:
+        training = arm(Path(folder), _settings(EVERY, 0), ranks)
+        try:
+            training.start()
+            training.reach(EVERY)
+            wait_for(lambda: bool(training.saves()))
+            training.kill()
+            training.start()
+            training.reach(0, attempt=2)
+            return training.bytes_read() / 1e6
+        finally:
+            training.kill()
+
+
+def _repeated(pace: float) -> list[Figure]:
+    first = _take(pace, EVERY)
+    cost = {arm: median(first.seconds(arm)) for arm in ARMS}
+    every = interval(cost[Ours], cost[Bare], max(run.steps_under_way for run in first.saving[Ours]))
+    found = _take(pace, every)
+    where = f"{PACES[pace]}, saves every {every} against {EVERY}"
+    repeated = [tuple(run.repeated() for run in found.saving[arm]) for arm in ARMS]
+    added = [tuple(1000 * each for each in found.seconds(arm)) for arm in ARMS]
+    return [
+        Figure(claim, Samples("trainyard", unit, ours), at_most, peer=Samples("torch.save", unit, peer))
+        for claim, unit, at_most, (ours, peer) in (
+            (f"steps repeated after a loss, {where}", "steps", 0.5, repeated),
+            (f"time that these saves add to a step, {where}", "ms", 1.0, added),
+        )
+    ]
+
+
+def interval(ours: float, peer: float, under_way: int) -> int:
+    """Steps between two of our saves that take no more time than the peer's, every `EVERY` steps.
+
+    Args:
+        ours: seconds that saves every `EVERY` steps add to one of ours.
+        peer: the same of the peer.
+        under_way: steps until a save of ours is durable; the next one would wait for it.
+
+    Raises:
+        ValueError: the peer's saves took no time that could be seen.
+    """
+    if peer <= 0:
+        raise ValueError(f"saves of the peer added {peer:.4f} s to a step: measure on a quiet machine")
+    return max(1, math.ceil(EVERY * ours / peer), under_way)
+
+
+def _take(pace: float, every: int) -> Saves:
+    """Run both arms without saves, and with saves of ours every so many steps."""
+    arms: list[tuple[Arm, int]] = [(Ours, NEVER), (Bare, NEVER), (Ours, every), (Bare, EVERY)]
+    calm: dict[Arm, list[Run]] = {arm: [] for arm in ARMS}
+    saving: dict[Arm, list[Run]] = {arm: [] for arm in ARMS}
+    known: list[float] = []
+    for arm, steps in [*arms, *reversed(arms)] * ROUNDS:
+        run, losses = _run(arm, pace, steps)
+        known = known or losses
+        check_same_losses(losses, known)
+        (calm if steps == NEVER else saving)[arm].append(run)
+    return Saves(calm, saving)
+
+
+def _run(arm: Arm, pace: float, every: int) -> tuple[Run, list[float]]:
+    """Train, kill all, and see what is left; returns the losses of the first steps, too."""
+    with tempfile.TemporaryDirectory() as folder:
+        training = arm(Path(folder), _settings(every, pace))
+        try:
+            training.start()
+            training.reach(WARM + COUNTED)
+        finally:
+            training.kill()
+        steps, saves = training.steps(), training.saves()
+        told = max((line["step"] for line in saves), default=0)
+        if training.saved_step() < told:
+            raise ValueError(f"step {told} was said to be saved, on the disk is {training.saved_step()}")
+    return (
+        Run(
+            {line["step"]: line["time"] for line in steps if line["step"] >= WARM},
+            {line["step"]: line["time"] for line in saves if line["step"] >= WARM},
+        ),
+        [line["loss"] for line in steps[:WARM]],
+    )
+
+
+def _settings(every: int, pace: float) -> dict[str, Any]:
+    return {**SETTINGS, "checkpoint": {"every_steps": every}, "pace_seconds": pace}

@@ -1,0 +1,32 @@
+"""Our training, as `python -m training.train` starts it, with an account of what it reads at the start."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from benchmarks.peers.reads import counted
+from training import train
+from training.checkpoint import Checkpoint
+from training.config import load_config
+from training.saver import Saver
+
+
+def main() -> None:
+    """Train as the settings say."""
+    settings = Path(sys.argv[1])
+    run_dir = load_config(settings).run_dir
+    newest = Saver.newest
+
+    def noted(saver: Saver, identity: Mapping[str, Any]) -> tuple[Checkpoint | None, list[str]]:
+        return counted(lambda: newest(saver, identity), run_dir, saver.mesh.rank)
+
+    with patch.object(Saver, "newest", noted):
+        train.main(["--config", str(settings)])
+
+
+if __name__ == "__main__":
+    main()

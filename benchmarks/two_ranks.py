@@ -1,0 +1,208 @@
+"""A training of a few ranks in processes of their own, ours or a bare one, to be killed and looked at."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchmarks.peers.reads import FILE as READS
+from training.folder_store import FolderStore
+from training.metrics import FILE, read_metrics
+
+PATIENCE_SECONDS = 180
+SAME = 1e-3
+"""How far the losses of two arms may be apart, relative to one of them."""
+
+
+@dataclass
+class Training(ABC):
+    """One run; it may be started again after it was killed."""
+
+    folder: Path
+    settings: Mapping[str, Any]
+    ranks: int = 2
+    _processes: list[subprocess.Popen[bytes]] = field(default_factory=list, init=False)
+
+    @property
+    def run_dir(self) -> Path:
+        """Where the run keeps what it writes."""
+        return self.folder / "run"
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start its processes."""
+
+    @abstractmethod
+    def steps(self) -> list[dict[str, Any]]:
+        """The steps that were taken so far, in order: `time`, `step`, `attempt` and `loss` of all ranks."""
+
+    @abstractmethod
+    def saves(self) -> list[dict[str, Any]]:
+        """The checkpoints that were made so far: `step`, and the `time` from which one could be loaded."""
+
+    @abstractmethod
+    def saved_step(self) -> int:
+        """The step that another start would resume from, by what is on the disk."""
+
+    def kill(self) -> None:
+        """End all its processes at once, as a loss of their node does."""
+        family = [each for each in self._processes if each.poll() is None]
+        children = [child for each in family for child in psutil.Process(each.pid).children(recursive=True)]
+        for each in self._processes:
+            each.kill()
+        for child in children:  # torchrun's workers have sessions of their own
+            with suppress(psutil.NoSuchProcess):
+                child.kill()
+        for each in self._processes:
+            each.wait()
+        self._processes.clear()
+
+    def bytes_read(self) -> int:
+        """Bytes of checkpoints that all ranks together read at the last start."""
+        logs = [_lines(self.run_dir / READS.format(rank=rank)) for rank in range(self.ranks)]
+        return sum(lines[-1]["bytes"] for lines in logs)
+
+    def reach(self, step: int, attempt: int = 1) -> dict[str, Any]:
+        """Wait for a step of that attempt, or the first one after it; returns it."""
+
+        def found() -> list[dict[str, Any]]:
+            return [line for line in self.steps() if line["attempt"] == attempt and line["step"] >= step]
+
+        wait_for(lambda: bool(found()), self._processes)
+        return found()[0]
+
+    def _write_settings(self) -> str:
+        path = self.folder / "settings.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({**self.settings, "run_dir": str(self.run_dir)}))
+        return str(path)
+
+
+@dataclass
+class Ours(Training):
+    """Ranks as in pods of one process each, all started again when one ends, as JobSet does."""
+
+    def start(self) -> None:
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            port = str(listener.getsockname()[1])
+        place = {
+            "PET_NNODES": str(self.ranks),
+            "PET_NPROC_PER_NODE": "1",
+            "PET_MASTER_ADDR": "127.0.0.1",
+            "PET_MASTER_PORT": port,
+        }
+        command = [sys.executable, "-m", "benchmarks.peers.ours", self._write_settings()]
+        for rank in range(self.ranks):
+            environment = os.environ | place | {"PET_NODE_RANK": str(rank)}
+            self._processes.append(subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL))
+
+    def steps(self) -> list[dict[str, Any]]:
+        return self._events("step")
+
+    def saves(self) -> list[dict[str, Any]]:
+        return self._events("checkpoint")
+
+    def saved_step(self) -> int:
+        found = FolderStore(self.run_dir / "checkpoints").newest(lambda step, reason: None)
+        return found.manifest.step if found else 0
+
+    def lose_one(self) -> float:
+        """Kill a worker, and start all again once they have ended; returns when it was killed."""
+        self._processes[1].kill()
+        begin = time.time()
+        for each in self._processes:
+            each.wait()
+        self._processes.clear()
+        self.start()
+        return begin
+
+    def _events(self, name: str) -> list[dict[str, Any]]:
+        return [line for line in read_metrics(self.run_dir / FILE) if line["event"] == name]
+
+
+@dataclass
+class Bare(Training):
+    """`benchmarks.peers.ddp` under torchrun, which starts all workers again when one ends."""
+
+    def start(self) -> None:
+        options = ["--standalone", f"--nproc-per-node={self.ranks}", "--max-restarts=3"]
+        torchrun = [sys.executable, "-m", "torch.distributed.run", *options]
+        command = [*torchrun, "-m", "benchmarks.peers.ddp", self._write_settings()]
+        self._processes.append(subprocess.Popen(command, stderr=subprocess.DEVNULL))
+
+    def steps(self) -> list[dict[str, Any]]:
+        ranks = [self._lines(rank) for rank in range(self.ranks)]
+        pids = list(dict.fromkeys(line["pid"] for line in ranks[0]))
+        return [
+            {
+                **line,
+                "attempt": 1 + pids.index(line["pid"]),
+                "loss": sum(part["loss"] for part in parts) / len(parts),
+            }
+            for parts in zip(*ranks, strict=False)
+            for line in parts[:1]
+        ]
+
+    def saves(self) -> list[dict[str, Any]]:
+        return _lines(self.run_dir / "saves.jsonl")
+
+    def saved_step(self) -> int:
+        import torch
+
+        saved = self.run_dir / "checkpoint.pt"
+        return int(torch.load(saved, weights_only=True)["step"]) if saved.exists() else 0
+
+    def lose_one(self) -> float:
+        """Kill a worker, for torchrun to start all again; returns when it was killed."""
+        psutil.Process(self._lines(1)[-1]["pid"]).kill()
+        return time.time()
+
+    def _lines(self, rank: int) -> list[dict[str, Any]]:
+        return _lines(self.run_dir / f"steps-{rank}.jsonl")
+
+
+def check_same_losses(one: Sequence[float], other: Sequence[float]) -> None:
+    """All runs have the same losses, or they do not do the same work.
+
+    Raises:
+        ValueError: with the first step at which two differ.
+    """
+    for step, (loss, known) in enumerate(zip(one, other, strict=True), start=1):
+        if abs(loss - known) > SAME * known:
+            raise ValueError(f"step {step}: loss {loss} in one arm, {known} in another")
+
+
+def wait_for(condition: Callable[[], bool], processes: Sequence[subprocess.Popen[bytes]] = ()) -> None:
+    """Look again and again.
+
+    Raises:
+        TimeoutError: it did not come true in time.
+        RuntimeError: a process that it depends on has ended.
+    """
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError("the training does not come to its steps")
+        if ended := [each.returncode for each in processes if each.poll() is not None]:
+            raise RuntimeError(f"a process of the training ended: exit code {ended[0]}")
+        time.sleep(0.05)
+
+
+def _lines(log: Path) -> list[dict[str, Any]]:
+    if not log.exists():
+        return []
+    whole = log.read_text().rpartition("\n")[0]
+    return [json.loads(line) for line in whole.splitlines()]

@@ -1,0 +1,55 @@
+"""What a loss would cost is told from when steps and checkpoints were done."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.lost import EVERY, Run, Saves, interval
+from benchmarks.two_ranks import Bare, Ours, check_same_losses
+
+
+def run(every: int, late: float, seconds: float = 1.0) -> Run:
+    """A hundred steps, with a checkpoint every so many that can be loaded some steps later."""
+    steps = {step: seconds * step for step in range(20, 121)}
+    saves = {step: seconds * (step + late) for step in range(20, 121, every) if step + late <= 120}
+    return Run(steps, saves)
+
+
+def test_saves_at_once_cost_half_their_interval_and_late_ones_their_delay_besides() -> None:
+    # Between steps, the ones done are 0 to 19 beyond the checkpoint, half of 19 on average.
+    assert run(every=20, late=0).repeated() == pytest.approx(9.5)
+    assert run(every=4, late=0).repeated() == pytest.approx(1.5)
+    assert run(every=4, late=2).repeated() == pytest.approx(1.5 + 2, abs=0.1)
+
+
+def test_until_a_checkpoint_can_be_loaded_a_loss_costs_what_came_after_the_one_before() -> None:
+    steps = {20: 0.0, 21: 1.0, 22: 2.0, 23: 7.0}
+    assert Run(steps, {20: 0.0, 22: 6.0}).repeated() == pytest.approx((0 * 1 + 1 * 1 + 2 * 4 + 0 * 1) / 7)
+
+
+def test_steps_that_are_done_before_a_checkpoint_can_be_loaded_are_counted() -> None:
+    assert run(every=20, late=2.5).steps_under_way == 2
+    assert run(every=20, late=0).steps_under_way == 0
+
+
+def test_ours_saves_as_often_as_takes_no_more_time_and_not_before_a_save_is_done() -> None:
+    assert interval(0.002, 0.01, under_way=0) == EVERY / 5
+    assert interval(0.0021, 0.01, under_way=0) == 5
+    assert interval(0.0001, 0.01, under_way=3) == 3
+    assert interval(0.02, 0.01, under_way=3) == 2 * EVERY, "dearer saves come less often"
+    assert interval(-0.001, 0.01, under_way=0) == 1
+    with pytest.raises(ValueError, match="on a quiet machine"):
+        interval(0.001, -0.01, under_way=0)
+
+
+def test_what_saves_add_is_told_from_runs_without() -> None:
+    calm, saving = [run(20, 0, 1.0), run(20, 0, 2.0)], [run(20, 0, 1.1), run(20, 0, 2.3)]
+    saves = Saves({Ours: calm, Bare: calm}, {Ours: saving, Bare: calm})
+    assert saves.seconds(Ours) == pytest.approx((0.1, 0.3))
+    assert saves.seconds(Bare) == (0, 0)
+
+
+def test_arms_that_do_not_the_same_work_are_found() -> None:
+    check_same_losses([2.3, 2.1], [2.3, 2.1001])
+    with pytest.raises(ValueError, match=r"step 2: loss 2\.1 in one arm, 2\.2 in another"):
+        check_same_losses([2.3, 2.1], [2.3, 2.2])
