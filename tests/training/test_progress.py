@@ -1,0 +1,49 @@
+"""Who watches a run on a terminal sees how far it is; a log gets none of that."""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.training.test_trainer import NoticeAt, configure, train
+from training.progress import bar
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+    @property
+    def last(self) -> str:
+        """What stands there in the end."""
+        return re.split(r"[\r\n]+", self.getvalue().strip())[-1]
+
+
+def test_a_run_on_a_terminal_shows_its_steps_loss_accuracy_and_checkpoints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, again = Terminal(), Terminal()
+    monkeypatch.setattr(sys, "stderr", first)
+    assert not train(configure(tmp_path), NoticeAt(11))
+    assert re.search(r"12/24 .*loss \d\.\d{4}, held out \d+\.\d%, saved 12", first.last)
+    monkeypatch.setattr(sys, "stderr", again)
+    assert train(configure(tmp_path))
+    assert "12/24" in again.getvalue(), "it goes on where it was"
+    assert re.search(r"100%.* 24/24 .*saved 24", again.last)
+
+
+def test_a_run_whose_words_go_to_a_file_shows_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert train(configure(tmp_path))
+    assert capsys.readouterr().err == ""
+
+
+def test_what_comes_before_the_first_step_shows_no_bar() -> None:
+    terminal = Terminal()
+    bar(terminal)({"event": "failed", "step": 0, "error": "no rank arrived"})
+    assert terminal.getvalue() == ""
