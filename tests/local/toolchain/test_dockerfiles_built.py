@@ -1,0 +1,146 @@
+"""The Dockerfiles, built by buildah: every step of theirs runs, and what comes of it is what is promised.
+
+The base is a small Debian made here, and PyTorch is left out, as the image for ROCm does: what these files
+do is all run, what NVIDIA's and AMD's bases bring is not. It takes root, buildah, mirrors of apt and PyPI,
+and some minutes; no daemon and no registry.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local.paths import REPOSITORY
+from local.toolchain import oci
+from local.toolchain.images import ENVIRONMENT, USER, _mirrors, _suite
+from local.toolchain.releases import ARCHITECTURE
+
+pytestmark = [
+    pytest.mark.soak,
+    pytest.mark.timeout(1800),
+    pytest.mark.skipif(os.geteuid() != 0, reason="buildah without root wants ranges of users"),
+]
+BASE, TORCH, MPI = "localhost/base:test", "localhost/torch:test", "localhost/mpi:test"
+REQUIREMENTS = "requirements/training-rocm.txt"
+FROM_HOST = ("/etc/apt", "/etc/ssl/certs", "/etc/pip.conf", "/etc/resolv.conf")
+"""Where packages come from here, and who vouches for it."""
+
+
+@dataclass(frozen=True)
+class Builder:
+    """Buildah with a storage of its own."""
+
+    folder: Path
+
+    def run(self, *words: str) -> str:
+        command = [
+            "buildah",
+            "--root",
+            str(self.folder / "root"),
+            "--runroot",
+            str(self.folder / "run"),
+            *words,
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=REPOSITORY)
+        assert done.returncode == 0, f"buildah {' '.join(words)}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
+        return done.stdout
+
+    def build(self, image: str, name: str, *options: str) -> None:
+        recipe = f"training/images/{name}/Dockerfile"
+        ignored = ["--ignorefile", f"{recipe}.dockerignore"]
+        given = [
+            part for path in FROM_HOST if Path(path).exists() for part in ("--volume", f"{path}:{path}:ro")
+        ]
+        words = ["--isolation", "chroot", "--file", recipe, *ignored, *given, *options, "--tag", image, "."]
+        self.run("build", *words)
+
+    def config(self, image: str) -> dict[str, Any]:
+        """What a container of the image starts with."""
+        told = json.loads(self.run("inspect", "--type", "image", image))
+        found: dict[str, Any] = told["OCIv1"]["config"]
+        return found
+
+    def inside(self, image: str, *command: str) -> str:
+        container = self.run("from", image).strip()
+        return self.run("run", "--isolation", "chroot", container, "--", *command)
+
+
+@pytest.fixture(scope="module")
+def builder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builder]:
+    if shutil.which("buildah") is None:
+        pytest.skip("buildah is not here: apt-get install --no-install-recommends buildah")
+    folder = tmp_path_factory.mktemp("buildah")
+    made = Builder(folder)
+    layer, archive = folder / "base.tar", folder / "base.oci.tar"
+    packages = "--include=apt,ca-certificates,python3"
+    subprocess.run(
+        ["mmdebstrap", "--mode=root", "--variant=minbase", packages, _suite(), str(layer), *_mirrors()],
+        check=True,
+        capture_output=True,
+    )
+    settings = oci.Settings(command=("/bin/sh",), user="0:0")
+    oci.write_archive(archive, names=[BASE], settings=settings, layers=[layer], architecture=ARCHITECTURE)
+    made.run("pull", f"docker-archive:{archive}")
+    yield made
+    made.run("rm", "--all")
+    made.run("rmi", "--all", "--force")
+
+
+@pytest.fixture(scope="module")
+def images(builder: Builder) -> Builder:
+    builder.build(
+        TORCH, "torch", "--build-arg", f"BASE={BASE}", "--build-arg", f"REQUIREMENTS={REQUIREMENTS}"
+    )
+    builder.build(MPI, "mpi", "--build-context", f"torch=container-image://{TORCH}")
+    return builder
+
+
+@pytest.mark.parametrize("image", [TORCH, MPI])
+def test_an_image_starts_as_the_user_who_is_not_root_with_the_environment_of_the_local_one(
+    images: Builder, image: str
+) -> None:
+    config = images.config(image)
+    assert config["User"] == f"{USER}:{USER}"
+    assert config["WorkingDir"] == "/home/trainyard"
+    assert ENVIRONMENT.items() <= dict(pair.split("=", 1) for pair in config["Env"]).items()
+
+
+@pytest.mark.parametrize("image", [TORCH, MPI])
+def test_the_training_package_and_its_locked_packages_are_found(images: Builder, image: str) -> None:
+    program = (
+        "import os, numpy, pydantic, safetensors; from training.config import load_config;"
+        " print(os.getuid(), pydantic.__file__, load_config(None, ['run_dir=/tmp/run']).run_dir)"
+    )
+    user, place, run_dir = images.inside(image, "python3", "-c", program).split()
+    assert (user, run_dir) == (str(USER), "/tmp/run")
+    assert place.startswith("/opt/trainyard/env/")
+
+
+def test_no_package_list_pip_or_key_of_a_host_is_left_in_an_image(images: Builder) -> None:
+    found = images.inside(
+        MPI,
+        "sh",
+        "-c",
+        "ls -A /var/lib/apt/lists /etc/ssh; command -v pip3 || echo no pip; ls -A /opt/trainyard",
+    )
+    assert "no pip" in found
+    assert "ssh_host" not in found
+    assert {"env", "src"} <= set(found.split())
+
+
+def test_ssh_serves_as_that_user_with_the_jobs_own_key(images: Builder) -> None:
+    script = (
+        "ssh-keygen -q -t rsa -N '' -f ~/.ssh/id_rsa && cp ~/.ssh/id_rsa.pub ~/.ssh/authorized_keys"
+        " && /usr/sbin/sshd -t -f ~/.sshd_config && echo serves"
+    )
+    assert images.inside(MPI, "sh", "-c", script).strip() == "serves"
+    assert images.config(MPI)["Cmd"] == ["/usr/sbin/sshd", "-De", "-f", "/home/trainyard/.sshd_config"]
+    assert "2222/tcp" in images.config(MPI)["ExposedPorts"]
