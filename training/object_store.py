@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 CLOUDS: Final = {"s3": "S3", "gs": "Google Cloud Storage", "az": "Azure Blob Storage"}
 """Schemes that obstore serves; fsspec's own for the rest."""
+_ENDPOINTS: Final = ("AWS_ENDPOINT_URL", "STORAGE_EMULATOR_HOST", "AZURE_STORAGE_ENDPOINT")
+"""Where they are, if not at their usual place; one of one's own may do without TLS."""
 _DAMAGED: Final = "damaged"
 _RANGE: Final = 32 << 20
 """Bytes of one request; a large file is read by several at once."""
@@ -47,7 +49,7 @@ _ADVICE: Final = {
     r"status[a-z ]*: 507|quota|no space": "the store is full: make room, or lower checkpoint.keep_last",
     r"slow ?down|status[a-z ]*: 50[0234]": "the store is overloaded or down; the next checkpoint tries again",
     r"kind: timeout|timed ?out": "the store hangs: look at it, or raise timeouts.store",
-    r"connect|dns|request": "the store cannot be reached: check its endpoint (AWS_ENDPOINT_URL)",
+    r"connect|dns|sending request": "the store cannot be reached: check its endpoint (AWS_ENDPOINT_URL)",
 }
 """What to do, by what the client library said."""
 
@@ -243,7 +245,7 @@ def connect(url: str, timeout_seconds: float) -> AbstractFileSystem:
             "client_options": {
                 "timeout": patience,
                 "connect_timeout": min(patience, timedelta(seconds=5)),
-                "allow_http": os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://"),
+                "allow_http": any(os.environ.get(name, "").startswith("http://") for name in _ENDPOINTS),
             },
             "retry_config": {"max_retries": 20, "retry_timeout": patience},
         }

@@ -1,0 +1,105 @@
+"""Google Cloud Storage and Azure hold to the same as S3, through the clients that a run uses."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.training.blobs import ACCOUNT, Azure, Blobs, Google, serve
+from tests.training.test_object_store import FILES, newest_step, save
+from tests.training.test_trainer import NoticeAt, configure, events, sha256, train
+from training.checkpoint import MANIFEST, Retention
+from training.object_store import ObjectStore, StoreError
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """A store of one of them."""
+
+    blobs: Blobs
+    url: str
+
+
+@pytest.fixture(params=["gs", "az"])
+def cloud(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
+    kind = {"gs": Google, "az": Azure}[request.param]
+    with serve(kind) as (blobs, address):
+        key = {"gcs_base_url": address, "disable_oauth": True}
+        empty = dict.fromkeys(("client_email", "private_key", "private_key_id"), "")
+        for name, value in {
+            "GOOGLE_SERVICE_ACCOUNT_KEY": json.dumps(key | empty),
+            "STORAGE_EMULATOR_HOST": address,
+            "AZURE_STORAGE_USE_EMULATOR": "true",
+            "AZURITE_BLOB_STORAGE_URL": address,
+            "AZURE_STORAGE_ACCOUNT_NAME": ACCOUNT,
+        }.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+        yield Cloud(blobs, f"{request.param}://checkpoints/runs/7")
+
+
+def test_the_order_of_requests_is_the_protocol_and_the_last_k_are_kept(cloud: Cloud) -> None:
+    store = ObjectStore(cloud.url, Retention(last=1))
+    save(store, 1)
+    cloud.blobs.requests.clear()
+    save(store, 2)
+    puts = [path.rpartition("/")[2] for verb, path in cloud.blobs.requests if verb == "PUT"]
+    assert puts == [*FILES, MANIFEST, "latest"]
+    verbs = [verb for verb, _ in cloud.blobs.requests]
+    first = min(index for index, verb in enumerate(verbs) if verb in {"DELETE", "POST"})
+    assert max(index for index, verb in enumerate(verbs) if verb == "PUT") < first
+    assert store.committed() == [2]
+    assert newest_step(store) == 2
+    assert not [name for name in cloud.blobs.objects if "step-00000001" in name]
+
+
+def test_a_file_of_many_megabytes_goes_in_parts_and_comes_back_in_ranges(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("training.object_store._RANGE", 5 << 20)
+    store, data = ObjectStore(cloud.url), os.urandom(1 << 20) * 12
+    save(store, 1, data)
+    assert store.open(1).read(FILES[0]) == data
+    assert not cloud.blobs.parts
+
+
+@pytest.mark.parametrize(("status", "advice"), [(503, "overloaded or down"), (403, "check the credentials")])
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_store_that_fails_at_any_put_loses_nothing_and_says_what_to_do(
+    cloud: Cloud, status: int, advice: str, number: int
+) -> None:
+    save(ObjectStore(cloud.url), 1)
+    puts: list[str] = []
+
+    def failing(verb: str, path: str) -> int:
+        puts.extend([path] if verb == "PUT" else [])
+        return status if len(puts) >= number else 0
+
+    cloud.blobs.rule = failing
+    with pytest.raises(StoreError, match=advice):
+        save(ObjectStore(cloud.url, timeout_seconds=0.4), 2)
+    cloud.blobs.rule = lambda verb, path: 0
+    assert newest_step(ObjectStore(cloud.url)) == 1
+
+
+def test_a_run_that_leaves_resumes_from_the_store_to_the_bit_and_not_while_it_is_down(
+    cloud: Cloud, tmp_path: Path
+) -> None:
+    train(configure(tmp_path / "whole"))
+    checkpoint = {"every_steps": 5, "store": cloud.url}
+    parted = configure(tmp_path / "parted", checkpoint=checkpoint, timeouts={"store": 1})
+    assert not train(parted, NoticeAt(7))
+    cloud.blobs.rule = lambda verb, path: 503 if verb == "GET" else 0
+    before = set(cloud.blobs.objects)
+    with pytest.raises(StoreError, match="overloaded or down"):
+        train(parted)
+    cloud.blobs.rule = lambda verb, path: 0
+    assert set(cloud.blobs.objects) == before
+    assert train(parted)
+    assert events(tmp_path / "parted", "resumed")[0]["step"] == 8
+    assert sha256(tmp_path / "parted") == sha256(tmp_path / "whole")
