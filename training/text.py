@@ -61,12 +61,12 @@ class TokenShards:
         """Inputs and targets of shape (n, context); a target is the token that follows.
 
         Raises:
-            ShardError: a token is not in the vocabulary.
+            ShardError: a token is not in the vocabulary, or a shard has become shorter.
             OSError: a shard cannot be read.
         """
         begins = (indices + self.first) * self.context
         parts = [list(self._parts(int(begin), self.context + 1)) for begin in begins]
-        data = iter(self._files.read_parts([part for window in parts for part in window]))
+        data = self._read([part for window in parts for part in window])
         tokens_of = (b"".join(next(data) for _ in window) for window in parts)
         windows = np.stack([np.frombuffer(window, dtype=np.uint16) for window in tokens_of])
         if (largest := int(windows.max())) >= self.vocabulary:
@@ -101,6 +101,15 @@ class TokenShards:
             problems.append(f"{self._ends[-1]} tokens; allowed: more than data.context ({self.context})")
         if problems:
             raise ShardError("\n".join(f"{self.place}: {problem}" for problem in problems))
+
+    def _read(self, parts: Sequence[Part]) -> Iterator[bytes]:
+        for (name, start, stop), data in zip(parts, self._files.read_parts(parts), strict=True):
+            if len(data) < stop - start:
+                found = f"ends at byte {start + len(data)}, where {stop} or more are expected"
+                raise ShardError(
+                    f"{self.place}: {name} {found}: it was changed while it was read; copy it again"
+                )
+            yield data
 
     def _parts(self, begin: int, count: int) -> Iterator[Part]:
         """Where some tokens are, which may be at the end of one shard and the begin of the next."""

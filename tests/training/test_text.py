@@ -102,6 +102,39 @@ def test_a_store_gives_the_same_windows_and_is_asked_for_those_of_a_shard_at_onc
         assert torch.equal(one.targets, other.targets)
 
 
+def test_a_shard_that_is_cut_while_it_is_read_is_named(shards: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "shards"
+    shutil.copytree(shards, copy)
+    source = TokenShards(str(copy), 64)
+    source.check()
+    with (copy / "shard-00000.bin").open("r+b") as shard:
+        shard.truncate(131)
+    assert len(source.take(torch.tensor([0]))) == 1
+    with pytest.raises(
+        ShardError, match=r"shard-00000\.bin ends at byte 131, where 258 or more .* copy it again"
+    ):
+        source.take(torch.tensor([0, 1]))
+
+
+def test_a_store_that_refuses_text_ends_the_run_and_what_was_committed_stands(
+    shards: Path, s3: Proxy, tmp_path: Path
+) -> None:
+    from training.object_store import ObjectStore, StoreError
+
+    s3.reset()
+    url = f"s3://{BUCKET}/{tmp_path.name}"
+    for path in shards.iterdir():
+        ObjectStore(url).put(path.name, path.read_bytes())
+    train(gpt(tmp_path / "whole", shards))
+    s3.reset(lambda verb, path, number: "403" if number > 40 and "shard-" in path else "")
+    with pytest.raises(StoreError, match=r"get .*/shard-.*; check the credentials"):
+        train(gpt(tmp_path / "parted", url))
+    s3.reset()
+    assert train(gpt(tmp_path / "parted", url))
+    assert events(tmp_path / "parted", "resumed")[0]["step"] > 0
+    assert sha256(tmp_path / "parted") == sha256(tmp_path / "whole")
+
+
 GPT: dict[str, Any] = {
     "steps": 12,
     "model.name": "gpt",
@@ -120,7 +153,7 @@ GPT: dict[str, Any] = {
 }
 
 
-def gpt(run_dir: Path, shards: Path, **values: Any) -> list[str]:
+def gpt(run_dir: Path, shards: Path | str, **values: Any) -> list[str]:
     return settings(run_dir, **GPT | {"data.path": shards, "model.hidden": 32} | values)
 
 
