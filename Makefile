@@ -24,7 +24,7 @@ test .trainyard/$(1)/.done -nt requirements/$(1).txt || { rm -rf .trainyard/$(1)
 	--require-hashes --no-deps --target .trainyard/$(1) -r requirements/$(1).txt && touch .trainyard/$(1)/.done; }
 endef
 
-.PHONY: help up down status doctor test unit clouds training e2e cluster engine ranks soak bench peers tracking check format lock clean venv venv-dev prepared
+.PHONY: help up down status doctor test unit clouds training e2e cluster engine ranks nfs soak bench peers tracking check format lock clean venv venv-dev prepared
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -62,14 +62,17 @@ cluster: prepared ## The tests on a real cluster (root)
 engine: prepared ## The tests on the real engine: rehearsals, templates, policies
 	@$(BEHIND) $(BIN)/pytest $(SLOW) $(addprefix --ignore=,$(CLUSTER_TESTS) $(TRAINING_TESTS))
 
-ranks: tracking ## The tests of training jobs of several processes
+ranks: tracking nfs ## The tests of training jobs of several processes, and of checkpoints on NFS (root)
 	@$(BEHIND) $(BIN)/pytest $(SLOW) $(TRAINING_TESTS)
 
-soak: prepared ## The long tests, by seeds; stopped, it goes on where it was (SOAK=FILE: only those)
+soak: prepared nfs ## The long tests, by seeds; stopped, it goes on where it was (SOAK=FILE: only those)
 	@$(BIN)/python -m pytest -p tests.soak -m soak -v --durations=5 $(SOAK)
 
 peers: prepared ## The packages that benchmarks compare with
 	@$(call aside,peers)
+
+nfs: prepared ## An NFS server and a client, for the tests (Debian's packages; root)
+	@$(BIN)/trainyard prepare --tests
 
 tracking: prepared ## The packages of experiment trackers, for their tests
 	@$(call aside,tracking)

@@ -265,11 +265,14 @@ def doctor(stack: StackName = "local") -> None:
 
 
 @app.command()
-def prepare(stack: StackName = "local") -> None:
+def prepare(
+    stack: StackName = "local",
+    tests: Annotated[bool, typer.Option(help="Also what only Trainyard's own tests need.")] = False,
+) -> None:
     """Install, download or build all that `up` needs, into the cache; start nothing."""
     from trainyard.up import prepare_machine
 
-    prepare_machine(Session(stack))
+    prepare_machine(Session(stack), for_tests=tests)
 
 
 @app.command()

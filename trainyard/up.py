@@ -83,9 +83,10 @@ def _adopt(session: Session) -> None:
     session.console.print(result.summary())
 
 
-def prepare_machine(session: Session) -> None:
+def prepare_machine(session: Session, *, for_tests: bool = False) -> None:
     """Bring all that the stack needs into the cache; a filled cache costs well under a second."""
-    session.toolchain.ensure(*wanted_artifacts(session))
+    tests = [name for name in session.toolchain.names() if name.startswith("test-package/")]
+    session.toolchain.ensure(*wanted_artifacts(session), *(tests if for_tests else ()))
 
 
 def show_preview(session: Session) -> None:

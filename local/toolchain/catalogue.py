@@ -101,6 +101,8 @@ class Catalogue:
         for name, plugin in versions.plugins.items():
             yield PluginScripts(name, plugin, store=store, go=go)
         yield DebianPackages(versions.packages, runner=self.runner, progress=self.progress)
+        for_tests = versions.test_packages
+        yield DebianPackages(for_tests, runner=self.runner, progress=self.progress, kind="test-package")
         yield self.root_filesystem
         yield from self.images.values()
         for name, environment in versions.environments.items():

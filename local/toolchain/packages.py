@@ -19,25 +19,28 @@ POLICY = Path("/usr/sbin/policy-rc.d")
 """Asked by Debian's packaging before a service is started (policy-rc.d(8)); 101 means no."""
 
 _POLICY_TEXT = "#!/bin/sh\n# Trainyard: packages that are being installed start nothing.\nexit 101\n"
-_SERVICES = ("etcd", "containerd")
 _LOCK_SECONDS = 300
 
 
 class DebianPackages(Artifact):
-    """All that the embedded cluster needs, in one installation; what is there, from anyone, is left alone."""
+    """Packages of one purpose, in one installation; what is there, from anyone, is left alone."""
 
-    name = "packages"
     lane = Lane.NETWORK
     disk_mib = 600
 
-    def __init__(self, packages: Mapping[str, Package], *, runner: Runner, progress: Progress) -> None:
+    def __init__(
+        self, packages: Mapping[str, Package], *, runner: Runner, progress: Progress, kind: str = "package"
+    ) -> None:
+        """`kind` begins their names in the toolchain, which are `KIND/NAME`."""
+        self.name = f"{kind}s"
+        self._kind = kind
         self._packages = packages
         self._runner = runner
         self._progress = progress
 
     @property
     def provides(self) -> tuple[str, ...]:
-        return tuple(f"package/{name}" for name in self._packages)
+        return tuple(f"{self._kind}/{name}" for name in self._packages)
 
     def plan(self) -> Step:
         missing = self._missing()
@@ -72,7 +75,8 @@ class DebianPackages(Artifact):
         self._disable_services(missing)
 
     def paths(self) -> Mapping[str, Path]:
-        return {f"package/{name}": _place(package) or Path() for name, package in self._packages.items()}
+        places = {name: _place(package) for name, package in self._packages.items()}
+        return {f"{self._kind}/{name}": place or Path() for name, place in places.items()}
 
     def _missing(self) -> list[str]:
         return [name for name, package in self._packages.items() if _place(package) is None]
@@ -89,9 +93,8 @@ class DebianPackages(Artifact):
         """Keep the services of what we installed from starting at the next boot."""
         if shutil.which("systemctl") is None:
             return
-        for service in _SERVICES:
-            if any(name.startswith(service) for name in installed):
-                self._runner.run(["systemctl", "disable", service], what=f"disable the service {service}")
+        for service in [service for name in installed for service in self._packages[name].services]:
+            self._runner.run(["systemctl", "disable", service], what=f"disable the service {service}")
 
 
 def _place(package: Package) -> Path | None:

@@ -134,6 +134,8 @@ class Package(_Pinned):
     """A Debian package and the program (or absolute path) that shows it is there."""
 
     provides: str
+    services: tuple[str, ...] = ()
+    """Units that it would have start at the machine's next boot."""
 
 
 class Versions(_Pinned):
@@ -150,6 +152,8 @@ class Versions(_Pinned):
     training_image: TrainingImage
     environments: Mapping[str, Environment]
     packages: Mapping[str, Package]
+    test_packages: Mapping[str, Package] = {}
+    """Those that nothing but tests needs."""
 
     @classmethod
     def load(cls, file: Path = REPOSITORY / "versions.yaml") -> Versions:

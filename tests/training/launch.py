@@ -80,7 +80,14 @@ def settings(run_dir: Path, **values: object) -> list[str]:
     return [part for key, value in chosen.items() for part in ("--set", f"{key}={value}")]
 
 
-def start(world_size: int, arguments: Sequence[str], *, only: Sequence[int] | None = None) -> Ranks:
+def start(
+    world_size: int,
+    arguments: Sequence[str],
+    *,
+    only: Sequence[int] | None = None,
+    own: Sequence[Sequence[str]] | None = None,
+) -> Ranks:
+    """Start some ranks of a world, or all, with the same arguments and those that are each rank's own."""
     port = free_port()
     ranks = []
     for rank in only if only is not None else range(world_size):
@@ -93,7 +100,8 @@ def start(world_size: int, arguments: Sequence[str], *, only: Sequence[int] | No
             "NODE_NAME": f"node-{rank}",
         }
         words = Path(tempfile.mkstemp(prefix="rank-")[1])
-        process = _server.Process(target=_rank, args=(environment, list(arguments), words), daemon=True)
+        given = [*arguments, *(own[rank] if own else ())]
+        process = _server.Process(target=_rank, args=(environment, given, words), daemon=True)
         process.start()
         ranks.append(Rank(process, words))
     return Ranks(ranks)

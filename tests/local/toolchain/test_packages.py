@@ -32,8 +32,11 @@ def apt(workshop: Workshop, policy: Path) -> Path:
     return log
 
 
-def wanted(progress: Recorder, **provides: str) -> DebianPackages:
-    pinned = {name.replace("_", "-"): Package(provides=program) for name, program in provides.items()}
+def wanted(progress: Recorder, services: tuple[str, ...] = (), **provides: str) -> DebianPackages:
+    pinned = {
+        name.replace("_", "-"): Package(provides=program, services=services)
+        for name, program in provides.items()
+    }
     return DebianPackages(pinned, runner=Runner(), progress=progress)
 
 
@@ -56,10 +59,11 @@ def test_only_what_is_missing_is_installed_and_said_before(apt: Path, progress: 
 def test_no_service_starts_while_packages_are_installed_nor_at_the_next_boot(
     apt: Path, policy: Path, progress: Recorder
 ) -> None:
-    wanted(progress, etcd_server="no-such-etcd").make(progress)
+    wanted(progress, ("etcd", "etcd.socket"), shell="sh", etcd_server="no-such-etcd").make(progress)
     assert apt.read_text().count("policy 101") == 2
     assert not policy.exists()
-    assert "systemctl disable etcd" in apt.read_text()
+    disabled = [line for line in apt.read_text().splitlines() if line.startswith("systemctl")]
+    assert disabled == ["systemctl disable etcd", "systemctl disable etcd.socket"], "not those of the shell"
 
 
 def test_services_may_start_again_after_a_failed_installation(

@@ -284,3 +284,11 @@ def test_the_engines_passphrase_is_made_once_and_readable_by_its_owner_only(
     assert first == second
     assert first["PATH"].startswith(f"{workshop.paths.bin}:")
     assert workshop.paths.engine.stat().st_mode & 0o077 == 0
+
+
+def test_what_only_tests_need_is_installed_for_them_alone(toolchain: Toolchain) -> None:
+    wanting = again(toolchain, test_packages={"nfs-server": {"provides": "no-such-server"}})
+    assert steps(wanting, "package/shell") == {"packages": (Action.PRESENT, "1 Debian packages")}
+    assert steps(wanting, "test-package/nfs-server") == {
+        "test-packages": (Action.INSTALL, "by apt-get: nfs-server")
+    }

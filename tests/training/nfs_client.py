@@ -1,0 +1,172 @@
+"""An NFS client without the kernel's: libnfs speaks the protocol, FUSE makes a folder of it.
+
+    python -m tests.training.nfs_client VERSION EXPORT FOLDER
+
+Like the kernel's client, it promises no more than the server did: a write goes out unstable, `fsync` is a
+COMMIT, and so is the end of a file that was written. A server that is gone is waited for, as by `hard`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import stat
+import sys
+from typing import Any, Final
+
+from mfusepy import FUSE, Operations
+
+_CHUNK: Final = {3: 1 << 20, 4: 1 << 11}
+"""Bytes of one write: more does not fit libnfs's requests."""
+
+
+class _Stat(ctypes.Structure):
+    _fields_ = tuple(
+        (name, ctypes.c_uint64)
+        for name in (
+            *("dev", "ino", "mode", "nlink", "uid", "gid", "rdev", "size", "blksize", "blocks"),
+            *("atime", "mtime", "ctime", "atime_nsec", "mtime_nsec", "ctime_nsec", "used"),
+        )
+    )
+
+
+class _Entry(ctypes.Structure):
+    """The beginning of libnfs's `struct nfsdirent`."""
+
+    _fields_ = (("next", ctypes.c_void_p), ("name", ctypes.c_char_p))
+
+
+class Nfs:
+    """A mounted export; each call is a function of libnfs, and its error an OSError."""
+
+    def __init__(self, version: int, server: str, export: str) -> None:
+        self._library = _library()
+        self._context = ctypes.c_void_p(self._library.nfs_init_context())
+        if self._library.nfs_set_version(self._context, version):
+            raise OSError(errno.EPROTONOSUPPORT, f"libnfs knows no version {version}")
+        self._library.nfs_set_dircache(self._context, 0)  # what another client has made is seen at once
+        self._library.nfs_set_autoreconnect(self._context, -1)
+        self.call("mount", server.encode(), export.encode())
+
+    def call(self, name: str, *arguments: object) -> int:
+        """What the function returned. Raises OSError with the server's word on it."""
+        result = int(getattr(self._library, f"nfs_{name}")(self._context, *arguments))
+        if result < 0:
+            told = (self._library.nfs_get_error(self._context) or b"").decode()
+            raise OSError(-result, f"{name}: {told}")
+        return result
+
+    def stat(self, path: str) -> dict[str, int]:
+        """The attributes, by their names in `os.stat`."""
+        found = _Stat()
+        self.call("lstat64", path.encode(), ctypes.byref(found))
+        plain = {name: getattr(found, name) for name in ("ino", "mode", "nlink", "uid", "gid", "size")}
+        nanoseconds = {
+            name: getattr(found, name) * 10**9 + getattr(found, f"{name}_nsec")
+            for name in ("atime", "mtime", "ctime")
+        }
+        return {f"st_{name}": value for name, value in (plain | nanoseconds).items()}
+
+    def names(self, path: str) -> list[str]:
+        """What is in a folder, with `.` and `..`."""
+        folder = ctypes.c_void_p()
+        self.call("opendir", path.encode(), ctypes.byref(folder))
+        found = []
+        while entry := self._library.nfs_readdir(self._context, folder):
+            found.append(entry.contents.name.decode())
+        self._library.nfs_closedir(self._context, folder)
+        return found
+
+
+class Folder(Operations):  # type: ignore[misc]
+    """What FUSE asks for, asked of the server."""
+
+    use_ns = True
+    """Times are whole nanoseconds."""
+
+    def __init__(self, nfs: Nfs, chunk: int) -> None:
+        self._nfs = nfs
+        self._chunk = chunk
+
+    def getattr(self, path: str, fh: int | None = None) -> dict[str, int]:
+        return self._nfs.stat(path)
+
+    def readdir(self, path: str, fh: int) -> list[str]:
+        return self._nfs.names(path)
+
+    def create(self, path: str, mode: int, fi: Any = None) -> int:
+        return self._open(path, os.O_CREAT | os.O_RDWR, stat.S_IMODE(mode))
+
+    def open(self, path: str, flags: int) -> int:
+        return self._open(path, flags & (os.O_ACCMODE | os.O_TRUNC), 0)
+
+    def read(self, path: str, size: int, offset: int, fh: int) -> bytes:
+        data = ctypes.create_string_buffer(size)
+        length = self._nfs.call("pread", fh, offset, size, data)
+        return data.raw[:length]
+
+    def write(self, path: str, data: bytes, offset: int, fh: int) -> int:
+        for start in range(0, len(data), self._chunk):
+            part = data[start : start + self._chunk]
+            while part:
+                written = self._nfs.call("pwrite", fh, offset + start, len(part), part)
+                start, part = start + written, part[written:]
+        return len(data)
+
+    def fsync(self, path: str, datasync: int, fh: int) -> int:
+        return self._nfs.call("fsync", fh)
+
+    def fsyncdir(self, path: str, datasync: int, fh: int) -> int:
+        return 0  # a server has made a name durable before it says that it is there (RFC 1813, 4.8)
+
+    def release(self, path: str, fh: int) -> int:
+        return self._nfs.call("close", fh)
+
+    def truncate(self, path: str, length: int, fh: int | None = None) -> int:
+        return self._nfs.call("truncate", path.encode(), length)
+
+    def rename(self, old: str, new: str) -> int:
+        return self._nfs.call("rename", old.encode(), new.encode())
+
+    def mkdir(self, path: str, mode: int) -> int:
+        return self._nfs.call("mkdir2", path.encode(), mode)
+
+    def rmdir(self, path: str) -> int:
+        return self._nfs.call("rmdir", path.encode())
+
+    def unlink(self, path: str) -> int:
+        return self._nfs.call("unlink", path.encode())
+
+    def chmod(self, path: str, mode: int) -> int:
+        return self._nfs.call("chmod", path.encode(), stat.S_IMODE(mode))
+
+    def _open(self, path: str, flags: int, mode: int) -> int:
+        handle = ctypes.c_void_p()
+        self._nfs.call("open2", path.encode(), flags, mode, ctypes.byref(handle))
+        return int(handle.value or 0)
+
+
+def _library() -> ctypes.CDLL:
+    """libnfs, by whichever number this Debian has it."""
+    from ctypes.util import find_library
+
+    library = ctypes.CDLL(find_library("nfs") or "libnfs.so")
+    handle, text = ctypes.c_void_p, ctypes.c_char_p
+    library.nfs_init_context.restype = handle
+    library.nfs_get_error.restype = text
+    library.nfs_readdir.restype = ctypes.POINTER(_Entry)
+    library.nfs_closedir.restype = None
+    for name in ("close", "fsync"):
+        getattr(library, f"nfs_{name}").argtypes = [handle, handle]
+    for name in ("pread", "pwrite"):
+        getattr(library, f"nfs_{name}").argtypes = [handle, handle, ctypes.c_uint64, ctypes.c_uint64, text]
+    library.nfs_truncate.argtypes = [handle, text, ctypes.c_uint64]
+    return library
+
+
+if __name__ == "__main__":
+    _version, _export, _folder = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+    _server, _, _path = _export.partition(":")
+    # libnfs is for one thread, so FUSE is as well.
+    FUSE(Folder(Nfs(_version, _server, _path), _CHUNK[_version]), _folder, foreground=True, nothreads=True)

@@ -1,0 +1,170 @@
+"""Checkpoints on NFS, as nodes have them: a real server, a client for each rank, and either may end."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.training.launch import events, reached, run, settings, sha256, start, wait_for
+from tests.training.nfs import Server, nfs, nfs_server
+from tests.training.test_checkpoint import content, flip_a_bit, newest_step, save
+from tests.training.test_saver import IDENTITY, on_ranks
+from tests.training.test_saver import manifest as manifest_of_ranks
+from training.checkpoint import Manifest
+from training.folder_store import FolderStore
+from training.saver import Saver
+
+__all__ = ["nfs"]
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(not Path("/dev/fuse").exists(), reason="the kernel offers no FUSE (/dev/fuse)"),
+]
+
+
+@pytest.fixture
+def clients(nfs: Server, tmp_path: Path) -> Iterator[list[Path]]:
+    """Two of the same export, each with this test's folder."""
+    with ExitStack() as stack:
+        mounts = [stack.enter_context(nfs.client(tmp_path / name)) for name in ("one", "other")]
+        (mounts[0] / tmp_path.name).mkdir()
+        yield [mount / tmp_path.name for mount in mounts]
+
+
+def commit(store: FolderStore, step: int) -> None:
+    draft = store.begin(step)
+    files = {"model.pt": store.write(draft, "model.pt", content(step))}
+    store.commit(draft, Manifest(step, 1, 1, mesh={}, schedule={}, identity={}, files=files))
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_a_checkpoint_outlives_its_client_and_its_server(nfs: Server, tmp_path: Path, version: int) -> None:
+    with nfs.client(tmp_path / "one", version) as one:
+        save(FolderStore(one / tmp_path.name), 20)
+    nfs.kill()
+    nfs.start()
+    with nfs.client(tmp_path / "other", version) as other:
+        store = FolderStore(other / tmp_path.name)
+        found = store.newest(lambda step, reason: pytest.fail(reason))
+        assert found is not None
+        assert found.read("rank-00000.safetensors") == content(20)
+        assert store.read("latest") == b"step-00000020"
+        assert store.committed() == [20]
+
+
+def test_a_file_of_many_requests_comes_back_as_it_was(clients: list[Path]) -> None:
+    one, other = clients
+    data = os.urandom(3_000_001)
+    entry = FolderStore(one).write(".", "weights", data)
+    assert entry.size == len(data)
+    assert FolderStore(other).read("weights") == data
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_its_step_saved_again(clients: list[Path]) -> None:
+    one, other = map(FolderStore, clients)
+    save(one, 10)
+    flip_a_bit(save(one, 20) / "model.pt")
+    told: list[str] = []
+    found = other.newest(lambda step, reason: told.append(f"{step}: {reason}"))
+    assert found
+    assert found.manifest.step == 10
+    assert "model.pt was altered" in told[0]
+    other.set_aside(20)
+    save(one, 20)
+    assert newest_step(other) == 20
+
+
+def test_a_commit_has_reached_the_servers_disk_when_it_returns(
+    nfs: Server, clients: list[Path], tmp_path: Path
+) -> None:
+    """Before `latest` moves, and without a later write that could have taken it along."""
+    store = FolderStore(clients[0])
+    for step in (10, 20):
+        commit(store, step)
+        with nfs.after_a_loss_of_power(tmp_path / f"after-{step}") as disk:
+            assert newest_step(FolderStore(disk / tmp_path.name)) == step
+
+
+def test_a_server_that_syncs_no_folders_loses_a_commit_to_the_power_and_damages_none(tmp_path: Path) -> None:
+    """Why the guide wants its filesystem mounted with `dirsync`; the checkpoint before is whole."""
+    with nfs_server(tmp_path, syncs_folders=False) as server, server.client(tmp_path / "one") as client:
+        store = FolderStore(client / "run")
+        commit(store, 10)
+        commit(store, 20)
+        with server.after_a_loss_of_power(tmp_path / "after") as disk:
+            found = FolderStore(disk / "run").newest(lambda step, reason: pytest.fail(reason))
+            assert found is not None
+            assert found.manifest.step == 10
+
+
+def test_what_is_written_and_not_synced_is_what_a_loss_of_power_takes(
+    nfs: Server, clients: list[Path], tmp_path: Path
+) -> None:
+    """That the test above can fail: the server has the data, its disk has not."""
+    with (clients[0] / "file").open("wb", buffering=0) as file:
+        file.write(content(1))
+        assert (nfs.disk / tmp_path.name / "file").read_bytes() == content(1)
+        with nfs.after_a_loss_of_power(tmp_path / "before") as disk:
+            assert (disk / tmp_path.name / "file").read_bytes() != content(1)
+        os.fsync(file.fileno())
+        with nfs.after_a_loss_of_power(tmp_path / "after") as disk:
+            assert (disk / tmp_path.name / "file").read_bytes() == content(1)
+
+
+def test_two_ranks_on_two_clients_make_one_checkpoint(clients: list[Path]) -> None:
+    stores = [FolderStore(client) for client in clients]
+
+    def save_all(saver: Saver) -> None:
+        for step in (10, 20, 30):
+            saver.save({f"rank-{saver.mesh.rank}": b"x" * step * 1000}, manifest_of_ranks(step))
+
+    on_ranks(clients[0], save_all, stores)
+    for checkpoint, damages in on_ranks(clients[0], lambda saver: saver.newest(IDENTITY), stores):
+        assert damages == []
+        assert checkpoint is not None
+        assert checkpoint.manifest.step == 30
+        assert set(checkpoint.manifest.files) == {"rank-0", "rank-1"}
+
+
+def test_two_runs_that_commit_the_same_step_at_once_leave_one_whole_checkpoint(clients: list[Path]) -> None:
+    together = threading.Barrier(2)
+
+    def save_five(client: Path) -> None:
+        store = FolderStore(client)
+        for step in range(1, 6):
+            together.wait(20)
+            save(store, step)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(save_five, clients))
+    for client in clients:
+        store = FolderStore(client)
+        assert newest_step(store) == 5
+        assert [path.name for path in client.iterdir() if ".tmp" in path.name] == []
+
+
+@pytest.mark.soak
+def test_a_run_whose_server_dies_and_comes_back_ends_with_the_same_weights(
+    nfs: Server, clients: list[Path], tmp_path: Path
+) -> None:
+    """Each rank on a client of its own; they wait for the server, as a mount with `hard` does."""
+    undisturbed = run(2, settings(tmp_path / "undisturbed"))
+    run_dir = nfs.disk / tmp_path.name / "run"
+    own = [["--set", f"run_dir={client / 'run'}"] for client in clients]
+    ranks = start(2, settings(tmp_path, pace_seconds=0.02), own=own)
+    wait_for(lambda: reached(run_dir, 12))
+    nfs.kill()
+    time.sleep(0.5)
+    nfs.start()
+    assert [code for code, _ in ranks.wait()] == [0, 0]
+    assert sha256(run_dir) == undisturbed
+    assert [line["attempt"] for line in events(run_dir, "resumed")] == []
+    found = FolderStore(clients[1] / "run" / "checkpoints").newest(lambda step, reason: pytest.fail(reason))
+    assert found is not None
+    assert found.manifest.step == 60
