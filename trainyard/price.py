@@ -28,7 +28,7 @@ from infra.catalog import (
 )
 from infra.providers.aws.groups import groups
 from infra.spec import Stack
-from infra.spec.aws import AwsSpec, EfsSpec
+from infra.spec.aws import AwsSpec, EfsSpec, LustreSpec
 from infra.spec.azure import AzureLustreSpec, AzureSpec, NetAppSpec
 from infra.spec.gcp import FilestoreSpec, GcpSpec
 from infra.spec.node_pool import NodePoolSpec
@@ -316,7 +316,7 @@ def _storage(stack: Stack, today: date) -> Iterator[Storage]:
     """The filesystem and the object store, of the kinds that the catalogue prices."""
     provider = stack.provider
     region = str(getattr(provider, "region", ""))
-    for name, kind, gib in _kinds_of_storage(provider):
+    for name, kind, gib in (*_kinds_of_storage(provider), *_kinds_of_snapshots(stack)):
         yield Storage(name, kind, gib, catalog.storage_price(cast(Cloud, provider.kind), kind, region, today))
 
 
@@ -344,6 +344,15 @@ def _kinds_of_storage(provider: ProviderSpec) -> Iterator[tuple[str, str, int | 
     elif isinstance(provider, AzureSpec):
         yield "filesystem", *_azure_filesystem(provider)
         yield "object store", "blob-hot-zrs" if provider.zones else "blob-hot-lrs", None
+
+
+def _kinds_of_snapshots(stack: Stack) -> Iterator[tuple[str, str, None]]:
+    """Those that are kept apart from the filesystem, and paid for by what changes from day to day."""
+    filesystem = getattr(stack.provider, "filesystem", None)
+    if not isinstance(filesystem, EfsSpec | LustreSpec) or filesystem.existing is not None:
+        return
+    if filesystem.kept_snapshot_days(stack.storage.checkpoints):
+        yield "snapshots", "efs-backup" if isinstance(filesystem, EfsSpec) else "fsx-lustre-backup", None
 
 
 def _azure_filesystem(provider: AzureSpec) -> tuple[str, int | None]:

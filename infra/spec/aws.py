@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from ipaddress import IPv4Network
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from infra.spec.base import Boolean, Cidr, NonNegative, Positive, Spec, matching
+from infra.spec.base import Boolean, Cidr, Positive, Spec, matching
 from infra.spec.provider import ProviderSpec
+from infra.spec.storage import FilesystemSpec
 
 AccountId = Annotated[
     str,
@@ -92,8 +93,10 @@ class ExistingEfsSpec(Spec):
     security_group: SecurityGroupId = Field(description="that of its mount targets, which lets the nodes in")
 
 
-class LustreSpec(Spec):
+class LustreSpec(FilesystemSpec):
     """FSx for Lustre (PERSISTENT_2), all nodes read and write it at the speed of the fabric."""
+
+    NO_SNAPSHOTS: ClassVar[str] = ""
 
     kind: Literal["lustre"]
     capacity_gib: Positive = Field(description="size of the filesystem, in GiB")
@@ -101,9 +104,6 @@ class LustreSpec(Spec):
     efa: Boolean = Field(default=False, description="clients with EFA reach it by EFA")
     zone: str | None = Field(default=None, description="zone; left out: the stack's first one")
     link: Boolean = Field(default=True, description="keep the bucket's `filesystem/` and it the same")
-    backup_days: Annotated[NonNegative, Field(le=90)] | None = Field(
-        default=None, description="days that a daily backup is kept; left out: 7, or none where it is linked"
-    )
     existing: ExistingLustreSpec | None = Field(default=None, description="a filesystem to use")
 
     @property
@@ -112,13 +112,15 @@ class LustreSpec(Spec):
         return self.link and self.existing is None
 
     @property
-    def kept_backup_days(self) -> int:
-        """Days that a backup is kept; 0: none is made."""
-        return (0 if self.link else 7) if self.backup_days is None else self.backup_days
+    def default_snapshot_days(self) -> int:
+        """A week of FSx's backups, where the files are nowhere else."""
+        return 0 if self.link or self.existing else 7
 
 
-class EfsSpec(Spec):
+class EfsSpec(FilesystemSpec):
     """Elastic File System: grows by itself, in all zones, for development and small clusters."""
+
+    NO_SNAPSHOTS: ClassVar[str] = ""
 
     kind: Literal["efs"]
     existing: ExistingEfsSpec | None = Field(default=None, description="a filesystem to use")

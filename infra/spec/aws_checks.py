@@ -214,24 +214,23 @@ def lustre_is_where_its_clients_are(provider: AwsSpec, pools: Pools) -> Iterator
             yield path, repr(zone), allowed, "move the filesystem or the pool: EFA does not cross zones"
 
 
-def a_linked_filesystem_has_no_backups(provider: AwsSpec) -> Iterator[Finding]:
-    """FSx makes none of a filesystem with a data repository: the bucket, with its versions, is the backup."""
-    spec = provider.filesystem
-    if isinstance(spec, LustreSpec) and spec.is_linked and spec.backup_days:
-        path: KeyPath = ("provider", "filesystem", "backup_days")
+def a_linked_filesystem_has_no_snapshots(provider: AwsSpec, storage: StorageSpec) -> Iterator[Finding]:
+    """FSx takes none of a filesystem with a data repository: the bucket, with its versions, is the backup."""
+    days = storage.checkpoints.snapshot_days
+    if isinstance(provider.filesystem, LustreSpec) and provider.filesystem.is_linked and days:
+        path: KeyPath = ("storage", "checkpoints", "snapshot_days")
         fix = "write 0 (the bucket keeps versions), or `link: false`"
-        yield path, str(spec.backup_days), "0 for a filesystem that is linked to the bucket", fix
+        yield path, str(days), "0 for a filesystem that is linked to the bucket", fix
 
 
 def what_an_existing_filesystem_has_is_its_owners(provider: AwsSpec) -> Iterator[Finding]:
-    """Links and backups are settings of the filesystem, and its group of EFA is another than the stack's."""
+    """Links are settings of the filesystem, and its group of EFA is another than the stack's."""
     spec = provider.filesystem
     if not isinstance(spec, LustreSpec) or spec.existing is None:
         return
     settings = {
         "efa": (spec.efa, "false: clients reach it over TCP"),
         "link": (spec.link and "link" in spec.model_fields_set, "nothing: its owner links it"),
-        "backup_days": (spec.backup_days is not None, "nothing: its owner makes the backups"),
     }
     for key, (asked, allowed) in settings.items():
         if asked:
@@ -274,7 +273,7 @@ CHECKS: tuple[Check, ...] = (
     spot_pools_have_a_node_per_market,
     lustre_has_a_size_that_fsx_takes,
     lustre_is_where_its_clients_are,
-    a_linked_filesystem_has_no_backups,
+    a_linked_filesystem_has_no_snapshots,
     an_existing_filesystem_is_in_an_existing_network,
     what_an_existing_filesystem_has_is_its_owners,
     claims_fit_the_filesystem,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from ipaddress import IPv4Network
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from infra.spec.base import Boolean, Cidr, Positive, Spec, matching
 from infra.spec.provider import ProviderSpec
+from infra.spec.storage import KEEP_IN_THE_BUCKET, FilesystemSpec
 
 GUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _GROUP = rf"/subscriptions/{GUID}/resourceGroups/[^/]+/providers"
@@ -117,8 +118,10 @@ class AzureAccessSpec(Spec):
     )
 
 
-class AzureLustreSpec(Spec):
+class AzureLustreSpec(FilesystemSpec):
     """Azure Managed Lustre: in one zone, all nodes read and write it in parallel."""
+
+    NO_SNAPSHOTS: ClassVar[str] = f"Azure Managed Lustre has none; {KEEP_IN_THE_BUCKET}"
 
     kind: Literal["lustre"]
     capacity_tib: Positive = Field(description="size of the filesystem, in TiB")
@@ -126,8 +129,10 @@ class AzureLustreSpec(Spec):
     zone: Zone | None = Field(default=None, description="zone; left out: the stack's first one")
 
 
-class NetAppSpec(Spec):
+class NetAppSpec(FilesystemSpec):
     """Azure NetApp Files: one NFS volume in a pool of its size."""
+
+    NO_SNAPSHOTS: ClassVar[str] = ""
 
     kind: Literal["netapp"]
     capacity_tib: Positive = Field(description="size of the volume, in TiB")
@@ -136,8 +141,10 @@ class NetAppSpec(Spec):
     )
 
 
-class BlobNfsSpec(Spec):
+class BlobNfsSpec(FilesystemSpec):
     """Blob storage by NFS 3.0: grows by itself, a container per team, for development."""
+
+    NO_SNAPSHOTS: ClassVar[str] = f"Azure backs up no account with NFS 3.0; {KEEP_IN_THE_BUCKET}"
 
     kind: Literal["blob-nfs"]
     account: StorageAccountName = Field(description="name of its own storage account")

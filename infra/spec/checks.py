@@ -120,6 +120,21 @@ def local_stores_have_a_size(provider: ProviderSpec, storage: StorageSpec) -> It
         yield ("storage", "object_store", "size_gib"), "nothing", allowed, "add `size_gib:` here"
 
 
+def snapshots_are_taken_where_they_can_be(provider: ProviderSpec, storage: StorageSpec) -> Iterator[Finding]:
+    """A number that nothing acts on would be read as protection."""
+    days = storage.checkpoints.snapshot_days
+    if not days:
+        return
+    path: KeyPath = ("storage", "checkpoints", "snapshot_days")
+    filesystem = getattr(provider, "filesystem", None)
+    if getattr(filesystem, "existing", None) is not None:
+        fix = "leave the key out, and ask who owns the filesystem"
+        yield path, f"{days}, of a filesystem that is there already", "nothing: its owner takes them", fix
+    elif reason := (filesystem or provider).NO_SNAPSHOTS:
+        kind = filesystem.kind if filesystem else provider.kind
+        yield path, f"{days}, of {kind}", "0, or nothing: no snapshots are taken", reason
+
+
 def local_networks_are_apart(provider: ProviderSpec) -> Iterator[Finding]:
     """Overlapping ranges would send packets to the wrong side."""
     if not isinstance(provider, LocalSpec):
@@ -348,6 +363,7 @@ CHECKS: tuple[Check, ...] = (
     local_accelerators_are_simulated,
     local_pools_have_no_cloud,
     local_stores_have_a_size,
+    snapshots_are_taken_where_they_can_be,
     local_networks_are_apart,
     local_networks_have_usable_sizes,
     embedded_clusters_are_small,

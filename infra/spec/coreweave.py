@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from ipaddress import IPv4Network
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from infra.spec.base import Boolean, Cidr, Name, Spec
 from infra.spec.provider import ProviderSpec
+from infra.spec.storage import KEEP_IN_THE_BUCKET
 
 MAX_NAME = 30
 """Longest name of a CKS cluster."""
@@ -35,6 +36,8 @@ class OidcSpec(Spec):
 
 class CoreweaveSpec(ProviderSpec):
     """CKS with bare-metal nodes; drivers of GPUs and InfiniBand are CoreWeave's own."""
+
+    NO_SNAPSHOTS: ClassVar[str] = f"volumes of shared-vast have no schedule; {KEEP_IN_THE_BUCKET}"
 
     kind: Literal["coreweave"]
     zone: str = Field(description="availability zone of every resource")

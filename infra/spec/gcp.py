@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from ipaddress import IPv4Address, IPv4Network
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from infra.spec.base import Boolean, Cidr, Positive, Spec, matching
 from infra.spec.provider import ProviderSpec
+from infra.spec.storage import KEEP_IN_THE_BUCKET, FilesystemSpec
 
 ProjectId = Annotated[
     str,
@@ -116,8 +117,10 @@ class ExistingFilestoreSpec(Spec):
     share: str = Field(pattern=r"^[a-z][a-z0-9_]{0,62}$", description="name of the share")
 
 
-class ManagedLustreSpec(Spec):
+class ManagedLustreSpec(FilesystemSpec):
     """Managed Lustre: in one zone, all nodes read and write it in parallel."""
+
+    NO_SNAPSHOTS: ClassVar[str] = f"Managed Lustre has none; {KEEP_IN_THE_BUCKET}"
 
     kind: Literal["lustre"]
     capacity_gib: Positive = Field(description="size of the filesystem, in GiB")
@@ -126,8 +129,13 @@ class ManagedLustreSpec(Spec):
     existing: ExistingManagedLustreSpec | None = Field(default=None, description="an instance to use")
 
 
-class FilestoreSpec(Spec):
+class FilestoreSpec(FilesystemSpec):
     """Filestore: NFS, for development and small clusters."""
+
+    NO_SNAPSHOTS: ClassVar[str] = (
+        "Filestore takes a backup when it is told to, and has no schedule of its own: have Cloud Scheduler"
+        " call `gcloud filestore backups create`, in a region where the data may be"
+    )
 
     kind: Literal["filestore"]
     capacity_gib: Positive = Field(description="size of the share, in GiB")

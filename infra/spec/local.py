@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ipaddress import IPv4Network
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag
 
@@ -37,6 +37,8 @@ class LocalNetworkSpec(Spec):
 
 class LocalSpec(ProviderSpec):
     """Real Kubernetes on this machine, with simulated accelerators."""
+
+    NO_SNAPSHOTS: ClassVar[str] = "the volume is a folder of this machine: copy it"
 
     kind: Literal["local"]
     cluster: LocalClusterChoice = Field(default="embedded", description="or a mapping {context: NAME}")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from ipaddress import IPv4Address
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from infra.spec.base import Boolean, Cidr, Name, Positive, Spec, wrong
 from infra.spec.local import ContextCluster
 from infra.spec.provider import ProviderSpec
+from infra.spec.storage import FilesystemSpec
 
 Installed = Literal["install", "present"]
 """`install` it; or it is `present` already, put there by others, who configure it too."""
@@ -98,8 +99,13 @@ class InfinibandSpec(Spec):
     ipoib: IpoibSpec | None = Field(default=None, description="a secondary network over IPoIB")
 
 
-class NfsSpec(Spec):
+class NfsSpec(FilesystemSpec):
     """An NFS server or appliance, mounted through the NFS CSI driver."""
+
+    NO_SNAPSHOTS: ClassVar[str] = (
+        "an export's snapshots are its server's: set a schedule there (those of the NFS CSI driver are"
+        " archives of a whole folder, each written when it is asked for)"
+    )
 
     kind: Literal["nfs"]
     server: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.-]*$")] = Field(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from infra.spec.base import Spec
+from infra.spec.storage import FilesystemSpec
 
 ProviderKind = str
 """Name of a target: those that there are stand in `infra/spec/targets.py`."""
@@ -16,6 +17,9 @@ KubernetesVersion = Literal["1.35.4"]
 
 class ProviderSpec(Spec):
     """Base of each target's own spec."""
+
+    NO_SNAPSHOTS: ClassVar[str] = FilesystemSpec.NO_SNAPSHOTS
+    """The same of a target without a choice of filesystems."""
 
     kind: ProviderKind = Field(description="which target")
     kubernetes_version: KubernetesVersion = Field(

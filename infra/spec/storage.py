@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, Field
 
-from infra.spec.base import Positive, Spec, wrong
+from infra.spec.base import NonNegative, Positive, Spec, wrong
 
 
 def _bucket(value: str) -> str:
@@ -18,10 +18,37 @@ def _bucket(value: str) -> str:
     )
 
 
+KEEP_IN_THE_BUCKET = (
+    "what must outlive the filesystem goes to the bucket: `checkpoint.store`, or a job that copies"
+)
+
+
+class FilesystemSpec(Spec):
+    """Base of the filesystems that targets have under the checkpoints."""
+
+    NO_SNAPSHOTS: ClassVar[str] = f"it has none in this release; {KEEP_IN_THE_BUCKET}"
+    """Why no snapshots are taken of it, and what to do; empty where the target takes them."""
+
+    @property
+    def default_snapshot_days(self) -> int:
+        """Days that a daily snapshot is kept where the stack does not say."""
+        return 0
+
+    def kept_snapshot_days(self, checkpoints: CheckpointsSpec) -> int:
+        """Days that a daily snapshot is kept; 0: none is taken."""
+        days = checkpoints.snapshot_days
+        return self.default_snapshot_days if days is None else days
+
+
 class CheckpointsSpec(Spec):
     """The volume that all pods of a team share, read and write."""
 
     size_gib: Positive = Field(description="size that is claimed, in GiB")
+    snapshot_days: Annotated[NonNegative, Field(le=90)] | None = Field(
+        default=None,
+        description="days that a daily snapshot of the filesystem is kept; 0: none is taken; left out: 7 for"
+        " FSx for Lustre that is linked to no bucket, else none",
+    )
 
 
 class LifecycleSpec(Spec):

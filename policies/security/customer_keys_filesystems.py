@@ -1,4 +1,4 @@
-"""Filesystems are encrypted with a key of one's own."""
+"""Filesystems and their backups are encrypted with a key of one's own."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from policies.policy import Policy, Resource, Violation
 from policies.rules import must_be_set, must_equal
 
 KEY_OF = {
+    "aws:backup/vault:Vault": "kmsKeyArn",
     "aws:efs/fileSystem:FileSystem": "kmsKeyId",
     "aws:fsx/lustreFileSystem:LustreFileSystem": "kmsKeyId",
     "aws:fsx/openZfsFileSystem:OpenZfsFileSystem": "kmsKeyId",

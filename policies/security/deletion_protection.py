@@ -36,6 +36,7 @@ POLICY = Policy(
         "aws:s3/bucket:Bucket",
         "aws:s3/bucketV2:BucketV2",
         "gcp:storage/bucket:Bucket",
+        "aws:backup/vault:Vault",
         "aws:efs/fileSystem:FileSystem",
         "aws:fsx/*FileSystem:*FileSystem",
         "gcp:filestore/instance:Instance",

@@ -341,6 +341,31 @@ def _mount_target(_name: str, inputs: Inputs) -> list[Request]:
     return [Request("efs", "create_mount_target", parameters, "MountTargetId")]
 
 
+def _vault(_name: str, inputs: Inputs) -> list[Request]:
+    parameters = {"BackupVaultName": inputs["name"], "EncryptionKeyArn": inputs["kmsKeyArn"]}
+    return [Request("backup", "create_backup_vault", parameters)]
+
+
+def _backup_plan(_name: str, inputs: Inputs) -> list[Request]:
+    rules = [
+        {
+            "RuleName": rule["ruleName"],
+            "TargetBackupVaultName": rule["targetVaultName"],
+            "ScheduleExpression": rule["schedule"],
+            "Lifecycle": {"DeleteAfterDays": rule["lifecycle"]["deleteAfter"]},
+        }
+        for rule in inputs["rules"]
+    ]
+    plan = {"BackupPlanName": inputs["name"], "Rules": rules}
+    return [Request("backup", "create_backup_plan", {"BackupPlan": plan}, "BackupPlanId")]
+
+
+def _backup_selection(_name: str, inputs: Inputs) -> list[Request]:
+    chosen = {"SelectionName": inputs["name"], **pascal(_only(inputs, "iamRoleArn", "resources"))}
+    parameters = {"BackupPlanId": inputs["planId"], "BackupSelection": chosen}
+    return [Request("backup", "create_backup_selection", parameters, "SelectionId")]
+
+
 def _queue(_name: str, inputs: Inputs) -> list[Request]:
     attributes = pascal(_only(inputs, "kmsMasterKeyId"))
     attributes["MessageRetentionPeriod"] = str(inputs["messageRetentionSeconds"])
@@ -419,6 +444,7 @@ _MAKERS: Mapping[str, Callable[[str, Inputs], list[Request]]] = {
     "NatGateway": _ec2("create_nat_gateway", "NatGateway.NatGatewayId", "subnetId", "allocationId"),
     "NodeGroup": _node_group,
     "PlacementGroup": _placement_group,
+    "Plan": _backup_plan,
     "PodIdentityAssociation": _eks(
         "create_pod_identity_association", "clusterName", "namespace", "serviceAccount", "roleArn"
     ),
@@ -432,7 +458,9 @@ _MAKERS: Mapping[str, Callable[[str, Inputs], list[Request]]] = {
     "RouteTableAssociation": _ec2("associate_route_table", "AssociationId", "routeTableId", "subnetId"),
     "SecurityGroup": _security_group,
     "SecurityGroupIngressRule": _ingress_rule,
+    "Selection": _backup_selection,
     "Subnet": _ec2("create_subnet", "Subnet.SubnetId", "vpcId", "availabilityZone", "cidrBlock"),
+    "Vault": _vault,
     "Vpc": _vpc,
     "VpcEndpoint": _ec2("create_vpc_endpoint", "VpcEndpoint.VpcEndpointId", *_ENDPOINT),
 }

@@ -67,6 +67,16 @@ def test_storage_of_a_known_size_is_in_the_totals() -> None:
     assert "filesystem: the price is 101 days old" in share.remark
 
 
+def test_snapshots_that_are_kept_apart_are_named() -> None:
+    stack = load(stack_file("aws-dev"))
+    assert "snapshots: not in the totals" in " ".join(bill(stack, TODAY).remarks)
+    checkpoints = stack.storage.checkpoints.model_copy(update={"snapshot_days": 0})
+    without = stack.model_copy(
+        update={"storage": stack.storage.model_copy(update={"checkpoints": checkpoints})}
+    )
+    assert "snapshots" not in {each.name for each in bill(without, TODAY).storage}
+
+
 def test_control_plane_and_nat_are_in_the_totals_where_their_prices_are_known() -> None:
     service = Service(
         "NAT", "nat-gateway", 3, catalog.service_price("aws", "nat-gateway", "us-east-1", LATER)

@@ -16,6 +16,7 @@ from infra.providers.aws.bucket import make_bucket
 from infra.providers.aws.control_plane import ControlPlane, group_of, kubeconfig, make_control_plane
 from infra.providers.aws.fabric import efa_security_group
 from infra.providers.aws.filesystem import (
+    back_up,
     efs_volumes,
     link_bucket,
     lustre_volumes,
@@ -45,7 +46,7 @@ from infra.providers.base import (
 from infra.spec import Stack
 from infra.spec.aws import AwsSpec, LustreSpec
 from infra.spec.provider import ProviderKind
-from infra.spec.storage import LifecycleSpec
+from infra.spec.storage import LifecycleSpec, StorageSpec
 
 NETWORK_LAYERS = tuple(f"topology.k8s.aws/network-node-layer-{layer}" for layer in (1, 2, 3))
 """Labels by which EKS says where in EC2's network a node of a machine with EFA hangs, the core first."""
@@ -94,7 +95,7 @@ class AwsCluster(Cluster):
             endpoint=control_plane.cluster.endpoint,
             ca_certificate=control_plane.ca_certificate,
             kubeconfig=config,
-            volume_source=_filesystem(grounds, bucket, locks),
+            volume_source=_filesystem(grounds, stack.storage, locks),
             object_store=ObjectStoreOutputs(f"https://s3.{spec.region}.amazonaws.com", bucket),
             storage_classes=(_disks(keys),),
         )
@@ -169,7 +170,7 @@ def _has_efa(pools: Iterable[PoolSettings]) -> bool:
     return any(pool.fabric_class != "none" for pool in pools)
 
 
-def _filesystem(grounds: Grounds, bucket: str, locks: Sequence[pulumi.Resource]) -> VolumeSource:
+def _filesystem(grounds: Grounds, storage: StorageSpec, locks: Sequence[pulumi.Resource]) -> VolumeSource:
     """Make the shared filesystem, linked to the bucket where it is to be, or use the one that is there."""
     scope, efa_group = grounds.scope, grounds.efa_group
     clients = {
@@ -177,15 +178,19 @@ def _filesystem(grounds: Grounds, bucket: str, locks: Sequence[pulumi.Resource])
         **({"efa": efa_group.id} if efa_group else {}),
     }
     spec = scope.spec.filesystem
+    days = spec.kept_snapshot_days(storage.checkpoints)
     if not isinstance(spec, LustreSpec):
         if spec.existing:
             return efs_volumes(use_efs(scope, spec.existing, clients["cluster"]))
-        return efs_volumes(make_efs(scope, grounds.network, grounds.keys, clients=clients).id)
+        made = make_efs(scope, grounds.network, grounds.keys, clients=clients)
+        if days:
+            back_up(scope, made, grounds.keys, days)
+        return efs_volumes(made.id)
     if spec.existing:
         return lustre_volumes(use_lustre(scope, spec.existing, clients["cluster"]))
-    filesystem = make_lustre(scope, spec, grounds.network, grounds.keys, clients=clients)
+    filesystem = make_lustre(scope, spec, grounds.network, grounds.keys, clients=clients, snapshot_days=days)
     if spec.is_linked:
-        link_bucket(scope, filesystem, bucket, locks)
+        link_bucket(scope, filesystem, storage.object_store.bucket, locks)
     return lustre_volumes(filesystem)
 
 

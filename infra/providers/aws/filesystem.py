@@ -9,6 +9,7 @@ from typing import Any
 import pulumi
 import pulumi_aws as aws
 
+from infra.providers.aws.identity import backup_role
 from infra.providers.aws.keys import Keys
 from infra.providers.aws.network import Network
 from infra.providers.aws.scope import Scope
@@ -17,6 +18,8 @@ from infra.spec.aws import ExistingEfsSpec, ExistingLustreSpec, LustreSpec
 
 LUSTRE_PORTS = ((988, 988), (1018, 1023))
 NFS_PORTS = ((2049, 2049),)
+_AT_NIGHT = "cron(0 5 * * ? *)"
+"""Once a day, when AWS' own plan for EFS does it (UTC)."""
 _LINKED = "filesystem"
 """Prefix of the bucket under which the filesystem's files are objects."""
 
@@ -44,7 +47,13 @@ def use_efs(scope: Scope, existing: ExistingEfsSpec, clients: pulumi.Input[str])
 
 
 def make_lustre(
-    scope: Scope, spec: LustreSpec, network: Network, keys: Keys, *, clients: Mapping[str, pulumi.Input[str]]
+    scope: Scope,
+    spec: LustreSpec,
+    network: Network,
+    keys: Keys,
+    *,
+    clients: Mapping[str, pulumi.Input[str]],
+    snapshot_days: int,
 ) -> aws.fsx.LustreFileSystem:
     """Make the filesystem; `clients` are the groups of nodes: `cluster`, and `efa` where it is reached so."""
     group = _group(scope, "lustre", network, clients["cluster"], LUSTRE_PORTS)
@@ -65,8 +74,8 @@ def make_lustre(
         security_group_ids=groups,
         kms_key_id=keys.data,
         # What is linked to a bucket is there too, and FSx keeps no backups of it.
-        automatic_backup_retention_days=spec.kept_backup_days,
-        skip_final_backup=not spec.kept_backup_days,
+        automatic_backup_retention_days=snapshot_days,
+        skip_final_backup=not snapshot_days,
         region=scope.region,
         tags={"Name": scope.name},
         opts=scope.options(protect=scope.spec.deletion_protection),
@@ -156,6 +165,37 @@ def make_efs(
             opts=scope.options(),
         )
     return filesystem
+
+
+def back_up(scope: Scope, filesystem: aws.efs.FileSystem, keys: Keys, days: int) -> None:
+    """Take a backup each night, and keep it for some days, under the stack's own key; backups stay."""
+    vault = aws.backup.Vault(
+        scope.named("efs"),
+        kms_key_arn=keys.data,
+        region=scope.region,
+        opts=scope.options(protect=scope.spec.deletion_protection, retain_on_delete=True),
+    )
+    plan = aws.backup.Plan(
+        scope.named("efs"),
+        rules=[
+            aws.backup.PlanRuleArgs(
+                rule_name="daily",
+                target_vault_name=vault.name,
+                schedule=_AT_NIGHT,
+                lifecycle=aws.backup.PlanRuleLifecycleArgs(delete_after=days),
+            )
+        ],
+        region=scope.region,
+        opts=scope.options(),
+    )
+    aws.backup.Selection(
+        scope.named("efs"),
+        plan_id=plan.id,
+        iam_role_arn=backup_role(scope),
+        resources=[filesystem.arn],
+        region=scope.region,
+        opts=scope.options(),
+    )
 
 
 def efs_volumes(filesystem_id: pulumi.Input[str]) -> VolumeSource:

@@ -38,6 +38,12 @@ def flow_log_role(scope: Scope, log_group: str) -> pulumi.Output[str]:
     )
 
 
+def backup_role(scope: Scope) -> pulumi.Output[str]:
+    """Role by which AWS Backup reads a filesystem and fills a vault."""
+    managed = ["service-role/AWSBackupServiceRolePolicyForBackup"]
+    return _role(scope, "backup", assumed_by("backup.amazonaws.com"), managed=managed)
+
+
 def pod_role(
     scope: Scope, role: str, *, managed: Sequence[str] = (), statements: Sequence[Statement] = ()
 ) -> pulumi.Output[str]:

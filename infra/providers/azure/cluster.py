@@ -99,7 +99,7 @@ class AzureCluster(Cluster):
             endpoint=control_plane.endpoint,
             ca_certificate=control_plane.ca_certificate,
             kubeconfig=config,
-            volume_source=make_filesystem(scope, grounds, teams),
+            volume_source=make_filesystem(scope, grounds, teams, stack.storage.checkpoints),
             object_store=ObjectStoreOutputs(f"https://{spec.storage_account}.blob.core.windows.net", bucket),
             storage_classes=(_disks(grounds.disks),),
             service_accounts={team: {CLIENT_ID: each.client_id} for team, each in clients.items()},

@@ -8,15 +8,19 @@ from typing import Any
 import pulumi
 from pulumi_azure_native.netapp._inputs import (
     AccountEncryptionArgs,
+    DailyScheduleArgs,
     EncryptionIdentityArgs,
     ExportPolicyRuleArgs,
     KeyVaultPropertiesArgs,
     ManagedServiceIdentityArgs,
+    VolumePropertiesDataProtectionArgs,
     VolumePropertiesExportPolicyArgs,
+    VolumeSnapshotPropertiesArgs,
 )
 from pulumi_azure_native.netapp.account import Account
 from pulumi_azure_native.netapp.capacity_pool import CapacityPool
 from pulumi_azure_native.netapp.capacity_pool_volume import CapacityPoolVolume
+from pulumi_azure_native.netapp.snapshot_policy import SnapshotPolicy
 from pulumi_azure_native.storagecache._inputs import (
     AmlFilesystemEncryptionSettingsArgs,
     AmlFilesystemIdentityArgs,
@@ -32,6 +36,7 @@ from infra.providers.azure.grounds import Grounds
 from infra.providers.azure.scope import Scope
 from infra.providers.base import VolumeSource
 from infra.spec.azure import AzureLustreSpec, BlobNfsSpec, NetAppSpec
+from infra.spec.storage import CheckpointsSpec
 from infra.subnets import aks_ranges
 
 LUSTRE_DRIVER = "azurelustre.csi.azure.com"
@@ -42,13 +47,15 @@ _SHARED = "shared"
 """Container of what is nobody's in particular."""
 
 
-def make_filesystem(scope: Scope, grounds: Grounds, teams: Sequence[str]) -> VolumeSource:
+def make_filesystem(
+    scope: Scope, grounds: Grounds, teams: Sequence[str], checkpoints: CheckpointsSpec
+) -> VolumeSource:
     """Make the filesystem of the stack; return how its folders become volumes."""
     spec = scope.spec.filesystem
     if isinstance(spec, AzureLustreSpec):
         return lustre_volumes(scope, _lustre(scope, spec, grounds))
     if isinstance(spec, NetAppSpec):
-        return netapp_volumes(_netapp(scope, spec, grounds))
+        return netapp_volumes(_netapp(scope, spec, grounds, spec.kept_snapshot_days(checkpoints)))
     return _blob_nfs(scope, spec, grounds, teams)
 
 
@@ -93,7 +100,7 @@ def lustre_volumes(scope: Scope, filesystem: AmlFilesystem) -> VolumeSource:
     return source
 
 
-def _netapp(scope: Scope, spec: NetAppSpec, grounds: Grounds) -> CapacityPoolVolume:
+def _netapp(scope: Scope, spec: NetAppSpec, grounds: Grounds, snapshot_days: int) -> CapacityPoolVolume:
     group, keys, identity = grounds.groups.cluster, grounds.keys, grounds.identities.keys.id
     level = spec.service_level.capitalize()
     account = Account(
@@ -141,8 +148,29 @@ def _netapp(scope: Scope, spec: NetAppSpec, grounds: Grounds) -> CapacityPoolVol
         key_vault_private_endpoint_resource_id=keys.private_id,
         export_policy=VolumePropertiesExportPolicyArgs(rules=[_nodes_only(scope)]),
         snapshot_directory_visible=True,
+        data_protection=_snapshots(scope, account, group, snapshot_days) if snapshot_days else None,
         tags=scope.tags,
         opts=scope.options(protect=scope.spec.deletion_protection),
+    )
+
+
+def _snapshots(
+    scope: Scope, account: Account, group: pulumi.Input[str], days: int
+) -> VolumePropertiesDataProtectionArgs:
+    """A snapshot each night, in the volume itself: what changes since counts against its size."""
+    policy = SnapshotPolicy(
+        scope.named("netapp"),
+        snapshot_policy_name=VOLUME,
+        account_name=account.name,
+        resource_group_name=group,
+        location=scope.region,
+        enabled=True,
+        daily_schedule=DailyScheduleArgs(hour=5, minute=0, snapshots_to_keep=days),
+        tags=scope.tags,
+        opts=scope.options(),
+    )
+    return VolumePropertiesDataProtectionArgs(
+        snapshot=VolumeSnapshotPropertiesArgs(snapshot_policy_id=policy.id)
     )
 
 

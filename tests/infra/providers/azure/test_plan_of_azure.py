@@ -254,6 +254,21 @@ def test_folders_of_lustre_are_volumes_of_their_own(azure_plan: Plan) -> None:
     assert azure_plan.named("CSIDriver")["azurelustre.csi.azure.com"]["spec"]["attachRequired"] is False
 
 
+def test_snapshots_of_netapp_are_a_policy_of_its_account(azure: Stack, rendered: Path) -> None:
+    netapp = with_provider(azure, filesystem={"kind": "netapp", "capacity_tib": 16})
+    (volume,) = plan(netapp, rendered).named("CapacityPoolVolume").values()
+    assert "dataProtection" not in volume
+    checkpoints = netapp.storage.checkpoints.model_copy(update={"snapshot_days": 14})
+    storage = netapp.storage.model_copy(update={"checkpoints": checkpoints})
+    kept = plan(netapp.model_copy(update={"storage": storage}), rendered)
+    (policy,) = kept.named("SnapshotPolicy").values()
+    assert policy["dailySchedule"] == {"hour": 5, "minute": 0, "snapshotsToKeep": 14}
+    assert policy["enabled"] is True
+    (volume,) = kept.named("CapacityPoolVolume").values()
+    chosen = volume["dataProtection"]["snapshot"]["snapshotPolicyId"]
+    assert chosen.endswith("/SnapshotPolicy/training-netapp")
+
+
 def test_netapp_and_blob_storage_are_volumes_too(azure: Stack, rendered: Path) -> None:
     netapp = plan(with_provider(azure, filesystem={"kind": "netapp", "capacity_tib": 16}), rendered)
     nfs = [each["spec"]["nfs"] for each in netapp.named("PersistentVolume").values()]
