@@ -154,7 +154,7 @@ class Retention:
     every_steps: int = 0
     """Those whose step is a multiple of this stay for good; 0: none."""
     tag: bool = False
-    """Whether the others are tagged, for the store to delete them later (S3 only), instead of deleted."""
+    """Whether the others are marked, for the store to delete them later, instead of deleted."""
 
     def superseded(self, steps: Sequence[int]) -> list[int]:
         """Those of `steps`, newest first, that need not stay."""

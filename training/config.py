@@ -144,8 +144,8 @@ class CheckpointConfig(_Part):
     keep_every: int = Field(default=0, ge=0)
     """Those whose step is a multiple of this stay for good; 0: none."""
     superseded: Literal["delete", "tag"] = "delete"
-    """What becomes of the others. `tag`: objects in S3 get `trainyard.dev/superseded=true`, those in Google
-    Cloud Storage a custom time, by which a rule of the bucket deletes them later."""
+    """What becomes of the others. `tag`: objects in S3 and Azure get `trainyard.dev/superseded=true`, those
+    in Google Cloud Storage a custom time, by which a rule of the bucket deletes them later."""
     store: str = ""
     """URL of a folder in an object store, such as `s3://bucket/runs/7`; empty: `checkpoints` in run_dir."""
 
@@ -158,10 +158,10 @@ class CheckpointConfig(_Part):
 
     @model_validator(mode="after")
     def _marks_are_of_clouds(self) -> CheckpointConfig:
-        if self.superseded == "tag" and not self.store.startswith(("s3://", "gs://")):
+        if self.superseded == "tag" and not self.store.startswith(("s3://", "gs://", "az://")):
             raise ValueError(
-                "checkpoint.superseded: got 'tag'; allowed: with checkpoint.store in S3 (s3://…) or"
-                " Google Cloud Storage (gs://…)"
+                "checkpoint.superseded: got 'tag'; allowed: with checkpoint.store in S3 (s3://…),"
+                " Google Cloud Storage (gs://…) or Azure (az://…)"
             )
         return self
 

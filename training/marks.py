@@ -4,6 +4,7 @@
 |---|---|---|
 | S3 | the tag `trainyard.dev/superseded=true` | objects with the tag, some days after they were written |
 | Google Cloud Storage | a custom time: its rules know no tags | `daysSinceCustomTime`, days after the mark |
+| Azure Blob Storage | the index tag `trainyard.dev/superseded=true` | blobs with the tag, as in S3 |
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 from urllib.request import Request, urlopen
 
 from training.clouds import metadata_of
@@ -26,6 +28,13 @@ if TYPE_CHECKING:
 SUPERSEDED: Final[TagTypeDef] = {"Key": "trainyard.dev/superseded", "Value": "true"}
 """The tag by which a rule of the bucket finds what it may delete."""
 _TOKEN_PATH: Final = "/computeMetadata/v1/instance/service-accounts/default/token"  # noqa: S105 -- a path
+_BLOB_API: Final = "2021-12-02"
+"""Version of Blob Storage's REST API; tags came with 2019-12-12."""
+_BLOB_TAGS: Final = (
+    f"<Tags><TagSet><Tag><Key>{SUPERSEDED['Key']}</Key><Value>{SUPERSEDED['Value']}</Value></Tag></TagSet></Tags>"
+).encode()
+_WORKLOAD_IDENTITY: Final = ("AZURE_CLIENT_ID", "AZURE_TENANT_ID", "AZURE_FEDERATED_TOKEN_FILE")
+"""What AKS sets in the pods of an identity."""
 _EARLY_SECONDS: Final = 60.0
 """A token is asked for anew so long before its end."""
 
@@ -38,8 +47,10 @@ class Marks(Protocol):
 
 
 def marks_of(scheme: str, timeout_seconds: float) -> Marks:
-    """The marks of `s3` or `gs`."""
-    return CustomTimes(timeout_seconds) if scheme == "gs" else Tags()
+    """The marks of `s3`, `gs` or `az`."""
+    if scheme == "gs":
+        return CustomTimes(timeout_seconds)
+    return IndexTags(timeout_seconds) if scheme == "az" else Tags()
 
 
 class Tags:
@@ -86,6 +97,52 @@ class CustomTimes:
             if status != 200:
                 raise PermissionError(f"the metadata service gives no token: {status} {text[:100]}")
             told = json.loads(text)
+            self._token = told["access_token"]
+            self._until = time.monotonic() + float(told["expires_in"]) - _EARLY_SECONDS
+        return self._token
+
+
+@dataclass
+class IndexTags:
+    """Azure's Set Blob Tags, as the pod's identity (Workload Identity, by the token in a file of the pod).
+
+    AZURE_STORAGE_ACCOUNT_NAME says the account; AZURE_STORAGE_ENDPOINT leads elsewhere, as with obstore.
+    """
+
+    timeout_seconds: float
+    _token: str = field(default="", init=False)
+    _until: float = field(default=0.0, init=False)
+
+    def mark(self, bucket: str, key: str) -> None:
+        account = os.environ.get("AZURE_STORAGE_ACCOUNT_NAME", "")
+        base = os.environ.get("AZURE_STORAGE_ENDPOINT", f"https://{account}.blob.core.windows.net")
+        headers = {
+            "Authorization": f"Bearer {self._bearer()}",
+            "Content-Type": "application/xml; charset=UTF-8",
+            "x-ms-version": _BLOB_API,
+        }
+        url = f"{base}/{bucket}/{quote(key)}?comp=tags"
+        request = Request(url, _BLOB_TAGS, headers, method="PUT")  # noqa: S310 -- of this API alone
+        with urlopen(request, timeout=self.timeout_seconds):  # noqa: S310
+            pass
+
+    def _bearer(self) -> str:
+        if time.monotonic() >= self._until:
+            missing = [name for name in _WORKLOAD_IDENTITY if name not in os.environ]
+            if missing:
+                raise PermissionError(f"no {missing[0]}: is the pod labelled azure.workload.identity/use?")
+            client, tenant, file = (os.environ[name] for name in _WORKLOAD_IDENTITY)
+            asked = {
+                "grant_type": "client_credentials",
+                "scope": "https://storage.azure.com/.default",
+                "client_id": client,
+                "client_assertion_type": "urn:ietf:params:oauth:client-assertion-type:jwt-bearer",
+                "client_assertion": Path(file).read_text(),  # anew: AKS replaces it within the hour
+            }
+            host = os.environ.get("AZURE_AUTHORITY_HOST", "https://login.microsoftonline.com").rstrip("/")
+            request = Request(f"{host}/{tenant}/oauth2/v2.0/token", urlencode(asked).encode())  # noqa: S310
+            with urlopen(request, timeout=self.timeout_seconds) as answer:  # noqa: S310
+                told = json.load(answer)
             self._token = told["access_token"]
             self._until = time.monotonic() + float(told["expires_in"]) - _EARLY_SECONDS
         return self._token

@@ -71,11 +71,14 @@ def _job(context: Context, dataset: DatasetSpec, namespace: str, *, claim: str, 
     )
     # Terabytes take hours; `trainyard submit` asks whether they are there.
     job["annotations"] = {"pulumi.com/skipAwait": "true"}
+    own = dataset.by_identity and dataset.cloud == context.stack.provider.kind
+    labels = context.settings.pod_labels if own else {}
+    template = {"metadata": {"labels": dict(labels)}, "spec": pod} if labels else {"spec": pod}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": job,
-        "spec": {"backoffLimit": _RETRIES, "template": {"spec": pod}},
+        "spec": {"backoffLimit": _RETRIES, "template": template},
     }
 
 
@@ -85,6 +88,8 @@ def _pod(context: Context, dataset: DatasetSpec, claim: str, out: str) -> dict[s
     limits = ["--digest", dataset.digest, "--max-gib", str(dataset.size_gib)]
     variables = python_environment(context.settings)
     mounts = [{"name": claim, "mountPath": _MOUNT}, *_environment_mounts(context)]
+    if dataset.account_name:
+        variables["AZURE_STORAGE_ACCOUNT_NAME"] = dataset.account_name
     if dataset.public and dataset.cloud:
         variables |= _UNSIGNED[dataset.cloud]
     container = {

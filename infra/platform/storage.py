@@ -64,10 +64,11 @@ class Storage(Layer):
             self._claim(volume)
         if context.stack.datasets and context.settings.training_env:
             self._claim(_training_env(context.settings.training_env, names.STORAGE_NAMESPACE))
-        for team, given in outputs.service_accounts.items():
-            place = names.team_namespace(team)
+        for place, given in outputs.service_accounts.items():
             options = context.access.options(self, [namespaces.by_name[place]])
-            ServiceAccountAnnotations(place, given, options)
+            annotated = ServiceAccountAnnotations(place, given, options)
+            if place == names.STORAGE_NAMESPACE:  # what stages datasets is somebody from its first pod on
+                self.folders.append(annotated)
         for storage_class in outputs.storage_classes:
             self.add(_dynamic_class(storage_class))
         self.register_outputs({"storageClass": STORAGE_CLASS})

@@ -267,7 +267,7 @@ class ClusterOutputs:
     bucket_source: VolumeSource | None = None
     """Folder in the object store, with `/` at its end → a volume; None where it cannot be mounted."""
     service_accounts: Mapping[str, Mapping[str, pulumi.Input[str]]] = field(default_factory=dict)
-    """Team → annotations of its service account, by which its jobs are somebody in the cloud."""
+    """Namespace → annotations of its service account, by which its pods are somebody in the cloud."""
 
 
 class Cluster(pulumi.ComponentResource):

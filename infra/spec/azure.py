@@ -197,3 +197,8 @@ class AzureSpec(ProviderSpec):
         default=True, description="refuse to delete cluster and data; put it off before a destroy"
     )
     tags: dict[str, str] = Field(default={}, description="tags of every resource, such as owner")
+
+    @property
+    def existing_bucket(self) -> bool:
+        """Whether account and container are there already, with their owner's rules."""
+        return self.storage_group is not None

@@ -24,6 +24,7 @@ from infra.spec.cloud_checks import (
     with_machines,
     zones_of_pools_are_the_stacks,
 )
+from infra.spec.dataset import DatasetSpec
 from infra.spec.finding import Check, Finding, unknown
 from infra.spec.node_pool import NodePoolSpec
 from infra.spec.queue import TeamSpec
@@ -48,6 +49,8 @@ LUSTRE_STEP_TIB = {40: 48, 125: 16, 250: 8, 500: 4}
 LUSTRE_LARGEST_TIB = {40: 12_800, 125: 4096, 250: 2048, 500: 1024}
 LUSTRE_SUBNETS = ((16, 27), (40, 26), (92, 25), (196, 24), (400, 23))
 """TiB → longest prefix of its subnet (Azure Managed Lustre: prerequisites, read 2026-11-22)."""
+AZURE_DROPS_BLOCKS_DAYS = 7
+"""After the last of them was put (Blob Storage: Put Block, remarks)."""
 NETAPP_LARGEST_TIB = 100
 """Largest regular volume (Azure NetApp Files: resource limits, read 2026-11-22)."""
 _RESERVATION = re.compile(
@@ -277,6 +280,33 @@ def the_object_store_has_no_size(provider: AzureSpec, storage: StorageSpec) -> I
     yield from cloud_checks.the_object_store_has_no_size(provider.kind, storage)
 
 
+def blocks_go_when_azure_lets_them_go(storage: StorageSpec) -> Iterator[Finding]:
+    """Blocks that were never made a blob are Azure's to remove."""
+    lifecycle = storage.object_store.lifecycle
+    if lifecycle is not None and lifecycle.unfinished_days != AZURE_DROPS_BLOCKS_DAYS:
+        path: KeyPath = ("storage", "object_store", "lifecycle", "unfinished_days")
+        allowed = f"{AZURE_DROPS_BLOCKS_DAYS}: Azure drops blocks that are part of no blob, and asks nobody"
+        yield path, str(lifecycle.unfinished_days), allowed, "leave it out"
+
+
+def datasets_have_a_folder(provider: AzureSpec, datasets: tuple[DatasetSpec, ...]) -> Iterator[Finding]:
+    """NFS 3.0 of Blob storage mounts containers, and all datasets are folders of one volume."""
+    if datasets and provider.filesystem.kind == "blob-nfs":
+        fix = "choose `filesystem: {kind: lustre, …}` or netapp, or let jobs read the store itself"
+        yield ("datasets",), "on blob-nfs", "with a filesystem whose folders can be mounted", fix
+
+
+def sources_of_datasets_are_reached(
+    provider: AzureSpec, datasets: tuple[DatasetSpec, ...]
+) -> Iterator[Finding]:
+    """The identity of the Job that copies gets its right on a container: the account's ID says which."""
+    for index, dataset in enumerate(datasets):
+        if dataset.cloud == "azure" and dataset.by_identity and dataset.account == dataset.account_name:
+            allowed = "the account's ID: the stack gives the Job's identity a right on the container"
+            fix = "write what `az storage account show --query id` gives, or a `secret`, or `public: true`"
+            yield ("datasets", index, "account"), repr(dataset.account), allowed, fix
+
+
 def groups_are_entras(teams: tuple[TeamSpec, ...]) -> Iterator[Finding]:
     """AKS knows groups by their object IDs; a name would let nobody in."""
     allowed = "the object ID of a group of Entra: 00000000-0000-0000-0000-000000000000"
@@ -308,5 +338,8 @@ CHECKS: tuple[Check, ...] = (
     storage_accounts_are_two,
     the_container_has_a_name_that_azure_takes,
     the_object_store_has_no_size,
+    blocks_go_when_azure_lets_them_go,
+    datasets_have_a_folder,
+    sources_of_datasets_are_reached,
     groups_are_entras,
 )

@@ -12,6 +12,7 @@ from infra.spec.base import Boolean, Name, Positive, Spec, wrong
 
 CLOUDS: dict[str, Cloud] = {"s3": "aws", "gs": "gcp", "az": "azure"}
 """Scheme of a source → the cloud whose regions it is in."""
+_ACCOUNTS = r"/subscriptions/[0-9a-f-]{36}/resourceGroups/[^/]+/providers/Microsoft\.Storage/storageAccounts"
 DATA_PATH = "data.path"
 """The training package's setting that a job's dataset gives."""
 
@@ -39,6 +40,17 @@ def _digest(value: str) -> str:
     )
 
 
+def _account(value: str) -> str:
+    if re.fullmatch(rf"({_ACCOUNTS}/)?[a-z0-9]{{3,24}}", value):
+        return value
+    raise wrong(
+        "azure_account",
+        "the name of a storage account, or its ID: /subscriptions/ID/resourceGroups/GROUP/providers/"
+        "Microsoft.Storage/storageAccounts/NAME",
+        "write the ID that `az storage account show` gives",
+    )
+
+
 class DatasetSpec(Spec):
     """Data that are copied once, verified, and read by all teams' jobs."""
 
@@ -53,6 +65,11 @@ class DatasetSpec(Spec):
     region: str | None = Field(
         default=None, description="region of the source, in its own cloud: what its egress is priced by"
     )
+    account: Annotated[str, AfterValidator(_account)] | None = Field(
+        default=None,
+        description="storage account of an az:// source, by its ID where the Job reads it by an identity;"
+        " left out: that of the stack's own object store",
+    )
     residency: tuple[Annotated[str, Field(min_length=1)], ...] | None = Field(
         default=None, min_length=1, description="where the data may be: in:eu, in:de or patterns of regions"
     )
@@ -66,6 +83,16 @@ class DatasetSpec(Spec):
     def cloud(self) -> Cloud | None:
         """The cloud that its source is in; None for one that is in none."""
         return CLOUDS.get(self.source.partition("://")[0])
+
+    @property
+    def by_identity(self) -> bool:
+        """Whether the Job that copies it reads the source as itself: without keys, and not as anybody may."""
+        return self.cloud is not None and not self.secret and not self.public
+
+    @property
+    def account_name(self) -> str:
+        """Of the storage account that the stack says; empty if it says none."""
+        return (self.account or "").rpartition("/")[2]
 
     @property
     def folder(self) -> str:

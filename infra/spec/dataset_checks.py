@@ -72,11 +72,21 @@ def sources_are_reached_in_one_way(datasets: Datasets) -> Iterator[Finding]:
             yield ("datasets", index, "digest"), "an etag", "sha256: only stores keep etags", fix
 
 
+def accounts_are_azures(datasets: Datasets) -> Iterator[Finding]:
+    """A bucket's name says where it is; a container's does not."""
+    for index, dataset in enumerate(datasets):
+        if dataset.account is not None and dataset.cloud != "azure":
+            path = ("datasets", index, "account")
+            yield path, repr(dataset.account_name), "nothing: its source is not az://", "remove the key"
+
+
 def datasets_fit(
     provider: ProviderSpec, datasets: Datasets, storage: StorageSpec, teams: tuple[TeamSpec, ...]
 ) -> Iterator[Finding]:
     """Beside what the teams were promised; a filesystem of no stated size grows by itself."""
-    capacity = getattr(getattr(provider, "filesystem", None), "capacity_gib", None)
+    filesystem = getattr(provider, "filesystem", None)
+    tebibytes = getattr(filesystem, "capacity_tib", None)
+    capacity = tebibytes * 1024 if tebibytes else getattr(filesystem, "capacity_gib", None)
     claimed = storage.checkpoints.size_gib * len(teams)
     total = sum(dataset.size_gib for dataset in datasets)
     if capacity is not None and claimed <= capacity < claimed + total:
@@ -103,7 +113,7 @@ def the_lifecycle_is_of_a_bucket_of_the_stack(
     """A bucket that is there already has its owner's rules."""
     if storage.object_store.lifecycle is not None and getattr(provider, "existing_bucket", True):
         path = ("storage", "object_store", "lifecycle")
-        allowed = "nothing: the rules are those of a bucket that a stack makes on aws, gcp or coreweave"
+        allowed = "nothing: the rules are those of a bucket that a stack makes in a cloud"
         yield path, "rules", allowed, "remove the section, and set them where the bucket is"
 
 
@@ -112,6 +122,7 @@ CHECKS: tuple[Check, ...] = (
     data_are_where_they_may_be,
     sources_are_in_regions_of_their_cloud,
     sources_are_reached_in_one_way,
+    accounts_are_azures,
     datasets_fit,
     the_jobs_dataset_exists,
     the_lifecycle_is_of_a_bucket_of_the_stack,

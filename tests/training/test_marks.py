@@ -1,15 +1,17 @@
-"""A superseded checkpoint gets what the bucket's rule looks for; a local server is Google's API."""
+"""A superseded checkpoint gets what the bucket's rule looks for; servers of our own are Google and Azure."""
 
 from __future__ import annotations
 
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import parse_qs, unquote
+from xml.etree import ElementTree
 
 import pytest
 from fsspec.implementations.dirfs import DirFileSystem
@@ -56,6 +58,60 @@ class Google:
         return 200, {"customTime": time.isoformat()} if time else {}
 
 
+class Azure:
+    """Entra's token endpoint, and the API of blobs, which are files of a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.tags: dict[str, dict[str, str]] = {}
+        self.asked: list[str] = []
+        """What the pod said to be itself by, at each token."""
+        self.refused = 0
+
+    def answer(self, verb: str, path: str, headers: Any, body: bytes) -> tuple[int, dict[str, Any]]:
+        if path == "/the-tenant/oauth2/v2.0/token":
+            form = {key: value for key, (value,) in parse_qs(body.decode()).items()}
+            assert form["client_id"] == "of-the-team"
+            assert form["scope"] == "https://storage.azure.com/.default"
+            self.asked.append(form["client_assertion"])
+            return 200, {"access_token": "of-the-pod", "expires_in": 3599, "token_type": "Bearer"}
+        if headers.get("Authorization") != "Bearer of-the-pod" or self.refused:
+            return 403, {"error": "AuthorizationPermissionMismatch"}
+        place, _, query = path.partition("?")
+        assert (verb, query) == ("PUT", "comp=tags"), path
+        assert headers["x-ms-version"] >= "2019-12-12", "tags are no part of older versions"
+        name = unquote(place).removeprefix("/bucket/")
+        if not (self.folder / "bucket" / name).is_file():
+            return 404, {"error": "BlobNotFound"}
+        tags = ElementTree.fromstring(body).findall("./TagSet/Tag")
+        self.tags[name] = {str(tag.findtext("Key")): str(tag.findtext("Value")) for tag in tags}
+        return 204, {}
+
+
+class Container(DirFileSystem):  # type: ignore[misc]
+    """A folder that is reached as a container of Azure's."""
+
+    protocol = "az"
+
+
+@pytest.fixture
+def azure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Azure]:
+    token = tmp_path / "token"
+    token.write_text("the-first")
+    there = Azure(tmp_path)
+    with served(there) as place:
+        variables = {
+            "AZURE_STORAGE_ENDPOINT": f"http://{place}",
+            "AZURE_AUTHORITY_HOST": f"http://{place}/",
+            "AZURE_CLIENT_ID": "of-the-team",
+            "AZURE_TENANT_ID": "the-tenant",
+            "AZURE_FEDERATED_TOKEN_FILE": str(token),
+        }
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        yield there
+
+
 class Bucket(DirFileSystem):  # type: ignore[misc]
     """A folder that is reached as a bucket of Google's."""
 
@@ -66,25 +122,32 @@ class Bucket(DirFileSystem):  # type: ignore[misc]
 def google(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Google]:
     there = Google(tmp_path)
 
+    with served(there) as place:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://{place}")
+        monkeypatch.setenv("GCE_METADATA_HOST", place)
+        yield there
+
+
+@contextmanager
+def served(api: Google | Azure) -> Iterator[str]:
+    """Host and port at which an API answers."""
+
     class Handler(BaseHTTPRequestHandler):
         def _answer(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            status, told = there.answer(self.command, self.path, self.headers, body)
+            status, told = api.answer(self.command, self.path, self.headers, body)
             self.send_response(status)
             self.end_headers()
             self.wfile.write(json.dumps(told).encode())
 
-        do_GET = do_PATCH = _answer  # noqa: N815
+        do_GET = do_PATCH = do_POST = do_PUT = _answer  # noqa: N815
 
         def log_message(self, format: str, *args: Any) -> None:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    place = f"127.0.0.1:{server.server_address[1]}"
-    monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://{place}")
-    monkeypatch.setenv("GCE_METADATA_HOST", place)
-    yield there
+    yield f"127.0.0.1:{server.server_address[1]}"
     server.shutdown()
 
 
@@ -124,7 +187,45 @@ def test_a_mark_that_is_refused_is_an_error_with_what_to_do(google: Google) -> N
         save(kept, 2)
 
 
+def container(azure: Azure) -> ObjectStore:
+    files = Container(path=str(azure.folder), fs=LocalFileSystem(auto_mkdir=True))
+    return ObjectStore("az://bucket/runs/7", Retention(last=1, tag=True), 5, files=files)
+
+
+def test_what_is_superseded_in_azure_gets_an_index_tag(azure: Azure) -> None:
+    kept = container(azure)
+    for step in (1, 2, 3):
+        save(kept, step)
+    assert kept.committed() == [3, 2, 1]
+    assert {name.split("/")[2] for name in azure.tags} == {"step-00000001", "step-00000002"}
+    assert len(azure.tags) == 2 * (len(FILES) + 1)
+    assert all(tags == {"trainyard.dev/superseded": "true"} for tags in azure.tags.values())
+
+
+def test_a_token_of_the_pod_is_read_anew_as_aks_replaces_it(azure: Azure) -> None:
+    for step, word in enumerate(("the-first", "the-second")):
+        (azure.folder / "token").write_text(word)
+        kept = container(azure)
+        save(kept, 2 * step)
+        save(kept, 2 * step + 1)
+    assert set(azure.asked) == {"the-first", "the-second"}
+
+
+def test_a_pod_without_an_identity_and_one_without_the_right_say_so(
+    azure: Azure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = container(azure)
+    save(kept, 1)
+    azure.refused = 1
+    with pytest.raises(StoreError, match=r"mark bucket/runs/7/step-00000001.*403"):
+        save(kept, 2)
+    monkeypatch.delenv("AZURE_CLIENT_ID")
+    with pytest.raises(StoreError, match=r"AZURE_CLIENT_ID.*workload\.identity/use.*check the credentials"):
+        save(container(azure), 3)
+
+
 def test_the_buckets_rules_look_for_the_marks_that_the_trainer_sets() -> None:
     golden = ROOT / "tests" / "golden"
+    assert "name: trainyard.dev/superseded" in (golden / "azure.yaml").read_text()
     assert "daysSinceCustomTime: 7" in (golden / "gcp.yaml").read_text()
     assert "key: trainyard.dev/superseded" in (golden / "aws.yaml").read_text()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import pulumi
 from pulumi_azure_native.storage._inputs import (
@@ -31,23 +32,28 @@ from pulumi_azure_native.storage.storage_account import StorageAccount
 
 from infra.providers.azure.grounds import Grounds
 from infra.providers.azure.scope import Scope
+from infra.spec.storage import LifecycleSpec
 
-SUPERSEDED_DAYS = 7
-"""Of a blob that a trainer has tagged, once a newer checkpoint was complete."""
-OLD_VERSION_DAYS = 30
-DELETED_DAYS = 30
 SUPERSEDED = "trainyard.dev/superseded"
-"""The trainer's tag (training/object_store.py)."""
+"""What the trainer puts on a blob, once a newer checkpoint was complete (training/marks.py)."""
 
 
-def make_bucket(scope: Scope, grounds: Grounds, name: str) -> pulumi.Output[str]:
-    """Make account and container, unless they are there already; return the container's ID."""
+@dataclass(frozen=True)
+class Store:
+    """IDs of storage account and container."""
+
+    account: pulumi.Input[str]
+    container: pulumi.Input[str]
+
+
+def make_bucket(scope: Scope, grounds: Grounds, name: str, lifecycle: LifecycleSpec) -> Store:
+    """Make account and container, unless they are there already."""
     spec, groups, endpoints = scope.spec, grounds.groups, grounds.endpoints
     if spec.storage_group is not None:
         group = f"/subscriptions/{spec.subscription}/resourceGroups/{spec.storage_group}"
         account_id = f"{group}/providers/Microsoft.Storage/storageAccounts/{spec.storage_account}"
         endpoints.make("storage", account_id, "blob", "privatelink.blob.core.windows.net")
-        return pulumi.Output.from_input(f"{account_id}/blobServices/default/containers/{name}")
+        return Store(account_id, f"{account_id}/blobServices/default/containers/{name}")
     account = blob_account(scope, grounds, "storage", spec.storage_account)
     endpoints.make("storage", account.id, "blob", "privatelink.blob.core.windows.net")
     kept = BlobServiceProperties(
@@ -56,8 +62,10 @@ def make_bucket(scope: Scope, grounds: Grounds, name: str) -> pulumi.Output[str]
         account_name=account.name,
         resource_group_name=groups.data,
         is_versioning_enabled=True,
-        delete_retention_policy=DeleteRetentionPolicyArgs(enabled=True, days=DELETED_DAYS),
-        container_delete_retention_policy=DeleteRetentionPolicyArgs(enabled=True, days=DELETED_DAYS),
+        delete_retention_policy=DeleteRetentionPolicyArgs(enabled=True, days=lifecycle.deleted_days),
+        container_delete_retention_policy=DeleteRetentionPolicyArgs(
+            enabled=True, days=lifecycle.deleted_days
+        ),
         opts=scope.options(retain_on_delete=True),
     )
     ManagementPolicy(
@@ -65,10 +73,10 @@ def make_bucket(scope: Scope, grounds: Grounds, name: str) -> pulumi.Output[str]
         management_policy_name="default",
         account_name=account.name,
         resource_group_name=groups.data,
-        policy=ManagementPolicySchemaArgs(rules=_rules()),
+        policy=ManagementPolicySchemaArgs(rules=_rules(lifecycle)),
         opts=scope.options(depends_on=[kept], retain_on_delete=True),
     )
-    return container(scope, grounds, account, "bucket", name, depends_on=[kept]).id
+    return Store(account.id, container(scope, grounds, account, "bucket", name, depends_on=[kept]).id)
 
 
 def blob_account(
@@ -133,15 +141,20 @@ def container(
     )
 
 
-def _rules() -> list[ManagementPolicyRuleArgs]:
-    """Nothing goes by age alone: a paused job keeps its last checkpoint, however old that is."""
+def _rules(lifecycle: LifecycleSpec) -> list[ManagementPolicyRuleArgs]:
+    """Nothing goes by age alone: a paused job keeps its last checkpoint, however old that is.
+
+    Blocks that are part of no blob need no rule: Azure drops them after a week.
+    """
     superseded = ManagementPolicyDefinitionArgs(
         filters=ManagementPolicyFilterArgs(
             blob_types=["blockBlob"], blob_index_match=[TagFilterArgs(name=SUPERSEDED, op="==", value="true")]
         ),
         actions=ManagementPolicyActionArgs(
             base_blob=ManagementPolicyBaseBlobArgs(
-                delete=DateAfterModificationArgs(days_after_modification_greater_than=SUPERSEDED_DAYS)
+                delete=DateAfterModificationArgs(
+                    days_after_modification_greater_than=lifecycle.superseded_days
+                )
             )
         ),
     )
@@ -149,7 +162,7 @@ def _rules() -> list[ManagementPolicyRuleArgs]:
         filters=ManagementPolicyFilterArgs(blob_types=["blockBlob"]),
         actions=ManagementPolicyActionArgs(
             version=ManagementPolicyVersionArgs(
-                delete=DateAfterCreationArgs(days_after_creation_greater_than=OLD_VERSION_DAYS)
+                delete=DateAfterCreationArgs(days_after_creation_greater_than=lifecycle.deleted_days)
             )
         ),
     )

@@ -11,13 +11,14 @@ from pulumi_azure_native.provider import Provider as AzureProvider
 from infra import names
 from infra.artifacts import Artifacts
 from infra.kubernetes import connect
-from infra.providers.azure.bucket import make_bucket
+from infra.providers.azure.bucket import Store, make_bucket
 from infra.providers.azure.control_plane import ControlPlane, kubeconfig, make_control_plane
 from infra.providers.azure.filesystem import make_filesystem
 from infra.providers.azure.grounds import Grounds, make_grounds
 from infra.providers.azure.identity import (
     CLIENT_ID,
     USES_IDENTITY,
+    datasets_identity,
     human_access,
     team_identity,
     trainer_role,
@@ -40,6 +41,7 @@ from infra.providers.base import (
 from infra.spec import Stack
 from infra.spec.azure import AzureSpec
 from infra.spec.provider import ProviderKind
+from infra.spec.storage import LifecycleSpec
 
 CARDS = ("101c", "101e")
 """PCI IDs of InfiniBand cards in machines: ConnectX-6 and -7 as virtual functions. Those of the ordinary
@@ -87,14 +89,8 @@ class AzureCluster(Cluster):
         self.access = connect(stack.name, config, control_plane.cluster, self)
         teams = [team.name for team in stack.teams]
         bucket = stack.storage.object_store.bucket
-        container = make_bucket(scope, grounds, bucket)
-        role = trainer_role(scope, spec.storage_group or grounds.groups.data)
-        clients = {
-            team: team_identity(
-                scope, team, grounds.groups.cluster, control_plane.issuer, container=container, role=role
-            )
-            for team in teams
-        }
+        lifecycle = stack.storage.object_store.lifecycle or LifecycleSpec()
+        store = make_bucket(scope, grounds, bucket, lifecycle)
         self.outputs = ClusterOutputs(
             endpoint=control_plane.endpoint,
             ca_certificate=control_plane.ca_certificate,
@@ -102,7 +98,7 @@ class AzureCluster(Cluster):
             volume_source=make_filesystem(scope, grounds, teams, stack.storage.checkpoints),
             object_store=ObjectStoreOutputs(f"https://{spec.storage_account}.blob.core.windows.net", bucket),
             storage_classes=(_disks(grounds.disks),),
-            service_accounts={team: {CLIENT_ID: each.client_id} for team, each in clients.items()},
+            service_accounts=_identities(stack, scope, grounds, control_plane, store),
         )
         self.register_outputs({"endpoint": self.outputs.endpoint})
 
@@ -113,6 +109,30 @@ class AzureCluster(Cluster):
         keep_logs(scope, grounds.groups, made.cluster)
         human_access(scope, made.cluster.id, stack.teams)
         return made
+
+
+def _identities(
+    stack: Stack,
+    scope: Scope,
+    grounds: Grounds,
+    control_plane: ControlPlane,
+    store: Store,
+) -> dict[str, dict[str, pulumi.Input[str]]]:
+    """Let each team's jobs reach their part of the container, and those that stage datasets read these."""
+    group, issuer = grounds.groups.cluster, control_plane.issuer
+    role = trainer_role(scope, scope.spec.storage_group or grounds.groups.data)
+    made = {
+        names.team_namespace(team.name): team_identity(
+            scope, team.name, group, issuer, container=store.container, role=role
+        )
+        for team in stack.teams
+    }
+    read = [each for each in stack.datasets if each.cloud == "azure" and each.by_identity]
+    if read:
+        made[names.STORAGE_NAMESPACE] = datasets_identity(
+            scope, read, group, issuer, own_account=store.account
+        )
+    return {namespace: {CLIENT_ID: each.client_id} for namespace, each in made.items()}
 
 
 def _scope(stack: Stack, spec: AzureSpec, parent: pulumi.Resource) -> Scope:

@@ -14,6 +14,7 @@ from pulumi_azure_native.managedidentity.user_assigned_identity import UserAssig
 
 from infra import names
 from infra.providers.azure.scope import Groups, Scope
+from infra.spec.dataset import DatasetSpec
 from infra.spec.queue import TeamSpec
 
 ROLES = {
@@ -27,6 +28,7 @@ ROLES = {
     "Managed Identity Operator": "f1a07417-d97a-45cb-824c-7a7467783830",
     "Network Contributor": "4d97b98b-1d4f-4787-a291-c67834d212e7",
     "Reader": "acdd72a7-3385-48ef-bd42-f606fba81ae7",
+    "Storage Blob Data Reader": "2a2b9908-6ea1-4ae2-8e65-a410df84e7d1",
 }
 """Azure's built-in roles (Azure RBAC: built-in roles, read 2026-11-22)."""
 CLIENT_ID = "azure.workload.identity/client-id"
@@ -117,17 +119,7 @@ def team_identity(
 ) -> UserAssignedIdentity:
     """Give the jobs of a team an identity, which may read and write their own folder of the container."""
     namespace = names.team_namespace(team)
-    identity = _identity(scope, namespace, group, scope.options())
-    FederatedIdentityCredential(
-        scope.named(namespace),
-        federated_identity_credential_resource_name="jobs",
-        resource_group_name=group,
-        resource_name_=identity.name,
-        issuer=issuer,
-        subject=f"system:serviceaccount:{namespace}:default",
-        audiences=["api://AzureADTokenExchange"],
-        opts=scope.options(),
-    )
+    identity = _pods_identity(scope, namespace, namespace, group, issuer)
     RoleAssignment(
         scope.named(f"{namespace}-checkpoints"),
         scope=container,
@@ -136,6 +128,50 @@ def team_identity(
         principal_type="ServicePrincipal",
         condition=_own_folder(f"checkpoints/{team}/"),
         condition_version="2.0",
+        opts=scope.options(),
+    )
+    return identity
+
+
+def datasets_identity(
+    scope: Scope,
+    datasets: Sequence[DatasetSpec],
+    group: pulumi.Input[str],
+    issuer: pulumi.Input[str],
+    *,
+    own_account: pulumi.Input[str],
+) -> UserAssignedIdentity:
+    """Give the Jobs that stage datasets an identity, which may read what the stack names, nothing else."""
+    identity = _pods_identity(scope, "datasets", names.STORAGE_NAMESPACE, group, issuer)
+    for dataset in datasets:
+        container, _, path = dataset.source.removeprefix("az://").partition("/")
+        account = dataset.account or own_account
+        RoleAssignment(
+            scope.named(f"dataset-{dataset.name}"),
+            scope=pulumi.Output.concat(account, "/blobServices/default/containers/", container),
+            role_definition_id=role_id(scope, "Storage Blob Data Reader"),
+            principal_id=identity.principal_id,
+            principal_type="ServicePrincipal",
+            condition=_own_folder(path) if path else None,
+            condition_version="2.0" if path else None,
+            opts=scope.options(),
+        )
+    return identity
+
+
+def _pods_identity(
+    scope: Scope, role: str, namespace: str, group: pulumi.Input[str], issuer: pulumi.Input[str]
+) -> UserAssignedIdentity:
+    """An identity that pods of a namespace have, by the tokens of its default service account."""
+    identity = _identity(scope, role, group, scope.options())
+    FederatedIdentityCredential(
+        scope.named(role),
+        federated_identity_credential_resource_name="jobs",
+        resource_group_name=group,
+        resource_name_=identity.name,
+        issuer=issuer,
+        subject=f"system:serviceaccount:{namespace}:default",
+        audiences=["api://AzureADTokenExchange"],
         opts=scope.options(),
     )
     return identity

@@ -14,6 +14,8 @@ from infra import fabric_lint
 from infra.artifacts import ROOT, Artifacts
 from infra.platform.topologies import topologies_of
 from infra.spec import Stack, load
+from infra.spec.dataset import DatasetSpec
+from infra.spec.storage import LifecycleSpec
 from rehearsal import sdk
 from tests.infra.golden import GOLDEN, assert_matches
 from tests.infra.judged import findings
@@ -228,6 +230,77 @@ def test_a_teams_jobs_reach_their_own_folder_of_the_container_and_nothing_else(a
     assert template["metadata"]["labels"] == {"azure.workload.identity/use": "true"}
     variables = {each["name"]: each.get("value") for each in template["spec"]["containers"][0]["env"]}
     assert variables["AZURE_STORAGE_ACCOUNT_NAME"] == "exampletraining"
+
+
+OTHERS = f"{ELSEWHERE}/Microsoft.Storage/storageAccounts/exampledata"
+
+
+@pytest.fixture(scope="module")
+def staged(azure: Stack, rendered: Path) -> Plan:
+    """The stack with a dataset of others' account, one of its own, and one that is open to all."""
+    digest = f"sha256:{'0' * 64}"
+    read = [
+        DatasetSpec(name="pile", source="az://sets/pile/", digest=digest, size_gib=100, account=OTHERS),
+        DatasetSpec(name="books", source="az://imports/", digest=digest, size_gib=1),
+        DatasetSpec(
+            name="commons", source="az://open/a.tar", digest=digest, size_gib=1, account="open", public=True
+        ),
+    ]
+    return plan(azure.model_copy(update={"datasets": tuple(read)}), rendered)
+
+
+def test_what_stages_datasets_reads_their_sources_and_nothing_else(staged: Plan) -> None:
+    rights = staged.named("RoleAssignment")
+    mine = {name: each for name, each in rights.items() if name.startswith("training-dataset")}
+    assert mine.keys() == {"training-dataset-pile", "training-dataset-books"}
+    pile, books = mine["training-dataset-pile"], mine["training-dataset-books"]
+    assert pile["scope"] == f"{OTHERS}/blobServices/default/containers/sets"
+    assert "StringLike 'pile/*'" in pile["condition"]
+    assert books["scope"].endswith("/StorageAccount/training-storage/blobServices/default/containers/imports")
+    assert "condition" not in books, "the whole container is the dataset"
+    assert {each["roleDefinitionId"].rpartition("/")[2] for each in mine.values()} == {
+        "2a2b9908-6ea1-4ae2-8e65-a410df84e7d1"
+    }
+    assert {each["principalId"] for each in mine.values()} == {"training-datasets-principal"}
+
+
+def test_the_jobs_that_stage_are_somebody_where_they_must_be(staged: Plan) -> None:
+    subject = staged.named("FederatedIdentityCredential")["training-datasets"]["subject"]
+    assert subject == "system:serviceaccount:trainyard-storage:default"
+    account = staged.named("ServiceAccountPatch")["trainyard-storage/default"]["metadata"]
+    assert account["annotations"]["azure.workload.identity/client-id"] == "training-datasets-client"
+    templates = {
+        job["metadata"]["labels"]["trainyard.dev/dataset"]: job["spec"]["template"]
+        for job in staged.named("Job").values()
+        if "trainyard.dev/dataset" in job["metadata"].get("labels", {})
+    }
+    labels = {name: each.get("metadata", {}).get("labels") for name, each in templates.items()}
+    uses = {"azure.workload.identity/use": "true"}
+    assert labels == {"pile": uses, "books": uses, "commons": None}
+    variables = {
+        name: {each["name"]: each.get("value") for each in template["spec"]["containers"][0]["env"]}
+        for name, template in templates.items()
+    }
+    accounts = {name: each["AZURE_STORAGE_ACCOUNT_NAME"] for name, each in variables.items()}
+    assert accounts == {"pile": "exampledata", "books": "exampletraining", "commons": "open"}
+    assert variables["commons"]["AZURE_SKIP_SIGNATURE"] == "true"
+
+
+def test_the_policies_let_datasets_pass(staged: Plan) -> None:
+    assert findings("azure", staged, checkpoint_seconds=CHECKPOINT_SECONDS) == []
+
+
+def test_the_rules_of_the_container_are_the_stacks(azure: Stack, rendered: Path) -> None:
+    lifecycle = LifecycleSpec(superseded_days=3, deleted_days=60)
+    store = azure.storage.object_store.model_copy(update={"lifecycle": lifecycle})
+    storage = azure.storage.model_copy(update={"object_store": store})
+    made = cluster_plan(azure.model_copy(update={"storage": storage}), rendered)
+    (policy,) = made.named("ManagementPolicy").values()
+    actions = [rule["definition"]["actions"] for rule in policy["policy"]["rules"]]
+    assert actions[0]["baseBlob"]["delete"] == {"daysAfterModificationGreaterThan": 3}
+    assert actions[1]["version"]["delete"] == {"daysAfterCreationGreaterThan": 60}
+    (kept,) = made.named("BlobServiceProperties").values()
+    assert kept["deleteRetentionPolicy"] == {"days": 60, "enabled": True}
 
 
 def test_the_storage_account_is_private_and_nothing_current_goes_by_age(azure_plan: Plan) -> None:
