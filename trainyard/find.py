@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.spec.aws import AwsSpec
+from infra.spec.azure import AzureSpec
 from infra.spec.gcp import GcpSpec
 from local.engine.recovery import Finder, Found, Unfinished
 from trainyard.session import Session
@@ -24,6 +25,8 @@ def finder(session: Session, made: Path | None = None) -> Finder:
         spec = session.stack.provider
         if isinstance(spec, AwsSpec):
             return _of_aws(session.stack.name, spec, made)
+        if isinstance(spec, AzureSpec):
+            return _of_azure(session.stack.name, spec, made)
         return _of_google(session.stack.name, spec, made) if isinstance(spec, GcpSpec) else lambda _: None
 
     def find(unfinished: Unfinished) -> Found | None:
@@ -45,6 +48,20 @@ def _of_aws(stack: str, spec: AwsSpec, made: Path | None) -> Finder:
         return make(service, region_name=spec.region)
 
     looking = find.Finder(stack, spec.region, spec.account, client)
+    return _finder(looking.find, looking.announced)
+
+
+def _of_azure(stack: str, spec: AzureSpec, made: Path | None) -> Finder:
+    from rehearsal.azure import Answers, find
+
+    ask: find.Ask
+    if made:
+        ask = Answers(made / "azure-native", spec.subscription)
+    else:
+        from trainyard.azure import Azure
+
+        ask = Azure.of_user(spec.subscription).find
+    looking = find.Finder(stack, spec.subscription, ask)
     return _finder(looking.find, looking.announced)
 
 

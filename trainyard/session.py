@@ -105,7 +105,7 @@ class Session:
     @property
     def is_searchable(self) -> bool:
         """Whether what the stack makes is in an account that can be searched for it (`trainyard.find`)."""
-        return self.stack.provider.kind in ("aws", "gcp")
+        return self.stack.provider.kind in ("aws", "azure", "gcp")
 
     def check_machine(self) -> None:
         """Look for what would keep an embedded cluster from starting and what nothing here can put right.

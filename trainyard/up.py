@@ -72,7 +72,7 @@ def adopt_what_exists(session: Session) -> None:
     """Take into the state what the stack's cloud has of it already. Raises InputError for other targets."""
     if not session.is_searchable:
         got, fix = f"kind: {session.stack.provider.kind}", "run `trainyard up`: it takes what it finds"
-        raise InputError([Problem(f"stack {session.stack_name}", got, "a stack of aws or gcp", fix)])
+        raise InputError([Problem(f"stack {session.stack_name}", got, "a stack of aws, azure or gcp", fix)])
     session.toolchain.ensure(*ENGINE_PARTS)
     with one_at_a_time(session.paths, session.stack.name):
         _adopt(session)

@@ -7,13 +7,11 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any
-from urllib.parse import quote
 
 import yaml
 
-from rehearsal.wire import UNKNOWN
+from rehearsal.placeholders import filled
 
-_PLACEHOLDER = re.compile(r"\{(\w+)(!?)\}")
 _LAST = re.compile(r"/[^/]+$")
 
 
@@ -23,16 +21,6 @@ def places() -> Mapping[str, Mapping[str, Any]]:
     text = files("rehearsal.google").joinpath("places.yaml").read_text(encoding="utf-8")
     written: Mapping[str, Mapping[str, Any]] = yaml.safe_load(text)
     return written
-
-
-def filled(template: str, values: Mapping[str, Any]) -> str | None:
-    """Fill a template in, `{x!}` quoted for a URL; None where a value is missing or not known yet."""
-    asked = [name for name, _ in _PLACEHOLDER.findall(template)]
-    if any(not isinstance(values.get(name), str) or UNKNOWN in values[name] for name in asked):
-        return None
-    return _PLACEHOLDER.sub(
-        lambda found: quote(values[found[1]], safe="") if found[2] else values[found[1]], template
-    )
 
 
 def identity(token: str, values: Mapping[str, Any]) -> str | None:

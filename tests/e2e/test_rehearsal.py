@@ -61,7 +61,7 @@ def test_the_tpu_stack_lives_its_whole_life(tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("stack", ["aws-dev", "aws", "gcp", "gcp-tpu"])
+@pytest.mark.parametrize("stack", ["aws-dev", "aws", "azure", "gcp", "gcp-tpu"])
 def test_a_lost_state_is_rebuilt_and_a_stack_comes_back_with_what_it_kept(stack: str, tmp_path: Path) -> None:
     report = rehearse(tmp_path, stack, "--adopt", "--assume-checkpoint", "10")
     names = [phase["name"] for phase in report["phases"]]

@@ -5,45 +5,16 @@ from __future__ import annotations
 import base64
 import uuid
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import yaml
 
+from rehearsal.azure.places import collection, identity, name_property, places
 from rehearsal.cloud import Made, Properties, Resource, Typed
+from rehearsal.store import Kept, Store
 
 CREDENTIALS = "azure-native:containerservice:listManagedClusterUserCredentials"
-NAMES: Mapping[str, str] = {
-    "Account": "accountName",
-    "AgentPool": "agentPoolName",
-    "AmlFilesystem": "amlFilesystemName",
-    "BlobContainer": "containerName",
-    "CapacityPool": "poolName",
-    "CapacityPoolVolume": "volumeName",
-    "DiskEncryptionSet": "diskEncryptionSetName",
-    "FederatedIdentityCredential": "federatedIdentityCredentialResourceName",
-    "Key": "keyName",
-    "MaintenanceConfiguration": "configName",
-    "ManagedCluster": "resourceName",
-    "NatGateway": "natGatewayName",
-    "PrivateDnsZoneGroup": "privateDnsZoneGroupName",
-    "PrivateEndpoint": "privateEndpointName",
-    "PrivateZone": "privateZoneName",
-    "PublicIPAddress": "publicIpAddressName",
-    "ResourceGroup": "resourceGroupName",
-    "StorageAccount": "accountName",
-    "Subnet": "subnetName",
-    "UserAssignedIdentity": "resourceName",
-    "Vault": "vaultName",
-    "VirtualNetwork": "virtualNetworkName",
-    "VirtualNetworkLink": "virtualNetworkLinkName",
-    "Workspace": "workspaceName",
-}
-"""Kind → the input that says the resource's own name; its output is `name`."""
-PARENTS = (
-    *("accountName", "poolName", "privateEndpointName", "privateZoneName"),
-    *("resourceName", "vaultName", "virtualNetworkName"),
-)
-"""Inputs that say the name of what a resource is in."""
 
 
 class Subscription(Typed):
@@ -62,14 +33,16 @@ class Subscription(Typed):
         told = {each: {} for each in asked if isinstance(each, str)} if isinstance(asked, list) else asked
         return {"identity": {**identity, "userAssignedIdentities": told}}
 
+    def autoname(self, token: str) -> str | None:
+        """Names of what is told from its like by something else (a role's assignment) are made up."""
+        return name_property(token) if "by" in places().get(token, {}) else None
+
     def create(self, resource: Resource) -> Made:
-        _, module, kind = resource.token.split(":")
         name = self._name(resource)
-        own = NAMES.get(kind)
+        found = identity(resource.token, {"subscription": self._subscription, **resource.inputs})
         group = resource.inputs.get("resourceGroupName", "")
-        place = f"/subscriptions/{self._subscription}/resourceGroups/{group}/providers/Microsoft.{module}"
-        inside = [str(resource.inputs[key]) for key in PARENTS if key in resource.inputs and key != own]
-        return Made("/".join([place, *inside, kind, name]), self._told(resource, name))
+        place = f"/subscriptions/{self._subscription}/resourceGroups/{group}/{resource.token}/{name}"
+        return Made(found or place, self._told(resource, name))
 
     def update(self, resource: Resource, inputs: Properties) -> Properties:
         changed = Resource(resource.token, resource.name, inputs)
@@ -86,8 +59,8 @@ class Subscription(Typed):
         return {"kubeconfigs": [{"name": "clusterUser", "value": value}]}
 
     def _name(self, resource: Resource) -> str:
-        said = resource.inputs.get(NAMES.get(resource.token.rpartition(":")[2], ""))
-        return str(said or resource.name)
+        key = name_property(resource.token) if resource.token in places() else ""
+        return str(resource.inputs.get(key) or resource.name)
 
     def _told(self, resource: Resource, name: str) -> dict[str, Any]:
         """What a resource has besides its inputs, as far as a program can build on it."""
@@ -112,3 +85,27 @@ class Subscription(Typed):
 
 def _guid(name: str, what: str) -> str:
     return str(uuid.uuid5(uuid.NAMESPACE_URL, f"{name}/{what}"))
+
+
+class Answers:
+    """What Azure would say of what a stand-in has made: a resource by its path, or a list of its like."""
+
+    def __init__(self, folder: Path, subscription: str) -> None:
+        self._folder = folder
+        self._told = {"subscription": subscription}
+
+    def __call__(self, path: str, _parameters: Mapping[str, str]) -> dict[str, Any] | None:
+        listed: list[dict[str, Any]] = []
+        for kept in Store(self._folder):
+            if kept.id == path:
+                return _answered(kept)
+            if kept.token in places() and collection(kept.token, {**self._told, **kept.outputs}) == path:
+                listed.append(_answered(kept))
+        return {"value": listed} if listed else None
+
+
+def _answered(kept: Kept) -> dict[str, Any]:
+    """A resource in the API's form, as far as a finder reads it."""
+    tags = kept.outputs.get("tags") or {}
+    name = kept.id.rpartition("/")[2]
+    return {"id": kept.id, "name": name, "tags": tags, "properties": dict(kept.outputs)}

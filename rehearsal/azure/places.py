@@ -1,0 +1,52 @@
+"""Where Azure's resources are: `places.yaml`, and its placeholders."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+from rehearsal.placeholders import filled
+
+_GROUP = "/subscriptions/{subscription}/resourceGroups/{resourceGroupName}/providers"
+
+
+@cache
+def places() -> Mapping[str, Mapping[str, Any]]:
+    """Type → where it is, as written."""
+    text = files("rehearsal.azure").joinpath("places.yaml").read_text(encoding="utf-8")
+    written: Mapping[str, Mapping[str, Any]] = yaml.safe_load(text)
+    return written
+
+
+def identity(token: str, values: Mapping[str, Any]) -> str | None:
+    """Return the path of a resource, which is its ID; None where type or values do not tell it."""
+    return filled(_template(token), values) if token in places() else None
+
+
+def collection(token: str, values: Mapping[str, Any]) -> str | None:
+    """Return the path under which a resource is listed with its like."""
+    return filled(_template(token).rpartition("/")[0], values)
+
+
+def query(token: str, values: Mapping[str, Any]) -> dict[str, str] | None:
+    """Return the parameters that a resource's like are asked for by; None where a value is not known yet."""
+    asked = filled(places()[token]["filter"], values)
+    return {"api-version": version(token), "$filter": asked} if asked else None
+
+
+def version(token: str) -> str:
+    """Return the version of the API that knows a type."""
+    return str(places()[token]["version"])
+
+
+def name_property(token: str) -> str:
+    """Return the property that is a resource's name: `agentPoolName`."""
+    return _template(token).rpartition("{")[2].removesuffix("}")
+
+
+def _template(token: str) -> str:
+    return str(places()[token]["at"]).replace("{group}", _GROUP)
