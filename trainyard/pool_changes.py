@@ -50,7 +50,7 @@ POOL_TYPES: Mapping[str, PoolType] = {
     # AKS: labels, taints and the count are set on what runs; a version comes node by node.
     "azure-native:containerservice:AgentPool": PoolType(
         labels="nodeLabels",
-        sizes=["count"],
+        sizes=["maxCount", "count"],
         rolling=["orchestratorVersion", "osSKU"],
         replaced="its jobs are evicted and the old nodes go before new ones come",
     ),

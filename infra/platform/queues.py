@@ -20,8 +20,6 @@ from infra.spec.queue import QueueSpec, TeamSpec
 
 _API = "kueue.x-k8s.io/v1beta2"
 _PROVISIONING = "nodes-on-call"
-_PROVISIONING_CLASS = "queued-provisioning.gke.io"
-"""The one class of clouds' autoscalers that gives all nodes of a job at once (GKE)."""
 
 
 class Queues(Layer):
@@ -46,7 +44,7 @@ class Queues(Layer):
         }
         flavors = [self.add(_flavor(pool), [topologies[_topology_of(pool)]]) for pool in context.job_pools]
         queued = [pool for pool in context.job_pools if pool.capacity_mode == "queued"]
-        checks = self._admission_checks(queued, kueue)
+        checks = self._admission_checks(context.settings.provisioning_class, queued, kueue)
         resource = {pool.name: pool.accelerator_resource for pool in context.job_pools}
         queues = {
             queue.name: self.add(
@@ -64,13 +62,13 @@ class Queues(Layer):
         self.register_outputs({"clusterQueues": list(queues)})
 
     def _admission_checks(
-        self, queued: Sequence[PoolSettings], kueue: Sequence[pulumi.Resource]
+        self, provisioning_class: str, queued: Sequence[PoolSettings], kueue: Sequence[pulumi.Resource]
     ) -> list[KubernetesObject]:
         """Where pools are queued, a job is admitted once the cloud has promised all of its nodes."""
         if not queued:
             return []
         resources = sorted({pool.accelerator_resource for pool in queued})
-        config = self.add(_provisioning(resources), kueue)
+        config = self.add(_provisioning(provisioning_class, resources), kueue)
         return [self.add(_admission_check(), [config])]
 
 
@@ -110,12 +108,12 @@ def _on_call(queue: QueueSpec, queued: Sequence[PoolSettings]) -> list[str]:
     return [flavor.pool for flavor in queue.flavors if flavor.pool in names_of_queued]
 
 
-def _provisioning(resources: Sequence[str]) -> Manifest:
+def _provisioning(provisioning_class: str, resources: Sequence[str]) -> Manifest:
     return {
         "apiVersion": _API,
         "kind": "ProvisioningRequestConfig",
         "metadata": metadata(_PROVISIONING),
-        "spec": {"provisioningClassName": _PROVISIONING_CLASS, "managedResources": list(resources)},
+        "spec": {"provisioningClassName": provisioning_class, "managedResources": list(resources)},
     }
 
 

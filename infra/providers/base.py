@@ -44,6 +44,12 @@ DevicePlugin = Literal["nvidia", "efa", "gib", "tcpxo", "device-injector"]
 CapacityMode = Literal["fixed", "autoscaled", "queued"]
 """`fixed`: the pool has the nodes that it has. `autoscaled`: nodes come one by one, as pods wait for them.
 `queued`: Kueue asks for all nodes of a job at once, by a ProvisioningRequest."""
+CAPACITY_MODES: Mapping[str | None, CapacityMode] = {
+    None: "fixed",
+    "flex-start": "autoscaled",
+    "queued": "queued",
+}
+"""How a stack file says it (`provisioning`) → what it is."""
 
 
 @dataclass(frozen=True)
@@ -162,6 +168,8 @@ class ClusterSettings:
     """Node labels from the widest level of the network to the host."""
     slice_label: str = field(default="", kw_only=True)
     """Level of the topology that holds all pods of a job, such as a slice of TPUs; empty: none has to."""
+    provisioning_class: str = field(default="", kw_only=True)
+    """Class of ProvisioningRequests by which the cloud's autoscaler gives all nodes of a job at once."""
     data_dir: str
     """Root of the shared volumes: a folder of every node, or of the shared filesystem (then empty)."""
     training_image: str

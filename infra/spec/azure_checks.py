@@ -19,6 +19,7 @@ from infra.spec.cloud_checks import (
     filesystem_zone_is_the_stacks,
     groups_are_spelled,
     nearest_steps,
+    queues_see_the_nodes_that_they_count,
     reservation_fits_the_capacity,
     the_api_server_is_not_open_to_the_world,
     with_machines,
@@ -197,6 +198,22 @@ def reservations_fit_the_capacity(provider: AzureSpec, pools: Pools) -> Iterator
             yield (*path, "id"), repr(pool.reservation.id), allowed, fix
 
 
+def nodes_on_call_come_and_go(provider: AzureSpec, pools: Pools) -> Iterator[Finding]:
+    """AKS's autoscaler makes and takes nodes of pools that can be empty, and that nobody has paid for."""
+    for index, pool in enumerate(pools):
+        if pool.max_run_hours:
+            fix = "remove it: AKS takes nodes that stand idle, however old they are"
+            yield ("pools", index, "max_run_hours"), str(pool.max_run_hours), "nothing (kind: azure)", fix
+        path: KeyPath = ("pools", index, "provisioning")
+        got = f"{pool.provisioning} on a pool with capacity {pool.capacity}"
+        if pool.provisioning and pool.capacity in ("system", "reserved"):
+            allowed = "on-demand or spot: operators need nodes that stay, a reservation is paid either way"
+            yield path, got, allowed, "remove `provisioning:`"
+        elif pool.provisioning == "queued" and pool.accelerator is None:
+            allowed = "flex-start on nodes without accelerators: no queue counts them"
+            yield path, f"queued on {pool.machine}", allowed, "write `provisioning: flex-start`"
+
+
 def lustre_has_a_size_that_is_sold(provider: AzureSpec) -> Iterator[Finding]:
     """Sizes come in steps that follow the throughput."""
     spec = provider.filesystem
@@ -330,6 +347,8 @@ CHECKS: tuple[Check, ...] = (
     pools_are_no_larger_than_a_scale_set,
     infiniband_is_in_one_zone,
     reservations_fit_the_capacity,
+    nodes_on_call_come_and_go,
+    queues_see_the_nodes_that_they_count,
     lustre_has_a_size_that_is_sold,
     lustre_has_room_in_its_subnet,
     netapp_has_a_size_that_is_sold,

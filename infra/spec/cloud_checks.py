@@ -11,7 +11,8 @@ from infra import catalog
 from infra.catalog import Cloud, Machine
 from infra.spec.finding import Finding, unknown
 from infra.spec.node_pool import NodePoolSpec
-from infra.spec.queue import TeamSpec
+from infra.spec.provider import ProviderSpec
+from infra.spec.queue import QueueSpec, TeamSpec
 from infra.spec.source import KeyPath
 from infra.spec.storage import StorageSpec
 
@@ -120,6 +121,20 @@ def zones_of_pools_are_the_stacks(provider: _Zoned, pools: tuple[NodePoolSpec, .
             if zone not in provider.zones:
                 path = ("pools", index, "zones", position)
                 yield unknown(path, zone, provider.zones, "a zone of the stack")
+
+
+def queues_see_the_nodes_that_they_count(
+    provider: ProviderSpec, pools: tuple[NodePoolSpec, ...], queues: tuple[QueueSpec, ...]
+) -> Iterator[Finding]:
+    """Kueue counts nodes that exist, or asks for all at once; it cannot wait for them one by one."""
+    flexible = {pool.name for pool in pools if pool.provisioning == "flex-start"}
+    for index, queue in enumerate(queues):
+        for position, flavor in enumerate(queue.flavors):
+            if flavor.pool in flexible:
+                path = ("queues", index, "flavors", position, "pool")
+                allowed = "pools whose nodes stay, or with `provisioning: queued`"
+                fix = "write `provisioning: queued` on the pool, or leave it to pods beside the queue"
+                yield path, f"{flavor.pool!r}, whose nodes come one by one", allowed, fix
 
 
 def groups_are_spelled(

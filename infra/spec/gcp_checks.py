@@ -17,6 +17,7 @@ from infra.spec.cloud_checks import (
     groups_are_spelled,
     nearest_steps,
     next_step,
+    queues_see_the_nodes_that_they_count,
     reservation_fits_the_capacity,
     with_machines,
     zones_of_pools_are_the_stacks,
@@ -24,7 +25,7 @@ from infra.spec.cloud_checks import (
 from infra.spec.finding import Check, Finding, unknown
 from infra.spec.gcp import FilestoreSpec, GcpSpec, ManagedLustreSpec
 from infra.spec.node_pool import NodePoolSpec
-from infra.spec.queue import QueueSpec, TeamSpec
+from infra.spec.queue import TeamSpec
 from infra.spec.source import KeyPath
 from infra.spec.storage import StorageSpec
 from infra.subnets import NODE_POD_ADDRESSES, SYSTEM_NODE_POD_ADDRESSES, gke_ranges
@@ -205,20 +206,6 @@ def queued_provisioning_is_by_itself(provider: GcpSpec, pools: Pools) -> Iterato
             fix = "write `release_channel: none`, and upgrade the cluster yourself"
             yield ("provider", "release_channel"), provider.release_channel, allowed, fix
             return
-
-
-def queues_see_the_nodes_that_they_count(
-    provider: GcpSpec, pools: Pools, queues: tuple[QueueSpec, ...]
-) -> Iterator[Finding]:
-    """Kueue counts nodes that exist, or asks for all at once; it cannot wait for them one by one."""
-    flexible = {pool.name for pool in pools if pool.provisioning == "flex-start"}
-    for index, queue in enumerate(queues):
-        for position, flavor in enumerate(queue.flavors):
-            if flavor.pool in flexible:
-                path = ("queues", index, "flavors", position, "pool")
-                allowed = "pools whose nodes stay, or with `provisioning: queued`"
-                fix = "write `provisioning: queued` on the pool, or leave it to pods beside the queue"
-                yield path, f"{flavor.pool!r}, whose nodes come one by one", allowed, fix
 
 
 def compact_placement_is_possible(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:

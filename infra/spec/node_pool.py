@@ -61,10 +61,10 @@ class NodePoolSpec(Spec):
     topology: str | None = Field(default=None, description="chips of each TPU slice, such as 4x4")
     provisioning: Provisioning | None = Field(
         default=None,
-        description="nodes come on call: one by one (flex-start), or all that a job needs at once (queued)",
+        description="num_nodes at most come on call: one by one (flex-start), or all of a job (queued)",
     )
     max_run_hours: Annotated[Positive, Field(le=MAX_RUN_HOURS)] | None = Field(
-        default=None, description="hours after which nodes on call go; left out: a week"
+        default=None, description="hours after which Google takes nodes on call; left out: a week"
     )
 
     @model_validator(mode="before")

@@ -50,6 +50,8 @@ class Registration:
     secret_outputs: tuple[str, ...]
     protect: bool
     retained: bool
+    ignored: tuple[str, ...]
+    """Properties whose changes are no drift."""
     made_of: Mapping[str, tuple[str, ...]]
     """Property → URNs of the resources whose outputs it is made of."""
     wire: Any = field(compare=False, repr=False)
@@ -116,6 +118,7 @@ class _Monitor(MockMonitor):
             secret_outputs=tuple(request.additionalSecretOutputs),
             protect=request.protect,
             retained=request.retainOnDelete,
+            ignored=tuple(request.ignoreChanges),
             made_of={
                 name: tuple(urn.split("::", 2)[2] for urn in origins.urns)
                 for name, origins in request.propertyDependencies.items()

@@ -24,7 +24,13 @@ from infra.providers.azure.identity import (
     trainer_role,
 )
 from infra.providers.azure.logs import keep_logs
-from infra.providers.azure.pools import AGENT_POOL, agent_pool, pool_settings, system_pool
+from infra.providers.azure.pools import (
+    AGENT_POOL,
+    PROVISIONING_CLASS,
+    agent_pool,
+    pool_settings,
+    system_pool,
+)
 from infra.providers.azure.scope import Scope
 from infra.providers.base import (
     Cluster,
@@ -62,9 +68,6 @@ class AzureCluster(Cluster):
             "an agent pool has one VM size: make a pool of each, and all of them flavors of the queue"
         ),
         Feature.CHOSEN_PLACEMENT: "a scale set with InfiniBand is one domain, which Azure places itself",
-        Feature.NODES_ON_CALL: (
-            "AKS has no queue for machines: reserve capacity, or keep the nodes that the queue counts"
-        ),
         Feature.TPU_SLICES: "Azure has no TPUs: choose a machine with GPUs",
         Feature.NVLINK_DOMAINS: (
             "Azure's ND GB200 racks are not in this release's catalogue: use Standard_ND96isr_H200_v5, or"
@@ -82,11 +85,15 @@ class AzureCluster(Cluster):
         scope = _scope(stack, spec, self)
         grounds = make_grounds(scope)
         control_plane = self._control_plane(scope, grounds, stack)
-        for pool in stack.pools:
-            if pool.capacity != "system":
-                agent_pool(scope, grounds, control_plane, pool, self.pools[pool.name])
+        made = {
+            pool.name: agent_pool(scope, grounds, control_plane, pool, self.pools[pool.name])
+            for pool in stack.pools
+            if pool.capacity != "system"
+        }
+        # AKS defines ProvisioningRequests with the first pool that it scales, and Kueue looks once, at start.
+        scaled = [made[pool.name] for pool in stack.pools if pool.provisioning]
         config = kubeconfig(scope, control_plane)
-        self.access = connect(stack.name, config, control_plane.cluster, self)
+        self.access = connect(stack.name, config, control_plane.cluster, self, scaled)
         teams = [team.name for team in stack.teams]
         bucket = stack.storage.object_store.bucket
         lifecycle = stack.storage.object_store.lifecycle or LifecycleSpec()
@@ -157,6 +164,7 @@ def _settings(stack: Stack, spec: AzureSpec, pools: Mapping[str, PoolSettings]) 
         topology_labels=(AGENT_POOL if on_infiniband else names.ZONE_LABEL, names.HOSTNAME_LABEL),
         # All pods of a job in one scale set: between two there is no InfiniBand.
         slice_label=AGENT_POOL if on_infiniband else "",
+        provisioning_class=PROVISIONING_CLASS,
         data_dir="",
         training_image=spec.training_image,
         serves_object_store=False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pulumi
@@ -18,7 +19,7 @@ from infra.providers.azure.grounds import Grounds
 from infra.providers.azure.identity import grant
 from infra.providers.azure.network import Network
 from infra.providers.azure.scope import Scope
-from infra.providers.base import PoolSettings, fixed_pool, pool_labels, pool_taints
+from infra.providers.base import CAPACITY_MODES, PoolSettings, fixed_pool, pool_labels, pool_taints
 from infra.spec.node_pool import NodePoolSpec
 
 SPOT_TAINT = "kubernetes.azure.com/scalesetpriority"
@@ -29,19 +30,26 @@ OS_DISK_GIB = 200
 """Images with CUDA and PyTorch are 10 to 20 GiB each, and an update keeps two."""
 WAIVER = "infiniband-ends-at-the-scale-set"
 """Why a spot pool is in one market; a tag of Azure could not have the key."""
+PROVISIONING_CLASS = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
+"""Class of ProvisioningRequests that AKS's autoscaler answers from Kubernetes 1.33 on, all nodes or none
+(AKS: provision capacity for Kueue batch jobs with the cluster autoscaler, read 2026-11-22)."""
+_NODE_RESOURCE = "k8s.io_cluster-autoscaler_node-template_resources_"
+"""Tag of a scale set that says what its nodes will have: with none there, the autoscaler cannot look
+(kubernetes/autoscaler, cloudprovider/azure)."""
 
 
 def pool_settings(pool: NodePoolSpec) -> PoolSettings:
     """Return what the platform needs to know of a pool."""
     fabric = {names.FABRIC_LABEL: pool.fabric} if pool.accelerator else {}
     notice = catalog.notice("azure") if pool.is_spot else None
-    return fixed_pool(
+    settings = fixed_pool(
         pool,
         labels={**pool_labels(pool), **fabric},
         taints=pool_taints(pool),
         preemption_notice_seconds=notice.usable_seconds if notice else None,
         cloud_taints=(SPOT_TAINT,) if pool.is_spot else (),
     )
+    return replace(settings, capacity_mode=CAPACITY_MODES[pool.provisioning])
 
 
 def system_pool(
@@ -79,10 +87,32 @@ def agent_pool(
         if pool.is_spot
         else AgentPoolUpgradeSettingsArgs(max_surge="0", max_unavailable="1"),
         **spot,
-        **_node(scope, grounds.network, pool, settings),
-        # Two of a name cannot be, and seldom are there machines for two.
-        opts=scope.options(depends_on=_reservation_rights(scope, grounds, pool), delete_before_replace=True),
+        **{**_node(scope, grounds.network, pool, settings), **_size(scope, pool, settings)},
+        opts=scope.options(
+            depends_on=_reservation_rights(scope, grounds, pool),
+            # Two of a name cannot be, and seldom are there machines for two.
+            delete_before_replace=True,
+            # What the autoscaler did is no drift.
+            ignore_changes=["count"] if pool.provisioning else None,
+        ),
     )
+
+
+def _size(scope: Scope, pool: NodePoolSpec, settings: PoolSettings) -> dict[str, Any]:
+    """As many nodes as the stack says, or as many as jobs need, and none for nobody."""
+    if not pool.provisioning:
+        return {}
+    asked = {**catalog.fabric(pool.fabric).resources}
+    asked |= {settings.accelerator_resource: settings.accelerators_per_node} if pool.accelerator else {}
+    told = {f"{_NODE_RESOURCE}{name.replace('/', '_')}": str(count) for name, count in asked.items()}
+    return {
+        # AKS insists on a count when a pool is made.
+        "count": 0,
+        "enable_auto_scaling": True,
+        "min_count": 0,
+        "max_count": pool.num_nodes,
+        "tags": {**scope.tags, **told},
+    }
 
 
 def _reservation_rights(scope: Scope, grounds: Grounds, pool: NodePoolSpec) -> list[pulumi.Resource]:

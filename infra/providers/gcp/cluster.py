@@ -140,6 +140,7 @@ def _settings(stack: Stack, spec: GcpSpec, pools: Mapping[str, PoolSettings]) ->
         kubernetes_version=spec.kubernetes_version,
         topology_labels=_topology(fabrics),
         slice_label=NODE_POOL if fabrics == ["ici"] else "",
+        provisioning_class="queued-provisioning.gke.io",
         data_dir="",
         training_image=spec.training_image,
         serves_object_store=False,

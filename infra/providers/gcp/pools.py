@@ -29,7 +29,7 @@ from pulumi_gcp.container._inputs import (
 from pulumi_gcp.container.node_pool import NodePool
 
 from infra import catalog, names
-from infra.providers.base import TAINT_EFFECTS, CapacityMode, PoolSettings, pool_labels, pool_taints
+from infra.providers.base import CAPACITY_MODES, TAINT_EFFECTS, PoolSettings, pool_labels, pool_taints
 from infra.providers.gcp.control_plane import ControlPlane
 from infra.providers.gcp.fabric import Card
 from infra.providers.gcp.groups import Group
@@ -48,7 +48,6 @@ SLICES_BY_WORKLOAD_POLICY = ("tpu7x-",)
 MAX_NODE_POOL_NAME = 40
 JOB_PODS, SYSTEM_PODS = 32, 110
 """Pods that a node can have: they decide how many addresses it takes (infra/subnets.py)."""
-_MODES: Mapping[str | None, CapacityMode] = {None: "fixed", "flex-start": "autoscaled", "queued": "queued"}
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,7 @@ def pool_settings(pool: NodePoolSpec) -> PoolSettings:
         name=pool.name,
         num_nodes=pool.num_nodes,
         capacity=pool.capacity,
-        capacity_mode=_MODES[pool.provisioning],
+        capacity_mode=CAPACITY_MODES[pool.provisioning],
         fabric_class=pool.fabric,
         accelerators_per_node=pool.accelerator.count if pool.accelerator else 0,
         accelerator_resource=resource,

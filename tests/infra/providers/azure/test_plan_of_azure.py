@@ -15,6 +15,7 @@ from infra.artifacts import ROOT, Artifacts
 from infra.platform.topologies import topologies_of
 from infra.spec import Stack, load
 from infra.spec.dataset import DatasetSpec
+from infra.spec.node_pool import NodePoolSpec
 from infra.spec.storage import LifecycleSpec
 from rehearsal import sdk
 from tests.infra.golden import GOLDEN, assert_matches
@@ -471,3 +472,55 @@ def test_a_teams_groups_may_ask_for_a_kubeconfig_and_are_bound_in_their_namespac
         "viewers-reader",
         "viewers-user",
     ]
+
+
+ON_CALL = {"name": "call", "machine": "Standard_ND96isr_H100_v5", "num_nodes": 3, "provisioning": "queued"}
+
+
+def test_nodes_on_call_are_the_autoscalers_and_their_number_is_no_drift(azure: Stack, rendered: Path) -> None:
+    found = cluster_plan(with_pools(azure, **ON_CALL, capacity="spot"), rendered)
+    pool = found.named("AgentPool")["training-call"]
+    sizes = [pool[key] for key in ("enableAutoScaling", "minCount", "count", "maxCount")]
+    assert sizes == [True, 0, 0, 3]
+    (registered,) = (each for each in found.resources if each.name == "training-call")
+    assert registered.ignored == ("count",)
+    (fixed,) = (each for each in found.resources if each.name == "training")
+    assert (fixed.ignored, "minCount" in fixed.inputs) == ((), False)
+
+
+def test_an_empty_pool_says_what_its_nodes_would_have(azure: Stack, rendered: Path) -> None:
+    found = cluster_plan(with_pools(azure, **ON_CALL), rendered)
+    tags = found.named("AgentPool")["training-call"]["tags"]
+    resources = "k8s.io_cluster-autoscaler_node-template_resources_"
+    assert {name: value for name, value in tags.items() if name.startswith("k8s.io")} == {
+        f"{resources}nvidia.com_gpu": "8",
+        f"{resources}rdma_ib": "8",
+    }
+    assert tags["trainyard-stack"] == "training"
+
+
+def test_a_job_on_nodes_on_call_is_admitted_once_all_of_them_are_promised(
+    azure: Stack, rendered: Path
+) -> None:
+    found = plan(with_pools(azure, **ON_CALL), rendered)
+    (config,) = found.named("ProvisioningRequestConfig").values()
+    assert config["spec"] == {
+        "provisioningClassName": "best-effort-atomic-scale-up.autoscaling.x-k8s.io",
+        "managedResources": ["nvidia.com/gpu"],
+    }
+    (queue,) = found.named("ClusterQueue").values()
+    (check,) = queue["spec"]["admissionChecksStrategy"]["admissionChecks"]
+    assert check["onFlavors"] == ["call"]
+    # Kueue looks for the definition of ProvisioningRequests once, when it starts.
+    (provider,) = (each for each in found.resources if each.type == "pulumi:providers:kubernetes")
+    assert any(urn.endswith("AgentPool::training-call") for urn in provider.dependencies)
+    assert findings("azure", found, checkpoint_seconds=CHECKPOINT_SECONDS) == []
+
+
+def test_nodes_for_preprocessing_come_one_by_one(azure: Stack, rendered: Path) -> None:
+    pool = {"name": "cpu", "machine": "Standard_D16s_v5", "num_nodes": 4, "provisioning": "flex-start"}
+    more = NodePoolSpec.model_validate({**pool, "capacity": "spot"})
+    stack = azure.model_copy(update={"pools": (*azure.pools, more)})
+    made = cluster_plan(stack, rendered).named("AgentPool")["training-cpu"]
+    assert (made["enableAutoScaling"], made["maxCount"]) == (True, 4)
+    assert not any(name.startswith("k8s.io") for name in made["tags"])
