@@ -18,13 +18,15 @@ LINKS = ROOT / ".trainyard"
 
 @dataclass(frozen=True)
 class PublishedChart:
-    """A vendor's chart, pinned by version; helm installs it when the stack goes up."""
+    """A vendor's chart, pinned by version and digest; helm installs it when the stack goes up."""
 
     name: str
     repository: str
     version: str
     images: Mapping[str, str]
     """Full references, by what each is in the chart."""
+    digest: str = ""
+    """SHA-256 of the chart's archive; empty where it is not known."""
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from infra.artifacts import Artifacts
 from infra.errors import Problem, TrainyardError
 from infra.program import declare
 from infra.spec import Stack
+from trainyard.chart_index import Indexes, NoChartError
 from trainyard.forms import Form
 from trainyard.registry import Registries
 from trainyard.session import Session
@@ -35,6 +36,14 @@ class Chart:
     version: str
     repository: str = ""
     """Empty where the name says it."""
+    digest: str = ""
+    """SHA-256 of its archive, as it is pinned; empty: not known."""
+
+    @property
+    def reference(self) -> str:
+        """Where a registry has it; empty where an index does."""
+        name = self.name.removeprefix("oci://")
+        return f"{name}:{self.version}" if name != self.name else ""
 
 
 @dataclass(frozen=True)
@@ -60,7 +69,8 @@ def inventory(stack: Stack, artifacts: Artifacts) -> Inventory:
 
     asyncio.run(run())
     images = {image for declared in recorder.declared for image in _images(declared)}
-    charts = {chart for declared in recorder.declared for chart in _charts(declared)}
+    digests = {chart.name: chart.digest for chart in artifacts.published.values()}
+    charts = {chart for declared in recorder.declared for chart in _charts(declared, digests)}
     return Inventory(tuple(sorted(images)), tuple(sorted(charts)), _architectures(stack, recorder.declared))
 
 
@@ -117,21 +127,42 @@ def _images(value: Any) -> Iterator[str]:  # noqa: ANN401 -- any part of what wa
             yield from _images(each)
 
 
-def _charts(declared: Mapping[str, Any]) -> Iterator[Chart]:
+def _charts(declared: Mapping[str, Any], digests: Mapping[str, str]) -> Iterator[Chart]:
     source = declared.get("chart")
     if isinstance(source, Mapping):
         repository = source.get("repositoryOpts", {}).get("repo", "")
-        yield Chart(source["chart"], source["version"], repository)
+        digest = digests.get(source["chart"].rpartition("/")[2], "")
+        yield Chart(source["chart"], source["version"], repository, digest)
 
 
-def missing(found: Inventory, registries: Registries) -> list[Problem]:
-    """Ask the registries for each image, and for each chart of a mirror."""
+def missing(found: Inventory, registries: Registries, indexes: Indexes | None = None) -> list[Problem]:
+    """Ask the registries for each image, and registries and publishers' indexes for each chart."""
+    indexes = indexes or Indexes()
+    problems = _missing_references(found, registries)
+    lacking = {problem.path for problem in problems}
+    for chart in found.charts:
+        if chart.reference not in lacking:
+            problems += _chart_problems(chart, registries, indexes)
+    return problems
+
+
+def _chart_problems(chart: Chart, registries: Registries, indexes: Indexes) -> Iterator[Problem]:
+    """Hold what is published, or mirrored, against what was pinned."""
+    where = chart.reference or f"{chart.repository}: {chart.name} {chart.version}"
+    try:
+        got = registries.chart_digest(chart.reference) if chart.reference else indexes.digest(chart)
+    except NoChartError as error:
+        fix = "look into the repository; a proxy or a firewall may be in the way"
+        yield Problem(where, str(error), "the chart", fix)
+        return
+    if chart.digest and got and got != chart.digest:
+        fix = "a version should never change: compare the two; in a mirror, copy the publisher's there again"
+        yield Problem(where, f"sha256:{got}", f"sha256:{chart.digest}: what was pinned", fix)
+
+
+def _missing_references(found: Inventory, registries: Registries) -> list[Problem]:
     wanted = dict.fromkeys(found.images, "image")
-    wanted |= {
-        f"{chart.name.removeprefix('oci://')}:{chart.version}": "chart"
-        for chart in found.charts
-        if chart.name.startswith("oci://")
-    }
+    wanted |= {chart.reference: "chart" for chart in found.charts if chart.reference}
     problems = []
     for reference, what in wanted.items():
         architectures = found.architectures.get(reference, ())

@@ -20,6 +20,8 @@ _TYPES = ", ".join(
         "application/vnd.docker.distribution.manifest.v2+json",
     )
 )
+_CHART = "application/vnd.cncf.helm.chart.content.v1.tar+gzip"
+"""Layer of an OCI artifact that is a chart's archive, bit for bit (Helm: OCI support)."""
 _DOCKER_HUB = "docker.io"
 _HOSTS = {_DOCKER_HUB: "registry-1.docker.io"}
 _LOOPBACK = ("localhost", "127.0.0.1")
@@ -36,6 +38,11 @@ def take_apart(reference: str) -> tuple[str, str, str]:
     if not slash or ("." not in host and ":" not in host and host != "localhost"):
         host, rest = _DOCKER_HUB, name if slash else f"library/{name}"
     return host, rest, digest if separator else tag
+
+
+def _place(host: str, name: str) -> str:
+    scheme = "http" if host.partition(":")[0] in _LOOPBACK else "https"
+    return f"{scheme}://{_HOSTS.get(host, host)}/v2/{name}"
 
 
 @dataclass(frozen=True)
@@ -61,8 +68,7 @@ class Registries:
         With `architectures`, also whether the image is for each of them.
         """
         host, name, version = take_apart(reference)
-        scheme = "http" if host.partition(":")[0] in _LOOPBACK else "https"
-        place = f"{scheme}://{_HOSTS.get(host, host)}/v2/{name}"
+        place = _place(host, name)
         try:
             answer = self._ask("GET" if architectures else "HEAD", host, f"{place}/manifests/{version}")
             if answer.status == 200 and architectures:
@@ -73,6 +79,14 @@ class Registries:
         return {200: "", 401: "not without a login", 403: "not with this login", 404: "not there"}.get(
             answer.status, f"status {answer.status}"
         )
+
+    def chart_digest(self, reference: str) -> str:
+        """Return the SHA-256 of a chart's archive that a registry has; empty where it tells none."""
+        host, name, version = take_apart(reference)
+        answer = self._ask("GET", host, f"{_place(host, name)}/manifests/{version}")
+        layers = json.loads(answer.data).get("layers", ()) if answer.status == 200 else ()
+        digests = [layer["digest"] for layer in layers if layer.get("mediaType") == _CHART]
+        return str(digests[0]).removeprefix("sha256:") if digests else ""
 
     def _architectures(self, host: str, place: str, manifest: Mapping[str, Any]) -> set[str]:
         """An index names them; an image of one architecture does so in its configuration."""

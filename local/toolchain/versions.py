@@ -8,7 +8,7 @@ from typing import Annotated
 
 import yaml
 from packaging.specifiers import SpecifierSet
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from infra.errors import InputError, Problem
 from local.paths import REPOSITORY
@@ -85,6 +85,8 @@ class PublishedChart(_Pinned):
 
     repository: str
     version: str
+    digest: Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")] = ""
+    """SHA-256 of the chart's archive; empty: not known."""
     images: Mapping[str, str]
     """Full references, by what each is in the chart."""
 

@@ -34,6 +34,17 @@ STORED: dict[str, Any] = {
     "/v2/both/manifests/1": INDEX,
     "/v2/one/manifests/1": {"config": {"digest": "sha256:00"}},
     "/v2/one/blobs/sha256:00": {"architecture": "amd64"},
+    "/v2/charts/driver/manifests/1": {
+        "layers": [
+            {"mediaType": "application/vnd.cncf.helm.chart.provenance.v1.prov", "digest": "sha256:ff"},
+            {"mediaType": "application/vnd.cncf.helm.chart.content.v1.tar+gzip", "digest": "sha256:aa"},
+        ]
+    },
+    # JSON is YAML.
+    "/vendor/index.yaml": {
+        "entries": {"driver": [{"version": "2", "digest": "bb"}, {"version": "1", "digest": "sha256:aa"}]}
+    },
+    "/nothing/index.yaml": ["no", "index"],
 }
 
 
@@ -47,7 +58,8 @@ class _Registry(BaseHTTPRequestHandler):
             realm = f"http://{self.headers['Host']}/token"
             self.send_header("WWW-Authenticate", f'Bearer realm="{realm}",service="here",scope="pull"')
         else:
-            self.send_response(200 if self.path.endswith("driver/manifests/1") else 404)
+            there = self.path in STORED or self.path.endswith("driver/manifests/1")
+            self.send_response(200 if there else 404)
         self.end_headers()
 
     def do_GET(self) -> None:
@@ -111,6 +123,48 @@ def test_what_a_registry_lacks_is_a_problem_each(registry: str) -> None:
         (f"{registry}/nvidia/driver:2", "not there"),
         (f"{registry}/charts/other:1", "not there"),
     ]
+
+
+def test_a_chart_that_is_not_the_one_that_was_pinned_is_a_problem(registry: str) -> None:
+    mirrored, vendor = f"oci://{registry}/charts/driver", f"http://{registry}/vendor"
+    same = (
+        Chart(mirrored, "1", digest="aa"),
+        Chart("driver", "1", vendor, "aa"),
+        Chart("driver", "2", vendor),
+    )
+    assert missing(Inventory((), same), Registries()) == []
+    other = (Chart(mirrored, "1", digest="cc"), Chart("driver", "2", vendor, "cc"))
+    problems = missing(Inventory((), other), Registries())
+    assert [(each.path, each.got) for each in problems] == [
+        (f"{registry}/charts/driver:1", "sha256:aa"),
+        (f"{vendor}: driver 2", "sha256:bb"),
+    ]
+    assert {each.allowed for each in problems} == {"sha256:cc: what was pinned"}
+
+
+def test_a_publisher_without_the_chart_is_a_problem(registry: str) -> None:
+    places = {
+        f"http://{registry}/vendor": "not there",
+        f"http://{registry}/nothing": "not there",
+        f"http://{registry}/nobody": "status 401",
+        "http://127.0.0.1:1": "cannot be reached",
+    }
+    charts = tuple(Chart("other", "1", place) for place in places)
+    problems = missing(Inventory((), charts), Registries())
+    assert len(problems) == len(places)
+    for problem, (place, told) in zip(problems, places.items(), strict=True):
+        assert problem.path == f"{place}: other 1"
+        assert told in problem.got
+
+
+def test_charts_are_pinned_by_digest_where_their_publishers_index_was_at_hand(found: Inventory) -> None:
+    published = Artifacts.from_environment().published
+    assert {name for name, chart in published.items() if not chart.digest} == {
+        "network-operator",
+        "dra-driver-nvidia-gpu",
+    }
+    pinned = {chart.name.rpartition("/")[2]: chart.digest for chart in found.charts}
+    assert pinned == {name: published[name].digest for name in pinned}
 
 
 def test_an_image_must_be_for_the_processors_of_its_nodes(registry: str) -> None:
