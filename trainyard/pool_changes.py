@@ -57,7 +57,7 @@ POOL_TYPES: Mapping[str, PoolType] = {
     # CoreWeave: Node Pool reference; class and type of its instances cannot be changed.
     "kubernetes:compute.coreweave.com/v1alpha1:NodePool": PoolType(
         labels="spec.nodeLabels",
-        sizes=["spec.targetNodes"],
+        sizes=["spec.maxNodes", "spec.targetNodes"],
         replaced="its jobs are evicted and the old nodes go before new ones come",
     ),
     # Machines that are there already get labels and taints, and lose them.

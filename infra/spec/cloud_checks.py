@@ -16,6 +16,9 @@ from infra.spec.queue import QueueSpec, TeamSpec
 from infra.spec.source import KeyPath
 from infra.spec.storage import StorageSpec
 
+Pools = tuple[NodePoolSpec, ...]
+Queues = tuple[QueueSpec, ...]
+
 
 class _Zoned(Protocol):
     @property
@@ -123,18 +126,24 @@ def zones_of_pools_are_the_stacks(provider: _Zoned, pools: tuple[NodePoolSpec, .
                 yield unknown(path, zone, provider.zones, "a zone of the stack")
 
 
-def queues_see_the_nodes_that_they_count(
-    provider: ProviderSpec, pools: tuple[NodePoolSpec, ...], queues: tuple[QueueSpec, ...]
-) -> Iterator[Finding]:
-    """Kueue counts nodes that exist, or asks for all at once; it cannot wait for them one by one."""
+def flavors_that_come_one_by_one(pools: Pools, queues: Queues) -> Iterator[tuple[KeyPath, str]]:
+    """Flavors of pools that are scaled as pods wait, and those: Kueue counts nodes that exist."""
     flexible = {pool.name for pool in pools if pool.provisioning == "flex-start"}
     for index, queue in enumerate(queues):
         for position, flavor in enumerate(queue.flavors):
             if flavor.pool in flexible:
                 path = ("queues", index, "flavors", position, "pool")
-                allowed = "pools whose nodes stay, or with `provisioning: queued`"
-                fix = "write `provisioning: queued` on the pool, or leave it to pods beside the queue"
-                yield path, f"{flavor.pool!r}, whose nodes come one by one", allowed, fix
+                yield path, f"{flavor.pool!r}, whose nodes come one by one"
+
+
+def queues_see_the_nodes_that_they_count(
+    provider: ProviderSpec, pools: Pools, queues: Queues
+) -> Iterator[Finding]:
+    """Kueue counts nodes that exist, or asks for all at once; it cannot wait for them one by one."""
+    for path, got in flavors_that_come_one_by_one(pools, queues):
+        allowed = "pools whose nodes stay, or with `provisioning: queued`"
+        fix = "write `provisioning: queued` on the pool, or leave it to pods beside the queue"
+        yield path, got, allowed, fix
 
 
 def groups_are_spelled(

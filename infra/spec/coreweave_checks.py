@@ -7,17 +7,25 @@ from itertools import combinations
 
 from infra import catalog
 from infra.spec import cloud_checks
-from infra.spec.cloud_checks import accelerator_is_the_machines, fabric_is_the_machines, with_machines
+from infra.spec.cloud_checks import (
+    accelerator_is_the_machines,
+    fabric_is_the_machines,
+    flavors_that_come_one_by_one,
+    with_machines,
+)
 from infra.spec.coreweave import MAX_NAME, CoreweaveSpec
 from infra.spec.finding import Check, Finding, unknown
 from infra.spec.node_pool import NodePoolSpec
-from infra.spec.queue import TeamSpec
+from infra.spec.queue import QueueSpec, TeamSpec
+from infra.spec.source import KeyPath
 from infra.spec.storage import StorageSpec
 
 Pools = tuple[NodePoolSpec, ...]
 
 NODE_POD_ADDRESSES = 256
 """Addresses that a node of 110 pods takes of the pods' range."""
+RESERVED_BUCKETS = ("cw-", "vip-", "log-stitcher-ch-")
+"""Beginnings of buckets that are CoreWeave's own (AI Object Storage: buckets, read 2026-11-22)."""
 
 
 def the_zone_is_known(provider: CoreweaveSpec) -> Iterator[Finding]:
@@ -82,6 +90,37 @@ def racks_are_whole(provider: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
             yield ("pools", index, "num_nodes"), str(pool.num_nodes), allowed, fix
 
 
+def nodes_on_call_are_waited_for_elsewhere(provider: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
+    """CKS's autoscaler brings machines one by one, in half an hour, and no part of a rack."""
+    for index, pool in enumerate(pools):
+        path: KeyPath = ("pools", index, "provisioning")
+        machine = catalog.find_machine(pool.machine) if pool.machine else None
+        if pool.max_run_hours:
+            fix = "remove it: CKS takes nodes that stand idle, however old they are"
+            hours: KeyPath = ("pools", index, "max_run_hours")
+            yield hours, str(pool.max_run_hours), "nothing (kind: coreweave)", fix
+        if pool.provisioning == "queued":
+            allowed = "flex-start: CKS has no way to ask for all nodes of a job at once"
+            fix = "remove it where a queue counts the nodes, else write flex-start"
+            yield path, "'queued'", allowed, fix
+        elif pool.provisioning and pool.capacity in ("system", "reserved"):
+            got = f"{pool.provisioning} on a pool with capacity {pool.capacity}"
+            allowed = "on-demand or spot: operators need nodes that stay, a reservation is paid either way"
+            yield path, got, allowed, "remove `provisioning:`"
+        elif pool.provisioning and machine and catalog.find_rack(machine.accelerator or ""):
+            allowed = f"nodes that stay: CKS scales no racks ({machine.name})"
+            yield path, repr(pool.provisioning), allowed, "remove `provisioning:`"
+
+
+def queues_have_pools_that_stay(
+    provider: CoreweaveSpec, pools: Pools, queues: tuple[QueueSpec, ...]
+) -> Iterator[Finding]:
+    """Kueue counts nodes that exist, and CKS gives none in advance."""
+    for path, got in flavors_that_come_one_by_one(pools, queues):
+        fix = "remove `provisioning:` from the pool, or leave it to pods beside the queue"
+        yield path, got, "pools whose nodes stay", fix
+
+
 def pools_are_in_the_stacks_zone(provider: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
     """A CKS cluster is in one zone."""
     for index, pool in enumerate(pools):
@@ -96,6 +135,16 @@ def reservations_have_no_name(provider: CoreweaveSpec, pools: Pools) -> Iterator
         if pool.reservation is not None:
             fix = "remove it: the organisation's reserved instances are drawn on by themselves"
             yield ("pools", index, "reservation"), repr(pool.reservation.id), "nothing (CoreWeave)", fix
+
+
+def the_bucket_has_a_name_that_coreweave_takes(
+    provider: CoreweaveSpec, storage: StorageSpec
+) -> Iterator[Finding]:
+    """Some names are CoreWeave's own."""
+    bucket = storage.object_store.bucket
+    if bucket == "int" or bucket.startswith(RESERVED_BUCKETS):
+        allowed = f"a name other than int that begins with none of {', '.join(RESERVED_BUCKETS)}"
+        yield ("storage", "object_store", "bucket"), repr(bucket), allowed, "choose another name"
 
 
 def the_object_store_has_no_size(provider: CoreweaveSpec, storage: StorageSpec) -> Iterator[Finding]:
@@ -119,7 +168,10 @@ CHECKS: tuple[Check, ...] = (
     machines_exist,
     pools_agree_with_their_machines,
     racks_are_whole,
+    nodes_on_call_are_waited_for_elsewhere,
+    queues_have_pools_that_stay,
     pools_are_in_the_stacks_zone,
     reservations_have_no_name,
+    the_bucket_has_a_name_that_coreweave_takes,
     the_object_store_has_no_size,
 )

@@ -63,7 +63,6 @@ class CoreweaveCluster(Cluster):
         Feature.CAPACITY_BLOCKS: "capacity blocks are EC2's: reserve with CoreWeave, and write reserved",
         Feature.ALTERNATIVE_MACHINES: "a node pool has one instance type: make a pool of each",
         Feature.CHOSEN_PLACEMENT: "CoreWeave places nodes itself, and labels where they stand",
-        Feature.NODES_ON_CALL: "a node takes half an hour to boot, too long to wait for in a queue",
         Feature.TPU_SLICES: "CoreWeave has no TPUs: choose a machine with GPUs",
     }
 
@@ -100,10 +99,13 @@ class CoreweaveCluster(Cluster):
     ) -> list[pulumi.Resource]:
         """Make the node pools, objects of the cluster; return those that all else runs on."""
         access = connect(f"{stack.name}-pools", kubeconfig, cluster, self)
-        made: dict[str, pulumi.Resource] = {
-            pool.name: KubernetesObject(node_pool(pool, self.pools[pool.name]), access.options(self))
-            for pool in stack.pools
-        }
+        made: dict[str, pulumi.Resource] = {}
+        for pool in stack.pools:
+            # What the autoscaler did is no drift.
+            ignored = ["spec.targetNodes"] if pool.provisioning else None
+            scaled = pulumi.ResourceOptions(ignore_changes=ignored)
+            options = pulumi.ResourceOptions.merge(access.options(self), scaled)
+            made[pool.name] = KubernetesObject(node_pool(pool, self.pools[pool.name]), options)
         return [made[pool.name] for pool in stack.pools if pool.capacity == "system"]
 
 

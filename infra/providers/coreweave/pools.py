@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from infra import catalog, names
 from infra.charts import Manifest
-from infra.providers.base import PoolSettings, fixed_pool, pool_labels, pool_taints
+from infra.providers.base import CAPACITY_MODES, PoolSettings, fixed_pool, pool_labels, pool_taints
 from infra.spec.node_pool import NodePoolSpec
 
 BOOT_SECONDS = 3600
@@ -17,12 +18,20 @@ def pool_settings(pool: NodePoolSpec) -> PoolSettings:
     """Return what the platform needs to know of a pool."""
     fabric = {names.FABRIC_LABEL: pool.fabric} if pool.accelerator else {}
     notice = catalog.notice("coreweave") if pool.is_spot else None
-    return fixed_pool(
+    settings = fixed_pool(
         pool,
         labels={**pool_labels(pool), **fabric},
         taints=pool_taints(pool),
         preemption_notice_seconds=notice.usable_seconds if notice else None,
     )
+    return replace(settings, capacity_mode=CAPACITY_MODES[pool.provisioning])
+
+
+def _size(pool: NodePoolSpec) -> dict[str, Any]:
+    """As many nodes as the stack says, or as many as pods wait for: CKS's autoscaler sets the target then."""
+    if not pool.provisioning:
+        return {"targetNodes": pool.num_nodes, "autoscaling": False}
+    return {"targetNodes": 0, "autoscaling": True, "minNodes": 0, "maxNodes": pool.num_nodes}
 
 
 def node_pool(pool: NodePoolSpec, settings: PoolSettings) -> Manifest:
@@ -37,8 +46,7 @@ def node_pool(pool: NodePoolSpec, settings: PoolSettings) -> Manifest:
         # Reserved instances are drawn on by the default class too.
         "computeClass": "spot" if pool.is_spot else "default",
         "instanceType": pool.machine,
-        "targetNodes": pool.num_nodes,
-        "autoscaling": False,
+        **_size(pool),
         "nodeLabels": dict(settings.labels),
         "nodeTaints": [dict(taint) for taint in settings.taints],
     }

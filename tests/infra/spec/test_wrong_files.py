@@ -22,6 +22,6 @@ def test_a_wrong_stack_file_says_where_what_is_allowed_and_what_to_do(path: Path
 
 def test_there_are_enough_wrong_files_to_cover_the_spec() -> None:
     assert len(WRONG) >= 25
-    for cloud in ("aws-", "azure-", "gcp-", "onprem-"):
+    for cloud in ("aws-", "azure-", "coreweave-", "gcp-", "onprem-"):
         assert sum(path.name.startswith(cloud) for path in WRONG) >= 30
     assert sum(path.name.startswith(("aws-", "gcp-")) for path in WRONG) >= 60

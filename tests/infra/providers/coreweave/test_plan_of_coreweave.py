@@ -10,6 +10,7 @@ import yaml
 
 from infra import fabric_lint
 from infra.spec import Stack
+from infra.spec.node_pool import NodePoolSpec
 from rehearsal import sdk
 from tests.infra.golden import GOLDEN, assert_matches
 from tests.infra.judged import findings
@@ -151,3 +152,16 @@ def test_a_teams_groups_are_those_of_the_tokens(coreweave_plan: Plan) -> None:
     bound = coreweave_plan.named("RoleBinding")
     (member,) = bound["team-research/trainyard-team-member"]["subjects"]
     assert (member["kind"], member["name"]) == ("Group", "research")
+
+
+def test_nodes_on_call_are_the_autoscalers_and_their_number_is_no_drift(
+    coreweave: Stack, rendered: Path
+) -> None:
+    more = {"name": "cpu", "capacity": "on-demand", "num_nodes": 4, "machine": "turin-gp"}
+    pool = NodePoolSpec.model_validate({**more, "provisioning": "flex-start"})
+    found = cluster_plan(coreweave.model_copy(update={"pools": (*coreweave.pools, pool)}), rendered)
+    scaled = found.named("NodePool")["cpu"]["spec"]
+    sizes = [scaled[key] for key in ("autoscaling", "minNodes", "targetNodes", "maxNodes")]
+    assert sizes == [True, 0, 0, 4]
+    ignored = {each.name: each.ignored for each in found.resources if each.type.endswith(":NodePool")}
+    assert ignored == {"system": (), "spot": (), "on-demand": (), "cpu": ("spec.targetNodes",)}
