@@ -1,4 +1,4 @@
-"""AMD's GPU Operator: device plugin, node labels and metrics, on machines whose system has the driver.
+"""AMD's GPU Operator: device plugin, node labels and metrics, on machines that have the driver.
 
 Values: ROCm/gpu-operator v1.5.1, helm-charts-k8s, and its DeviceConfig, read 2026-11-21.
 """
@@ -32,14 +32,21 @@ def values(images: Mapping[str, str], *, finds_features: bool) -> dict[str, Any]
     return found
 
 
-def device_config(operator: AmdOperator, place: Callable[[str], str], init: str) -> Manifest:
+def device_config(
+    operator: AmdOperator, place: Callable[[str], str], init: str, *, tolerates_all: bool = False
+) -> Manifest:
     """Return what the operator makes of the nodes with AMD GPUs, its images put through `place`."""
+    gpus = "amd-vgpu" if operator.virtual_machines else "amd-gpu"
+
+    def tolerating(key: str) -> dict[str, Any]:
+        return {key: [{"operator": "Exists"}]} if tolerates_all else {}
+
     return {
         "apiVersion": "amd.com/v1alpha1",
         "kind": "DeviceConfig",
         "metadata": metadata("gpus", NAMESPACE),
         "spec": {
-            "selector": {"feature.node.kubernetes.io/amd-gpu": "true"},
+            "selector": {f"feature.node.kubernetes.io/{gpus}": "true"},
             "driver": {"enable": False, "blacklist": False},
             "commonConfig": {
                 "initContainerImage": init,
@@ -50,11 +57,14 @@ def device_config(operator: AmdOperator, place: Callable[[str], str], init: str)
                 "devicePluginImage": place(operator.device_plugin),
                 "enableNodeLabeller": True,
                 "nodeLabellerImage": place(operator.node_labeller),
+                **tolerating("devicePluginTolerations"),
+                **tolerating("nodeLabellerTolerations"),
             },
             "metricsExporter": {
                 "enable": True,
                 "image": place(operator.metrics_exporter),
                 "prometheus": {"serviceMonitor": {"enable": operator.service_monitor}},
+                **tolerating("tolerations"),
             },
         },
     }

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import pulumi
 
 from infra.platform import (
+    amd_driver,
     amd_operator,
     dra_driver,
     gpu_operator,
@@ -81,9 +82,14 @@ class NodeSoftware(Layer):
             return
         images = self._images(amd_operator.CHART)
         values = amd_operator.values(images, finds_features=not before)
-        config = amd_operator.device_config(operator, software.image, images["init"])
+        config = amd_operator.device_config(
+            operator, software.image, images["init"], tolerates_all=software.tolerates_all
+        )
         own = amd_operator.images_of(config)
         used = [images["operator"], *([] if before else [images["nfd"]]), *own]
+        if operator.driver_for:
+            # After the cards' driver, whose part for GPUs' memory it finds and builds against.
+            before = [*before, self.add(amd_driver.manifest(operator.driver_for), before)]
         ready = self._publish(amd_operator.CHART, amd_operator.NAMESPACE, values, used, before)
         self.ready.append(self.add(config, ready))
 

@@ -120,13 +120,17 @@ class DraDriver:
 
 @dataclass(frozen=True)
 class AmdOperator:
-    """AMD's operator, with images that the stack pins: on machines whose system has the driver."""
+    """AMD's operator, with images that the stack pins."""
 
     device_plugin: str
     node_labeller: str
     metrics_exporter: str
     utils: str
     service_monitor: bool
+    virtual_machines: bool = False
+    """Whether the GPUs are functions of a virtual machine."""
+    driver_for: tuple[str, ...] = ()
+    """Accelerators whose machines are to be given the kernel driver; empty where their system has it."""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from infra.spec.amd import AmdSpec
 from infra.spec.base import Boolean, Cidr, Positive, Spec, matching
 from infra.spec.provider import ProviderSpec
 from infra.spec.storage import KEEP_IN_THE_BUCKET, FilesystemSpec
@@ -187,6 +188,7 @@ class AzureSpec(ProviderSpec):
     training_image: str = Field(
         pattern=r"^\S+@sha256:[0-9a-f]{64}$", description="image that jobs run in, by digest, in a registry"
     )
+    amd: AmdSpec | None = Field(default=None, description="images for pools with AMD GPUs")
     filesystem: Annotated[AzureLustreSpec | NetAppSpec | BlobNfsSpec, Field(discriminator="kind")] = Field(
         description="the shared filesystem, under checkpoints"
     )

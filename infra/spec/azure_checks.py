@@ -13,6 +13,7 @@ from infra.spec import cloud_checks
 from infra.spec.azure import GUID, AzureLustreSpec, AzureSpec, BlobNfsSpec, NetAppSpec
 from infra.spec.cloud_checks import (
     accelerator_is_the_machines,
+    amd_has_its_images,
     claims_fit,
     fabric_is_the_machines,
     fabrics_over_zones,
@@ -347,6 +348,7 @@ CHECKS: tuple[Check, ...] = (
     pools_are_no_larger_than_a_scale_set,
     infiniband_is_in_one_zone,
     reservations_fit_the_capacity,
+    amd_has_its_images,
     nodes_on_call_come_and_go,
     queues_see_the_nodes_that_they_count,
     lustre_has_a_size_that_is_sold,

@@ -157,6 +157,28 @@ def groups_are_spelled(
                     yield ("teams", index, role, position), repr(group), allowed, fix
 
 
+class _WithAmd(Protocol):
+    @property
+    def amd(self) -> object | None: ...
+
+
+def amd_has_its_images(provider: _WithAmd, pools: Pools) -> Iterator[Finding]:
+    """ROCm jobs need an image of their own, and AMD's operator pinned ones."""
+    path: KeyPath = ("provider", "amd")
+    on_amd = [pool.name for pool in pools if vendor(pool) == "amd"]
+    if on_amd and provider.amd is None:
+        fix = "add `amd:` with the images, by digest"
+        yield path, f"nothing, with AMD pools: {', '.join(on_amd)}", "the images for ROCm", fix
+    if provider.amd is not None and not on_amd:
+        yield path, "images that no pool uses", "a pool with AMD GPUs", "remove the section"
+
+
+def vendor(pool: NodePoolSpec) -> str:
+    """Vendor of the pool's accelerators; empty for none, or for one that nobody knows."""
+    known = {each.name: each.vendor for each in catalog.accelerators()}
+    return known.get(pool.accelerator.model, "") if pool.accelerator else ""
+
+
 def claims_fit(capacity_gib: int, storage: StorageSpec, teams: tuple[TeamSpec, ...]) -> Iterator[Finding]:
     """Claims are a promise to each team; the filesystem has the size that was bought."""
     total = storage.checkpoints.size_gib * len(teams)

@@ -17,6 +17,7 @@ FabricClass = Literal[
     "roce-nvl72",
     "ib-hdr",
     "ib-ndr",
+    "ib-ndr-rocm",
     "ib-coreweave",
     "ib-coreweave-nvl72",
     "ib-shared",

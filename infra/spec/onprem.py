@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from infra.spec.amd import AmdSpec, Image
 from infra.spec.base import Boolean, Cidr, Name, Positive, Spec, wrong
 from infra.spec.local import ContextCluster
 from infra.spec.provider import ProviderSpec
@@ -15,16 +16,6 @@ from infra.spec.storage import FilesystemSpec
 
 Installed = Literal["install", "present"]
 """`install` it; or it is `present` already, put there by others, who configure it too."""
-
-_REFERENCE = re.compile(r"[a-z0-9.-]+(:\d+)?(/[a-z0-9._-]+)+(:[\w.-]+)?@sha256:[0-9a-f]{64}")
-
-
-def _image(value: str) -> str:
-    if _REFERENCE.fullmatch(value):
-        return value
-    raise wrong(
-        "image", "registry/name@sha256:<64 hex digits>", "name the registry, and the image by its digest"
-    )
 
 
 def _node_name(value: str) -> str:
@@ -53,7 +44,6 @@ def _device_id(value: Any) -> Any:  # noqa: ANN401 -- pydantic hands over whatev
     raise wrong("device_id", "four hex digits in quotes, such as '1021' (ConnectX-7)", fix)
 
 
-Image = Annotated[str, AfterValidator(_image)]
 NodeName = Annotated[str, AfterValidator(_node_name)]
 LabelKey = Annotated[str, AfterValidator(_label)]
 Address = Annotated[IPv4Address, BeforeValidator(_address)]
@@ -126,16 +116,6 @@ class S3Spec(Spec):
         default="object-store",
         description="Secret in each team's namespace, put there by others: no key goes through this stack",
     )
-
-
-class AmdSpec(Spec):
-    """What pools with AMD GPUs need. AMD's chart names images by `latest`, so a stack pins its own."""
-
-    training_image: Image = Field(description="image of jobs, built for ROCm")
-    device_plugin: Image = Field(description="AMD's Kubernetes device plugin")
-    node_labeller: Image = Field(description="AMD's node labeller")
-    metrics_exporter: Image = Field(description="AMD's device metrics exporter")
-    utils: Image = Field(description="AMD's utilities for the operator")
 
 
 class MirrorSpec(Spec):

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from infra import catalog, names
-from infra.errors import InputError
 from infra.spec import cloud_checks
+from infra.spec.cloud_checks import amd_has_its_images, vendor
 from infra.spec.finding import Check, Finding, unknown
 from infra.spec.node_pool import NodePoolSpec
 from infra.spec.onprem import OnpremSpec
@@ -50,7 +50,7 @@ def accelerators_are_known(provider: OnpremSpec, pools: Pools) -> Iterator[Findi
 def fabrics_fit_the_accelerators(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
     """A class has the resource of its accelerators, and its cards are NVIDIA's InfiniBand."""
     for index, pool in enumerate(pools):
-        allowed = FABRICS.get(_vendor(pool), ())
+        allowed = FABRICS.get(vendor(pool), ())
         if allowed and pool.fabric not in allowed:
             got = f"{pool.fabric!r} with {pool.accelerator.model}" if pool.accelerator else repr(pool.fabric)
             yield ("pools", index, "fabric"), got, " or ".join(allowed), f"write `fabric: {allowed[0]}`"
@@ -64,7 +64,7 @@ def racks_are_of_their_accelerators(provider: OnpremSpec, pools: Pools) -> Itera
             continue
         model, count = pool.accelerator.model, pool.accelerator.count
         rack = racks.get(model)
-        if rack is None and _vendor(pool) == "nvidia":
+        if rack is None and vendor(pool) == "nvidia":
             got, allowed = f"{pool.fabric!r} with {model}", f"{' or '.join(racks)} with {pool.fabric}"
             yield ("pools", index, "fabric"), got, allowed, f"write `fabric: {IN_RACKS[pool.fabric]}`"
         if rack is not None and count != rack.accelerators:
@@ -178,17 +178,6 @@ def levels_are_said_once(provider: OnpremSpec) -> Iterator[Finding]:
             yield (*path, index), repr(label), "levels of the network above the host", fix
 
 
-def amd_has_its_images(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
-    """ROCm jobs need an image of their own, and AMD's operator pinned ones."""
-    path: KeyPath = ("provider", "amd")
-    on_amd = [pool.name for pool in pools if _vendor(pool) == "amd"]
-    if on_amd and provider.amd is None:
-        fix = "add `amd:` with the images, by digest"
-        yield path, f"nothing, with AMD pools: {', '.join(on_amd)}", "the images for ROCm", fix
-    if provider.amd is not None and not on_amd:
-        yield path, "images that no pool uses", "a pool with AMD GPUs", "remove the section"
-
-
 def behind_an_air_gap_images_are_in_the_mirror(provider: OnpremSpec) -> Iterator[Finding]:
     """One's own images are not prefixed: they are where they were built for."""
     if provider.mirror is None:
@@ -223,16 +212,6 @@ CHECKS: tuple[Check, ...] = (
     behind_an_air_gap_images_are_in_the_mirror,
     the_object_store_is_not_ours_to_size,
 )
-
-
-def _vendor(pool: NodePoolSpec) -> str:
-    """Vendor of the pool's accelerators; empty for none, or for one that nobody knows."""
-    if pool.accelerator is None:
-        return ""
-    try:
-        return catalog.accelerator(pool.accelerator.model).vendor
-    except InputError:
-        return ""
 
 
 def _on_infiniband(pool: NodePoolSpec) -> bool:

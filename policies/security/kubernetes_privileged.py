@@ -21,6 +21,7 @@ DRIVERS = (
     "kube-system/nccl-*-installer",
     "kube-system/device-injector",
     "kube-system/csi-azurelustre-node",
+    "kube-system/amdgpu-driver",
 )
 """Drivers and device plugins need the node; only admins write to their namespaces."""
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import ClassVar, cast
 
 import pulumi
 from pulumi_azure_native.provider import Provider as AzureProvider
 
-from infra import names
+from infra import catalog, names
 from infra.artifacts import Artifacts
 from infra.kubernetes import connect
 from infra.providers.azure.bucket import Store, make_bucket
@@ -33,6 +33,7 @@ from infra.providers.azure.pools import (
 )
 from infra.providers.azure.scope import Scope
 from infra.providers.base import (
+    AmdOperator,
     Cluster,
     ClusterOutputs,
     ClusterSettings,
@@ -167,22 +168,43 @@ def _settings(stack: Stack, spec: AzureSpec, pools: Mapping[str, PoolSettings]) 
         provisioning_class=PROVISIONING_CLASS,
         data_dir="",
         training_image=spec.training_image,
+        training_images={"amd.com/gpu": spec.amd.training_image} if spec.amd else {},
         serves_object_store=False,
         environment={"AZURE_STORAGE_ACCOUNT_NAME": spec.storage_account},
         pod_labels=USES_IDENTITY,
-        software=_software(spec, fabrics),
+        software=_software(stack, spec, pools),
     )
 
 
-def _software(spec: AzureSpec, fabrics: Sequence[str]) -> NodeSoftware:
+def _software(stack: Stack, spec: AzureSpec, pools: Mapping[str, PoolSettings]) -> NodeSoftware:
+    with_gpus = [pool for pool in pools.values() if pool.accelerators_per_node]
     cards = InfiniBand(access="functions", device_ids=CARDS, installs_driver=True)
+    nvidia = any(pool.accelerator_resource == "nvidia.com/gpu" for pool in with_gpus)
     return NodeSoftware(
-        infiniband=cards if any(fabric != "none" for fabric in fabrics) else None,
-        gpu_operator=GpuOperator(installs_driver=True, service_monitor=False) if fabrics else None,
+        infiniband=cards if any(pool.fabric_class != "none" for pool in with_gpus) else None,
+        gpu_operator=GpuOperator(installs_driver=True, service_monitor=False) if nvidia else None,
+        amd_operator=_amd(stack, spec),
         lustre_driver=spec.filesystem.kind == "lustre",
         node_os=NODE_OS,
         # Spot nodes have AKS's own taint; a node that is being taken away still has its devices.
         tolerates_all=True,
+    )
+
+
+def _amd(stack: Stack, spec: AzureSpec) -> AmdOperator | None:
+    amd = spec.amd
+    if amd is None:
+        return None
+    accelerators = {pool.accelerator.model for pool in stack.pools if pool.accelerator}
+    models = sorted(each for each in accelerators if catalog.accelerator(each).vendor == "amd")
+    return AmdOperator(
+        amd.device_plugin,
+        amd.node_labeller,
+        amd.metrics_exporter,
+        amd.utils,
+        service_monitor=False,
+        virtual_machines=True,
+        driver_for=tuple(models),
     )
 
 

@@ -42,10 +42,12 @@ def pool_settings(pool: NodePoolSpec) -> PoolSettings:
     """Return what the platform needs to know of a pool."""
     fabric = {names.FABRIC_LABEL: pool.fabric} if pool.accelerator else {}
     notice = catalog.notice("azure") if pool.is_spot else None
+    resource = catalog.fabric(pool.fabric).accelerator_resource
     settings = fixed_pool(
         pool,
         labels={**pool_labels(pool), **fabric},
-        taints=pool_taints(pool),
+        taints=pool_taints(pool, resource),
+        accelerator_resource=resource,
         preemption_notice_seconds=notice.usable_seconds if notice else None,
         cloud_taints=(SPOT_TAINT,) if pool.is_spot else (),
     )
@@ -80,7 +82,7 @@ def agent_pool(
         resource_name_=control_plane.cluster.name,
         mode="User",
         capacity_reservation_group_id=pool.reservation.id if pool.reservation else None,
-        # The GPU Operator brings the driver, with the module that GPUDirect RDMA needs.
+        # The vendors' operators bring the driver, with the module that GPUDirect RDMA needs.
         gpu_profile=GPUProfileArgs(driver="None") if pool.accelerator else None,
         # A node more than was bought cannot be had where nodes are scarce: one goes before one comes.
         upgrade_settings=None

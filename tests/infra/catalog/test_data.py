@@ -125,6 +125,7 @@ def test_the_rows_that_every_target_counts_on_are_there() -> None:
         "a3-ultragpu-8g": ("h200", 8, 8, 400, "roce"),
         "a4x-highgpu-4g": ("gb200", 4, 4, 400, "roce-nvl72"),
         "Standard_ND96isr_H100_v5": ("h100", 8, 8, 400, "ib-ndr"),
+        "Standard_ND96isr_MI300X_v5": ("mi300x", 8, 8, 400, "ib-ndr-rocm"),
         "gd-8xh100ib-i128": ("h100", 8, 8, 400, "ib-coreweave"),
     }
     rows = {row.name: row for row in MACHINES}

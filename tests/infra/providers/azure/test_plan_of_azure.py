@@ -524,3 +524,52 @@ def test_nodes_for_preprocessing_come_one_by_one(azure: Stack, rendered: Path) -
     made = cluster_plan(stack, rendered).named("AgentPool")["training-cpu"]
     assert (made["enableAutoScaling"], made["maxCount"]) == (True, 4)
     assert not any(name.startswith("k8s.io") for name in made["tags"])
+
+
+OF_AMD = ("training_image", "device_plugin", "node_labeller", "metrics_exporter", "utils")
+
+
+@pytest.fixture(scope="module")
+def amd_plan(azure: Stack, rendered: Path) -> Plan:
+    images = {name: f"registry.example.com/{name.replace('_', '-')}@sha256:{0:064}" for name in OF_AMD}
+    stack = with_provider(with_pools(azure, machine="Standard_ND96isr_MI300X_v5"), amd=images)
+    return plan(stack, rendered)
+
+
+def test_pods_on_amds_gpus_have_all_cards_and_the_image_for_rocm(amd_plan: Plan) -> None:
+    pod = runtime_pod(amd_plan, "torch-ib-ndr-rocm")["spec"]
+    (container,) = pod["containers"]
+    assert container["resources"]["limits"] == {"amd.com/gpu": 8, "rdma/ib": 8}
+    assert container["image"].startswith("registry.example.com/training-image@")
+    assert container["securityContext"]["capabilities"]["add"] == ["IPC_LOCK"]
+    variables = {each["name"]: each.get("value") for each in container["env"]}
+    assert variables["RCCL_MSCCL_ENABLE"] == "0"
+    assert "NCCL_TOPO_FILE" not in variables
+    assert list(fabric_lint.pod(pod, 2, "ib-ndr-rocm")) == []
+    (pool,) = amd_plan.named("AgentPool").values()
+    assert pool["nodeTaints"] == ["amd.com/gpu=present:NoSchedule"]
+    assert pool["gpuProfile"] == {"driver": "None"}
+
+
+def test_amds_driver_comes_after_the_cards_and_before_amds_operator(amd_plan: Plan) -> None:
+    assert set(amd_plan.named("Release")) == {"network-operator", "gpu-operator-charts"}
+    depends = {each.name: " ".join(each.dependencies) for each in amd_plan.resources}
+    assert "NicClusterPolicy::nic-cluster-policy" in depends["kube-system/amdgpu-driver"]
+    assert "DaemonSet::kube-system/amdgpu-driver" in depends["gpu-operator-charts"]
+    driver = amd_plan.named("DaemonSet")["kube-system/amdgpu-driver"]["spec"]["template"]["spec"]
+    affinity = driver["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    (expression,) = affinity["nodeSelectorTerms"][0]["matchExpressions"]
+    assert (expression["key"], expression["values"]) == ("trainyard.dev/accelerator", ["mi300x"])
+
+
+def test_amds_operator_finds_functions_and_stands_spots_taints(amd_plan: Plan) -> None:
+    (config,) = amd_plan.named("DeviceConfig").values()
+    assert config["spec"]["selector"] == {"feature.node.kubernetes.io/amd-vgpu": "true"}
+    everything = [{"operator": "Exists"}]
+    plugin, exporter = config["spec"]["devicePlugin"], config["spec"]["metricsExporter"]
+    assert plugin["devicePluginTolerations"] == plugin["nodeLabellerTolerations"] == everything
+    assert exporter["tolerations"] == everything
+
+
+def test_the_policies_let_amds_machines_pass(amd_plan: Plan) -> None:
+    assert findings("azure", amd_plan, checkpoint_seconds=CHECKPOINT_SECONDS) == []

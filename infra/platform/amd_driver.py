@@ -1,0 +1,87 @@
+"""AMD's kernel driver on nodes whose system comes without: machines of a cloud.
+
+AMD's packages for Ubuntu, put there by a pod that is as mighty as its node, as Azure's own recipe does it
+(Azure/aks-rdma-infiniband, configs/amd-driver-installer, read 2026-11-22). AMD's operator would build the
+driver as an image instead, for which it needs a registry to push to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from infra import names
+from infra.charts import Manifest
+from infra.platform.base import metadata
+
+NAME = "amdgpu-driver"
+NAMESPACE = "kube-system"
+VERSION = "30.20.1"
+"""Of the driver's packages, as that recipe has it."""
+IMAGE = "docker.io/library/ubuntu:24.04"
+_KEY = "https://repo.radeon.com/rocm/rocm.gpg.key"
+_PACKAGES = f"https://repo.radeon.com/amdgpu/{VERSION}/ubuntu"
+_SIGNED = "/etc/apt/keyrings/rocm.asc"
+_LIST = "/etc/apt/sources.list.d/amdgpu.list"
+_SCRIPT = f"""\
+set -eu
+if ! grep -qs '{_PACKAGES}' /host{_LIST} || ! chroot /host dpkg -s amdgpu-dkms > /dev/null 2>&1; then
+  apt-get update
+  apt-get install -y --no-install-recommends ca-certificates wget
+  mkdir -p /host/etc/apt/keyrings
+  wget -O /host{_SIGNED} {_KEY}
+  echo 'deb [arch=amd64 signed-by={_SIGNED}] {_PACKAGES} noble main' \\
+    > /host{_LIST}
+  chroot /host apt-get -o DPkg::Lock::Timeout=600 update
+  DEBIAN_FRONTEND=noninteractive chroot /host apt-get -o DPkg::Lock::Timeout=600 install -y amdgpu-dkms
+fi
+chroot /host modprobe amdgpu
+"""
+_LABELS = {"app.kubernetes.io/name": NAME}
+_BUILDING = {"requests": {"cpu": "1", "memory": "4Gi"}, "limits": {"cpu": "32", "memory": "64Gi"}}
+"""The module is compiled for the node's kernel, on as many processors as there are."""
+_WAITING = {"requests": {"cpu": "1m", "memory": "8Mi"}, "limits": {"cpu": "10m", "memory": "16Mi"}}
+
+
+def manifest(models: Sequence[str]) -> Manifest:
+    """Return the DaemonSet for nodes with these accelerators; it is ready where the driver is loaded."""
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": metadata(NAME, NAMESPACE),
+        "spec": {
+            "selector": {"matchLabels": _LABELS},
+            # A new driver comes with a new node: it cannot be loaded under a job.
+            "updateStrategy": {"type": "OnDelete"},
+            "template": {"metadata": {"labels": _LABELS}, "spec": _pod(models)},
+        },
+    }
+
+
+def _pod(models: Sequence[str]) -> dict[str, Any]:
+    container = {"image": IMAGE, "imagePullPolicy": "IfNotPresent"}
+    has_gpus = {"key": names.ACCELERATOR_LABEL, "operator": "In", "values": list(models)}
+    required = {"nodeSelectorTerms": [{"matchExpressions": [has_gpus]}]}
+    return {
+        "priorityClassName": "system-node-critical",
+        "automountServiceAccountToken": False,
+        # The packages' scripts talk to the node's services, and look names up where it does.
+        "hostPID": True,
+        "hostNetwork": True,
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}},
+        "tolerations": [{"operator": "Exists"}],
+        "initContainers": [
+            {
+                **container,
+                "name": "install",
+                "command": ["/bin/sh", "-c", _SCRIPT],
+                "resources": _BUILDING,
+                "securityContext": {"privileged": True},
+                "volumeMounts": [{"name": "host", "mountPath": "/host"}],
+            }
+        ],
+        "containers": [
+            {**container, "name": "installed", "command": ["sleep", "infinity"], "resources": _WAITING}
+        ],
+        "volumes": [{"name": "host", "hostPath": {"path": "/", "type": "Directory"}}],
+    }

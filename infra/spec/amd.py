@@ -1,0 +1,33 @@
+"""What pools with AMD GPUs need, on whatever target."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from infra.spec.base import Spec, wrong
+
+_REFERENCE = re.compile(r"[a-z0-9.-]+(:\d+)?(/[a-z0-9._-]+)+(:[\w.-]+)?@sha256:[0-9a-f]{64}")
+
+
+def _image(value: str) -> str:
+    if _REFERENCE.fullmatch(value):
+        return value
+    raise wrong(
+        "image", "registry/name@sha256:<64 hex digits>", "name the registry, and the image by its digest"
+    )
+
+
+Image = Annotated[str, AfterValidator(_image)]
+
+
+class AmdSpec(Spec):
+    """What pools with AMD GPUs need. AMD's chart names images by `latest`, so a stack pins its own."""
+
+    training_image: Image = Field(description="image of jobs, built for ROCm")
+    device_plugin: Image = Field(description="AMD's Kubernetes device plugin")
+    node_labeller: Image = Field(description="AMD's node labeller")
+    metrics_exporter: Image = Field(description="AMD's device metrics exporter")
+    utils: Image = Field(description="AMD's utilities for the operator")
