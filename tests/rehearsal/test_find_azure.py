@@ -12,7 +12,7 @@ import httpx
 import pulumi_azure_native
 import pytest
 
-from infra.errors import TrainyardError
+from infra.errors import MachineError, TrainyardError
 from rehearsal.azure import Answers, Subscription
 from rehearsal.azure.find import Finder
 from rehearsal.azure.places import places
@@ -112,6 +112,16 @@ def test_nothing_there_is_no_error_and_no_right_is_one() -> None:
         azure.find("/subscriptions/a/closed", {"api-version": "1"})
     assert "Bearer" not in repr(azure)
     assert "'t'" not in repr(azure)
+
+
+def test_a_token_is_that_of_azures_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(MachineError, match="az login"):
+        Azure.of_user(SUBSCRIPTION)
+    program = tmp_path / "az"
+    program.write_text(f'#!/bin/sh\n[ "$6" = {SUBSCRIPTION} ] && echo \'{{"accessToken": "t"}}\'\n')
+    program.chmod(0o755)
+    assert Azure.of_user(SUBSCRIPTION).token == "t"
 
 
 def test_every_type_of_the_stacks_has_a_place() -> None:
