@@ -21,8 +21,14 @@ IMAGES: Mapping[str, str] = {
     "efa": "602401143452.dkr.ecr.us-west-2.amazonaws.com/eks/aws-efa-k8s-device-plugin:v0.5.20",
 }
 _SOCKETS = "/var/lib/kubelet/device-plugins"
-_FABRICS = {"efa": "efa", "gib": "roce", "tcpxo": "tcpxo", "device-injector": "tcpxo"}
-"""Plugin → how the names of its fabric classes begin."""
+_FABRICS = {
+    "efa": ("efa", "efav2", "efav3", "efav4", "efav4-b300"),
+    "gib": ("roce", "roce-dra"),
+    "gib-arm64": ("roce-nvl72",),
+    "tcpxo": ("tcpxo",),
+    "device-injector": ("tcpxo",),
+}
+"""Plugin → its fabric classes."""
 
 
 class DevicePlugins(Layer):
@@ -44,7 +50,7 @@ def _nodes(plugin: DevicePlugin, context: Context) -> dict[str, Any]:
     """Return the requirement on labels that finds the plugin's nodes."""
     if plugin == "nvidia":
         return {"key": names.ACCELERATOR_LABEL, "operator": "Exists"}
-    fabrics = [fabric for fabric in context.fabrics if fabric.startswith(_FABRICS[plugin])]
+    fabrics = [fabric for fabric in context.fabrics if fabric in _FABRICS[plugin]]
     return {"key": names.FABRIC_LABEL, "operator": "In", "values": fabrics}
 
 

@@ -14,21 +14,27 @@ from infra.providers.base import DraDriver
 
 CHART = "dra-driver-nvidia-gpu"
 NAMESPACE = "dra-driver-nvidia-gpu"
+CRITICAL_PODS = 1000
+"""Of the driver and of the domains' daemons: two on each machine."""
 
 
 def values(
     driver: DraDriver, images: Mapping[str, str], system_selector: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the chart's values; it runs on the machines that GPU Feature Discovery found in a domain."""
+    """Return the chart's values; it runs on machines in a domain: by their fabric, or as they were found."""
     registry, repository, tag = split(images["driver"])
-    in_a_domain = {"matchExpressions": [{"key": names.CLIQUE_LABEL, "operator": "Exists"}]}
-    required = {"nodeSelectorTerms": [in_a_domain]}
+    found = {"key": names.CLIQUE_LABEL, "operator": "Exists"}
+    of_fabric = {"key": names.FABRIC_LABEL, "operator": "In", "values": [driver.fabric]}
+    required = {"nodeSelectorTerms": [{"matchExpressions": [of_fabric if driver.fabric else found]}]}
+    # Nodes that the stack makes have its taints, and the cloud's: Arm machines' on GKE.
+    tolerations = {"tolerations": [{"operator": "Exists"}]} if driver.fabric else {}
     return {
         "image": {"repository": f"{registry}/{repository}", "tag": tag},
         "nvidiaDriverRoot": driver.driver_root,
         "resources": {"gpus": {"enabled": False}, "computeDomains": {"enabled": True}},
         "controller": {"nodeSelector": dict(system_selector)},
         "kubeletPlugin": {
-            "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+            "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}},
+            **tolerations,
         },
     }

@@ -11,6 +11,7 @@ from typing import Any
 
 PAUSE = "gke.gcr.io/pause:3.8@sha256:880e63f94b145e46f1b1082bb71b85e21f16b99b180b9996407d61240ceb9830"
 GIB = "us-docker.pkg.dev/gce-ai-infra/gpudirect-gib/nccl-plugin-gib:v1.1.1"
+GIB_ARM64 = "us-docker.pkg.dev/gce-ai-infra/gpudirect-gib/nccl-plugin-gib-arm64:v1.1.0"
 TCPXO = "us-docker.pkg.dev/gce-ai-infra/gpudirect-tcpxo/nccl-plugin-gpudirecttcpx-dev:v1.0.15"
 """Paired with the daemon that runs beside jobs (infra/catalog/data/fabrics.yaml)."""
 NODE_SHELL = "docker.io/library/ubuntu:24.04"
@@ -50,6 +51,7 @@ chmod a+rw /dev/aperture_devices/*/resource*
 
 NAMES: Mapping[str, str] = {
     "gib": "nccl-rdma-installer",
+    "gib-arm64": "nccl-rdma-arm64-installer",
     "tcpxo": "nccl-tcpxo-installer",
     "device-injector": "device-injector",
 }
@@ -58,7 +60,12 @@ NAMES: Mapping[str, str] = {
 
 def pod(installer: str) -> dict[str, Any]:
     """Return the pod of an installer; where it runs is the DaemonSet's to say."""
-    made = {"gib": _gib, "tcpxo": _tcpxo, "device-injector": _device_injector}[installer]()
+    made = {
+        "gib": lambda: _gib(GIB),
+        "gib-arm64": lambda: _gib(GIB_ARM64),
+        "tcpxo": _tcpxo,
+        "device-injector": _device_injector,
+    }[installer]()
     return {
         "priorityClassName": "system-node-critical",
         "automountServiceAccountToken": False,
@@ -70,10 +77,10 @@ def pod(installer: str) -> dict[str, Any]:
     }
 
 
-def _gib() -> dict[str, Any]:
+def _gib(image: str) -> dict[str, Any]:
     paths = {"libraries": _LIBRARIES, "gib": "/home/kubernetes/bin/gib"}
     mounts = {name: f"/host{path}" for name, path in paths.items()}
-    install = _root("install", GIB, ["/bin/sh", "-c", _INSTALL_GIB], mounts)
+    install = _root("install", image, ["/bin/sh", "-c", _INSTALL_GIB], mounts)
     return {"initContainers": [install], "containers": [_rest()], "volumes": _volumes(paths)}
 
 

@@ -73,7 +73,10 @@ class NodeSoftware(Layer):
             return
         images = self._images(dra_driver.CHART)
         values = dra_driver.values(driver, images, self._context.system_selector)
-        self._publish(dra_driver.CHART, dra_driver.NAMESPACE, values, list(images.values()), gpus)
+        pods = dra_driver.CRITICAL_PODS if driver.fabric else 0
+        self._publish(
+            dra_driver.CHART, dra_driver.NAMESPACE, values, list(images.values()), gpus, critical_pods=pods
+        )
 
     def _amd(self, before: Sequence[pulumi.Resource]) -> None:
         software = self._context.settings.software
@@ -106,6 +109,8 @@ class NodeSoftware(Layer):
         values: Mapping[str, object],
         images: Sequence[str],
         depends_on: Sequence[pulumi.Resource] = (),
+        *,
+        critical_pods: int = 0,
     ) -> list[pulumi.Resource]:
         made = Published(
             self._context,
@@ -115,6 +120,7 @@ class NodeSoftware(Layer):
             images=images,
             depends_on=depends_on,
             parent=self,
+            critical_pods=critical_pods,
         )
         self.ready += made.ready
         return made.ready

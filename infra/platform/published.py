@@ -8,6 +8,7 @@ from typing import Any
 import pulumi
 
 from infra.artifacts import PublishedChart
+from infra.charts import Manifest
 from infra.kubernetes import Release
 from infra.platform.base import Context, Layer, metadata
 
@@ -31,13 +32,18 @@ class Published(Layer):
         images: Sequence[str],
         depends_on: Sequence[pulumi.Resource],
         parent: pulumi.Resource,
+        critical_pods: int = 0,
     ) -> None:
+        """Declare it; `critical_pods` as GKE lets pods of critical priority in by a quota alone."""
         source = _source(context, chart)
         super().__init__(context, chart.name, {"chart": source, "images": sorted({*images})}, parent)
         privileged = {"pod-security.kubernetes.io/enforce": "privileged"}
         self.namespace = self.add(
             {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata(namespace, labels=privileged)}
         )
+        before: list[pulumi.Resource] = [self.namespace]
+        if critical_pods:
+            before.append(self.add(_room(namespace, critical_pods), [self.namespace]))
         release = {
             "name": chart.name,
             "namespace": namespace,
@@ -47,9 +53,20 @@ class Published(Layer):
             "atomic": True,
             "timeout": TIMEOUT_SECONDS,
         }
-        options = context.access.options(self, [self.namespace, *depends_on])
+        options = context.access.options(self, [*before, *depends_on])
         self.ready: list[pulumi.Resource] = [Release(chart.name, release, options)]
         self.register_outputs({})
+
+
+def _room(namespace: str, pods: int) -> Manifest:
+    critical = ["system-node-critical", "system-cluster-critical"]
+    expression = {"scopeName": "PriorityClass", "operator": "In", "values": critical}
+    return {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": metadata("critical-pods", namespace),
+        "spec": {"hard": {"pods": str(pods)}, "scopeSelector": {"matchExpressions": [expression]}},
+    }
 
 
 def _source(context: Context, chart: PublishedChart) -> dict[str, Any]:

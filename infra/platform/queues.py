@@ -15,7 +15,7 @@ from infra.charts import Manifest
 from infra.kubernetes import KubernetesObject
 from infra.platform.base import Context, Layer, metadata
 from infra.platform.namespaces import Namespaces
-from infra.providers.base import PoolSettings
+from infra.providers.base import ClusterSettings, PoolSettings
 from infra.spec.queue import QueueSpec, TeamSpec
 
 _API = "kueue.x-k8s.io/v1beta2"
@@ -39,7 +39,7 @@ class Queues(Layer):
         }
         super().__init__(context, "queues", inputs, parent)
         topologies = {
-            name: self.add(_topology(name, context.settings.topology_labels), kueue)
+            name: self.add(_topology(name, context.settings), kueue)
             for name in sorted({_topology_of(pool) for pool in context.job_pools})
         }
         flavors = [self.add(_flavor(pool), [topologies[_topology_of(pool)]]) for pool in context.job_pools]
@@ -76,11 +76,11 @@ def _topology_of(pool: PoolSettings) -> str:
     return names.RACK_TOPOLOGY if catalog.fabric(pool.fabric_class).nvlink_domain else names.TOPOLOGY
 
 
-def _topology(name: str, labels: Sequence[str]) -> Manifest:
+def _topology(name: str, settings: ClusterSettings) -> Manifest:
     """An NVLink domain is narrower than a leaf, and wider than a host."""
-    *network, host = labels
-    cliques = [names.CLIQUE_LABEL] if name == names.RACK_TOPOLOGY else []
-    levels = [*network, *cliques, host]
+    *network, host = settings.topology_labels
+    racks = [settings.rack_label] if name == names.RACK_TOPOLOGY and settings.rack_label else []
+    levels = [*network, *racks, host]
     return {
         "apiVersion": _API,
         "kind": "Topology",

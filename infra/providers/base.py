@@ -39,8 +39,8 @@ TAINT_EFFECTS = {
     "PreferNoSchedule": "PREFER_NO_SCHEDULE",
 }
 """Kubernetes' words → those of EKS's and GKE's APIs."""
-DevicePlugin = Literal["nvidia", "efa", "gib", "tcpxo", "device-injector"]
-"""`gib`: NCCL over Google's RoCE; `tcpxo` and `device-injector`: NCCL over GPUDirect-TCPXO."""
+DevicePlugin = Literal["nvidia", "efa", "gib", "gib-arm64", "tcpxo", "device-injector"]
+"""`gib…`: NCCL over Google's RoCE; `tcpxo` and `device-injector`: NCCL over GPUDirect-TCPXO."""
 CapacityMode = Literal["fixed", "autoscaled", "queued"]
 """`fixed`: the pool has the nodes that it has. `autoscaled`: nodes come one by one, as pods wait for them.
 `queued`: Kueue asks for all nodes of a job at once, by a ProvisioningRequest."""
@@ -115,7 +115,9 @@ class DraDriver:
     """NVIDIA's driver for Dynamic Resource Allocation: NVLink domains of machines with Grace processors."""
 
     driver_root: str
-    """Where on a machine the GPUs' driver is: `/`, or where the GPU Operator puts its own."""
+    """Where on a machine the GPUs' driver is: `/`, or where the GPU Operator or the cloud puts its own."""
+    fabric: str = ""
+    """Fabric class of the machines in domains; empty: GPU Feature Discovery has found and labelled them."""
 
 
 @dataclass(frozen=True)
@@ -172,6 +174,8 @@ class ClusterSettings:
     """Node labels from the widest level of the network to the host."""
     slice_label: str = field(default="", kw_only=True)
     """Level of the topology that holds all pods of a job, such as a slice of TPUs; empty: none has to."""
+    rack_label: str = field(default=names.CLIQUE_LABEL, kw_only=True)
+    """Label of the rack that NVLink joins; empty where a level of the topology is the rack already."""
     provisioning_class: str = field(default="", kw_only=True)
     """Class of ProvisioningRequests by which the cloud's autoscaler gives all nodes of a job at once."""
     data_dir: str

@@ -130,13 +130,23 @@ def networks_of_a_fabric_are_in_one_zone(provider: GcpSpec, pools: Pools) -> Ite
     first: tuple[int, str] | None = None
     for index, pool in enumerate(pools):
         zones = pool.zones or provider.zones
-        if not pool.fabric.startswith("roce") or pool.fabric == "roce-dra" or len(zones) > 1:
+        if pool.fabric != "roce" or len(zones) > 1:
             continue
         if first is not None and zones[0] != first[1]:
             allowed = f"{first[1]}, the zone of pools[{first[0]}]: the cluster's RoCE network is in one zone"
             fix = "move the pool, or write `fabric: roce-dra` on one: DRANET gives each zone its network"
             yield ("pools", index, "zones"), zones[0], allowed, fix
         first = first or (index, zones[0])
+
+
+def racks_are_full_but_for_one_alone(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:
+    """A node pool is one rack; several of a pool are alike."""
+    for index, pool, machine in with_machines("gcp", pools):
+        rack = catalog.find_rack(machine.accelerator or "")
+        if rack and pool.num_nodes > rack.machines and pool.num_nodes % rack.machines:
+            allowed = f"{rack.machines} at most, or a multiple of it: as many {machine.name} are in a rack"
+            fix = f"write {nearest_steps(pool.num_nodes, rack.machines)}"
+            yield ("pools", index, "num_nodes"), str(pool.num_nodes), allowed, fix
 
 
 def nodes_divide_over_zones(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:
@@ -328,6 +338,7 @@ CHECKS: tuple[Check, ...] = (
     zones_of_pools_are_the_stacks,
     a_fabric_is_in_one_zone,
     networks_of_a_fabric_are_in_one_zone,
+    racks_are_full_but_for_one_alone,
     nodes_divide_over_zones,
     reservations_fit_the_capacity,
     nodes_on_call_are_bought_on_demand,

@@ -16,7 +16,9 @@ from infra.providers.base import (
     ClusterOutputs,
     ClusterSettings,
     DevicePlugin,
+    DraDriver,
     Feature,
+    NodeSoftware,
     ObjectStoreOutputs,
     PoolSettings,
     StorageClass,
@@ -39,11 +41,16 @@ from infra.spec.storage import LifecycleSpec
 
 BLOCKS = tuple(f"cloud.google.com/gce-topology-{level}" for level in ("block", "subblock", "host"))
 """Where in Google's network a machine of a GPU fabric stands, the widest first."""
+RACKS = "roce-nvl72"
+"""Fabric class of A4X."""
+GPU_DRIVER = "/home/kubernetes/bin/nvidia"
+"""Where GKE installs the GPUs' driver on its nodes."""
 NODE_POOL = "cloud.google.com/gke-nodepool"
 """The slice of a TPU machine."""
 _PLUGINS: Mapping[str, tuple[DevicePlugin, ...]] = {
     "roce": ("gib",),
     "roce-dra": ("gib",),
+    "roce-nvl72": ("gib-arm64",),
     "tcpxo": ("tcpxo", "device-injector"),
 }
 """Fabric class → what its nodes need; drivers and devices of GPUs and TPUs are GKE's own."""
@@ -59,10 +66,6 @@ class GcpCluster(Cluster):
         ),
         Feature.CAPACITY_BLOCKS: (
             "capacity blocks are EC2's: name Google's reservation, a future one too, with `kind: targeted`"
-        ),
-        Feature.NVLINK_DOMAINS: (
-            "Google places A4X machines in racks by a workload policy (1x72), which this release does not"
-            " make: use a4-highgpu-8g or a3-ultragpu-8g, or GB200 at CoreWeave"
         ),
     }
 
@@ -141,6 +144,9 @@ def _settings(stack: Stack, spec: GcpSpec, pools: Mapping[str, PoolSettings]) ->
         topology_labels=_topology(fabrics),
         slice_label=NODE_POOL if fabrics == ["ici"] else "",
         provisioning_class="queued-provisioning.gke.io",
+        # A rack is a subblock of Google's network.
+        rack_label="",
+        software=NodeSoftware(dra_driver=DraDriver(GPU_DRIVER, RACKS) if RACKS in fabrics else None),
         data_dir="",
         training_image=spec.training_image,
         serves_object_store=False,

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from infra import catalog
-from infra.catalog import Machine
+from infra.catalog import Machine, Rack
 from infra.spec.gcp_checks import num_hosts
 from infra.spec.node_pool import NodePoolSpec
 
 
 @dataclass(frozen=True)
 class Group:
-    """One GKE node pool: one machine type; of TPUs of several hosts, one slice."""
+    """One GKE node pool: one machine type; of TPUs of several hosts, one slice; of racks, one rack."""
 
     role: str
     pool: NodePoolSpec
@@ -26,6 +26,11 @@ class Group:
         return self.pool.topology is not None and num_hosts(self.pool.topology, self.machine) > 1
 
     @property
+    def rack(self) -> Rack | None:
+        """The rack that its machines are of; None for machines by themselves."""
+        return catalog.find_rack(self.machine.accelerator or "")
+
+    @property
     def is_compact(self) -> bool:
         """A GPU fabric that is bought on demand, which nobody else has placed; or where the stack says so."""
         on_fabric = self.pool.fabric not in ("none", "ici")
@@ -36,10 +41,15 @@ class Group:
 def groups(pool: NodePoolSpec, zones: tuple[str, ...]) -> list[Group]:
     """Return the node pools of a pool; `zones` are the stack's.
 
-    GKE has one node pool per slice of several hosts. All else is one node pool over its zones.
+    GKE has one node pool per slice of several hosts, and per rack. All else is one node pool over its zones.
     """
     zones = pool.zones or zones
     machine = catalog.machine("gcp", pool.machine or "")
+    rack = catalog.find_rack(machine.accelerator or "")
+    if rack:
+        racks = range(-(-pool.num_nodes // rack.machines))
+        size = min(pool.num_nodes, rack.machines)
+        return [Group(f"{pool.name}-{index}", pool, machine, zones, size) for index in racks]
     hosts = num_hosts(pool.topology, machine) if pool.topology else 1
     if hosts == 1:
         return [Group(pool.name, pool, machine, zones, pool.num_nodes)]

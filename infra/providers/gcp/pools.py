@@ -80,9 +80,14 @@ def pool_settings(pool: NodePoolSpec) -> PoolSettings:
         labels={**pool_labels(pool), **fabric},
         taints=pool_taints(pool, resource),
         cloud_labels=_slice_labels(pool),
-        # GKE taints queued nodes itself.
-        cloud_taints=("cloud.google.com/gke-queued",) if pool.provisioning == "queued" else (),
+        cloud_taints=_cloud_taints(pool),
     )
+
+
+def _cloud_taints(pool: NodePoolSpec) -> tuple[str, ...]:
+    """GKE itself taints queued nodes, and Arm machines."""
+    queued = ("cloud.google.com/gke-queued",) if pool.provisioning == "queued" else ()
+    return (*queued, "kubernetes.io/arch") if pool.architecture == "arm64" else queued
 
 
 def _slice_labels(pool: NodePoolSpec) -> dict[str, str]:
@@ -146,10 +151,19 @@ def _autoscaling(group: Group) -> NodePoolAutoscalingArgs:
 
 def _placement(scope: Scope, group: Group) -> NodePoolPlacementPolicyArgs | None:
     topology = group.pool.topology
+    if group.rack:
+        return _by_workload(scope, group, f"1x{group.rack.nvlink_domain}")
     if not group.is_slice:
         return NodePoolPlacementPolicyArgs(type="COMPACT") if group.is_compact else None
     if not group.machine.name.startswith(SLICES_BY_WORKLOAD_POLICY):
         return NodePoolPlacementPolicyArgs(type="COMPACT", tpu_topology=topology)
+    return _by_workload(scope, group, topology, tpu_topology=topology)
+
+
+def _by_workload(
+    scope: Scope, group: Group, topology: str | None, *, tpu_topology: str | None = None
+) -> NodePoolPlacementPolicyArgs:
+    """Place a node pool in one slice of TPUs, or in one rack of GPUs that NVLink joins."""
     policy = ResourcePolicy(
         scope.named(group.role),
         workload_policy=ResourcePolicyWorkloadPolicyArgs(
@@ -160,7 +174,7 @@ def _placement(scope: Scope, group: Group) -> NodePoolPlacementPolicyArgs | None
         opts=scope.options(),
     )
     # GKE keeps no type with a named policy; one that is written here would replace the pool every time.
-    return NodePoolPlacementPolicyArgs(type="", policy_name=policy.name, tpu_topology=topology)
+    return NodePoolPlacementPolicyArgs(type="", policy_name=policy.name, tpu_topology=tpu_topology)
 
 
 def _network(grounds: Grounds, pool: NodePoolSpec) -> NodePoolNetworkConfigArgs:

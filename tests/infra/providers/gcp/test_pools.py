@@ -226,7 +226,6 @@ def test_nodes_are_counted_per_zone(gcp_plan: Plan) -> None:
 @pytest.mark.parametrize(
     ("fields", "path", "words"),
     [
-        ({"machine": "a4x-highgpu-4g"}, "pools[1].machine", "a4-highgpu-8g"),
         (
             {"machine": "g2-standard-8", "alternatives": ("g2-standard-4",)},
             "pools[1].alternatives",

@@ -1,0 +1,134 @@
+"""Racks of A4X: placed by a workload policy, their cards given by DRANET, their NVLink by NVIDIA's driver."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra import fabric_lint
+from infra.artifacts import Artifacts
+from infra.spec import Stack, load
+from tests.infra.golden import CASES, GOLDEN, assert_matches
+from tests.infra.judged import findings
+from tests.infra.plan import Plan, plan, pools_of
+from tests.infra.shown import text_of
+from trainyard.images import inventory
+
+FABRIC = "roce-nvl72"
+CONCERNED = ("NodePool", "ResourcePolicy", "Topology", "ResourceFlavor", "ComputeDomain", "Release")
+
+
+@pytest.fixture(scope="module")
+def stack() -> Stack:
+    return load(CASES / "racks" / "gcp.yaml")
+
+
+@pytest.fixture(scope="module")
+def found(stack: Stack, rendered: Path) -> Plan:
+    return plan(stack, rendered)
+
+
+def pod_of(found: Plan, runtime: str) -> dict[str, Any]:
+    spec = found.named("ClusterTrainingRuntime")[runtime]["spec"]["template"]["spec"]
+    pod: dict[str, Any] = spec["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    return pod
+
+
+def test_the_plan_is_the_golden_one(found: Plan) -> None:
+    of_racks = [
+        each
+        for each in found.resources
+        if each.type.rpartition(":")[2] in CONCERNED or each.name == f"torch-{FABRIC}"
+    ]
+    assert_matches(text_of(Plan(tuple(of_racks))), GOLDEN / "racks-gcp.yaml")
+
+
+def test_a_node_pool_is_a_rack_that_a_policy_of_its_own_places(found: Plan) -> None:
+    pools, policies = found.named("NodePool"), found.named("ResourcePolicy")
+    sizes = {name: pool["nodeCount"] for name, pool in pools.items() if name.removeprefix("racks-") in RACKS}
+    assert sizes == {"racks-gb200-0": 18, "racks-gb200-1": 18, "racks-part-0": 8}
+    assert set(policies) == set(sizes)
+    for name in sizes:
+        assert policies[name]["workloadPolicy"] == {"type": "HIGH_THROUGHPUT", "acceleratorTopology": "1x72"}
+        assert pools[name]["placementPolicy"]["type"] == ""
+        assert "tpuTopology" not in pools[name]["placementPolicy"]
+    assert "placementPolicy" not in pools["racks-h200"]
+
+
+RACKS = ("gb200-0", "gb200-1", "part-0")
+
+
+def test_cards_come_by_dranet_and_networks_are_those_of_the_other_machines(found: Plan) -> None:
+    pools = found.named("NodePool")
+    assert pools["racks-gb200-0"]["networkConfig"]["acceleratorNetworkProfile"] == "auto"
+    assert "additionalNodeNetworkConfigs" not in pools["racks-gb200-0"]["networkConfig"]
+    assert len(pools["racks-h200"]["networkConfig"]["additionalNodeNetworkConfigs"]) == 9
+    labels = pools["racks-gb200-0"]["nodeConfig"]["labels"]
+    assert labels["cloud.google.com/gke-networking-dra-driver"] == "true"
+
+
+def test_pods_claim_their_cards_and_a_channel_of_their_domain(found: Plan) -> None:
+    pod = pod_of(found, f"torch-{FABRIC}")
+    assert [each["name"] for each in pod["resourceClaims"]] == list(fabric_lint.claims(FABRIC))
+    assert len(pod["resourceClaims"]) == 2
+    limits = pod["containers"][0]["resources"]["limits"]
+    assert limits["nvidia.com/gpu"] == 4
+    assert list(fabric_lint.pod(pod, 16, FABRIC)) == []
+    domains = found.named("ComputeDomain")
+    assert {each["metadata"]["namespace"] for each in domains.values()} == {"team-research", "team-vision"}
+
+
+def test_pods_stand_the_taint_of_arm_machines(stack: Stack, rendered: Path) -> None:
+    pools = pools_of(stack, rendered)
+    arm = {"key": "kubernetes.io/arch", "operator": "Exists", "effect": "NoSchedule"}
+    assert arm in pools["gb200"].tolerations
+    assert arm not in pools["h200"].tolerations
+
+
+def test_the_subblock_is_the_rack_of_kueues_topology(found: Plan) -> None:
+    levels = {
+        name: [each["nodeLabel"].rpartition("/")[2] for each in topology["spec"]["levels"]]
+        for name, topology in found.named("Topology").items()
+    }
+    blocks = [f"gce-topology-{level}" for level in ("block", "subblock", "host")]
+    assert levels == {"fabric": [*blocks, "hostname"], "racks": [*blocks, "hostname"]}
+
+
+def test_nvidias_driver_is_told_where_gke_puts_that_of_the_gpus(found: Plan) -> None:
+    release = found.named("Release")["dra-driver-nvidia-gpu"]
+    values = release["values"]
+    assert values["nvidiaDriverRoot"] == "/home/kubernetes/bin/nvidia"
+    assert values["kubeletPlugin"]["tolerations"] == [{"operator": "Exists"}]
+    affinity = values["kubeletPlugin"]["affinity"]["nodeAffinity"]
+    (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert term["matchExpressions"] == [{"key": "trainyard.dev/fabric", "operator": "In", "values": [FABRIC]}]
+    # GKE lets pods of critical priority into no namespace but its own, unless a quota says how many.
+    (quota,) = found.named("ResourceQuota").values()
+    assert quota["metadata"]["namespace"] == release["namespace"]
+
+
+def test_nccls_plugin_is_that_of_the_processors(found: Plan) -> None:
+    images = {}
+    for name, each in found.named("DaemonSet").items():
+        spec = each["spec"]["template"]["spec"]
+        (expression,) = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+            "nodeSelectorTerms"
+        ][0]["matchExpressions"]
+        images[name] = (spec["initContainers"][0]["image"].rpartition("/")[2], expression["values"])
+    assert images == {
+        "kube-system/nccl-rdma-installer": ("nccl-plugin-gib:v1.1.1", ["roce"]),
+        "kube-system/nccl-rdma-arm64-installer": ("nccl-plugin-gib-arm64:v1.1.0", [FABRIC]),
+    }
+
+
+def test_the_image_of_jobs_is_for_both_kinds_of_processors(stack: Stack) -> None:
+    image = stack.provider.model_dump()["training_image"]
+    assert inventory(stack, Artifacts.from_environment()).architectures[image] == ("amd64", "arm64")
+
+
+def test_the_policies_ask_for_a_word_on_the_vendors_chart_alone(found: Plan) -> None:
+    told = [each for each in findings("gcp", found) if not each.startswith("residency-")]
+    assert all("kubernetes-hidden-objects" in each for each in told)
+    assert len(told) == 1
