@@ -37,6 +37,7 @@ TRAINING_ENV_MOUNT = "/opt/trainyard/env"
 TRAINING_SOURCE = "/opt/trainyard/src"
 OBJECT_STORE = "object-store"
 OBJECT_STORE_PORT = 7070
+AUTOSCALER = "cluster-autoscaler"
 TOPOLOGY = "fabric"
 RACK_TOPOLOGY = "racks"
 """The same with NVLink domains as a level: a node without the label would take no job of it."""

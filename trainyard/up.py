@@ -20,6 +20,7 @@ ENGINE_PARTS = (
     "chart/trainer",
     "chart/kueue",
     "manifest/mpi-operator",
+    "manifest/provisioning-requests",
     "manifest/training-operator",
     "env/training",
 )

@@ -8,7 +8,8 @@ import pulumi
 
 from infra.artifacts import Artifacts
 from infra.charts import Renderer
-from infra.platform import jobset, kueue, legacy_v1, mpi, trainer
+from infra.platform import autoscaler, jobset, kueue, legacy_v1, mpi, trainer
+from infra.platform.autoscaler import Autoscaler
 from infra.platform.base import Context
 from infra.platform.claims import Claims
 from infra.platform.datasets import Datasets
@@ -46,7 +47,10 @@ class Platform(pulumi.ComponentResource):
         namespaces = Namespaces(context, [plan.namespace for plan in plans], self)
         if any(team.groups for team in stack.teams):
             People(context, namespaces, self)
-        definitions = Definitions(context, plans, self)
+        more = [autoscaler.requests(context)] if cluster.settings.autoscaler else []
+        definitions = Definitions(context, [*plans, *more], self)
+        if cluster.settings.autoscaler:
+            Autoscaler(context, cluster.settings.autoscaler, definitions, self)
         software = NodeSoftware(context, self).ready if cluster.settings.software.any else []
         if cluster.settings.device_plugins:
             DevicePlugins(context, self)

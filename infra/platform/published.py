@@ -1,9 +1,9 @@
-"""A vendor's chart, installed from where it is published, in a privileged namespace of its own."""
+"""A vendor's chart, installed from where it is published, in a namespace of its own."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import pulumi
 
@@ -33,13 +33,14 @@ class Published(Layer):
         depends_on: Sequence[pulumi.Resource],
         parent: pulumi.Resource,
         critical_pods: int = 0,
+        level: Literal["privileged", "restricted"] = "privileged",
     ) -> None:
         """Declare it; `critical_pods` as GKE lets pods of critical priority in by a quota alone."""
         source = _source(context, chart)
         super().__init__(context, chart.name, {"chart": source, "images": sorted({*images})}, parent)
-        privileged = {"pod-security.kubernetes.io/enforce": "privileged"}
+        enforced = {"pod-security.kubernetes.io/enforce": level}
         self.namespace = self.add(
-            {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata(namespace, labels=privileged)}
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata(namespace, labels=enforced)}
         )
         before: list[pulumi.Resource] = [self.namespace]
         if critical_pods:

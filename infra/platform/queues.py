@@ -44,7 +44,7 @@ class Queues(Layer):
         }
         flavors = [self.add(_flavor(pool), [topologies[_topology_of(pool)]]) for pool in context.job_pools]
         queued = [pool for pool in context.job_pools if pool.capacity_mode == "queued"]
-        checks = self._admission_checks(context.settings.provisioning_class, queued, kueue)
+        checks = self._admission_checks(context, queued, kueue)
         resource = {pool.name: pool.accelerator_resource for pool in context.job_pools}
         queues = {
             queue.name: self.add(
@@ -62,13 +62,13 @@ class Queues(Layer):
         self.register_outputs({"clusterQueues": list(queues)})
 
     def _admission_checks(
-        self, provisioning_class: str, queued: Sequence[PoolSettings], kueue: Sequence[pulumi.Resource]
+        self, context: Context, queued: Sequence[PoolSettings], kueue: Sequence[pulumi.Resource]
     ) -> list[KubernetesObject]:
         """Where pools are queued, a job is admitted once the cloud has promised all of its nodes."""
         if not queued:
             return []
         resources = sorted({pool.accelerator_resource for pool in queued})
-        config = self.add(_provisioning(provisioning_class, resources), kueue)
+        config = self.add(_provisioning(context.settings, resources), kueue)
         return [self.add(_admission_check(), [config])]
 
 
@@ -108,12 +108,22 @@ def _on_call(queue: QueueSpec, queued: Sequence[PoolSettings]) -> list[str]:
     return [flavor.pool for flavor in queue.flavors if flavor.pool in names_of_queued]
 
 
-def _provisioning(provisioning_class: str, resources: Sequence[str]) -> Manifest:
+def _provisioning(settings: ClusterSettings, resources: Sequence[str]) -> Manifest:
+    """The upstream autoscaler gives its word when it has asked for the nodes, before any of them is there.
+
+    Where they never come, Kueue asks again; after the last time it would give the job up for good, so that is
+    made far away: a job waits for capacity until somebody cancels it.
+    """
+    retries = {"backoffBaseSeconds": 60, "backoffMaxSeconds": 900, "backoffLimitCount": 10_000}
     return {
         "apiVersion": _API,
         "kind": "ProvisioningRequestConfig",
         "metadata": metadata(_PROVISIONING),
-        "spec": {"provisioningClassName": provisioning_class, "managedResources": list(resources)},
+        "spec": {
+            "provisioningClassName": settings.provisioning_class,
+            "managedResources": list(resources),
+            **({"retryStrategy": retries} if settings.autoscaler else {}),
+        },
     }
 
 

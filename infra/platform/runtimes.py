@@ -43,6 +43,8 @@ for _ in range(120):
     except OSError:
         time.sleep(0.5)
 """
+_STAYS = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
+"""An autoscaler that packs pods together would end a job to save a node."""
 _PREFERRED, _REQUIRED = (f"kueue.x-k8s.io/podset-{kind}-topology" for kind in ("preferred", "required"))
 
 
@@ -149,7 +151,8 @@ def _annotations(context: Context, fabric: str) -> dict[str, str]:
     """Pods close to each other, or all of them in one slice; and the interfaces of their fabric."""
     inside = context.settings.slice_label
     place = {_REQUIRED: inside} if inside else {_PREFERRED: names.HOSTNAME_LABEL}
-    return {**place, **pod_annotations(fabric)}
+    stays = _STAYS if context.settings.autoscaler else {}
+    return {**place, **stays, **pod_annotations(fabric)}
 
 
 def _replicated_job(

@@ -29,6 +29,7 @@ class Feature(StrEnum):
     ALTERNATIVE_MACHINES = "alternative machine types"
     CHOSEN_PLACEMENT = "placement of one's own choice"
     NODES_ON_CALL = "nodes on call (flex-start, queued provisioning)"
+    AUTOSCALED_POOLS = "fewer nodes while no job waits (min_nodes)"
     TPU_SLICES = "TPU slices"
     NVLINK_DOMAINS = "NVLink over several machines"
 
@@ -165,6 +166,20 @@ class NodeSoftware:
 
 
 @dataclass(frozen=True)
+class Autoscaler:
+    """The upstream Cluster Autoscaler, where the cloud does not run one itself."""
+
+    cloud: Literal["aws"]
+    cluster: str
+    """Its name in the cloud."""
+    region: str
+    group_tags: Mapping[str, str]
+    """Tags by which groups of nodes are known as those that it may resize."""
+    alike: tuple[str, ...]
+    """Labels in which groups of one pool may differ."""
+
+
+@dataclass(frozen=True)
 class ClusterSettings:
     """What is known of the cluster at preview: it decides which resources exist."""
 
@@ -197,6 +212,7 @@ class ClusterSettings:
     image_pull_policy: Literal["Never", "IfNotPresent"] = "IfNotPresent"
     """`Never` where images are imported onto the nodes beforehand."""
     software: NodeSoftware = NodeSoftware()
+    autoscaler: Autoscaler | None = None
     groups: Mapping[str, str] = field(default_factory=dict)
     """Group of people in the stack file → its name in the cluster, where the target gives it another one."""
 
@@ -328,6 +344,7 @@ def _demands(stack: Stack) -> Iterator[tuple[str, Feature]]:
             "alternatives": (pool.alternatives, Feature.ALTERNATIVE_MACHINES),
             "placement": (pool.placement, Feature.CHOSEN_PLACEMENT),
             "provisioning": (pool.provisioning, Feature.NODES_ON_CALL),
+            "min_nodes": (pool.is_autoscaled, Feature.AUTOSCALED_POOLS),
             "topology": (pool.topology, Feature.TPU_SLICES),
             "machine": (catalog.fabric(pool.fabric).nvlink_domain, Feature.NVLINK_DOMAINS),
         }
@@ -363,13 +380,14 @@ def fixed_pool(
     accelerator_resource: str = names.ACCELERATOR_RESOURCE,
     node_names: tuple[str, ...] = (),
     cloud_taints: tuple[str, ...] = (),
+    capacity_mode: CapacityMode = "fixed",
 ) -> PoolSettings:
-    """Return what the platform needs to know of a pool that has as many nodes as the stack says."""
+    """Return what the platform needs to know of a pool that has as many nodes as the stack says, at most."""
     return PoolSettings(
         name=pool.name,
         num_nodes=pool.num_nodes,
         capacity=pool.capacity,
-        capacity_mode="fixed",
+        capacity_mode=capacity_mode,
         fabric_class=pool.fabric,
         accelerators_per_node=pool.accelerator.count if pool.accelerator else 0,
         accelerator_resource=accelerator_resource,

@@ -81,6 +81,7 @@ class LocalCluster(Cluster):
     KIND: ClassVar[ProviderKind] = "local"
     UNSUPPORTED: ClassVar[Mapping[Feature, str]] = {
         Feature.RESERVED_CAPACITY: "nodes of this machine cannot be reserved: use on-demand or spot",
+        Feature.AUTOSCALED_POOLS: "nodes of this machine cost nothing while they wait: remove `min_nodes`",
         Feature.NVLINK_DOMAINS: "simulated GPUs have no NVLink: leave `fabric` out",
     }
 

@@ -22,7 +22,7 @@ from infra.spec.cloud_checks import (
 )
 from infra.spec.finding import Check, Finding, unknown
 from infra.spec.node_pool import NodePoolSpec
-from infra.spec.queue import TeamSpec
+from infra.spec.queue import QueueSpec, TeamSpec
 from infra.spec.source import KeyPath
 from infra.spec.storage import StorageSpec
 
@@ -175,6 +175,48 @@ def spot_pools_have_a_node_per_market(provider: AwsSpec, pools: Pools) -> Iterat
             yield ("pools", index, "num_nodes"), got, f"{types * zones} or more: one per market", fix
 
 
+def autoscaled_pools_have_a_node_per_zone(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
+    """Each zone has a group of its own, which EC2 never evens out by taking a node with a job."""
+    for index, pool in enumerate(pools):
+        zones = len(pool.zones or provider.zones)
+        if pool.is_autoscaled and not pool.is_spot and pool.num_nodes < zones:
+            fix = "raise num_nodes, or name fewer zones"
+            path: KeyPath = ("pools", index, "num_nodes")
+            yield path, f"{pool.num_nodes} in {zones} zones", f"{zones} or more: one per zone", fix
+
+
+def only_what_is_paid_by_the_hour_is_autoscaled(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
+    """The autoscaler runs on the system pool; what is reserved is paid whether its nodes are there or not."""
+    for index, pool in enumerate(pools):
+        path: KeyPath = ("pools", index, "min_nodes")
+        if pool.min_nodes is not None and pool.min_nodes > pool.num_nodes:
+            fix = "lower it; num_nodes is the most that there will be"
+            yield path, str(pool.min_nodes), f"{pool.num_nodes} (num_nodes) or fewer", fix
+        if not pool.is_autoscaled:
+            continue
+        allowed = "on-demand pools, and spot pools without accelerators"
+        if pool.capacity in {"system", "reserved"}:
+            fix = "remove `min_nodes`: its nodes stay"
+            yield path, f"on a pool with capacity {pool.capacity}", allowed, fix
+        if pool.is_spot and pool.accelerator:
+            fix = "remove `min_nodes` here, and let the on-demand pool behind it come and go"
+            yield path, "on a spot pool with accelerators, for which a job would wait", allowed, fix
+
+
+def an_autoscaled_pool_is_a_queues_last_flavor(
+    provider: AwsSpec, pools: Pools, queues: tuple[QueueSpec, ...]
+) -> Iterator[Finding]:
+    """Kueue goes on asking for the nodes of the flavor that it chose, and tries no other."""
+    breathing = {pool.name for pool in pools if pool.is_autoscaled}
+    for index, queue in enumerate(queues):
+        for position, flavor in enumerate(queue.flavors[:-1]):
+            if flavor.pool in breathing:
+                path = ("queues", index, "flavors", position, "pool")
+                got = f"{flavor.pool!r}, whose nodes come when they are asked for, before others"
+                fix = "move it to the end, or remove its `min_nodes`: a job that waits for it tries no other"
+                yield path, got, "an autoscaled pool as the queue's last flavor", fix
+
+
 def lustre_has_a_size_that_fsx_takes(provider: AwsSpec) -> Iterator[Finding]:
     """FSx sells steps; with EFA they follow the throughput. What is there has the size that it has."""
     spec = provider.filesystem
@@ -271,6 +313,9 @@ CHECKS: tuple[Check, ...] = (
     a_fabric_is_in_one_zone,
     reservations_fit_the_capacity,
     spot_pools_have_a_node_per_market,
+    autoscaled_pools_have_a_node_per_zone,
+    only_what_is_paid_by_the_hour_is_autoscaled,
+    an_autoscaled_pool_is_a_queues_last_flavor,
     lustre_has_a_size_that_fsx_takes,
     lustre_is_where_its_clients_are,
     a_linked_filesystem_has_no_snapshots,

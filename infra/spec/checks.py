@@ -32,7 +32,7 @@ MAX_EMBEDDED_NAME = 12
 MAX_EMBEDDED_NODES = 64
 _OF_CLOUDS = (
     *("machine", "alternatives", "zones", "reservation"),
-    *("placement", "topology", "provisioning", "max_run_hours"),
+    *("placement", "topology", "provisioning", "max_run_hours", "min_nodes"),
 )
 """What a pool says of how its nodes are bought."""
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from infra.catalog import Architecture, find_machine, find_rack
-from infra.spec.base import Name, Positive, Spec
+from infra.spec.base import Name, NonNegative, Positive, Spec
 from infra.spec.fabric import FabricClass
 
 Capacity = Literal["system", "on-demand", "spot", "reserved"]
@@ -42,6 +42,10 @@ class NodePoolSpec(Spec):
     name: Name = Field(description="name of the pool, and of its queue flavor")
     capacity: Capacity = Field(description="how the nodes are bought")
     num_nodes: Annotated[Positive, Field(le=5000)] = Field(description="number of nodes")
+    min_nodes: NonNegative | None = Field(
+        default=None,
+        description="nodes that stay while no job waits, the others come and go; left out: all stay",
+    )
     accelerator: AcceleratorSpec | None = Field(default=None, description="accelerators of each node")
     fabric: FabricClass = Field(default="none", description="fabric class of the nodes")
     machine: str | None = Field(default=None, description="machine type; a cloud's pool has one")
@@ -91,6 +95,11 @@ class NodePoolSpec(Spec):
     @property
     def is_spot(self) -> bool:
         return self.capacity == "spot"
+
+    @property
+    def is_autoscaled(self) -> bool:
+        """Whether nodes come and go with the jobs that want them."""
+        return self.min_nodes is not None and self.min_nodes < self.num_nodes
 
     @property
     def num_accelerators(self) -> int:

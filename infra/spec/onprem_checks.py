@@ -25,7 +25,7 @@ IN_RACKS = {"nvl72": "none", "ib-shared-nvl72": "ib-shared"}
 """Fabric class with an NVLink domain → the same without."""
 _OF_CLOUDS = (
     *("machine", "alternatives", "zones", "reservation", "spot_waiver"),
-    *("placement", "topology", "provisioning", "max_run_hours"),
+    *("placement", "topology", "provisioning", "max_run_hours", "min_nodes"),
 )
 
 

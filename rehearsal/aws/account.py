@@ -90,6 +90,8 @@ class Account:
         outputs = {key: value for key, value in outputs.items() if value is not None}
         if kind(resource.token) == "Cluster":
             outputs |= self._of_cluster(resource, answers)
+        if kind(resource.token) == "NodeGroup":
+            outputs |= self._of_node_group(resource, answers)
         made = {**known, **outputs}
         return Made(str(filled(lives.get("id", "{self}"), made)), {**_declared(resource, answers), **outputs})
 
@@ -117,6 +119,11 @@ class Account:
             if kind(resource.token) == "Cluster":
                 group = at(resource.outputs, "vpcConfig.clusterSecurityGroupId")
                 models.client("ec2", self.region).delete_security_group(GroupId=group)
+            if kind(resource.token) == "NodeGroup":
+                name = at(resource.outputs, "resources")[0]["autoscalingGroups"][0]["name"]
+                models.client("autoscaling", self.region).delete_auto_scaling_group(
+                    AutoScalingGroupName=name, ForceDelete=True
+                )
 
     def _judged(self, resource: Resource) -> Iterator[Refusal]:
         for request in self._requests(resource):
@@ -181,6 +188,21 @@ class Account:
             "certificateAuthority": {"data": base64.b64encode(CERTIFICATE.encode()).decode()},
             "vpcConfig": {**config, "clusterSecurityGroupId": group["GroupId"], "vpcId": subnet["VpcId"]},
         }
+
+    def _of_node_group(self, resource: Resource, answers: Mapping[str, Any]) -> dict[str, Any]:
+        """Outputs of a node group; EKS makes a scaling group for it, and moto tells the name of none."""
+        (told,) = answers["resources"]["autoScalingGroups"]
+        template = resource.inputs["launchTemplate"]
+        with self._lock:
+            models.client("autoscaling", self.region).create_auto_scaling_group(
+                AutoScalingGroupName=told["name"],
+                LaunchTemplate={"LaunchTemplateId": template["id"], "Version": template["version"]},
+                MinSize=0,
+                MaxSize=resource.inputs["scalingConfig"]["maxSize"],
+                DesiredCapacity=0,  # machines themselves are not rehearsed
+                VPCZoneIdentifier=",".join(resource.inputs["subnetIds"]),
+            )
+        return {"resources": [{"autoscalingGroups": [told], "remoteAccessSecurityGroupId": ""}]}
 
     def _again(self, resource: Resource) -> list[Request]:
         made = self._requests(resource)

@@ -43,7 +43,7 @@ def tagged(request: Request, tags: Mapping[str, str], operation: OperationModel)
         given: Any = [{"ResourceType": kind, "Tags": _tags(tags)}]
         return replace(request, parameters={**request.parameters, "TagSpecifications": given})
     key = next((key for key in ("Tags", "tags") if key in members), None)
-    if key is None:
+    if key is None or key in request.parameters:
         return request
     given = dict(tags)
     if members[key].type_name == "list":
@@ -292,6 +292,13 @@ def _node_group(name: str, inputs: Inputs) -> list[Request]:
     return [Request("eks", "create_nodegroup", parameters)]
 
 
+def _scaling_group_tag(_name: str, inputs: Inputs) -> list[Request]:
+    tag = {"ResourceId": inputs["autoscalingGroupName"], "ResourceType": "auto-scaling-group"}
+    return [
+        Request("autoscaling", "create_or_update_tags", {"Tags": [{**tag, **pascal(inputs["tag"])}]}),
+    ]
+
+
 def _eks(operation: str, *keys: str) -> Callable[[str, Inputs], list[Request]]:
     return lambda _name, inputs: [Request("eks", operation, _only(inputs, *keys))]
 
@@ -460,6 +467,7 @@ _MAKERS: Mapping[str, Callable[[str, Inputs], list[Request]]] = {
     "SecurityGroupIngressRule": _ingress_rule,
     "Selection": _backup_selection,
     "Subnet": _ec2("create_subnet", "Subnet.SubnetId", "vpcId", "availabilityZone", "cidrBlock"),
+    "Tag": _scaling_group_tag,
     "Vault": _vault,
     "Vpc": _vpc,
     "VpcEndpoint": _ec2("create_vpc_endpoint", "VpcEndpoint.VpcEndpointId", *_ENDPOINT),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -21,18 +22,20 @@ from tests.infra.plan import Plan, Registration, stack_file
 TODAY = date(2026, 11, 21)
 
 
-def judged(name: str, checkpoint_seconds: float) -> Judged:
+def judged(name: str, checkpoint_seconds: float, file: Path | None = None) -> Judged:
     """The stack as the pack sees it; a checkpoint was measured the day before."""
-    config: dict[str, Any] = yaml.safe_load(stack_file(name).read_text())["config"]
+    config: dict[str, Any] = yaml.safe_load((file or stack_file(name)).read_text())["config"]
     texts = {key: json.dumps(value) for key, value in config.items()}
     return Judged(
         "trainyard", name, config=texts, today=TODAY, measurement=Measurement(checkpoint_seconds, TODAY)
     )
 
 
-def findings(name: str, found: Plan, *, checkpoint_seconds: float = 60) -> list[str]:
-    """What is refused, one line each; what an exemption covers is not."""
-    stack, court = judged(name, checkpoint_seconds), Court(POLICIES)
+def findings(
+    name: str, found: Plan, *, checkpoint_seconds: float = 60, file: Path | None = None
+) -> list[str]:
+    """What is refused, one line each; what an exemption covers is not. `file`: one that is not shipped."""
+    stack, court = judged(name, checkpoint_seconds, file), Court(POLICIES)
     providers = {each.urn: each for each in found.resources if each.type.startswith("pulumi:providers:")}
     members = [Neighbour(_resource(each, providers, stack), made_of=each.made_of) for each in found.resources]
     alone = [finding for member in members for finding in court.judge(member.resource)]

@@ -11,7 +11,9 @@ import pulumi_aws as aws
 from infra import names
 from infra.artifacts import Artifacts
 from infra.kubernetes import connect
+from infra.providers.aws import autoscaler
 from infra.providers.aws.addons import addons_of_nodes, addons_on_nodes
+from infra.providers.aws.autoscaler import autoscaler_identity
 from infra.providers.aws.bucket import make_bucket
 from infra.providers.aws.control_plane import ControlPlane, group_of, kubeconfig, make_control_plane
 from infra.providers.aws.fabric import efa_security_group
@@ -61,7 +63,8 @@ class AwsCluster(Cluster):
             "pools on demand with EFA are placed close to each other already: remove `placement:`"
         ),
         Feature.NODES_ON_CALL: (
-            "EC2 has a machine at once or not at all: for a time to come, reserve a capacity block"
+            "EC2 has a machine at once or not at all: write `min_nodes: 0` for nodes that come with the jobs,"
+            " or reserve a capacity block for a time to come"
             " (`capacity: reserved`, `reservation: {id: cr-…, kind: block}`)"
         ),
         Feature.TPU_SLICES: "TPUs are Google's: use kind: gcp, or a machine with GPUs",
@@ -80,7 +83,7 @@ class AwsCluster(Cluster):
         self.settings = _settings(stack, spec, self.pools)
         scope = _scope(stack, spec, self)
         keys = make_keys(scope)
-        network = make_network(scope, keys)
+        network = make_network(scope, keys, resizes=self.settings.autoscaler is not None)
         control_plane = make_control_plane(scope, network, keys, stack.teams)
         config = kubeconfig(scope, control_plane)
         efa_group = efa_security_group(scope, network) if _has_efa(self.pools.values()) else None
@@ -112,7 +115,10 @@ class AwsCluster(Cluster):
             for pool in stack.pools
         }
         system = next(pool.name for pool in stack.pools if pool.capacity == "system")
-        return [*made[system], *addons_on_nodes(scope, grounds.control_plane.cluster, made[system])]
+        cluster = grounds.control_plane.cluster
+        # Who its pods are, EKS says when they start, and not again.
+        identity = [autoscaler_identity(scope, cluster)] if self.settings.autoscaler else []
+        return [*made[system], *addons_on_nodes(scope, cluster, made[system]), *identity]
 
 
 def _identities(stack: Stack, scope: Scope, control_plane: ControlPlane) -> None:
@@ -154,6 +160,7 @@ def _settings(stack: Stack, spec: AwsSpec, pools: Mapping[str, PoolSettings]) ->
     # Kueue's topology takes nodes that have all labels, and EC2 tells layers for machines with EFA only.
     layers = NETWORK_LAYERS if jobs and all(pool.fabric_class != "none" for pool in jobs) else ()
     plugins: list[DevicePlugin] = ["nvidia"] if jobs else []
+    breathes = any(pool.is_autoscaled for pool in stack.pools)
     return ClusterSettings(
         name=stack.name,
         kubernetes_version=spec.kubernetes_version,
@@ -162,6 +169,8 @@ def _settings(stack: Stack, spec: AwsSpec, pools: Mapping[str, PoolSettings]) ->
         training_image=spec.training_image,
         serves_object_store=False,
         device_plugins=(*plugins, *(("efa",) if _has_efa(jobs) else ())),
+        autoscaler=autoscaler.settings(stack.name, spec.region) if breathes else None,
+        provisioning_class="best-effort-atomic-scale-up.autoscaling.x-k8s.io" if breathes else "",
         groups={principal: group_of(principal) for team in stack.teams for principal in team.groups},
     )
 

@@ -17,6 +17,8 @@ from infra.providers.aws.scope import Scope
 
 INTERFACE_ENDPOINTS = ("ecr.api", "ecr.dkr", "sts", "ec2", "eks", "eks-auth", "logs")
 """Services that nodes and add-ons call; S3, from where image layers come, has a gateway."""
+AUTOSCALER_ENDPOINT = "autoscaling"
+"""Called besides where groups of nodes are resized from inside of the cluster."""
 _EVERYWHERE = "0.0.0.0/0"
 
 
@@ -33,8 +35,8 @@ class Network:
         return [self.private_subnets[zone] for zone in zones]
 
 
-def make_network(scope: Scope, keys: Keys) -> Network:
-    """Make the VPC, or use the one that the stack names."""
+def make_network(scope: Scope, keys: Keys, *, resizes: bool) -> Network:
+    """Make the VPC, or use the one that the stack names; `resizes`: nodes are asked for from inside of it."""
     existing = scope.spec.network.existing
     if existing:
         return Network(existing.id, {zone: existing.subnets[zone] for zone in scope.spec.zones})
@@ -56,7 +58,8 @@ def make_network(scope: Scope, keys: Keys) -> Network:
     tables = {zone: _route_table(scope, vpc, "private", zone, subnet) for zone, subnet in private.items()}
     if scope.spec.network.nat != "none":
         _nat(scope, vpc, tables)
-    _endpoints(scope, vpc, list(private.values()), list(tables.values()))
+    services = (*INTERFACE_ENDPOINTS, *([AUTOSCALER_ENDPOINT] if resizes else []))
+    _endpoints(scope, vpc, list(private.values()), list(tables.values()), services)
     _flow_logs(scope, vpc, keys)
     return Network(vpc.id, {zone: subnet.id for zone, subnet in private.items()})
 
@@ -137,7 +140,11 @@ def _route(
 
 
 def _endpoints(
-    scope: Scope, vpc: aws.ec2.Vpc, private: Sequence[aws.ec2.Subnet], tables: Sequence[aws.ec2.RouteTable]
+    scope: Scope,
+    vpc: aws.ec2.Vpc,
+    private: Sequence[aws.ec2.Subnet],
+    tables: Sequence[aws.ec2.RouteTable],
+    services: Sequence[str],
 ) -> None:
     aws.ec2.VpcEndpoint(
         scope.named("s3"),
@@ -160,7 +167,7 @@ def _endpoints(
         region=scope.region,
         opts=scope.options(),
     )
-    for service in INTERFACE_ENDPOINTS:
+    for service in services:
         aws.ec2.VpcEndpoint(
             scope.named(service.replace(".", "-")),
             vpc_id=vpc.id,

@@ -9,6 +9,7 @@ import pulumi
 import pulumi_aws as aws
 
 from infra import catalog, names
+from infra.providers.aws.autoscaler import GPU_LABEL, group_tags, let_it_resize
 from infra.providers.aws.control_plane import ControlPlane
 from infra.providers.aws.fabric import interfaces, placement_group
 from infra.providers.aws.groups import Group
@@ -16,7 +17,14 @@ from infra.providers.aws.keys import Keys
 from infra.providers.aws.network import Network
 from infra.providers.aws.scope import Scope
 from infra.providers.aws.user_data import user_data
-from infra.providers.base import TAINT_EFFECTS, PoolSettings, fixed_pool, pool_labels, pool_taints
+from infra.providers.base import (
+    TAINT_EFFECTS,
+    CapacityMode,
+    PoolSettings,
+    fixed_pool,
+    pool_labels,
+    pool_taints,
+)
 from infra.spec.aws import LustreSpec
 from infra.spec.node_pool import NodePoolSpec
 
@@ -40,13 +48,22 @@ class Grounds:
 def pool_settings(pool: NodePoolSpec) -> PoolSettings:
     """Return what the platform needs to know of a pool."""
     fabric = {names.FABRIC_LABEL: pool.fabric} if pool.accelerator else {}
+    gpus = {GPU_LABEL: pool.accelerator.model} if pool.accelerator and pool.is_autoscaled else {}
     notice = catalog.notice("aws") if pool.is_spot else None
     return fixed_pool(
         pool,
-        labels={**pool_labels(pool), **fabric},
+        labels={**pool_labels(pool), **fabric, **gpus},
         taints=pool_taints(pool),
         preemption_notice_seconds=notice.usable_seconds if notice else None,
+        capacity_mode=_mode(pool),
     )
+
+
+def _mode(pool: NodePoolSpec) -> CapacityMode:
+    """Jobs in a queue get all their nodes at once; pods beside it one by one, as they wait."""
+    if not pool.is_autoscaled:
+        return "fixed"
+    return "queued" if pool.accelerator else "autoscaled"
 
 
 def node_group(grounds: Grounds, group: Group, settings: PoolSettings) -> aws.eks.NodeGroup:
@@ -56,8 +73,8 @@ def node_group(grounds: Grounds, group: Group, settings: PoolSettings) -> aws.ek
     reason = (
         group.pool.spot_waiver or "one market per group: the pool's other markets are groups of their own"
     )
-    waiver = {names.SPOT_WAIVER: reason}
-    return aws.eks.NodeGroup(
+    waiver = {names.SPOT_WAIVER: reason} if group.pool.is_spot else {}
+    made = aws.eks.NodeGroup(
         scope.named(group.role),
         cluster_name=grounds.control_plane.cluster.name,
         node_role_arn=grounds.node_role,
@@ -84,13 +101,24 @@ def node_group(grounds: Grounds, group: Group, settings: PoolSettings) -> aws.ek
             enabled=True, max_parallel_nodes_repaired_count=1
         ),
         region=scope.region,
-        tags=waiver if group.pool.is_spot else None,
-        opts=scope.options(depends_on=grounds.depends_on),
+        tags={**waiver, **group_tags(group)} or None,
+        opts=scope.options(
+            depends_on=grounds.depends_on,
+            # The autoscaler's to say: a size that it has chosen is no drift.
+            ignore_changes=["scalingConfig.desiredSize"] if group.is_autoscaled else None,
+        ),
     )
+    if group.is_autoscaled:
+        let_it_resize(scope, group, made)
+    return made
 
 
 def _scaling(group: Group) -> aws.eks.NodeGroupScalingConfigArgs:
     """Spot and blocks come and go; a smaller group of what lasts would be a mistake."""
+    if group.is_autoscaled:
+        return aws.eks.NodeGroupScalingConfigArgs(
+            min_size=group.min_nodes, desired_size=group.min_nodes, max_size=group.num_nodes
+        )
     lasting = not group.pool.is_spot and not group.is_block
     minimum = group.num_nodes if lasting else 0
     return aws.eks.NodeGroupScalingConfigArgs(

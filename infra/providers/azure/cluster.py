@@ -69,6 +69,9 @@ class AzureCluster(Cluster):
             "an agent pool has one VM size: make a pool of each, and all of them flavors of the queue"
         ),
         Feature.CHOSEN_PLACEMENT: "a scale set with InfiniBand is one domain, which Azure places itself",
+        Feature.AUTOSCALED_POOLS: (
+            "write `provisioning: queued` (beside the queues flex-start) in place of `min_nodes`"
+        ),
         Feature.TPU_SLICES: "Azure has no TPUs: choose a machine with GPUs",
         Feature.NVLINK_DOMAINS: (
             "Azure's ND GB200 racks are not in this release's catalogue: use Standard_ND96isr_H200_v5, or"

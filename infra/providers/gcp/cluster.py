@@ -64,6 +64,9 @@ class GcpCluster(Cluster):
         Feature.ALTERNATIVE_MACHINES: (
             "a GKE node pool has one machine type: make a pool of each, and all of them flavors of the queue"
         ),
+        Feature.AUTOSCALED_POOLS: (
+            "Google has a queue for machines that are scarce: write `provisioning: queued`, not `min_nodes`"
+        ),
         Feature.CAPACITY_BLOCKS: (
             "capacity blocks are EC2's: name Google's reservation, a future one too, with `kind: targeted`"
         ),

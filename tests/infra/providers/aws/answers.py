@@ -27,6 +27,8 @@ def computed(token: str, name: str, inputs: Mapping[str, Any]) -> dict[str, Any]
             "certificateAuthority": {"data": CERTIFICATE},
             "vpcConfig": {**inputs["vpcConfig"], "clusterSecurityGroupId": f"ClusterGroup/{name}"},
         }
+    if token == "aws:eks/nodeGroup:NodeGroup":
+        found["resources"] = [{"autoscalingGroups": [{"name": f"ScalingGroup/{name}"}]}]
     if kind == "LaunchTemplate":
         found["latestVersion"] = 1
     if kind == "LustreFileSystem":

@@ -54,3 +54,18 @@ def test_only_on_demand_with_a_fabric_has_a_placement_group() -> None:
         for machine in ("p5en.48xlarge", "m7i.xlarge")
     }
     assert [key for key, value in placed.items() if value] == [("on-demand", "p5en.48xlarge")]
+
+
+@given(st.integers(0, 40), st.integers(1, 3))
+def test_an_autoscaled_pool_is_a_group_per_zone_and_shares_out_both_sizes(least: int, zones: int) -> None:
+    asked = pool(capacity="on-demand", num_nodes=41, min_nodes=least)
+    found = groups(asked, ZONES[:zones])
+    assert [group.zones for group in found] == [(zone,) for zone in ZONES[:zones]]
+    assert (sum(group.min_nodes for group in found), sum(group.num_nodes for group in found)) == (least, 41)
+    assert all(group.min_nodes <= group.num_nodes for group in found)
+
+
+def test_a_pool_whose_nodes_all_stay_is_not_autoscaled() -> None:
+    (group,) = groups(pool(capacity="on-demand", min_nodes=9), ZONES)
+    assert not group.is_autoscaled
+    assert group.role == "work"

@@ -56,6 +56,9 @@ class Life:
         if registered.type == "aws:eks/cluster:Cluster":
             group = made.outputs["vpcConfig"]["clusterSecurityGroupId"]
             self.known[f"ClusterGroup/{registered.name}"] = group
+        if registered.type == "aws:eks/nodeGroup:NodeGroup":
+            (behind,) = made.outputs["resources"][0]["autoscalingGroups"]
+            self.known[f"ScalingGroup/{registered.name}"] = behind["name"]
 
     def _filled(self, value: Any) -> Any:
         if isinstance(value, dict):
@@ -65,7 +68,7 @@ class Life:
         return self.known.get(value, value) if isinstance(value, str) else value
 
 
-def _in_order(found: Plan) -> Iterator[Registration]:
+def in_order(found: Plan) -> Iterator[Registration]:
     """The AWS resources, each after those that it depends on."""
     waiting = {each.urn: each for each in found.resources if each.type.startswith("aws:")}
     while waiting:
@@ -80,7 +83,7 @@ def test_every_resource_lives_through_moto_or_botocores_models(plans: list[Plan]
     for found in plans:
         with Account("us-east-2") as account:
             life = Life(account)
-            for registered in _in_order(found):
+            for registered in in_order(found):
                 life.create(registered)
             for resource in life.made:
                 assert account.exists(resource), resource

@@ -1,0 +1,102 @@
+"""The upstream Cluster Autoscaler: nodes come as jobs ask for them, and go when they have nothing to do.
+
+Kueue asks for all nodes of a job at once, by a ProvisioningRequest, so that half a gang never holds nodes.
+Values: kubernetes/autoscaler, cluster-autoscaler-chart-9.59.0 (Cluster Autoscaler 1.35.0), read 2026-11-22.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pulumi
+
+from infra import names
+from infra.platform.base import Context, Layer
+from infra.platform.images import split
+from infra.platform.operator import Definitions, OperatorPlan
+from infra.platform.published import Published
+from infra.providers import base
+
+CHART = "cluster-autoscaler"
+NOBODY = 65534
+IDLE_GPUS = "0.01"
+"""A node whose accelerators are used less than this has no job on it; 0 would be never."""
+
+
+def requests(context: Context) -> OperatorPlan:
+    """Return the definition of ProvisioningRequests: Kueue asks by them where it finds it when it starts."""
+    rendered = context.renderer.manifest("provisioning-requests")
+    return OperatorPlan("provisioning-requests", names.AUTOSCALER, {}, rendered)
+
+
+class Autoscaler(Layer):
+    """Depends on the definition of ProvisioningRequests, which it watches."""
+
+    def __init__(
+        self,
+        context: Context,
+        settings: base.Autoscaler,
+        definitions: Definitions,
+        parent: pulumi.Resource,
+    ) -> None:
+        super().__init__(context, "autoscaler", {"groupTags": dict(settings.group_tags)}, parent)
+        chart = context.artifacts.published[CHART]
+        image = context.settings.software.image(chart.images["autoscaler"])
+        self.ready = Published(
+            context,
+            chart,
+            names.AUTOSCALER,
+            values=values(settings, image, context.system_selector),
+            images=[image],
+            depends_on=definitions.resources,
+            parent=self,
+            level="restricted",
+        ).ready
+        self.register_outputs({})
+
+
+def values(settings: base.Autoscaler, image: str, system_selector: dict[str, str]) -> dict[str, Any]:
+    """Return the chart's values."""
+    registry, repository, tag = split(image)
+    tags = [f"{key}={value}" for key, value in settings.group_tags.items()]
+    return {
+        # Its lease, its role and the identity that the cloud gives it go by this name.
+        "fullnameOverride": names.AUTOSCALER,
+        "rbac": {"serviceAccount": {"name": names.AUTOSCALER}},
+        "cloudProvider": settings.cloud,
+        "awsRegion": settings.region,
+        "autoDiscovery": {"clusterName": settings.cluster, "tags": tags},
+        "image": {"repository": f"{registry}/{repository}", "tag": tag},
+        "extraArgs": _flags(settings),
+        "nodeSelector": dict(system_selector),
+        "resources": {"requests": {"cpu": "100m", "memory": "300Mi"}, "limits": {"memory": "1Gi"}},
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": NOBODY,
+            "runAsGroup": NOBODY,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containerSecurityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        },
+    }
+
+
+def _flags(settings: base.Autoscaler) -> dict[str, Any]:
+    """A pool's groups count as one, so that a job may have nodes of several. The chart cuts `_1` off."""
+    alike = {f"balancing-ignore-label_{index}": label for index, label in enumerate(settings.alike, 1)}
+    return {
+        "logtostderr": True,
+        "stderrthreshold": "info",
+        "v": 4,
+        "enable-provisioning-requests": True,
+        # Definitions of others have no protobuf.
+        "kube-api-content-type": "application/json",
+        "expander": "least-waste",
+        "balance-similar-node-groups": True,
+        **alike,
+        "scale-down-gpu-utilization-threshold": IDLE_GPUS,
+        "cordon-node-before-terminating": True,
+    }
