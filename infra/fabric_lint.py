@@ -75,7 +75,7 @@ def pod(spec: Mapping[str, Any], num_nodes: int = 1, fabric: str = "") -> Iterat
     for index, container in enumerate(spec.get("containers") or ()):
         limits = (container.get("resources") or {}).get("limits") or {}
         path: KeyPath = ("containers", index)
-        yield from _settings(container, limits, path)
+        yield from _settings(container, limits, path, fabric)
         if not any(limits.get(name) for name in ACCELERATORS):
             continue
         if num_nodes > 1:
@@ -167,7 +167,13 @@ def _claims(resources: Mapping[str, Any], fabric: str, num_nodes: int, path: Key
         yield Fault((*path, "claims"), got, allowed, fix)
 
 
-def _settings(container: Mapping[str, Any], limits: Mapping[str, Any], path: KeyPath) -> Iterator[Fault]:
+def _settings(
+    container: Mapping[str, Any], limits: Mapping[str, Any], path: KeyPath, fabric: str
+) -> Iterator[Fault]:
+    """A setting without its device, which a class may have claimed: `_claims` says whether all are."""
+    claimed = claims(fabric) and not _resources(fabric)
+    if (claimed or fabric not in _classes()) and (container.get("resources") or {}).get("claims"):
+        return
     for index, variable in enumerate(container.get("env") or ()):
         name = str(variable.get("name", ""))
         pairs = [key for key in SETTINGS if key.partition("=")[0] == name]

@@ -28,7 +28,7 @@ _FABRICS = {
     "tcpxo": ("tcpxo",),
     "device-injector": ("tcpxo",),
 }
-"""Plugin → its fabric classes."""
+"""Plugin → its fabric classes. Where EFA is claimed another driver has it: never both on a node."""
 
 
 class DevicePlugins(Layer):

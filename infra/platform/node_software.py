@@ -14,6 +14,7 @@ from infra.platform import (
     amd_driver,
     amd_operator,
     dra_driver,
+    efa_driver,
     gpu_operator,
     lustre_driver,
     network_operator,
@@ -38,6 +39,7 @@ class NodeSoftware(Layer):
             self._publish(nfs_driver.CHART, nfs_driver.NAMESPACE, values, list(images.values()))
         if software.lustre_driver:
             self.ready += [self.add(each) for each in lustre_driver.manifests()]
+        self._efa()
         cards = self._infiniband(software.infiniband) if software.infiniband else []
         gpus = self._gpus(cards)
         self._racks(gpus)
@@ -57,6 +59,14 @@ class NodeSoftware(Layer):
         networks = [self.add(each, [policy]) for each in network_operator.networks(infiniband)]
         self.ready += [policy, *networks]
         return [policy, *networks]
+
+    def _efa(self) -> None:
+        fabrics = self._context.settings.software.efa_claims
+        if not fabrics:
+            return
+        images = self._images(efa_driver.CHART)
+        values = efa_driver.values(images, fabrics)
+        self._publish(efa_driver.CHART, efa_driver.NAMESPACE, values, list(images.values()))
 
     def _gpus(self, cards: Sequence[pulumi.Resource]) -> list[pulumi.Resource]:
         software = self._context.settings.software

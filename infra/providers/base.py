@@ -145,6 +145,8 @@ class NodeSoftware:
     dra_driver: DraDriver | None = None
     amd_operator: AmdOperator | None = None
     nfs_driver: bool = False
+    efa_claims: tuple[FabricClass, ...] = ()
+    """Fabric classes whose EFA devices pods claim from EKS's driver for Dynamic Resource Allocation."""
     lustre_driver: bool = False
     """The CSI driver of Azure Managed Lustre."""
     tolerates_all: bool = False
@@ -158,7 +160,7 @@ class NodeSoftware:
         """Whether an operator is to be installed."""
         drivers = self.nfs_driver or self.lustre_driver
         operators = self.gpu_operator or self.dra_driver or self.amd_operator
-        return bool(self.infiniband or operators or drivers)
+        return bool(self.infiniband or operators or drivers or self.efa_claims)
 
     def image(self, reference: str) -> str:
         """Return where the nodes get an image from."""

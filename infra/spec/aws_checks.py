@@ -11,7 +11,7 @@ from infra.spec.cloud_checks import (
     accelerator_is_the_machines,
     an_existing_filesystem_is_in_an_existing_network,
     claims_fit,
-    fabric_is_the_machines,
+    fabric_is_one_of_the_machines,
     fabrics_over_zones,
     groups_are_spelled,
     nearest_steps,
@@ -120,7 +120,7 @@ def machines_are_offered(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
 def pools_agree_with_their_machines(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
     """Accelerator and fabric may be left out; where they are written, they are the machine's."""
     for index, pool, machine in with_machines("aws", pools):
-        yield from fabric_is_the_machines(index, pool, machine)
+        yield from fabric_is_one_of_the_machines(index, pool, machine)
         yield from accelerator_is_the_machines(index, pool, machine)
 
 
@@ -201,6 +201,15 @@ def only_what_is_paid_by_the_hour_is_autoscaled(provider: AwsSpec, pools: Pools)
         if pool.is_spot and pool.accelerator:
             fix = "remove `min_nodes` here, and let the on-demand pool behind it come and go"
             yield path, "on a spot pool with accelerators, for which a job would wait", allowed, fix
+
+
+def autoscaled_pools_claim_nothing(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
+    """Devices that are claimed are known when a node is there: for an empty group nobody knows of any."""
+    for index, pool in enumerate(pools):
+        if pool.is_autoscaled and catalog.fabric(pool.fabric).claim:
+            allowed = f"nodes that stay: the autoscaler knows no devices ({pool.fabric}) of a new one"
+            fix = "remove `fabric` (the device plugin), or `min_nodes`"
+            yield ("pools", index, "min_nodes"), str(pool.min_nodes), allowed, fix
 
 
 def an_autoscaled_pool_is_a_queues_last_flavor(
@@ -315,6 +324,7 @@ CHECKS: tuple[Check, ...] = (
     spot_pools_have_a_node_per_market,
     autoscaled_pools_have_a_node_per_zone,
     only_what_is_paid_by_the_hour_is_autoscaled,
+    autoscaled_pools_claim_nothing,
     an_autoscaled_pool_is_a_queues_last_flavor,
     lustre_has_a_size_that_fsx_takes,
     lustre_is_where_its_clients_are,

@@ -216,6 +216,15 @@ def fabric_is_the_machines(index: int, pool: NodePoolSpec, machine: Machine) -> 
         yield ("pools", index, "fabric"), repr(pool.fabric), f"{machine.fabric} ({machine.name})", fix
 
 
+def fabric_is_one_of_the_machines(index: int, pool: NodePoolSpec, machine: Machine) -> Iterator[Finding]:
+    """Likewise, where pods may reach the same network in another way."""
+    classes = [each.name for each in catalog.fabrics() if each.variant_of == machine.fabric != "none"]
+    if pool.fabric not in (machine.fabric, *classes):
+        allowed = f"{' or '.join((machine.fabric, *classes))} ({machine.name})"
+        fix = "leave `fabric` out: the machine says it"
+        yield ("pools", index, "fabric"), repr(pool.fabric), allowed, fix
+
+
 def the_object_store_has_no_size(kind: str, storage: StorageSpec) -> Iterator[Finding]:
     """It is there already, or grows with what is in it."""
     if storage.object_store.size_gib is not None:

@@ -12,6 +12,7 @@ from infra.spec.cloud_checks import (
     accelerator_is_the_machines,
     an_existing_filesystem_is_in_an_existing_network,
     claims_fit,
+    fabric_is_one_of_the_machines,
     fabrics_over_zones,
     filesystem_zone_is_the_stacks,
     groups_are_spelled,
@@ -109,11 +110,7 @@ def machines_exist(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:
 def pools_agree_with_their_machines(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:
     """Accelerator and fabric may be left out; where they are written, they are the machine's."""
     for index, pool, machine in with_machines("gcp", pools):
-        classes = [each.name for each in catalog.fabrics() if each.variant_of == machine.fabric]
-        if pool.fabric not in (machine.fabric, *classes):
-            allowed = f"{' or '.join((machine.fabric, *classes))} ({machine.name})"
-            fix = "leave `fabric` out: the machine says it"
-            yield ("pools", index, "fabric"), repr(pool.fabric), allowed, fix
+        yield from fabric_is_one_of_the_machines(index, pool, machine)
         yield from accelerator_is_the_machines(index, pool, machine)
 
 

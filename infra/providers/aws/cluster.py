@@ -8,7 +8,7 @@ from typing import ClassVar, cast
 import pulumi
 import pulumi_aws as aws
 
-from infra import names
+from infra import catalog, names
 from infra.artifacts import Artifacts
 from infra.kubernetes import connect
 from infra.providers.aws import autoscaler
@@ -40,6 +40,7 @@ from infra.providers.base import (
     ClusterSettings,
     DevicePlugin,
     Feature,
+    NodeSoftware,
     ObjectStoreOutputs,
     PoolSettings,
     StorageClass,
@@ -47,6 +48,7 @@ from infra.providers.base import (
 )
 from infra.spec import Stack
 from infra.spec.aws import AwsSpec, LustreSpec
+from infra.spec.fabric import FabricClass
 from infra.spec.provider import ProviderKind
 from infra.spec.storage import LifecycleSpec, StorageSpec
 
@@ -168,11 +170,22 @@ def _settings(stack: Stack, spec: AwsSpec, pools: Mapping[str, PoolSettings]) ->
         data_dir="",
         training_image=spec.training_image,
         serves_object_store=False,
-        device_plugins=(*plugins, *(("efa",) if _has_efa(jobs) else ())),
+        device_plugins=(*plugins, *(("efa",) if any(_is_plugged(pool) for pool in jobs) else ())),
+        software=NodeSoftware(efa_claims=_claimed(jobs)),
         autoscaler=autoscaler.settings(stack.name, spec.region) if breathes else None,
         provisioning_class="best-effort-atomic-scale-up.autoscaling.x-k8s.io" if breathes else "",
         groups={principal: group_of(principal) for team in stack.teams for principal in team.groups},
     )
+
+
+def _is_plugged(pool: PoolSettings) -> bool:
+    """Whether its pods get EFA from the device plugin."""
+    return pool.fabric_class != "none" and catalog.fabric(pool.fabric_class).claim is None
+
+
+def _claimed(pools: Iterable[PoolSettings]) -> tuple[FabricClass, ...]:
+    """Fabric classes whose devices are claimed from the DRA driver."""
+    return tuple(sorted({pool.fabric_class for pool in pools if catalog.fabric(pool.fabric_class).claim}))
 
 
 def _has_efa(pools: Iterable[PoolSettings]) -> bool:

@@ -1,0 +1,30 @@
+"""EKS's driver of EFA for Dynamic Resource Allocation (DRANET): pods claim the cards of their machine.
+
+Values: aws/eks-charts, stable/aws-dranet 1.0.0, read 2026-11-22.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from infra import names
+from infra.platform.images import split
+
+CHART = "aws-dranet"
+NAMESPACE = "aws-dranet"
+
+
+def values(images: Mapping[str, str], fabrics: Sequence[str]) -> dict[str, Any]:
+    """Return the chart's values: it runs on machines whose devices are claimed, and on no other.
+
+    On these the device plugin does not: the two would give out the same cards twice.
+    """
+    registry, repository, tag = split(images["driver"])
+    return {
+        "image": {"repository": f"{registry}/{repository}", "tag": tag},
+        # The chart's own list is of machine types.
+        "supportedInstanceLabels": {"keys": [names.FABRIC_LABEL], "values": list(fabrics)},
+        # The devices of a node that is being taken away are still there for its pods.
+        "tolerations": [{"operator": "Exists"}],
+    }
