@@ -68,6 +68,7 @@ def problems(stack: Stack, spec: AwsSpec, client: Client) -> Iterator[Problem]:
     yield from _reservations(stack, client("ec2"))
     yield from _bucket(stack, spec, client("s3"))
     yield from _filesystem(spec, client)
+    yield from _cluster(spec, client("eks"))
 
 
 def role_of(arn: str) -> str:
@@ -93,7 +94,7 @@ def _rights(arn: str, spec: AwsSpec, iam: Any) -> Iterator[Problem]:  # noqa: AN
     try:
         principal = _principal(arn, iam)
         pages = iam.get_paginator("simulate_principal_policy").paginate(
-            PolicySourceArn=principal, ActionNames=[*RIGHTS, *makes]
+            PolicySourceArn=principal, ActionNames=[*_wanted(spec), *makes]
         )
         found = [each for page in pages for each in page["EvaluationResults"]]
     except ClientError as error:
@@ -105,6 +106,14 @@ def _rights(arn: str, spec: AwsSpec, iam: Any) -> Iterator[Problem]:  # noqa: AN
     denied = sorted(each["EvalActionName"] for each in found if each["EvalDecision"] != "allowed")
     if denied:
         yield Problem(path, f"not {', '.join(denied)}", "all of these", "ask for a role with these rights")
+
+
+def _wanted(spec: AwsSpec) -> list[str]:
+    """What is there already, nobody needs the right to make."""
+    cluster = {"eks:CreateCluster"} if spec.existing_cluster else set()
+    vpc = {"ec2:AllocateAddress", "ec2:CreateNatGateway", "ec2:CreateVpc", "ec2:CreateVpcEndpoint"}
+    spared = cluster | (vpc if spec.network.existing else set())
+    return [right for right in RIGHTS if right not in spared]
 
 
 def _principal(arn: str, iam: Any) -> str:  # noqa: ANN401 -- boto3's
@@ -264,6 +273,57 @@ def _filesystem(spec: AwsSpec, client: Client) -> Iterator[Problem]:
     if lacking := [zone for zone in spec.zones if zone not in zones]:
         fix = "make a mount target in each zone of the stack"
         yield Problem(path, f"no mount target in {', '.join(lacking)}", "one in each zone", fix)
+
+
+def _cluster(spec: AwsSpec, eks: Any) -> Iterator[Problem]:  # noqa: ANN401 -- boto3's
+    """One that is to be there: as the stack file says it is, and running."""
+    existing = spec.existing_cluster
+    if existing is None:
+        return
+    path = "provider.existing_cluster"
+    try:
+        found = eks.describe_cluster(name=existing.name)["cluster"]
+    except ClientError as error:
+        if "NotFound" not in str(error):
+            raise
+        fix = "correct the name or the region, or leave `existing_cluster` out, and it is made"
+        yield Problem(f"{path}.name", f"{existing.name}: not there", "a cluster of the region", fix)
+        return
+    network = found["resourcesVpcConfig"]
+    pages = eks.get_paginator("list_addons").paginate(clusterName=existing.name)
+    addons = {addon for page in pages for addon in page["addons"]}
+    told: dict[str, tuple[object, object]] = {
+        "endpoint": (existing.endpoint, found.get("endpoint")),
+        "certificate_authority": (
+            existing.certificate_authority,
+            found.get("certificateAuthority", {}).get("data"),
+        ),
+        "security_group": (existing.security_group, network.get("clusterSecurityGroupId")),
+        "version": (existing.version, found["version"]),
+        "authentication_mode": (
+            existing.authentication_mode,
+            found.get("accessConfig", {}).get("authenticationMode"),
+        ),
+    }
+    for key, (written, is_so) in told.items():
+        if written != is_so:
+            fix = f"write what `aws eks describe-cluster --name {existing.name}` shows"
+            yield Problem(f"{path}.{key}", _short(written), _short(is_so), fix)
+    if lacking := [addon for addon in existing.addons if addon not in addons]:
+        fix = "`aws eks create-addon`; one that was put in by hand counts once EKS has taken it over"
+        yield Problem(f"{path}.addons", f"{', '.join(lacking)}: not there", "add-ons of the cluster", fix)
+    vpc = spec.network.existing.id if spec.network.existing else ""
+    if network.get("vpcId") != vpc:
+        fix = "name the cluster's own VPC, and its subnets"
+        yield Problem("provider.network.existing.id", vpc, str(network.get("vpcId")), fix)
+    if found["status"] != "ACTIVE":
+        yield Problem(f"{path}.name", f"{existing.name} is {found['status']}", "ACTIVE", "wait until it is")
+
+
+def _short(value: object, most: int = 60) -> str:
+    """A certificate fills a screen."""
+    text = str(value)
+    return text if len(text) <= most else f"{text[:most]}…"
 
 
 def unasked(error: ClientError | BotoCoreError) -> Problem:

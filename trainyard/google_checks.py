@@ -10,7 +10,7 @@ from infra.errors import Problem
 from infra.providers.gcp.groups import Group, groups
 from infra.spec import Stack
 from infra.spec.gcp import ExistingManagedLustreSpec, GcpSpec
-from trainyard.google import COMPUTE, Google, RefusedError
+from trainyard.google import COMPUTE, Answer, Google, RefusedError
 from trainyard.google_quotas import short_quotas
 
 APIS = ("compute", "container", "cloudkms", "storage", "iam", "cloudresourcemanager", "servicenetworking")
@@ -48,6 +48,7 @@ def problems(stack: Stack, spec: GcpSpec, google: Google) -> Iterator[Problem]:
     yield from _reservations(stack, spec, google)
     yield from _bucket(stack, spec, google)
     yield from _filesystem(spec, google)
+    yield from _cluster(spec, google)
 
 
 def _apis(spec: GcpSpec, google: Google) -> Iterator[Problem]:
@@ -65,7 +66,8 @@ def _apis(spec: GcpSpec, google: Google) -> Iterator[Problem]:
 def _rights(spec: GcpSpec, google: Google) -> Iterator[Problem]:
     makes = [] if spec.filesystem.existing else [f"{FILESYSTEMS[spec.filesystem.kind]}.instances.create"]
     emergency = ["privilegedaccessmanager.entitlements.create"] if spec.access.break_glass else []
-    wanted = [*RIGHTS, *makes, *emergency]
+    spared = "container.clusters.create" if spec.existing_cluster else ""
+    wanted = [*(right for right in RIGHTS if right != spared), *makes, *emergency]
     url = f"https://cloudresourcemanager.googleapis.com/v1/projects/{spec.project}:testIamPermissions"
     has = google.ask("POST", url, {"permissions": wanted}).get("permissions", [])
     if lacking := sorted(set(wanted) - set(has)):
@@ -144,3 +146,63 @@ def _filesystem(spec: GcpSpec, google: Google) -> Iterator[Problem]:
         yield Problem(path, f"{existing.instance}: not in {zone}", "an instance of Managed Lustre", fix)
     elif found["mountPoint"] != mount_point:
         yield Problem(path, mount_point, found["mountPoint"], "write the address and name of its mount point")
+
+
+def _cluster(spec: GcpSpec, google: Google) -> Iterator[Problem]:
+    """One that is to be there: as the stack file says it is, and running."""
+    existing = spec.existing_cluster
+    if existing is None:
+        return
+    path = "provider.existing_cluster"
+    place = f"projects/{spec.project}/locations/{spec.region}/clusters/{existing.name}"
+    found = google.find(f"https://container.googleapis.com/v1/{place}")
+    if found is None:
+        fix = "correct the name or the region (a zonal cluster will not do), or leave it out, and it is made"
+        yield Problem(f"{path}.name", f"{existing.name}: not in {spec.region}", "a regional cluster", fix)
+        return
+    version = ".".join(found["currentMasterVersion"].split(".")[:2])
+    if version != existing.version:
+        yield Problem(f"{path}.version", existing.version, version, "write the version that it has")
+    if lacking := [name for name in existing.features if name not in _features(found)]:
+        fix = "turn them on (`gcloud container clusters update`), or remove them here"
+        yield Problem(f"{path}.features", f"{', '.join(lacking)}: off", "on", fix)
+    if existing.endpoint not in (ways := _ways_in(found)):
+        fix = f"write what `gcloud container clusters describe {existing.name}` shows"
+        yield Problem(f"{path}.endpoint", existing.endpoint, " or ".join(ways), fix)
+    channel = found.get("releaseChannel", {}).get("channel", "none").lower()
+    if {"unspecified": "none"}.get(channel, channel) != spec.release_channel:
+        yield Problem("provider.release_channel", spec.release_channel, channel, "write the cluster's own")
+    group = found.get("authenticatorGroupsConfig", {}).get("securityGroup")
+    if spec.access.security_group and group != spec.access.security_group:
+        fix = "`gcloud container clusters update --security-group`: who owns the cluster says it there"
+        yield Problem("provider.access.security_group", spec.access.security_group, str(group), fix)
+    network = spec.network.existing
+    if network and (found["network"], found["subnetwork"]) != (network.network, network.subnetwork):
+        got, told = f"{network.network}, {network.subnetwork}", f"{found['network']}, {found['subnetwork']}"
+        yield Problem("provider.network.existing", got, told, "name the cluster's own VPC and subnet")
+    if found["status"] != "RUNNING":
+        yield Problem(f"{path}.name", f"{existing.name} is {found['status']}", "RUNNING", "wait until it is")
+
+
+def _features(found: Answer) -> set[str]:
+    """What a cluster has, in the stack file's words."""
+    network, addons = found.get("networkConfig", {}), found.get("addonsConfig", {})
+    has = {
+        "workload-identity": found.get("workloadIdentityConfig", {}).get("workloadPool"),
+        "dataplane-v2": network.get("datapathProvider") == "ADVANCED_DATAPATH",
+        "multi-networking": network.get("enableMultiNetworking"),
+        "gcs-fuse": addons.get("gcsFuseCsiDriverConfig", {}).get("enabled"),
+        "lustre": addons.get("lustreCsiDriverConfig", {}).get("enabled"),
+    }
+    return {name for name, there in has.items() if there}
+
+
+def _ways_in(found: Answer) -> list[str]:
+    """URLs of its API server: the DNS name, the addresses."""
+    config = found.get("controlPlaneEndpointsConfig", {})
+    names = [
+        config.get("dnsEndpointConfig", {}).get("endpoint"),
+        config.get("ipEndpointsConfig", {}).get("privateEndpoint"),
+        found.get("endpoint"),
+    ]
+    return list(dict.fromkeys(f"https://{name}" for name in names if name))

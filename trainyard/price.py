@@ -378,12 +378,14 @@ def _kinds_of_services(stack: Stack) -> Iterator[tuple[str, str, int]]:
     """(what it is for, kind, how many)."""
     provider = stack.provider
     if isinstance(provider, AwsSpec):
-        yield "control plane", "eks-cluster", 1
+        if provider.existing_cluster is None:
+            yield "control plane", "eks-cluster", 1
         gateways = {"none": 0, "one": 1, "per-zone": len(provider.zones)}[provider.network.nat]
         if gateways and provider.network.existing is None:
             yield "NAT", "nat-gateway", gateways
     elif isinstance(provider, GcpSpec):
-        yield "control plane", "gke-cluster", 1
+        if provider.existing_cluster is None:
+            yield "control plane", "gke-cluster", 1
         if provider.network.nat and provider.network.existing is None:
             nodes = sum(pool.num_nodes for pool in stack.pools)
             yield "NAT", "cloud-nat-vm", min(nodes, PRICED_NAT_VMS)

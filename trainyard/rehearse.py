@@ -262,9 +262,11 @@ def _clouds(session: Session, stack: ExitStack) -> dict[str, Cloud]:
     if isinstance(provider, AwsSpec):
         try:
             from rehearsal.aws.account import Account  # moto and boto3 take seconds to import
+            from rehearsal.aws.there import There
         except ModuleNotFoundError as error:
             raise MachineError([_lacking(str(error.name), "aws")]) from error
-        return {"aws": stack.enter_context(Account(provider.region))}
+        brought = There(**_brought(session.stack, provider))
+        return {"aws": stack.enter_context(Account(provider.region, brought))}
     if isinstance(provider, GcpSpec):
         if find_spec("googleapiclient") is None:
             raise MachineError([_lacking("googleapiclient", "gcp")])
@@ -272,6 +274,19 @@ def _clouds(session: Session, stack: ExitStack) -> dict[str, Cloud]:
     if isinstance(provider, AzureSpec):
         return {"azure-native": Subscription(provider.subscription)}
     return {} if provider.kind in NOT_A_CLOUD else {provider.kind: Typed(OUTPUTS)}
+
+
+def _brought(stack: Stack, spec: AwsSpec) -> dict[str, Any]:
+    """What the stack file says is in the account already."""
+    network, cluster, filesystem = spec.network.existing, spec.existing_cluster, spec.filesystem.existing
+    groups = [each.security_group for each in (cluster, filesystem) if each]
+    return {
+        "vpc": network.id if network else "",
+        "subnets": network.subnets if network else {},
+        "groups": groups if network else [],
+        "cluster": cluster.name if cluster else "",
+        "bucket": stack.storage.object_store.bucket if spec.existing_bucket else "",
+    }
 
 
 def _lacking(module: str, extra: str) -> Problem:

@@ -93,6 +93,25 @@ class ExistingEfsSpec(Spec):
     security_group: SecurityGroupId = Field(description="that of its mount targets, which lets the nodes in")
 
 
+class ExistingEksSpec(Spec):
+    """An EKS cluster that is there already, as `aws eks describe-cluster` tells it; it stays as it is.
+
+    Its network is `network.existing`; its add-ons, its logs and who may use it are its owner's.
+    """
+
+    name: str = Field(pattern=r"^[0-9A-Za-z][A-Za-z0-9_-]{0,99}$", description="name of the cluster")
+    endpoint: str = Field(pattern=r"^https://[A-Za-z0-9.-]+$", description="URL of its API server")
+    certificate_authority: str = Field(
+        pattern=r"^[A-Za-z0-9+/]+={0,2}$", description="`certificateAuthority.data`, in base64"
+    )
+    security_group: SecurityGroupId = Field(description="`clusterSecurityGroupId`, which its nodes have")
+    version: str = Field(pattern=r"^1\.\d{2}$", description="minor version of Kubernetes, in quotes")
+    authentication_mode: Literal["API", "API_AND_CONFIG_MAP", "CONFIG_MAP"] = Field(
+        description="by what it lets people in"
+    )
+    addons: tuple[str, ...] = Field(description="add-ons that it has, as `aws eks list-addons` names them")
+
+
 class LustreSpec(FilesystemSpec):
     """FSx for Lustre (PERSISTENT_2), all nodes read and write it at the speed of the fabric."""
 
@@ -147,6 +166,7 @@ class AwsSpec(ProviderSpec):
         default=None, description="key for disks, filesystem and bucket; left out: one is made"
     )
     existing_bucket: Boolean = Field(default=False, description="the object store's bucket is there already")
+    existing_cluster: ExistingEksSpec | None = Field(default=None, description="a cluster to use")
     interruption_queue: Boolean = Field(
         default=False,
         description="queue of EC2's notices for self-managed nodes (Karpenter, Node Termination Handler)",

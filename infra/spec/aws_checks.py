@@ -289,6 +289,65 @@ def what_an_existing_filesystem_has_is_its_owners(provider: AwsSpec) -> Iterator
             yield path, f"{key} with `existing`", allowed, "remove the key, or leave `existing` out"
 
 
+ADDONS = ("vpc-cni", "kube-proxy", "coredns", "eks-pod-identity-agent", "aws-ebs-csi-driver")
+"""What a cluster that is there must have of EKS's add-ons; the filesystem's driver comes on top."""
+DRIVERS = {"lustre": "aws-fsx-csi-driver", "efs": "aws-efs-csi-driver"}
+
+
+def an_existing_cluster_is_in_an_existing_network(provider: AwsSpec) -> Iterator[Finding]:
+    """Its nodes are in its VPC, and a VPC that the stack makes has nobody in it yet."""
+    if provider.existing_cluster and provider.network.existing is None:
+        fix = "name the cluster's VPC in `network.existing`, with a private subnet in each zone of the stack"
+        path: KeyPath = ("provider", "existing_cluster")
+        yield path, "a cluster of another VPC", "with `network.existing`: the VPC that it is in", fix
+
+
+def an_existing_cluster_can_take_the_stack(provider: AwsSpec) -> Iterator[Finding]:
+    """What the stack puts into it needs this version, this way in, and these add-ons."""
+    cluster = provider.existing_cluster
+    if cluster is None:
+        return
+    path: KeyPath = ("provider", "existing_cluster")
+    minor = provider.kubernetes_version.rpartition(".")[0]
+    if cluster.version != minor:
+        fix = f"`aws eks update-cluster-version --name {cluster.name} --kubernetes-version {minor}`"
+        yield (*path, "version"), cluster.version, f"{minor}: what this release is tested with", fix
+    if cluster.authentication_mode == "CONFIG_MAP":
+        mode = "authenticationMode=API_AND_CONFIG_MAP"
+        fix = f"`aws eks update-cluster-config --name {cluster.name} --access-config {mode}`"
+        yield (
+            (*path, "authentication_mode"),
+            "CONFIG_MAP",
+            "API or API_AND_CONFIG_MAP: nodes and teams are let in by access entries",
+            fix,
+        )
+    needed = (*ADDONS, DRIVERS[provider.filesystem.kind])
+    if lacking := [addon for addon in needed if addon not in cluster.addons]:
+        fix = "`aws eks create-addon`, each with its role by Pod Identity; then name them here"
+        yield (*path, "addons"), f"without {', '.join(lacking)}", ", ".join(needed), fix
+
+
+def what_an_existing_cluster_has_is_its_owners(provider: AwsSpec) -> Iterator[Finding]:
+    """The stack lets its teams in, and changes nothing of the cluster itself."""
+    if provider.existing_cluster is None:
+        return
+    access = provider.access
+    settings: dict[str, tuple[object, ...]] = {
+        "viewers": access.viewers,
+        "break_glass": access.break_glass,
+        "public_cidrs": access.public_cidrs,
+    }
+    for key, asked in settings.items():
+        if asked:
+            fix = "remove the key: who made the cluster says it there"
+            yield (
+                ("provider", "access", key),
+                f"{key} with `existing_cluster`",
+                "nothing: it is the owner's to say",
+                fix,
+            )
+
+
 def claims_fit_the_filesystem(
     provider: AwsSpec, storage: StorageSpec, teams: tuple[TeamSpec, ...]
 ) -> Iterator[Finding]:
@@ -331,6 +390,9 @@ CHECKS: tuple[Check, ...] = (
     a_linked_filesystem_has_no_snapshots,
     an_existing_filesystem_is_in_an_existing_network,
     what_an_existing_filesystem_has_is_its_owners,
+    an_existing_cluster_is_in_an_existing_network,
+    an_existing_cluster_can_take_the_stack,
+    what_an_existing_cluster_has_is_its_owners,
     claims_fit_the_filesystem,
 )
 

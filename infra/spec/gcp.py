@@ -117,6 +117,30 @@ class ExistingFilestoreSpec(Spec):
     share: str = Field(pattern=r"^[a-z][a-z0-9_]{0,62}$", description="name of the share")
 
 
+GkeFeature = Literal["workload-identity", "dataplane-v2", "multi-networking", "gcs-fuse", "lustre"]
+"""What GKE has or has not from its cluster's making on, or by its add-ons."""
+
+
+class ExistingGkeSpec(Spec):
+    """A regional GKE cluster that is there already, in the project and region; it stays as it is.
+
+    Its network is `network.existing`; its add-ons, its upgrades and who may use it are its owner's.
+    """
+
+    name: ResourceName = Field(description="name of the cluster")
+    endpoint: str = Field(
+        pattern=r"^https://[A-Za-z0-9.-]+$",
+        description="URL of its API server: DNS name, or private address and `certificate_authority`",
+    )
+    certificate_authority: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z0-9+/]+={0,2}$",
+        description="`masterAuth.clusterCaCertificate`, in base64; left out: the endpoint is its DNS name",
+    )
+    version: str = Field(pattern=r"^1\.\d{2}$", description="minor version of Kubernetes, in quotes")
+    features: tuple[GkeFeature, ...] = Field(description="what it has, of what a stack can need")
+
+
 class ManagedLustreSpec(FilesystemSpec):
     """Managed Lustre: in one zone, all nodes read and write it in parallel."""
 
@@ -167,6 +191,7 @@ class GcpSpec(ProviderSpec):
         default=None, description="key for disks, filesystem and bucket; left out: one is made"
     )
     existing_bucket: Boolean = Field(default=False, description="the object store's bucket is there already")
+    existing_cluster: ExistingGkeSpec | None = Field(default=None, description="a cluster to use")
     deletion_protection: Boolean = Field(
         default=True, description="refuse to delete cluster and filesystem; put it off before a destroy"
     )

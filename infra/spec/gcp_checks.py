@@ -24,7 +24,7 @@ from infra.spec.cloud_checks import (
     zones_of_pools_are_the_stacks,
 )
 from infra.spec.finding import Check, Finding, unknown
-from infra.spec.gcp import FilestoreSpec, GcpSpec, ManagedLustreSpec
+from infra.spec.gcp import FilestoreSpec, GcpSpec, GkeFeature, ManagedLustreSpec
 from infra.spec.node_pool import NodePoolSpec
 from infra.spec.queue import TeamSpec
 from infra.spec.source import KeyPath
@@ -324,6 +324,64 @@ def groups_are_googles(provider: GcpSpec, teams: tuple[TeamSpec, ...]) -> Iterat
         yield ("provider", "access", "security_group"), "nothing", allowed, fix
 
 
+def an_existing_cluster_is_in_an_existing_network(provider: GcpSpec) -> Iterator[Finding]:
+    """Its nodes are in its VPC, and a VPC that the stack makes has nobody in it yet."""
+    if provider.existing_cluster and provider.network.existing is None:
+        fix = "name the cluster's VPC, its subnet and its ranges in `network.existing`"
+        path: KeyPath = ("provider", "existing_cluster")
+        yield path, "a cluster of another VPC", "with `network.existing`: the VPC that it is in", fix
+
+
+def an_existing_cluster_can_take_the_stack(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:
+    """What the stack puts into it needs this version and these features; some come with the making alone."""
+    cluster = provider.existing_cluster
+    if cluster is None:
+        return
+    path: KeyPath = ("provider", "existing_cluster")
+    minor = provider.kubernetes_version.rpartition(".")[0]
+    if cluster.version != minor:
+        fix = f"`gcloud container clusters upgrade {cluster.name} --master --cluster-version {minor}`"
+        yield (*path, "version"), cluster.version, f"{minor}: what this release is tested with", fix
+    needed = needed_features(provider, pools)
+    if lacking := [feature for feature in needed if feature not in cluster.features]:
+        late = {"dataplane-v2", "multi-networking"} & {*lacking}
+        fix = (
+            f"{' and '.join(sorted(late))}: only a new cluster has it, so let the stack make one"
+            if late
+            else "see `gcloud container clusters update --help`, then name them here"
+        )
+        yield (*path, "features"), f"without {', '.join(lacking)}", ", ".join(needed), fix
+
+
+def needed_features(provider: GcpSpec, pools: Pools) -> list[GkeFeature]:
+    """Return what a cluster must have for the stack: identities of pods, volumes of the bucket, and more."""
+    cards = any(catalog.fabric(pool.fabric).interfaces for pool in pools)
+    claims = any(catalog.fabric(pool.fabric).claim for pool in pools)
+    found: list[GkeFeature] = ["workload-identity", "gcs-fuse"]
+    if provider.filesystem.kind == "lustre":
+        found.append("lustre")
+    if cards or claims:
+        found.append("dataplane-v2")
+    return [*found, "multi-networking"] if cards else found
+
+
+def what_an_existing_cluster_has_is_its_owners(provider: GcpSpec) -> Iterator[Finding]:
+    """The stack lets its teams in, and changes nothing of the cluster itself."""
+    if provider.existing_cluster is None:
+        return
+    access = provider.access
+    settings: dict[str, object] = {"viewers": access.viewers, "break_glass": access.break_glass}
+    for key, asked in settings.items():
+        if asked:
+            fix = "remove the key: who made the cluster says it there"
+            yield (
+                ("provider", "access", key),
+                f"{key} with `existing_cluster`",
+                "nothing: it is the owner's to say",
+                fix,
+            )
+
+
 CHECKS: tuple[Check, ...] = (
     the_region_is_known,
     zones_are_of_the_region,
@@ -347,6 +405,9 @@ CHECKS: tuple[Check, ...] = (
     filestore_has_a_size_that_is_sold,
     the_filesystem_is_in_a_zone_of_the_stack,
     an_existing_filesystem_is_in_an_existing_network,
+    an_existing_cluster_is_in_an_existing_network,
+    an_existing_cluster_can_take_the_stack,
+    what_an_existing_cluster_has_is_its_owners,
     claims_fit_the_filesystem,
     the_bucket_is_not_googles,
 )

@@ -153,7 +153,7 @@ def _services(spec: Properties, region: str) -> Iterator[Service]:
     """The control plane, and the way out of a network that the stack makes."""
     kind = spec.get("provider.kind")
     network = spec.block("provider.network")
-    if kind in _CONTROL_PLANES:
+    if kind in _CONTROL_PLANES and not spec.block("provider.existing_cluster").data:
         yield Service("stack.provider", _CONTROL_PLANES[kind], region)
     if network.block("existing").data or kind not in _CONTROL_PLANES:
         return

@@ -21,6 +21,7 @@ from rehearsal import sdk
 from rehearsal.aws import models
 from rehearsal.aws.lives import GONE, filled, kind, life, service
 from rehearsal.aws.requests import SELF, Request, requests, tagged, tagging
+from rehearsal.aws.there import There, told
 from rehearsal.cloud import Made, Properties, Refusal, RefusedError, Resource, at, changed
 
 ACCOUNT = "123456789012"
@@ -32,8 +33,11 @@ CERTIFICATE = "-----BEGIN CERTIFICATE-----\nrehearsal\n-----END CERTIFICATE-----
 class Account:
     """One account in one region. Give it a beginning and an end with `with`: moto is on in between."""
 
-    def __init__(self, region: str) -> None:
+    def __init__(self, region: str, there: There | None = None) -> None:
+        """`there`: what the account has before the stack comes."""
         self.region = region
+        self._there = there or There()
+        self._known: dict[str, str] = {}
         self.lacks: set[str] = set()
         """Types of resources that moto has no operation for."""
         self._lock = threading.Lock()
@@ -42,6 +46,7 @@ class Account:
 
     def __enter__(self) -> Account:
         self._moto.start()
+        self._known = self._there.put(self.region)
         self._warming.start()
         return self
 
@@ -178,12 +183,13 @@ class Account:
         config = resource.inputs["vpcConfig"]
         ec2 = models.client("ec2", self.region)
         with self._lock:
-            subnet = ec2.describe_subnets(SubnetIds=config["subnetIds"][:1])["Subnets"][0]
+            subnets = told(config["subnetIds"][:1], self._known)
+            subnet = ec2.describe_subnets(SubnetIds=subnets)["Subnets"][0]
             name = f"eks-cluster-sg-{resource.inputs['name']}"
-            told = (
+            purpose = (
                 "EKS created security group applied to ENI that is attached to EKS Control Plane master nodes"
             )
-            group = ec2.create_security_group(GroupName=name, Description=told, VpcId=subnet["VpcId"])
+            group = ec2.create_security_group(GroupName=name, Description=purpose, VpcId=subnet["VpcId"])
         return {
             "certificateAuthority": {"data": base64.b64encode(CERTIFICATE.encode()).decode()},
             "vpcConfig": {**config, "clusterSecurityGroupId": group["GroupId"], "vpcId": subnet["VpcId"]},
@@ -191,18 +197,18 @@ class Account:
 
     def _of_node_group(self, resource: Resource, answers: Mapping[str, Any]) -> dict[str, Any]:
         """Outputs of a node group; EKS makes a scaling group for it, and moto tells the name of none."""
-        (told,) = answers["resources"]["autoScalingGroups"]
+        (behind,) = answers["resources"]["autoScalingGroups"]
         template = resource.inputs["launchTemplate"]
         with self._lock:
             models.client("autoscaling", self.region).create_auto_scaling_group(
-                AutoScalingGroupName=told["name"],
+                AutoScalingGroupName=behind["name"],
                 LaunchTemplate={"LaunchTemplateId": template["id"], "Version": template["version"]},
                 MinSize=0,
                 MaxSize=resource.inputs["scalingConfig"]["maxSize"],
                 DesiredCapacity=0,  # machines themselves are not rehearsed
-                VPCZoneIdentifier=",".join(resource.inputs["subnetIds"]),
+                VPCZoneIdentifier=told(",".join(resource.inputs["subnetIds"]), self._known),
             )
-        return {"resources": [{"autoscalingGroups": [told], "remoteAccessSecurityGroupId": ""}]}
+        return {"resources": [{"autoscalingGroups": [behind], "remoteAccessSecurityGroupId": ""}]}
 
     def _again(self, resource: Resource) -> list[Request]:
         made = self._requests(resource)
@@ -218,8 +224,8 @@ class Account:
         ]
 
     def _context(self, resource: Resource) -> dict[str, Any]:
-        told = {"logical": resource.name, "account": ACCOUNT, "region": self.region}
-        return {**resource.inputs, **resource.outputs, "self": resource.id, "id": resource.id, **told}
+        place = {"logical": resource.name, "account": ACCOUNT, "region": self.region}
+        return {**resource.inputs, **resource.outputs, "self": resource.id, "id": resource.id, **place}
 
     def _identity(self, resource: Resource, answers: Mapping[str, Any]) -> str:
         made_up = hashlib.sha256(resource.name.encode()).hexdigest()[:17]
@@ -229,7 +235,8 @@ class Account:
         self, request: Request, resource: Resource, *, gone_is_fine: bool = False
     ) -> dict[str, Any] | None:
         """Call boto3; None where moto lacks the operation. Raises `RefusedError`."""
-        parameters = {key: value for key, value in request.parameters.items() if value is not None}
+        given = {key: value for key, value in request.parameters.items() if value is not None}
+        parameters = told(given, self._known)
         try:
             answer: dict[str, Any] = getattr(models.client(request.service, self.region), request.operation)(
                 **parameters

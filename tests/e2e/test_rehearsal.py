@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from infra.artifacts import ROOT
+from infra.spec.aws_checks import ADDONS
 from tests.e2e.rehearsed import rehearse
+from tests.infra.golden import CASES
 
 pytestmark = pytest.mark.e2e
 
@@ -47,6 +51,45 @@ def test_the_azure_stack_lives_its_whole_life(tmp_path: Path) -> None:
     assert policy < order.index("kubernetes:helm.sh/v3:Release gpu-operator")
     assert "azure-native:storage:BlobContainer training-bucket" in report["keptAfterDestroy"]
     assert "azure-native:resources:ResourceGroup training-data" in report["keptAfterDestroy"]
+
+
+@pytest.mark.soak
+def test_pools_that_come_and_go_live_their_whole_life(tmp_path: Path) -> None:
+    report = rehearse_case(tmp_path, "autoscaled", {})
+    assert [phase["name"] for phase in report["phases"]] == PHASES
+    order = report["order"]
+    tag = order.index("aws:autoscaling/tag:Tag training-on-demand-us-east-2b")
+    assert order.index("aws:eks/nodeGroup:NodeGroup training-on-demand-us-east-2b") < tag
+    assert "kubernetes:helm.sh/v3:Release cluster-autoscaler" in order
+
+
+@pytest.mark.soak
+def test_a_cluster_that_is_there_is_still_there_in_the_end(tmp_path: Path) -> None:
+    subnets = {f"us-east-2{letter}": f"subnet-0123456789abcde{letter}0" for letter in "ab"}
+    cluster = {
+        "name": "shared",
+        "endpoint": "https://0A1B2C3D4E5F.gr7.us-east-2.eks.amazonaws.com",
+        "certificate_authority": "Y2E=",
+        "security_group": "sg-0123456789abcdef0",
+        "version": "1.35",
+        "authentication_mode": "API",
+        "addons": [*ADDONS, "aws-fsx-csi-driver"],
+    }
+    network = {"existing": {"id": "vpc-0123456789abcdef0", "subnets": subnets}}
+    report = rehearse_case(tmp_path, "autoscaled", {"network": network, "existing_cluster": cluster})
+    assert [phase["name"] for phase in report["phases"]] == PHASES
+    assert not [each for each in report["order"] if each.startswith("aws:eks/cluster:")]
+    assert [each for each in report["order"] if each.startswith("aws:eks/nodeGroup:")]
+
+
+def rehearse_case(folder: Path, name: str, provider: dict[str, Any]) -> Any:
+    """Rehearse a stack file of the cases on AWS, with changes to its provider."""
+    config = yaml.safe_load((CASES / name / "aws.yaml").read_text())
+    config["config"]["trainyard:stack"]["provider"] |= provider
+    stacks = folder / "stacks"
+    stacks.mkdir()
+    (stacks / f"Pulumi.{name}.yaml").write_text(yaml.safe_dump(config))
+    return rehearse(folder, name, "--assume-checkpoint", "60", stacks=stacks)
 
 
 @pytest.mark.soak

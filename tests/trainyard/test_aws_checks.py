@@ -14,7 +14,7 @@ from infra.spec.aws import AwsSpec, EfsSpec, ExistingEfsSpec, ExistingLustreSpec
 from rehearsal.aws.account import Account
 from rehearsal.aws.models import client
 from tests.infra.plan import stack_file
-from trainyard.aws_checks import _filesystem, _quotas, problems, role_of
+from trainyard.aws_checks import _cluster, _filesystem, _quotas, _wanted, problems, role_of
 
 ROLE = "arn:aws:iam::123456789012:role/platform"
 
@@ -241,3 +241,91 @@ def test_a_lustre_that_is_to_be_there_has_its_mount_name(
     existing = ExistingLustreSpec(id=filesystem, mount_name=name, security_group=group)
     lustre = LustreSpec(kind="lustre", capacity_gib=4800, existing=existing)
     assert of_filesystem(dev, lustre, fsx=Lustre()) == told
+
+
+ADDONS = ("vpc-cni", "kube-proxy", "coredns", "eks-pod-identity-agent", "aws-ebs-csi-driver")
+
+
+class Clusters:
+    """EKS with one cluster, as it tells it."""
+
+    def __init__(self, **change: Any) -> None:
+        self.told: dict[str, Any] = {
+            "endpoint": "https://0A1B2C3D4E5F.gr7.us-east-2.eks.amazonaws.com",
+            "certificateAuthority": {"data": "Y2E="},
+            "resourcesVpcConfig": {
+                "clusterSecurityGroupId": "sg-0123456789abcdef0",
+                "vpcId": "vpc-0123456789abcdef0",
+            },
+            "version": "1.35",
+            "accessConfig": {"authenticationMode": "API"},
+            "status": "ACTIVE",
+            **change,
+        }
+        self.addons = [*ADDONS, "aws-efs-csi-driver"]
+
+    def describe_cluster(self, *, name: str) -> Mapping[str, Any]:
+        if name != "shared":
+            raise ClientError({"Error": {"Code": "ResourceNotFoundException"}}, "DescribeCluster")
+        return {"cluster": self.told}
+
+    def get_paginator(self, operation: str) -> Clusters:
+        assert operation == "list_addons"
+        return self
+
+    def paginate(self, *, clusterName: str) -> list[Mapping[str, Any]]:  # noqa: N803
+        assert clusterName == "shared"
+        return [{"addons": self.addons}]
+
+
+def of_cluster(dev: Stack, eks: Clusters, name: str = "shared") -> dict[str, str]:
+    """Problems of a cluster that is to be there."""
+    subnets = {zone: f"subnet-0123456789abcde{zone[-1]}0" for zone in ("us-east-2a", "us-east-2b")}
+    cluster = {
+        "name": name,
+        "endpoint": "https://0A1B2C3D4E5F.gr7.us-east-2.eks.amazonaws.com",
+        "certificate_authority": "Y2E=",
+        "security_group": "sg-0123456789abcdef0",
+        "version": "1.35",
+        "authentication_mode": "API",
+        "addons": [*ADDONS, "aws-efs-csi-driver"],
+    }
+    network = {"existing": {"id": "vpc-0123456789abcdef0", "subnets": subnets}}
+    access = {"admins": [ROLE]}
+    stack = changed(dev, existing_cluster=cluster, network=network, access=access)
+    assert isinstance(stack.provider, AwsSpec)
+    return {problem.path.rpartition(".")[2]: problem.got for problem in _cluster(stack.provider, eks)}
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({}, {}),
+        ({"version": "1.36"}, {"version": "1.35"}),
+        ({"accessConfig": {"authenticationMode": "CONFIG_MAP"}}, {"authentication_mode": "API"}),
+        ({"certificateAuthority": {"data": "YWM="}}, {"certificate_authority": "Y2E="}),
+        ({"status": "UPDATING"}, {"name": "shared is UPDATING"}),
+        (
+            {"resourcesVpcConfig": {"clusterSecurityGroupId": "sg-0123456789abcdef0", "vpcId": "vpc-1"}},
+            {"id": "vpc-0123456789abcdef0"},
+        ),
+    ],
+)
+def test_a_cluster_that_is_to_be_there_is_as_the_file_says(
+    change: dict[str, Any], problem: dict[str, str], dev: Stack
+) -> None:
+    assert of_cluster(dev, Clusters(**change)) == problem
+
+
+def test_a_cluster_that_is_not_there_and_add_ons_that_it_lacks_are_told(dev: Stack) -> None:
+    assert of_cluster(dev, Clusters(), "other") == {"name": "other: not there"}
+    eks = Clusters()
+    eks.addons.remove("coredns")
+    assert of_cluster(dev, eks) == {"addons": "coredns: not there"}
+
+
+def test_who_brings_a_cluster_needs_no_right_to_make_one(account: Account, dev: Stack) -> None:
+    assert isinstance(dev.provider, AwsSpec)
+    assert "eks:CreateCluster" in _wanted(dev.provider)
+    existing = dev.provider.model_copy(update={"existing_cluster": object()})
+    assert "eks:CreateCluster" not in _wanted(existing)

@@ -40,6 +40,22 @@ class Project:
         }
         self.reservation: dict[str, Any] = reserved("a3-ultragpu-8g", 2)
         self.lustre = "10.9.8.7@tcp:/data"
+        self.cluster: dict[str, Any] = {
+            "currentMasterVersion": "1.35.4-gke.100",
+            "status": "RUNNING",
+            "releaseChannel": {"channel": "REGULAR"},
+            "network": "shared",
+            "subnetwork": "gpu",
+            "controlPlaneEndpointsConfig": {
+                "dnsEndpointConfig": {"endpoint": "gke-0a1b2c3d.europe-west1.gke.goog"}
+            },
+            "networkConfig": {"datapathProvider": "ADVANCED_DATAPATH", "enableMultiNetworking": True},
+            "workloadIdentityConfig": {"workloadPool": "example-training.svc.id.goog"},
+            "addonsConfig": {
+                "gcsFuseCsiDriverConfig": {"enabled": True},
+                "lustreCsiDriverConfig": {"enabled": True},
+            },
+        }
         self.bucket: tuple[int, dict[str, str]] = (404, {})
 
     def answer(self, request: httpx.Request) -> httpx.Response:
@@ -56,6 +72,13 @@ class Project:
             if self.families is None:
                 return httpx.Response(403, json={"error": {"message": "the API is off"}})
             return told(dimensionsInfos=self.families.get(path.rpartition("/")[2], []))
+        if "/clusters/" in path:
+            name = path.rpartition("/")[2]
+            return (
+                told(**self.cluster)
+                if name == "shared"
+                else httpx.Response(404, json={"error": {"message": "no"}})
+            )
         if "/instances/" in path:
             point = self.lustre
             return told(mountPoint=point) if point else httpx.Response(404, json={"error": {"message": "no"}})
@@ -189,6 +212,43 @@ def test_a_lustre_that_is_to_be_there_is_looked_for(
     data["provider"]["filesystem"]["existing"] = existing
     project.lacking, project.lustre = {"lustre.instances.create"}, mount_point
     assert found(parse(data), project) == problem
+
+
+@pytest.mark.parametrize(
+    ("change", "name", "problem"),
+    [
+        ({}, "shared", {}),
+        ({}, "other", {"name": "other: not in europe-west1"}),
+        ({"currentMasterVersion": "1.34.9-gke.1"}, "shared", {"version": "1.35"}),
+        ({"networkConfig": {}}, "shared", {"features": "dataplane-v2, multi-networking: off"}),
+        ({"subnetwork": "default"}, "shared", {"existing": "shared, gpu"}),
+        ({"status": "RECONCILING"}, "shared", {"name": "shared is RECONCILING"}),
+        ({"releaseChannel": {"channel": "RAPID"}}, "shared", {"release_channel": "regular"}),
+        (
+            {"controlPlaneEndpointsConfig": {}, "endpoint": "10.64.0.2"},
+            "shared",
+            {"endpoint": "https://gke-0a1b2c3d.europe-west1.gke.goog"},
+        ),
+    ],
+)
+def test_a_cluster_that_is_to_be_there_is_as_the_file_says(
+    change: dict[str, Any], name: str, problem: dict[str, str], stack: Stack, project: Project
+) -> None:
+    data = stack.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    names = {"subnetwork": "gpu", "pods_range": "pods", "services_range": "services"}
+    data["provider"]["network"] = {"existing": {"network": "shared", **names}}
+    data["provider"]["access"] = {"admins": ["group:platform@example.com"]}
+    data["teams"] = [{"name": team["name"], "queue": team["queue"]} for team in data["teams"]]
+    data["provider"]["existing_cluster"] = {
+        "name": name,
+        "endpoint": "https://gke-0a1b2c3d.europe-west1.gke.goog",
+        "version": "1.35",
+        "features": ["workload-identity", "gcs-fuse", "lustre", "dataplane-v2", "multi-networking"],
+    }
+    project.cluster |= change
+    project.lacking = {"container.clusters.create"}
+    told = found(parse(data), project)
+    assert {path.rpartition(".")[2]: got for path, got in told.items()} == problem
 
 
 def test_what_an_emergency_needs_is_asked_for_where_it_is_declared(stack: Stack, project: Project) -> None:

@@ -32,13 +32,13 @@ _ALIKE = (
 """Labels that differ between markets and zones of one pool, beside those that the autoscaler knows itself."""
 
 
-def settings(scope_name: str, region: str) -> base.Autoscaler:
-    """Return what the platform installs; the tags are those of EKS and ours."""
-    tags = {f"k8s.io/cluster-autoscaler/{scope_name}": "owned", AUTOSCALED_TAG: scope_name}
-    return base.Autoscaler("aws", scope_name, region, tags, _ALIKE)
+def settings(cluster: str, stack: str, region: str) -> base.Autoscaler:
+    """Return what the platform installs; the tags are EKS's, of the cluster, and ours, of the stack."""
+    tags = {f"k8s.io/cluster-autoscaler/{cluster}": "owned", AUTOSCALED_TAG: stack}
+    return base.Autoscaler("aws", cluster, region, tags, _ALIKE)
 
 
-def autoscaler_identity(scope: Scope, cluster: aws.eks.Cluster) -> aws.eks.PodIdentityAssociation:
+def autoscaler_identity(scope: Scope, cluster: pulumi.Input[str]) -> aws.eks.PodIdentityAssociation:
     """Let it look at groups, machine types and templates, and resize the groups with both tags, no other.
 
     Looking cannot be limited to some groups: EC2 and Auto Scaling know no resources for these calls.
@@ -48,7 +48,7 @@ def autoscaler_identity(scope: Scope, cluster: aws.eks.Cluster) -> aws.eks.PodId
         "autoscaling:DescribeScalingActivities",
         *("ec2:DescribeInstanceTypes", "ec2:DescribeLaunchTemplateVersions"),
     ]
-    tags = settings(scope.name, scope.region).group_tags
+    tags = settings(scope.cluster_name, scope.name, scope.region).group_tags
     only = {"StringEquals": {f"aws:ResourceTag/{key}": value for key, value in tags.items()}}
     groups = scope.arn("autoscaling", "autoScalingGroup:*:autoScalingGroupName/eks-*")
     role = pod_role(
@@ -56,7 +56,7 @@ def autoscaler_identity(scope: Scope, cluster: aws.eks.Cluster) -> aws.eks.PodId
         names.AUTOSCALER,
         statements=[
             allow(look, "*"),
-            allow(["eks:DescribeNodegroup"], scope.arn("eks", f"nodegroup/{scope.name}/*")),
+            allow(["eks:DescribeNodegroup"], scope.arn("eks", f"nodegroup/{scope.cluster_name}/*")),
             allow(
                 ["autoscaling:SetDesiredCapacity", "autoscaling:TerminateInstanceInAutoScalingGroup"],
                 groups,
@@ -64,7 +64,7 @@ def autoscaler_identity(scope: Scope, cluster: aws.eks.Cluster) -> aws.eks.PodId
             ),
         ],
     )
-    return associate(scope, role, cluster.name, namespace=names.AUTOSCALER, service_account=names.AUTOSCALER)
+    return associate(scope, role, cluster, namespace=names.AUTOSCALER, service_account=names.AUTOSCALER)
 
 
 def group_tags(group: Group) -> dict[str, str]:

@@ -15,7 +15,13 @@ from infra.providers.aws import autoscaler
 from infra.providers.aws.addons import addons_of_nodes, addons_on_nodes
 from infra.providers.aws.autoscaler import autoscaler_identity
 from infra.providers.aws.bucket import make_bucket
-from infra.providers.aws.control_plane import ControlPlane, group_of, kubeconfig, make_control_plane
+from infra.providers.aws.control_plane import (
+    ControlPlane,
+    group_of,
+    kubeconfig,
+    make_control_plane,
+    use_control_plane,
+)
 from infra.providers.aws.fabric import efa_security_group
 from infra.providers.aws.filesystem import (
     back_up,
@@ -86,10 +92,15 @@ class AwsCluster(Cluster):
         scope = _scope(stack, spec, self)
         keys = make_keys(scope)
         network = make_network(scope, keys, resizes=self.settings.autoscaler is not None)
-        control_plane = make_control_plane(scope, network, keys, stack.teams)
+        existing = spec.existing_cluster
+        control_plane = (
+            use_control_plane(scope, existing, stack.teams)
+            if existing
+            else make_control_plane(scope, network, keys, stack.teams)
+        )
         config = kubeconfig(scope, control_plane)
         efa_group = efa_security_group(scope, network) if _has_efa(self.pools.values()) else None
-        nodes = addons_of_nodes(scope, control_plane.cluster)
+        nodes = addons_of_nodes(scope, control_plane.cluster) if control_plane.cluster else []
         grounds = Grounds(scope, network, keys, control_plane, node_role(scope), efa_group, nodes)
         system = self._pools(stack, grounds)
         self.access = connect(stack.name, config, control_plane.cluster, self, system)
@@ -97,12 +108,13 @@ class AwsCluster(Cluster):
         locks = make_bucket(scope, bucket, keys, stack.storage.object_store.lifecycle or LifecycleSpec())
         _identities(stack, scope, control_plane)
         self.outputs = ClusterOutputs(
-            endpoint=control_plane.cluster.endpoint,
+            endpoint=control_plane.endpoint,
             ca_certificate=control_plane.ca_certificate,
             kubeconfig=config,
             volume_source=_filesystem(grounds, stack.storage, locks),
             object_store=ObjectStoreOutputs(f"https://s3.{spec.region}.amazonaws.com", bucket),
-            storage_classes=(_disks(keys),),
+            # The driver of disks is the owner's where the cluster is, and so are its classes.
+            storage_classes=() if existing else (_disks(keys),),
         )
         queue = {"interruptionQueue": make_queue(scope, keys)} if spec.interruption_queue else {}
         self.register_outputs({"endpoint": self.outputs.endpoint, **queue})
@@ -117,10 +129,12 @@ class AwsCluster(Cluster):
             for pool in stack.pools
         }
         system = next(pool.name for pool in stack.pools if pool.capacity == "system")
-        cluster = grounds.control_plane.cluster
+        control_plane = grounds.control_plane
         # Who its pods are, EKS says when they start, and not again.
-        identity = [autoscaler_identity(scope, cluster)] if self.settings.autoscaler else []
-        return [*made[system], *addons_on_nodes(scope, cluster, made[system]), *identity]
+        identity = [autoscaler_identity(scope, control_plane.name)] if self.settings.autoscaler else []
+        cluster = control_plane.cluster
+        addons = addons_on_nodes(scope, cluster, made[system]) if cluster else []
+        return [*made[system], *addons, *identity]
 
 
 def _identities(stack: Stack, scope: Scope, control_plane: ControlPlane) -> None:
@@ -130,7 +144,7 @@ def _identities(stack: Stack, scope: Scope, control_plane: ControlPlane) -> None
         associate(
             scope,
             role,
-            control_plane.cluster.name,
+            control_plane.name,
             namespace=names.team_namespace(team.name),
             service_account="default",
         )
@@ -139,7 +153,7 @@ def _identities(stack: Stack, scope: Scope, control_plane: ControlPlane) -> None
         associate(
             scope,
             datasets_role(scope, read),
-            control_plane.cluster.name,
+            control_plane.name,
             namespace=names.STORAGE_NAMESPACE,
             service_account="default",
         )
@@ -162,6 +176,7 @@ def _settings(stack: Stack, spec: AwsSpec, pools: Mapping[str, PoolSettings]) ->
     # Kueue's topology takes nodes that have all labels, and EC2 tells layers for machines with EFA only.
     layers = NETWORK_LAYERS if jobs and all(pool.fabric_class != "none" for pool in jobs) else ()
     plugins: list[DevicePlugin] = ["nvidia"] if jobs else []
+    cluster = spec.existing_cluster.name if spec.existing_cluster else stack.name
     breathes = any(pool.is_autoscaled for pool in stack.pools)
     return ClusterSettings(
         name=stack.name,
@@ -172,7 +187,7 @@ def _settings(stack: Stack, spec: AwsSpec, pools: Mapping[str, PoolSettings]) ->
         serves_object_store=False,
         device_plugins=(*plugins, *(("efa",) if any(_is_plugged(pool) for pool in jobs) else ())),
         software=NodeSoftware(efa_claims=_claimed(jobs)),
-        autoscaler=autoscaler.settings(stack.name, spec.region) if breathes else None,
+        autoscaler=autoscaler.settings(cluster, stack.name, spec.region) if breathes else None,
         provisioning_class="best-effort-atomic-scale-up.autoscaling.x-k8s.io" if breathes else "",
         groups={principal: group_of(principal) for team in stack.teams for principal in team.groups},
     )

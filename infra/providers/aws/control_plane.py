@@ -16,6 +16,7 @@ from infra.providers.aws.keys import Keys
 from infra.providers.aws.logs import log_group
 from infra.providers.aws.network import Network
 from infra.providers.aws.scope import Scope
+from infra.spec.aws import ExistingEksSpec
 from infra.spec.queue import TeamSpec
 
 LOGS = ("api", "audit", "authenticator", "controllerManager", "scheduler")
@@ -27,19 +28,20 @@ _ACCESS_POLICIES = {"admins": "AmazonEKSClusterAdminPolicy", "viewers": "AmazonE
 class ControlPlane:
     """The cluster, and what may be done once those who may use it are let in."""
 
-    cluster: aws.eks.Cluster
+    cluster: aws.eks.Cluster | None
+    """None where it was there: the engine knows nothing of it, and so can neither change nor remove it."""
+    name: pulumi.Output[str]
+    endpoint: pulumi.Output[str]
+    authority: pulumi.Output[str]
+    """Certificate of the cluster's own authority: PEM, in base64."""
+    security_group: pulumi.Output[str]
+    """EKS's own group, through which the control plane and nodes talk."""
     access: list[aws.eks.AccessPolicyAssociation]
-
-    @property
-    def security_group(self) -> pulumi.Output[str]:
-        """EKS's own group, through which the control plane and nodes talk."""
-        return self.cluster.vpc_config.apply(lambda config: str(config.cluster_security_group_id))
 
     @property
     def ca_certificate(self) -> pulumi.Output[str]:
         """PEM."""
-        encoded = self.cluster.certificate_authority.apply(lambda authority: str(authority.data))
-        return encoded.apply(lambda text: base64.b64decode(text).decode())
+        return self.authority.apply(lambda text: base64.b64decode(text).decode())
 
 
 def make_control_plane(scope: Scope, network: Network, keys: Keys, teams: Sequence[TeamSpec]) -> ControlPlane:
@@ -73,11 +75,33 @@ def make_control_plane(scope: Scope, network: Network, keys: Keys, teams: Sequen
         region=scope.region,
         opts=scope.options(depends_on=[logs]),
     )
-    access = _access(scope, cluster, teams)
+    access = _access(scope, cluster.name, teams)
     if spec.access.break_glass:
         role = break_glass_role(scope, logs)
-        access.append(_let_in(scope, cluster, "break-glass", role.arn, _ACCESS_POLICIES["admins"]))
-    return ControlPlane(cluster, access)
+        access.append(_let_in(scope, cluster.name, "break-glass", role.arn, _ACCESS_POLICIES["admins"]))
+    return ControlPlane(
+        cluster,
+        cluster.name,
+        cluster.endpoint,
+        cluster.certificate_authority.apply(lambda authority: str(authority.data)),
+        cluster.vpc_config.apply(lambda config: str(config.cluster_security_group_id)),
+        access,
+    )
+
+
+def use_control_plane(scope: Scope, spec: ExistingEksSpec, teams: Sequence[TeamSpec]) -> ControlPlane:
+    """Use the cluster that the stack names: teams are let in, who else may use it is its owner's to say."""
+    name = pulumi.Output.from_input(spec.name)
+    for principal in sorted({each for team in teams for each in team.groups} - {*scope.spec.access.admins}):
+        _entry(scope, name, _named("teams", principal), principal, [group_of(principal)])
+    return ControlPlane(
+        None,
+        name,
+        pulumi.Output.from_input(spec.endpoint),
+        pulumi.Output.from_input(spec.certificate_authority),
+        pulumi.Output.from_input(spec.security_group),
+        [],
+    )
 
 
 def group_of(principal: str) -> str:
@@ -86,7 +110,7 @@ def group_of(principal: str) -> str:
 
 
 def _access(
-    scope: Scope, cluster: aws.eks.Cluster, teams: Sequence[TeamSpec]
+    scope: Scope, cluster: pulumi.Input[str], teams: Sequence[TeamSpec]
 ) -> list[aws.eks.AccessPolicyAssociation]:
     """Let in whom the stack file names: by a policy of EKS, in teams as a group that is bound there."""
     of_teams = {principal for team in teams for principal in team.groups}
@@ -98,7 +122,7 @@ def _access(
     made = []
     for principal in (*rights, *sorted(of_teams - rights.keys())):
         group, policy = rights.get(principal, ("teams", ""))
-        name = f"{group}-{principal.partition(':iam::')[2].replace('/', '-')}"
+        name = _named(group, principal)
         groups = [group_of(principal)] if principal in of_teams else None
         if policy:
             made.append(_let_in(scope, cluster, name, principal, policy, groups=groups))
@@ -107,16 +131,20 @@ def _access(
     return made
 
 
+def _named(group: str, principal: str) -> str:
+    return f"{group}-{principal.partition(':iam::')[2].replace('/', '-')}"
+
+
 def _entry(
     scope: Scope,
-    cluster: aws.eks.Cluster,
+    cluster: pulumi.Input[str],
     name: str,
     principal: pulumi.Input[str],
     groups: list[str] | None,
 ) -> aws.eks.AccessEntry:
     return aws.eks.AccessEntry(
         scope.named(name),
-        cluster_name=cluster.name,
+        cluster_name=cluster,
         principal_arn=principal,
         type="STANDARD",
         kubernetes_groups=groups,
@@ -127,7 +155,7 @@ def _entry(
 
 def _let_in(
     scope: Scope,
-    cluster: aws.eks.Cluster,
+    cluster: pulumi.Input[str],
     name: str,
     principal: pulumi.Input[str],
     policy: str,
@@ -137,7 +165,7 @@ def _let_in(
     """Let a principal in, with a policy of EKS in the whole cluster."""
     return aws.eks.AccessPolicyAssociation(
         scope.named(name),
-        cluster_name=cluster.name,
+        cluster_name=cluster,
         principal_arn=principal,
         policy_arn=f"arn:{scope.partition}:eks::aws:cluster-access-policy/{policy}",
         access_scope=aws.eks.AccessPolicyAssociationAccessScopeArgs(type="cluster"),
@@ -148,17 +176,16 @@ def _let_in(
 
 def kubeconfig(scope: Scope, control_plane: ControlPlane) -> pulumi.Output[str]:
     """Return a kubeconfig that holds no token: each call asks the AWS CLI for one. Secret nevertheless."""
-    cluster = control_plane.cluster
-    authority = cluster.certificate_authority.apply(lambda found: found.data)
     # Of no use before its reader is let in.
     let_in = [entry.id for entry in control_plane.access]
-    parts = pulumi.Output.all(cluster.endpoint, authority, *let_in)
+    parts = pulumi.Output.all(control_plane.endpoint, control_plane.authority, *let_in)
     return pulumi.Output.secret(parts.apply(lambda known: _kubeconfig(scope, known[0], known[1])))
 
 
 def _kubeconfig(scope: Scope, endpoint: str, authority: str) -> str:
     name = scope.name
-    get_token = ["eks", "get-token", "--cluster-name", name, "--region", scope.region, "--output", "json"]
+    which = ["--cluster-name", scope.cluster_name, "--region", scope.region]
+    get_token = ["eks", "get-token", *which, "--output", "json"]
     exec_ = {
         "apiVersion": "client.authentication.k8s.io/v1",
         "command": "aws",

@@ -21,16 +21,19 @@ class Keys:
     """ARNs of the keys."""
 
     cluster: pulumi.Input[str]
+    """Empty where the control plane was there, and nothing else is under it."""
     data: pulumi.Input[str]
 
 
 def make_keys(scope: Scope) -> Keys:
     """Make the keys; for data the stack can name one, such as that of a stack that was before."""
-    cluster = _key(scope, "cluster", _logs(scope), _events(scope))
+    cluster: pulumi.Input[str] = ""
+    if scope.spec.existing_cluster is None or scope.spec.interruption_queue:
+        cluster = _key(scope, "cluster", _logs(scope), _events(scope)).arn
     if scope.spec.kms_key:
-        return Keys(cluster.arn, scope.spec.kms_key)
+        return Keys(cluster, scope.spec.kms_key)
     data = _key(scope, "data", *_scaling_groups(scope), _linked_filesystems(scope), retain=True)
-    return Keys(cluster.arn, data.arn)
+    return Keys(cluster, data.arn)
 
 
 def use_of_data_key(scope: Scope, service: str, *actions: str) -> Statement:

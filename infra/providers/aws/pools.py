@@ -76,7 +76,7 @@ def node_group(grounds: Grounds, group: Group, settings: PoolSettings) -> aws.ek
     waiver = {names.SPOT_WAIVER: reason} if group.pool.is_spot else {}
     made = aws.eks.NodeGroup(
         scope.named(group.role),
-        cluster_name=grounds.control_plane.cluster.name,
+        cluster_name=grounds.control_plane.name,
         node_role_arn=grounds.node_role,
         subnet_ids=grounds.network.subnet_ids(group.zones),
         version=scope.kubernetes_version,

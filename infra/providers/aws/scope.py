@@ -17,6 +17,12 @@ class Scope(CloudScope):
     spec: AwsSpec
 
     @property
+    def cluster_name(self) -> str:
+        """Name of the cluster: the stack's own, unless there is one already."""
+        existing = self.spec.existing_cluster
+        return existing.name if existing else self.name
+
+    @property
     def region(self) -> str:
         """Given to every resource that takes one, since its own region is the one in effect."""
         return self.spec.region

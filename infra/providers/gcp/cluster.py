@@ -25,7 +25,7 @@ from infra.providers.base import (
     VolumeSource,
 )
 from infra.providers.gcp.bucket import make_bucket
-from infra.providers.gcp.control_plane import kubeconfig, make_control_plane
+from infra.providers.gcp.control_plane import kubeconfig, make_control_plane, use_control_plane
 from infra.providers.gcp.fabric import cluster_mtu, make_fabrics, publish
 from infra.providers.gcp.filesystem import make_filesystem
 from infra.providers.gcp.groups import groups
@@ -84,8 +84,11 @@ class GcpCluster(Cluster):
         network = make_network(scope, mtu=cluster_mtu(stack.pools))
         cards = make_fabrics(scope, stack.pools)
         identity = node_identity(scope)
-        control_plane = make_control_plane(
-            scope, network, keys, identity, human_access(scope, stack.teams), more_networks=bool(cards)
+        access, existing = human_access(scope, stack.teams), spec.existing_cluster
+        control_plane = (
+            use_control_plane(existing, access)
+            if existing
+            else make_control_plane(scope, network, keys, identity, access, more_networks=bool(cards))
         )
         break_glass(scope)
         config = kubeconfig(scope, control_plane)

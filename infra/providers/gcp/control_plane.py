@@ -37,7 +37,7 @@ from pulumi_gcp.container.cluster import Cluster
 from infra.providers.gcp.keys import Keys
 from infra.providers.gcp.network import Network
 from infra.providers.gcp.scope import Scope
-from infra.spec.gcp import GcpAccessSpec
+from infra.spec.gcp import ExistingGkeSpec, GcpAccessSpec
 
 LOGS = ("SYSTEM_COMPONENTS", "WORKLOADS", "APISERVER", "SCHEDULER", "CONTROLLER_MANAGER")
 METRICS = ("SYSTEM_COMPONENTS", "DCGM")
@@ -51,20 +51,14 @@ _WINDOW = ("2026-01-03T06:00:00Z", "2026-01-03T12:00:00Z", "FREQ=WEEKLY;BYDAY=SA
 class ControlPlane:
     """The cluster, and what may be done once those who may use it are let in."""
 
-    cluster: Cluster
+    cluster: Cluster | None
+    """None where it was there: the engine knows nothing of it, and so can neither change nor remove it."""
+    name: pulumi.Output[str]
+    endpoint: pulumi.Output[str]
+    """URL of the API server: its DNS name, which asks IAM before it lets a connection in."""
+    ca_certificate: pulumi.Output[str]
+    """PEM of the cluster's own authority; the DNS name has a certificate that all clients know."""
     access: Sequence[pulumi.CustomResource]
-
-    @property
-    def endpoint(self) -> pulumi.Output[str]:
-        """URL of the API server: its DNS name, which asks IAM before it lets a connection in."""
-        config = self.cluster.control_plane_endpoints_config
-        return config.apply(lambda found: f"https://{found.dns_endpoint_config.endpoint}")
-
-    @property
-    def ca_certificate(self) -> pulumi.Output[str]:
-        """PEM of the cluster's own authority; the DNS name has a certificate that all clients know."""
-        auth = self.cluster.master_auth
-        return auth.apply(lambda found: base64.b64decode(found.cluster_ca_certificate).decode())
 
 
 def make_control_plane(
@@ -126,7 +120,22 @@ def make_control_plane(
         # GKE tells of the first pool's nodes here.
         opts=scope.options(ignore_changes=["nodeConfig"]),
     )
-    return ControlPlane(cluster, access)
+    return ControlPlane(
+        cluster,
+        cluster.name,
+        cluster.control_plane_endpoints_config.apply(
+            lambda found: f"https://{found.dns_endpoint_config.endpoint}"
+        ),
+        cluster.master_auth.apply(lambda found: base64.b64decode(found.cluster_ca_certificate).decode()),
+        access,
+    )
+
+
+def use_control_plane(spec: ExistingGkeSpec, access: Sequence[pulumi.CustomResource]) -> ControlPlane:
+    """Use the cluster that the stack names."""
+    authority = base64.b64decode(spec.certificate_authority or "").decode()
+    name, endpoint, certificate = map(pulumi.Output.from_input, (spec.name, spec.endpoint, authority))
+    return ControlPlane(None, name, endpoint, certificate, access)
 
 
 def _groups(access: GcpAccessSpec) -> ClusterAuthenticatorGroupsConfigArgs | None:
@@ -180,11 +189,17 @@ def kubeconfig(scope: Scope, control_plane: ControlPlane) -> pulumi.Output[str]:
     # Of no use before its reader is let in.
     let_in = [grant.id for grant in control_plane.access]
     parts = pulumi.Output.all(control_plane.endpoint, *let_in)
-    return pulumi.Output.secret(parts.apply(lambda known: json.dumps(_kubeconfig(scope, str(known[0])))))
+    existing = scope.spec.existing_cluster
+    authority = existing.certificate_authority if existing else None
+    return pulumi.Output.secret(
+        parts.apply(lambda known: json.dumps(_kubeconfig(scope, str(known[0]), authority)))
+    )
 
 
-def _kubeconfig(scope: Scope, endpoint: str) -> dict[str, Any]:
+def _kubeconfig(scope: Scope, endpoint: str, authority: str | None) -> dict[str, Any]:
+    """`authority` is that of an address; the DNS name's is known to all clients."""
     name = scope.name
+    cluster = {"server": endpoint, **({"certificate-authority-data": authority} if authority else {})}
     exec_ = {
         "apiVersion": "client.authentication.k8s.io/v1beta1",
         "command": "gke-gcloud-auth-plugin",
@@ -197,6 +212,6 @@ def _kubeconfig(scope: Scope, endpoint: str) -> dict[str, Any]:
         "kind": "Config",
         "current-context": name,
         "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
-        "clusters": [{"name": name, "cluster": {"server": endpoint}}],
+        "clusters": [{"name": name, "cluster": cluster}],
         "users": [{"name": name, "user": {"exec": exec_}}],
     }

@@ -56,15 +56,19 @@ def node_identity(scope: Scope) -> pulumi.Output[str]:
 
 
 def human_access(scope: Scope, teams: Sequence[TeamSpec]) -> list[IAMMember]:
-    """Let people in. These roles hold in all clusters of the project: give a stack a project of its own."""
-    let_in = [
+    """Let people in. These roles hold in all clusters of the project: give a stack a project of its own.
+
+    Into a cluster that was there, the stack lets its teams; the others are its owner's to let in.
+    """
+    admins = [
         (group, role, member)
         for group, role in _HUMAN_ROLES.items()
         for member in getattr(scope.spec.access, group)
     ]
-    known = {member for _, _, member in let_in}
+    known = {member for _, _, member in admins}
+    let_in = [] if scope.spec.existing_cluster else admins
     of_teams = {f"group:{group}" for team in teams for group in team.groups}
-    let_in += [("teams", _TEAM_ROLE, member) for member in sorted(of_teams - known)]
+    let_in = [*let_in, *(("teams", _TEAM_ROLE, member) for member in sorted(of_teams - known))]
     return [
         _grant(scope, f"{group}-{member.replace('/', '-').replace(':', '-')}", role, member)
         for group, role, member in let_in

@@ -25,6 +25,7 @@ class Keys:
     """Names of the keys, known once those that use them may."""
 
     cluster: pulumi.Input[str]
+    """Empty where the control plane was there."""
     data: pulumi.Input[str]
 
 
@@ -33,13 +34,16 @@ def make_keys(scope: Scope) -> Keys:
 
     A key that is named must let the same services use it (docs/gcp.md): it is not ours to change.
     """
+    makes_cluster = scope.spec.existing_cluster is None
+    if scope.spec.kms_key and not makes_cluster:
+        return Keys("", scope.spec.kms_key)
     ring = KeyRing(
         scope.named("keys"),
         location=scope.region,
         project=scope.project,
         opts=scope.options(retain_on_delete=True),
     )
-    cluster = _key(scope, ring, "cluster", ["container"])
+    cluster = _key(scope, ring, "cluster", ["container"]) if makes_cluster else ""
     if scope.spec.kms_key:
         return Keys(cluster, scope.spec.kms_key)
     filesystem = scope.spec.filesystem

@@ -108,8 +108,11 @@ def node_pool(grounds: Grounds, group: Group, settings: PoolSettings) -> NodePoo
     per_zone = group.num_nodes // len(group.zones)
     return NodePool(
         scope.named(group.role),
-        name=names.fit(group.role, MAX_NODE_POOL_NAME),
-        cluster=grounds.control_plane.cluster.name,
+        # In a cluster that was there, others have pools, too.
+        name=names.fit(
+            scope.named(group.role) if scope.spec.existing_cluster else group.role, MAX_NODE_POOL_NAME
+        ),
+        cluster=grounds.control_plane.name,
         location=scope.region,
         node_locations=list(group.zones),
         project=scope.project,

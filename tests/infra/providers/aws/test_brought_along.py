@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -9,20 +11,38 @@ import pytest
 from infra.spec import Stack
 from infra.spec.aws import (
     AwsNetworkSpec,
+    AwsSpec,
     EfsSpec,
     ExistingEfsSpec,
+    ExistingEksSpec,
     ExistingLustreSpec,
     ExistingVpcSpec,
     LustreSpec,
 )
+from infra.spec.aws_checks import ADDONS
+from rehearsal.aws.account import Account
+from rehearsal.aws.models import client
+from rehearsal.aws.there import There
+from tests.infra.judged import findings
 from tests.infra.plan import Plan, cluster_plan, plan
+from tests.infra.providers.aws.test_moto import Life, in_order
 from tests.infra.providers.aws.test_plan_of_aws import with_provider
+from trainyard.price import bill
 
 KEY = "arn:aws:kms:us-east-2:123456789012:key/0a1b2c3d-0000-0000-0000-000000000000"
 SUBNETS = {f"us-east-2{letter}": f"subnet-0123456789abcde{letter}0" for letter in "abc"}
 VPC = "vpc-0123456789abcdef0"
 GROUP = "sg-0123456789abcdef0"
 FILESYSTEM = "fs-0123456789abcdef0"
+EKS = ExistingEksSpec(
+    name="shared",
+    endpoint="https://0A1B2C3D4E5F.gr7.us-east-2.eks.amazonaws.com",
+    certificate_authority="Y2E=",
+    security_group=GROUP,
+    version="1.35",
+    authentication_mode="API",
+    addons=(*ADDONS, "aws-fsx-csi-driver"),
+)
 NETWORK = AwsNetworkSpec(existing=ExistingVpcSpec(id=VPC, subnets=SUBNETS))
 
 
@@ -95,3 +115,98 @@ def test_an_existing_efs_is_mounted_and_lets_the_nodes_in(aws: Stack, rendered: 
     assert (rule["fromPort"], rule["toPort"]) == (2049, 2049)
     volumes = {each["spec"]["csi"]["volumeHandle"] for each in found.named("PersistentVolume").values()}
     assert f"{FILESYSTEM}:/checkpoints/research" in volumes
+
+
+OF_THE_OWNER = ("eks/cluster:", "eks/addon:", "logGroup:", "accessPolicyAssociation:", "logMetricFilter:")
+"""Types that are part of a cluster: one that was there has its own."""
+
+
+@pytest.fixture(scope="module")
+def in_a_cluster(aws: Stack) -> Stack:
+    assert isinstance(aws.provider, AwsSpec)
+    access = aws.provider.access.model_copy(update={"viewers": ()})
+    return with_provider(aws, network=NETWORK, existing_cluster=EKS, access=access)
+
+
+@pytest.fixture(scope="module")
+def beside(in_a_cluster: Stack, rendered: Path) -> Plan:
+    return plan(in_a_cluster, rendered)
+
+
+def test_a_cluster_that_is_there_is_no_resource_of_the_stack(beside: Plan) -> None:
+    assert not [each.type for each in beside.resources if any(kind in each.type for kind in OF_THE_OWNER)]
+    assert beside.named("Key").keys() == {"training-data-key"}
+    assert "training-cluster" not in beside.named("Role")
+
+
+def test_pools_and_identities_go_into_it(beside: Plan) -> None:
+    groups = beside.named("NodeGroup")
+    assert groups.keys() >= {"training-system", "training-on-demand"}
+    placed = [*groups.values(), *beside.named("PodIdentityAssociation").values()]
+    assert {each["clusterName"] for each in placed} == {"shared"}
+    templates = beside.named("LaunchTemplate")
+    assert templates["training-system"]["vpcSecurityGroupIds"] == [GROUP]
+    cards = templates["training-on-demand"]["networkInterfaces"]
+    assert all(GROUP in each["securityGroups"] for each in cards)
+
+
+def test_its_teams_are_let_in_and_nobody_else(beside: Plan) -> None:
+    entries = beside.named("AccessEntry")
+    assert {each["principalArn"].rpartition("/")[2] for each in entries.values()} == {
+        "research",
+        "evaluation",
+    }
+    assert {each["clusterName"] for each in entries.values()} == {"shared"}
+
+
+def test_its_objects_go_one_by_one_since_the_cluster_stays(beside: Plan) -> None:
+    objects = [each for each in beside.resources if each.type.startswith("kubernetes:")]
+    assert objects
+    assert {each.deleted_with for each in objects} == {""}
+    assert "disk" not in beside.named("StorageClass")
+
+
+def test_the_kubeconfig_asks_for_tokens_of_that_cluster(beside: Plan) -> None:
+    (user,) = json.loads(beside.outputs["kubeconfig"])["users"]
+    asked = user["user"]["exec"]["args"]
+    assert asked[asked.index("--cluster-name") + 1] == "shared"
+    (cluster,) = json.loads(beside.outputs["kubeconfig"])["clusters"]
+    assert cluster["cluster"] == {"server": EKS.endpoint, "certificate-authority-data": "Y2E="}
+
+
+def test_the_policies_let_it_pass(beside: Plan, in_a_cluster: Stack, rendered: Path) -> None:
+    assert findings("aws", beside) == []
+    assert findings("aws", plan(in_a_cluster, rendered, preview=True)) == []
+
+
+def test_its_control_plane_is_not_the_stacks_to_pay(in_a_cluster: Stack, aws: Stack) -> None:
+    today = date(2026, 11, 22)
+    assert "control plane" in [each.name for each in bill(aws, today).services]
+    assert not bill(in_a_cluster, today).services
+
+
+def test_an_autoscaler_resizes_groups_of_that_cluster_alone(in_a_cluster: Stack, rendered: Path) -> None:
+    *others, on_demand = (pool for pool in in_a_cluster.pools if pool.name != "preprocessing")
+    pools = (*others, on_demand.model_copy(update={"min_nodes": 0}))
+    found = plan(in_a_cluster.model_copy(update={"pools": pools}), rendered)
+    values = found.named("Release")["cluster-autoscaler"]["values"]
+    assert values["autoDiscovery"]["clusterName"] == "shared"
+    assert "k8s.io/cluster-autoscaler/shared=owned" in values["autoDiscovery"]["tags"]
+    policy = found.named("RolePolicy")["training-cluster-autoscaler"]["policy"]
+    assert "aws:ResourceTag/k8s.io/cluster-autoscaler/shared" in policy
+    assert "nodegroup/shared/*" in policy
+
+
+def test_all_of_it_lives_through_moto_in_what_was_there(in_a_cluster: Stack, rendered: Path) -> None:
+    there = There(VPC, SUBNETS, [GROUP], "shared", "example-training-checkpoints")
+    found = cluster_plan(with_provider(in_a_cluster, existing_bucket=True), rendered)
+    with Account("us-east-2", there) as account:
+        life = Life(account)
+        for registered in in_order(found):
+            life.create(registered)
+        assert all(account.exists(each) for each in life.made)
+        for resource in reversed(life.made):
+            account.delete(resource)
+        eks = client("eks", "us-east-2")
+        assert eks.describe_cluster(name="shared")["cluster"]["status"] == "ACTIVE"
+        assert eks.list_nodegroups(clusterName="shared")["nodegroups"] == []

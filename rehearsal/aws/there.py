@@ -1,0 +1,67 @@
+"""What a stack brings along, put into moto before it is asked for anything.
+
+moto makes up its own IDs, so requests that name AWS's are told by theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from ipaddress import IPv4Network
+from typing import Any
+
+from rehearsal.aws import models
+
+VPC_CIDR = IPv4Network("10.0.0.0/16")
+
+
+@dataclass(frozen=True)
+class There:
+    """Names and IDs as AWS has given them; empty for what the stack makes itself."""
+
+    vpc: str = ""
+    subnets: Mapping[str, str] = field(default_factory=dict)
+    """Zone → ID."""
+    groups: Sequence[str] = ()
+    """IDs of security groups in the VPC."""
+    cluster: str = ""
+    bucket: str = ""
+
+    def put(self, region: str) -> dict[str, str]:
+        """Make it all in moto; return AWS's ID → moto's."""
+        known = self._network(region) if self.vpc else {}
+        if self.cluster:
+            subnets = [known[each] for each in self.subnets.values()]
+            models.client("eks", region).create_cluster(
+                name=self.cluster,
+                roleArn="arn:aws:iam::123456789012:role/owner",
+                resourcesVpcConfig={"subnetIds": subnets},
+            )
+        if self.bucket:
+            place = {"LocationConstraint": region}
+            models.client("s3", region).create_bucket(Bucket=self.bucket, CreateBucketConfiguration=place)
+        return known
+
+    def _network(self, region: str) -> dict[str, str]:
+        ec2 = models.client("ec2", region)
+        vpc = ec2.create_vpc(CidrBlock=str(VPC_CIDR))["Vpc"]["VpcId"]
+        known = {self.vpc: vpc}
+        for (zone, subnet), cidr in zip(self.subnets.items(), VPC_CIDR.subnets(new_prefix=20), strict=False):
+            made = ec2.create_subnet(VpcId=vpc, CidrBlock=str(cidr), AvailabilityZone=zone)
+            known[subnet] = made["Subnet"]["SubnetId"]
+        for group in self.groups:
+            made = ec2.create_security_group(GroupName=group, Description="there already", VpcId=vpc)
+            known[group] = made["GroupId"]
+        return known
+
+
+def told(value: Any, known: Mapping[str, str]) -> Any:
+    """Put moto's IDs in place of AWS's, wherever a request names one."""
+    if isinstance(value, Mapping):
+        return {key: told(each, known) for key, each in value.items()}
+    if isinstance(value, list):
+        return [told(each, known) for each in value]
+    if isinstance(value, str):
+        for theirs, ours in known.items():
+            value = value.replace(theirs, ours)
+    return value
