@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -66,6 +66,22 @@ class Tags:
 
 
 @dataclass
+class _Token:
+    """Of OAuth 2.0, kept until shortly before its end."""
+
+    _text: str = ""
+    _until: float = 0.0
+
+    def fresh(self, ask: Callable[[], Mapping[str, Any]]) -> str:
+        """The token; `ask` returns what its issuer tells of a new one."""
+        if time.monotonic() >= self._until:
+            told = ask()
+            self._text = told["access_token"]
+            self._until = time.monotonic() + float(told["expires_in"]) - _EARLY_SECONDS
+        return self._text
+
+
+@dataclass
 class CustomTimes:
     """Google Cloud Storage's JSON API, as the pod's identity (Workload Identity, by the metadata service).
 
@@ -73,8 +89,7 @@ class CustomTimes:
     """
 
     timeout_seconds: float
-    _token: str = field(default="", init=False)
-    _until: float = field(default=0.0, init=False)
+    _token: _Token = field(default_factory=_Token, init=False)
 
     def mark(self, bucket: str, key: str) -> None:
         base = os.environ.get("STORAGE_EMULATOR_HOST", "https://storage.googleapis.com")
@@ -84,22 +99,22 @@ class CustomTimes:
             self._ask("PATCH", url, {"customTime": datetime.now(UTC).isoformat()})
 
     def _ask(self, verb: str, url: str, body: Mapping[str, str] | None = None) -> dict[str, Any]:
-        headers = {"Authorization": f"Bearer {self._bearer()}", "Content-Type": "application/json"}
+        headers = {
+            "Authorization": f"Bearer {self._token.fresh(self._told)}",
+            "Content-Type": "application/json",
+        }
         data = json.dumps(body).encode() if body else None
         request = Request(url, data, headers, method=verb)  # noqa: S310 -- of this API alone
         with urlopen(request, timeout=self.timeout_seconds) as answer:  # noqa: S310
             found: dict[str, Any] = json.load(answer)
         return found
 
-    def _bearer(self) -> str:
-        if time.monotonic() >= self._until:
-            status, text = metadata_of("gcp").metadata.ask(_TOKEN_PATH, {"Metadata-Flavor": "Google"})
-            if status != 200:
-                raise PermissionError(f"the metadata service gives no token: {status} {text[:100]}")
-            told = json.loads(text)
-            self._token = told["access_token"]
-            self._until = time.monotonic() + float(told["expires_in"]) - _EARLY_SECONDS
-        return self._token
+    def _told(self) -> Mapping[str, Any]:
+        status, text = metadata_of("gcp").metadata.ask(_TOKEN_PATH, {"Metadata-Flavor": "Google"})
+        if status != 200:
+            raise PermissionError(f"the metadata service gives no token: {status} {text[:100]}")
+        told: dict[str, Any] = json.loads(text)
+        return told
 
 
 @dataclass
@@ -110,14 +125,13 @@ class IndexTags:
     """
 
     timeout_seconds: float
-    _token: str = field(default="", init=False)
-    _until: float = field(default=0.0, init=False)
+    _token: _Token = field(default_factory=_Token, init=False)
 
     def mark(self, bucket: str, key: str) -> None:
         account = os.environ.get("AZURE_STORAGE_ACCOUNT_NAME", "")
         base = os.environ.get("AZURE_STORAGE_ENDPOINT", f"https://{account}.blob.core.windows.net")
         headers = {
-            "Authorization": f"Bearer {self._bearer()}",
+            "Authorization": f"Bearer {self._token.fresh(self._told)}",
             "Content-Type": "application/xml; charset=UTF-8",
             "x-ms-version": _BLOB_API,
         }
@@ -126,23 +140,20 @@ class IndexTags:
         with urlopen(request, timeout=self.timeout_seconds):  # noqa: S310
             pass
 
-    def _bearer(self) -> str:
-        if time.monotonic() >= self._until:
-            missing = [name for name in _WORKLOAD_IDENTITY if name not in os.environ]
-            if missing:
-                raise PermissionError(f"no {missing[0]}: is the pod labelled azure.workload.identity/use?")
-            client, tenant, file = (os.environ[name] for name in _WORKLOAD_IDENTITY)
-            asked = {
-                "grant_type": "client_credentials",
-                "scope": "https://storage.azure.com/.default",
-                "client_id": client,
-                "client_assertion_type": "urn:ietf:params:oauth:client-assertion-type:jwt-bearer",
-                "client_assertion": Path(file).read_text(),  # anew: AKS replaces it within the hour
-            }
-            host = os.environ.get("AZURE_AUTHORITY_HOST", "https://login.microsoftonline.com").rstrip("/")
-            request = Request(f"{host}/{tenant}/oauth2/v2.0/token", urlencode(asked).encode())  # noqa: S310
-            with urlopen(request, timeout=self.timeout_seconds) as answer:  # noqa: S310
-                told = json.load(answer)
-            self._token = told["access_token"]
-            self._until = time.monotonic() + float(told["expires_in"]) - _EARLY_SECONDS
-        return self._token
+    def _told(self) -> Mapping[str, Any]:
+        missing = [name for name in _WORKLOAD_IDENTITY if name not in os.environ]
+        if missing:
+            raise PermissionError(f"no {missing[0]}: is the pod labelled azure.workload.identity/use?")
+        client, tenant, file = (os.environ[name] for name in _WORKLOAD_IDENTITY)
+        asked = {
+            "grant_type": "client_credentials",
+            "scope": "https://storage.azure.com/.default",
+            "client_id": client,
+            "client_assertion_type": "urn:ietf:params:oauth:client-assertion-type:jwt-bearer",
+            "client_assertion": Path(file).read_text(),  # anew: AKS replaces it within the hour
+        }
+        host = os.environ.get("AZURE_AUTHORITY_HOST", "https://login.microsoftonline.com").rstrip("/")
+        request = Request(f"{host}/{tenant}/oauth2/v2.0/token", urlencode(asked).encode())  # noqa: S310
+        with urlopen(request, timeout=self.timeout_seconds) as answer:  # noqa: S310
+            told: dict[str, Any] = json.load(answer)
+        return told

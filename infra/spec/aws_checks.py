@@ -8,9 +8,13 @@ from infra import catalog
 from infra.catalog import Machine
 from infra.spec.aws import AwsSpec, LustreSpec
 from infra.spec.cloud_checks import (
+    EXISTING_CLUSTER,
     accelerator_is_the_machines,
+    access_is_the_clusters_owners,
     an_existing_filesystem_is_in_an_existing_network,
     claims_fit,
+    cluster_has_the_tested_version,
+    cluster_is_in_an_existing_network,
     fabric_is_one_of_the_machines,
     fabrics_over_zones,
     groups_are_spelled,
@@ -296,10 +300,8 @@ DRIVERS = {"lustre": "aws-fsx-csi-driver", "efs": "aws-efs-csi-driver"}
 
 def an_existing_cluster_is_in_an_existing_network(provider: AwsSpec) -> Iterator[Finding]:
     """Its nodes are in its VPC, and a VPC that the stack makes has nobody in it yet."""
-    if provider.existing_cluster and provider.network.existing is None:
-        fix = "name the cluster's VPC in `network.existing`, with a private subnet in each zone of the stack"
-        path: KeyPath = ("provider", "existing_cluster")
-        yield path, "a cluster of another VPC", "with `network.existing`: the VPC that it is in", fix
+    fix = "name the cluster's VPC in `network.existing`, with a private subnet in each zone of the stack"
+    yield from cluster_is_in_an_existing_network(provider, fix)
 
 
 def an_existing_cluster_can_take_the_stack(provider: AwsSpec) -> Iterator[Finding]:
@@ -307,16 +309,14 @@ def an_existing_cluster_can_take_the_stack(provider: AwsSpec) -> Iterator[Findin
     cluster = provider.existing_cluster
     if cluster is None:
         return
-    path: KeyPath = ("provider", "existing_cluster")
-    minor = provider.kubernetes_version.rpartition(".")[0]
-    if cluster.version != minor:
-        fix = f"`aws eks update-cluster-version --name {cluster.name} --kubernetes-version {minor}`"
-        yield (*path, "version"), cluster.version, f"{minor}: what this release is tested with", fix
+    yield from cluster_has_the_tested_version(
+        provider, "aws eks update-cluster-version --name {name} --kubernetes-version {minor}"
+    )
     if cluster.authentication_mode == "CONFIG_MAP":
         mode = "authenticationMode=API_AND_CONFIG_MAP"
         fix = f"`aws eks update-cluster-config --name {cluster.name} --access-config {mode}`"
         yield (
-            (*path, "authentication_mode"),
+            (*EXISTING_CLUSTER, "authentication_mode"),
             "CONFIG_MAP",
             "API or API_AND_CONFIG_MAP: nodes and teams are let in by access entries",
             fix,
@@ -324,7 +324,7 @@ def an_existing_cluster_can_take_the_stack(provider: AwsSpec) -> Iterator[Findin
     needed = (*ADDONS, DRIVERS[provider.filesystem.kind])
     if lacking := [addon for addon in needed if addon not in cluster.addons]:
         fix = "`aws eks create-addon`, each with its role by Pod Identity; then name them here"
-        yield (*path, "addons"), f"without {', '.join(lacking)}", ", ".join(needed), fix
+        yield (*EXISTING_CLUSTER, "addons"), f"without {', '.join(lacking)}", ", ".join(needed), fix
 
 
 def what_an_existing_cluster_has_is_its_owners(provider: AwsSpec) -> Iterator[Finding]:
@@ -332,20 +332,13 @@ def what_an_existing_cluster_has_is_its_owners(provider: AwsSpec) -> Iterator[Fi
     if provider.existing_cluster is None:
         return
     access = provider.access
-    settings: dict[str, tuple[object, ...]] = {
-        "viewers": access.viewers,
-        "break_glass": access.break_glass,
-        "public_cidrs": access.public_cidrs,
-    }
-    for key, asked in settings.items():
-        if asked:
-            fix = "remove the key: who made the cluster says it there"
-            yield (
-                ("provider", "access", key),
-                f"{key} with `existing_cluster`",
-                "nothing: it is the owner's to say",
-                fix,
-            )
+    yield from access_is_the_clusters_owners(
+        {
+            "viewers": access.viewers,
+            "break_glass": access.break_glass,
+            "public_cidrs": access.public_cidrs,
+        }
+    )
 
 
 def claims_fit_the_filesystem(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from ipaddress import IPv4Network
 from typing import Protocol
 
@@ -115,6 +115,55 @@ def an_existing_filesystem_is_in_an_existing_network(provider: _WithFilesystem) 
         path: KeyPath = ("provider", "filesystem", "existing")
         fix = "name the filesystem's VPC in `network.existing`, or leave `existing` out: one is made"
         yield path, "a filesystem of another VPC", "with `network.existing`: the VPC that it is in", fix
+
+
+class _ExistingCluster(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def version(self) -> str: ...
+
+
+class _WithCluster(Protocol):
+    @property
+    def network(self) -> _Existing: ...
+    @property
+    def existing_cluster(self) -> _ExistingCluster | None: ...
+    @property
+    def kubernetes_version(self) -> str: ...
+
+
+EXISTING_CLUSTER: KeyPath = ("provider", "existing_cluster")
+
+
+def cluster_is_in_an_existing_network(provider: _WithCluster, fix: str) -> Iterator[Finding]:
+    """Its nodes are in its VPC, and a VPC that the stack makes has nobody in it yet."""
+    if provider.existing_cluster and provider.network.existing is None:
+        allowed = "with `network.existing`: the VPC that it is in"
+        yield EXISTING_CLUSTER, "a cluster of another VPC", allowed, fix
+
+
+def cluster_has_the_tested_version(provider: _WithCluster, command: str) -> Iterator[Finding]:
+    """Charts and node images go by it; `command` upgrades the cluster `{name}` to `{minor}`."""
+    cluster = provider.existing_cluster
+    minor = provider.kubernetes_version.rpartition(".")[0]
+    if cluster and cluster.version != minor:
+        fix = f"`{command.format(name=cluster.name, minor=minor)}`"
+        yield (
+            (*EXISTING_CLUSTER, "version"),
+            cluster.version,
+            f"{minor}: what this release is tested with",
+            fix,
+        )
+
+
+def access_is_the_clusters_owners(access: Mapping[str, object]) -> Iterator[Finding]:
+    """The stack lets its teams in, and changes nothing of a cluster that is there: `access` by its keys."""
+    for key, asked in access.items():
+        if asked:
+            path: KeyPath = ("provider", "access", key)
+            fix = "remove the key: who made the cluster says it there"
+            yield path, f"{key} with `existing_cluster`", "nothing: it is the owner's to say", fix
 
 
 def zones_of_pools_are_the_stacks(provider: _Zoned, pools: tuple[NodePoolSpec, ...]) -> Iterator[Finding]:

@@ -9,9 +9,13 @@ from infra import catalog
 from infra.catalog import Machine
 from infra.spec import cloud_checks
 from infra.spec.cloud_checks import (
+    EXISTING_CLUSTER,
     accelerator_is_the_machines,
+    access_is_the_clusters_owners,
     an_existing_filesystem_is_in_an_existing_network,
     claims_fit,
+    cluster_has_the_tested_version,
+    cluster_is_in_an_existing_network,
     fabric_is_one_of_the_machines,
     fabrics_over_zones,
     filesystem_zone_is_the_stacks,
@@ -326,10 +330,8 @@ def groups_are_googles(provider: GcpSpec, teams: tuple[TeamSpec, ...]) -> Iterat
 
 def an_existing_cluster_is_in_an_existing_network(provider: GcpSpec) -> Iterator[Finding]:
     """Its nodes are in its VPC, and a VPC that the stack makes has nobody in it yet."""
-    if provider.existing_cluster and provider.network.existing is None:
-        fix = "name the cluster's VPC, its subnet and its ranges in `network.existing`"
-        path: KeyPath = ("provider", "existing_cluster")
-        yield path, "a cluster of another VPC", "with `network.existing`: the VPC that it is in", fix
+    fix = "name the cluster's VPC, its subnet and its ranges in `network.existing`"
+    yield from cluster_is_in_an_existing_network(provider, fix)
 
 
 def an_existing_cluster_can_take_the_stack(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:
@@ -337,11 +339,9 @@ def an_existing_cluster_can_take_the_stack(provider: GcpSpec, pools: Pools) -> I
     cluster = provider.existing_cluster
     if cluster is None:
         return
-    path: KeyPath = ("provider", "existing_cluster")
-    minor = provider.kubernetes_version.rpartition(".")[0]
-    if cluster.version != minor:
-        fix = f"`gcloud container clusters upgrade {cluster.name} --master --cluster-version {minor}`"
-        yield (*path, "version"), cluster.version, f"{minor}: what this release is tested with", fix
+    yield from cluster_has_the_tested_version(
+        provider, "gcloud container clusters upgrade {name} --master --cluster-version {minor}"
+    )
     needed = needed_features(provider, pools)
     if lacking := [feature for feature in needed if feature not in cluster.features]:
         late = {"dataplane-v2", "multi-networking"} & {*lacking}
@@ -350,7 +350,7 @@ def an_existing_cluster_can_take_the_stack(provider: GcpSpec, pools: Pools) -> I
             if late
             else "see `gcloud container clusters update --help`, then name them here"
         )
-        yield (*path, "features"), f"without {', '.join(lacking)}", ", ".join(needed), fix
+        yield (*EXISTING_CLUSTER, "features"), f"without {', '.join(lacking)}", ", ".join(needed), fix
 
 
 def needed_features(provider: GcpSpec, pools: Pools) -> list[GkeFeature]:
@@ -370,16 +370,7 @@ def what_an_existing_cluster_has_is_its_owners(provider: GcpSpec) -> Iterator[Fi
     if provider.existing_cluster is None:
         return
     access = provider.access
-    settings: dict[str, object] = {"viewers": access.viewers, "break_glass": access.break_glass}
-    for key, asked in settings.items():
-        if asked:
-            fix = "remove the key: who made the cluster says it there"
-            yield (
-                ("provider", "access", key),
-                f"{key} with `existing_cluster`",
-                "nothing: it is the owner's to say",
-                fix,
-            )
+    yield from access_is_the_clusters_owners({"viewers": access.viewers, "break_glass": access.break_glass})
 
 
 CHECKS: tuple[Check, ...] = (

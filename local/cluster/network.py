@@ -112,8 +112,7 @@ def run_folders() -> dict[str, Path]:
 
     The mounts of their namespaces tell it, so a cluster whose makers were killed is found as well.
     """
-    mounts = (Path(line.split()[4]) for line in Path("/proc/self/mountinfo").read_text().splitlines())
-    runs = (path.parent.parent for path in mounts if path.parts[-3:] == ("run", "netns", CONTROL))
+    runs = (path.parent.parent for path in _mounts() if path.parts[-3:] == ("run", "netns", CONTROL))
     return {_host_link(run.parent.name): run for run in runs}
 
 
@@ -140,8 +139,12 @@ def _remove_namespace(path: Path) -> None:
 
 
 def _is_mounted(path: Path) -> bool:
-    lines = Path("/proc/self/mountinfo").read_text().splitlines()
-    return any(line.split()[4] == str(path) for line in lines)
+    return path in _mounts()
+
+
+def _mounts() -> set[Path]:
+    """Where something is mounted."""
+    return {Path(line.split()[4]) for line in Path("/proc/self/mountinfo").read_text().splitlines()}
 
 
 def _links(namespace: Path | None = None) -> set[str]:
