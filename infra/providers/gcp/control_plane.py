@@ -100,26 +100,24 @@ def make_control_plane(
         ),
         # With nobody on the list the private endpoint takes connections from the VPC alone.
         master_authorized_networks_config=ClusterMasterAuthorizedNetworksConfigArgs(),
-        control_plane_endpoints_config=ClusterControlPlaneEndpointsConfigArgs(
-            dns_endpoint_config=ClusterControlPlaneEndpointsConfigDnsEndpointConfigArgs(
-                allow_external_traffic=spec.access.dns_endpoint
-            )
-        ),
+        control_plane_endpoints_config=_dns_endpoint(spec.access),
         authenticator_groups_config=_groups(spec.access),
         workload_identity_config=ClusterWorkloadIdentityConfigArgs(workload_pool=scope.workload_pool),
         database_encryption=ClusterDatabaseEncryptionArgs(state="ENCRYPTED", key_name=keys.cluster),
         enable_shielded_nodes=True,
         addons_config=_addons(scope),
         logging_config=ClusterLoggingConfigArgs(enable_components=list(LOGS)),
-        monitoring_config=ClusterMonitoringConfigArgs(
-            enable_components=list(METRICS),
-            managed_prometheus=ClusterMonitoringConfigManagedPrometheusArgs(enabled=True),
-        ),
+        monitoring_config=_monitoring(),
         deletion_protection=spec.deletion_protection,
         resource_labels=scope.labels,
         # GKE tells of the first pool's nodes here.
         opts=scope.options(ignore_changes=["nodeConfig"]),
     )
+    return _control_plane(cluster, access)
+
+
+def _control_plane(cluster: Cluster, access: Sequence[pulumi.CustomResource]) -> ControlPlane:
+    """What others need to know of the cluster."""
     return ControlPlane(
         cluster,
         cluster.name,
@@ -128,6 +126,21 @@ def make_control_plane(
         ),
         cluster.master_auth.apply(lambda found: base64.b64decode(found.cluster_ca_certificate).decode()),
         access,
+    )
+
+
+def _dns_endpoint(access: GcpAccessSpec) -> ClusterControlPlaneEndpointsConfigArgs:
+    return ClusterControlPlaneEndpointsConfigArgs(
+        dns_endpoint_config=ClusterControlPlaneEndpointsConfigDnsEndpointConfigArgs(
+            allow_external_traffic=access.dns_endpoint
+        )
+    )
+
+
+def _monitoring() -> ClusterMonitoringConfigArgs:
+    return ClusterMonitoringConfigArgs(
+        enable_components=list(METRICS),
+        managed_prometheus=ClusterMonitoringConfigManagedPrometheusArgs(enabled=True),
     )
 
 
