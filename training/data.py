@@ -122,6 +122,11 @@ class Loader:
         self._coming = {at: known.get(at) or self._threads.submit(self._read, at) for at in wanted}
         return self._coming.pop(cursor).result()
 
+    def close(self) -> None:
+        """Read no further ahead."""
+        if self.source.remote:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
     @cached_property
     def _threads(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(AHEAD, thread_name_prefix="loader")

@@ -15,7 +15,7 @@ def bar(terminal: TextIO) -> Listener:
 
     tqdm.monitor_interval = 0  # a thread that would redraw a bar that stands still
     drawn: tqdm[Any] | None = None
-    words: dict[str, str] = {}
+    words = {"loss": "", "held out": "", "saved": ""}  # in this order, whichever is known first
 
     def show(line: dict[str, Any]) -> None:
         nonlocal drawn
@@ -28,14 +28,14 @@ def bar(terminal: TextIO) -> Listener:
             return
         if event == "step":
             words["loss"] = f"loss {line['loss']:.4f}"
-            drawn.set_postfix_str(", ".join(words.values()), refresh=False)
+            drawn.set_postfix_str(", ".join(filter(None, words.values())), refresh=False)
             drawn.update(line["step"] - drawn.n)
         elif event == "evaluation":
             words["held out"] = f"held out {line['accuracy']:.1%}"
         elif event == "checkpoint":
             words["saved"] = f"saved {line['step']}"
         elif event in _LAST:
-            drawn.set_postfix_str(", ".join(words.values()))
+            drawn.set_postfix_str(", ".join(filter(None, words.values())))
             drawn.close()
 
     return show

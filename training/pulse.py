@@ -10,12 +10,12 @@ rank 0 finds a straggler. And it says if a step lasts too long: then all ranks w
 
 from __future__ import annotations
 
-import faulthandler
 import json
 import os
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -60,6 +60,26 @@ class Sign:
         """Read what `encode` wrote."""
         values: dict[str, Any] = json.loads(text)
         return Sign(**values)
+
+
+def _stacks() -> str:
+    """Where each thread of this process is, the main one first.
+
+    Without the lines of the source, which may lie on the disk that hangs; and all of them, while
+    `faulthandler` leaves out the oldest beyond a hundred threads, the main one among them.
+    """
+    frames = sys._current_frames()
+    main = threading.main_thread().ident
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    parts = []
+    for ident in sorted(frames, key=lambda ident: ident != main):
+        calls = [
+            f'  File "{frame.f_code.co_filename}", line {line}, in {frame.f_code.co_name}'
+            for frame, line in traceback.walk_stack(frames[ident])
+        ]
+        name = names.get(ident, "of a library")
+        parts.append("\n".join([f"Thread {name}, most recent call first:", *calls, ""]))
+    return "\n".join(parts)
 
 
 def stragglers(signs: Mapping[int, Sign]) -> list[int]:
@@ -182,8 +202,7 @@ class Pulse:
         path = folder / f"step-{step:08d}-rank-{self.mesh.rank:05d}.txt"
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with path.open("w") as file:
-                faulthandler.dump_traceback(file, all_threads=True)
+            path.write_text(_stacks())
         except OSError as error:
             sys.stderr.write(f"training: {path}: {error.strerror}\n")
         if self.mesh.leads:

@@ -75,6 +75,10 @@ class Saver:
         """Save in the background; one checkpoint after the other. See `save`."""
         return self._thread.submit(self.save, {name: data}, manifest, fault, time.monotonic())
 
+    def close(self) -> None:
+        """Start no save after those begun; waits for none, since a disk or a store may hang."""
+        self._thread.shutdown(wait=False)
+
     def save(
         self,
         files: Mapping[str, Data],

@@ -127,6 +127,9 @@ class Trainer:
         except DivergedError:
             self._settle()
             raise
+        finally:
+            self.saver.close()
+            self.loader.close()
         self.mesh.part()
         return finished
 

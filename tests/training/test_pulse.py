@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -82,15 +83,28 @@ def test_rank_0_says_once_who_keeps_the_others_waiting_and_again_if_it_comes_bac
 def test_when_one_rank_is_stuck_all_write_down_where_they_are_once(tmp_path: Path) -> None:
     pair = Pair(tmp_path, stall_seconds=0.05)
     pair.ranks[1].begin_step(7)
-    pair.beat()
-    assert pair.told == []
     time.sleep(0.06)
+    enough = threading.Event()
+    crowd = [threading.Thread(target=enough.wait, name="of many") for _ in range(120)]
+    for thread in crowd:
+        thread.start()
     for _ in range(3):
         pair.beat()
+    enough.set()
     assert [event for event, _ in pair.told] == ["stalled"]
     written = sorted((tmp_path / STACKS).iterdir())
     assert [path.name for path in written] == [f"step-00000007-rank-0000{rank}.txt" for rank in (0, 1)]
-    assert all("test_when_one_rank_is_stuck" in path.read_text() for path in written)
+    for stacks in (path.read_text() for path in written):
+        assert "test_when_one_rank_is_stuck" in stacks.partition("\n\n")[0], "the main thread comes first"
+        assert stacks.count("Thread of many") == len(crowd), "none is left out"
+
+
+def test_a_step_that_takes_its_time_within_the_limit_is_none_that_stalls(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, stall_seconds=60)
+    pair.ranks[1].begin_step(7)
+    for _ in range(3):
+        pair.beat()
+    assert pair.told == []
 
 
 def test_between_steps_a_rank_may_take_its_time(tmp_path: Path) -> None:
