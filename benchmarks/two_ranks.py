@@ -80,8 +80,24 @@ class Training(ABC):
         def found() -> list[dict[str, Any]]:
             return [line for line in self.steps() if line["attempt"] == attempt and line["step"] >= step]
 
-        wait_for(lambda: bool(found()), self._processes)
+        try:
+            wait_for(lambda: bool(found()), self._processes)
+        except (TimeoutError, RuntimeError) as error:
+            wanted = f"{type(self).__name__}: step {step} of attempt {attempt}"
+            raise type(error)(f"{wanted}: {error}\n{self._said()}") from None
         return found()[0]
+
+    def _launch(self, command: Sequence[str], environment: Mapping[str, str] = os.environ) -> None:
+        with self._words.open("ab") as words:
+            self._processes.append(subprocess.Popen(command, env=environment, stderr=words))
+
+    @property
+    def _words(self) -> Path:
+        return self.folder / "stderr.txt"
+
+    def _said(self) -> str:
+        """The end of what its processes said: without it nobody would know why they did not come."""
+        return "\n".join(self._words.read_text(errors="replace").splitlines()[-40:])
 
     def _write_settings(self) -> str:
         path = self.folder / "settings.json"
@@ -107,7 +123,7 @@ class Ours(Training):
         command = [sys.executable, "-m", "benchmarks.peers.ours", self._write_settings()]
         for rank in range(self.ranks):
             environment = os.environ | place | {"PET_NODE_RANK": str(rank)}
-            self._processes.append(subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL))
+            self._launch(command, environment)
 
     def steps(self) -> list[dict[str, Any]]:
         return self._events("step")
@@ -141,7 +157,8 @@ class Bare(Training):
         options = ["--standalone", f"--nproc-per-node={self.ranks}", "--max-restarts=3"]
         torchrun = [sys.executable, "-m", "torch.distributed.run", *options]
         command = [*torchrun, "-m", "benchmarks.peers.ddp", self._write_settings()]
-        self._processes.append(subprocess.Popen(command, stderr=subprocess.DEVNULL))
+        # Else its workers, started again, find dead ranks' addresses in their store, and hang (PyTorch 2.15).
+        self._launch(command, os.environ | {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"})
 
     def steps(self) -> list[dict[str, Any]]:
         ranks = [self._lines(rank) for rank in range(self.ranks)]

@@ -15,6 +15,7 @@ import torch.distributed as dist
 
 from training.config import Backend, TimeoutConfig
 from training.fabric import Choice, choose
+from training.rendezvous import check_place, meet
 
 _AGENTLESS: Final = {
     "PET_NNODES": "WORLD_SIZE",
@@ -182,10 +183,10 @@ def join(
     node = environment.get("NODE_NAME") or socket.gethostname()
     if "RANK" not in environment:
         return Mesh(0, 1, _device(0), node, dist.HashStore())
-    _check_place(environment)
+    check_place(environment)
     device = _device(int(environment.get("LOCAL_RANK", "0")))
     choice = choose(backend, device)
-    store, rank, world_size = _rendezvous(timeouts.rendezvous, environment)
+    store, rank, world_size = meet(timeouts.rendezvous, environment)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     if world_size > 1:
@@ -197,37 +198,6 @@ def join(
             timeout=timedelta(seconds=timeouts.collective),
         )
     return Mesh(rank, world_size, device, node, dist.PrefixStore("training", store), choice=choice)
-
-
-def _check_place(environment: Mapping[str, str]) -> None:
-    """See to it that a launcher has said who this is, and where all meet."""
-    given = {name: environment.get(name, "") for name in ("RANK", "WORLD_SIZE", "MASTER_PORT")}
-    given["LOCAL_RANK"] = environment.get("LOCAL_RANK", "0")
-    problems = [
-        f"{name}: got {value!r}; allowed: a whole number"
-        for name, value in given.items()
-        if not value.isdecimal()
-    ]
-    if not environment.get("MASTER_ADDR"):
-        problems.append("MASTER_ADDR: got ''; allowed: the host of rank 0")
-    if not problems and int(given["RANK"]) >= int(given["WORLD_SIZE"]):
-        most = int(given["WORLD_SIZE"]) - 1
-        problems.append(f"RANK: got {given['RANK']}; allowed: 0 to {most}, one less than WORLD_SIZE")
-    if problems:
-        raise ValueError("\n".join(f"{each}; start it by torchrun, mpirun or a Trainer" for each in problems))
-
-
-def _rendezvous(seconds: float, environment: Mapping[str, str]) -> tuple[dist.Store, int, int]:
-    patience = timedelta(seconds=seconds)
-    try:
-        store, rank, world_size = next(dist.rendezvous("env://", timeout=patience))
-    except dist.DistError as error:
-        raise TimeoutError(
-            f"not all {environment['WORLD_SIZE']} ranks arrived within {seconds:g} s at"
-            f" {environment['MASTER_ADDR']}:{environment['MASTER_PORT']}: look at the other ranks' logs"
-        ) from error
-    store.set_timeout(patience)
-    return store, rank, world_size
 
 
 def is_lost_rank(error: BaseException) -> bool:

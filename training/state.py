@@ -22,6 +22,8 @@ from training.checkpoint import Checkpoint, DamagedError
 from training.mesh import Mesh
 
 _GENERATOR: Final = "generator."
+PAGE: Final = 4096
+"""Bytes: a capture begins at a multiple, since disks take straight from memory only what does."""
 _TYPES: Final = {
     torch.float64: "F64",
     torch.float32: "F32",
@@ -103,7 +105,9 @@ class State:
         if size not in self._memory:
             self._memory.clear()
             pinned = self.mesh.device.type == "cuda"
-            self._memory[size] = torch.empty(size, dtype=torch.uint8, pin_memory=pinned)
+            room = torch.empty(size + PAGE, dtype=torch.uint8, pin_memory=pinned)
+            begin = -room.data_ptr() % PAGE
+            self._memory[size] = room[begin : begin + size]
         memory = self._memory[size]
         memory[: len(header)] = torch.frombuffer(header, dtype=torch.uint8)
         copies = {

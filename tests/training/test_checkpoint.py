@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
+import mmap
 import os
+import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -88,6 +92,59 @@ def test_what_is_synced_was_flushed_before(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_size))
     Files().write(tmp_path / "file", b"x" * 5000)
     assert synced == [5000]
+
+
+@pytest.mark.parametrize("size", [0, 1, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, (3 << 20) + 4095])
+@pytest.mark.parametrize("offset", [0, 1, 512])
+def test_a_file_is_whole_wherever_it_lay_in_memory(tmp_path: Path, size: int, offset: int) -> None:
+    with mmap.mmap(-1, offset + size + 1) as room:
+        content = random.Random(size).randbytes(size)
+        room[offset : offset + size] = content
+        with memoryview(room)[offset : offset + size] as data:
+            Files().write(tmp_path / "file", data)
+    assert (tmp_path / "file").read_bytes() == content
+
+
+@pytest.mark.parametrize("refused", ["flag", "write"])
+def test_a_filesystem_without_direct_writes_gets_the_file_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    write, direct = os.write, False
+    asked: list[str] = []
+
+    def control(_descriptor: int, _command: int, flags: int = 0) -> int:
+        nonlocal direct
+        direct = bool(flags & os.O_DIRECT)
+        if direct and refused == "flag":
+            refuse()
+        return 0
+
+    def writing(descriptor: int, data: memoryview) -> int:
+        if direct and refused == "write":
+            refuse()
+        return write(descriptor, data)
+
+    def refuse() -> None:
+        asked.append(refused)
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(fcntl, "fcntl", control)
+    monkeypatch.setattr(os, "write", writing)
+    content = random.Random(0).randbytes((1 << 20) + 5)
+    Files().write(tmp_path / "file", content)
+    assert (tmp_path / "file").read_bytes() == content
+    assert asked == [refused]
+
+
+def test_a_full_disk_is_said_when_the_page_cache_is_passed_by(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int, data: memoryview) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(OSError, match="No space left"):
+        Files().write(tmp_path / "file", bytes(1 << 20))
 
 
 def test_only_the_last_k_are_kept(tmp_path: Path) -> None:

@@ -175,6 +175,22 @@ def agent(port: int, run_dir: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen([*launch, *meeting, *patience, "-m", "training.train", *arguments], env=own_store)
 
 
+def test_torchrun_starts_a_killed_worker_again_and_the_end_is_the_same(tmp_path: Path) -> None:
+    expected = run(2, settings(tmp_path / "whole"))
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    arguments = settings(tmp_path / "killed", pace_seconds=0.05)
+    module = ["--max-restarts=1", "-m", "training.train", *arguments]
+    launcher = subprocess.Popen([*launch, *module])
+    try:
+        wait_for(lambda: reached(tmp_path / "killed", 12))
+        psutil.Process(launcher.pid).children()[1].kill()
+        assert launcher.wait(120) == 0
+    finally:
+        kill_all(launcher)
+    assert len(events(tmp_path / "killed", "resumed")) == 1
+    assert sha256(tmp_path / "killed") == expected
+
+
 def kill_all(launcher: subprocess.Popen[bytes]) -> None:
     workers = psutil.Process(launcher.pid).children(recursive=True) if launcher.poll() is None else []
     launcher.kill()

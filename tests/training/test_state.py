@@ -15,7 +15,7 @@ from torch import nn
 from training.checkpoint import Checkpoint, DamagedError, Manifest
 from training.folder_store import FolderStore
 from training.mesh import Mesh
-from training.state import State, decode, file_name, load_tensors
+from training.state import PAGE, State, decode, file_name, load_tensors
 
 
 class InTurn(Mesh):
@@ -109,6 +109,7 @@ def test_saving_again_takes_no_new_memory_and_one_rank_s_file_is_open_to_the_lib
     first = state.capture()
     again = state.capture()
     assert np.shares_memory(np.asarray(first), np.asarray(again))
+    assert np.asarray(again).ctypes.data % PAGE == 0, "disks take nothing else straight from memory"
     tensors = load(bytes(again))
     for name, parameter in state.model.named_parameters():
         assert torch.equal(tensors[f"model.{name}"], parameter)
