@@ -16,7 +16,8 @@ from local.paths import Paths
 BENCHES = {
     "startup": "from `trainyard up` to the first optimizer step, against bare helm and kubectl",
     "again": "a second `trainyard up` with nothing to change",
-    "policies": "preview of 2,000 resources under all policies, against none",
+    "policies": "preview of a stack with 2,000 resources under all policies, against none",
+    "buckets": "the same of a plain program of buckets, and of packs without rules",
     "preview": "preview of the local stack, against a bare Pulumi program with the same resources",
     "pools": "preview of stacks with 50, 100 and 200 pools, against a bare program with as many resources",
     "recovery": "from a node's death to the first new step, with and without notice",

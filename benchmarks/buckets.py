@@ -1,0 +1,102 @@
+"""What the policies add to the preview of a plain program, against none and against packs that have no rules.
+
+The program makes buckets with their locks, which cost the engine and the program least: about 2,000
+resources. What an engine with a pack of no rules takes is the floor of any pack.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import yaml
+
+from benchmarks.figures import Figure
+from benchmarks.policies import NONE, PACKS, WHOLE, Arm, Taken, figures, pack_of, plot, take
+from infra.artifacts import ROOT
+from local.paths import Paths
+from rehearsal.standin import StandIn
+from trainyard.session import Session
+
+SIZES = (500, 1000, 2000)
+PROGRAM = """
+import os, pulumi
+region = {"region": "eu-west-1"}
+for index in range(int(os.environ["NUM_RESOURCES"]) // 4):
+    name = f"data-{index}"
+    tags = {"owner": "ml", "cost-center": "4711"}
+    bucket = pulumi.CustomResource("aws:s3/bucket:Bucket", name, {"acl": "private", "tags": tags, **region})
+    default = {"sseAlgorithm": "aws:kms", "kmsMasterKeyId": "alias/data"}
+    deny = {"Effect": "Deny", "Principal": "*", "Action": "s3:*", "Resource": "*",
+            "Condition": {"Bool": {"aws:SecureTransport": "false"}}}
+    for kind, props in {
+        "ServerSideEncryptionConfiguration": {"rules": [{"applyServerSideEncryptionByDefault": default}]},
+        "PublicAccessBlock": {"blockPublicAcls": True, "blockPublicPolicy": True,
+                              "ignorePublicAcls": True, "restrictPublicBuckets": True},
+        "Policy": {"policy": {"Version": "2012-10-17", "Statement": [deny]}},
+    }.items():
+        props |= {"bucket": bucket.id, **region}
+        pulumi.CustomResource(f"aws:s3/bucket{kind}:Bucket{kind}", name, props)
+"""
+"""Buckets with their three locks."""
+CONFIG = {"trainyard:residency": {"allowed": ["eu-*"]}}
+
+
+def measure() -> list[Figure]:
+    """Time all arms at each size, and plot how what they add grows."""
+    wall: dict[int, Taken] = {}
+    cpu: dict[int, Taken] = {}
+    with _project() as (preview, packs):
+        for size in SIZES:
+            arms = {
+                name: Arm(partial(preview, "preview", *options, num_resources=size))
+                for name, options in packs.items()
+            }
+            wall[size], cpu[size] = take(arms, warm=size != SIZES[0])
+    plot("buckets", wall, cpu)
+    return figures("buckets with their locks", wall, cpu)
+
+
+@contextmanager
+def _project() -> Iterator[tuple[Callable[..., float], Mapping[str, tuple[str, ...]]]]:
+    """A project over a stand-in for AWS; yields what times one preview of it, and each arm's options."""
+    with tempfile.TemporaryDirectory() as name, StandIn(["aws"]) as stand_in:
+        folder = Path(name)
+        toolchain = Session("local", replace(Paths.from_environment(), state=folder / "state")).toolchain
+        toolchain.ensure("binary/pulumi", "plugin/python-exec")
+        runtime = {"name": "python", "options": {"virtualenv": str(ROOT / ".venv")}}
+        (folder / "Pulumi.yaml").write_text(yaml.safe_dump({"name": "buckets", "runtime": runtime}))
+        (folder / "Pulumi.bench.yaml").write_text(yaml.safe_dump({"config": CONFIG}))
+        (folder / "__main__.py").write_text(PROGRAM)
+        (folder / "backend").mkdir()
+        environment = {
+            **os.environ,
+            **stand_in.environment(),
+            "PATH": f"{toolchain.paths.bin}{os.pathsep}{os.environ['PATH']}",
+            "PULUMI_HOME": str(folder / "home"),
+            "PULUMI_BACKEND_URL": (folder / "backend").as_uri(),
+            "PULUMI_CONFIG_PASSPHRASE": "bench",
+            "PULUMI_SKIP_UPDATE_CHECK": "true",
+        }
+
+        def run(*command: str, num_resources: int = 0) -> float:
+            started = time.monotonic()
+            subprocess.run(
+                ["pulumi", "--non-interactive", *command, "--stack", "bench"],
+                cwd=folder,
+                env={**environment, "NUM_RESOURCES": str(num_resources)},
+                check=True,
+                capture_output=True,
+            )
+            return time.monotonic() - started
+
+        run("stack", "init")
+        packs = {WHOLE: ROOT / "policies", **{name: pack_of(folder, name) for name in PACKS}}
+        yield run, {**{name: ("--policy-pack", str(pack)) for name, pack in packs.items()}, NONE: ()}
