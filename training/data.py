@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from training.config import DataConfig
+from training.places import STORE_SECONDS
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,9 @@ class Loader:
         return self.source.take(self.order.indices(first, self.batch_size_per_rank), first)
 
 
-def load_dataset(config: DataConfig, context: int, seed: int) -> Dataset:
+def load_dataset(
+    config: DataConfig, context: int, seed: int, store_seconds: float = STORE_SECONDS
+) -> Dataset:
     """What the configuration names.
 
     Raises:
@@ -145,15 +148,15 @@ def load_dataset(config: DataConfig, context: int, seed: int) -> Dataset:
     if config.name == "pictures":
         from training.pictures import load_pictures
 
-        return load_pictures(config, seed)
-    return _text(config, context) if config.name == "text" else _digits(config, seed)
+        return load_pictures(config, seed, store_seconds)
+    return _text(config, context, store_seconds) if config.name == "text" else _digits(config, seed)
 
 
-def _text(config: DataConfig, context: int) -> Dataset:
+def _text(config: DataConfig, context: int, store_seconds: float) -> Dataset:
     """Shards of tokens, whose last windows are held out."""
     from training.text import TokenShards
 
-    shards = TokenShards(config.path, context)
+    shards = TokenShards(config.path, context, store_seconds=store_seconds)
     shards.check()
     num_train = len(shards) - max(1, int(len(shards) * config.held_out))
     if num_train < 1:

@@ -29,7 +29,7 @@ import numpy as np
 import torch
 
 from training.data import Dataset, Samples
-from training.places import FolderPlace, Part, Place, is_remote, open_place
+from training.places import STORE_SECONDS, FolderPlace, Part, Place, is_remote, open_place
 
 if TYPE_CHECKING:
     from training.config import DataConfig
@@ -96,6 +96,7 @@ class Pictures:
     """Threads that decode."""
     chosen: np.ndarray[Any, np.dtype[np.int64]] | None = None
     """The rows of the table that are samples; None: all."""
+    store_seconds: float = STORE_SECONDS
 
     remote: Final = True  # reading and decoding take their time, so it pays to read ahead
 
@@ -139,25 +140,25 @@ class Pictures:
 
     @cached_property
     def _files(self) -> Place:
-        return open_place(self.place)
+        return open_place(self.place, self.store_seconds)
 
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(self.workers, thread_name_prefix="decoder")
 
 
-def load_pictures(config: DataConfig, seed: int) -> Dataset:
+def load_pictures(config: DataConfig, seed: int, store_seconds: float = STORE_SECONDS) -> Dataset:
     """What the configuration names.
 
     Raises:
         PictureError, OSError: with what is wrong.
     """
-    table = find(config.path)
-    _check_sizes(config.path, table)
-    train = Pictures(config.path, table, config.side, seed, config.workers)
+    table = find(config.path, store_seconds=store_seconds)
+    _check_sizes(config.path, table, store_seconds)
+    train = Pictures(config.path, table, config.side, seed, config.workers, store_seconds=store_seconds)
     if config.held_out_path:
-        other = find(config.held_out_path, table.classes)
-        _check_sizes(config.held_out_path, other)
+        other = find(config.held_out_path, table.classes, store_seconds)
+        _check_sizes(config.held_out_path, other, store_seconds)
         return Dataset(train, replace(train, place=config.held_out_path, table=other), len(table.classes))
     if len(train) < 2:
         raise PictureError(f"data.path: {config.path} has {len(train)} pictures; allowed: 2 or more")
@@ -168,7 +169,7 @@ def load_pictures(config: DataConfig, seed: int) -> Dataset:
     )
 
 
-def find(place: str, classes: Sequence[str] = ()) -> Table:
+def find(place: str, classes: Sequence[str] = (), store_seconds: float = STORE_SECONDS) -> Table:
     """Where each picture of a place is.
 
     Args:
@@ -178,7 +179,7 @@ def find(place: str, classes: Sequence[str] = ()) -> Table:
     Raises:
         PictureError: there are none, or some are of another class.
     """
-    files = open_place(place)
+    files = open_place(place, store_seconds)
     try:
         table = Table.decode(files.read(INDEX))
     except FileNotFoundError:
@@ -209,8 +210,8 @@ def _of_folders(place: str, names: Sequence[str], classes: Sequence[str]) -> Tab
     return Table(pictures, list(known), np.array(rows, dtype=np.int64))
 
 
-def _check_sizes(place: str, table: Table) -> None:
-    files = open_place(place)
+def _check_sizes(place: str, table: Table, store_seconds: float) -> None:
+    files = open_place(place, store_seconds)
     with ThreadPoolExecutor(16) as pool:
         sizes = pool.map(files.size, table.files[: len(table.sizes)])
         problems = [

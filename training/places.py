@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 Part = tuple[str, int, int]
 """Of a file: its name, the first byte, and the one after the last."""
@@ -37,9 +37,13 @@ class Place(Protocol):
         """Write a file; it appears whole or not at all."""
 
 
-def open_place(place: str) -> Place:
+STORE_SECONDS: Final = 60.0
+"""For one request to an object store, with its retries, where nobody says otherwise."""
+
+
+def open_place(place: str, store_seconds: float = STORE_SECONDS) -> Place:
     """A folder, or with a URL such as `s3://bucket/pictures` the store that it names."""
-    return StorePlace(place) if is_remote(place) else FolderPlace(Path(place))
+    return StorePlace(place, store_seconds) if is_remote(place) else FolderPlace(Path(place))
 
 
 def is_remote(place: str) -> bool:
@@ -81,10 +85,10 @@ class FolderPlace:
 class StorePlace:
     """A prefix in an object store; only the bytes that are asked for are read."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, store_seconds: float) -> None:
         from training.object_store import ObjectStore  # what reaches it takes time to import
 
-        self._store = ObjectStore(url)
+        self._store = ObjectStore(url, timeout_seconds=store_seconds)
 
     def names(self) -> Iterator[str]:
         yield from self._store.names()

@@ -15,7 +15,7 @@ import io
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 from training.data import Samples
-from training.places import Part, Place, is_remote, open_place
+from training.places import STORE_SECONDS, Part, Place, is_remote, open_place
 
 INDEX: Final = "index.json"
 END: Final = 256
@@ -48,6 +48,7 @@ class TokenShards:
     first: int = 0
     last: int | None = None
     """Of the windows, those from `first` on and before `last`."""
+    store_seconds: float = STORE_SECONDS
 
     def __len__(self) -> int:
         windows = (self._ends[-1] - 1) // self.context
@@ -55,7 +56,7 @@ class TokenShards:
 
     def part(self, first: int, last: int) -> TokenShards:
         """The windows from one on and before another."""
-        return TokenShards(self.place, self.context, first, last)
+        return replace(self, first=first, last=last)
 
     def take(self, indices: torch.Tensor, at: int | None = None) -> Samples:
         """Inputs and targets of shape (n, context); a target is the token that follows.
@@ -143,7 +144,7 @@ class TokenShards:
 
     @cached_property
     def _files(self) -> Place:
-        return open_place(self.place)
+        return open_place(self.place, self.store_seconds)
 
 
 def documents(sources: Sequence[Path]) -> Iterator[str]:

@@ -71,7 +71,7 @@ class Trainer:
         self.pulse = Pulse(mesh, timeouts.silence, timeouts.stall, config.run_dir, self._record)
         self.pulse.start()  # before the model is built, which takes time
         _agree(config, mesh)
-        self.data: Dataset = load_dataset(config.data, config.model.context, config.seed)
+        self.data: Dataset = load_dataset(config.data, config.model.context, config.seed, timeouts.store)
         order = GlobalOrder(len(self.data.train), config.seed)
         size = config.data.batch_size_per_rank
         self.loader = Loader(self.data.train, order, size, mesh.data_rank, mesh.data_size)

@@ -116,8 +116,11 @@ def test_a_shard_that_is_cut_while_it_is_read_is_named(shards: Path, tmp_path: P
         source.take(torch.tensor([0, 1]))
 
 
-def test_a_store_that_refuses_text_ends_the_run_and_what_was_committed_stands(
-    shards: Path, s3: Proxy, tmp_path: Path
+@pytest.mark.parametrize(
+    ("fault", "advice"), [("403", "check the credentials"), ("hang", r"the store hangs: .* timeouts\.store")]
+)
+def test_a_store_that_fails_while_text_is_read_ends_the_run_and_what_was_committed_stands(
+    shards: Path, s3: Proxy, tmp_path: Path, fault: str, advice: str
 ) -> None:
     from training.object_store import ObjectStore, StoreError
 
@@ -126,9 +129,9 @@ def test_a_store_that_refuses_text_ends_the_run_and_what_was_committed_stands(
     for path in shards.iterdir():
         ObjectStore(url).put(path.name, path.read_bytes())
     train(gpt(tmp_path / "whole", shards))
-    s3.reset(lambda verb, path, number: "403" if number > 40 and "shard-" in path else "")
-    with pytest.raises(StoreError, match=r"get .*/shard-.*; check the credentials"):
-        train(gpt(tmp_path / "parted", url))
+    s3.reset(lambda verb, path, number: fault if number > 40 and "shard-" in path else "")
+    with pytest.raises(StoreError, match=rf"get .*/shard-.*; {advice}"):
+        train([*gpt(tmp_path / "parted", url), "--set", "timeouts.store=0.5"])
     s3.reset()
     assert train(gpt(tmp_path / "parted", url))
     assert events(tmp_path / "parted", "resumed")[0]["step"] > 0
