@@ -22,11 +22,13 @@ _NAME: Final = "torch._dynamo"
 
 
 def defer_compiler() -> None:
-    """Put the stand-in in place, unless the compiler is loaded already. Call it after importing torch."""
+    """Put the stand-in in place, unless the compiler is loaded already."""
+    import torch
+
     if _NAME not in sys.modules:
         stand_in = _DeferredCompiler()
         sys.modules[_NAME] = stand_in
-        sys.modules["torch"]._dynamo = stand_in  # type: ignore[attr-defined]
+        torch._dynamo = stand_in
 
 
 @contextmanager

@@ -77,7 +77,9 @@ def test_a_search_goes_through_the_queue_ends_what_promises_less_and_outlives_th
         said = stack.trainyard("search", str(file))
     assert f"submitted {TRIALS} trials as tuned-search run-001 to the queue of team research" in said.text
 
-    stack.wait_until(lambda: len(trials(folder)) >= QUOTA, f"{QUOTA} trials at work")
+    stack.wait_until(
+        lambda: len(trials(folder)) >= QUOTA or "Failed" in phases(stack), f"{QUOTA} trials at work"
+    )
     assert phases(stack).count("") >= TRIALS - len(trials(folder)), "the others wait in the queue"
     node = at_work(stack, folder)
     stack.trainyard("preempt", node, "--notice", "10")

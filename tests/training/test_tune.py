@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +81,13 @@ def test_one_trial_at_a_time_they_come_to_as_many_and_the_best_is_told(
         assert len(list((tmp_path / "study").glob("trial-*"))) == count
     best = json.loads((tmp_path / "study" / "best.json").read_text())
     assert set(best["settings"]) == set(SPACE)
+
+
+def test_a_worker_is_a_process_of_its_own(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "training.tune", write(tmp_path, trials=1), "--one", "--set=steps=10"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert set(json.loads(done.stdout)["settings"]) == set(SPACE)
 
 
 def test_the_best_of_another_worker_that_ends_meanwhile_is_not_written_over(
