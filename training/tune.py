@@ -3,8 +3,9 @@
 Trials are runs of the training package, one after the other; start the command as often as there are
 machines, and they share the study through a file. A trial that promises less than others at the same step
 is ended early (successive halving, as in ASHA). A worker that is told to leave saves its trial, and
-whoever is next goes on with it from there. With `--one` the command ends after one trial: that is how
-`trainyard search` makes each trial a job of its own, which waits in the cluster's queue.
+whoever is next goes on with it from there. With `--one NAME` the command ends after one trial, and a second
+one of that name makes no other: that is how `trainyard search` makes each trial a job of its own, which
+waits in the cluster's queue and may be started again at any moment.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     import optuna
 
 _RUN_DIR = "run_dir"
+_WORKER = "worker"
 
 
 class Range(BaseModel):
@@ -151,25 +153,23 @@ def run_trial(trial: optuna.Trial, search: Search, overrides: Sequence[str], not
 
 
 def search_for(
-    search: Search, config: TrainConfig, overrides: Sequence[str], notice: Notice, *, only_one: bool = False
+    search: Search, config: TrainConfig, overrides: Sequence[str], notice: Notice, *, one: str = ""
 ) -> optuna.Study | None:
-    """Run trials until there are enough, or one of them; None if told to leave before."""
+    """Run trials until there are enough, or one of them; None if told to leave before.
+
+    Args:
+        one: the name of a worker that makes one trial, whatever number of processes it takes.
+    """
     import optuna
-    from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
     from optuna.trial import TrialState
 
-    config.run_dir.mkdir(parents=True, exist_ok=True)
-    file = str(config.run_dir / "study.log")
-    study = optuna.create_study(
-        storage=JournalStorage(JournalFileBackend(file, lock_obj=JournalFileOpenLock(file))),
-        study_name="search",
-        load_if_exists=True,
-        pruner=optuna.pruners.SuccessiveHalvingPruner(min_resource=config.evaluate_every),
-    )
+    study = _open_study(config)
+    if one and _has_made_its_trial(study, one):
+        return study
     ended = (TrialState.COMPLETE, TrialState.PRUNED)
     while len(study.get_trials(deepcopy=False, states=ended)) < search.trials:
         trial = study.ask()
+        trial.set_user_attr(_WORKER, one)
         # Workers that all began with the seed itself would all try the same.
         seed = zlib.crc32(f"{search.seed}/{trial.number}".encode())
         study.sampler = optuna.samplers.TPESampler(seed=seed)
@@ -178,12 +178,46 @@ def search_for(
         except optuna.TrialPruned:
             study.tell(trial, state=TrialState.PRUNED)
         except InterruptedError:
-            study.tell(trial, state=TrialState.FAIL)
-            study.enqueue_trial(trial.params, user_attrs={_RUN_DIR: trial.user_attrs[_RUN_DIR]})
+            _put_back(study, trial)
             return None
-        if only_one:
+        if one:
             break
     return study
+
+
+def _open_study(config: TrainConfig) -> optuna.Study:
+    import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+
+    config.run_dir.mkdir(parents=True, exist_ok=True)
+    file = str(config.run_dir / "study.log")
+    return optuna.create_study(
+        storage=JournalStorage(JournalFileBackend(file, lock_obj=JournalFileOpenLock(file))),
+        study_name="search",
+        load_if_exists=True,
+        pruner=optuna.pruners.SuccessiveHalvingPruner(min_resource=config.evaluate_every),
+    )
+
+
+def _has_made_its_trial(study: optuna.Study, worker: str) -> bool:
+    """Whether a worker has ended its trial. One that its process was killed in is put back."""
+    from optuna.trial import TrialState
+
+    mine = [trial for trial in study.get_trials(deepcopy=False) if trial.user_attrs.get(_WORKER) == worker]
+    for trial in mine:
+        if trial.state == TrialState.RUNNING:
+            _put_back(study, trial)
+    return any(trial.state in {TrialState.COMPLETE, TrialState.PRUNED} for trial in mine)
+
+
+def _put_back(study: optuna.Study, trial: optuna.Trial | optuna.trial.FrozenTrial) -> None:
+    """Let whoever is next go on with a trial."""
+    from optuna.trial import TrialState
+
+    study.tell(trial.number, state=TrialState.FAIL)
+    place = {name: value for name, value in trial.user_attrs.items() if name == _RUN_DIR}
+    study.enqueue_trial(trial.params, user_attrs=place)
 
 
 def _settings(values: Mapping[str, object]) -> list[str]:
@@ -194,7 +228,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Search; returns 0, 2 for a wrong search, or 75 if told to leave: then run it again."""
     parser = argparse.ArgumentParser(prog="python -m training.tune", description="Search for settings.")
     parser.add_argument("search", help="a YAML file, or its content in braces")
-    parser.add_argument("--one", action="store_true", help="end after one trial")
+    parser.add_argument("--one", default="", metavar="NAME", help="end after one trial, the one of that name")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     options = parser.parse_args(arguments)
     try:
@@ -207,7 +241,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from training import startup
 
     startup.defer_compiler()
-    study = search_for(search, config, options.set, notice, only_one=options.one)
+    study = search_for(search, config, options.set, notice, one=options.one)
     if study is None:
         return EXIT_PREEMPTED
     if not any(trial.value is not None for trial in study.get_trials(deepcopy=False)):

@@ -62,7 +62,7 @@ def trial(
     ]
     trainer = body["spec"]["trainer"]
     trainer["command"] = ["python3", "-m", "training.tune"]
-    trainer["args"] = [inside.model_dump_json(), "--one", *settings]
+    trainer["args"] = [inside.model_dump_json(), f"--one={body['metadata']['name']}", *settings]
     return body
 
 

@@ -13,6 +13,7 @@ import pytest
 import yaml
 from optuna.trial import TrialState
 
+from tests.training.launch import wait_for
 from tests.training.test_trainer import NoticeAt, events
 from training.config import ConfigError
 from training.preemption import Notice
@@ -76,18 +77,41 @@ def test_one_trial_at_a_time_they_come_to_as_many_and_the_best_is_told(
 ) -> None:
     monkeypatch.setattr(Notice, "watch", lambda self: None)  # signals stay pytest's
     text = json.dumps(yaml.safe_load(Path(write(tmp_path, trials=2)).read_text()))
-    for count in (1, 2, 2):
-        assert main([text, "--one", "--set=steps=10"]) == 0
+    for worker, count in (("a", 1), ("a", 1), ("b", 2), ("c", 2)):
+        assert main([text, f"--one={worker}", "--set=steps=10"]) == 0
         assert len(list((tmp_path / "study").glob("trial-*"))) == count
     best = json.loads((tmp_path / "study" / "best.json").read_text())
     assert set(best["settings"]) == set(SPACE)
 
 
 def test_a_worker_is_a_process_of_its_own(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "training.tune", write(tmp_path, trials=1), "--one", "--set=steps=10"]
+    command = [sys.executable, "-m", "training.tune", write(tmp_path, trials=1), "--one=a", "--set=steps=10"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     assert set(json.loads(done.stdout)["settings"]) == set(SPACE)
+
+
+def test_a_worker_that_was_killed_goes_on_with_its_trial_from_its_checkpoint(tmp_path: Path) -> None:
+    source, short = write(tmp_path, trials=1), ["steps=20", "checkpoint.every_steps=10"]
+    pair = load_search(source, short)
+
+    class KilledError(BaseException):
+        pass
+
+    class Kill(NoticeAt):
+        def request(self) -> None:
+            wait_for(lambda: bool(list(tmp_path.rglob("step-00000010"))))
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        search_for(*pair, short, Kill(15), one="a")
+    study = search_for(*pair, short, Notice(60), one="a")
+    assert study
+    killed, made = study.get_trials()
+    assert (killed.state, made.state) == (TrialState.FAIL, TrialState.COMPLETE)
+    assert killed.params == made.params
+    (folder,) = (tmp_path / "study").glob("trial-*")
+    assert events(folder, "resumed")[0]["step"] == 10
 
 
 def test_the_best_of_another_worker_that_ends_meanwhile_is_not_written_over(
@@ -113,8 +137,8 @@ def test_processes_that_make_one_trial_each_try_different_settings_and_the_same_
     def tried(folder: Path, seed: int) -> list[dict[str, Any]]:
         folder.mkdir()
         source, short = write(folder, trials=3, seed=seed), ["steps=2"]
-        for _ in range(3):
-            study = search_for(*load_search(source, short), short, Notice(60), only_one=True)
+        for worker in "abc":
+            study = search_for(*load_search(source, short), short, Notice(60), one=worker)
         assert study
         return [trial.params for trial in study.get_trials()]
 

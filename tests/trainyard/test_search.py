@@ -106,7 +106,9 @@ def test_what_a_trial_is_told_is_what_the_training_package_reads(
     submit_search(session(tmp_path, posted[0][0]), write(tmp_path, seed=5))
     text, one, *settings = posted[1][1]["spec"]["trainer"]["args"]
     search = read_search(text)
-    assert one == "--one"
+    assert one == f"--one={posted[1][1]['metadata']['name']}", (
+        "a pod that is started again makes no other trial"
+    )
     assert str(search.config) == "/opt/trainyard/src/training/configs/digits.yaml"
     assert (search.trials, search.seed, search.search["optim.lr"].log) == (3, 5, True)
     assert settings == [
