@@ -13,6 +13,11 @@ from local.paths import Paths
 # helm, kubectl and pulumi as `make test` has prepared them, in this clone and before any other.
 os.environ["PATH"] = os.pathsep.join((str(Paths.from_environment().bin), os.environ["PATH"]))
 
+# Servers of the tests' own are here, where no proxy of the machine leads.
+os.environ["NO_PROXY"] = os.environ["no_proxy"] = ",".join(
+    (*filter(None, [os.environ.get("NO_PROXY", os.environ.get("no_proxy"))]), "127.0.0.1", "localhost")
+)
+
 # Time is not what a property is about, and two busy cores have little of it.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")

@@ -1,10 +1,37 @@
-"""Processes that tests kill while they live their own lives."""
+"""Processes that tests wait for, and kill while they live their own lives."""
 
 from __future__ import annotations
 
+import secrets
+import socket
+import time
+from collections.abc import Callable
 from contextlib import suppress
+from typing import Final
 
 import psutil
+
+PATIENCE_SECONDS: Final = 180.0
+"""For what comes in the end, however busy the machine is; it costs nothing where it comes at once."""
+_PORTS: Final = range(20_000, 30_000)
+"""Below those that Linux gives to connections, of which other tests open many meanwhile."""
+
+
+def wait_for(condition: Callable[[], object], told: Callable[[], str] = lambda: "") -> None:
+    """Return once the condition holds; if it never does, `told` says what one needs to know."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, f"waited for {PATIENCE_SECONDS:g} s: {told()}"
+        time.sleep(0.02)
+
+
+def free_port() -> int:
+    """A port of this machine for a server that wants to be told one."""
+    while True:
+        port = secrets.choice(_PORTS)
+        with socket.socket() as listener, suppress(OSError):
+            listener.bind(("", port))
+            return port
 
 
 def kill(process: psutil.Process, only: str | None = None) -> None:

@@ -25,6 +25,9 @@ _AGENTLESS: Final = {
 }
 """With one process per node, torchrun's settings say all that its agent would pass on."""
 
+_FOLLOW_SECONDS: Final = 2.0
+"""For which others wait for rank 0 before they leave."""
+
 _SENT_AT_ONCE: Final = 64 << 20
 """Bytes of one collective, so that none takes long."""
 
@@ -154,7 +157,7 @@ class Mesh:
             self.store.set(key, "")
             return
         with suppress(RuntimeError):
-            self.store.wait([key], timedelta(seconds=2))
+            self.store.wait([key], timedelta(seconds=_FOLLOW_SECONDS))
 
     def part(self) -> None:
         """Take leave. Rank 0, whose process may keep the store, goes last: others still read its last word.

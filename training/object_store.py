@@ -38,6 +38,8 @@ CLOUDS: Final = {"s3": "S3", "gs": "Google Cloud Storage", "az": "Azure Blob Sto
 _ENDPOINTS: Final = ("AWS_ENDPOINT_URL", "STORAGE_EMULATOR_HOST", "AZURE_STORAGE_ENDPOINT")
 """Where they are, if not at their usual place; one of one's own may do without TLS."""
 _DAMAGED: Final = "damaged"
+_RETRIES: Final = 20
+"""Of one request, as long as there is time."""
 _RANGE: Final = 32 << 20
 """Bytes of one request; a large file is read by several at once."""
 _ADVICE: Final = {
@@ -247,7 +249,7 @@ def connect(url: str, timeout_seconds: float) -> AbstractFileSystem:
                 "connect_timeout": min(patience, timedelta(seconds=5)),
                 "allow_http": any(os.environ.get(name, "").startswith("http://") for name in _ENDPOINTS),
             },
-            "retry_config": {"max_retries": 20, "retry_timeout": patience},
+            "retry_config": {"max_retries": _RETRIES, "retry_timeout": patience},
         }
     try:
         return fsspec.filesystem(scheme, skip_instance_cache=True, **options)

@@ -104,6 +104,7 @@ class Pulse:
     folder: Path
     """Where stacks are written; all ranks share it."""
     tell: Tell
+    clock: Callable[[], float] = time.monotonic
     _heard: dict[int, float] = field(default_factory=dict)
     _signs: dict[int, Sign] = field(default_factory=dict)
     _slow: set[int] = field(default_factory=set)
@@ -122,16 +123,16 @@ class Pulse:
 
     def listen_to(self, ranks: Iterable[int]) -> None:
         """Expect signs of life from these."""
-        self._heard = dict.fromkeys(ranks, time.monotonic())
+        self._heard = dict.fromkeys(ranks, self.clock())
 
     def begin_step(self, step: int) -> None:
         """A step begins, counted from 1."""
-        self._step = (step, time.monotonic())
+        self._step = (step, self.clock())
 
     def own_part_done(self) -> None:
         """From here on this step needs the others."""
         if self._step:
-            seconds = time.monotonic() - self._step[1]
+            seconds = self.clock() - self._step[1]
             self._own_seconds += (seconds - self._own_seconds) * (_SMOOTH if self._own_seconds else 1)
 
     def end_step(self) -> None:
@@ -140,7 +141,7 @@ class Pulse:
 
     def silent(self) -> list[int]:
         """The ranks that have not been heard of for too long."""
-        now = time.monotonic()
+        now = self.clock()
         return [rank for rank, heard in self._heard.items() if now - heard > self.silence_seconds]
 
     def _beat(self) -> None:
@@ -172,12 +173,12 @@ class Pulse:
 
     def _stalled(self) -> int:
         under_way = self._step
-        return under_way[0] if under_way and time.monotonic() - under_way[1] > self.stall_seconds else 0
+        return under_way[0] if under_way and self.clock() - under_way[1] > self.stall_seconds else 0
 
     def _hear(self, rank: int, sign: Sign) -> None:
         before = self._signs.get(rank)
         if before is None or before.beat != sign.beat:
-            self._heard[rank] = time.monotonic()
+            self._heard[rank] = self.clock()
         self._signs[rank] = sign
 
     def _watch(self, own: Sign) -> None:

@@ -6,21 +6,20 @@ import json
 import multiprocessing
 import os
 import signal
-import socket
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+from tests.processes import PATIENCE_SECONDS, free_port, wait_for
 from training import train
 from training.metrics import FILE, read_metrics
 
-PATIENCE_SECONDS = 180
-"""For a start on a machine that is busy with other tests."""
+UNHURRIED = {"timeouts.silence": 20, "timeouts.collective": 120, "timeouts.leave": 60}
+"""A machine that is full for long is no rank that is gone."""
 _SLOW_TO_IMPORT = ["training.trainer", "torch._dynamo", "torch.distributed.fsdp"]
 _server = multiprocessing.get_context("forkserver")
 _server.set_forkserver_preload(_SLOW_TO_IMPORT)
@@ -55,16 +54,19 @@ class Ranks:
             for rank in self.ranks:
                 rank.process.kill()
 
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Return once the condition holds; if it does not, their words say why."""
+        wait_for(lambda: condition() or not any(rank.process.is_alive() for rank in self.ranks), self.said)
+        assert condition(), f"all have ended: {self.said()}"
+
+    def said(self) -> str:
+        """The words of all ranks so far."""
+        return "\n".join(rank.words.read_text() for rank in self.ranks)
+
     def send(self, rank: int, number: signal.Signals) -> None:
         pid = self.ranks[rank].process.pid
         assert pid
         os.kill(pid, number)
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def settings(run_dir: Path, **values: object) -> list[str]:
@@ -75,6 +77,7 @@ def settings(run_dir: Path, **values: object) -> list[str]:
         "model.hidden": 16,
         "data.batch_size_per_rank": 32,
         "checkpoint.every_steps": 10,
+        **UNHURRIED,
         **values,
     }
     return [part for key, value in chosen.items() for part in ("--set", f"{key}={value}")]
@@ -131,10 +134,3 @@ def events(run_dir: Path, name: str) -> list[dict[str, Any]]:
 def reached(run_dir: Path, step: int, attempt: int = 1) -> bool:
     lines = events(run_dir, "step")
     return bool(lines) and lines[-1]["attempt"] == attempt and lines[-1]["step"] >= step
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.02)

@@ -10,7 +10,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -20,12 +19,12 @@ from typing import Final
 import pytest
 
 from local.paths import REPOSITORY
+from tests.processes import wait_for
 
 ADDRESS: Final = "192.0.2.1"
 """Of the server, on its own network (RFC 5737)."""
 _EXPORT: Final = "/training"
 _DISK_MIB: Final = 64
-_PATIENCE_SECONDS: Final = 30
 _WITH_ME: Final = ("setpriv", "--pdeathsig", "KILL")
 """What is started ends with the tests, however they end."""
 _NETWORK: Final = f"""
@@ -168,9 +167,8 @@ def _listens(process: int, port: int) -> bool:
 def _wait_for(
     condition: Callable[[], bool], process: subprocess.Popen[bytes], log: Path | None = None
 ) -> None:
-    deadline = time.monotonic() + _PATIENCE_SECONDS
-    while not condition():
-        said = log.read_text()[-2000:] if log else ""
-        assert process.poll() is None, f"{process.args!r} has ended: {said}"
-        assert time.monotonic() < deadline, f"{process.args!r} does not start: {said}"
-        time.sleep(0.02)
+    def said() -> str:
+        return f"{process.args!r} does not start: {log.read_text()[-2000:] if log else ''}"
+
+    wait_for(lambda: condition() or process.poll() is not None, said)
+    assert process.poll() is None, said()

@@ -17,8 +17,12 @@ from typing import Any, ClassVar
 
 import pytest
 
+from tests.processes import free_port, wait_for
+
 BUCKET = "checkpoints"
 PROGRAM = Path(__file__).parents[2] / ".trainyard" / "bin" / "versitygw"
+HANG_SECONDS = 60
+"""Longer than any client waits that is to find it out."""
 KEYS = {"AWS_ACCESS_KEY_ID": "tester", "AWS_SECRET_ACCESS_KEY": "tester-secret", "AWS_REGION": "us-east-1"}
 
 
@@ -31,6 +35,14 @@ class Proxy:
     """Verb, path, number of the request from 0 → what to do: "", an HTTP status, perhaps with S3's own code
     ("403 RequestTimeTooSkewed"), "hang" or "drop"."""
     requests: list[tuple[str, str]] = field(default_factory=list)
+
+    _turns: threading.Lock = field(default_factory=threading.Lock)
+
+    def fault(self, verb: str, path: str) -> str:
+        """Take note of a request, and say what to do with it."""
+        with self._turns:
+            self.requests.append((verb, path))
+            return self.rule(verb, path, len(self.requests) - 1)
 
     @property
     def endpoint(self) -> str:
@@ -48,12 +60,10 @@ class _Handler(BaseHTTPRequestHandler):
     upstream: ClassVar[int]
 
     def _pass_on(self) -> None:
-        number = len(self.proxy.requests)
-        self.proxy.requests.append((self.command, self.path))
-        fault = self.proxy.rule(self.command, self.path, number)
+        fault = self.proxy.fault(self.command, self.path)
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         if fault == "hang":
-            time.sleep(30)
+            time.sleep(HANG_SECONDS)
         if fault in {"hang", "drop"}:
             self.close_connection = True
             self.connection.shutdown(socket.SHUT_RDWR)
@@ -90,7 +100,7 @@ class _Handler(BaseHTTPRequestHandler):
 def s3_server(folder: Path) -> Iterator[Proxy]:
     """Serve a folder; the environment that clients need is `environment(proxy)`."""
     (folder / BUCKET).mkdir(parents=True)
-    port = _free_port()
+    port = free_port()
     keys = {"ROOT_ACCESS_KEY": KEYS["AWS_ACCESS_KEY_ID"], "ROOT_SECRET_KEY": KEYS["AWS_SECRET_ACCESS_KEY"]}
     command = [str(PROGRAM), "--quiet", "--port", f"127.0.0.1:{port}", "posix", str(folder)]
     server = subprocess.Popen(command, env=os.environ | keys, stdout=subprocess.DEVNULL)
@@ -101,7 +111,8 @@ def s3_server(folder: Path) -> Iterator[Proxy]:
     handler.proxy = proxy  # type: ignore[attr-defined]
     threading.Thread(target=front.serve_forever, daemon=True).start()
     try:
-        _wait_for(port)
+        wait_for(lambda: server.poll() is not None or _answers(port), lambda: "the S3 server does not start")
+        assert server.poll() is None, f"{command} has ended"
         yield proxy
     finally:
         front.shutdown()
@@ -122,16 +133,6 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
         yield proxy
 
 
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
-def _wait_for(port: int) -> None:
-    for _ in range(1000):
-        with socket.socket() as client:
-            if client.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.02)
-    pytest.fail("the S3 server does not start")
+def _answers(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0

@@ -40,6 +40,7 @@ def cloud(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
         }.items():
             monkeypatch.setenv(name, value)
         monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+        monkeypatch.setattr("training.object_store._RETRIES", 1)  # what fails is soon given up
         yield Cloud(blobs, f"{request.param}://checkpoints/runs/7")
 
 
@@ -82,7 +83,7 @@ def test_a_store_that_fails_at_any_put_loses_nothing_and_says_what_to_do(
 
     cloud.blobs.rule = failing
     with pytest.raises(StoreError, match=advice):
-        save(ObjectStore(cloud.url, timeout_seconds=0.4), 2)
+        save(ObjectStore(cloud.url), 2)
     cloud.blobs.rule = lambda verb, path: 0
     assert newest_step(ObjectStore(cloud.url)) == 1
 
@@ -92,7 +93,7 @@ def test_a_run_that_leaves_resumes_from_the_store_to_the_bit_and_not_while_it_is
 ) -> None:
     train(configure(tmp_path / "whole"))
     checkpoint = {"every_steps": 5, "store": cloud.url}
-    parted = configure(tmp_path / "parted", checkpoint=checkpoint, timeouts={"store": 1})
+    parted = configure(tmp_path / "parted", checkpoint=checkpoint)
     assert not train(parted, NoticeAt(7))
     cloud.blobs.rule = lambda verb, path: 503 if verb == "GET" else 0
     before = set(cloud.blobs.objects)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import wait_for
 from tests.training.disk import Failing, Forgetful, Killing, Recording
 from training.checkpoint import MANIFEST, DamagedError, FormatError, Manifest, Retention
 from training.folder_store import Files, FolderStore
@@ -353,22 +354,29 @@ def test_a_build_with_the_rename_taken_out_is_found(tmp_path: Path) -> None:
 
 
 def test_loading_races_saving_and_always_finds_a_whole_checkpoint(tmp_path: Path) -> None:
-    told = tmp_path / "told"
+    enough = tmp_path / "enough"
     store = FolderStore(tmp_path / "checkpoints", retention=Retention(2))
     save(store, 1)
     child = os.fork()
     if child == 0:
         try:
-            for step in range(2, 80):
-                save(store, step)
-            told.write_text("done")
+            step = 1
+            while not enough.exists():
+                save(store, step := step + 1)
         finally:
             os._exit(0)
-    seen = []
-    while not told.exists():
-        found = store.newest(lambda step, reason: pytest.fail(reason))
-        assert found is not None
-        seen.append(found.manifest.step)
-    os.waitpid(child, 0)
+    seen: list[int] = []
+
+    def look() -> bool:
+        for _ in range(20):
+            found = store.newest(lambda step, reason: pytest.fail(reason))
+            assert found is not None
+            seen.append(found.manifest.step)
+        return len(set(seen)) > 20
+
+    try:
+        wait_for(look)
+    finally:
+        enough.touch()
+        os.waitpid(child, 0)
     assert seen == sorted(seen)
-    assert len(set(seen)) > 5

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.training.launch import wait_for
+from tests.processes import PATIENCE_SECONDS, wait_for
 from tests.training.test_trainer import configure, events
 from training import mesh
 from training.clouds import Aws, Azure, Gcp, Metadata, Watch, metadata_of
@@ -161,13 +161,17 @@ def test_a_service_that_is_not_there_or_fails_is_said_once(
 def test_a_notice_of_the_cloud_saves_and_leaves(
     cloud: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    class Pausing(Notice):
+        """The cloud speaks in the pause after the first step, which lasts until it is heard."""
+
+        def sleep(self, seconds: float) -> None:
+            cloud.answers[ACTION] = (200, json.dumps({"action": "stop", "time": "soon"}))
+            super().sleep(600)
+
     monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", cloud.base)
-    config = configure(tmp_path, steps=2000, pace_seconds=0.01, notices="aws")
-    notice = Notice(leave_seconds=1e6)  # its deadline would end the tests
+    config = configure(tmp_path, notices="aws")
+    notice = Pausing(leave_seconds=1e6)  # its deadline would end the tests
     Watch(metadata_of("aws"), notice.tell, poll_seconds=0.02).start()
-    threading.Timer(
-        1, lambda: cloud.answers.update({ACTION: (200, json.dumps({"action": "stop", "time": "soon"}))})
-    ).start()
     assert not Trainer(config, mesh.join(config.timeouts, {}), notice).run(0)
     assert len(events(tmp_path, "preempted")) == 1
     assert "EC2 will stop this instance at soon: saving at the end of this step" in capsys.readouterr().err
@@ -175,7 +179,7 @@ def test_a_notice_of_the_cloud_saves_and_leaves(
 
 @pytest.mark.e2e
 def test_a_run_that_is_to_ask_aws_leaves_with_the_code_for_again(cloud: Cloud, tmp_path: Path) -> None:
-    settings = [f"run_dir={tmp_path}", "notices=aws", "steps=2000", "pace_seconds=0.05"]
+    settings = [f"run_dir={tmp_path}", "notices=aws", "steps=2000", "pace_seconds=0.05", "timeouts.leave=60"]
     command = [
         sys.executable,
         "-m",
@@ -186,6 +190,6 @@ def test_a_run_that_is_to_ask_aws_leaves_with_the_code_for_again(cloud: Cloud, t
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
     wait_for(lambda: bool(events(tmp_path, "step")))
     cloud.answers[ACTION] = (200, json.dumps({"action": "terminate", "time": "2026-11-21T20:00:00Z"}))
-    assert "EC2 will terminate this instance" in process.communicate(timeout=60)[1]
+    assert "EC2 will terminate this instance" in process.communicate(timeout=PATIENCE_SECONDS)[1]
     assert process.returncode == 75
     assert len(events(tmp_path, "preempted")) == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from threading import Event
@@ -11,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.processes import PATIENCE_SECONDS, wait_for
 from training.config import DataConfig
 from training.data import AHEAD, GlobalOrder, Loader, Samples, load_dataset
 
@@ -86,7 +86,7 @@ class Slow:
     def take(self, indices: torch.Tensor, at: int | None = None) -> Samples:
         assert at is not None
         self.asked.append(at)
-        assert self.may.wait(30)
+        assert self.may.wait(PATIENCE_SECONDS)
         return Samples(indices, indices)
 
 
@@ -97,8 +97,7 @@ def test_a_remote_source_is_read_ahead_each_batch_once_and_in_order() -> None:
     for cursor in range(0, 80, 8):
         assert torch.equal(loader.batch(cursor).targets, ORDER.of_rank(cursor, 4, 1))
     last = 80 - 8 + 8 * AHEAD
-    while len(source.asked) <= last // 8:
-        time.sleep(0.01)
+    wait_for(lambda: len(source.asked) > last // 8)
     assert sorted(source.asked) == [cursor + 4 for cursor in range(0, last + 1, 8)]
 
 
@@ -107,8 +106,7 @@ def test_while_one_batch_is_worked_on_the_next_are_in_the_making() -> None:
     loader = Loader(source, ORDER, 4, data_rank=0, data_size=1)
     with ThreadPoolExecutor(1) as training:
         first = training.submit(loader.batch, 0)
-        while len(source.asked) < AHEAD:
-            time.sleep(0.01)
+        wait_for(lambda: len(source.asked) >= AHEAD)
         assert not first.done()
         source.may.set()
         assert len(first.result()) == 4

@@ -18,8 +18,8 @@ import psutil
 import pytest
 import torch
 
-from tests.processes import kill
-from tests.training.launch import Ranks, events, free_port, reached, run, settings, sha256, start, wait_for
+from tests.processes import PATIENCE_SECONDS, free_port, kill, wait_for
+from tests.training.launch import Ranks, events, reached, run, settings, sha256, start
 from training.folder_store import FolderStore
 from training.state import load_tensors
 
@@ -64,13 +64,11 @@ def test_two_ranks_equal_one_rank_of_twice_the_batch_in_gradients_and_after_fift
 def test_when_any_rank_is_told_all_save_the_same_step_and_leave(
     tmp_path: Path, undisturbed: str, told: list[int]
 ) -> None:
-    ranks = start(2, settings(tmp_path, pace_seconds=0.05))
-    wait_for(lambda: reached(tmp_path, 12))
-    begin = time.monotonic()
+    ranks = start(2, settings(tmp_path, pace_seconds=0.2))
+    ranks.until(lambda: reached(tmp_path, 4))
     for rank in told:
         ranks.send(rank, signal.SIGTERM)
     assert [code for code, _ in ranks.wait()] == [75, 75]
-    assert time.monotonic() - begin < 10
     saved = events(tmp_path, "preempted")[0]["step"]
     assert {f"node-{rank}" for rank in told} >= set(events(tmp_path, "notice")[0]["nodes"]) != set()
     assert run(2, settings(tmp_path)) == undisturbed
@@ -84,9 +82,9 @@ def test_kills_without_notice_at_random_moments_change_no_bit(
     chance = random.Random(seed)
     committed = 0
     for attempt in (1, 2):
-        ranks = start(2, settings(tmp_path, pace_seconds=0.03))
+        ranks = start(2, settings(tmp_path, pace_seconds=0.1))
         goal = committed + chance.randint(5, 20)
-        wait_for(partial(reached, tmp_path, goal, attempt))
+        ranks.until(partial(reached, tmp_path, goal, attempt))
         time.sleep(chance.random() * 0.1)
         ranks.send(chance.randrange(2), signal.SIGKILL)
         assert {code for code, _ in ranks.wait()} == {-9, 1}
@@ -110,13 +108,13 @@ def test_under_mpirun_the_weights_are_the_same_also_after_a_notice(tmp_path: Pat
     mpirun = Path(package.origin).parents[1] / "bin" / "mpirun"
     command = [str(mpirun), "--allow-run-as-root", "--oversubscribe", "-n", "2", sys.executable, "-m"]
     patience = os.environ | {
-        "PRTE_MCA_odls_base_sigkill_timeout": "20"
+        "PRTE_MCA_odls_base_sigkill_timeout": "60"
     }  # from SIGTERM to SIGKILL, in seconds
     run_module = [*command, "training.train", *settings(tmp_path)]
-    launcher = subprocess.Popen([*run_module, "--set", "pace_seconds=0.05"], env=patience)
-    wait_for(lambda: reached(tmp_path, 12))
+    launcher = subprocess.Popen([*run_module, "--set", "pace_seconds=0.2"], env=patience)
+    wait_for(lambda: reached(tmp_path, 4))
     launcher.terminate()
-    assert launcher.wait(60) != 0
+    assert launcher.wait(PATIENCE_SECONDS) != 0
     saved = events(tmp_path, "preempted")[0]["step"]
     subprocess.run(run_module, check=True, env=patience)
     assert events(tmp_path, "resumed")[0]["step"] == saved
@@ -127,19 +125,17 @@ def test_under_mpirun_the_weights_are_the_same_also_after_a_notice(tmp_path: Pat
 
 @pytest.mark.parametrize("silent", [0, 1])
 def test_a_rank_that_falls_silent_ends_the_other_within_seconds(tmp_path: Path, silent: int) -> None:
-    arguments = [*settings(tmp_path, pace_seconds=0.05), "--set", "timeouts.silence=3"]
+    arguments = [*settings(tmp_path, pace_seconds=0.2), "--set", "timeouts.silence=8"]
     ranks = start(2, arguments)
-    wait_for(lambda: reached(tmp_path, 12))
+    ranks.until(lambda: reached(tmp_path, 4))
     ranks.send(silent, signal.SIGSTOP)
-    begin = time.monotonic()
     try:
-        code, words = ranks.ranks[1 - silent].wait(60)
+        code, words = ranks.ranks[1 - silent].wait()
     finally:
         ranks.send(silent, signal.SIGKILL)
     ranks.ranks[silent].wait()
     assert code == 1
-    assert f"no sign of rank {silent} for 3 s" in words
-    assert time.monotonic() - begin < 12
+    assert f"no sign of rank {silent} for 8 s" in words
 
 
 def test_a_rank_that_never_arrives_is_said(tmp_path: Path) -> None:
@@ -153,8 +149,8 @@ def test_a_rank_that_never_arrives_is_said(tmp_path: Path) -> None:
 def test_another_world_size_goes_on_in_the_same_order_of_samples(tmp_path: Path) -> None:
     taken = 0
     for attempt, world_size in enumerate((2, 1, 2), start=1):
-        ranks: Ranks = start(world_size, settings(tmp_path, steps=1000, pace_seconds=0.02))
-        wait_for(partial(reached, tmp_path, 1, attempt))
+        ranks: Ranks = start(world_size, settings(tmp_path, steps=1000, pace_seconds=0.05))
+        ranks.until(partial(reached, tmp_path, 1, attempt))
         ranks.send(0, signal.SIGTERM)
         assert {code for code, _ in ranks.wait()} == {75}
         begun = (events(tmp_path, "resumed") or events(tmp_path, "started"))[-1]
@@ -178,13 +174,13 @@ def agent(port: int, run_dir: Path) -> subprocess.Popen[bytes]:
 def test_torchrun_starts_a_killed_worker_again_and_the_end_is_the_same(tmp_path: Path) -> None:
     expected = run(2, settings(tmp_path / "whole"))
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    arguments = settings(tmp_path / "killed", pace_seconds=0.05)
+    arguments = settings(tmp_path / "killed", pace_seconds=0.2)
     module = ["--max-restarts=1", "-m", "training.train", *arguments]
     launcher = subprocess.Popen([*launch, *module])
     try:
-        wait_for(lambda: reached(tmp_path / "killed", 12))
+        wait_for(lambda: reached(tmp_path / "killed", 4))
         psutil.Process(launcher.pid).children()[1].kill()
-        assert launcher.wait(120) == 0
+        assert launcher.wait(PATIENCE_SECONDS) == 0
     finally:
         kill_all(launcher)
     assert len(events(tmp_path / "killed", "resumed")) == 1
@@ -229,8 +225,8 @@ def test_a_job_takes_in_a_node_that_comes_and_goes_on_without_one_that_is_lost(t
 def test_four_ranks_resume_to_the_bit_although_their_sums_depend_on_the_order(tmp_path: Path) -> None:
     values = {"model.name": "convnet", "data.batch_size_per_rank": 8, "steps": 12}
     expected = run(4, settings(tmp_path / "whole", **values))
-    ranks = start(4, settings(tmp_path / "parted", pace_seconds=0.2, **values))
-    wait_for(lambda: reached(tmp_path / "parted", 4))
+    ranks = start(4, settings(tmp_path / "parted", pace_seconds=0.5, **values))
+    ranks.until(lambda: reached(tmp_path / "parted", 3))
     ranks.send(3, signal.SIGTERM)
     assert {code for code, _ in ranks.wait()} == {75}
     assert run(4, settings(tmp_path / "parted", **values)) == expected
@@ -252,8 +248,8 @@ def test_fsdp_and_ddp_agree_in_every_weight_and_moment(tmp_path: Path) -> None:
 def test_fsdp_resumes_to_the_bit_and_its_checkpoints_fit_any_strategy_and_world_size(tmp_path: Path) -> None:
     expected = run(2, settings(tmp_path / "whole", **FSDP))
     parted = tmp_path / "parted"
-    ranks = start(2, settings(parted, pace_seconds=0.05, **FSDP))
-    wait_for(lambda: reached(parted, 12))
+    ranks = start(2, settings(parted, pace_seconds=0.2, **FSDP))
+    ranks.until(lambda: reached(parted, 4))
     ranks.send(1, signal.SIGTERM)
     assert {code for code, _ in ranks.wait()} == {75}
     assert run(2, settings(parted, **FSDP)) == expected

@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.training.test_trainer import NoticeAt, configure, events, sha256, train
+from training import mesh
 from training.config import ConfigError, parse_config
 from training.interval import Cadence, measured_mtbf, young
+from training.preemption import Notice
+from training.trainer import Trainer
 
 
 def lost_part(interval: float, cost: float, mtbf: float, chance: random.Random) -> float:
@@ -64,14 +67,18 @@ def test_the_interval_follows_what_checkpoints_cost() -> None:
 
 
 def test_a_run_that_saves_as_often_as_pays_resumes_to_the_bit(tmp_path: Path) -> None:
+    def train_an_hour_a_step(notice: Notice) -> bool:
+        trainer = Trainer(auto, mesh.join(auto.timeouts, {}), notice)
+        assert trainer.cadence
+        trainer.cadence.clock, trainer.cadence.saved_at = (lambda: 3600.0 * trainer.step), 0
+        return trainer.run(0)
+
     train(configure(tmp_path / "fixed", steps=60))
-    auto = configure(
-        tmp_path / "auto", steps=60, checkpoint={"every_steps": 0, "mtbf_seconds": 1}, pace_seconds=0.01
-    )
-    assert not train(auto, NoticeAt(40))
-    assert train(auto)
+    auto = configure(tmp_path / "auto", steps=60, checkpoint={"every_steps": 0, "mtbf_seconds": 1000})
+    assert not train_an_hour_a_step(NoticeAt(40))
+    assert train_an_hour_a_step(Notice(60))
     saved = [item["step"] for item in events(tmp_path / "auto", "checkpoint") if item["reason"] == "interval"]
-    assert len(saved) >= 2
+    assert saved[:4] == [2, 4, 6, 8], "once an hour has passed, whatever a checkpoint costs here"
     assert sha256(tmp_path / "auto") == sha256(tmp_path / "fixed")
 
 

@@ -17,18 +17,17 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.processes import kill
-from tests.training.launch import events, free_port, run, settings, start, wait_for
+from tests.processes import PATIENCE_SECONDS, free_port, kill, wait_for
+from tests.training.launch import events, run, settings, start
 from training.folder_store import FolderStore
 
 KILLS = 10
 """In one run."""
 EVERY_STEP = {
-    "steps": 120,
+    "steps": 400,  # more than the attempts come to
     "checkpoint.every_steps": 1,
     "checkpoint.keep_last": 2,
     "model.dropout": 0.2,
-    "timeouts.silence": 20,  # a machine that is full for long is no rank that is gone
 }
 
 
@@ -55,7 +54,7 @@ def test_kills_at_random_moments_lose_no_committed_checkpoint_and_no_bit(
     store = FolderStore(tmp_path / "checkpoints")
     for attempt in range(1, KILLS + 1):
         ranks = start(2, settings(tmp_path, pace_seconds=0.02, **EVERY_STEP))
-        wait_for(partial(in_the_making, tmp_path, attempt))
+        ranks.until(partial(in_the_making, tmp_path, attempt))
         time.sleep(chance.random() * 0.2)
         promised = max((line["step"] for line in events(tmp_path, "checkpoint")), default=0)
         for rank in chance.choice([[0], [1], [0, 1]]):
@@ -77,13 +76,13 @@ def test_when_torchruns_agent_is_killed_its_workers_go_too_and_the_next_start_ch
 ) -> None:
     agent = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
     command = [*agent, f"--master-port={free_port()}", "-m", "training.train"]
-    soon = EVERY_STEP | {"timeouts.silence": 3}
+    soon = EVERY_STEP | {"timeouts.silence": 8}
     launcher = subprocess.Popen([*command, *settings(tmp_path, pace_seconds=0.05, **soon)])
     wait_for(lambda: in_the_making(tmp_path, 1))
     workers = children(launcher)
     launcher.kill()
     launcher.wait()
-    _, alive = psutil.wait_procs(workers, timeout=20)
+    _, alive = psutil.wait_procs(workers, timeout=PATIENCE_SECONDS)
     for worker in alive:
         kill(worker)
     assert len(workers) >= 2

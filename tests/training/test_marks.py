@@ -153,7 +153,7 @@ def served(api: Google | Azure) -> Iterator[str]:
 
 def store(google: Google, **retention: Any) -> ObjectStore:
     files = Bucket(path=str(google.folder), fs=LocalFileSystem(auto_mkdir=True))
-    return ObjectStore("gs://bucket/runs/7", Retention(last=1, tag=True, **retention), 5, files=files)
+    return ObjectStore("gs://bucket/runs/7", Retention(last=1, tag=True, **retention), files=files)
 
 
 def test_what_is_superseded_gets_a_custom_time_and_stays_until_the_rule_deletes_it(google: Google) -> None:

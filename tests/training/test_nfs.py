@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.launch import events, reached, run, settings, sha256, start, wait_for
+from tests.processes import PATIENCE_SECONDS
+from tests.training.launch import events, reached, run, settings, sha256, start
 from tests.training.nfs import Server, nfs, nfs_server
 from tests.training.test_checkpoint import content, flip_a_bit, newest_step, save
 from tests.training.test_saver import IDENTITY, on_ranks
@@ -138,7 +139,7 @@ def test_two_runs_that_commit_the_same_step_at_once_leave_one_whole_checkpoint(c
     def save_five(client: Path) -> None:
         store = FolderStore(client)
         for step in range(1, 6):
-            together.wait(20)
+            together.wait(PATIENCE_SECONDS)
             save(store, step)
 
     with ThreadPoolExecutor(2) as pool:
@@ -157,8 +158,8 @@ def test_a_run_whose_server_dies_and_comes_back_ends_with_the_same_weights(
     undisturbed = run(2, settings(tmp_path / "undisturbed"))
     run_dir = nfs.disk / tmp_path.name / "run"
     own = [["--set", f"run_dir={client / 'run'}"] for client in clients]
-    ranks = start(2, settings(tmp_path, pace_seconds=0.02), own=own)
-    wait_for(lambda: reached(run_dir, 12))
+    ranks = start(2, settings(tmp_path, pace_seconds=0.2), own=own)
+    ranks.until(lambda: reached(run_dir, 4))
     nfs.kill()
     time.sleep(0.5)
     nfs.start()

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from tests.training.launch import events, reached, run, settings, sha256, start, wait_for
+from tests.training.launch import events, reached, run, settings, sha256, start
 from tests.training.test_trainer import NoticeAt, configure
 from tests.training.test_trainer import train as train_alone
 from training.checkpoint import Checkpoint
@@ -112,9 +112,9 @@ def test_a_compiled_run_learns_the_same_and_resumes_to_the_bit(tmp_path: Path, a
     compiled = settings(tmp_path / "run", **COMMON, compile=True)
     run(1, compiled)
     assert distance(alone, tmp_path / "run", 50) < 1e-3
-    parted = settings(tmp_path / "parted", pace_seconds=0.05, **COMMON, compile=True)
+    parted = settings(tmp_path / "parted", pace_seconds=0.2, **COMMON, compile=True)
     ranks = start(1, parted)
-    wait_for(lambda: reached(tmp_path / "parted", 10))
+    ranks.until(lambda: reached(tmp_path / "parted", 10))
     ranks.send(0, signal.SIGTERM)
     assert {code for code, _ in ranks.wait()} == {75}
     assert run(1, settings(tmp_path / "parted", **COMMON, compile=True)) == sha256(tmp_path / "run")
@@ -160,8 +160,8 @@ def test_a_mesh_resumes_to_the_bit_with_every_moment(tmp_path: Path, name: str) 
     values = COMMON | MESHES[name] | {"steps": 16, "optim.name": "adamw", "model.dropout": 0.2}
     values["data.batch_size_per_rank"] = 16
     expected = run(4, settings(tmp_path / "whole", **values))
-    ranks = start(4, settings(tmp_path / "parted", pace_seconds=0.3, **values))
-    wait_for(lambda: reached(tmp_path / "parted", 4))
+    ranks = start(4, settings(tmp_path / "parted", pace_seconds=0.5, **values))
+    ranks.until(lambda: reached(tmp_path / "parted", 3))
     ranks.send(3, signal.SIGTERM)
     assert {code for code, _ in ranks.wait()} == {75}
     assert run(4, settings(tmp_path / "parted", **values)) == expected

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from tests.training.launch import events, reached, settings, start, wait_for
+from tests.training.launch import events, reached, settings, start
 from training.mesh import Mesh
 from training.pulse import STACKS, Pulse, Sign, stragglers
 
@@ -38,11 +37,12 @@ def test_a_straggler_takes_twice_as_long_as_the_others(seconds: tuple[float, ...
 
 
 class Pair:
-    """Two ranks whose beats the test makes."""
+    """Two ranks whose beats the test makes, and whose clock it moves."""
 
     def __init__(self, folder: Path, stall_seconds: float) -> None:
         self.store = dist.HashStore()
         self.told: list[tuple[str, dict[str, Any]]] = []
+        self.now = 0.0
         self.ranks = [
             Pulse(
                 Mesh(rank, 2, torch.device("cpu"), f"node-{rank}", self.store),
@@ -50,6 +50,7 @@ class Pair:
                 stall_seconds,
                 folder,
                 lambda event, **values: self.told.append((event, values)),
+                lambda: self.now,
             )
             for rank in (0, 1)
         ]
@@ -70,20 +71,20 @@ def test_rank_0_says_once_who_keeps_the_others_waiting_and_again_if_it_comes_bac
         for pulse, pause in zip(pair.ranks, (0.001, seconds), strict=True):
             for step in range(1, 60 if not seconds else 2):
                 pulse.begin_step(step)
-                time.sleep(pause)
+                pair.now += pause
                 pulse.own_part_done()
                 pulse.end_step()
         for _ in range(3):
             pair.beat()
     ((event, values),) = pair.told
     assert (event, values["rank"], values["node"]) == ("straggler", 1, "node-1")
-    assert values["seconds"] > 0.05
+    assert values["seconds"] == 0.05
 
 
 def test_when_one_rank_is_stuck_all_write_down_where_they_are_once(tmp_path: Path) -> None:
-    pair = Pair(tmp_path, stall_seconds=0.05)
+    pair = Pair(tmp_path, stall_seconds=15)
     pair.ranks[1].begin_step(7)
-    time.sleep(0.06)
+    pair.now += 16
     enough = threading.Event()
     crowd = [threading.Thread(target=enough.wait, name="of many") for _ in range(120)]
     for thread in crowd:
@@ -102,16 +103,17 @@ def test_when_one_rank_is_stuck_all_write_down_where_they_are_once(tmp_path: Pat
 def test_a_step_that_takes_its_time_within_the_limit_is_none_that_stalls(tmp_path: Path) -> None:
     pair = Pair(tmp_path, stall_seconds=60)
     pair.ranks[1].begin_step(7)
+    pair.now += 59
     for _ in range(3):
         pair.beat()
     assert pair.told == []
 
 
 def test_between_steps_a_rank_may_take_its_time(tmp_path: Path) -> None:
-    pair = Pair(tmp_path, stall_seconds=0.01)
+    pair = Pair(tmp_path, stall_seconds=15)
     pair.ranks[0].begin_step(7)
     pair.ranks[0].end_step()
-    time.sleep(0.02)
+    pair.now += 16
     pair.beat()
     pair.beat()
     assert pair.told == []
@@ -122,13 +124,12 @@ def test_between_steps_a_rank_may_take_its_time(tmp_path: Path) -> None:
 def test_a_rank_that_stands_still_for_a_while_leaves_stacks_of_all_and_the_run_goes_on(
     tmp_path: Path,
 ) -> None:
-    ranks = start(2, [*settings(tmp_path, pace_seconds=0.05), "--set", "timeouts.stall=1"])
-    wait_for(lambda: reached(tmp_path, 12))
+    limits = ["--set", "timeouts.stall=2", "--set", "timeouts.silence=60"]
+    ranks = start(2, [*settings(tmp_path, pace_seconds=0.2), *limits])
+    ranks.until(lambda: reached(tmp_path, 4))
     ranks.send(1, signal.SIGSTOP)
-    time.sleep(3)
+    ranks.until(lambda: bool(events(tmp_path, "stalled")))
     ranks.send(1, signal.SIGCONT)
     assert [code for code, _ in ranks.wait()] == [0, 0]
-    assert len(events(tmp_path, "stalled")) >= 1
-    first = sorted((tmp_path / STACKS).iterdir())[0].read_text()
-    assert "take_step" in first
-    assert "backward" in first
+    stacks = [path.read_text() for path in (tmp_path / STACKS).iterdir()]
+    assert any("take_step" in each and "backward" in each for each in stacks)

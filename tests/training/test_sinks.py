@@ -20,10 +20,16 @@ from typing import Any, ClassVar
 
 import pytest
 
-from tests.training.launch import free_port
+from tests.processes import PATIENCE_SECONDS, free_port
 from tests.training.test_trainer import NoticeAt, configure, events, train
 from training.config import ConfigError, parse_config
 from training.sinks import _in_background
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What goes to a server has come there when a run ends, however slow the machine is."""
+    monkeypatch.setattr("training.sinks._PATIENCE_SECONDS", PATIENCE_SECONDS)
 
 
 def test_prometheus_is_told_what_the_log_says(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from optuna.trial import TrialState
 
-from tests.training.launch import wait_for
+from tests.processes import wait_for
 from tests.training.test_trainer import NoticeAt, events
 from training.config import ConfigError
 from training.preemption import Notice
@@ -100,7 +100,7 @@ def test_a_worker_that_was_killed_goes_on_with_its_trial_from_its_checkpoint(tmp
 
     class Kill(NoticeAt):
         def request(self) -> None:
-            wait_for(lambda: bool(list(tmp_path.rglob("step-00000010"))))
+            wait_for(lambda: list((tmp_path / "study").glob("trial-*/checkpoints/step-00000010")))
             raise KilledError
 
     with pytest.raises(KilledError):
