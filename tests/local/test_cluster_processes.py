@@ -13,13 +13,14 @@ import pytest
 
 from local.cluster import init, processes
 from local.cluster.processes import wait_until
+from tests.processes import wait_for
 
-SLEEP = "import sys, time; time.sleep(60)"
+SLEEP = "import sys, time; time.sleep(600)"
 
 
 def started(identity: Path) -> psutil.Process:
     processes.start([sys.executable, "-c", SLEEP, str(identity)], os.environ, identity.parent / "log")
-    assert wait_until(lambda: bool(processes.find(identity)), seconds=10)
+    wait_for(lambda: processes.find(identity))
     return processes.find(identity)[0]
 
 
@@ -38,12 +39,15 @@ def test_a_process_is_found_by_its_identity_and_by_no_other(identity: Path) -> N
 
 def test_the_program_of_a_process_is_the_one_that_it_runs_now(identity: Path) -> None:
     """A machine's init is first a fork of `unshare`, which was once taken for its program for good."""
-    become = f'sleep 0.3; exec {sys.executable} -c "{SLEEP}" "$1"'
+    go = identity.with_name("go")
+    become = f'while [ ! -e {go} ]; do sleep 0.02; done; exec {sys.executable} -c "{SLEEP}" "$1"'
     processes.start(["/bin/sh", "-c", become, "sh", str(identity)], os.environ, identity.parent / "log")
     python = str(Path(sys.executable).resolve())
-    assert wait_until(lambda: bool(processes.find(identity)), seconds=10)
-    assert processes.program_of(processes.find(identity)[0]) != python
-    assert wait_until(lambda: processes.program_of(processes.find(identity)[0]) == python, seconds=10)
+    wait_for(lambda: processes.find(identity))
+    process = processes.find(identity)[0]
+    assert processes.program_of(process) != python
+    go.touch()
+    wait_for(lambda: processes.program_of(process) == python)
 
 
 def test_a_process_that_was_started_has_a_session_of_its_own(identity: Path) -> None:
@@ -79,9 +83,7 @@ def test_a_number_that_now_belongs_to_another_process_is_never_signalled(
 
 
 def test_waiting_ends_when_the_time_is_over() -> None:
-    before = time.monotonic()
     assert not wait_until(lambda: False, seconds=0.2, poll_seconds=0.05)
-    assert time.monotonic() - before < 2
 
 
 class TestInit:
@@ -110,16 +112,16 @@ class TestInit:
 
     def test_a_daemon_that_ends_is_started_again_but_not_at_once(self, file: Path) -> None:
         log = file.with_name("daemon.log")
+        begin = time.time()
         self.boot(file, "date +%s.%N")
-        assert wait_until(lambda: log.exists() and len(log.read_text().split()) >= 2, seconds=10)
-        first, second = map(float, log.read_text().split()[:2])
-        assert second - first >= init.RESTART_SECONDS * 0.9
+        wait_for(lambda: log.exists() and len(log.read_text().split()) >= 2)
+        assert float(log.read_text().split()[1]) - begin >= init.RESTART_SECONDS
 
     def test_a_daemon_waits_for_its_file(self, file: Path, tmp_path: Path) -> None:
         log, gate = file.with_name("daemon.log"), tmp_path / "gate"
-        self.boot(file, "echo started; sleep 60", after=str(gate))
-        assert wait_until(lambda: bool(processes.find(file)), seconds=10)
-        time.sleep(0.5)
+        self.boot(file, "echo started; sleep 600", after=str(gate))
+        wait_for(lambda: processes.find(file))
+        time.sleep(0.3)
         assert not log.exists()
         gate.touch()
-        assert wait_until(lambda: log.exists() and log.read_text() == "started\n", seconds=10)
+        wait_for(lambda: log.exists() and log.read_text() == "started\n")

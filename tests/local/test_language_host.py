@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,6 +19,7 @@ from local.language_host.children import Children
 from local.language_host.environment import ProgramEnvironment, ProgramEnvironmentError
 from local.language_host.server import EXEC_VARIABLE, LanguageHost, Options, parse
 from local.stubs import language_pb2, language_pb2_grpc
+from tests.processes import PATIENCE_SECONDS, wait_for
 
 VENV = Path(sys.prefix)
 
@@ -128,11 +128,11 @@ def test_cancel_ends_a_running_program_without_an_error(
     host: language_pb2_grpc.LanguageRuntimeStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started = tmp_path / "started"
-    exec_script(tmp_path, monkeypatch, f"import time; open({str(started)!r}, 'w'); time.sleep(60)")
+    exec_script(tmp_path, monkeypatch, f"import time; open({str(started)!r}, 'w'); time.sleep(600)")
     running = host.Run.future(run_request(tmp_path))
-    until(started.exists)
+    wait_for(started.exists)
     host.Cancel(Empty())
-    assert running.result(timeout=5).bail
+    assert running.result(timeout=PATIENCE_SECONDS).bail
 
 
 def test_a_plugin_streams_its_output_and_its_exit_code(
@@ -228,14 +228,14 @@ def test_the_host_ends_quietly_on_a_signal(number: signal.Signals) -> None:
     assert process.stdout is not None
     assert process.stdout.readline().strip().isdigit()
     process.send_signal(number)
-    _, errors = process.communicate(timeout=5)
+    _, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert (process.returncode, errors) == (0, "")
 
 
 def test_nothing_outlives_an_engine_that_is_killed(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     script = tmp_path / "exec.py"
-    script.write_text(f"import os, time; open({str(pids)!r}, 'w').write(str(os.getpid())); time.sleep(60)")
+    script.write_text(f"import os, time; open({str(pids)!r}, 'w').write(str(os.getpid())); time.sleep(600)")
     environment = os.environ | {EXEC_VARIABLE: str(script)}
     # A shell stands for the engine: it starts the host and is then killed.
     line = f"{sys.executable} -m local.language_host 127.0.0.1:1 & wait"
@@ -246,19 +246,19 @@ def test_nothing_outlives_an_engine_that_is_killed(tmp_path: Path) -> None:
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         stub = language_pb2_grpc.LanguageRuntimeStub(channel)
         running = stub.Run.future(run_request(tmp_path))
-        until(lambda: pids.exists() and pids.read_text() != "")
+        wait_for(lambda: pids.exists() and pids.read_text() != "")
         program_process = psutil.Process(int(pids.read_text()))
         engine.kill()
         engine.wait()
-        gone, alive = psutil.wait_procs([host, program_process], timeout=5)
+        gone, alive = psutil.wait_procs([host, program_process], timeout=PATIENCE_SECONDS)
+        wait_for(running.done)
     assert len(gone) == 2 and not alive
-    assert running.done()
 
 
 def test_a_program_dies_with_a_host_that_is_killed(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     script = tmp_path / "exec.py"
-    script.write_text(f"import os, time; open({str(pids)!r}, 'w').write(str(os.getpid())); time.sleep(60)")
+    script.write_text(f"import os, time; open({str(pids)!r}, 'w').write(str(os.getpid())); time.sleep(600)")
     host = subprocess.Popen(
         [sys.executable, "-m", "local.language_host", "127.0.0.1:1"],
         stdout=subprocess.PIPE,
@@ -268,18 +268,10 @@ def test_a_program_dies_with_a_host_that_is_killed(tmp_path: Path) -> None:
     assert host.stdout is not None
     with grpc.insecure_channel(f"127.0.0.1:{int(host.stdout.readline())}") as channel:
         running = language_pb2_grpc.LanguageRuntimeStub(channel).Run.future(run_request(tmp_path))
-        until(lambda: pids.exists() and pids.read_text() != "")
+        wait_for(lambda: pids.exists() and pids.read_text() != "")
         program_process = psutil.Process(int(pids.read_text()))
         host.kill()
         host.wait()
-        program_process.wait(timeout=5)
+        program_process.wait(timeout=PATIENCE_SECONDS)
+        wait_for(running.done)
     assert not program_process.is_running()
-    assert running.done()
-
-
-def until(true: object, seconds: float = 10.0) -> None:
-    assert callable(true)
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)

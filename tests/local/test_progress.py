@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable
 from typing import TextIO
 
@@ -28,12 +29,12 @@ def test_lines_say_start_state_and_end() -> None:
     assert start == "build kubelet …"
     assert share == "build kubelet: 3 of 40 k8s.io/api"
     assert text == "build kubelet: linking"
-    assert end.startswith("build kubelet: done in 0.")
+    assert re.fullmatch(r"build kubelet: done in \d+\.\d s", end)
 
 
 def test_lines_do_not_flood_a_log() -> None:
     stream = io.StringIO()
-    with PlainProgress(stream, interval_seconds=60).task("build") as task:
+    with PlainProgress(stream, interval_seconds=3600).task("build") as task:
         for number in range(1000):
             task.advanced(number, 1000)
     assert len(stream.getvalue().splitlines()) == 2
@@ -50,7 +51,7 @@ def test_a_failure_is_not_shown_as_done(make: Callable[[TextIO], Progress]) -> N
 
 def test_bars_leave_one_line_for_each_task_that_ended() -> None:
     stream = io.StringIO()
-    progress = RichProgress(Console(file=stream, force_terminal=False))
+    progress = RichProgress(Console(file=stream, force_terminal=False, width=120))
     with progress.task("one") as task, progress.task("two"):
         task.advanced(1, 2, "half")
     progress.said("all done")

@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -83,15 +84,22 @@ class Case:
     violating: Twin
 
 
+@cache
 def load() -> list[Case]:
     """All cases, named after policy, resource and their number in the file."""
-    compliant = yaml.safe_load((FOLDER / "compliant.yaml").read_text())
+    compliant = read(FOLDER / "compliant.yaml")
     files = sorted(file for file in FOLDER.glob("*.yaml") if file.stem != "compliant")
     return [
         _case(f"{file.stem}-{index}-{entry['resource']}", entry, compliant)
         for file in files
-        for index, entry in enumerate(yaml.safe_load(file.read_text()))
+        for index, entry in enumerate(read(file))
     ]
+
+
+@cache
+def read(file: Path) -> Any:
+    """A file of the corpus as data."""
+    return yaml.load(file.read_text(), Loader=yaml.CSafeLoader)
 
 
 def _case(name: str, entry: Mapping[str, Any], compliant: Mapping[str, Mapping[str, Any]]) -> Case:
@@ -196,6 +204,7 @@ def resource_of(twin: Twin) -> Resource:
     world = twin.world
     stack = Stack(
         config={key: json.dumps(value) for key, value in json.loads(world.config).items()},
+        today=TODAY,
         measurement=measurement(world),
         measurement_file="checkpoint.test.json",
     )

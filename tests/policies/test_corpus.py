@@ -11,7 +11,6 @@ from typing import Any
 
 import pulumi
 import pytest
-import yaml
 
 from policies.pack import POLICIES, TOPICS
 from policies.policy import Level, Policy
@@ -25,6 +24,7 @@ from tests.policies.corpus import (
     day,
     judged,
     load,
+    read,
     with_unknown,
 )
 from tests.policies.engine import Engine, Run, declare
@@ -44,7 +44,7 @@ def test_the_broken_twin_violates_one_policy_and_the_other_none(case: Case) -> N
 
 def test_twins_differ_in_one_property() -> None:
     for file in FOLDER.glob("*.yaml"):
-        for entry in yaml.safe_load(file.read_text()) if file.stem != "compliant" else []:
+        for entry in read(file) if file.stem != "compliant" else []:
             changes = sum(len(entry.get(key, {})) for key in ("set", "set_config", "set_beside"))
             changes += sum(key in entry for key in ("set_protect", "set_measurement"))
             assert changes == 1, entry

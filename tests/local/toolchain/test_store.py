@@ -91,7 +91,7 @@ from local.toolchain.store import Entry, Store
 def fill(folder):
     (folder / "tool").write_text("hel")
     print("filling", flush=True)
-    time.sleep(60)
+    time.sleep(600)
     return "never"
 
 Store(Path(sys.argv[1])).make(Entry("binary", "tool", "0123456789ab"), fill)
