@@ -224,7 +224,8 @@ class LocalStack:
         self.kubectl("apply", "--filename=-", given=yaml.safe_dump_all(objects))
 
     def wait_until(self, condition: Callable[[], bool], what: str) -> None:
-        assert wait_until(condition, seconds=SECONDS, poll_seconds=0.3), f"never {what}"
+        met = wait_until(condition, seconds=SECONDS, poll_seconds=0.3)
+        assert met, f"never {what}:\n{self.kubectl('get', 'nodes,pods', '-A')}{self.kubectl('events', '-A')}"
 
     @property
     def training_image(self) -> str:

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from local.engine import plugins
 from local.paths import Paths
 from local.progress import for_stream
 from local.toolchain import Toolchain, load_versions
+from tests.processes import PATIENCE_SECONDS, wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -104,7 +104,7 @@ class Project:
 
     def run(self, *arguments: str) -> tuple[int, str]:
         process = self.start(*arguments)
-        output, _ = process.communicate(timeout=120)
+        output, _ = process.communicate(timeout=600)
         return process.returncode, output
 
     def outputs(self) -> dict[str, Any]:
@@ -183,7 +183,7 @@ def test_ctrl_c_waits_for_what_is_under_way_and_ends_without_a_traceback(project
     while "nap creating" not in output:
         output += engine.stdout.readline()
     engine.send_signal(signal.SIGINT)
-    rest, _ = engine.communicate(timeout=60)
+    rest, _ = engine.communicate(timeout=PATIENCE_SECONDS)
     assert "nap created" in rest
     assert "Traceback" not in output + rest
     assert engine.returncode != 0
@@ -195,17 +195,14 @@ def test_ctrl_c_waits_for_what_is_under_way_and_ends_without_a_traceback(project
 
 def test_a_killed_engine_takes_the_host_and_the_program_with_it(project: Project) -> None:
     with (project.program / "__main__.py").open("a") as program:
-        program.write("print('napping', flush=True); time.sleep(60)\n")
+        program.write("print('napping', flush=True); time.sleep(600)\n")
     engine = project.start("preview")
     assert engine.stdout is not None
     while "napping" not in engine.stdout.readline():
         continue
     engine.kill()
     engine.wait()
-    deadline = time.monotonic() + 5
-    while left_running(project) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert left_running(project) == []
+    wait_for(lambda: not left_running(project), lambda: f"left running: {left_running(project)}")
 
 
 def test_about_and_install_work_as_with_the_official_host(project: Project) -> None:

@@ -24,7 +24,7 @@ from tests.infra.golden import CASES, GOLDEN, assert_matches
 from tests.infra.kubeconfigs import write_kubeconfig
 from tests.infra.plan import Plan, plan, pools_of, stack_file
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
 JOB = REPOSITORY / "examples" / "trainjob.yaml"
 NAMESPACE, NAME = "team-research", "example"
@@ -209,7 +209,7 @@ def configure_kueue(cluster: LocalStack, objects: list[Declaration]) -> None:
     apply(cluster, [configuration])
     rollout = ("deployment/kueue-controller-manager", "-n", "kueue-system")
     cluster.kubectl("rollout", "restart", *rollout)
-    cluster.kubectl("rollout", "status", *rollout, "--timeout=120s")
+    cluster.kubectl("rollout", "status", *rollout, "--timeout=600s")
 
 
 def provision(cluster: LocalStack) -> None:
