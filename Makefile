@@ -12,7 +12,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --generate-hashes --universal --python-
 
 # Each needs an SDK or PyTorch, whose import alone takes seconds.
 CLOUD_TESTS := tests/infra/providers/aws tests/infra/providers/gcp tests/infra/providers/azure tests/infra/providers/coreweave tests/infra/providers/onprem tests/rehearsal \
-	tests/trainyard/test_aws_checks.py tests/trainyard/test_backend.py
+	tests/trainyard/test_aws_checks.py tests/trainyard/test_google_checks.py tests/trainyard/test_backend.py
 TRAINING_TESTS := tests/training
 CLUSTER_TESTS := $(patsubst %,tests/e2e/test_%.py,cluster context context_down jobs local_stack recovery targets topology)
 SLOW := -m "e2e and not soak" --durations=10
@@ -44,7 +44,7 @@ doctor: venv ## Say what is there, what is missing and what would be done
 test: check unit clouds training e2e ## All that must hold at every change
 
 unit: prepared ## The fast tests, in under a minute: no root, no network, no cluster
-	@$(BIN)/pytest $(FAST) $(addprefix --ignore=,$(CLOUD_TESTS) $(TRAINING_TESTS))
+	@$(BIN)/pytest $(FAST) $(addprefix --ignore=,$(CLOUD_TESTS) $(TRAINING_TESTS) tests/e2e)
 
 clouds: prepared ## Tests of the clouds' plans, against their SDKs and moto
 	@$(BIN)/pytest $(FAST) $(CLOUD_TESTS)

@@ -28,7 +28,7 @@ def soak(folder: Path, fails: int) -> str:
     (folder / "tests").mkdir(exist_ok=True)
     (folder / "tests" / "test_long.py").write_text(LONG.format(fails=fails))
     command = [sys.executable, "-c", PROGRAM, str(folder / "soak.txt"), str(folder / "tests")]
-    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     return subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False
     ).stdout
