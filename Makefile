@@ -11,12 +11,14 @@ COMPILE := $(BIN)/uv pip compile --quiet --generate-hashes --universal --python-
 	$(if $(UPGRADE),--upgrade)
 
 # Each needs an SDK or PyTorch, whose import alone takes seconds.
-CLOUD_TESTS := tests/infra/providers/aws tests/infra/providers/gcp tests/infra/providers/azure tests/infra/providers/coreweave tests/infra/providers/onprem tests/rehearsal \
-	tests/trainyard/test_aws_checks.py tests/trainyard/test_google_checks.py tests/trainyard/test_backend.py
+CLOUD_TESTS := $(addprefix tests/infra/providers/,aws gcp azure coreweave onprem test_contract.py) \
+	tests/infra/platform/test_racks.py tests/rehearsal \
+	$(patsubst %,tests/trainyard/test_%.py,aws_checks google_checks backend)
 TRAINING_TESTS := tests/training
 CLUSTER_TESTS := $(patsubst %,tests/e2e/test_%.py,cluster context context_down jobs local_stack recovery targets topology)
 SLOW := -m "e2e and not soak" --durations=10
-FAST := -m "not e2e and not soak" -n auto
+# A file stays in one process: what its tests share is made once.
+FAST := -m "not e2e and not soak" -n auto --dist loadfile
 
 # A lock's packages in a folder of their own, which those who need them put behind all others.
 define aside

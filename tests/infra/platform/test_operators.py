@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import yaml
 
 from infra.platform.base import RESTRICTED_CONTAINER
@@ -15,16 +16,20 @@ def with_operators(stack: Stack, operators: OperatorsSpec) -> Stack:
     return stack.model_copy(update={"operators": operators})
 
 
-def test_legacy_v1_serves_the_kinds_of_the_stack_and_never_mpijob(local: Stack, rendered: Path) -> None:
+@pytest.fixture(scope="module")
+def legacy_plan(local: Stack, rendered: Path) -> Plan:
     legacy = OperatorsSpec(legacy_v1=True, legacy_v1_kinds=("PyTorchJob", "XGBoostJob", "TFJob"))
-    found = plan(with_operators(local, legacy), rendered)
-    definitions = found.named("CustomResourceDefinitions")["local-legacy-v1"]["definitions"]
+    return plan(with_operators(local, legacy), rendered)
+
+
+def test_legacy_v1_serves_the_kinds_of_the_stack_and_never_mpijob(legacy_plan: Plan) -> None:
+    definitions = legacy_plan.named("CustomResourceDefinitions")["local-legacy-v1"]["definitions"]
     assert sorted(definitions) == [
         "pytorchjobs.kubeflow.org",
         "tfjobs.kubeflow.org",
         "xgboostjobs.kubeflow.org",
     ]
-    pod = found.named("Deployment")["kubeflow/training-operator"]["spec"]["template"]["spec"]
+    pod = legacy_plan.named("Deployment")["kubeflow/training-operator"]["spec"]["template"]["spec"]
     assert pod["containers"][0]["args"][:3] == [
         "--enable-scheme=pytorchjob",
         "--enable-scheme=xgboostjob",
@@ -32,21 +37,18 @@ def test_legacy_v1_serves_the_kinds_of_the_stack_and_never_mpijob(local: Stack, 
     ]
     (hooks,) = (
         each["webhooks"]
-        for name, each in found.named("ValidatingWebhookConfiguration").items()
+        for name, each in legacy_plan.named("ValidatingWebhookConfiguration").items()
         if "training-operator" in name
     )
     assert len(hooks) == 3
 
 
-def test_workers_of_a_pytorch_job_wait_in_a_container_that_pod_security_admits(
-    local: Stack, rendered: Path
-) -> None:
-    found = plan(with_operators(local, OperatorsSpec(legacy_v1=True)), rendered)
-    template = found.named("ConfigMap")["kubeflow/pytorch-init-container"]["data"]["initContainer.yaml"]
+def test_workers_of_a_pytorch_job_wait_in_a_container_that_pod_security_admits(legacy_plan: Plan) -> None:
+    template = legacy_plan.named("ConfigMap")["kubeflow/pytorch-init-container"]["data"]["initContainer.yaml"]
     [container] = yaml.safe_load(template)
     assert container["image"] == "{{.InitContainerImage}}"
     assert container["securityContext"] == RESTRICTED_CONTAINER
-    pod = found.named("Deployment")["kubeflow/training-operator"]["spec"]["template"]["spec"]
+    pod = legacy_plan.named("Deployment")["kubeflow/training-operator"]["spec"]["template"]["spec"]
     assert f"--pytorch-init-container-image={IMAGE}" in pod["containers"][0]["args"]
     assert pod["volumes"][-1]["configMap"] == {"name": "pytorch-init-container"}
     assert pod["containers"][0]["volumeMounts"][-1]["mountPath"] == "/etc/config"

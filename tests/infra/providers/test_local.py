@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,16 +25,22 @@ KUBECONFIG = {
 }
 
 
-@pytest.fixture
-def kubeconfig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    path = tmp_path / "config"
+@pytest.fixture(scope="module")
+def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    path = tmp_path_factory.mktemp("kube") / "config"
     path.write_text(yaml.safe_dump(KUBECONFIG))
-    monkeypatch.setenv("KUBECONFIG", str(path))
-    return path
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KUBECONFIG", str(path))
+        yield path
 
 
 def with_cluster(stack: Stack, cluster: object) -> Stack:
     return stack.model_copy(update={"provider": stack.provider.model_copy(update={"cluster": cluster})})
+
+
+@pytest.fixture(scope="module")
+def on_a_context(local: Stack, rendered: Path, kubeconfig: Path) -> Plan:
+    return plan(with_cluster(local, ContextCluster(context="dev")), rendered)
 
 
 def test_a_context_is_read_alone_and_with_absolute_paths(kubeconfig: Path) -> None:
@@ -48,24 +55,17 @@ def test_an_unknown_context_is_refused_with_those_that_exist(kubeconfig: Path) -
         read_context("prod")
 
 
-def test_a_stack_on_a_context_makes_no_cluster_and_keeps_it_when_it_goes(
-    local: Stack, rendered: Path, kubeconfig: Path
-) -> None:
-    found = plan(with_cluster(local, ContextCluster(context="dev")), rendered)
-    assert not found.named("EmbeddedCluster")
-    assert {each.deleted_with for each in found.resources} == {""}
-    assert found.outputs["endpoint"] == "https://127.0.0.1:6443"
+def test_a_stack_on_a_context_makes_no_cluster_and_keeps_it_when_it_goes(on_a_context: Plan) -> None:
+    assert not on_a_context.named("EmbeddedCluster")
+    assert {each.deleted_with for each in on_a_context.resources} == {""}
+    assert on_a_context.outputs["endpoint"] == "https://127.0.0.1:6443"
 
 
-def test_all_targets_get_the_same_platform(
-    local: Stack, local_plan: Plan, rendered: Path, kubeconfig: Path
-) -> None:
+def test_all_targets_get_the_same_platform(local_plan: Plan, on_a_context: Plan) -> None:
     def platform(found: Plan) -> set[str]:
         return {each.urn for each in found.resources if each.type.startswith("kubernetes:")}
 
-    assert platform(plan(with_cluster(local, ContextCluster(context="dev")), rendered)) == platform(
-        local_plan
-    )
+    assert platform(on_a_context) == platform(local_plan)
 
 
 def test_a_kind_cluster_that_is_not_there_is_explained_and_its_configuration_written(
