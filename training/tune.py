@@ -164,7 +164,7 @@ def search_for(
     from optuna.trial import TrialState
 
     study = _open_study(config)
-    if one and _has_made_its_trial(study, one):
+    if one and _pick_up(study, one):
         return study
     ended = (TrialState.COMPLETE, TrialState.PRUNED)
     while len(study.get_trials(deepcopy=False, states=ended)) < search.trials:
@@ -200,8 +200,8 @@ def _open_study(config: TrainConfig) -> optuna.Study:
     )
 
 
-def _has_made_its_trial(study: optuna.Study, worker: str) -> bool:
-    """Whether a worker has ended its trial. One that its process was killed in is put back."""
+def _pick_up(study: optuna.Study, worker: str) -> bool:
+    """Put back what a worker's process was killed in; returns whether one before it has ended a trial."""
     from optuna.trial import TrialState
 
     mine = [trial for trial in study.get_trials(deepcopy=False) if trial.user_attrs.get(_WORKER) == worker]
