@@ -71,8 +71,7 @@ def _job(context: Context, dataset: DatasetSpec, namespace: str, *, claim: str, 
     )
     # Terabytes take hours; `trainyard submit` asks whether they are there.
     job["annotations"] = {"pulumi.com/skipAwait": "true"}
-    own = dataset.by_identity and dataset.cloud == context.stack.provider.kind
-    labels = context.settings.pod_labels if own else {}
+    labels = context.settings.pod_labels if dataset.by_identity else {}
     template = {"metadata": {"labels": dict(labels)}, "spec": pod} if labels else {"spec": pod}
     return {
         "apiVersion": "batch/v1",

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field
 from infra.catalog import Cloud
 from infra.spec.base import Boolean, Name, Positive, Spec, wrong
 
-CLOUDS: dict[str, Cloud] = {"s3": "aws", "gs": "gcp", "az": "azure"}
+SCHEMES: dict[str, Cloud] = {"s3": "aws", "gs": "gcp", "az": "azure"}
 """Scheme of a source → the cloud whose regions it is in."""
 _ACCOUNTS = r"/subscriptions/[0-9a-f-]{36}/resourceGroups/[^/]+/providers/Microsoft\.Storage/storageAccounts"
 DATA_PATH = "data.path"
@@ -19,7 +19,7 @@ DATA_PATH = "data.path"
 
 def _source(value: str) -> str:
     scheme, _, rest = value.partition("://")
-    path = f"/{rest}" if rest and scheme in {*CLOUDS, "https"} else value
+    path = f"/{rest}" if rest and scheme in {*SCHEMES, "https"} else value
     parts = path.split("/")
     if re.fullmatch(r"/[^\s?#]+", path) and not {".", ".."} & set(parts) and "" not in parts[1:-1]:
         return value
@@ -82,11 +82,14 @@ class DatasetSpec(Spec):
     @property
     def cloud(self) -> Cloud | None:
         """The cloud that its source is in; None for one that is in none."""
-        return CLOUDS.get(self.source.partition("://")[0])
+        return SCHEMES.get(self.source.partition("://")[0])
 
     @property
     def by_identity(self) -> bool:
-        """Whether the Job that copies it reads the source as itself: without keys, and not as anybody may."""
+        """Whether the Job that copies it reads the source as itself: without keys, and not as anybody may.
+
+        Then the source is in the stack's own cloud: a check refuses any other.
+        """
         return self.cloud is not None and not self.secret and not self.public
 
     @property

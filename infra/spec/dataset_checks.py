@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from infra import catalog
 from infra.catalog import CLOUDS
 from infra.errors import InputError
-from infra.spec.dataset import DATA_PATH, DatasetSpec
+from infra.spec.dataset import DATA_PATH, SCHEMES, DatasetSpec
 from infra.spec.finding import Check, Finding, unknown
 from infra.spec.job import JobSpec
 from infra.spec.provider import ProviderSpec
@@ -72,6 +72,19 @@ def sources_are_reached_in_one_way(datasets: Datasets) -> Iterator[Finding]:
             yield ("datasets", index, "digest"), "an etag", "sha256: only stores keep etags", fix
 
 
+def stores_of_other_clouds_are_asked_with_keys(
+    provider: ProviderSpec, datasets: Datasets
+) -> Iterator[Finding]:
+    """The Job that copies is somebody in the stack's own cloud, and nobody in another."""
+    own = "".join(f"{scheme}://, " for scheme, cloud in SCHEMES.items() if cloud == provider.kind)
+    for index, dataset in enumerate(datasets):
+        if dataset.by_identity and dataset.cloud != provider.kind:
+            got = f"{dataset.source!r}, with neither `secret` nor `public`"
+            allowed = f"{own}https:// or a path; any other with its store's keys, or open to all"
+            fix = "name a Secret with the store's keys (`secret: NAME`), or `public: true` if it is open"
+            yield ("datasets", index, "source"), got, allowed, fix
+
+
 def accounts_are_azures(datasets: Datasets) -> Iterator[Finding]:
     """A bucket's name says where it is; a container's does not."""
     for index, dataset in enumerate(datasets):
@@ -122,6 +135,7 @@ CHECKS: tuple[Check, ...] = (
     data_are_where_they_may_be,
     sources_are_in_regions_of_their_cloud,
     sources_are_reached_in_one_way,
+    stores_of_other_clouds_are_asked_with_keys,
     accounts_are_azures,
     datasets_fit,
     the_jobs_dataset_exists,

@@ -138,7 +138,7 @@ def _identities(
         )
         for team in stack.teams
     }
-    read = [each for each in stack.datasets if each.cloud == "azure" and each.by_identity]
+    read = [each for each in stack.datasets if each.by_identity]
     if read:
         made[names.STORAGE_NAMESPACE] = datasets_identity(
             scope, read, group, issuer, own_account=store.account

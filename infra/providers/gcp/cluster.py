@@ -105,7 +105,7 @@ class GcpCluster(Cluster):
         )
         read_datasets(
             scope,
-            [each for each in stack.datasets if each.cloud == "gcp" and each.by_identity],
+            [each for each in stack.datasets if each.by_identity],
         )
         self.outputs = ClusterOutputs(
             endpoint=control_plane.endpoint,
