@@ -20,7 +20,7 @@ from infra.program import declare
 from infra.spec import Stack
 from trainyard.chart_index import Indexes, NoChartError
 from trainyard.forms import Form
-from trainyard.registry import Registries
+from trainyard.registry import Partial, Registries
 from trainyard.session import Session
 from trainyard.up import ENGINE_PARTS
 
@@ -166,13 +166,14 @@ def _missing_references(found: Inventory, registries: Registries) -> list[Proble
     problems = []
     for reference, what in wanted.items():
         architectures = found.architectures.get(reference, ())
-        answer = registries.problem_with(reference, architectures)
-        if answer.endswith(" alone"):
+        lack = registries.lack_of(reference, architectures)
+        if isinstance(lack, Partial):
+            allowed = f"the image for {' and '.join(architectures)}"
             fix = "build it for each: docker buildx bake --set '*.platform=linux/amd64,linux/arm64'"
-            problems.append(Problem(reference, answer, f"the image for {' and '.join(architectures)}", fix))
-        elif answer:
+            problems.append(Problem(reference, lack.answer, allowed, fix))
+        elif lack:
             fix = "copy it there, or log in to the registry"
-            problems.append(Problem(reference, answer, f"the {what}", fix))
+            problems.append(Problem(reference, lack.answer, f"the {what}", fix))
     return problems
 
 

@@ -46,6 +46,27 @@ def _place(host: str, name: str) -> str:
 
 
 @dataclass(frozen=True)
+class Missing:
+    """No manifest: what was answered in place of it."""
+
+    answer: str
+
+
+@dataclass(frozen=True)
+class Partial:
+    """An image that is there, and not for all processors that were asked for."""
+
+    architectures: tuple[str, ...]
+    """Those that it is for."""
+
+    @property
+    def answer(self) -> str:
+        """What the registry told, in words."""
+        known = " and ".join(self.architectures)
+        return f"for {known} alone" if known else "for no processor that it names"
+
+
+@dataclass(frozen=True)
 class Registries:
     """Registries, and what one has logged in to them with."""
 
@@ -62,23 +83,21 @@ class Registries:
         found = {host: entry["auth"] for host, entry in entries.items() if entry.get("auth")}
         return cls(found)
 
-    def problem_with(self, reference: str, architectures: Collection[str] = ()) -> str:
-        """Ask for the manifest; return what was answered in place of it, empty where it is there.
-
-        With `architectures`, also whether the image is for each of them.
-        """
+    def lack_of(self, reference: str, architectures: Collection[str] = ()) -> Missing | Partial | None:
+        """Ask for the manifest, and whether the image is for each of `architectures`; None: all is there."""
         host, name, version = take_apart(reference)
         place = _place(host, name)
         try:
             answer = self._ask("GET" if architectures else "HEAD", host, f"{place}/manifests/{version}")
             if answer.status == 200 and architectures:
                 found = self._architectures(host, place, json.loads(answer.data))
-                return "" if found >= {*architectures} else f"for {' and '.join(sorted(found))} alone"
+                return None if found >= {*architectures} else Partial(tuple(sorted(found)))
         except urllib3.exceptions.HTTPError as error:
-            return f"{host} cannot be reached ({type(error).__name__})"
-        return {200: "", 401: "not without a login", 403: "not with this login", 404: "not there"}.get(
-            answer.status, f"status {answer.status}"
-        )
+            return Missing(f"{host} cannot be reached ({type(error).__name__})")
+        if answer.status == 200:
+            return None
+        told = {401: "not without a login", 403: "not with this login", 404: "not there"}
+        return Missing(told.get(answer.status, f"status {answer.status}"))
 
     def chart_digest(self, reference: str) -> str:
         """Return the SHA-256 of a chart's archive that a registry has; empty where it tells none."""
@@ -96,7 +115,8 @@ class Registries:
             }
             return found - {"unknown"}  # attestations
         blob = self._ask("GET", host, f"{place}/blobs/{manifest['config']['digest']}")
-        return {str(json.loads(blob.data).get("architecture"))} if blob.status == 200 else set()
+        named = json.loads(blob.data).get("architecture") if blob.status == 200 else None
+        return {str(named)} if named else set()
 
     def _ask(self, method: str, host: str, url: str) -> urllib3.BaseHTTPResponse:
         answer = self._once(method, url, {})

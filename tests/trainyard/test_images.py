@@ -17,7 +17,7 @@ from infra.spec import load
 from tests.infra.kubeconfigs import write_kubeconfig
 from tests.infra.plan import stack_file
 from trainyard.images import Chart, Inventory, inventory, missing
-from trainyard.registry import Registries, take_apart
+from trainyard.registry import Missing, Registries, take_apart
 
 LOGIN = base64.b64encode(b"me:password").decode()
 
@@ -34,6 +34,8 @@ STORED: dict[str, Any] = {
     "/v2/both/manifests/1": INDEX,
     "/v2/one/manifests/1": {"config": {"digest": "sha256:00"}},
     "/v2/one/blobs/sha256:00": {"architecture": "amd64"},
+    "/v2/artifact/manifests/1": {"config": {"digest": "sha256:01"}},
+    "/v2/artifact/blobs/sha256:01": {},
     "/v2/charts/driver/manifests/1": {
         "layers": [
             {"mediaType": "application/vnd.cncf.helm.chart.provenance.v1.prov", "digest": "sha256:ff"},
@@ -167,6 +169,12 @@ def test_charts_are_pinned_by_digest_where_their_publishers_index_was_at_hand(fo
     assert pinned == {name: published[name].digest for name in pinned}
 
 
+def test_what_names_no_processor_is_for_none(registry: str) -> None:
+    reference = f"{registry}/artifact:1"
+    (problem,) = missing(Inventory((reference,), (), {reference: ("amd64",)}), Registries())
+    assert problem.got == "for no processor that it names"
+
+
 def test_an_image_must_be_for_the_processors_of_its_nodes(registry: str) -> None:
     both, one = f"{registry}/both:1", f"{registry}/one:1"
     wanted = dict.fromkeys((both, one), ("amd64", "arm64"))
@@ -184,13 +192,15 @@ def test_a_registry_that_wants_a_login_gets_the_one_of_dockers_configuration(
     (tmp_path / "config.json").write_text(json.dumps(config))
     private = f"{registry}/private/driver:1"
     logged_in = Registries.from_docker_config({"DOCKER_CONFIG": str(tmp_path)})
-    assert logged_in.problem_with(private) == ""
-    assert Registries().problem_with(private) == "not without a login"
+    assert logged_in.lack_of(private) is None
+    assert Registries().lack_of(private) == Missing("not without a login")
     assert LOGIN not in repr(logged_in)
 
 
 def test_a_registry_that_does_not_answer_is_a_problem() -> None:
-    assert "cannot be reached" in Registries().problem_with("127.0.0.1:1/a:1")
+    lack = Registries().lack_of("127.0.0.1:1/a:1")
+    assert lack
+    assert "cannot be reached" in lack.answer
 
 
 @pytest.mark.parametrize(
