@@ -216,14 +216,11 @@ def _reservations(stack: Stack, ec2: Any) -> Iterator[Problem]:  # noqa: ANN401 
         if pool.reservation is None:
             continue
         path = f"pools[{pool.name}].reservation.id"
-        try:
-            answer = ec2.describe_capacity_reservations(CapacityReservationIds=[pool.reservation.id])
-        except ClientError as error:
-            if "NotFound" not in str(error):
-                raise
+        told = _told(ec2.describe_capacity_reservations, CapacityReservationIds=[pool.reservation.id])
+        if told is None:
             yield Problem(path, f"{pool.reservation.id}: not there", "a reservation", "correct the ID")
             continue
-        (found,) = answer["CapacityReservations"]
+        (found,) = told["CapacityReservations"]
         if found["InstanceType"] != pool.machine:
             got = f"a reservation of {found['InstanceType']}"
             yield Problem(path, got, str(pool.machine), "name one of the pool's machine")
@@ -254,25 +251,24 @@ def _filesystem(spec: AwsSpec, client: Client) -> Iterator[Problem]:
     if existing is None:
         return
     path = "provider.filesystem.existing"
-    try:
-        if isinstance(existing, ExistingLustreSpec):
-            (found,) = client("fsx").describe_file_systems(FileSystemIds=[existing.id])["FileSystems"]
-            name = found["LustreConfiguration"]["MountName"]
-            if name != existing.mount_name:
-                fix = "write the name that `aws fsx describe-file-systems` shows"
-                yield Problem(f"{path}.mount_name", existing.mount_name, name, fix)
-            return
-        targets = client("efs").describe_mount_targets(FileSystemId=existing.id)["MountTargets"]
-    except ClientError as error:
-        if "NotFound" not in str(error):
-            raise
+    if isinstance(existing, ExistingLustreSpec):
+        told = _told(client("fsx").describe_file_systems, FileSystemIds=[existing.id])
+    else:
+        told = _told(client("efs").describe_mount_targets, FileSystemId=existing.id)
+    if told is None:
         fix = "correct the ID, or leave `existing` out, and it is made"
         yield Problem(f"{path}.id", f"{existing.id}: not there", "a filesystem of the region", fix)
-        return
-    zones = {each["AvailabilityZoneName"] for each in targets}
-    if lacking := [zone for zone in spec.zones if zone not in zones]:
-        fix = "make a mount target in each zone of the stack"
-        yield Problem(path, f"no mount target in {', '.join(lacking)}", "one in each zone", fix)
+    elif isinstance(existing, ExistingLustreSpec):
+        (found,) = told["FileSystems"]
+        name = found["LustreConfiguration"]["MountName"]
+        if name != existing.mount_name:
+            fix = "write the name that `aws fsx describe-file-systems` shows"
+            yield Problem(f"{path}.mount_name", existing.mount_name, name, fix)
+    else:
+        zones = {each["AvailabilityZoneName"] for each in told["MountTargets"]}
+        if lacking := [zone for zone in spec.zones if zone not in zones]:
+            fix = "make a mount target in each zone of the stack"
+            yield Problem(path, f"no mount target in {', '.join(lacking)}", "one in each zone", fix)
 
 
 def _cluster(spec: AwsSpec, eks: Any) -> Iterator[Problem]:  # noqa: ANN401 -- boto3's
@@ -281,14 +277,12 @@ def _cluster(spec: AwsSpec, eks: Any) -> Iterator[Problem]:  # noqa: ANN401 -- b
     if existing is None:
         return
     path = "provider.existing_cluster"
-    try:
-        found = eks.describe_cluster(name=existing.name)["cluster"]
-    except ClientError as error:
-        if "NotFound" not in str(error):
-            raise
+    answer = _told(eks.describe_cluster, name=existing.name)
+    if answer is None:
         fix = "correct the name or the region, or leave `existing_cluster` out, and it is made"
         yield Problem(f"{path}.name", f"{existing.name}: not there", "a cluster of the region", fix)
         return
+    found = answer["cluster"]
     network = found["resourcesVpcConfig"]
     pages = eks.get_paginator("list_addons").paginate(clusterName=existing.name)
     addons = {addon for page in pages for addon in page["addons"]}
@@ -318,6 +312,16 @@ def _cluster(spec: AwsSpec, eks: Any) -> Iterator[Problem]:  # noqa: ANN401 -- b
         yield Problem("provider.network.existing.id", vpc, str(network.get("vpcId")), fix)
     if found["status"] != "ACTIVE":
         yield Problem(f"{path}.name", f"{existing.name} is {found['status']}", "ACTIVE", "wait until it is")
+
+
+def _told(describe: Callable[..., Any], **which: Any) -> Any:  # noqa: ANN401 -- boto3's
+    """Ask AWS for something; None where there is no such thing."""
+    try:
+        return describe(**which)
+    except ClientError as error:
+        if "NotFound" not in str(error):
+            raise
+        return None
 
 
 def _short(value: object, most: int = 60) -> str:
