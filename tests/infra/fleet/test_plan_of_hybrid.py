@@ -117,6 +117,23 @@ def test_a_queue_is_of_the_same_name_on_the_hub_and_on_its_workers(hybrid: Plan)
     }
 
 
+def test_a_team_whose_data_may_be_on_one_worker_has_nothing_on_the_other(fleet: Fleet) -> None:
+    queues = json.loads(fleet.model_dump_json(exclude_none=True))["queues"]
+    queues[0] |= {"teams": ["vision"]}
+    queues[1] |= {"datasets": ["patients"]}
+    there = deepcopy(THERE)
+    for stack in ("onprem", "aws"):
+        there[stack]["outputs"]["queues"] = {"research": QUEUE, "vision": QUEUE}
+    there["azure"]["outputs"]["datasets"] = {"patients": "/mnt/datasets/patients"}
+    found = plan_of(edited(fleet, queues=queues), there)
+    has: dict[str, set[str]] = {}
+    for each in found.resources:
+        if each.inputs.get("metadata", {}).get("namespace") == "team-research":
+            has.setdefault(each.provider.split("::")[-2], set()).add(each.type.rpartition(":")[2])
+    assert has == {"hybrid-hub": {"LocalQueue"}, "hybrid-amsterdam": {"LocalQueue", "RoleBinding"}}
+    assert of_the_hub(found, "MultiKueueConfig")["personal"]["spec"]["clusters"] == ["amsterdam"]
+
+
 def test_the_hubs_account_has_no_right_to_write_outside_of_its_teams_namespaces(hybrid: Plan) -> None:
     roles = {
         each.urn: each.inputs["rules"] for each in hybrid.resources if each.type.endswith(":ClusterRole")
