@@ -7,6 +7,7 @@ the kernel's NFS: server and clients are processes, whose folders go through FUS
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -27,6 +28,7 @@ _EXPORT: Final = "/training"
 _DISK_MIB: Final = 64
 _WITH_ME: Final = ("setpriv", "--pdeathsig", "KILL")
 """What is started ends with the tests, however they end."""
+_FUSE: Final = re.compile(r"\bfuse(\.ko\b|$)", re.MULTILINE)
 _NETWORK: Final = f"""
 ip link set lo up
 ip address add {ADDRESS}/32 dev lo
@@ -104,6 +106,23 @@ class Server:
         return ["nsenter", f"--target={self._network}", "--net", *namespaces, *_WITH_ME]
 
 
+def kernel_has_fuse(root: Path = Path("/")) -> bool:
+    """Whether the running kernel has FUSE, or a module of it that only has to be loaded."""
+    modules = root / "lib" / "modules" / os.uname().release
+    lists = (root / "proc" / "filesystems", modules / "modules.builtin", modules / "modules.dep")
+    return any(_FUSE.search(each.read_text()) for each in lists if each.exists())
+
+
+def _lacking() -> Iterator[str]:
+    """What a machine whose kernel has FUSE can be given, and by whom."""
+    if os.geteuid() != 0:
+        yield "root, to mount"
+    if missing := [name for name in ("ganesha.nfsd", "rpcbind", "fusermount3") if shutil.which(name) is None]:
+        yield f"{', '.join(missing)}: `make nfs` installs them"
+    if not Path("/dev/fuse").exists():
+        yield "/dev/fuse: `modprobe fuse`, or in a container `mknod /dev/fuse c 10 229`"
+
+
 @contextmanager
 def nfs_server(folder: Path, *, syncs_folders: bool = True) -> Iterator[Server]:
     """Serve an empty disk.
@@ -111,8 +130,8 @@ def nfs_server(folder: Path, *, syncs_folders: bool = True) -> Iterator[Server]:
     Ganesha gives its word on names as soon as it has them, though NFS wants them on the disk first (RFC 1813,
     4.8): `syncs_folders` makes its word good, by the filesystem.
     """
-    if missing := [name for name in ("ganesha.nfsd", "rpcbind", "fusermount3") if shutil.which(name) is None]:
-        pytest.fail(f"{', '.join(missing)}: not there; run `make nfs` first")
+    if lacking := list(_lacking()):
+        pytest.fail(f"not there: {'; '.join(lacking)}")
     with ExitStack() as stack:
         disk, image = folder / "disk", folder / "disk.image"
         disk.mkdir()
