@@ -153,7 +153,8 @@ class _Operations:
     def change(self) -> Mapping[str, int]:
         """Give the last pool that runs jobs twice its nodes: whole slices, and as many in each zone.
 
-        Machines of one's own do not double: those of the last leaf move to another spine.
+        What is reserved does not double, so without another the system pool does; nor do machines of one's
+        own: those of the last leaf move to another spine.
         """
         data = self.project.read()
         pools = data["config"]["trainyard:stack"]["pools"]
@@ -162,11 +163,11 @@ class _Operations:
             leaves[-1]["spine"] = "another-spine"
             self.project.rewrite(data)
             return {"update": sum(len(nodes) for nodes in leaves[-1]["nodes"].values())}
-        pool = [pool for pool in pools if pool["capacity"] in ("on-demand", "spot")][-1:]
-        for each in pool:
-            each["num_nodes"] *= 2
+        bought = [pool for pool in pools if pool["capacity"] in ("on-demand", "spot")]
+        grown = bought or [pool for pool in pools if pool["capacity"] == "system"]
+        grown[-1]["num_nodes"] *= 2
         self.project.rewrite(data)
-        return {"update": len(pool)}
+        return {"update": 1}
 
     def resources(self) -> Sequence[Mapping[str, Any]]:
         return self.engine.resources(self.stack)

@@ -92,9 +92,11 @@ def _property(schemas: Mapping[str, Shape], shape: Shape, key: str) -> Shape | N
 
 
 def _refused(shape: Shape, value: Any) -> str | None:
-    if "enum" in shape and isinstance(value, str) and value not in shape["enum"]:
+    # An empty one is as none: the provider's Go structures leave it out of the request.
+    text = value if isinstance(value, str) else ""
+    if "enum" in shape and text and text not in shape["enum"]:
         return f"got {value!r}; allowed are {', '.join(shape['enum'])}"
-    if "pattern" in shape and isinstance(value, str) and not re.fullmatch(shape["pattern"], value):
+    if "pattern" in shape and text and not re.fullmatch(shape["pattern"], text):
         return f"got {value!r}; what matches {shape['pattern']} is allowed"
     if shape.get("type") == "integer" or shape.get("format") in _BITS:
         return _out_of_limits(shape, value)

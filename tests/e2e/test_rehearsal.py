@@ -9,9 +9,10 @@ import pytest
 import yaml
 
 from infra.artifacts import ROOT
-from infra.spec.aws_checks import ADDONS
+from infra.spec import Stack, load
 from tests.e2e.rehearsed import rehearse
-from tests.infra.golden import CASES
+from tests.infra.golden import CASES, VARIANTS, subject
+from tests.infra.plan import stack_file
 
 pytestmark = pytest.mark.e2e
 
@@ -53,9 +54,23 @@ def test_the_azure_stack_lives_its_whole_life(tmp_path: Path) -> None:
     assert "azure-native:resources:ResourceGroup training-data" in report["keptAfterDestroy"]
 
 
+AUTOSCALED = CASES / "autoscaled" / "aws.yaml"
+
+
+def rehearse_case(folder: Path, case: Path) -> Any:
+    """Rehearse a stack file that is not shipped, with the shipped one's exemptions if it has none itself."""
+    shipped, own = (yaml.safe_load(file.read_text())["config"] for file in (stack_file(case.stem), case))
+    exempted = {"trainyard:exemptions": shipped["trainyard:exemptions"]}
+    name = case.parent.name
+    stacks = folder / "stacks"
+    stacks.mkdir()
+    (stacks / f"Pulumi.{name}.yaml").write_text(yaml.safe_dump({"config": exempted | own}))
+    return rehearse(folder, name, "--assume-checkpoint", "10", stacks=stacks)
+
+
 @pytest.mark.soak
 def test_pools_that_come_and_go_live_their_whole_life(tmp_path: Path) -> None:
-    report = rehearse_case(tmp_path, "autoscaled", {})
+    report = rehearse_case(tmp_path, AUTOSCALED)
     assert [phase["name"] for phase in report["phases"]] == PHASES
     order = report["order"]
     tag = order.index("aws:autoscaling/tag:Tag training-on-demand-us-east-2b")
@@ -63,33 +78,49 @@ def test_pools_that_come_and_go_live_their_whole_life(tmp_path: Path) -> None:
     assert "kubernetes:helm.sh/v3:Release cluster-autoscaler" in order
 
 
+CLUSTERS = {
+    CASES / "existing-cluster" / "aws.yaml": ("aws:eks/cluster:", "aws:eks/nodeGroup:"),
+    CASES / "existing-cluster" / "gcp.yaml": ("gcp:container/cluster:", "gcp:container/nodePool:"),
+}
+"""Case → how the types of its cluster and of its pools begin."""
+
+
 @pytest.mark.soak
-def test_a_cluster_that_is_there_is_still_there_in_the_end(tmp_path: Path) -> None:
-    subnets = {f"us-east-2{letter}": f"subnet-0123456789abcde{letter}0" for letter in "ab"}
-    cluster = {
-        "name": "shared",
-        "endpoint": "https://0A1B2C3D4E5F.gr7.us-east-2.eks.amazonaws.com",
-        "certificate_authority": "Y2E=",
-        "security_group": "sg-0123456789abcdef0",
-        "version": "1.35",
-        "authentication_mode": "API",
-        "addons": [*ADDONS, "aws-fsx-csi-driver"],
-    }
-    network = {"existing": {"id": "vpc-0123456789abcdef0", "subnets": subnets}}
-    report = rehearse_case(tmp_path, "autoscaled", {"network": network, "existing_cluster": cluster})
+@pytest.mark.parametrize("case", CLUSTERS, ids=subject)
+def test_a_cluster_that_is_there_is_still_there_in_the_end(case: Path, tmp_path: Path) -> None:
+    report = rehearse_case(tmp_path, case)
     assert [phase["name"] for phase in report["phases"]] == PHASES
-    assert not [each for each in report["order"] if each.startswith("aws:eks/cluster:")]
-    assert [each for each in report["order"] if each.startswith("aws:eks/nodeGroup:")]
+    cluster, pool = CLUSTERS[case]
+    assert not [each for each in report["order"] if each.startswith(cluster)]
+    assert [each for each in report["order"] if each.startswith(pool)]
 
 
-def rehearse_case(folder: Path, name: str, provider: dict[str, Any]) -> Any:
-    """Rehearse a stack file of the cases on AWS, with changes to its provider."""
-    config = yaml.safe_load((CASES / name / "aws.yaml").read_text())
-    config["config"]["trainyard:stack"]["provider"] |= provider
-    stacks = folder / "stacks"
-    stacks.mkdir()
-    (stacks / f"Pulumi.{name}.yaml").write_text(yaml.safe_dump(config))
-    return rehearse(folder, name, "--assume-checkpoint", "60", stacks=stacks)
+OTHERS = [case for case in VARIANTS if case not in (AUTOSCALED, *CLUSTERS)]
+"""Whose rehearsals no other test looks into."""
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("case", OTHERS, ids=subject)
+def test_every_other_case_lives_its_whole_life(case: Path, tmp_path: Path) -> None:
+    report = rehearse_case(tmp_path, case)
+    expect_a_whole_life(report, load(case))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("stack", ["coreweave", "onprem"])
+def test_the_stacks_beyond_the_three_clouds_live_their_whole_life(stack: str, tmp_path: Path) -> None:
+    report = rehearse(tmp_path, stack, "--assume-checkpoint", "10")
+    expect_a_whole_life(report, load(stack_file(stack)))
+
+
+def expect_a_whole_life(report: Any, stack: Stack) -> None:
+    """All phases, and the pools of its queues on the way."""
+    protected = getattr(stack.provider, "deletion_protection", False)
+    expected = [phase for phase in PHASES if protected or phase != "unprotect"]
+    assert [phase["name"] for phase in report["phases"]] == expected
+    pools = {flavor.pool for queue in stack.queues for flavor in queue.flavors}
+    flavors = {f"kubernetes:kueue.x-k8s.io/v1beta2:ResourceFlavor {pool}" for pool in pools}
+    assert flavors <= set(report["order"])
 
 
 @pytest.mark.soak

@@ -7,6 +7,13 @@ from pathlib import Path
 
 CASES = Path(__file__).parent.parent / "cases"
 GOLDEN = Path(__file__).parent.parent / "golden"
+VARIANTS = sorted(file for file in CASES.glob("*/*.yaml") if not file.parent.name.startswith("wrong"))
+"""Stack files that are right and not shipped: `<what it is about>/<target>.yaml`."""
+
+
+def subject(variant: Path) -> str:
+    """Name a variant in a test's id."""
+    return f"{variant.parent.name}-{variant.stem}"
 
 
 def assert_matches(actual: str, golden: Path) -> None:

@@ -134,6 +134,14 @@ def test_what_is_not_known_yet_has_any_value() -> None:
     assert not list(discovery.problems("gcp:compute/network:Network", {"routingMode": UNKNOWN}))
 
 
+def test_an_empty_text_is_as_none() -> None:
+    placement = {"policyName": "rack", "type": ""}
+    pool = {"cluster": "training", "placementPolicy": placement, "maxPodsPerNode": ""}
+    assert [path for path, _ in discovery.problems("gcp:container/nodePool:NodePool", pool)] == [
+        "maxPodsPerNode"
+    ]
+
+
 def test_the_bucket_is_judged_with_what_ends_its_objects() -> None:
     condition = {"daysSinceCustomTime": 7}
     rules = [{"action": {"type": "Delete"}, "condition": condition}]

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from infra.errors import InputError
 from infra.spec import Stack, load, load_fleet, parse
 from infra.spec.source import FLEET_KEY, holds
-from tests.infra.golden import CASES
+from tests.infra.golden import CASES, VARIANTS, subject
 from tests.infra.plan import stack_file
 
 MINIMAL = CASES / "wrong" / "many-problems-at-once.yaml"
@@ -21,6 +21,11 @@ def test_every_stack_file_of_the_repository_is_valid() -> None:
     assert len(files) > len(fleets)
     for file in files:
         assert (load_fleet if file in fleets else load)(file).schema_version == 1
+
+
+@pytest.mark.parametrize("file", VARIANTS, ids=subject)
+def test_every_case_that_is_not_meant_to_be_wrong_is_valid(file: Path) -> None:
+    assert load(file).provider.kind == file.stem
 
 
 def test_a_stack_survives_a_round_trip(local: Stack) -> None:
