@@ -1,7 +1,7 @@
 """`make soak` in parts: what has passed is noted, and not run again until any of the code has changed.
 
-A plugin for pytest, `-p tests.soak`. The note is `.trainyard/soak.txt`: a digest of all Python files, then
-the tests that passed with them, whose names hold their seeds.
+A plugin for pytest, `-p tests.soak`. The note is `.trainyard/soak.txt`: a digest of all Python and YAML
+files, then the tests that passed with them, whose names hold their seeds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,17 @@ import pytest
 
 from local.paths import REPOSITORY
 
-SOURCES = ("benchmarks", "infra", "local", "policies", "rehearsal", "tests", "training", "trainyard")
+SOURCES = (
+    "benchmarks",
+    "infra",
+    "local",
+    "policies",
+    "rehearsal",
+    "stacks",
+    "tests",
+    "training",
+    "trainyard",
+)
 
 
 @dataclass(frozen=True)
@@ -29,7 +39,8 @@ class Notes:
     def digest(self) -> str:
         """Of all that a test may depend on."""
         found = hashlib.sha256()
-        for path in sorted(path for name in SOURCES for path in (self.repository / name).rglob("*.py")):
+        files = (path for name in SOURCES for path in (self.repository / name).rglob("*"))
+        for path in sorted(path for path in files if path.suffix in {".py", ".yaml"}):
             found.update(f"{path.relative_to(self.repository)}\n".encode() + path.read_bytes())
         return found.hexdigest()
 

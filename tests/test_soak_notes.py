@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from local.paths import REPOSITORY
 from tests.soak import Notes
 
@@ -39,15 +41,16 @@ def test_what_has_passed_is_not_run_again(tmp_path: Path) -> None:
     assert "1 failed, 2 deselected" in soak(tmp_path, fails=2)
 
 
-def test_once_the_code_has_changed_all_run_again(tmp_path: Path) -> None:
-    package = tmp_path / "training"
-    package.mkdir()
-    (package / "a.py").write_text("1")
+@pytest.mark.parametrize("name", ["training/a.py", "stacks/Pulumi.a.yaml", "tests/cases/racks/gcp.yaml"])
+def test_once_the_code_or_a_stack_has_changed_all_run_again(name: str, tmp_path: Path) -> None:
+    file = tmp_path / name
+    file.parent.mkdir(parents=True)
+    file.write_text("1")
     before = Notes(tmp_path / "soak.txt", tmp_path)
     for name in ("one[3]", "two"):
         before.add(name)
     assert Notes(before.file, tmp_path).passed() == {"one[3]", "two"}
-    (package / "a.py").write_text("2")
+    file.write_text("2")
     after = Notes(before.file, tmp_path)
     assert after.passed() == set()
     after.add("two")
