@@ -58,8 +58,9 @@ def test_a_mistake_of_ours_is_not_explained_away(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_fleet_is_validated_and_no_other_command_takes_it_for_a_cluster(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     cli.validate("hybrid")
     assert "is valid: ohio in us-east-2, amsterdam in westeurope" in capsys.readouterr().out
     with pytest.raises(InputError, match=r"pulumi up -s hybrid .*docs/fleet\.md"):

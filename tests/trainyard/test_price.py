@@ -132,7 +132,7 @@ def test_a_local_stack_buys_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     local = load(stack_file("local"))
     assert bill(local, TODAY).data()["pools"] == []
     text = io.StringIO()
-    show_price(local, Form.TEXT, Console(file=text))
+    show_price(local, Form.TEXT, Console(file=text, width=120))
     assert "nothing is bought" in text.getvalue()
 
 

@@ -69,7 +69,7 @@ def session(tmp_path: Path, url: str) -> Any:
     return SimpleNamespace(
         stack=SimpleNamespace(job=JOB, datasets=()),
         jobs=Jobs(client.ApiClient(client.Configuration(host=url))),
-        console=Console(file=StringIO()),
+        console=Console(file=StringIO(), width=120),
         run_root=lambda team, name: tmp_path / team / name,
     )
 
