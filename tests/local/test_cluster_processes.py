@@ -119,7 +119,7 @@ class TestInit:
 
     def test_a_daemon_waits_for_its_file(self, file: Path, tmp_path: Path) -> None:
         log, gate = file.with_name("daemon.log"), tmp_path / "gate"
-        self.boot(file, "echo started; sleep 600", after=str(gate))
+        self.boot(file, "echo started; exec sleep 600", after=str(gate))
         wait_for(lambda: processes.find(file))
         time.sleep(0.3)
         assert not log.exists()
