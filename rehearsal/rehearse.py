@@ -18,14 +18,12 @@ from infra.errors import Problem, TrainyardError
 from rehearsal import google
 from rehearsal.cloud import Cloud, Kubernetes, Own, Typed
 from rehearsal.faults import Faults, Injector
+from rehearsal.leaks import SECRET, Leak, kinds_in
 from rehearsal.order import Step, critical_path
 from rehearsal.standin import StandIn
 
 ANY_VERSION = "999.0.0"
 """Newer than whatever an SDK asks for: one stand-in serves packages of many versions."""
-
-SECRET = "rehearsed-secret"  # noqa: S105 -- it is none; what begins so must never be read in a state
-"""How secrets begin that the stand-ins give out."""
 
 OUTPUTS: Mapping[str, Mapping[str, Any]] = {
     "trainyard:local:EmbeddedCluster": {
@@ -82,6 +80,9 @@ class Operations(Protocol):
 
     def resources(self) -> Sequence[Mapping[str, Any]]:
         """The engine's state: urn, type, dependencies, retainOnDelete, …."""
+
+    def leaks(self) -> Sequence[Leak]:
+        """Secrets that can be read in what it and the program have written, wherever that is."""
 
     def kill(self) -> None:
         """End the engine at once, as a power cut does."""
@@ -180,6 +181,7 @@ def rehearse(open_engine: Open, stage: Stage, seen: Callable[[Phase], None] = la
         _update(play, number)
         resources = engine.resources()
         _compare(resources, stand_ins)
+        _check_secrets(resources)
         _unprotect(play)
         retained = {each["urn"] for each in resources if each.get("retainOnDelete")}
         # What goes with another resource (objects with their cluster) is not deleted by itself.
@@ -191,6 +193,7 @@ def rehearse(open_engine: Open, stage: Stage, seen: Callable[[Phase], None] = la
             _unprotect(play, "unprotect again")
             play.phase("destroy again", engine.destroy, None)
             _check_left(engine.resources(), stand_ins, retained | gone)
+        _check_files(engine)
         return Rehearsal(
             tuple(play.phases),
             tuple(urn for each in stand_ins for urn in each.created),
@@ -217,6 +220,7 @@ def _update(play: _Play, number: int) -> None:
 
 def _rebuild(play: _Play, stand_ins: Sequence[StandIn]) -> None:
     """Lose the state: it is rebuilt from what exists, and nothing is made a second time."""
+    _check_files(play.engine)
     play.engine.lose()
     play.phase("adopt", play.engine.adopt, None)
     play.phase("up with all of it", play.engine.up, None)
@@ -287,12 +291,20 @@ def _check_secrets(resources: Sequence[Mapping[str, Any]]) -> None:
     """No secret can be read in the engine's state. Raises TrainyardError."""
     fix = "give the property to `additional_secret_outputs`, or wrap the value in `pulumi.Output.secret`"
     problems = [
-        Problem(f"{each['urn'].split('::', 2)[2]}: {part}.{name}", "a secret in the clear", "encrypted", fix)
+        Problem(f"{each['urn'].split('::', 2)[2]}: {part}.{name}", f"{kind} in the clear", "encrypted", fix)
         for each in resources
         for part in ("inputs", "outputs")
         for name, value in (each.get(part) or {}).items()
-        if SECRET in json.dumps(value)
+        for kind in sorted(kinds_in(json.dumps({name: value})))
     ]
+    if problems:
+        raise TrainyardError(problems)
+
+
+def _check_files(engine: Operations) -> None:
+    """No secret can be read in a file that the rehearsal leaves. Raises TrainyardError."""
+    fix = "find what writes it, and have it leave the secret out"
+    problems = [Problem(each.place, f"{each.kind} in the clear", "encrypted", fix) for each in engine.leaks()]
     if problems:
         raise TrainyardError(problems)
 

@@ -25,12 +25,14 @@ from infra.spec.azure import AzureSpec
 from infra.spec.gcp import GcpSpec
 from infra.spec.onprem import OnpremSpec
 from local.engine import Engine, Result
+from local.paths import Paths
 from local.progress import Progress
 from rehearsal.azure import Subscription
 from rehearsal.cloud import Cloud, Typed
 from rehearsal.faults import Faults
 from rehearsal.google import Project
-from rehearsal.rehearse import OUTPUTS, SECRET, Phase, Rehearsal, Stage, rehearse, stand_ins_of
+from rehearsal.leaks import CREDENTIALS, SECRET, Leak, leaks_in, lines_of
+from rehearsal.rehearse import OUTPUTS, Phase, Rehearsal, Stage, rehearse, stand_ins_of
 from trainyard.find import finder
 from trainyard.forms import Form
 from trainyard.pool_changes import pool_changes
@@ -42,6 +44,8 @@ from trainyard.up import ENGINE_PARTS
 LINKS = (".venv", ".trainyard")
 """Parts of the clone that a rehearsal's own project folder has links to."""
 PROGRAM = "program"
+MADE, KUBECONFIG = "made", "kubeconfig"
+"""In the rehearsal's own state folder: what the clouds have, and how a cluster that is there is reached."""
 NOT_A_CLOUD = ("local", "onprem")
 """Kinds whose machines are bought nowhere."""
 
@@ -172,11 +176,27 @@ class _Operations:
     def resources(self) -> Sequence[Mapping[str, Any]]:
         return self.engine.resources(self.stack)
 
+    def leaks(self) -> Sequence[Leak]:
+        return leaks_left(self.project.session.paths)
+
     def kill(self) -> None:
         for child in psutil.Process().children(recursive=True):
             if child.name() == "pulumi":
                 child.kill()
         self.to_be_killed = False
+
+
+def leaks_left(paths: Paths) -> list[Leak]:
+    """Return the secrets that can be read in a rehearsal's own project and state.
+
+    What the clouds have, what a user brings, and the passphrase itself hold secrets by their nature.
+    """
+    passphrase = paths.engine / "passphrase"
+    meant = {paths.state / MADE, paths.state / KUBECONFIG, passphrase}
+    written = (file for folder in (paths.repository, paths.state) for file in folder.rglob("*"))
+    left = (file for file in written if file.is_file() and not file.is_symlink())
+    lines = lines_of(file for file in left if meant.isdisjoint((file, *file.parents)))
+    return leaks_in(lines, {"the passphrase of the state": passphrase.read_text()})
 
 
 def play(session: Session, faults: Faults, assumed: Assumption, *, adopts: bool = False) -> Rehearsal:
@@ -187,17 +207,18 @@ def play(session: Session, faults: Faults, assumed: Assumption, *, adopts: bool 
     session.toolchain.ensure(*ENGINE_PARTS)
     with _apart(session, assumed) as project, ExitStack() as stack:
         apart = project.session
-        stage = Stage(stand_ins_of(_clouds(apart, stack)), apart.paths.state / "made", faults, adopts)
+        stage = Stage(stand_ins_of(_clouds(apart, stack)), apart.paths.state / MADE, faults, adopts)
 
         def open_engine(attached: Mapping[str, str]) -> _Operations:
             settings = {
                 "TRAINYARD_STACKS": str(apart.paths.stacks),
+                **CREDENTIALS,
                 **_kubeconfig(session.stack, apart.paths.state),
                 **attached,
             }
             tools = Session(apart.stack_name, replace(session.paths, state=apart.paths.state))
             variables = {**tools.toolchain.environment(), **settings}
-            engine = Engine(apart.paths, variables, finder(session, apart.paths.state / "made"))
+            engine = Engine(apart.paths, variables, finder(session, apart.paths.state / MADE))
             return _Operations(engine, project, session.progress, to_be_killed=bool(faults.crash_after))
 
         return rehearse(open_engine, stage, lambda phase: session.progress.said(_done(phase)))
@@ -221,7 +242,7 @@ def _kubeconfig(stack: Stack, folder: Path) -> dict[str, str]:
         "users": [{"name": name, "user": {"token": f"{SECRET}-token"}}],
     }
     folder.mkdir(parents=True, exist_ok=True)
-    file = folder / "kubeconfig"
+    file = folder / KUBECONFIG
     file.write_text(yaml.safe_dump(config))
     return {"KUBECONFIG": str(file)}
 

@@ -12,6 +12,7 @@ import yaml
 
 from rehearsal.azure.places import collection, identity, name_property, places
 from rehearsal.cloud import Made, Properties, Resource, Typed
+from rehearsal.leaks import SECRET
 from rehearsal.store import Kept, Store
 
 CREDENTIALS = "azure-native:containerservice:listManagedClusterUserCredentials"
@@ -54,7 +55,9 @@ class Subscription(Typed):
             return super().answer(token, arguments)
         authority = base64.b64encode(b"rehearsal").decode()
         cluster = {"server": "https://rehearsal.invalid:443", "certificate-authority-data": authority}
-        config = {"clusters": [{"name": arguments["resourceName"], "cluster": cluster}]}
+        name = arguments["resourceName"]
+        user = {"token": f"{SECRET}-token", "client-key-data": base64.b64encode(SECRET.encode()).decode()}
+        config = {"clusters": [{"name": name, "cluster": cluster}], "users": [{"name": name, "user": user}]}
         value = base64.b64encode(yaml.safe_dump(config).encode()).decode()
         return {"kubeconfigs": [{"name": "clusterUser", "value": value}]}
 

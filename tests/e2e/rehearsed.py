@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.artifacts import ROOT
+from rehearsal.leaks import Leak, leaks_in
 
 _SECRET = ("AWS_", "GOOGLE_", "KUBECONFIG")
 
@@ -30,4 +31,10 @@ def rehearse(folder: Path, *arguments: str, stacks: Path | None = None, code: in
         timeout=1500,
     )
     assert ended.returncode == code, ended.stderr[-4000:]
+    assert leaks_told(ended) == []
     return json.loads(ended.stdout) if code == 0 else ended.stderr
+
+
+def leaks_told(ended: subprocess.CompletedProcess[str]) -> list[Leak]:
+    """Secrets in what a command has told; through its files a rehearsal looks itself, before they go."""
+    return leaks_in(dict.fromkeys((ended.stdout + ended.stderr).splitlines(), "told"))

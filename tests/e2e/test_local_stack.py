@@ -13,6 +13,7 @@ import psutil
 import pytest
 import yaml
 
+from rehearsal.leaks import known_in, leaks_in, lines_of
 from tests.e2e.machine import processes_of
 from tests.e2e.manifests import NAMESPACE, container, pod
 from tests.e2e.stack import NAME, Declaration, LocalStack
@@ -111,10 +112,8 @@ def secrets(stack: LocalStack) -> Iterator[dict[str, str]]:
     key = kubeconfig["users"][0]["user"]["client-key-data"]
     yield {
         "administrator's key": base64.b64decode(key).decode().splitlines()[1],
-        "administrator's key, encoded": key[:200],
         "access key": base64.b64decode(data["AWS_ACCESS_KEY_ID"]).decode(),
         "secret key": base64.b64decode(data["AWS_SECRET_ACCESS_KEY"]).decode(),
-        "secret key, encoded": data["AWS_SECRET_ACCESS_KEY"],
         "passphrase": (stack.state / "pulumi" / "passphrase").read_text(),
     }
 
@@ -129,10 +128,8 @@ def test_no_secret_is_in_the_engines_state_or_in_what_commands_tell(
     ]
     files += [path for path in stack.folder.glob("*-*.*") if path.suffix in {".out", ".err"}]
     assert len(files) > 5
-    for path in files:
-        text = path.read_bytes().decode(errors="replace")
-        found = [name for name, secret in secrets.items() if secret in text]
-        assert found == (["passphrase"] if path.name == "passphrase" else []), path
+    assert leaks_in(lines_of(path for path in files if path.name != "passphrase"), secrets) == []
+    assert known_in((engine / "passphrase").read_text(), secrets) == {"passphrase"}
 
 
 def test_no_secret_is_in_a_log_or_in_a_command_line(stack: LocalStack, secrets: dict[str, str]) -> None:
@@ -144,7 +141,7 @@ def test_no_secret_is_in_a_log_or_in_a_command_line(stack: LocalStack, secrets: 
             text = path.read_bytes().decode(errors="replace")
         except OSError:  # a process that has ended
             continue
-        assert not [name for name, secret in secrets.items() if secret in text], path
+        assert known_in(text, secrets) == set(), path
 
 
 def test_what_holds_a_secret_is_readable_by_its_owner_only(stack: LocalStack) -> None:

@@ -18,9 +18,10 @@ import yaml
 from infra.artifacts import ROOT
 from rehearsal.aws.account import Account
 from rehearsal.aws.models import client
+from rehearsal.leaks import kinds_in
 from rehearsal.rehearse import ANY_VERSION, stand_ins_of
 from rehearsal.standin import StandIn
-from tests.e2e.rehearsed import plain_environment, rehearse
+from tests.e2e.rehearsed import leaks_told, plain_environment, rehearse
 
 pytestmark = pytest.mark.e2e
 
@@ -90,7 +91,7 @@ class Runner:
 
     def run(self, script: str, **variables: str) -> subprocess.CompletedProcess[str]:
         """Run a step as the pipelines' shells do."""
-        return subprocess.run(
+        ended = subprocess.run(
             ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script],
             cwd=self.workspace,
             env={**self.environment, **variables},
@@ -98,6 +99,8 @@ class Runner:
             text=True,
             timeout=900,
         )
+        assert leaks_told(ended) == []
+        return ended
 
 
 @pytest.fixture
@@ -148,6 +151,7 @@ def test_a_pull_request_gets_its_comment(runner: Runner, tmp_path: Path) -> None
     assert report.startswith("### Rehearsal of `dev`: passed")
     assert "### Price of `research`" in report
     assert (tmp_path / "summary.md").read_text() == report
+    assert kinds_in(report) == set()
     told = (tmp_path / "gh.arguments").read_text().split("\n")
     assert told[:3] == ["pr", "comment", "7"]
     assert "report.md" in told

@@ -9,6 +9,7 @@ import yaml
 from rehearsal import faults
 from rehearsal.azure import CREDENTIALS, Subscription
 from rehearsal.cloud import Resource
+from rehearsal.leaks import SECRET
 
 CLOUD = Subscription("00000000-0000-0000-0000-000000000000")
 
@@ -35,11 +36,11 @@ def test_resources_of_one_name_in_several_have_ids_of_their_own() -> None:
     assert made("vault").startswith("/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/g/")
 
 
-def test_a_cluster_gives_its_kubeconfig_to_whoever_asks_without_a_token() -> None:
+def test_a_clusters_kubeconfig_has_a_token_that_a_program_must_leave_out() -> None:
     answer = CLOUD.answer(CREDENTIALS, {"resourceName": "training"})
     config = yaml.safe_load(base64.b64decode(answer["kubeconfigs"][0]["value"]))
     assert config["clusters"][0]["cluster"]["server"].startswith("https://")
-    assert "users" not in config
+    assert config["users"][0]["user"]["token"].startswith(SECRET)
     assert CLOUD.answer("azure-native:other:call", {"a": 1}) == {"a": 1}
 
 

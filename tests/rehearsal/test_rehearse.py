@@ -13,7 +13,8 @@ import pytest
 from infra.errors import Problem, TrainyardError
 from rehearsal.cloud import Anything
 from rehearsal.faults import Faults
-from rehearsal.rehearse import SECRET, Open, Phase, Rehearsal, Stage
+from rehearsal.leaks import SECRET, Leak
+from rehearsal.rehearse import Open, Phase, Rehearsal, Stage
 from rehearsal.rehearse import rehearse as rehearse_on
 
 
@@ -59,6 +60,9 @@ class FakeEngine:
         return {"update": 1}
 
     def resources(self) -> Sequence[Mapping[str, Any]]:
+        return ()
+
+    def leaks(self) -> Sequence[Leak]:
         return ()
 
     def kill(self) -> None: ...
@@ -145,9 +149,18 @@ class Leaking(FakeEngine):
 
 
 def test_a_secret_in_the_clear_is_named_and_not_shown() -> None:
-    with pytest.raises(TrainyardError, match=r"outputs\.kubeconfig\n.*a secret in the clear") as told:
+    with pytest.raises(TrainyardError, match=r"outputs\.kubeconfig\n.*in the clear") as told:
         rehearse(lambda _: Leaking(settled()))
     assert SECRET not in str(told.value)
+
+
+def test_a_secret_that_can_be_read_in_a_file_ends_the_rehearsal() -> None:
+    class Writing(FakeEngine):
+        def leaks(self) -> Sequence[Leak]:
+            return [Leak("history/one.json:7", "a private key")]
+
+    with pytest.raises(TrainyardError, match=r"history/one\.json:7\n.*a private key in the clear"):
+        rehearse(lambda _: Writing(settled()))
 
 
 def test_an_up_that_fails_by_itself_is_no_fault_that_was_asked_for(tmp_path: Path) -> None:

@@ -1,0 +1,51 @@
+"""A rehearsal looks through all that it has written for secrets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from local.paths import Paths
+from rehearsal.leaks import SECRET, Leak
+from trainyard.rehearse import leaks_left
+
+PASSPHRASE = "four words of passphrase"
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> Paths:
+    """A rehearsal's folders, with what holds secrets by its nature."""
+    for file in ("state/made/aws/one.json", "state/kubeconfig", "elsewhere/key"):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text(f"token: {SECRET}")
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / ".venv").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "project" / "key").symlink_to(tmp_path / "elsewhere" / "key")
+    paths = Paths(tmp_path / "cache", tmp_path / "state", tmp_path / "project")
+    paths.engine.mkdir()
+    (paths.engine / "passphrase").write_text(PASSPHRASE)
+    return paths
+
+
+def test_what_holds_secrets_by_its_nature_is_no_leak(paths: Paths) -> None:
+    assert leaks_left(paths) == []
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "state/pulumi/.pulumi/history/trainyard/aws/aws-1.checkpoint.json",
+        "state/pulumi/.pulumi/stacks/trainyard/aws.json.bak",
+        "state/pulumi/home/logs/engine.log",
+        "project/stacks/Pulumi.aws.yaml",
+    ],
+)
+def test_a_secret_is_found_wherever_the_engine_or_the_program_writes(place: str, paths: Paths) -> None:
+    planted = paths.repository.parent / place
+    planted.parent.mkdir(parents=True, exist_ok=True)
+    planted.write_text(f"begun\n  value: {SECRET}\n  by: {PASSPHRASE}\n")
+    kinds = ["a secret of a stand-in", "the passphrase of the state"]
+    assert leaks_left(paths) == [
+        Leak(f"{planted}:{line}", kind) for line, kind in zip((2, 3), kinds, strict=True)
+    ]
