@@ -6,6 +6,7 @@ list says what that is, and may not grow.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,11 +19,25 @@ from infra.spec import Stack, load
 from infra.spec.aws import AwsSpec
 from rehearsal.aws.account import Account
 from rehearsal.cloud import Resource
+from rehearsal.leaks import SECRET
 from rehearsal.wire import UNKNOWN
 from tests.infra.golden import GOLDEN, assert_matches
 from tests.infra.plan import Plan, Registration, cluster_plan, stack_file
 from tests.infra.providers.aws.answers import identity
+from tests.infra.providers.aws.plugin import (
+    Plugin,
+    environment_of,
+    home_of,
+    installed,
+    moto_server,
+    put_stand_in,
+    running,
+)
 from tests.infra.providers.aws.test_plan_of_aws import with_provider
+
+STAYS = {"DefaultSecurityGroup", "BucketVersioning"}
+"""A VPC's default group goes with the VPC, and versioning is suspended, never removed."""
+LACKING = set(yaml.safe_load((GOLDEN / "moto.yaml").read_text())["moto lacks"])
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +54,8 @@ class Life:
     """The resources of a plan in an account; `known` maps names of the plan to what they have become."""
 
     account: Account
+    plugin: Plugin | None = None
+    """What makes resources in place of the account, but for those that moto lacks."""
     known: dict[str, Any] = field(default_factory=dict)
     made: list[Resource] = field(default_factory=list)
 
@@ -50,7 +67,7 @@ class Life:
             inputs[field] = registered.name
         resource = Resource(registered.type, registered.name, inputs)
         assert not list(self.account.check(resource)), name
-        made = self.account.create(resource)
+        made = self.maker(resource).create(resource)
         self.made.append(replace(resource, outputs={**inputs, **made.outputs}, id=made.id))
         self.known |= {name: made.id, f"arn:{name}": made.outputs.get("arn")}
         if registered.type == "aws:eks/cluster:Cluster":
@@ -59,6 +76,10 @@ class Life:
         if registered.type == "aws:eks/nodeGroup:NodeGroup":
             (behind,) = made.outputs["resources"][0]["autoscalingGroups"]
             self.known[f"ScalingGroup/{registered.name}"] = behind["name"]
+
+    def maker(self, resource: Resource) -> Account | Plugin:
+        """What makes this resource, and finds and removes it."""
+        return self.account if self.plugin is None or resource.token in LACKING else self.plugin
 
     def _filled(self, value: Any) -> Any:
         if isinstance(value, dict):
@@ -90,8 +111,7 @@ def test_every_resource_lives_through_moto_or_botocores_models(plans: list[Plan]
             for resource in reversed(life.made):
                 account.delete(resource)
             left = {each.token.rpartition(":")[2] for each in life.made if account.exists(each)}
-            # A VPC's default group goes with the VPC, and versioning is suspended, never removed.
-            assert left - account_lacks(account) <= {"DefaultSecurityGroup", "BucketVersioning"}
+            assert left - account_lacks(account) <= STAYS
             lacks |= account.lacks
     assert_matches(yaml.safe_dump({"moto lacks": sorted(lacks)}), GOLDEN / "moto.yaml")
 
@@ -99,6 +119,53 @@ def test_every_resource_lives_through_moto_or_botocores_models(plans: list[Plan]
 def account_lacks(account: Account) -> set[str]:
     """Types that moto lacks, by their last word."""
     return {token.rpartition(":")[2] for token in account.lacks}
+
+
+@pytest.fixture
+def plugin(tmp_path: Path) -> Iterator[Plugin]:
+    """The pulumi-aws of this machine's engine, and where it has none a stand-in that is run in its place."""
+    program = installed(home_of(os.environ)) or put_stand_in(tmp_path)
+    with moto_server() as address, running(program, environment_of(address, os.environ)) as plugin:
+        yield plugin
+
+
+def test_every_resource_that_moto_has_lives_by_a_plugin_on_motos_server(
+    plans: list[Plan], plugin: Plugin
+) -> None:
+    for found in plans:
+        with Account("us-east-2") as account:
+            life = Life(account, plugin)
+            for registered in in_order(found):
+                life.create(registered)
+            by_plugin = [each for each in life.made if each.token not in LACKING]
+            assert len(by_plugin) > 40
+            for resource in by_plugin:
+                assert plugin.exists(resource), resource
+                assert account.exists(resource), "moto of this process, behind the server, has it too"
+            for resource in reversed(life.made):
+                life.maker(resource).delete(resource)
+            left = {each.token.rpartition(":")[2] for each in by_plugin if account.exists(each)}
+            assert left <= STAYS
+            assert not account.lacks - LACKING
+
+
+def test_a_plugin_is_found_where_the_engine_has_it(tmp_path: Path) -> None:
+    assert installed(tmp_path) is None
+    for version in ("6.99.0", "7.9.0", "7.51.1"):
+        program = tmp_path / "plugins" / f"resource-aws-v{version}" / "pulumi-resource-aws"
+        program.parent.mkdir(parents=True)
+        program.touch()
+    assert installed(home_of({"PULUMI_HOME": str(tmp_path)})) == program
+    assert home_of({"HOME": "/home/someone"}) == Path("/home/someone/.pulumi")
+
+
+def test_a_plugin_reaches_nothing_but_motos_server() -> None:
+    own = {"AWS_PROFILE": "mine", "AWS_ENDPOINT_URL_S3": "https://s3.example", "PATH": "/bin"}
+    given = environment_of("http://127.0.0.1:5000", own)
+    assert given["AWS_ENDPOINT_URL"] == "http://127.0.0.1:5000"
+    assert given["PATH"] == "/bin"
+    assert not {"AWS_PROFILE", "AWS_ENDPOINT_URL_S3"} & given.keys()
+    assert given["AWS_SECRET_ACCESS_KEY"].startswith(SECRET)
 
 
 def refusals(token: str, **inputs: object) -> str:

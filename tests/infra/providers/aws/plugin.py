@@ -1,0 +1,172 @@
+"""A plugin of the provider protocol that makes AWS's resources: the real one where it is installed.
+
+It runs as the engine runs it, with moto's server as the only AWS that it can reach. Where no pulumi-aws is
+installed, a stand-in in a process of its own takes its place: the same start, protocol and requests.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import grpc
+from google.protobuf import empty_pb2, struct_pb2
+from moto.server import ThreadedMotoServer
+from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc, provider_pb2
+from pulumi.runtime.proto.provider_pb2_grpc import ResourceProviderStub
+
+from rehearsal.cloud import Made, Resource
+from rehearsal.leaks import CREDENTIALS
+from rehearsal.wire import plain
+
+STAND_IN = f"""\
+#!{sys.executable}
+import signal
+
+from rehearsal.aws.account import Account
+from rehearsal.standin import StandIn
+
+# The account is never entered: moto's mocks stay off, and every request goes out.
+with StandIn(["aws"], cloud=Account("us-east-2")) as stand_in:
+    print(stand_in.port, flush=True)
+    signal.pause()
+"""
+
+
+def home_of(environment: Mapping[str, str]) -> Path:
+    """Return where the engine has its plugins."""
+    return Path(environment.get("PULUMI_HOME") or Path(environment["HOME"]) / ".pulumi")
+
+
+def installed(home: Path) -> Path | None:
+    """Return the program of the newest pulumi-aws in an engine's home that fits the SDK; None without one."""
+    major = version("pulumi-aws").partition(".")[0]
+    found = home.glob(f"plugins/resource-aws-v{major}.*/pulumi-resource-aws")
+    return max(found, key=lambda program: _number(program.parent.name), default=None)
+
+
+def _number(folder: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in folder.rpartition("-v")[2].split(".") if part.isdigit())
+
+
+def put_stand_in(home: Path) -> Path:
+    """Install the stand-in, as the engine installs a plugin."""
+    program = home / "plugins" / f"resource-aws-v{version('pulumi-aws')}" / "pulumi-resource-aws"
+    program.parent.mkdir(parents=True)
+    program.write_text(STAND_IN)
+    program.chmod(0o755)
+    return program
+
+
+@contextmanager
+def moto_server() -> Iterator[str]:
+    """Serve moto on loopback, and return its address."""
+    server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        yield f"http://{host}:{port}"
+    finally:
+        server.stop()
+
+
+def environment_of(endpoint: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return a plugin's environment: every service of AWS is at `endpoint`, and no key is anyone's."""
+    kept = {key: value for key, value in environment.items() if not key.startswith("AWS_")}
+    return {
+        **kept,
+        **CREDENTIALS,
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_CONFIG_FILE": os.devnull,
+        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+    }
+
+
+CONFIGURATION = {"region": "us-east-2", "s3UsePathStyle": "true", "skipMetadataApiCheck": "true"}
+"""What a program would give to the provider: buckets by their path, since the server has one name alone."""
+
+
+class Plugin:
+    """A running plugin, asked as the engine asks it."""
+
+    def __init__(self, stub: ResourceProviderStub) -> None:
+        self._stub = stub
+        given = _struct(CONFIGURATION)
+        checked = stub.CheckConfig(
+            provider_pb2.CheckRequest(urn=_urn("pulumi:providers:aws", "aws"), news=given)
+        )
+        assert not checked.failures, checked.failures
+        variables = {f"aws:config:{key}": value for key, value in CONFIGURATION.items()}
+        stub.Configure(
+            provider_pb2.ConfigureRequest(args=checked.inputs, variables=variables, acceptSecrets=False)
+        )
+
+    def create(self, resource: Resource) -> Made:
+        urn = _urn(resource.token, resource.name)
+        asked = provider_pb2.CheckRequest(urn=urn, news=_struct(resource.inputs), randomSeed=bytes(32))
+        checked = self._stub.Check(asked)
+        assert not checked.failures, checked.failures
+        made = self._stub.Create(provider_pb2.CreateRequest(urn=urn, properties=checked.inputs))
+        return Made(made.id, plain(made.properties))
+
+    def exists(self, resource: Resource) -> bool:
+        urn = _urn(resource.token, resource.name)
+        request = provider_pb2.ReadRequest(id=resource.id, urn=urn, properties=_struct(resource.outputs))
+        return bool(self._stub.Read(request).id)
+
+    def delete(self, resource: Resource) -> None:
+        urn = _urn(resource.token, resource.name)
+        request = provider_pb2.DeleteRequest(id=resource.id, urn=urn, properties=_struct(resource.outputs))
+        self._stub.Delete(request)
+
+
+class Engine(engine_pb2_grpc.EngineServicer):
+    """What a plugin is given to talk to: it has something to log."""
+
+    def Log(self, _request: engine_pb2.LogRequest, _context: grpc.ServicerContext) -> empty_pb2.Empty:  # noqa: N802 -- the protocol's name
+        return empty_pb2.Empty()
+
+
+@contextmanager
+def _engine() -> Iterator[str]:
+    server = grpc.server(ThreadPoolExecutor())
+    engine_pb2_grpc.add_EngineServicer_to_server(Engine(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        server.stop(grace=None).wait()
+
+
+@contextmanager
+def running(program: Path, environment: Mapping[str, str]) -> Iterator[Plugin]:
+    """Run a plugin's program, which says its port first."""
+    with ExitStack() as stack:
+        started = [str(program), stack.enter_context(_engine())]
+        process = subprocess.Popen(started, env=environment, stdout=subprocess.PIPE, text=True)
+        stack.callback(process.communicate)
+        stack.callback(process.terminate)
+        assert process.stdout is not None
+        port = process.stdout.readline().strip()
+        channel = stack.enter_context(grpc.insecure_channel(f"127.0.0.1:{port}"))
+        yield Plugin(ResourceProviderStub(channel))
+
+
+def _urn(token: str, name: str) -> str:
+    return f"urn:pulumi:s::p::{token}::{name}"
+
+
+def _struct(values: Mapping[str, Any]) -> struct_pb2.Struct:
+    made = struct_pb2.Struct()
+    made.update(json.loads(json.dumps(values)))
+    return made
