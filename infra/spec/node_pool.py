@@ -36,7 +36,8 @@ class ReservationSpec(Spec):
 class NodePoolSpec(Spec):
     """Nodes that are alike. A system pool runs the operators, every other pool runs jobs.
 
-    On a cloud the machine says which accelerators and fabric the nodes have.
+    On a cloud the machine says which accelerators and fabric the nodes have. `min_nodes` is how few of them
+    stay, `provisioning` how nodes come that do not: a cloud takes one of the two, by docs/pools.md.
     """
 
     name: Name = Field(description="name of the pool, and of its queue flavor")
