@@ -21,7 +21,7 @@ from rehearsal import sdk
 from rehearsal.aws import models
 from rehearsal.aws.lives import GONE, filled, kind, life, service
 from rehearsal.aws.requests import SELF, Request, requests, tagged, tagging
-from rehearsal.aws.there import There, told
+from rehearsal.aws.there import There
 from rehearsal.cloud import Made, Properties, Refusal, RefusedError, Resource, at, changed
 
 ACCOUNT = "123456789012"
@@ -37,7 +37,6 @@ class Account:
         """`there`: what the account has before the stack comes."""
         self.region = region
         self._there = there or There()
-        self._known: dict[str, str] = {}
         self.lacks: set[str] = set()
         """Types of resources that moto has no operation for."""
         self._lock = threading.Lock()
@@ -46,7 +45,7 @@ class Account:
 
     def __enter__(self) -> Account:
         self._moto.start()
-        self._known = self._there.put(self.region)
+        models.motos_ids.update(self._there.put(self.region))
         self._warming.start()
         return self
 
@@ -59,6 +58,7 @@ class Account:
     def __exit__(self, *_: object) -> None:
         self._warming.join()  # without moto it would ask AWS itself
         self._moto.stop()
+        models.motos_ids.clear()
 
     def check(self, resource: Resource) -> Iterable[Refusal]:
         """Judge by the SDK's types, and where these hold by the requests that would be made."""
@@ -183,8 +183,7 @@ class Account:
         config = resource.inputs["vpcConfig"]
         ec2 = models.client("ec2", self.region)
         with self._lock:
-            subnets = told(config["subnetIds"][:1], self._known)
-            subnet = ec2.describe_subnets(SubnetIds=subnets)["Subnets"][0]
+            subnet = ec2.describe_subnets(SubnetIds=config["subnetIds"][:1])["Subnets"][0]
             name = f"eks-cluster-sg-{resource.inputs['name']}"
             purpose = (
                 "EKS created security group applied to ENI that is attached to EKS Control Plane master nodes"
@@ -206,7 +205,7 @@ class Account:
                 MinSize=0,
                 MaxSize=resource.inputs["scalingConfig"]["maxSize"],
                 DesiredCapacity=0,  # machines themselves are not rehearsed
-                VPCZoneIdentifier=told(",".join(resource.inputs["subnetIds"]), self._known),
+                VPCZoneIdentifier=",".join(resource.inputs["subnetIds"]),
             )
         return {"resources": [{"autoscalingGroups": [behind], "remoteAccessSecurityGroupId": ""}]}
 
@@ -235,8 +234,7 @@ class Account:
         self, request: Request, resource: Resource, *, gone_is_fine: bool = False
     ) -> dict[str, Any] | None:
         """Call boto3; None where moto lacks the operation. Raises `RefusedError`."""
-        given = {key: value for key, value in request.parameters.items() if value is not None}
-        parameters = told(given, self._known)
+        parameters = {key: value for key, value in request.parameters.items() if value is not None}
         try:
             answer: dict[str, Any] = getattr(models.client(request.service, self.region), request.operation)(
                 **parameters

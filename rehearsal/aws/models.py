@@ -19,6 +19,8 @@ from rehearsal.wire import UNKNOWN
 
 SHOWN = 12
 """Allowed values that a message lists in full."""
+motos_ids: dict[str, str] = {}
+"""An ID of AWS that a stack names → the one that moto made up: who asks uses the first, and is told it."""
 
 
 @cache
@@ -26,7 +28,31 @@ def client(service: str, region: str) -> Any:
     """Return a client with keys that are none: only moto, or nobody, can be at its other end."""
     make: Any = boto3.client
     keys = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing"}  # moto's own convention
-    return make(service, region_name=region, config=Config(retries={"total_max_attempts": 1}), **keys)
+    made = make(service, region_name=region, config=Config(retries={"total_max_attempts": 1}), **keys)
+    made.meta.events.register("provide-client-params", _by_motos_ids)
+    made.meta.events.register("after-call", _by_aws_ids)
+    return made
+
+
+def _by_motos_ids(params: Mapping[str, Any], **_: object) -> Any:
+    return _replaced(params, motos_ids) if motos_ids else None
+
+
+def _by_aws_ids(parsed: dict[str, Any], **_: object) -> None:
+    if motos_ids:
+        parsed |= _replaced(parsed, {ours: theirs for theirs, ours in motos_ids.items()})
+
+
+def _replaced(value: Any, ids: Mapping[str, str]) -> Any:
+    """Put others in place of IDs, wherever a request or an answer names one."""
+    if isinstance(value, Mapping):
+        return {key: _replaced(each, ids) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_replaced(each, ids) for each in value]
+    if isinstance(value, str):
+        for old, new in ids.items():
+            value = value.replace(old, new)
+    return value
 
 
 def operation(request: Request, region: str) -> OperationModel:

@@ -1,6 +1,6 @@
 """What a stack brings along, put into moto before it is asked for anything.
 
-moto makes up its own IDs, so requests that name AWS's are told by theirs.
+moto makes up its own IDs; requests and answers have AWS's (`models.motos_ids`).
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network
-from typing import Any
 
 from rehearsal.aws import models
 
@@ -53,15 +52,3 @@ class There:
             made = ec2.create_security_group(GroupName=group, Description="there already", VpcId=vpc)
             known[group] = made["GroupId"]
         return known
-
-
-def told(value: Any, known: Mapping[str, str]) -> Any:
-    """Put moto's IDs in place of AWS's, wherever a request names one."""
-    if isinstance(value, Mapping):
-        return {key: told(each, known) for key, each in value.items()}
-    if isinstance(value, list):
-        return [told(each, known) for each in value]
-    if isinstance(value, str):
-        for theirs, ours in known.items():
-            value = value.replace(theirs, ours)
-    return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,15 +58,16 @@ def test_the_azure_stack_lives_its_whole_life(tmp_path: Path) -> None:
 AUTOSCALED = CASES / "autoscaled" / "aws.yaml"
 
 
-def rehearse_case(folder: Path, case: Path) -> Any:
+def rehearse_case(folder: Path, case: Path, *options: str, provider: Mapping[str, Any] = {}) -> Any:
     """Rehearse a stack file that is not shipped, with the shipped one's exemptions if it has none itself."""
     shipped, own = (yaml.safe_load(file.read_text())["config"] for file in (stack_file(case.stem), case))
     exempted = {"trainyard:exemptions": shipped["trainyard:exemptions"]}
+    own["trainyard:stack"]["provider"] |= provider
     name = case.parent.name
     stacks = folder / "stacks"
     stacks.mkdir()
     (stacks / f"Pulumi.{name}.yaml").write_text(yaml.safe_dump({"config": exempted | own}))
-    return rehearse(folder, name, "--assume-checkpoint", "10", stacks=stacks)
+    return rehearse(folder, name, "--assume-checkpoint", "10", *options, stacks=stacks)
 
 
 @pytest.mark.soak
@@ -93,6 +95,39 @@ def test_a_cluster_that_is_there_is_still_there_in_the_end(case: Path, tmp_path:
     cluster, pool = CLUSTERS[case]
     assert not [each for each in report["order"] if each.startswith(cluster)]
     assert [each for each in report["order"] if each.startswith(pool)]
+
+
+ALSO_THERE = {
+    "existing_bucket": True,
+    "kms_key": "arn:aws:kms:us-east-2:123456789012:key/0a1b2c3d-0000-0000-0000-000000000000",
+    "filesystem": {
+        "kind": "lustre",
+        "capacity_gib": 4800,
+        "zone": "us-east-2b",
+        "link": False,
+        "existing": {
+            "id": "fs-0123456789abcdef0",
+            "mount_name": "abcdefgh",
+            "security_group": "sg-0123456789abcdef1",
+        },
+    },
+}
+"""What a stack can bring along besides a network and a cluster."""
+OF_THEIR_OWNER = tuple(
+    f"aws:{each}" for each in ("ec2/vpc:", "ec2/subnet:", "eks/cluster:", "s3/", "kms/", "fsx/", "efs/")
+)
+"""Types of what is brought along: a stack that has no such resource can neither adopt nor remove one."""
+
+
+@pytest.mark.soak
+def test_what_is_brought_along_is_neither_adopted_nor_removed(tmp_path: Path) -> None:
+    case = CASES / "existing-cluster" / "aws.yaml"
+    report = rehearse_case(tmp_path, case, "--adopt", provider=ALSO_THERE)
+    assert not [each for each in report["order"] if each.startswith(OF_THEIR_OWNER)]
+    made = [each for each in report["order"] if each.startswith("aws:")]
+    changes = {phase["name"]: phase["changes"] for phase in report["phases"]}
+    assert 0 < changes["adopt"]["adopt"] <= len(made)
+    assert not changes["adopt what was kept"]
 
 
 OTHERS = [case for case in VARIANTS if case not in (AUTOSCALED, *CLUSTERS)]

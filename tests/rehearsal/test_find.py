@@ -13,6 +13,7 @@ from rehearsal.aws.account import Account
 from rehearsal.aws.find import Finder
 from rehearsal.aws.lacking import PLACEMENT_GROUP, Ec2
 from rehearsal.aws.models import client
+from rehearsal.aws.there import There
 from rehearsal.cloud import Made, Resource
 from rehearsal.store import Kept, Store
 from rehearsal.wire import UNKNOWN
@@ -54,6 +55,27 @@ def test_a_vpc_of_another_stack_is_not_taken(account: Account, finder: Finder) -
     vpc = {"cidrBlock": "10.0.0.0/16", "tags": {"Name": "training"}}
     account.create(Resource("aws:ec2/vpc:Vpc", "x", vpc, default_tags={"trainyard.dev/stack": "other"}))
     assert finder.find("aws:ec2/vpc:Vpc", "training-vpc", vpc) is None
+
+
+def test_what_is_in_a_network_that_was_there_is_found_by_the_networks_own_ids() -> None:
+    there = There(
+        "vpc-0123456789abcdef0", {"us-east-2a": "subnet-0123456789abcdea0"}, ["sg-0123456789abcdef0"]
+    )
+    own = {"name": "training-efa", "description": "fabric", "vpcId": there.vpc}
+    rule = {
+        "securityGroupId": there.groups[0],
+        "referencedSecurityGroupId": there.groups[0],
+        "ipProtocol": "-1",
+    }
+    with Account(REGION, there) as account:
+        finder = Finder("training", REGION, "123456789012", lambda service: client(service, REGION))
+        for token, name, inputs in (
+            ("aws:ec2/securityGroup:SecurityGroup", "training-efa", own),
+            ("aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule", "training-within", rule),
+        ):
+            assert finder.find(token, name, inputs) is None
+            made = make(account, token, name, inputs)
+            assert finder.find(token, name, inputs) == made.id
 
 
 def test_a_key_is_found_by_its_description(account: Account, finder: Finder) -> None:
