@@ -37,9 +37,7 @@ class LossScale:
         gradients = [_local(parameter.grad) for parameter in parameters if parameter.grad is not None]
         torch._foreach_mul_(gradients, 1 / self.scale)
         bad = torch.stack([(~gradient.isfinite()).any() for gradient in gradients]).any().float()
-        if work := mesh.start_sum(bad):
-            work.wait()
-        overflow = bad.item() > 0
+        overflow = mesh.sum(bad).item() > 0
         self.good_steps = 0 if overflow else self.good_steps + 1
         if overflow:
             self.scale /= 2
@@ -63,15 +61,17 @@ class Computation:
     precision: Precision = "float32"
     loss_scale: LossScale | None = None
 
-    def backward(self, batch: Samples, on_loss: Callable[[torch.Tensor], None]) -> None:
+    def backward(self, batch: Samples, on_loss: Callable[[], None]) -> torch.Tensor:
         """Leave in the model the gradients of the mean loss over all ranks' batches.
 
         Args:
             batch: this rank's part.
-            on_loss: called with loss, hits and number of targets of this rank's batch, summed, before the
-                last backward pass, so that ranks can exchange them meanwhile.
+            on_loss: called when this rank has its loss, and from here on needs the others.
+
+        Returns:
+            loss, hits and number of targets of this rank's batch, summed.
         """
-        sums = None
+        sums = torch.zeros(3, dtype=torch.float64, device=self.mesh.device)
         parts = batch.split(self.micro_batches)
         for number, part in enumerate(parts, start=1):
             last = number == len(parts)
@@ -79,11 +79,11 @@ class Computation:
                 with self._autocast():
                     outputs = self.model(part.inputs)
                     loss = loss_of(outputs, part.targets)
-                found = sums_of(loss, outputs, part.targets)
-                sums = found if sums is None else sums + found
+                sums += sums_of(loss, outputs, part.targets)
                 if last:
-                    on_loss(sums)
+                    on_loss()
                 self._scaled(loss).backward()
+        return sums
 
     def evaluate(self, batch: Samples) -> torch.Tensor:
         """Loss, hits and number of targets of this rank's batch, summed."""
@@ -127,14 +127,15 @@ class PipelinedComputation(Computation):
         self._ranks = _groups(self.mesh)
         self._schedules: dict[tuple[int, int], ScheduleGPipe] = {}
 
-    def backward(self, batch: Samples, on_loss: Callable[[torch.Tensor], None]) -> None:
+    def backward(self, batch: Samples, on_loss: Callable[[], None]) -> torch.Tensor:
         outputs, losses = self._run(batch, self.micro_batches)
-        on_loss(self._sums(outputs, losses, batch))
+        on_loss()
         if self.mesh.data_size > 1:
             for parameter in self.model.parameters():
                 gradient = _local(parameter.grad)
                 dist.all_reduce(gradient, group=self._ranks["data"])
                 gradient /= self.mesh.data_size
+        return self._sums(outputs, losses, batch)
 
     def evaluate(self, batch: Samples) -> torch.Tensor:
         self.model.eval()

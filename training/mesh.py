@@ -169,9 +169,11 @@ class Mesh:
         if self.leads:
             self.store.wait([f"part/{rank}" for rank in range(self.world_size)])
 
-    def start_sum(self, values: torch.Tensor) -> dist.Work | None:
-        """Begin to sum a tensor over all ranks, in place; wait on the result before using it."""
-        return dist.all_reduce(values, async_op=True) if self.world_size > 1 else None
+    def sum(self, values: torch.Tensor) -> torch.Tensor:
+        """Sum a tensor over all ranks, in place; returns it."""
+        if self.world_size > 1:
+            dist.all_reduce(values)
+        return values
 
 
 def join(

@@ -178,7 +178,7 @@ def test_torchrun_starts_a_killed_worker_again_and_the_end_is_the_same(tmp_path:
     module = ["--max-restarts=1", "-m", "training.train", *arguments]
     launcher = subprocess.Popen([*launch, *module])
     try:
-        wait_for(lambda: reached(tmp_path / "killed", 4))
+        wait_for(lambda: bool(events(tmp_path / "killed", "checkpoint")))
         psutil.Process(launcher.pid).children()[1].kill()
         assert launcher.wait(PATIENCE_SECONDS) == 0
     finally:
