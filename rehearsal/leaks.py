@@ -35,7 +35,9 @@ KINDS: Mapping[str, re.Pattern[str]] = {
     "a signature of Azure": re.compile(r"[?&]sig=[\w%]{40}"),
     "a signed token": re.compile(r"\beyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{10,}"),
     "a password, key or token under its name": re.compile(
-        r"(?i)(?:password|passphrase|secret_?(?:access_?)?key|client_?secret|account_?key|client-key-data|token)"
+        r"(?:(?i:password|passphrase|secret_?(?:access_?)?key|client_?secret|account_?key|client-key-data"
+        # Not every token is secret: a `creationToken` names a request, a `pad_token` is a model's.
+        r"|(?<![a-z0-9_-])token|(?:access|api|auth|bearer|join|refresh|security|session)[_-]?token)|_TOKEN)"
         r"\\*[\"']?\s*[:=]\s*\\*[\"']?[\w/+~.=-]{8}"
     ),
 }

@@ -38,7 +38,17 @@ def test_a_secret_is_found_in_a_log_in_a_state_and_in_base64(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "key", ["password", "secretAccessKey", "AWS_SECRET_ACCESS_KEY", "client-key-data", "token"]
+    "key",
+    [
+        "password",
+        "secretAccessKey",
+        "AWS_SECRET_ACCESS_KEY",
+        "client-key-data",
+        "token",
+        "authToken",
+        "refresh_token",
+        "HF_TOKEN",
+    ],
 )
 def test_a_secret_is_known_by_the_name_that_it_stands_under(key: str) -> None:
     value = "kX9+fJ2/qL0vB7nM"
@@ -53,6 +63,8 @@ def test_what_the_engine_has_encrypted_and_what_only_names_a_secret_is_let_pass(
         f'"integrity": "sha512-{BYTES}"',
         '"password": {"secretKeyRef": {"name": "object-store"}}',
         "automountServiceAccountToken: true",
+        '"creationToken": "research-efs-8ff3d2"',
+        "pad_token: endoftext",
         "-----BEGIN CERTIFICATE-----",
     ):
         assert kinds_in(told) == set(), told
