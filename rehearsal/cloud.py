@@ -6,13 +6,10 @@ import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from importlib.resources import files
 from typing import Any, Protocol
 
-import yaml
-
 from rehearsal import sdk
+from rehearsal.tables import table
 from rehearsal.wire import UNKNOWN, has_unknown
 
 _QUANTITY = re.compile(r"\.(limits|requests|capacity|hard)\[|\.sizeLimit$")
@@ -154,12 +151,9 @@ class Typed(Anything):
         return (*rules.get(token, ()), *rules.get(f"{token.partition(':')[0]}:*", ()))
 
 
-@cache
 def replacements() -> Mapping[str, Sequence[str]]:
     """Type → properties whose change makes a new resource; `kubernetes:*` for all of a package."""
-    text = files("rehearsal").joinpath("replacements.yaml").read_text(encoding="utf-8")
-    rules: Mapping[str, Sequence[str]] = yaml.safe_load(text)
-    return rules
+    return table("rehearsal", "replacements")
 
 
 def changed(old: Properties, new: Properties) -> list[str]:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import cache
-from importlib.resources import files
 from typing import Any
 
-import yaml
-
 from rehearsal.cloud import Properties, at
+from rehearsal.tables import table
 
 GONE = re.compile(r"NotFound|NoSuch|NonExist|ResourceNotFound|\b404\b|InvalidPermission\.NotFound")
 """In an answer of AWS: there is no such thing."""
@@ -25,11 +22,8 @@ _SERVICES = {
 _PLACEHOLDER = re.compile(r"\{([\w.]+)\}")
 
 
-@cache
 def _lives() -> Mapping[str, Any]:
-    text = files("rehearsal.aws").joinpath("lives.yaml").read_text(encoding="utf-8")
-    lives: Mapping[str, Any] = yaml.safe_load(text)
-    return lives
+    return table("rehearsal.aws", "lives")
 
 
 def kind(token: str) -> str:

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
-from importlib.resources import files
 from typing import Any
 
-import yaml
-
 from rehearsal.placeholders import filled
+from rehearsal.tables import table
 
 _GROUP = "/subscriptions/{subscription}/resourceGroups/{resourceGroupName}/providers"
 
 
-@cache
 def places() -> Mapping[str, Mapping[str, Any]]:
     """Type → where it is, as written."""
-    text = files("rehearsal.azure").joinpath("places.yaml").read_text(encoding="utf-8")
-    written: Mapping[str, Mapping[str, Any]] = yaml.safe_load(text)
-    return written
+    return table("rehearsal.azure", "places")
 
 
 def identity(token: str, values: Mapping[str, Any]) -> str | None:

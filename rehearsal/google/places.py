@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import cache
-from importlib.resources import files
 from typing import Any
 
-import yaml
-
 from rehearsal.placeholders import filled
+from rehearsal.tables import table
 
 _LAST = re.compile(r"/[^/]+$")
 
 
-@cache
 def places() -> Mapping[str, Mapping[str, Any]]:
     """Type → where it is, as written."""
-    text = files("rehearsal.google").joinpath("places.yaml").read_text(encoding="utf-8")
-    written: Mapping[str, Mapping[str, Any]] = yaml.safe_load(text)
-    return written
+    return table("rehearsal.google", "places")
 
 
 def identity(token: str, values: Mapping[str, Any]) -> str | None:

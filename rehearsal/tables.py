@@ -1,0 +1,18 @@
+"""The tables of the stand-ins, which lie as YAML beside the code that reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+
+@cache
+def table(package: str, name: str) -> Mapping[str, Any]:
+    """Return what a package's `name.yaml` says of each type of resource; read once."""
+    text = files(package).joinpath(f"{name}.yaml").read_text(encoding="utf-8")
+    rows: Mapping[str, Any] = yaml.safe_load(text)
+    return rows
