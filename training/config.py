@@ -186,6 +186,9 @@ class TimeoutConfig(_Part):
 
     rendezvous: float = Field(default=300, gt=0)
     """For all ranks to arrive."""
+    rejoin: float = Field(default=3, gt=0)
+    """For all ranks to arrive again, after they were started again in place; more only delays their start
+    elsewhere, where a node is lost."""
     collective: float = Field(default=20, gt=0)
     """For one collective; longer than the slowest step."""
     silence: float = Field(default=8, ge=3)
@@ -234,6 +237,9 @@ class TrainConfig(_Part):
     """How much of it is looked at."""
     threads: int = Field(default=1, ge=1)
     """CPU threads per process."""
+    restarts: int = Field(default=3, ge=0)
+    """How often a node starts its ranks again in place, after one died or lost another, until it ends and
+    whoever started it decides (see `training.agent`)."""
     pace_seconds: float = Field(default=0, ge=0, le=60)
     """Least time that a step takes: the rest is slept. It slows a small job down so that a demonstration has
     something to interrupt; leave it at 0 for real work."""
@@ -304,7 +310,12 @@ def parse_config(values: Mapping[str, Any]) -> TrainConfig:
     try:
         return TrainConfig.model_validate(values)
     except ValidationError as error:
-        raise ConfigError([line for detail in error.errors() for line in _lines(detail)]) from None
+        raise ConfigError(problems_of(error)) from None
+
+
+def problems_of(error: ValidationError) -> list[str]:
+    """Each with its path, what was found and what is allowed."""
+    return [line for detail in error.errors() for line in _lines(detail)]
 
 
 def _read(path: Path, problems: list[str]) -> dict[str, Any]:

@@ -17,13 +17,7 @@ from training.config import Backend, TimeoutConfig
 from training.fabric import Choice, choose
 from training.rendezvous import check_place, meet
 
-_AGENTLESS: Final = {
-    "PET_NNODES": "WORLD_SIZE",
-    "PET_NODE_RANK": "RANK",
-    "PET_MASTER_ADDR": "MASTER_ADDR",
-    "PET_MASTER_PORT": "MASTER_PORT",
-}
-"""With one process per node, torchrun's settings say all that its agent would pass on."""
+_MPI_RANK: Final = "OMPI_COMM_WORLD_RANK"
 
 _FOLLOW_SECONDS: Final = 2.0
 """For which others wait for rank 0 before they leave."""
@@ -33,18 +27,9 @@ _SENT_AT_ONCE: Final = 64 << 20
 
 
 def adopt_launcher_settings(environment: MutableMapping[str, str]) -> None:
-    """Take rank and world from Open MPI or from torchrun's `PET_*` settings, where no agent has set them.
-
-    Kubeflow Trainer sets the latter in every pod. With one process per node an agent adds nothing that
-    JobSet does not do, and costs a second import of PyTorch at every restart.
-    """
-    if "RANK" in environment:
-        return
-    if "OMPI_COMM_WORLD_RANK" in environment:
+    """Take rank and world from Open MPI, where that has started this process."""
+    if "RANK" not in environment and _MPI_RANK in environment:
         environment.update(_ask_mpi(environment["OMPI_COMM_WORLD_LOCAL_RANK"]))
-    elif "PET_NODE_RANK" in environment:
-        environment.update({target: environment[source] for source, target in _AGENTLESS.items()})
-        environment.setdefault("LOCAL_RANK", "0")
 
 
 def _ask_mpi(local_rank: str) -> dict[str, str]:
@@ -177,9 +162,18 @@ class Mesh:
 
 
 def join(
-    timeouts: TimeoutConfig, environment: Mapping[str, str] = os.environ, backend: Backend = "auto"
+    timeouts: TimeoutConfig,
+    environment: Mapping[str, str] = os.environ,
+    backend: Backend = "auto",
+    patience: float | None = None,
 ) -> Mesh:
     """Wait for all ranks and connect them; alone, where no launcher set `RANK`.
+
+    Args:
+        timeouts: of the run.
+        environment: where the launcher says who this is.
+        backend: what is to carry collectives.
+        patience: seconds for all ranks to arrive; `timeouts.rendezvous` if left out.
 
     Raises:
         TimeoutError: not all ranks came in time.
@@ -191,7 +185,9 @@ def join(
     check_place(environment)
     device = _device(int(environment.get("LOCAL_RANK", "0")))
     choice = choose(backend, device)
-    store, rank, world_size = meet(timeouts.rendezvous, environment)
+    store, rank, world_size = meet(patience or timeouts.rendezvous, environment)
+    # The ranks now wait for each other's saves and loads; `Pulse` finds out who is gone long before that.
+    store.set_timeout(timedelta(seconds=max(timeouts.rendezvous, timeouts.save)))
     if device.type == "cuda":
         torch.cuda.set_device(device)
     if world_size > 1:
@@ -207,7 +203,7 @@ def join(
 
 def is_lost_rank(error: BaseException) -> bool:
     """Whether an error means that another rank, or the way to it, is gone."""
-    return isinstance(error, dist.DistError) or "gloo" in str(error)
+    return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
 
 
 def _device(local_rank: int) -> torch.device:

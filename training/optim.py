@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -64,20 +65,27 @@ def build_optimizer(
     Args:
         config: which, and its settings.
         parameters: to be optimized.
-        together: whether PyTorch may update many at once, if it thinks it faster; not where some are cut
-            over ranks and others are not.
+        together: whether PyTorch may update many at once; not where some are cut over ranks and others are
+            not. Those that are whole are updated in one pass over each (fused), which is the fastest.
     """
-    foreach = None if together else False
+    parameters = list(parameters)
+    whole = not any(is_distributed(parameter) for parameter in parameters)
+    how: dict[str, Any] = {"foreach": False} if not together else {"fused": True} if whole else {}
     if config.name == "adamw":
-        return torch.optim.AdamW(parameters, lr=config.lr, weight_decay=config.weight_decay, foreach=foreach)
+        return torch.optim.AdamW(parameters, lr=config.lr, weight_decay=config.weight_decay, **how)
     return torch.optim.SGD(
         parameters,
         lr=config.lr,
         momentum=config.momentum,
         weight_decay=config.weight_decay,
         nesterov=config.momentum > 0,
-        foreach=foreach,
+        **how,
     )
+
+
+def is_distributed(tensor: torch.Tensor) -> bool:
+    """Whether it is cut over ranks: a DTensor, whose type is not imported where it is not used."""
+    return hasattr(tensor, "to_local")
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:

@@ -45,6 +45,8 @@ def parallelize(
     devices = _devices(mesh, config) if config.strategy == "fsdp" or mesh.tensor > 1 else None
     if devices and mesh.tensor > 1:
         _divide_layers(stage, plan, devices["tensor"])
+    if config.strategy == "ddp" and mesh.pipeline == 1:  # FSDP and stages take the usual order only
+        stage = stage.to(memory_format=torch.channels_last)  # which convolutions prefer
     if config.recompute:
         _recompute(stage)
     if config.compile:
@@ -148,7 +150,9 @@ def _replicate(model: nn.Module, mesh: Mesh, sample: torch.Tensor) -> nn.Module:
     before the first step of both.
     """
     on_gpu = mesh.device.type == "cuda"
-    replica = nn.parallel.DistributedDataParallel(model, device_ids=[mesh.device] if on_gpu else None)
+    replica = nn.parallel.DistributedDataParallel(
+        model, device_ids=[mesh.device] if on_gpu else None, gradient_as_bucket_view=True
+    )
     replica.eval()
     for _ in range(2):  # the new order takes effect when the next pass begins
         replica(sample.to(mesh.device)).sum().backward()

@@ -16,7 +16,10 @@ from typing import Final
 
 EXIT_PREEMPTED: Final = 75
 """EX_TEMPFAIL: left on notice with a checkpoint committed, or before the first step. Run it again."""
+EXIT_LOST_RANK: Final = 76
+"""Another rank is gone, and nothing is wrong here: all may start again at once."""
 EXIT_FAILED: Final = 1
+EXIT_WRONG_CONFIG: Final = 2
 _SIGNALS: Final = {signal.SIGTERM, signal.SIGINT}
 
 

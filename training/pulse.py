@@ -27,7 +27,7 @@ from typing import Any, Final
 import torch.distributed as dist
 
 from training.mesh import Mesh
-from training.preemption import EXIT_FAILED
+from training.preemption import EXIT_LOST_RANK
 
 _BEAT_SECONDS: Final = 1.0
 _SLOW: Final = 2.0
@@ -217,4 +217,4 @@ class Pulse:
         self.tell("failed", error=text)
         sys.stderr.write(f"training: {text}: leaving, so that the run can start again without delay\n")
         sys.stderr.flush()
-        os._exit(EXIT_FAILED)  # the main thread may be inside a collective that will never return
+        os._exit(EXIT_LOST_RANK)  # the main thread may be inside a collective that will never return

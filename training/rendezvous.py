@@ -43,14 +43,18 @@ def meet(seconds: float, environment: Mapping[str, str] = os.environ) -> tuple[d
 
     Raises:
         TimeoutError: not all came within so many seconds.
+        dist.DistError: who keeps the store went away before that.
     """
     patience = timedelta(seconds=seconds)
+    deadline = time.monotonic() + seconds
     try:
         store, rank, world_size = next(dist.rendezvous("env://", timeout=patience))
         store.set_timeout(patience)
-        if environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        if world_size > 1:
             store = own_round(store, rank, world_size, seconds)
     except (dist.DistError, TimeoutError) as error:
+        if isinstance(error, dist.DistError) and time.monotonic() < deadline:
+            raise
         raise TimeoutError(
             f"not all {environment['WORLD_SIZE']} ranks arrived within {seconds:g} s at"
             f" {environment['MASTER_ADDR']}:{environment['MASTER_PORT']}: look at the other ranks' logs"
@@ -62,7 +66,8 @@ def own_round(store: dist.Store, rank: int, world_size: int, seconds: float) -> 
     """A part of the store that nobody has written to before these ranks.
 
     torchrun (PyTorch 2.15) gives one store to the workers of one round after the other, with all that dead
-    ones left there; a group that finds a dead rank's address waits for it until its timeout. So each rank
+    ones left there, and a rank that was started again in place may come before rank 0 has ended, whose store
+    it is; a group that finds a dead rank's address waits for it until its timeout. So each rank
     leaves a word that it has just made up. Rank 0 publishes all words, a rank that finds its own among them
     agrees, and where all agree the words are of this round; until then rank 0 looks again.
 

@@ -20,6 +20,7 @@ from torch import nn
 
 from training.checkpoint import Checkpoint, DamagedError
 from training.mesh import Mesh
+from training.optim import is_distributed
 
 _GENERATOR: Final = "generator."
 PAGE: Final = 4096
@@ -174,7 +175,7 @@ class State:
         """
         lines = set()
         for name, tensor in self.model.state_dict().items():
-            whole = tensor.full_tensor() if _is_distributed(tensor) else tensor
+            whole = tensor.full_tensor() if is_distributed(tensor) else tensor
             whole = whole.detach().cpu().contiguous()
             digest = hashlib.sha256(whole.flatten().view(torch.uint8).numpy().tobytes()).hexdigest()
             lines.add(f"{name} {whole.dtype} {tuple(whole.shape)} {digest}\n")
@@ -216,7 +217,11 @@ class State:
             of, _, slot = rest.rpartition(".")
             if kind == "optimizer" and of in parameters and slot not in self.optimizer.state[parameters[of]]:
                 parameter = parameters[of]
-                blank = torch.zeros_like(parameter, requires_grad=False) if shape else torch.zeros(())
+                # An optimizer counts its steps where it updates: beside the weights if it is fused.
+                place = parameter.device if self.optimizer.defaults.get("fused") else None
+                blank = torch.zeros((), device=place)
+                if shape:
+                    blank = torch.zeros_like(parameter, requires_grad=False)
                 self.optimizer.state[parameter][slot] = blank
 
     def _own_part(self, tensor: torch.Tensor) -> tuple[Place, torch.Tensor]:
@@ -231,7 +236,7 @@ class State:
 
     def _replica(self, tensor: torch.Tensor) -> tuple[int, int]:
         """Which of how many ranks this is that have the same part of a tensor."""
-        if not _is_distributed(tensor):
+        if not is_distributed(tensor):
             ranks = self.mesh.world_size // self.mesh.pipeline
             return self.mesh.rank % ranks, ranks
         index, count = 0, 1
@@ -308,17 +313,13 @@ def join(files: Iterable[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
     return tensors
 
 
-def _is_distributed(tensor: torch.Tensor) -> bool:
-    return hasattr(tensor, "to_local")  # a DTensor; its type is not imported where it is not used
-
-
 def _local(tensor: torch.Tensor) -> torch.Tensor:
-    local: torch.Tensor = tensor.to_local() if _is_distributed(tensor) else tensor  # type: ignore[attr-defined]
+    local: torch.Tensor = tensor.to_local() if is_distributed(tensor) else tensor  # type: ignore[attr-defined]
     return local
 
 
 def _place(tensor: torch.Tensor) -> Place:
-    if not _is_distributed(tensor):
+    if not is_distributed(tensor):
         return (0,) * tensor.dim()
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 

@@ -1,7 +1,9 @@
 """Train: `python -m training.train --config FILE [--set key.sub=value ...]`.
 
-Alone on a laptop, under `torchrun`, or in a pod of Kubeflow Trainer. Exit codes: 0 finished, 1 failed, 2 the
-configuration is wrong and nothing was started, 75 left on notice with a checkpoint committed.
+Alone on a laptop, as all ranks of a machine (`--nproc-per-node`), under `torchrun` or `mpirun`, or in a pod
+of Kubeflow Trainer. Exit codes: 0 finished, 1 failed, 2 the configuration is wrong and nothing was started,
+75 left on notice with a checkpoint committed, 76 another rank was lost, 128 + n a rank was ended by signal n.
+After the last three, a run that is started again goes on where it was saved.
 """
 
 from __future__ import annotations
@@ -14,14 +16,20 @@ import argparse  # noqa: E402
 import os  # noqa: E402
 import sys  # noqa: E402
 import traceback  # noqa: E402
-from collections.abc import Sequence  # noqa: E402
+from collections.abc import Mapping, Sequence  # noqa: E402
+from functools import partial  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import NoReturn  # noqa: E402
 
+from training.agent import Agent, leave, node_of  # noqa: E402
 from training.config import ConfigError, TrainConfig, load_config  # noqa: E402
-from training.preemption import EXIT_FAILED, EXIT_PREEMPTED, Notice  # noqa: E402
-
-EXIT_WRONG_CONFIG = 2
+from training.preemption import (  # noqa: E402
+    EXIT_FAILED,
+    EXIT_LOST_RANK,
+    EXIT_PREEMPTED,
+    EXIT_WRONG_CONFIG,
+    Notice,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -31,51 +39,95 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="override one setting"
     )
+    parser.add_argument(
+        "--nproc-per-node", metavar="N", help="ranks to start on this machine: a number, auto, gpu or cpu"
+    )
     options = parser.parse_args(arguments)
+    if options.nproc_per_node:
+        os.environ["PET_NPROC_PER_NODE"] = options.nproc_per_node
     try:
         config = load_config(options.config, options.set)
+        if not _stands_for_a_node(os.environ):
+            leave(_train(config, _STARTED, config.timeouts.rendezvous))
+        if _may_change_its_size(os.environ):
+            module = ["-m", "training.train", *(sys.argv[1:] if arguments is None else arguments)]
+            os.execv(sys.executable, [sys.executable, "-m", "torch.distributed.run", *module])  # noqa: S606
+        prepare = partial(_import_for, config)
+        agent = Agent(node_of(os.environ), partial(_train, config), config.restarts, config.timeouts, prepare)
+        leave(agent.run(_STARTED))
     except ConfigError as error:
-        sys.stderr.write("".join(f"training: {problem}\n" for problem in error.problems))
-        sys.exit(EXIT_WRONG_CONFIG)
-    if _needs_agent():
-        module = ["-m", "training.train", *(sys.argv[1:] if arguments is None else arguments)]
-        os.execv(sys.executable, [sys.executable, "-m", "torch.distributed.run", *module])  # noqa: S606
+        leave(_refuse(error))
+
+
+def _stands_for_a_node(environment: Mapping[str, str]) -> bool:
+    """Whether this process is to start all ranks of a node, rather than being one of them."""
+    is_rank = "RANK" in environment or "OMPI_COMM_WORLD_RANK" in environment
+    return not is_rank and ("PET_NNODES" in environment or "PET_NPROC_PER_NODE" in environment)
+
+
+def _may_change_its_size(environment: Mapping[str, str]) -> bool:
+    """Whether nodes come and go, which torchrun's agents settle among themselves."""
+    return ":" in environment.get("PET_NNODES", "") or "PET_RDZV_BACKEND" in environment
+
+
+def _import_for(config: TrainConfig) -> None:
+    """Import what a rank needs, all that takes long."""
+    import torch
+
+    from training import startup
+
+    startup.defer_compiler()
+    import training.trainer
+
+    if config.strategy == "fsdp":
+        import torch.distributed.fsdp
+    if config.data.name == "pictures":
+        import training.pictures  # noqa: F401
+    torch.set_num_threads(config.threads)
+
+
+def _train(config: TrainConfig, started: float, patience: float) -> int:
+    """Train as one rank; returns its exit code.
+
+    Args:
+        config: of the run.
+        started: unix time, for the record.
+        patience: seconds for which the other ranks are waited for.
+    """
     notice = Notice(config.timeouts.leave)
     notice.watch()
     if config.notices != "none":
         from training.clouds import Watch, metadata_of
 
         Watch(metadata_of(config.notices), notice.tell).start()
-    _exit(_train(config, notice))
-
-
-def _train(config: TrainConfig, notice: Notice) -> int:
-    import torch
-
+    _import_for(config)
     from training import mesh, startup
-
-    startup.defer_compiler()
     from training.trainer import Trainer
 
-    torch.set_num_threads(config.threads)
     trainer = None
     try:
         mesh.adopt_launcher_settings(os.environ)
         with startup.deterministic():
-            trainer = Trainer(config, mesh.join(config.timeouts, backend=config.backend), notice)
-            finished = trainer.run(_STARTED)
+            here = mesh.join(config.timeouts, backend=config.backend, patience=patience)
+            trainer = Trainer(config, here, notice)
+            finished = trainer.run(started)
     except ConfigError as error:
-        sys.stderr.write("".join(f"training: {problem}\n" for problem in error.problems))
-        return EXIT_WRONG_CONFIG
+        return _refuse(error)
     except Exception as error:
-        reason = _explain(error, mesh.is_lost_rank(error))
+        lost = mesh.is_lost_rank(error)
+        reason = _explain(error, lost)
         if trainer:
             trainer.record_failure(reason)
             if trainer.saved_step is not None:
                 reason += f"; the next start resumes from step {trainer.saved_step}"
         sys.stderr.write(f"training: {reason}\n")
-        return EXIT_FAILED
+        return EXIT_LOST_RANK if lost else EXIT_FAILED
     return 0 if finished else EXIT_PREEMPTED
+
+
+def _refuse(error: ConfigError) -> int:
+    sys.stderr.write("".join(f"training: {problem}\n" for problem in error.problems))
+    return EXIT_WRONG_CONFIG
 
 
 def _explain(error: Exception, lost_rank: bool) -> str:
@@ -86,18 +138,6 @@ def _explain(error: Exception, lost_rank: bool) -> str:
     if not isinstance(error, OSError | ValueError | ArithmeticError):
         traceback.print_exc()
     return f"{type(error).__name__}: {text}"
-
-
-def _needs_agent() -> bool:
-    """Whether this is a pod that is to run several processes, and torchrun has not started them yet."""
-    return "RANK" not in os.environ and os.environ.get("PET_NPROC_PER_NODE", "1") != "1"
-
-
-def _exit(code: int) -> NoReturn:
-    """End without tearing the process group down: with a rank gone that would wait for its timeout."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
 
 
 if __name__ == "__main__":

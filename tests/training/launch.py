@@ -1,4 +1,4 @@
-"""Starting the ranks of a run as processes, as pods of Kubeflow Trainer would, but with PyTorch loaded."""
+"""Starting the ranks of a run as processes of their own, with no agent, and with PyTorch loaded."""
 
 from __future__ import annotations
 
@@ -95,11 +95,10 @@ def start(
     ranks = []
     for rank in only if only is not None else range(world_size):
         environment = {
-            "PET_NNODES": str(world_size),
-            "PET_NPROC_PER_NODE": "1",
-            "PET_NODE_RANK": str(rank),
-            "PET_MASTER_ADDR": "127.0.0.1",
-            "PET_MASTER_PORT": str(port),
+            "RANK": str(rank),
+            "WORLD_SIZE": str(world_size),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
             "NODE_NAME": f"node-{rank}",
         }
         words = Path(tempfile.mkstemp(prefix="rank-")[1])

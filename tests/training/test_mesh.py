@@ -13,32 +13,9 @@ from training import mesh
 from training.config import TimeoutConfig
 from training.mesh import Mesh, adopt_launcher_settings, is_lost_rank, join
 
-PET = {
-    "PET_NNODES": "2",
-    "PET_NPROC_PER_NODE": "1",
-    "PET_NODE_RANK": "1",
-    "PET_MASTER_ADDR": "job-node-0-0.job",
-    "PET_MASTER_PORT": "29400",
-}
 
-
-def test_a_pod_of_the_trainer_needs_no_agent() -> None:
-    environment = dict(PET)
-    adopt_launcher_settings(environment)
-    assert (
-        environment.items()
-        >= {
-            "RANK": "1",
-            "WORLD_SIZE": "2",
-            "LOCAL_RANK": "0",
-            "MASTER_ADDR": "job-node-0-0.job",
-            "MASTER_PORT": "29400",
-        }.items()
-    )
-
-
-def test_what_an_agent_has_set_stands() -> None:
-    environment = {**PET, "RANK": "5", "WORLD_SIZE": "8"}
+def test_what_a_launcher_has_set_stands() -> None:
+    environment = {"OMPI_COMM_WORLD_RANK": "1", "RANK": "5", "WORLD_SIZE": "8"}
     adopt_launcher_settings(environment)
     assert (environment["RANK"], environment["WORLD_SIZE"]) == ("5", "8")
     assert "MASTER_ADDR" not in environment

@@ -1,0 +1,220 @@
+"""A node's ranks are forks of one process, which starts them again where one is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.processes import PATIENCE_SECONDS, free_port, wait_for
+from tests.training.launch import events, reached, run, settings, sha256
+from training.agent import Agent, Node, node_of, verdict
+from training.config import ConfigError, TimeoutConfig
+
+TWO_NODES = {
+    "PET_NNODES": "2",
+    "PET_NPROC_PER_NODE": "4",
+    "PET_NODE_RANK": "1",
+    "PET_MASTER_ADDR": "job-node-0-0.job",
+    "PET_MASTER_PORT": "29400",
+}
+SOON = TimeoutConfig(rejoin=0.5, silence=3)
+
+
+def test_a_rank_is_told_its_place_in_the_words_of_torchrun() -> None:
+    assert node_of(TWO_NODES).environment(2, 4, 29400) == {
+        "RANK": "6",
+        "WORLD_SIZE": "8",
+        "LOCAL_RANK": "2",
+        "LOCAL_WORLD_SIZE": "4",
+        "MASTER_ADDR": "job-node-0-0.job",
+        "MASTER_PORT": "29400",
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"PET_NNODES": "many"}, "PET_NNODES: got 'many'"),
+        ({"PET_NNODES": "0"}, "PET_NNODES: got '0'"),
+        ({"PET_NODE_RANK": "2"}, "PET_NODE_RANK: got 2; allowed: less than PET_NNODES (2)"),
+        ({"PET_NPROC_PER_NODE": "some"}, "PET_NPROC_PER_NODE: got 'some'"),
+        ({"PET_MASTER_PORT": "70000"}, "PET_MASTER_PORT: got '70000'"),
+    ],
+)
+def test_a_place_that_makes_no_sense_is_said(change: dict[str, str], told: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        node_of(TWO_NODES | change)
+    assert any(problem.startswith(told) for problem in refused.value.problems)
+
+
+def test_several_nodes_must_know_where_to_meet() -> None:
+    with pytest.raises(ConfigError, match="PET_MASTER_ADDR, PET_MASTER_PORT: missing; 2 nodes"):
+        node_of({"PET_NNODES": "2"})
+
+
+@pytest.mark.parametrize(
+    ("ends", "code"),
+    [
+        ([0, 0], 0),
+        ([75, 75], 75),
+        ([75, 76], 75),  # the others saw the first one leave
+        ([-9, 76], 137),
+        ([-11, 1], 139),  # what the others made of it is no reason of their own
+        ([76, 76], 76),
+        ([1, 76], 1),
+        ([0, 1], 1),
+        ([2, 2], 2),
+        ([120, 76], 120),  # Python could not end as it should
+    ],
+)
+def test_one_code_says_what_became_of_all(ends: list[int], code: int) -> None:
+    assert verdict(ends) == code
+
+
+def agent(folder: Path, work: Callable[[Path, float], int], restarts: int = 3, ranks: int = 2) -> int:
+    """Run it in a process of its own, as it wants signals for itself; returns its exit code."""
+    if process := os.fork():
+        return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    os._exit(
+        Agent(
+            Node(PET_NPROC_PER_NODE=str(ranks)),
+            lambda _started, patience: work(folder, patience),
+            restarts,
+            SOON,
+        ).run(0)
+    )
+
+
+def note(folder: Path, text: str) -> int:
+    """Leave a word of this rank; returns how many it has left, in all its lives."""
+    with (folder / os.environ["RANK"]).open("a") as file:
+        file.write(f"{text}\n")
+    return len(notes(folder, int(os.environ["RANK"])))
+
+
+def notes(folder: Path, rank: int) -> list[str]:
+    return (folder / str(rank)).read_text().splitlines()
+
+
+def test_a_killed_rank_and_those_that_lost_it_are_started_again(tmp_path: Path) -> None:
+    def work(folder: Path, patience: float) -> int:
+        if note(folder, f"{patience:g}") > 1:
+            return 0
+        if os.environ["RANK"] == "1":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return 76
+
+    assert agent(tmp_path, work) == 0
+    # A killed rank's peers on other nodes may need `silence` to find out.
+    assert notes(tmp_path, 0) == notes(tmp_path, 1) == [f"{SOON.rendezvous:g}", "3.5"]
+
+
+def test_ranks_that_lost_one_elsewhere_wait_for_it_but_not_for_long(tmp_path: Path) -> None:
+    def work(folder: Path, patience: float) -> int:
+        return 76 if note(folder, f"{patience:g}") == 1 else 1
+
+    assert agent(tmp_path, work) == 1
+    assert notes(tmp_path, 0) == [f"{SOON.rendezvous:g}", "0.5"]
+
+
+def test_what_fails_for_a_reason_of_its_own_is_not_started_again(tmp_path: Path) -> None:
+    assert agent(tmp_path, lambda folder, _: note(folder, "came") and 1) == 1
+    assert notes(tmp_path, 0) == ["came"]
+
+
+def test_it_ends_when_restarts_do_not_help(tmp_path: Path) -> None:
+    def work(folder: Path, _: float) -> int:
+        note(folder, "came")
+        os.kill(os.getpid(), signal.SIGUSR1)
+        return 0
+
+    assert agent(tmp_path, work, restarts=2, ranks=1) == 128 + signal.SIGUSR1
+    assert len(notes(tmp_path, 0)) == 3
+
+
+def test_a_rank_that_hangs_does_not_keep_the_others_from_their_restart(tmp_path: Path) -> None:
+    def work(folder: Path, _: float) -> int:
+        if note(folder, "came") > 1:
+            return 0
+        if os.environ["RANK"] == "1":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return 76
+
+    assert agent(tmp_path, work) == 0
+    assert len(notes(tmp_path, 1)) == 2
+
+
+def test_an_exception_that_nobody_caught_is_a_failure(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def work(_folder: Path, _patience: float) -> int:
+        raise KeyError("surprise")
+
+    assert agent(tmp_path, work, ranks=1) == 1
+    assert "KeyError: 'surprise'" in capfd.readouterr().err
+
+
+# With real training.
+
+PACED = {"pace_seconds": 0.05, "steps": 60}
+
+
+def node(arguments: Sequence[str], **environment: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "training.train", *arguments]
+    return subprocess.Popen(command, env=os.environ | environment)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return run(2, settings(tmp_path_factory.mktemp("undisturbed")))
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_rank_killed_on_one_of_two_nodes_comes_back_and_no_bit_is_changed(
+    tmp_path: Path, undisturbed: str, lost: int
+) -> None:
+    meeting = {"PET_NNODES": "2", "PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": str(free_port())}
+    patient = settings(tmp_path, **PACED, **{"timeouts.rejoin": PATIENCE_SECONDS})
+    nodes = [node(patient, PET_NODE_RANK=str(number), **meeting) for number in range(2)]
+    try:
+        wait_for(lambda: reached(tmp_path, 15))
+        psutil.Process(nodes[lost].pid).children()[0].kill()
+        assert [each.wait(PATIENCE_SECONDS) for each in nodes] == [0, 0]
+    finally:
+        for each in nodes:
+            each.kill()
+            each.wait()
+    assert [line["attempt"] for line in events(tmp_path, "resumed")][-1] >= 2
+    assert sha256(tmp_path) == undisturbed
+
+
+@pytest.mark.e2e
+def test_ctrl_c_saves_the_step_and_the_next_start_goes_on(tmp_path: Path, undisturbed: str) -> None:
+    arguments = ["--nproc-per-node=2", *settings(tmp_path, **PACED)]
+    process = node(arguments)
+    wait_for(lambda: reached(tmp_path, 15))
+    process.send_signal(signal.SIGINT)
+    assert process.wait(PATIENCE_SECONDS) == 75
+    assert events(tmp_path, "checkpoint")[-1]["reason"] == "notice"
+    assert node(arguments).wait(PATIENCE_SECONDS) == 0
+    assert sha256(tmp_path) == undisturbed
+
+
+@pytest.mark.e2e
+def test_ranks_do_not_outlive_their_agent(tmp_path: Path) -> None:
+    process = node(["--nproc-per-node=2", *settings(tmp_path, pace_seconds=0.05, steps=10_000)])
+    wait_for(lambda: reached(tmp_path, 1))
+    ranks = psutil.Process(process.pid).children()
+    process.kill()
+    process.wait()
+    _, alive = psutil.wait_procs(ranks, timeout=PATIENCE_SECONDS)
+    assert len(ranks) == 2
+    assert alive == []
