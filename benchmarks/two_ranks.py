@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -108,22 +107,11 @@ class Training(ABC):
 
 @dataclass
 class Ours(Training):
-    """Ranks as in pods of one process each, all started again when one ends, as JobSet does."""
+    """Ranks of one node, as `training.train` starts them in a pod, and again in place when one ends."""
 
     def start(self) -> None:
-        with socket.socket() as listener:
-            listener.bind(("127.0.0.1", 0))
-            port = str(listener.getsockname()[1])
-        place = {
-            "PET_NNODES": str(self.ranks),
-            "PET_NPROC_PER_NODE": "1",
-            "PET_MASTER_ADDR": "127.0.0.1",
-            "PET_MASTER_PORT": port,
-        }
         command = [sys.executable, "-m", "benchmarks.peers.ours", self._write_settings()]
-        for rank in range(self.ranks):
-            environment = os.environ | place | {"PET_NODE_RANK": str(rank)}
-            self._launch(command, environment)
+        self._launch(command, os.environ | {"PET_NPROC_PER_NODE": str(self.ranks)})
 
     def steps(self) -> list[dict[str, Any]]:
         return self._events("step")
@@ -136,14 +124,9 @@ class Ours(Training):
         return found.manifest.step if found else 0
 
     def lose_one(self) -> float:
-        """Kill a worker, and start all again once they have ended; returns when it was killed."""
-        self._processes[1].kill()
-        begin = time.time()
-        for each in self._processes:
-            each.wait()
-        self._processes.clear()
-        self.start()
-        return begin
+        """Kill a worker, for the agent to start all again; returns when it was killed."""
+        psutil.Process(self._processes[0].pid).children()[1].kill()
+        return time.time()
 
     def _events(self, name: str) -> list[dict[str, Any]]:
         return [line for line in read_metrics(self.run_dir / FILE) if line["event"] == name]
