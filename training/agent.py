@@ -20,14 +20,20 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NoReturn
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from training.config import ConfigError, TimeoutConfig, problems_of
-from training.preemption import EXIT_FAILED, EXIT_LOST_RANK, EXIT_PREEMPTED, EXIT_WRONG_CONFIG
+from training.preemption import (
+    EXIT_ABSENT_RANK,
+    EXIT_FAILED,
+    EXIT_LOST_RANK,
+    EXIT_PREEMPTED,
+    EXIT_WRONG_CONFIG,
+)
 
 _LEAVE: Final = frozenset({signal.SIGTERM, signal.SIGINT})
 _HEARD: Final = _LEAVE | {signal.SIGCHLD}
@@ -126,28 +132,28 @@ class Agent:
         """
         signal.pthread_sigmask(signal.SIG_BLOCK, _HEARD)
         ranks = _number_of(self.node.processes)
-        port = self.node.port or _free_port()
-        environments = [self.node.environment(rank, ranks, port) for rank in range(ranks)]
         self.prepare()
         gc.freeze()  # so that collecting garbage in a rank copies no pages of this process
         patience = self.timeouts.rendezvous
-        for left in range(self.restarts, -1, -1):
-            code = self._round(environments, started, patience)
+        for restart in range(1, self.restarts + 2):
+            code = self._round(ranks, started, patience)
             died = code > _SIGNALLED
-            if self._told or not left or not (died or code == EXIT_LOST_RANK):
+            if self._told or restart > self.restarts or not (died or code == EXIT_LOST_RANK):
                 break
             # Ranks of other nodes may find out by this one's silence alone.
             patience = self.timeouts.rejoin + (self.timeouts.silence if died else 0)
             started = time.time()
-            _say(f"{_explain(code)}: starting this node's ranks again ({self._count(left)})")
+            what = f"ended by {signal.Signals(code - _SIGNALLED).name}" if died else "lost"
+            _say(f"a rank was {what}: starting this node's again ({restart} of {self.restarts} restarts)")
+        if code == EXIT_ABSENT_RANK and restart > 1:  # it was there before: its node is lost
+            code = EXIT_LOST_RANK
         return EXIT_PREEMPTED if self._told and code == EXIT_LOST_RANK else code
 
-    def _count(self, left: int) -> str:
-        return f"{self.restarts - left + 1} of {self.restarts} restarts"
-
-    def _round(self, environments: Sequence[Mapping[str, str]], started: float, patience: float) -> int:
+    def _round(self, ranks: int, started: float, patience: float) -> int:
         """Start all ranks and wait for their ends; returns one exit code for all."""
         self._ends, self._cut_short = [], False
+        port = self.node.port or _free_port()
+        environments = [self.node.environment(rank, ranks, port) for rank in range(ranks)]
         self._ranks = {self._fork(each, started, patience) for each in environments}
         deadline = math.inf
         while self._ranks:
@@ -204,7 +210,8 @@ def verdict(ends: Collection[int]) -> int:
             return code
     if died := [-code for code in ends if code < 0]:
         return _SIGNALLED + died[0]
-    return max(ends, key=lambda code: (code not in {0, EXIT_LOST_RANK}, code))
+    least = (0, EXIT_LOST_RANK, EXIT_ABSENT_RANK)
+    return max(ends, key=lambda code: least.index(code) if code in least else len(least))
 
 
 def leave(code: int) -> NoReturn:
@@ -212,12 +219,6 @@ def leave(code: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
-
-
-def _explain(code: int) -> str:
-    if code > _SIGNALLED:
-        return f"a rank was ended by {signal.Signals(code - _SIGNALLED).name}"
-    return "another rank was lost"
 
 
 def _end_with(agent: int) -> None:

@@ -176,7 +176,7 @@ def join(
         patience: seconds for all ranks to arrive; `timeouts.rendezvous` if left out.
 
     Raises:
-        TimeoutError: not all ranks came in time.
+        AbsentRankError: not all ranks came in time.
         ValueError: the backend cannot be had here.
     """
     node = environment.get("NODE_NAME") or socket.gethostname()

@@ -18,6 +18,8 @@ EXIT_PREEMPTED: Final = 75
 """EX_TEMPFAIL: left on notice with a checkpoint committed, or before the first step. Run it again."""
 EXIT_LOST_RANK: Final = 76
 """Another rank is gone, and nothing is wrong here: all may start again at once."""
+EXIT_ABSENT_RANK: Final = 77
+"""Not all ranks came in time."""
 EXIT_FAILED: Final = 1
 EXIT_WRONG_CONFIG: Final = 2
 _SIGNALS: Final = {signal.SIGTERM, signal.SIGINT}

@@ -16,6 +16,10 @@ import torch.distributed as dist
 _LOOK_SECONDS: Final = 0.02
 
 
+class AbsentRankError(TimeoutError):
+    """Not all ranks came in time."""
+
+
 def check_place(environment: Mapping[str, str]) -> None:
     """See to it that a launcher has said who this is, and where all meet.
 
@@ -42,7 +46,7 @@ def meet(seconds: float, environment: Mapping[str, str] = os.environ) -> tuple[d
     """Wait for all ranks; returns the store that they share, this one's rank, and how many they are.
 
     Raises:
-        TimeoutError: not all came within so many seconds.
+        AbsentRankError: not all came within so many seconds.
         dist.DistError: who keeps the store went away before that.
     """
     patience = timedelta(seconds=seconds)
@@ -55,7 +59,7 @@ def meet(seconds: float, environment: Mapping[str, str] = os.environ) -> tuple[d
     except (dist.DistError, TimeoutError) as error:
         if isinstance(error, dist.DistError) and time.monotonic() < deadline:
             raise
-        raise TimeoutError(
+        raise AbsentRankError(
             f"not all {environment['WORLD_SIZE']} ranks arrived within {seconds:g} s at"
             f" {environment['MASTER_ADDR']}:{environment['MASTER_PORT']}: look at the other ranks' logs"
         ) from error

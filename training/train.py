@@ -2,8 +2,8 @@
 
 Alone on a laptop, as all ranks of a machine (`--nproc-per-node`), under `torchrun` or `mpirun`, or in a pod
 of Kubeflow Trainer. Exit codes: 0 finished, 1 failed, 2 the configuration is wrong and nothing was started,
-75 left on notice with a checkpoint committed, 76 another rank was lost, 128 + n a rank was ended by signal n.
-After the last three, a run that is started again goes on where it was saved.
+75 left on notice with a checkpoint committed, 76 another rank was lost, 77 not all ranks came, 128 + n a rank
+was ended by signal n. After the last four, a run that is started again goes on where it was saved.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import NoReturn  # noqa: E402
 from training.agent import Agent, leave, node_of  # noqa: E402
 from training.config import ConfigError, TrainConfig, load_config  # noqa: E402
 from training.preemption import (  # noqa: E402
+    EXIT_ABSENT_RANK,
     EXIT_FAILED,
     EXIT_LOST_RANK,
     EXIT_PREEMPTED,
@@ -102,6 +103,7 @@ def _train(config: TrainConfig, started: float, patience: float) -> int:
         Watch(metadata_of(config.notices), notice.tell).start()
     _import_for(config)
     from training import mesh, startup
+    from training.rendezvous import AbsentRankError
     from training.trainer import Trainer
 
     trainer = None
@@ -121,7 +123,8 @@ def _train(config: TrainConfig, started: float, patience: float) -> int:
             if trainer.saved_step is not None:
                 reason += f"; the next start resumes from step {trainer.saved_step}"
         sys.stderr.write(f"training: {reason}\n")
-        return EXIT_LOST_RANK if lost else EXIT_FAILED
+        absent = isinstance(error, AbsentRankError)
+        return EXIT_LOST_RANK if lost else EXIT_ABSENT_RANK if absent else EXIT_FAILED
     return 0 if finished else EXIT_PREEMPTED
 
 

@@ -68,7 +68,9 @@ def test_several_nodes_must_know_where_to_meet() -> None:
         ([-9, 76], 137),
         ([-11, 1], 139),  # what the others made of it is no reason of their own
         ([76, 76], 76),
+        ([77, 76], 77),  # who waited longest knows why
         ([1, 76], 1),
+        ([1, 77], 1),
         ([0, 1], 1),
         ([2, 2], 2),
         ([120, 76], 120),  # Python could not end as it should
@@ -118,10 +120,15 @@ def test_a_killed_rank_and_those_that_lost_it_are_started_again(tmp_path: Path) 
 
 def test_ranks_that_lost_one_elsewhere_wait_for_it_but_not_for_long(tmp_path: Path) -> None:
     def work(folder: Path, patience: float) -> int:
-        return 76 if note(folder, f"{patience:g}") == 1 else 1
+        return 76 if note(folder, f"{patience:g}") == 1 else 77
 
-    assert agent(tmp_path, work) == 1
+    assert agent(tmp_path, work) == 76
     assert notes(tmp_path, 0) == [f"{SOON.rendezvous:g}", "0.5"]
+
+
+def test_ranks_that_never_came_are_no_lost_ones(tmp_path: Path) -> None:
+    assert agent(tmp_path, lambda folder, _: note(folder, "came") and 77) == 77
+    assert notes(tmp_path, 0) == ["came"]
 
 
 def test_what_fails_for_a_reason_of_its_own_is_not_started_again(tmp_path: Path) -> None:

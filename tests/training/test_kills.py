@@ -59,7 +59,7 @@ def test_kills_at_random_moments_lose_no_committed_checkpoint_and_no_bit(
         promised = max((line["step"] for line in events(tmp_path, "checkpoint")), default=0)
         for rank in chance.choice([[0], [1], [0, 1]]):
             ranks.send(rank, signal.SIGKILL)
-        assert {code for code, _ in ranks.wait()} <= {-9, 1, 0}
+        assert {code for code, _ in ranks.wait()} <= {-9, 76, 0}
         found = store.newest(lambda step, reason: pytest.fail(f"step {step}: {reason}"))
         assert (found.manifest.step if found else 0) >= promised
     assert run(2, settings(tmp_path, **EVERY_STEP)) == undisturbed
