@@ -29,6 +29,8 @@ from benchmarks.two_ranks import Bare, Ours, check_same_losses, wait_for
 
 EVERY = 20
 """Steps between two saves of the peer."""
+TRIED = 5
+"""The same of ours while what a save takes is measured: the rarer they are, the less can be seen of it."""
 NEVER = 1_000_000
 WARM = 20
 """Steps at the begin that are not counted; their losses are compared."""
@@ -135,7 +137,7 @@ def _megabytes(arm: Arm, ranks: int) -> float:
 
 
 def _repeated(pace: float) -> list[Figure]:
-    first = _take(pace, EVERY)
+    first = _take(pace, TRIED)
     cost = {arm: median(first.seconds(arm)) for arm in ARMS}
     every = interval(cost[Ours], cost[Bare], max(run.steps_under_way for run in first.saving[Ours]))
     found = _take(pace, every)
@@ -155,8 +157,8 @@ def interval(ours: float, peer: float, under_way: int) -> int:
     """Steps between two of our saves that take no more time than the peer's, every `EVERY` steps.
 
     Args:
-        ours: seconds that saves every `EVERY` steps add to one of ours.
-        peer: the same of the peer.
+        ours: seconds that saves every `TRIED` steps add to one of ours.
+        peer: seconds that saves every `EVERY` steps add to one of the peer.
         under_way: steps until a save of ours is durable; the next one would wait for it.
 
     Raises:
@@ -164,7 +166,7 @@ def interval(ours: float, peer: float, under_way: int) -> int:
     """
     if peer <= 0:
         raise ValueError(f"saves of the peer added {peer:.4f} s to a step: measure on a quiet machine")
-    return max(1, math.ceil(EVERY * ours / peer), under_way)
+    return max(1, math.ceil(TRIED * ours / peer), under_way)
 
 
 def _take(pace: float, every: int) -> Saves:
