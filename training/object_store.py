@@ -70,6 +70,8 @@ class ObjectStore(CheckpointStore):
     timeout_seconds: float = 60
     """For one request with all its retries."""
     _marked: set[int] = field(default_factory=set, init=False, compare=False)
+    _in_doubt: set[str] = field(default_factory=set, init=False, compare=False)
+    """Drafts whose manifest was sent, and no answer came: they may be committed, or be so any moment."""
     files: AbstractFileSystem = field(default=None, compare=False)
     """How the store is reached; made from `url` if not given."""
 
@@ -96,8 +98,10 @@ class ObjectStore(CheckpointStore):
             raise StoreError(f"{self._full(draft)}: {missing[0]} is gone: another run has cleared this draft")
         if MANIFEST in there:
             self.discard(draft)
-        else:
-            self.put(f"{step_name(step)}/{MANIFEST}", replace(manifest, draft=nonce).encode())
+            return
+        self._in_doubt.add(draft)
+        self.put(f"{step_name(step)}/{MANIFEST}", replace(manifest, draft=nonce).encode())
+        self._in_doubt.remove(draft)
 
     def conclude(self, step: int) -> None:
         self.put(LATEST, step_name(step).encode())
@@ -109,6 +113,8 @@ class ObjectStore(CheckpointStore):
                 self._delete_all(step_name(old))
 
     def discard(self, draft: str) -> None:
+        if draft in self._in_doubt:  # `tidy` will know
+            return
         with contextlib.suppress(StoreError):
             self._delete_all(draft)
 

@@ -1,4 +1,4 @@
-"""Starting the ranks of a run as processes of their own, with no agent, and with PyTorch loaded."""
+"""Starting the ranks of a run as processes of their own, or a node's agent, with PyTorch loaded."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _server.set_forkserver_preload(_SLOW_TO_IMPORT)
 
 @dataclass
 class Rank:
-    """One process."""
+    """One process, or the agent of several."""
 
     process: BaseProcess
     words: Path
@@ -101,15 +101,23 @@ def start(
             "MASTER_PORT": str(port),
             "NODE_NAME": f"node-{rank}",
         }
-        words = Path(tempfile.mkstemp(prefix="rank-")[1])
-        given = [*arguments, *(own[rank] if own else ())]
-        process = _server.Process(target=_rank, args=(environment, given, words), daemon=True)
-        process.start()
-        ranks.append(Rank(process, words))
+        ranks.append(_start(environment, [*arguments, *(own[rank] if own else ())]))
     return Ranks(ranks)
 
 
-def _rank(environment: Mapping[str, str], arguments: Sequence[str], words: Path) -> None:
+def start_agent(ranks: int, arguments: Sequence[str], environment: Mapping[str, str]) -> Rank:
+    """Start the agent of a run's only node, which starts so many ranks."""
+    return _start({"PET_NPROC_PER_NODE": str(ranks), **environment}, arguments)
+
+
+def _start(environment: Mapping[str, str], arguments: Sequence[str]) -> Rank:
+    words = Path(tempfile.mkstemp(prefix="rank-")[1])
+    process = _server.Process(target=_main, args=(environment, arguments, words), daemon=True)
+    process.start()
+    return Rank(process, words)
+
+
+def _main(environment: Mapping[str, str], arguments: Sequence[str], words: Path) -> None:
     os.environ.update(environment)
     os.dup2(os.open(words, os.O_WRONLY), sys.stderr.fileno())
     train.main(arguments)

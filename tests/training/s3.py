@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -33,7 +33,7 @@ class Proxy:
     port: int
     rule: Callable[[str, str, int], str] = lambda verb, path, number: ""
     """Verb, path, number of the request from 0 → what to do: "", an HTTP status, perhaps with S3's own code
-    ("403 RequestTimeTooSkewed"), "hang" or "drop"."""
+    ("403 RequestTimeTooSkewed"), "hang", "drop", or "mute": act on it and lose the answer."""
     requests: list[tuple[str, str]] = field(default_factory=list)
 
     _turns: threading.Lock = field(default_factory=threading.Lock)
@@ -65,10 +65,9 @@ class _Handler(BaseHTTPRequestHandler):
         if fault == "hang":
             time.sleep(HANG_SECONDS)
         if fault in {"hang", "drop"}:
-            self.close_connection = True
-            self.connection.shutdown(socket.SHUT_RDWR)
+            self._hang_up()
             return
-        if fault:
+        if fault and fault != "mute":
             status, _, code = fault.partition(" ")
             content = f"<Error><Code>{code}</Code></Error>".encode() if code else b""
             self.send_response(int(status))
@@ -80,6 +79,9 @@ class _Handler(BaseHTTPRequestHandler):
         upstream.request(self.command, self.path, body, dict(self.headers.items()))
         answer = upstream.getresponse()
         content = answer.read()
+        if fault == "mute":
+            self._hang_up()
+            return
         self.send_response(answer.status)
         for name, value in answer.getheaders():
             if name.lower() not in {"connection", "transfer-encoding", "date", "server", "content-length"}:
@@ -89,6 +91,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(content)
+
+    def _hang_up(self) -> None:
+        self.close_connection = True
+        with suppress(OSError):  # a client that was killed has hung up itself
+            self.connection.shutdown(socket.SHUT_RDWR)
 
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _pass_on  # noqa: N815
 

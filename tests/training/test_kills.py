@@ -1,16 +1,19 @@
-"""Killed again and again, at moments that a seed chooses: no committed checkpoint is lost, no bit changes.
+"""Killed again and again, at moments and in ways that a seed draws: no committed checkpoint is lost, no bit
+changes.
 
-Every step is saved, so that many of the kills fall into a commit. `make test` runs thirty kills,
-`make soak` a thousand; the seed is in the test's name.
+A node of two ranks runs under its agent, and every step is saved, so that many of the kills fall into a
+commit. `make test` runs thirty kills, `make soak` a thousand; the seed is in the test's name.
 """
 
 from __future__ import annotations
 
 import random
-import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -18,17 +21,27 @@ import psutil
 import pytest
 
 from tests.processes import PATIENCE_SECONDS, free_port, kill, wait_for
-from tests.training.launch import events, run, settings, start
-from training.folder_store import FolderStore
+from tests.training.launch import Rank, events, run, settings, sha256, start_agent
+from tests.training.s3 import BUCKET, Proxy, environment, s3
+from training.checkpoint import CheckpointStore
+from training.metrics import FILE, read_metrics
+from training.stores import open_store
+from training.trainer import FINAL
 
+__all__ = ["s3"]
 KILLS = 10
 """In one run."""
 EVERY_STEP = {
-    "steps": 400,  # more than the attempts come to
+    "steps": 200,  # more than it comes to between kills
     "checkpoint.every_steps": 1,
     "checkpoint.keep_last": 2,
     "model.dropout": 0.2,
 }
+PATIENT = {"restarts": KILLS, "timeouts.rejoin": PATIENCE_SECONDS, "timeouts.store": 2}
+PROCESSES = ("rank 0", "rank 1", "both ranks", "agent", "node")
+CUT_SECONDS = 4.0
+"""For which the connection to a store is gone at most; some cuts last longer than a request may take."""
+Losses = Mapping[str, Callable[[], object]]
 
 
 @pytest.fixture(scope="module")
@@ -36,34 +49,148 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
     return run(2, settings(tmp_path_factory.mktemp("undisturbed"), **EVERY_STEP))
 
 
-def in_the_making(run_dir: Path, attempt: int) -> bool:
-    return any(line["attempt"] == attempt for line in events(run_dir, "step"))
+class Node:
+    """The only machine of a run: an agent and its two ranks; another comes whenever the agent has ended."""
+
+    def __init__(self, run_dir: Path, store: str = "", variables: Mapping[str, str] | None = None) -> None:
+        self.run_dir, self.store, self.variables = run_dir, store, variables or {}
+        self.start()
+
+    def start(self, pace_seconds: float = 0.02) -> None:
+        values: dict[str, object] = {**EVERY_STEP, **PATIENT, "pace_seconds": pace_seconds}
+        if self.store:
+            values["checkpoint.store"] = self.store
+        self.agent: Rank = start_agent(2, settings(self.run_dir, **values), self.variables)
+
+    def ranks(self) -> list[psutil.Process]:
+        """Those that live, in order of their birth."""
+        with suppress(psutil.NoSuchProcess):
+            return sorted(psutil.Process(self.agent.process.pid).children(), key=lambda rank: rank.pid)
+        return []
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Return once the condition holds. Nothing but a store that is away may end the node meanwhile."""
+
+        def holds() -> bool:
+            if condition():
+                return True
+            if not self.agent.process.is_alive():
+                code, words = self.agent.wait()
+                assert (code, "StoreError" in words) == (1, True), f"{code}: {words}"
+                self.start()
+            return False
+
+        wait_for(holds, lambda: self.agent.words.read_text())
+
+    def lose(self, what: str) -> None:
+        """Kill ranks, which the agent starts again, or the agent, perhaps with them; then start another."""
+        self.until(lambda: len(self.ranks()) == 2)
+        ranks = self.ranks()
+        if what in {"agent", "node"}:
+            self.agent.process.kill()
+        for rank in {"rank 0": ranks[:1], "rank 1": ranks[1:], "agent": []}.get(what, ranks):
+            kill(rank)
+        if what in {"agent", "node"}:
+            self.agent.wait()
+            _, alive = psutil.wait_procs(ranks, timeout=PATIENCE_SECONDS)
+            assert alive == [], "ranks end with their agent"
+            self.start()
+
+    def finish(self) -> None:
+        """Let the run come to its end without delay."""
+        self.agent.process.kill()
+        self.agent.wait()
+        self.start(pace_seconds=0)
+        self.until((self.run_dir / FINAL).exists)
+        assert self.agent.wait()[0] == 0
 
 
-@pytest.mark.parametrize(
-    "seed",
-    [
-        *(pytest.param(seed, marks=pytest.mark.e2e) for seed in range(3)),
-        *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(3, 103)),
-    ],
-)
-def test_kills_at_random_moments_lose_no_committed_checkpoint_and_no_bit(
-    tmp_path: Path, undisturbed: str, seed: int
-) -> None:
-    chance = random.Random(seed)
-    store = FolderStore(tmp_path / "checkpoints")
-    for attempt in range(1, KILLS + 1):
-        ranks = start(2, settings(tmp_path, pace_seconds=0.02, **EVERY_STEP))
-        ranks.until(partial(in_the_making, tmp_path, attempt))
+@dataclass
+class Story:
+    """What a run has said of itself, and how much of that was known at the last loss."""
+
+    run_dir: Path
+    lines: int = 0
+    attempt: int = 0
+
+    def mark(self) -> None:
+        """From here on steps count."""
+        known = read_metrics(self.run_dir / FILE)
+        self.lines = len(known)
+        self.attempt = max((line["attempt"] for line in known), default=0)
+
+    def goes_on(self) -> bool:
+        """Whether a later attempt has taken a step, or this one many, if it was not ended."""
+        steps = [
+            line["attempt"]
+            for line in read_metrics(self.run_dir / FILE)[self.lines :]
+            if line["event"] == "step"
+        ]
+        return any(attempt > self.attempt for attempt in steps) or len(steps) > 3
+
+
+def survive(node: Node, store: CheckpointStore, chance: random.Random, losses: Losses) -> None:
+    """Let a run lose what chance draws, each soon after a step or already while its ranks start; then end."""
+    story = Story(node.run_dir)
+    for _ in range(KILLS):
+        if chance.random() < 0.7:
+            node.until(story.goes_on)
         time.sleep(chance.random() * 0.2)
-        promised = max((line["step"] for line in events(tmp_path, "checkpoint")), default=0)
-        for rank in chance.choice([[0], [1], [0, 1]]):
-            ranks.send(rank, signal.SIGKILL)
-        assert {code for code, _ in ranks.wait()} <= {-9, 76, 0}
+        promised = max((line["step"] for line in events(node.run_dir, "checkpoint")), default=0)
+        story.mark()
+        losses[chance.choice(list(losses))]()
         found = store.newest(lambda step, reason: pytest.fail(f"step {step}: {reason}"))
         assert (found.manifest.step if found else 0) >= promised
-    assert run(2, settings(tmp_path, **EVERY_STEP)) == undisturbed
-    assert all(line["damaged"] == [] for line in events(tmp_path, "resumed"))
+    node.finish()
+    committed = 0
+    for line in read_metrics(node.run_dir / FILE):
+        if line["event"] == "checkpoint":
+            committed = max(committed, line["step"])
+        if line["event"] in {"started", "resumed"}:
+            assert (line["step"] >= committed, line["damaged"]) == (True, [])
+
+
+def seeds(first: int, kept: int, most: int) -> list[object]:
+    """Those of `make test`, then those of `make soak`."""
+    return [
+        pytest.param(seed, marks=pytest.mark.e2e if seed < first + kept else pytest.mark.soak)
+        for seed in range(first, first + most)
+    ]
+
+
+@pytest.mark.parametrize("seed", seeds(0, 2, most=72))
+def test_losses_at_random_moments_cost_no_committed_checkpoint_and_no_bit(
+    tmp_path: Path, undisturbed: str, seed: int
+) -> None:
+    node = Node(tmp_path)
+    losses = {what: partial(node.lose, what) for what in PROCESSES}
+    survive(node, open_store(str(tmp_path / "checkpoints")), random.Random(seed), losses)
+    assert sha256(tmp_path) == undisturbed
+
+
+def cut(proxy: Proxy, chance: random.Random, then: Callable[[], object] = lambda: None) -> None:
+    """For a while, requests to the store do not arrive, or their answers do not."""
+    faults = random.Random(chance.random())
+    seconds = chance.random() * CUT_SECONDS
+    proxy.reset(lambda verb, path, number: faults.choice(["drop", "mute"]))
+    time.sleep(seconds / 2)
+    then()
+    time.sleep(seconds / 2)
+    proxy.reset()
+
+
+@pytest.mark.parametrize("seed", seeds(100, 1, most=31))
+def test_losing_the_connection_to_a_store_too_costs_no_committed_checkpoint_and_no_bit(
+    tmp_path: Path, undisturbed: str, s3: Proxy, seed: int
+) -> None:
+    chance, url = random.Random(seed), f"s3://{BUCKET}/{tmp_path.name}"
+    node = Node(tmp_path, url, environment(s3))
+    losses = {what: partial(node.lose, what) for what in PROCESSES} | {
+        "connection": partial(cut, s3, chance),
+        "connection, and a rank meanwhile": partial(cut, s3, chance, partial(node.lose, "rank 0")),
+    }
+    survive(node, open_store(url), chance, losses)
+    assert sha256(tmp_path) == undisturbed
 
 
 def children(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
@@ -78,7 +205,7 @@ def test_when_torchruns_agent_is_killed_its_workers_go_too_and_the_next_start_ch
     command = [*agent, f"--master-port={free_port()}", "-m", "training.train"]
     soon = EVERY_STEP | {"timeouts.silence": 8}
     launcher = subprocess.Popen([*command, *settings(tmp_path, pace_seconds=0.05, **soon)])
-    wait_for(lambda: in_the_making(tmp_path, 1))
+    wait_for(lambda: bool(events(tmp_path, "step")))
     workers = children(launcher)
     launcher.kill()
     launcher.wait()

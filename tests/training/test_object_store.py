@@ -206,6 +206,23 @@ def test_a_store_that_fails_at_any_put_loses_nothing_and_says_what_to_do(
     assert newest_step(ObjectStore(url)) == (2 if at == 3 else 1)
 
 
+def test_a_commit_whose_answer_is_lost_stands_with_all_its_files(
+    url: str, s3: Proxy, impatient: None
+) -> None:
+    store = ObjectStore(url, timeout_seconds=patience("mute"))
+    save(store, 1)
+    draft = store.begin(2)
+    files = {name: store.write(draft, name, content(2)) for name in FILES}
+    s3.reset(lambda verb, path, number: "mute" if verb == "PUT" else "")
+    with pytest.raises(StoreError, match=MANIFEST):
+        store.commit(draft, manifest(2, files))
+    s3.reset()
+    store.discard(draft)  # as the saver does, which was told that nothing was committed
+    assert newest_step(ObjectStore(url)) == 2
+    store.discard(store.begin(1))
+    assert sorted(store.committed()) == [1, 2]
+
+
 def test_a_store_that_fails_for_a_moment_is_asked_again(url: str, s3: Proxy) -> None:
     s3.reset(lambda verb, path, number: ("503", "drop", "500", "")[number % 4])
     save(ObjectStore(url), 1)
