@@ -204,7 +204,8 @@ class Trainer:
         rate = self.schedule.rate(self.step)
         set_rate(self.optimizer, rate)
         self.optimizer.zero_grad(set_to_none=True)
-        result = self._sum_up(self.computation.backward(batch, self.pulse.own_part_done))
+        sums = self.computation.backward(batch, self.pulse.own_part_done)
+        result = self._sum_up(sums, f"of step {self.step + 1}")
         overflow = self.loss_scale and not self.loss_scale.unscale(self.model.parameters(), self.mesh)
         if not overflow:
             self.optimizer.step()
@@ -225,7 +226,7 @@ class Trainer:
         )
         return result
 
-    def _sum_up(self, sums: torch.Tensor) -> Tally:
+    def _sum_up(self, sums: torch.Tensor, of: str) -> Tally:
         """Add up the tallies of all ranks: all that they tell each other in a step.
 
         After the backward pass, which has just brought the ranks together: beside it, on a CPU, the little
@@ -239,7 +240,7 @@ class Trainer:
         loss_sum, hits, num_targets, told, due = self.mesh.sum(tally).tolist()
         if not math.isfinite(loss_sum):
             raise DivergedError(
-                f"the loss of step {self.step + 1} is {loss_sum}: lower optim.lr ({self.config.optim.lr}),"
+                f"the loss {of} is {loss_sum}: lower optim.lr ({self.config.optim.lr}),"
                 " or warm up longer"
             )
         return Tally(loss_sum / num_targets, hits / num_targets, told > 0, due > 0)
@@ -249,8 +250,12 @@ class Trainer:
         count = min(len(self.data.held_out), self.config.evaluate_samples)
         parts = -(-count // (self.mesh.data_size * EVALUATED_AT_ONCE))
         mine = torch.arange(self.mesh.data_rank, count, self.mesh.data_size)
-        batches = (self.data.held_out.take(part).to(self.mesh.device) for part in mine.tensor_split(parts))
-        result = self._sum_up(torch.stack([self.computation.evaluate(each) for each in batches]).sum(0))
+        taken = mine if len(mine) else torch.tensor([0])  # others may need it to take part
+        batches = (self.data.held_out.take(part).to(self.mesh.device) for part in taken.tensor_split(parts))
+        sums = torch.stack([self.computation.evaluate(each) for each in batches]).sum(0)
+        if not len(mine):
+            sums.zero_()
+        result = self._sum_up(sums, f"on held-out data after step {self.step}")
         self._record("evaluation", loss=round(result.loss, 6), accuracy=round(result.accuracy, 4))
 
     def _begin_save(self, reason: str) -> None:

@@ -155,6 +155,26 @@ def test_four_ranks_in_any_mesh_equal_one_process(
 
 
 @pytest.mark.e2e
+@pytest.mark.parametrize(
+    "values",
+    [{}, {"strategy": "fsdp"}, {"parallel.pipeline": 2}],
+    ids=["ddp", "fsdp", "stages"],
+)
+def test_ranks_for_whom_no_sample_is_left_count_for_nothing_in_an_evaluation(
+    tmp_path: Path, values: dict[str, Any]
+) -> None:
+    few = COMMON | {"steps": 4, "evaluate_every": 2, "evaluate_samples": 1}
+    train_alone(load_config(None, settings(tmp_path / "alone", **few)[1::2]))
+    ranks = 4 if "parallel.pipeline" in values else 2
+    run(ranks, settings(tmp_path / "all", **few | values | {"data.batch_size_per_rank": 16}))
+    one, other = (
+        [line["loss"] for line in events(tmp_path / name, "evaluation")] for name in ("alone", "all")
+    )
+    assert len(one) == 2
+    assert one == pytest.approx(other, rel=1e-4)
+
+
+@pytest.mark.e2e
 @pytest.mark.parametrize("name", ["two stages of two tensor ranks", "fsdp over two tensor ranks", "hsdp"])
 def test_a_mesh_resumes_to_the_bit_with_every_moment(tmp_path: Path, name: str) -> None:
     values = COMMON | MESHES[name] | {"steps": 16, "optim.name": "adamw", "model.dropout": 0.2}

@@ -179,6 +179,16 @@ def test_a_loss_that_is_no_number_stops_the_run_before_the_weights_are_spoiled(t
         assert all(math.isfinite(float(values.sum())) for _, _, values in pieces.values())
 
 
+def test_an_evaluation_whose_loss_is_no_number_says_so_and_names_no_step_to_come(tmp_path: Path) -> None:
+    config = configure(tmp_path)
+    trainer = Trainer(config, mesh.join(config.timeouts, {}), Notice(60))
+    trainer.model.register_forward_hook(
+        lambda model, _, outputs: outputs if model.training else outputs * math.nan
+    )
+    with pytest.raises(DivergedError, match="the loss on held-out data after step 10 is nan"):
+        trainer.run(0)
+
+
 def test_weights_that_a_gradient_has_spoiled_are_not_saved_although_the_loss_was_a_number(
     tmp_path: Path, undisturbed: str
 ) -> None:
