@@ -66,11 +66,20 @@ class Trainer:
         self.step = 0
         self.samples = 0
         self.log = _open_log(config, listeners) if mesh.leads else None
-        timeouts = config.timeouts
-        self.pulse = Pulse(mesh, timeouts.silence, timeouts.stall, config.run_dir, self._record)
+        self.pulse = Pulse(mesh, config.timeouts, config.run_dir, self._record)
         self.pulse.start()  # before the model is built, which takes time
+        try:
+            with self.pulse.busy("start"):
+                self._build(config, mesh)
+        except BaseException:
+            self.pulse.stop()
+            raise
+
+    def _build(self, config: TrainConfig, mesh: Mesh) -> None:
+        """Make all that a run consists of."""
         _agree(config, mesh)
-        self.data: Dataset = load_dataset(config.data, config.model.context, config.seed, timeouts.store)
+        store_seconds = config.timeouts.store
+        self.data: Dataset = load_dataset(config.data, config.model.context, config.seed, store_seconds)
         order = GlobalOrder(len(self.data.train), config.seed)
         size = config.data.batch_size_per_rank
         self.loader = Loader(self.data.train, order, size, mesh.data_rank, mesh.data_size)
@@ -90,7 +99,7 @@ class Trainer:
         retention = Retention(
             config.checkpoint.keep_last, config.checkpoint.keep_every, config.checkpoint.superseded == "tag"
         )
-        self.saver = Saver(open_store(place, retention, config.timeouts.store), mesh)
+        self.saver = Saver(open_store(place, retention, store_seconds), mesh)
         self.schedule: Schedule
         self.cadence: Cadence | None = None
         if mesh.leads and not config.checkpoint.every_steps:
@@ -119,17 +128,18 @@ class Trainer:
             DivergedError, SaveError, MismatchError, RuntimeError (a rank is gone): with the last
             committed checkpoint in place.
         """
-        self.prepare(started)
-        self.notice.begin_steps()
         try:
+            self.prepare(started)
+            self.notice.begin_steps()
             finished = self._train()
+            self.mesh.part()
         except DivergedError:
             self._settle()
             raise
         finally:
             self.saver.close()
             self.loader.close()
-        self.mesh.part()
+            self.pulse.stop()
         return finished
 
     def _train(self) -> bool:
@@ -153,6 +163,10 @@ class Trainer:
 
     def prepare(self, started: float) -> None:
         """Load the newest checkpoint, if there is one; `run` does it."""
+        with self.pulse.busy("loading"):
+            self._load(started)
+
+    def _load(self, started: float) -> None:
         nodes = self.mesh.gather("nodes", self.mesh.node)
         checkpoint, damages = self.saver.newest(self.config.identity)
         previous = None
@@ -199,17 +213,16 @@ class Trainer:
     def take_step(self) -> Tally:
         """One optimizer step of all ranks, without what may follow it; `run` does it."""
         begin = time.monotonic()
-        self.pulse.begin_step(self.step + 1)
-        batch = self.loader.batch(self.samples).to(self.mesh.device)
         rate = self.schedule.rate(self.step)
         set_rate(self.optimizer, rate)
-        self.optimizer.zero_grad(set_to_none=True)
-        sums = self.computation.backward(batch, self.pulse.own_part_done)
-        result = self._sum_up(sums, f"of step {self.step + 1}")
-        overflow = self.loss_scale and not self.loss_scale.unscale(self.model.parameters(), self.mesh)
-        if not overflow:
-            self.optimizer.step()
-        self.pulse.end_step()
+        with self.pulse.busy("step", self.step + 1):
+            batch = self.loader.batch(self.samples).to(self.mesh.device)
+            self.optimizer.zero_grad(set_to_none=True)
+            sums = self.computation.backward(batch, self.pulse.own_part_done)
+            result = self._sum_up(sums, f"of step {self.step + 1}")
+            overflow = self.loss_scale and not self.loss_scale.unscale(self.model.parameters(), self.mesh)
+            if not overflow:
+                self.optimizer.step()
         self.step += 1
         self.samples += self.batch_size
         if self.cadence:
@@ -240,8 +253,7 @@ class Trainer:
         loss_sum, hits, num_targets, told, due = self.mesh.sum(tally).tolist()
         if not math.isfinite(loss_sum):
             raise DivergedError(
-                f"the loss {of} is {loss_sum}: lower optim.lr ({self.config.optim.lr}),"
-                " or warm up longer"
+                f"the loss {of} is {loss_sum}: lower optim.lr ({self.config.optim.lr}), or warm up longer"
             )
         return Tally(loss_sum / num_targets, hits / num_targets, told > 0, due > 0)
 
@@ -251,12 +263,16 @@ class Trainer:
         parts = -(-count // (self.mesh.data_size * EVALUATED_AT_ONCE))
         mine = torch.arange(self.mesh.data_rank, count, self.mesh.data_size)
         taken = mine if len(mine) else torch.tensor([0])  # others may need it to take part
-        batches = (self.data.held_out.take(part).to(self.mesh.device) for part in taken.tensor_split(parts))
-        sums = torch.stack([self.computation.evaluate(each) for each in batches]).sum(0)
+        sums = torch.stack([self._look_at(part) for part in taken.tensor_split(parts)]).sum(0)
         if not len(mine):
             sums.zero_()
-        result = self._sum_up(sums, f"on held-out data after step {self.step}")
+        with self.pulse.busy("evaluation", self.step):
+            result = self._sum_up(sums, f"on held-out data after step {self.step}")
         self._record("evaluation", loss=round(result.loss, 6), accuracy=round(result.accuracy, 4))
+
+    def _look_at(self, part: torch.Tensor) -> torch.Tensor:
+        with self.pulse.busy("evaluation", self.step):
+            return self.computation.evaluate(self.data.held_out.take(part).to(self.mesh.device))
 
     def _begin_save(self, reason: str) -> None:
         """Copy what is to be saved, and go on while it is written; a save before this one ends first."""
@@ -288,7 +304,8 @@ class Trainer:
         if pending is None:
             return
         try:
-            saved = pending.saved.result(self.config.timeouts.save)
+            with self.pulse.busy("save", pending.step):
+                saved = pending.saved.result(self.config.timeouts.save)
         except TimeoutError:
             raise SaveError(
                 f"the checkpoint of step {pending.step} is not durable after {self.config.timeouts.save:g} s:"

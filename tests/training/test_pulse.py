@@ -1,9 +1,12 @@
-"""A rank that is slow, and a step that does not end, are found."""
+"""A rank that is slow, and work that does not end, are found."""
 
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +15,9 @@ import torch
 import torch.distributed as dist
 
 from tests.training.launch import events, reached, settings, start
+from training.config import TimeoutConfig
 from training.mesh import Mesh
-from training.pulse import STACKS, Pulse, Sign, stragglers
+from training.pulse import STACKS, Kind, Pulse, Sign, stragglers
 
 
 def signs(*seconds: float) -> dict[int, Sign]:
@@ -36,26 +40,28 @@ def test_a_straggler_takes_twice_as_long_as_the_others(seconds: tuple[float, ...
     assert stragglers(signs(*seconds)) == slow
 
 
-class Pair:
-    """Two ranks whose beats the test makes, and whose clock it moves."""
+class Group:
+    """Ranks whose beats the test makes, and whose clock it moves; how they end is noted, and they go on."""
 
-    def __init__(self, folder: Path, stall_seconds: float) -> None:
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch, size: int = 2, **seconds: float) -> None:
         self.store = dist.HashStore()
         self.told: list[tuple[str, dict[str, Any]]] = []
+        self.ends: list[int] = []
         self.now = 0.0
+        self._work = ExitStack()
+        patch.setattr("os._exit", self.ends.append)
         self.ranks = [
             Pulse(
-                Mesh(rank, 2, torch.device("cpu"), f"node-{rank}", self.store),
-                60,
-                stall_seconds,
+                Mesh(rank, size, torch.device("cpu"), f"node-{rank}", self.store),
+                TimeoutConfig(silence=60, **seconds),
                 folder,
                 lambda event, **values: self.told.append((event, values)),
                 lambda: self.now,
             )
-            for rank in (0, 1)
+            for rank in range(size)
         ]
         for rank, pulse in enumerate(self.ranks):
-            pulse.listen_to([1 - rank])
+            pulse.listen_to(other for other in range(size) if other != rank)
             self.store.set(f"pulse/{rank}", Sign().encode())
         self.beats = 0
 
@@ -64,16 +70,27 @@ class Pair:
             self.beats += 1
             pulse.exchange(self.store, self.beats)
 
+    def begin(self, rank: int, kind: Kind, step: int = 0) -> None:
+        self._work.enter_context(self.ranks[rank].busy(kind, step))
 
-def test_rank_0_says_once_who_keeps_the_others_waiting_and_again_if_it_comes_back(tmp_path: Path) -> None:
-    pair = Pair(tmp_path, stall_seconds=60)
+    def pass_time(self, seconds: int) -> None:
+        for _ in range(seconds):
+            self.now += 1
+            self.beat()
+
+
+@pytest.fixture
+def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Group:
+    return Group(tmp_path, monkeypatch, stall=15)
+
+
+def test_rank_0_says_once_who_keeps_the_others_waiting_and_again_if_it_comes_back(pair: Group) -> None:
     for seconds in (0.05, 0):
         for pulse, pause in zip(pair.ranks, (0.001, seconds), strict=True):
             for step in range(1, 60 if not seconds else 2):
-                pulse.begin_step(step)
-                pair.now += pause
-                pulse.own_part_done()
-                pulse.end_step()
+                with pulse.busy("step", step):
+                    pair.now += pause
+                    pulse.own_part_done()
         for _ in range(3):
             pair.beat()
     ((event, values),) = pair.told
@@ -81,9 +98,8 @@ def test_rank_0_says_once_who_keeps_the_others_waiting_and_again_if_it_comes_bac
     assert values["seconds"] == 0.05
 
 
-def test_when_one_rank_is_stuck_all_write_down_where_they_are_once(tmp_path: Path) -> None:
-    pair = Pair(tmp_path, stall_seconds=15)
-    pair.ranks[1].begin_step(7)
+def test_when_one_rank_is_stuck_all_write_down_where_they_are_once(pair: Group, tmp_path: Path) -> None:
+    pair.begin(1, "step", 7)
     pair.now += 16
     enough = threading.Event()
     crowd = [threading.Thread(target=enough.wait, name="of many") for _ in range(120)]
@@ -100,24 +116,125 @@ def test_when_one_rank_is_stuck_all_write_down_where_they_are_once(tmp_path: Pat
         assert stacks.count("Thread of many") == len(crowd), "none is left out"
 
 
-def test_a_step_that_takes_its_time_within_the_limit_is_none_that_stalls(tmp_path: Path) -> None:
-    pair = Pair(tmp_path, stall_seconds=60)
-    pair.ranks[1].begin_step(7)
-    pair.now += 59
+def test_a_step_that_takes_its_time_within_the_limit_is_none_that_stalls(pair: Group) -> None:
+    pair.begin(1, "step", 7)
+    pair.now += 14
     for _ in range(3):
         pair.beat()
     assert pair.told == []
 
 
-def test_between_steps_a_rank_may_take_its_time(tmp_path: Path) -> None:
-    pair = Pair(tmp_path, stall_seconds=15)
-    pair.ranks[0].begin_step(7)
-    pair.ranks[0].end_step()
+def test_between_steps_a_rank_may_take_its_time(pair: Group, tmp_path: Path) -> None:
+    with pair.ranks[0].busy("step", 7):
+        pass
     pair.now += 16
     pair.beat()
     pair.beat()
     assert pair.told == []
     assert not (tmp_path / STACKS).exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "known", "stacks_after", "ends_after"),
+    [
+        ("step", True, 15, 20),
+        ("step", False, 15, 600),  # it may compile
+        ("evaluation", True, 15, 20),
+        ("loading", False, 300, 600),
+        ("save", True, 300, None),  # who waits for it ends by itself
+    ],
+)
+def test_a_rank_that_is_alone_and_hangs_leaves_its_stacks_and_ends(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    kind: Kind,
+    known: bool,
+    stacks_after: int,
+    ends_after: int | None,
+) -> None:
+    alone = Group(tmp_path, monkeypatch, size=1)
+    if known:
+        with alone.ranks[0].busy(kind, 6):
+            pass
+    alone.begin(0, kind, 7)
+    alone.pass_time(stacks_after)
+    assert not (tmp_path / STACKS).exists()
+    alone.pass_time(1)
+    assert [path.name for path in (tmp_path / STACKS).iterdir()] == [f"{kind}-00000007-rank-00000.txt"]
+    alone.pass_time((ends_after or 2000) - stacks_after - 1)
+    assert alone.ends == []
+    alone.pass_time(1)
+    assert alone.ends == ([1] if ends_after else [])
+    assert [event for event, _ in alone.told] == ["stalled", "failed"][: len(alone.told)]
+    if ends_after:
+        assert f"training: {kind}-00000007 does not end, after {ends_after + 1} s: " in capfd.readouterr().err
+
+
+def test_ranks_that_hang_all_at_once_end_where_no_collective_would(pair: Group) -> None:
+    for rank in (0, 1):
+        with pair.ranks[rank].busy("step", 1):
+            pass
+        pair.begin(rank, "step", 2)
+    pair.pass_time(40)
+    assert pair.ends == [], "a collective's timeout comes first, which says more"
+    pair.pass_time(1)
+    assert pair.ends == [1, 1]
+
+
+def test_a_process_that_was_stopped_for_a_while_has_not_hung(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = Group(tmp_path, monkeypatch, size=1)
+    alone.begin(0, "step", 1)
+    alone.now += 100_000
+    for _ in range(4):
+        alone.beat()
+    assert alone.ends == []
+
+
+def test_a_disk_that_hangs_keeps_nobody_from_saying_where_it_hangs_and_from_ending(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    awake = threading.Event()
+    monkeypatch.setattr("training.pulse._DISK_SECONDS", 0.1)
+    monkeypatch.setattr(Path, "write_text", lambda path, text: awake.wait())
+    alone = Group(tmp_path, monkeypatch, size=1)
+    try:
+        alone.begin(0, "loading")
+        alone.pass_time(601)
+        words = capfd.readouterr().err
+    finally:
+        awake.set()
+    assert "loading-rank-00000.txt: not written within 0.1 s; this is where the threads are" in words
+    assert "test_a_disk_that_hangs" in words
+    assert alone.ends == [1]
+
+
+@pytest.mark.e2e
+def test_a_run_of_one_process_whose_data_hangs_in_an_evaluation_says_where_and_ends(
+    tmp_path: Path,
+) -> None:
+    """The third look at what is held out never ends."""
+    program = f"""
+import threading
+from training import train
+from training.data import Samples
+take = Samples.take
+looks = []
+def hang(samples, indices, at=None):
+    if at is None and len(indices) > 1:
+        looks.append(1)
+    return threading.Event().wait() if len(looks) == 3 else take(samples, indices, at)
+Samples.take = hang
+train.main({[*settings(tmp_path, evaluate_every=1, **{"timeouts.stall": 1, "timeouts.collective": 3})]!r})
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "training: evaluation-00000003 does not end" in done.stderr
+    assert [line["event"] for line in events(tmp_path, "stalled")] == ["stalled"]
+    (stacks,) = (tmp_path / STACKS).iterdir()
+    assert "in _look_at" in stacks.read_text()
 
 
 @pytest.mark.e2e
