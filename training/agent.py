@@ -145,8 +145,15 @@ class Agent:
             started = time.time()
             what = f"ended by {signal.Signals(code - _SIGNALLED).name}" if died else "lost"
             _say(f"a rank was {what}: starting this node's again ({restart} of {self.restarts} restarts)")
-        if code == EXIT_ABSENT_RANK and restart > 1:  # it was there before: its node is lost
+        return self._last_word(code, restart - 1)
+
+    def _last_word(self, code: int, restarts: int) -> int:
+        """What the ranks' last code means to whoever started this process, and may start all elsewhere."""
+        if code == EXIT_ABSENT_RANK and restarts:  # it was there before: its node is lost
             code = EXIT_LOST_RANK
+        elif code == EXIT_LOST_RANK and restarts and not self._told:  # all nodes came each time: none is lost
+            _say(f"a rank was lost after each of {restarts} restarts: starting again does not help")
+            code = EXIT_FAILED
         return EXIT_PREEMPTED if self._told and code == EXIT_LOST_RANK else code
 
     def _round(self, ranks: int, started: float, patience: float) -> int:

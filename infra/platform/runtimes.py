@@ -21,8 +21,10 @@ from infra.platform.base import (
 from infra.platform.fabric import environment, pod_annotations, resources, with_fabric
 from infra.providers.base import PoolSettings
 
-EX_TEMPFAIL = 75
-"""Exit status of a rank that was told to leave and has saved (sysexits.h)."""
+EX_USAGE = 2
+"""Exit status of a program that was started in the wrong way, as of `argparse`."""
+EX_TEMPFAIL, EX_LOST_RANK = 75, 76
+"""Exit statuses of a rank that was told to leave and has saved (sysexits.h), and of one that lost another."""
 MAX_RESTARTS = 5
 """Restarts for faults of the job's own; the loss of a node does not count."""
 _NODE_NAME = {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
@@ -138,13 +140,19 @@ def _launcher_pod(context: Context, fabric: str) -> dict[str, Any]:
 
 
 def _failure_policy() -> dict[str, Any]:
-    """Restart all together, and do not count restarts that a lost or leaving node has caused."""
-    rule = {
-        "name": "spot",
-        "action": "RestartJobSetAndIgnoreMaxRestarts",
-        "onJobFailureReasons": ["PodFailurePolicy"],
+    """Restart all together, and do not count restarts that a lost or leaving node has caused.
+
+    Which rule of the pods made a Job fail is in its message alone.
+    """
+    reasons = {"onJobFailureReasons": ["PodFailurePolicy"]}
+    hopeless = {
+        "name": "wrong_configuration",
+        "action": "FailJobSet",
+        **reasons,
+        "onJobFailureMessagePatterns": [f"failed with exit code {EX_USAGE} matching FailJob rule"],
     }
-    return {"maxRestarts": MAX_RESTARTS, "rules": [rule]}
+    spot = {"name": "spot", "action": "RestartJobSetAndIgnoreMaxRestarts", **reasons}
+    return {"maxRestarts": MAX_RESTARTS, "rules": [hopeless, spot]}
 
 
 def _annotations(context: Context, fabric: str) -> dict[str, str]:
@@ -161,11 +169,13 @@ def _replicated_job(
     """Return a Job of JobSet; `trainer` marks the one whose container a TrainJob's `trainer` overrides."""
     step = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"} if trainer else {}
     own = dict(context.settings.pod_labels)
-    # Peers of a lost pod hang in their collectives: the loss of one fails the Job, and all restart.
-    leaving = {"containerName": "node", "operator": "In", "values": [EX_TEMPFAIL]}
+    # The loss of one pod fails the Job, and all restart. Its peers may have ended before anybody knows that
+    # its node is gone.
+    ends = {"containerName": "node", "operator": "In"}
     rules = [
         {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
-        {"action": "FailJob", "onExitCodes": leaving},
+        {"action": "FailJob", "onExitCodes": {**ends, "values": [EX_TEMPFAIL, EX_LOST_RANK]}},
+        {"action": "FailJob", "onExitCodes": {**ends, "values": [EX_USAGE]}},
     ]
     template = {"metadata": {**({"labels": own} if own else {}), "annotations": dict(asked)}, "spec": pod}
     job = {"backoffLimit": 0, "podFailurePolicy": {"rules": rules}, "template": template}

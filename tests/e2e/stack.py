@@ -240,6 +240,11 @@ class LocalStack:
 
         self.wait_until(ended, f"an end of pod {name}")
 
+    def counted_restarts(self, job: str) -> int:
+        """How many restarts of a job count as faults of its own."""
+        status = self.get("jobset", "-n", "team-research", job)["status"]
+        return int(status.get("restartsCountTowardsMax", 0))
+
     def run_of(self, job: str, run: str = "run-001") -> Run:
         """A run of a job of the research team."""
         return Run(self.data / "checkpoints" / "research" / job / run)

@@ -56,8 +56,19 @@ def test_a_job_whose_node_dies_with_no_word_resumes_from_its_last_checkpoint_and
     assert run.sha256 == uninterrupted.sha256
     run.assert_no_checkpointed_step_was_lost()
     assert run.resumed_at in range(20, 60, 10)
+    assert stack.counted_restarts("killed") == 0
     assert set(run.nodes[0]) == SPOT
     assert set(run.nodes[-1]) == ON_DEMAND
+
+
+def test_a_wrong_configuration_ends_the_job_at_once(stack: LocalStack) -> None:
+    wrong = ["python3", "-m", "training.train", "--set=stepz=60"]
+    stack.apply(manifests.train_job("wrong", runtime="torch-none", num_nodes=2, command=wrong))
+    stack.wait_until(lambda: "Failed" in conditions(stack, "trainjob", "wrong"), "a failed job")
+    assert "stepz" in logs(stack, "wrong")
+    status = stack.get("jobset", "-n", NAMESPACE, "wrong")["status"]
+    assert status["terminalState"] == "Failed"
+    assert status.get("restarts", 0) == 0
 
 
 def test_every_lost_node_is_given_back_when_its_job_has_ended(stack: LocalStack) -> None:
@@ -92,15 +103,24 @@ def submitted(stack: LocalStack, body: Manifest, condition: str, *, tellers: int
     stack.apply(body)
 
     def ended() -> bool:
-        status = stack.get(kind, "-n", NAMESPACE, name).get("status", {})
-        true = [item["type"] for item in status.get("conditions", ()) if item["status"] == "True"]
-        assert "Failed" not in true, json.dumps(status) + logs(stack, name)
+        true = conditions(stack, kind, name)
+        assert "Failed" not in true, json.dumps(true) + logs(stack, name)
         return condition in true
 
     stack.wait_until(ended, f"{condition} of {kind} {name}")
     assert "spot" in admitted_to(stack, body["kind"], name)
     stack.wait_until(lambda: len(ended_pods(stack, name)) >= tellers, f"{tellers} ended pods of {name}")
     return logs(stack, name)
+
+
+def conditions(stack: LocalStack, kind: str, name: str) -> dict[str, str]:
+    """What is true of a job, and the word on it."""
+    status = stack.get(kind, "-n", NAMESPACE, name).get("status", {})
+    return {
+        item["type"]: item.get("message", "")
+        for item in status.get("conditions", ())
+        if item["status"] == "True"
+    }
 
 
 def logs(stack: LocalStack, name: str) -> str:

@@ -6,14 +6,14 @@ import random
 
 import pytest
 
-from tests.e2e.stack import Declaration, Edit, LocalStack, job
+from tests.e2e.stack import Declaration, Edit, LocalStack, Run, job
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
 
 SEED = 20261121
-LOSSES = 12
 STEPS = 900
 """Enough that the job is at work at each loss; each attempt does some twenty steps before it."""
+SILENT, NOTICED = ["--no-notice"], ["--notice", "5"]
 
 
 def long_job(name: str) -> Edit:
@@ -24,24 +24,39 @@ def long_job(name: str) -> Edit:
     return edit
 
 
-def test_a_job_that_loses_a_node_again_and_again_ends_with_the_same_weights(stack: LocalStack) -> None:
+@pytest.fixture(scope="module")
+def steady(stack: LocalStack) -> Run:
+    """A run as long, to which nothing happened."""
     with stack.declared(long_job("steady")):
         stack.trainyard("submit")
-    run, chance = stack.run_of("harried"), random.Random(SEED)
-    with stack.declared(long_job("harried")):
+    return stack.run_of("steady")
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "losses"),
+    [
+        ("harried", [SILENT, NOTICED], 12),
+        ("bereft", [SILENT], 7),  # more than the restarts that a job has for faults of its own
+    ],
+)
+def test_a_job_that_loses_a_node_again_and_again_ends_with_the_same_weights(
+    stack: LocalStack, steady: Run, name: str, words: list[list[str]], losses: int
+) -> None:
+    run, chance = stack.run_of(name), random.Random(SEED)
+    with stack.declared(long_job(name)):
         submitted = stack.start("submit")
-        for loss in range(LOSSES):
+        for loss in range(losses):
             goal = run.step + chance.randint(5, 35)
             submitted.wait_for(
                 lambda goal=goal, loss=loss: len(run.nodes) == loss + 1 and run.step >= goal,  # type: ignore[misc]
                 f"step {goal} of attempt {loss + 1} (seed {SEED})",
             )
             node = chance.choice(run.nodes[-1])
-            word = chance.choice([["--no-notice"], ["--notice", "5"]])
-            stack.trainyard("preempt", node, *word)
+            stack.trainyard("preempt", node, *chance.choice(words))
             stack.trainyard("preempt", node, "--return")
         submitted.end(0)
-    assert len(run.nodes) == LOSSES + 1
+    assert len(run.nodes) == losses + 1
     run.assert_no_checkpointed_step_was_lost()
-    assert run.sha256 == stack.run_of("steady").sha256
+    assert run.sha256 == steady.sha256
+    assert stack.counted_restarts(name) == 0
     assert stack.trainyard("status").out.count(" ready ") == 5

@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from infra.names import HOSTNAME_LABEL, LEAF_LABEL
 from infra.spec import Stack
 from tests.infra.golden import GOLDEN, assert_matches
 from tests.infra.plan import Plan, plan
 from tests.infra.shown import text_of
+from training.preemption import EXIT_LOST_RANK, EXIT_PREEMPTED, EXIT_WRONG_CONFIG
 
 
 def test_the_plan_of_the_local_stack_is_the_golden_one(local_plan: Plan) -> None:
@@ -81,14 +85,43 @@ def _assert_restricted(pod: Mapping[str, Any]) -> None:
         assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
 
 
-def test_the_loss_of_a_spot_node_restarts_the_job_without_counting(local_plan: Plan) -> None:
-    spec = local_plan.named("ClusterTrainingRuntime")["torch-none"]["spec"]["template"]["spec"]
-    assert spec["failurePolicy"]["rules"][0]["action"] == "RestartJobSetAndIgnoreMaxRestarts"
-    rules = spec["replicatedJobs"][0]["template"]["spec"]["podFailurePolicy"]["rules"]
-    assert rules[0] == {
-        "action": "FailJob",
-        "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
-    }
+def fate_of(runtime: Mapping[str, Any], message: str) -> str:
+    """What JobSet does when a Job has failed with this message by a rule for its pods."""
+    for rule in runtime["spec"]["template"]["spec"]["failurePolicy"]["rules"]:
+        patterns = rule.get("onJobFailureMessagePatterns", [""])
+        if any(re.search(pattern, message) for pattern in patterns):
+            return str(rule["action"])
+    return "RestartJobSet"
+
+
+def ended_with(code: int) -> str:
+    """A Job's message, as Kubernetes 1.35 words it."""
+    return (
+        f"Container node for pod a/b-node-0-0 failed with exit code {code} matching FailJob rule at index 1"
+    )
+
+
+def exit_codes(runtime: Mapping[str, Any]) -> set[int]:
+    """The exit codes that are a reason of their own; with any other, a Job has used up its backoff limit."""
+    [job, *_] = runtime["spec"]["template"]["spec"]["replicatedJobs"]
+    rules = job["template"]["spec"]["podFailurePolicy"]["rules"]
+    assert {rule["action"] for rule in rules} == {"FailJob"}
+    return {code for rule in rules for code in rule.get("onExitCodes", {"values": []})["values"]}
+
+
+@pytest.mark.parametrize("name", ["torch-none", "mpi-none"])
+def test_the_loss_of_a_spot_node_restarts_the_job_without_counting(local_plan: Plan, name: str) -> None:
+    runtime = local_plan.named("ClusterTrainingRuntime")[name]
+    gone = "Pod team-a/job-node-0-0 has condition DisruptionTarget matching FailJob rule at index 0"
+    for told in (gone, ended_with(EXIT_PREEMPTED), ended_with(EXIT_LOST_RANK)):
+        assert fate_of(runtime, told) == "RestartJobSetAndIgnoreMaxRestarts"
+
+
+@pytest.mark.parametrize("name", ["torch-none", "mpi-none"])
+def test_a_wrong_configuration_is_not_started_again(local_plan: Plan, name: str) -> None:
+    runtime = local_plan.named("ClusterTrainingRuntime")[name]
+    assert fate_of(runtime, ended_with(EXIT_WRONG_CONFIG)) == "FailJobSet"
+    assert exit_codes(runtime) == {EXIT_WRONG_CONFIG, EXIT_PREEMPTED, EXIT_LOST_RANK}
 
 
 def test_operators_run_on_the_system_pool(local_plan: Plan) -> None:

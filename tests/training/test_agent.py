@@ -131,6 +131,19 @@ def test_ranks_that_never_came_are_no_lost_ones(tmp_path: Path) -> None:
     assert notes(tmp_path, 0) == ["came"]
 
 
+def test_a_rank_that_is_lost_after_each_restart_is_a_failure(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Or the survivors of a node that fails each time would have all started again for ever."""
+    assert agent(tmp_path, lambda folder, _: note(folder, "came") and 76, restarts=2) == 1
+    assert len(notes(tmp_path, 0)) == 3
+    assert "a rank was lost after each of 2 restarts" in capfd.readouterr().err
+
+
+def test_without_restarts_in_place_a_lost_rank_is_told_at_once(tmp_path: Path) -> None:
+    assert agent(tmp_path, lambda folder, _: note(folder, "came") and 76, restarts=0) == 76
+
+
 def test_what_fails_for_a_reason_of_its_own_is_not_started_again(tmp_path: Path) -> None:
     assert agent(tmp_path, lambda folder, _: note(folder, "came") and 1) == 1
     assert notes(tmp_path, 0) == ["came"]
@@ -201,6 +214,21 @@ def test_a_rank_killed_on_one_of_two_nodes_comes_back_and_no_bit_is_changed(
             each.wait()
     assert [line["attempt"] for line in events(tmp_path, "resumed")][-1] >= 2
     assert sha256(tmp_path) == undisturbed
+
+
+@pytest.mark.e2e
+def test_a_node_that_does_not_come_back_is_told_from_a_failure(tmp_path: Path) -> None:
+    meeting = {"PET_NNODES": "2", "PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": str(free_port())}
+    arguments = settings(tmp_path, **PACED, **{"timeouts.rejoin": 1})
+    nodes = [node(arguments, PET_NODE_RANK=str(number), **meeting) for number in range(2)]
+    try:
+        wait_for(lambda: reached(tmp_path, 5))
+        nodes[0].kill()
+        assert nodes[1].wait(PATIENCE_SECONDS) == 76
+    finally:
+        for each in nodes:
+            each.kill()
+            each.wait()
 
 
 @pytest.mark.e2e
