@@ -86,16 +86,15 @@ class Manifest:
         try:
             body = json.loads(data)
             stated = body.pop("sha256")
+            if stated != _digest(body):  # of every format; a flipped bit must not look like another version
+                raise DamagedError(f"{MANIFEST} was altered: its own checksum does not match")
             if (found := body.pop("format")) != FORMAT:
-                raise FormatError(f"{MANIFEST} is of format {found}, this version reads {FORMAT}")
-            manifest = Manifest(**{**body, "files": {n: FileEntry(**e) for n, e in body["files"].items()}})
+                raise FormatError(_of_another_version(found))
+            return Manifest(**{**body, "files": {n: FileEntry(**e) for n, e in body["files"].items()}})
+        except (DamagedError, FormatError):
+            raise
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            if isinstance(error, FormatError):
-                raise
             raise DamagedError(f"{MANIFEST} cannot be read: {error}") from None
-        if stated != _digest({"format": FORMAT, **body}):
-            raise DamagedError(f"{MANIFEST} was altered: its own checksum does not match")
-        return manifest
 
 
 @dataclass(frozen=True)
@@ -264,6 +263,15 @@ def step_of(name: str) -> int | None:
     """The step of a checkpoint's name; None for the name of anything else."""
     found = _COMMITTED.fullmatch(name)
     return int(found[1]) if found else None
+
+
+def _of_another_version(found: object) -> str:
+    newer = isinstance(found, int) and found > FORMAT
+    version = "a newer version: update this one" if newer else "an older version: use that one"
+    return (
+        f"{MANIFEST} is of format {found}, this version of the package reads {FORMAT}; it was written by"
+        f" {version} to go on, or choose another run_dir; nothing was changed"
+    )
 
 
 def _digest(body: Mapping[str, Any]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import mmap
 import os
 import random
@@ -202,16 +201,40 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_word(
     assert name in told[0]
 
 
-def test_a_manifest_of_another_format_or_step_is_not_trusted(tmp_path: Path) -> None:
+def test_a_manifest_of_another_step_is_not_trusted(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
-    path = save(store, 10)
-    other = path.rename(tmp_path / "step-00000030")
+    save(store, 10).rename(tmp_path / "step-00000030")
     with pytest.raises(DamagedError, match="is of step 10"):
         store.open(30)
-    body = json.loads((other / MANIFEST).read_text()) | {"format": 1}
-    (other / MANIFEST).write_text(json.dumps(body))
-    with pytest.raises(FormatError, match="format 1"):
-        store.open(30)
+
+
+@pytest.mark.parametrize(
+    ("format", "advice"),
+    [
+        (2, "reads 3; it was written by an older version: use that one to go on"),
+        (4, "reads 3; it was written by a newer version: update this one to go on"),
+    ],
+)
+def test_a_manifest_of_another_version_is_refused_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: int, advice: str
+) -> None:
+    store = FolderStore(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr("training.checkpoint.FORMAT", format)
+        save(store, 20)
+    with pytest.raises(FormatError, match=f"is of format {format}, .*{advice}"):
+        newest_step(store)
+    assert store.committed() == [20]
+
+
+def test_a_format_that_was_altered_is_damage_and_no_other_version(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path)
+    save(store, 10)
+    path = save(store, 20) / MANIFEST
+    path.write_text(path.read_text().replace('"format": 3', '"format": 7'))
+    with pytest.raises(DamagedError, match="its own checksum does not match"):
+        store.open(20)
+    assert newest_step(store) == 10
 
 
 def test_a_damaged_step_can_be_saved_again_after_it_is_set_aside(tmp_path: Path) -> None:
