@@ -30,6 +30,8 @@ WRONG = [
     ({"notices": "oracle"}, "notices: got 'oracle'"),
     ({"pace_seconds": -1}, "pace_seconds: got -1"),
     ({"timeouts": {"collective": 0}}, "timeouts.collective: got 0"),
+    ({"timeouts": {"stall": 30}}, "timeouts.stall: got 30; allowed: less than timeouts.collective (20)"),
+    ({"timeouts": {"stall": 5, "collective": 5}}, "timeouts.stall: got 5; allowed: less than"),
 ]
 
 
@@ -45,6 +47,16 @@ def test_all_problems_are_shown_at_once() -> None:
         parse_config({"steps": 0, "model": {"hidden": -1}, "speed": "fast"})
     assert len(caught.value.problems) == 4
     assert "run_dir: missing" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("timeouts", "stall"),
+    [({}, 15), ({"collective": 120}, 15), ({"collective": 8}, 6), ({"collective": 8, "stall": 7}, 7)],
+)
+def test_stacks_are_written_before_a_collective_ends_unless_said_otherwise(
+    timeouts: dict[str, float], stall: float
+) -> None:
+    assert parse_config({"run_dir": "/tmp/run", "timeouts": timeouts}).timeouts.stall == stall
 
 
 def test_overrides_win_over_the_file(tmp_path: Path) -> None:
