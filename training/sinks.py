@@ -5,15 +5,19 @@ OpenTelemetry, MLflow and Weights & Biases, whose packages are extras (`requirem
 from __future__ import annotations
 
 import hashlib
+import importlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from queue import Queue
 from threading import Event, Thread
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from training.config import ExportConfig
+from training.config import ConfigError, ExportConfig
 from training.metrics import Listener
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
 
 _GAUGES: Final = {
     "loss": "mean loss of the last step in nats",
@@ -26,6 +30,14 @@ _LAST: Final = frozenset({"finished", "preempted", "failed"})
 _PATIENCE_SECONDS: Final = 5.0
 """For what is under way when the process ends."""
 _FOLDER: Final = "training.run_dir"
+_NEEDED: Final = {
+    "prometheus_port": "prometheus_client",
+    "tensorboard": "torch.utils.tensorboard",
+    "opentelemetry": "opentelemetry.exporter.otlp.proto.http.metric_exporter",
+    "mlflow": "mlflow",
+    "wandb": "wandb",
+}
+"""What each setting imports."""
 
 
 def open_sinks(config: ExportConfig, run_dir: Path) -> list[Listener]:
@@ -33,13 +45,15 @@ def open_sinks(config: ExportConfig, run_dir: Path) -> list[Listener]:
 
     Raises:
         OSError: the port is taken.
-        ValueError: a package is not installed.
+        ConfigError: a package is not installed, or does not go with the others.
     """
     wanted: dict[str, Callable[[], Listener]] = {}
     if config.prometheus_port:
-        wanted["prometheus_port"] = lambda: _prometheus(config.prometheus_port)
+        wanted["prometheus_port"] = lambda: guarded(
+            "export.prometheus_port", _prometheus(config.prometheus_port)
+        )
     if config.tensorboard:
-        wanted["tensorboard"] = lambda: _tensorboard(run_dir / "tensorboard")
+        wanted["tensorboard"] = lambda: _in_background("tensorboard", _tensorboard(run_dir / "tensorboard"))
     if config.opentelemetry:
         wanted["opentelemetry"] = lambda: _in_background("opentelemetry", _opentelemetry(run_dir))
     if config.mlflow:
@@ -49,14 +63,39 @@ def open_sinks(config: ExportConfig, run_dir: Path) -> list[Listener]:
     return [_opened(name, make) for name, make in wanted.items()]
 
 
+def guarded(name: str, sink: Listener) -> Listener:
+    """Let a sink that fails cost metrics and no step; it is said once."""
+    silenced = False
+
+    def put(line: dict[str, Any]) -> None:
+        nonlocal silenced
+        try:
+            sink(line)
+        except Exception as error:
+            if not silenced:
+                sys.stderr.write(f"training: {name}: metrics are lost: {error}\n")
+            silenced = True
+
+    return put
+
+
 def _opened(name: str, make: Callable[[], Listener]) -> Listener:
     try:
-        return make()
+        importlib.import_module(_NEEDED[name])
     except ImportError as error:
-        raise ValueError(
+        problem = (
             f"export.{name}: set, but {error.name} is not installed; install requirements/tracking.txt"
             " (for mlflow, wandb and opentelemetry), or leave the setting out"
-        ) from None
+        )
+        raise ConfigError([problem]) from None
+    except Exception as error:  # protobuf's own kind, which is none of Python's
+        problem = (
+            f"export.{name}: set, but {_NEEDED[name]} cannot be imported: {error}; let the packages of"
+            " requirements/training.txt come first, as in a job's pod (PYTHONPATH=.trainyard/training-env in"
+            " a checkout), or leave the setting out"
+        )
+        raise ConfigError([problem]) from None
+    return make()
 
 
 def _prometheus(port: int) -> Listener:
@@ -87,19 +126,30 @@ def _prometheus(port: int) -> Listener:
 
 
 def _tensorboard(folder: Path) -> Listener:
-    from torch.utils.tensorboard import SummaryWriter
-
-    writer = SummaryWriter(str(folder))
+    """Files in a folder; one that cannot be written any more is followed by another."""
+    writer: SummaryWriter | None = None
 
     def sink(line: dict[str, Any]) -> None:
-        numbers = _numbers(line)
-        for name, value in numbers.items():
-            writer.add_scalar(name, value, line["step"], line["time"])
-        if not numbers:
-            writer.add_text("events", f"{line['event']} (attempt {line['attempt']})", line["step"])
-            writer.flush()
+        nonlocal writer
+        from torch.utils.tensorboard import SummaryWriter
+
+        try:
+            writer = writer or SummaryWriter(str(folder))
+            _write_events(writer, line)
+        except Exception:
+            writer = None  # its thread has ended
+            raise
 
     return sink
+
+
+def _write_events(writer: SummaryWriter, line: dict[str, Any]) -> None:
+    numbers = _numbers(line)
+    for name, value in numbers.items():
+        writer.add_scalar(name, value, line["step"], line["time"])
+    if not numbers:
+        writer.add_text("events", f"{line['event']} (attempt {line['attempt']})", line["step"])
+        writer.flush()
 
 
 def _opentelemetry(run_dir: Path) -> Listener:
@@ -194,19 +244,14 @@ def _numbers(line: dict[str, Any]) -> dict[str, float]:
 
 
 def _in_background(name: str, sink: Listener) -> Listener:
-    """Let a sink that asks a server take its time; if it fails, that is said once and costs no step."""
+    """Let a sink that waits for a server or a disk take its time; if it fails, see `guarded`."""
     lines: Queue[tuple[dict[str, Any], Event]] = Queue()
+    careful = guarded(f"export.{name}", sink)
 
     def work() -> None:
-        silenced = False
         while True:
             line, done = lines.get()
-            try:
-                sink(line)
-            except Exception as error:
-                if not silenced:
-                    sys.stderr.write(f"training: export.{name}: metrics are lost: {error}\n")
-                silenced = True
+            careful(line)
             done.set()
 
     def put(line: dict[str, Any]) -> None:

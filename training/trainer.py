@@ -394,8 +394,9 @@ def _agree(config: TrainConfig, mesh: Mesh) -> None:
 def _open_log(config: TrainConfig, listeners: Sequence[Listener]) -> MetricsLog:
     if sys.stderr.isatty():
         from training.progress import bar
+        from training.sinks import guarded
 
-        listeners = [*listeners, bar(sys.stderr)]
+        listeners = [*listeners, guarded("the bar", bar(sys.stderr))]
     if config.export == ExportConfig():
         return MetricsLog(config.run_dir, listeners)
     from training.sinks import open_sinks

@@ -7,6 +7,7 @@ Those of OpenTelemetry, MLflow and Weights & Biases run once `make tracking` has
 from __future__ import annotations
 
 import gzip
+import importlib
 import json
 import os
 import socket
@@ -69,10 +70,15 @@ print(json.dumps({tag: [[e.step, e.value] for e in board.Scalars(tag)] for tag i
 """
 
 
+def as_in_a_pod() -> dict[str, str]:
+    """An environment in which nothing comes before the packages of the jobs."""
+    root = Path(__file__).parents[2]
+    return os.environ | {"PYTHONPATH": f"{root}:{root / '.trainyard' / 'training-env'}"}
+
+
 @pytest.mark.e2e
 def test_tensorboard_reads_what_the_log_says(tmp_path: Path) -> None:
-    root = Path(__file__).parents[2]
-    only_that = os.environ | {"PYTHONPATH": f"{root}:{root / '.trainyard' / 'training-env'}"}  # as in a pod
+    only_that = as_in_a_pod()
     options = [f"run_dir={tmp_path}", "export.tensorboard=true", "steps=20", "evaluate_every=10"]
     arguments = [part for text in options for part in ("--set", text)]
     subprocess.run([sys.executable, "-m", "training.train", *arguments], env=only_that, check=True)
@@ -83,6 +89,40 @@ def test_tensorboard_reads_what_the_log_says(tmp_path: Path) -> None:
         [line["step"], pytest.approx(line["loss"], rel=1e-6)] for line in events(tmp_path, "step")
     ]
     assert [step for step, _ in found["held out/accuracy"]] == [10, 20]
+
+
+FULL = """
+import errno, sys
+from pathlib import Path
+from tensorboard.summary.writer.record_writer import RecordWriter
+from training import train
+write, written = RecordWriter.write, []
+def almost_full(writer, data):
+    written.append(data)
+    if 5 < len(written) < 15:
+        raise OSError(errno.ENOSPC, "No space left on device")
+    write(writer, data)
+RecordWriter.write = almost_full
+train.main(sys.argv[1:])
+"""
+
+
+@pytest.mark.e2e
+def test_a_disk_that_is_full_for_tensorboard_is_said_once_and_costs_no_step(tmp_path: Path) -> None:
+    options = [f"run_dir={tmp_path}", "export.tensorboard=true", "steps=20", "evaluate_every=10"]
+    arguments = [part for text in options for part in ("--set", text)]
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, *arguments],
+        env=as_in_a_pod(),
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("export.tensorboard: metrics are lost") == 1
+    assert "No space left on device" in done.stderr
+    assert len(events(tmp_path, "step")) == 20
+    assert len(list((tmp_path / "tensorboard").iterdir())) > 1, "once there is room it goes on"
 
 
 class Collector(BaseHTTPRequestHandler):
@@ -148,8 +188,37 @@ def test_weights_and_biases_writes_its_files_with_no_network(tmp_path: Path) -> 
 
 def test_a_package_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mlflow", None)
-    with pytest.raises(ValueError, match=r"export\.mlflow: set, but mlflow is not installed; install req"):
+    with pytest.raises(ConfigError, match=r"export\.mlflow: set, but mlflow is not installed; install req"):
         train(configure(tmp_path, export={"mlflow": "http://127.0.0.1:1"}))
+
+
+def test_a_package_that_does_not_go_with_the_others_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class VersionError(Exception):
+        """As protobuf's."""
+
+    def refuse(name: str) -> object:
+        if name == "torch.utils.tensorboard":
+            raise VersionError("gencode 6.31.1 runtime 5.29.6")
+        return real(name)
+
+    real = importlib.import_module
+    monkeypatch.setattr(importlib, "import_module", refuse)
+    with pytest.raises(ConfigError, match=r"export\.tensorboard: set, but .* gencode 6.*; let the packages"):
+        train(configure(tmp_path, export={"tensorboard": True}))
+    assert not events(tmp_path, "started")
+
+
+def test_a_sink_of_this_process_that_fails_is_said_once_and_costs_no_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(line: dict[str, Any]) -> None:
+        raise OSError("no room")
+
+    monkeypatch.setattr("training.sinks._prometheus", lambda port: fail)
+    assert train(configure(tmp_path, export={"prometheus_port": 9}))
+    assert capsys.readouterr().err.count("export.prometheus_port: metrics are lost: no room") == 1
 
 
 def test_a_sink_that_fails_is_said_once_and_costs_no_step(
