@@ -122,14 +122,15 @@ class ParallelConfig(_Part):
         """See to it that there are as many ranks as there may be.
 
         Raises:
-            ValueError: there are too few or too many.
+            ConfigError: there are too few or too many.
         """
         if ranks < self.min_ranks or 0 < self.max_ranks < ranks:
             most = f"to {self.max_ranks}" if self.max_ranks else "or more"
-            raise ValueError(
+            problem = (
                 f"parallel: got {ranks} ranks; allowed: {self.min_ranks} {most}; start so many,"
                 " or change parallel.min_ranks and .max_ranks; what was saved stays"
             )
+            raise ConfigError([problem])
 
 
 class CheckpointConfig(_Part):

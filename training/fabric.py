@@ -17,7 +17,7 @@ from typing import Final
 import torch
 import torch.distributed as dist
 
-from training.config import Backend
+from training.config import Backend, ConfigError
 
 DEVICES: Final = Path("/sys/class/infiniband")
 """InfiniBand, RoCE and EFA devices, each with the rate of its ports."""
@@ -40,10 +40,10 @@ def choose(wanted: Backend, device: torch.device) -> Choice:
     """The backend for collectives on a device.
 
     Raises:
-        ValueError: what is wanted cannot be had here.
+        ConfigError: what is wanted cannot be had here.
     """
     if wanted == "nccl" and device.type != "cuda":
-        raise ValueError("backend: got 'nccl', but this process sees no GPU; allowed here: auto, gloo")
+        raise ConfigError(["backend: got 'nccl', but this process sees no GPU; allowed here: auto, gloo"])
     if wanted != "auto":
         return Choice(wanted, "as the configuration says")
     if device.type != "cuda":

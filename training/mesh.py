@@ -13,7 +13,7 @@ from typing import Final
 import torch
 import torch.distributed as dist
 
-from training.config import Backend, TimeoutConfig
+from training.config import Backend, ConfigError, TimeoutConfig
 from training.fabric import Choice, choose
 from training.rendezvous import check_place, meet
 
@@ -75,13 +75,14 @@ class Mesh:
         """The same ranks as a mesh of stages × data × tensor, the last running fastest.
 
         Raises:
-            ValueError: the ranks do not fill such a mesh.
+            ConfigError: the ranks do not fill such a mesh.
         """
         if self.world_size % (tensor * pipeline):
-            raise ValueError(
+            problem = (
                 f"parallel: got {self.world_size} ranks; allowed: a multiple of tensor × pipeline ="
                 f" {tensor} × {pipeline}; start as many ranks, or change parallel.tensor or .pipeline"
             )
+            raise ConfigError([problem])
         return replace(self, tensor=tensor, pipeline=pipeline)
 
     @property
@@ -177,7 +178,7 @@ def join(
 
     Raises:
         AbsentRankError: not all ranks came in time.
-        ValueError: the backend cannot be had here.
+        ConfigError: a launcher's variables make no sense, or the backend cannot be had here.
     """
     node = environment.get("NODE_NAME") or socket.gethostname()
     if "RANK" not in environment:

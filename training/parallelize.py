@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from training.config import TrainConfig
+from training.config import ConfigError, TrainConfig
 from training.mesh import Mesh
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def parallelize(
         sample: a batch of inputs, whose values do not matter.
 
     Raises:
-        ValueError: the ranks, or the model, cannot be divided so.
+        ConfigError: the ranks, or the model, cannot be divided so.
     """
     stage = _stage(model, mesh).to(mesh.device)
     devices = _devices(mesh, config) if config.strategy == "fsdp" or mesh.tensor > 1 else None
@@ -56,10 +56,11 @@ def parallelize(
     if mesh.data_size == 1 or mesh.pipeline > 1:
         return stage
     if mesh.tensor > 1:
-        raise ValueError(
+        problem = (
             f"strategy: got ddp with parallel.tensor {mesh.tensor} and {mesh.data_size} parts of the batch;"
             " allowed: fsdp, or no more ranks than tensor × pipeline"
         )
+        raise ConfigError([problem])
     return _replicate(stage, mesh, sample)
 
 
@@ -73,10 +74,8 @@ def _devices(mesh: Mesh, config: TrainConfig) -> DeviceMesh:
 
     shard = config.parallel.shard or mesh.data_size
     if mesh.data_size % shard:
-        raise ValueError(
-            f"parallel.shard: got {shard};"
-            f" allowed: a divisor of the {mesh.data_size} ranks that share the data"
-        )
+        allowed = f"a divisor of the {mesh.data_size} ranks that share the data"
+        raise ConfigError([f"parallel.shard: got {shard}; allowed: {allowed}"])
     sizes = (mesh.pipeline, mesh.data_size // shard, shard, mesh.tensor)
     names = ("pipeline", "replicate", "shard", "tensor")
     return init_device_mesh(mesh.device.type, sizes, mesh_dim_names=names)
@@ -97,9 +96,8 @@ def _stage(model: nn.Sequential, mesh: Mesh) -> nn.Sequential:
         weights[-1] += size
     spare = len(blocks) - mesh.pipeline
     if spare < 0:
-        raise ValueError(
-            f"parallel.pipeline: got {mesh.pipeline}; allowed: up to {len(blocks)}, the layers with weights"
-        )
+        allowed = f"up to {len(blocks)}, the layers with weights"
+        raise ConfigError([f"parallel.pipeline: got {mesh.pipeline}; allowed: {allowed}"])
     own, stage = [], -1
     for index, block in enumerate(blocks):
         middle = (sum(weights[:index]) + weights[index] / 2) / sum(weights)
@@ -133,8 +131,8 @@ def _recompute(model: nn.Module) -> None:
 
 def _compile(model: nn.Module, device: torch.device) -> None:
     if device.type == "cpu" and not shutil.which("g++"):
-        raise ValueError(
-            "compile: got true; on a CPU it needs the C++ compiler g++; install it, or set false"
+        raise ConfigError(
+            ["compile: got true; on a CPU it needs the C++ compiler g++; install it, or set false"]
         )
     for layer in model.children():
         if any(True for _ in layer.parameters()):

@@ -13,6 +13,8 @@ from typing import Final
 
 import torch.distributed as dist
 
+from training.config import ConfigError
+
 _LOOK_SECONDS: Final = 0.02
 
 
@@ -24,7 +26,7 @@ def check_place(environment: Mapping[str, str]) -> None:
     """See to it that a launcher has said who this is, and where all meet.
 
     Raises:
-        ValueError: with all that is missing or wrong.
+        ConfigError: with all that is missing or wrong.
     """
     given = {name: environment.get(name, "") for name in ("RANK", "WORLD_SIZE", "MASTER_PORT")}
     given["LOCAL_RANK"] = environment.get("LOCAL_RANK", "0")
@@ -39,7 +41,7 @@ def check_place(environment: Mapping[str, str]) -> None:
         most = int(given["WORLD_SIZE"]) - 1
         problems.append(f"RANK: got {given['RANK']}; allowed: 0 to {most}, one less than WORLD_SIZE")
     if problems:
-        raise ValueError("\n".join(f"{each}; start it by torchrun, mpirun or a Trainer" for each in problems))
+        raise ConfigError([f"{each}; start it by torchrun, mpirun or a Trainer" for each in problems])
 
 
 def meet(seconds: float, environment: Mapping[str, str] = os.environ) -> tuple[dist.Store, int, int]:

@@ -142,8 +142,9 @@ class Saver:
                 raise UnsharedError(verdict)
             checkpoint = None
         damages = json.loads(self.mesh.tell("load/damages", json.dumps(damages)))
-        if checkpoint:
-            _check_identity(checkpoint, identity)
+        if checkpoint and (mismatch := _mismatch(checkpoint, identity)):
+            self.mesh.part()
+            raise MismatchError(mismatch)
         return checkpoint, damages
 
     def loaded(self) -> None:
@@ -238,18 +239,18 @@ class Saver:
         return damage
 
 
-def _check_identity(checkpoint: Checkpoint, identity: Mapping[str, Any]) -> None:
+def _mismatch(checkpoint: Checkpoint, identity: Mapping[str, Any]) -> str:
+    """What a checkpoint has otherwise than a run that would resume from it; empty if nothing."""
     saved = checkpoint.manifest.identity
     differences = [
         f"{key}: the checkpoint has {saved.get(key)!r}, the configuration {identity.get(key)!r}"
         for key in sorted({*saved, *identity})
         if saved.get(key) != identity.get(key)
     ]
-    if differences:
-        raise MismatchError(
-            f"{checkpoint.name} in {checkpoint.store.where} is of another run;"
-            " choose another run_dir, or set:\n" + "\n".join(differences)
-        )
+    if not differences:
+        return ""
+    what = f"{checkpoint.name} in {checkpoint.store.where} is of another run; choose another run_dir, or set:"
+    return "\n".join([what, *differences])
 
 
 def _say(text: str) -> None:

@@ -1,7 +1,7 @@
 """Train: `python -m training.train --config FILE [--set key.sub=value ...]`.
 
 Alone on a laptop, as all ranks of a machine (`--nproc-per-node`), under `torchrun` or `mpirun`, or in a pod
-of Kubeflow Trainer. Exit codes: 0 finished, 1 failed, 2 the configuration is wrong and nothing was started,
+of Kubeflow Trainer. Exit codes: 0 finished, 1 failed, 2 the configuration is wrong and nothing was changed,
 75 left on notice with a checkpoint committed, 76 another rank was lost, 77 not all ranks came, 128 + n a rank
 was ended by signal n. After the last four, a run that is started again goes on where it was saved.
 """
@@ -22,6 +22,7 @@ from pathlib import Path  # noqa: E402
 from typing import NoReturn  # noqa: E402
 
 from training.agent import Agent, leave, node_of  # noqa: E402
+from training.checkpoint import FormatError  # noqa: E402
 from training.config import ConfigError, TrainConfig, load_config  # noqa: E402
 from training.preemption import (  # noqa: E402
     EXIT_ABSENT_RANK,
@@ -104,6 +105,7 @@ def _train(config: TrainConfig, started: float, patience: float) -> int:
     _import_for(config)
     from training import mesh, startup
     from training.rendezvous import AbsentRankError
+    from training.saver import MismatchError
     from training.trainer import Trainer
 
     trainer = None
@@ -113,7 +115,7 @@ def _train(config: TrainConfig, started: float, patience: float) -> int:
             here = mesh.join(config.timeouts, backend=config.backend, patience=patience)
             trainer = Trainer(config, here, notice)
             finished = trainer.run(started)
-    except ConfigError as error:
+    except (ConfigError, MismatchError, FormatError) as error:
         return _refuse(error)
     except Exception as error:
         lost = mesh.is_lost_rank(error)
@@ -128,8 +130,9 @@ def _train(config: TrainConfig, started: float, patience: float) -> int:
     return 0 if finished else EXIT_PREEMPTED
 
 
-def _refuse(error: ConfigError) -> int:
-    sys.stderr.write("".join(f"training: {problem}\n" for problem in error.problems))
+def _refuse(error: ValueError) -> int:
+    """Say all that is wrong; to start again would change nothing."""
+    sys.stderr.write("".join(f"training: {problem}\n" for problem in str(error).splitlines()))
     return EXIT_WRONG_CONFIG
 
 

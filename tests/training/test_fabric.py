@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from training import fabric
+from training.config import ConfigError
 from training.fabric import choose, measure, port_rates
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
@@ -19,7 +20,7 @@ def test_the_backend_follows_the_device_and_says_why(monkeypatch: pytest.MonkeyP
     assert choose("gloo", GPU).backend == "gloo"
     monkeypatch.setattr(torch.version, "hip", "7.0")
     assert "RCCL" in choose("auto", GPU).why
-    with pytest.raises(ValueError, match="backend: got 'nccl', but this process sees no GPU"):
+    with pytest.raises(ConfigError, match="backend: got 'nccl', but this process sees no GPU"):
         choose("nccl", CPU)
 
 

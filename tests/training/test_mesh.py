@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from training import mesh
-from training.config import TimeoutConfig
+from training.config import ConfigError, TimeoutConfig
 from training.mesh import Mesh, adopt_launcher_settings, is_lost_rank, join
 
 
@@ -44,7 +44,7 @@ def test_a_place_that_makes_no_sense_is_named_before_anyone_is_waited_for(
 ) -> None:
     right = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29400"}
     monkeypatch.setattr(dist, "rendezvous", lambda *_, **__: pytest.fail("somebody was waited for"))
-    with pytest.raises(ValueError, match=re.escape(told)):
+    with pytest.raises(ConfigError, match=re.escape(told)):
         join(TimeoutConfig(), right | change)
 
 
@@ -77,7 +77,7 @@ def test_ranks_fill_a_mesh_of_stages_data_and_tensor() -> None:
 
 
 def test_ranks_that_do_not_fill_the_mesh_are_refused() -> None:
-    with pytest.raises(ValueError, match="got 6 ranks; allowed: a multiple of tensor × pipeline = 2 × 2"):
+    with pytest.raises(ConfigError, match="got 6 ranks; allowed: a multiple of tensor × pipeline = 2 × 2"):
         places(6, 2, 2)
 
 

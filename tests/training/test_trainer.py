@@ -241,7 +241,7 @@ def test_too_few_ranks_are_refused_and_what_was_saved_stays(
 ) -> None:
     train(configure(tmp_path), NoticeAt(3))
     before = read_metrics(tmp_path / FILE)
-    with pytest.raises(ValueError, match=f"parallel: got 1 ranks; allowed: {allowed}; start so many"):
+    with pytest.raises(ConfigError, match=f"parallel: got 1 ranks; allowed: {allowed}; start so many"):
         train(configure(tmp_path, parallel=bounds))
     assert read_metrics(tmp_path / FILE) == before
     assert (tmp_path / "checkpoints" / "step-00000004" / "manifest.json").exists()
@@ -250,7 +250,7 @@ def test_too_few_ranks_are_refused_and_what_was_saved_stays(
 def test_too_many_ranks_are_refused_too_and_bounds_must_be_in_order() -> None:
     parallel = configure(Path("/x"), parallel={"max_ranks": 4}).parallel
     parallel.check(4)
-    with pytest.raises(ValueError, match="got 5 ranks; allowed: 1 to 4"):
+    with pytest.raises(ConfigError, match="got 5 ranks; allowed: 1 to 4"):
         parallel.check(5)
     with pytest.raises(ConfigError, match=r"max_ranks: got 2; allowed: parallel\.min_ranks .3. or more"):
         configure(Path("/x"), parallel={"min_ranks": 3, "max_ranks": 2})

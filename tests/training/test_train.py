@@ -1,0 +1,82 @@
+"""The command says what is wrong, and by its exit code that another start cannot help."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.processes import free_port
+from tests.training.test_trainer import NoticeAt, configure, train
+from training.checkpoint import FORMAT
+from training.metrics import FILE
+
+TWO_RANKS = ["--nproc-per-node=2"]
+
+
+def refused(run_dir: Path, *settings: str, more: list[str] | None = None) -> str:
+    """Run the command, which must refuse; returns what it said."""
+    chosen = [f"run_dir={run_dir}", "steps=4", "seed=7", "model.hidden=16", *settings]
+    arguments = [part for text in chosen for part in ("--set", text)]
+    command = [sys.executable, "-m", "training.train", *arguments, *(more or [])]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+def test_every_problem_of_the_settings_is_said_and_nothing_is_made(tmp_path: Path) -> None:
+    said = refused(tmp_path / "run", "steps=0", "stpes=3", "model.name=gpt5")
+    assert "training: steps: got 0" in said
+    assert "training: stpes: got 3, but there is no such setting" in said
+    assert "training: model.name: got 'gpt5'" in said
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "more", "told"),
+    [
+        (["parallel.min_ranks=2"], [], "parallel: got 1 ranks; allowed: 2 or more; start so many"),
+        (["parallel.max_ranks=1"], TWO_RANKS, "parallel: got 2 ranks; allowed: 1 to 1; start so many"),
+        (["parallel.tensor=3"], TWO_RANKS, "parallel: got 2 ranks; allowed: a multiple of tensor × pipeline"),
+        (["parallel.shard=3", "strategy=fsdp"], TWO_RANKS, "parallel.shard: got 3; allowed: a divisor of"),
+    ],
+)
+def test_ranks_that_the_settings_do_not_go_with_are_refused(
+    tmp_path: Path, settings: list[str], more: list[str], told: str
+) -> None:
+    assert f"training: {told}" in refused(tmp_path, *settings, more=more)
+
+
+def test_a_backend_that_is_not_to_be_had_here_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    for name, value in {**place, "CUDA_VISIBLE_DEVICES": ""}.items():
+        monkeypatch.setenv(name, value)
+    assert "training: backend: got 'nccl', but this process sees no GPU" in refused(tmp_path, "backend=nccl")
+
+
+def test_a_checkpoint_of_another_configuration_is_refused_and_stays(tmp_path: Path) -> None:
+    assert not train(configure(tmp_path), NoticeAt(3))
+    before = (tmp_path / FILE).read_text()
+    said = refused(tmp_path, "seed=9")
+    assert "step-00000004 in" in said
+    assert "is of another run; choose another run_dir, or set:" in said
+    assert "training: seed: the checkpoint has 7, the configuration 9" in said
+    assert (tmp_path / "checkpoints" / "step-00000004" / "manifest.json").exists()
+    assert (tmp_path / FILE).read_text() == before
+
+
+def test_a_checkpoint_of_another_version_is_refused_and_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("training.checkpoint.FORMAT", FORMAT + 1)
+        assert not train(configure(tmp_path), NoticeAt(3))
+    said = refused(tmp_path)
+    assert f"is of format {FORMAT + 1}, this version of the package reads {FORMAT}" in said
+    assert "update this one" in said
+    assert (tmp_path / "checkpoints" / "step-00000004" / "manifest.json").exists()
