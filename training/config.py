@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 Strategy = Literal["ddp", "fsdp"]
 Precision = Literal["float32", "bfloat16", "float16"]
-Backend = Literal["auto", "nccl", "gloo"]
+Backend = Literal["auto", "nccl", "gloo", "mpi"]
 
 
 class ConfigError(ValueError):
@@ -235,7 +235,8 @@ class TrainConfig(_Part):
     """`ddp`: the model whole on every rank. `fsdp`: cut over the ranks, for models too large for one."""
     parallel: ParallelConfig = ParallelConfig()
     backend: Backend = "auto"
-    """What carries collectives. `auto`: NCCL (RCCL with ROCm) where there is a GPU, else gloo."""
+    """What carries collectives. `auto`: NCCL (RCCL with ROCm) where there is a GPU, else gloo. `mpi`: under
+    mpirun, with a PyTorch that was built with MPI, which its wheels are not."""
     precision: Precision = "float32"
     """Of the forward pass, where it is safe (autocast); weights and optimizer stay in float32."""
     accumulate: int = Field(default=1, ge=1)

@@ -23,6 +23,10 @@ DEVICES: Final = Path("/sys/class/infiniband")
 """InfiniBand, RoCE and EFA devices, each with the rate of its ports."""
 ENOUGH: Final = 0.25
 """Part of the devices' rate that an all-reduce reaches when it uses them, with room to spare."""
+_WITHOUT_MPI: Final = (
+    "this PyTorch was built without MPI, as its wheels are; allowed here: auto, gloo, with a GPU nccl, all of"
+    " them under mpirun too; or build PyTorch from source where MPI is installed (USE_MPI=1)"
+)
 _ROUNDS: Final = 5
 _BYTES: Final = {"cuda": 64 << 20, "cpu": 4 << 20}
 
@@ -44,6 +48,8 @@ def choose(wanted: Backend, device: torch.device) -> Choice:
     """
     if wanted == "nccl" and device.type != "cuda":
         raise ConfigError(["backend: got 'nccl', but this process sees no GPU; allowed here: auto, gloo"])
+    if wanted == "mpi" and not dist.is_mpi_available():
+        raise ConfigError(["backend: got 'mpi', but " + _WITHOUT_MPI])
     if wanted != "auto":
         return Choice(wanted, "as the configuration says")
     if device.type != "cuda":
@@ -95,6 +101,8 @@ def _verdict(speed: float, rate: float, backend: str, nodes: Sequence[str], unus
         return "all ranks are on one node: no fabric is needed"
     if backend == "gloo":
         return "gloo goes over TCP, whatever fabric there is"
+    if backend == "mpi":
+        return f"MPI chooses the network itself, and reaches {speed:.1f} GB/s"
     if not rate:
         return "over TCP: the node has no RDMA device (or the pod was not given one)"
     if unused:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from collections.abc import Mapping, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -26,14 +27,28 @@ _SENT_AT_ONCE: Final = 64 << 20
 """Bytes of one collective, so that none takes long."""
 
 
-def adopt_launcher_settings(environment: MutableMapping[str, str]) -> None:
-    """Take rank and world from Open MPI, where that has started this process."""
+def adopt_launcher_settings(environment: MutableMapping[str, str], backend: Backend = "auto") -> None:
+    """Take rank and world from Open MPI, where that has started this process.
+
+    Args:
+        environment: what is known, and what is learnt.
+        backend: what is to carry collectives; for `mpi` see `leave_mpi`.
+    """
     if "RANK" not in environment and _MPI_RANK in environment:
         environment.update(_ask_mpi(environment["OMPI_COMM_WORLD_LOCAL_RANK"]))
+        if backend != "mpi":
+            leave_mpi()
+
+
+def leave_mpi() -> None:
+    """End this process's part in MPI, if it has one, or mpirun would take an exit on notice for a crash."""
+    library = sys.modules.get("mpi4py.MPI")
+    if library and library.Is_initialized() and not library.Is_finalized():
+        library.Finalize()
 
 
 def _ask_mpi(local_rank: str) -> dict[str, str]:
-    """Let rank 0 tell all where to meet; MPI has no further part, as PyTorch's wheels come without it."""
+    """Let rank 0 tell all where to meet."""
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD
@@ -43,15 +58,13 @@ def _ask_mpi(local_rank: str) -> dict[str, str]:
             listener.bind(("", 0))
             meeting_place = (socket.gethostbyname(socket.gethostname()), listener.getsockname()[1])
     address, port = world.bcast(meeting_place)
-    settings = {
+    return {
         "RANK": str(world.Get_rank()),
         "WORLD_SIZE": str(world.Get_size()),
         "LOCAL_RANK": local_rank,
         "MASTER_ADDR": address,
         "MASTER_PORT": str(port),
     }
-    MPI.Finalize()  # or mpirun would take an exit on notice for a crash
-    return settings
 
 
 @dataclass(frozen=True)
@@ -186,6 +199,8 @@ def join(
     check_place(environment)
     device = _device(int(environment.get("LOCAL_RANK", "0")))
     choice = choose(backend, device)
+    if backend == "mpi" and _MPI_RANK not in environment:
+        raise ConfigError(["backend: got 'mpi', but mpirun did not start this process; do that, or set auto"])
     store, rank, world_size = meet(patience or timeouts.rendezvous, environment)
     # The ranks now wait for each other's saves and loads; `Pulse` finds out who is gone long before that.
     store.set_timeout(timedelta(seconds=max(timeouts.rendezvous, timeouts.save)))

@@ -110,11 +110,12 @@ def _train(config: TrainConfig, started: float, patience: float) -> int:
 
     trainer = None
     try:
-        mesh.adopt_launcher_settings(os.environ)
+        mesh.adopt_launcher_settings(os.environ, config.backend)
         with startup.deterministic():
             here = mesh.join(config.timeouts, backend=config.backend, patience=patience)
             trainer = Trainer(config, here, notice)
             finished = trainer.run(started)
+            mesh.leave_mpi()
     except (ConfigError, MismatchError, FormatError) as error:
         return _refuse(error)
     except Exception as error:

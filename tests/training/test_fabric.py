@@ -24,6 +24,16 @@ def test_the_backend_follows_the_device_and_says_why(monkeypatch: pytest.MonkeyP
         choose("nccl", CPU)
 
 
+def test_mpi_is_refused_where_pytorch_was_built_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.distributed, "is_mpi_available", lambda: False)
+    with pytest.raises(
+        ConfigError, match=r"backend: got 'mpi', but .* without MPI, as its wheels .*USE_MPI=1"
+    ):
+        choose("mpi", CPU)
+    monkeypatch.setattr(torch.distributed, "is_mpi_available", lambda: True)
+    assert choose("mpi", CPU).backend == "mpi"
+
+
 @pytest.fixture
 def devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Four cards of 400 Gb/s, of which one is down, as the kernel shows them."""
@@ -61,6 +71,7 @@ def test_a_fabric_that_is_there_and_not_in_use_is_said(
     assert "NCCL_DEBUG=INFO" in slow
     assert verdict_of(monkeypatch, 40, "nccl", TWO_NODES).startswith("the fabric is in use: 40.0 GB/s")
     assert "whatever fabric there is" in verdict_of(monkeypatch, 1.2, "gloo", TWO_NODES)
+    assert "MPI chooses the network itself" in verdict_of(monkeypatch, 1.2, "mpi", TWO_NODES)
     assert "one node" in verdict_of(monkeypatch, 1.2, "nccl", ["a", "a"])
 
 

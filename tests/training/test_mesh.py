@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+import sys
 from datetime import timedelta
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
 import torch.distributed as dist
 
 from training import mesh
-from training.config import ConfigError, TimeoutConfig
-from training.mesh import Mesh, adopt_launcher_settings, is_lost_rank, join
+from training.config import Backend, ConfigError, TimeoutConfig
+from training.mesh import Mesh, adopt_launcher_settings, is_lost_rank, join, leave_mpi
 
 
 def test_what_a_launcher_has_set_stands() -> None:
@@ -19,6 +21,47 @@ def test_what_a_launcher_has_set_stands() -> None:
     adopt_launcher_settings(environment)
     assert (environment["RANK"], environment["WORLD_SIZE"]) == ("5", "8")
     assert "MASTER_ADDR" not in environment
+
+
+class Mpi(ModuleType):
+    """What is asked of mpi4py, for the second of two ranks."""
+
+    finalized = False
+    COMM_WORLD = SimpleNamespace(
+        Get_rank=lambda: 1, Get_size=lambda: 2, bcast=lambda place: ("10.0.0.1", 29400)
+    )
+
+    def Is_initialized(self) -> bool:  # noqa: N802
+        return True
+
+    def Is_finalized(self) -> bool:  # noqa: N802
+        return self.finalized
+
+    def Finalize(self) -> None:  # noqa: N802
+        self.finalized = True
+
+
+@pytest.mark.parametrize("backend", ["auto", "mpi"])
+def test_mpi_ends_at_once_unless_it_carries_the_collectives(
+    monkeypatch: pytest.MonkeyPatch, backend: Backend
+) -> None:
+    library, package = Mpi("mpi4py.MPI"), ModuleType("mpi4py")
+    package.MPI = library  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "mpi4py", package)
+    monkeypatch.setitem(sys.modules, "mpi4py.MPI", library)
+    environment = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_LOCAL_RANK": "0"}
+    adopt_launcher_settings(environment, backend)
+    assert (environment["RANK"], environment["MASTER_ADDR"]) == ("1", "10.0.0.1")
+    assert library.finalized == (backend != "mpi")
+    leave_mpi()
+    assert library.finalized
+
+
+def test_mpi_carries_collectives_of_ranks_that_it_has_started_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dist, "is_mpi_available", lambda: True)
+    place = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29400"}
+    with pytest.raises(ConfigError, match="backend: got 'mpi', but mpirun did not start this process"):
+        join(TimeoutConfig(), place, "mpi")
 
 
 def test_alone_there_is_one_rank_and_no_process_group() -> None:

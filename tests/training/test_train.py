@@ -57,6 +57,7 @@ def test_a_backend_that_is_not_to_be_had_here_is_refused(
     for name, value in {**place, "CUDA_VISIBLE_DEVICES": ""}.items():
         monkeypatch.setenv(name, value)
     assert "training: backend: got 'nccl', but this process sees no GPU" in refused(tmp_path, "backend=nccl")
+    assert "training: backend: got 'mpi', but this PyTorch was built" in refused(tmp_path, "backend=mpi")
 
 
 def test_a_checkpoint_of_another_configuration_is_refused_and_stays(tmp_path: Path) -> None:
