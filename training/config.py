@@ -299,7 +299,7 @@ class TrainConfig(_Part):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What must stay the same for a checkpoint of one run to be resumed by another."""
+        """What must stay the same for a checkpoint of one run to be resumed by another, besides the data."""
         return {
             "seed": self.seed,
             "model": self.model.model_dump(),

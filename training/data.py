@@ -66,6 +66,11 @@ class Dataset:
     held_out: Source
     num_classes: int
 
+    @property
+    def identity(self) -> dict[str, int]:
+        """What decides about the order of samples, besides the seed, and about the shape of the model."""
+        return {"samples": len(self.train), "classes": self.num_classes}
+
 
 @dataclass(frozen=True)
 class GlobalOrder:

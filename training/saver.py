@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from itertools import count
-from typing import Any
+from typing import Any, Final
 
 from training.checkpoint import (
     Checkpoint,
@@ -36,6 +36,13 @@ class UnsharedError(OSError):
 
 
 Fault = Callable[[], str]
+DATASET: Final = "dataset"
+"""In a run's identity: what the data are, as far as that decides about the order of samples."""
+_WHOSE: Final = {DATASET: "the data now"}
+_ADVICE: Final = {
+    DATASET: "; with other data the order of samples would be another: let data.path lead to what it was, or"
+    " begin a new run"
+}
 
 
 @dataclass(frozen=True)
@@ -241,9 +248,11 @@ class Saver:
 
 def _mismatch(checkpoint: Checkpoint, identity: Mapping[str, Any]) -> str:
     """What a checkpoint has otherwise than a run that would resume from it; empty if nothing."""
-    saved = checkpoint.manifest.identity
+    saved = dict(checkpoint.manifest.identity)
+    saved.setdefault(DATASET, identity.get(DATASET))  # older ones do not say
     differences = [
-        f"{key}: the checkpoint has {saved.get(key)!r}, the configuration {identity.get(key)!r}"
+        f"{key}: the checkpoint has {saved.get(key)!r}, {_WHOSE.get(key, 'the configuration')}"
+        f" {identity.get(key)!r}{_ADVICE.get(key, '')}"
         for key in sorted({*saved, *identity})
         if saved.get(key) != identity.get(key)
     ]

@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -26,7 +27,7 @@ from training.optim import Schedule, build_optimizer, schedule_for, set_rate
 from training.parallelize import parallelize, unwrap
 from training.preemption import Notice
 from training.pulse import Pulse
-from training.saver import Pending, SaveError, Saver
+from training.saver import DATASET, Pending, SaveError, Saver
 from training.state import State, file_name
 from training.stores import open_store
 
@@ -114,6 +115,11 @@ class Trainer:
         return self.config.data.batch_size_per_rank * self.mesh.data_size
 
     @property
+    def identity(self) -> dict[str, Any]:
+        """What a checkpoint must have in common with this run to be resumed by it."""
+        return {**self.config.identity, DATASET: self.data.identity}
+
+    @property
     def saved_step(self) -> int | None:
         """The step that this run would resume from; 0 if nothing is saved yet, None before it has looked."""
         return self._saved_step
@@ -168,7 +174,7 @@ class Trainer:
 
     def _load(self, started: float) -> None:
         nodes = self.mesh.gather("nodes", self.mesh.node)
-        checkpoint, damages = self.saver.newest(self.config.identity)
+        checkpoint, damages = self.saver.newest(self.identity)
         previous = None
         self._saved_step = 0
         if checkpoint:
@@ -288,7 +294,7 @@ class Trainer:
             world_size=self.mesh.world_size,
             mesh=self.mesh.shape,
             schedule=asdict(self.schedule),
-            identity=self.config.identity,
+            identity=self.identity,
             loss_scale=asdict(self.loss_scale) if self.loss_scale else {},
         )
         saved = self.saver.start(file_name(self.mesh.rank), captured, manifest, self.state.spoiled)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,7 +16,7 @@ import torch.distributed as dist
 from training.checkpoint import Data, FileEntry, Manifest
 from training.folder_store import Files, FolderStore
 from training.mesh import Mesh
-from training.saver import MismatchError, SaveError, Saver, UnsharedError
+from training.saver import DATASET, MismatchError, SaveError, Saver, UnsharedError
 
 IDENTITY = {"seed": 7, "model": {"name": "mlp"}}
 
@@ -222,3 +223,19 @@ def test_a_checkpoint_of_another_run_is_refused_with_every_difference(tmp_path: 
     text = on_ranks(tmp_path, attempt)[1]
     assert "seed: the checkpoint has 7, the configuration 8" in text
     assert "model: the checkpoint has {'name': 'mlp'}" in text
+
+
+def test_data_that_have_changed_are_refused_and_older_checkpoints_do_not_say(tmp_path: Path) -> None:
+    on_ranks(tmp_path, lambda saver: save(saver, 10))
+    now = {**IDENTITY, DATASET: {"samples": 175, "classes": 257}}
+    assert on_ranks(tmp_path, lambda saver: saver.newest(now)[0])[0]
+
+    def save_and_attempt(saver: Saver) -> str:
+        saver.save({f"rank-{saver.mesh.rank}": b"x"}, replace(manifest(20), identity=now))
+        with pytest.raises(MismatchError) as caught:
+            saver.newest({**IDENTITY, DATASET: {"samples": 80, "classes": 257}})
+        return str(caught.value)
+
+    text = on_ranks(tmp_path, save_and_attempt)[1]
+    assert "dataset: the checkpoint has {'samples': 175, 'classes': 257}, the data now" in text
+    assert "let data.path lead to what it was, or begin a new run" in text

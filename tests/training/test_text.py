@@ -22,6 +22,7 @@ from tests.training.test_trainer import NoticeAt
 from tests.training.test_trainer import train as train_alone
 from training.config import ConfigError, load_config, parse_config
 from training.data import GlobalOrder, Loader
+from training.saver import MismatchError
 from training.text import END, INDEX, ShardError, TokenShards, documents, main, write_shards
 
 __all__ = ["s3"]
@@ -175,6 +176,22 @@ def test_a_gpt_learns_to_write_python_and_resumes_to_the_bit(tmp_path: Path, sha
     assert not train(gpt(tmp_path / "parted", shards, **values), NoticeAt(17))
     assert train(gpt(tmp_path / "parted", shards, **values))
     assert sha256(tmp_path / "parted") == sha256(tmp_path / "whole")
+
+
+def test_text_that_has_grown_is_refused_before_a_step_and_what_was_saved_stays(tmp_path: Path) -> None:
+    place, values = tmp_path / "text", {"steps": 6, "model.layers": 1}
+    for tokens in (16_000, 35_000):
+        shutil.rmtree(place, ignore_errors=True)
+        write_shards(place, ["x" * (tokens - 1)], tokens_per_shard=10_000)
+        if tokens == 16_000:
+            assert not train(gpt(tmp_path / "run", place, **values), NoticeAt(3))
+    with pytest.raises(
+        MismatchError,
+        match=r"dataset: the checkpoint has \{'samples': 495, .*, the data now \{'samples': 1083,",
+    ):
+        train(gpt(tmp_path / "run", place, **values))
+    assert events(tmp_path / "run", "step")[-1]["step"] == 4
+    assert (tmp_path / "run" / "checkpoints" / "step-00000004").is_dir()
 
 
 MESHES: dict[str, dict[str, Any]] = {
