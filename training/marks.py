@@ -35,6 +35,8 @@ _BLOB_TAGS: Final = (
 ).encode()
 _WORKLOAD_IDENTITY: Final = ("AZURE_CLIENT_ID", "AZURE_TENANT_ID", "AZURE_FEDERATED_TOKEN_FILE")
 """What AKS sets in the pods of an identity."""
+_ATTEMPTS: Final = 3
+"""At a request to S3."""
 _EARLY_SECONDS: Final = 60.0
 """A token is asked for anew so long before its end."""
 
@@ -50,16 +52,24 @@ def marks_of(scheme: str, timeout_seconds: float) -> Marks:
     """The marks of `s3`, `gs` or `az`."""
     if scheme == "gs":
         return CustomTimes(timeout_seconds)
-    return IndexTags(timeout_seconds) if scheme == "az" else Tags()
+    return IndexTags(timeout_seconds) if scheme == "az" else Tags(timeout_seconds)
 
 
 class Tags:
     """S3, with whatever credentials boto3 finds."""
 
-    def __init__(self) -> None:
+    def __init__(self, timeout_seconds: float) -> None:
+        """Args: timeout_seconds: for one request with its retries."""
         import boto3  # fsspec and obstore do not speak of tags
+        from botocore.config import Config
 
-        self._client = boto3.client("s3")
+        each = timeout_seconds / _ATTEMPTS
+        patience = Config(
+            connect_timeout=each,
+            read_timeout=each,
+            retries={"total_max_attempts": _ATTEMPTS, "mode": "standard"},
+        )
+        self._client = boto3.client("s3", config=patience)
 
     def mark(self, bucket: str, key: str) -> None:
         self._client.put_object_tagging(Bucket=bucket, Key=key, Tagging={"TagSet": [SUPERSEDED]})

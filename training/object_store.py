@@ -14,6 +14,7 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from training.checkpoint import (
@@ -28,7 +29,7 @@ from training.checkpoint import (
     step_name,
     step_of,
 )
-from training.marks import marks_of
+from training.marks import Marks, marks_of
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -38,6 +39,8 @@ CLOUDS: Final = {"s3": "S3", "gs": "Google Cloud Storage", "az": "Azure Blob Sto
 _ENDPOINTS: Final = ("AWS_ENDPOINT_URL", "STORAGE_EMULATOR_HOST", "AZURE_STORAGE_ENDPOINT")
 """Where they are, if not at their usual place; one of one's own may do without TLS."""
 _DAMAGED: Final = "damaged"
+MARKED: Final = "superseded"
+"""The file that says which checkpoints are marked for the bucket's rule."""
 _RETRIES: Final = 20
 """Of one request, as long as there is time."""
 _RANGE: Final = 32 << 20
@@ -50,7 +53,7 @@ _ADVICE: Final = {
     r"permission|unauthenticated|status[a-z ]*: 40[13]": "check the credentials and the bucket's policy",
     r"status[a-z ]*: 507|quota|no space": "the store is full: make room, or lower checkpoint.keep_last",
     r"slow ?down|status[a-z ]*: 50[0234]": "the store is overloaded or down; the next checkpoint tries again",
-    r"kind: timeout|timed ?out": "the store hangs: look at it, or raise timeouts.store",
+    r"kind: timeout|timed ?out|read timeout": "the store hangs: look at it, or raise timeouts.store",
     r"connect|dns|sending request": "the store cannot be reached: check its endpoint (AWS_ENDPOINT_URL)",
 }
 """What to do, by what the client library said."""
@@ -69,7 +72,6 @@ class ObjectStore(CheckpointStore):
     retention: Retention = KEEP_THREE
     timeout_seconds: float = 60
     """For one request with all its retries."""
-    _marked: set[int] = field(default_factory=set, init=False, compare=False)
     _in_doubt: set[str] = field(default_factory=set, init=False, compare=False)
     """Drafts whose manifest was sent, and no answer came: they may be committed, or be so any moment."""
     files: AbstractFileSystem = field(default=None, compare=False)
@@ -105,18 +107,19 @@ class ObjectStore(CheckpointStore):
 
     def conclude(self, step: int) -> None:
         self.put(LATEST, step_name(step).encode())
-        for old in self.retention.superseded(self.committed()):
-            if self.retention.tag:
-                self._mark(old)
-            else:
-                self._delete(f"{step_name(old)}/{MANIFEST}")  # first: half of one must not look like one
-                self._delete_all(step_name(old))
+        superseded = self.retention.superseded(self.committed())
+        if self.retention.tag:
+            self._mark(superseded)
+            return
+        for old in superseded:
+            self._delete([f"{step_name(old)}/{MANIFEST}"])  # first: half of one must not look like one
+            self._delete_below(step_name(old))
 
     def discard(self, draft: str) -> None:
         if draft in self._in_doubt:  # `tidy` will know
             return
         with contextlib.suppress(StoreError):
-            self._delete_all(draft)
+            self._delete_below(draft)
 
     def tidy(self) -> None:
         """Delete drafts. What is kept beside a damaged manifest, for a look, stays."""
@@ -127,9 +130,8 @@ class ObjectStore(CheckpointStore):
                 kept = self.open(step).manifest.draft if MANIFEST in names else ""
             except ValueError:  # not ours to judge here: loading says what is wrong with it
                 continue
-            for name in names:
-                if name != MANIFEST and name.partition("/")[0] != kept:
-                    self._delete(f"{step_name(step)}/{name}")
+            drafts = [name for name in names if name != MANIFEST and name.partition("/")[0] != kept]
+            self._delete([f"{step_name(step)}/{name}" for name in drafts])
 
     def committed(self) -> list[int]:
         return sorted((step for step, names in self._by_step().items() if MANIFEST in names), reverse=True)
@@ -183,20 +185,39 @@ class ObjectStore(CheckpointStore):
     def set_aside(self, step: int) -> str:
         aside = f"{step_name(step)}/{_DAMAGED}.{secrets.token_hex(4)}.json"
         self.put(aside, self.read(f"{step_name(step)}/{MANIFEST}"))
-        self._delete(f"{step_name(step)}/{MANIFEST}")
+        self._delete([f"{step_name(step)}/{MANIFEST}"])
         return aside
 
-    def _mark(self, step: int) -> None:
-        """Mark a checkpoint's objects for the bucket's rule that deletes them; once in a process's life."""
-        if step in self._marked:
-            return
-        marks = marks_of(self.url.partition("://")[0], self.timeout_seconds)
+    def _mark(self, steps: Sequence[int]) -> None:
+        """Mark checkpoints for the bucket's rule that deletes them, and note which, for later processes."""
+        noted = self._marked() if steps else set()
+        marked = [step for step in steps if step in noted]
+        new = [step for step in steps if step not in noted]
+        try:
+            for step in new:
+                self._mark_objects(step)
+                marked.append(step)
+        finally:
+            if new:
+                self.put(MARKED, "".join(f"{step_name(step)}\n" for step in marked).encode())
+
+    def _mark_objects(self, step: int) -> None:
         for name in self._list(step_name(step)):
             path = self._full(f"{step_name(step)}/{name}")
             bucket, _, key = path.partition("/")
             with _explained("mark", path):
-                marks.mark(bucket, key)
-        self._marked.add(step)
+                self._marks.mark(bucket, key)
+
+    def _marked(self) -> set[int | None]:
+        """The steps that were noted as marked."""
+        try:
+            return {step_of(line) for line in self.read(MARKED).decode(errors="replace").splitlines()}
+        except FileNotFoundError:
+            return set()
+
+    @cached_property
+    def _marks(self) -> Marks:
+        return marks_of(self.url.partition("://")[0], self.timeout_seconds)
 
     def _by_step(self) -> dict[int, list[str]]:
         """Names of objects, seen from their step."""
@@ -220,14 +241,22 @@ class ObjectStore(CheckpointStore):
         with _explained("put", path):
             self.files.pipe_file(path, data)
 
-    def _delete(self, place: str) -> None:
-        path = self._full(place)
-        with _explained("delete", path), contextlib.suppress(FileNotFoundError):
-            self.files.rm_file(path)
+    def _delete(self, places: Sequence[str]) -> None:
+        """Delete files, many at once where the store can; those that are gone already do not matter."""
+        paths = [self._full(place) for place in places]
+        if not paths:
+            return
+        with _explained("delete", paths[0] + (f", one of {len(paths)} files" if paths[1:] else "")):
+            with contextlib.suppress(FileNotFoundError):  # some stores say so, and may have left the rest
+                if paths[1:] and self.url.partition("://")[0] in CLOUDS:
+                    _delete_at_once(self.files, paths)
+                    return
+            for path in paths:
+                with contextlib.suppress(FileNotFoundError):
+                    self.files.rm_file(path)
 
-    def _delete_all(self, below: str) -> None:
-        for name in self._list(below):
-            self._delete(f"{below}/{name}")
+    def _delete_below(self, folder: str) -> None:
+        self._delete([f"{folder}/{name}" for name in self._list(folder)])
 
     def _full(self, place: str) -> str:
         root = str(self.files._strip_protocol(self.url)).rstrip("/")
@@ -261,6 +290,14 @@ def connect(url: str, timeout_seconds: float) -> AbstractFileSystem:
         return fsspec.filesystem(scheme, skip_instance_cache=True, **options)
     except (ValueError, ImportError) as error:
         raise StoreError(f"checkpoint.store: got {url!r}; allowed: {', '.join(CLOUDS)}; {error}") from None
+
+
+def _delete_at_once(files: AbstractFileSystem, paths: Sequence[str]) -> None:
+    """Delete objects of one bucket; fsspec would ask for one after the other."""
+    import obstore
+
+    bucket = paths[0].partition("/")[0]
+    obstore.delete(files._construct_store(bucket), [path.partition("/")[2] for path in paths])
 
 
 def _described(found: Mapping[str, Any]) -> tuple[int, str]:

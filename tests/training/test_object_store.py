@@ -5,13 +5,14 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import boto3
 import pytest
 
-from tests.training.s3 import BUCKET, Proxy, environment, s3
+from tests.training.s3 import BUCKET, HANG_SECONDS, Proxy, environment, s3
 from tests.training.test_trainer import NoticeAt, configure, events, sha256, train
 from training.checkpoint import MANIFEST, Manifest, Retention
 from training.inspect import main
@@ -114,6 +115,50 @@ def test_what_is_superseded_can_be_tagged_for_the_bucket_to_delete(url: str) -> 
 
     assert tags(1) == tags(2) == [[{"Key": "trainyard.dev/superseded", "Value": "true"}]] * 3
     assert tags(3) == [[]] * 3
+
+
+def test_a_process_tags_again_nothing_that_another_has_tagged(url: str, s3: Proxy) -> None:
+    first = ObjectStore(url, Retention(last=1, tag=True))
+    for step in (1, 2, 3):
+        save(first, step)
+    s3.reset()
+    save(ObjectStore(url, Retention(last=1, tag=True)), 4)
+    tagged = [path for verb, path in s3.requests if verb == "PUT" and "?tagging" in path]
+    assert len(tagged) == len(FILES) + 1
+    assert all("step-00000003/" in path for path in tagged)
+
+
+def test_a_store_that_hangs_while_it_tags_is_given_up_and_the_next_goes_on_where_it_was(
+    url: str, s3: Proxy
+) -> None:
+    store = ObjectStore(url, Retention(last=1, tag=True), timeout_seconds=1.5)
+    save(store, 1)
+    save(store, 2)
+    s3.reset(lambda verb, path, number: "hang" if "?tagging" in path and "step-00000002/" in path else "")
+    begin = time.monotonic()
+    with pytest.raises(StoreError, match=r"mark .*step-00000002.*raise timeouts\.store"):
+        save(store, 3)
+    assert time.monotonic() - begin < HANG_SECONDS / 2
+    assert store.read("superseded").decode().split() == ["step-00000001"]
+    s3.reset()
+    save(store, 4)
+    assert {path.split("/")[3] for _, path in s3.requests if "?tagging" in path} == {
+        "step-00000002",
+        "step-00000003",
+    }
+
+
+def test_the_files_of_a_checkpoint_are_deleted_by_one_request_after_its_manifest(url: str, s3: Proxy) -> None:
+    store = ObjectStore(url, Retention(last=1))
+    draft = store.begin(1)
+    files = {f"rank-{rank:05d}.safetensors": store.write(draft, "x", b"x") for rank in range(20)}
+    for name in files:
+        store.put(f"{draft}/{name}", b"x")
+    store.commit(draft, manifest(1, files))
+    s3.reset()
+    save(store, 2)
+    assert len([verb for verb, _ in s3.requests if verb in {"DELETE", "POST"}]) == 2
+    assert not [name for name in store.names() if "step-00000001" in name]
 
 
 @pytest.mark.parametrize("harm", ["alter", "delete", "manifest"])
@@ -309,7 +354,7 @@ def test_the_command_line_looks_into_a_store(url: str, capsys: pytest.CaptureFix
     assert "make the bucket" in capsys.readouterr().err
 
 
-REQUESTS = 41
+REQUESTS = 39
 """Of three saves that keep one checkpoint."""
 COMMIT, DELETION = 13, 20
 """Of the second checkpoint; of the first."""
