@@ -193,7 +193,10 @@ class CheckpointStore(ABC):
 
     @abstractmethod
     def conclude(self, step: int) -> None:
-        """After a commit: move `latest`, then let go of what need not stay."""
+        """After a commit: move `latest`, then let go of what need not stay.
+
+        Later checkpoints may be written and committed meanwhile.
+        """
 
     @abstractmethod
     def discard(self, draft: str) -> None:

@@ -6,7 +6,8 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import count
 from typing import Any, Final
@@ -67,6 +68,9 @@ class Pending:
     """Resolves once the checkpoint is committed; or to SaveError."""
 
 
+_LOOK_SECONDS: Final = 0.1
+
+
 class Saver:
     """Coordinates the ranks through the store, so that no collective of the training is disturbed."""
 
@@ -77,6 +81,9 @@ class Saver:
         """Files of the checkpoint that is loaded, by name: those that this rank read, and checked."""
         self._turns = count()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="saver")
+        self._cleaner = ThreadPoolExecutor(1, thread_name_prefix="cleaner")
+        self._clean_up: Future[None] | None = None
+        """What follows the last commit; only rank 0 has any."""
 
     def start(self, name: str, data: Data, manifest: Manifest, fault: Fault) -> Future[Saved]:
         """Save in the background; one checkpoint after the other. See `save`."""
@@ -85,6 +92,21 @@ class Saver:
     def close(self) -> None:
         """Start no save after those begun; waits for none, since a disk or a store may hang."""
         self._thread.shutdown(wait=False)
+        self._cleaner.shutdown(wait=False)
+
+    def rest(self, seconds: float, cut_short: Callable[[], bool] = lambda: False) -> None:
+        """Wait for what follows the last commit, which no save waits for.
+
+        Args:
+            seconds: for which at most.
+            cut_short: asked whether to wait no longer.
+        """
+        deadline = time.monotonic() + seconds
+        while (cleaning := self._clean_up) and not cleaning.done():
+            if cut_short() or time.monotonic() >= deadline:
+                _say("leaving before all superseded checkpoints are gone; whoever saves here next sees to it")
+                return
+            wait([cleaning], _LOOK_SECONDS)
 
     def save(
         self,
@@ -113,10 +135,12 @@ class Saver:
         error = self._commit(draft, reports, manifest) if self.mesh.leads else ""
         error = self.mesh.tell(f"{key}/done", error)
         seconds = time.monotonic() - begin
-        if self.mesh.leads:
-            self._conclude(turn, None if error else manifest.step)
+        if self.mesh.leads and turn:
+            self._forget(f"save/{turn - 1}")
         if error:
             raise SaveError(error)
+        if self.mesh.leads:
+            self._begin_clean_up(manifest.step)
         size = sum(entry["size"] for report in reports for entry in report["files"].values())
         return Saved(size, seconds)
 
@@ -190,13 +214,16 @@ class Saver:
             " nothing was changed"
         )
 
-    def _conclude(self, turn: int, step: int | None) -> None:
-        """What no rank waits for."""
-        if turn:
-            self._forget(f"save/{turn - 1}")
+    def _begin_clean_up(self, step: int) -> None:
+        """Do what follows a commit beside the training; what has not begun yet, this one does too."""
+        if self._clean_up:
+            self._clean_up.cancel()
+        with suppress(RuntimeError):  # this process is about to end: the next save in this place does it
+            self._clean_up = self._cleaner.submit(self._conclude, step)
+
+    def _conclude(self, step: int) -> None:
         try:
-            if step is not None:
-                self.store.conclude(step)
+            self.store.conclude(step)
         except OSError as error:
             _say(f"the checkpoint of step {step} is committed, but not all that follows was done: {error}")
 

@@ -146,6 +146,9 @@ class Trainer:
             self.saver.close()
             self.loader.close()
             self.pulse.stop()
+        if finished:  # on notice there is no time for it
+            longest = max(self.config.timeouts.save, self.config.timeouts.store)
+            self.saver.rest(longest, lambda: self.notice.requested)
         return finished
 
     def _train(self) -> bool:

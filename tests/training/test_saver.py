@@ -7,13 +7,14 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import TypeVar
 
 import pytest
 import torch
 import torch.distributed as dist
 
-from training.checkpoint import Data, FileEntry, Manifest
+from training.checkpoint import Data, FileEntry, Manifest, Retention
 from training.folder_store import Files, FolderStore
 from training.mesh import Mesh
 from training.saver import DATASET, MismatchError, SaveError, Saver, UnsharedError
@@ -44,6 +45,12 @@ def on_ranks(root: Path, work: Callable[[Saver], T], stores: list[FolderStore] |
 
 def save(saver: Saver, step: int) -> int:
     return saver.save({f"rank-{saver.mesh.rank}": b"x" * (step + saver.mesh.rank)}, manifest(step)).size
+
+
+def save_and_rest(saver: Saver) -> int:
+    size = save(saver, 10)
+    saver.rest(60)
+    return size
 
 
 def test_the_files_of_all_ranks_are_in_one_checkpoint(tmp_path: Path) -> None:
@@ -117,9 +124,53 @@ def test_what_fails_after_the_commit_costs_no_checkpoint(
             super().write(path, data)
 
     store = FolderStore(tmp_path, files=NoRoom())
-    assert on_ranks(tmp_path, lambda saver: save(saver, 10), [store, FolderStore(tmp_path)]) == [21, 21]
+    assert on_ranks(tmp_path, save_and_rest, [store, FolderStore(tmp_path)]) == [21, 21]
     assert store.committed() == [10]
     assert "the checkpoint of step 10 is committed, but not all that follows" in capfd.readouterr().err
+
+
+def test_a_save_resolves_before_the_clean_up_which_what_comes_later_does_as_well(tmp_path: Path) -> None:
+    class Slow(FolderStore):
+        def conclude(self, step: int) -> None:
+            begun.set()
+            assert free.wait(60)
+            concluded.append(step)
+            super().conclude(step)
+
+    begun, free = Event(), Event()
+    concluded: list[int] = []
+
+    def work(saver: Saver) -> None:
+        save(saver, 10)
+        if saver.mesh.leads:
+            assert begun.wait(60)
+        save(saver, 20)
+        save(saver, 30)
+        free.set()
+        saver.rest(60)
+
+    on_ranks(tmp_path, work, [Slow(tmp_path, Retention(1)), FolderStore(tmp_path)])
+    assert concluded == [10, 30]
+    assert {path.name for path in tmp_path.iterdir()} == {"latest", "step-00000030"}
+
+
+def test_a_clean_up_that_hangs_is_not_waited_for_without_end(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    class Hanging(FolderStore):
+        def conclude(self, step: int) -> None:
+            free.wait(60)
+
+    free = Event()
+
+    def work(saver: Saver) -> None:
+        save(saver, 10)
+        saver.close()
+        saver.rest(0.2)
+
+    on_ranks(tmp_path, work, [Hanging(tmp_path), FolderStore(tmp_path)])
+    free.set()
+    assert "leaving before all superseded checkpoints are gone" in capfd.readouterr().err
 
 
 def test_all_ranks_fall_back_together_past_a_damaged_checkpoint(

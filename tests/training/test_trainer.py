@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from tests.processes import wait_for
 from training import mesh
 from training.config import ConfigError, TrainConfig, parse_config
-from training.folder_store import Files
+from training.folder_store import Files, FolderStore
 from training.goodput import goodput
 from training.interval import measured_mtbf
 from training.metrics import FILE, read_metrics, surviving_steps
@@ -63,7 +63,11 @@ def configure(run_dir: Path, **values: object) -> TrainConfig:
 
 
 def train(config: TrainConfig, notice: Notice | None = None) -> bool:
-    return Trainer(config, mesh.join(config.timeouts, {}), notice or Notice(60)).run(0)
+    trainer = Trainer(config, mesh.join(config.timeouts, {}), notice or Notice(60))
+    try:
+        return trainer.run(0)
+    finally:
+        trainer.saver.rest(60)  # it would go on beside the next attempt, in this process
 
 
 def events(run_dir: Path, name: str) -> list[dict[str, Any]]:
@@ -352,6 +356,60 @@ def test_a_disk_that_hangs_ends_the_run_with_a_word_and_what_was_committed_stand
         awake.set()
     assert [line["step"] for line in events(tmp_path, "resumed")] == [5, 5]
     assert sha256(tmp_path) == undisturbed
+
+
+def slow_clean_up(patch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Let what follows a commit take its time."""
+    conclude = FolderStore.conclude
+
+    def slowly(store: FolderStore, step: int) -> None:
+        time.sleep(seconds)
+        conclude(store, step)
+
+    patch.setattr(FolderStore, "conclude", slowly)
+
+
+def test_a_clean_up_that_takes_longer_than_a_save_may_fails_none_and_is_done_at_the_end(
+    tmp_path: Path, undisturbed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow_clean_up(monkeypatch, 1)
+    config = configure(tmp_path, timeouts={"save": 0.5}, checkpoint={"every_steps": 1, "keep_last": 2})
+    assert Trainer(config, mesh.join(config.timeouts, {}), Notice(60)).run(0)
+    assert sha256(tmp_path) == undisturbed
+    assert len(events(tmp_path, "checkpoint")) == STEPS
+    folder = tmp_path / "checkpoints"
+    assert {path.name for path in folder.iterdir()} == {"latest", "step-00000023", "step-00000024"}
+    assert (folder / "latest").read_text() == "step-00000024"
+
+
+def test_on_notice_nobody_waits_for_a_clean_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow_clean_up(monkeypatch, 5)
+    config = configure(tmp_path)
+    trainer = Trainer(config, mesh.join(config.timeouts, {}), NoticeAt(7))
+    begin = time.monotonic()
+    assert not trainer.run(0)
+    assert time.monotonic() - begin < 4
+    assert (tmp_path / "checkpoints" / "step-00000008" / "manifest.json").exists()
+    trainer.saver.rest(60)
+
+
+def test_a_notice_at_the_end_cuts_the_wait_for_a_clean_up_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    slow_clean_up(monkeypatch, 5)
+    config, notice = configure(tmp_path), Notice(60)
+    told: list[float] = []
+
+    def tell(line: dict[str, Any]) -> None:
+        if line["event"] == "finished":
+            told.append(time.monotonic())
+            notice.request()
+
+    trainer = Trainer(config, mesh.join(config.timeouts, {}), notice, [tell])
+    assert trainer.run(0)
+    assert time.monotonic() - told[0] < 3
+    assert "leaving before all superseded checkpoints are gone" in capfd.readouterr().err
+    trainer.saver.rest(60)
 
 
 def test_the_pace_is_kept_and_changes_no_bit(tmp_path: Path, undisturbed: str) -> None:
