@@ -77,11 +77,32 @@ class Table:
         """Read what `encode` wrote.
 
         Raises:
-            ValueError, KeyError, OSError: it is something else.
+            ValueError: it is something else, or damaged.
         """
-        with np.load(io.BytesIO(data)) as arrays:
-            names, classes = arrays["files"].tolist(), arrays["classes"].tolist()
-            return Table(names, classes, arrays["records"], arrays["sizes"].tolist())
+        try:
+            with np.load(io.BytesIO(data)) as arrays:
+                names, classes = arrays["files"].tolist(), arrays["classes"].tolist()
+                table = Table(names, classes, arrays["records"], arrays["sizes"].tolist())
+        except Exception as error:  # numpy and zipfile raise any of a dozen kinds
+            raise ValueError(f"damaged, or no index: {error or type(error).__name__}") from None
+        table.check()
+        return table
+
+    def check(self) -> None:
+        """See to it that it points at what it names.
+
+        Raises:
+            ValueError: it does not.
+        """
+        records = self.records
+        if records.ndim != 2 or records.shape[1] != 4 or records.dtype.kind not in "iu" or not len(records):
+            raise ValueError(f"no table of pictures: {records.dtype} of shape {records.shape}")
+        most = records.max(axis=0)
+        counts = (len(self.files), len(self.classes))
+        if records.min() < 0 or most[0] >= counts[0] or most[3] >= counts[1]:
+            raise ValueError(f"pictures of file {most[0]} and class {most[3]}, with {counts} of them")
+        if self.sizes and len(self.sizes) != counts[0]:
+            raise ValueError(f"{len(self.sizes)} sizes of {counts[0]} files")
 
 
 @dataclass(frozen=True)
@@ -177,14 +198,15 @@ def find(place: str, classes: Sequence[str] = (), store_seconds: float = STORE_S
         classes: their names, if they are given by other pictures of the same set.
 
     Raises:
-        PictureError: there are none, or some are of another class.
+        PictureError: there are none, or some are of another class, or the index is damaged.
+        OSError: the place cannot be read.
     """
     files = open_place(place, store_seconds)
     try:
         table = Table.decode(files.read(INDEX))
     except FileNotFoundError:
         table = _of_folders(place, sorted(files.names()), classes)
-    except (ValueError, KeyError, OSError) as error:
+    except ValueError as error:
         again = f"make it again: python -m training.pictures index {place}"
         raise PictureError(f"{place}/{INDEX} cannot be read: {error}; {again}") from None
     if classes and not set(table.classes) <= set(classes):

@@ -11,7 +11,6 @@ in the middle of an epoch by any number of ranks, works as for any other data.
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 import torch
@@ -30,6 +29,8 @@ from training.places import STORE_SECONDS, Part, Place, is_remote, open_place
 INDEX: Final = "index.json"
 END: Final = 256
 VOCABULARY: Final = 257
+_CHUNK: Final = 1 << 20
+"""Bytes of a compressed file that are read at once."""
 _PLAIN: Final = frozenset({".txt", ".md", ".rst", ".py"})
 Tokens = np.ndarray[tuple[int], np.dtype[np.uint16]]
 
@@ -151,7 +152,7 @@ def documents(sources: Sequence[Path]) -> Iterator[str]:
     """Every document of some files and folders, in the order of their names.
 
     Raises:
-        ShardError: a file is of no known kind, or a line of it is not JSON with `text`.
+        ShardError: a file is of no known kind or damaged, or a line of it is not JSON with `text`.
     """
     for source in sources:
         paths = sorted(path for path in source.rglob("*") if _known(path)) if source.is_dir() else [source]
@@ -184,7 +185,7 @@ def write_shards(out: Path, texts: Iterable[str], tokens_per_shard: int) -> int:
 
     pending = 0
     for text in texts:
-        encoded = np.frombuffer(text.encode(), dtype=np.uint8).astype(np.uint16)
+        encoded = np.frombuffer(text.encode(errors="replace"), dtype=np.uint8).astype(np.uint16)
         buffer.append(np.append(encoded, np.uint16(END)))
         pending += len(encoded) + 1
         if pending >= tokens_per_shard:
@@ -204,16 +205,43 @@ def _known(path: Path) -> bool:
 
 def _lines(path: Path) -> Iterator[str]:
     with path.open("rb") as raw:
-        stream: Any = raw
-        if path.suffix == ".zst":
-            import zstandard
-
-            stream = zstandard.ZstdDecompressor().stream_reader(raw)
-        for number, line in enumerate(io.TextIOWrapper(stream, encoding="utf-8"), start=1):
+        lines = _lines_of(_decompressed(path, raw)) if path.suffix == ".zst" else raw
+        for number, line in enumerate(lines, start=1):
             try:
                 yield str(json.loads(line)["text"])
             except (ValueError, KeyError, TypeError) as error:
-                raise ShardError(f"{path}:{number}: {error!r}; allowed: JSON with a text") from None
+                allowed = "allowed: JSON with a text, in UTF-8; correct the line, or leave it out"
+                raise ShardError(f"{path}:{number}: {error!r}; {allowed}") from None
+
+
+def _lines_of(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    rest = b""
+    for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from lines
+    if rest:
+        yield rest
+
+
+def _decompressed(path: Path, raw: BinaryIO) -> Iterator[bytes]:
+    """The content of a file of Zstandard, which may have several frames.
+
+    Raises:
+        ShardError: it is something else, damaged, or ends too soon.
+    """
+    import zstandard
+
+    data = raw.read(_CHUNK)
+    while data:
+        frame = zstandard.ZstdDecompressor().decompressobj()
+        while not frame.eof:
+            try:
+                if not data:
+                    raise zstandard.ZstdError("it ends in the middle")
+                yield frame.decompress(data)
+            except zstandard.ZstdError as error:
+                raise ShardError(f"{path}: cannot be decompressed: {error}; copy it again") from None
+            data = frame.unused_data or raw.read(_CHUNK)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -7,6 +7,7 @@ import io
 import shutil
 import tarfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from tests.training.test_trainer import train as train_alone
 from training.config import ConfigError, DataConfig, load_config, parse_config
 from training.data import GlobalOrder, Loader
 from training.object_store import ObjectStore
-from training.pictures import INDEX, PictureError, Pictures, decode, find, load_pictures, main
+from training.pictures import INDEX, PictureError, Pictures, Table, decode, find, load_pictures, main
 
 __all__ = ["s3"]
 PER_CLASS = 30
@@ -251,6 +252,30 @@ def test_what_is_wrong_with_pictures_is_named(
     assert "has shards already" in capsys.readouterr().err
     assert main(["pack", str(tmp_path / "out"), str(tmp_path / "nothing")]) == 2
     assert "no <class>/….jpg" in capsys.readouterr().err
+
+
+def test_an_index_that_is_cut_short_or_altered_anywhere_is_named(shards: Path, tmp_path: Path) -> None:
+    packed = shutil.copytree(shards, tmp_path / "shards")
+    data, table = (packed / INDEX).read_bytes(), find(str(packed))
+    for harmed in (b"", data[:-1], data[: len(data) // 2], data.replace(b"PK\1\2", b"PK\1\3")):
+        (packed / INDEX).write_bytes(harmed)
+        with pytest.raises(PictureError, match=f"{INDEX} cannot be read: .*; make it again: python -m"):
+            find(str(packed))
+    for at in range(0, len(data), 7):
+        try:
+            found = Table.decode(data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :])
+        except ValueError:
+            continue
+        assert found.encode() == table.encode(), f"byte {at} was altered, and nobody saw it"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"files": ["a.tar"]}, {"classes": ["a"]}, {"sizes": [1]}, {"records": np.zeros((3, 2), dtype=np.int64)}],
+)
+def test_an_index_that_points_at_nothing_is_refused(shards: Path, change: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"pictures of file|sizes of|no table of pictures"):
+        Table.decode(replace(find(str(shards)), **change).encode())
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
 import sysconfig
 from pathlib import Path
@@ -69,6 +70,46 @@ def test_the_layout_of_the_pile_is_read(tmp_path: Path, suffix: str) -> None:
     source.write_bytes(zstandard.compress(data) if suffix.endswith("zst") else data)
     write_shards(tmp_path / "out", documents([tmp_path]), tokens_per_shard=10_000)
     assert text_of(all_tokens(tmp_path / "out")) == texts
+
+
+def test_every_frame_of_a_compressed_file_is_read_and_half_a_character_is_no_obstacle(tmp_path: Path) -> None:
+    lines = [json.dumps({"text": text}).encode() + b"\n" for text in ("one", "two", "\ud800 three")]
+    source = tmp_path / "00.jsonl.zst"
+    source.write_bytes(zstandard.compress(lines[0] + lines[1]) + zstandard.compress(lines[2]))
+    write_shards(tmp_path / "out", documents([source]), tokens_per_shard=100)
+    assert text_of(all_tokens(tmp_path / "out")) == ["one", "two", "? three"]
+
+
+LINES = b"".join(json.dumps({"text": "a document " * 50}).encode() + b"\n" for _ in range(20))
+UNLIKE = np.random.default_rng(7).bytes(100_000).hex().encode()
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "told"),
+    [
+        ("a.jsonl.zst", LINES, "a.jsonl.zst: cannot be decompressed: .*; copy it again"),
+        ("a.jsonl.zst", zstandard.compress(UNLIKE)[:-9], "it ends in the middle; copy it again"),
+        (
+            "a.jsonl.zst",
+            bytes(byte ^ (number == 9000) for number, byte in enumerate(zstandard.compress(UNLIKE))),
+            "a.jsonl.zst(: cannot be decompressed|:1: JSONDecodeError)",
+        ),
+        (
+            "a.jsonl",
+            LINES + b'{"text": "\xff\xfe"}\n',
+            "a.jsonl:21: UnicodeDecodeError.*in UTF-8; correct the",
+        ),
+        ("a.jsonl", zstandard.compress(LINES), "a.jsonl:1: .*allowed: JSON with a text, in UTF-8"),
+    ],
+    ids=["not compressed", "cut short", "altered", "not UTF-8", "compressed"],
+)
+def test_a_source_that_is_damaged_or_something_else_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, data: bytes, told: str
+) -> None:
+    (tmp_path / name).write_bytes(data)
+    assert main([str(tmp_path / "out"), str(tmp_path / name)]) == 2
+    assert re.search(f"training: {tmp_path}/.*{told}", capsys.readouterr().err)
+    assert not (tmp_path / "out" / INDEX).exists()
 
 
 def test_an_epoch_reads_every_token_once_and_targets_follow_their_inputs(shards: Path) -> None:
