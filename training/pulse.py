@@ -129,8 +129,8 @@ class Pulse:
     _slow: set[int] = field(default_factory=set)
     _work: Work | None = None
     """What this rank is busy with."""
-    _known: set[Kind] = field(default_factory=set)
-    """What this process has done before."""
+    _longest: dict[Kind, float] = field(default_factory=dict)
+    """Seconds that each kind of work took at most, in this process."""
     _own_seconds: float = 0
     _written: set[str] = field(default_factory=set)
     """Stalled work for which this rank wrote its stacks."""
@@ -161,12 +161,12 @@ class Pulse:
             step: whose it is, counted from 1; 0: of none.
         """
         name = f"{kind}-{step:08d}" if step else kind
-        self._work = Work(name, self.clock(), *self._limits(kind))
+        self._work = work = Work(name, self.clock(), *self._limits(kind))
         try:
             yield
         finally:
             self._work = None
-        self._known.add(kind)
+        self._longest[kind] = max(self._longest.get(kind, 0), self.clock() - work.since)
 
     def _limits(self, kind: Kind) -> tuple[float, float]:
         """Seconds until stacks are written, and until the process ends."""
@@ -178,7 +178,10 @@ class Pulse:
             return save / 2, longest
         # The collective that others wait in ends first, which says more; compiling takes minutes.
         usual = self.timeouts.collective * (1 if self.mesh.world_size == 1 else 2)
-        return self.timeouts.stall, usual if kind in self._known else max(usual, longest)
+        if kind not in self._longest:
+            return self.timeouts.stall, max(usual, longest)
+        before = self._longest[kind]  # slow work has not hung
+        return max(self.timeouts.stall, 2 * before), max(usual, 10 * before)
 
     def own_part_done(self) -> None:
         """From here on this step needs the others."""

@@ -171,6 +171,19 @@ def test_a_rank_that_is_alone_and_hangs_leaves_its_stacks_and_ends(
         assert f"training: {kind}-00000007 does not end, after {ends_after + 1} s: " in capfd.readouterr().err
 
 
+def test_slow_work_has_not_hung(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = Group(tmp_path, monkeypatch, size=1)
+    with alone.ranks[0].busy("step", 1):
+        alone.now += 100
+    alone.begin(0, "step", 2)
+    alone.pass_time(200)
+    assert alone.told == []
+    alone.pass_time(800)
+    assert ([event for event, _ in alone.told], alone.ends) == (["stalled"], [])
+    alone.pass_time(1)
+    assert alone.ends == [1]
+
+
 def test_ranks_that_hang_all_at_once_end_where_no_collective_would(pair: Group) -> None:
     for rank in (0, 1):
         with pair.ranks[rank].busy("step", 1):
