@@ -33,6 +33,9 @@ class Samples:
         """Those at these places."""
         return Samples(self.inputs[indices], self.targets[indices])
 
+    def close(self) -> None:
+        """There is nothing to let go of."""
+
     def split(self, parts: int) -> list[Samples]:
         """As many parts, of the same size."""
         size = len(self) // parts
@@ -57,6 +60,9 @@ class Source(Protocol):
     def take(self, indices: torch.Tensor, at: int | None = None) -> Samples:
         """Those at these places; varied by chance if `at`, the place of the first in the order, is given."""
 
+    def close(self) -> None:
+        """Let go of threads."""
+
 
 @dataclass(frozen=True)
 class Dataset:
@@ -70,6 +76,11 @@ class Dataset:
     def identity(self) -> dict[str, int]:
         """What decides about the order of samples, besides the seed, and about the shape of the model."""
         return {"samples": len(self.train), "classes": self.num_classes}
+
+    def close(self) -> None:
+        """Let go of threads."""
+        self.train.close()
+        self.held_out.close()
 
 
 @dataclass(frozen=True)

@@ -46,15 +46,28 @@ class MetricsLog:
         """Args: listeners: called with each line, too (see `training.sinks`)."""
         self._listeners = listeners
         self._path = run_dir / FILE
-        self._descriptor = _open(self._path)
-        self._torn = _is_torn(self._descriptor)
+        descriptor = _open(self._path)
+        self._descriptor: int | None = descriptor
+        self._torn = _is_torn(descriptor)
         earlier = read_metrics(self._path)
         self.attempt = 1 + max((line["attempt"] for line in earlier), default=0)
         self._silenced = False
         self._clock = SteadyClock()
 
+    def close(self) -> None:
+        """Write no more, and let go of what this and the listeners hold open; a second call does nothing."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is None:
+            return
+        os.close(descriptor)
+        for listener in self._listeners:
+            if close := getattr(listener, "close", None):
+                close()
+
     def write(self, event: str, **values: object) -> None:
         """Append one line; events other than `step` are waited for until they are on the disk."""
+        if self._descriptor is None:
+            return
         if moved := self._clock.jumped():
             sys.stderr.write(
                 f"training: this machine's clock was moved by {moved:+.1f} s; look at its time service."
@@ -72,8 +85,10 @@ class MetricsLog:
         }
         for listener in self._listeners:
             listener(line)
+        if self._descriptor is None:
+            return
         try:
-            self._put(json.dumps(line).encode() + b"\n")
+            self._put(self._descriptor, json.dumps(line).encode() + b"\n")
             if event != "step":
                 os.fsync(self._descriptor)
         except OSError as error:
@@ -81,11 +96,11 @@ class MetricsLog:
                 sys.stderr.write(f"training: metrics are lost from here on: {self._path}: {error.strerror}\n")
             self._silenced = True
 
-    def _put(self, data: bytes) -> None:
+    def _put(self, descriptor: int, data: bytes) -> None:
         """Write a line, after the end of one that a kill or a full disk cut short."""
         if self._torn:
             data = b"\n" + data
-        written = os.write(self._descriptor, data)
+        written = os.write(descriptor, data)
         if written < len(data):
             self._torn = data[written - 1 : written] != b"\n"
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -140,6 +140,11 @@ class Pictures:
         list(self._pool.map(self._show, inputs, parts, data, chances))
         return Samples(torch.from_numpy(inputs), torch.from_numpy(self.table.records[rows, 3]))
 
+    def close(self) -> None:
+        """End the threads that decode."""
+        if pool := self.__dict__.pop("_pool", None):
+            pool.shutdown(wait=False, cancel_futures=True)
+
     def _part(self, row: int) -> Part:
         """Where a picture is; of a file that is no shard it is all."""
         file, start, size, _ = map(int, self.table.records[row])

@@ -49,34 +49,38 @@ def open_sinks(config: ExportConfig, run_dir: Path) -> list[Listener]:
     """
     wanted: dict[str, Callable[[], Listener]] = {}
     if config.prometheus_port:
-        wanted["prometheus_port"] = lambda: guarded(
-            "export.prometheus_port", _prometheus(config.prometheus_port)
+        wanted["prometheus_port"] = lambda: Guarded(
+            "export.prometheus_port", _Prometheus(config.prometheus_port)
         )
     if config.tensorboard:
-        wanted["tensorboard"] = lambda: _in_background("tensorboard", _tensorboard(run_dir / "tensorboard"))
+        wanted["tensorboard"] = lambda: _InBackground("tensorboard", _tensorboard(run_dir / "tensorboard"))
     if config.opentelemetry:
-        wanted["opentelemetry"] = lambda: _in_background("opentelemetry", _opentelemetry(run_dir))
+        wanted["opentelemetry"] = lambda: _InBackground("opentelemetry", _opentelemetry(run_dir))
     if config.mlflow:
-        wanted["mlflow"] = lambda: _in_background("mlflow", _mlflow(config.mlflow, run_dir))
+        wanted["mlflow"] = lambda: _InBackground("mlflow", _mlflow(config.mlflow, run_dir))
     if config.wandb != "none":
-        wanted["wandb"] = lambda: _in_background("wandb", _wandb(config.wandb == "offline", run_dir))
+        wanted["wandb"] = lambda: _InBackground("wandb", _wandb(config.wandb == "offline", run_dir))
     return [_opened(name, make) for name, make in wanted.items()]
 
 
-def guarded(name: str, sink: Listener) -> Listener:
-    """Let a sink that fails cost metrics and no step; it is said once."""
-    silenced = False
+class Guarded:
+    """A sink that costs metrics and no step where it fails; that is said once."""
 
-    def put(line: dict[str, Any]) -> None:
-        nonlocal silenced
+    def __init__(self, name: str, sink: Listener) -> None:
+        self._name, self._sink, self._silenced = name, sink, False
+
+    def __call__(self, line: dict[str, Any]) -> None:
         try:
-            sink(line)
+            self._sink(line)
         except Exception as error:
-            if not silenced:
-                sys.stderr.write(f"training: {name}: metrics are lost: {error}\n")
-            silenced = True
+            if not self._silenced:
+                sys.stderr.write(f"training: {self._name}: metrics are lost: {error}\n")
+            self._silenced = True
 
-    return put
+    def close(self) -> None:
+        """Let the sink let go of what it holds."""
+        if close := getattr(self._sink, "close", None):
+            close()
 
 
 def _opened(name: str, make: Callable[[], Listener]) -> Listener:
@@ -98,31 +102,48 @@ def _opened(name: str, make: Callable[[], Listener]) -> Listener:
     return make()
 
 
-def _prometheus(port: int) -> Listener:
-    from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+class _Prometheus:
+    """Answers Prometheus until it is closed."""
 
-    registry = CollectorRegistry()
-    gauges = {name: Gauge(f"training_{name}", text, registry=registry) for name, text in _GAUGES.items()}
-    step = Gauge("training_step", "optimizer steps taken", registry=registry)
-    events = Counter("training_events", "by name, as in metrics.jsonl", ["event"], registry=registry)
-    saves = Histogram("training_checkpoint_seconds", "until a checkpoint was durable", registry=registry)
-    blocked = Counter("training_blocked_seconds", "training stood still for a copy", registry=registry)
-    try:
-        start_http_server(port, registry=registry)
-    except OSError as error:
-        raise OSError(f"export.prometheus_port: got {port}: {error.strerror}; choose a free port") from None
+    def __init__(self, port: int) -> None:
+        from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
-    def sink(line: dict[str, Any]) -> None:
-        events.labels(line["event"]).inc()
-        step.set(line["step"])
+        registry = CollectorRegistry()
+        self._gauges = {
+            name: Gauge(f"training_{name}", text, registry=registry) for name, text in _GAUGES.items()
+        }
+        self._step = Gauge("training_step", "optimizer steps taken", registry=registry)
+        self._events = Counter(
+            "training_events", "by name, as in metrics.jsonl", ["event"], registry=registry
+        )
+        self._saves = Histogram(
+            "training_checkpoint_seconds", "until a checkpoint was durable", registry=registry
+        )
+        self._blocked = Counter(
+            "training_blocked_seconds", "training stood still for a copy", registry=registry
+        )
+        try:
+            self._server, self._thread = start_http_server(port, registry=registry)
+        except OSError as error:
+            raise OSError(
+                f"export.prometheus_port: got {port}: {error.strerror}; choose a free port"
+            ) from None
+
+    def __call__(self, line: dict[str, Any]) -> None:
+        self._events.labels(line["event"]).inc()
+        self._step.set(line["step"])
         if line["event"] == "step":
-            for name, gauge in gauges.items():
+            for name, gauge in self._gauges.items():
                 gauge.set(line[name])
         elif line["event"] == "checkpoint":
-            saves.observe(line["seconds"])
-            blocked.inc(line["blocked_seconds"])
+            self._saves.observe(line["seconds"])
+            self._blocked.inc(line["blocked_seconds"])
 
-    return sink
+    def close(self) -> None:
+        """Let go of the port."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
 
 
 def _tensorboard(folder: Path) -> Listener:
@@ -243,22 +264,27 @@ def _numbers(line: dict[str, Any]) -> dict[str, float]:
     }
 
 
-def _in_background(name: str, sink: Listener) -> Listener:
-    """Let a sink that waits for a server or a disk take its time; if it fails, see `guarded`."""
-    lines: Queue[tuple[dict[str, Any], Event]] = Queue()
-    careful = guarded(f"export.{name}", sink)
+class _InBackground:
+    """A sink that waits for a server or a disk, in a thread that may take its time until it is closed."""
 
-    def work() -> None:
-        while True:
-            line, done = lines.get()
-            careful(line)
-            done.set()
+    def __init__(self, name: str, sink: Listener) -> None:
+        self._lines: Queue[tuple[dict[str, Any], Event] | None] = Queue()
+        self._sink = Guarded(f"export.{name}", sink)
+        Thread(target=self._work, name=name, daemon=True).start()
 
-    def put(line: dict[str, Any]) -> None:
+    def __call__(self, line: dict[str, Any]) -> None:
         done = Event()
-        lines.put((line, done))
+        self._lines.put((line, done))
         if line["event"] in _LAST:  # after which the process ends
             done.wait(_PATIENCE_SECONDS)
 
-    Thread(target=work, name=name, daemon=True).start()
-    return put
+    def close(self) -> None:
+        """End the thread once it has done what it was given."""
+        self._lines.put(None)
+
+    def _work(self) -> None:
+        while given := self._lines.get():
+            line, done = given
+            self._sink(line)
+            done.set()
+        self._sink.close()

@@ -87,6 +87,9 @@ class TokenShards:
         """Whether reading takes its time, so that it pays to read ahead."""
         return is_remote(self.place)
 
+    def close(self) -> None:
+        """There is nothing to let go of."""
+
     def check(self) -> None:
         """Compare the shards' sizes with the index.
 

@@ -73,7 +73,7 @@ class Trainer:
             with self.pulse.busy("start"):
                 self._build(config, mesh)
         except BaseException:
-            self.pulse.stop()
+            self.close()
             raise
 
     def _build(self, config: TrainConfig, mesh: Mesh) -> None:
@@ -150,6 +150,13 @@ class Trainer:
             longest = max(self.config.timeouts.save, self.config.timeouts.store)
             self.saver.rest(longest, lambda: self.notice.requested)
         return finished
+
+    def close(self) -> None:
+        """Let go of threads, files and ports, which a process that goes on would keep."""
+        self.pulse.stop()
+        for part in ("saver", "loader", "data", "log"):
+            if held := getattr(self, part, None):
+                held.close()
 
     def _train(self) -> bool:
         while self.step < self.config.steps:
@@ -403,9 +410,9 @@ def _agree(config: TrainConfig, mesh: Mesh) -> None:
 def _open_log(config: TrainConfig, listeners: Sequence[Listener]) -> MetricsLog:
     if sys.stderr.isatty():
         from training.progress import bar
-        from training.sinks import guarded
+        from training.sinks import Guarded
 
-        listeners = [*listeners, guarded("the bar", bar(sys.stderr))]
+        listeners = [*listeners, Guarded("the bar", bar(sys.stderr))]
     if config.export == ExportConfig():
         return MetricsLog(config.run_dir, listeners)
     from training.sinks import open_sinks

@@ -15,6 +15,7 @@ import json
 import os
 import socket
 import sys
+import traceback
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,13 +25,20 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from training.config import ConfigError, TrainConfig, load_config
-from training.preemption import EXIT_PREEMPTED, Notice
+from training.preemption import EXIT_FAILED, EXIT_PREEMPTED, Notice
 
 if TYPE_CHECKING:
     import optuna
 
 _RUN_DIR = "run_dir"
 _WORKER = "worker"
+_ERROR = "error"
+FAILURES = 3
+"""Trials that fail one after the other until a worker ends: the fault is not in the settings."""
+
+
+class SearchError(RuntimeError):
+    """No trial comes to its end."""
 
 
 class Range(BaseModel):
@@ -143,12 +151,23 @@ def run_trial(trial: optuna.Trial, search: Search, overrides: Sequence[str], not
                 raise optuna.TrialPruned
 
     alone = {name: value for name, value in os.environ.items() if name == "NODE_NAME"}
-    try:
-        with startup.deterministic():
-            if not Trainer(config, mesh.join(config.timeouts, alone), notice, [look]).run(0):
-                raise InterruptedError
-    except DivergedError:
-        raise optuna.TrialPruned from None
+    with startup.deterministic():
+        trainer = Trainer(config, mesh.join(config.timeouts, alone), notice, [look])
+        try:
+            finished = trainer.run(0)
+        except optuna.TrialPruned:
+            trainer.record_failure("others were better at the same step")
+            raise
+        except DivergedError as error:
+            trainer.record_failure(str(error))
+            raise optuna.TrialPruned from None
+        except Exception as error:
+            trainer.record_failure(_reason(error))
+            raise
+        finally:
+            trainer.close()
+    if not finished:
+        raise InterruptedError
     return float(losses[-1])
 
 
@@ -159,10 +178,14 @@ def search_for(
 
     Args:
         one: the name of a worker that makes one trial, whatever number of processes it takes.
+
+    Raises:
+        SearchError: several trials failed one after the other, or the only one.
     """
     import optuna
     from optuna.trial import TrialState
 
+    failures = 0
     study = _open_study(config)
     if one and _pick_up(study, one):
         return study
@@ -175,11 +198,21 @@ def search_for(
         study.sampler = optuna.samplers.TPESampler(seed=seed)
         try:
             study.tell(trial, run_trial(trial, search, overrides, notice))
+            failures = 0
         except optuna.TrialPruned:
             study.tell(trial, state=TrialState.PRUNED)
+            failures = 0
         except InterruptedError:
             _put_back(study, trial)
             return None
+        except Exception as error:
+            failures += 1
+            _note_failure(study, trial, error)
+            if one or failures == FAILURES:
+                many = "the trial" if one else f"{failures} trials, one after the other,"
+                raise SearchError(
+                    f"{many} failed: see why, above or in {config.run_dir}/study.log, and start again"
+                ) from None
         if one:
             break
     return study
@@ -211,6 +244,24 @@ def _pick_up(study: optuna.Study, worker: str) -> bool:
     return any(trial.state in {TrialState.COMPLETE, TrialState.PRUNED} for trial in mine)
 
 
+def _note_failure(study: optuna.Study, trial: optuna.Trial, error: Exception) -> None:
+    """Mark a trial as failed, with the reason."""
+    from optuna.trial import TrialState
+
+    reason = _reason(error)
+    if not isinstance(error, OSError | ValueError | ArithmeticError):
+        traceback.print_exception(error)
+    sys.stderr.write(
+        f"training: trial {trial.number} failed: {reason}; settings: {json.dumps(trial.params)}\n"
+    )
+    trial.set_user_attr(_ERROR, reason)
+    study.tell(trial, state=TrialState.FAIL)
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
 def _put_back(study: optuna.Study, trial: optuna.Trial | optuna.trial.FrozenTrial) -> None:
     """Let whoever is next go on with a trial."""
     from optuna.trial import TrialState
@@ -225,7 +276,7 @@ def _settings(values: Mapping[str, object]) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Search; returns 0, 2 for a wrong search, or 75 if told to leave: then run it again."""
+    """Search; returns 0, 1 if trials fail, 2 for a wrong search, 75 if told to leave: then run it again."""
     parser = argparse.ArgumentParser(prog="python -m training.tune", description="Search for settings.")
     parser.add_argument("search", help="a YAML file, or its content in braces")
     parser.add_argument("--one", default="", metavar="NAME", help="end after one trial, the one of that name")
@@ -241,7 +292,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from training import startup
 
     startup.defer_compiler()
-    study = search_for(search, config, options.set, notice, one=options.one)
+    try:
+        study = search_for(search, config, options.set, notice, one=options.one)
+    except SearchError as error:
+        sys.stderr.write(f"training: {error}\n")
+        return EXIT_FAILED
     if study is None:
         return EXIT_PREEMPTED
     if not any(trial.value is not None for trial in study.get_trials(deepcopy=False)):

@@ -83,6 +83,9 @@ class Slow:
     def __len__(self) -> int:
         return 1000
 
+    def close(self) -> None:
+        pass
+
     def take(self, indices: torch.Tensor, at: int | None = None) -> Samples:
         assert at is not None
         self.asked.append(at)

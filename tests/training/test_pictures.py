@@ -6,6 +6,7 @@ import importlib.util
 import io
 import shutil
 import tarfile
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 import torch
 from PIL import Image
 
+from tests.processes import wait_for
 from tests.training.launch import events, run, settings, sha256
 from tests.training.s3 import BUCKET, Proxy, s3
 from tests.training.test_parallel import distance
@@ -276,6 +278,16 @@ def test_an_index_that_is_cut_short_or_altered_anywhere_is_named(shards: Path, t
 def test_an_index_that_points_at_nothing_is_refused(shards: Path, change: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"pictures of file|sizes of|no table of pictures"):
         Table.decode(replace(find(str(shards)), **change).encode())
+
+
+def test_a_loaded_data_set_leaves_no_thread_behind_once_it_is_closed(shards: Path) -> None:
+    before = threading.active_count()
+    data = load_pictures(DataConfig(name="pictures", path=str(shards), side=SIDE), 1)
+    for part in (data.train, data.held_out):
+        part.take(torch.tensor([0, 1]))
+    assert threading.active_count() > before
+    data.close()
+    wait_for(lambda: threading.active_count() == before)
 
 
 @pytest.mark.parametrize(

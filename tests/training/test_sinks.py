@@ -24,7 +24,7 @@ import pytest
 from tests.processes import PATIENCE_SECONDS, free_port
 from tests.training.test_trainer import NoticeAt, configure, events, train
 from training.config import ConfigError, parse_config
-from training.sinks import _in_background
+from training.sinks import _InBackground
 
 
 @pytest.fixture(autouse=True)
@@ -216,7 +216,7 @@ def test_a_sink_of_this_process_that_fails_is_said_once_and_costs_no_step(
     def fail(line: dict[str, Any]) -> None:
         raise OSError("no room")
 
-    monkeypatch.setattr("training.sinks._prometheus", lambda port: fail)
+    monkeypatch.setattr("training.sinks._Prometheus", lambda port: fail)
     assert train(configure(tmp_path, export={"prometheus_port": 9}))
     assert capsys.readouterr().err.count("export.prometheus_port: metrics are lost: no room") == 1
 
@@ -227,7 +227,7 @@ def test_a_sink_that_fails_is_said_once_and_costs_no_step(
     def fail(line: dict[str, Any]) -> None:
         raise OSError("no route")
 
-    sink = _in_background("mlflow", fail)
+    sink = _InBackground("mlflow", fail)
     for event in ("started", "step", "finished"):
         sink({"event": event})
     assert capsys.readouterr().err == "training: export.mlflow: metrics are lost: no route\n"

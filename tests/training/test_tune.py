@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 import optuna
+import psutil
 import pytest
 import yaml
 from optuna.trial import TrialState
 
-from tests.processes import wait_for
+from tests.processes import free_port, wait_for
 from tests.training.test_trainer import NoticeAt, events
 from training.config import ConfigError
 from training.preemption import Notice
@@ -129,6 +131,62 @@ def test_the_best_of_another_worker_that_ends_meanwhile_is_not_written_over(
     monkeypatch.setattr(Path, "replace", slowly)
     assert _write_best(study, tmp_path)["loss"] == 1.0
     assert json.loads((tmp_path / "best.json").read_text())["trial"] == 1
+
+
+def opened() -> int:
+    return psutil.Process().num_fds()
+
+
+def test_trials_of_one_process_leave_no_port_no_thread_and_no_file_behind(tmp_path: Path) -> None:
+    short = ["steps=2", f"export.prometheus_port={free_port()}"]
+    search, config = load_search(write(tmp_path, trials=1), short)
+    assert search_for(search, config, short, Notice(60))
+    files, threads = opened(), threading.active_count()
+    study = search_for(search.model_copy(update={"trials": 6}), config, short, Notice(60))
+    assert study
+    assert [trial.state for trial in study.get_trials()] == [TrialState.COMPLETE] * 6
+    wait_for(lambda: (opened(), threading.active_count()) <= (files, threads))
+
+
+class Faulty(Notice):
+    """Some trials end with an error in their first step."""
+
+    def __init__(self, *numbers: int) -> None:
+        super().__init__(60)
+        self._trial, self._numbers = -1, numbers
+
+    def begin_steps(self) -> None:
+        self._trial += 1
+
+    def sleep(self, seconds: float) -> None:
+        if self._trial in self._numbers:
+            raise RuntimeError("CUDA out of memory")
+
+
+def test_a_trial_that_fails_is_marked_with_its_reason_and_the_search_goes_on(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    short = ["steps=2"]
+    study = search_for(*load_search(write(tmp_path, trials=3), short), short, Faulty(0, 2, 3))
+    assert study
+    states = [trial.state.name for trial in study.get_trials()]
+    assert states == ["FAIL", "COMPLETE", "FAIL", "FAIL", "COMPLETE", "COMPLETE"]
+    assert study.get_trials()[2].user_attrs["error"] == "RuntimeError: CUDA out of memory"
+    assert "training: trial 2 failed: RuntimeError: CUDA out of memory; settings: {" in capfd.readouterr().err
+    (failed,) = events(tmp_path / "study" / "trial-00002", "failed")
+    assert failed["error"] == "RuntimeError: CUDA out of memory"
+
+
+def test_a_worker_whose_trials_all_fail_ends_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Notice, "watch", lambda self: None)
+    monkeypatch.setattr("training.tune.Notice", lambda _: Faulty(*range(9)))
+    assert main([write(tmp_path, trials=9), "--set=steps=2"]) == 1
+    assert len(list((tmp_path / "study").glob("trial-*"))) == 3
+    assert "training: 3 trials, one after the other, failed: see why, above or in" in capfd.readouterr().err
+    assert main([write(tmp_path, trials=9), "--set=steps=2", "--one=a"]) == 1
+    assert len(list((tmp_path / "study").glob("trial-*"))) == 4
 
 
 def test_processes_that_make_one_trial_each_try_different_settings_and_the_same_again(
