@@ -84,7 +84,7 @@ class OptimConfig(_Part):
     reference_batch_size: int = Field(default=64, ge=1)
     """The batch that `lr` was tuned with, in samples."""
     warmup_steps: int = Field(default=0, ge=0)
-    """Steps over which the rate climbs to its scaled value."""
+    """Steps over which the rate climbs from `lr` to its scaled value; with no scaling from near 0 to `lr`."""
 
     @model_validator(mode="after")
     def _adam_does_not_scale_linearly(self) -> OptimConfig:

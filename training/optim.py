@@ -46,12 +46,14 @@ def scaled_rate(config: OptimConfig, batch_size: int) -> float:
 def schedule_for(config: OptimConfig, batch_size: int, step: int, previous: Schedule | None) -> Schedule:
     """The schedule from a step on.
 
-    A run that resumes with the same batch goes on as if it had never stopped. With another batch (another
-    world size) the rate is rescaled, and ramps from where it was over `warmup_steps`.
+    It begins at `lr` and goes to what the rule makes of it; with no rule it begins near 0, as is usual, and
+    goes to `lr`. A run that resumes with the same batch goes on as if it had never stopped. With another
+    batch (another world size) the rate is rescaled, and ramps from where it was over `warmup_steps`.
     """
-    target = scaled_rate(config, batch_size)
+    target, ramp_steps = scaled_rate(config, batch_size), config.warmup_steps
     if previous is None:
-        return Schedule(config.lr, target, step, config.warmup_steps)
+        unscaled = config.scaling == "none" and ramp_steps > 0
+        return Schedule(config.lr / ramp_steps if unscaled else config.lr, target, step, ramp_steps)
     if previous.target == target:
         return previous
     return Schedule(previous.rate(step), target, step, config.warmup_steps)

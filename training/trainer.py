@@ -269,9 +269,16 @@ class Trainer:
         loss_sum, hits, num_targets, told, due = self.mesh.sum(tally).tolist()
         if not math.isfinite(loss_sum):
             raise DivergedError(
-                f"the loss {of} is {loss_sum}: lower optim.lr ({self.config.optim.lr}), or warm up longer"
+                f"the loss {of} is {loss_sum}: lower optim.lr ({self.config.optim.lr}){self._or_warm_up()}"
             )
         return Tally(loss_sum / num_targets, hits / num_targets, told > 0, due > 0)
+
+    def _or_warm_up(self) -> str:
+        """That advice, where it would change anything; a run that resumes keeps its schedule."""
+        optim = self.config.optim
+        if optim.scaling != "none" and self.schedule.start >= self.schedule.target:
+            return ""
+        return f", or begin anew with more optim.warmup_steps ({optim.warmup_steps})"
 
     def _evaluate(self) -> None:
         """Look at the held-out data, each rank at its part."""

@@ -32,6 +32,14 @@ def test_warmup_climbs_from_the_rate_of_one_worker_to_the_scaled_one() -> None:
     assert rates == sorted(rates)
 
 
+def test_warmup_with_nothing_to_scale_climbs_from_near_nothing() -> None:
+    schedule = schedule_for(OptimConfig(lr=0.1, warmup_steps=10), 640, step=0, previous=None)
+    assert schedule.rate(0) == pytest.approx(0.01)
+    assert schedule.rate(5) == pytest.approx(0.055)
+    assert schedule.rate(10) == 0.1
+    assert schedule_for(OptimConfig(lr=0.1), 640, step=0, previous=None).rate(0) == 0.1
+
+
 def test_a_resumed_run_with_the_same_batch_keeps_its_schedule() -> None:
     config = OptimConfig(scaling="linear", warmup_steps=10)
     first = schedule_for(config, 128, 0, None)

@@ -183,6 +183,22 @@ def test_a_loss_that_is_no_number_stops_the_run_before_the_weights_are_spoiled(t
         assert all(math.isfinite(float(values.sum())) for _, _, values in pieces.values())
 
 
+@pytest.mark.parametrize(
+    ("optim", "advice"),
+    [
+        ({}, r"lower optim\.lr \(1e\+30\), or begin anew with more optim\.warmup_steps \(0\)$"),
+        ({"scaling": "linear"}, r"lower optim\.lr \(1e\+30\), or begin anew"),  # 100 samples, for 64
+        ({"scaling": "linear", "reference_batch_size": 100}, r"lower optim\.lr \(1e\+30\)$"),
+        ({"scaling": "linear", "reference_batch_size": 200}, r"lower optim\.lr \(1e\+30\)$"),
+    ],
+)
+def test_a_longer_warmup_is_advised_only_where_it_would_change_the_rate(
+    tmp_path: Path, optim: dict[str, object], advice: str
+) -> None:
+    with pytest.raises(DivergedError, match=advice):
+        train(configure(tmp_path, optim={"lr": 1e30, **optim}))
+
+
 def test_an_evaluation_whose_loss_is_no_number_says_so_and_names_no_step_to_come(tmp_path: Path) -> None:
     config = configure(tmp_path)
     trainer = Trainer(config, mesh.join(config.timeouts, {}), Notice(60))
