@@ -2,7 +2,8 @@
 
 The linear scaling rule: when the batch is multiplied by k, multiply the rate by k, and climb there
 gradually (Goyal et al. 2017, "Accurate, Large Minibatch SGD", section 2). It holds for SGD up to a point;
-Adam's rate goes with the square root of k while gradient noise dominates (Malladi et al. 2022).
+Adam's rate goes with the square root of k while gradient noise dominates (Malladi et al. 2022). Adam with the
+linear rule is refused; where else a rule was not shown to hold, `doubts` says so.
 """
 
 from __future__ import annotations
@@ -10,11 +11,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import torch
 
 from training.config import OptimConfig
+
+LINEAR_FAILED: Final = 16
+"""The smallest k at which the linear rule lost a run of our experiment (docs/benchmarks.md): one of five."""
+LINEAR_HELD: Final = 32
+"""The largest k at which it held in the paper, with warmup: 8,192 samples. At 64 ours lost all runs."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,29 @@ def scaled_rate(config: OptimConfig, batch_size: int) -> float:
     """
     k = batch_size / config.reference_batch_size
     return config.lr * {"linear": k, "sqrt": math.sqrt(k), "none": 1.0}[config.scaling]
+
+
+def doubts(config: OptimConfig, batch_size: int) -> list[str]:
+    """What speaks against the rate that a rule gives for a batch of so many samples, and what to do."""
+    k = batch_size / config.reference_batch_size
+    many = f"optim.scaling: {config.scaling}, at {k:g} times optim.reference_batch_size"
+    if config.scaling == "sqrt" and config.name == "sgd" and k != 1:
+        return [
+            f"{many}: the square root is Adam's rule; sgd learns faster by linear where that holds, up to"
+            f" {LINEAR_FAILED} times: compare their held-out losses"
+        ]
+    if config.scaling != "linear" or k < LINEAR_FAILED:
+        return []
+    if k > LINEAR_HELD:
+        shown = (
+            f"it was shown to hold up to {LINEAR_HELD} times, and all runs of our experiment were lost at 64"
+        )
+        return [f"{many}: {shown}: take fewer samples in a step, or tune optim.lr at a larger batch"]
+    warm = "" if config.warmup_steps else "; set optim.warmup_steps, as the paper does: five epochs"
+    return [
+        f"{many}: our experiment lost a run in five at {LINEAR_FAILED}, the paper none up to {LINEAR_HELD}:"
+        f" compare the held-out loss with a smaller batch's{warm}"
+    ]
 
 
 def schedule_for(config: OptimConfig, batch_size: int, step: int, previous: Schedule | None) -> Schedule:

@@ -23,7 +23,7 @@ from training.mesh import Mesh
 from training.metrics import FILE as METRICS
 from training.metrics import Listener, MetricsLog, read_metrics
 from training.models import build_model, tensor_plan
-from training.optim import Schedule, build_optimizer, schedule_for, set_rate
+from training.optim import Schedule, build_optimizer, doubts, schedule_for, set_rate
 from training.parallelize import parallelize, unwrap
 from training.preemption import Notice
 from training.pulse import Pulse
@@ -196,6 +196,7 @@ class Trainer:
             self._saved_step = self.step
         self.saver.loaded()
         self.schedule = schedule_for(self.config.optim, self.batch_size, self.step, previous)
+        warnings = doubts(self.config.optim, self.batch_size)
         self._record(
             "resumed" if checkpoint else "started",
             samples=self.samples,
@@ -206,7 +207,10 @@ class Trainer:
             device=self.mesh.device.type,
             startup_seconds=round(time.time() - started, 3),
             damaged=damages,
+            warnings=warnings,
         )
+        if self.mesh.leads:
+            sys.stderr.write("".join(f"training: {warning}\n" for warning in warnings))
         self._look_at_fabric(nodes)
 
     def _look_at_fabric(self, nodes: Sequence[str]) -> None:

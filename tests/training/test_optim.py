@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 
 from training.config import OptimConfig
-from training.optim import Schedule, build_optimizer, scaled_rate, schedule_for, set_rate
+from training.optim import Schedule, build_optimizer, doubts, scaled_rate, schedule_for, set_rate
 
 
 def test_the_linear_rule_gives_the_rates_of_the_paper() -> None:
@@ -38,6 +40,27 @@ def test_warmup_with_nothing_to_scale_climbs_from_near_nothing() -> None:
     assert schedule.rate(5) == pytest.approx(0.055)
     assert schedule.rate(10) == 0.1
     assert schedule_for(OptimConfig(lr=0.1), 640, step=0, previous=None).rate(0) == 0.1
+
+
+@pytest.mark.parametrize(
+    ("values", "k", "told"),
+    [
+        ({"scaling": "linear"}, 15, ""),
+        ({"scaling": "linear"}, 16, "lost a run in five at 16, .*smaller batch's; set optim.warmup_steps"),
+        ({"scaling": "linear", "warmup_steps": 9}, 32, "linear, at 32 times .*smaller batch's$"),
+        ({"scaling": "linear", "warmup_steps": 9}, 33, "hold up to 32 times, .*: take fewer samples"),
+        ({"scaling": "sqrt"}, 4, "optim.scaling: sqrt, at 4 times .* Adam's rule; .*: compare"),
+        ({"scaling": "sqrt"}, 1, ""),
+        ({"scaling": "sqrt", "name": "adamw"}, 64, ""),
+        ({"scaling": "none"}, 64, ""),
+    ],
+)
+def test_a_rule_is_doubted_where_nobody_has_shown_it_to_hold(
+    values: dict[str, object], k: int, told: str
+) -> None:
+    found = doubts(OptimConfig.model_validate({"reference_batch_size": 64, **values}), 64 * k)
+    assert len(found) == bool(told)
+    assert re.search(told, "".join(found))
 
 
 def test_a_resumed_run_with_the_same_batch_keeps_its_schedule() -> None:

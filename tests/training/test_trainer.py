@@ -199,6 +199,19 @@ def test_a_longer_warmup_is_advised_only_where_it_would_change_the_rate(
         train(configure(tmp_path, optim={"lr": 1e30, **optim}))
 
 
+def test_where_a_rule_of_the_rate_is_in_doubt_a_run_says_so_at_each_start(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    config = configure(tmp_path, optim={"scaling": "linear", "lr": 1e-4, "reference_batch_size": 5})
+    train(config, NoticeAt(3))
+    train(config)
+    (begun,), (resumed,) = events(tmp_path, "started"), events(tmp_path, "resumed")
+    (warning,) = begun["warnings"]
+    assert warning.startswith("optim.scaling: linear, at 20 times optim.reference_batch_size: ")
+    assert resumed["warnings"] == [warning]
+    assert capfd.readouterr().err.count(f"training: {warning}\n") == 2
+
+
 def test_an_evaluation_whose_loss_is_no_number_says_so_and_names_no_step_to_come(tmp_path: Path) -> None:
     config = configure(tmp_path)
     trainer = Trainer(config, mesh.join(config.timeouts, {}), Notice(60))
