@@ -44,6 +44,15 @@ def job(name: str, *interruptions: dict[str, int]) -> Edit:
     return edit
 
 
+def overrides(**settings: bool | float | str) -> Edit:
+    """Let the stack's job have these settings besides."""
+
+    def edit(declaration: Declaration) -> None:
+        declaration["job"]["overrides"] |= settings
+
+    return edit
+
+
 @dataclass(frozen=True)
 class Said:
     """How a command ended, and what it told."""

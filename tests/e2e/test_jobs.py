@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 
+import psutil
 import pytest
 
 from tests.e2e import manifests
 from tests.e2e.manifests import NAMESPACE, Manifest
-from tests.e2e.stack import Declaration, LocalStack, Run, job
+from tests.e2e.stack import Declaration, LocalStack, Run, job, overrides
+from trainyard.jobs import CHECKPOINTS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 SPOT, ON_DEMAND = {"spot-0", "spot-1"}, {"on-demand-0", "on-demand-1"}
@@ -59,6 +61,44 @@ def test_a_job_whose_node_dies_with_no_word_resumes_from_its_last_checkpoint_and
     assert stack.counted_restarts("killed") == 0
     assert set(run.nodes[0]) == SPOT
     assert set(run.nodes[-1]) == ON_DEMAND
+
+
+def test_a_rank_that_dies_alone_comes_back_in_its_pod(stack: LocalStack, uninterrupted: Run) -> None:
+    run = stack.run_of("stumbled")
+    patient = overrides(**{"timeouts.rejoin": 60})
+    with stack.declared(job("stumbled"), patient):
+        submitted = stack.start("submit")
+        submitted.wait_for(lambda: run.step >= LOSS_STEP, f"step {LOSS_STEP}")
+        before = uids(stack, "stumbled")
+        ranks_of("stumbled")[-1].kill()
+        submitted.end(0)
+    assert len(before) == 2
+    assert uids(stack, "stumbled") == before
+    assert stack.get("jobset", "-n", NAMESPACE, "stumbled")["status"].get("restarts", 0) == 0
+    assert len(run.nodes) == 2
+    assert run.nodes[0] == run.nodes[1]
+    run.assert_no_checkpointed_step_was_lost()
+    assert run.sha256 == uninterrupted.sha256
+
+
+def ranks_of(name: str) -> list[psutil.Process]:
+    """The job's ranks, as this host sees them: what agents, with the same arguments, have forked."""
+    setting = f"--set=run_dir={CHECKPOINTS}/{name}/run-001"
+    found = {each.pid: each for each in psutil.process_iter() if setting in arguments_of(each)}
+    return [process for process in found.values() if process.ppid() in found]
+
+
+def arguments_of(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:  # it has ended
+        return []
+
+
+def uids(stack: LocalStack, name: str) -> set[str]:
+    """The pods of a job, each as the one that it is."""
+    pods = stack.get("pods", "-n", NAMESPACE, "-l", f"jobset.sigs.k8s.io/jobset-name={name}")["items"]
+    return {pod["metadata"]["uid"] for pod in pods}
 
 
 def test_a_wrong_configuration_ends_the_job_at_once(stack: LocalStack) -> None:

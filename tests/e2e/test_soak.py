@@ -6,28 +6,21 @@ import random
 
 import pytest
 
-from tests.e2e.stack import Declaration, Edit, LocalStack, Run, job
+from tests.e2e.stack import LocalStack, Run, job, overrides
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
 
 SEED = 20261121
 STEPS = 900
 """Enough that the job is at work at each loss; each attempt does some twenty steps before it."""
+LONG = overrides(steps=STEPS, pace_seconds=0.05)
 SILENT, NOTICED = ["--no-notice"], ["--notice", "5"]
-
-
-def long_job(name: str) -> Edit:
-    def edit(declaration: Declaration) -> None:
-        job(name)(declaration)
-        declaration["job"]["overrides"] |= {"steps": STEPS, "pace_seconds": 0.05}
-
-    return edit
 
 
 @pytest.fixture(scope="module")
 def steady(stack: LocalStack) -> Run:
     """A run as long, to which nothing happened."""
-    with stack.declared(long_job("steady")):
+    with stack.declared(job("steady"), LONG):
         stack.trainyard("submit")
     return stack.run_of("steady")
 
@@ -43,7 +36,7 @@ def test_a_job_that_loses_a_node_again_and_again_ends_with_the_same_weights(
     stack: LocalStack, steady: Run, name: str, words: list[list[str]], losses: int
 ) -> None:
     run, chance = stack.run_of(name), random.Random(SEED)
-    with stack.declared(long_job(name)):
+    with stack.declared(job(name), LONG):
         submitted = stack.start("submit")
         for loss in range(losses):
             goal = run.step + chance.randint(5, 35)
