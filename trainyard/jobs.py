@@ -117,12 +117,20 @@ def manifest(
             "trainer": {
                 "numNodes": job.num_nodes,
                 "numProcPerNode": job.processes_per_node,
-                "command": ["python3", "-m", job.module],
+                "command": _command(job),
                 "args": [config, *overrides],
                 "resourcesPerNode": {"requests": resources, "limits": resources, **claims},
             },
         },
     }
+
+
+def _command(job: JobSpec) -> list[str]:
+    """What starts the ranks: of its own node in each pod, or of all nodes in an MPI job's launcher."""
+    ranks = ["python3", "-m", job.module]
+    if not job.runtime.startswith("mpi-"):
+        return ranks
+    return ["mpirun", "-n", str(job.num_nodes * job.processes_per_node), *ranks]
 
 
 def with_data(job: JobSpec, datasets: Sequence[DatasetSpec]) -> JobSpec:

@@ -35,6 +35,34 @@ _PRRTE = {
     "PRTE_MCA_prte_do_not_resolve": "false",
     "PRTE_MCA_plm_ssh_args": "-o ConnectionAttempts=10",
 }
+_SERVE = f"""\
+import os, signal, subprocess, sys
+told = " ".join(f'{{name}}="{{os.environ[name]}}"' for name in sys.argv[1:] if name in os.environ)
+sshd = subprocess.Popen(["/usr/sbin/sshd", "-De", "-f", "{HOME}/.sshd_config", "-o", f"SetEnv={{told}}"])
+signal.signal(signal.SIGTERM, lambda *_: (sshd.terminate(), os._exit({EX_TEMPFAIL})))
+sys.exit(sshd.wait())
+"""
+"""sshd gives what it starts none of its own environment, and ends well when told to: the queue would take its
+pod for one that is done, and keep no place for it when all are started again."""
+_OF_THE_IMAGE = ("PATH", "PYTHONPATH", "OPAL_PREFIX", "LD_LIBRARY_PATH")
+_TELL_RANKS = """\
+import contextlib, os, pathlib, signal, time
+def is_rank(process):
+    return b"OMPI_COMM_WORLD_RANK=" in pathlib.Path(f"/proc/{process}/environ").read_bytes()
+def parent(process):
+    return pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1]
+def ranks():
+    for process in filter(str.isdecimal, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            if is_rank(process) and not is_rank(parent(process)):
+                yield int(process)
+for process in list(ranks()):
+    with contextlib.suppress(OSError):
+        os.kill(process, signal.SIGTERM)
+while list(ranks()):
+    time.sleep(0.1)
+"""
+"""On SIGTERM, sshd would end with the pod and all ranks in it, and mpirun would call it a failure."""
 _WAIT_FOR_DNS = """\
 import socket, time
 name = ".".join(socket.getfqdn().split(".")[:2])
@@ -90,14 +118,9 @@ def _torch(context: Context, fabric: str) -> dict[str, Any]:
 
 def _mpi(context: Context, fabric: str) -> dict[str, Any]:
     """Workers run sshd; the launcher, a node as well, runs the job's `mpirun` once they serve."""
-    sshd = {
-        "command": ["/usr/sbin/sshd"],
-        "args": ["-De", "-f", f"{HOME}/.sshd_config"],
-        "readinessProbe": {"tcpSocket": {"port": 2222}, "periodSeconds": 2},
-    }
     asked = _annotations(context, fabric)
     launcher = _replicated_job(context, "launcher", _launcher_pod(context, fabric), asked, trainer=True)
-    workers = _replicated_job(context, "node", _pod(context, fabric, sshd), asked)
+    workers = _replicated_job(context, "node", _worker_pod(context, fabric), asked)
     launcher["dependsOn"] = [{"name": "node", "status": "Ready"}]
     return {
         "mlPolicy": {
@@ -120,11 +143,30 @@ def _mpi(context: Context, fabric: str) -> dict[str, Any]:
     }
 
 
+def _worker_pod(context: Context, fabric: str) -> dict[str, Any]:
+    pod = _pod(context, fabric, {})
+    [container] = pod["containers"]
+    named = dict.fromkeys([*_OF_THE_IMAGE, *(variable["name"] for variable in container["env"])])
+    sshd = {
+        "command": ["python3", "-c", _SERVE],
+        "args": list(named),
+        "readinessProbe": {"tcpSocket": {"port": 2222}, "periodSeconds": 2},
+    }
+    return {**pod, "containers": [{**container, **sshd, **_tells_ranks()}]}
+
+
+def _tells_ranks() -> dict[str, Any]:
+    """Let a pod that is to end tell its ranks, and wait for their checkpoint and their end."""
+    return {"lifecycle": {"preStop": {"exec": {"command": ["python3", "-c", _TELL_RANKS]}}}}
+
+
 def _launcher_pod(context: Context, fabric: str) -> dict[str, Any]:
     pod = _pod(context, fabric, {})
     container = pod["containers"][0]
+    # When one rank leaves, mpirun sends the others SIGTERM: they may save for as long as the pod has.
+    patience = {"PRTE_MCA_odls_base_sigkill_timeout": str(pod["terminationGracePeriodSeconds"])}
     # Trainer tells Open MPI 4 of its host file; Open MPI 5 asks PRRTE, which has other names for the same.
-    variables = [{"name": name, "value": value} for name, value in _PRRTE.items()]
+    variables = [{"name": name, "value": value} for name, value in (_PRRTE | patience).items()]
     # mpirun knows itself in the host file by its address, so its name must have reached DNS.
     waiting = {
         **container,
@@ -135,7 +177,7 @@ def _launcher_pod(context: Context, fabric: str) -> dict[str, Any]:
     return {
         **pod,
         "initContainers": [*pod.get("initContainers", []), waiting],
-        "containers": [{**container, "env": container["env"] + variables}],
+        "containers": [{**container, "env": container["env"] + variables, **_tells_ranks()}],
     }
 
 

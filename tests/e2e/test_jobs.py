@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import psutil
 import pytest
 
+from local.paths import REPOSITORY
 from tests.e2e import manifests
 from tests.e2e.manifests import NAMESPACE, Manifest
-from tests.e2e.stack import Declaration, LocalStack, Run, job, overrides
+from tests.e2e.stack import JOB, Declaration, LocalStack, Run, job, overrides
 from trainyard.jobs import CHECKPOINTS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
@@ -109,6 +113,64 @@ def test_a_wrong_configuration_ends_the_job_at_once(stack: LocalStack) -> None:
     status = stack.get("jobset", "-n", NAMESPACE, "wrong")["status"]
     assert status["terminalState"] == "Failed"
     assert status.get("restarts", 0) == 0
+
+
+def test_fsdp_leaves_on_notice_and_ends_with_the_weights_that_a_laptop_gets(
+    stack: LocalStack, tmp_path: Path
+) -> None:
+    sharded = {"strategy": "fsdp"}
+    with stack.declared(job("sharded", {"at_step": LOSS_STEP, "notice_seconds": 10}), overrides(**sharded)):
+        stack.trainyard("submit")
+    run = stack.run_of("sharded")
+    assert {line.get("strategy") for line in run.lines if "strategy" in line} == {"fsdp"}
+    assert not run.repeated_steps
+    assert set(run.nodes[0]) == SPOT
+    assert set(run.nodes[-1]) == ON_DEMAND
+    assert run.sha256 == on_this_machine(tmp_path, **JOB, **sharded)
+
+
+def on_this_machine(folder: Path, **settings: object) -> str:
+    """Train with two ranks and no cluster; returns the hash of the final weights."""
+    given = {**settings, "pace_seconds": 0, "run_dir": folder}
+    module = [sys.executable, "-m", "training.train", "--nproc-per-node=2"]
+    config = f"--config={REPOSITORY / 'training/configs/digits.yaml'}"
+    chosen = [f"--set={key}={value}" for key, value in given.items()]
+    subprocess.run([*module, config, *chosen], check=True)
+    return Run(folder).sha256
+
+
+def test_an_mpi_job_that_loses_its_worker_and_its_launcher_on_notice_loses_no_step(
+    stack: LocalStack, uninterrupted: Run
+) -> None:
+    run = stack.run_of("mpi")
+    with stack.declared(job("mpi"), by_mpi):
+        submitted = stack.start("submit")
+        for attempt, role in enumerate(("node", "launcher"), start=1):
+            submitted.wait_for(
+                lambda attempt=attempt: len(run.nodes) == attempt and run.step > run.resumed_at,  # type: ignore[misc]
+                f"a step of attempt {attempt}",
+            )
+            node = node_of_role(stack, "mpi", role)
+            stack.trainyard("preempt", node, "--notice", "5")
+            stack.trainyard("preempt", node, "--return")
+        submitted.end(0)
+    assert len(run.nodes) == 3
+    assert all(set(nodes) < SPOT | ON_DEMAND and len(nodes) == 2 for nodes in run.nodes)
+    assert not run.repeated_steps
+    assert run.sha256 == uninterrupted.sha256
+    assert stack.counted_restarts("mpi") == 0
+
+
+def by_mpi(declaration: Declaration) -> None:
+    declaration["job"]["runtime"] = "mpi-none"
+
+
+def node_of_role(stack: LocalStack, name: str, role: str) -> str:
+    """Where the pod of a job's launcher is, or of its worker."""
+    labels = f"jobset.sigs.k8s.io/jobset-name={name},jobset.sigs.k8s.io/replicatedjob-name={role}"
+    pods = stack.get("pods", "-n", NAMESPACE, "-l", labels, "--field-selector=status.phase=Running")["items"]
+    [node] = {pod["spec"]["nodeName"] for pod in pods if "deletionTimestamp" not in pod["metadata"]}
+    return str(node)
 
 
 def test_every_lost_node_is_given_back_when_its_job_has_ended(stack: LocalStack) -> None:

@@ -50,6 +50,13 @@ def test_every_node_asks_for_its_accelerators() -> None:
     assert trainer["resourcesPerNode"]["limits"] == {"nvidia.com/gpu": "1"}
 
 
+def test_mpirun_starts_all_ranks_of_an_mpi_job() -> None:
+    job = JOB.model_copy(update={"runtime": "mpi-none", "processes_per_node": 4})
+    trainer = manifest(job, "run-001")["spec"]["trainer"]
+    assert trainer["command"] == ["mpirun", "-n", "8", "python3", "-m", "training.train"]
+    assert manifest(JOB, "run-001")["spec"]["trainer"]["command"] == ["python3", "-m", "training.train"]
+
+
 def test_a_job_on_a_fabric_asks_for_its_devices_too() -> None:
     job = JOB.model_copy(update={"runtime": "torch-efav3", "accelerators_per_node": 8})
     limits = manifest(job, "run-001")["spec"]["trainer"]["resourcesPerNode"]["limits"]
