@@ -9,12 +9,13 @@ writes what was measured to FOLDER/measured.json.
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -113,11 +114,18 @@ def _ours(bench: Bench) -> Callable[[int], Future[Any]]:
     assert isinstance(module, nn.Module)
     state = State(module, bench.optimizer, bench.mesh)
     saver = Saver(FolderStore(bench.folder / "ours", Retention(last=1)), bench.mesh)
+    beside = ThreadPoolExecutor(1)
+
+    def and_rest(saved: Future[Saved]) -> Saved:
+        result = saved.result()
+        saver.rest(math.inf)  # what it deletes is of this turn, not of the next one
+        return result
 
     def save(number: int) -> Future[Any]:
         captured = state.capture()
         manifest = Manifest(number, 0, bench.mesh.world_size, {}, {}, {})
-        return saver.start(file_name(bench.mesh.rank), captured, manifest, state.spoiled)
+        saved = saver.start(file_name(bench.mesh.rank), captured, manifest, state.spoiled)
+        return beside.submit(and_rest, saved)
 
     return save
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.processes import free_port
-from tests.training.test_trainer import NoticeAt, configure, train
+from tests.training.test_trainer import NoticeAt, configure, events, train
 from training.checkpoint import FORMAT
 from training.metrics import FILE
 
@@ -58,6 +58,33 @@ def test_a_backend_that_is_not_to_be_had_here_is_refused(
         monkeypatch.setenv(name, value)
     assert "training: backend: got 'nccl', but this process sees no GPU" in refused(tmp_path, "backend=nccl")
     assert "training: backend: got 'mpi', but this PyTorch was built" in refused(tmp_path, "backend=mpi")
+
+
+SLOW_TO_CLEAN_UP = """
+import sys, time
+from training import train
+from training.folder_store import FolderStore
+conclude = FolderStore.conclude
+def slowly(store, step):
+    time.sleep(6)
+    conclude(store, step)
+FolderStore.conclude = slowly
+train.main(sys.argv[1:])
+"""
+
+
+@pytest.mark.e2e
+def test_a_clean_up_that_takes_long_is_waited_for_by_rank_0_alone_and_all_end_well(tmp_path: Path) -> None:
+    chosen = [
+        *(f"run_dir={tmp_path}", "steps=20", "model.hidden=16", "checkpoint.every_steps=1"),
+        *("checkpoint.keep_last=1", "timeouts.save=5", "timeouts.silence=3", "restarts=0"),
+    ]
+    arguments = [*TWO_RANKS, *(part for text in chosen for part in ("--set", text))]
+    command = [sys.executable, "-c", SLOW_TO_CLEAN_UP, *arguments]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert not events(tmp_path, "failed")
+    assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"latest", "step-00000020"}
 
 
 def test_a_checkpoint_of_another_configuration_is_refused_and_stays(tmp_path: Path) -> None:
