@@ -20,13 +20,13 @@ SLOW := -m "e2e and not soak" --durations=10
 # A file stays in one process: what its tests share is made once.
 FAST := -m "not e2e and not soak" -n auto --dist loadfile
 
-# A lock's packages in a folder of their own, which those who need them put behind all others.
+# A lock's packages in a folder of their own, which those who need them put behind all others; with uv's options.
 define aside
 test .trainyard/$(1)/.done -nt requirements/$(1).txt || { rm -rf .trainyard/$(1) && $(BIN)/uv pip install --quiet \
-	--require-hashes --no-deps --target .trainyard/$(1) -r requirements/$(1).txt && touch .trainyard/$(1)/.done; }
+	$(2) --require-hashes --no-deps --target .trainyard/$(1) -r requirements/$(1).txt && touch .trainyard/$(1)/.done; }
 endef
 
-.PHONY: help up down status doctor test unit clouds training e2e cluster engine ranks nfs soak bench peers tracking check format lock clean venv venv-dev prepared
+.PHONY: help up down status doctor test unit clouds training e2e cluster engine ranks nfs soak bench peers tracking deepspeed check format lock clean venv venv-dev prepared
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -64,10 +64,10 @@ cluster: prepared ## The tests on a real cluster (root)
 engine: prepared ## The tests on the real engine: rehearsals, templates, policies
 	@$(BEHIND) $(BIN)/pytest $(SLOW) $(addprefix --ignore=,$(CLUSTER_TESTS) $(TRAINING_TESTS))
 
-ranks: tracking nfs ## The tests of training jobs of several processes, and of checkpoints on NFS (root)
+ranks: tracking deepspeed nfs ## The tests of training jobs of several processes, and of checkpoints on NFS (root)
 	@$(BEHIND) $(BIN)/pytest $(SLOW) $(TRAINING_TESTS)
 
-soak: prepared nfs ## The long tests, by seeds; stopped, it goes on where it was (SOAK=FILE: only those)
+soak: prepared deepspeed nfs ## The long tests, by seeds; stopped, it goes on where it was (SOAK=FILE: only those)
 	@$(BIN)/python -m pytest -p tests.soak -m soak -v --durations=5 $(SOAK)
 
 peers: prepared ## The packages that benchmarks compare with
@@ -78,6 +78,10 @@ nfs: prepared ## An NFS server and a client, for the tests (Debian's packages; r
 
 tracking: prepared ## The packages of experiment trackers, for their tests
 	@$(call aside,tracking)
+
+# It comes as source alone, and is built with what the locks hold.
+deepspeed: prepared ## DeepSpeed, for its tests
+	@$(call aside,deepspeed,--no-build-isolation)
 
 bench: peers ## Measure, and print ratios
 	@$(BIN)/python -m benchmarks
@@ -106,6 +110,8 @@ lock: venv-dev ## Lock the Python packages again (UPGRADE=1: to their newest ver
 		$$(grep -oE '^(torch|triton|cuda-[a-z-]+|nvidia-[a-z0-9-]+)=' requirements/training.txt | tr -d = | \
 			sed 's/^/--no-emit-package /')
 	@$(COMPILE) requirements/peers.in -c requirements/training.txt -o requirements/peers.txt \
+		$$(grep -oE '^[a-z0-9._-]+==' requirements/training.txt | tr -d = | sed 's/^/--no-emit-package /')
+	@$(COMPILE) requirements/deepspeed.in -c requirements/training.txt -o requirements/deepspeed.txt \
 		$$(grep -oE '^[a-z0-9._-]+==' requirements/training.txt | tr -d = | sed 's/^/--no-emit-package /')
 	@$(COMPILE) requirements/tracking.in -c requirements/training.txt -o requirements/tracking.txt
 

@@ -50,10 +50,10 @@ def targets() -> dict[str, dict[str, Any]]:
     return {name: target for name, target in BAKE["target"].items() if not name.startswith("_")}
 
 
-def test_both_images_are_built_on_each_base() -> None:
-    assert [file.parent.name for file in DOCKERFILES] == ["mpi", "torch"]
+def test_every_image_is_built_on_each_base() -> None:
+    assert [file.parent.name for file in DOCKERFILES] == ["deepspeed", "mpi", "torch"]
     assert set(targets()) == {
-        f"{image}-{base}" for image in ("torch", "mpi") for base in ("cuda", "rocm", "cpu")
+        f"{image}-{base}" for image in ("torch", "mpi", "deepspeed") for base in ("cuda", "rocm", "cpu")
     }
     for group in BAKE["group"].values():
         assert set(group["targets"]) <= set(targets())
@@ -63,10 +63,12 @@ def test_every_base_is_pinned_by_its_digest() -> None:
     default = of(IMAGES / "torch/Dockerfile", "ARG")[0].removeprefix("BASE=")
     assert default == targets()["torch-cuda"]["args"]["BASE"]
     for name, target in targets().items():
-        if name.startswith("torch"):
+        image, base = name.split("-")
+        if image == "torch":
             assert PINNED.fullmatch(target["args"]["BASE"])
         else:
-            assert target["contexts"] == {"torch": f"target:{name.replace('mpi', 'torch')}"}
+            below = {"mpi": "torch", "deepspeed": "mpi"}[image]
+            assert target["contexts"] == {below: f"target:{below}-{base}"}
 
 
 def test_every_image_gets_its_list_of_contents_and_its_provenance() -> None:
@@ -87,7 +89,7 @@ def test_what_the_bake_file_gives_is_what_the_dockerfiles_take() -> None:
 
 
 def test_no_stage_is_of_anything_else(dockerfile: Path) -> None:
-    known = {"${BASE}", "torch"}
+    known = {"${BASE}", "torch", "mpi"}
     assert {rest.split()[0] for rest in of(dockerfile, "FROM")} <= known
 
 
@@ -121,6 +123,14 @@ def test_python_packages_are_installed_by_hash_alone() -> None:
             assert "--hash=sha256:" in lock
 
 
+def test_deepspeed_alone_is_built_from_source_by_what_the_image_has() -> None:
+    (install,) = [run for run in of(IMAGES / "deepspeed/Dockerfile", "RUN") if "pip install" in run]
+    options = {"--require-hashes", "--no-deps", "--only-binary=:all:", "--no-binary=deepspeed"}
+    assert options | {"--no-build-isolation"} <= set(install.split())
+    (copy,) = [rest for rest in of(IMAGES / "deepspeed/Dockerfile", "COPY") if "--from=" in rest]
+    assert copy.split()[-1] == "/opt/trainyard/env"
+
+
 def test_rocms_pytorch_comes_with_its_base_and_all_else_is_the_same() -> None:
     def pins(name: str) -> dict[str, str]:
         text = (REPOSITORY / "requirements" / name).read_text()
@@ -138,8 +148,8 @@ def test_contents_are_those_of_the_local_image(versions: Versions) -> None:
         IMAGES / "torch",
         IMAGES / "mpi",
     ]
-    for file in DOCKERFILES:
-        run = " ".join(of(file, "RUN"))
+    for image in ("torch", "mpi"):
+        run = " ".join(of(IMAGES / image / "Dockerfile", "RUN"))
         assert "xargs --arg-file=/recipe/packages.txt apt-get install" in run
         assert "/recipe/customize.sh /" in run
     environment = dict(pair.split("=", 1) for pair in shlex.split(of(IMAGES / "torch/Dockerfile", "ENV")[-1]))

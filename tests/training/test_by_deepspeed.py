@@ -1,0 +1,187 @@
+"""DeepSpeed's steps are those of our DDP; its packages are there once `make deepspeed` has installed them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from local.paths import REPOSITORY
+from tests.processes import PATIENCE_SECONDS, free_port, wait_for
+from tests.training.launch import events, reached, run, settings
+from training.by_deepspeed import read_settings
+from training.config import ConfigError, load_config
+from training.mesh import join
+from training.preemption import Notice
+from training.zero import Run
+
+PACKAGES = REPOSITORY / ".trainyard" / "deepspeed"
+WITH = pytest.mark.skipif(not PACKAGES.is_dir(), reason="no DeepSpeed here: run make deepspeed")
+STEPS = 20
+COMMON: dict[str, object] = {
+    "model.name": "convnet",
+    "model.dropout": 0,
+    "optim.lr": 0.05,
+    "optim.warmup_steps": 5,
+    "optim.scaling": "linear",
+    "data.batch_size_per_rank": 16,
+    "checkpoint.every_steps": 10,
+    "steps": STEPS,
+}
+ADAMW: dict[str, object] = {"optim.name": "adamw", "optim.lr": 0.002, "optim.scaling": "sqrt"}
+
+
+def command(run_dir: Path, zero: dict[str, Any], **values: object) -> list[str]:
+    run_dir.mkdir(exist_ok=True)
+    file = run_dir / "zero.json"
+    file.write_text(json.dumps(zero))
+    arguments = settings(run_dir, **COMMON | values)
+    return ["-m", "training.by_deepspeed", *arguments, "--deepspeed", str(file)]
+
+
+def surroundings() -> dict[str, str]:
+    """Those of a pod, where no compiler is."""
+    folders = (REPOSITORY, REPOSITORY / ".trainyard" / "training-env", PACKAGES)
+    return os.environ | {"PYTHONPATH": ":".join(map(str, folders)), "CXX": "no-compiler", "CC": "no-compiler"}
+
+
+def by_mpirun(*arguments: str, ranks: int = 2) -> list[str]:
+    package = importlib.util.find_spec("mpi4py")
+    assert package
+    assert package.origin
+    mpirun = Path(package.origin).parents[1] / "bin" / "mpirun"
+    options = ["--allow-run-as-root", "--oversubscribe", "-n", str(ranks)]
+    return [str(mpirun), *options, sys.executable, *arguments]
+
+
+def by_torchrun(*arguments: str) -> list[str]:
+    agent = ["-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={free_port()}"]
+    return [sys.executable, *agent, *arguments]
+
+
+def losses(run_dir: Path) -> list[float]:
+    return [line["loss"] for line in events(run_dir, "step")]
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[float]]:
+    """The losses of our DDP, by the optimizer."""
+    folder = tmp_path_factory.mktemp("ours")
+    run(2, settings(folder / "sgd", **COMMON))
+    run(2, settings(folder / "adamw", **COMMON | ADAMW))
+    return {name: losses(folder / name) for name in ("sgd", "adamw")}
+
+
+@WITH
+@pytest.mark.e2e
+@pytest.mark.parametrize(("stage", "optimizer"), [(1, "sgd"), (1, "adamw"), (2, "adamw"), (3, "adamw")])
+def test_each_stage_of_zero_has_the_losses_of_our_ddp(
+    tmp_path: Path, ours: dict[str, list[float]], stage: int, optimizer: str
+) -> None:
+    values = ADAMW if optimizer == "adamw" else {}
+    zero = {"zero_optimization": {"stage": stage}}
+    subprocess.run(by_mpirun(*command(tmp_path, zero, **values)), env=surroundings(), check=True)
+    assert len(losses(tmp_path)) == STEPS
+    assert losses(tmp_path) == pytest.approx(ours[optimizer], abs=5e-6)
+    assert ours[optimizer][-1] < 0.95 * ours[optimizer][0], "something was learned"
+
+
+@WITH
+@pytest.mark.e2e
+def test_the_parts_of_a_step_are_a_step_also_under_torchrun(
+    tmp_path: Path, ours: dict[str, list[float]]
+) -> None:
+    zero = {"zero_optimization": {"stage": 2}}
+    subprocess.run(by_torchrun(*command(tmp_path, zero, accumulate=4)), env=surroundings(), check=True)
+    assert losses(tmp_path) == pytest.approx(ours["sgd"], abs=5e-6)
+
+
+@WITH
+@pytest.mark.e2e
+def test_autocast_to_bfloat16_stays_near(tmp_path: Path, ours: dict[str, list[float]]) -> None:
+    zero = {"zero_optimization": {"stage": 1}, "torch_autocast": {"enabled": True, "dtype": "bfloat16"}}
+    subprocess.run(by_mpirun(*command(tmp_path, zero)), env=surroundings(), check=True)
+    assert losses(tmp_path) == pytest.approx(ours["sgd"], abs=0.05)
+    assert losses(tmp_path) != pytest.approx(ours["sgd"], abs=5e-6), "nothing was computed in bfloat16"
+
+
+@WITH
+@pytest.mark.e2e
+@pytest.mark.parametrize("stage", [1, pytest.param(3, marks=pytest.mark.soak)])
+def test_a_run_that_is_told_to_leave_goes_on_with_the_same_losses(tmp_path: Path, stage: int) -> None:
+    zero = {"zero_optimization": {"stage": stage}}
+    values = ADAMW | {"model.dropout": 0.1}
+    whole, parted = tmp_path / "whole", tmp_path / "parted"
+    subprocess.run(by_mpirun(*command(whole, zero, **values)), env=surroundings(), check=True)
+    patience = surroundings() | {"PRTE_MCA_odls_base_sigkill_timeout": "60"}
+    slow = subprocess.Popen(by_mpirun(*command(parted, zero, **values, pace_seconds=0.2)), env=patience)
+    wait_for(lambda: reached(parted, 4) or slow.poll() is not None)
+    slow.terminate()
+    assert slow.wait(PATIENCE_SECONDS) != 0
+    (left,) = events(parted, "preempted")
+    assert 4 <= left["step"] < STEPS
+    subprocess.run(by_mpirun(*command(parted, zero, **values)), env=surroundings(), check=True)
+    assert events(parted, "resumed")[0]["step"] == left["step"]
+    assert losses(parted) == losses(whole)
+    other = by_mpirun(*command(parted, zero, **values, seed=8), ranks=3)
+    refused = subprocess.run(other, env=surroundings(), capture_output=True, text=True)
+    assert refused.returncode == 2
+    assert "ranks: got 2, this run has 3; start a run in another run_dir" in refused.stderr
+    assert "run: got {'seed': 7," in refused.stderr
+
+
+def test_a_deepspeed_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "deepspeed", None)
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    config = load_config(None, [f"run_dir={tmp_path}"])
+    with pytest.raises(ConfigError, match=r"deepspeed is not installed; install requirements/deepspeed\.txt"):
+        Run(config, {}, join(config.timeouts, {}), Notice(60))
+
+
+@pytest.mark.e2e
+def test_a_rank_alone_is_refused(tmp_path: Path) -> None:
+    alone = [sys.executable, *command(tmp_path, {})]
+    refused = subprocess.run(alone, env=surroundings(), capture_output=True, text=True)
+    assert refused.returncode == 2
+    assert "ranks: got 1; allowed: 2 or more; start them by mpirun or torchrun" in refused.stderr
+
+
+def test_settings_that_the_other_file_is_for_are_all_refused(tmp_path: Path) -> None:
+    zero = tmp_path / "zero.json"
+    zero.write_text('{"optimizer": {}, "train_batch_size": 4}')
+    given = {
+        "run_dir": str(tmp_path),
+        "strategy": "fsdp",
+        "precision": "bfloat16",
+        "checkpoint": {"store": "s3://b/c"},
+    }
+    config = tmp_path / "run.yaml"
+    config.write_text(yaml.safe_dump(given))
+    with pytest.raises(ConfigError) as wrong:
+        read_settings(zero, load_config(config))
+    said = [problem.removeprefix(f"{zero}: ").partition(":")[0] for problem in wrong.value.problems]
+    assert said == ["train_batch_size", "optimizer", "strategy", "precision", "checkpoint"]
+
+
+@pytest.mark.parametrize("text", [None, "{", "[]"])
+def test_a_file_that_is_none_of_deepspeeds_is_named(tmp_path: Path, text: str | None) -> None:
+    file = tmp_path / "zero.json"
+    if text:
+        file.write_text(text)
+    config = load_config(None, [f"run_dir={tmp_path}"])
+    with pytest.raises(ConfigError, match=r"zero\.json: .*; allowed: "):
+        read_settings(file, config)
+
+
+def test_the_file_that_comes_with_the_package_is_good(tmp_path: Path) -> None:
+    config = load_config(None, [f"run_dir={tmp_path}", "accumulate=4"])
+    found = read_settings(REPOSITORY / "training/configs/zero.json", config)
+    assert found["zero_optimization"] == {"stage": 1}
+    assert (found["train_micro_batch_size_per_gpu"], found["gradient_accumulation_steps"]) == (8, 4)
