@@ -11,7 +11,7 @@ import contextlib
 import os
 import re
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
@@ -232,8 +232,12 @@ class ObjectStore(CheckpointStore):
     def _list(self, below: str = "") -> list[str]:
         top = self._full(below)
         with _explained("list", top):
-            self.files.invalidate_cache()
-            return [str(path)[len(top) :].lstrip("/") for path in self.files.find(top)]
+            if self._is_cloud:
+                paths: Iterable[str] = _find(self.files, top)
+            else:
+                self.files.invalidate_cache()
+                paths = map(str, self.files.find(top))
+            return [path[len(top) :].lstrip("/") for path in paths]
 
     def put(self, place: str, data: Data) -> None:
         """Write a file; it appears whole or not at all."""
@@ -248,7 +252,7 @@ class ObjectStore(CheckpointStore):
             return
         with _explained("delete", paths[0] + (f", one of {len(paths)} files" if paths[1:] else "")):
             with contextlib.suppress(FileNotFoundError):  # some stores say so, and may have left the rest
-                if paths[1:] and self.url.partition("://")[0] in CLOUDS:
+                if paths[1:] and self._is_cloud:
                     _delete_at_once(self.files, paths)
                     return
             for path in paths:
@@ -257,6 +261,11 @@ class ObjectStore(CheckpointStore):
 
     def _delete_below(self, folder: str) -> None:
         self._delete([f"{folder}/{name}" for name in self._list(folder)])
+
+    @property
+    def _is_cloud(self) -> bool:
+        """Whether obstore serves it, which can do more at once than fsspec asks of it."""
+        return hasattr(self.files, "_construct_store")
 
     def _full(self, place: str) -> str:
         root = str(self.files._strip_protocol(self.url)).rstrip("/")
@@ -298,6 +307,16 @@ def _delete_at_once(files: AbstractFileSystem, paths: Sequence[str]) -> None:
 
     bucket = paths[0].partition("/")[0]
     obstore.delete(files._construct_store(bucket), [path.partition("/")[2] for path in paths])
+
+
+def _find(files: AbstractFileSystem, top: str) -> list[str]:
+    """Paths of all objects below a place; fsspec would ask for each folder by itself."""
+    import obstore
+
+    bucket, _, prefix = top.partition("/")
+    return [
+        f"{bucket}/{each['path']}" for each in obstore.list(files._construct_store(bucket), prefix).collect()
+    ]
 
 
 def _described(found: Mapping[str, Any]) -> tuple[int, str]:
