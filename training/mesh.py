@@ -23,6 +23,9 @@ _MPI_RANK: Final = "OMPI_COMM_WORLD_RANK"
 _FOLLOW_SECONDS: Final = 2.0
 """For which others wait for rank 0 before they leave."""
 
+_REFUSE_SECONDS: Final = 10.0
+"""For which rank 0 waits for others that may find the same wrong as it does."""
+
 _SENT_AT_ONCE: Final = 64 << 20
 """Bytes of one collective, so that none takes long."""
 
@@ -157,6 +160,14 @@ class Mesh:
             return
         with suppress(RuntimeError):
             self.store.wait([key], timedelta(seconds=_FOLLOW_SECONDS))
+
+    def refuse(self) -> None:
+        """Leave where all ranks find the same wrong: rank 0, with the store, once others have found it."""
+        with suppress(RuntimeError):
+            self.store.set(f"refused/{self.rank}", "")
+            if self.leads:
+                others = [f"refused/{rank}" for rank in range(self.world_size)]
+                self.store.wait(others, timedelta(seconds=_REFUSE_SECONDS))
 
     def part(self) -> None:
         """Take leave. Rank 0, whose process may keep the store, goes last: others still read its last word.

@@ -108,7 +108,7 @@ def _train(config: TrainConfig, started: float, patience: float) -> int:
     from training.saver import MismatchError
     from training.trainer import Trainer
 
-    trainer = None
+    here = trainer = None
     try:
         mesh.adopt_launcher_settings(os.environ, config.backend)
         with startup.deterministic():
@@ -117,6 +117,8 @@ def _train(config: TrainConfig, started: float, patience: float) -> int:
             finished = trainer.run(started)
             mesh.leave_mpi()
     except (ConfigError, MismatchError, FormatError) as error:
+        if here:
+            here.refuse()
         return _refuse(error)
     except Exception as error:
         lost = mesh.is_lost_rank(error)

@@ -71,7 +71,7 @@ class Backend:
 def end_orphans(backend: Backend) -> None:
     """End engines and plugins of ours whose command is gone; the caller holds the stack's lock."""
     ours = list(_left_running(backend))
-    engines = [process for process in ours if process.name() == "pulumi"]
+    engines = [process for process in ours if _is_named(process, "pulumi")]
     for process in engines:
         with suppress(psutil.NoSuchProcess):
             process.send_signal(signal.SIGINT)
@@ -81,6 +81,13 @@ def end_orphans(backend: Backend) -> None:
             process.kill()
     psutil.wait_procs(ours, GRACE_SECONDS)
     shutil.rmtree(backend.temporary, ignore_errors=True)
+
+
+def _is_named(process: psutil.Process, name: str) -> bool:
+    """Whether it bears this name; one that has just ended bears none."""
+    with suppress(psutil.NoSuchProcess):
+        return bool(process.name() == name)
+    return False
 
 
 def is_stale(lock: dict[str, Any]) -> bool:

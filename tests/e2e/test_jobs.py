@@ -27,6 +27,7 @@ SUM = (
     "total = torch.tensor([dist.get_rank() + 1])\n"
     "dist.all_reduce(total)\n"
     "print('sum over', dist.get_world_size(), 'ranks:', total.item())\n"
+    "dist.destroy_process_group()\n"  # gloo's threads may else abort the process that ends
 )
 TELL = "import os; print('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'])"
 

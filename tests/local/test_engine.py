@@ -277,6 +277,18 @@ def test_an_orphaned_engine_is_asked_before_it_is_killed(bench: Bench) -> None:
     assert orphan.poll() is not None
 
 
+def test_an_orphan_that_has_just_ended_by_itself_is_no_error(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orphan = subprocess.Popen(["sleep", "600"])
+    seen = psutil.Process(orphan.pid)
+    orphan.kill()
+    orphan.wait()
+    monkeypatch.setattr(recovery, "_left_running", lambda backend: [seen])
+    recovery.end_orphans(bench.backend)
+    assert not seen.is_running()
+
+
 def test_the_engine_dies_gracefully_with_its_command(tmp_path: Path) -> None:
     bench = Bench(tmp_path, dawdle=True)
     code = (

@@ -262,4 +262,4 @@ def test_a_rank_that_stands_still_for_a_while_leaves_stacks_of_all_and_the_run_g
     ranks.send(1, signal.SIGCONT)
     assert [code for code, _ in ranks.wait()] == [0, 0]
     stacks = [path.read_text() for path in (tmp_path / STACKS).iterdir()]
-    assert any("take_step" in each and "backward" in each for each in stacks)
+    assert any("in take_step" in each for each in stacks)
