@@ -34,6 +34,7 @@ from training.preemption import (
     EXIT_PREEMPTED,
     EXIT_WRONG_CONFIG,
 )
+from training.words import say
 
 _LEAVE: Final = frozenset({signal.SIGTERM, signal.SIGINT})
 _HEARD: Final = _LEAVE | {signal.SIGCHLD}
@@ -144,7 +145,7 @@ class Agent:
             patience = self.timeouts.rejoin + (self.timeouts.silence if died else 0)
             started = time.time()
             what = f"ended by {signal.Signals(code - _SIGNALLED).name}" if died else "lost"
-            _say(f"a rank was {what}: starting this node's again ({restart} of {self.restarts} restarts)")
+            say(f"a rank was {what}: starting this node's again ({restart} of {self.restarts} restarts)")
         return self._last_word(code, restart - 1)
 
     def _last_word(self, code: int, restarts: int) -> int:
@@ -152,7 +153,7 @@ class Agent:
         if code == EXIT_ABSENT_RANK and restarts:  # it was there before: its node is lost
             code = EXIT_LOST_RANK
         elif code == EXIT_LOST_RANK and restarts and not self._told:  # all nodes came each time: none is lost
-            _say(f"a rank was lost after each of {restarts} restarts: starting again does not help")
+            say(f"a rank was lost after each of {restarts} restarts: starting again does not help")
             code = EXIT_FAILED
         return EXIT_PREEMPTED if self._told and code == EXIT_LOST_RANK else code
 
@@ -221,6 +222,13 @@ def verdict(ends: Collection[int]) -> int:
     return max(ends, key=lambda code: least.index(code) if code in least else len(least))
 
 
+def refuse(error: ValueError) -> int:
+    """Say all that is wrong; returns the exit code of what another start would not change."""
+    for problem in str(error).splitlines():
+        say(problem)
+    return EXIT_WRONG_CONFIG
+
+
 def leave(code: int) -> NoReturn:
     """End without tearing the process group down: with a rank gone that would wait for its timeout."""
     sys.stdout.flush()
@@ -259,8 +267,3 @@ def _free_port() -> int:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]
         return port
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"training: {text}\n")
-    sys.stderr.flush()

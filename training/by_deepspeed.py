@@ -17,9 +17,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from training.agent import leave
+from training.agent import leave, refuse
 from training.config import ConfigError, TrainConfig, load_config
-from training.preemption import EXIT_LOST_RANK, EXIT_PREEMPTED, EXIT_WRONG_CONFIG, Notice
+from training.preemption import EXIT_LOST_RANK, EXIT_PREEMPTED, Notice
+from training.words import say
 
 _NOT_HERE: Final = (
     "strategy",
@@ -55,8 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         config = load_config(options.config, options.set)
         leave(_train(config, read_settings(options.deepspeed, config)))
     except ConfigError as error:
-        sys.stderr.write("".join(f"training: {problem}\n" for problem in error.problems))
-        leave(EXIT_WRONG_CONFIG)
+        leave(refuse(error))
 
 
 def _train(config: TrainConfig, settings: dict[str, Any]) -> int:
@@ -81,7 +81,7 @@ def _train(config: TrainConfig, settings: dict[str, Any]) -> int:
     except RuntimeError as error:
         if not mesh.is_lost_rank(error):
             raise
-        sys.stderr.write(f"training: another rank is gone: {error}\n")
+        say(f"another rank is gone: {error}")
         return EXIT_LOST_RANK
     return 0 if finished else EXIT_PREEMPTED
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 import faulthandler
 import os
 import signal
-import sys
 import threading
 from typing import Final
+
+from training.words import say
 
 EXIT_PREEMPTED: Final = 75
 """EX_TEMPFAIL: left on notice with a checkpoint committed, or before the first step. Run it again."""
@@ -60,7 +61,7 @@ class Notice:
         """Ask for leave, from any thread, with the reason; after `leave_seconds` the process ends anyhow."""
         if not self._stepping:
             _leave(f"{word} before the first step: nothing to save", EXIT_PREEMPTED)
-        _say(f"{word}: saving at the end of this step, then leaving")
+        say(f"{word}: saving at the end of this step, then leaving")
         self.request()
         deadline = threading.Timer(self._leave_seconds, self._give_up)
         deadline.daemon = True
@@ -80,11 +81,6 @@ class Notice:
         )
 
 
-def _say(text: str) -> None:
-    sys.stderr.write(f"training: {text}\n")
-    sys.stderr.flush()
-
-
 def _leave(text: str, code: int) -> None:
-    _say(text)
+    say(text)
     os._exit(code)  # the main thread may be inside a collective that will never return

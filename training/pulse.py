@@ -32,6 +32,7 @@ import torch.distributed as dist
 from training.config import TimeoutConfig
 from training.mesh import Mesh
 from training.preemption import EXIT_FAILED, EXIT_LOST_RANK
+from training.words import say
 
 _BEAT_SECONDS: Final = 1.0
 _SLOW: Final = 2.0
@@ -261,12 +262,12 @@ class Pulse:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(stacks)
             except OSError as error:
-                _say(f"{path}: {error.strerror}")
+                say(f"{path}: {error.strerror}")
             if self.mesh.leads:
                 self.tell("stalled", work=work, stacks=str(path.parent))
 
         if not _in_time(write):
-            _say(f"{path}: not written within {_DISK_SECONDS:g} s; this is where the threads are:\n{stacks}")
+            say(f"{path}: not written within {_DISK_SECONDS:g} s; this is where the threads are:\n{stacks}")
 
     def _end_if_hung(self) -> None:
         """End the process if its work lasts too long.
@@ -296,7 +297,7 @@ class Pulse:
         self._leave(text, EXIT_LOST_RANK, ": leaving, so that the run can start again without delay")
 
     def _leave(self, text: str, code: int, what_now: str = "") -> None:
-        _say(f"{text}{what_now}")
+        say(f"{text}{what_now}")
         _in_time(lambda: self.tell("failed", error=text))
         os._exit(code)  # the main thread may be inside a call that will never return
 
@@ -307,8 +308,3 @@ def _in_time(write: Callable[[], object]) -> bool:
     writer.start()
     writer.join(_DISK_SECONDS)
     return not writer.is_alive()
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"training: {text}\n")
-    sys.stderr.flush()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -22,6 +21,7 @@ from training.checkpoint import (
     step_name,
 )
 from training.mesh import Mesh
+from training.words import say
 
 
 class SaveError(OSError):
@@ -104,7 +104,7 @@ class Saver:
         deadline = time.monotonic() + seconds
         while (cleaning := self._clean_up) and not cleaning.done():
             if cut_short() or time.monotonic() >= deadline:
-                _say("leaving before all superseded checkpoints are gone; whoever saves here next sees to it")
+                say("leaving before all superseded checkpoints are gone; whoever saves here next sees to it")
                 return
             wait([cleaning], _LOOK_SECONDS)
 
@@ -225,7 +225,7 @@ class Saver:
         try:
             self.store.conclude(step)
         except OSError as error:
-            _say(f"the checkpoint of step {step} is committed, but not all that follows was done: {error}")
+            say(f"the checkpoint of step {step} is committed, but not all that follows was done: {error}")
 
     def _forget(self, key: str) -> None:
         """Delete a turn's keys from the store; that this turn ended shows that no rank needs them."""
@@ -236,7 +236,7 @@ class Saver:
         try:
             return self.store.begin(step)
         except OSError as error:
-            _say(f"no checkpoint: {error}")
+            say(f"no checkpoint: {error}")
             return ""
 
     def _write(self, draft: str, files: Mapping[str, Data], fault: Fault) -> dict[str, Any]:
@@ -269,7 +269,7 @@ class Saver:
 
     def _set_aside(self, step: int, reason: str) -> str:
         damage = f"{step_name(step)}: {reason}; kept as {self.store.set_aside(step)}"
-        _say(f"skipping a damaged checkpoint: {damage}")
+        say(f"skipping a damaged checkpoint: {damage}")
         return damage
 
 
@@ -287,8 +287,3 @@ def _mismatch(checkpoint: Checkpoint, identity: Mapping[str, Any]) -> str:
         return ""
     what = f"{checkpoint.name} in {checkpoint.store.where} is of another run; choose another run_dir, or set:"
     return "\n".join([what, *differences])
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"training: {text}\n")
-    sys.stderr.flush()

@@ -21,7 +21,7 @@ from functools import partial  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import NoReturn  # noqa: E402
 
-from training.agent import Agent, leave, node_of  # noqa: E402
+from training.agent import Agent, leave, node_of, refuse  # noqa: E402
 from training.checkpoint import FormatError  # noqa: E402
 from training.config import ConfigError, TrainConfig, load_config  # noqa: E402
 from training.preemption import (  # noqa: E402
@@ -29,7 +29,6 @@ from training.preemption import (  # noqa: E402
     EXIT_FAILED,
     EXIT_LOST_RANK,
     EXIT_PREEMPTED,
-    EXIT_WRONG_CONFIG,
     Notice,
 )
 
@@ -58,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         agent = Agent(node_of(os.environ), partial(_train, config), config.restarts, config.timeouts, prepare)
         leave(agent.run(_STARTED))
     except ConfigError as error:
-        leave(_refuse(error))
+        leave(refuse(error))
 
 
 def _stands_for_a_node(environment: Mapping[str, str]) -> bool:
@@ -119,7 +118,7 @@ def _train(config: TrainConfig, started: float, patience: float) -> int:
     except (ConfigError, MismatchError, FormatError) as error:
         if here:
             here.refuse()
-        return _refuse(error)
+        return refuse(error)
     except Exception as error:
         lost = mesh.is_lost_rank(error)
         reason = _explain(error, lost)
@@ -131,12 +130,6 @@ def _train(config: TrainConfig, started: float, patience: float) -> int:
         absent = isinstance(error, AbsentRankError)
         return EXIT_LOST_RANK if lost else EXIT_ABSENT_RANK if absent else EXIT_FAILED
     return 0 if finished else EXIT_PREEMPTED
-
-
-def _refuse(error: ValueError) -> int:
-    """Say all that is wrong; to start again would change nothing."""
-    sys.stderr.write("".join(f"training: {problem}\n" for problem in str(error).splitlines()))
-    return EXIT_WRONG_CONFIG
 
 
 def _explain(error: Exception, lost_rank: bool) -> str:
