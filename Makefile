@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 BIN := .venv/bin
 STACK ?= local
-PACKAGES := infra local policies rehearsal training trainyard benchmarks tests
+PACKAGES := catalog infra local policies rehearsal training trainyard benchmarks tests
 # Clones share what the type checker found; modules that hundreds of processes import are compiled once.
 export MYPY_CACHE_DIR ?= $(or $(TRAINYARD_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/trainyard)/mypy
 unexport PYTHONDONTWRITEBYTECODE
@@ -11,9 +11,8 @@ COMPILE := $(BIN)/uv pip compile --quiet --generate-hashes --universal --python-
 	$(if $(UPGRADE),--upgrade)
 
 # Each needs an SDK or PyTorch, whose import alone takes seconds.
-CLOUD_TESTS := $(addprefix tests/infra/providers/,aws gcp azure coreweave onprem test_contract.py) \
-	tests/infra/platform/test_racks.py tests/rehearsal \
-	$(patsubst %,tests/trainyard/test_%.py,aws_checks google_checks backend)
+CLOUD_TESTS := $(addprefix tests/infra/targets/,aws gcp azure coreweave onprem test_contract.py) \
+	tests/infra/platform/test_racks.py tests/rehearsal tests/infra/targets/test_backend.py
 TRAINING_TESTS := tests/training
 CLUSTER_TESTS := $(patsubst %,tests/e2e/test_%.py,cluster context context_down jobs local_stack recovery targets topology)
 SLOW := -m "e2e and not soak" --durations=10

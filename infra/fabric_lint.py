@@ -20,9 +20,9 @@ from typing import Any
 
 KeyPath = tuple[str | int, ...]
 
-FABRICS = Path(__file__).parent / "catalog" / "data" / "fabrics.yaml"
+FABRICS = Path(__file__).parent.parent / "catalog" / "data" / "fabrics.yaml"
 
-MACHINES = Path(__file__).parent / "catalog" / "data" / "machines" / "aws.yaml"
+MACHINES = Path(__file__).parent.parent / "catalog" / "data" / "machines" / "aws.yaml"
 
 ACCELERATORS = ("nvidia.com/gpu", "amd.com/gpu", "google.com/tpu", "aws.amazon.com/neuron")
 DEVICE_PATHS = ("/dev/infiniband", "/dev/aperture_devices")

@@ -8,9 +8,9 @@ import pulumi
 
 from infra import names
 from infra.platform.object_store import endpoint
-from infra.providers.base import Cluster
 from infra.spec import Stack
 from infra.spec.queue import TeamSpec
+from infra.targets.base import Cluster
 
 
 def stack_outputs(stack: Stack, cluster: Cluster) -> dict[str, Any]:

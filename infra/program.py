@@ -12,10 +12,10 @@ from infra.artifacts import ROOT, Artifacts
 from infra.fleet import Joined
 from infra.outputs import stack_outputs
 from infra.platform import Platform
-from infra.providers.base import refuse_unsupported
-from infra.providers.registry import cluster_class
 from infra.spec import Fleet, Stack, parse, parse_fleet
 from infra.spec.source import FLEET_KEY, STACK_KEY, Source, read
+from infra.targets.base import refuse_unsupported
+from infra.targets.registry import cluster_class
 
 
 def run(name: str) -> dict[str, Any]:

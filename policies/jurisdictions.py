@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 PREFIX = "in:"
-CATALOGUE = Path(__file__).resolve().parent.parent / "infra" / "catalog" / "data" / "regions.yaml"
+CATALOGUE = Path(__file__).resolve().parent.parent / "catalog" / "data" / "regions.yaml"
 
 
 def known() -> frozenset[str]:

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-CATALOGUE = Path(__file__).resolve().parent.parent / "infra" / "catalog" / "data" / "prices"
+CATALOGUE = Path(__file__).resolve().parent.parent / "catalog" / "data" / "prices"
 
 HOURS_PER_MONTH = 730
 """365 × 24 / 12, as the clouds' calculators count."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from infra.errors import Problem, TrainyardError
-from rehearsal import google
+from rehearsal import gcp
 from rehearsal.cloud import Cloud, Kubernetes, Own, Typed
 from rehearsal.faults import Faults, Injector
 from rehearsal.leaks import SECRET, Leak, kinds_in
@@ -34,7 +34,7 @@ OUTPUTS: Mapping[str, Mapping[str, Any]] = {
         "objectStoreSecretKey": f"{SECRET}-secret-key",
     },
     "coreweave:index/cksCluster:CksCluster": {"apiServerEndpoint": "rehearsal.k8s.invalid"},
-    **google.OUTPUTS,
+    **gcp.OUTPUTS,
 }
 """What each type's provider would add to its inputs."""
 

@@ -17,6 +17,7 @@ from local.paths import REPOSITORY
 
 SOURCES = (
     "benchmarks",
+    "catalog",
     "infra",
     "local",
     "policies",

@@ -1,6 +1,6 @@
 """Marking what is superseded, so that a rule of the bucket deletes it: each cloud's rules look for their own.
 
-| store | mark | rule (infra/providers) |
+| store | mark | rule (infra/targets) |
 |---|---|---|
 | S3 | the tag `trainyard.dev/superseded=true` | objects with the tag, some days after they were written |
 | Google Cloud Storage | a custom time: its rules know no tags | `daysSinceCustomTime`, days after the mark |

@@ -11,9 +11,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from infra import catalog
-from infra.catalog import Machine, MachineFilters, Missing, Price
-from infra.catalog.store import unknown
+import catalog
+from catalog import Machine, MachineFilters, Missing, Price
+from catalog.store import unknown
 from trainyard.forms import CatalogPart, Form
 
 

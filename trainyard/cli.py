@@ -89,7 +89,7 @@ def bootstrap_backend(
     [dim]eval "$(trainyard bootstrap example-pulumi-state -s aws)"
     pulumi stack init aws --secrets-provider "$SECRETS_PROVIDER"[/]
     """
-    from trainyard.backend import bootstrap
+    from trainyard.bootstrap import bootstrap
 
     bootstrap(Session(stack), bucket, region, output)
 

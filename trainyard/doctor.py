@@ -8,11 +8,11 @@ from typing import Any
 from rich.markup import escape
 
 from infra.errors import ExitCode, MachineError, Problem
-from infra.spec.aws import AwsSpec
-from infra.spec.azure import AzureSpec
-from infra.spec.gcp import GcpSpec
+from infra.targets.aws.account.preflight import problems, unasked
+from infra.targets.aws.spec.provider import AwsSpec
+from infra.targets.azure.spec.provider import AzureSpec
+from infra.targets.gcp.spec.provider import GcpSpec
 from local.toolchain.doctor import diagnose
-from trainyard.aws_checks import problems, unasked
 from trainyard.session import Session
 from trainyard.up import wanted_artifacts
 
@@ -53,11 +53,11 @@ _ASKED = {"azure": "subscription, features, machines by zone and quotas; nobody 
 
 def _ask_azure(session: Session, spec: AzureSpec) -> list[Problem] | None:
     """Return what the subscription lacks; None where nobody is signed in to ask."""
-    from trainyard import azure_checks
+    from infra.targets.azure.account import preflight as azure_preflight
 
     try:
-        return list(azure_checks.problems(session.stack, spec, azure_checks.by_command_line))
-    except azure_checks.NotAskedError as error:
+        return list(azure_preflight.problems(session.stack, spec, azure_preflight.by_command_line))
+    except azure_preflight.NotAskedError as error:
         session.console.print(f"[yellow]not asked[/]  Azure: {escape(str(error))}", highlight=False)
         return None
 
@@ -79,8 +79,8 @@ def _ask_aws(session: Session, spec: AwsSpec) -> list[Problem] | None:
 
 def _ask_google(session: Session, spec: GcpSpec) -> list[Problem] | None:
     """Return what the project lacks; None where there are no credentials to ask with."""
-    from trainyard import google_checks
-    from trainyard.google import Google, RefusedError
+    from infra.targets.gcp.account import preflight as gcp_preflight
+    from infra.targets.gcp.account.api import Google, RefusedError
 
     try:
         google = Google.of_user()
@@ -91,7 +91,7 @@ def _ask_google(session: Session, spec: GcpSpec) -> list[Problem] | None:
         )
         return None
     try:
-        return list(google_checks.problems(session.stack, spec, google))
+        return list(gcp_preflight.problems(session.stack, spec, google))
     except RefusedError as error:
         return list(error.problems)
 

@@ -7,9 +7,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from infra.spec.aws import AwsSpec
-from infra.spec.azure import AzureSpec
-from infra.spec.gcp import GcpSpec
+from infra.targets.aws.spec.provider import AwsSpec
+from infra.targets.azure.spec.provider import AzureSpec
+from infra.targets.gcp.spec.provider import GcpSpec
 from local.engine.recovery import Finder, Found, Unfinished
 from trainyard.session import Session
 
@@ -36,7 +36,8 @@ def finder(session: Session, made: Path | None = None) -> Finder:
 
 
 def _of_aws(stack: str, spec: AwsSpec, made: Path | None) -> Finder:
-    from rehearsal.aws import find, lacking, models  # boto3 takes its time, and is seldom needed
+    from infra.targets.aws.account import find
+    from rehearsal.aws import lacking, models  # boto3 takes its time, and is seldom needed
 
     def client(service: str) -> Any:  # noqa: ANN401 -- boto3 makes its clients' classes as it goes
         if made:
@@ -52,13 +53,14 @@ def _of_aws(stack: str, spec: AwsSpec, made: Path | None) -> Finder:
 
 
 def _of_azure(stack: str, spec: AzureSpec, made: Path | None) -> Finder:
-    from rehearsal.azure import Answers, find
+    from infra.targets.azure.account import find
+    from rehearsal.azure import Answers
 
     ask: find.Ask
     if made:
         ask = Answers(made / "azure-native", spec.subscription)
     else:
-        from trainyard.azure import Azure
+        from infra.targets.azure.account.api import Azure
 
         ask = Azure.of_user(spec.subscription).find
     looking = find.Finder(stack, spec.subscription, ask)
@@ -66,13 +68,14 @@ def _of_azure(stack: str, spec: AzureSpec, made: Path | None) -> Finder:
 
 
 def _of_google(stack: str, spec: GcpSpec, made: Path | None) -> Finder:
-    from rehearsal.google import Answers, find
+    from infra.targets.gcp.account import find
+    from rehearsal.gcp import Answers
 
     ask: find.Ask
     if made:
         ask = Answers(made / "gcp", spec.project, spec.region)
     else:
-        from trainyard.google import Google
+        from infra.targets.gcp.account.api import Google
 
         google = Google.of_user()
         ask = google.find

@@ -14,7 +14,8 @@ from typing import Any, Literal
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
-from infra import catalog, fabric_lint, names
+import catalog
+from infra import fabric_lint, names
 from infra.errors import ExitCode, Problem, TrainyardError
 from infra.spec import Stack
 from infra.spec.dataset import DATA_PATH, DatasetSpec

@@ -14,8 +14,8 @@ from typing import Any, cast
 from rich.console import Console
 from rich.table import Table
 
-from infra import catalog
-from infra.catalog import (
+import catalog
+from catalog import (
     Cloud,
     Dated,
     Estimate,
@@ -26,13 +26,13 @@ from infra.catalog import (
     StoragePrice,
     TrafficPrice,
 )
-from infra.providers.aws.groups import groups
 from infra.spec import Stack
-from infra.spec.aws import AwsSpec, EfsSpec, LustreSpec
-from infra.spec.azure import AzureLustreSpec, AzureSpec, NetAppSpec
-from infra.spec.gcp import FilestoreSpec, GcpSpec
 from infra.spec.node_pool import NodePoolSpec
 from infra.spec.provider import ProviderSpec
+from infra.targets.aws.spec.groups import groups
+from infra.targets.aws.spec.provider import AwsSpec, EfsSpec, LustreSpec
+from infra.targets.azure.spec.provider import AzureLustreSpec, AzureSpec, NetAppSpec
+from infra.targets.gcp.spec.provider import FilestoreSpec, GcpSpec
 from trainyard.forms import Form
 
 NOT_INCLUDED = (

@@ -20,17 +20,17 @@ import yaml
 
 from infra.errors import InputError, MachineError, Problem, TrainyardError
 from infra.spec import Stack
-from infra.spec.aws import AwsSpec
-from infra.spec.azure import AzureSpec
-from infra.spec.gcp import GcpSpec
-from infra.spec.onprem import OnpremSpec
+from infra.targets.aws.spec.provider import AwsSpec
+from infra.targets.azure.spec.provider import AzureSpec
+from infra.targets.gcp.spec.provider import GcpSpec
+from infra.targets.onprem.spec.provider import OnpremSpec
 from local.engine import Engine, Result
 from local.paths import Paths
 from local.progress import Progress
 from rehearsal.azure import Subscription
 from rehearsal.cloud import Cloud, Typed
 from rehearsal.faults import Faults
-from rehearsal.google import Project
+from rehearsal.gcp import Project
 from rehearsal.leaks import CREDENTIALS, SECRET, Leak, leaks_in, lines_of
 from rehearsal.rehearse import OUTPUTS, Phase, Rehearsal, Stage, rehearse, stand_ins_of
 from trainyard.find import finder

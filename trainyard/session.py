@@ -12,8 +12,8 @@ from rich.console import Console
 
 from infra.errors import InputError, Problem, TrainyardError
 from infra.spec import Fleet, Stack, load, load_fleet
-from infra.spec.local import LocalSpec
 from infra.spec.source import FLEET_KEY, holds
+from infra.targets.local.spec.provider import LocalSpec
 from local.cluster import preflight
 from local.cluster.layout import Layout
 from local.cluster.network import Network

@@ -11,7 +11,7 @@ from typing import Any
 from infra.charts import Manifest
 from infra.platform.base import metadata
 from infra.platform.images import split
-from infra.providers.base import AmdOperator
+from infra.targets.base import AmdOperator
 
 CHART = "gpu-operator-charts"
 NAMESPACE = "kube-amd-gpu"

@@ -15,7 +15,7 @@ from infra.platform.base import Context, Layer
 from infra.platform.images import split
 from infra.platform.operator import Definitions, OperatorPlan
 from infra.platform.published import Published
-from infra.providers import base
+from infra.targets import base
 
 CHART = "cluster-autoscaler"
 NOBODY = 65534

@@ -13,8 +13,8 @@ from infra.artifacts import Artifacts
 from infra.charts import Manifest, Renderer
 from infra.kubernetes import Access, KubernetesObject
 from infra.platform.images import with_images
-from infra.providers.base import ClusterSettings, PoolSettings
 from infra.spec import Stack
+from infra.targets.base import ClusterSettings, PoolSettings
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from infra import names
 from infra.charts import Manifest
 from infra.platform import fabric_installers
 from infra.platform.base import Context, Layer, metadata
-from infra.providers.base import DevicePlugin
+from infra.targets.base import DevicePlugin
 
 NAMESPACE = "kube-system"
 IMAGES: Mapping[str, str] = {

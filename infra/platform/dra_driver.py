@@ -10,7 +10,7 @@ from typing import Any
 
 from infra import names
 from infra.platform.images import split
-from infra.providers.base import DraDriver
+from infra.targets.base import DraDriver
 
 CHART = "dra-driver-nvidia-gpu"
 NAMESPACE = "dra-driver-nvidia-gpu"

@@ -6,8 +6,9 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from infra import catalog, fabric_lint
-from infra.catalog import Claim, Daemon, Fabric, HostPath
+import catalog
+from catalog import Claim, Daemon, Fabric, HostPath
+from infra import fabric_lint
 from infra.charts import Manifest
 from infra.fabric_lint import DEVICES_CLAIM, NVLINK_CLAIM
 from infra.platform.base import RESTRICTED_CONTAINER, metadata

@@ -10,7 +10,7 @@ from typing import Any
 
 from infra.platform.images import parts, split
 from infra.platform.published import put
-from infra.providers.base import GpuOperator, NodeSoftware
+from infra.targets.base import GpuOperator, NodeSoftware
 
 CHART = "gpu-operator"
 NAMESPACE = "gpu-operator"

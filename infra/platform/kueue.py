@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from infra import catalog
+import catalog
 from infra.kubernetes import Probe
 from infra.platform.base import Context
 from infra.platform.images import split

@@ -14,7 +14,7 @@ from infra import names
 from infra.charts import Manifest
 from infra.platform.base import metadata
 from infra.platform.images import parts, split
-from infra.providers.base import AddressPool, InfiniBand
+from infra.targets.base import AddressPool, InfiniBand
 
 CHART = "network-operator"
 NAMESPACE = "nvidia-network-operator"

@@ -22,7 +22,7 @@ from infra.platform import (
 )
 from infra.platform.base import Context, Layer
 from infra.platform.published import Published
-from infra.providers.base import InfiniBand
+from infra.targets.base import InfiniBand
 
 
 class NodeSoftware(Layer):

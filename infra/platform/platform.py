@@ -23,9 +23,9 @@ from infra.platform.queues import Queues
 from infra.platform.runtimes import Runtimes
 from infra.platform.storage import Storage
 from infra.platform.topologies import Topologies, topologies_of
-from infra.providers.base import Cluster
 from infra.spec import Stack
 from infra.spec.operators import OperatorsSpec
+from infra.targets.base import Cluster
 
 PLANS: Mapping[str, Callable[[Context], OperatorPlan]] = {
     "jobset": jobset.plan,

@@ -10,13 +10,14 @@ from collections.abc import Sequence
 
 import pulumi
 
-from infra import catalog, names
+import catalog
+from infra import names
 from infra.charts import Manifest
 from infra.kubernetes import KubernetesObject
 from infra.platform.base import Context, Layer, metadata
 from infra.platform.namespaces import Namespaces
-from infra.providers.base import ClusterSettings, PoolSettings
 from infra.spec.queue import QueueSpec, TeamSpec
+from infra.targets.base import ClusterSettings, PoolSettings
 
 _API = "kueue.x-k8s.io/v1beta2"
 _PROVISIONING = "nodes-on-call"

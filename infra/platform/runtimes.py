@@ -7,7 +7,8 @@ from typing import Any
 
 import pulumi
 
-from infra import catalog, names
+import catalog
+from infra import names
 from infra.charts import Manifest
 from infra.platform.base import (
     HOME,
@@ -19,7 +20,7 @@ from infra.platform.base import (
     python_environment,
 )
 from infra.platform.fabric import environment, pod_annotations, resources, with_fabric
-from infra.providers.base import PoolSettings
+from infra.targets.base import PoolSettings
 
 EX_USAGE = 2
 """Exit status of a program that was started in the wrong way, as of `argparse`."""

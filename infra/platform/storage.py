@@ -16,7 +16,7 @@ from infra.kubernetes import KubernetesObject, ServiceAccountAnnotations
 from infra.platform.base import JOB_USER, Context, Layer, metadata
 from infra.platform.fabric import host_claim, host_paths
 from infra.platform.namespaces import Namespaces
-from infra.providers.base import ClusterOutputs, StorageClass, VolumeSource
+from infra.targets.base import ClusterOutputs, StorageClass, VolumeSource
 
 STORAGE_CLASS = "shared"
 DATA_CLAIM = "data"

@@ -12,8 +12,9 @@ from xml.etree import ElementTree
 
 import pulumi
 
-from infra import catalog, names
-from infra.catalog import NcclTopology
+import catalog
+from catalog import NcclTopology
+from infra import names
 from infra.platform.base import Context, Layer, metadata
 from infra.platform.fabric import TOPOLOGY_FILE, topology_name
 from infra.platform.namespaces import Namespaces

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from infra.catalog import Cloud
+from catalog import Cloud
 from infra.spec.base import Boolean, Name, Positive, Spec, wrong
 
 SCHEMES: dict[str, Cloud] = {"s3": "aws", "gs": "gcp", "az": "azure"}

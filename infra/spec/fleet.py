@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from infra import catalog
-from infra.catalog import Cloud
+import catalog
+from catalog import Cloud
 from infra.spec.base import Name, NonNegative, Positive, Spec, matching
 
 DAY = 24 * 3600

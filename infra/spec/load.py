@@ -10,13 +10,13 @@ from pydantic import ValidationError, create_model
 
 from infra.errors import InputError, Problem
 from infra.spec.base import Spec
-from infra.spec.checks import cross_check
 from infra.spec.finding import run
 from infra.spec.fleet import Fleet
-from infra.spec.fleet_checks import CHECKS as FLEET_CHECKS
+from infra.spec.fleet_validators import CHECKS as FLEET_CHECKS
 from infra.spec.problems import problems
 from infra.spec.source import FLEET_KEY, STACK_KEY, Source, read
 from infra.spec.stack import Stack
+from infra.spec.validators import cross_check
 
 Whole = TypeVar("Whole", bound=Spec)
 CrossCheck = Callable[[Mapping[str, Any], Source], list[Problem]]

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from infra.catalog import Architecture, find_machine, find_rack
+from catalog import Architecture, find_machine, find_rack
 from infra.spec.base import Name, NonNegative, Positive, Spec
 from infra.spec.fabric import FabricClass
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from infra import catalog, names
+import catalog
+from infra import names
 from infra.errors import InputError
 from infra.spec.job import ANY_FABRIC, JobSpec, NeedsSpec
 from infra.spec.node_pool import NodePoolSpec

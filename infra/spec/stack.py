@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from infra import catalog
+import catalog
 from infra.spec.base import Name, Spec
 from infra.spec.dataset import DatasetSpec
 from infra.spec.job import JobSpec

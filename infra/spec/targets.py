@@ -25,12 +25,23 @@ class Target:
 
 
 TARGETS: Mapping[str, Target] = {
-    "local": Target("infra.spec.local:LocalSpec"),
-    "aws": Target("infra.spec.aws:AwsSpec", checks="infra.spec.aws_checks:CHECKS"),
-    "gcp": Target("infra.spec.gcp:GcpSpec", checks="infra.spec.gcp_checks:CHECKS"),
-    "azure": Target("infra.spec.azure:AzureSpec", checks="infra.spec.azure_checks:CHECKS"),
-    "onprem": Target("infra.spec.onprem:OnpremSpec", checks="infra.spec.onprem_checks:CHECKS"),
-    "coreweave": Target("infra.spec.coreweave:CoreweaveSpec", checks="infra.spec.coreweave_checks:CHECKS"),
+    "local": Target("infra.targets.local.spec.provider:LocalSpec"),
+    "aws": Target(
+        "infra.targets.aws.spec.provider:AwsSpec", checks="infra.targets.aws.spec.validators:CHECKS"
+    ),
+    "gcp": Target(
+        "infra.targets.gcp.spec.provider:GcpSpec", checks="infra.targets.gcp.spec.validators:CHECKS"
+    ),
+    "azure": Target(
+        "infra.targets.azure.spec.provider:AzureSpec", checks="infra.targets.azure.spec.validators:CHECKS"
+    ),
+    "onprem": Target(
+        "infra.targets.onprem.spec.provider:OnpremSpec", checks="infra.targets.onprem.spec.validators:CHECKS"
+    ),
+    "coreweave": Target(
+        "infra.targets.coreweave.spec.provider:CoreweaveSpec",
+        checks="infra.targets.coreweave.spec.validators:CHECKS",
+    ),
 }
 
 

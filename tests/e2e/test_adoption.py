@@ -10,11 +10,11 @@ import pytest
 import yaml
 
 from infra.artifacts import ROOT
+from infra.targets.aws.account.find import Finder
 from local.engine import Engine
 from local.engine.recovery import Found, Unfinished
 from local.paths import Paths
 from rehearsal.aws.account import Account
-from rehearsal.aws.find import Finder
 from rehearsal.aws.models import client
 from rehearsal.rehearse import ANY_VERSION
 from rehearsal.standin import StandIn

@@ -16,8 +16,8 @@ import yaml
 
 from infra import names
 from infra.artifacts import LINKS
-from infra.providers.base import PoolSettings
 from infra.spec import Stack, load
+from infra.targets.base import PoolSettings
 from local.paths import REPOSITORY
 from tests.e2e.stack import Declaration, LocalStack
 from tests.infra.golden import CASES, GOLDEN, assert_matches

@@ -17,12 +17,12 @@ from pulumi.runtime.stack import run_pulumi_func
 
 from infra.artifacts import ROOT, Artifacts
 from infra.program import declare
-from infra.providers.base import PoolSettings
-from infra.providers.registry import cluster_class
 from infra.spec import Stack
-from tests.infra.providers.aws.answers import computed, identity
-from tests.infra.providers.azure import answers as azure
-from tests.infra.providers.gcp import answers as google
+from infra.targets.base import PoolSettings
+from infra.targets.registry import cluster_class
+from tests.infra.targets.aws.answers import computed, identity
+from tests.infra.targets.azure import answers as azure
+from tests.infra.targets.gcp import answers as google
 
 There = Mapping[str, Mapping[str, Any]]
 IMAGE = "trainyard.local/training:000000000000"

@@ -11,11 +11,11 @@ from decimal import Decimal
 import pytest
 from rich.console import Console
 
-from infra import catalog
+import catalog
 from infra.errors import InputError
 from infra.spec import Stack, load
-from infra.spec.aws import AwsSpec, EfsSpec, ExistingEfsSpec
 from infra.spec.dataset import DatasetSpec
+from infra.targets.aws.spec.provider import AwsSpec, EfsSpec, ExistingEfsSpec
 from tests.infra.plan import stack_file
 from trainyard.catalog import filters_of, rows_of, show_catalog
 from trainyard.forms import CatalogPart, Form

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 import yaml
 
-from infra import catalog, fabric_lint
+import catalog
+from infra import fabric_lint
 from infra.artifacts import Artifacts
 from infra.platform.dra_driver import values
-from infra.providers.base import Cluster, DraDriver
-from infra.providers.registry import cluster_class
 from infra.spec import Stack, load, parse
 from infra.spec.job import JobSpec
+from infra.targets.base import Cluster, DraDriver
+from infra.targets.registry import cluster_class
 from tests.infra.golden import CASES, GOLDEN, assert_matches
 from tests.infra.judged import findings
 from tests.infra.plan import Plan, artifacts, plan, record

@@ -1,0 +1,43 @@
+"""The network interfaces of an EC2 machine, as its launch template must list them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from catalog.schema import Machine
+
+
+@dataclass(frozen=True)
+class NetworkInterface:
+    """One interface of a launch template."""
+
+    card: int
+    """`network_card_index`"""
+    device: int
+    """`device_index`"""
+    kind: Literal["ena", "efa-only"]
+    """There is no `efa`: an EFA that carries IP too takes an address of the subnet and gains nothing here."""
+
+    @property
+    def interface_type(self) -> str | None:
+        """`interface_type` of the launch template, which is left out for an ENA."""
+        return None if self.kind == "ena" else self.kind
+
+
+def network_interfaces(machine: Machine) -> tuple[NetworkInterface, ...]:
+    """Lay out the interfaces of an EC2 machine: one ENA for IP, and every EFA that the machine takes.
+
+    The primary interface (card 0, device 0) is an ENA; card 0 takes an EFA at device 1 where it supports
+    one; every further card takes its EFA at device 0. The count comes from the EFA interfaces and not from
+    the cards, of which a machine can have more. Source: EC2 user guide, "Maximize network bandwidth on
+    Amazon EC2 instances with multiple network cards". ValueError for a machine of another cloud.
+    """
+    if machine.cloud != "aws":
+        raise ValueError(f"{machine.name} is a machine of {machine.cloud}: only EC2 lays out interfaces")
+    primary = NetworkInterface(card=0, device=0, kind="ena")
+    if machine.efa is None:
+        return (primary,)
+    first = 0 if machine.efa.card_0 else 1
+    cards = range(first, first + machine.efa.interfaces)
+    return (primary, *(NetworkInterface(card, 1 if card == 0 else 0, "efa-only") for card in cards))

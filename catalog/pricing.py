@@ -1,0 +1,171 @@
+"""What machines cost, how old that knowledge is, and what is not known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from typing import Literal
+
+from catalog import residency, store
+from catalog.schema import Cloud, Machine, Source
+
+Capacity = Literal["system", "on-demand", "spot", "reserved"]
+"""How a pool is bought; a system pool is bought on demand."""
+HOURS_PER_MONTH = 730
+"""A year of 8,760 hours over 12, as the clouds' own calculators count."""
+STALE_AFTER_DAYS = 90
+"""A price that is older than this is still shown, with a word that it is old."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dated:
+    """A figure as its source gave it on its day."""
+
+    source: Source
+    age_days: int
+
+    @property
+    def stale(self) -> bool:
+        """Whether it is too old to be relied on."""
+        return self.age_days > STALE_AFTER_DAYS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Price(Dated):
+    """A price of one machine, or of one service that runs by the hour."""
+
+    usd_per_hour: Decimal
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoragePrice(Dated):
+    """A price of storage."""
+
+    usd_per_gib_month: Decimal
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrafficPrice(Dated):
+    """A price of data that leave a region."""
+
+    usd_per_gib: Decimal
+
+
+@dataclass(frozen=True)
+class Missing:
+    """The catalogue has no price, and why."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class PoolDemand:
+    """Machines of one kind that a stack asks for."""
+
+    name: str
+    machine: Machine
+    region: str
+    capacity: Capacity
+    num_nodes: int
+
+
+@dataclass(frozen=True)
+class PoolCost:
+    """A pool and what it costs; the amounts are None where the price is missing."""
+
+    pool: PoolDemand
+    price: Price | Missing
+
+    @property
+    def usd_per_hour(self) -> Decimal | None:
+        """Cost of all its machines for an hour."""
+        return None if isinstance(self.price, Missing) else self.price.usd_per_hour * self.pool.num_nodes
+
+    @property
+    def usd_per_month(self) -> Decimal | None:
+        """Cost of all its machines for a month of 730 hours."""
+        return None if self.usd_per_hour is None else self.usd_per_hour * HOURS_PER_MONTH
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a list of pools costs; the totals cover the pools that have a price and no other."""
+
+    pools: tuple[PoolCost, ...]
+
+    @property
+    def usd_per_hour(self) -> Decimal:
+        """Sum over the pools that have a price."""
+        return sum((cost.usd_per_hour for cost in self.pools if cost.usd_per_hour is not None), Decimal(0))
+
+    @property
+    def usd_per_month(self) -> Decimal:
+        """Sum over the pools that have a price, for 730 hours."""
+        return self.usd_per_hour * HOURS_PER_MONTH
+
+    @property
+    def missing(self) -> tuple[PoolCost, ...]:
+        """Pools without a price: the totals are too low by what they cost."""
+        return tuple(cost for cost in self.pools if isinstance(cost.price, Missing))
+
+    @property
+    def stale(self) -> tuple[PoolCost, ...]:
+        """Pools whose price is too old to be relied on."""
+        return tuple(cost for cost in self.pools if isinstance(cost.price, Price) and cost.price.stale)
+
+
+def price(machine: Machine, region: str, capacity: Capacity, today: date) -> Price | Missing:
+    """Return the newest price that the catalogue has, or why it has none; never one of another region."""
+    if capacity == "reserved":
+        return Missing("reserved capacity is priced by its contract")
+    kind = "spot" if capacity == "spot" else "on_demand"
+    found = [
+        (row.source, amount)
+        for row in store.price_rows(machine.cloud)
+        if row.machine == machine.name
+        and (amount := getattr(row, kind)) is not None
+        and residency.matches(machine.cloud, region, row.region)
+    ]
+    if not found:
+        return Missing(f"no {kind.replace('_', '-')} price of {machine.name} in {region} is known here")
+    source, amount = max(found, key=lambda pair: pair[0].date)
+    return Price(usd_per_hour=amount, source=source, age_days=(today - source.date).days)
+
+
+def storage_price(cloud: Cloud, storage: str, region: str, today: date) -> StoragePrice | Missing:
+    """Return the newest price of a kind of storage (`s3-standard`), or why there is none."""
+    found = [row for row in store.storage_rows(cloud) if (row.storage, row.region) == (storage, region)]
+    if not found:
+        return Missing(f"no price of {storage} in {region} is known here")
+    row = max(found, key=lambda each: each.source.date)
+    age = (today - row.source.date).days
+    return StoragePrice(usd_per_gib_month=row.usd_per_gib_month, source=row.source, age_days=age)
+
+
+def service_price(cloud: Cloud, service: str, region: str, today: date) -> Price | Missing:
+    """Return the newest price of a service (`nat-gateway`), or why there is none."""
+    found = [row for row in store.service_rows(cloud) if (row.service, row.region) == (service, region)]
+    if not found:
+        return Missing(f"no price of {service} in {region} is known here")
+    row = max(found, key=lambda each: each.source.date)
+    return Price(usd_per_hour=row.usd_per_hour, source=row.source, age_days=(today - row.source.date).days)
+
+
+def egress_price(cloud: Cloud, region: str, target: tuple[str, str], today: date) -> TrafficPrice | Missing:
+    """Return the newest price of data from a region to a target (cloud, region), or why there is none."""
+    way = "internet" if target[0] != cloud else "same-region" if target[1] == region else target[1]
+    found = [row for row in store.traffic_rows(cloud) if row.region in {region, "*"} and row.to == way]
+    if not found:
+        return Missing(f"no price of data from {cloud} {region} to {way} is known here")
+    row = max(found, key=lambda each: each.source.date)
+    age = (today - row.source.date).days
+    return TrafficPrice(usd_per_gib=row.usd_per_gib, source=row.source, age_days=age)
+
+
+def estimate(pools: Iterable[PoolDemand], today: date) -> Estimate:
+    """Price a list of pools as of a day."""
+    return Estimate(
+        tuple(PoolCost(pool, price(pool.machine, pool.region, pool.capacity, today)) for pool in pools)
+    )

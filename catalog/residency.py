@@ -1,0 +1,83 @@
+"""Where a region is, and whether a residency rule lets data be there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from catalog import store
+from catalog.schema import Cloud, Region
+
+JURISDICTION = "in:"
+"""Prefix of a pattern that names a jurisdiction: `in:eu`, `in:de`."""
+
+
+@dataclass(frozen=True)
+class Jurisdiction:
+    """Whose law holds: a country (None for a place that spans several) and the unions around it."""
+
+    country: str | None
+    unions: tuple[str, ...]
+
+    def within(self, name: str) -> bool:
+        """Whether it lies in a country (`de`) or a union (`eu`); case does not matter."""
+        return name.lower() in {*self.unions, *([self.country.lower()] if self.country else [])}
+
+    def __str__(self) -> str:
+        return " / ".join([self.country or "several countries", *(union.upper() for union in self.unions)])
+
+
+def jurisdiction(cloud: Cloud, region: str) -> Jurisdiction:
+    """Return where a region is; InputError for one that the catalogue lacks."""
+    return _of(store.region(cloud, region))
+
+
+def _of(region: Region) -> Jurisdiction:
+    joined = (union for union, members in store.unions().items() if region.country in members)
+    return Jurisdiction(region.country, tuple(dict.fromkeys((*region.unions, *joined))))
+
+
+def matches(cloud: Cloud, region: str, pattern: str) -> bool:
+    """Whether a pattern holds for a region.
+
+    A pattern is a region's name with `*` for any part (`eu-*`), or a jurisdiction (`in:eu`, `in:de`). Only
+    the second says where a place is: AWS's `eu-west-2` is London and `eu-central-2` Zurich, and CoreWeave's
+    `EU-NORTH-02A` is in Norway. InputError for a region or jurisdiction that the catalogue lacks.
+    """
+    return _matches(store.region(cloud, region), pattern)
+
+
+def _matches(region: Region, pattern: str) -> bool:
+    if not pattern.lower().startswith(JURISDICTION):
+        return fnmatchcase(region.name.lower(), pattern.lower())
+    return _of(region).within(_known_jurisdiction(pattern))
+
+
+def country_within(country: str, pattern: str) -> bool:
+    """Whether a pattern holds for a country (`DE`) outside of all clouds: jurisdictions alone can.
+
+    InputError for a jurisdiction that the catalogue lacks.
+    """
+    if not pattern.lower().startswith(JURISDICTION):
+        return False
+    name = _known_jurisdiction(pattern)
+    return country.lower() == name or country in store.unions().get(name, ())
+
+
+def _known_jurisdiction(pattern: str) -> str:
+    name = pattern[len(JURISDICTION) :].lower()
+    if name not in _jurisdictions():
+        raise store.unknown("a country or union of the catalogue", name, _jurisdictions(), "residency")
+    return name
+
+
+def _jurisdictions() -> set[str]:
+    every = {row.country for cloud in store.CLOUDS for row in store.regions(cloud)}
+    return {*store.unions(), *(country.lower() for country in every if country)}
+
+
+def permitted(cloud: Cloud, patterns: Iterable[str]) -> tuple[Region, ...]:
+    """Return the regions that at least one of the patterns allows: what a residency list really permits."""
+    wanted = tuple(patterns)
+    return tuple(row for row in store.regions(cloud) if any(_matches(row, pattern) for pattern in wanted))

@@ -1,0 +1,154 @@
+"""What datasets and the rest of a stack would get wrong together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import catalog
+from catalog import CLOUDS
+from infra.errors import InputError
+from infra.spec.dataset import DATA_PATH, SCHEMES, DatasetSpec
+from infra.spec.finding import Check, Finding, unknown
+from infra.spec.job import JobSpec
+from infra.spec.provider import ProviderSpec
+from infra.spec.queue import TeamSpec
+from infra.spec.storage import StorageSpec
+
+Datasets = tuple[DatasetSpec, ...]
+
+
+def names_of_datasets_are_unique(datasets: Datasets) -> Iterator[Finding]:
+    """Jobs ask for them by name; another version of one takes its place."""
+    seen: set[str] = set()
+    for index, dataset in enumerate(datasets):
+        if dataset.name in seen:
+            fix = "rename or remove one of them"
+            yield ("datasets", index, "name"), repr(dataset.name), "a name that no other of them has", fix
+        seen.add(dataset.name)
+
+
+def data_are_where_they_may_be(provider: ProviderSpec, datasets: Datasets) -> Iterator[Finding]:
+    """A copy is data too: the cluster must be in a place that the dataset permits. What is unknown is not."""
+    for index, dataset in enumerate(datasets):
+        for position, pattern in enumerate(dataset.residency or ()):
+            try:
+                catalog.country_within("", pattern)
+            except InputError as error:
+                path = ("datasets", index, "residency", position)
+                yield path, repr(pattern), error.problems[0].allowed, error.problems[0].fix
+                break
+        else:
+            if dataset.residency is not None and not _permitted(provider, dataset.residency):
+                got = f"a cluster in {provider.whereabouts or 'no place that the stack says'}"
+                fix = "use a stack that is there, or data that may be here"
+                if not provider.whereabouts and hasattr(provider, "country"):
+                    fix = "say where the machines stand: provider.country"
+                yield ("datasets", index, "residency"), got, ", ".join(dataset.residency), fix
+
+
+def sources_are_in_regions_of_their_cloud(datasets: Datasets) -> Iterator[Finding]:
+    """The region is what the egress is priced by."""
+    for index, dataset in enumerate(datasets):
+        path = ("datasets", index, "region")
+        if dataset.region is not None and dataset.cloud is None:
+            yield path, repr(dataset.region), "nothing: its source is in no cloud", "remove the key"
+        elif dataset.region is not None and dataset.cloud is not None:
+            known = [region.name for region in catalog.regions(dataset.cloud)]
+            if dataset.region not in known:
+                yield unknown(path, dataset.region, known, f"a region of {dataset.cloud}")
+
+
+def sources_are_reached_in_one_way(datasets: Datasets) -> Iterator[Finding]:
+    """Keys, or none; and a path of the cluster's own needs neither."""
+    for index, dataset in enumerate(datasets):
+        if dataset.secret and dataset.public:
+            yield ("datasets", index, "public"), "true, with a secret", "one of the two", "remove one of them"
+        if dataset.cloud is None and (dataset.secret or dataset.public):
+            key = "secret" if dataset.secret else "public"
+            allowed = "nothing: only s3://, gs:// and az:// take keys"
+            yield ("datasets", index, key), repr(getattr(dataset, key)), allowed, "remove the key"
+        if dataset.cloud is None and dataset.digest.startswith("etag:"):
+            fix = "write its sha256: python -m training.stage describe SOURCE"
+            yield ("datasets", index, "digest"), "an etag", "sha256: only stores keep etags", fix
+
+
+def stores_of_other_clouds_are_asked_with_keys(
+    provider: ProviderSpec, datasets: Datasets
+) -> Iterator[Finding]:
+    """The Job that copies is somebody in the stack's own cloud, and nobody in another."""
+    own = "".join(f"{scheme}://, " for scheme, cloud in SCHEMES.items() if cloud == provider.kind)
+    for index, dataset in enumerate(datasets):
+        if dataset.by_identity and dataset.cloud != provider.kind:
+            got = f"{dataset.source!r}, with neither `secret` nor `public`"
+            allowed = f"{own}https:// or a path; any other with its store's keys, or open to all"
+            fix = "name a Secret with the store's keys (`secret: NAME`), or `public: true` if it is open"
+            yield ("datasets", index, "source"), got, allowed, fix
+
+
+def accounts_are_azures(datasets: Datasets) -> Iterator[Finding]:
+    """A bucket's name says where it is; a container's does not."""
+    for index, dataset in enumerate(datasets):
+        if dataset.account is not None and dataset.cloud != "azure":
+            path = ("datasets", index, "account")
+            yield path, repr(dataset.account_name), "nothing: its source is not az://", "remove the key"
+
+
+def datasets_fit(
+    provider: ProviderSpec, datasets: Datasets, storage: StorageSpec, teams: tuple[TeamSpec, ...]
+) -> Iterator[Finding]:
+    """Beside what the teams were promised; a filesystem of no stated size grows by itself."""
+    filesystem = getattr(provider, "filesystem", None)
+    tebibytes = getattr(filesystem, "capacity_tib", None)
+    capacity = tebibytes * 1024 if tebibytes else getattr(filesystem, "capacity_gib", None)
+    claimed = storage.checkpoints.size_gib * len(teams)
+    total = sum(dataset.size_gib for dataset in datasets)
+    if capacity is not None and claimed <= capacity < claimed + total:
+        got = f"{total} GiB beside {claimed} of the teams"
+        fix = "lower the teams' claims, or buy a larger filesystem"
+        yield ("datasets",), got, f"{capacity} GiB in all: the filesystem's capacity", fix
+
+
+def the_jobs_dataset_exists(job: JobSpec | None, datasets: Datasets) -> Iterator[Finding]:
+    """It gives the job its path, so nothing else does."""
+    if job is None or job.dataset is None:
+        return
+    names = [dataset.name for dataset in datasets]
+    if job.dataset not in names:
+        yield unknown(("job", "dataset"), job.dataset, names, "a dataset of this stack")
+    if DATA_PATH in job.overrides:
+        path = ("job", "overrides", DATA_PATH)
+        yield path, repr(job.overrides[DATA_PATH]), "nothing, with a dataset", "remove one of the two"
+
+
+def the_lifecycle_is_of_a_bucket_of_the_stack(
+    provider: ProviderSpec, storage: StorageSpec
+) -> Iterator[Finding]:
+    """A bucket that is there already has its owner's rules."""
+    if storage.object_store.lifecycle is not None and getattr(provider, "existing_bucket", True):
+        path = ("storage", "object_store", "lifecycle")
+        allowed = "nothing: the rules are those of a bucket that a stack makes in a cloud"
+        yield path, "rules", allowed, "remove the section, and set them where the bucket is"
+
+
+CHECKS: tuple[Check, ...] = (
+    names_of_datasets_are_unique,
+    data_are_where_they_may_be,
+    sources_are_in_regions_of_their_cloud,
+    sources_are_reached_in_one_way,
+    stores_of_other_clouds_are_asked_with_keys,
+    accounts_are_azures,
+    datasets_fit,
+    the_jobs_dataset_exists,
+    the_lifecycle_is_of_a_bucket_of_the_stack,
+)
+
+
+def _permitted(provider: ProviderSpec, patterns: tuple[str, ...]) -> bool:
+    if provider.kind in CLOUDS:
+        cloud = provider.kind
+        known = {region.name for region in catalog.regions(cloud)}
+        # A region that nobody knows is a problem of its own, told by the target's check.
+        return provider.place not in known or any(
+            catalog.matches(cloud, provider.place, pattern) for pattern in patterns
+        )
+    return any(catalog.country_within(provider.whereabouts, pattern) for pattern in patterns)

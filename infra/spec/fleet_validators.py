@@ -1,0 +1,119 @@
+"""What the sections of a fleet would get wrong together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import catalog
+from infra.errors import InputError
+from infra.spec.finding import Check, Finding, unknown
+from infra.spec.fleet import DispatchSpec, HubSpec, PlaceSpec, WorkerSpec
+
+Workers = tuple[WorkerSpec, ...]
+Queues = tuple[DispatchSpec, ...]
+
+
+def workers_and_queues_have_names_of_their_own(workers: Workers, queues: Queues) -> Iterator[Finding]:
+    """Both become objects of the hub."""
+    sections = {"workers": [worker.name for worker in workers], "queues": [queue.name for queue in queues]}
+    for section, names in sections.items():
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                allowed = f"a name that no other of the {section} has"
+                yield (section, index, "name"), repr(name), allowed, "rename or remove one of them"
+
+
+def a_stack_has_one_part(hub: HubSpec, workers: Workers) -> Iterator[Finding]:
+    """Kueue sends no job to itself, and a worker that is there twice would be asked twice."""
+    seen = {hub.stack: "the hub"}
+    for index, worker in enumerate(workers):
+        if worker.stack in seen:
+            got = f"{worker.stack!r}, which is {seen[worker.stack]}"
+            yield ("workers", index, "stack"), got, "a stack with no other part", "remove one of the two"
+        seen.setdefault(worker.stack, f"worker {worker.name}")
+
+
+def workers_are_somewhere(workers: Workers) -> Iterator[Finding]:
+    """A region of its cloud, or a country: never both, never neither."""
+    for index, worker in enumerate(workers):
+        place, path = worker.place, ("workers", index, "place")
+        if bool(place.cloud) != bool(place.region) or bool(place.country) == bool(place.region):
+            got = ", ".join(f"{key}: {value}" for key, value in place.model_dump(exclude_none=True).items())
+            fix = "say where the machines stand, in one of the two ways"
+            yield path, got or "nothing", "{cloud, region} or {country}", fix
+        elif place.cloud:
+            regions = [region.name for region in catalog.regions(place.cloud)]
+            if place.region not in regions:
+                yield unknown((*path, "region"), str(place.region), regions, f"a region of {place.cloud}")
+
+
+def residency_can_be_read(queues: Queues) -> Iterator[Finding]:
+    """A pattern that names no place would let data be nowhere, and tell nobody why."""
+    for index, queue in enumerate(queues):
+        for position, pattern in enumerate(queue.residency or ()):
+            try:
+                catalog.country_within("", pattern)
+            except InputError as error:
+                path = ("queues", index, "residency", position)
+                yield path, repr(pattern), error.problems[0].allowed, error.problems[0].fix
+
+
+def queues_name_workers(workers: Workers, queues: Queues) -> Iterator[Finding]:
+    """The workers of a queue are workers of the fleet."""
+    known = [worker.name for worker in workers]
+    for index, queue in enumerate(queues):
+        for position, name in enumerate(queue.workers or ()):
+            if name not in known:
+                yield unknown(("queues", index, "workers", position), name, known, "a worker of this fleet")
+
+
+def jobs_go_where_their_data_may_be(workers: Workers, queues: Queues) -> Iterator[Finding]:
+    """A job brings its data, or finds a copy: the worker must be in a place that the queue permits."""
+    if not all(_is_known(worker.place) for worker in workers):
+        return
+    by_name = {worker.name: worker for worker in workers}
+    for index, queue in enumerate(queues):
+        if queue.residency is None or not all(_can_be_read(pattern) for pattern in queue.residency):
+            continue
+        allowed = ", ".join(queue.residency)
+        for position, name in enumerate(queue.workers or ()):
+            if name in by_name and not queue.may_use(by_name[name]):
+                got = f"{name!r}, which is in {by_name[name].place.name}"
+                fix = "remove the worker from this queue, or use one that is there"
+                yield ("queues", index, "workers", position), got, allowed, fix
+        if queue.workers is None and not any(queue.may_use(worker) for worker in workers):
+            got = ", ".join(f"{worker.name} in {worker.place.name}" for worker in workers)
+            yield ("queues", index, "residency"), got, allowed, "add a worker that is there"
+
+
+def the_hub_is_brought_what_jobs_use(hub: HubSpec, queues: Queues) -> Iterator[Finding]:
+    """A runtime is copied from a worker of the queue that uses it."""
+    used = sorted({runtime for queue in queues for runtime in queue.runtimes})
+    for index, runtime in enumerate(hub.runtimes):
+        if runtime not in used:
+            yield unknown(("hub", "runtimes", index), runtime, used, "a runtime of the queues' jobs")
+
+
+CHECKS: tuple[Check, ...] = (
+    workers_and_queues_have_names_of_their_own,
+    a_stack_has_one_part,
+    workers_are_somewhere,
+    residency_can_be_read,
+    queues_name_workers,
+    jobs_go_where_their_data_may_be,
+    the_hub_is_brought_what_jobs_use,
+)
+
+
+def _is_known(place: PlaceSpec) -> bool:
+    if place.cloud and place.region:
+        return place.region in {region.name for region in catalog.regions(place.cloud)}
+    return bool(place.country) and not place.region
+
+
+def _can_be_read(pattern: str) -> bool:
+    try:
+        catalog.country_within("", pattern)
+    except InputError:
+        return False
+    return True

@@ -1,0 +1,404 @@
+"""Checks between the sections of a stack. Each names the sections that it needs as its parameters."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import Any, Protocol
+
+from catalog import find_machine
+from infra import fabric_lint
+from infra.errors import Problem
+from infra.spec.dataset_validators import CHECKS as DATASET_CHECKS
+from infra.spec.finding import Check, Finding, run, unknown
+from infra.spec.job import JobSpec
+from infra.spec.node_pool import NodePoolSpec
+from infra.spec.operators import OperatorsSpec
+from infra.spec.placement import Offer, offers, place
+from infra.spec.provider import ProviderSpec
+from infra.spec.queue import FlavorSpec, QueueSpec, TeamSpec
+from infra.spec.source import KeyPath, Source
+from infra.spec.stack import runtime_names
+from infra.spec.storage import StorageSpec
+from infra.spec.targets import target_checks
+from infra.targets.local.spec.provider import LocalSpec
+
+Pools = tuple[NodePoolSpec, ...]
+Queues = tuple[QueueSpec, ...]
+Teams = tuple[TeamSpec, ...]
+
+MAX_EMBEDDED_NAME = 12
+MAX_EMBEDDED_NODES = 64
+_OF_CLOUDS = (
+    *("machine", "alternatives", "zones", "reservation"),
+    *("placement", "topology", "provisioning", "max_run_hours", "min_nodes"),
+)
+"""What a pool says of how its nodes are bought."""
+
+
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+def cross_check(sections: Mapping[str, Any], source: Source) -> list[Problem]:
+    """Run every check whose sections are all there, and collect what they find."""
+    provider = sections.get("provider")
+    return run((*CHECKS, *(target_checks(provider.kind) if provider else ())), sections, source)
+
+
+def names_are_unique(pools: Pools, queues: Queues, teams: Teams) -> Iterator[Finding]:
+    """Names become names of nodes, flavors, queues and namespaces."""
+    groups: Mapping[str, Sequence[_Named]] = {"pools": pools, "queues": queues, "teams": teams}
+    for section, entries in groups.items():
+        counts = Counter(entry.name for entry in entries)
+        for index, entry in enumerate(entries):
+            if counts[entry.name] > 1:
+                yield (
+                    (section, index, "name"),
+                    repr(entry.name),
+                    f"a name that no other of the {section} has",
+                    "rename or remove one of them",
+                )
+
+
+def one_system_pool(pools: Pools) -> Iterator[Finding]:
+    """The operators must run where no spot loss takes them away."""
+    num_system = sum(pool.capacity == "system" for pool in pools)
+    if num_system != 1:
+        fix = (
+            "give one pool `capacity: system`" if not num_system else "keep one system pool, with more nodes"
+        )
+        yield ("pools",), f"{num_system} system pools", "one pool with capacity: system", fix
+
+
+def job_pools_have_accelerators(pools: Pools) -> Iterator[Finding]:
+    """A pool for jobs without accelerators could take no job; a system pool with them would idle them.
+
+    A cloud's pool of machines without any is for work beside the jobs, such as preprocessing.
+    """
+    for index, pool in enumerate(pools):
+        if pool.capacity == "system" and pool.accelerator:
+            fix = "move the accelerators to a pool of another capacity"
+            yield ("pools", index, "accelerator"), repr(pool.accelerator.model), "none on a system pool", fix
+        if pool.capacity != "system" and not pool.accelerator and not pool.machine:
+            allowed = f"accelerator: {{model: ..., count: ...}} on a pool with capacity {pool.capacity}"
+            yield ("pools", index), "no accelerator", allowed, "add `accelerator:`, or remove the pool"
+
+
+def local_accelerators_are_simulated(provider: ProviderSpec, pools: Pools) -> Iterator[Finding]:
+    """Nobody may take a figure from the local target for a figure of real hardware."""
+    if not isinstance(provider, LocalSpec):
+        return
+    for index, pool in enumerate(pools):
+        if pool.accelerator and pool.accelerator.model != "simulated":
+            path = ("pools", index, "accelerator", "model")
+            yield (
+                path,
+                repr(pool.accelerator.model),
+                "simulated (kind: local has no GPUs)",
+                "write `simulated`",
+            )
+
+
+def local_pools_have_no_cloud(provider: ProviderSpec, pools: Pools) -> Iterator[Finding]:
+    """What is bought from a cloud is not there on this machine."""
+    if not isinstance(provider, LocalSpec):
+        return
+    for index, pool in enumerate(pools):
+        for key in _OF_CLOUDS:
+            if getattr(pool, key) is not None:
+                fix = "remove the key, or choose a cloud"
+                yield ("pools", index, key), "a cloud's property", "nothing (kind: local)", fix
+
+
+def local_stores_have_a_size(provider: ProviderSpec, storage: StorageSpec) -> Iterator[Finding]:
+    """The local store keeps its buckets on a volume."""
+    if isinstance(provider, LocalSpec) and storage.object_store.size_gib is None:
+        allowed = "the key 'size_gib' (size of the volume under it, in GiB)"
+        yield ("storage", "object_store", "size_gib"), "nothing", allowed, "add `size_gib:` here"
+
+
+def snapshots_are_taken_where_they_can_be(provider: ProviderSpec, storage: StorageSpec) -> Iterator[Finding]:
+    """A number that nothing acts on would be read as protection."""
+    days = storage.checkpoints.snapshot_days
+    if not days:
+        return
+    path: KeyPath = ("storage", "checkpoints", "snapshot_days")
+    filesystem = getattr(provider, "filesystem", None)
+    if getattr(filesystem, "existing", None) is not None:
+        fix = "leave the key out, and ask who owns the filesystem"
+        yield path, f"{days}, of a filesystem that is there already", "nothing: its owner takes them", fix
+    elif reason := (filesystem or provider).NO_SNAPSHOTS:
+        kind = filesystem.kind if filesystem else provider.kind
+        yield path, f"{days}, of {kind}", "0, or nothing: no snapshots are taken", reason
+
+
+def local_networks_are_apart(provider: ProviderSpec) -> Iterator[Finding]:
+    """Overlapping ranges would send packets to the wrong side."""
+    if not isinstance(provider, LocalSpec):
+        return
+    ranges = {name: getattr(provider.network, name) for name in type(provider.network).model_fields}
+    for (first, one), (second, other) in combinations(ranges.items(), 2):
+        if one.overlaps(other):
+            got = f"{other}, which overlaps {first} {one}"
+            yield (
+                ("provider", "network", second),
+                got,
+                "three ranges that are apart",
+                "move one of the two ranges",
+            )
+
+
+def local_networks_have_usable_sizes(provider: ProviderSpec) -> Iterator[Finding]:
+    """Each of 64 nodes has a /24 for its pods; the API server takes no Service range above /12."""
+    if not isinstance(provider, LocalSpec):
+        return
+    limits = {"pod_cidr": (8, 16, 18), "service_cidr": (12, 16, 24), "node_cidr": (8, 24, 25)}
+    for name, (shortest, usual, longest) in limits.items():
+        network = getattr(provider.network, name)
+        if not shortest <= network.prefixlen <= longest:
+            allowed = f"a prefix of /{shortest} to /{longest}"
+            path = ("provider", "network", name)
+            yield path, str(network), allowed, f"use a prefix such as /{usual}"
+
+
+def embedded_clusters_are_small(name: str, provider: ProviderSpec, pools: Pools) -> Iterator[Finding]:
+    """Linux allows 15 characters in the name of a network interface, of which three are ours."""
+    if not isinstance(provider, LocalSpec) or provider.cluster != "embedded":
+        return
+    if len(name) > MAX_EMBEDDED_NAME:
+        allowed = f"at most {MAX_EMBEDDED_NAME} characters for an embedded cluster"
+        yield ("name",), repr(name), allowed, f"shorten it by {len(name) - MAX_EMBEDDED_NAME}"
+    num_nodes = sum(pool.num_nodes for pool in pools)
+    if num_nodes > MAX_EMBEDDED_NODES:
+        allowed = f"at most {MAX_EMBEDDED_NODES} nodes on one machine"
+        yield ("pools",), f"{num_nodes} nodes", allowed, "lower num_nodes, or use a cluster by `context:`"
+
+
+def flavors_name_job_pools(pools: Pools, queues: Queues) -> Iterator[Finding]:
+    """A flavor is a pool that takes jobs."""
+    known = {
+        pool.name: pool
+        for pool in pools
+        if pool.capacity != "system" and (pool.accelerator or pool.machine is None or not _understood(pool))
+    }
+    for path, flavor in _flavors(queues):
+        if flavor.pool not in known:
+            yield unknown((*path, "pool"), flavor.pool, known, "a pool that takes jobs")
+
+
+def quotas_fit_the_pools(pools: Pools, queues: Queues) -> Iterator[Finding]:
+    """Quotas over capacity would admit jobs that can never run."""
+    capacity = {pool.name: pool.num_accelerators for pool in pools if _understood(pool)}
+    total: Counter[str] = Counter()
+    for path, flavor in _flavors(queues):
+        total[flavor.pool] += flavor.quota
+        have = capacity.get(flavor.pool, total[flavor.pool])
+        if total[flavor.pool] > have:
+            got = f"{flavor.quota} ({total[flavor.pool]} over all queues)"
+            allowed = f"{have} over all queues: the accelerators of pool {flavor.pool!r}"
+            yield (*path, "quota"), got, allowed, "lower the quota, or add nodes to the pool"
+
+
+def a_queue_names_a_pool_once(queues: Queues) -> Iterator[Finding]:
+    """The order of flavors is the order of preference: twice has no meaning."""
+    for index, queue in enumerate(queues):
+        seen: set[str] = set()
+        for position, flavor in enumerate(queue.flavors):
+            if flavor.pool in seen:
+                path = ("queues", index, "flavors", position, "pool")
+                yield path, repr(flavor.pool), "each pool once in a queue", "remove one of the two"
+            seen.add(flavor.pool)
+
+
+def spot_has_a_fallback(pools: Pools, queues: Queues) -> Iterator[Finding]:
+    """A queue of nothing but spot stands still when the spot market is empty."""
+    spot = {pool.name for pool in pools if pool.is_spot}
+    for index, queue in enumerate(queues):
+        if {flavor.pool for flavor in queue.flavors} <= spot:
+            allowed = "one flavor or more of an on-demand or reserved pool"
+            fix = "add such a pool after the spot pools"
+            yield ("queues", index, "flavors"), "nothing but spot pools", allowed, fix
+
+
+def spot_is_preferred(pools: Pools, queues: Queues) -> Iterator[Finding]:
+    """A spot flavor behind an on-demand one of the same queue is never used before it is full."""
+    spot = {pool.name for pool in pools if pool.is_spot}
+    for index, queue in enumerate(queues):
+        order = [flavor.pool in spot for flavor in queue.flavors]
+        if order != sorted(order, reverse=True):
+            got = ", ".join(flavor.pool for flavor in queue.flavors)
+            fix = "list the spot pools first"
+            yield ("queues", index, "flavors"), got, "spot pools before the others", fix
+
+
+def the_fabric_is_used(
+    pools: Pools, queues: Queues, teams: Teams, job: JobSpec | None, operators: OperatorsSpec
+) -> Iterator[Finding]:
+    """The fabric lint: a job falls back with its runtime, and uses all of the fabric or none of it."""
+    known = [pool for pool in pools if _understood(pool)]
+    if len(known) < len(pools) or len({pool.name for pool in pools}) < len(pools):
+        return
+    sections = {"pools": pools, "queues": queues, "teams": teams}
+    spec: dict[str, Any] = {
+        name: [entry.model_dump(mode="json") for entry in section] for name, section in sections.items()
+    }
+    job = _placed(job, teams, queues, pools)
+    exists = job is not None and job.runtime in runtime_names(pools, operators)
+    spec["job"] = job.model_dump(mode="json") if job and exists else None
+    for fault in fabric_lint.stack(spec):
+        # Each target's own check of zones names what it is that ends there.
+        if fault.path[-1] != "zones":
+            yield fault.path, fault.got, fault.allowed, fault.fix
+
+
+def teams_have_a_queue(queues: Queues, teams: Teams) -> Iterator[Finding]:
+    """A team's local queue points at a cluster queue."""
+    known = [queue.name for queue in queues]
+    for index, team in enumerate(teams):
+        if team.queue not in known:
+            yield unknown(("teams", index, "queue"), team.queue, known, "a queue of this stack")
+        for position, name in enumerate(team.more_queues):
+            path = ("teams", index, "more_queues", position)
+            if name not in known:
+                yield unknown(path, name, known, "a queue of this stack")
+            elif name in team.queues[: position + 1]:
+                yield path, repr(name), "each queue once", "remove one of the two"
+
+
+def job_references_exist(
+    job: JobSpec | None, teams: Teams, priorities: Mapping[str, int], pools: Pools, operators: OperatorsSpec
+) -> Iterator[Finding]:
+    """The job's team, priority and runtime are things of this stack."""
+    if job is None:
+        return
+    runtimes = runtime_names(pools, operators)
+    if job.team not in [team.name for team in teams]:
+        yield unknown(("job", "team"), job.team, [team.name for team in teams], "a team of this stack")
+    if job.priority not in priorities:
+        yield unknown(("job", "priority"), job.priority, priorities, "a priority of this stack")
+    if job.needs is None and job.runtime not in runtimes:
+        yield unknown(("job", "runtime"), job.runtime, runtimes, "a runtime of this stack")
+
+
+def a_jobs_queue_is_its_teams(job: JobSpec | None, teams: Teams) -> Iterator[Finding]:
+    """Others' queues have no local queue in the team's namespace."""
+    team = next((team for team in teams if job and team.name == job.team), None)
+    if job is not None and team is not None and job.queue and job.queue not in team.queues:
+        yield unknown(("job", "queue"), job.queue, team.queues, f"a queue of team {team.name}")
+
+
+def the_jobs_needs_are_met(
+    job: JobSpec | None, teams: Teams, queues: Queues, pools: Pools, operators: OperatorsSpec
+) -> Iterator[Finding]:
+    """All of it fits into one flavor that has what it needs, and that is not spot."""
+    team = next((team for team in teams if job and team.name == job.team), None)
+    if job is None or job.needs is None or team is None or not all(map(_understood, pools)):
+        return
+    found = list(offers(team, queues, pools, job.queue or ""))
+    placed = place(job, job.needs, found)
+    if placed is not None and job.runtime not in {"", placed.runtime}:
+        fix = "remove `runtime`: the needs say which it is"
+        yield ("job", "runtime"), repr(job.runtime), f"{placed.runtime}: what the needs come to", fix
+    if found and placed is None:
+        asked = ", ".join(f"{key}: {value}" for key, value in job.needs.model_dump(exclude_none=True).items())
+        got = f"{job.num_nodes} nodes with {job.accelerators_per_node} accelerators each, {asked}"
+        fix = "ask for less, give the team another queue (more_queues), or add a pool that is not spot"
+        yield ("job", "needs"), got, f"what the queues of team {team.name} have: {_told(found)}", fix
+
+
+def _told(found: Sequence[Offer]) -> str:
+    by_queue: dict[str, list[str]] = {}
+    for offer in found:
+        by_queue.setdefault(offer.queue, []).append(str(offer))
+    return "; ".join(f"{queue}: {', '.join(each)}" for queue, each in by_queue.items())
+
+
+def job_fits_a_flavor(job: JobSpec | None, teams: Teams, queues: Queues, pools: Pools) -> Iterator[Finding]:
+    """All nodes of a job get one flavor, so one flavor must hold them all; and one that is not spot."""
+    team = next((team for team in teams if job and team.name == job.team), None)
+    if job is None or job.needs is not None:
+        return
+    queue = next((queue for queue in queues if team and queue.name == (job.queue or team.queue)), None)
+    known = {pool.name: pool for pool in pools}
+    if queue is None or any(flavor.pool not in known for flavor in queue.flavors):
+        return
+    slots = {
+        flavor.pool: min(
+            known[flavor.pool].num_slots(job.accelerators_per_node), flavor.quota // job.accelerators_per_node
+        )
+        for flavor in queue.flavors
+    }
+    room = ", ".join(f"{pool}: {number}" for pool, number in slots.items())
+    lasting = [number for pool, number in slots.items() if not known[pool].is_spot]
+    if lasting and max(lasting) < job.num_nodes:
+        got = (
+            f"{job.num_nodes} nodes (accelerators each: {job.accelerators_per_node}); room by flavor: {room}"
+        )
+        allowed = "a job that fits into one flavor that is not spot (a job never spans two)"
+        yield (
+            ("job", "num_nodes"),
+            got,
+            allowed,
+            "lower num_nodes, or give one such pool more nodes and quota",
+        )
+
+
+def operators_fit_together(operators: OperatorsSpec, job: JobSpec | None) -> Iterator[Finding]:
+    """Trainer creates JobSets, and jobs are admitted by Kueue."""
+    if operators.trainer != "off" and operators.jobset == "off":
+        yield ("operators", "jobset"), "'off'", "install or present: Trainer creates JobSets", "install it"
+    if job and operators.trainer == "off":
+        yield ("operators", "trainer"), "'off'", "install or present: the job is a TrainJob", "install it"
+    if job and operators.kueue == "off":
+        yield ("operators", "kueue"), "'off'", "install or present: the job is queued", "install it"
+
+
+CHECKS: tuple[Check, ...] = (
+    names_are_unique,
+    one_system_pool,
+    job_pools_have_accelerators,
+    local_accelerators_are_simulated,
+    local_pools_have_no_cloud,
+    local_stores_have_a_size,
+    snapshots_are_taken_where_they_can_be,
+    local_networks_are_apart,
+    local_networks_have_usable_sizes,
+    embedded_clusters_are_small,
+    flavors_name_job_pools,
+    quotas_fit_the_pools,
+    a_queue_names_a_pool_once,
+    spot_has_a_fallback,
+    spot_is_preferred,
+    the_fabric_is_used,
+    teams_have_a_queue,
+    job_references_exist,
+    a_jobs_queue_is_its_teams,
+    the_jobs_needs_are_met,
+    job_fits_a_flavor,
+    operators_fit_together,
+    *DATASET_CHECKS,
+)
+
+
+def _placed(job: JobSpec | None, teams: Teams, queues: Queues, pools: Pools) -> JobSpec | None:
+    team = next((team for team in teams if job and team.name == job.team), None)
+    if job is None or job.needs is None or team is None:
+        return job
+    placed = place(job, job.needs, list(offers(team, queues, pools, job.queue or "")))
+    if placed is None:
+        return None
+    return job.model_copy(update={"runtime": placed.runtime, "queue": placed.queue})
+
+
+def _understood(pool: NodePoolSpec) -> bool:
+    """Whether the pool has what its machine gives it: an unknown one is one problem, not several."""
+    return pool.machine is None or find_machine(pool.machine) is not None
+
+
+def _flavors(queues: Queues) -> Iterator[tuple[KeyPath, FlavorSpec]]:
+    for index, queue in enumerate(queues):
+        for position, flavor in enumerate(queue.flavors):
+            yield ("queues", index, "flavors", position), flavor

@@ -1,0 +1,151 @@
+"""State on AWS: a bucket that forgets nothing, and a KMS key. Each call can be made again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from infra.errors import InputError, Problem
+from infra.targets.backend import Backend, Place
+
+Client = Callable[[str], Any]
+"""Service → a boto3 client of the region."""
+LOCKED_DAYS = 30
+"""For so long nobody removes an earlier state, save with a right of its own (BypassGovernanceRetention)."""
+NONCURRENT_DAYS = 365
+UNFINISHED_DAYS = 7
+
+
+def clients(region: str) -> Client:
+    """Return clients with the user's credentials."""
+    import boto3
+
+    make: Any = boto3.client
+    return lambda service: make(service, region_name=region)
+
+
+def make(place: Place, account: str, client: Client) -> Backend:
+    """Make key and bucket, or put right what is there.
+
+    Raises InputError for another account's credentials, and for a bucket that is someone else's or elsewhere.
+    """
+    caller = client("sts").get_caller_identity()
+    if caller["Account"] != account:
+        fix = "sign in to the stack's account"
+        raise InputError([Problem("AWS account", caller["Account"], account, fix)])
+    partition = caller["Arn"].split(":")[1]
+    key = _key(place, account, partition, client("kms"))
+    _bucket(place, account, partition, key, client("s3"))
+    return Backend(
+        url=f"s3://{place.bucket}?region={place.region}&awssdk=v2",
+        secrets_provider=f"awskms://{_alias(place)}?region={place.region}",
+        rights=_rights(place, partition, key),
+    )
+
+
+def _alias(place: Place) -> str:
+    return f"alias/{place.bucket}"
+
+
+def _key(place: Place, account: str, partition: str, kms: Any) -> str:  # noqa: ANN401 -- boto3's
+    """Return the ARN of the key, which is known by its alias."""
+    try:
+        return str(kms.describe_key(KeyId=_alias(place))["KeyMetadata"]["Arn"])
+    except ClientError as error:
+        if error.response["Error"]["Code"] != "NotFoundException":
+            raise
+    # Without the account itself nobody could ever change the key again; IAM says who else may use it.
+    owner = {"AWS": f"arn:{partition}:iam::{account}:root"}
+    statement = {"Effect": "Allow", "Principal": owner, "Action": "kms:*", "Resource": "*"}
+    made = kms.create_key(
+        Description=f"state of stacks in {place.bucket}",
+        Policy=_document(statement),
+        Tags=[{"TagKey": key, "TagValue": value} for key, value in place.tags.items()],
+    )["KeyMetadata"]
+    kms.enable_key_rotation(KeyId=made["KeyId"])
+    kms.create_alias(AliasName=_alias(place), TargetKeyId=made["KeyId"])
+    return str(made["Arn"])
+
+
+def _bucket(place: Place, account: str, partition: str, key: str, s3: Any) -> None:  # noqa: ANN401 -- boto3's
+    name, arn = place.bucket, f"arn:{partition}:s3:::{place.bucket}"
+    _make_bucket(place, account, s3)
+    block = ("BlockPublicAcls", "IgnorePublicAcls", "BlockPublicPolicy", "RestrictPublicBuckets")
+    s3.put_public_access_block(Bucket=name, PublicAccessBlockConfiguration=dict.fromkeys(block, True))
+    owned = {"Rules": [{"ObjectOwnership": "BucketOwnerEnforced"}]}
+    s3.put_bucket_ownership_controls(Bucket=name, OwnershipControls=owned)
+    default = {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": key}
+    encryption = {"Rules": [{"ApplyServerSideEncryptionByDefault": default, "BucketKeyEnabled": True}]}
+    s3.put_bucket_encryption(Bucket=name, ServerSideEncryptionConfiguration=encryption)
+    s3.put_bucket_versioning(Bucket=name, VersioningConfiguration={"Status": "Enabled"})
+    retention = {"DefaultRetention": {"Mode": "GOVERNANCE", "Days": LOCKED_DAYS}}
+    lock = {"ObjectLockEnabled": "Enabled", "Rule": retention}
+    s3.put_object_lock_configuration(Bucket=name, ObjectLockConfiguration=lock)
+    s3.put_bucket_lifecycle_configuration(Bucket=name, LifecycleConfiguration=_lifecycle())
+    statements = (
+        _deny(arn, {"Bool": {"aws:SecureTransport": "false"}}),
+        _deny(arn, {"StringNotEquals": {"aws:PrincipalAccount": account}}),
+    )
+    s3.put_bucket_policy(Bucket=name, Policy=_document(*statements))
+    if place.tags:
+        tags = [{"Key": key, "Value": value} for key, value in place.tags.items()]
+        s3.put_bucket_tagging(Bucket=name, Tagging={"TagSet": tags})
+
+
+def _make_bucket(place: Place, account: str, s3: Any) -> None:  # noqa: ANN401 -- boto3's
+    # us-east-1 is the one region that S3 does not want to be told.
+    told = {"CreateBucketConfiguration": {"LocationConstraint": place.region}}
+    elsewhere = {} if place.region == "us-east-1" else told
+    try:
+        s3.create_bucket(Bucket=place.bucket, ObjectLockEnabledForBucket=True, **elsewhere)
+    except ClientError as error:
+        if error.response["Error"]["Code"] == "BucketAlreadyExists":
+            fix = "choose another name: a bucket's is one for the whole world"
+            raise InputError(
+                [Problem("bucket", f"{place.bucket} is someone else's", "a free name", fix)]
+            ) from error
+        if error.response["Error"]["Code"] != "BucketAlreadyOwnedByYou":
+            raise
+    there = s3.get_bucket_location(Bucket=place.bucket, ExpectedBucketOwner=account)["LocationConstraint"]
+    if (there or "us-east-1") != place.region:
+        fix = "choose another name, or say the region in which it is"
+        raise InputError(
+            [Problem("bucket", f"{place.bucket} is in {there or 'us-east-1'}", place.region, fix)]
+        )
+
+
+def _lifecycle() -> dict[str, Any]:
+    every = {"Filter": {"Prefix": ""}, "Status": "Enabled"}
+    return {
+        "Rules": [
+            {"ID": "noncurrent", **every, "NoncurrentVersionExpiration": {"NoncurrentDays": NONCURRENT_DAYS}},
+            {
+                "ID": "unfinished",
+                **every,
+                "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": UNFINISHED_DAYS},
+            },
+        ]
+    }
+
+
+def _deny(arn: str, condition: dict[str, Any]) -> dict[str, Any]:
+    places = [arn, f"{arn}/*"]
+    return {"Effect": "Deny", "Principal": "*", "Action": "s3:*", "Resource": places, "Condition": condition}
+
+
+def _rights(place: Place, partition: str, key: str) -> dict[str, Any]:
+    arn = f"arn:{partition}:s3:::{place.bucket}"
+    allowed = (
+        (["s3:ListBucket"], arn),
+        (["s3:GetObject", "s3:PutObject", "s3:DeleteObject"], f"{arn}/*"),
+        (["kms:Encrypt", "kms:Decrypt", "kms:GenerateDataKey"], key),
+    )
+    statements = [{"Effect": "Allow", "Action": actions, "Resource": where} for actions, where in allowed]
+    return {"Version": "2012-10-17", "Statement": statements}
+
+
+def _document(*statements: dict[str, Any]) -> str:
+    return json.dumps({"Version": "2012-10-17", "Statement": list(statements)})

@@ -1,0 +1,336 @@
+"""What an AWS account must have before `up`: asked with the user's credentials, changing nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from infra.errors import Problem
+from infra.spec import Stack
+from infra.targets.aws.spec.groups import Group, groups
+from infra.targets.aws.spec.provider import AwsSpec, ExistingLustreSpec
+
+Client = Callable[[str], Any]
+"""Service → a boto3 client."""
+QUOTAS = {
+    ("P", False): ("L-417A185B", "Running On-Demand P instances"),
+    ("G", False): ("L-DB2E81BA", "Running On-Demand G and VT instances"),
+    ("Standard", False): ("L-1216C47A", "Running On-Demand Standard instances"),
+    ("P5", True): ("L-C4BD4855", "All P5 Spot Instance Requests"),
+    ("P", True): ("L-7212CCBC", "All P4, P3 and P2 Spot Instance Requests"),
+    ("G", True): ("L-3819A6DF", "All G and VT Spot Instance Requests"),
+    ("Standard", True): ("L-34B43A08", "All Standard Spot Instance Requests"),
+}
+"""Family and whether it is bought on the spot market → code and name in Service Quotas, in vCPUs.
+
+A family that is newer than this list is looked for by name in what the account lists.
+"""
+NEWER = ("P6",)
+
+ADDRESSES = ("L-0263D0A3", "EC2-VPC Elastic IPs")
+RIGHTS = (
+    "ec2:AllocateAddress",
+    "ec2:CreateLaunchTemplate",
+    "ec2:CreateNatGateway",
+    "ec2:CreateVpc",
+    "ec2:CreateVpcEndpoint",
+    "eks:CreateAccessEntry",
+    "eks:CreateCluster",
+    "eks:CreateNodegroup",
+    "eks:CreatePodIdentityAssociation",
+    "iam:CreateRole",
+    "iam:PassRole",
+    "kms:CreateAlias",
+    "kms:CreateKey",
+    "logs:CreateLogGroup",
+    "s3:CreateBucket",
+    "s3:PutBucketPolicy",
+)
+"""Those without which an `up` ends half-way; the filesystem's own comes on top."""
+
+
+def problems(stack: Stack, spec: AwsSpec, client: Client) -> Iterator[Problem]:
+    """Find what the account lacks. Raises ClientError or BotoCoreError where it cannot be asked."""
+    caller = client("sts").get_caller_identity()
+    if caller["Account"] != spec.account:
+        got, fix = caller["Account"], "sign in to the stack's account, or correct provider.account"
+        yield Problem("AWS account", got, spec.account, fix)
+        return
+    yield from _caller(caller["Arn"], spec)
+    yield from _rights(caller["Arn"], spec, client("iam"))
+    bought = [group for pool in stack.pools for group in groups(pool, spec.zones)]
+    yield from _offered(bought, client("ec2"))
+    yield from _quotas(bought, client("service-quotas"))
+    yield from _addresses(stack, spec, client)
+    yield from _reservations(stack, client("ec2"))
+    yield from _bucket(stack, spec, client("s3"))
+    yield from _filesystem(spec, client)
+    yield from _cluster(spec, client("eks"))
+
+
+def role_of(arn: str) -> str:
+    """Return the role behind a session's ARN, which is how an access entry has to name it."""
+    found = re.fullmatch(r"arn:(aws[a-z-]*):sts::(\d{12}):assumed-role/([^/]+)/.*", arn)
+    return f"arn:{found[1]}:iam::{found[2]}:role/{found[3]}" if found else arn
+
+
+def _caller(arn: str, spec: AwsSpec) -> Iterator[Problem]:
+    role = role_of(arn)
+    # A role's path is in its own ARN and not in that of its sessions.
+    admins = {re.sub(r":role/.*/", ":role/", admin) for admin in spec.access.admins}
+    if role not in admins:
+        fix = "add the role to access.admins: EKS gives no rights to the one who makes the cluster"
+        yield Problem("provider.access.admins", f"{role} signs in", ", ".join(spec.access.admins), fix)
+
+
+def _rights(arn: str, spec: AwsSpec, iam: Any) -> Iterator[Problem]:  # noqa: ANN401 -- boto3's
+    """Ask IAM what the principal may do; its answer knows no organisation's own policies."""
+    service = {"lustre": "fsx", "efs": "elasticfilesystem"}[spec.filesystem.kind]
+    makes = [] if spec.filesystem.existing else [f"{service}:CreateFileSystem"]
+    path = "rights of who signs in"
+    try:
+        principal = _principal(arn, iam)
+        pages = iam.get_paginator("simulate_principal_policy").paginate(
+            PolicySourceArn=principal, ActionNames=[*_wanted(spec), *makes]
+        )
+        found = [each for page in pages for each in page["EvaluationResults"]]
+    except ClientError as error:
+        if "AccessDenied" not in str(error):
+            raise
+        fix = "ask for iam:GetRole and iam:SimulatePrincipalPolicy, or compare the rights with docs/aws.md"
+        yield Problem(path, "not known: IAM may not be asked", "rights to make the stack", fix)
+        return
+    denied = sorted(each["EvalActionName"] for each in found if each["EvalDecision"] != "allowed")
+    if denied:
+        yield Problem(path, f"not {', '.join(denied)}", "all of these", "ask for a role with these rights")
+
+
+def _wanted(spec: AwsSpec) -> list[str]:
+    """What is there already, nobody needs the right to make."""
+    cluster = {"eks:CreateCluster"} if spec.existing_cluster else set()
+    vpc = {"ec2:AllocateAddress", "ec2:CreateNatGateway", "ec2:CreateVpc", "ec2:CreateVpcEndpoint"}
+    spared = cluster | (vpc if spec.network.existing else set())
+    return [right for right in RIGHTS if right not in spared]
+
+
+def _principal(arn: str, iam: Any) -> str:  # noqa: ANN401 -- boto3's
+    """The role's own ARN, whose path a session's does not have; a user's is its own."""
+    role = role_of(arn)
+    if role == arn:
+        return arn
+    return str(iam.get_role(RoleName=role.rpartition("/")[2])["Role"]["Arn"])
+
+
+def _addresses(stack: Stack, spec: AwsSpec, client: Client) -> Iterator[Problem]:
+    """Addresses of NAT gateways, and in subnets that are there already those of nodes."""
+    ec2 = client("ec2")
+    existing = spec.network.existing
+    if existing is not None:
+        yield from _free_in_subnets(stack, spec, ec2.describe_subnets(SubnetIds=[*existing.subnets.values()]))
+        return
+    needed = {"none": 0, "one": 1, "per-zone": len(spec.zones)}[spec.network.nat]
+    code, name = ADDRESSES
+    ours = {"Key": "trainyard.dev/stack", "Value": stack.name}
+    taken = sum(ours not in each.get("Tags", ()) for each in ec2.describe_addresses()["Addresses"])
+    answer = client("service-quotas").get_service_quota(ServiceCode="ec2", QuotaCode=code)
+    free = answer["Quota"]["Value"] - taken
+    if free < needed:
+        command = "aws service-quotas request-service-quota-increase --service-code ec2"
+        fix = f"release some, or ask for more: {command} --quota-code {code} --desired-value {taken + needed}"
+        yield Problem(f"quota: {name}", f"{needed} are needed", f"{free:g} are free", fix)
+
+
+def _free_in_subnets(stack: Stack, spec: AwsSpec, answer: Any) -> Iterator[Problem]:  # noqa: ANN401 -- boto3's
+    nodes: dict[str, int] = {}
+    for pool in stack.pools:
+        for group in groups(pool, spec.zones):
+            for zone in group.zones:  # all of a group may land in one of its zones
+                nodes[zone] = nodes.get(zone, 0) + group.num_nodes
+    for subnet in answer["Subnets"]:
+        zone, free = subnet["AvailabilityZone"], subnet["AvailableIpAddressCount"]
+        if free < nodes.get(zone, 0):
+            fix = "use a larger subnet: each node takes an address, and its pods more"
+            path = f"provider.network.existing.subnets.{zone}"
+            yield Problem(path, f"{free} addresses are free", f"{nodes[zone]} for the nodes", fix)
+
+
+def _offered(bought: list[Group], ec2: Any) -> Iterator[Problem]:  # noqa: ANN401 -- boto3's
+    names = sorted({group.machine.name for group in bought})
+    pages = ec2.get_paginator("describe_instance_type_offerings").paginate(
+        LocationType="availability-zone", Filters=[{"Name": "instance-type", "Values": names}]
+    )
+    offered = {
+        (each["InstanceType"], each["Location"]) for page in pages for each in page["InstanceTypeOfferings"]
+    }
+    for group in bought:
+        lacking = [zone for zone in group.zones if (group.machine.name, zone) not in offered]
+        if lacking:
+            zones = sorted(zone for name, zone in offered if name == group.machine.name)
+            allowed = f"a zone that offers it: {', '.join(zones) or 'none in this region'}"
+            path = f"pools[{group.pool.name}].zones"
+            yield Problem(
+                path, f"{group.machine.name} in {', '.join(lacking)}", allowed, "choose one of these"
+            )
+
+
+def _quotas(bought: list[Group], quotas: Any) -> Iterator[Problem]:  # noqa: ANN401 -- boto3's
+    needed: dict[tuple[str, str], int] = {}
+    for group in bought:
+        if group.pool.capacity == "reserved" or (quota := _quota(group, quotas)) is None:
+            continue
+        needed[quota] = needed.get(quota, 0) + group.num_nodes * group.machine.vcpus
+    for (code, name), vcpus in needed.items():
+        allowed = quotas.get_service_quota(ServiceCode="ec2", QuotaCode=code)["Quota"]["Value"]
+        if allowed < vcpus:
+            command = "aws service-quotas request-service-quota-increase --service-code ec2"
+            fix = f"ask for more: {command} --quota-code {code} --desired-value {vcpus}"
+            yield Problem(f"quota: {name}", f"{vcpus} vCPUs are needed", f"{allowed:g} vCPUs", fix)
+
+
+def _quota(group: Group, quotas: Any) -> tuple[str, str] | None:  # noqa: ANN401 -- boto3's
+    """The quota that a group counts against; None where the account lists none for its family."""
+    name, spot = group.machine.name, group.pool.is_spot
+    newer = next((family for family in NEWER if name.startswith(family.lower())), None)
+    if newer and ((listed := _listed(newer, quotas, spot=spot)) or spot):
+        return listed
+    if spot and name.startswith("p5"):
+        return QUOTAS["P5", True]
+    family = {"p": "P", "g": "G"}.get(name[0], "Standard")
+    return QUOTAS[family, spot]
+
+
+def _listed(family: str, quotas: Any, *, spot: bool) -> tuple[str, str] | None:  # noqa: ANN401 -- boto3's
+    """Look for a quota that names the family: `All P6 Spot Instance Requests`."""
+    pages = quotas.get_paginator("list_service_quotas").paginate(ServiceCode="ec2")
+    found = {each["QuotaName"]: each["QuotaCode"] for page in pages for each in page["Quotas"]}
+    kind = "Spot Instance Requests" if spot else "On-Demand"
+    names = [name for name in found if kind in name and re.search(rf"\b{family}\b", name)]
+    return (found[names[0]], names[0]) if names else None
+
+
+def _reservations(stack: Stack, ec2: Any) -> Iterator[Problem]:  # noqa: ANN401 -- boto3's
+    for pool in stack.pools:
+        if pool.reservation is None:
+            continue
+        path = f"pools[{pool.name}].reservation.id"
+        told = _told(ec2.describe_capacity_reservations, CapacityReservationIds=[pool.reservation.id])
+        if told is None:
+            yield Problem(path, f"{pool.reservation.id}: not there", "a reservation", "correct the ID")
+            continue
+        (found,) = told["CapacityReservations"]
+        if found["InstanceType"] != pool.machine:
+            got = f"a reservation of {found['InstanceType']}"
+            yield Problem(path, got, str(pool.machine), "name one of the pool's machine")
+        elif found["TotalInstanceCount"] < pool.num_nodes:
+            got = f"{found['TotalInstanceCount']} machines"
+            yield Problem(path, got, f"{pool.num_nodes} for the pool", "lower num_nodes, or reserve more")
+
+
+def _bucket(stack: Stack, spec: AwsSpec, s3: Any) -> Iterator[Problem]:  # noqa: ANN401 -- boto3's
+    bucket = stack.storage.object_store.bucket
+    try:
+        s3.head_bucket(Bucket=bucket)
+    except ClientError as error:
+        code = error.response["Error"]["Code"]
+        if code == "403":
+            fix = "choose another name: a bucket's is one for the whole world"
+            yield Problem("storage.object_store.bucket", f"{bucket} is someone else's", "a free name", fix)
+        elif code != "404":
+            raise
+        elif spec.existing_bucket:
+            fix = "correct the name, or put existing_bucket off, and it is made"
+            yield Problem("storage.object_store.bucket", f"{bucket} is not there", "a bucket of yours", fix)
+
+
+def _filesystem(spec: AwsSpec, client: Client) -> Iterator[Problem]:
+    """One that is to be there, and that nodes of every zone can mount."""
+    existing = spec.filesystem.existing
+    if existing is None:
+        return
+    path = "provider.filesystem.existing"
+    if isinstance(existing, ExistingLustreSpec):
+        told = _told(client("fsx").describe_file_systems, FileSystemIds=[existing.id])
+    else:
+        told = _told(client("efs").describe_mount_targets, FileSystemId=existing.id)
+    if told is None:
+        fix = "correct the ID, or leave `existing` out, and it is made"
+        yield Problem(f"{path}.id", f"{existing.id}: not there", "a filesystem of the region", fix)
+    elif isinstance(existing, ExistingLustreSpec):
+        (found,) = told["FileSystems"]
+        name = found["LustreConfiguration"]["MountName"]
+        if name != existing.mount_name:
+            fix = "write the name that `aws fsx describe-file-systems` shows"
+            yield Problem(f"{path}.mount_name", existing.mount_name, name, fix)
+    else:
+        zones = {each["AvailabilityZoneName"] for each in told["MountTargets"]}
+        if lacking := [zone for zone in spec.zones if zone not in zones]:
+            fix = "make a mount target in each zone of the stack"
+            yield Problem(path, f"no mount target in {', '.join(lacking)}", "one in each zone", fix)
+
+
+def _cluster(spec: AwsSpec, eks: Any) -> Iterator[Problem]:  # noqa: ANN401 -- boto3's
+    """One that is to be there: as the stack file says it is, and running."""
+    existing = spec.existing_cluster
+    if existing is None:
+        return
+    path = "provider.existing_cluster"
+    answer = _told(eks.describe_cluster, name=existing.name)
+    if answer is None:
+        fix = "correct the name or the region, or leave `existing_cluster` out, and it is made"
+        yield Problem(f"{path}.name", f"{existing.name}: not there", "a cluster of the region", fix)
+        return
+    found = answer["cluster"]
+    network = found["resourcesVpcConfig"]
+    pages = eks.get_paginator("list_addons").paginate(clusterName=existing.name)
+    addons = {addon for page in pages for addon in page["addons"]}
+    told: dict[str, tuple[object, object]] = {
+        "endpoint": (existing.endpoint, found.get("endpoint")),
+        "certificate_authority": (
+            existing.certificate_authority,
+            found.get("certificateAuthority", {}).get("data"),
+        ),
+        "security_group": (existing.security_group, network.get("clusterSecurityGroupId")),
+        "version": (existing.version, found["version"]),
+        "authentication_mode": (
+            existing.authentication_mode,
+            found.get("accessConfig", {}).get("authenticationMode"),
+        ),
+    }
+    for key, (written, is_so) in told.items():
+        if written != is_so:
+            fix = f"write what `aws eks describe-cluster --name {existing.name}` shows"
+            yield Problem(f"{path}.{key}", _short(written), _short(is_so), fix)
+    if lacking := [addon for addon in existing.addons if addon not in addons]:
+        fix = "`aws eks create-addon`; one that was put in by hand counts once EKS has taken it over"
+        yield Problem(f"{path}.addons", f"{', '.join(lacking)}: not there", "add-ons of the cluster", fix)
+    vpc = spec.network.existing.id if spec.network.existing else ""
+    if network.get("vpcId") != vpc:
+        fix = "name the cluster's own VPC, and its subnets"
+        yield Problem("provider.network.existing.id", vpc, str(network.get("vpcId")), fix)
+    if found["status"] != "ACTIVE":
+        yield Problem(f"{path}.name", f"{existing.name} is {found['status']}", "ACTIVE", "wait until it is")
+
+
+def _told(describe: Callable[..., Any], **which: Any) -> Any:  # noqa: ANN401 -- boto3's
+    """Ask AWS for something; None where there is no such thing."""
+    try:
+        return describe(**which)
+    except ClientError as error:
+        if "NotFound" not in str(error):
+            raise
+        return None
+
+
+def _short(value: object, most: int = 60) -> str:
+    """A certificate fills a screen."""
+    text = str(value)
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
+def unasked(error: ClientError | BotoCoreError) -> Problem:
+    """Say that the account could not be asked."""
+    fix = "sign in (`aws sso login`), with the right to look: nothing here changes anything"
+    return Problem("AWS account", str(error), "an answer", fix)

@@ -1,0 +1,60 @@
+"""Access in an emergency: a role that nobody holds by day, and whose every call in the cluster is counted.
+
+Taking it is in CloudTrail, which this stack does not make; what it does in the cluster is in the audit log.
+The role has no rights that reach either: in AWS it may only look up where the API server is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pulumi_aws as aws
+
+from infra import names
+from infra.targets.aws.cluster.policy import allow, document
+from infra.targets.aws.cluster.scope import Scope
+
+SESSION_SECONDS = 3600
+_MAX_ROLE_NAME = 64
+METRIC_NAMESPACE, METRIC = "Trainyard", "BreakGlassCalls"
+
+
+def break_glass_role(scope: Scope, logs: aws.cloudwatch.LogGroup) -> aws.iam.Role:
+    """Make the role, with its calls counted from the audit log: an alarm on the metric tells of its use."""
+    name = names.fit(scope.named("break-glass"), _MAX_ROLE_NAME)
+    role = aws.iam.Role(
+        name,
+        # The audit log knows sessions by the role's name.
+        name=name,
+        description=f"{scope.name}: all rights in the cluster, in an emergency",
+        assume_role_policy=document(*_trust(scope)),
+        max_session_duration=SESSION_SECONDS,
+        opts=scope.options(),
+    )
+    where = allow(["eks:DescribeCluster"], scope.arn("eks", f"cluster/{scope.name}"))
+    aws.iam.RolePolicy(name, role=role.name, policy=document(where), opts=scope.options())
+    aws.cloudwatch.LogMetricFilter(
+        name,
+        name=name,
+        log_group_name=logs.name,
+        pattern=f'{{ $.user.extra.arn[0] = "*:assumed-role/{name}/*" }}',
+        metric_transformation=aws.cloudwatch.LogMetricFilterMetricTransformationArgs(
+            namespace=METRIC_NAMESPACE, name=METRIC, value="1"
+        ),
+        region=scope.region,
+        opts=scope.options(),
+    )
+    return role
+
+
+def _trust(scope: Scope) -> list[Any]:
+    """Users show a second factor; of a role's sessions AWS tells no factor, so its provider asks for that."""
+    asked = scope.spec.access.break_glass
+    users = [each for each in asked if ":user/" in each]
+    roles = [each for each in asked if ":role/" in each]
+    factor = {"Bool": {"aws:MultiFactorAuthPresent": "true"}}
+    take = ["sts:AssumeRole"]
+    return [
+        *([allow(take, Principal={"AWS": users}, Condition=factor)] if users else []),
+        *([allow(take, Principal={"AWS": roles})] if roles else []),
+    ]

@@ -1,0 +1,237 @@
+"""The AWS target's component: keys, network, control plane, pools, storage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar, cast
+
+import pulumi
+import pulumi_aws as aws
+
+import catalog
+from infra import names
+from infra.artifacts import Artifacts
+from infra.kubernetes import connect
+from infra.spec import Stack
+from infra.spec.fabric import FabricClass
+from infra.spec.provider import ProviderKind
+from infra.spec.storage import LifecycleSpec, StorageSpec
+from infra.targets.aws.cluster import autoscaler
+from infra.targets.aws.cluster.addons import addons_of_nodes, addons_on_nodes
+from infra.targets.aws.cluster.autoscaler import autoscaler_identity
+from infra.targets.aws.cluster.bucket import make_bucket
+from infra.targets.aws.cluster.control_plane import (
+    ControlPlane,
+    group_of,
+    kubeconfig,
+    make_control_plane,
+    use_control_plane,
+)
+from infra.targets.aws.cluster.fabric import efa_security_group
+from infra.targets.aws.cluster.filesystem import (
+    back_up,
+    efs_volumes,
+    link_bucket,
+    lustre_volumes,
+    make_efs,
+    make_lustre,
+    use_efs,
+    use_lustre,
+)
+from infra.targets.aws.cluster.identity import associate, datasets_role, node_role, team_role
+from infra.targets.aws.cluster.interruption import make_queue
+from infra.targets.aws.cluster.keys import Keys, make_keys
+from infra.targets.aws.cluster.network import make_network
+from infra.targets.aws.cluster.pools import Grounds, node_group, pool_settings
+from infra.targets.aws.cluster.scope import Scope, tags_of
+from infra.targets.aws.spec.groups import groups
+from infra.targets.aws.spec.provider import AwsSpec, LustreSpec
+from infra.targets.base import (
+    Cluster,
+    ClusterOutputs,
+    ClusterSettings,
+    DevicePlugin,
+    Feature,
+    NodeSoftware,
+    ObjectStoreOutputs,
+    PoolSettings,
+    StorageClass,
+    VolumeSource,
+)
+
+NETWORK_LAYERS = tuple(f"topology.k8s.aws/network-node-layer-{layer}" for layer in (1, 2, 3))
+"""Labels by which EKS says where in EC2's network a node of a machine with EFA hangs, the core first."""
+
+
+class AwsCluster(Cluster):
+    """EKS in one region, its nodes in managed groups."""
+
+    KIND: ClassVar[ProviderKind] = "aws"
+    UNSUPPORTED: ClassVar[Mapping[Feature, str]] = {
+        Feature.CHOSEN_PLACEMENT: (
+            "pools on demand with EFA are placed close to each other already: remove `placement:`"
+        ),
+        Feature.NODES_ON_CALL: (
+            "EC2 has a machine at once or not at all: write `min_nodes: 0` for nodes that come with the jobs,"
+            " or reserve a capacity block for a time to come"
+            " (`capacity: reserved`, `reservation: {id: cr-…, kind: block}`)"
+        ),
+        Feature.TPU_SLICES: "TPUs are Google's: use kind: gcp, or a machine with GPUs",
+        Feature.NVLINK_DOMAINS: (
+            "EC2's P6e-GB200 UltraServers are not in this release's catalogue: use p6-b200.48xlarge or"
+            " p6-b300.48xlarge, or GB200 at CoreWeave"
+        ),
+    }
+
+    def __init__(
+        self, stack: Stack, artifacts: Artifacts, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__(stack, artifacts, opts)
+        spec = cast(AwsSpec, stack.provider)
+        self.pools = {pool.name: pool_settings(pool) for pool in stack.pools}
+        self.settings = _settings(stack, spec, self.pools)
+        scope = _scope(stack, spec, self)
+        keys = make_keys(scope)
+        network = make_network(scope, keys, resizes=self.settings.autoscaler is not None)
+        existing = spec.existing_cluster
+        control_plane = (
+            use_control_plane(scope, existing, stack.teams)
+            if existing
+            else make_control_plane(scope, network, keys, stack.teams)
+        )
+        config = kubeconfig(scope, control_plane)
+        efa_group = efa_security_group(scope, network) if _has_efa(self.pools.values()) else None
+        nodes = addons_of_nodes(scope, control_plane.cluster) if control_plane.cluster else []
+        grounds = Grounds(scope, network, keys, control_plane, node_role(scope), efa_group, nodes)
+        system = self._pools(stack, grounds)
+        self.access = connect(stack.name, config, control_plane.cluster, self, system)
+        bucket = stack.storage.object_store.bucket
+        locks = make_bucket(scope, bucket, keys, stack.storage.object_store.lifecycle or LifecycleSpec())
+        _identities(stack, scope, control_plane)
+        self.outputs = ClusterOutputs(
+            endpoint=control_plane.endpoint,
+            ca_certificate=control_plane.ca_certificate,
+            kubeconfig=config,
+            volume_source=_filesystem(grounds, stack.storage, locks),
+            object_store=ObjectStoreOutputs(f"https://s3.{spec.region}.amazonaws.com", bucket),
+            # The driver of disks is the owner's where the cluster is, and so are its classes.
+            storage_classes=() if existing else (_disks(keys),),
+        )
+        queue = {"interruptionQueue": make_queue(scope, keys)} if spec.interruption_queue else {}
+        self.register_outputs({"endpoint": self.outputs.endpoint, **queue})
+
+    def _pools(self, stack: Stack, grounds: Grounds) -> list[pulumi.Resource]:
+        """Make the pools, and return what objects of the cluster run on: the system pool and add-ons."""
+        scope = grounds.scope
+        made: dict[str, list[pulumi.Resource]] = {
+            pool.name: [
+                node_group(grounds, group, self.pools[pool.name]) for group in groups(pool, scope.spec.zones)
+            ]
+            for pool in stack.pools
+        }
+        system = next(pool.name for pool in stack.pools if pool.capacity == "system")
+        control_plane = grounds.control_plane
+        # Who its pods are, EKS says when they start, and not again.
+        identity = [autoscaler_identity(scope, control_plane.name)] if self.settings.autoscaler else []
+        cluster = control_plane.cluster
+        addons = addons_on_nodes(scope, cluster, made[system]) if cluster else []
+        return [*made[system], *addons, *identity]
+
+
+def _identities(stack: Stack, scope: Scope, control_plane: ControlPlane) -> None:
+    """Let each team's jobs reach their part of the bucket, and those that stage datasets read these."""
+    for team in stack.teams:
+        role = team_role(scope, team.name, stack.storage.object_store.bucket)
+        associate(
+            scope,
+            role,
+            control_plane.name,
+            namespace=names.team_namespace(team.name),
+            service_account="default",
+        )
+    read = [each for each in stack.datasets if each.by_identity]
+    if read:
+        associate(
+            scope,
+            datasets_role(scope, read),
+            control_plane.name,
+            namespace=names.STORAGE_NAMESPACE,
+            service_account="default",
+        )
+
+
+def _scope(stack: Stack, spec: AwsSpec, parent: pulumi.Resource) -> Scope:
+    provider = aws.Provider(
+        stack.name,
+        region=cast(aws.Region, spec.region),  # a text, of which the SDK's enum knows some
+        allowed_account_ids=[spec.account],
+        default_tags=aws.ProviderDefaultTagsArgs(tags=tags_of(stack.name, spec)),
+        opts=pulumi.ResourceOptions(parent=parent),
+    )
+    minor = spec.kubernetes_version.rpartition(".")[0]
+    return Scope(stack.name, minor, provider, parent, spec)
+
+
+def _settings(stack: Stack, spec: AwsSpec, pools: Mapping[str, PoolSettings]) -> ClusterSettings:
+    jobs = [pool for pool in pools.values() if pool.accelerators_per_node]
+    # Kueue's topology takes nodes that have all labels, and EC2 tells layers for machines with EFA only.
+    layers = NETWORK_LAYERS if jobs and all(pool.fabric_class != "none" for pool in jobs) else ()
+    plugins: list[DevicePlugin] = ["nvidia"] if jobs else []
+    cluster = spec.existing_cluster.name if spec.existing_cluster else stack.name
+    breathes = any(pool.is_autoscaled for pool in stack.pools)
+    return ClusterSettings(
+        name=stack.name,
+        kubernetes_version=spec.kubernetes_version,
+        topology_labels=(names.ZONE_LABEL, *layers, names.HOSTNAME_LABEL),
+        data_dir="",
+        training_image=spec.training_image,
+        serves_object_store=False,
+        device_plugins=(*plugins, *(("efa",) if any(_is_plugged(pool) for pool in jobs) else ())),
+        software=NodeSoftware(efa_claims=_claimed(jobs)),
+        autoscaler=autoscaler.settings(cluster, stack.name, spec.region) if breathes else None,
+        provisioning_class="best-effort-atomic-scale-up.autoscaling.x-k8s.io" if breathes else "",
+        groups={principal: group_of(principal) for team in stack.teams for principal in team.groups},
+    )
+
+
+def _is_plugged(pool: PoolSettings) -> bool:
+    """Whether its pods get EFA from the device plugin."""
+    return pool.fabric_class != "none" and catalog.fabric(pool.fabric_class).claim is None
+
+
+def _claimed(pools: Iterable[PoolSettings]) -> tuple[FabricClass, ...]:
+    """Fabric classes whose devices are claimed from the DRA driver."""
+    return tuple(sorted({pool.fabric_class for pool in pools if catalog.fabric(pool.fabric_class).claim}))
+
+
+def _has_efa(pools: Iterable[PoolSettings]) -> bool:
+    return any(pool.fabric_class != "none" for pool in pools)
+
+
+def _filesystem(grounds: Grounds, storage: StorageSpec, locks: Sequence[pulumi.Resource]) -> VolumeSource:
+    """Make the shared filesystem, linked to the bucket where it is to be, or use the one that is there."""
+    scope, efa_group = grounds.scope, grounds.efa_group
+    clients = {
+        "cluster": grounds.control_plane.security_group,
+        **({"efa": efa_group.id} if efa_group else {}),
+    }
+    spec = scope.spec.filesystem
+    days = spec.kept_snapshot_days(storage.checkpoints)
+    if not isinstance(spec, LustreSpec):
+        if spec.existing:
+            return efs_volumes(use_efs(scope, spec.existing, clients["cluster"]))
+        made = make_efs(scope, grounds.network, grounds.keys, clients=clients)
+        if days:
+            back_up(scope, made, grounds.keys, days)
+        return efs_volumes(made.id)
+    if spec.existing:
+        return lustre_volumes(use_lustre(scope, spec.existing, clients["cluster"]))
+    filesystem = make_lustre(scope, spec, grounds.network, grounds.keys, clients=clients, snapshot_days=days)
+    if spec.is_linked:
+        link_bucket(scope, filesystem, storage.object_store.bucket, locks)
+    return lustre_volumes(filesystem)
+
+
+def _disks(keys: Keys) -> StorageClass:
+    parameters = {"type": "gp3", "encrypted": "true", "kmsKeyId": keys.data}
+    return StorageClass("disk", "ebs.csi.aws.com", parameters)

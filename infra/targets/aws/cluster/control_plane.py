@@ -1,0 +1,205 @@
+"""The EKS control plane, who may use it, and the kubeconfig."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pulumi
+import pulumi_aws as aws
+
+from infra.spec.queue import TeamSpec
+from infra.targets.aws.cluster.break_glass import break_glass_role
+from infra.targets.aws.cluster.identity import cluster_role
+from infra.targets.aws.cluster.keys import Keys
+from infra.targets.aws.cluster.logs import log_group
+from infra.targets.aws.cluster.network import Network
+from infra.targets.aws.cluster.scope import Scope
+from infra.targets.aws.spec.provider import ExistingEksSpec
+
+LOGS = ("api", "audit", "authenticator", "controllerManager", "scheduler")
+# Those who look see no secrets: AmazonEKSAdminViewPolicy would show them.
+_ACCESS_POLICIES = {"admins": "AmazonEKSClusterAdminPolicy", "viewers": "AmazonEKSViewPolicy"}
+
+
+@dataclass(frozen=True)
+class ControlPlane:
+    """The cluster, and what may be done once those who may use it are let in."""
+
+    cluster: aws.eks.Cluster | None
+    """None where it was there: the engine knows nothing of it, and so can neither change nor remove it."""
+    name: pulumi.Output[str]
+    endpoint: pulumi.Output[str]
+    authority: pulumi.Output[str]
+    """Certificate of the cluster's own authority: PEM, in base64."""
+    security_group: pulumi.Output[str]
+    """EKS's own group, through which the control plane and nodes talk."""
+    access: list[aws.eks.AccessPolicyAssociation]
+
+    @property
+    def ca_certificate(self) -> pulumi.Output[str]:
+        """PEM."""
+        return self.authority.apply(lambda text: base64.b64decode(text).decode())
+
+
+def make_control_plane(scope: Scope, network: Network, keys: Keys, teams: Sequence[TeamSpec]) -> ControlPlane:
+    """Make the cluster: private, secrets encrypted, all logs kept, nobody in it but the access entries."""
+    logs = log_group(scope, "control-plane", f"/aws/eks/{scope.name}/cluster", keys)
+    spec = scope.spec
+    cluster = aws.eks.Cluster(
+        scope.name,
+        # Its log group and its users' kubeconfigs go by the name.
+        name=scope.name,
+        version=scope.kubernetes_version,
+        role_arn=cluster_role(scope),
+        access_config=aws.eks.ClusterAccessConfigArgs(
+            authentication_mode="API", bootstrap_cluster_creator_admin_permissions=False
+        ),
+        vpc_config=aws.eks.ClusterVpcConfigArgs(
+            subnet_ids=network.subnet_ids(spec.zones),
+            endpoint_private_access=True,
+            endpoint_public_access=bool(spec.access.public_cidrs),
+            public_access_cidrs=[str(cidr) for cidr in spec.access.public_cidrs] or None,
+        ),
+        encryption_config=aws.eks.ClusterEncryptionConfigArgs(
+            provider=aws.eks.ClusterEncryptionConfigProviderArgs(key_arn=keys.cluster), resources=["secrets"]
+        ),
+        enabled_cluster_log_types=list(LOGS),
+        # A version that leaves standard support is upgraded, not billed sixfold.
+        upgrade_policy=aws.eks.ClusterUpgradePolicyArgs(support_type="STANDARD"),
+        zonal_shift_config=aws.eks.ClusterZonalShiftConfigArgs(enabled=True),
+        bootstrap_self_managed_addons=False,
+        deletion_protection=spec.deletion_protection,
+        region=scope.region,
+        opts=scope.options(depends_on=[logs]),
+    )
+    access = _access(scope, cluster.name, teams)
+    if spec.access.break_glass:
+        role = break_glass_role(scope, logs)
+        access.append(_let_in(scope, cluster.name, "break-glass", role.arn, _ACCESS_POLICIES["admins"]))
+    return ControlPlane(
+        cluster,
+        cluster.name,
+        cluster.endpoint,
+        cluster.certificate_authority.apply(lambda authority: str(authority.data)),
+        cluster.vpc_config.apply(lambda config: str(config.cluster_security_group_id)),
+        access,
+    )
+
+
+def use_control_plane(scope: Scope, spec: ExistingEksSpec, teams: Sequence[TeamSpec]) -> ControlPlane:
+    """Use the cluster that the stack names: teams are let in, who else may use it is its owner's to say."""
+    name = pulumi.Output.from_input(spec.name)
+    for principal in sorted({each for team in teams for each in team.groups} - {*scope.spec.access.admins}):
+        _entry(scope, name, _named("teams", principal), principal, [group_of(principal)])
+    return ControlPlane(
+        None,
+        name,
+        pulumi.Output.from_input(spec.endpoint),
+        pulumi.Output.from_input(spec.certificate_authority),
+        pulumi.Output.from_input(spec.security_group),
+        [],
+    )
+
+
+def group_of(principal: str) -> str:
+    """Return the group that an IAM principal is in the cluster: Kubernetes knows no IAM."""
+    return f"trainyard:{principal.partition(':iam::')[2]}"
+
+
+def _access(
+    scope: Scope, cluster: pulumi.Input[str], teams: Sequence[TeamSpec]
+) -> list[aws.eks.AccessPolicyAssociation]:
+    """Let in whom the stack file names: by a policy of EKS, in teams as a group that is bound there."""
+    of_teams = {principal for team in teams for principal in team.groups}
+    rights = {
+        principal: (group, policy)
+        for group, policy in reversed(_ACCESS_POLICIES.items())
+        for principal in getattr(scope.spec.access, group)
+    }
+    made = []
+    for principal in (*rights, *sorted(of_teams - rights.keys())):
+        group, policy = rights.get(principal, ("teams", ""))
+        name = _named(group, principal)
+        groups = [group_of(principal)] if principal in of_teams else None
+        if policy:
+            made.append(_let_in(scope, cluster, name, principal, policy, groups=groups))
+        else:
+            _entry(scope, cluster, name, principal, groups)
+    return made
+
+
+def _named(group: str, principal: str) -> str:
+    return f"{group}-{principal.partition(':iam::')[2].replace('/', '-')}"
+
+
+def _entry(
+    scope: Scope,
+    cluster: pulumi.Input[str],
+    name: str,
+    principal: pulumi.Input[str],
+    groups: list[str] | None,
+) -> aws.eks.AccessEntry:
+    return aws.eks.AccessEntry(
+        scope.named(name),
+        cluster_name=cluster,
+        principal_arn=principal,
+        type="STANDARD",
+        kubernetes_groups=groups,
+        region=scope.region,
+        opts=scope.options(),
+    )
+
+
+def _let_in(
+    scope: Scope,
+    cluster: pulumi.Input[str],
+    name: str,
+    principal: pulumi.Input[str],
+    policy: str,
+    *,
+    groups: list[str] | None = None,
+) -> aws.eks.AccessPolicyAssociation:
+    """Let a principal in, with a policy of EKS in the whole cluster."""
+    return aws.eks.AccessPolicyAssociation(
+        scope.named(name),
+        cluster_name=cluster,
+        principal_arn=principal,
+        policy_arn=f"arn:{scope.partition}:eks::aws:cluster-access-policy/{policy}",
+        access_scope=aws.eks.AccessPolicyAssociationAccessScopeArgs(type="cluster"),
+        region=scope.region,
+        opts=scope.options(depends_on=[_entry(scope, cluster, name, principal, groups)]),
+    )
+
+
+def kubeconfig(scope: Scope, control_plane: ControlPlane) -> pulumi.Output[str]:
+    """Return a kubeconfig that holds no token: each call asks the AWS CLI for one. Secret nevertheless."""
+    # Of no use before its reader is let in.
+    let_in = [entry.id for entry in control_plane.access]
+    parts = pulumi.Output.all(control_plane.endpoint, control_plane.authority, *let_in)
+    return pulumi.Output.secret(parts.apply(lambda known: _kubeconfig(scope, known[0], known[1])))
+
+
+def _kubeconfig(scope: Scope, endpoint: str, authority: str) -> str:
+    name = scope.name
+    which = ["--cluster-name", scope.cluster_name, "--region", scope.region]
+    get_token = ["eks", "get-token", *which, "--output", "json"]
+    exec_ = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": "aws",
+        "args": get_token,
+        "interactiveMode": "Never",
+    }
+    cluster = {"server": endpoint, "certificate-authority-data": authority}
+    return json.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": name,
+            "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+            "clusters": [{"name": name, "cluster": cluster}],
+            "users": [{"name": name, "user": {"exec": exec_}}],
+        }
+    )

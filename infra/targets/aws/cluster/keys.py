@@ -1,0 +1,105 @@
+"""KMS keys: one for the control plane (secrets, logs, queue), one for data (disks, filesystems, bucket).
+
+Data outlives the cluster, so the data key is kept when the stack goes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pulumi
+import pulumi_aws as aws
+
+from infra.targets.aws.cluster.policy import Statement, allow, document
+from infra.targets.aws.cluster.scope import Scope
+
+_USE = ["kms:Encrypt", "kms:Decrypt", "kms:ReEncrypt*", "kms:GenerateDataKey*", "kms:DescribeKey"]
+
+
+@dataclass(frozen=True)
+class Keys:
+    """ARNs of the keys."""
+
+    cluster: pulumi.Input[str]
+    """Empty where the control plane was there, and nothing else is under it."""
+    data: pulumi.Input[str]
+
+
+def make_keys(scope: Scope) -> Keys:
+    """Make the keys; for data the stack can name one, such as that of a stack that was before."""
+    cluster: pulumi.Input[str] = ""
+    if scope.spec.existing_cluster is None or scope.spec.interruption_queue:
+        cluster = _key(scope, "cluster", _logs(scope), _events(scope)).arn
+    if scope.spec.kms_key:
+        return Keys(cluster, scope.spec.kms_key)
+    data = _key(scope, "data", *_scaling_groups(scope), _linked_filesystems(scope), retain=True)
+    return Keys(cluster, data.arn)
+
+
+def use_of_data_key(scope: Scope, service: str, *actions: str) -> Statement:
+    """Allow a role the data key through one service: by its alias, which is known before the key is."""
+    through = {"StringEquals": {"kms:ViaService": f"{service}.{scope.region}.amazonaws.com"}}
+    if scope.spec.kms_key:
+        return allow(actions, scope.spec.kms_key, Condition=through)
+    alias = {"ForAnyValue:StringEquals": {"kms:ResourceAliases": _alias(scope, "data")}}
+    return allow(actions, scope.arn("kms", "key/*"), Condition={**through, **alias})
+
+
+def _key(scope: Scope, role: str, *uses: Statement, retain: bool = False) -> aws.kms.Key:
+    owner = {"AWS": f"arn:{scope.partition}:iam::{scope.spec.account}:root"}
+    key = aws.kms.Key(
+        scope.named(f"{role}-key"),
+        description=f"{scope.name}: {role}",
+        # Without the account itself nobody could ever change the key again.
+        policy=document(allow(["kms:*"], "*", Principal=owner), *uses),
+        enable_key_rotation=True,
+        multi_region=False,
+        deletion_window_in_days=30,
+        region=scope.region,
+        opts=scope.options(protect=retain and scope.spec.deletion_protection, retain_on_delete=retain),
+    )
+    aws.kms.Alias(
+        scope.named(f"{role}-key"),
+        name=_alias(scope, role),
+        target_key_id=key.key_id,
+        region=scope.region,
+        opts=scope.options(),
+    )
+    return key
+
+
+def _alias(scope: Scope, role: str) -> str:
+    return f"alias/{scope.name}-{role}"
+
+
+def _logs(scope: Scope) -> Statement:
+    logs = {"ArnLike": {"kms:EncryptionContext:aws:logs:arn": scope.arn("logs", "log-group:*")}}
+    service = {"Service": f"logs.{scope.region}.amazonaws.com"}
+    return allow(_USE, "*", Principal=service, Condition=logs)
+
+
+def _events(scope: Scope) -> Statement:
+    """EventBridge writes to the interruption queue, which is encrypted too."""
+    account = {"StringEquals": {"aws:SourceAccount": scope.spec.account}}
+    principal = {"Service": "events.amazonaws.com"}
+    return allow(["kms:GenerateDataKey", "kms:Decrypt"], "*", Principal=principal, Condition=account)
+
+
+def _scaling_groups(scope: Scope) -> tuple[Statement, Statement]:
+    """Scaling groups start nodes by their own role; without the key, nodes end as soon as they begin."""
+    path = "aws-service-role/autoscaling.amazonaws.com/AWSServiceRoleForAutoScaling"
+    principal = {"AWS": scope.role_arn(path)}
+    for_aws = {"Bool": {"kms:GrantIsForAWSResource": "true"}}
+    grant = allow(["kms:CreateGrant"], "*", Principal=principal, Condition=for_aws)
+    return allow(_USE, "*", Principal=principal), grant
+
+
+def _linked_filesystems(scope: Scope) -> Statement:
+    """FSx reads and writes a linked bucket by a role that it makes for each filesystem."""
+    roles = scope.role_arn("aws-service-role/s3.data-source.lustre.fsx.amazonaws.com/*")
+    through = {
+        "kms:CallerAccount": scope.spec.account,
+        "kms:ViaService": f"s3.{scope.region}.amazonaws.com",
+    }
+    condition = {"StringEquals": through, "ArnLike": {"aws:PrincipalArn": roles}}
+    return allow(_USE, "*", Principal={"AWS": "*"}, Condition=condition)

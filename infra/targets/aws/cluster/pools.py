@@ -1,0 +1,208 @@
+"""Managed node groups from launch templates; they drain by themselves before a spot node is taken."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pulumi
+import pulumi_aws as aws
+
+import catalog
+from infra import names
+from infra.spec.node_pool import NodePoolSpec
+from infra.targets.aws.cluster.autoscaler import GPU_LABEL, group_tags, let_it_resize
+from infra.targets.aws.cluster.control_plane import ControlPlane
+from infra.targets.aws.cluster.fabric import interfaces, placement_group
+from infra.targets.aws.cluster.keys import Keys
+from infra.targets.aws.cluster.network import Network
+from infra.targets.aws.cluster.scope import Scope
+from infra.targets.aws.cluster.user_data import user_data
+from infra.targets.aws.spec.groups import Group
+from infra.targets.aws.spec.provider import LustreSpec
+from infra.targets.base import (
+    TAINT_EFFECTS,
+    CapacityMode,
+    PoolSettings,
+    fixed_pool,
+    pool_labels,
+    pool_taints,
+)
+
+ROOT_DISK_GIB = 200
+"""Images with CUDA and PyTorch are 10 to 20 GiB each, and an update keeps two."""
+
+
+@dataclass(frozen=True)
+class Grounds:
+    """What node groups stand on."""
+
+    scope: Scope
+    network: Network
+    keys: Keys
+    control_plane: ControlPlane
+    node_role: pulumi.Output[str]
+    efa_group: aws.ec2.SecurityGroup | None
+    depends_on: Sequence[pulumi.Resource]
+
+
+def pool_settings(pool: NodePoolSpec) -> PoolSettings:
+    """Return what the platform needs to know of a pool."""
+    fabric = {names.FABRIC_LABEL: pool.fabric} if pool.accelerator else {}
+    gpus = {GPU_LABEL: pool.accelerator.model} if pool.accelerator and pool.is_autoscaled else {}
+    notice = catalog.notice("aws") if pool.is_spot else None
+    return fixed_pool(
+        pool,
+        labels={**pool_labels(pool), **fabric, **gpus},
+        taints=pool_taints(pool),
+        preemption_notice_seconds=notice.usable_seconds if notice else None,
+        capacity_mode=_mode(pool),
+    )
+
+
+def _mode(pool: NodePoolSpec) -> CapacityMode:
+    """Jobs in a queue get all their nodes at once; pods beside it one by one, as they wait."""
+    if not pool.is_autoscaled:
+        return "fixed"
+    return "queued" if pool.accelerator else "autoscaled"
+
+
+def node_group(grounds: Grounds, group: Group, settings: PoolSettings) -> aws.eks.NodeGroup:
+    """Make a node group and its launch template."""
+    scope = grounds.scope
+    template = _launch_template(grounds, group)
+    reason = (
+        group.pool.spot_waiver or "one market per group: the pool's other markets are groups of their own"
+    )
+    waiver = {names.SPOT_WAIVER: reason} if group.pool.is_spot else {}
+    made = aws.eks.NodeGroup(
+        scope.named(group.role),
+        cluster_name=grounds.control_plane.name,
+        node_role_arn=grounds.node_role,
+        subnet_ids=grounds.network.subnet_ids(group.zones),
+        version=scope.kubernetes_version,
+        ami_type=_ami_type(group),
+        capacity_type=_capacity_type(group),
+        # A capacity block's template has the type already, and EKS takes it from one place only.
+        instance_types=None if group.is_block else [group.machine.name],
+        launch_template=aws.eks.NodeGroupLaunchTemplateArgs(
+            id=template.id, version=template.latest_version.apply(str)
+        ),
+        scaling_config=_scaling(group),
+        labels=dict(settings.labels),
+        taints=[
+            aws.eks.NodeGroupTaintArgs(
+                key=taint["key"], value=taint["value"], effect=TAINT_EFFECTS[taint["effect"]]
+            )
+            for taint in settings.taints
+        ],
+        update_config=aws.eks.NodeGroupUpdateConfigArgs(max_unavailable=1),
+        # One at a time: a fault of many nodes at once is seldom the nodes'.
+        node_repair_config=aws.eks.NodeGroupNodeRepairConfigArgs(
+            enabled=True, max_parallel_nodes_repaired_count=1
+        ),
+        region=scope.region,
+        tags={**waiver, **group_tags(group)} or None,
+        opts=scope.options(
+            depends_on=grounds.depends_on,
+            # The autoscaler's to say: a size that it has chosen is no drift.
+            ignore_changes=["scalingConfig.desiredSize"] if group.is_autoscaled else None,
+        ),
+    )
+    if group.is_autoscaled:
+        let_it_resize(scope, group, made)
+    return made
+
+
+def _scaling(group: Group) -> aws.eks.NodeGroupScalingConfigArgs:
+    """Spot and blocks come and go; a smaller group of what lasts would be a mistake."""
+    if group.is_autoscaled:
+        return aws.eks.NodeGroupScalingConfigArgs(
+            min_size=group.min_nodes, desired_size=group.min_nodes, max_size=group.num_nodes
+        )
+    lasting = not group.pool.is_spot and not group.is_block
+    minimum = group.num_nodes if lasting else 0
+    return aws.eks.NodeGroupScalingConfigArgs(
+        min_size=minimum, desired_size=group.num_nodes, max_size=group.num_nodes
+    )
+
+
+def _capacity_type(group: Group) -> str:
+    if group.is_block:
+        return "CAPACITY_BLOCK"
+    return "SPOT" if group.pool.is_spot else "ON_DEMAND"
+
+
+def _ami_type(group: Group) -> str:
+    """EKS's AMIs of Amazon Linux 2023; those for NVIDIA have driver, toolkit and the host's part of EFA."""
+    architecture = {"amd64": "x86_64", "arm64": "ARM_64"}[group.machine.architecture]
+    return f"AL2023_{architecture}_{'NVIDIA' if group.machine.accelerator else 'STANDARD'}"
+
+
+def _launch_template(grounds: Grounds, group: Group) -> aws.ec2.LaunchTemplate:
+    scope, efa_group = grounds.scope, grounds.efa_group
+    cluster_group = grounds.control_plane.security_group
+    has_efa = group.machine.efa is not None and efa_group is not None
+    filesystem = scope.spec.filesystem
+    lustre_over_efa = has_efa and isinstance(filesystem, LustreSpec) and filesystem.efa
+    name = scope.named(group.role)
+    made_of_it = ("instance", "volume", "network-interface")
+    return aws.ec2.LaunchTemplate(
+        name,
+        instance_type=group.machine.name if group.is_block else None,
+        update_default_version=True,
+        network_interfaces=interfaces(group.machine, cluster_group, efa_group.id)
+        if has_efa and efa_group
+        else None,
+        vpc_security_group_ids=None if has_efa else [cluster_group],
+        block_device_mappings=[_root_disk(grounds.keys)],
+        metadata_options=aws.ec2.LaunchTemplateMetadataOptionsArgs(
+            # One hop: nodes may ask for their role's credentials, pods may not.
+            http_endpoint="enabled",
+            http_tokens="required",
+            http_put_response_hop_limit=1,
+        ),
+        user_data=user_data(group.machine, lustre_over_efa=lustre_over_efa),
+        placement=_placement(scope, group),
+        instance_market_options=_market(group),
+        capacity_reservation_specification=_reservation(group),
+        monitoring=aws.ec2.LaunchTemplateMonitoringArgs(enabled=True),
+        tag_specifications=[
+            aws.ec2.LaunchTemplateTagSpecificationArgs(resource_type=kind, tags={"Name": name, **scope.tags})
+            for kind in made_of_it
+        ],
+        region=scope.region,
+        opts=scope.options(),
+    )
+
+
+def _root_disk(keys: Keys) -> aws.ec2.LaunchTemplateBlockDeviceMappingArgs:
+    disk = aws.ec2.LaunchTemplateBlockDeviceMappingEbsArgs(
+        volume_type="gp3",
+        volume_size=ROOT_DISK_GIB,
+        encrypted="true",
+        kms_key_id=keys.data,
+        delete_on_termination="true",
+    )
+    return aws.ec2.LaunchTemplateBlockDeviceMappingArgs(device_name="/dev/xvda", ebs=disk)
+
+
+def _placement(scope: Scope, group: Group) -> aws.ec2.LaunchTemplatePlacementArgs | None:
+    if not group.has_placement_group:
+        return None
+    return aws.ec2.LaunchTemplatePlacementArgs(group_name=placement_group(scope, group.role).name)
+
+
+def _market(group: Group) -> aws.ec2.LaunchTemplateInstanceMarketOptionsArgs | None:
+    if not group.is_block:
+        return None
+    return aws.ec2.LaunchTemplateInstanceMarketOptionsArgs(market_type="capacity-block")
+
+
+def _reservation(group: Group) -> aws.ec2.LaunchTemplateCapacityReservationSpecificationArgs | None:
+    if group.pool.reservation is None:
+        return None
+    target = aws.ec2.LaunchTemplateCapacityReservationSpecificationCapacityReservationTargetArgs(
+        capacity_reservation_id=group.pool.reservation.id
+    )
+    return aws.ec2.LaunchTemplateCapacityReservationSpecificationArgs(capacity_reservation_target=target)

@@ -1,0 +1,52 @@
+"""What every part of the AWS target needs to know to declare a resource."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from infra.targets.aws.spec.provider import AwsSpec
+from infra.targets.scope import CloudScope
+
+_PARTITIONS = {"cn-": "aws-cn", "us-gov-": "aws-us-gov"}
+
+
+@dataclass(frozen=True)
+class Scope(CloudScope):
+    """The scope of a stack on AWS."""
+
+    spec: AwsSpec
+
+    @property
+    def cluster_name(self) -> str:
+        """Name of the cluster: the stack's own, unless there is one already."""
+        existing = self.spec.existing_cluster
+        return existing.name if existing else self.name
+
+    @property
+    def region(self) -> str:
+        """Given to every resource that takes one, since its own region is the one in effect."""
+        return self.spec.region
+
+    @property
+    def partition(self) -> str:
+        """First part of every ARN."""
+        found = (name for prefix, name in _PARTITIONS.items() if self.region.startswith(prefix))
+        return next(found, "aws")
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """Tags of every resource; those that EC2 makes from a template are not given the provider's."""
+        return tags_of(self.name, self.spec)
+
+    def arn(self, service: str, resource: str) -> str:
+        """ARN of something of this account and region, whose name we choose."""
+        return f"arn:{self.partition}:{service}:{self.region}:{self.spec.account}:{resource}"
+
+    def role_arn(self, path: str) -> str:
+        """ARN of a role of this account."""
+        return f"arn:{self.partition}:iam::{self.spec.account}:role/{path}"
+
+
+def tags_of(name: str, spec: AwsSpec) -> dict[str, str]:
+    """Tags of every resource of a stack."""
+    return {"trainyard.dev/stack": name, **spec.tags}

@@ -1,0 +1,425 @@
+"""What AWS would refuse, or take and then run badly: said before anything is asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import catalog
+from catalog import Machine
+from infra.spec.finding import Check, Finding, unknown
+from infra.spec.node_pool import NodePoolSpec
+from infra.spec.queue import QueueSpec, TeamSpec
+from infra.spec.source import KeyPath
+from infra.spec.storage import StorageSpec
+from infra.targets.aws.spec.provider import AwsSpec, LustreSpec
+from infra.targets.cloud_validators import (
+    EXISTING_CLUSTER,
+    accelerator_is_the_machines,
+    access_is_the_clusters_owners,
+    an_existing_filesystem_is_in_an_existing_network,
+    claims_fit,
+    cluster_has_the_tested_version,
+    cluster_is_in_an_existing_network,
+    fabric_is_one_of_the_machines,
+    fabrics_over_zones,
+    groups_are_spelled,
+    nearest_steps,
+    reservation_fits_the_capacity,
+    the_api_server_is_not_open_to_the_world,
+    with_machines,
+    zones_of_pools_are_the_stacks,
+)
+
+Pools = tuple[NodePoolSpec, ...]
+
+LUSTRE_STEP_GIB = 2400
+"""SSD storage of PERSISTENT_2 comes as 1200 GiB or in steps of 2400 (FSx API, CreateFileSystem)."""
+LUSTRE_EFA_STEP_GIB = {125: 38400, 250: 19200, 500: 9600, 1000: 4800}
+"""MB/s per TiB → step of the size with EFA (FSx for Lustre user guide, EFA-enabled file systems)."""
+VPC_PREFIXES = range(16, 21)
+"""AWS takes nothing above /16; an eighth of less than a /20 is too small for the pods of a zone."""
+
+
+def the_region_is_known(provider: AwsSpec) -> Iterator[Finding]:
+    """The catalogue has every region in which it knows machines."""
+    known = [region.name for region in catalog.regions("aws")]
+    if not _is_known(provider.region):
+        yield unknown(("provider", "region"), provider.region, known, "a region of AWS")
+
+
+def zones_are_of_the_region(provider: AwsSpec) -> Iterator[Finding]:
+    """A zone is its region and a letter."""
+    if not _is_known(provider.region):
+        return
+    for index, zone in enumerate(provider.zones):
+        path: KeyPath = ("provider", "zones", index)
+        if zone[:-1] != provider.region or not zone[-1:].isalpha():
+            allowed = f"zones of {provider.region}: {provider.region}a, {provider.region}b, …"
+            yield path, repr(zone), allowed, "name a zone of the stack's region"
+        if zone in provider.zones[:index]:
+            yield path, repr(zone), "each zone once", "remove one of the two"
+
+
+def the_network_has_a_usable_size(provider: AwsSpec) -> Iterator[Finding]:
+    """Each zone gets an eighth."""
+    cidr = provider.network.cidr
+    if cidr.prefixlen not in VPC_PREFIXES:
+        allowed = f"a prefix of /{VPC_PREFIXES[0]} to /{VPC_PREFIXES[-1]}: each zone gets an eighth"
+        yield ("provider", "network", "cidr"), str(cidr), allowed, "use a prefix such as /16"
+
+
+def an_existing_vpc_has_a_subnet_per_zone(provider: AwsSpec) -> Iterator[Finding]:
+    """Pools, mount targets and the control plane are put into the subnet of their zone."""
+    existing = provider.network.existing
+    if existing and set(existing.subnets) != set(provider.zones):
+        got = ", ".join(existing.subnets) or "none"
+        allowed = f"one private subnet for each of {', '.join(provider.zones)}"
+        fix = "name the subnets of these zones, or change the stack's zones"
+        yield ("provider", "network", "existing", "subnets"), got, allowed, fix
+
+
+def the_key_is_of_this_account_and_region(provider: AwsSpec) -> Iterator[Finding]:
+    """Disks and filesystems take a key of their own region only; a replica would hold data elsewhere."""
+    if provider.kms_key is None:
+        return
+    region, account = provider.kms_key.split(":")[3:5]
+    if region != provider.region:
+        fix = "name a key of the stack's region, or leave it out: keys are made"
+        yield ("provider", "kms_key"), f"a key in {region}", f"a key in {provider.region}", fix
+    if account != provider.account:
+        fix = "name a key of the stack's account: its policy must let EC2's scaling groups use it"
+        yield ("provider", "kms_key"), f"a key of {account}", f"a key of {provider.account}", fix
+
+
+def machines_exist(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
+    """Every pool says its machine, and every machine is in the catalogue."""
+    known = [machine.name for machine in catalog.machines(cloud="aws")]
+    for index, pool in enumerate(pools):
+        if pool.machine is None:
+            fix = "add `machine:`; docs/catalog.md says which there are"
+            yield ("pools", index), "no machine", "a machine type of EC2 on every pool", fix
+        named: list[tuple[KeyPath, str | None]] = [(("pools", index, "machine"), pool.machine)]
+        others = enumerate(pool.alternatives or ())
+        named += [(("pools", index, "alternatives", position), name) for position, name in others]
+        for path, name in named:
+            if name is not None and name not in known:
+                yield unknown(path, name, known, "a machine type of EC2 in the catalogue")
+
+
+def machines_are_offered(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
+    """In the region, and for purchase in the way that the pool is bought."""
+    for index, pool in enumerate(pools):
+        for machine in _machines(pool):
+            path: KeyPath = ("pools", index, "machine")
+            if _is_known(provider.region) and machine.offered_in(provider.region) is False:
+                got = f"{machine.name} in {provider.region}"
+                allowed = f"regions that offer it: {', '.join(machine.regions)}"
+                yield path, got, allowed, _other_machine(machine, provider.region)
+            purchase = "spot" if pool.is_spot else "capacity-block" if _is_block(pool) else "on-demand"
+            if machine.purchase and purchase not in machine.purchase:
+                got = f"{machine.name} as {purchase}"
+                yield path, got, " or ".join(machine.purchase), "change the pool's capacity or machine"
+
+
+def pools_agree_with_their_machines(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
+    """Accelerator and fabric may be left out; where they are written, they are the machine's."""
+    for index, pool, machine in with_machines("aws", pools):
+        yield from fabric_is_one_of_the_machines(index, pool, machine)
+        yield from accelerator_is_the_machines(index, pool, machine)
+
+
+def alternatives_are_alike(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
+    """A job gets nodes of one pool, so these have the same accelerators, fabric and architecture."""
+    for index, pool in enumerate(pools):
+        path: KeyPath = ("pools", index, "alternatives")
+        if pool.alternatives and not pool.is_spot:
+            fix = "remove them, or make it a spot pool"
+            yield path, f"on a pool with capacity {pool.capacity}", "alternatives on spot pools only", fix
+        first, others = _machine(pool.machine), map(_machine, pool.alternatives or ())
+        for position, other in enumerate(others):
+            if first and other and _kind(other) != _kind(first):
+                allowed = f"{_describe(first)}, like {first.name}"
+                fix = "give the other machine a pool of its own, and a flavor in the queue"
+                yield (*path, position), f"{other.name}: {_describe(other)}", allowed, fix
+
+
+def a_fabric_is_in_one_zone(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
+    """EFA does not cross zones: ranks in two of them would talk over TCP, or not at all."""
+    for index, pool, zones in fabrics_over_zones(provider, pools):
+        allowed = f"one zone, since {pool.fabric} (EFA) does not cross zones"
+        fix = "give the pool one zone; for more zones, more pools, each a flavor of the queue"
+        yield ("pools", index, "zones"), zones, allowed, fix
+
+
+def reservations_fit_the_capacity(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
+    """Reserved capacity names what it draws on; nothing else does."""
+    for index, pool in enumerate(pools):
+        called = "a capacity block" if _is_block(pool) else "a reservation"
+        add = "add `reservation: {id: cr-…}` (kind: block for a capacity block)"
+        yield from reservation_fits_the_capacity(index, pool, what="reservation", add=add, called=called)
+        if pool.reservation is None:
+            continue
+        path: KeyPath = ("pools", index, "reservation")
+        if not pool.reservation.id.startswith("cr-"):
+            fix = "see `aws ec2 describe-capacity-reservations`"
+            yield (*path, "id"), repr(pool.reservation.id), "cr- and 17 hexadecimal digits", fix
+        if len(pool.zones or provider.zones) > 1:
+            got = ", ".join(pool.zones or provider.zones)
+            fix = "name the reservation's zone"
+            yield ("pools", index, "zones"), got, "one zone: a reservation is in one", fix
+
+
+def spot_pools_have_a_node_per_market(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
+    """A spot pool is one group per machine type and zone; a group of no node buys nothing."""
+    for index, pool in enumerate(pools):
+        types, zones = 1 + len(pool.alternatives or ()), len(pool.zones or provider.zones)
+        if pool.is_spot and pool.num_nodes < types * zones:
+            got = f"{pool.num_nodes} in {types * zones} markets (machine types × zones: {types} × {zones})"
+            fix = "raise num_nodes, or name fewer zones or alternatives"
+            yield ("pools", index, "num_nodes"), got, f"{types * zones} or more: one per market", fix
+
+
+def autoscaled_pools_have_a_node_per_zone(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
+    """Each zone has a group of its own, which EC2 never evens out by taking a node with a job."""
+    for index, pool in enumerate(pools):
+        zones = len(pool.zones or provider.zones)
+        if pool.is_autoscaled and not pool.is_spot and pool.num_nodes < zones:
+            fix = "raise num_nodes, or name fewer zones"
+            path: KeyPath = ("pools", index, "num_nodes")
+            yield path, f"{pool.num_nodes} in {zones} zones", f"{zones} or more: one per zone", fix
+
+
+def only_what_is_paid_by_the_hour_is_autoscaled(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
+    """The autoscaler runs on the system pool; what is reserved is paid whether its nodes are there or not."""
+    for index, pool in enumerate(pools):
+        path: KeyPath = ("pools", index, "min_nodes")
+        if pool.min_nodes is not None and pool.min_nodes > pool.num_nodes:
+            fix = "lower it; num_nodes is the most that there will be"
+            yield path, str(pool.min_nodes), f"{pool.num_nodes} (num_nodes) or fewer", fix
+        if not pool.is_autoscaled:
+            continue
+        allowed = "on-demand pools, and spot pools without accelerators"
+        if pool.capacity in {"system", "reserved"}:
+            fix = "remove `min_nodes`: its nodes stay"
+            yield path, f"on a pool with capacity {pool.capacity}", allowed, fix
+        if pool.is_spot and pool.accelerator:
+            fix = "remove `min_nodes` here, and let the on-demand pool behind it come and go"
+            yield path, "on a spot pool with accelerators, for which a job would wait", allowed, fix
+
+
+def autoscaled_pools_claim_nothing(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
+    """Devices that are claimed are known when a node is there: for an empty group nobody knows of any."""
+    for index, pool in enumerate(pools):
+        if pool.is_autoscaled and catalog.fabric(pool.fabric).claim:
+            allowed = f"nodes that stay: the autoscaler knows no devices ({pool.fabric}) of a new one"
+            fix = "remove `fabric` (the device plugin), or `min_nodes`"
+            yield ("pools", index, "min_nodes"), str(pool.min_nodes), allowed, fix
+
+
+def an_autoscaled_pool_is_a_queues_last_flavor(
+    provider: AwsSpec, pools: Pools, queues: tuple[QueueSpec, ...]
+) -> Iterator[Finding]:
+    """Kueue goes on asking for the nodes of the flavor that it chose, and tries no other."""
+    breathing = {pool.name for pool in pools if pool.is_autoscaled}
+    for index, queue in enumerate(queues):
+        for position, flavor in enumerate(queue.flavors[:-1]):
+            if flavor.pool in breathing:
+                path = ("queues", index, "flavors", position, "pool")
+                got = f"{flavor.pool!r}, whose nodes come when they are asked for, before others"
+                fix = "move it to the end, or remove its `min_nodes`: a job that waits for it tries no other"
+                yield path, got, "an autoscaled pool as the queue's last flavor", fix
+
+
+def lustre_has_a_size_that_fsx_takes(provider: AwsSpec) -> Iterator[Finding]:
+    """FSx sells steps; with EFA they follow the throughput. What is there has the size that it has."""
+    spec = provider.filesystem
+    if not isinstance(spec, LustreSpec) or spec.existing:
+        return
+    step = LUSTRE_EFA_STEP_GIB[spec.throughput] if spec.efa else LUSTRE_STEP_GIB
+    smallest = not spec.efa and spec.capacity_gib == LUSTRE_STEP_GIB // 2
+    if spec.capacity_gib % step and not smallest:
+        kind = f"with EFA at {spec.throughput} MB/s per TiB" if spec.efa else "(or 1200)"
+        path = ("provider", "filesystem", "capacity_gib")
+        yield (
+            path,
+            str(spec.capacity_gib),
+            f"steps of {step} GiB {kind}",
+            f"write {nearest_steps(spec.capacity_gib, step)}",
+        )
+
+
+def lustre_is_where_its_clients_are(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
+    """EFA reaches the filesystem in its own zone, from machines that have EFA."""
+    spec = provider.filesystem
+    if not isinstance(spec, LustreSpec):
+        return
+    zone = spec.zone or provider.zones[0]
+    path: KeyPath = ("provider", "filesystem", "zone")
+    if zone not in provider.zones:
+        yield unknown(path, zone, provider.zones, "a zone of the stack")
+    if not spec.efa:
+        return
+    clients = [pool for pool in pools if pool.fabric != "none"]
+    if not clients:
+        fix = "write `efa: false`, or add a pool of machines with EFA"
+        yield ("provider", "filesystem", "efa"), "true", "EFA where a pool has EFA", fix
+    for pool in clients:
+        if zone not in (pool.zones or provider.zones):
+            allowed = f"the zone of pool {pool.name!r}: {', '.join(pool.zones or ())}"
+            yield path, repr(zone), allowed, "move the filesystem or the pool: EFA does not cross zones"
+
+
+def a_linked_filesystem_has_no_snapshots(provider: AwsSpec, storage: StorageSpec) -> Iterator[Finding]:
+    """FSx takes none of a filesystem with a data repository: the bucket, with its versions, is the backup."""
+    days = storage.checkpoints.snapshot_days
+    if isinstance(provider.filesystem, LustreSpec) and provider.filesystem.is_linked and days:
+        path: KeyPath = ("storage", "checkpoints", "snapshot_days")
+        fix = "write 0 (the bucket keeps versions), or `link: false`"
+        yield path, str(days), "0 for a filesystem that is linked to the bucket", fix
+
+
+def what_an_existing_filesystem_has_is_its_owners(provider: AwsSpec) -> Iterator[Finding]:
+    """Links are settings of the filesystem, and its group of EFA is another than the stack's."""
+    spec = provider.filesystem
+    if not isinstance(spec, LustreSpec) or spec.existing is None:
+        return
+    settings = {
+        "efa": (spec.efa, "false: clients reach it over TCP"),
+        "link": (spec.link and "link" in spec.model_fields_set, "nothing: its owner links it"),
+    }
+    for key, (asked, allowed) in settings.items():
+        if asked:
+            path: KeyPath = ("provider", "filesystem", key)
+            yield path, f"{key} with `existing`", allowed, "remove the key, or leave `existing` out"
+
+
+ADDONS = ("vpc-cni", "kube-proxy", "coredns", "eks-pod-identity-agent", "aws-ebs-csi-driver")
+"""What a cluster that is there must have of EKS's add-ons; the filesystem's driver comes on top."""
+DRIVERS = {"lustre": "aws-fsx-csi-driver", "efs": "aws-efs-csi-driver"}
+
+
+def an_existing_cluster_is_in_an_existing_network(provider: AwsSpec) -> Iterator[Finding]:
+    """Its nodes are in its VPC, and a VPC that the stack makes has nobody in it yet."""
+    fix = "name the cluster's VPC in `network.existing`, with a private subnet in each zone of the stack"
+    yield from cluster_is_in_an_existing_network(provider, fix)
+
+
+def an_existing_cluster_can_take_the_stack(provider: AwsSpec) -> Iterator[Finding]:
+    """What the stack puts into it needs this version, this way in, and these add-ons."""
+    cluster = provider.existing_cluster
+    if cluster is None:
+        return
+    yield from cluster_has_the_tested_version(
+        provider, "aws eks update-cluster-version --name {name} --kubernetes-version {minor}"
+    )
+    if cluster.authentication_mode == "CONFIG_MAP":
+        mode = "authenticationMode=API_AND_CONFIG_MAP"
+        fix = f"`aws eks update-cluster-config --name {cluster.name} --access-config {mode}`"
+        yield (
+            (*EXISTING_CLUSTER, "authentication_mode"),
+            "CONFIG_MAP",
+            "API or API_AND_CONFIG_MAP: nodes and teams are let in by access entries",
+            fix,
+        )
+    needed = (*ADDONS, DRIVERS[provider.filesystem.kind])
+    if lacking := [addon for addon in needed if addon not in cluster.addons]:
+        fix = "`aws eks create-addon`, each with its role by Pod Identity; then name them here"
+        yield (*EXISTING_CLUSTER, "addons"), f"without {', '.join(lacking)}", ", ".join(needed), fix
+
+
+def what_an_existing_cluster_has_is_its_owners(provider: AwsSpec) -> Iterator[Finding]:
+    """The stack lets its teams in, and changes nothing of the cluster itself."""
+    if provider.existing_cluster is None:
+        return
+    access = provider.access
+    yield from access_is_the_clusters_owners(
+        {
+            "viewers": access.viewers,
+            "break_glass": access.break_glass,
+            "public_cidrs": access.public_cidrs,
+        }
+    )
+
+
+def claims_fit_the_filesystem(
+    provider: AwsSpec, storage: StorageSpec, teams: tuple[TeamSpec, ...]
+) -> Iterator[Finding]:
+    """Lustre has the size that was bought; EFS grows by itself."""
+    spec = provider.filesystem
+    if isinstance(spec, LustreSpec):
+        yield from claims_fit(spec.capacity_gib, storage, teams)
+
+
+def groups_are_roles(teams: tuple[TeamSpec, ...]) -> Iterator[Finding]:
+    """EKS knows IAM's principals; which people may take a role is the identity provider's to say."""
+    pattern = r"arn:aws[a-z-]*:iam::\d{12}:(role|user)/[\w+=,.@/-]+"
+    allowed = "the ARN of an IAM role or user: arn:aws:iam::123456789012:role/research"
+    fix = "name the role that the identity provider gives this group; not one of its sessions (assumed-role)"
+    yield from groups_are_spelled(teams, pattern, allowed, fix)
+
+
+CHECKS: tuple[Check, ...] = (
+    the_region_is_known,
+    zones_are_of_the_region,
+    the_network_has_a_usable_size,
+    an_existing_vpc_has_a_subnet_per_zone,
+    the_api_server_is_not_open_to_the_world,
+    groups_are_roles,
+    the_key_is_of_this_account_and_region,
+    machines_exist,
+    machines_are_offered,
+    pools_agree_with_their_machines,
+    alternatives_are_alike,
+    zones_of_pools_are_the_stacks,
+    a_fabric_is_in_one_zone,
+    reservations_fit_the_capacity,
+    spot_pools_have_a_node_per_market,
+    autoscaled_pools_have_a_node_per_zone,
+    only_what_is_paid_by_the_hour_is_autoscaled,
+    autoscaled_pools_claim_nothing,
+    an_autoscaled_pool_is_a_queues_last_flavor,
+    lustre_has_a_size_that_fsx_takes,
+    lustre_is_where_its_clients_are,
+    a_linked_filesystem_has_no_snapshots,
+    an_existing_filesystem_is_in_an_existing_network,
+    what_an_existing_filesystem_has_is_its_owners,
+    an_existing_cluster_is_in_an_existing_network,
+    an_existing_cluster_can_take_the_stack,
+    what_an_existing_cluster_has_is_its_owners,
+    claims_fit_the_filesystem,
+)
+
+
+def _is_known(region: str) -> bool:
+    return any(region == known.name for known in catalog.regions("aws"))
+
+
+def _machine(name: str | None) -> Machine | None:
+    found = catalog.find_machine(name) if name else None
+    return found if found and found.cloud == "aws" else None
+
+
+def _machines(pool: NodePoolSpec) -> list[Machine]:
+    """The machines of a pool that the catalogue knows, the first choice first."""
+    names = (pool.machine, *(pool.alternatives or ()))
+    return [machine for name in names if (machine := _machine(name))]
+
+
+def _is_block(pool: NodePoolSpec) -> bool:
+    return pool.reservation is not None and pool.reservation.kind == "block"
+
+
+def _kind(machine: Machine) -> tuple[object, ...]:
+    return machine.accelerator, machine.num_accelerators, machine.fabric, machine.architecture
+
+
+def _describe(machine: Machine) -> str:
+    accelerators = f"{machine.num_accelerators} × {machine.accelerator or 'no accelerator'}"
+    return f"{accelerators}, fabric {machine.fabric}, {machine.architecture}"
+
+
+def _other_machine(machine: Machine, region: str) -> str:
+    others = catalog.machines(cloud="aws", accelerator=machine.accelerator or "", region=region)
+    if not machine.accelerator or not others:
+        return "choose another machine or region"
+    return f"with {machine.accelerator} there: {', '.join(other.name for other in others)}"

@@ -1,0 +1,65 @@
+"""Azure's Resource Manager, as far as it is asked here: JSON over HTTPS, by a token of its command line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from infra.errors import MachineError, Problem, TrainyardError
+from infra.targets.azure.account.preflight import NotAskedError, by_command_line
+
+MANAGEMENT = "https://management.azure.com"
+TIMEOUT_SECONDS = 60.0
+Answer = dict[str, Any]
+
+
+class RefusedError(TrainyardError):
+    """Azure does not do what it was asked to."""
+
+    def __init__(self, call: str, status: int, message: str) -> None:
+        fix = "see to the right that the message names, or sign in to the stack's tenant"
+        super().__init__([Problem(call, f"{status}: {message}", "an answer", fix)])
+
+
+@dataclass(frozen=True)
+class Azure:
+    """A client. Another `transport` answers in tests."""
+
+    token: str = field(repr=False)
+    transport: httpx.BaseTransport | None = None
+
+    @classmethod
+    def of_user(cls, subscription: str) -> Azure:
+        """Take a token for the subscription from `az`. Raises MachineError where it gives none."""
+        words = ("account", "get-access-token", "--resource", MANAGEMENT, "--subscription", subscription)
+        try:
+            return cls(by_command_line(*words)["accessToken"])
+        except NotAskedError as error:
+            fix = "`az login`, with the stack's tenant"
+            raise MachineError([Problem("Azure's credentials", str(error), "a token", fix)]) from error
+
+    def find(self, place: str, parameters: Mapping[str, str]) -> Answer | None:
+        """Return what is at a path, or at the link to a further page; None where nothing is.
+
+        Raises RefusedError.
+        """
+        url = place if place.startswith("https://") else f"{MANAGEMENT}{place}"
+        headers = {"Authorization": f"Bearer {self.token}"}
+        with httpx.Client(transport=self.transport, timeout=TIMEOUT_SECONDS, headers=headers) as client:
+            response = client.get(url, params=parameters or None)
+        if response.status_code == httpx.codes.NOT_FOUND:
+            return None
+        if response.is_error:
+            raise RefusedError(f"GET {url}", response.status_code, _message(response))
+        answer: Answer = response.json()
+        return answer
+
+
+def _message(response: httpx.Response) -> str:
+    try:
+        return str(response.json()["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return response.text[:500]

@@ -1,0 +1,112 @@
+"""What a subscription of Azure lacks, known before `up`: the InfiniBand feature first.
+
+Azure's own command line asks, with whatever it is signed in by; its answers are the API's.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import catalog
+from infra.errors import Problem
+from infra.spec import Stack
+from infra.spec.node_pool import NodePoolSpec
+from infra.targets.azure.spec.provider import AzureSpec
+
+Ask = Callable[..., Any]
+"""Words of a command → its answer."""
+INFINIBAND = ("Microsoft.ContainerService", "AKSInfinibandSupport")
+ENCRYPTION = ("Microsoft.Compute", "EncryptionAtHost")
+SPOT_QUOTA = "lowPriorityCores"
+PATIENCE_SECONDS = 120
+
+
+class NotAskedError(Exception):
+    """Nobody can ask: no command line, or nobody is signed in."""
+
+
+def by_command_line(*words: str) -> Any:  # noqa: ANN401 -- JSON
+    """Run `az`. Raises NotAskedError."""
+    program = shutil.which("az")
+    if program is None:
+        raise NotAskedError("no `az` on PATH (install the Azure CLI)")
+    command = [program, *words, "--output", "json"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS)
+    except subprocess.CalledProcessError as error:
+        said = error.stderr.strip().splitlines()
+        raise NotAskedError(f"`az {words[0]} {words[1]}`: {said[-1] if said else 'failed'}") from error
+    except subprocess.TimeoutExpired as error:
+        raise NotAskedError(f"`az {words[0]} {words[1]}` gave no answer in {PATIENCE_SECONDS} s") from error
+    return json.loads(done.stdout or "null")
+
+
+def problems(stack: Stack, spec: AzureSpec, ask: Ask) -> Iterator[Problem]:
+    """Find what the subscription lacks. Raises NotAskedError where it cannot be asked."""
+    tenant = ask("account", "show", "--subscription", spec.subscription)["tenantId"]
+    if tenant != spec.tenant:
+        yield Problem("provider.tenant", spec.tenant, tenant, "write the tenant of the subscription")
+    yield from _features(stack, spec, ask)
+    families: dict[str, str] = {}
+    for index, pool in enumerate(stack.pools):
+        found = ask(
+            *("vm", "list-skus", "--location", spec.region, "--size", str(pool.machine)),
+            *("--all", "--subscription", spec.subscription),
+        )
+        offered = next((each for each in found if each["name"] == pool.machine), None)
+        yield from _offered(index, pool, spec, offered)
+        if offered:
+            families[pool.name] = str(offered["family"])
+    yield from _quotas(stack, spec, families, ask)
+
+
+def _features(stack: Stack, spec: AzureSpec, ask: Ask) -> Iterator[Problem]:
+    """Without the first, a pool can stand behind several fabrics; without the second none is made."""
+    on_infiniband = any(pool.fabric != "none" for pool in stack.pools)
+    for provider, name in (*([INFINIBAND] if on_infiniband else []), ENCRYPTION):
+        words = ("--namespace", provider, "--name", name, "--subscription", spec.subscription)
+        state = ask("feature", "show", *words)["properties"]["state"]
+        if state != "Registered":
+            fix = (
+                f"az feature register --namespace {provider} --name {name}; when it is Registered,"
+                f" az provider register --namespace {provider}"
+            )
+            yield Problem(f"feature {provider}/{name}", state, "Registered", fix)
+
+
+def _offered(index: int, pool: NodePoolSpec, spec: AzureSpec, found: Any) -> Iterator[Problem]:  # noqa: ANN401
+    where = f"pools[{index}].machine"
+    if found is None:
+        fix = "choose another region, or another machine"
+        yield Problem(where, str(pool.machine), f"a VM size that {spec.region} has", fix)
+        return
+    closed = [each["reasonCode"] for each in found.get("restrictions", []) if each["type"] == "Location"]
+    if closed:
+        fix = "ask Azure's support to open the size for the subscription in this region"
+        yield Problem(where, f"{pool.machine}: {', '.join(closed)}", "no restriction", fix)
+    zones = {zone for each in found.get("locationInfo", []) for zone in each.get("zones", [])}
+    if lacking := sorted({*(pool.zones or spec.zones)} - zones):
+        allowed = f"zones that have it: {', '.join(sorted(zones)) or 'none'}"
+        fix = "name other zones for the pool"
+        yield Problem(f"pools[{index}].zones", ", ".join(lacking), allowed, fix)
+
+
+def _quotas(stack: Stack, spec: AzureSpec, families: dict[str, str], ask: Ask) -> Iterator[Problem]:
+    """Limits of cores by family, and one for all spot machines; what is in use may be the stack's own."""
+    needed: Counter[str] = Counter()
+    for pool in stack.pools:
+        if pool.name in families:
+            family = SPOT_QUOTA if pool.is_spot else families[pool.name]
+            needed[family] += pool.num_nodes * catalog.machine("azure", pool.machine or "").vcpus
+    usage = ask("vm", "list-usage", "--location", spec.region, "--subscription", spec.subscription)
+    limits = {each["name"]["value"].lower(): int(each["limit"]) for each in usage}
+    for family, cores in needed.items():
+        limit = limits.get(family.lower(), 0)
+        if limit < cores:
+            fix = f"ask for {cores} in {spec.region}: Quotas, Compute, in the portal"
+            yield Problem(f"quota {family}", f"{limit} cores", f"{cores} or more", fix)

@@ -1,0 +1,172 @@
+"""The object store: a container for checkpoints, encrypted, private, versioned, kept when the stack goes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pulumi
+from pulumi_azure_native.storage._inputs import (
+    DateAfterCreationArgs,
+    DateAfterModificationArgs,
+    DeleteRetentionPolicyArgs,
+    EncryptionArgs,
+    EncryptionIdentityArgs,
+    IdentityArgs,
+    KeyVaultPropertiesArgs,
+    ManagementPolicyActionArgs,
+    ManagementPolicyBaseBlobArgs,
+    ManagementPolicyDefinitionArgs,
+    ManagementPolicyFilterArgs,
+    ManagementPolicyRuleArgs,
+    ManagementPolicySchemaArgs,
+    ManagementPolicyVersionArgs,
+    NetworkRuleSetArgs,
+    SkuArgs,
+    TagFilterArgs,
+)
+from pulumi_azure_native.storage.blob_container import BlobContainer
+from pulumi_azure_native.storage.blob_service_properties import BlobServiceProperties
+from pulumi_azure_native.storage.management_policy import ManagementPolicy
+from pulumi_azure_native.storage.storage_account import StorageAccount
+
+from infra.spec.storage import LifecycleSpec
+from infra.targets.azure.cluster.grounds import Grounds
+from infra.targets.azure.cluster.scope import Scope
+
+SUPERSEDED = "trainyard.dev/superseded"
+"""What the trainer puts on a blob, once a newer checkpoint was complete (training/marks.py)."""
+
+
+@dataclass(frozen=True)
+class Store:
+    """IDs of storage account and container."""
+
+    account: pulumi.Input[str]
+    container: pulumi.Input[str]
+
+
+def make_bucket(scope: Scope, grounds: Grounds, name: str, lifecycle: LifecycleSpec) -> Store:
+    """Make account and container, unless they are there already."""
+    spec, groups, endpoints = scope.spec, grounds.groups, grounds.endpoints
+    if spec.storage_group is not None:
+        group = f"/subscriptions/{spec.subscription}/resourceGroups/{spec.storage_group}"
+        account_id = f"{group}/providers/Microsoft.Storage/storageAccounts/{spec.storage_account}"
+        endpoints.make("storage", account_id, "blob", "privatelink.blob.core.windows.net")
+        return Store(account_id, f"{account_id}/blobServices/default/containers/{name}")
+    account = blob_account(scope, grounds, "storage", spec.storage_account)
+    endpoints.make("storage", account.id, "blob", "privatelink.blob.core.windows.net")
+    kept = BlobServiceProperties(
+        scope.named("storage"),
+        blob_services_name="default",
+        account_name=account.name,
+        resource_group_name=groups.data,
+        is_versioning_enabled=True,
+        delete_retention_policy=DeleteRetentionPolicyArgs(enabled=True, days=lifecycle.deleted_days),
+        container_delete_retention_policy=DeleteRetentionPolicyArgs(
+            enabled=True, days=lifecycle.deleted_days
+        ),
+        opts=scope.options(retain_on_delete=True),
+    )
+    ManagementPolicy(
+        scope.named("storage"),
+        management_policy_name="default",
+        account_name=account.name,
+        resource_group_name=groups.data,
+        policy=ManagementPolicySchemaArgs(rules=_rules(lifecycle)),
+        opts=scope.options(depends_on=[kept], retain_on_delete=True),
+    )
+    return Store(account.id, container(scope, grounds, account, "bucket", name, depends_on=[kept]).id)
+
+
+def blob_account(
+    scope: Scope, grounds: Grounds, role: str, name: str, *, nfs: bool = False
+) -> StorageAccount:
+    """Make a storage account that nobody reaches but by the VNet and an identity of Entra."""
+    keys, identity = grounds.keys, grounds.identities.keys.id
+    return StorageAccount(
+        scope.named(role),
+        account_name=name,
+        resource_group_name=grounds.groups.data,
+        location=scope.region,
+        kind="StorageV2",
+        # In the zones of one region: a copy in another one would be under another law.
+        sku=SkuArgs(name="Standard_ZRS" if scope.spec.zones else "Standard_LRS"),
+        access_tier="Hot",
+        identity=IdentityArgs(type="UserAssigned", user_assigned_identities=[identity]),
+        encryption=EncryptionArgs(
+            key_source="Microsoft.Keyvault",
+            encryption_identity=EncryptionIdentityArgs(encryption_user_assigned_identity=identity),
+            # Without a version: Azure follows the key's rotation.
+            key_vault_properties=KeyVaultPropertiesArgs(key_name=keys.data.name, key_vault_uri=keys.uri),
+            require_infrastructure_encryption=True,
+        ),
+        allow_blob_public_access=False,
+        allow_shared_key_access=False,
+        allow_cross_tenant_replication=False,
+        is_local_user_enabled=False,
+        minimum_tls_version="TLS1_2",
+        # NFS 3.0 has no TLS; its packets stay in the VNet.
+        enable_https_traffic_only=not nfs,
+        enable_nfs_v3=nfs or None,
+        is_hns_enabled=nfs or None,
+        public_network_access="Disabled",
+        network_rule_set=NetworkRuleSetArgs(default_action="Deny", bypass="None"),
+        tags=scope.tags,
+        opts=scope.options(
+            depends_on=[keys.right], protect=scope.spec.deletion_protection, retain_on_delete=True
+        ),
+    )
+
+
+def container(
+    scope: Scope,
+    grounds: Grounds,
+    account: StorageAccount,
+    role: str,
+    name: str,
+    *,
+    depends_on: Sequence[pulumi.Resource] = (),
+) -> BlobContainer:
+    """Make a container, which stays with what is in it."""
+    return BlobContainer(
+        scope.named(role),
+        container_name=name,
+        account_name=account.name,
+        resource_group_name=grounds.groups.data,
+        public_access="None",
+        opts=scope.options(
+            depends_on=depends_on, protect=scope.spec.deletion_protection, retain_on_delete=True
+        ),
+    )
+
+
+def _rules(lifecycle: LifecycleSpec) -> list[ManagementPolicyRuleArgs]:
+    """Nothing goes by age alone: a paused job keeps its last checkpoint, however old that is.
+
+    Blocks that are part of no blob need no rule: Azure drops them after a week.
+    """
+    superseded = ManagementPolicyDefinitionArgs(
+        filters=ManagementPolicyFilterArgs(
+            blob_types=["blockBlob"], blob_index_match=[TagFilterArgs(name=SUPERSEDED, op="==", value="true")]
+        ),
+        actions=ManagementPolicyActionArgs(
+            base_blob=ManagementPolicyBaseBlobArgs(
+                delete=DateAfterModificationArgs(
+                    days_after_modification_greater_than=lifecycle.superseded_days
+                )
+            )
+        ),
+    )
+    old = ManagementPolicyDefinitionArgs(
+        filters=ManagementPolicyFilterArgs(blob_types=["blockBlob"]),
+        actions=ManagementPolicyActionArgs(
+            version=ManagementPolicyVersionArgs(
+                delete=DateAfterCreationArgs(days_after_creation_greater_than=lifecycle.deleted_days)
+            )
+        ),
+    )
+    return [
+        ManagementPolicyRuleArgs(name=name, type="Lifecycle", enabled=True, definition=definition)
+        for name, definition in (("superseded", superseded), ("old-versions", old))
+    ]

@@ -1,0 +1,217 @@
+"""The Azure target's component: groups, identities, network, keys, control plane, pools, storage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, cast
+
+import pulumi
+from pulumi_azure_native.provider import Provider as AzureProvider
+
+import catalog
+from infra import names
+from infra.artifacts import Artifacts
+from infra.kubernetes import connect
+from infra.spec import Stack
+from infra.spec.provider import ProviderKind
+from infra.spec.storage import LifecycleSpec
+from infra.targets.azure.cluster.bucket import Store, make_bucket
+from infra.targets.azure.cluster.control_plane import ControlPlane, kubeconfig, make_control_plane
+from infra.targets.azure.cluster.filesystem import make_filesystem
+from infra.targets.azure.cluster.grounds import Grounds, make_grounds
+from infra.targets.azure.cluster.identity import (
+    CLIENT_ID,
+    USES_IDENTITY,
+    datasets_identity,
+    human_access,
+    team_identity,
+    trainer_role,
+)
+from infra.targets.azure.cluster.logs import keep_logs
+from infra.targets.azure.cluster.pools import (
+    AGENT_POOL,
+    PROVISIONING_CLASS,
+    agent_pool,
+    pool_settings,
+    system_pool,
+)
+from infra.targets.azure.cluster.scope import Scope
+from infra.targets.azure.spec.provider import AzureSpec
+from infra.targets.base import (
+    AmdOperator,
+    Cluster,
+    ClusterOutputs,
+    ClusterSettings,
+    Feature,
+    GpuOperator,
+    InfiniBand,
+    NodeSoftware,
+    ObjectStoreOutputs,
+    PoolSettings,
+    StorageClass,
+)
+
+CARDS = ("101c", "101e")
+"""PCI IDs of InfiniBand cards in machines: ConnectX-6 and -7 as virtual functions. Those of the ordinary
+network are NVIDIA's, too, and must be left alone."""
+NODE_OS = "ubuntu24.04"
+"""What AKS's `Ubuntu` is as of Kubernetes 1.35."""
+
+
+class AzureCluster(Cluster):
+    """AKS in one region, its nodes in agent pools; NVIDIA's operators bring drivers of GPUs and cards."""
+
+    KIND: ClassVar[ProviderKind] = "azure"
+    UNSUPPORTED: ClassVar[Mapping[Feature, str]] = {
+        Feature.CAPACITY_BLOCKS: (
+            "capacity blocks are EC2's: name Azure's capacity reservation group, with `kind: targeted`"
+        ),
+        Feature.ALTERNATIVE_MACHINES: (
+            "an agent pool has one VM size: make a pool of each, and all of them flavors of the queue"
+        ),
+        Feature.CHOSEN_PLACEMENT: "a scale set with InfiniBand is one domain, which Azure places itself",
+        Feature.AUTOSCALED_POOLS: (
+            "write `provisioning: queued` (beside the queues flex-start) in place of `min_nodes`"
+        ),
+        Feature.TPU_SLICES: "Azure has no TPUs: choose a machine with GPUs",
+        Feature.NVLINK_DOMAINS: (
+            "Azure's ND GB200 racks are not in this release's catalogue: use Standard_ND96isr_H200_v5, or"
+            " GB200 at CoreWeave"
+        ),
+    }
+
+    def __init__(
+        self, stack: Stack, artifacts: Artifacts, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__(stack, artifacts, opts)
+        spec = cast(AzureSpec, stack.provider)
+        self.pools = {pool.name: pool_settings(pool) for pool in stack.pools}
+        self.settings = _settings(stack, spec, self.pools)
+        scope = _scope(stack, spec, self)
+        grounds = make_grounds(scope)
+        control_plane = self._control_plane(scope, grounds, stack)
+        made = {
+            pool.name: agent_pool(scope, grounds, control_plane, pool, self.pools[pool.name])
+            for pool in stack.pools
+            if pool.capacity != "system"
+        }
+        # AKS defines ProvisioningRequests with the first pool that it scales, and Kueue looks once, at start.
+        scaled = [made[pool.name] for pool in stack.pools if pool.provisioning]
+        config = kubeconfig(scope, control_plane)
+        self.access = connect(stack.name, config, control_plane.cluster, self, scaled)
+        teams = [team.name for team in stack.teams]
+        bucket = stack.storage.object_store.bucket
+        lifecycle = stack.storage.object_store.lifecycle or LifecycleSpec()
+        store = make_bucket(scope, grounds, bucket, lifecycle)
+        self.outputs = ClusterOutputs(
+            endpoint=control_plane.endpoint,
+            ca_certificate=control_plane.ca_certificate,
+            kubeconfig=config,
+            volume_source=make_filesystem(scope, grounds, teams, stack.storage.checkpoints),
+            object_store=ObjectStoreOutputs(f"https://{spec.storage_account}.blob.core.windows.net", bucket),
+            storage_classes=(_disks(grounds.disks),),
+            service_accounts=_identities(stack, scope, grounds, control_plane, store),
+        )
+        self.register_outputs({"endpoint": self.outputs.endpoint})
+
+    def _control_plane(self, scope: Scope, grounds: Grounds, stack: Stack) -> ControlPlane:
+        (system,) = (pool for pool in stack.pools if pool.capacity == "system")
+        profile = system_pool(scope, grounds.network, system, self.pools[system.name])
+        made = make_control_plane(scope, grounds, profile)
+        keep_logs(scope, grounds.groups, made.cluster)
+        human_access(scope, made.cluster.id, stack.teams)
+        return made
+
+
+def _identities(
+    stack: Stack,
+    scope: Scope,
+    grounds: Grounds,
+    control_plane: ControlPlane,
+    store: Store,
+) -> dict[str, dict[str, pulumi.Input[str]]]:
+    """Let each team's jobs reach their part of the container, and those that stage datasets read these."""
+    group, issuer = grounds.groups.cluster, control_plane.issuer
+    role = trainer_role(scope, scope.spec.storage_group or grounds.groups.data)
+    made = {
+        names.team_namespace(team.name): team_identity(
+            scope, team.name, group, issuer, container=store.container, role=role
+        )
+        for team in stack.teams
+    }
+    read = [each for each in stack.datasets if each.by_identity]
+    if read:
+        made[names.STORAGE_NAMESPACE] = datasets_identity(
+            scope, read, group, issuer, own_account=store.account
+        )
+    return {namespace: {CLIENT_ID: each.client_id} for namespace, each in made.items()}
+
+
+def _scope(stack: Stack, spec: AzureSpec, parent: pulumi.Resource) -> Scope:
+    provider = AzureProvider(
+        stack.name,
+        subscription_id=spec.subscription,
+        tenant_id=spec.tenant,
+        location=spec.region,
+        disable_pulumi_partner_id=True,
+        opts=pulumi.ResourceOptions(parent=parent),
+    )
+    minor = spec.kubernetes_version.rpartition(".")[0]
+    return Scope(stack.name, minor, provider, parent, spec)
+
+
+def _settings(stack: Stack, spec: AzureSpec, pools: Mapping[str, PoolSettings]) -> ClusterSettings:
+    fabrics = sorted({pool.fabric_class for pool in pools.values() if pool.accelerators_per_node})
+    on_infiniband = bool(fabrics) and "none" not in fabrics
+    return ClusterSettings(
+        name=stack.name,
+        kubernetes_version=spec.kubernetes_version,
+        topology_labels=(AGENT_POOL if on_infiniband else names.ZONE_LABEL, names.HOSTNAME_LABEL),
+        # All pods of a job in one scale set: between two there is no InfiniBand.
+        slice_label=AGENT_POOL if on_infiniband else "",
+        provisioning_class=PROVISIONING_CLASS,
+        data_dir="",
+        training_image=spec.training_image,
+        training_images={"amd.com/gpu": spec.amd.training_image} if spec.amd else {},
+        serves_object_store=False,
+        environment={"AZURE_STORAGE_ACCOUNT_NAME": spec.storage_account},
+        pod_labels=USES_IDENTITY,
+        software=_software(stack, spec, pools),
+    )
+
+
+def _software(stack: Stack, spec: AzureSpec, pools: Mapping[str, PoolSettings]) -> NodeSoftware:
+    with_gpus = [pool for pool in pools.values() if pool.accelerators_per_node]
+    cards = InfiniBand(access="functions", device_ids=CARDS, installs_driver=True)
+    nvidia = any(pool.accelerator_resource == "nvidia.com/gpu" for pool in with_gpus)
+    return NodeSoftware(
+        infiniband=cards if any(pool.fabric_class != "none" for pool in with_gpus) else None,
+        gpu_operator=GpuOperator(installs_driver=True, service_monitor=False) if nvidia else None,
+        amd_operator=_amd(stack, spec),
+        lustre_driver=spec.filesystem.kind == "lustre",
+        node_os=NODE_OS,
+        # Spot nodes have AKS's own taint; a node that is being taken away still has its devices.
+        tolerates_all=True,
+    )
+
+
+def _amd(stack: Stack, spec: AzureSpec) -> AmdOperator | None:
+    amd = spec.amd
+    if amd is None:
+        return None
+    accelerators = {pool.accelerator.model for pool in stack.pools if pool.accelerator}
+    models = sorted(each for each in accelerators if catalog.accelerator(each).vendor == "amd")
+    return AmdOperator(
+        amd.device_plugin,
+        amd.node_labeller,
+        amd.metrics_exporter,
+        amd.utils,
+        service_monitor=False,
+        virtual_machines=True,
+        driver_for=tuple(models),
+    )
+
+
+def _disks(encryption: pulumi.Input[str]) -> StorageClass:
+    parameters = {"skuName": "Premium_LRS", "diskEncryptionSetID": encryption}
+    return StorageClass("disk", "disk.csi.azure.com", parameters)

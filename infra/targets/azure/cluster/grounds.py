@@ -1,0 +1,48 @@
+"""What control plane, pools and storage stand on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pulumi
+
+from infra.targets.azure.cluster.identity import Identities, grant, make_identities, node_rights
+from infra.targets.azure.cluster.keys import Keys, make_disk_encryption, make_keys
+from infra.targets.azure.cluster.network import Network, PrivateEndpoints, make_network
+from infra.targets.azure.cluster.scope import Groups, Scope, make_groups
+
+
+@dataclass(frozen=True)
+class Grounds:
+    """Groups, network, identities, keys; and the rights that must be there before the cluster is."""
+
+    groups: Groups
+    network: Network
+    identities: Identities
+    keys: Keys
+    endpoints: PrivateEndpoints
+    disks: pulumi.Output[str]
+    """ID of what disks are encrypted by."""
+    rights: Sequence[pulumi.Resource]
+
+
+def make_grounds(scope: Scope) -> Grounds:
+    """Make them, each after what it needs."""
+    groups = make_groups(scope)
+    identities = make_identities(scope, groups)
+    network = make_network(scope, groups.cluster)
+    endpoints = PrivateEndpoints(scope, groups.cluster, network)
+    keys = make_keys(scope, groups, identities, endpoints)
+    disks = make_disk_encryption(scope, groups.cluster, identities, keys)
+    rights = [*node_rights(scope, identities), *_network_rights(scope, identities, network)]
+    return Grounds(groups, network, identities, keys, endpoints, disks, rights)
+
+
+def _network_rights(scope: Scope, identities: Identities, network: Network) -> list[pulumi.Resource]:
+    """The control plane puts nodes and its own addresses into subnets that are not its own."""
+    places = {"nodes": network.nodes, "api-server": network.api_server}
+    return [
+        grant(scope, f"control-plane-{role}-subnet", identities.control_plane, "Network Contributor", subnet)
+        for role, subnet in places.items()
+    ]

@@ -1,0 +1,65 @@
+"""What every part of the Azure target needs to know to declare a resource."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import pulumi
+from pulumi_azure_native.resources.resource_group import ResourceGroup
+
+from infra.targets.azure.spec.provider import AzureSpec
+from infra.targets.scope import CloudScope
+
+
+@dataclass(frozen=True)
+class Scope(CloudScope):
+    """The scope of a stack on Azure. Names are fixed: its resource groups are its own."""
+
+    spec: AzureSpec
+
+    @property
+    def region(self) -> str:
+        """Given to every resource that takes one."""
+        return self.spec.region
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """Given to every resource that takes some: the provider has none of its own."""
+        return {"trainyard-stack": self.name, **self.spec.tags}
+
+    @property
+    def digest(self) -> str:
+        """Eight characters for names that nobody else in all of Azure may have."""
+        return hashlib.sha256(f"{self.spec.subscription}/{self.name}".encode()).hexdigest()[:8]
+
+    def options_of_data(self) -> pulumi.ResourceOptions:
+        """Options of what stays when the stack goes."""
+        return self.options(protect=self.spec.deletion_protection, retain_on_delete=True)
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Names of resource groups: a group takes all that is in it along, so what stays has one of its own."""
+
+    cluster: pulumi.Input[str]
+    data: pulumi.Input[str]
+
+
+def make_groups(scope: Scope) -> Groups:
+    """Make the group of what goes with the stack, and that of what stays, unless what stays is there."""
+    cluster = _group(scope, "cluster", scope.options())
+    if scope.spec.storage_group is not None:
+        return Groups(cluster, cluster)
+    return Groups(cluster, _group(scope, "data", scope.options_of_data()))
+
+
+def _group(scope: Scope, role: str, options: pulumi.ResourceOptions) -> pulumi.Output[str]:
+    made = ResourceGroup(
+        scope.named(role),
+        resource_group_name=scope.named(role),
+        location=scope.region,
+        tags=scope.tags,
+        opts=options,
+    )
+    return made.name

@@ -1,0 +1,366 @@
+"""What Azure would refuse, or take and then run badly: said before anything is asked of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from ipaddress import IPv4Network
+from itertools import combinations
+
+import catalog
+from infra.names import agent_pool
+from infra.spec.dataset import DatasetSpec
+from infra.spec.finding import Check, Finding, unknown
+from infra.spec.node_pool import NodePoolSpec
+from infra.spec.queue import TeamSpec
+from infra.spec.source import KeyPath
+from infra.spec.storage import StorageSpec
+from infra.subnets import aks_ranges
+from infra.targets import cloud_validators
+from infra.targets.azure.spec.provider import GUID, AzureLustreSpec, AzureSpec, BlobNfsSpec, NetAppSpec
+from infra.targets.cloud_validators import (
+    accelerator_is_the_machines,
+    amd_has_its_images,
+    claims_fit,
+    fabric_is_the_machines,
+    fabrics_over_zones,
+    filesystem_zone_is_the_stacks,
+    groups_are_spelled,
+    nearest_steps,
+    queues_see_the_nodes_that_they_count,
+    reservation_fits_the_capacity,
+    the_api_server_is_not_open_to_the_world,
+    with_machines,
+    zones_of_pools_are_the_stacks,
+)
+
+Pools = tuple[NodePoolSpec, ...]
+
+VNET_PREFIXES = range(10, 22)
+"""Wider is all of 10.0.0.0/8; narrower leaves the API server less than a /28."""
+RESERVED = tuple(map(IPv4Network, ("169.254.0.0/16", "172.30.0.0/16", "172.31.0.0/16", "192.0.2.0/24")))
+"""Ranges that AKS takes for itself (AKS: plan IP addressing, read 2026-11-22)."""
+KEPT_ADDRESSES = 5
+"""Addresses that Azure keeps in each subnet."""
+NODE_POD_ADDRESSES = 256
+"""Azure CNI Overlay gives each node a /24."""
+MAX_POOL_NODES = 1000
+"""Nodes of an agent pool (AKS: quotas and limits, read 2026-11-22)."""
+LUSTRE_STEP_TIB = {40: 48, 125: 16, 250: 8, 500: 4}
+"""MB/s per TiB → smallest size and step (Azure Managed Lustre: create a file system, 2026-11-22)."""
+LUSTRE_LARGEST_TIB = {40: 12_800, 125: 4096, 250: 2048, 500: 1024}
+LUSTRE_SUBNETS = ((16, 27), (40, 26), (92, 25), (196, 24), (400, 23))
+"""TiB → longest prefix of its subnet (Azure Managed Lustre: prerequisites, read 2026-11-22)."""
+AZURE_DROPS_BLOCKS_DAYS = 7
+"""After the last of them was put (Blob Storage: Put Block, remarks)."""
+NETAPP_LARGEST_TIB = 100
+"""Largest regular volume (Azure NetApp Files: resource limits, read 2026-11-22)."""
+_RESERVATION = re.compile(
+    r"/subscriptions/[0-9a-f-]{36}/resourceGroups/[^/]+/providers/Microsoft\.Compute"
+    r"/capacityReservationGroups/[^/]+"
+)
+
+
+def the_region_is_known(provider: AzureSpec) -> Iterator[Finding]:
+    """Azure's API takes names without spaces, in small letters."""
+    known = [region.name for region in catalog.regions("azure")]
+    if provider.region not in known:
+        yield unknown(("provider", "region"), provider.region, known, "a region of Azure")
+
+
+def zones_are_named_once(provider: AzureSpec) -> Iterator[Finding]:
+    """Two of a zone are one."""
+    for index, zone in enumerate(provider.zones):
+        if zone in provider.zones[:index]:
+            yield ("provider", "zones", index), repr(zone), "each zone once", "remove one of the two"
+
+
+def networks_are_apart(provider: AzureSpec) -> Iterator[Finding]:
+    """Overlapping ranges would send packets to the wrong side."""
+    network = provider.network
+    ranges = {name: getattr(network, name) for name in ("cidr", "pods", "services")}
+    for (first, one), (second, other) in combinations(ranges.items(), 2):
+        if one.overlaps(other):
+            got = f"{other}, which overlaps {first} {one}"
+            path = ("provider", "network", second)
+            yield path, got, "three ranges that are apart", "move one of the two ranges"
+    for name, cidr in ranges.items():
+        for taken in RESERVED:
+            if cidr.overlaps(taken):
+                got = f"{cidr}, which overlaps {taken}"
+                fix = "move the range, to 10.0.0.0/8 for instance"
+                yield ("provider", "network", name), got, "ranges that AKS does not use itself", fix
+
+
+def the_network_holds_the_nodes(provider: AzureSpec, pools: Pools) -> Iterator[Finding]:
+    """Each node takes an address of the VNet, and a range for its pods that cannot be widened later."""
+    network, nodes = provider.network, sum(pool.num_nodes for pool in pools)
+    path: KeyPath = ("provider", "network", "cidr")
+    if network.cidr.prefixlen not in VNET_PREFIXES:
+        allowed = f"a prefix of /{VNET_PREFIXES[0]} to /{VNET_PREFIXES[-1]}"
+        yield path, str(network.cidr), allowed, "use a prefix such as /16"
+        return
+    room = aks_ranges(network.cidr).nodes
+    if not network.existing and nodes + KEPT_ADDRESSES > room.num_addresses:
+        got = f"{network.cidr}, of which {room} is for nodes"
+        allowed = f"{nodes + KEPT_ADDRESSES} addresses or more for nodes"
+        yield path, got, allowed, "use a wider network, such as a /16"
+    if network.pods.num_addresses < nodes * NODE_POD_ADDRESSES:
+        allowed = f"{nodes * NODE_POD_ADDRESSES} addresses or more ({NODE_POD_ADDRESSES} per node)"
+        fix = "use a wider range, such as a /12"
+        yield ("provider", "network", "pods"), str(network.pods), allowed, fix
+
+
+def routes_are_of_a_network_that_exists(provider: AzureSpec) -> Iterator[Finding]:
+    """A VNet that the stack makes has no firewall to send packets to."""
+    if provider.network.outbound == "routes" and provider.network.existing is None:
+        fix = "name the subnets in `existing`, whose route table says the way out, or write `outbound: nat`"
+        yield ("provider", "network", "outbound"), "'routes'", "nat, where the stack makes the VNet", fix
+
+
+def keys_are_of_the_vault(provider: AzureSpec) -> Iterator[Finding]:
+    """Rights are given on the vault that is named, so its keys are the ones that can be used."""
+    if provider.keys is None:
+        return
+    vault = provider.keys.vault.rpartition("/")[2].lower()
+    for name in ("cluster", "data"):
+        url: str = getattr(provider.keys, name)
+        if url.partition("//")[2].partition(".")[0] != vault:
+            fix = "name a key of that vault, or the vault of the key"
+            yield ("provider", "keys", name), url, f"a key of https://{vault}.vault.azure.net", fix
+
+
+def storage_that_is_there_has_its_keys(provider: AzureSpec) -> Iterator[Finding]:
+    """It was encrypted with keys that are there, too; new ones would go with the stack."""
+    if provider.storage_group is not None and provider.keys is None:
+        fix = "add `keys:` with the vault and the keys of the stack that was before"
+        yield ("provider", "keys"), "nothing, with storage that is there already", "its vault and keys", fix
+
+
+def machines_exist(provider: AzureSpec, pools: Pools) -> Iterator[Finding]:
+    """Every pool says its machine, and every machine is in the catalogue."""
+    listed_by = "`trainyard catalog --cloud azure`"
+    yield from cloud_validators.machines_exist("azure", pools, what="a VM size of Azure", listed_by=listed_by)
+
+
+def pools_agree_with_their_machines(provider: AzureSpec, pools: Pools) -> Iterator[Finding]:
+    """Accelerator and fabric may be left out; where they are written, they are the machine's."""
+    for index, pool, machine in with_machines("azure", pools):
+        yield from fabric_is_the_machines(index, pool, machine)
+        yield from accelerator_is_the_machines(index, pool, machine)
+
+
+def agent_pools_have_names_of_their_own(provider: AzureSpec, pools: Pools) -> Iterator[Finding]:
+    """AKS takes twelve small letters and digits: two pools can come out alike."""
+    seen: dict[str, str] = {}
+    for index, pool in enumerate(pools):
+        name = agent_pool(pool.name)
+        if seen.setdefault(name, pool.name) != pool.name:
+            got = f"{pool.name!r}, in AKS {name}, as {seen[name]!r}"
+            allowed = "names that differ in their letters and digits"
+            yield ("pools", index, "name"), got, allowed, "rename one of the two"
+
+
+def pools_are_no_larger_than_a_scale_set(provider: AzureSpec, pools: Pools) -> Iterator[Finding]:
+    """An agent pool is one scale set."""
+    for index, pool in enumerate(pools):
+        if pool.num_nodes > MAX_POOL_NODES:
+            allowed = f"{MAX_POOL_NODES} at most: an agent pool is one scale set"
+            fix = "make a pool more, with a queue of its own: InfiniBand ends at the scale set"
+            yield ("pools", index, "num_nodes"), str(pool.num_nodes), allowed, fix
+
+
+def infiniband_is_in_one_zone(provider: AzureSpec, pools: Pools) -> Iterator[Finding]:
+    """A scale set over zones has machines behind several fabrics: their ranks would talk over TCP."""
+    for index, pool, zones in fabrics_over_zones(provider, pools):
+        allowed = f"one zone: {pool.fabric} ({pool.machine}) does not cross zones"
+        fix = "give the pool one zone; for more zones, more pools, each with a queue"
+        yield ("pools", index, "zones"), zones, allowed, fix
+
+
+def reservations_fit_the_capacity(provider: AzureSpec, pools: Pools) -> Iterator[Finding]:
+    """Reserved capacity names what it draws on; nothing else does."""
+    for index, pool in enumerate(pools):
+        yield from reservation_fits_the_capacity(
+            index,
+            pool,
+            what="capacity reservation group",
+            add="add `reservation: {id: /subscriptions/…/capacityReservationGroups/NAME}`",
+        )
+        if pool.reservation is None:
+            continue
+        path: KeyPath = ("pools", index, "reservation")
+        if not _RESERVATION.fullmatch(pool.reservation.id):
+            allowed = (
+                "/subscriptions/ID/resourceGroups/GROUP/providers/Microsoft.Compute"
+                "/capacityReservationGroups/NAME"
+            )
+            fix = "write the ID that `az capacity reservation group show` gives"
+            yield (*path, "id"), repr(pool.reservation.id), allowed, fix
+
+
+def nodes_on_call_come_and_go(provider: AzureSpec, pools: Pools) -> Iterator[Finding]:
+    """AKS's autoscaler makes and takes nodes of pools that can be empty, and that nobody has paid for."""
+    for index, pool in enumerate(pools):
+        if pool.max_run_hours:
+            fix = "remove it: AKS takes nodes that stand idle, however old they are"
+            yield ("pools", index, "max_run_hours"), str(pool.max_run_hours), "nothing (kind: azure)", fix
+        path: KeyPath = ("pools", index, "provisioning")
+        got = f"{pool.provisioning} on a pool with capacity {pool.capacity}"
+        if pool.provisioning and pool.capacity in ("system", "reserved"):
+            allowed = "on-demand or spot: operators need nodes that stay, a reservation is paid either way"
+            yield path, got, allowed, "remove `provisioning:`"
+        elif pool.provisioning == "queued" and pool.accelerator is None:
+            allowed = "flex-start on nodes without accelerators: no queue counts them"
+            yield path, f"queued on {pool.machine}", allowed, "write `provisioning: flex-start`"
+
+
+def lustre_has_a_size_that_is_sold(provider: AzureSpec) -> Iterator[Finding]:
+    """Sizes come in steps that follow the throughput."""
+    spec = provider.filesystem
+    if not isinstance(spec, AzureLustreSpec):
+        return
+    step, largest = LUSTRE_STEP_TIB[spec.throughput], LUSTRE_LARGEST_TIB[spec.throughput]
+    path: KeyPath = ("provider", "filesystem", "capacity_tib")
+    at = f"at {spec.throughput} MB/s per TiB"
+    if spec.capacity_tib > largest:
+        yield path, str(spec.capacity_tib), f"{largest} TiB at most {at}", f"write {largest}"
+    elif spec.capacity_tib % step:
+        near = nearest_steps(spec.capacity_tib, step)
+        yield path, str(spec.capacity_tib), f"steps of {step} TiB {at}", f"write {near}"
+
+
+def lustre_has_room_in_its_subnet(provider: AzureSpec) -> Iterator[Finding]:
+    """Its servers take addresses of a subnet that cannot be changed later."""
+    spec, network = provider.filesystem, provider.network
+    if (
+        not isinstance(spec, AzureLustreSpec)
+        or network.existing
+        or network.cidr.prefixlen not in VNET_PREFIXES
+    ):
+        return
+    subnet = aks_ranges(network.cidr).filesystem
+    needed = next((prefix for size, prefix in LUSTRE_SUBNETS if spec.capacity_tib <= size), 22)
+    if subnet.prefixlen > needed:
+        got = f"{network.cidr}, of which {subnet} is for the filesystem"
+        allowed = f"a /{needed} or wider for {spec.capacity_tib} TiB"
+        yield ("provider", "network", "cidr"), got, allowed, f"use a /{needed - 2} or wider"
+
+
+def netapp_has_a_size_that_is_sold(provider: AzureSpec) -> Iterator[Finding]:
+    """A regular volume ends somewhere."""
+    spec = provider.filesystem
+    if isinstance(spec, NetAppSpec) and spec.capacity_tib > NETAPP_LARGEST_TIB:
+        allowed = f"{NETAPP_LARGEST_TIB} TiB at most: one regular volume"
+        fix = f"write {NETAPP_LARGEST_TIB}, or use Managed Lustre"
+        yield ("provider", "filesystem", "capacity_tib"), str(spec.capacity_tib), allowed, fix
+
+
+def the_filesystem_is_in_a_zone_of_the_stack(provider: AzureSpec) -> Iterator[Finding]:
+    """Of those that there are, Managed Lustre is in one."""
+    spec = provider.filesystem
+    zone = spec.zone if isinstance(spec, AzureLustreSpec) else None
+    yield from filesystem_zone_is_the_stacks(provider, zone)
+
+
+def claims_fit_the_filesystem(
+    provider: AzureSpec, storage: StorageSpec, teams: tuple[TeamSpec, ...]
+) -> Iterator[Finding]:
+    """Two of the filesystems have the size that was bought; Blob storage grows."""
+    if not isinstance(provider.filesystem, BlobNfsSpec):
+        yield from claims_fit(provider.filesystem.capacity_tib * 1024, storage, teams)
+
+
+def storage_accounts_are_two(provider: AzureSpec) -> Iterator[Finding]:
+    """An account with NFS keeps no versions: checkpoints in the object store would lose theirs."""
+    spec = provider.filesystem
+    if isinstance(spec, BlobNfsSpec) and spec.account == provider.storage_account:
+        path = ("provider", "filesystem", "account")
+        allowed = "another account than the object store's"
+        yield (
+            path,
+            repr(spec.account),
+            allowed,
+            "choose a name of its own: an account with NFS has no versions",
+        )
+
+
+def the_container_has_a_name_that_azure_takes(provider: AzureSpec, storage: StorageSpec) -> Iterator[Finding]:
+    """A container's name has no two dashes in a row."""
+    bucket = storage.object_store.bucket
+    if "--" in bucket:
+        path = ("storage", "object_store", "bucket")
+        yield path, repr(bucket), "a name without '--' (Blob containers)", "remove one of the two dashes"
+
+
+def the_object_store_has_no_size(provider: AzureSpec, storage: StorageSpec) -> Iterator[Finding]:
+    """Blob storage grows with what is in it."""
+    yield from cloud_validators.the_object_store_has_no_size(provider.kind, storage)
+
+
+def blocks_go_when_azure_lets_them_go(storage: StorageSpec) -> Iterator[Finding]:
+    """Blocks that were never made a blob are Azure's to remove."""
+    lifecycle = storage.object_store.lifecycle
+    if lifecycle is not None and lifecycle.unfinished_days != AZURE_DROPS_BLOCKS_DAYS:
+        path: KeyPath = ("storage", "object_store", "lifecycle", "unfinished_days")
+        allowed = f"{AZURE_DROPS_BLOCKS_DAYS}: Azure drops blocks that are part of no blob, and asks nobody"
+        yield path, str(lifecycle.unfinished_days), allowed, "leave it out"
+
+
+def datasets_have_a_folder(provider: AzureSpec, datasets: tuple[DatasetSpec, ...]) -> Iterator[Finding]:
+    """NFS 3.0 of Blob storage mounts containers, and all datasets are folders of one volume."""
+    if datasets and provider.filesystem.kind == "blob-nfs":
+        fix = "choose `filesystem: {kind: lustre, …}` or netapp, or let jobs read the store itself"
+        yield ("datasets",), "on blob-nfs", "with a filesystem whose folders can be mounted", fix
+
+
+def sources_of_datasets_are_reached(
+    provider: AzureSpec, datasets: tuple[DatasetSpec, ...]
+) -> Iterator[Finding]:
+    """The identity of the Job that copies gets its right on a container: the account's ID says which."""
+    for index, dataset in enumerate(datasets):
+        if dataset.cloud == "azure" and dataset.by_identity and dataset.account == dataset.account_name:
+            allowed = "the account's ID: the stack gives the Job's identity a right on the container"
+            fix = "write what `az storage account show --query id` gives, or a `secret`, or `public: true`"
+            yield ("datasets", index, "account"), repr(dataset.account), allowed, fix
+
+
+def groups_are_entras(teams: tuple[TeamSpec, ...]) -> Iterator[Finding]:
+    """AKS knows groups by their object IDs; a name would let nobody in."""
+    allowed = "the object ID of a group of Entra: 00000000-0000-0000-0000-000000000000"
+    fix = "write what `az ad group show --group NAME --query id` says"
+    yield from groups_are_spelled(teams, GUID, allowed, fix)
+
+
+CHECKS: tuple[Check, ...] = (
+    the_region_is_known,
+    zones_are_named_once,
+    networks_are_apart,
+    the_network_holds_the_nodes,
+    routes_are_of_a_network_that_exists,
+    the_api_server_is_not_open_to_the_world,
+    keys_are_of_the_vault,
+    storage_that_is_there_has_its_keys,
+    machines_exist,
+    pools_agree_with_their_machines,
+    zones_of_pools_are_the_stacks,
+    agent_pools_have_names_of_their_own,
+    pools_are_no_larger_than_a_scale_set,
+    infiniband_is_in_one_zone,
+    reservations_fit_the_capacity,
+    amd_has_its_images,
+    nodes_on_call_come_and_go,
+    queues_see_the_nodes_that_they_count,
+    lustre_has_a_size_that_is_sold,
+    lustre_has_room_in_its_subnet,
+    netapp_has_a_size_that_is_sold,
+    the_filesystem_is_in_a_zone_of_the_stack,
+    claims_fit_the_filesystem,
+    storage_accounts_are_two,
+    the_container_has_a_name_that_azure_takes,
+    the_object_store_has_no_size,
+    blocks_go_when_azure_lets_them_go,
+    datasets_have_a_folder,
+    sources_of_datasets_are_reached,
+    groups_are_entras,
+)

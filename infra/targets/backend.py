@@ -1,0 +1,29 @@
+"""Where the engine keeps the state of a cloud's stacks: what is asked for, and what is made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Place:
+    """What is asked for."""
+
+    bucket: str
+    region: str
+    tags: Mapping[str, str]
+    """The stack's own, such as its owner."""
+
+
+@dataclass(frozen=True)
+class Backend:
+    """What the engine is told, and what whoever runs it must be allowed."""
+
+    url: str
+    """`PULUMI_BACKEND_URL`"""
+    secrets_provider: str
+    """`--secrets-provider` of a new stack"""
+    rights: Mapping[str, Any]
+    """The least that works: an IAM policy on AWS, roles by resource on Google Cloud."""

@@ -1,0 +1,402 @@
+"""The contract of a target: a cluster component, plain settings for later layers, and outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, ClassVar, Literal
+
+import pulumi
+
+import catalog
+from catalog import Architecture
+from infra import names
+from infra.artifacts import Artifacts
+from infra.errors import InputError, Problem
+from infra.kubernetes import Access
+from infra.spec import Stack
+from infra.spec.fabric import FabricClass
+from infra.spec.node_pool import Capacity, NodePoolSpec
+from infra.spec.provider import ProviderKind
+
+
+class Feature(StrEnum):
+    """What a stack can ask for and a target may not have."""
+
+    SPOT_CAPACITY = "spot capacity"
+    RESERVED_CAPACITY = "reserved capacity"
+    CAPACITY_BLOCKS = "a capacity block"
+    ALTERNATIVE_MACHINES = "alternative machine types"
+    CHOSEN_PLACEMENT = "placement of one's own choice"
+    NODES_ON_CALL = "nodes on call (flex-start, queued provisioning)"
+    AUTOSCALED_POOLS = "fewer nodes while no job waits (min_nodes)"
+    TPU_SLICES = "TPU slices"
+    NVLINK_DOMAINS = "NVLink over several machines"
+
+
+TAINT_EFFECTS = {
+    "NoSchedule": "NO_SCHEDULE",
+    "NoExecute": "NO_EXECUTE",
+    "PreferNoSchedule": "PREFER_NO_SCHEDULE",
+}
+"""Kubernetes' words → those of EKS's and GKE's APIs."""
+DevicePlugin = Literal["nvidia", "efa", "gib", "gib-arm64", "tcpxo", "device-injector"]
+"""`gib…`: NCCL over Google's RoCE; `tcpxo` and `device-injector`: NCCL over GPUDirect-TCPXO."""
+CapacityMode = Literal["fixed", "autoscaled", "queued"]
+"""`fixed`: the pool has the nodes that it has. `autoscaled`: nodes come one by one, as pods wait for them.
+`queued`: Kueue asks for all nodes of a job at once, by a ProvisioningRequest."""
+CAPACITY_MODES: Mapping[str | None, CapacityMode] = {
+    None: "fixed",
+    "flex-start": "autoscaled",
+    "queued": "queued",
+}
+"""How a stack file says it (`provisioning`) → what it is."""
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """A registry inside of an air gap."""
+
+    registry: str
+    """Prefix of every image."""
+    charts: str
+    """`oci://…`, where the published charts are."""
+
+    def image(self, reference: str) -> str:
+        """Return where the mirror has an image; one of its own host is there already."""
+        host = self.registry.partition("/")[0]
+        return reference if reference.startswith(f"{host}/") else f"{self.registry}/{reference}"
+
+
+@dataclass(frozen=True)
+class AddressPool:
+    """Addresses of pods in a fabric: each node has a block of them."""
+
+    name: str
+    subnet: str
+    per_node: int
+    gateway: str | None
+
+
+CardAccess = Literal["shared", "sriov", "hostdev", "functions"]
+"""Pods share all cards of a machine, have a virtual function of each, or have the cards themselves.
+
+`functions`: a virtual machine's cards are functions already, and pods have them as they are.
+"""
+
+
+@dataclass(frozen=True)
+class InfiniBand:
+    """NVIDIA's cards in the nodes, as the Network Operator is to set them up."""
+
+    access: CardAccess
+    device_ids: tuple[str, ...]
+    """PCI device IDs of the cards."""
+    installs_driver: bool
+    pools: tuple[AddressPool, ...] = ()
+    pool: str | None = None
+    """Where a pod's cards have their addresses from; None: they have none, and RDMA needs none."""
+    ipoib: tuple[str, str] | None = None
+    """Interface of the nodes, and pool, of a secondary network over IPoIB."""
+    architectures: tuple[Architecture, ...] = ("amd64",)
+    """Of the nodes' processors."""
+
+
+@dataclass(frozen=True)
+class GpuOperator:
+    """NVIDIA's operator: driver, container toolkit, device plugin, metrics."""
+
+    installs_driver: bool
+    service_monitor: bool
+    """Whether the Prometheus operator is to read the metrics."""
+
+
+@dataclass(frozen=True)
+class DraDriver:
+    """NVIDIA's driver for Dynamic Resource Allocation: NVLink domains of machines with Grace processors."""
+
+    driver_root: str
+    """Where on a machine the GPUs' driver is: `/`, or where the GPU Operator or the cloud puts its own."""
+    fabric: str = ""
+    """Fabric class of the machines in domains; empty: GPU Feature Discovery has found and labelled them."""
+
+
+@dataclass(frozen=True)
+class AmdOperator:
+    """AMD's operator, with images that the stack pins."""
+
+    device_plugin: str
+    node_labeller: str
+    metrics_exporter: str
+    utils: str
+    service_monitor: bool
+    virtual_machines: bool = False
+    """Whether the GPUs are functions of a virtual machine."""
+    driver_for: tuple[str, ...] = ()
+    """Accelerators whose machines are to be given the kernel driver; empty where their system has it."""
+
+
+@dataclass(frozen=True)
+class NodeSoftware:
+    """What vendors' operators are to put on the nodes, where the cloud does not do it."""
+
+    infiniband: InfiniBand | None = None
+    gpu_operator: GpuOperator | None = None
+    dra_driver: DraDriver | None = None
+    amd_operator: AmdOperator | None = None
+    nfs_driver: bool = False
+    efa_claims: tuple[FabricClass, ...] = ()
+    """Fabric classes whose EFA devices pods claim from EKS's driver for Dynamic Resource Allocation."""
+    lustre_driver: bool = False
+    """The CSI driver of Azure Managed Lustre."""
+    tolerates_all: bool = False
+    """Whether it runs on nodes with whatever taint, such as those of spot."""
+    mirror: Mirror | None = None
+    node_os: str = ""
+    """Operating system of the nodes, as tags of driver images name it: `ubuntu24.04`."""
+
+    @property
+    def any(self) -> bool:
+        """Whether an operator is to be installed."""
+        drivers = self.nfs_driver or self.lustre_driver
+        operators = self.gpu_operator or self.dra_driver or self.amd_operator
+        return bool(self.infiniband or operators or drivers or self.efa_claims)
+
+    def image(self, reference: str) -> str:
+        """Return where the nodes get an image from."""
+        return self.mirror.image(reference) if self.mirror else reference
+
+
+@dataclass(frozen=True)
+class Autoscaler:
+    """The upstream Cluster Autoscaler, where the cloud does not run one itself."""
+
+    cloud: Literal["aws"]
+    cluster: str
+    """Its name in the cloud."""
+    region: str
+    group_tags: Mapping[str, str]
+    """Tags by which groups of nodes are known as those that it may resize."""
+    alike: tuple[str, ...]
+    """Labels in which groups of one pool may differ."""
+
+
+@dataclass(frozen=True)
+class ClusterSettings:
+    """What is known of the cluster at preview: it decides which resources exist."""
+
+    name: str
+    kubernetes_version: str
+    topology_labels: tuple[str, ...]
+    """Node labels from the widest level of the network to the host."""
+    slice_label: str = field(default="", kw_only=True)
+    """Level of the topology that holds all pods of a job, such as a slice of TPUs; empty: none has to."""
+    rack_label: str = field(default=names.CLIQUE_LABEL, kw_only=True)
+    """Label of the rack that NVLink joins; empty where a level of the topology is the rack already."""
+    provisioning_class: str = field(default="", kw_only=True)
+    """Class of ProvisioningRequests by which the cloud's autoscaler gives all nodes of a job at once."""
+    data_dir: str
+    """Root of the shared volumes: a folder of every node, or of the shared filesystem (then empty)."""
+    training_image: str
+    """Reference of the image that jobs run in."""
+    training_images: Mapping[str, str] = field(default_factory=dict)
+    """Resource of accelerators → image of their jobs, where it is another one (ROCm)."""
+    training_env: str | None = None
+    """Folder of every node with the packages of jobs; None where the image holds them."""
+    serves_object_store: bool = True
+    """Whether the platform serves the object store itself; False where the cloud has one."""
+    device_plugins: tuple[DevicePlugin, ...] = ()
+    """What must be installed on nodes for pods to use their devices, where the cloud does not do it."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables of every job, by which it finds what the cloud has."""
+    pod_labels: Mapping[str, str] = field(default_factory=dict)
+    """Labels of every job's pods, by which the cloud gives them their identity."""
+    image_pull_policy: Literal["Never", "IfNotPresent"] = "IfNotPresent"
+    """`Never` where images are imported onto the nodes beforehand."""
+    software: NodeSoftware = NodeSoftware()
+    autoscaler: Autoscaler | None = None
+    groups: Mapping[str, str] = field(default_factory=dict)
+    """Group of people in the stack file → its name in the cluster, where the target gives it another one."""
+
+
+@dataclass(frozen=True)
+class PoolSettings:
+    """What is known of a pool at preview."""
+
+    name: str
+    num_nodes: int
+    capacity: Capacity
+    capacity_mode: CapacityMode
+    fabric_class: FabricClass
+    accelerators_per_node: int
+    accelerator_resource: str
+    """Resource name that pods ask for."""
+    preemption_notice_seconds: int | None
+    """Time from notice to loss; None where nodes are not taken away."""
+    node_names: tuple[str, ...]
+    """Empty where the cloud names the nodes."""
+    labels: Mapping[str, str]
+    taints: tuple[Mapping[str, str], ...]
+    """Mappings of key, value and effect."""
+    cloud_labels: Mapping[str, str] = field(default_factory=dict)
+    """Labels that the cloud itself puts on the nodes, and wants to see in a pod's selector."""
+    cloud_taints: tuple[str, ...] = ()
+    """Keys of the taints that the cloud itself puts on the nodes."""
+
+    @property
+    def selector(self) -> dict[str, str]:
+        """Node selector that finds this pool's nodes."""
+        return {names.POOL_LABEL: self.name, **self.cloud_labels}
+
+    @property
+    def tolerations(self) -> list[dict[str, str]]:
+        """Tolerations that let a pod onto this pool's nodes."""
+        keys = [(taint["key"], taint["effect"]) for taint in self.taints]
+        keys += [(key, "NoSchedule") for key in self.cloud_taints]
+        return [{"key": key, "operator": "Exists", "effect": effect} for key, effect in keys]
+
+
+@dataclass(frozen=True)
+class StorageClass:
+    """A class from which volumes are made on demand."""
+
+    name: str
+    provisioner: str
+    parameters: Mapping[str, pulumi.Input[str]]
+
+
+@dataclass(frozen=True)
+class ObjectStoreOutputs:
+    """An object store that the platform does not serve."""
+
+    endpoint: str
+    bucket: str
+    secret: str = ""
+    """Secret with the keys in each team's namespace; empty where jobs reach the store by their identity."""
+    outside: str = ""
+    """Endpoint from outside of the cluster, where that is another one."""
+
+
+VolumeSource = Callable[[str], Mapping[str, Any]]
+"""Path in the shared filesystem, empty for its root → what a PersistentVolume's spec says of it."""
+
+
+@dataclass(frozen=True)
+class ClusterOutputs:
+    """What is known of the cluster after it is there."""
+
+    endpoint: pulumi.Output[str]
+    ca_certificate: pulumi.Output[str]
+    kubeconfig: pulumi.Output[str]
+    """Secret."""
+    volume_source: VolumeSource | None = None
+    """Folders of the one shared filesystem; None where each volume is a filesystem of its own."""
+    shared_class: str = ""
+    """Class from which teams' shared volumes are made, where there is no `volume_source`."""
+    object_store_keys: tuple[pulumi.Output[str], pulumi.Output[str]] | None = None
+    """Access key and secret key that the served object store is to open to; both secret."""
+    object_store: ObjectStoreOutputs | None = None
+    """The cloud's store, where the platform serves none."""
+    storage_classes: tuple[StorageClass, ...] = ()
+    bucket_source: VolumeSource | None = None
+    """Folder in the object store, with `/` at its end → a volume; None where it cannot be mounted."""
+    service_accounts: Mapping[str, Mapping[str, pulumi.Input[str]]] = field(default_factory=dict)
+    """Namespace → annotations of its service account, by which its pods are somebody in the cloud."""
+
+
+class Cluster(pulumi.ComponentResource):
+    """A target: control plane, then the Kubernetes provider, then what needs it (pools, storage)."""
+
+    KIND: ClassVar[ProviderKind]
+    UNSUPPORTED: ClassVar[Mapping[Feature, str]]
+    """Each feature that the target lacks, with the reason in a sentence for the user."""
+
+    settings: ClusterSettings
+    pools: Mapping[str, PoolSettings]
+    outputs: ClusterOutputs
+    access: Access
+
+    def __init__(
+        self, stack: Stack, artifacts: Artifacts, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        # A subclass declares its parts after this call, and ends with `register_outputs`.
+        # The spec is given as inputs so that policies can judge the intent.
+        spec: dict[str, Any] = stack.model_dump(mode="json", by_alias=True)
+        super().__init__(f"trainyard:infra:{type(self).__name__}", stack.name, {"stack": spec}, opts)
+
+
+def refuse_unsupported(stack: Stack, target: type[Cluster]) -> None:
+    """Raise InputError for each feature that the stack asks for and the target does not have."""
+    problems = [
+        Problem(path, feature.value, f"what kind: {target.KIND} has", target.UNSUPPORTED[feature])
+        for path, feature in _demands(stack)
+        if feature in target.UNSUPPORTED
+    ]
+    if problems:
+        raise InputError(problems)
+
+
+def _demands(stack: Stack) -> Iterator[tuple[str, Feature]]:
+    capacities = {"spot": Feature.SPOT_CAPACITY, "reserved": Feature.RESERVED_CAPACITY}
+    for index, pool in enumerate(stack.pools):
+        is_block = pool.reservation is not None and pool.reservation.kind == "block"
+        asked: dict[str, tuple[object, Feature | None]] = {
+            "capacity": (pool.capacity, capacities.get(pool.capacity)),
+            "reservation.kind": (is_block, Feature.CAPACITY_BLOCKS),
+            "alternatives": (pool.alternatives, Feature.ALTERNATIVE_MACHINES),
+            "placement": (pool.placement, Feature.CHOSEN_PLACEMENT),
+            "provisioning": (pool.provisioning, Feature.NODES_ON_CALL),
+            "min_nodes": (pool.is_autoscaled, Feature.AUTOSCALED_POOLS),
+            "topology": (pool.topology, Feature.TPU_SLICES),
+            "machine": (catalog.fabric(pool.fabric).nvlink_domain, Feature.NVLINK_DOMAINS),
+        }
+        for key, (value, feature) in asked.items():
+            if value and feature:
+                yield f"pools[{index}].{key}", feature
+
+
+def pool_labels(pool: NodePoolSpec) -> dict[str, str]:
+    """Return the labels of every node of a pool, on whatever target."""
+    accelerator = {names.ACCELERATOR_LABEL: pool.accelerator.model} if pool.accelerator else {}
+    return {names.POOL_LABEL: pool.name, names.CAPACITY_LABEL: pool.capacity, **accelerator}
+
+
+def pool_taints(
+    pool: NodePoolSpec, accelerator_resource: str = names.ACCELERATOR_RESOURCE
+) -> tuple[dict[str, str], ...]:
+    """Return the taints that keep off pods without accelerators, and those that cannot be interrupted."""
+    taints = []
+    if pool.accelerator:
+        taints.append({"key": accelerator_resource, "value": "present", "effect": "NoSchedule"})
+    if pool.is_spot:
+        taints.append({"key": names.SPOT_TAINT, "value": "true", "effect": "NoSchedule"})
+    return tuple(taints)
+
+
+def fixed_pool(
+    pool: NodePoolSpec,
+    *,
+    labels: Mapping[str, str],
+    taints: tuple[Mapping[str, str], ...] = (),
+    preemption_notice_seconds: int | None = None,
+    accelerator_resource: str = names.ACCELERATOR_RESOURCE,
+    node_names: tuple[str, ...] = (),
+    cloud_taints: tuple[str, ...] = (),
+    capacity_mode: CapacityMode = "fixed",
+) -> PoolSettings:
+    """Return what the platform needs to know of a pool that has as many nodes as the stack says, at most."""
+    return PoolSettings(
+        name=pool.name,
+        num_nodes=pool.num_nodes,
+        capacity=pool.capacity,
+        capacity_mode=capacity_mode,
+        fabric_class=pool.fabric,
+        accelerators_per_node=pool.accelerator.count if pool.accelerator else 0,
+        accelerator_resource=accelerator_resource,
+        preemption_notice_seconds=preemption_notice_seconds,
+        node_names=node_names,
+        labels=labels,
+        taints=taints,
+        cloud_taints=cloud_taints,
+    )

@@ -1,0 +1,281 @@
+"""What more than one cloud would refuse."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from ipaddress import IPv4Network
+from typing import Protocol
+
+import catalog
+from catalog import Cloud, Machine
+from infra.spec.finding import Finding, unknown
+from infra.spec.node_pool import NodePoolSpec
+from infra.spec.provider import ProviderSpec
+from infra.spec.queue import QueueSpec, TeamSpec
+from infra.spec.source import KeyPath
+from infra.spec.storage import StorageSpec
+
+Pools = tuple[NodePoolSpec, ...]
+Queues = tuple[QueueSpec, ...]
+
+
+class _Zoned(Protocol):
+    @property
+    def zones(self) -> tuple[str, ...]: ...
+
+
+class _Access(Protocol):
+    @property
+    def public_cidrs(self) -> tuple[IPv4Network, ...]: ...
+
+
+class _Reachable(Protocol):
+    @property
+    def access(self) -> _Access: ...
+
+
+def with_machines(
+    cloud: Cloud, pools: tuple[NodePoolSpec, ...]
+) -> Iterator[tuple[int, NodePoolSpec, Machine]]:
+    """The pools whose machine is one of the cloud's that the catalogue knows."""
+    known = {machine.name: machine for machine in catalog.machines(cloud=cloud)}
+    for index, pool in enumerate(pools):
+        if pool.machine in known:
+            yield index, pool, known[pool.machine]
+
+
+def machines_exist(
+    cloud: Cloud, pools: tuple[NodePoolSpec, ...], *, what: str, listed_by: str
+) -> Iterator[Finding]:
+    """Every pool says its machine, and every machine is in the catalogue."""
+    known = [machine.name for machine in catalog.machines(cloud=cloud)]
+    for index, pool in enumerate(pools):
+        if pool.machine is None:
+            fix = f"add `machine:`; {listed_by} says which there are"
+            yield ("pools", index), "no machine", f"{what} on every pool", fix
+        elif pool.machine not in known:
+            path = ("pools", index, "machine")
+            yield unknown(path, pool.machine, known, f"{what} in the catalogue")
+
+
+def the_api_server_is_not_open_to_the_world(provider: _Reachable) -> Iterator[Finding]:
+    """A list that holds everybody is no list."""
+    for index, network in enumerate(provider.access.public_cidrs):
+        if network.prefixlen < 8:
+            path = ("provider", "access", "public_cidrs", index)
+            fix = "name the networks of your offices or VPN, or leave it out: the endpoint is private then"
+            yield path, str(network), "networks of /8 or narrower", fix
+
+
+def fabrics_over_zones(
+    provider: _Zoned, pools: tuple[NodePoolSpec, ...]
+) -> Iterator[tuple[int, NodePoolSpec, str]]:
+    """Pools with a fabric in several zones, and those: their ranks would talk over TCP, or not at all."""
+    for index, pool in enumerate(pools):
+        zones = pool.zones or provider.zones
+        if pool.fabric != "none" and len(zones) > 1:
+            yield index, pool, ", ".join(zones)
+
+
+def reservation_fits_the_capacity(
+    index: int, pool: NodePoolSpec, *, what: str, add: str, called: str = "a reservation"
+) -> Iterator[Finding]:
+    """Reserved capacity names what it draws on; nothing else does."""
+    path: KeyPath = ("pools", index, "reservation")
+    if pool.capacity == "reserved" and pool.reservation is None:
+        yield path, "nothing", f"the {what} that a reserved pool draws on", f"{add}, or buy on demand"
+    if pool.capacity != "reserved" and pool.reservation is not None:
+        got = f"{called} on a pool with capacity {pool.capacity}"
+        fix = f"write `capacity: reserved`, or remove the reservation and stay with {pool.capacity}"
+        yield path, got, "reservations on reserved pools only", fix
+
+
+def filesystem_zone_is_the_stacks(provider: _Zoned, zone: str | None) -> Iterator[Finding]:
+    """Reads from another zone cost money and time."""
+    if zone is not None and zone not in provider.zones:
+        yield unknown(("provider", "filesystem", "zone"), zone, provider.zones, "a zone of the stack")
+
+
+class _Existing(Protocol):
+    @property
+    def existing(self) -> object | None: ...
+
+
+class _WithFilesystem(Protocol):
+    @property
+    def network(self) -> _Existing: ...
+    @property
+    def filesystem(self) -> _Existing: ...
+
+
+def an_existing_filesystem_is_in_an_existing_network(provider: _WithFilesystem) -> Iterator[Finding]:
+    """A filesystem has its addresses in one VPC, and a VPC that the stack makes has nobody in it yet."""
+    if provider.filesystem.existing is not None and provider.network.existing is None:
+        path: KeyPath = ("provider", "filesystem", "existing")
+        fix = "name the filesystem's VPC in `network.existing`, or leave `existing` out: one is made"
+        yield path, "a filesystem of another VPC", "with `network.existing`: the VPC that it is in", fix
+
+
+class _ExistingCluster(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def version(self) -> str: ...
+
+
+class _WithCluster(Protocol):
+    @property
+    def network(self) -> _Existing: ...
+    @property
+    def existing_cluster(self) -> _ExistingCluster | None: ...
+    @property
+    def kubernetes_version(self) -> str: ...
+
+
+EXISTING_CLUSTER: KeyPath = ("provider", "existing_cluster")
+
+
+def cluster_is_in_an_existing_network(provider: _WithCluster, fix: str) -> Iterator[Finding]:
+    """Its nodes are in its VPC, and a VPC that the stack makes has nobody in it yet."""
+    if provider.existing_cluster and provider.network.existing is None:
+        allowed = "with `network.existing`: the VPC that it is in"
+        yield EXISTING_CLUSTER, "a cluster of another VPC", allowed, fix
+
+
+def cluster_has_the_tested_version(provider: _WithCluster, command: str) -> Iterator[Finding]:
+    """Charts and node images go by it; `command` upgrades the cluster `{name}` to `{minor}`."""
+    cluster = provider.existing_cluster
+    minor = provider.kubernetes_version.rpartition(".")[0]
+    if cluster and cluster.version != minor:
+        fix = f"`{command.format(name=cluster.name, minor=minor)}`"
+        yield (
+            (*EXISTING_CLUSTER, "version"),
+            cluster.version,
+            f"{minor}: what this release is tested with",
+            fix,
+        )
+
+
+def access_is_the_clusters_owners(access: Mapping[str, object]) -> Iterator[Finding]:
+    """The stack lets its teams in, and changes nothing of a cluster that is there: `access` by its keys."""
+    for key, asked in access.items():
+        if asked:
+            path: KeyPath = ("provider", "access", key)
+            fix = "remove the key: who made the cluster says it there"
+            yield path, f"{key} with `existing_cluster`", "nothing: it is the owner's to say", fix
+
+
+def zones_of_pools_are_the_stacks(provider: _Zoned, pools: tuple[NodePoolSpec, ...]) -> Iterator[Finding]:
+    """The cluster's nodes are in the stack's zones: subnets are there only."""
+    for index, pool in enumerate(pools):
+        for position, zone in enumerate(pool.zones or ()):
+            if zone not in provider.zones:
+                path = ("pools", index, "zones", position)
+                yield unknown(path, zone, provider.zones, "a zone of the stack")
+
+
+def flavors_that_come_one_by_one(pools: Pools, queues: Queues) -> Iterator[tuple[KeyPath, str]]:
+    """Flavors of pools that are scaled as pods wait, and those: Kueue counts nodes that exist."""
+    flexible = {pool.name for pool in pools if pool.provisioning == "flex-start"}
+    for index, queue in enumerate(queues):
+        for position, flavor in enumerate(queue.flavors):
+            if flavor.pool in flexible:
+                path = ("queues", index, "flavors", position, "pool")
+                yield path, f"{flavor.pool!r}, whose nodes come one by one"
+
+
+def queues_see_the_nodes_that_they_count(
+    provider: ProviderSpec, pools: Pools, queues: Queues
+) -> Iterator[Finding]:
+    """Kueue counts nodes that exist, or asks for all at once; it cannot wait for them one by one."""
+    for path, got in flavors_that_come_one_by_one(pools, queues):
+        allowed = "pools whose nodes stay, or with `provisioning: queued`"
+        fix = "write `provisioning: queued` on the pool, or leave it to pods beside the queue"
+        yield path, got, allowed, fix
+
+
+def groups_are_spelled(
+    teams: tuple[TeamSpec, ...], pattern: str, allowed: str, fix: str
+) -> Iterator[Finding]:
+    """A group that nobody is in would be no error to Kubernetes, and let nobody in."""
+    for index, team in enumerate(teams):
+        for role in ("members", "viewers"):
+            for position, group in enumerate(getattr(team, role)):
+                if not re.fullmatch(pattern, group):
+                    yield ("teams", index, role, position), repr(group), allowed, fix
+
+
+class _WithAmd(Protocol):
+    @property
+    def amd(self) -> object | None: ...
+
+
+def amd_has_its_images(provider: _WithAmd, pools: Pools) -> Iterator[Finding]:
+    """ROCm jobs need an image of their own, and AMD's operator pinned ones."""
+    path: KeyPath = ("provider", "amd")
+    on_amd = [pool.name for pool in pools if vendor(pool) == "amd"]
+    if on_amd and provider.amd is None:
+        fix = "add `amd:` with the images, by digest"
+        yield path, f"nothing, with AMD pools: {', '.join(on_amd)}", "the images for ROCm", fix
+    if provider.amd is not None and not on_amd:
+        yield path, "images that no pool uses", "a pool with AMD GPUs", "remove the section"
+
+
+def vendor(pool: NodePoolSpec) -> str:
+    """Vendor of the pool's accelerators; empty for none, or for one that nobody knows."""
+    known = {each.name: each.vendor for each in catalog.accelerators()}
+    return known.get(pool.accelerator.model, "") if pool.accelerator else ""
+
+
+def claims_fit(capacity_gib: int, storage: StorageSpec, teams: tuple[TeamSpec, ...]) -> Iterator[Finding]:
+    """Claims are a promise to each team; the filesystem has the size that was bought."""
+    total = storage.checkpoints.size_gib * len(teams)
+    if total > capacity_gib:
+        got = f"{storage.checkpoints.size_gib} for each of {len(teams)} teams: {total}"
+        allowed = f"{capacity_gib} in all: the filesystem's capacity"
+        fix = "lower the claims, or buy a larger filesystem"
+        yield ("storage", "checkpoints", "size_gib"), got, allowed, fix
+
+
+def nearest_steps(size: int, step: int) -> str:
+    """Name the sizes that are sold on either side of one that is not: `2400 or 4800`."""
+    upper = next_step(size, step)
+    return f"{upper - step} or {upper}" if upper > step else str(upper)
+
+
+def next_step(size: int, step: int) -> int:
+    """Round up to a multiple of `step`."""
+    return -(-size // step) * step
+
+
+def accelerator_is_the_machines(index: int, pool: NodePoolSpec, machine: Machine) -> Iterator[Finding]:
+    """It may be left out; where it is written, it is the machine's."""
+    found = (pool.accelerator.model, pool.accelerator.count) if pool.accelerator else (None, 0)
+    if found != (machine.accelerator, machine.num_accelerators):
+        allowed = f"{machine.num_accelerators} × {machine.accelerator} ({machine.name})"
+        fix = "leave `accelerator` out: the machine says it"
+        yield ("pools", index, "accelerator"), f"{found[1]} × {found[0]}", allowed, fix
+
+
+def fabric_is_the_machines(index: int, pool: NodePoolSpec, machine: Machine) -> Iterator[Finding]:
+    """Likewise, where a machine has one fabric alone."""
+    if pool.fabric != machine.fabric:
+        fix = "leave `fabric` out: the machine says it"
+        yield ("pools", index, "fabric"), repr(pool.fabric), f"{machine.fabric} ({machine.name})", fix
+
+
+def fabric_is_one_of_the_machines(index: int, pool: NodePoolSpec, machine: Machine) -> Iterator[Finding]:
+    """Likewise, where pods may reach the same network in another way."""
+    classes = [each.name for each in catalog.fabrics() if each.variant_of == machine.fabric != "none"]
+    if pool.fabric not in (machine.fabric, *classes):
+        allowed = f"{' or '.join((machine.fabric, *classes))} ({machine.name})"
+        fix = "leave `fabric` out: the machine says it"
+        yield ("pools", index, "fabric"), repr(pool.fabric), allowed, fix
+
+
+def the_object_store_has_no_size(kind: str, storage: StorageSpec) -> Iterator[Finding]:
+    """It is there already, or grows with what is in it."""
+    if storage.object_store.size_gib is not None:
+        path = ("storage", "object_store", "size_gib")
+        yield path, str(storage.object_store.size_gib), f"nothing (kind: {kind})", "remove the key"

@@ -1,0 +1,60 @@
+"""The checkpoint bucket: versions, lifecycle, an audit log; it is kept when the stack goes."""
+
+from __future__ import annotations
+
+import pulumi
+import pulumi_coreweave as coreweave
+
+from infra.spec.storage import LifecycleSpec
+from infra.targets.coreweave.spec.provider import CoreweaveSpec
+
+
+def make_bucket(
+    stack: str, name: str, spec: CoreweaveSpec, lifecycle: LifecycleSpec, options: pulumi.ResourceOptions
+) -> None:
+    """Make the bucket in the stack's zone; nothing current ever expires."""
+    kept = pulumi.ResourceOptions(retain_on_delete=True, protect=spec.deletion_protection)
+    bucket = coreweave.ObjectStorageBucket(
+        f"{stack}-bucket",
+        name=name,
+        zone=spec.zone,
+        tags={"stack": stack},
+        opts=pulumi.ResourceOptions.merge(options, kept),
+    )
+    below = pulumi.ResourceOptions.merge(options, pulumi.ResourceOptions(retain_on_delete=True))
+    coreweave.ObjectStorageBucketVersioning(
+        f"{stack}-bucket",
+        bucket=bucket.name,
+        versioning_configuration=coreweave.ObjectStorageBucketVersioningVersioningConfigurationArgs(
+            status="Enabled"
+        ),
+        opts=below,
+    )
+    coreweave.ObjectStorageBucketSettings(
+        f"{stack}-bucket", bucket=bucket.name, audit_logging_enabled=True, opts=below
+    )
+    coreweave.ObjectStorageBucketLifecycleConfiguration(
+        f"{stack}-bucket", bucket=bucket.name, rules=_rules(lifecycle), opts=below
+    )
+
+
+def _rules(
+    lifecycle: LifecycleSpec,
+) -> list[coreweave.ObjectStorageBucketLifecycleConfigurationRuleArgs]:
+    """What is unfinished, or superseded, goes after some days."""
+    abort = coreweave.ObjectStorageBucketLifecycleConfigurationRuleAbortIncompleteMultipartUploadArgs
+    expire = coreweave.ObjectStorageBucketLifecycleConfigurationRuleNoncurrentVersionExpirationArgs
+    return [
+        coreweave.ObjectStorageBucketLifecycleConfigurationRuleArgs(
+            id="unfinished",
+            prefix="",
+            status="Enabled",
+            abort_incomplete_multipart_upload=abort(days_after_initiation=lifecycle.unfinished_days),
+        ),
+        coreweave.ObjectStorageBucketLifecycleConfigurationRuleArgs(
+            id="superseded",
+            prefix="",
+            status="Enabled",
+            noncurrent_version_expiration=expire(noncurrent_days=lifecycle.deleted_days),
+        ),
+    ]

@@ -1,0 +1,204 @@
+"""The CoreWeave target's component: VPC, CKS cluster, node pools, bucket."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from typing import Any, ClassVar, cast
+
+import pulumi
+import pulumi_coreweave as coreweave
+import yaml
+
+from infra import names
+from infra.artifacts import Artifacts
+from infra.kubernetes import KubernetesObject, connect
+from infra.spec import Stack
+from infra.spec.provider import ProviderKind
+from infra.spec.storage import LifecycleSpec
+from infra.targets.base import (
+    Cluster,
+    ClusterOutputs,
+    ClusterSettings,
+    Feature,
+    ObjectStoreOutputs,
+    PoolSettings,
+)
+from infra.targets.coreweave.cluster.bucket import make_bucket
+from infra.targets.coreweave.cluster.pools import node_pool, pool_settings
+from infra.targets.coreweave.spec.provider import CoreweaveSpec, OidcSpec
+
+SHARED_CLASS = "shared-vast"
+"""CoreWeave's storage class of volumes that many nodes write (Distributed File Storage)."""
+INSIDE, OUTSIDE = "http://cwlota.com", "https://cwobject.com"
+"""Endpoints of AI Object Storage: the cache on each node, and the store itself."""
+FABRIC_LEVELS = tuple(f"backend.coreweave.cloud/{level}" for level in ("fabric", "superpod", "leafgroup"))
+"""Where in the InfiniBand network a machine stands, the widest first."""
+TOKEN = "COREWEAVE_API_TOKEN"  # noqa: S105 -- the variable's name
+_PREFIXES = ("pods", "services", "load-balancers")
+_AUDIT_POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    # Secrets and tokens would be in the log with what they hold.
+    "rules": [
+        {
+            "level": "Metadata",
+            "resources": [
+                {"group": "", "resources": ["secrets", "configmaps", "serviceaccounts/token"]},
+                {"group": "authentication.k8s.io", "resources": ["tokenreviews"]},
+            ],
+        },
+        {"level": "None", "verbs": ["get", "list", "watch"]},
+        {"level": "Request", "omitStages": ["RequestReceived"]},
+    ],
+}
+
+
+class CoreweaveCluster(Cluster):
+    """CKS in one zone; GPU and InfiniBand drivers come with its nodes."""
+
+    KIND: ClassVar[ProviderKind] = "coreweave"
+    UNSUPPORTED: ClassVar[Mapping[Feature, str]] = {
+        Feature.CAPACITY_BLOCKS: "capacity blocks are EC2's: reserve with CoreWeave, and write reserved",
+        Feature.ALTERNATIVE_MACHINES: "a node pool has one instance type: make a pool of each",
+        Feature.CHOSEN_PLACEMENT: "CoreWeave places nodes itself, and labels where they stand",
+        Feature.AUTOSCALED_POOLS: (
+            "a node takes half an hour to boot: remove `min_nodes`; beside the queues write"
+            " `provisioning: flex-start`"
+        ),
+        Feature.TPU_SLICES: "CoreWeave has no TPUs: choose a machine with GPUs",
+    }
+
+    def __init__(
+        self, stack: Stack, artifacts: Artifacts, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__(stack, artifacts, opts)
+        spec = cast(CoreweaveSpec, stack.provider)
+        self.pools = {pool.name: pool_settings(pool) for pool in stack.pools}
+        self.settings = _settings(stack, spec, self.pools)
+        own = coreweave.Provider(stack.name, opts=pulumi.ResourceOptions(parent=self))
+        options = pulumi.ResourceOptions(parent=self, provider=own)
+        vpc = _vpc(stack.name, spec, options)
+        cluster = _control_plane(stack.name, spec, vpc, options)
+        kubeconfig = cluster.api_server_endpoint.apply(lambda endpoint: _kubeconfig(stack.name, endpoint))
+        system = self._pools(stack, kubeconfig, cluster)
+        self.access = connect(stack.name, kubeconfig, cluster, self, system)
+        bucket = stack.storage.object_store.bucket
+        if not spec.existing_bucket:
+            make_bucket(
+                stack.name, bucket, spec, stack.storage.object_store.lifecycle or LifecycleSpec(), options
+            )
+        self.outputs = ClusterOutputs(
+            endpoint=cluster.api_server_endpoint.apply(_url),
+            ca_certificate=pulumi.Output.from_input(""),
+            kubeconfig=kubeconfig,
+            shared_class=SHARED_CLASS,
+            object_store=ObjectStoreOutputs(INSIDE, bucket, spec.object_store_secret, OUTSIDE),
+        )
+        self.register_outputs({"endpoint": self.outputs.endpoint})
+
+    def _pools(
+        self, stack: Stack, kubeconfig: pulumi.Output[str], cluster: coreweave.CksCluster
+    ) -> list[pulumi.Resource]:
+        """Make the node pools, objects of the cluster; return those that all else runs on."""
+        access = connect(f"{stack.name}-pools", kubeconfig, cluster, self)
+        made: dict[str, pulumi.Resource] = {}
+        for pool in stack.pools:
+            # What the autoscaler did is no drift.
+            ignored = ["spec.targetNodes"] if pool.provisioning else None
+            scaled = pulumi.ResourceOptions(ignore_changes=ignored)
+            options = pulumi.ResourceOptions.merge(access.options(self), scaled)
+            made[pool.name] = KubernetesObject(node_pool(pool, self.pools[pool.name]), options)
+        return [made[pool.name] for pool in stack.pools if pool.capacity == "system"]
+
+
+def _settings(stack: Stack, spec: CoreweaveSpec, pools: Mapping[str, PoolSettings]) -> ClusterSettings:
+    fabrics = {pool.fabric_class for pool in pools.values() if pool.accelerators_per_node}
+    on_infiniband = bool(fabrics) and all(fabric.startswith("ib-coreweave") for fabric in fabrics)
+    levels = FABRIC_LEVELS if on_infiniband else (names.ZONE_LABEL,)
+    return ClusterSettings(
+        name=stack.name,
+        kubernetes_version=spec.kubernetes_version,
+        topology_labels=(*levels, names.HOSTNAME_LABEL),
+        data_dir="",
+        training_image=spec.training_image,
+        serves_object_store=False,
+    )
+
+
+def _vpc(name: str, spec: CoreweaveSpec, options: pulumi.ResourceOptions) -> coreweave.NetworkingVpc:
+    network = spec.network
+    ranges = dict(zip(_PREFIXES, (network.pods, network.services, network.load_balancers), strict=True))
+    return coreweave.NetworkingVpc(
+        f"{name}-vpc",
+        name=name,
+        zone=spec.zone,
+        vpc_prefixes=[
+            coreweave.NetworkingVpcVpcPrefixArgs(name=each, value=str(cidr)) for each, cidr in ranges.items()
+        ],
+        # Nothing in here serves the internet; images and packages are fetched from it.
+        ingress=coreweave.NetworkingVpcIngressArgs(disable_public_services=True),
+        egress=coreweave.NetworkingVpcEgressArgs(disable_public_access=False),
+        opts=options,
+    )
+
+
+def _control_plane(
+    name: str, spec: CoreweaveSpec, vpc: coreweave.NetworkingVpc, options: pulumi.ResourceOptions
+) -> coreweave.CksCluster:
+    pods, services, load_balancers = _PREFIXES
+    protect = pulumi.ResourceOptions(protect=spec.deletion_protection)
+    return coreweave.CksCluster(
+        name,
+        name=name,
+        zone=spec.zone,
+        vpc_id=vpc.id,
+        # Patches are CoreWeave's to apply.
+        version=f"v{spec.kubernetes_version.rpartition('.')[0]}",
+        public=spec.public_endpoint,
+        pod_cidr_name=pods,
+        service_cidr_name=services,
+        internal_lb_cidr_names=[load_balancers],
+        audit_policy=base64.b64encode(json.dumps(_AUDIT_POLICY, sort_keys=True).encode()).decode(),
+        oidc=_oidc(spec.oidc) if spec.oidc else None,
+        opts=pulumi.ResourceOptions.merge(options, protect),
+    )
+
+
+def _oidc(spec: OidcSpec) -> coreweave.CksClusterOidcArgs:
+    return coreweave.CksClusterOidcArgs(
+        issuer_url=spec.issuer_url,
+        client_id=spec.client_id,
+        groups_claim=spec.groups_claim,
+        admin_group_binding=spec.admin_group,
+    )
+
+
+def _url(endpoint: str) -> str:
+    return endpoint if endpoint.startswith("https://") else f"https://{endpoint}"
+
+
+def _kubeconfig(name: str, endpoint: str) -> str:
+    """Return a kubeconfig that holds no token: whoever uses it has CoreWeave's in the environment."""
+    answer = (
+        '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"%s"}}'
+    )
+    user: dict[str, Any] = {
+        "exec": {
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "command": "sh",
+            "args": ["-c", f"printf '{answer}' \"${TOKEN}\""],
+            "interactiveMode": "Never",
+        }
+    }
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": name,
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+        # Its certificate is a public authority's.
+        "clusters": [{"name": name, "cluster": {"server": _url(endpoint)}}],
+        "users": [{"name": name, "user": user}],
+    }
+    return yaml.safe_dump(config, sort_keys=True)

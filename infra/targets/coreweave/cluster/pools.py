@@ -1,0 +1,63 @@
+"""Node pools: custom resources of the cluster itself (CoreWeave: Node Pool reference, read 2026-11-21)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import catalog
+from infra import names
+from infra.charts import Manifest
+from infra.spec.node_pool import NodePoolSpec
+from infra.targets.base import CAPACITY_MODES, PoolSettings, fixed_pool, pool_labels, pool_taints
+
+BOOT_SECONDS = 3600
+"""A node boots in 20 to 30 minutes; several do so at once."""
+
+
+def pool_settings(pool: NodePoolSpec) -> PoolSettings:
+    """Return what the platform needs to know of a pool."""
+    fabric = {names.FABRIC_LABEL: pool.fabric} if pool.accelerator else {}
+    notice = catalog.notice("coreweave") if pool.is_spot else None
+    settings = fixed_pool(
+        pool,
+        labels={**pool_labels(pool), **fabric},
+        taints=pool_taints(pool),
+        preemption_notice_seconds=notice.usable_seconds if notice else None,
+    )
+    return replace(settings, capacity_mode=CAPACITY_MODES[pool.provisioning])
+
+
+def _size(pool: NodePoolSpec) -> dict[str, Any]:
+    """As many nodes as the stack says, or as many as pods wait for: CKS's autoscaler sets the target then."""
+    if not pool.provisioning:
+        return {"targetNodes": pool.num_nodes, "autoscaling": False}
+    return {"targetNodes": 0, "autoscaling": True, "minNodes": 0, "maxNodes": pool.num_nodes}
+
+
+def node_pool(pool: NodePoolSpec, settings: PoolSettings) -> Manifest:
+    """Return the NodePool; the system pool is waited for, since all else runs there."""
+    annotations: dict[str, str] = {}
+    if pool.capacity == "system":
+        annotations["pulumi.com/waitFor"] = f"jsonpath={{.status.currentNodes}}={pool.num_nodes}"
+        annotations["pulumi.com/timeoutSeconds"] = str(BOOT_SECONDS)
+    if pool.spot_waiver:
+        annotations[names.SPOT_WAIVER] = pool.spot_waiver
+    spec: dict[str, Any] = {
+        # Reserved instances are drawn on by the default class too.
+        "computeClass": "spot" if pool.is_spot else "default",
+        "instanceType": pool.machine,
+        **_size(pool),
+        "nodeLabels": dict(settings.labels),
+        "nodeTaints": [dict(taint) for taint in settings.taints],
+    }
+    return {
+        "apiVersion": "compute.coreweave.com/v1alpha1",
+        "kind": "NodePool",
+        "metadata": {
+            "name": pool.name,
+            "labels": {"app.kubernetes.io/managed-by": "trainyard"},
+            **({"annotations": annotations} if annotations else {}),
+        },
+        "spec": spec,
+    }

@@ -1,0 +1,177 @@
+"""What CoreWeave would refuse, or take and then run badly: said before anything is asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+
+import catalog
+from infra.spec.finding import Check, Finding, unknown
+from infra.spec.node_pool import NodePoolSpec
+from infra.spec.queue import QueueSpec, TeamSpec
+from infra.spec.source import KeyPath
+from infra.spec.storage import StorageSpec
+from infra.targets import cloud_validators
+from infra.targets.cloud_validators import (
+    accelerator_is_the_machines,
+    fabric_is_the_machines,
+    flavors_that_come_one_by_one,
+    with_machines,
+)
+from infra.targets.coreweave.spec.provider import MAX_NAME, CoreweaveSpec
+
+Pools = tuple[NodePoolSpec, ...]
+
+NODE_POD_ADDRESSES = 256
+"""Addresses that a node of 110 pods takes of the pods' range."""
+RESERVED_BUCKETS = ("cw-", "vip-", "log-stitcher-ch-")
+"""Beginnings of buckets that are CoreWeave's own (AI Object Storage: buckets, read 2026-11-22)."""
+
+
+def the_zone_is_known(provider: CoreweaveSpec) -> Iterator[Finding]:
+    """CoreWeave's API takes zones, spelled as they are."""
+    known = [zone.name for zone in catalog.regions("coreweave")]
+    if provider.zone not in known:
+        yield unknown(("provider", "zone"), provider.zone, known, "a zone of CoreWeave")
+
+
+def the_name_is_short(provider: CoreweaveSpec, name: str) -> Iterator[Finding]:
+    """The cluster has the stack's name."""
+    if len(name) > MAX_NAME:
+        allowed = f"at most {MAX_NAME} characters (CKS)"
+        yield ("name",), repr(name), allowed, f"shorten it by {len(name) - MAX_NAME}"
+
+
+def networks_are_apart(provider: CoreweaveSpec) -> Iterator[Finding]:
+    """Overlapping ranges would send packets to the wrong side."""
+    network = provider.network
+    ranges = {name: getattr(network, name) for name in type(network).model_fields}
+    for (first, one), (second, other) in combinations(ranges.items(), 2):
+        if one.overlaps(other):
+            got = f"{other}, which overlaps {first} {one}"
+            path = ("provider", "network", second)
+            yield path, got, "three ranges that are apart", "move one of the two ranges"
+
+
+def the_network_holds_the_pods(provider: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
+    """The range cannot be widened later."""
+    needed = NODE_POD_ADDRESSES * sum(pool.num_nodes for pool in pools)
+    if provider.network.pods.num_addresses < needed:
+        allowed = f"{needed} addresses or more ({NODE_POD_ADDRESSES} per node)"
+        fix = "use a wider range, such as a /13: it cannot be widened later"
+        yield ("provider", "network", "pods"), str(provider.network.pods), allowed, fix
+
+
+def machines_exist(provider: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
+    """Every pool says its machine, and every machine is in the catalogue, and in the zone."""
+    what, listed_by = "an instance type of CoreWeave", "`trainyard catalog --cloud coreweave`"
+    yield from cloud_validators.machines_exist("coreweave", pools, what=what, listed_by=listed_by)
+    for index, _, machine in with_machines("coreweave", pools):
+        if machine.offered_in(provider.zone) is False:
+            allowed = f"one that {provider.zone} has; {machine.name}: {', '.join(machine.regions)}"
+            fix = "choose another machine, or another zone"
+            yield ("pools", index, "machine"), machine.name, allowed, fix
+
+
+def pools_agree_with_their_machines(provider: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
+    """Accelerator and fabric may be left out; where they are written, they are the machine's."""
+    for index, pool, machine in with_machines("coreweave", pools):
+        yield from fabric_is_the_machines(index, pool, machine)
+        yield from accelerator_is_the_machines(index, pool, machine)
+
+
+def racks_are_whole(provider: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
+    """CKS gives no part of a rack."""
+    for index, pool, machine in with_machines("coreweave", pools):
+        rack = catalog.find_rack(machine.accelerator or "")
+        if rack and pool.num_nodes % rack.machines:
+            allowed = f"a multiple of {rack.machines}: {machine.name} is sold by the rack"
+            fix = f"write {cloud_validators.nearest_steps(pool.num_nodes, rack.machines)}"
+            yield ("pools", index, "num_nodes"), str(pool.num_nodes), allowed, fix
+
+
+def nodes_on_call_are_waited_for_elsewhere(provider: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
+    """CKS's autoscaler brings machines one by one, in half an hour, and no part of a rack."""
+    for index, pool in enumerate(pools):
+        path: KeyPath = ("pools", index, "provisioning")
+        machine = catalog.find_machine(pool.machine) if pool.machine else None
+        if pool.max_run_hours:
+            fix = "remove it: CKS takes nodes that stand idle, however old they are"
+            hours: KeyPath = ("pools", index, "max_run_hours")
+            yield hours, str(pool.max_run_hours), "nothing (kind: coreweave)", fix
+        if pool.provisioning == "queued":
+            allowed = "flex-start: CKS has no way to ask for all nodes of a job at once"
+            fix = "remove it where a queue counts the nodes, else write flex-start"
+            yield path, "'queued'", allowed, fix
+        elif pool.provisioning and pool.capacity in ("system", "reserved"):
+            got = f"{pool.provisioning} on a pool with capacity {pool.capacity}"
+            allowed = "on-demand or spot: operators need nodes that stay, a reservation is paid either way"
+            yield path, got, allowed, "remove `provisioning:`"
+        elif pool.provisioning and machine and catalog.find_rack(machine.accelerator or ""):
+            allowed = f"nodes that stay: CKS scales no racks ({machine.name})"
+            yield path, repr(pool.provisioning), allowed, "remove `provisioning:`"
+
+
+def queues_have_pools_that_stay(
+    provider: CoreweaveSpec, pools: Pools, queues: tuple[QueueSpec, ...]
+) -> Iterator[Finding]:
+    """Kueue counts nodes that exist, and CKS gives none in advance."""
+    for path, got in flavors_that_come_one_by_one(pools, queues):
+        fix = "remove `provisioning:` from the pool, or leave it to pods beside the queue"
+        yield path, got, "pools whose nodes stay", fix
+
+
+def pools_are_in_the_stacks_zone(provider: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
+    """A CKS cluster is in one zone."""
+    for index, pool in enumerate(pools):
+        if pool.zones is not None and pool.zones != (provider.zone,):
+            allowed = f"{provider.zone}: a cluster of CoreWeave is in one zone"
+            yield ("pools", index, "zones"), ", ".join(pool.zones), allowed, "leave `zones` out"
+
+
+def reservations_have_no_name(provider: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
+    """What an organisation has reserved is drawn on by whoever asks first."""
+    for index, pool in enumerate(pools):
+        if pool.reservation is not None:
+            fix = "remove it: the organisation's reserved instances are drawn on by themselves"
+            yield ("pools", index, "reservation"), repr(pool.reservation.id), "nothing (CoreWeave)", fix
+
+
+def the_bucket_has_a_name_that_coreweave_takes(
+    provider: CoreweaveSpec, storage: StorageSpec
+) -> Iterator[Finding]:
+    """Some names are CoreWeave's own."""
+    bucket = storage.object_store.bucket
+    if bucket == "int" or bucket.startswith(RESERVED_BUCKETS):
+        allowed = f"a name other than int that begins with none of {', '.join(RESERVED_BUCKETS)}"
+        yield ("storage", "object_store", "bucket"), repr(bucket), allowed, "choose another name"
+
+
+def the_object_store_has_no_size(provider: CoreweaveSpec, storage: StorageSpec) -> Iterator[Finding]:
+    """AI Object Storage grows with what is in it."""
+    yield from cloud_validators.the_object_store_has_no_size(provider.kind, storage)
+
+
+def groups_come_from_somewhere(provider: CoreweaveSpec, teams: tuple[TeamSpec, ...]) -> Iterator[Finding]:
+    """CoreWeave's own tokens have no groups of yours."""
+    if provider.oidc is None and any(team.groups for team in teams):
+        fix = "describe it (issuer_url, client_id), or leave the teams' groups out"
+        yield ("provider", "oidc"), "nothing", "an identity provider where teams have groups", fix
+
+
+CHECKS: tuple[Check, ...] = (
+    the_zone_is_known,
+    the_name_is_short,
+    networks_are_apart,
+    the_network_holds_the_pods,
+    groups_come_from_somewhere,
+    machines_exist,
+    pools_agree_with_their_machines,
+    racks_are_whole,
+    nodes_on_call_are_waited_for_elsewhere,
+    queues_have_pools_that_stay,
+    pools_are_in_the_stacks_zone,
+    reservations_have_no_name,
+    the_bucket_has_a_name_that_coreweave_takes,
+    the_object_store_has_no_size,
+)

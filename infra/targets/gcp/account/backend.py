@@ -1,0 +1,102 @@
+"""State on Google Cloud: a bucket that keeps versions, and a key. Each call can be made again.
+
+The engine writes a state in place, which a locked retention policy would refuse: here versions and what is
+deleted stay instead, and the engine's own lock keeps two of them apart.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from infra.errors import InputError, Problem
+from infra.targets.backend import Backend, Place
+from infra.targets.gcp.account.api import Answer, Google
+from infra.targets.gcp.spec.provider import GcpSpec
+
+STORAGE = "https://storage.googleapis.com/storage/v1"
+KMS = "https://cloudkms.googleapis.com/v1"
+RING = "trainyard-state"
+ROTATION_DAYS = 90
+DELETED_DAYS = 30
+NONCURRENT_DAYS = 365
+_USE = "roles/cloudkms.cryptoKeyEncrypterDecrypter"
+
+
+def make(place: Place, spec: GcpSpec, google: Google) -> Backend:
+    """Make key and bucket, or put right what is there.
+
+    Raises InputError for a bucket that is someone else's or elsewhere, RefusedError for what Google refuses.
+    """
+    key = _key(place, spec.project, google)
+    _let_storage_use(key, spec.project, google)
+    _bucket(place, spec, key, google)
+    return Backend(
+        url=f"gs://{place.bucket}",
+        secrets_provider=f"gcpkms://{key}",
+        rights={f"gs://{place.bucket}": ["roles/storage.objectAdmin"], key: [_USE]},
+    )
+
+
+def _key(place: Place, project: str, google: Google) -> str:
+    ring = f"projects/{project}/locations/{place.region}/keyRings/{RING}"
+    if google.find(f"{KMS}/{ring}") is None:
+        google.ask("POST", f"{KMS}/{ring.rpartition('/')[0]}", {}, keyRingId=RING)
+    key = f"{ring}/cryptoKeys/{place.bucket}"
+    if google.find(f"{KMS}/{key}") is None:
+        body = {"purpose": "ENCRYPT_DECRYPT", "labels": dict(place.tags), **_rotation()}
+        google.ask("POST", f"{KMS}/{ring}/cryptoKeys", body, cryptoKeyId=place.bucket)
+    return key
+
+
+def _rotation() -> dict[str, str]:
+    first = datetime.now(UTC) + timedelta(days=ROTATION_DAYS)
+    return {"rotationPeriod": f"{ROTATION_DAYS * 86400}s", "nextRotationTime": first.isoformat()}
+
+
+def _let_storage_use(key: str, project: str, google: Google) -> None:
+    """Let Cloud Storage's own identity use the key, and leave all else that its policy says."""
+    agent = google.ask("GET", f"{STORAGE}/projects/{project}/serviceAccount")["email_address"]
+    member = f"serviceAccount:{agent}"
+    policy = google.ask("GET", f"{KMS}/{key}:getIamPolicy")
+    bindings: list[dict[str, Any]] = policy.setdefault("bindings", [])
+    if not any(each["role"] == _USE and member in each["members"] for each in bindings):
+        bindings.append({"role": _USE, "members": [member]})
+        google.ask("POST", f"{KMS}/{key}:setIamPolicy", {"policy": policy})
+
+
+def _bucket(place: Place, spec: GcpSpec, key: str, google: Google) -> None:
+    there = google.find(f"{STORAGE}/b/{place.bucket}")
+    if there is None:
+        body = {"name": place.bucket, "location": place.region, **_settings(place, key)}
+        google.ask("POST", f"{STORAGE}/b", body, project=spec.project)
+        return
+    _check(place, spec, there)
+    google.ask("PATCH", f"{STORAGE}/b/{place.bucket}", _settings(place, key))
+
+
+def _check(place: Place, spec: GcpSpec, there: Answer) -> None:
+    if there["projectNumber"] != spec.project_number:
+        got, fix = f"{place.bucket} is of project {there['projectNumber']}", "choose another name"
+        raise InputError([Problem("bucket", got, spec.project_number, fix)])
+    if there["location"].lower() != place.region:
+        fix = "choose another name, or say the region in which it is"
+        got = f"{place.bucket} is in {there['location'].lower()}"
+        raise InputError([Problem("bucket", got, place.region, fix)])
+
+
+def _settings(place: Place, key: str) -> dict[str, Any]:
+    """What holds for the bucket. The API that the engine uses (JSON) takes TLS alone, in any case."""
+    outdated = {"action": {"type": "Delete"}, "condition": {"daysSinceNoncurrentTime": NONCURRENT_DAYS}}
+    return {
+        "storageClass": "STANDARD",
+        "versioning": {"enabled": True},
+        "softDeletePolicy": {"retentionDurationSeconds": str(DELETED_DAYS * 86400)},
+        "iamConfiguration": {
+            "uniformBucketLevelAccess": {"enabled": True},
+            "publicAccessPrevention": "enforced",
+        },
+        "encryption": {"defaultKmsKeyName": key},
+        "lifecycle": {"rule": [outdated]},
+        "labels": dict(place.tags),
+    }

@@ -1,0 +1,97 @@
+"""Finding what a project has of a stack and the engine's state has not, by names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from infra.errors import Problem, TrainyardError
+from rehearsal.gcp.places import address, collection, identity, name_property, places
+
+Ask = Callable[[str, Mapping[str, str]], Mapping[str, Any] | None]
+"""URL and parameters → what is there; None where nothing is."""
+BUCKET = "gcp:storage/bucket:Bucket"
+
+
+class Finder:
+    """Looks into one project for the resources of one stack."""
+
+    def __init__(self, stack: str, project: str, region: str, ask: Ask) -> None:
+        self._stack = stack
+        self._told = {"project": project, "region": region}
+        self._ask = ask
+
+    def find(self, token: str, _name: str, inputs: Mapping[str, Any]) -> str | None:
+        """Return the engine's ID of a resource that exists under the name that its inputs say; else None."""
+        values = {**self._told, **inputs}
+        url = address(token, values)
+        there = self._ask(url, {}) if url else None
+        if there is None:
+            return None
+        part = places()[token].get("in")
+        if part and not _has(there.get(part) or (), values):
+            return None
+        return identity(token, values)
+
+    def announced(
+        self, token: str, name: str, inputs: Mapping[str, Any]
+    ) -> tuple[str, dict[str, str]] | None:
+        """Find a resource that a preview announces: its ID, and its name where the provider had made that up.
+
+        A bucket is taken where it has the stack's label: its name alone does not make it the stack's.
+        Raises TrainyardError where several could be meant.
+        """
+        if token not in places():
+            return None
+        named = self._name(token, name, inputs)
+        found = self.find(token, name, {**inputs, **named})
+        if found and token == BUCKET and not self._is_ours(inputs):
+            return None
+        return (found, named) if found else None
+
+    def _is_ours(self, inputs: Mapping[str, Any]) -> bool:
+        there = self._ask(address(BUCKET, inputs) or "", {}) or {}
+        return (there.get("labels") or {}).get("trainyard-stack") == self._stack
+
+    def _name(self, token: str, name: str, inputs: Mapping[str, Any]) -> dict[str, str]:
+        """Return the name that the provider made up for a resource that exists, as a property."""
+        key = name_property(token)
+        made_up = re.compile(rf"{re.escape(name)}-[0-9a-f]{{7}}")
+        url = collection(token, {**self._told, **inputs})
+        if url is None or not made_up.fullmatch(str(inputs.get(key, ""))):
+            return {}
+        found = sorted(each for each in self._listed(url) if made_up.fullmatch(each))
+        if len(found) > 1:
+            fix = "remove those that are not in use: which one is meant, only you know"
+            raise TrainyardError([Problem(f"{token} {name}", ", ".join(found), "one of that name", fix)])
+        return {key: found[0]} if found else {}
+
+    def _listed(self, url: str) -> Iterator[str]:
+        """Names of all that a collection has; of a resource with parts, theirs."""
+        parameters: dict[str, str] = {}
+        while True:
+            page = self._ask(url, parameters) or {}
+            for value in page.values():
+                if isinstance(value, list):
+                    yield from _names(value)
+            if not page.get("nextPageToken"):
+                return
+            parameters = {"pageToken": page["nextPageToken"]}
+
+
+def _has(parts: Any, values: Mapping[str, Any]) -> bool:
+    """Whether one of the parts is meant: by its name, or as the role of a member."""
+    if "member" in values:
+        return any(
+            each.get("role") == values["role"] and values["member"] in each.get("members", ())
+            for each in parts
+        )
+    return values["name"] in _names(parts)
+
+
+def _names(items: Any) -> list[str]:
+    """Last parts of the names: some of Google's APIs give them whole (`projects/…/keyRings/x`)."""
+    return [
+        str(each["name"]).rpartition("/")[2] for each in items if isinstance(each, Mapping) and "name" in each
+    ]

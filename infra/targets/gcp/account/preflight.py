@@ -1,0 +1,208 @@
+"""What a project of Google Cloud must have before `up`: asked as the user, changing nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import httpx
+
+from infra.errors import Problem
+from infra.spec import Stack
+from infra.targets.gcp.account.api import COMPUTE, Answer, Google, RefusedError
+from infra.targets.gcp.account.quotas import short_quotas
+from infra.targets.gcp.spec.groups import Group, groups
+from infra.targets.gcp.spec.provider import ExistingManagedLustreSpec, GcpSpec
+
+APIS = ("compute", "container", "cloudkms", "storage", "iam", "cloudresourcemanager", "servicenetworking")
+"""Those that every stack needs; the filesystem's own comes on top."""
+FILESYSTEMS = {"lustre": "lustre", "filestore": "file"}
+RIGHTS = (
+    "compute.firewalls.create",
+    "compute.networks.create",
+    "compute.routers.create",
+    "compute.subnetworks.create",
+    "container.clusters.create",
+    "cloudkms.cryptoKeys.create",
+    "cloudkms.cryptoKeys.setIamPolicy",
+    "cloudkms.keyRings.create",
+    "iam.serviceAccounts.actAs",
+    "iam.serviceAccounts.create",
+    "resourcemanager.projects.setIamPolicy",
+    "servicenetworking.services.addPeering",
+    "storage.buckets.create",
+)
+"""Of the roles in docs/gcp.md, the rights without which an `up` ends half-way."""
+
+
+def problems(stack: Stack, spec: GcpSpec, google: Google) -> Iterator[Problem]:
+    """Find what the project lacks. Raises RefusedError where it cannot be asked."""
+    project = google.ask("GET", f"https://cloudresourcemanager.googleapis.com/v1/projects/{spec.project}")
+    if project["projectNumber"] != spec.project_number:
+        fix = "write the number that `gcloud projects describe` shows"
+        yield Problem("provider.project_number", spec.project_number, project["projectNumber"], fix)
+    yield from _apis(spec, google)
+    yield from _rights(spec, google)
+    bought = [group for pool in stack.pools for group in groups(pool, spec.zones)]
+    yield from _offered(bought, spec, google)
+    yield from short_quotas(stack, bought, spec, google)
+    yield from _reservations(stack, spec, google)
+    yield from _bucket(stack, spec, google)
+    yield from _filesystem(spec, google)
+    yield from _cluster(spec, google)
+
+
+def _apis(spec: GcpSpec, google: Google) -> Iterator[Problem]:
+    emergency = ["privilegedaccessmanager"] if spec.access.break_glass else []
+    needed = {f"{name}.googleapis.com" for name in (*APIS, FILESYSTEMS[spec.filesystem.kind], *emergency)}
+    names = [f"projects/{spec.project_number}/services/{name}" for name in sorted(needed)]
+    url = f"https://serviceusage.googleapis.com/v1/projects/{spec.project_number}/services:batchGet"
+    answer = google.ask("GET", url, None, names=names)
+    enabled = {each["config"]["name"] for each in answer["services"] if each["state"] == "ENABLED"}
+    if off := sorted(needed - enabled):
+        fix = f"gcloud services enable {' '.join(off)} --project {spec.project}"
+        yield Problem("APIs of the project", f"{', '.join(off)}: off", "on", fix)
+
+
+def _rights(spec: GcpSpec, google: Google) -> Iterator[Problem]:
+    makes = [] if spec.filesystem.existing else [f"{FILESYSTEMS[spec.filesystem.kind]}.instances.create"]
+    emergency = ["privilegedaccessmanager.entitlements.create"] if spec.access.break_glass else []
+    spared = "container.clusters.create" if spec.existing_cluster else ""
+    wanted = [*(right for right in RIGHTS if right != spared), *makes, *emergency]
+    url = f"https://cloudresourcemanager.googleapis.com/v1/projects/{spec.project}:testIamPermissions"
+    has = google.ask("POST", url, {"permissions": wanted}).get("permissions", [])
+    if lacking := sorted(set(wanted) - set(has)):
+        fix = "ask for the roles that docs/gcp.md lists"
+        yield Problem("rights of who signs in", f"not {', '.join(lacking)}", "all of these", fix)
+
+
+def _offered(bought: Sequence[Group], spec: GcpSpec, google: Google) -> Iterator[Problem]:
+    asked: dict[tuple[str, str], bool] = {}
+    for group in bought:
+        name = group.machine.name
+        for zone in group.zones:
+            url = f"{COMPUTE}/projects/{spec.project}/zones/{zone}/machineTypes/{name}"
+            if (zone, name) not in asked:
+                asked[zone, name] = google.find(url) is not None
+        lacking = [zone for zone in group.zones if not asked[zone, name]]
+        if lacking:
+            fix = f"choose a zone of `gcloud compute machine-types list --filter=name={name}`"
+            path = f"pools[{group.pool.name}].zones"
+            yield Problem(path, f"{name} in {', '.join(lacking)}", "a zone that offers it", fix)
+
+
+def _reservations(stack: Stack, spec: GcpSpec, google: Google) -> Iterator[Problem]:
+    for pool in stack.pools:
+        if pool.reservation is None:
+            continue
+        path, name = f"pools[{pool.name}].reservation.id", pool.reservation.id.partition("/")[0]
+        zones = pool.zones or spec.zones
+        urls = [f"{COMPUTE}/projects/{spec.project}/zones/{zone}/reservations/{name}" for zone in zones]
+        there = [found for url in urls if (found := google.find(url)) is not None]
+        if not there:
+            fix = "correct the name or the zone; one that another project shares is not looked for"
+            yield Problem(path, f"{name}: not in {', '.join(zones)}", "a reservation", fix)
+            continue
+        reserved = [each["specificReservation"] for each in there if "specificReservation" in each]
+        machines = {each["instanceProperties"]["machineType"] for each in reserved}
+        free = sum(int(each["count"]) - int(each.get("inUseCount", 0)) for each in reserved)
+        if reserved and machines != {pool.machine}:
+            got = f"a reservation of {', '.join(sorted(machines))}"
+            yield Problem(path, got, str(pool.machine), "name one of the pool's machine")
+        elif reserved and free < pool.num_nodes:
+            fix = "lower num_nodes, or reserve more; nodes that the stack has already are counted as used"
+            yield Problem(path, f"{free} machines are free", f"{pool.num_nodes} for the pool", fix)
+
+
+def _bucket(stack: Stack, spec: GcpSpec, google: Google) -> Iterator[Problem]:
+    name, path = stack.storage.object_store.bucket, "storage.object_store.bucket"
+    someone = Problem(
+        path, f"{name} is someone else's", "a free name", "choose another: it is one for the whole world"
+    )
+    try:
+        there = google.find(f"https://storage.googleapis.com/storage/v1/b/{name}")
+    except RefusedError as error:
+        if error.status != httpx.codes.FORBIDDEN:
+            raise
+        yield someone
+        return
+    if there is not None and there["projectNumber"] != spec.project_number:
+        yield someone
+    elif there is None and spec.existing_bucket:
+        fix = "correct the name, or put existing_bucket off, and it is made"
+        yield Problem(path, f"{name} is not there", "a bucket of yours", fix)
+
+
+def _filesystem(spec: GcpSpec, google: Google) -> Iterator[Problem]:
+    """An instance of Managed Lustre that is to be there; a Filestore share is named by its address alone."""
+    existing = spec.filesystem.existing
+    if not isinstance(existing, ExistingManagedLustreSpec):
+        return
+    zone = spec.filesystem.zone or spec.zones[0]
+    place = f"projects/{spec.project}/locations/{zone}/instances/{existing.instance}"
+    found = google.find(f"https://lustre.googleapis.com/v1/{place}")
+    path, mount_point = "provider.filesystem.existing", f"{existing.address}@tcp:/{existing.name}"
+    if found is None:
+        fix = "correct the name or `zone`, or leave `existing` out, and it is made"
+        yield Problem(path, f"{existing.instance}: not in {zone}", "an instance of Managed Lustre", fix)
+    elif found["mountPoint"] != mount_point:
+        yield Problem(path, mount_point, found["mountPoint"], "write the address and name of its mount point")
+
+
+def _cluster(spec: GcpSpec, google: Google) -> Iterator[Problem]:
+    """One that is to be there: as the stack file says it is, and running."""
+    existing = spec.existing_cluster
+    if existing is None:
+        return
+    path = "provider.existing_cluster"
+    place = f"projects/{spec.project}/locations/{spec.region}/clusters/{existing.name}"
+    found = google.find(f"https://container.googleapis.com/v1/{place}")
+    if found is None:
+        fix = "correct the name or the region (a zonal cluster will not do), or leave it out, and it is made"
+        yield Problem(f"{path}.name", f"{existing.name}: not in {spec.region}", "a regional cluster", fix)
+        return
+    version = ".".join(found["currentMasterVersion"].split(".")[:2])
+    if version != existing.version:
+        yield Problem(f"{path}.version", existing.version, version, "write the version that it has")
+    if lacking := [name for name in existing.features if name not in _features(found)]:
+        fix = "turn them on (`gcloud container clusters update`), or remove them here"
+        yield Problem(f"{path}.features", f"{', '.join(lacking)}: off", "on", fix)
+    if existing.endpoint not in (ways := _ways_in(found)):
+        fix = f"write what `gcloud container clusters describe {existing.name}` shows"
+        yield Problem(f"{path}.endpoint", existing.endpoint, " or ".join(ways), fix)
+    channel = found.get("releaseChannel", {}).get("channel", "none").lower()
+    if {"unspecified": "none"}.get(channel, channel) != spec.release_channel:
+        yield Problem("provider.release_channel", spec.release_channel, channel, "write the cluster's own")
+    group = found.get("authenticatorGroupsConfig", {}).get("securityGroup")
+    if spec.access.security_group and group != spec.access.security_group:
+        fix = "`gcloud container clusters update --security-group`: who owns the cluster says it there"
+        yield Problem("provider.access.security_group", spec.access.security_group, str(group), fix)
+    network = spec.network.existing
+    if network and (found["network"], found["subnetwork"]) != (network.network, network.subnetwork):
+        got, told = f"{network.network}, {network.subnetwork}", f"{found['network']}, {found['subnetwork']}"
+        yield Problem("provider.network.existing", got, told, "name the cluster's own VPC and subnet")
+    if found["status"] != "RUNNING":
+        yield Problem(f"{path}.name", f"{existing.name} is {found['status']}", "RUNNING", "wait until it is")
+
+
+def _features(found: Answer) -> set[str]:
+    """What a cluster has, in the stack file's words."""
+    network, addons = found.get("networkConfig", {}), found.get("addonsConfig", {})
+    has = {
+        "workload-identity": found.get("workloadIdentityConfig", {}).get("workloadPool"),
+        "dataplane-v2": network.get("datapathProvider") == "ADVANCED_DATAPATH",
+        "multi-networking": network.get("enableMultiNetworking"),
+        "gcs-fuse": addons.get("gcsFuseCsiDriverConfig", {}).get("enabled"),
+        "lustre": addons.get("lustreCsiDriverConfig", {}).get("enabled"),
+    }
+    return {name for name, there in has.items() if there}
+
+
+def _ways_in(found: Answer) -> list[str]:
+    """URLs of its API server: the DNS name, the addresses."""
+    config = found.get("controlPlaneEndpointsConfig", {})
+    names = [
+        config.get("dnsEndpointConfig", {}).get("endpoint"),
+        config.get("ipEndpointsConfig", {}).get("privateEndpoint"),
+        found.get("endpoint"),
+    ]
+    return list(dict.fromkeys(f"https://{name}" for name in names if name))

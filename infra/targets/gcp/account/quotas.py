@@ -1,0 +1,161 @@
+"""Quotas of a project of Google Cloud: those that Compute tells, and those of families that it does not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from infra.errors import Problem
+from infra.spec import Stack
+from infra.targets.gcp.account.api import COMPUTE, Google, RefusedError
+from infra.targets.gcp.spec.groups import Group
+from infra.targets.gcp.spec.provider import GcpSpec
+
+ACCELERATORS = {"l4": "NVIDIA_L4_GPUS", "a100-40gb": "NVIDIA_A100_GPUS"}
+"""Model → quota of the region, as Compute tells it."""
+CPUS = {"e2": "CPUS", "n2": "N2_CPUS", "c3": "C3_CPUS"}
+"""Series of machines → quota of the region, where it is known."""
+NETWORKS_OF_FABRIC = {"tcpxo": 8, "roce": 2}
+CLOUD_QUOTAS = "https://cloudquotas.googleapis.com/v1"
+
+
+@dataclass(frozen=True)
+class Family:
+    """Machines whose quotas the Cloud Quotas API alone tells, one value per family and region."""
+
+    quota: str
+    """For what is bought on demand."""
+    dimension: str
+    name: str
+    preemptible: str
+    """For spot and flex-start, whose nodes count as preemptible."""
+
+
+_CPUS_OF_FAMILY = "CPUS-PER-VM-FAMILY-per-project-region"
+
+
+def _gpus(family: str) -> Family:
+    preemptible = f"PREEMPTIBLE-{family.replace('_', '-')}-GPUS-per-project-region"
+    return Family("GPUS-PER-GPU-FAMILY-per-project-region", "gpu_family", family, preemptible)
+
+
+FAMILIES: Mapping[str, Family] = {
+    "a3-megagpu": _gpus("NVIDIA_H100_MEGA"),
+    "a3-ultragpu": _gpus("NVIDIA_H200"),
+    "a4-highgpu": _gpus("NVIDIA_B200"),
+    "a4x-highgpu": _gpus("NVIDIA_GB200"),
+    "ct6e-standard": Family(
+        "TPUS-PER-TPU-FAMILY-per-project-region",
+        "tpu_family",
+        "CT6E",
+        "PREEMPTIBLE-TPU-V6E-per-project-region",
+    ),
+    "tpu7x-standard": Family(
+        "TPUS-PER-TPU-FAMILY-per-project-region",
+        "tpu_family",
+        "tpu7x",
+        "PREEMPTIBLE-TPU7X-per-project-region",
+    ),
+    "n4-standard": Family(_CPUS_OF_FAMILY, "vm_family", "N4", _CPUS_OF_FAMILY),
+}
+"""Family of machines → its quotas (Compute Engine: allocation quotas)."""
+
+
+def short_quotas(stack: Stack, bought: Sequence[Group], spec: GcpSpec, google: Google) -> Iterator[Problem]:
+    """Find quotas that are too small. What is reserved was counted when it was reserved."""
+    counted = [group for group in bought if group.pool.capacity != "reserved"]
+    project = f"{COMPUTE}/projects/{spec.project}"
+    of_region = google.ask("GET", f"{project}/regions/{spec.region}")["quotas"]
+    yield from _unknown(counted, spec)
+    yield from _short(_needed(counted), of_region, spec.region)
+    if spec.network.existing is None:
+        fabrics = {pool.fabric for pool in stack.pools}
+        networks = 1 + sum(NETWORKS_OF_FABRIC.get(fabric, 0) for fabric in fabrics)
+        yield from _short({"NETWORKS": networks}, google.ask("GET", project)["quotas"], spec.project)
+    yield from _short_families(counted, spec, google)
+
+
+def _needed(bought: Sequence[Group]) -> Counter[str]:
+    """What the region must still have, by the quotas that Compute tells."""
+    needed: Counter[str] = Counter()
+    for group in bought:
+        if quota := _quota_of_region(group):
+            needed[quota] += _amount(group)
+    return needed
+
+
+def _quota_of_region(group: Group) -> str | None:
+    if group.pool.accelerator is None:
+        return CPUS.get(group.machine.name.partition("-")[0])
+    found = ACCELERATORS.get(group.pool.accelerator.model)
+    return f"PREEMPTIBLE_{found}" if found and _is_preemptible(group) else found
+
+
+def _family(group: Group) -> Family | None:
+    return FAMILIES.get(group.machine.name.rpartition("-")[0])
+
+
+def _amount(group: Group) -> int:
+    """What counts against the quota: accelerators, or vCPUs where there are none."""
+    accelerator = group.pool.accelerator
+    return group.num_nodes * (accelerator.count if accelerator else group.machine.vcpus)
+
+
+def _unknown(bought: Sequence[Group], spec: GcpSpec) -> Iterator[Problem]:
+    """A quota that is not known here is said: silence would read as enough of it."""
+    for name in sorted(
+        {each.machine.name for each in bought if not (_family(each) or _quota_of_region(each))}
+    ):
+        allowed, fix = "a quota that `doctor` can ask for", f"look at IAM & Admin > Quotas of {spec.region}"
+        yield Problem(f"quota: {name}", "which quota it counts against is not known here", allowed, fix)
+
+
+def _is_preemptible(group: Group) -> bool:
+    return group.pool.is_spot or group.pool.provisioning is not None
+
+
+def _short(needed: Mapping[str, int], quotas: Sequence[Mapping[str, Any]], where: str) -> Iterator[Problem]:
+    free = {each["metric"]: each["limit"] - each["usage"] for each in quotas}
+    for metric, amount in needed.items():
+        if free.get(metric, 0) < amount:
+            got, allowed = f"{amount} are needed", f"{free.get(metric, 0):g} are free"
+            yield Problem(f"quota: {metric}", got, allowed, _console(metric, where))
+
+
+def _short_families(bought: Sequence[Group], spec: GcpSpec, google: Google) -> Iterator[Problem]:
+    """The limits of whole families; what is in use already is not told with them."""
+    needed: Counter[tuple[str, str, str]] = Counter()
+    for group in bought:
+        family = _family(group)
+        if family is None:
+            continue
+        quota = family.preemptible if _is_preemptible(group) else family.quota
+        needed[quota, family.dimension, family.name] += _amount(group)
+    for (quota, dimension, name), amount in needed.items():
+        path = f"quota: {quota}, {name} in {spec.region}"
+        got, fix = f"{amount} are needed", _console(quota, spec.region)
+        try:
+            limit = _limit(google, spec, quota, {dimension: name, "region": spec.region})
+        except RefusedError as error:
+            fix = f"gcloud services enable cloudquotas.googleapis.com --project {spec.project}"
+            yield Problem(path, f"not known: {error.problems[0].got}", "an answer", fix)
+            continue
+        if limit < amount:
+            yield Problem(path, got, f"{limit:g} in all" if limit else "none", fix)
+
+
+def _limit(google: Google, spec: GcpSpec, quota: str, wanted: Mapping[str, str]) -> float:
+    """Return the limit of the narrowest entry that holds; nothing where none does, for none was granted."""
+    place = f"projects/{spec.project}/locations/global/services/compute.googleapis.com"
+    entries = google.ask("GET", f"{CLOUD_QUOTAS}/{place}/quotaInfos/{quota}").get("dimensionsInfos", [])
+    holding = [each for each in entries if (each.get("dimensions") or {}).items() <= wanted.items()]
+    if not holding:
+        return 0
+    value = float(max(holding, key=lambda each: len(each.get("dimensions") or {}))["details"]["value"])
+    return float("inf") if value == -1 else value
+
+
+def _console(quota: str, where: str) -> str:
+    return f"ask for more: IAM & Admin > Quotas, {quota} of {where}"

@@ -1,0 +1,70 @@
+"""The checkpoint bucket: folders that rename in one step, encrypted, private, kept when the stack goes.
+
+A bucket with a hierarchical namespace keeps no versions; what is deleted can be had back for a month.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pulumi_gcp.storage._inputs import (
+    BucketEncryptionArgs,
+    BucketHierarchicalNamespaceArgs,
+    BucketLifecycleRuleActionArgs,
+    BucketLifecycleRuleArgs,
+    BucketLifecycleRuleConditionArgs,
+    BucketSoftDeletePolicyArgs,
+)
+from pulumi_gcp.storage.bucket import Bucket
+from pulumi_gcp.storage.folder import Folder
+
+from infra.spec.storage import LifecycleSpec
+from infra.targets.gcp.cluster.identity import team_folder
+from infra.targets.gcp.cluster.keys import Keys
+from infra.targets.gcp.cluster.scope import Scope
+
+
+def make_bucket(scope: Scope, name: str, keys: Keys, teams: Iterable[str], lifecycle: LifecycleSpec) -> None:
+    """Make the bucket, unless it is there already, and a folder of its own for each team."""
+    if scope.spec.existing_bucket:
+        for team in teams:
+            team_folder(scope, team, name, None)
+        return
+    bucket = Bucket(
+        scope.named("bucket"),
+        name=name,
+        location=scope.region,
+        project=scope.project,
+        storage_class="STANDARD",
+        hierarchical_namespace=BucketHierarchicalNamespaceArgs(enabled=True),
+        uniform_bucket_level_access=True,
+        public_access_prevention="enforced",
+        encryption=BucketEncryptionArgs(default_kms_key_name=keys.data),
+        soft_delete_policy=BucketSoftDeletePolicyArgs(
+            retention_duration_seconds=lifecycle.deleted_days * 24 * 3600
+        ),
+        lifecycle_rules=_lifecycle(lifecycle),
+        force_destroy=False,
+        labels=scope.labels,
+        opts=scope.options(protect=scope.spec.deletion_protection, retain_on_delete=True),
+    )
+    root = Folder(
+        scope.named("checkpoints"),
+        bucket=bucket.name,
+        name="checkpoints/",
+        opts=scope.options(retain_on_delete=True),
+    )
+    for team in teams:
+        team_folder(scope, team, bucket.name, root)
+
+
+def _lifecycle(lifecycle: LifecycleSpec) -> list[BucketLifecycleRuleArgs]:
+    """Nothing goes by age alone: a paused job keeps its last checkpoint, however old that is."""
+    # The custom time is what the trainer sets on a checkpoint once a newer one is complete.
+    superseded = BucketLifecycleRuleConditionArgs(days_since_custom_time=lifecycle.superseded_days)
+    unfinished = BucketLifecycleRuleConditionArgs(age=lifecycle.unfinished_days)
+    rules = (("Delete", superseded), ("AbortIncompleteMultipartUpload", unfinished))
+    return [
+        BucketLifecycleRuleArgs(action=BucketLifecycleRuleActionArgs(type=action), condition=condition)
+        for action, condition in rules
+    ]

@@ -1,0 +1,184 @@
+"""The Google Cloud target's component: keys, networks, control plane, pools, storage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, cast
+
+import pulumi
+from pulumi_gcp.provider import Provider as GcpProvider
+
+from infra import names
+from infra.artifacts import Artifacts
+from infra.kubernetes import connect
+from infra.spec import Stack
+from infra.spec.provider import ProviderKind
+from infra.spec.storage import LifecycleSpec
+from infra.targets.base import (
+    Cluster,
+    ClusterOutputs,
+    ClusterSettings,
+    DevicePlugin,
+    DraDriver,
+    Feature,
+    NodeSoftware,
+    ObjectStoreOutputs,
+    PoolSettings,
+    StorageClass,
+    VolumeSource,
+)
+from infra.targets.gcp.cluster.bucket import make_bucket
+from infra.targets.gcp.cluster.control_plane import kubeconfig, make_control_plane, use_control_plane
+from infra.targets.gcp.cluster.fabric import cluster_mtu, make_fabrics, publish
+from infra.targets.gcp.cluster.filesystem import make_filesystem
+from infra.targets.gcp.cluster.identity import break_glass, human_access, node_identity, read_datasets
+from infra.targets.gcp.cluster.keys import Keys, make_keys
+from infra.targets.gcp.cluster.network import make_network
+from infra.targets.gcp.cluster.pools import Grounds, node_pool, pool_settings
+from infra.targets.gcp.cluster.scope import Scope, labels_of
+from infra.targets.gcp.spec.groups import groups
+from infra.targets.gcp.spec.provider import GcpSpec
+
+BLOCKS = tuple(f"cloud.google.com/gce-topology-{level}" for level in ("block", "subblock", "host"))
+"""Where in Google's network a machine of a GPU fabric stands, the widest first."""
+RACKS = "roce-nvl72"
+"""Fabric class of A4X."""
+GPU_DRIVER = "/home/kubernetes/bin/nvidia"
+"""Where GKE installs the GPUs' driver on its nodes."""
+NODE_POOL = "cloud.google.com/gke-nodepool"
+"""The slice of a TPU machine."""
+_PLUGINS: Mapping[str, tuple[DevicePlugin, ...]] = {
+    "roce": ("gib",),
+    "roce-dra": ("gib",),
+    "roce-nvl72": ("gib-arm64",),
+    "tcpxo": ("tcpxo", "device-injector"),
+}
+"""Fabric class → what its nodes need; drivers and devices of GPUs and TPUs are GKE's own."""
+
+
+class GcpCluster(Cluster):
+    """GKE in one region, its nodes in node pools."""
+
+    KIND: ClassVar[ProviderKind] = "gcp"
+    UNSUPPORTED: ClassVar[Mapping[Feature, str]] = {
+        Feature.ALTERNATIVE_MACHINES: (
+            "a GKE node pool has one machine type: make a pool of each, and all of them flavors of the queue"
+        ),
+        Feature.AUTOSCALED_POOLS: (
+            "Google has a queue for machines that are scarce: write `provisioning: queued`, not `min_nodes`"
+        ),
+        Feature.CAPACITY_BLOCKS: (
+            "capacity blocks are EC2's: name Google's reservation, a future one too, with `kind: targeted`"
+        ),
+    }
+
+    def __init__(
+        self, stack: Stack, artifacts: Artifacts, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__(stack, artifacts, opts)
+        spec = cast(GcpSpec, stack.provider)
+        self.pools = {pool.name: pool_settings(pool) for pool in stack.pools}
+        self.settings = _settings(stack, spec, self.pools)
+        scope = _scope(stack, spec, self)
+        keys = make_keys(scope)
+        network = make_network(scope, mtu=cluster_mtu(stack.pools))
+        cards = make_fabrics(scope, stack.pools)
+        identity = node_identity(scope)
+        access, existing = human_access(scope, stack.teams), spec.existing_cluster
+        control_plane = (
+            use_control_plane(existing, access)
+            if existing
+            else make_control_plane(scope, network, keys, identity, access, more_networks=bool(cards))
+        )
+        break_glass(scope)
+        config = kubeconfig(scope, control_plane)
+        made = self._pools(stack, Grounds(scope, keys, control_plane, identity, cards))
+        self.access = connect(stack.name, config, control_plane.cluster, self, made["system"])
+        publish(self.access, self, [card for of_class in cards.values() for card in of_class])
+        bucket = stack.storage.object_store.bucket
+        make_bucket(
+            scope,
+            bucket,
+            keys,
+            [team.name for team in stack.teams],
+            stack.storage.object_store.lifecycle or LifecycleSpec(),
+        )
+        read_datasets(
+            scope,
+            [each for each in stack.datasets if each.by_identity],
+        )
+        self.outputs = ClusterOutputs(
+            endpoint=control_plane.endpoint,
+            ca_certificate=control_plane.ca_certificate,
+            kubeconfig=config,
+            volume_source=make_filesystem(scope, network, keys),
+            object_store=ObjectStoreOutputs("https://storage.googleapis.com", bucket),
+            storage_classes=(_disks(keys),),
+            bucket_source=_bucket_volumes(bucket),
+        )
+        self.register_outputs({"endpoint": self.outputs.endpoint})
+
+    def _pools(self, stack: Stack, grounds: Grounds) -> dict[str, list[pulumi.Resource]]:
+        """Make the pools; `system` is the one on which objects of the cluster run."""
+        made: dict[str, list[pulumi.Resource]] = {"system": [], "jobs": []}
+        for pool in stack.pools:
+            kind = "system" if pool.capacity == "system" else "jobs"
+            for group in groups(pool, grounds.scope.spec.zones):
+                made[kind].append(node_pool(grounds, group, self.pools[pool.name]))
+        return made
+
+
+def _scope(stack: Stack, spec: GcpSpec, parent: pulumi.Resource) -> Scope:
+    provider = GcpProvider(
+        stack.name,
+        project=spec.project,
+        region=spec.region,
+        default_labels=labels_of(stack.name, spec),
+        add_pulumi_attribution_label=False,
+        opts=pulumi.ResourceOptions(parent=parent),
+    )
+    minor = spec.kubernetes_version.rpartition(".")[0]
+    return Scope(stack.name, minor, provider, parent, spec)
+
+
+def _settings(stack: Stack, spec: GcpSpec, pools: Mapping[str, PoolSettings]) -> ClusterSettings:
+    fabrics = sorted({pool.fabric_class for pool in pools.values() if pool.accelerators_per_node})
+    plugins = dict.fromkeys(plugin for fabric in fabrics for plugin in _PLUGINS.get(fabric, ()))
+    return ClusterSettings(
+        name=stack.name,
+        kubernetes_version=spec.kubernetes_version,
+        topology_labels=_topology(fabrics),
+        slice_label=NODE_POOL if fabrics == ["ici"] else "",
+        provisioning_class="queued-provisioning.gke.io",
+        # A rack is a subblock of Google's network.
+        rack_label="",
+        software=NodeSoftware(dra_driver=DraDriver(GPU_DRIVER, RACKS) if RACKS in fabrics else None),
+        data_dir="",
+        training_image=spec.training_image,
+        serves_object_store=False,
+        device_plugins=tuple(plugins),
+    )
+
+
+def _topology(fabrics: Sequence[str]) -> tuple[str, ...]:
+    """Kueue's topology takes nodes that have all labels: those of a fabric where all nodes have it."""
+    if fabrics and all(fabric in _PLUGINS for fabric in fabrics):
+        return (*BLOCKS, names.HOSTNAME_LABEL)
+    if fabrics == ["ici"]:
+        return (names.ZONE_LABEL, NODE_POOL, names.HOSTNAME_LABEL)
+    return (names.ZONE_LABEL, names.HOSTNAME_LABEL)
+
+
+def _disks(keys: Keys) -> StorageClass:
+    parameters = {"type": "pd-balanced", "disk-encryption-kms-key": keys.data}
+    return StorageClass("disk", "pd.csi.storage.gke.io", parameters)
+
+
+def _bucket_volumes(bucket: str) -> VolumeSource:
+    """Volumes of the bucket by FUSE, each a folder of it; pods that use one say so by an annotation."""
+
+    def source(path: str) -> dict[str, Any]:
+        csi = {"driver": "gcsfuse.csi.storage.gke.io", "volumeHandle": bucket}
+        return {"csi": csi, "mountOptions": [f"only-dir={path}"] if path else []}
+
+    return source

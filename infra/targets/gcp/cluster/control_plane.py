@@ -1,0 +1,230 @@
+"""The GKE control plane, and the kubeconfig."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+from pulumi_gcp.container._inputs import (
+    ClusterAddonsConfigArgs,
+    ClusterAddonsConfigGcePersistentDiskCsiDriverConfigArgs,
+    ClusterAddonsConfigGcsFuseCsiDriverConfigArgs,
+    ClusterAddonsConfigLustreCsiDriverConfigArgs,
+    ClusterAuthenticatorGroupsConfigArgs,
+    ClusterControlPlaneEndpointsConfigArgs,
+    ClusterControlPlaneEndpointsConfigDnsEndpointConfigArgs,
+    ClusterDatabaseEncryptionArgs,
+    ClusterIpAllocationPolicyArgs,
+    ClusterLoggingConfigArgs,
+    ClusterMaintenancePolicyArgs,
+    ClusterMaintenancePolicyMaintenanceExclusionArgs,
+    ClusterMaintenancePolicyMaintenanceExclusionExclusionOptionsArgs,
+    ClusterMaintenancePolicyRecurringWindowArgs,
+    ClusterMasterAuthorizedNetworksConfigArgs,
+    ClusterMonitoringConfigArgs,
+    ClusterMonitoringConfigManagedPrometheusArgs,
+    ClusterNodeConfigArgs,
+    ClusterPrivateClusterConfigArgs,
+    ClusterReleaseChannelArgs,
+    ClusterWorkloadIdentityConfigArgs,
+)
+from pulumi_gcp.container.cluster import Cluster
+
+from infra.targets.gcp.cluster.keys import Keys
+from infra.targets.gcp.cluster.network import Network
+from infra.targets.gcp.cluster.scope import Scope
+from infra.targets.gcp.spec.provider import ExistingGkeSpec, GcpAccessSpec
+
+LOGS = ("SYSTEM_COMPONENTS", "WORKLOADS", "APISERVER", "SCHEDULER", "CONTROLLER_MANAGER")
+METRICS = ("SYSTEM_COMPONENTS", "DCGM")
+"""DCGM's are those of NVIDIA's GPUs."""
+_CHANNELS = {"regular": "REGULAR", "stable": "STABLE", "extended": "EXTENDED", "none": "UNSPECIFIED"}
+_SINCE = "2026-01-01T00:00:00Z"
+_WINDOW = ("2026-01-03T06:00:00Z", "2026-01-03T12:00:00Z", "FREQ=WEEKLY;BYDAY=SA,SU")
+
+
+@dataclass(frozen=True)
+class ControlPlane:
+    """The cluster, and what may be done once those who may use it are let in."""
+
+    cluster: Cluster | None
+    """None where it was there: the engine knows nothing of it, and so can neither change nor remove it."""
+    name: pulumi.Output[str]
+    endpoint: pulumi.Output[str]
+    """URL of the API server: its DNS name, which asks IAM before it lets a connection in."""
+    ca_certificate: pulumi.Output[str]
+    """PEM of the cluster's own authority; the DNS name has a certificate that all clients know."""
+    access: Sequence[pulumi.CustomResource]
+
+
+def make_control_plane(
+    scope: Scope,
+    network: Network,
+    keys: Keys,
+    node_identity: pulumi.Input[str],
+    access: Sequence[pulumi.CustomResource],
+    *,
+    more_networks: bool,
+) -> ControlPlane:
+    """Make the cluster: private, secrets encrypted, audit logs kept; `more_networks` for fabrics of cards."""
+    spec = scope.spec
+    cluster = Cluster(
+        scope.name,
+        # Its users' kubeconfigs go by the name.
+        name=scope.name,
+        location=scope.region,
+        node_locations=list(spec.zones),
+        project=scope.project,
+        min_master_version=scope.kubernetes_version,
+        release_channel=ClusterReleaseChannelArgs(channel=_CHANNELS[spec.release_channel]),
+        maintenance_policy=_maintenance(),
+        # Pools are resources of their own: the one that GKE insists on goes at once.
+        remove_default_node_pool=True,
+        initial_node_count=1,
+        node_config=_first_node(scope, keys, node_identity),
+        network=network.id,
+        subnetwork=network.subnetwork,
+        networking_mode="VPC_NATIVE",
+        ip_allocation_policy=ClusterIpAllocationPolicyArgs(
+            cluster_secondary_range_name=network.pods_range,
+            services_secondary_range_name=network.services_range,
+        ),
+        datapath_provider="ADVANCED_DATAPATH",
+        enable_multi_networking=more_networks,
+        private_cluster_config=ClusterPrivateClusterConfigArgs(
+            enable_private_nodes=True, enable_private_endpoint=True
+        ),
+        # With nobody on the list the private endpoint takes connections from the VPC alone.
+        master_authorized_networks_config=ClusterMasterAuthorizedNetworksConfigArgs(),
+        control_plane_endpoints_config=_dns_endpoint(spec.access),
+        authenticator_groups_config=_groups(spec.access),
+        workload_identity_config=ClusterWorkloadIdentityConfigArgs(workload_pool=scope.workload_pool),
+        database_encryption=ClusterDatabaseEncryptionArgs(state="ENCRYPTED", key_name=keys.cluster),
+        enable_shielded_nodes=True,
+        addons_config=_addons(scope),
+        logging_config=ClusterLoggingConfigArgs(enable_components=list(LOGS)),
+        monitoring_config=_monitoring(),
+        deletion_protection=spec.deletion_protection,
+        resource_labels=scope.labels,
+        # GKE tells of the first pool's nodes here.
+        opts=scope.options(ignore_changes=["nodeConfig"]),
+    )
+    return _control_plane(cluster, access)
+
+
+def _control_plane(cluster: Cluster, access: Sequence[pulumi.CustomResource]) -> ControlPlane:
+    """What others need to know of the cluster."""
+    return ControlPlane(
+        cluster,
+        cluster.name,
+        cluster.control_plane_endpoints_config.apply(
+            lambda found: f"https://{found.dns_endpoint_config.endpoint}"
+        ),
+        cluster.master_auth.apply(lambda found: base64.b64decode(found.cluster_ca_certificate).decode()),
+        access,
+    )
+
+
+def _dns_endpoint(access: GcpAccessSpec) -> ClusterControlPlaneEndpointsConfigArgs:
+    return ClusterControlPlaneEndpointsConfigArgs(
+        dns_endpoint_config=ClusterControlPlaneEndpointsConfigDnsEndpointConfigArgs(
+            allow_external_traffic=access.dns_endpoint
+        )
+    )
+
+
+def _monitoring() -> ClusterMonitoringConfigArgs:
+    return ClusterMonitoringConfigArgs(
+        enable_components=list(METRICS),
+        managed_prometheus=ClusterMonitoringConfigManagedPrometheusArgs(enabled=True),
+    )
+
+
+def use_control_plane(spec: ExistingGkeSpec, access: Sequence[pulumi.CustomResource]) -> ControlPlane:
+    """Use the cluster that the stack names."""
+    authority = base64.b64decode(spec.certificate_authority or "").decode()
+    name, endpoint, certificate = map(pulumi.Output.from_input, (spec.name, spec.endpoint, authority))
+    return ControlPlane(None, name, endpoint, certificate, access)
+
+
+def _groups(access: GcpAccessSpec) -> ClusterAuthenticatorGroupsConfigArgs | None:
+    """Google Groups as groups of Kubernetes: those that are in the one which Workspace shows to GKE."""
+    if access.security_group is None:
+        return None
+    return ClusterAuthenticatorGroupsConfigArgs(security_group=access.security_group)
+
+
+def _maintenance() -> ClusterMaintenancePolicyArgs:
+    """Patches of the control plane at week-ends; nodes and minor versions when the owner says so."""
+    start, end, recurrence = _WINDOW
+    options = ClusterMaintenancePolicyMaintenanceExclusionExclusionOptionsArgs(
+        scope="NO_MINOR_OR_NODE_UPGRADES", end_time_behavior="UNTIL_END_OF_SUPPORT"
+    )
+    return ClusterMaintenancePolicyArgs(
+        recurring_window=ClusterMaintenancePolicyRecurringWindowArgs(
+            start_time=start, end_time=end, recurrence=recurrence
+        ),
+        maintenance_exclusions=[
+            ClusterMaintenancePolicyMaintenanceExclusionArgs(
+                exclusion_name="jobs-are-not-interrupted", start_time=_SINCE, exclusion_options=options
+            )
+        ],
+    )
+
+
+def _first_node(scope: Scope, keys: Keys, identity: pulumi.Input[str]) -> ClusterNodeConfigArgs:
+    """The node that goes at once: an organisation's rules on keys and identities hold for it, too."""
+    return ClusterNodeConfigArgs(
+        machine_type="e2-standard-4",
+        service_account=identity,
+        boot_disk_kms_key=keys.data,
+        resource_labels=scope.labels,
+    )
+
+
+def _addons(scope: Scope) -> ClusterAddonsConfigArgs:
+    lustre = ClusterAddonsConfigLustreCsiDriverConfigArgs(enabled=True)
+    return ClusterAddonsConfigArgs(
+        gce_persistent_disk_csi_driver_config=ClusterAddonsConfigGcePersistentDiskCsiDriverConfigArgs(
+            enabled=True
+        ),
+        gcs_fuse_csi_driver_config=ClusterAddonsConfigGcsFuseCsiDriverConfigArgs(enabled=True),
+        lustre_csi_driver_config=lustre if scope.spec.filesystem.kind == "lustre" else None,
+    )
+
+
+def kubeconfig(scope: Scope, control_plane: ControlPlane) -> pulumi.Output[str]:
+    """Return a kubeconfig that holds no token: calls ask Google's plugin for one. Secret nevertheless."""
+    # Of no use before its reader is let in.
+    let_in = [grant.id for grant in control_plane.access]
+    parts = pulumi.Output.all(control_plane.endpoint, *let_in)
+    existing = scope.spec.existing_cluster
+    authority = existing.certificate_authority if existing else None
+    return pulumi.Output.secret(
+        parts.apply(lambda known: json.dumps(_kubeconfig(scope, str(known[0]), authority)))
+    )
+
+
+def _kubeconfig(scope: Scope, endpoint: str, authority: str | None) -> dict[str, Any]:
+    """`authority` is that of an address; the DNS name's is known to all clients."""
+    name = scope.name
+    cluster = {"server": endpoint, **({"certificate-authority-data": authority} if authority else {})}
+    exec_ = {
+        "apiVersion": "client.authentication.k8s.io/v1beta1",
+        "command": "gke-gcloud-auth-plugin",
+        "installHint": "gcloud components install gke-gcloud-auth-plugin",
+        "interactiveMode": "Never",
+        "provideClusterInfo": True,
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": name,
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+        "clusters": [{"name": name, "cluster": cluster}],
+        "users": [{"name": name, "user": {"exec": exec_}}],
+    }

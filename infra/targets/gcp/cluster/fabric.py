@@ -1,0 +1,136 @@
+"""The VPCs of GPU fabrics, and how pods find them.
+
+A3 Mega (TCPXO) has a VPC per card. A3 Ultra and A4 (RoCE) have one VPC of the zone's RDMA network with a
+subnet per card, and one for their second ordinary card. With DRANET GKE makes all of that itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Network
+
+import pulumi
+from pulumi_gcp.compute._inputs import FirewallAllowArgs
+from pulumi_gcp.compute.firewall import Firewall
+from pulumi_gcp.compute.network import Network as Vpc
+from pulumi_gcp.compute.subnetwork import Subnetwork
+
+import catalog
+from infra.kubernetes import Access, KubernetesObject
+from infra.spec.node_pool import NodePoolSpec
+from infra.targets.gcp.cluster.network import MTU, TCPXO_MTU
+from infra.targets.gcp.cluster.scope import Scope
+
+SECOND_NIC = "gvnic-1"
+_API = "networking.gke.io/v1"
+
+
+@dataclass(frozen=True)
+class Card:
+    """One further network interface of a machine."""
+
+    network: str
+    """Name of the Kubernetes Network behind it."""
+    device_mode: str
+    """`NetDevice` or `RDMA`."""
+    vpc: pulumi.Output[str]
+    subnetwork: pulumi.Output[str]
+
+
+def cluster_mtu(pools: Iterable[NodePoolSpec]) -> int:
+    """All networks of a machine have one MTU, and TCPXO says which."""
+    return TCPXO_MTU if any(pool.fabric == "tcpxo" for pool in pools) else MTU
+
+
+def make_fabrics(scope: Scope, pools: Sequence[NodePoolSpec]) -> dict[str, list[Card]]:
+    """Make the VPCs of every fabric class in use; return class → its cards, in the order of the machine."""
+    cards: dict[str, list[Card]] = {}
+    in_use = {pool.fabric for pool in pools}
+    if "tcpxo" in in_use:
+        cards["tcpxo"] = [
+            _plain(scope, f"fabric-{index}", network, scope.ranges.fabric[index], TCPXO_MTU)
+            for index, network in enumerate(catalog.fabric("tcpxo").interfaces.values())
+        ]
+    if "roce" in in_use:
+        zone = next((pool.zones or scope.spec.zones)[0] for pool in pools if pool.fabric == "roce")
+        cards["roce"] = [
+            _plain(scope, SECOND_NIC, SECOND_NIC, scope.ranges.second_nic, cluster_mtu(pools)),
+            *_rdma(scope, zone),
+        ]
+    return cards
+
+
+def _plain(scope: Scope, role: str, network: str, cidr: IPv4Network, mtu: int) -> Card:
+    """A VPC of one subnet, inside of which everything may talk."""
+    vpc = Vpc(
+        scope.named(role),
+        auto_create_subnetworks=False,
+        routing_mode="REGIONAL",
+        mtu=mtu,
+        # Nothing on it has business with the internet.
+        delete_default_routes_on_create=True,
+        project=scope.project,
+        opts=scope.options(),
+    )
+    subnetwork = _subnetwork(scope, role, vpc, cidr)
+    Firewall(
+        scope.named(role),
+        network=vpc.id,
+        direction="INGRESS",
+        source_ranges=[str(cidr)],
+        allows=[FirewallAllowArgs(protocol=protocol) for protocol in ("tcp", "udp", "icmp")],
+        project=scope.project,
+        opts=scope.options(),
+    )
+    return Card(network, "NetDevice", vpc.name, subnetwork.name)
+
+
+def _rdma(scope: Scope, zone: str) -> list[Card]:
+    """The RoCE VPC of a zone; its profile says what it is for, and takes no firewall rules."""
+    vpc = Vpc(
+        scope.named("rdma"),
+        auto_create_subnetworks=False,
+        network_profile=f"projects/{scope.project}/global/networkProfiles/{zone}-vpc-roce",
+        mtu=MTU,
+        project=scope.project,
+        opts=scope.options(),
+    )
+    cards = []
+    for index, network in enumerate(catalog.fabric("roce").interfaces.values()):
+        subnetwork = _subnetwork(scope, network, vpc, scope.ranges.fabric[index])
+        cards.append(Card(network, "RDMA", vpc.name, subnetwork.name))
+    return cards
+
+
+def _subnetwork(scope: Scope, role: str, vpc: Vpc, cidr: IPv4Network) -> Subnetwork:
+    return Subnetwork(
+        scope.named(role),
+        network=vpc.id,
+        ip_cidr_range=str(cidr),
+        region=scope.region,
+        project=scope.project,
+        opts=scope.options(),
+    )
+
+
+def publish(access: Access, parent: pulumi.Resource, cards: Iterable[Card]) -> None:
+    """Tell GKE of the networks, so that a pod's annotation can ask for them."""
+    for card in cards:
+        parameters = KubernetesObject(_parameters(card), access.options(parent))
+        KubernetesObject(_network(card), access.options(parent, [parameters]))
+
+
+def _parameters(card: Card) -> dict[str, object]:
+    spec = {"vpc": card.vpc, "vpcSubnet": card.subnetwork, "deviceMode": card.device_mode}
+    return {"apiVersion": _API, "kind": "GKENetworkParamSet", "metadata": _metadata(card), "spec": spec}
+
+
+def _network(card: Card) -> dict[str, object]:
+    group, kind = _API.partition("/")[0], "GKENetworkParamSet"
+    spec = {"type": "Device", "parametersRef": {"group": group, "kind": kind, "name": card.network}}
+    return {"apiVersion": _API, "kind": "Network", "metadata": _metadata(card), "spec": spec}
+
+
+def _metadata(card: Card) -> dict[str, object]:
+    return {"name": card.network, "labels": {"app.kubernetes.io/managed-by": "trainyard"}}

@@ -1,0 +1,120 @@
+"""The shared filesystem under checkpoints: Managed Lustre, or Filestore."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pulumi
+from pulumi_gcp.filestore._inputs import InstanceFileSharesArgs, InstanceNetworkArgs
+from pulumi_gcp.filestore.instance import Instance as Filestore
+from pulumi_gcp.lustre.instance import Instance as Lustre
+
+from infra import names
+from infra.targets.base import VolumeSource
+from infra.targets.gcp.cluster.keys import Keys
+from infra.targets.gcp.cluster.network import Network
+from infra.targets.gcp.cluster.scope import Scope
+from infra.targets.gcp.spec.provider import FilestoreSpec, ManagedLustreSpec
+
+LUSTRE_NAME = "training"
+"""Name of the filesystem inside of Lustre, which takes eight characters."""
+SHARE = "training"
+_MAX_INSTANCE_ID = 63
+
+
+def make_filesystem(scope: Scope, network: Network, keys: Keys) -> VolumeSource:
+    """Make the filesystem of the stack, or use the one that it names; return how folders become volumes."""
+    spec = scope.spec.filesystem
+    if isinstance(spec, ManagedLustreSpec):
+        place = f"{scope.project}/{_zone(scope, spec.zone)}"
+        if spec.existing:
+            handle = f"{place}/{spec.existing.instance}"
+            return lustre_volumes(handle, str(spec.existing.address), spec.existing.name)
+        made = _lustre(scope, spec, network, keys)
+        # `10.0.0.2@tcp:/name` → the address
+        address = made.mount_point.apply(lambda point: point.partition("@")[0])
+        return lustre_volumes(f"{place}/{_lustre_id(scope)}", address, LUSTRE_NAME)
+    if spec.existing:
+        return filestore_volumes(str(spec.existing.address), spec.existing.share)
+    share = _filestore(scope, spec, network, keys)
+    return filestore_volumes(share.networks.apply(lambda found: str(found[0].ip_addresses[0])), SHARE)
+
+
+def _lustre(scope: Scope, spec: ManagedLustreSpec, network: Network, keys: Keys) -> Lustre:
+    return Lustre(
+        scope.named("lustre"),
+        instance_id=_lustre_id(scope),
+        location=_zone(scope, spec.zone),
+        filesystem=LUSTRE_NAME,
+        capacity_gib=str(spec.capacity_gib),
+        per_unit_storage_throughput=str(spec.throughput),
+        network=network.id,
+        kms_key=keys.data,
+        labels=scope.labels,
+        project=scope.project,
+        opts=scope.options(
+            depends_on=[network.peering] if network.peering else [], protect=scope.spec.deletion_protection
+        ),
+    )
+
+
+def _lustre_id(scope: Scope) -> str:
+    return names.fit(scope.named("lustre"), _MAX_INSTANCE_ID)
+
+
+def _zone(scope: Scope, zone: str | None) -> str:
+    return zone or scope.spec.zones[0]
+
+
+def lustre_volumes(handle: str, address: pulumi.Input[str], name: str) -> VolumeSource:
+    """Volumes of a Lustre filesystem: a folder is mounted by itself, so that no pod sees another team's.
+
+    The driver mounts `<address>@tcp:/<name>`, and Lustre takes a folder at the end of that.
+    """
+
+    def source(path: str) -> dict[str, Any]:
+        below = f"/{path}" if path else ""
+        attributes = {"ip": address, "filesystem": f"{name}{below}"}
+        volume = f"{handle}{below.replace('/', '-')}"
+        csi = {
+            "driver": "lustre.csi.storage.gke.io",
+            "volumeHandle": volume,
+            "volumeAttributes": attributes,
+        }
+        return {"csi": csi, "mountOptions": ["flock"]}
+
+    return source
+
+
+def _filestore(scope: Scope, spec: FilestoreSpec, network: Network, keys: Keys) -> Filestore:
+    return Filestore(
+        scope.named("filestore"),
+        tier=spec.tier.upper(),
+        location=scope.region if spec.tier == "regional" else _zone(scope, spec.zone),
+        file_shares=InstanceFileSharesArgs(name=SHARE, capacity_gb=spec.capacity_gib),
+        networks=[
+            InstanceNetworkArgs(
+                network=network.id,
+                modes=["MODE_IPV4"],
+                connect_mode="PRIVATE_SERVICE_ACCESS",
+                reserved_ip_range=network.filesystem_range,
+            )
+        ],
+        kms_key_name=keys.data,
+        deletion_protection_enabled=scope.spec.deletion_protection,
+        labels=scope.labels,
+        project=scope.project,
+        opts=scope.options(
+            depends_on=[network.peering] if network.peering else [], protect=scope.spec.deletion_protection
+        ),
+    )
+
+
+def filestore_volumes(address: pulumi.Input[str], share: str) -> VolumeSource:
+    """Volumes of a Filestore share, mounted by the nodes' own NFS client."""
+
+    def source(path: str) -> dict[str, Any]:
+        folder = f"/{share}/{path}" if path else f"/{share}"
+        return {"nfs": {"server": address, "path": folder}, "mountOptions": ["hard", "nconnect=8"]}
+
+    return source

@@ -1,0 +1,156 @@
+"""Identities: of nodes, of people, and of each team's jobs; nobody has more than is used."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pulumi
+from pulumi_gcp.privilegedaccessmanager._inputs import (
+    EntitlementEligibleUserArgs,
+    EntitlementPrivilegedAccessArgs,
+    EntitlementPrivilegedAccessGcpIamAccessArgs,
+    EntitlementPrivilegedAccessGcpIamAccessRoleBindingArgs,
+    EntitlementRequesterJustificationConfigArgs,
+    EntitlementRequesterJustificationConfigUnstructuredArgs,
+)
+from pulumi_gcp.privilegedaccessmanager.entitlement import Entitlement
+from pulumi_gcp.projects.iam_member import IAMMember
+from pulumi_gcp.serviceaccount.account import Account
+from pulumi_gcp.storage.bucket_iam_member import BucketIAMMember
+from pulumi_gcp.storage.folder import Folder
+from pulumi_gcp.storage.managed_folder import ManagedFolder
+from pulumi_gcp.storage.managed_folder_iam_member import ManagedFolderIamMember
+
+from infra import names
+from infra.spec.dataset import DatasetSpec
+from infra.spec.queue import TeamSpec
+from infra.targets.gcp.cluster.scope import Scope
+
+NODE_ROLES = ("roles/container.defaultNodeServiceAccount", "roles/artifactregistry.reader")
+"""Logs, metrics and images: the least that a node works with (GKE: least privilege service accounts)."""
+_HUMAN_ROLES = {"admins": "roles/container.admin", "viewers": "roles/container.viewer"}
+_TEAM_ROLE = "roles/container.clusterViewer"
+"""Through the door of the API server, and nothing behind it: what a team may do is bound in its namespace."""
+_MAX_ACCOUNT_ID = 30
+_MAX_ENTITLEMENT_ID = 63
+BREAK_GLASS_SECONDS = 3600
+
+
+def node_identity(scope: Scope) -> pulumi.Output[str]:
+    """Make the nodes' service account; its address is known once it has its rights."""
+    account_id = names.fit(scope.named("nodes"), _MAX_ACCOUNT_ID)
+    account = Account(
+        scope.named("nodes"),
+        account_id=account_id,
+        display_name=f"{scope.name}: nodes",
+        project=scope.project,
+        opts=scope.options(),
+    )
+    # Its address is written out, so that a policy sees at preview who is given what.
+    member = f"serviceAccount:{account_id}@{scope.project}.iam.gserviceaccount.com"
+    rights = [
+        _grant(scope, f"nodes-{role.rpartition('/')[2]}", role, member, [account]) for role in NODE_ROLES
+    ]
+    known = pulumi.Output.all(account.email, *(right.id for right in rights))
+    return known.apply(lambda found: str(found[0]))
+
+
+def human_access(scope: Scope, teams: Sequence[TeamSpec]) -> list[IAMMember]:
+    """Let people in. These roles hold in all clusters of the project: give a stack a project of its own.
+
+    Into a cluster that was there, the stack lets its teams; the others are its owner's to let in.
+    """
+    admins = [
+        (group, role, member)
+        for group, role in _HUMAN_ROLES.items()
+        for member in getattr(scope.spec.access, group)
+    ]
+    known = {member for _, _, member in admins}
+    let_in = [] if scope.spec.existing_cluster else admins
+    of_teams = {f"group:{group}" for team in teams for group in team.groups}
+    let_in = [*let_in, *(("teams", _TEAM_ROLE, member) for member in sorted(of_teams - known))]
+    return [
+        _grant(scope, f"{group}-{member.replace('/', '-').replace(':', '-')}", role, member)
+        for group, role, member in let_in
+    ]
+
+
+def break_glass(scope: Scope) -> None:
+    """Let some people take the admins' role in an emergency: Google asks why, writes it down, and ends it.
+
+    Nobody approves: in an emergency nobody may be there. A grant is a change of IAM, which the Admin Activity
+    log has, and nobody can switch that log off.
+    """
+    members = scope.spec.access.break_glass
+    if not members:
+        return
+    project = f"cloudresourcemanager.googleapis.com/projects/{scope.project}"
+    Entitlement(
+        scope.named("break-glass"),
+        entitlement_id=names.fit(scope.named("break-glass"), _MAX_ENTITLEMENT_ID),
+        location="global",
+        parent=f"projects/{scope.project}",
+        max_request_duration=f"{BREAK_GLASS_SECONDS}s",
+        eligible_users=[EntitlementEligibleUserArgs(principals=list(members))],
+        requester_justification_config=EntitlementRequesterJustificationConfigArgs(
+            unstructured=EntitlementRequesterJustificationConfigUnstructuredArgs()  # type: ignore[no-untyped-call]
+        ),
+        privileged_access=EntitlementPrivilegedAccessArgs(
+            gcp_iam_access=EntitlementPrivilegedAccessGcpIamAccessArgs(
+                resource=f"//{project}",
+                resource_type="cloudresourcemanager.googleapis.com/Project",
+                role_bindings=[
+                    EntitlementPrivilegedAccessGcpIamAccessRoleBindingArgs(role=_HUMAN_ROLES["admins"])
+                ],
+            )
+        ),
+        opts=scope.options(),
+    )
+
+
+def _grant(
+    scope: Scope, name: str, role: str, member: str, depends_on: Sequence[pulumi.Resource] = ()
+) -> IAMMember:
+    return IAMMember(
+        scope.named(name),
+        project=scope.project,
+        role=role,
+        member=member,
+        opts=scope.options(depends_on=depends_on),
+    )
+
+
+def read_datasets(scope: Scope, datasets: Sequence[DatasetSpec]) -> None:
+    """Let the Jobs that stage datasets read the buckets that they come from."""
+    for bucket in sorted({each.source.removeprefix("gs://").partition("/")[0] for each in datasets}):
+        BucketIAMMember(
+            scope.named(f"datasets-{bucket}"),
+            bucket=bucket,
+            role="roles/storage.objectViewer",
+            member=scope.pods_of(names.STORAGE_NAMESPACE, "default"),
+            opts=scope.options(),
+        )
+
+
+def team_folder(
+    scope: Scope, team: str, bucket: pulumi.Input[str], parent: pulumi.Resource | None
+) -> ManagedFolderIamMember:
+    """Give the jobs of a team its own folder of the bucket, and nothing else; it stays with its data."""
+    namespace = names.team_namespace(team)
+    options = scope.options(depends_on=[parent] if parent else [], retain_on_delete=True)
+    path = f"checkpoints/{team}/"
+    folder = Folder(scope.named(namespace), bucket=bucket, name=path, opts=options)
+    managed = ManagedFolder(
+        scope.named(namespace),
+        bucket=bucket,
+        name=path,
+        opts=scope.options(depends_on=[folder], retain_on_delete=True),
+    )
+    return ManagedFolderIamMember(
+        scope.named(namespace),
+        bucket=bucket,
+        managed_folder=managed.name,
+        role="roles/storage.objectUser",
+        member=scope.pods_of(namespace, "default"),
+        opts=scope.options(),
+    )

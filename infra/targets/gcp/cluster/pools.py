@@ -1,0 +1,269 @@
+"""GKE node pools: machines, drivers, how they are bought and placed, and their networks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pulumi
+from pulumi_gcp.compute._inputs import ResourcePolicyWorkloadPolicyArgs
+from pulumi_gcp.compute.resource_policy import ResourcePolicy
+from pulumi_gcp.container._inputs import (
+    NodePoolAutoscalingArgs,
+    NodePoolManagementArgs,
+    NodePoolNetworkConfigAdditionalNodeNetworkConfigArgs,
+    NodePoolNetworkConfigArgs,
+    NodePoolNodeConfigArgs,
+    NodePoolNodeConfigEphemeralStorageLocalSsdConfigArgs,
+    NodePoolNodeConfigGuestAcceleratorArgs,
+    NodePoolNodeConfigGuestAcceleratorGpuDriverInstallationConfigArgs,
+    NodePoolNodeConfigGvnicArgs,
+    NodePoolNodeConfigReservationAffinityArgs,
+    NodePoolNodeConfigShieldedInstanceConfigArgs,
+    NodePoolNodeConfigTaintArgs,
+    NodePoolNodeConfigWorkloadMetadataConfigArgs,
+    NodePoolPlacementPolicyArgs,
+    NodePoolQueuedProvisioningArgs,
+    NodePoolUpgradeSettingsArgs,
+)
+from pulumi_gcp.container.node_pool import NodePool
+
+import catalog
+from infra import names
+from infra.spec.node_pool import MAX_RUN_HOURS, NodePoolSpec
+from infra.targets.base import CAPACITY_MODES, TAINT_EFFECTS, PoolSettings, pool_labels, pool_taints
+from infra.targets.gcp.cluster.control_plane import ControlPlane
+from infra.targets.gcp.cluster.fabric import Card
+from infra.targets.gcp.cluster.keys import Keys
+from infra.targets.gcp.cluster.scope import Scope
+from infra.targets.gcp.spec.groups import Group
+
+BOOT_DISK_GIB = 200
+"""Images with CUDA and PyTorch are 10 to 20 GiB each, and an update keeps two."""
+LOCAL_SSD_GIB = 375
+"""All local SSDs of these machines have one size (Compute Engine: local SSD)."""
+HYPERDISK_ONLY = ("a3-ultragpu-", "a4-", "a4x-", "n4-", "ct6e-", "tpu7x-")
+"""Machines that take no Persistent Disk (Compute Engine: Hyperdisk, machine type support)."""
+SLICES_BY_WORKLOAD_POLICY = ("tpu7x-",)
+"""TPUs whose slices GKE refuses to place by a compact policy (GKE: multi-host slices of TPU7x)."""
+MAX_NODE_POOL_NAME = 40
+JOB_PODS, SYSTEM_PODS = 32, 110
+"""Pods that a node can have: they decide how many addresses it takes (infra/subnets.py)."""
+
+
+@dataclass(frozen=True)
+class Grounds:
+    """What node pools stand on."""
+
+    scope: Scope
+    keys: Keys
+    control_plane: ControlPlane
+    node_identity: pulumi.Output[str]
+    cards: Mapping[str, Sequence[Card]]
+    """Fabric class → further network interfaces of its machines."""
+
+
+def pool_settings(pool: NodePoolSpec) -> PoolSettings:
+    """Return what the platform needs to know of a pool."""
+    resource = catalog.fabric(pool.fabric).accelerator_resource
+    fabric = {names.FABRIC_LABEL: pool.fabric} if pool.accelerator else {}
+    notice = catalog.notice("gcp") if pool.is_spot else None
+    return PoolSettings(
+        name=pool.name,
+        num_nodes=pool.num_nodes,
+        capacity=pool.capacity,
+        capacity_mode=CAPACITY_MODES[pool.provisioning],
+        fabric_class=pool.fabric,
+        accelerators_per_node=pool.accelerator.count if pool.accelerator else 0,
+        accelerator_resource=resource,
+        preemption_notice_seconds=notice.usable_seconds if notice else None,
+        node_names=(),
+        labels={**pool_labels(pool), **fabric},
+        taints=pool_taints(pool, resource),
+        cloud_labels=_slice_labels(pool),
+        cloud_taints=_cloud_taints(pool),
+    )
+
+
+def _cloud_taints(pool: NodePoolSpec) -> tuple[str, ...]:
+    """GKE itself taints queued nodes, and Arm machines."""
+    queued = ("cloud.google.com/gke-queued",) if pool.provisioning == "queued" else ()
+    return (*queued, "kubernetes.io/arch") if pool.architecture == "arm64" else queued
+
+
+def _slice_labels(pool: NodePoolSpec) -> dict[str, str]:
+    """GKE tells a pod of its slice where the pod selects one by these."""
+    if pool.topology is None or pool.machine is None:
+        return {}
+    accelerator = catalog.machine("gcp", pool.machine).accelerator_type or ""
+    return {
+        "cloud.google.com/gke-tpu-accelerator": accelerator,
+        "cloud.google.com/gke-tpu-topology": pool.topology,
+    }
+
+
+def node_pool(grounds: Grounds, group: Group, settings: PoolSettings) -> NodePool:
+    """Make a node pool."""
+    scope, pool = grounds.scope, group.pool
+    is_system = pool.capacity == "system"
+    per_zone = group.num_nodes // len(group.zones)
+    return NodePool(
+        scope.named(group.role),
+        # In a cluster that was there, others have pools, too.
+        name=names.fit(
+            scope.named(group.role) if scope.spec.existing_cluster else group.role, MAX_NODE_POOL_NAME
+        ),
+        cluster=grounds.control_plane.name,
+        location=scope.region,
+        node_locations=list(group.zones),
+        project=scope.project,
+        node_count=None if pool.provisioning else per_zone,
+        initial_node_count=0 if pool.provisioning else None,
+        autoscaling=_autoscaling(group) if pool.provisioning else None,
+        queued_provisioning=(
+            NodePoolQueuedProvisioningArgs(enabled=True) if pool.provisioning == "queued" else None
+        ),
+        max_pods_per_node=SYSTEM_PODS if is_system else JOB_PODS,
+        management=NodePoolManagementArgs(
+            auto_repair=pool.provisioning is None, auto_upgrade=scope.spec.release_channel != "none"
+        ),
+        upgrade_settings=_upgrades(pool),
+        placement_policy=_placement(scope, group),
+        network_config=_network(grounds, pool),
+        node_config=_node(grounds, group, settings),
+        # Two of a name cannot be, and seldom are there machines for two.
+        opts=scope.options(delete_before_replace=True),
+    )
+
+
+def _upgrades(pool: NodePoolSpec) -> NodePoolUpgradeSettingsArgs | None:
+    """A node more than was bought cannot be had where nodes are scarce: one goes before one comes.
+
+    Nodes on call live for a week at most: GKE has a strategy of its own for them.
+    """
+    if pool.provisioning:
+        return None
+    more = int(pool.capacity == "system")
+    return NodePoolUpgradeSettingsArgs(strategy="SURGE", max_surge=more, max_unavailable=1 - more)
+
+
+def _autoscaling(group: Group) -> NodePoolAutoscalingArgs:
+    return NodePoolAutoscalingArgs(
+        total_min_node_count=0, total_max_node_count=group.num_nodes, location_policy="ANY"
+    )
+
+
+def _placement(scope: Scope, group: Group) -> NodePoolPlacementPolicyArgs | None:
+    topology = group.pool.topology
+    if group.rack:
+        return _by_workload(scope, group, f"1x{group.rack.nvlink_domain}")
+    if not group.is_slice:
+        return NodePoolPlacementPolicyArgs(type="COMPACT") if group.is_compact else None
+    if not group.machine.name.startswith(SLICES_BY_WORKLOAD_POLICY):
+        return NodePoolPlacementPolicyArgs(type="COMPACT", tpu_topology=topology)
+    return _by_workload(scope, group, topology, tpu_topology=topology)
+
+
+def _by_workload(
+    scope: Scope, group: Group, topology: str | None, *, tpu_topology: str | None = None
+) -> NodePoolPlacementPolicyArgs:
+    """Place a node pool in one slice of TPUs, or in one rack of GPUs that NVLink joins."""
+    policy = ResourcePolicy(
+        scope.named(group.role),
+        workload_policy=ResourcePolicyWorkloadPolicyArgs(
+            type="HIGH_THROUGHPUT", accelerator_topology=topology
+        ),
+        region=scope.region,
+        project=scope.project,
+        opts=scope.options(),
+    )
+    # GKE keeps no type with a named policy; one that is written here would replace the pool every time.
+    return NodePoolPlacementPolicyArgs(type="", policy_name=policy.name, tpu_topology=tpu_topology)
+
+
+def _network(grounds: Grounds, pool: NodePoolSpec) -> NodePoolNetworkConfigArgs:
+    cards = grounds.cards.get(pool.fabric, ())
+    additional = [
+        NodePoolNetworkConfigAdditionalNodeNetworkConfigArgs(network=card.vpc, subnetwork=card.subnetwork)
+        for card in cards
+    ]
+    return NodePoolNetworkConfigArgs(
+        enable_private_nodes=True,
+        additional_node_network_configs=additional or None,
+        accelerator_network_profile="auto" if catalog.fabric(pool.fabric).claim else None,
+    )
+
+
+def _node(grounds: Grounds, group: Group, settings: PoolSettings) -> NodePoolNodeConfigArgs:
+    pool, name = group.pool, group.machine.name
+    hours = pool.max_run_hours or MAX_RUN_HOURS
+    return NodePoolNodeConfigArgs(
+        machine_type=name,
+        image_type="COS_CONTAINERD",
+        disk_type="hyperdisk-balanced" if name.startswith(HYPERDISK_ONLY) else "pd-balanced",
+        disk_size_gb=BOOT_DISK_GIB,
+        boot_disk_kms_key=grounds.keys.data,
+        ephemeral_storage_local_ssd_config=_local_ssds(group),
+        guest_accelerators=_gpus(group),
+        gvnic=NodePoolNodeConfigGvnicArgs(enabled=True),
+        service_account=grounds.node_identity,
+        oauth_scopes=["https://www.googleapis.com/auth/cloud-platform"],
+        workload_metadata_config=NodePoolNodeConfigWorkloadMetadataConfigArgs(mode="GKE_METADATA"),
+        shielded_instance_config=NodePoolNodeConfigShieldedInstanceConfigArgs(
+            enable_secure_boot=True, enable_integrity_monitoring=True
+        ),
+        spot=pool.is_spot or None,
+        flex_start=True if pool.provisioning else None,
+        max_run_duration=f"{hours * 3600}s" if pool.provisioning else None,
+        reservation_affinity=_reservation(pool),
+        labels={**settings.labels, **_more_labels(grounds.scope, pool)},
+        taints=[
+            NodePoolNodeConfigTaintArgs(
+                key=taint["key"], value=taint["value"], effect=TAINT_EFFECTS[taint["effect"]]
+            )
+            for taint in settings.taints
+        ],
+        resource_labels=grounds.scope.labels,
+        metadata={"disable-legacy-endpoints": "true"},
+    )
+
+
+def _more_labels(scope: Scope, pool: NodePoolSpec) -> dict[str, str]:
+    claim = catalog.fabric(pool.fabric).claim
+    dranet = {"cloud.google.com/gke-networking-dra-driver": "true"} if claim else {}
+    in_one_zone = pool.is_spot and len(pool.zones or scope.spec.zones) == 1
+    return {**dranet, **({names.SPOT_WAIVER: "fabric-ends-at-the-zone"} if in_one_zone else {})}
+
+
+def _local_ssds(group: Group) -> NodePoolNodeConfigEphemeralStorageLocalSsdConfigArgs | None:
+    """Local disks hold images, pods' scratch space and logs."""
+    if not group.machine.local_nvme_gib:
+        return None
+    count = int(group.machine.local_nvme_gib) // LOCAL_SSD_GIB
+    return NodePoolNodeConfigEphemeralStorageLocalSsdConfigArgs(local_ssd_count=count)
+
+
+def _gpus(group: Group) -> list[NodePoolNodeConfigGuestAcceleratorArgs] | None:
+    """GKE installs the driver and the device plugin itself; TPUs come with their machine."""
+    machine = group.machine
+    if not machine.accelerator_type or machine.topologies:
+        return None
+    driver = NodePoolNodeConfigGuestAcceleratorGpuDriverInstallationConfigArgs(gpu_driver_version="LATEST")
+    return [
+        NodePoolNodeConfigGuestAcceleratorArgs(
+            type=machine.accelerator_type,
+            count=machine.num_accelerators,
+            gpu_driver_installation_config=driver,
+        )
+    ]
+
+
+def _reservation(pool: NodePoolSpec) -> NodePoolNodeConfigReservationAffinityArgs:
+    """Whoever names no reservation uses none: they are somebody's."""
+    if pool.reservation is None:
+        return NodePoolNodeConfigReservationAffinityArgs(consume_reservation_type="NO_RESERVATION")
+    return NodePoolNodeConfigReservationAffinityArgs(
+        consume_reservation_type="SPECIFIC_RESERVATION",
+        key="compute.googleapis.com/reservation-name",
+        values=[pool.reservation.id],
+    )

@@ -1,0 +1,66 @@
+"""What every part of the Google Cloud target needs to know to declare a resource."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from infra.subnets import GkeRanges, gke_ranges
+from infra.targets.gcp.spec.provider import GcpSpec
+from infra.targets.scope import CloudScope
+
+SERVICE_AGENTS = {
+    "container": "container-engine-robot",
+    "compute": "compute-system",
+    "storage": "gs-project-accounts",
+    "filestore": "cloud-filer",
+    "lustre": "gcp-sa-lustre",
+}
+"""Service → domain of the identity by which it uses our keys; a project has each from its first use on."""
+
+
+@dataclass(frozen=True)
+class Scope(CloudScope):
+    """The scope of a stack on Google Cloud."""
+
+    spec: GcpSpec
+
+    @property
+    def region(self) -> str:
+        """Given to every resource that takes one."""
+        return self.spec.region
+
+    @property
+    def project(self) -> str:
+        """Given to every resource that takes one."""
+        return self.spec.project
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Labels of every resource; machines that GKE makes are not given the provider's."""
+        return labels_of(self.name, self.spec)
+
+    @property
+    def ranges(self) -> GkeRanges:
+        """How the stack's network is cut."""
+        return gke_ranges(self.spec.network.cidr)
+
+    @property
+    def workload_pool(self) -> str:
+        """Where the identities of pods come from."""
+        return f"{self.project}.svc.id.goog"
+
+    def service_agent(self, service: str) -> str:
+        """IAM member by which a service of Google acts in the project."""
+        domain = SERVICE_AGENTS[service]
+        return f"serviceAccount:service-{self.spec.project_number}@{domain}.iam.gserviceaccount.com"
+
+    def pods_of(self, namespace: str, service_account: str) -> str:
+        """IAM member that the pods of a Kubernetes service account are."""
+        pool = f"projects/{self.spec.project_number}/locations/global/workloadIdentityPools"
+        subject = f"ns/{namespace}/sa/{service_account}"
+        return f"principal://iam.googleapis.com/{pool}/{self.workload_pool}/subject/{subject}"
+
+
+def labels_of(name: str, spec: GcpSpec) -> dict[str, str]:
+    """Labels of every resource of a stack."""
+    return {"trainyard-stack": name, **spec.labels}

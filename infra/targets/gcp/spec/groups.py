@@ -1,0 +1,57 @@
+"""Which GKE node pools a pool is made of. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import catalog
+from catalog import Machine, Rack
+from infra.spec.node_pool import NodePoolSpec
+from infra.targets.gcp.spec.validators import num_hosts
+
+
+@dataclass(frozen=True)
+class Group:
+    """One GKE node pool: one machine type; of TPUs of several hosts, one slice; of racks, one rack."""
+
+    role: str
+    pool: NodePoolSpec
+    machine: Machine
+    zones: tuple[str, ...]
+    num_nodes: int
+
+    @property
+    def is_slice(self) -> bool:
+        """Whether its nodes are one slice, which comes and goes as a whole."""
+        return self.pool.topology is not None and num_hosts(self.pool.topology, self.machine) > 1
+
+    @property
+    def rack(self) -> Rack | None:
+        """The rack that its machines are of; None for machines by themselves."""
+        return catalog.find_rack(self.machine.accelerator or "")
+
+    @property
+    def is_compact(self) -> bool:
+        """A GPU fabric that is bought on demand, which nobody else has placed; or where the stack says so."""
+        on_fabric = self.pool.fabric not in ("none", "ici")
+        belongs = on_fabric and self.pool.capacity == "on-demand" and not self.pool.provisioning
+        return self.pool.placement == "compact" or belongs
+
+
+def groups(pool: NodePoolSpec, zones: tuple[str, ...]) -> list[Group]:
+    """Return the node pools of a pool; `zones` are the stack's.
+
+    GKE has one node pool per slice of several hosts, and per rack. All else is one node pool over its zones.
+    """
+    zones = pool.zones or zones
+    machine = catalog.machine("gcp", pool.machine or "")
+    rack = catalog.find_rack(machine.accelerator or "")
+    if rack:
+        racks = range(-(-pool.num_nodes // rack.machines))
+        size = min(pool.num_nodes, rack.machines)
+        return [Group(f"{pool.name}-{index}", pool, machine, zones, size) for index in racks]
+    hosts = num_hosts(pool.topology, machine) if pool.topology else 1
+    if hosts == 1:
+        return [Group(pool.name, pool, machine, zones, pool.num_nodes)]
+    slices = range(pool.num_nodes // hosts)
+    return [Group(f"{pool.name}-{index}", pool, machine, zones, hosts) for index in slices]

@@ -1,0 +1,155 @@
+"""The on-premises target's component: the labels of the nodes, and what vendors' operators put on them."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import ClassVar, cast
+
+import pulumi
+import yaml
+
+import catalog
+from infra.artifacts import Artifacts
+from infra.kubernetes import NodeLabels, connect
+from infra.spec import Stack
+from infra.spec.provider import ProviderKind
+from infra.targets.base import (
+    AddressPool,
+    AmdOperator,
+    CardAccess,
+    Cluster,
+    ClusterOutputs,
+    ClusterSettings,
+    DraDriver,
+    Feature,
+    GpuOperator,
+    InfiniBand,
+    Mirror,
+    NodeSoftware,
+    ObjectStoreOutputs,
+    PoolSettings,
+)
+from infra.targets.kubeconfig import read_context
+from infra.targets.onprem.cluster.filesystem import nfs_volumes, shared_class
+from infra.targets.onprem.cluster.nodes import node_labels, pool_settings, topology
+from infra.targets.onprem.spec.provider import OnpremSpec
+
+_ACCESS: Mapping[str, CardAccess] = {
+    "ib-shared": "shared",
+    "ib-shared-rocm": "shared",
+    "ib-shared-nvl72": "shared",
+    "ib-sriov": "sriov",
+    "ib-hostdev": "hostdev",
+}
+"""Fabric class → how pods get at the cards; the checks let one through."""
+_OWN = "the machines are yours, and nothing is bought"
+
+
+class OnpremCluster(Cluster):
+    """Kubernetes that stays when the stack goes; the stack labels its nodes and installs operators."""
+
+    KIND: ClassVar[ProviderKind] = "onprem"
+    UNSUPPORTED: ClassVar[Mapping[Feature, str]] = {
+        Feature.SPOT_CAPACITY: f"{_OWN}: write on-demand; priorities decide who waits",
+        Feature.RESERVED_CAPACITY: f"{_OWN}: write on-demand",
+        Feature.CAPACITY_BLOCKS: f"{_OWN}: write on-demand",
+        Feature.ALTERNATIVE_MACHINES: f"{_OWN}: make a pool of each kind of machine",
+        Feature.CHOSEN_PLACEMENT: "machines stand where they stand: say it in provider.leaves",
+        Feature.NODES_ON_CALL: f"{_OWN}: there are the nodes that there are",
+        Feature.AUTOSCALED_POOLS: f"{_OWN}: remove `min_nodes`",
+        Feature.TPU_SLICES: "TPUs are Google's alone: choose an accelerator of the catalogue",
+    }
+
+    def __init__(
+        self, stack: Stack, artifacts: Artifacts, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__(stack, artifacts, opts)
+        spec = cast(OnpremSpec, stack.provider)
+        self.pools = {pool.name: pool_settings(pool, spec) for pool in stack.pools}
+        self.settings = _settings(stack, spec, self.pools)
+        kubeconfig = read_context(spec.cluster.context)
+        self.access = connect(stack.name, pulumi.Output.secret(kubeconfig), None, self)
+        for pool in self.pools.values():
+            for node, labels in node_labels(pool, spec.leaves or ()).items():
+                NodeLabels(node, labels, self.access.options(self))
+        self.outputs = _outputs(stack, spec, kubeconfig)
+        self.register_outputs({"endpoint": self.outputs.endpoint})
+
+
+def _outputs(stack: Stack, spec: OnpremSpec, kubeconfig: str) -> ClusterOutputs:
+    cluster = yaml.safe_load(kubeconfig)["clusters"][0]["cluster"]
+    ca_certificate = base64.b64decode(cluster.get("certificate-authority-data", "")).decode()
+    store = spec.object_store
+    return ClusterOutputs(
+        endpoint=pulumi.Output.from_input(cluster["server"]),
+        ca_certificate=pulumi.Output.from_input(ca_certificate),
+        kubeconfig=pulumi.Output.secret(kubeconfig),
+        volume_source=nfs_volumes(spec.filesystem),
+        object_store=ObjectStoreOutputs(store.endpoint, stack.storage.object_store.bucket, store.secret),
+        storage_classes=(shared_class(spec.filesystem),),
+    )
+
+
+def _settings(stack: Stack, spec: OnpremSpec, pools: Mapping[str, PoolSettings]) -> ClusterSettings:
+    return ClusterSettings(
+        name=stack.name,
+        kubernetes_version=spec.kubernetes_version,
+        topology_labels=topology(spec),
+        data_dir="",
+        training_image=spec.training_image,
+        training_images={"amd.com/gpu": spec.amd.training_image} if spec.amd else {},
+        serves_object_store=False,
+        software=_software(stack, spec, pools),
+    )
+
+
+def _software(stack: Stack, spec: OnpremSpec, pools: Mapping[str, PoolSettings]) -> NodeSoftware:
+    resources = {pool.accelerator_resource for pool in pools.values() if pool.accelerators_per_node}
+    installs_gpus = spec.gpu_operator == "install" and "nvidia.com/gpu" in resources
+    gpus = GpuOperator(spec.gpu_driver == "install", spec.service_monitors)
+    in_racks = any(catalog.fabric(pool.fabric_class).nvlink_domain for pool in pools.values())
+    return NodeSoftware(
+        infiniband=_infiniband(stack, spec),
+        gpu_operator=gpus if installs_gpus else None,
+        dra_driver=_dra_driver(spec) if in_racks and spec.dra_driver == "install" else None,
+        amd_operator=_amd(spec) if spec.amd_operator == "install" else None,
+        nfs_driver=spec.filesystem.driver == "install",
+        mirror=Mirror(spec.mirror.registry, spec.mirror.charts) if spec.mirror else None,
+        node_os=spec.node_os,
+    )
+
+
+def _dra_driver(spec: OnpremSpec) -> DraDriver:
+    return DraDriver("/run/nvidia/driver" if spec.gpu_driver == "install" else "/")
+
+
+def _infiniband(stack: Stack, spec: OnpremSpec) -> InfiniBand | None:
+    joined = [pool for pool in stack.pools if pool.fabric in _ACCESS]
+    cards = spec.infiniband
+    if cards is None or not joined:
+        return None
+    return InfiniBand(
+        access=_ACCESS[joined[0].fabric],
+        device_ids=cards.device_ids,
+        installs_driver=cards.driver == "install",
+        pools=tuple(
+            AddressPool(
+                each.name, str(each.subnet), each.per_node, str(each.gateway) if each.gateway else None
+            )
+            for each in cards.ip_pools
+        ),
+        pool=cards.pool,
+        ipoib=(cards.ipoib.interface, cards.ipoib.pool) if cards.ipoib else None,
+        # Machines whose accelerators do not say it are x86.
+        architectures=tuple(sorted({pool.architecture or "amd64" for pool in joined})),
+    )
+
+
+def _amd(spec: OnpremSpec) -> AmdOperator | None:
+    amd = spec.amd
+    if amd is None:
+        return None
+    return AmdOperator(
+        amd.device_plugin, amd.node_labeller, amd.metrics_exporter, amd.utils, spec.service_monitors
+    )

@@ -1,0 +1,46 @@
+"""Pools of nodes that are there already: what they are labelled with, and where they stand. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import catalog
+from infra import names
+from infra.spec.node_pool import NodePoolSpec
+from infra.targets.base import PoolSettings, fixed_pool, pool_labels
+from infra.targets.onprem.spec.provider import LeafSpec, OnpremSpec
+
+
+def pool_settings(pool: NodePoolSpec, spec: OnpremSpec) -> PoolSettings:
+    """Return what the platform needs to know of a pool."""
+    fabric = {names.FABRIC_LABEL: pool.fabric} if pool.accelerator else {}
+    model = pool.accelerator and pool.accelerator.model
+    resource = catalog.accelerator(model).resource if model else names.ACCELERATOR_RESOURCE
+    return fixed_pool(
+        pool,
+        labels={**pool_labels(pool), **fabric},
+        # A node's list of taints has one owner, who may have set others: whoever wants these sets them.
+        cloud_taints=(resource,) if pool.accelerator else (),
+        accelerator_resource=resource,
+        node_names=tuple(_nodes(pool.name, spec.leaves or ())),
+    )
+
+
+def node_labels(pool: PoolSettings, leaves: Sequence[LeafSpec]) -> dict[str, dict[str, str]]:
+    """Node → its labels: those of the pool, and of where it stands."""
+    return {
+        node: {**pool.labels, names.LEAF_LABEL: leaf.name, names.SPINE_LABEL: leaf.spine}
+        for leaf in leaves
+        for node in leaf.nodes.get(pool.name, ())
+    }
+
+
+def topology(spec: OnpremSpec) -> tuple[str, ...]:
+    """Return the labels of the network's levels, the widest first."""
+    levels = spec.topology or ((names.SPINE_LABEL, names.LEAF_LABEL) if spec.leaves else ())
+    return (*levels, names.HOSTNAME_LABEL)
+
+
+def _nodes(pool: str, leaves: Sequence[LeafSpec]) -> Iterator[str]:
+    for leaf in leaves:
+        yield from leaf.nodes.get(pool, ())

@@ -1,0 +1,219 @@
+"""What an on-premises cluster would not do, or do badly: said before anything is asked of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import catalog
+from infra import names
+from infra.spec.finding import Check, Finding, unknown
+from infra.spec.node_pool import NodePoolSpec
+from infra.spec.source import KeyPath
+from infra.spec.storage import StorageSpec
+from infra.targets import cloud_validators
+from infra.targets.cloud_validators import amd_has_its_images, vendor
+from infra.targets.onprem.spec.provider import OnpremSpec
+
+Pools = tuple[NodePoolSpec, ...]
+
+FABRICS = {
+    "nvidia": ("none", "ib-shared", "ib-sriov", "ib-hostdev", "nvl72", "ib-shared-nvl72"),
+    "amd": ("rocm", "ib-shared-rocm"),
+}
+"""Vendor of the accelerators → fabric classes that its machines can have here."""
+IN_RACKS = {"nvl72": "none", "ib-shared-nvl72": "ib-shared"}
+"""Fabric class with an NVLink domain → the same without."""
+_OF_CLOUDS = (
+    *("machine", "alternatives", "zones", "reservation", "spot_waiver"),
+    *("placement", "topology", "provisioning", "max_run_hours", "min_nodes"),
+)
+
+
+def pools_are_machines_of_ones_own(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
+    """Nothing is bought here, so nothing says how."""
+    for index, pool in enumerate(pools):
+        for key in _OF_CLOUDS:
+            if getattr(pool, key) is not None:
+                fix = "remove the key; say what the machines have by `accelerator` and `fabric`"
+                yield ("pools", index, key), "a cloud's property", "nothing (kind: onprem)", fix
+
+
+def accelerators_are_known(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
+    """The catalogue says by which resource pods ask for them."""
+    known = [each.name for each in catalog.accelerators() if each.vendor in FABRICS]
+    for index, pool in enumerate(pools):
+        if pool.accelerator and pool.accelerator.model not in known:
+            what = "an accelerator of the catalogue for machines of one's own"
+            yield unknown(("pools", index, "accelerator", "model"), pool.accelerator.model, known, what)
+
+
+def fabrics_fit_the_accelerators(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
+    """A class has the resource of its accelerators, and its cards are NVIDIA's InfiniBand."""
+    for index, pool in enumerate(pools):
+        allowed = FABRICS.get(vendor(pool), ())
+        if allowed and pool.fabric not in allowed:
+            got = f"{pool.fabric!r} with {pool.accelerator.model}" if pool.accelerator else repr(pool.fabric)
+            yield ("pools", index, "fabric"), got, " or ".join(allowed), f"write `fabric: {allowed[0]}`"
+
+
+def racks_are_of_their_accelerators(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
+    """NVLink leaves the machine in racks of one kind only; some of a rack's machines may be elsewhere."""
+    racks = {each.name: each.rack for each in catalog.accelerators() if each.rack}
+    for index, pool in enumerate(pools):
+        if pool.accelerator is None or pool.fabric not in IN_RACKS:
+            continue
+        model, count = pool.accelerator.model, pool.accelerator.count
+        rack = racks.get(model)
+        if rack is None and vendor(pool) == "nvidia":
+            got, allowed = f"{pool.fabric!r} with {model}", f"{' or '.join(racks)} with {pool.fabric}"
+            yield ("pools", index, "fabric"), got, allowed, f"write `fabric: {IN_RACKS[pool.fabric]}`"
+        if rack is not None and count != rack.accelerators:
+            allowed = f"{rack.accelerators}: a machine of a rack of {rack.nvlink_domain}"
+            fix = "count the GPUs of one machine, not those of the rack"
+            yield ("pools", index, "accelerator", "count"), str(count), allowed, fix
+
+
+def cards_are_reached_in_one_way(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
+    """Two device plugins on one card would promise it twice."""
+    first: tuple[int, str] | None = None
+    for index, pool in enumerate(pools):
+        way = IN_RACKS.get(pool.fabric, pool.fabric).removesuffix("-rocm")
+        if not _on_infiniband(pool):
+            continue
+        if first is not None and way != first[1]:
+            allowed = f"{first[1]}, as in pools[{first[0]}]: one device plugin serves all cards"
+            yield ("pools", index, "fabric"), repr(pool.fabric), allowed, "choose one way for all pools"
+        first = first or (index, way)
+
+
+def infiniband_is_described_where_it_is(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
+    """The Network Operator finds the cards by their PCI IDs."""
+    path: KeyPath = ("provider", "infiniband")
+    used = [pool.name for pool in pools if _on_infiniband(pool)]
+    if used and provider.infiniband is None and provider.network_operator == "install":
+        fix = "add `infiniband: {device_ids: [...]}`, or `network_operator: present`"
+        yield path, f"nothing, with pools on InfiniBand: {', '.join(used)}", "the cards", fix
+    if provider.infiniband is not None and not used:
+        fix = "give a pool `fabric: ib-shared`, or remove the section"
+        yield path, "cards that no pool uses", "a pool with an ib-… fabric", fix
+    if provider.infiniband is not None and provider.network_operator == "present":
+        fix = "remove the section: whoever installed the operator has its one NicClusterPolicy"
+        yield path, "cards for an operator of others", "nothing (network_operator: present)", fix
+
+
+def pools_of_addresses_exist(provider: OnpremSpec) -> Iterator[Finding]:
+    """Networks name the pools that their addresses come from."""
+    infiniband = provider.infiniband
+    if infiniband is None:
+        return
+    known = [pool.name for pool in infiniband.ip_pools]
+    named: dict[KeyPath, str | None] = {("pool",): infiniband.pool}
+    if infiniband.ipoib:
+        named[("ipoib", "pool")] = infiniband.ipoib.pool
+    for below, name in named.items():
+        if name is not None and name not in known:
+            yield unknown(("provider", "infiniband", *below), name, known, "a pool of `ip_pools`")
+    for index, name in enumerate(known):
+        if name in known[:index]:
+            path: KeyPath = ("provider", "infiniband", "ip_pools", index, "name")
+            yield path, repr(name), "each name once", "rename or remove one of the two"
+
+
+def pools_of_addresses_are_apart_and_large_enough(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
+    """Each node takes a block of its own; what does not fit leaves nodes without addresses."""
+    ip_pools = provider.infiniband.ip_pools if provider.infiniband else ()
+    num_nodes = sum(pool.num_nodes for pool in pools if _on_infiniband(pool))
+    for index, pool in enumerate(ip_pools):
+        path: KeyPath = ("provider", "infiniband", "ip_pools", index)
+        for other in ip_pools[:index]:
+            if pool.subnet.overlaps(other.subnet):
+                got = f"{pool.subnet}, which overlaps {other.name} {other.subnet}"
+                yield (*path, "subnet"), got, "ranges that are apart", "move one of the two ranges"
+        needed = num_nodes * pool.per_node
+        if needed > pool.subnet.num_addresses - 2:
+            got = f"{pool.subnet} for {num_nodes} nodes with {pool.per_node} each"
+            fix = "use a wider subnet, or lower per_node"
+            yield (*path, "subnet"), got, f"{needed} addresses or more", fix
+        if pool.gateway is not None and pool.gateway not in pool.subnet:
+            fix = "name an address of the subnet, or leave the gateway out"
+            yield (*path, "gateway"), str(pool.gateway), f"an address of {pool.subnet}", fix
+
+
+def nodes_stand_in_one_place(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
+    """Each node has one pool and one leaf, and a pool has as many nodes as it says."""
+    if provider.leaves is None:
+        return
+    known = {pool.name: pool for pool in pools}
+    seen: set[str] = set()
+    found: Counter[str] = Counter()
+    for index, leaf in enumerate(provider.leaves):
+        path: KeyPath = ("provider", "leaves", index)
+        if leaf.name in [each.name for each in provider.leaves[:index]]:
+            yield (*path, "name"), repr(leaf.name), "each leaf once", "list all of its nodes in one place"
+        for pool, nodes in leaf.nodes.items():
+            if pool not in known:
+                yield unknown((*path, "nodes", pool), pool, known, "a pool of this stack")
+            found[pool] += len(nodes)
+            for position, node in enumerate(nodes):
+                if node in seen:
+                    fix = "remove one of the two"
+                    yield (*path, "nodes", pool, position), repr(node), "each node once", fix
+                seen.add(node)
+    for position, pool_spec in enumerate(pools):
+        if found[pool_spec.name] != pool_spec.num_nodes:
+            allowed = f"{found[pool_spec.name]}: the nodes that provider.leaves names for it"
+            fix = "correct the number, or list the nodes"
+            yield ("pools", position, "num_nodes"), str(pool_spec.num_nodes), allowed, fix
+
+
+def levels_are_said_once(provider: OnpremSpec) -> Iterator[Finding]:
+    """The stack labels the nodes, or it reads labels that they have."""
+    path: KeyPath = ("provider", "topology")
+    if provider.leaves is not None and provider.topology is not None:
+        fix = "remove one of the two: `leaves` makes the labels, `topology` names those that are there"
+        yield path, "labels, with leaves beside them", "leaves or topology", fix
+    for index, label in enumerate(provider.topology or ()):
+        if label == names.HOSTNAME_LABEL:
+            fix = "remove it: the host is the last level in any case"
+            yield (*path, index), repr(label), "levels of the network above the host", fix
+
+
+def behind_an_air_gap_images_are_in_the_mirror(provider: OnpremSpec) -> Iterator[Finding]:
+    """One's own images are not prefixed: they are where they were built for."""
+    if provider.mirror is None:
+        return
+    host = provider.mirror.registry.partition("/")[0]
+    own: dict[KeyPath, str] = {("training_image",): provider.training_image}
+    if provider.amd:
+        own[("amd", "training_image")] = provider.amd.training_image
+    for below, image in own.items():
+        if image.partition("/")[0] != host:
+            fix = f"push it there: {host}/…"
+            yield ("provider", *below), repr(image), f"an image of the mirror's registry, {host}", fix
+
+
+def the_object_store_is_not_ours_to_size(provider: OnpremSpec, storage: StorageSpec) -> Iterator[Finding]:
+    """The store is there already, with the size that it has."""
+    yield from cloud_validators.the_object_store_has_no_size(provider.kind, storage)
+
+
+CHECKS: tuple[Check, ...] = (
+    pools_are_machines_of_ones_own,
+    accelerators_are_known,
+    fabrics_fit_the_accelerators,
+    racks_are_of_their_accelerators,
+    cards_are_reached_in_one_way,
+    infiniband_is_described_where_it_is,
+    pools_of_addresses_exist,
+    pools_of_addresses_are_apart_and_large_enough,
+    nodes_stand_in_one_place,
+    levels_are_said_once,
+    amd_has_its_images,
+    behind_an_air_gap_images_are_in_the_mirror,
+    the_object_store_is_not_ours_to_size,
+)
+
+
+def _on_infiniband(pool: NodePoolSpec) -> bool:
+    return pool.fabric.startswith("ib-")

@@ -1,0 +1,112 @@
+"""Google's own word on values: the enums, limits and patterns of its client library's discovery documents.
+
+The SDK has most of them as plain texts. A property that the API calls otherwise is looked for under that name
+(`_CALLED`); one that the API does not have under any is the provider's own, and left to the SDK's types.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from rehearsal.cloud import Properties, Refusal
+from rehearsal.gcp.places import places
+from rehearsal.wire import has_unknown
+
+_CALLED: Mapping[tuple[str, str], str] = {
+    ("AcceleratorConfig", "count"): "acceleratorCount",
+    ("AcceleratorConfig", "type"): "acceleratorType",
+    ("Bucket", "lifecycleRules"): "lifecycle.rule",
+    ("Bucket", "publicAccessPrevention"): "iamConfiguration.publicAccessPrevention",
+    ("Cluster", "datapathProvider"): "networkConfig.datapathProvider",
+    ("Cluster", "enableMultiNetworking"): "networkConfig.enableMultiNetworking",
+    ("Cluster", "nodeLocations"): "locations",
+    ("Firewall", "allows"): "allowed",
+    ("Firewall", "denies"): "denied",
+    ("LoggingConfig", "enableComponents"): "componentConfig.enableComponents",
+    ("MonitoringConfig", "enableComponents"): "componentConfig.enableComponents",
+    ("Network", "routingMode"): "routingConfig.routingMode",
+    ("NodeConfig", "guestAccelerators"): "accelerators",
+    ("NodePool", "maxPodsPerNode"): "maxPodsConstraint.maxPodsPerNode",
+    ("NodePool", "nodeConfig"): "config",
+    ("NodePool", "nodeLocations"): "locations",
+}
+"""Schema and property of the provider → where the API has it, if not under the same name."""
+_BITS = {"int32": 31, "int64": 63, "uint32": 32, "uint64": 64}
+Shape = Mapping[str, Any]
+
+
+@cache
+def _schemas(document: str) -> Mapping[str, Shape]:
+    """Read a document of the client library: `container.v1`. ModuleNotFoundError without the library."""
+    folder = files("googleapiclient.discovery_cache.documents")
+    schemas: Mapping[str, Shape] = json.loads(
+        folder.joinpath(f"{document}.json").read_text(encoding="utf-8")
+    )["schemas"]
+    return schemas
+
+
+def is_described(token: str) -> bool:
+    """Whether a document describes a type."""
+    return "like" in places().get(token, {})
+
+
+def problems(token: str, inputs: Properties) -> Iterator[Refusal]:
+    """Find values that Google's API would refuse; parts that are not known yet are let pass."""
+    if is_described(token):
+        document, schema = places()[token]["like"]
+        yield from _values(_schemas(document), {"$ref": schema}, inputs, "")
+
+
+def _values(schemas: Mapping[str, Shape], shape: Shape, value: Any, path: str) -> Iterator[Refusal]:
+    shape = schemas[shape["$ref"]] if "$ref" in shape else shape
+    if isinstance(value, list):
+        for index, each in enumerate(value):  # what the API has once, the provider may have in a list of one
+            yield from _values(schemas, shape.get("items", shape), each, f"{path}[{index}]")
+    elif "items" in shape:  # and the other way round
+        yield from _values(schemas, shape["items"], value, path)
+    elif isinstance(value, Mapping):
+        for key, each in value.items():
+            inner = _property(schemas, shape, key)
+            if inner is not None:
+                yield from _values(schemas, inner, each, f"{path}.{key}" if path else key)
+    elif not has_unknown(value) and (reason := _refused(shape, value)):
+        yield path, reason
+
+
+def _property(schemas: Mapping[str, Shape], shape: Shape, key: str) -> Shape | None:
+    """Return the shape of a property; None for one that the API does not have."""
+    found: Shape | None = shape
+    for name in _CALLED.get((shape.get("id", ""), key), key).split("."):
+        if found is None:
+            return None
+        found = schemas[found["$ref"]] if "$ref" in found else found
+        properties = found.get("properties", {})
+        # The provider calls lists by the plural, where the API does not always.
+        found = properties.get(name) or properties.get(name.removesuffix("s")) or properties.get(f"{name}s")
+    return found
+
+
+def _refused(shape: Shape, value: Any) -> str | None:
+    # An empty one is as none: the provider's Go structures leave it out of the request.
+    text = value if isinstance(value, str) else ""
+    if "enum" in shape and text and text not in shape["enum"]:
+        return f"got {value!r}; allowed are {', '.join(shape['enum'])}"
+    if "pattern" in shape and text and not re.fullmatch(shape["pattern"], text):
+        return f"got {value!r}; what matches {shape['pattern']} is allowed"
+    if shape.get("type") == "integer" or shape.get("format") in _BITS:
+        return _out_of_limits(shape, value)
+    return None
+
+
+def _out_of_limits(shape: Shape, value: Any) -> str | None:
+    if isinstance(value, bool) or not re.fullmatch(r"-?\d+", str(value)):
+        return f"got {value!r}; a whole number is allowed"
+    bits = _BITS.get(shape.get("format", ""), 63)
+    least = int(shape.get("minimum", 0 if str(shape.get("format")).startswith("u") else -(2**bits)))
+    most = int(shape.get("maximum", 2**bits - 1))
+    return None if least <= int(value) <= most else f"got {value}; {least} to {most} is allowed"

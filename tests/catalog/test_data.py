@@ -1,0 +1,167 @@
+"""The data files: every one fits its schema, and they agree with each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+import catalog
+from catalog import Cloud, Machine, store
+from catalog.schema import (
+    AcceleratorsFile,
+    DataFile,
+    FabricsFile,
+    MachinesFile,
+    NoticesFile,
+    PricesFile,
+    RegionsFile,
+)
+
+SCHEMAS: dict[str, type[DataFile]] = {
+    "accelerators.yaml": AcceleratorsFile,
+    "fabrics.yaml": FabricsFile,
+    "notices.yaml": NoticesFile,
+    "regions.yaml": RegionsFile,
+    **{f"machines/{cloud}.yaml": MachinesFile for cloud in catalog.CLOUDS},
+    **{f"prices/{cloud}.yaml": PricesFile for cloud in catalog.CLOUDS},
+}
+DATA = Path(catalog.__file__).parent / "data"
+MACHINES = catalog.machines()
+
+
+def text(path: str) -> str:
+    return DATA.joinpath(path).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", SCHEMAS)
+def test_a_data_file_fits_its_schema_and_uses_every_source_that_it_names(path: str) -> None:
+    store.load(path, SCHEMAS[path])
+    raw = yaml.safe_load(text(path))
+    rows = str({key: value for key, value in raw.items() if key != "sources"})
+    assert [key for key in raw["sources"] if f"'{key}'" not in rows] == []
+
+
+def test_every_data_file_has_a_schema() -> None:
+    found = {path.relative_to(DATA).as_posix() for path in DATA.glob("**/*.yaml")}
+    assert found == set(SCHEMAS)
+
+
+@pytest.mark.parametrize("path", SCHEMAS)
+def test_a_key_that_nobody_knows_is_refused(path: str) -> None:
+    raw = yaml.safe_load(text(path)) | {"colour": "blue"}
+    with pytest.raises(ValidationError, match="colour"):
+        SCHEMAS[path].model_validate(raw)
+
+
+@pytest.mark.parametrize("path", [path for path in SCHEMAS if path.startswith("prices/")])
+def test_a_price_without_date_source_or_amount_is_refused(path: str) -> None:
+    breaks: list[tuple[Callable[[dict[str, Any]], object], str]] = [
+        (lambda raw: raw["prices"][0].pop("source"), "source"),
+        (lambda raw: raw["prices"][0].update(source="hearsay"), "hearsay"),
+        (lambda raw: next(iter(raw["sources"].values())).pop("date"), "date"),
+        (lambda raw: [raw["prices"][0].pop(key, None) for key in ("on_demand", "spot")], "on_demand, spot"),
+        (lambda raw: raw["prices"][0].update(on_demand=0), "greater than 0"),
+    ]
+    for broken, message in breaks:
+        raw = yaml.safe_load(text(path))
+        broken(raw)
+        with pytest.raises(ValidationError, match=message):
+            PricesFile.model_validate(raw)
+
+
+@pytest.mark.parametrize("cloud", catalog.CLOUDS)
+def test_no_name_comes_twice(cloud: Cloud) -> None:
+    for path, key in ((f"machines/{cloud}.yaml", "machines"), ("fabrics.yaml", "fabrics")):
+        names = [row["name"] for row in yaml.safe_load(text(path))[key]]
+        assert len(names) == len(set(names))
+    names = [row["name"] for row in yaml.safe_load(text("regions.yaml"))["regions"][cloud]]
+    assert len(names) == len({name.lower() for name in names})
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine.name)
+def test_a_machine_names_only_what_the_catalogue_has(machine: Machine) -> None:
+    if machine.accelerator:
+        catalog.accelerator(machine.accelerator)
+    catalog.fabric(machine.fabric)
+    for region in machine.regions:
+        assert catalog.region(machine.cloud, region).name == region
+
+
+@pytest.mark.parametrize("cloud", catalog.CLOUDS)
+def test_a_price_is_of_a_machine_and_a_region_of_the_catalogue(cloud: Cloud) -> None:
+    for row in store.price_rows(cloud):
+        machine = catalog.machine(cloud, row.machine)
+        places = catalog.permitted(cloud, [row.region])
+        assert places
+        assert all(machine.offered_in(place.name) is not False for place in places)
+
+
+@pytest.mark.parametrize("cloud", catalog.CLOUDS)
+def test_a_machine_has_one_price_per_region_and_day(cloud: Cloud) -> None:
+    seen = [(row.machine, row.region, row.source.date) for row in store.price_rows(cloud)]
+    assert len(seen) == len(set(seen))
+
+
+def test_spot_is_cheaper_than_on_demand() -> None:
+    rows = (row for cloud in catalog.CLOUDS for row in store.price_rows(cloud))
+    both = [(row, row.on_demand, row.spot) for row in rows if row.on_demand and row.spot]
+    assert both
+    assert [row for row, on_demand, spot in both if spot >= on_demand] == []
+
+
+def test_the_rows_that_every_target_counts_on_are_there() -> None:
+    expected = {
+        "p4d.24xlarge": ("a100-40gb", 8, 4, 100, "efa"),
+        "p5.48xlarge": ("h100", 8, 32, 100, "efav2"),
+        "p5en.48xlarge": ("h200", 8, 16, 200, "efav3"),
+        "p6-b200.48xlarge": ("b200", 8, 8, 400, "efav4"),
+        "p6-b300.48xlarge": ("b300", 8, 16, 400, "efav4-b300"),
+        "a3-megagpu-8g": ("h100", 8, 8, 200, "tcpxo"),
+        "a3-ultragpu-8g": ("h200", 8, 8, 400, "roce"),
+        "a4x-highgpu-4g": ("gb200", 4, 4, 400, "roce-nvl72"),
+        "Standard_ND96isr_H100_v5": ("h100", 8, 8, 400, "ib-ndr"),
+        "Standard_ND96isr_MI300X_v5": ("mi300x", 8, 8, 400, "ib-ndr-rocm"),
+        "gd-8xh100ib-i128": ("h100", 8, 8, 400, "ib-coreweave"),
+    }
+    rows = {row.name: row for row in MACHINES}
+    for name, facts in expected.items():
+        row = rows[name]
+        assert row.nics
+        assert (row.accelerator, row.num_accelerators, row.nics.count, row.nics.gbps, row.fabric) == facts
+
+
+def test_machines_of_a_rack_have_its_accelerators_processors_and_domain() -> None:
+    racks = [(machine, catalog.find_rack(machine.accelerator or "")) for machine in MACHINES]
+    found = {machine.name: rack for machine, rack in racks if rack}
+    assert {"gb200-4x", "gb300-4x", "a4x-highgpu-4g"} <= set(found)
+    for machine, rack in racks:
+        assert (catalog.fabric(machine.fabric).nvlink_domain is not None) == (rack is not None)
+        if rack:
+            assert (machine.num_accelerators, machine.architecture) == (rack.accelerators, rack.architecture)
+            assert catalog.fabric(machine.fabric).nvlink_domain == rack.nvlink_domain == 72
+
+
+def test_fabrics_of_the_same_network_but_another_count_are_classes_of_their_own() -> None:
+    counts = {
+        name: catalog.fabric(name).resources["vpc.amazonaws.com/efa"] for name in ("efav2", "efav3", "efav4")
+    }
+    assert counts == {"efav2": 32, "efav3": 16, "efav4": 8}
+    assert all("FI_PROVIDER" in catalog.fabric(name).unset for name in counts)
+
+
+def test_a_fabric_asks_for_one_interface_per_nic_where_pods_see_them() -> None:
+    for machine in MACHINES:
+        interfaces = catalog.fabric(machine.fabric).interfaces
+        assert not interfaces or (machine.nics and len(interfaces) == machine.nics.count)
+
+
+def test_a_checkpoint_has_15_seconds_on_gke_and_none_where_nothing_is_known() -> None:
+    notices = {cloud: catalog.notice(cloud) for cloud in ("aws", "gcp", "azure", "coreweave")}
+    usable = {cloud: notice.usable_seconds for cloud, notice in notices.items() if notice}
+    assert usable == {"aws": 120, "gcp": 15, "azure": 30, "coreweave": 420}
+    assert catalog.notice("local") is None

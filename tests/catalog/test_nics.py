@@ -1,0 +1,81 @@
+"""Network interfaces of EC2 machines: the rules of EC2 hold for every machine, listed or imagined."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+import catalog
+from catalog import EfaLayout, Machine, NetworkInterface
+
+AWS = catalog.machines(cloud="aws")
+EXAMPLE = catalog.machine("aws", "p5en.48xlarge")
+
+
+@st.composite
+def layouts(draw: st.DrawFn) -> EfaLayout:
+    cards = draw(st.integers(2, 40))
+    card_0 = draw(st.booleans())
+    interfaces = draw(st.integers(1, cards if card_0 else cards - 1))
+    return EfaLayout(network_cards=cards, interfaces=interfaces, card_0=card_0)
+
+
+def assert_ec2_takes(machine: Machine) -> None:
+    interfaces = catalog.network_interfaces(machine)
+    slots = [(item.card, item.device) for item in interfaces]
+    assert interfaces[0] == NetworkInterface(card=0, device=0, kind="ena")
+    assert len(slots) == len(set(slots))
+    assert {item.device for item in interfaces} <= {0, 1}, "EC2 refuses a device index of 2 or more here"
+    assert [item for item in interfaces if item.device == 1 and item.card != 0] == []
+    efas = [item for item in interfaces if item.kind == "efa-only"]
+    assert len(efas) == len(interfaces) - 1 == (machine.efa.interfaces if machine.efa else 0)
+    assert len({item.card for item in efas}) == len(efas), "one EFA per card"
+    if machine.efa:
+        assert max(item.card for item in interfaces) < machine.efa.network_cards
+        assert (0 in {item.card for item in efas}) is machine.efa.card_0
+
+
+@pytest.mark.parametrize("machine", AWS, ids=lambda machine: machine.name)
+def test_the_interfaces_of_every_machine_obey_ec2(machine: Machine) -> None:
+    assert_ec2_takes(machine)
+
+
+@given(layout=layouts())
+def test_the_interfaces_of_any_machine_would_obey_ec2(layout: EfaLayout) -> None:
+    assert_ec2_takes(EXAMPLE.model_copy(update={"efa": layout}))
+
+
+@pytest.mark.parametrize("machine", AWS, ids=lambda machine: machine.name)
+def test_a_pod_asks_for_as_many_efas_as_the_machine_has(machine: Machine) -> None:
+    asked = catalog.fabric(machine.fabric).resources.get("vpc.amazonaws.com/efa", 0)
+    laid_out = [item for item in catalog.network_interfaces(machine) if item.kind == "efa-only"]
+    assert asked == len(laid_out)
+
+
+def test_a_p5_has_one_ena_and_32_efas_and_its_card_0_carries_both() -> None:
+    interfaces = catalog.network_interfaces(catalog.machine("aws", "p5.48xlarge"))
+    assert [item.interface_type for item in interfaces] == [None] + ["efa-only"] * 32
+    assert [(item.card, item.device) for item in interfaces[:3]] == [(0, 0), (0, 1), (1, 0)]
+
+
+def test_a_p6_b300_keeps_card_0_for_ip() -> None:
+    interfaces = catalog.network_interfaces(catalog.machine("aws", "p6-b300.48xlarge"))
+    assert [item.card for item in interfaces] == list(range(17))
+    assert {item.device for item in interfaces} == {0}
+
+
+def test_more_cards_than_efas_leave_cards_empty() -> None:
+    machine = EXAMPLE.model_copy(update={"efa": EfaLayout(network_cards=9, interfaces=8, card_0=True)})
+    assert {item.card for item in catalog.network_interfaces(machine)} == set(range(8))
+
+
+def test_efas_that_do_not_fit_on_the_cards_are_refused() -> None:
+    with pytest.raises(ValidationError, match="17 EFA interfaces do not fit on 16 cards"):
+        EfaLayout(network_cards=17, interfaces=17, card_0=False)
+
+
+def test_other_clouds_lay_out_no_interfaces() -> None:
+    with pytest.raises(ValueError, match="machine of gcp"):
+        catalog.network_interfaces(catalog.machine("gcp", "a3-ultragpu-8g"))

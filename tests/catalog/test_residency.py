@@ -1,0 +1,85 @@
+"""Where a region is, and which regions a residency list permits."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import catalog
+from catalog import Cloud
+from infra.errors import InputError
+
+PLACES = [(cloud, row.name) for cloud in catalog.CLOUDS for row in catalog.regions(cloud)]
+EU_NAMES: dict[Cloud, str] = {"aws": "eu-*", "gcp": "europe-*", "coreweave": "EU-*"}
+
+
+@pytest.mark.parametrize(
+    ("cloud", "region", "country", "in_eu"),
+    [
+        ("aws", "eu-north-1", "SE", True),
+        ("aws", "eu-west-2", "GB", False),
+        ("aws", "eu-central-2", "CH", False),
+        ("gcp", "europe-west6", "CH", False),
+        ("gcp", "EU", None, True),
+        ("gcp", "ASIA", None, False),
+        ("azure", "westeurope", "NL", True),
+        ("coreweave", "EU-NORTH-02A", "NO", False),
+        ("coreweave", "EU-SOUTH-03B", "ES", True),
+    ],
+)
+def test_a_region_is_in_a_country_and_a_union_whatever_its_name_says(
+    cloud: Cloud, region: str, country: str | None, in_eu: bool
+) -> None:
+    where = catalog.jurisdiction(cloud, region)
+    assert where.country == country
+    assert where.within("eu") is in_eu
+    assert where.within("EU") is in_eu
+
+
+@pytest.mark.parametrize(("cloud", "pattern"), EU_NAMES.items())
+def test_a_pattern_of_names_lets_data_out_of_the_union_and_a_jurisdiction_does_not(
+    cloud: Cloud, pattern: str
+) -> None:
+    by_name = {row.name for row in catalog.permitted(cloud, [pattern])}
+    by_law = {row.name for row in catalog.permitted(cloud, ["in:eu"])}
+    assert {row for row in by_name if not catalog.jurisdiction(cloud, row).within("eu")}
+    assert all(catalog.jurisdiction(cloud, row).within("eu") for row in by_law)
+
+
+def test_norway_is_in_the_eea_and_not_in_the_eu() -> None:
+    where = catalog.jurisdiction("azure", "norwayeast")
+    assert (where.within("eea"), where.within("eu"), where.within("no")) == (True, False, True)
+    assert str(where) == "NO / EEA"
+
+
+@given(place=st.sampled_from(PLACES))
+def test_every_region_matches_its_own_name_its_country_and_a_star(place: tuple[Cloud, str]) -> None:
+    cloud, name = place
+    where = catalog.jurisdiction(cloud, name)
+    assert catalog.matches(cloud, name, name)
+    assert catalog.matches(cloud, name.upper(), name.lower())
+    assert catalog.matches(cloud, name, "*")
+    assert all(catalog.matches(cloud, name, f"in:{union}") for union in where.unions)
+    assert where.country is None or catalog.matches(cloud, name, f"in:{where.country}")
+
+
+@given(place=st.sampled_from(PLACES))
+def test_no_region_is_in_two_countries(place: tuple[Cloud, str]) -> None:
+    cloud, name = place
+    countries = {row.country for known in catalog.CLOUDS for row in catalog.regions(known) if row.country}
+    assert sum(catalog.matches(cloud, name, f"in:{country}") for country in countries) <= 1
+
+
+def test_an_empty_list_permits_nothing() -> None:
+    assert catalog.permitted("aws", []) == ()
+
+
+def test_a_jurisdiction_that_nobody_knows_is_refused_and_not_taken_for_an_empty_one() -> None:
+    with pytest.raises(InputError, match="did you mean 'eea'"):
+        catalog.matches("aws", "eu-north-1", "in:eeaa")
+
+
+def test_a_region_that_the_catalogue_lacks_is_refused() -> None:
+    with pytest.raises(InputError, match="region of aws"):
+        catalog.jurisdiction("aws", "atlantis-1")

@@ -1,0 +1,98 @@
+"""Looking things up, and what is said where there is nothing."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import catalog
+from catalog import Cloud, MachineFilters
+from infra.errors import InputError
+
+MACHINES = catalog.machines()
+
+
+def test_a_file_is_read_once_and_gives_the_same_object() -> None:
+    assert catalog.machine("aws", "p5en.48xlarge") is catalog.machine("aws", "p5en.48xlarge")
+
+
+@pytest.mark.parametrize(
+    ("cloud", "written", "meant"),
+    [
+        ("aws", "p5en.48xl", "p5en.48xlarge"),
+        ("aws", "P5EN.48XLARGE", "p5en.48xlarge"),
+        ("azure", "nd96isr_h100_v5", "Standard_ND96isr_H100_v5"),
+        ("gcp", "a3-ultra-8g", "a3-ultragpu-8g"),
+    ],
+)
+def test_a_wrong_machine_name_is_answered_with_the_nearest_one(
+    cloud: Cloud, written: str, meant: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        catalog.machine(cloud, written, path="pools[1].machine")
+    (problem,) = caught.value.problems
+    assert problem.path == "pools[1].machine"
+    assert problem.got == repr(written)
+    assert meant in problem.allowed
+    assert problem.fix == f"did you mean {meant!r}?"
+
+
+def test_a_name_like_no_other_is_answered_with_the_list() -> None:
+    with pytest.raises(InputError) as caught:
+        catalog.machine("coreweave", "zzz")
+    assert "gd-8xh100ib-i128" in caught.value.problems[0].allowed
+    assert "did you mean" not in caught.value.problems[0].fix
+
+
+def test_wrong_accelerators_fabrics_and_regions_are_answered_too() -> None:
+    for look_up, meant in (
+        (lambda: catalog.accelerator("h-100"), "h100"),
+        (lambda: catalog.fabric("efa-v3"), "efav3"),
+        (lambda: catalog.region("aws", "us-east-9"), "us-east"),
+    ):
+        with pytest.raises(InputError, match=f"did you mean '{meant}"):
+            look_up()
+
+
+def test_the_simulated_accelerator_is_known_and_says_that_it_is_simulated() -> None:
+    simulated = catalog.accelerator("simulated")
+    assert simulated.simulated
+    assert simulated.resource == "nvidia.com/gpu"
+    assert simulated.memory_gib is None
+    assert [row.name for row in catalog.accelerators() if row.simulated] == ["simulated"]
+
+
+@given(
+    wanted=st.fixed_dictionaries(
+        {},
+        optional={
+            "cloud": st.sampled_from(catalog.CLOUDS),
+            "accelerator": st.sampled_from([row.name for row in catalog.accelerators()]),
+            "num_accelerators": st.sampled_from([0, 1, 4, 8]),
+            "fabric": st.sampled_from([row.name for row in catalog.fabrics()]),
+            "architecture": st.sampled_from(["amd64", "arm64"]),
+        },
+    )
+)
+def test_filters_give_exactly_the_machines_that_hold_all_of_them(wanted: MachineFilters) -> None:
+    found = catalog.machines(**wanted)
+    assert found == tuple(
+        row for row in MACHINES if all(getattr(row, key) == value for key, value in wanted.items())
+    )
+
+
+def test_region_and_purchase_drop_only_what_is_known_not_to_be_offered() -> None:
+    in_stockholm = {row.name for row in catalog.machines(cloud="aws", region="eu-north-1")}
+    assert "p5en.48xlarge" in in_stockholm
+    assert "p6-b300.48xlarge" not in in_stockholm
+    assert "a4-highgpu-8g" in {row.name for row in catalog.machines(cloud="gcp", region="us-central1")}
+    blocks = {row.name for row in catalog.machines(cloud="aws", purchase="capacity-block")}
+    assert "p5.48xlarge" in blocks
+    assert "g5.xlarge" not in blocks
+
+
+def test_an_offer_is_yes_no_or_unknown() -> None:
+    assert catalog.machine("aws", "p5en.48xlarge").offered_in("us-east-2") is True
+    assert catalog.machine("aws", "p5en.48xlarge").offered_in("eu-west-1") is False
+    assert catalog.machine("gcp", "a4-highgpu-8g").offered_in("us-central1") is None

@@ -1,0 +1,187 @@
+"""Pools that come and go: their groups, the autoscaler and its rights, and how Kueue asks for nodes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from infra.platform.images import split
+from infra.spec import Stack, load
+from rehearsal.aws.account import Account
+from tests.infra.golden import CASES, GOLDEN, assert_matches
+from tests.infra.judged import findings
+from tests.infra.plan import Plan, Registration, artifacts, plan
+from tests.infra.shown import text_of
+from tests.infra.targets.aws.test_moto import Life, in_order
+from trainyard.images import inventory
+
+CASE = CASES / "autoscaled" / "aws.yaml"
+CONCERNED = ("NodeGroup", "Tag", "Release", "ProvisioningRequestConfig", "AdmissionCheck", "ClusterQueue")
+RESOURCES = "k8s.io/cluster-autoscaler/node-template/resources"
+
+
+@pytest.fixture(scope="module")
+def stack() -> Stack:
+    return load(CASE)
+
+
+@pytest.fixture(scope="module")
+def found(stack: Stack, rendered: Path) -> Plan:
+    return plan(stack, rendered)
+
+
+def group(found: Plan, role: str) -> Mapping[str, Any]:
+    return found.named("NodeGroup")[f"training-{role}"]
+
+
+def values(found: Plan) -> Mapping[str, Any]:
+    release: Mapping[str, Any] = found.named("Release")["cluster-autoscaler"]["values"]
+    return release
+
+
+def by_urn(found: Plan) -> dict[str, Registration]:
+    return {each.urn: each for each in found.resources}
+
+
+def test_the_plan_is_the_golden_one(found: Plan) -> None:
+    concerned = [
+        each
+        for each in found.resources
+        if each.type.rpartition(":")[2] in CONCERNED or each.name.endswith("-cluster-autoscaler")
+    ]
+    # A release is shown as its digest: what we tell the chart is ours to read.
+    told = yaml.safe_dump({"values": values(found)}, width=110)
+    assert_matches(text_of(Plan(tuple(concerned))) + told, GOLDEN / "autoscaled-aws.yaml")
+
+
+def test_the_policies_let_the_plan_and_the_first_preview_pass(
+    found: Plan, stack: Stack, rendered: Path
+) -> None:
+    assert findings("training", found, file=CASE) == []
+    assert findings("training", plan(stack, rendered, preview=True), file=CASE) == []
+
+
+def test_a_stack_whose_pools_stay_has_no_autoscaler(aws_plan: Plan) -> None:
+    assert not aws_plan.named("Release")
+    assert not aws_plan.named("Tag")
+    assert not any("autoscaling" in service for service in _services(aws_plan))
+
+
+def _services(found: Plan) -> list[str]:
+    return [str(each["serviceName"]) for each in found.named("VpcEndpoint").values()]
+
+
+def test_groups_begin_with_what_stays_and_grow_to_what_the_pool_may_have(found: Plan) -> None:
+    sizes = {
+        name.removeprefix("training-"): tuple(
+            each["scalingConfig"][key] for key in ("minSize", "desiredSize", "maxSize")
+        )
+        for name, each in found.named("NodeGroup").items()
+    }
+    assert sizes == {
+        "system": (2, 2, 2),
+        "spot-p5en-48xlarge-us-east-2b": (0, 2, 2),
+        "on-demand-us-east-2b": (0, 0, 4),
+        "preprocessing-us-east-2a": (1, 1, 3),
+        "preprocessing-us-east-2b": (0, 0, 2),
+    }
+
+
+def test_only_groups_that_come_and_go_may_be_resized(found: Plan) -> None:
+    tags = found.named("Tag")
+    assert {each["autoscalingGroupName"] for each in tags.values()} == {
+        "ScalingGroup/training-on-demand-us-east-2b",
+        "ScalingGroup/training-preprocessing-us-east-2a",
+        "ScalingGroup/training-preprocessing-us-east-2b",
+    }
+    (ours,) = {(each["tag"]["key"], each["tag"]["value"]) for each in tags.values()}
+    told = dict(each.split("=") for each in values(found)["autoDiscovery"]["tags"])
+    assert told[ours[0]] == ours[1]
+    policy = json.loads(found.named("RolePolicy")["training-cluster-autoscaler"]["policy"])
+    resizing = [
+        each for each in policy["Statement"] if not any("Describe" in action for action in each["Action"])
+    ]
+    (statement,) = resizing
+    assert statement["Condition"] == {
+        "StringEquals": {f"aws:ResourceTag/{key}": value for key, value in told.items()}
+    }
+    assert statement["Resource"].endswith(":autoScalingGroup:*:autoScalingGroupName/eks-*")
+
+
+def test_a_group_without_nodes_says_what_a_node_of_it_would_have(found: Plan) -> None:
+    pod = found.named("ClusterTrainingRuntime")["torch-efav3"]["spec"]["template"]["spec"]
+    template = pod["replicatedJobs"][0]["template"]["spec"]["template"]
+    asked = template["spec"]["containers"][0]["resources"]["limits"]
+    empty = group(found, "on-demand-us-east-2b")
+    beside_gpus = {name: str(number) for name, number in asked.items() if name != "nvidia.com/gpu"}
+    assert beside_gpus
+    assert (
+        beside_gpus.items()
+        <= {key.removeprefix(f"{RESOURCES}/"): value for key, value in empty["tags"].items()}.items()
+    )
+    assert empty["labels"]["k8s.amazonaws.com/accelerator"] == "h200"
+    assert template["metadata"]["annotations"]["cluster-autoscaler.kubernetes.io/safe-to-evict"] == "false"
+
+
+def test_nodes_are_reached_from_a_network_without_a_way_out(found: Plan) -> None:
+    assert "com.amazonaws.us-east-2.autoscaling" in _services(found)
+
+
+def test_its_pods_are_somebody_before_they_start(found: Plan) -> None:
+    association = found.named("PodIdentityAssociation")["training-cluster-autoscaler-cluster-autoscaler"]
+    chart = values(found)
+    assert (association["namespace"], association["serviceAccount"]) == (
+        "cluster-autoscaler",
+        chart["rbac"]["serviceAccount"]["name"],
+    )
+    release = next(each for each in found.resources if each.type.endswith(":Release"))
+    reached, waiting = set[str](), list(release.dependencies)
+    known = by_urn(found)
+    while waiting:
+        urn = waiting.pop()
+        if urn not in reached and urn in known:
+            reached.add(urn)
+            waiting += known[urn].dependencies
+            provider = known[urn].provider.rpartition("::")[0].partition("::")[2].partition("::")[2]
+            waiting += [provider] if provider else []
+    assert any(urn.endswith("::training-cluster-autoscaler-cluster-autoscaler") for urn in reached)
+
+
+def test_a_job_is_given_all_its_nodes_or_waits_for_them(found: Plan) -> None:
+    (check,) = found.named("ClusterQueue")["gpu"]["spec"]["admissionChecksStrategy"]["admissionChecks"]
+    assert check["onFlavors"] == ["on-demand"]
+    spec = found.named("ProvisioningRequestConfig")[check["name"]]["spec"]
+    assert spec["provisioningClassName"] == "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
+    assert spec["managedResources"] == ["nvidia.com/gpu"]
+    assert spec["retryStrategy"]["backoffLimitCount"] > 1000
+    assert values(found)["extraArgs"]["enable-provisioning-requests"] is True
+    defined = found.named("CustomResourceDefinitions")["training-provisioning-requests"]
+    assert list(defined["definitions"]) == ["provisioningrequests.autoscaling.x-k8s.io"]
+
+
+def test_the_image_is_pinned_by_digest_and_listed(stack: Stack, rendered: Path) -> None:
+    listed = inventory(stack, artifacts(rendered))
+    (image,) = [each for each in listed.images if "cluster-autoscaler" in each]
+    registry, repository, tag = split(image)
+    assert (registry, repository) == ("registry.k8s.io", "autoscaling/cluster-autoscaler")
+    assert tag.startswith(f"v{stack.provider.kubernetes_version.rpartition('.')[0]}.")
+    assert "@sha256:" in tag
+    assert ("cluster-autoscaler", "9.59.0") in [(each.name, each.version) for each in listed.charts]
+
+
+def test_groups_and_tags_live_through_moto(found: Plan) -> None:
+    with Account("us-east-2") as account:
+        life = Life(account)
+        for registered in in_order(found):
+            life.create(registered)
+        tags = [each for each in life.made if each.token.endswith(":Tag")]
+        assert len(tags) == 3
+        assert all(account.exists(each) for each in tags)
+        for resource in reversed(life.made):
+            account.delete(resource)
+        assert not any(account.exists(each) for each in tags)

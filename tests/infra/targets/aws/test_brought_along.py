@@ -1,0 +1,212 @@
+"""What a stack brings along is used, and neither made nor removed."""
+
+from __future__ import annotations
+
+import json
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from infra.spec import Stack
+from infra.targets.aws.spec.provider import (
+    AwsNetworkSpec,
+    AwsSpec,
+    EfsSpec,
+    ExistingEfsSpec,
+    ExistingEksSpec,
+    ExistingLustreSpec,
+    ExistingVpcSpec,
+    LustreSpec,
+)
+from infra.targets.aws.spec.validators import ADDONS
+from rehearsal.aws.account import Account
+from rehearsal.aws.models import client
+from rehearsal.aws.there import There
+from tests.infra.judged import findings
+from tests.infra.plan import Plan, cluster_plan, plan
+from tests.infra.targets.aws.test_moto import Life, in_order
+from tests.infra.targets.aws.test_plan_of_aws import with_provider
+from trainyard.price import bill
+
+KEY = "arn:aws:kms:us-east-2:123456789012:key/0a1b2c3d-0000-0000-0000-000000000000"
+SUBNETS = {f"us-east-2{letter}": f"subnet-0123456789abcde{letter}0" for letter in "abc"}
+VPC = "vpc-0123456789abcdef0"
+GROUP = "sg-0123456789abcdef0"
+FILESYSTEM = "fs-0123456789abcdef0"
+EKS = ExistingEksSpec(
+    name="shared",
+    endpoint="https://0A1B2C3D4E5F.gr7.us-east-2.eks.amazonaws.com",
+    certificate_authority="Y2E=",
+    security_group=GROUP,
+    version="1.35",
+    authentication_mode="API",
+    addons=(*ADDONS, "aws-fsx-csi-driver"),
+)
+NETWORK = AwsNetworkSpec(existing=ExistingVpcSpec(id=VPC, subnets=SUBNETS))
+
+
+@pytest.fixture(scope="module")
+def found(aws: Stack, rendered: Path) -> Plan:
+    stack = with_provider(aws, network=NETWORK, kms_key=KEY, existing_bucket=True, interruption_queue=True)
+    return cluster_plan(stack, rendered)
+
+
+def test_an_existing_vpc_is_used(found: Plan) -> None:
+    made = {each.type for each in found.resources}
+    assert not made & {"aws:ec2/vpc:Vpc", "aws:ec2/subnet:Subnet", "aws:ec2/vpcEndpoint:VpcEndpoint"}
+    assert found.named("Cluster")["training"]["vpcConfig"]["subnetIds"] == list(SUBNETS.values())
+    assert found.named("SecurityGroup")["training-efa"]["vpcId"] == VPC
+    assert found.named("NodeGroup")["training-on-demand"]["subnetIds"] == [SUBNETS["us-east-2b"]]
+
+
+def test_an_existing_key_encrypts_all_data_and_secrets_have_one_of_their_own(found: Plan) -> None:
+    assert found.named("Key").keys() == {"training-cluster-key"}
+    disks = [each["blockDeviceMappings"][0]["ebs"] for each in found.named("LaunchTemplate").values()]
+    assert {disk["kmsKeyId"] for disk in disks} == {KEY}
+    assert found.named("LustreFileSystem")["training-lustre"]["kmsKeyId"] == KEY
+    assert found.named("RolePolicy")["training-team-research"]["policy"].count(KEY) == 1
+
+
+def test_an_existing_bucket_is_linked_and_left_as_it_is(found: Plan) -> None:
+    assert not any("aws:s3" in each.type for each in found.resources)
+    link = found.named("DataRepositoryAssociation")["training-lustre"]
+    assert link["dataRepositoryPath"] == "s3://example-training-checkpoints/filesystem"
+
+
+def test_a_queue_takes_every_notice_that_ec2_gives(found: Plan) -> None:
+    patterns = " ".join(str(each["eventPattern"]) for each in found.named("EventRule").values())
+    for notice in ("Spot Instance Interruption", "Rebalance Recommendation", "State-change", "Health Event"):
+        assert notice in patterns
+    assert len(found.named("EventTarget")) == 4
+
+
+def test_managed_groups_need_no_queue(aws_plan: Plan) -> None:
+    assert not aws_plan.named("Queue")
+
+
+def test_an_existing_lustre_is_mounted_and_lets_the_nodes_in(aws: Stack, rendered: Path) -> None:
+    existing = ExistingLustreSpec(id=FILESYSTEM, mount_name="abcdefgh", security_group=GROUP)
+    lustre = LustreSpec(kind="lustre", capacity_gib=19200, zone="us-east-2b", existing=existing)
+    found = plan(with_provider(aws, network=NETWORK, filesystem=lustre), rendered)
+    assert not any(":fsx/" in each.type for each in found.resources)
+    rules = {
+        (rule["securityGroupId"], rule["referencedSecurityGroupId"], rule["fromPort"], rule["toPort"])
+        for rule in found.named("SecurityGroupIngressRule").values()
+    }
+    nodes = "ClusterGroup/training"
+    ports = ((988, 988), (1018, 1023))
+    assert rules == {(*pair, *port) for pair in ((GROUP, nodes), (nodes, GROUP)) for port in ports}
+    volumes = {each["spec"]["csi"]["volumeHandle"] for each in found.named("PersistentVolume").values()}
+    assert f"{FILESYSTEM}/checkpoints/research" in volumes
+    attributes = [
+        each["spec"]["csi"]["volumeAttributes"] for each in found.named("PersistentVolume").values()
+    ]
+    assert {each["dnsname"] for each in attributes} == {f"{FILESYSTEM}.fsx.us-east-2.amazonaws.com"}
+    assert {each["mountname"].partition("/")[0] for each in attributes} == {"abcdefgh"}
+
+
+def test_an_existing_efs_is_mounted_and_lets_the_nodes_in(aws: Stack, rendered: Path) -> None:
+    efs = EfsSpec(kind="efs", existing=ExistingEfsSpec(id=FILESYSTEM, security_group=GROUP))
+    found = plan(with_provider(aws, network=NETWORK, filesystem=efs), rendered)
+    assert not any(":efs/" in each.type for each in found.resources)
+    (rule,) = found.named("SecurityGroupIngressRule").values()
+    assert (rule["securityGroupId"], rule["referencedSecurityGroupId"]) == (GROUP, "ClusterGroup/training")
+    assert (rule["fromPort"], rule["toPort"]) == (2049, 2049)
+    volumes = {each["spec"]["csi"]["volumeHandle"] for each in found.named("PersistentVolume").values()}
+    assert f"{FILESYSTEM}:/checkpoints/research" in volumes
+
+
+OF_THE_OWNER = ("eks/cluster:", "eks/addon:", "logGroup:", "accessPolicyAssociation:", "logMetricFilter:")
+"""Types that are part of a cluster: one that was there has its own."""
+
+
+@pytest.fixture(scope="module")
+def in_a_cluster(aws: Stack) -> Stack:
+    assert isinstance(aws.provider, AwsSpec)
+    access = aws.provider.access.model_copy(update={"viewers": ()})
+    return with_provider(aws, network=NETWORK, existing_cluster=EKS, access=access)
+
+
+@pytest.fixture(scope="module")
+def beside(in_a_cluster: Stack, rendered: Path) -> Plan:
+    return plan(in_a_cluster, rendered)
+
+
+def test_a_cluster_that_is_there_is_no_resource_of_the_stack(beside: Plan) -> None:
+    assert not [each.type for each in beside.resources if any(kind in each.type for kind in OF_THE_OWNER)]
+    assert beside.named("Key").keys() == {"training-data-key"}
+    assert "training-cluster" not in beside.named("Role")
+
+
+def test_pools_and_identities_go_into_it(beside: Plan) -> None:
+    groups = beside.named("NodeGroup")
+    assert groups.keys() >= {"training-system", "training-on-demand"}
+    placed = [*groups.values(), *beside.named("PodIdentityAssociation").values()]
+    assert {each["clusterName"] for each in placed} == {"shared"}
+    templates = beside.named("LaunchTemplate")
+    assert templates["training-system"]["vpcSecurityGroupIds"] == [GROUP]
+    cards = templates["training-on-demand"]["networkInterfaces"]
+    assert all(GROUP in each["securityGroups"] for each in cards)
+
+
+def test_its_teams_are_let_in_and_nobody_else(beside: Plan) -> None:
+    entries = beside.named("AccessEntry")
+    assert {each["principalArn"].rpartition("/")[2] for each in entries.values()} == {
+        "research",
+        "evaluation",
+    }
+    assert {each["clusterName"] for each in entries.values()} == {"shared"}
+
+
+def test_its_objects_go_one_by_one_since_the_cluster_stays(beside: Plan) -> None:
+    objects = [each for each in beside.resources if each.type.startswith("kubernetes:")]
+    assert objects
+    assert {each.deleted_with for each in objects} == {""}
+    assert "disk" not in beside.named("StorageClass")
+
+
+def test_the_kubeconfig_asks_for_tokens_of_that_cluster(beside: Plan) -> None:
+    (user,) = json.loads(beside.outputs["kubeconfig"])["users"]
+    asked = user["user"]["exec"]["args"]
+    assert asked[asked.index("--cluster-name") + 1] == "shared"
+    (cluster,) = json.loads(beside.outputs["kubeconfig"])["clusters"]
+    assert cluster["cluster"] == {"server": EKS.endpoint, "certificate-authority-data": "Y2E="}
+
+
+def test_the_policies_let_it_pass(beside: Plan, in_a_cluster: Stack, rendered: Path) -> None:
+    assert findings("aws", beside) == []
+    assert findings("aws", plan(in_a_cluster, rendered, preview=True)) == []
+
+
+def test_its_control_plane_is_not_the_stacks_to_pay(in_a_cluster: Stack, aws: Stack) -> None:
+    today = date(2026, 11, 22)
+    assert "control plane" in [each.name for each in bill(aws, today).services]
+    assert not bill(in_a_cluster, today).services
+
+
+def test_an_autoscaler_resizes_groups_of_that_cluster_alone(in_a_cluster: Stack, rendered: Path) -> None:
+    *others, on_demand = (pool for pool in in_a_cluster.pools if pool.name != "preprocessing")
+    pools = (*others, on_demand.model_copy(update={"min_nodes": 0}))
+    found = plan(in_a_cluster.model_copy(update={"pools": pools}), rendered)
+    values = found.named("Release")["cluster-autoscaler"]["values"]
+    assert values["autoDiscovery"]["clusterName"] == "shared"
+    assert "k8s.io/cluster-autoscaler/shared=owned" in values["autoDiscovery"]["tags"]
+    policy = found.named("RolePolicy")["training-cluster-autoscaler"]["policy"]
+    assert "aws:ResourceTag/k8s.io/cluster-autoscaler/shared" in policy
+    assert "nodegroup/shared/*" in policy
+
+
+def test_all_of_it_lives_through_moto_in_what_was_there(in_a_cluster: Stack, rendered: Path) -> None:
+    there = There(VPC, SUBNETS, [GROUP], "shared", "example-training-checkpoints")
+    found = cluster_plan(with_provider(in_a_cluster, existing_bucket=True), rendered)
+    with Account("us-east-2", there) as account:
+        life = Life(account)
+        for registered in in_order(found):
+            life.create(registered)
+        assert all(account.exists(each) for each in life.made)
+        for resource in reversed(life.made):
+            account.delete(resource)
+        eks = client("eks", "us-east-2")
+        assert eks.describe_cluster(name="shared")["cluster"]["status"] == "ACTIVE"
+        assert eks.list_nodegroups(clusterName="shared")["nodegroups"] == []

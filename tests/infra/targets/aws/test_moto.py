@@ -1,0 +1,233 @@
+"""Every AWS resource of the stacks lives its whole life through boto3: made, read, changed, removed.
+
+botocore's models judge each request, moto makes it. What moto lacks is judged by the models alone; the golden
+list says what that is, and may not grow.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from infra.spec import Stack, load
+from infra.targets.aws.spec.provider import AwsSpec
+from rehearsal.aws.account import Account
+from rehearsal.cloud import Resource
+from rehearsal.leaks import SECRET
+from rehearsal.wire import UNKNOWN
+from tests.infra.golden import GOLDEN, assert_matches
+from tests.infra.plan import Plan, Registration, cluster_plan, stack_file
+from tests.infra.targets.aws.answers import identity
+from tests.infra.targets.aws.plugin import (
+    Plugin,
+    environment_of,
+    home_of,
+    installed,
+    moto_server,
+    put_stand_in,
+    running,
+)
+from tests.infra.targets.aws.test_plan_of_aws import with_provider
+
+STAYS = {"DefaultSecurityGroup", "BucketVersioning"}
+"""A VPC's default group goes with the VPC, and versioning is suspended, never removed."""
+LACKING = set(yaml.safe_load((GOLDEN / "moto.yaml").read_text())["moto lacks"])
+
+
+@pytest.fixture(scope="module")
+def plans(aws: Stack, rendered: Path) -> list[Plan]:
+    """Both stacks, and what they leave out: the queue of notices, the emergency's role."""
+    assert isinstance(aws.provider, AwsSpec)
+    access = aws.provider.access.model_copy(update={"break_glass": aws.provider.access.admins})
+    stacks = [with_provider(aws, interruption_queue=True, access=access), load(stack_file("aws-dev"))]
+    return [cluster_plan(stack, rendered) for stack in stacks]
+
+
+@dataclass
+class Life:
+    """The resources of a plan in an account; `known` maps names of the plan to what they have become."""
+
+    account: Account
+    plugin: Plugin | None = None
+    """What makes resources in place of the account, but for those that moto lacks."""
+    known: dict[str, Any] = field(default_factory=dict)
+    made: list[Resource] = field(default_factory=list)
+
+    def create(self, registered: Registration) -> None:
+        """Create a resource."""
+        name = identity(registered.type, registered.name)
+        inputs = self._filled(registered.inputs)
+        if (field := self.account.autoname(registered.type)) and field not in inputs:
+            inputs[field] = registered.name
+        resource = Resource(registered.type, registered.name, inputs)
+        assert not list(self.account.check(resource)), name
+        made = self.maker(resource).create(resource)
+        self.made.append(replace(resource, outputs={**inputs, **made.outputs}, id=made.id))
+        self.known |= {name: made.id, f"arn:{name}": made.outputs.get("arn")}
+        if registered.type == "aws:eks/cluster:Cluster":
+            group = made.outputs["vpcConfig"]["clusterSecurityGroupId"]
+            self.known[f"ClusterGroup/{registered.name}"] = group
+        if registered.type == "aws:eks/nodeGroup:NodeGroup":
+            (behind,) = made.outputs["resources"][0]["autoscalingGroups"]
+            self.known[f"ScalingGroup/{registered.name}"] = behind["name"]
+
+    def maker(self, resource: Resource) -> Account | Plugin:
+        """What makes this resource, and finds and removes it."""
+        return self.account if self.plugin is None or resource.token in LACKING else self.plugin
+
+    def _filled(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: self._filled(each) for key, each in value.items()}
+        if isinstance(value, list | tuple):
+            return [self._filled(each) for each in value]
+        return self.known.get(value, value) if isinstance(value, str) else value
+
+
+def in_order(found: Plan) -> Iterator[Registration]:
+    """The AWS resources, each after those that it depends on."""
+    waiting = {each.urn: each for each in found.resources if each.type.startswith("aws:")}
+    while waiting:
+        ready = [each for each in waiting.values() if not waiting.keys() & set(each.dependencies)]
+        assert ready, "a circle of dependencies"
+        for each in ready:
+            yield waiting.pop(each.urn)
+
+
+def test_every_resource_lives_through_moto_or_botocores_models(plans: list[Plan]) -> None:
+    lacks: set[str] = set()
+    for found in plans:
+        with Account("us-east-2") as account:
+            life = Life(account)
+            for registered in in_order(found):
+                life.create(registered)
+            for resource in life.made:
+                assert account.exists(resource), resource
+            for resource in reversed(life.made):
+                account.delete(resource)
+            left = {each.token.rpartition(":")[2] for each in life.made if account.exists(each)}
+            assert left - account_lacks(account) <= STAYS
+            lacks |= account.lacks
+    assert_matches(yaml.safe_dump({"moto lacks": sorted(lacks)}), GOLDEN / "moto.yaml")
+
+
+def account_lacks(account: Account) -> set[str]:
+    """Types that moto lacks, by their last word."""
+    return {token.rpartition(":")[2] for token in account.lacks}
+
+
+@pytest.fixture
+def plugin(tmp_path: Path) -> Iterator[Plugin]:
+    """The pulumi-aws of this machine's engine, and where it has none a stand-in that is run in its place."""
+    program = installed(home_of(os.environ)) or put_stand_in(tmp_path)
+    with moto_server() as address, running(program, environment_of(address, os.environ)) as plugin:
+        yield plugin
+
+
+def test_every_resource_that_moto_has_lives_by_a_plugin_on_motos_server(
+    plans: list[Plan], plugin: Plugin
+) -> None:
+    for found in plans:
+        with Account("us-east-2") as account:
+            life = Life(account, plugin)
+            for registered in in_order(found):
+                life.create(registered)
+            by_plugin = [each for each in life.made if each.token not in LACKING]
+            assert len(by_plugin) > 40
+            for resource in by_plugin:
+                assert plugin.exists(resource), resource
+                assert account.exists(resource), "moto of this process, behind the server, has it too"
+            for resource in reversed(life.made):
+                life.maker(resource).delete(resource)
+            left = {each.token.rpartition(":")[2] for each in by_plugin if account.exists(each)}
+            assert left <= STAYS
+            assert not account.lacks - LACKING
+
+
+def test_a_plugin_is_found_where_the_engine_has_it(tmp_path: Path) -> None:
+    assert installed(tmp_path) is None
+    for version in ("6.99.0", "7.9.0", "7.51.1"):
+        program = tmp_path / "plugins" / f"resource-aws-v{version}" / "pulumi-resource-aws"
+        program.parent.mkdir(parents=True)
+        program.touch()
+    assert installed(home_of({"PULUMI_HOME": str(tmp_path)})) == program
+    assert home_of({"HOME": "/home/someone"}) == Path("/home/someone/.pulumi")
+
+
+def test_a_plugin_reaches_nothing_but_motos_server() -> None:
+    own = {"AWS_PROFILE": "mine", "AWS_ENDPOINT_URL_S3": "https://s3.example", "PATH": "/bin"}
+    given = environment_of("http://127.0.0.1:5000", own)
+    assert given["AWS_ENDPOINT_URL"] == "http://127.0.0.1:5000"
+    assert given["PATH"] == "/bin"
+    assert not {"AWS_PROFILE", "AWS_ENDPOINT_URL_S3"} & given.keys()
+    assert given["AWS_SECRET_ACCESS_KEY"].startswith(SECRET)
+
+
+def refusals(token: str, **inputs: object) -> str:
+    """What an account says to inputs, in one text."""
+    found = Account("us-east-2").check(Resource(token, "name", inputs))
+    return "; ".join(f"{path}: {reason}" for path, reason in found)
+
+
+@pytest.mark.parametrize(
+    ("token", "inputs", "expected"),
+    [
+        (
+            "aws:ec2/vpc:Vpc",
+            {"cidrBlok": "10.0.0.0/16"},
+            "cidrBlok: is no property of this type; did you mean 'cidrBlock'?",
+        ),
+        ("aws:ec2/subnet:Subnet", {"cidrBlock": "10.0.0.0/24"}, "vpcId: is missing"),
+        (
+            "aws:ec2/vpc:Vpc",
+            {"cidrBlock": "10.0.0.0/16", "enableDnsSupport": "yes"},
+            "enableDnsSupport: got 'yes'; true or false is allowed",
+        ),
+        (
+            "aws:ec2/placementGroup:PlacementGroup",
+            {"name": "one", "strategy": "clutser"},
+            "strategy: got 'clutser'; allowed are cluster, spread, partition",
+        ),
+        (
+            "aws:kms/alias:Alias",
+            {"name": "training", "targetKeyId": UNKNOWN, "region": "us-east-2"},
+            "",
+        ),
+        (
+            "aws:eks/accessEntry:AccessEntry",
+            {"clusterName": UNKNOWN, "principalArn": "arn:aws:iam::1:role/a", "type": 7},
+            "type: got 7; a text is allowed",
+        ),
+        (
+            "aws:eks/nodeGroup:NodeGroup",
+            {
+                "clusterName": "a",
+                "nodeRoleArn": UNKNOWN,
+                "subnetIds": [UNKNOWN],
+                "capacityType": "SPOTT",
+                "scalingConfig": {"minSize": 0, "desiredSize": 1, "maxSize": 1},
+            },
+            "capacityType: got 'SPOTT'; allowed are ON_DEMAND, SPOT, CAPACITY_BLOCK",
+        ),
+        (
+            "aws:eks/nodeGroup:NodeGroup",
+            {
+                "clusterName": "a",
+                "nodeRoleArn": UNKNOWN,
+                "subnetIds": [UNKNOWN],
+                "scalingConfig": {"minSize": 0, "desiredSize": 1, "maxSize": 0},
+            },
+            "maxSize, value: 0, valid min value: 1",
+        ),
+    ],
+)
+def test_what_aws_would_refuse_is_refused_before_it_is_asked(
+    token: str, inputs: dict[str, object], expected: str
+) -> None:
+    assert expected in refusals(token, **inputs)
+    assert expected or not refusals(token, **inputs)

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from infra.spec import Stack
+from infra.targets.aws.spec.provider import AwsSpec
+from tests.infra.golden import GOLDEN, assert_matches
+from tests.infra.plan import Plan, Registration, cluster_plan, plan
+from tests.infra.shown import text_of
+
+WITHOUT_REGION = ("aws:iam/", "pulumi:providers:")
+
+
+def aws_resources(found: Plan) -> list[Registration]:
+    return [each for each in found.resources if each.type.startswith("aws:")]
+
+
+def test_the_plan_of_the_aws_stack_is_the_golden_one(aws_plan: Plan) -> None:
+    assert_matches(text_of(aws_plan), GOLDEN / "aws.yaml")
+
+
+def test_the_plan_of_the_aws_dev_stack_is_the_golden_one(dev_plan: Plan) -> None:
+    assert_matches(text_of(dev_plan), GOLDEN / "aws-dev.yaml")
+
+
+def test_the_first_preview_lists_every_resource_that_up_makes(
+    aws: Stack, aws_plan: Plan, rendered: Path
+) -> None:
+    preview = plan(aws, rendered, preview=True)
+    assert [each.urn for each in preview.resources] == [each.urn for each in aws_plan.resources]
+
+
+def test_every_resource_says_its_region_and_none_another(aws_plan: Plan) -> None:
+    regions = {
+        each.inputs.get("region") for each in aws_resources(aws_plan) if not each.type.startswith("aws:iam/")
+    }
+    assert regions == {"us-east-2"}
+
+
+def test_every_resource_uses_the_stacks_one_provider(aws_plan: Plan) -> None:
+    (provider,) = {each.provider for each in aws_resources(aws_plan)}
+    assert "pulumi:providers:aws::training" in provider
+
+
+def test_the_provider_refuses_credentials_of_another_account(aws_plan: Plan) -> None:
+    (provider,) = (each for each in aws_plan.resources if each.type == "pulumi:providers:aws")
+    assert provider.inputs["allowedAccountIds"] == '["123456789012"]'
+
+
+def test_no_resource_has_a_duplicate(aws_plan: Plan) -> None:
+    urns = [each.urn for each in aws_plan.resources]
+    assert len(urns) == len(set(urns))
+
+
+def test_objects_go_with_the_cluster(aws_plan: Plan) -> None:
+    objects = [each for each in aws_plan.resources if each.type.startswith("kubernetes:")]
+    assert {each.deleted_with.rpartition("$")[2] for each in objects} == {"aws:eks/cluster:Cluster::training"}
+
+
+def test_the_kubeconfig_holds_no_token_and_is_secret(aws_plan: Plan) -> None:
+    kubeconfig = aws_plan.outputs["kubeconfig"]
+    assert '"command": "aws"' in kubeconfig
+    assert '"token"' not in kubeconfig
+
+
+def test_without_protection_cluster_and_filesystem_can_be_deleted_and_the_bucket_stays(
+    aws: Stack, aws_plan: Plan, rendered: Path
+) -> None:
+    def protected(found: Plan) -> set[str]:
+        return {each.type.rpartition(":")[2] for each in found.resources if each.protect}
+
+    assert protected(aws_plan) == {"Key", "Bucket", "LustreFileSystem"}
+    open_plan = cluster_plan(with_provider(aws, deletion_protection=False), rendered)
+    assert not protected(open_plan)
+    assert open_plan.named("Cluster")["training"]["deletionProtection"] is False
+    retained = {each.type.rpartition(":")[2] for each in open_plan.resources if each.retained}
+    assert {"Bucket", "Key"} <= retained
+    assert "LustreFileSystem" not in retained
+
+
+def with_provider(stack: Stack, **changes: Any) -> Stack:
+    provider = stack.provider
+    assert isinstance(provider, AwsSpec)
+    return stack.model_copy(update={"provider": provider.model_copy(update=changes)})

@@ -1,0 +1,208 @@
+"""What the platform makes of AWS's settings, without knowing of AWS."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from infra.spec import Stack
+from infra.spec.dataset import DatasetSpec
+from infra.spec.storage import CheckpointsSpec
+from infra.targets.aws.spec.provider import AwsSpec
+from tests.infra.judged import findings
+from tests.infra.plan import Plan, cluster_plan, plan
+from tests.infra.targets.aws.test_plan_of_aws import with_provider
+
+
+def job_pod(found: Plan, runtime: str) -> dict[str, Any]:
+    jobs = found.named("ClusterTrainingRuntime")[runtime]["spec"]["template"]["spec"]["replicatedJobs"]
+    pod: dict[str, Any] = jobs[0]["template"]["spec"]["template"]["spec"]
+    return pod
+
+
+def test_a_pod_on_the_fabric_asks_for_a_whole_machine(aws_plan: Plan) -> None:
+    (container,) = job_pod(aws_plan, "torch-efav3")["containers"]
+    assert container["resources"]["limits"] == {
+        "nvidia.com/gpu": 8,
+        "vpc.amazonaws.com/efa": 16,
+        "hugepages-2Mi": "5120Mi",
+    }
+
+
+def test_nccl_is_told_of_the_fabric_and_of_nothing_that_overrides_its_plugin(aws_plan: Plan) -> None:
+    (container,) = job_pod(aws_plan, "torch-efav3")["containers"]
+    variables = {each["name"] for each in container["env"]}
+    assert {"NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN", "NCCL_SOCKET_IFNAME"} <= variables
+    assert not variables & {"FI_PROVIDER", "FI_EFA_USE_DEVICE_RDMA", "NCCL_PROTO"}
+
+
+def test_pods_share_memory_in_memory_and_mount_no_path_of_the_node(aws_plan: Plan) -> None:
+    pod = job_pod(aws_plan, "torch-efav3")
+    (container,) = pod["containers"]
+    mounts = {each["mountPath"]: each["name"] for each in container["volumeMounts"]}
+    volumes = {each["name"]: each for each in pod["volumes"]}
+    assert volumes[mounts["/dev/shm"]]["emptyDir"] == {"medium": "Memory"}
+    assert not any("hostPath" in each for each in pod["volumes"])
+
+
+def test_a_pod_without_a_fabric_asks_for_accelerators_only(dev_plan: Plan) -> None:
+    (container,) = job_pod(dev_plan, "torch-none")["containers"]
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": 1}
+
+
+def test_queues_count_accelerators_and_leave_out_what_comes_with_them(aws_plan: Plan) -> None:
+    config = aws_plan.named("ConfigMap")["kueue-system/kueue-manager-config"]["data"]
+    settings = yaml.safe_load(config["controller_manager_config.yaml"])
+    prefixes = settings["resources"]["excludeResourcePrefixes"]
+    limits = job_pod(aws_plan, "torch-efav3")["containers"][0]["resources"]["limits"]
+    uncounted = {name for name in limits if not name.startswith(tuple(prefixes))}
+    assert uncounted == {"nvidia.com/gpu"}
+
+
+def test_device_plugins_run_where_the_devices_are(aws_plan: Plan, dev_plan: Plan) -> None:
+    assert aws_plan.named("DaemonSet").keys() == {
+        "kube-system/nvidia-device-plugin",
+        "kube-system/efa-device-plugin",
+    }
+    assert dev_plan.named("DaemonSet").keys() == {"kube-system/nvidia-device-plugin"}
+    spec = aws_plan.named("DaemonSet")["kube-system/efa-device-plugin"]["spec"]["template"]["spec"]
+    (term,) = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+        "nodeSelectorTerms"
+    ]
+    (wanted,) = term["matchExpressions"]
+    labels = aws_plan.named("NodeGroup")["training-on-demand"]["labels"]
+    assert labels[wanted["key"]] in wanted["values"]
+    assert wanted["key"] in labels
+    assert {"operator": "Exists"} in spec["tolerations"]
+
+
+def test_each_team_mounts_its_own_folder_of_the_filesystem(aws_plan: Plan, dev_plan: Plan) -> None:
+    volumes = {
+        each["spec"]["claimRef"]["namespace"]: each["spec"]["csi"]
+        for each in aws_plan.named("PersistentVolume").values()
+    }
+    assert volumes["team-research"]["volumeAttributes"]["mountname"] == "abcdefgh/checkpoints/research"
+    assert volumes["team-platform"]["volumeAttributes"]["mountname"] == "abcdefgh/checkpoints/platform"
+    assert len({each["volumeHandle"] for each in volumes.values()}) == len(volumes)
+    handles = [each["spec"]["csi"]["volumeHandle"] for each in dev_plan.named("PersistentVolume").values()]
+    assert any(handle.endswith(":/checkpoints/research") for handle in handles)
+
+
+@pytest.fixture(scope="module")
+def staged(aws: Stack, rendered: Path) -> Plan:
+    """The stack with a dataset of its region, and one that is open to all."""
+    storage = aws.storage.model_copy(update={"checkpoints": CheckpointsSpec(size_gib=8192)})
+    digest = f"sha256:{'0' * 64}"
+    pile = DatasetSpec(name="pile", source="s3://example-data/pile/", digest=digest, size_gib=100)
+    commons = DatasetSpec(name="commons", source="s3://commons/a.tar", digest=digest, size_gib=1, public=True)
+    return plan(aws.model_copy(update={"storage": storage, "datasets": (pile, commons)}), rendered)
+
+
+def test_what_stages_datasets_reads_their_sources_and_nothing_else(staged: Plan) -> None:
+    association = staged.named("PodIdentityAssociation")["training-trainyard-storage-default"]
+    assert (association["namespace"], association["serviceAccount"]) == ("trainyard-storage", "default")
+    lists, reads = json.loads(staged.named("RolePolicy")["training-datasets"]["policy"])["Statement"]
+    assert (reads["Action"], reads["Resource"]) == (["s3:GetObject"], "arn:aws:s3:::example-data/pile/*")
+    assert lists["Condition"] == {"StringLike": {"s3:prefix": ["pile/", "pile/*"]}}
+    assert lists["Resource"] == "arn:aws:s3:::example-data"
+
+
+def test_teams_share_the_datasets_by_volumes_that_a_node_tells_apart(staged: Plan) -> None:
+    volumes = [
+        each["spec"]["csi"]
+        for each in staged.named("PersistentVolume").values()
+        if each["spec"]["claimRef"]["name"] == "datasets"
+    ]
+    assert len(volumes) == 2
+    assert {each["volumeAttributes"]["mountname"] for each in volumes} == {"abcdefgh/datasets"}
+    assert len({each["volumeHandle"] for each in volumes}) == 2
+
+
+def test_jobs_reach_the_bucket_by_identity_and_no_store_is_served(aws_plan: Plan) -> None:
+    assert not aws_plan.named("Secret").keys() & {"trainyard-storage/object-store"}
+    assert "trainyard-storage/object-store" not in aws_plan.named("Deployment")
+    assert aws_plan.outputs["objectStore"]["bucket"] == "example-training-checkpoints"
+    associations = aws_plan.named("PodIdentityAssociation").values()
+    assert {each["namespace"] for each in associations} == {"team-research", "team-platform"}
+
+
+def test_flavors_tolerate_every_taint_of_their_pool(aws_plan: Plan) -> None:
+    flavors = aws_plan.named("ResourceFlavor")
+    assert flavors.keys() == {"spot", "on-demand"}
+    for group in aws_plan.named("NodeGroup").values():
+        pool = group["labels"]["trainyard.dev/pool"]
+        if pool in flavors:
+            tolerated = {each["key"] for each in flavors[pool]["spec"]["tolerations"]}
+            assert {taint["key"] for taint in group["taints"]} == tolerated
+
+
+def test_the_topology_has_ec2s_layers_only_where_all_nodes_have_them(aws_plan: Plan, dev_plan: Plan) -> None:
+    def levels(found: Plan) -> list[str]:
+        return [level["nodeLabel"] for level in found.named("Topology")["fabric"]["spec"]["levels"]]
+
+    assert len(levels(aws_plan)) == 5
+    assert levels(dev_plan) == ["topology.kubernetes.io/zone", "kubernetes.io/hostname"]
+
+
+def test_a_teams_roles_are_let_in_as_groups_that_are_bound_in_its_namespace(aws_plan: Plan) -> None:
+    entries = {each["principalArn"]: each for each in aws_plan.named("AccessEntry").values()}
+    policies = {each["principalArn"] for each in aws_plan.named("AccessPolicyAssociation").values()}
+    bound = {
+        each["subjects"][0]["name"]: each["metadata"]
+        for name, each in aws_plan.named("RoleBinding").items()
+        if "trainyard-team" in name
+    }
+    for role in ("research", "evaluation"):
+        arn = f"arn:aws:iam::123456789012:role/{role}"
+        (group,) = entries[arn]["kubernetesGroups"]
+        assert bound[group]["namespace"] == "team-research"
+    # `research` looks everywhere by a policy of EKS, as `access.viewers` says; `evaluation` has none.
+    assert "arn:aws:iam::123456789012:role/research" in policies
+    assert "arn:aws:iam::123456789012:role/evaluation" not in policies
+    assert "kubernetesGroups" not in entries["arn:aws:iam::123456789012:role/platform"]
+
+
+USER, ROLE = "arn:aws:iam::123456789012:user/mei", "arn:aws:iam::123456789012:role/on-call"
+
+
+@pytest.fixture(scope="module")
+def with_break_glass(aws: Stack, rendered: Path) -> Plan:
+    assert isinstance(aws.provider, AwsSpec)
+    access = aws.provider.access.model_copy(update={"break_glass": (USER, ROLE)})
+    return cluster_plan(with_provider(aws, access=access), rendered)
+
+
+def test_the_emergencys_role_lasts_an_hour_and_asks_users_for_a_second_factor(with_break_glass: Plan) -> None:
+    role = with_break_glass.named("Role")["training-break-glass"]
+    assert role["maxSessionDuration"] == 3600
+    user, other = json.loads(role["assumeRolePolicy"])["Statement"]
+    assert (user["Principal"], other["Principal"]) == ({"AWS": [USER]}, {"AWS": [ROLE]})
+    assert user["Condition"] == {"Bool": {"aws:MultiFactorAuthPresent": "true"}}
+    assert "Condition" not in other
+
+
+def test_the_emergencys_role_is_let_in_and_reaches_no_log(with_break_glass: Plan, aws_plan: Plan) -> None:
+    entry = with_break_glass.named("AccessEntry")["training-break-glass"]
+    association = with_break_glass.named("AccessPolicyAssociation")["training-break-glass"]
+    assert entry["principalArn"] == association["principalArn"] == "arn:Role/training-break-glass"
+    assert association["policyArn"].endswith("/AmazonEKSClusterAdminPolicy")
+    (may,) = json.loads(with_break_glass.named("RolePolicy")["training-break-glass"]["policy"])["Statement"]
+    assert may["Action"] == ["eks:DescribeCluster"]
+    assert "training-break-glass" not in aws_plan.named("Role")
+    assert findings("aws", with_break_glass) == []
+
+
+def test_each_call_of_the_emergencys_role_is_counted_from_the_audit_log(with_break_glass: Plan) -> None:
+    assert "audit" in with_break_glass.named("Cluster")["training"]["enabledClusterLogTypes"]
+    found = with_break_glass.named("LogMetricFilter")["training-break-glass"]
+    (logs,) = (
+        each
+        for each in with_break_glass.named("LogGroup").values()
+        if each["name"] == "/aws/eks/training/cluster"
+    )
+    assert found["logGroupName"] == logs["name"]
+    assert "assumed-role/training-break-glass/" in found["pattern"]

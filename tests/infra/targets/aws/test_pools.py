@@ -1,0 +1,153 @@
+"""Every machine of the catalogue as a pool, bought in every way that it is sold."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from email import message_from_bytes
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import catalog
+from catalog import Machine
+from infra.spec import Stack
+from infra.spec.node_pool import NodePoolSpec
+from infra.targets.aws.spec.provider import AwsSpec, LustreSpec
+from tests.infra.plan import Plan, cluster_plan
+
+ZONE = "us-east-2b"
+MACHINES = catalog.machines(cloud="aws")
+BLOCK = {"id": "cr-0123456789abcdef0", "kind": "block"}
+TARGETED = {"id": "cr-0123456789abcdef1", "kind": "targeted"}
+
+
+@pytest.fixture(scope="module")
+def all_machines(aws: Stack, rendered: Path) -> Plan:
+    """One on-demand pool per machine: what a region offers is not in question here."""
+    pools = [_pool(machine.name, name=_name(machine)) for machine in MACHINES]
+    return cluster_plan(_with_pools(aws, pools), rendered)
+
+
+@pytest.fixture(scope="module")
+def bought(aws: Stack, rendered: Path) -> Plan:
+    pools = [
+        _pool("p5.48xlarge", name="spot", capacity="spot"),
+        _pool("p5.48xlarge", name="targeted", capacity="reserved", reservation=TARGETED),
+        _pool("p5.48xlarge", name="block", capacity="reserved", reservation=BLOCK),
+    ]
+    return cluster_plan(_with_pools(aws, pools), rendered)
+
+
+def _pool(machine: str, **fields: Any) -> NodePoolSpec:
+    usual = {"capacity": "on-demand", "num_nodes": 2, "machine": machine, "zones": (ZONE,)}
+    return NodePoolSpec.model_validate({**usual, **fields})
+
+
+def _with_pools(stack: Stack, pools: list[NodePoolSpec]) -> Stack:
+    return stack.model_copy(update={"pools": (stack.pools[0], *pools), "queues": (), "teams": ()})
+
+
+def _name(machine: Machine) -> str:
+    return machine.name.replace(".", "-")
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=_name)
+def test_interfaces_are_laid_out_as_ec2_takes_them(machine: Machine, all_machines: Plan) -> None:
+    template = all_machines.named("LaunchTemplate")[f"training-{_name(machine)}"]
+    interfaces = template.get("networkInterfaces", [])
+    if machine.efa is None:
+        assert not interfaces
+        assert template["vpcSecurityGroupIds"] == ["ClusterGroup/training"]
+        return
+    places = [(each["networkCardIndex"], each["deviceIndex"]) for each in interfaces]
+    assert places[0] == (0, 0)
+    assert "interfaceType" not in interfaces[0]
+    assert len(set(places)) == len(places)
+    fast = [each for each in interfaces if each.get("interfaceType") == "efa-only"]
+    assert len(fast) == len(interfaces) - 1 == machine.efa.interfaces
+    assert all(device == (1 if card == 0 else 0) for card, device in places[1:])
+    assert all(card < machine.efa.network_cards for card, _ in places)
+    assert all(
+        each["securityGroups"] == ["ClusterGroup/training", "SecurityGroup/training-efa"]
+        for each in interfaces
+    )
+    assert not any("subnetId" in each for each in interfaces)
+    assert "vpcSecurityGroupIds" not in template
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=_name)
+def test_local_disks_become_one_and_nothing_is_said_without_them(
+    machine: Machine, all_machines: Plan
+) -> None:
+    template = all_machines.named("LaunchTemplate")[f"training-{_name(machine)}"]
+    parts = _parts(template)
+    raid = [text for kind, text in parts if kind == "application/node.eks.aws"]
+    assert bool(raid) == bool(machine.local_nvme_gib)
+    assert all('"strategy": "RAID0"' in text for text in raid)
+    lnet = [text for kind, text in parts if kind == "text/x-shellscript"]
+    assert bool(lnet) == (machine.efa is not None)
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=_name)
+def test_the_image_has_the_drivers_that_the_machine_needs(machine: Machine, all_machines: Plan) -> None:
+    ami = all_machines.named("NodeGroup")[f"training-{_name(machine)}"]["amiType"]
+    architecture = "ARM_64" if machine.architecture == "arm64" else "x86_64"
+    assert ami == f"AL2023_{architecture}_{'NVIDIA' if machine.accelerator else 'STANDARD'}"
+
+
+def test_every_node_needs_a_session_for_its_metadata_and_has_an_encrypted_disk(all_machines: Plan) -> None:
+    for template in all_machines.named("LaunchTemplate").values():
+        assert template["metadataOptions"]["httpTokens"] == "required"
+        (disk,) = template["blockDeviceMappings"]
+        assert disk["ebs"]["encrypted"] == "true"
+        assert disk["ebs"]["kmsKeyId"]
+
+
+def test_a_capacity_block_has_its_type_and_market_in_the_template_only(bought: Plan) -> None:
+    template, group = (bought.named(kind)["training-block"] for kind in ("LaunchTemplate", "NodeGroup"))
+    assert template["instanceType"] == "p5.48xlarge"
+    assert template["instanceMarketOptions"] == {"marketType": "capacity-block"}
+    assert _reservation(template) == BLOCK["id"]
+    assert group["capacityType"] == "CAPACITY_BLOCK"
+    assert "instanceTypes" not in group
+    assert "placement" not in template
+    assert group["scalingConfig"]["minSize"] == 0
+
+
+def test_a_targeted_reservation_is_bought_on_demand(bought: Plan) -> None:
+    template, group = (bought.named(kind)["training-targeted"] for kind in ("LaunchTemplate", "NodeGroup"))
+    assert _reservation(template) == TARGETED["id"]
+    assert group["capacityType"] == "ON_DEMAND"
+    assert "placement" not in template
+    assert "instanceMarketOptions" not in template
+
+
+def test_a_spot_group_says_why_it_buys_in_one_market(bought: Plan) -> None:
+    group = bought.named("NodeGroup")[f"training-spot-p5-48xlarge-{ZONE}"]
+    assert group["capacityType"] == "SPOT"
+    assert "one market per group" in group["tags"]["trainyard.dev/spot-waiver"]
+
+
+def test_nodes_with_lustre_over_tcp_run_no_script(aws: Stack, rendered: Path) -> None:
+    provider = aws.provider
+    assert isinstance(provider, AwsSpec)
+    assert isinstance(provider.filesystem, LustreSpec)
+    over_tcp = provider.filesystem.model_copy(update={"efa": False})
+    stack = aws.model_copy(update={"provider": provider.model_copy(update={"filesystem": over_tcp})})
+    templates = cluster_plan(stack, rendered).named("LaunchTemplate").values()
+    kinds = {kind for template in templates for kind, _ in _parts(template)}
+    assert kinds == {"application/node.eks.aws"}
+
+
+def _reservation(template: Mapping[str, Any]) -> str:
+    target = template["capacityReservationSpecification"]["capacityReservationTarget"]
+    return str(target["capacityReservationId"])
+
+
+def _parts(template: Mapping[str, Any]) -> list[tuple[str, str]]:
+    if "userData" not in template:
+        return []
+    message = message_from_bytes(base64.b64decode(template["userData"]))
+    return [(part.get_content_type(), str(part.get_payload())) for part in message.walk()][1:]

@@ -1,0 +1,331 @@
+"""What an account lacks is known before `up`; moto is the account."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from infra.spec import Stack, load, parse
+from infra.targets.aws.account.preflight import _cluster, _filesystem, _quotas, _wanted, problems, role_of
+from infra.targets.aws.spec.groups import groups
+from infra.targets.aws.spec.provider import AwsSpec, EfsSpec, ExistingEfsSpec, ExistingLustreSpec, LustreSpec
+from rehearsal.aws.account import Account
+from rehearsal.aws.models import client
+from tests.infra.plan import stack_file
+
+ROLE = "arn:aws:iam::123456789012:role/platform"
+
+
+class Identity:
+    """The user's session."""
+
+    def __init__(self, account: str = "123456789012", role: str = "platform") -> None:
+        self.told = {"Account": account, "Arn": f"arn:aws:sts::{account}:assumed-role/{role}/me"}
+
+    def get_caller_identity(self) -> Mapping[str, str]:
+        return self.told
+
+
+class Quotas:
+    """Service Quotas, of which moto has those of VPCs only."""
+
+    def __init__(self, listed: Mapping[str, str] | None = None, **vcpus: float) -> None:
+        self.vcpus = vcpus
+        self.listed = listed or {}
+
+    def get_paginator(self, operation: str) -> Quotas:
+        assert operation == "list_service_quotas"
+        return self
+
+    def paginate(self, *, ServiceCode: str) -> list[Mapping[str, Any]]:  # noqa: N803
+        assert ServiceCode == "ec2"
+        return [{"Quotas": [{"QuotaName": name, "QuotaCode": code}]} for name, code in self.listed.items()]
+
+    def get_service_quota(self, *, ServiceCode: str, QuotaCode: str) -> Mapping[str, Any]:  # noqa: N803
+        assert ServiceCode == "ec2"
+        return {"Quota": {"Value": self.vcpus.get(QuotaCode.replace("-", "_"), 10_000.0)}}
+
+
+class Rights:
+    """IAM's simulator, which moto lacks."""
+
+    def __init__(self, *denied: str) -> None:
+        self.denied = denied
+
+    def get_role(self, *, RoleName: str) -> Mapping[str, Any]:  # noqa: N803
+        return {"Role": {"Arn": f"arn:aws:iam::123456789012:role/people/{RoleName}"}}
+
+    def get_paginator(self, operation: str) -> Rights:
+        assert operation == "simulate_principal_policy"
+        return self
+
+    def paginate(self, *, PolicySourceArn: str, ActionNames: list[str]) -> list[Mapping[str, Any]]:  # noqa: N803
+        assert PolicySourceArn.startswith("arn:aws:iam::123456789012:role/people/")
+        decided = [
+            {"EvalActionName": name, "EvalDecision": "implicitDeny" if name in self.denied else "allowed"}
+            for name in ActionNames
+        ]
+        return [{"EvaluationResults": decided}]
+
+
+@pytest.fixture
+def account() -> Iterator[Account]:
+    with Account("us-east-2") as account:
+        yield account
+
+
+def found(stack: Stack, **services: Any) -> dict[str, str]:
+    """Problems by path; `services` take the place of moto's."""
+    asked = {"sts": Identity(), "service-quotas": Quotas(), "iam": Rights(), **services}
+    spec = stack.provider
+    assert isinstance(spec, AwsSpec)
+    given = problems(stack, spec, lambda service: asked.get(service) or client(service, "us-east-2"))
+    return {problem.path: problem.got for problem in given}
+
+
+def changed(stack: Stack, **provider: Any) -> Stack:
+    data = stack.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    data["provider"] |= provider
+    return parse(data)
+
+
+@pytest.fixture(scope="module")
+def dev() -> Stack:
+    return load(stack_file("aws-dev"))
+
+
+def test_an_account_that_has_all_has_no_problem(account: Account, dev: Stack) -> None:
+    assert found(dev) == {}
+
+
+def test_another_account_is_asked_nothing_more(account: Account, dev: Stack) -> None:
+    assert found(dev, sts=Identity("999999999999")) == {"AWS account": "999999999999"}
+
+
+def test_who_signs_in_must_be_an_admin_of_the_cluster(account: Account, dev: Stack) -> None:
+    told = found(dev, sts=Identity(role="intern"))
+    assert told == {"provider.access.admins": "arn:aws:iam::123456789012:role/intern signs in"}
+
+
+P6_SPOT = "All P6 Spot Instance Requests"
+
+
+def short(stack: Stack, capacity: str, quotas: Quotas) -> dict[str, str]:
+    """What is short for one P6 machine."""
+    pool = stack.pools[1].model_copy(update={"machine": "p6-b200.48xlarge", "capacity": capacity})
+    return {problem.path: problem.got for problem in _quotas(groups(pool, ("us-east-2a",)), quotas)}
+
+
+def test_a_family_newer_than_the_list_is_found_by_the_quotas_name(dev: Stack) -> None:
+    listed = {P6_SPOT: "L-00000006", "All P5 Spot Instance Requests": "L-C4BD4855"}
+    assert short(dev, "spot", Quotas(listed, L_00000006=96.0)) == {
+        f"quota: {P6_SPOT}": "192 vCPUs are needed"
+    }
+    assert short(dev, "spot", Quotas(L_7212CCBC=0.0, L_C4BD4855=0.0)) == {}
+    running = "quota: Running On-Demand P instances"
+    assert short(dev, "on-demand", Quotas(listed, L_417A185B=96.0)) == {running: "192 vCPUs are needed"}
+
+
+def test_a_quota_that_is_too_small_names_its_vcpus(account: Account, dev: Stack) -> None:
+    told = found(dev, **{"service-quotas": Quotas(L_DB2E81BA=2.0)})
+    assert told == {"quota: Running On-Demand G and VT instances": "4 vCPUs are needed"}
+
+
+def test_a_zone_without_the_machine_is_named(account: Account, dev: Stack) -> None:
+    gone = changed(dev, zones=["us-east-2a", "us-east-2f"])
+    assert found(gone)["pools[gpu].zones"] == "g6.xlarge in us-east-2f"
+
+
+def test_a_bucket_that_is_to_be_there_is_looked_for(account: Account, dev: Stack) -> None:
+    told = found(changed(dev, existing_bucket=True))
+    assert told == {"storage.object_store.bucket": "example-dev-checkpoints is not there"}
+
+
+def test_a_right_that_is_lacking_is_named(account: Account, dev: Stack) -> None:
+    told = found(dev, iam=Rights("eks:CreateCluster", "elasticfilesystem:CreateFileSystem"))
+    assert told == {"rights of who signs in": "not eks:CreateCluster, elasticfilesystem:CreateFileSystem"}
+
+
+def test_addresses_that_are_free_are_counted_without_the_stacks_own(account: Account, dev: Stack) -> None:
+    ec2 = client("ec2", "us-east-2")
+    ours = [{"ResourceType": "elastic-ip", "Tags": [{"Key": "trainyard.dev/stack", "Value": "dev"}]}]
+    ec2.allocate_address(Domain="vpc", TagSpecifications=ours)
+    assert found(dev, **{"service-quotas": Quotas(L_0263D0A3=1.0)}) == {}
+    ec2.allocate_address(Domain="vpc")
+    told = found(dev, **{"service-quotas": Quotas(L_0263D0A3=1.0)})
+    assert told == {"quota: EC2-VPC Elastic IPs": "1 are needed"}
+
+
+def test_a_subnet_of_ones_own_has_room_for_the_nodes(account: Account, dev: Stack) -> None:
+    ec2 = client("ec2", "us-east-2")
+    vpc = ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
+    made = {
+        zone: ec2.create_subnet(VpcId=vpc, CidrBlock=cidr, AvailabilityZone=zone)["Subnet"]["SubnetId"]
+        for zone, cidr in (("us-east-2a", "10.0.0.0/28"), ("us-east-2b", "10.0.1.0/24"))
+    }
+    many = changed(dev, network={"existing": {"id": vpc, "subnets": made}})
+    pools = [pool.model_copy(update={"num_nodes": 20}) for pool in many.pools]
+    told = found(many.model_copy(update={"pools": tuple(pools)}))
+    assert told["provider.network.existing.subnets.us-east-2a"] == "11 addresses are free"
+
+
+class Taken:
+    """S3, where the name is someone else's."""
+
+    def head_bucket(self, *, Bucket: str) -> None:  # noqa: N803
+        raise ClientError({"Error": {"Code": "403", "Message": "Forbidden"}}, "HeadBucket")
+
+
+def test_a_bucket_of_someone_else_is_refused(account: Account, dev: Stack) -> None:
+    told = found(dev, s3=Taken())
+    assert told == {"storage.object_store.bucket": "example-dev-checkpoints is someone else's"}
+
+
+def test_a_session_belongs_to_its_role() -> None:
+    assert role_of("arn:aws:sts::123456789012:assumed-role/platform/me@example.com") == ROLE
+    assert role_of(ROLE) == ROLE
+
+
+def of_filesystem(dev: Stack, filesystem: EfsSpec | LustreSpec, **services: Any) -> dict[str, str]:
+    """Problems of a filesystem that is to be there."""
+    assert isinstance(dev.provider, AwsSpec)
+    spec = dev.provider.model_copy(update={"filesystem": filesystem})
+    told = _filesystem(spec, lambda service: services.get(service) or client(service, "us-east-2"))
+    return {problem.path: problem.got for problem in told}
+
+
+def test_an_efs_that_is_to_be_there_needs_a_mount_target_in_each_zone(account: Account, dev: Stack) -> None:
+    efs, ec2 = client("efs", "us-east-2"), client("ec2", "us-east-2")
+    made = efs.create_file_system(CreationToken="one")["FileSystemId"]
+    vpc = ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
+    subnet = ec2.create_subnet(VpcId=vpc, CidrBlock="10.0.0.0/24", AvailabilityZone="us-east-2a")["Subnet"]
+    efs.create_mount_target(FileSystemId=made, SubnetId=subnet["SubnetId"])
+
+    def told(filesystem: str) -> dict[str, str]:
+        existing = ExistingEfsSpec(id=filesystem, security_group="sg-0123456789abcdef0")
+        return of_filesystem(dev, EfsSpec(kind="efs", existing=existing))
+
+    assert told(made) == {"provider.filesystem.existing": "no mount target in us-east-2b"}
+    other = "fs-0123456789abcdef0"
+    assert told(other) == {"provider.filesystem.existing.id": f"{other}: not there"}
+
+
+class Lustre:
+    """FSx with one filesystem."""
+
+    def describe_file_systems(self, *, FileSystemIds: list[str]) -> Mapping[str, Any]:  # noqa: N803
+        if FileSystemIds != ["fs-0123456789abcdef0"]:
+            raise ClientError({"Error": {"Code": "FileSystemNotFound"}}, "DescribeFileSystems")
+        return {"FileSystems": [{"LustreConfiguration": {"MountName": "abcdefgh"}}]}
+
+
+@pytest.mark.parametrize(
+    ("filesystem", "name", "told"),
+    [
+        ("fs-0123456789abcdef0", "abcdefgh", {}),
+        ("fs-0123456789abcdef0", "hgfedcba", {"provider.filesystem.existing.mount_name": "hgfedcba"}),
+        (
+            "fs-0123456789abcdef1",
+            "abcdefgh",
+            {"provider.filesystem.existing.id": "fs-0123456789abcdef1: not there"},
+        ),
+    ],
+)
+def test_a_lustre_that_is_to_be_there_has_its_mount_name(
+    filesystem: str, name: str, told: dict[str, str], dev: Stack
+) -> None:
+    group = "sg-0123456789abcdef0"
+    existing = ExistingLustreSpec(id=filesystem, mount_name=name, security_group=group)
+    lustre = LustreSpec(kind="lustre", capacity_gib=4800, existing=existing)
+    assert of_filesystem(dev, lustre, fsx=Lustre()) == told
+
+
+ADDONS = ("vpc-cni", "kube-proxy", "coredns", "eks-pod-identity-agent", "aws-ebs-csi-driver")
+
+
+class Clusters:
+    """EKS with one cluster, as it tells it."""
+
+    def __init__(self, **change: Any) -> None:
+        self.told: dict[str, Any] = {
+            "endpoint": "https://0A1B2C3D4E5F.gr7.us-east-2.eks.amazonaws.com",
+            "certificateAuthority": {"data": "Y2E="},
+            "resourcesVpcConfig": {
+                "clusterSecurityGroupId": "sg-0123456789abcdef0",
+                "vpcId": "vpc-0123456789abcdef0",
+            },
+            "version": "1.35",
+            "accessConfig": {"authenticationMode": "API"},
+            "status": "ACTIVE",
+            **change,
+        }
+        self.addons = [*ADDONS, "aws-efs-csi-driver"]
+
+    def describe_cluster(self, *, name: str) -> Mapping[str, Any]:
+        if name != "shared":
+            raise ClientError({"Error": {"Code": "ResourceNotFoundException"}}, "DescribeCluster")
+        return {"cluster": self.told}
+
+    def get_paginator(self, operation: str) -> Clusters:
+        assert operation == "list_addons"
+        return self
+
+    def paginate(self, *, clusterName: str) -> list[Mapping[str, Any]]:  # noqa: N803
+        assert clusterName == "shared"
+        return [{"addons": self.addons}]
+
+
+def of_cluster(dev: Stack, eks: Clusters, name: str = "shared") -> dict[str, str]:
+    """Problems of a cluster that is to be there."""
+    subnets = {zone: f"subnet-0123456789abcde{zone[-1]}0" for zone in ("us-east-2a", "us-east-2b")}
+    cluster = {
+        "name": name,
+        "endpoint": "https://0A1B2C3D4E5F.gr7.us-east-2.eks.amazonaws.com",
+        "certificate_authority": "Y2E=",
+        "security_group": "sg-0123456789abcdef0",
+        "version": "1.35",
+        "authentication_mode": "API",
+        "addons": [*ADDONS, "aws-efs-csi-driver"],
+    }
+    network = {"existing": {"id": "vpc-0123456789abcdef0", "subnets": subnets}}
+    access = {"admins": [ROLE]}
+    stack = changed(dev, existing_cluster=cluster, network=network, access=access)
+    assert isinstance(stack.provider, AwsSpec)
+    return {problem.path.rpartition(".")[2]: problem.got for problem in _cluster(stack.provider, eks)}
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({}, {}),
+        ({"version": "1.36"}, {"version": "1.35"}),
+        ({"accessConfig": {"authenticationMode": "CONFIG_MAP"}}, {"authentication_mode": "API"}),
+        ({"certificateAuthority": {"data": "YWM="}}, {"certificate_authority": "Y2E="}),
+        ({"status": "UPDATING"}, {"name": "shared is UPDATING"}),
+        (
+            {"resourcesVpcConfig": {"clusterSecurityGroupId": "sg-0123456789abcdef0", "vpcId": "vpc-1"}},
+            {"id": "vpc-0123456789abcdef0"},
+        ),
+    ],
+)
+def test_a_cluster_that_is_to_be_there_is_as_the_file_says(
+    change: dict[str, Any], problem: dict[str, str], dev: Stack
+) -> None:
+    assert of_cluster(dev, Clusters(**change)) == problem
+
+
+def test_a_cluster_that_is_not_there_and_add_ons_that_it_lacks_are_told(dev: Stack) -> None:
+    assert of_cluster(dev, Clusters(), "other") == {"name": "other: not there"}
+    eks = Clusters()
+    eks.addons.remove("coredns")
+    assert of_cluster(dev, eks) == {"addons": "coredns: not there"}
+
+
+def test_who_brings_a_cluster_needs_no_right_to_make_one(account: Account, dev: Stack) -> None:
+    assert isinstance(dev.provider, AwsSpec)
+    assert "eks:CreateCluster" in _wanted(dev.provider)
+    existing = dev.provider.model_copy(update={"existing_cluster": object()})
+    assert "eks:CreateCluster" not in _wanted(existing)

@@ -1,0 +1,30 @@
+"""Variations of the stack that we ship."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from infra.spec import Stack
+from infra.spec.node_pool import NodePoolSpec
+from infra.spec.queue import FlavorSpec, QueueSpec
+from infra.targets.azure.spec.provider import AzureSpec
+
+
+def with_provider(stack: Stack, **changes: Any) -> Stack:
+    """The stack with other settings of its target, read as a user's are."""
+    data = stack.provider.model_dump(mode="json", exclude_none=True)
+    provider = AzureSpec.model_validate({**data, **{key: _plain(value) for key, value in changes.items()}})
+    return stack.model_copy(update={"provider": provider})
+
+
+def _plain(value: Any) -> Any:
+    return value.model_dump(mode="json", exclude_none=True) if hasattr(value, "model_dump") else value
+
+
+def with_pools(stack: Stack, **fields: Any) -> Stack:
+    """The system pool and one more, with its queue; the job is left out."""
+    usual = {"name": "work", "capacity": "on-demand", "num_nodes": 2, "zones": ("1",)}
+    pool = NodePoolSpec.model_validate({**usual, **fields})
+    flavor = FlavorSpec(pool=pool.name, quota=pool.num_accelerators)
+    queue = QueueSpec(name="gpu", flavors=(flavor,))
+    return stack.model_copy(update={"pools": (stack.pools[0], pool), "queues": (queue,), "job": None})

@@ -1,0 +1,136 @@
+"""What a subscription has of a stack is found by its path; a role's assignment by whose it is, to what."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pulumi_azure_native
+import pytest
+
+from infra.errors import MachineError, TrainyardError
+from infra.targets.azure.account.api import Azure
+from infra.targets.azure.account.find import Finder
+from rehearsal.azure import Answers, Subscription
+from rehearsal.azure.places import places
+from rehearsal.cloud import Resource, replacements
+from rehearsal.store import Kept, Store
+from rehearsal.wire import UNKNOWN
+
+SUBSCRIPTION = "00000000-0000-0000-0000-000000000000"
+GROUP = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/training-cluster"
+VNET = {
+    "resourceGroupName": "training-cluster",
+    "virtualNetworkName": "training",
+    "tags": {"trainyard-stack": "training"},
+}
+ASSIGNMENT = "azure-native:authorization:RoleAssignment"
+RIGHT = {
+    "scope": f"{GROUP}/providers/Microsoft.KeyVault/vaults/v/keys/data",
+    "principalId": "11111111-1111-1111-1111-111111111111",
+    "roleDefinitionId": f"/subscriptions/{SUBSCRIPTION}/providers/Microsoft.Authorization/roleDefinitions/r1",
+}
+
+
+def made(folder: Path, token: str, name: str, inputs: Mapping[str, Any]) -> str:
+    """Make a resource as a stand-in does; return its ID."""
+    cloud = Subscription(SUBSCRIPTION)
+    key = cloud.autoname(token)
+    named = {**inputs, **({key: str(uuid.uuid4())} if key else {})}
+    identity = cloud.create(Resource(token, name, named)).id
+    Store(folder).put(Kept(f"urn:pulumi:s::p::{token}::{name}", identity, dict(named), dict(named)))
+    return identity
+
+
+@pytest.fixture
+def finder(tmp_path: Path) -> Finder:
+    return Finder("training", SUBSCRIPTION, Answers(tmp_path, SUBSCRIPTION))
+
+
+def test_a_resource_is_found_by_its_path(tmp_path: Path, finder: Finder) -> None:
+    token = "azure-native:network:VirtualNetwork"
+    assert finder.announced(token, "training-vnet", VNET) is None
+    made(tmp_path, token, "training-vnet", VNET)
+    path = f"{GROUP}/providers/Microsoft.Network/virtualNetworks/training"
+    assert finder.announced(token, "training-vnet", VNET) == (path, {})
+    assert finder.find(token, "training-vnet", VNET) == path
+    assert finder.announced(token, "training-vnet", {**VNET, "resourceGroupName": UNKNOWN}) is None
+
+
+def test_what_has_another_stacks_tag_is_not_taken(tmp_path: Path) -> None:
+    made(tmp_path, "azure-native:network:VirtualNetwork", "training-vnet", VNET)
+    other = Finder("other", SUBSCRIPTION, Answers(tmp_path, SUBSCRIPTION))
+    asked = {**VNET, "tags": {"trainyard-stack": "other"}}
+    assert other.announced("azure-native:network:VirtualNetwork", "other-vnet", asked) is None
+
+
+def test_a_right_is_found_by_whose_it_is_whatever_its_name(tmp_path: Path, finder: Finder) -> None:
+    announced = {**RIGHT, "roleAssignmentName": "data-key-0000000"}
+    assert finder.announced(ASSIGNMENT, "data-key", announced) is None
+    made(tmp_path, ASSIGNMENT, "another", {**RIGHT, "roleDefinitionId": "/r2"})
+    path = made(tmp_path, ASSIGNMENT, "data-key", RIGHT)
+    found = (path, {"roleAssignmentName": path.rpartition("/")[2]})
+    assert finder.announced(ASSIGNMENT, "data-key", announced) == found
+    shouted = {**announced, "scope": RIGHT["scope"].replace("training", "Training")}
+    assert finder.announced(ASSIGNMENT, "data-key", {**shouted, "principalId": "2"}) is None
+    assert finder.announced(ASSIGNMENT, "data-key", {**announced, "principalId": UNKNOWN}) is None
+
+
+def test_further_pages_are_read_and_letters_case_is_none() -> None:
+    right = {"id": "/a", "name": "a", "properties": {**RIGHT, "scope": RIGHT["scope"].upper()}}
+    asked: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(str(request.url))
+        if "page" in request.url.params:
+            return httpx.Response(200, json={"value": [right]})
+        return httpx.Response(200, json={"value": [], "nextLink": f"{request.url}&page=2"})
+
+    finder = Finder("training", SUBSCRIPTION, Azure("t", httpx.MockTransport(answer)).find)
+    assert finder.find(ASSIGNMENT, "data-key", RIGHT) == "/a"
+    first, second = asked
+    assert first.startswith("https://management.azure.com/subscriptions/")
+    assert "api-version=2022-04-01" in first
+    assert "principalId" in first
+    assert second == f"{first}&page=2"
+
+
+def test_nothing_there_is_no_error_and_no_right_is_one() -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        assert request.headers["Authorization"] == "Bearer t"
+        if request.url.path.endswith("/none"):
+            return httpx.Response(404, json={"error": {"message": "ResourceGroupNotFound"}})
+        return httpx.Response(403, json={"error": {"message": "does not have authorization"}})
+
+    azure = Azure("t", httpx.MockTransport(answer))
+    assert azure.find("/subscriptions/a/none", {"api-version": "1"}) is None
+    with pytest.raises(TrainyardError, match="403: does not have authorization"):
+        azure.find("/subscriptions/a/closed", {"api-version": "1"})
+    assert "Bearer" not in repr(azure)
+    assert "'t'" not in repr(azure)
+
+
+def test_a_token_is_that_of_azures_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(MachineError, match="az login"):
+        Azure.of_user(SUBSCRIPTION)
+    program = tmp_path / "az"
+    program.write_text(f'#!/bin/sh\n[ "$6" = {SUBSCRIPTION} ] && echo \'{{"accessToken": "t"}}\'\n')
+    program.chmod(0o755)
+    assert Azure.of_user(SUBSCRIPTION).token == "t"
+
+
+def test_every_type_of_the_stacks_has_a_place() -> None:
+    assert {token for token in replacements() if token.startswith("azure-native:")} <= places().keys()
+
+
+@pytest.mark.parametrize("token", places())
+def test_the_api_is_asked_in_the_version_of_the_sdk(token: str) -> None:
+    _, module, kind = token.split(":")
+    file = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", kind).lower()
+    source = (Path(pulumi_azure_native.__file__).parent / module / f"{file}.py").read_text()
+    assert f"Uses Azure REST API version {places()[token]['version']}." in source

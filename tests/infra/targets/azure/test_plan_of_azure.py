@@ -1,0 +1,574 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from datetime import date
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from infra import fabric_lint
+from infra.artifacts import ROOT, Artifacts
+from infra.platform.topologies import topologies_of
+from infra.spec import Stack, load
+from infra.spec.dataset import DatasetSpec
+from infra.spec.node_pool import NodePoolSpec
+from infra.spec.storage import LifecycleSpec
+from rehearsal import sdk
+from tests.infra.golden import GOLDEN, assert_matches
+from tests.infra.judged import findings
+from tests.infra.plan import Plan, Registration, cluster_plan, plan, stack_file
+from tests.infra.shown import text_of
+from tests.infra.targets.azure.stacks import with_pools, with_provider
+from trainyard.images import inventory
+from trainyard.price import bill
+
+ELSEWHERE = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/before/providers"
+"""What is there already."""
+CHECKPOINT_SECONDS = 15
+"""Azure gives 30 seconds; the policy keeps a margin."""
+
+OPEN = {"admins": ["00000000-0000-0000-0000-000000000002"], "public_cidrs": ["198.51.100.0/24"]}
+
+
+def own(found: Plan) -> list[Registration]:
+    return [each for each in found.resources if each.type.startswith("azure-native:")]
+
+
+def test_the_plan_is_the_golden_one(azure_plan: Plan) -> None:
+    assert_matches(text_of(azure_plan), GOLDEN / "azure.yaml")
+
+
+def test_the_first_preview_lists_every_resource_and_the_policies_let_it_pass(
+    azure: Stack, azure_plan: Plan, rendered: Path
+) -> None:
+    preview = plan(azure, rendered, preview=True)
+    assert [each.urn for each in preview.resources] == [each.urn for each in azure_plan.resources]
+    assert findings("azure", preview, checkpoint_seconds=CHECKPOINT_SECONDS) == []
+
+
+def test_the_policies_let_the_plan_pass(azure_plan: Plan) -> None:
+    assert findings("azure", azure_plan, checkpoint_seconds=CHECKPOINT_SECONDS) == []
+
+
+def test_a_checkpoint_that_takes_longer_than_the_notice_is_refused(azure_plan: Plan) -> None:
+    (finding,) = findings("azure", azure_plan, checkpoint_seconds=60)
+    assert "spot-checkpoint-time" in finding
+
+
+def test_the_policies_see_data_elsewhere_and_an_open_endpoint(azure: Stack, rendered: Path) -> None:
+    elsewhere = with_provider(azure, region="eastus", access=OPEN)
+    found = findings("azure", cluster_plan(elsewhere, rendered), checkpoint_seconds=CHECKPOINT_SECONDS)
+    refused = " ".join(found)
+    assert "security-private-endpoint" in refused
+    for kind in ("ManagedCluster::", "StorageAccount::", "AmlFilesystem::", "Vault::", "VirtualNetwork::"):
+        assert kind in refused
+
+
+def test_every_input_fits_the_sdks_types(azure: Stack, azure_plan: Plan, rendered: Path) -> None:
+    others = [
+        {"kind": "netapp", "capacity_tib": 12, "service_level": "ultra"},
+        {"kind": "blob-nfs", "account": "exampletrainingnfs"},
+    ]
+    plans = [azure_plan, *(cluster_plan(with_provider(azure, filesystem=each), rendered) for each in others)]
+    found = {each.urn: list(sdk.problems(each.type, each.inputs)) for made in plans for each in own(made)}
+    assert {urn: problems for urn, problems in found.items() if problems} == {}
+
+
+def test_every_resource_that_has_a_place_is_in_the_region(azure_plan: Plan) -> None:
+    places = {each.urn: each.inputs.get("location") for each in own(azure_plan)}
+    assert {place for place in places.values() if place} == {"westeurope", "Global"}
+    assert all("privatedns" in urn for urn, place in places.items() if place == "Global")
+
+
+def test_every_resource_uses_the_stacks_one_provider(azure_plan: Plan) -> None:
+    (provider,) = {each.provider for each in own(azure_plan)}
+    assert "pulumi:providers:azure-native::training" in provider
+
+
+def test_names_are_none_that_azure_refuses(azure: Stack, rendered: Path) -> None:
+    long = azure.model_copy(update={"name": "a-name-as-long-as-a-stack-may-have-it-yes"[:40]})
+    (vault,) = cluster_plan(long, rendered).named("Vault").values()
+    assert len(vault["vaultName"]) <= 24
+
+
+def test_the_cluster_is_private_and_knows_no_local_account(azure_plan: Plan) -> None:
+    cluster = azure_plan.named("ManagedCluster")["training"]
+    access = cluster["apiServerAccessProfile"]
+    assert access["enablePrivateCluster"]
+    assert access["enableVnetIntegration"], "a private key vault is reached from the VNet alone"
+    assert cluster["disableLocalAccounts"]
+    assert cluster["aadProfile"]["enableAzureRBAC"]
+    assert cluster["securityProfile"]["azureKeyVaultKms"]["keyVaultNetworkAccess"] == "Private"
+    assert cluster["securityProfile"]["workloadIdentity"] == {"enabled": True}
+
+
+def test_who_is_named_reaches_the_api_server_from_outside(azure: Stack, rendered: Path) -> None:
+    found = cluster_plan(with_provider(azure, access=OPEN), rendered)
+    cluster = found.named("ManagedCluster")["training"]
+    profile = cluster["apiServerAccessProfile"]
+    assert profile["enablePrivateCluster"] is False
+    assert profile["authorizedIPRanges"] == ["198.51.100.0/24"]
+
+
+def test_spot_pools_are_deleted_with_their_nodes_and_have_azures_own_taint(azure_plan: Plan) -> None:
+    spot = azure_plan.named("AgentPool")["training-spot"]
+    assert (spot["scaleSetPriority"], spot["scaleSetEvictionPolicy"], spot["spotMaxPrice"]) == (
+        "Spot",
+        "Delete",
+        -1,
+    )
+    assert "kubernetes.azure.com/scalesetpriority=spot:NoSchedule" in spot["nodeTaints"]
+    assert "scaleSetPriority" not in azure_plan.named("AgentPool")["training-on-demand"]
+    tolerated = {each["key"] for each in azure_plan.named("ResourceFlavor")["spot"]["spec"]["tolerations"]}
+    assert {"kubernetes.azure.com/scalesetpriority", "trainyard.dev/spot", "nvidia.com/gpu"} <= tolerated
+
+
+def test_a_reserved_pool_draws_on_its_group_and_the_control_plane_may(azure: Stack, rendered: Path) -> None:
+    reservation = {"id": f"{ELSEWHERE}/Microsoft.Compute/capacityReservationGroups/h100"}
+    reserved = with_pools(
+        azure, capacity="reserved", machine="Standard_ND96isr_H100_v5", reservation=reservation
+    )
+    found = cluster_plan(reserved, rendered)
+    (pool,) = found.named("AgentPool").values()
+    assert pool["capacityReservationGroupID"] == reservation["id"]
+    assert found.named("RoleAssignment")["training-control-plane-work"]["scope"] == reservation["id"]
+
+
+def test_gpus_get_their_driver_from_nvidias_operator_after_the_cards_got_theirs(azure_plan: Plan) -> None:
+    assert all(pool["gpuProfile"] == {"driver": "None"} for pool in azure_plan.named("AgentPool").values())
+    operators = {each.name: each for each in azure_plan.resources if each.type.endswith(":Release")}
+    cards, gpus = operators["network-operator"].inputs["values"], operators["gpu-operator"]
+    assert cards["nfd"] == {"enabled": True, "deployNodeFeatureRules": False}
+    assert gpus.inputs["values"]["nfd"] == {"enabled": False}
+    assert gpus.inputs["values"]["driver"]["rdma"]["enabled"]
+    assert any(urn.endswith(":NicClusterPolicy::nic-cluster-policy") for urn in gpus.dependencies)
+    (policy,) = [each for each in azure_plan.resources if each.type.endswith(":NicClusterPolicy")]
+    assert any(":NodeFeatureRule::" in urn for urn in policy.dependencies)
+
+
+def test_only_cards_of_infiniband_get_a_driver(azure_plan: Plan) -> None:
+    """Those of the ordinary network are NVIDIA's, too: a new driver would take the node off its network."""
+    (rule,) = azure_plan.named("NodeFeatureRule").values()
+    (match,) = rule["spec"]["rules"][0]["matchFeatures"]
+    assert match["matchExpressions"]["device"] == {"op": "In", "value": ["101c", "101e"]}
+    (policy,) = azure_plan.named("NicClusterPolicy").values()
+    (resource,) = json.loads(policy["spec"]["sriovDevicePlugin"]["config"])["resourceList"]
+    assert (resource["resourcePrefix"], resource["resourceName"]) == ("rdma", "ib")
+    assert resource["selectors"]["linkTypes"] == ["infiniband"]
+
+
+def test_operators_run_on_spot_nodes_too(azure_plan: Plan) -> None:
+    anywhere = [{"operator": "Exists"}]
+    values = {name: each["values"] for name, each in azure_plan.named("Release").items()}
+    assert values["gpu-operator"]["daemonsets"]["tolerations"] == anywhere
+    assert values["network-operator"]["node-feature-discovery"]["worker"]["tolerations"] == anywhere
+    (policy,) = azure_plan.named("NicClusterPolicy").values()
+    assert policy["spec"]["tolerations"] == anywhere
+
+
+def runtime_pod(found: Plan, name: str) -> dict[str, Any]:
+    runtime = found.named("ClusterTrainingRuntime")[name]
+    template: dict[str, Any] = runtime["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"][
+        "template"
+    ]
+    return template
+
+
+def test_a_pod_on_infiniband_has_all_that_nccl_needs(azure_plan: Plan) -> None:
+    pod = runtime_pod(azure_plan, "torch-ib-ndr")["spec"]
+    container = pod["containers"][0]
+    variables = {each["name"]: each.get("value") for each in container["env"]}
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": 8, "rdma/ib": 8}
+    assert variables["NCCL_IB_DISABLE"] == "0"
+    assert variables["NCCL_SOCKET_IFNAME"] == "eth0"
+    assert variables["NCCL_TOPO_FILE"] == "/etc/nccl-topology/topology.xml"
+    assert any(each["mountPath"] == "/etc/nccl-topology" for each in container["volumeMounts"])
+    assert pod["terminationGracePeriodSeconds"] == 30
+    assert list(fabric_lint.pod(pod, 2, "ib-ndr")) == []
+
+
+def test_all_pods_of_a_job_are_in_one_scale_set(azure_plan: Plan) -> None:
+    asked = runtime_pod(azure_plan, "torch-ib-ndr")["metadata"]["annotations"]
+    level = "kubernetes.azure.com/agentpool"
+    assert asked["kueue.x-k8s.io/podset-required-topology"] == level
+    (topology,) = azure_plan.named("Topology").values()
+    assert [each["nodeLabel"] for each in topology["spec"]["levels"]] == [level, "kubernetes.io/hostname"]
+
+
+@pytest.mark.parametrize(
+    ("machine", "fabric"), [("Standard_ND96asr_v4", "ib-hdr"), ("Standard_ND96isr_H200_v5", "ib-ndr")]
+)
+def test_the_topology_file_pairs_every_gpu_with_a_card(machine: str, fabric: str) -> None:
+
+    root = ElementTree.fromstring(topologies_of([fabric])[fabric])
+    devices = {
+        kind: [each for each in root.iter("pci") if each.get("class") == kind]
+        for kind in ("0x030200", "0x020700")
+    }
+    assert [len(each) for each in devices.values()] == [8, 8]
+    bus = [each.get("busid") for found in devices.values() for each in found]
+    assert len({*bus}) == 16
+    for switch in root.iter("pci"):
+        below = [each.get("class") for each in switch]
+        assert below.count("0x030200") == below.count("0x020700")
+
+
+def test_a_teams_jobs_reach_their_own_folder_of_the_container_and_nothing_else(azure_plan: Plan) -> None:
+    given = azure_plan.named("RoleAssignment")["training-team-research-checkpoints"]
+    assert "StringLike 'checkpoints/research/*'" in given["condition"]
+    (role,) = azure_plan.named("RoleDefinition").values()
+    (permissions,) = role["permissions"]
+    assert set(permissions) == {"dataActions"}
+    subject = azure_plan.named("FederatedIdentityCredential")["training-team-research"]["subject"]
+    assert subject == "system:serviceaccount:team-research:default"
+    account = azure_plan.named("ServiceAccountPatch")["team-research/default"]["metadata"]
+    assert account["annotations"]["azure.workload.identity/client-id"] == "training-team-research-client"
+    template = runtime_pod(azure_plan, "torch-ib-ndr")
+    assert template["metadata"]["labels"] == {"azure.workload.identity/use": "true"}
+    variables = {each["name"]: each.get("value") for each in template["spec"]["containers"][0]["env"]}
+    assert variables["AZURE_STORAGE_ACCOUNT_NAME"] == "exampletraining"
+
+
+OTHERS = f"{ELSEWHERE}/Microsoft.Storage/storageAccounts/exampledata"
+
+
+@pytest.fixture(scope="module")
+def staged(azure: Stack, rendered: Path) -> Plan:
+    """The stack with a dataset of others' account, one of its own, and one that is open to all."""
+    digest = f"sha256:{'0' * 64}"
+    read = [
+        DatasetSpec(name="pile", source="az://sets/pile/", digest=digest, size_gib=100, account=OTHERS),
+        DatasetSpec(name="books", source="az://imports/", digest=digest, size_gib=1),
+        DatasetSpec(
+            name="commons", source="az://open/a.tar", digest=digest, size_gib=1, account="open", public=True
+        ),
+    ]
+    return plan(azure.model_copy(update={"datasets": tuple(read)}), rendered)
+
+
+def test_what_stages_datasets_reads_their_sources_and_nothing_else(staged: Plan) -> None:
+    rights = staged.named("RoleAssignment")
+    mine = {name: each for name, each in rights.items() if name.startswith("training-dataset")}
+    assert mine.keys() == {"training-dataset-pile", "training-dataset-books"}
+    pile, books = mine["training-dataset-pile"], mine["training-dataset-books"]
+    assert pile["scope"] == f"{OTHERS}/blobServices/default/containers/sets"
+    assert "StringLike 'pile/*'" in pile["condition"]
+    assert books["scope"].endswith("/StorageAccount/training-storage/blobServices/default/containers/imports")
+    assert "condition" not in books, "the whole container is the dataset"
+    assert {each["roleDefinitionId"].rpartition("/")[2] for each in mine.values()} == {
+        "2a2b9908-6ea1-4ae2-8e65-a410df84e7d1"
+    }
+    assert {each["principalId"] for each in mine.values()} == {"training-datasets-principal"}
+
+
+def test_the_jobs_that_stage_are_somebody_where_they_must_be(staged: Plan) -> None:
+    subject = staged.named("FederatedIdentityCredential")["training-datasets"]["subject"]
+    assert subject == "system:serviceaccount:trainyard-storage:default"
+    account = staged.named("ServiceAccountPatch")["trainyard-storage/default"]["metadata"]
+    assert account["annotations"]["azure.workload.identity/client-id"] == "training-datasets-client"
+    templates = {
+        job["metadata"]["labels"]["trainyard.dev/dataset"]: job["spec"]["template"]
+        for job in staged.named("Job").values()
+        if "trainyard.dev/dataset" in job["metadata"].get("labels", {})
+    }
+    labels = {name: each.get("metadata", {}).get("labels") for name, each in templates.items()}
+    uses = {"azure.workload.identity/use": "true"}
+    assert labels == {"pile": uses, "books": uses, "commons": None}
+    variables = {
+        name: {each["name"]: each.get("value") for each in template["spec"]["containers"][0]["env"]}
+        for name, template in templates.items()
+    }
+    accounts = {name: each["AZURE_STORAGE_ACCOUNT_NAME"] for name, each in variables.items()}
+    assert accounts == {"pile": "exampledata", "books": "exampletraining", "commons": "open"}
+    assert variables["commons"]["AZURE_SKIP_SIGNATURE"] == "true"
+
+
+def test_the_policies_let_datasets_pass(staged: Plan) -> None:
+    assert findings("azure", staged, checkpoint_seconds=CHECKPOINT_SECONDS) == []
+
+
+def test_the_rules_of_the_container_are_the_stacks(azure: Stack, rendered: Path) -> None:
+    lifecycle = LifecycleSpec(superseded_days=3, deleted_days=60)
+    store = azure.storage.object_store.model_copy(update={"lifecycle": lifecycle})
+    storage = azure.storage.model_copy(update={"object_store": store})
+    made = cluster_plan(azure.model_copy(update={"storage": storage}), rendered)
+    (policy,) = made.named("ManagementPolicy").values()
+    actions = [rule["definition"]["actions"] for rule in policy["policy"]["rules"]]
+    assert actions[0]["baseBlob"]["delete"] == {"daysAfterModificationGreaterThan": 3}
+    assert actions[1]["version"]["delete"] == {"daysAfterCreationGreaterThan": 60}
+    (kept,) = made.named("BlobServiceProperties").values()
+    assert kept["deleteRetentionPolicy"] == {"days": 60, "enabled": True}
+
+
+def test_the_storage_account_is_private_and_nothing_current_goes_by_age(azure_plan: Plan) -> None:
+    account = azure_plan.named("StorageAccount")["training-storage"]
+    assert account["publicNetworkAccess"] == "Disabled"
+    assert account["allowSharedKeyAccess"] is False
+    assert account["sku"]["name"] == "Standard_ZRS"
+    (policy,) = azure_plan.named("ManagementPolicy").values()
+    for rule in policy["policy"]["rules"]:
+        actions, filters = rule["definition"]["actions"], rule["definition"]["filters"]
+        assert "baseBlob" not in actions or filters["blobIndexMatch"][0]["name"] == "trainyard.dev/superseded"
+
+
+def test_folders_of_lustre_are_volumes_of_their_own(azure_plan: Plan) -> None:
+    volumes = azure_plan.named("PersistentVolume")
+    sources = {each["spec"]["csi"]["volumeHandle"]: each["spec"]["csi"] for each in volumes.values()}
+    assert set(sources) == {
+        "training-lustre",
+        "training-lustre-checkpoints-research",
+        "training-lustre-checkpoints-platform",
+    }
+    attributes = sources["training-lustre-checkpoints-research"]["volumeAttributes"]
+    assert attributes == {"mgs-ip-address": "10.64.128.4", "sub-dir": "checkpoints/research"}
+    assert azure_plan.named("CSIDriver")["azurelustre.csi.azure.com"]["spec"]["attachRequired"] is False
+
+
+def test_snapshots_of_netapp_are_a_policy_of_its_account(azure: Stack, rendered: Path) -> None:
+    netapp = with_provider(azure, filesystem={"kind": "netapp", "capacity_tib": 16})
+    (volume,) = plan(netapp, rendered).named("CapacityPoolVolume").values()
+    assert "dataProtection" not in volume
+    checkpoints = netapp.storage.checkpoints.model_copy(update={"snapshot_days": 14})
+    storage = netapp.storage.model_copy(update={"checkpoints": checkpoints})
+    kept = plan(netapp.model_copy(update={"storage": storage}), rendered)
+    (policy,) = kept.named("SnapshotPolicy").values()
+    assert policy["dailySchedule"] == {"hour": 5, "minute": 0, "snapshotsToKeep": 14}
+    assert policy["enabled"] is True
+    (volume,) = kept.named("CapacityPoolVolume").values()
+    chosen = volume["dataProtection"]["snapshot"]["snapshotPolicyId"]
+    assert chosen.endswith("/SnapshotPolicy/training-netapp")
+
+
+def test_netapp_and_blob_storage_are_volumes_too(azure: Stack, rendered: Path) -> None:
+    netapp = plan(with_provider(azure, filesystem={"kind": "netapp", "capacity_tib": 16}), rendered)
+    nfs = [each["spec"]["nfs"] for each in netapp.named("PersistentVolume").values()]
+    assert {"server": "10.64.128.4", "path": "/training-netapp/checkpoints/research"} in nfs
+    assert not netapp.named("CSIDriver")
+    blob = plan(with_provider(azure, filesystem={"kind": "blob-nfs", "account": "examplenfs"}), rendered)
+    csi = [each["spec"]["csi"]["volumeAttributes"] for each in blob.named("PersistentVolume").values()]
+    assert {each["containerName"] for each in csi} == {
+        "shared",
+        "checkpoints-research",
+        "checkpoints-platform",
+    }
+    assert blob.named("ManagedCluster")["training"]["storageProfile"]["blobCSIDriver"] == {"enabled": True}
+
+
+def test_the_kubeconfig_asks_entra_and_holds_no_token(azure_plan: Plan) -> None:
+    config = json.loads(azure_plan.outputs["kubeconfig"])
+    assert config["clusters"][0]["cluster"]["server"].startswith("https://training-0a1b2c.privatelink.")
+    run = config["users"][0]["user"]["exec"]
+    assert run["command"] == "kubelogin"
+    assert "token" not in config["users"][0]["user"]
+
+
+def test_objects_go_with_the_cluster(azure_plan: Plan) -> None:
+    objects = [each for each in azure_plan.resources if each.type.startswith("kubernetes:")]
+    owners = {each.deleted_with.rpartition("$")[2] for each in objects}
+    assert owners == {"azure-native:containerservice:ManagedCluster::training"}
+
+
+def test_data_and_its_keys_stay_in_a_group_of_their_own(
+    azure: Stack, azure_plan: Plan, rendered: Path
+) -> None:
+    def kinds(found: Plan, *, retained: bool) -> set[str]:
+        chosen = [each for each in own(found) if (each.retained if retained else each.protect)]
+        return {each.type.rpartition(":")[2] for each in chosen}
+
+    kept = {"ResourceGroup", "Vault", "Key", "StorageAccount", "BlobContainer", "UserAssignedIdentity"}
+    assert kept <= kinds(azure_plan, retained=True)
+    for each in own(azure_plan):
+        if each.retained and "resourceGroupName" in each.inputs and "ResourceGroup" not in each.type:
+            assert each.inputs["resourceGroupName"] == "training-data", each.urn
+    assert {"ManagedCluster", "AmlFilesystem", "StorageAccount", "Vault"} <= kinds(azure_plan, retained=False)
+    open_plan = cluster_plan(with_provider(azure, deletion_protection=False), rendered)
+    assert not kinds(open_plan, retained=False)
+
+
+def test_what_is_there_already_is_used_and_not_made(azure: Stack, rendered: Path) -> None:
+    group = ELSEWHERE
+    vault = f"{group}/Microsoft.KeyVault/vaults/before-keys"
+    url = "https://before-keys.vault.azure.net/keys"
+    keys = {"vault": vault, "cluster": f"{url}/cluster/{'0' * 32}", "data": f"{url}/data/{'1' * 32}"}
+    subnet = f"{group}/Microsoft.Network/virtualNetworks/before/subnets"
+    places = ("nodes", "api_server", "endpoints", "filesystem")
+    existing = {name: f"{subnet}/{name}" for name in places}
+    found = cluster_plan(
+        with_provider(
+            azure,
+            storage_group="before",
+            keys=keys,
+            network={"outbound": "routes", "existing": existing},
+            log_workspace=f"{group}/Microsoft.OperationalInsights/workspaces/before",
+            registry=f"{group}/Microsoft.ContainerRegistry/registries/before",
+        ),
+        rendered,
+    )
+    for kind in (
+        "StorageAccount",
+        "BlobContainer",
+        "Vault",
+        "Key",
+        "VirtualNetwork",
+        "Subnet",
+        "NatGateway",
+        "Workspace",
+    ):
+        assert not found.named(kind), kind
+    assert set(found.named("ResourceGroup")) == {"training-cluster"}
+    assert found.named("ManagedCluster")["training"]["networkProfile"]["outboundType"] == "userDefinedRouting"
+    assert found.named("RoleAssignment")["training-data-key"]["scope"] == f"{vault}/keys/data"
+    assert found.named("RoleAssignment")["training-nodes-registry"]["scope"].endswith("/registries/before")
+
+
+def test_machines_are_priced_and_what_has_no_price_says_so(azure: Stack) -> None:
+    found = bill(azure, date(2026, 11, 21))
+    assert {cost.pool.name for cost in found.estimate.missing} == {"spot"}
+    assert found.usd_per_hour is not None
+    assert {each.kind for each in found.storage} == {"azure-lustre-250", "blob-hot-zrs"}
+
+
+def test_every_image_that_comes_onto_the_nodes_is_listed(azure: Stack) -> None:
+    found = inventory(azure, Artifacts.from_environment())
+    assert any("azurelustre-csi:" in image for image in found.images)
+    assert any("/doca-driver:" in image and image.endswith("-ubuntu24.04-amd64") for image in found.images)
+    assert {chart.name for chart in found.charts} == {"gpu-operator", "network-operator"}
+
+
+@pytest.mark.parametrize("name", ["local", "gcp"])
+def test_other_targets_do_not_import_azures_sdk(name: str) -> None:
+    code = (
+        "import sys; from pathlib import Path; from infra.spec import load;"
+        " from infra.targets.registry import cluster_class;"
+        f" cluster_class(load(Path({str(stack_file(name))!r})).provider.kind);"
+        " print([each for each in sys.modules if each.startswith('pulumi_azure')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_stack_of_development_has_no_fabric_and_no_cards(azure: Stack, rendered: Path) -> None:
+    small = plan(with_pools(azure, machine="Standard_NC24ads_A100_v4", num_nodes=1), rendered)
+    assert set(small.named("Release")) == {"gpu-operator"}
+    assert small.named("Release")["gpu-operator"]["values"]["nfd"] == {"enabled": True}
+    (topology,) = small.named("Topology").values()
+    assert topology["spec"]["levels"][0]["nodeLabel"] == "topology.kubernetes.io/zone"
+    assert load(stack_file("azure")) == azure
+
+
+def test_a_teams_groups_may_ask_for_a_kubeconfig_and_are_bound_in_their_namespace(azure_plan: Plan) -> None:
+    member, viewer = (f"00000000-0000-0000-0000-00000000000{number}" for number in (4, 3))
+    bound = azure_plan.named("RoleBinding")
+    (subject,) = bound["team-research/trainyard-team-member"]["subjects"]
+    assert (subject["kind"], subject["name"]) == ("Group", member)
+    granted = [name for name in azure_plan.named("RoleAssignment") if name.endswith((member, viewer))]
+    # The viewers look at all of the cluster already, as `access.viewers` says.
+    assert sorted(name.removeprefix("training-").partition("-0000")[0] for name in granted) == [
+        "teams-user",
+        "viewers-reader",
+        "viewers-user",
+    ]
+
+
+ON_CALL = {"name": "call", "machine": "Standard_ND96isr_H100_v5", "num_nodes": 3, "provisioning": "queued"}
+
+
+def test_nodes_on_call_are_the_autoscalers_and_their_number_is_no_drift(azure: Stack, rendered: Path) -> None:
+    found = cluster_plan(with_pools(azure, **ON_CALL, capacity="spot"), rendered)
+    pool = found.named("AgentPool")["training-call"]
+    sizes = [pool[key] for key in ("enableAutoScaling", "minCount", "count", "maxCount")]
+    assert sizes == [True, 0, 0, 3]
+    (registered,) = (each for each in found.resources if each.name == "training-call")
+    assert registered.ignored == ("count",)
+    assert "minCount" not in found.named("ManagedCluster")["training"]["agentPoolProfiles"][0]
+
+
+def test_an_empty_pool_says_what_its_nodes_would_have(azure: Stack, rendered: Path) -> None:
+    found = cluster_plan(with_pools(azure, **ON_CALL), rendered)
+    tags = found.named("AgentPool")["training-call"]["tags"]
+    resources = "k8s.io_cluster-autoscaler_node-template_resources_"
+    assert {name: value for name, value in tags.items() if name.startswith("k8s.io")} == {
+        f"{resources}nvidia.com_gpu": "8",
+        f"{resources}rdma_ib": "8",
+    }
+    assert tags["trainyard-stack"] == "training"
+
+
+def test_a_job_on_nodes_on_call_is_admitted_once_all_of_them_are_promised(
+    azure: Stack, rendered: Path
+) -> None:
+    found = plan(with_pools(azure, **ON_CALL), rendered)
+    (config,) = found.named("ProvisioningRequestConfig").values()
+    assert config["spec"] == {
+        "provisioningClassName": "best-effort-atomic-scale-up.autoscaling.x-k8s.io",
+        "managedResources": ["nvidia.com/gpu"],
+    }
+    (queue,) = found.named("ClusterQueue").values()
+    (check,) = queue["spec"]["admissionChecksStrategy"]["admissionChecks"]
+    assert check["onFlavors"] == ["call"]
+    # Kueue looks for the definition of ProvisioningRequests once, when it starts.
+    (provider,) = (each for each in found.resources if each.type == "pulumi:providers:kubernetes")
+    assert any(urn.endswith("AgentPool::training-call") for urn in provider.dependencies)
+    assert findings("azure", found, checkpoint_seconds=CHECKPOINT_SECONDS) == []
+
+
+def test_nodes_for_preprocessing_come_one_by_one(azure: Stack, rendered: Path) -> None:
+    pool = {"name": "cpu", "machine": "Standard_D16s_v5", "num_nodes": 4, "provisioning": "flex-start"}
+    more = NodePoolSpec.model_validate({**pool, "capacity": "spot"})
+    stack = azure.model_copy(update={"pools": (*azure.pools, more)})
+    made = cluster_plan(stack, rendered).named("AgentPool")["training-cpu"]
+    assert (made["enableAutoScaling"], made["maxCount"]) == (True, 4)
+    assert not any(name.startswith("k8s.io") for name in made["tags"])
+
+
+OF_AMD = ("training_image", "device_plugin", "node_labeller", "metrics_exporter", "utils")
+
+
+@pytest.fixture(scope="module")
+def amd_plan(azure: Stack, rendered: Path) -> Plan:
+    images = {name: f"registry.example.com/{name.replace('_', '-')}@sha256:{0:064}" for name in OF_AMD}
+    stack = with_provider(with_pools(azure, machine="Standard_ND96isr_MI300X_v5"), amd=images)
+    return plan(stack, rendered)
+
+
+def test_pods_on_amds_gpus_have_all_cards_and_the_image_for_rocm(amd_plan: Plan) -> None:
+    pod = runtime_pod(amd_plan, "torch-ib-ndr-rocm")["spec"]
+    (container,) = pod["containers"]
+    assert container["resources"]["limits"] == {"amd.com/gpu": 8, "rdma/ib": 8}
+    assert container["image"].startswith("registry.example.com/training-image@")
+    assert container["securityContext"]["capabilities"]["add"] == ["IPC_LOCK"]
+    variables = {each["name"]: each.get("value") for each in container["env"]}
+    assert variables["RCCL_MSCCL_ENABLE"] == "0"
+    assert "NCCL_TOPO_FILE" not in variables
+    assert list(fabric_lint.pod(pod, 2, "ib-ndr-rocm")) == []
+    (pool,) = amd_plan.named("AgentPool").values()
+    assert pool["nodeTaints"] == ["amd.com/gpu=present:NoSchedule"]
+    assert pool["gpuProfile"] == {"driver": "None"}
+
+
+def test_amds_driver_comes_after_the_cards_and_before_amds_operator(amd_plan: Plan) -> None:
+    assert set(amd_plan.named("Release")) == {"network-operator", "gpu-operator-charts"}
+    depends = {each.name: " ".join(each.dependencies) for each in amd_plan.resources}
+    assert "NicClusterPolicy::nic-cluster-policy" in depends["kube-system/amdgpu-driver"]
+    assert "DaemonSet::kube-system/amdgpu-driver" in depends["gpu-operator-charts"]
+    driver = amd_plan.named("DaemonSet")["kube-system/amdgpu-driver"]["spec"]["template"]["spec"]
+    affinity = driver["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    (expression,) = affinity["nodeSelectorTerms"][0]["matchExpressions"]
+    assert (expression["key"], expression["values"]) == ("trainyard.dev/accelerator", ["mi300x"])
+
+
+def test_amds_operator_finds_functions_and_stands_spots_taints(amd_plan: Plan) -> None:
+    (config,) = amd_plan.named("DeviceConfig").values()
+    assert config["spec"]["selector"] == {"feature.node.kubernetes.io/amd-vgpu": "true"}
+    everything = [{"operator": "Exists"}]
+    plugin, exporter = config["spec"]["devicePlugin"], config["spec"]["metricsExporter"]
+    assert plugin["devicePluginTolerations"] == plugin["nodeLabellerTolerations"] == everything
+    assert exporter["tolerations"] == everything
+
+
+def test_the_policies_let_amds_machines_pass(amd_plan: Plan) -> None:
+    assert findings("azure", amd_plan, checkpoint_seconds=CHECKPOINT_SECONDS) == []

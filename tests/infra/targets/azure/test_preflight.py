@@ -1,0 +1,108 @@
+"""What a subscription lacks is known before `up`; a stand-in answers for Azure."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from infra.errors import Problem
+from infra.spec import Stack, load
+from infra.targets.azure.account import preflight
+from infra.targets.azure.account.preflight import NotAskedError, problems
+from infra.targets.azure.spec.provider import AzureSpec
+from tests.infra.plan import stack_file
+
+FAMILIES = {"Standard_ND96isr_H100_v5": "standardNDSH100v5Family", "Standard_D8s_v5": "standardDSv5Family"}
+
+
+class Subscription:
+    """One that has all; a test takes something away."""
+
+    def __init__(self) -> None:
+        self.tenant = "00000000-0000-0000-0000-000000000001"
+        self.features = {"AKSInfinibandSupport": "Registered", "EncryptionAtHost": "Registered"}
+        self.zones = ["1", "2", "3"]
+        self.restrictions: list[dict[str, str]] = []
+        self.machines = dict(FAMILIES)
+        self.limits = {"standardNDSH100v5Family": 192, "standardDSv5Family": 24, "lowPriorityCores": 384}
+        self.asked: list[tuple[str, ...]] = []
+
+    def __call__(self, *words: str) -> Any:
+        self.asked.append(words)
+        said = dict(pairwise(words))
+        if words[:2] == ("account", "show"):
+            return {"tenantId": self.tenant}
+        if words[:2] == ("feature", "show"):
+            return {"properties": {"state": self.features[said["--name"]]}}
+        if words[:2] == ("vm", "list-usage"):
+            return [{"name": {"value": name}, "limit": str(limit)} for name, limit in self.limits.items()]
+        size = said["--size"]
+        place = [{"location": said["--location"], "zones": self.zones}]
+        machine = {"name": size, "family": self.machines.get(size), "locationInfo": place}
+        return [{**machine, "restrictions": self.restrictions}] if size in self.machines else []
+
+
+@pytest.fixture
+def stack() -> Stack:
+    return load(stack_file("azure"))
+
+
+def found(stack: Stack, subscription: Subscription) -> list[Problem]:
+    spec = stack.provider
+    assert isinstance(spec, AzureSpec)
+    return list(problems(stack, spec, subscription))
+
+
+def test_a_subscription_that_has_all_lacks_nothing(stack: Stack) -> None:
+    assert found(stack, Subscription()) == []
+
+
+def test_the_infiniband_feature_is_asked_for_before_machines_and_quotas(stack: Stack) -> None:
+    subscription = Subscription()
+    subscription.features["AKSInfinibandSupport"] = "NotRegistered"
+    (problem,) = found(stack, subscription)
+    assert problem.path == "feature Microsoft.ContainerService/AKSInfinibandSupport"
+    assert "az feature register" in problem.fix
+    assert [words[:2] for words in subscription.asked].index(("feature", "show")) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "path", "got"),
+    [
+        ({"tenant": "00000000-0000-0000-0000-00000000000f"}, "provider.tenant", None),
+        ({"zones": ["2", "3"]}, "pools[1].zones", "1"),
+        ({"machines": {"Standard_D8s_v5": "standardDSv5Family"}}, "pools[1].machine", None),
+    ],
+)
+def test_what_is_missing_is_said_where_the_stack_says_it(
+    change: dict[str, Any], path: str, got: str | None, stack: Stack
+) -> None:
+    subscription = Subscription()
+    vars(subscription).update(change)
+    told = {problem.path: problem for problem in found(stack, subscription)}
+    assert path in told
+    assert got is None or told[path].got == got
+
+
+def test_quotas_are_by_family_and_spot_has_one_of_its_own(stack: Stack) -> None:
+    subscription = Subscription()
+    subscription.limits = {"standardDSv5Family": 24, "lowPriorityCores": 96}
+    short = {problem.path: (problem.got, problem.allowed) for problem in found(stack, subscription)}
+    assert short == {
+        "quota standardNDSH100v5Family": ("0 cores", "192 or more"),
+        "quota lowPriorityCores": ("96 cores", "384 or more"),
+    }
+
+
+def test_a_machine_that_is_closed_to_the_subscription_is_a_matter_for_support(stack: Stack) -> None:
+    subscription = Subscription()
+    subscription.restrictions = [{"type": "Location", "reasonCode": "NotAvailableForSubscription"}]
+    assert "NotAvailableForSubscription" in found(stack, subscription)[0].got
+
+
+def test_without_the_command_line_nothing_is_pretended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(NotAskedError, match="Azure CLI"):
+        preflight.by_command_line("account", "show")

@@ -1,0 +1,38 @@
+"""Variations of the stacks that we ship."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from infra.spec import Stack, parse
+from infra.spec.node_pool import NodePoolSpec
+from infra.targets.gcp.spec.provider import GcpSpec
+
+ZONE = "europe-west1-b"
+
+
+def with_provider(stack: Stack, **changes: Any) -> Stack:
+    provider = stack.provider
+    assert isinstance(provider, GcpSpec)
+    return stack.model_copy(update={"provider": provider.model_copy(update=changes)})
+
+
+def pool(machine: str, **fields: Any) -> NodePoolSpec:
+    usual = {"name": "work", "capacity": "on-demand", "num_nodes": 2, "machine": machine, "zones": (ZONE,)}
+    return NodePoolSpec.model_validate({**usual, **fields})
+
+
+def with_pools(stack: Stack, *pools: NodePoolSpec) -> Stack:
+    """The system pool and these; for the target's part alone, since queues and checks are left out."""
+    return stack.model_copy(update={"pools": (stack.pools[0], *pools), "queues": (), "job": None})
+
+
+def queue_on(stack: Stack, *pools: NodePoolSpec, **provider: Any) -> Stack:
+    """A whole stack with one queue over these pools, checked as a user's file is."""
+    data = stack.model_dump(mode="json", by_alias=True, exclude_none=True)
+    data["provider"] |= provider
+    data["pools"] = [data["pools"][0], *(each.model_dump(mode="json", exclude_none=True) for each in pools)]
+    flavors = [{"pool": each.name, "quota": each.num_accelerators} for each in pools]
+    data["queues"] = [{"name": "gpu", "flavors": flavors}]
+    data.pop("job", None)
+    return parse(data)

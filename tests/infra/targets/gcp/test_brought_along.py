@@ -1,0 +1,157 @@
+"""What a stack brings along is used, and neither made nor removed."""
+
+from __future__ import annotations
+
+import json
+from ipaddress import IPv4Address
+from pathlib import Path
+
+import pytest
+
+from infra.spec import Stack
+from infra.targets.gcp.spec.provider import (
+    ExistingFilestoreSpec,
+    ExistingGcpNetworkSpec,
+    ExistingGkeSpec,
+    ExistingManagedLustreSpec,
+    FilestoreSpec,
+    GcpNetworkSpec,
+    GcpSpec,
+    ManagedLustreSpec,
+)
+from tests.infra.judged import findings
+from tests.infra.plan import Plan, cluster_plan, plan
+from tests.infra.targets.gcp.stacks import with_provider
+
+KEY = "projects/example-keys/locations/europe-west1/keyRings/data/cryptoKeys/training"
+ADDRESS = IPv4Address("10.9.8.7")
+NETWORK = GcpNetworkSpec(
+    existing=ExistingGcpNetworkSpec(
+        network="shared", subnetwork="gpu", pods_range="gpu-pods", services_range="gpu-services"
+    )
+)
+
+
+GKE = ExistingGkeSpec(
+    name="shared",
+    endpoint="https://gke-0a1b2c3d.europe-west1.gke.goog",
+    version="1.35",
+    features=("workload-identity", "gcs-fuse", "lustre", "dataplane-v2", "multi-networking"),
+)
+
+
+@pytest.fixture(scope="module")
+def found(gcp: Stack, rendered: Path) -> Plan:
+    return cluster_plan(with_provider(gcp, network=NETWORK, kms_key=KEY, existing_bucket=True), rendered)
+
+
+def test_an_existing_vpc_is_used_and_fabrics_still_have_their_own(found: Plan) -> None:
+    assert "training-vpc" not in found.named("Network")
+    assert "training-rdma" in found.named("Network")
+    assert not any("servicenetworking" in each.type or "router" in each.type for each in found.resources)
+    cluster = found.named("Cluster")["training"]
+    assert cluster["network"] == "projects/example-training/global/networks/shared"
+    assert cluster["ipAllocationPolicy"] == {
+        "clusterSecondaryRangeName": "gpu-pods",
+        "servicesSecondaryRangeName": "gpu-services",
+    }
+    lustre = next(each for each in found.resources if each.type == "gcp:lustre/instance:Instance")
+    assert lustre.inputs["network"] == cluster["network"]
+
+
+def test_an_existing_key_encrypts_all_data_and_secrets_have_one_of_their_own(found: Plan) -> None:
+    assert set(found.named("CryptoKey")) == {"training-cluster-key"}
+    assert {each["nodeConfig"]["bootDiskKmsKey"] for each in found.named("NodePool").values()} == {KEY}
+    lustre = next(each for each in found.resources if each.type == "gcp:lustre/instance:Instance")
+    assert lustre.inputs["kmsKey"] == KEY
+
+
+def test_an_existing_bucket_is_left_as_it_is_and_teams_have_their_folders(found: Plan) -> None:
+    assert not found.named("Bucket")
+    folders = found.named("ManagedFolder")
+    assert {each["bucket"] for each in folders.values()} == {"example-training-checkpoints"}
+    assert {each["name"] for each in folders.values()} == {"checkpoints/research/", "checkpoints/platform/"}
+
+
+def test_an_existing_lustre_is_mounted_and_its_service_gets_no_key(gcp: Stack, rendered: Path) -> None:
+    existing = ExistingManagedLustreSpec(instance="scratch", address=ADDRESS, name="data")
+    lustre = ManagedLustreSpec(kind="lustre", capacity_gib=18000, zone="europe-west1-b", existing=existing)
+    found = plan(with_provider(gcp, network=NETWORK, filesystem=lustre), rendered)
+    assert not any("gcp:lustre/" in each.type for each in found.resources)
+    assert "training-data-key-lustre" not in found.named("CryptoKeyIAMMember")
+    volumes = [each["spec"].get("csi", {}) for each in found.named("PersistentVolume").values()]
+    mounted = {
+        each["volumeHandle"]: each["volumeAttributes"]
+        for each in volumes
+        if "lustre" in each.get("driver", "")
+    }
+    attributes = mounted["example-training/europe-west1-b/scratch-checkpoints-research"]
+    assert attributes == {"ip": "10.9.8.7", "filesystem": "data/checkpoints/research"}
+
+
+def test_an_existing_share_is_mounted(gcp: Stack, rendered: Path) -> None:
+    existing = ExistingFilestoreSpec(address=ADDRESS, share="vol1")
+    filestore = FilestoreSpec(kind="filestore", capacity_gib=18000, existing=existing)
+    found = plan(with_provider(gcp, network=NETWORK, filesystem=filestore), rendered)
+    assert not any("gcp:filestore/" in each.type for each in found.resources)
+    folders = [each["spec"].get("nfs") for each in found.named("PersistentVolume").values()]
+    assert {"server": "10.9.8.7", "path": "/vol1/checkpoints/research"} in folders
+
+
+@pytest.fixture(scope="module")
+def in_a_cluster(gcp: Stack) -> Stack:
+    assert isinstance(gcp.provider, GcpSpec)
+    access = gcp.provider.access.model_copy(update={"viewers": (), "break_glass": ()})
+    return with_provider(gcp, network=NETWORK, existing_cluster=GKE, access=access)
+
+
+@pytest.fixture(scope="module")
+def beside(in_a_cluster: Stack, rendered: Path) -> Plan:
+    return plan(in_a_cluster, rendered)
+
+
+def test_a_cluster_that_is_there_is_no_resource_of_the_stack(beside: Plan) -> None:
+    assert not [each.type for each in beside.resources if each.type == "gcp:container/cluster:Cluster"]
+    assert set(beside.named("CryptoKey")) == {"training-data-key"}
+
+
+def test_pools_go_into_it_by_names_that_nobody_else_has(beside: Plan) -> None:
+    pools = beside.named("NodePool")
+    assert pools
+    assert {each["cluster"] for each in pools.values()} == {"shared"}
+    assert all(each["name"].startswith("training-") for each in pools.values())
+
+
+def test_its_teams_are_let_in_and_nobody_else(beside: Plan, gcp: Stack) -> None:
+    people = {
+        (each["role"], each["member"])
+        for each in beside.named("IAMMember").values()
+        if not each["member"].startswith("serviceAccount:")
+    }
+    assert {role for role, _ in people} <= {"roles/container.clusterViewer"}
+    groups = {f"group:{group}" for team in gcp.teams for group in team.groups}
+    assert {member for _, member in people} == groups
+
+
+def test_its_objects_go_one_by_one_since_the_cluster_stays(beside: Plan) -> None:
+    objects = [each for each in beside.resources if each.type.startswith("kubernetes:")]
+    assert objects
+    assert {each.deleted_with for each in objects} == {""}
+
+
+def test_it_is_reached_by_its_dns_name_or_by_its_address_and_its_own_authority(
+    beside: Plan, in_a_cluster: Stack, rendered: Path
+) -> None:
+    def cluster(found: Plan) -> dict[str, str]:
+        (only,) = json.loads(found.outputs["kubeconfig"])["clusters"]
+        told: dict[str, str] = only["cluster"]
+        return told
+
+    assert cluster(beside) == {"server": GKE.endpoint}
+    address = GKE.model_copy(update={"endpoint": "https://10.64.0.2", "certificate_authority": "Y2E="})
+    by_address = plan(with_provider(in_a_cluster, existing_cluster=address), rendered)
+    assert cluster(by_address) == {"server": "https://10.64.0.2", "certificate-authority-data": "Y2E="}
+
+
+def test_the_policies_let_it_pass(beside: Plan) -> None:
+    assert findings("gcp", beside, checkpoint_seconds=10) == []

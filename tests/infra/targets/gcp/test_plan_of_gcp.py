@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from infra.artifacts import ROOT
+from infra.spec import Stack, load
+from infra.targets.gcp.spec.provider import GcpSpec
+from rehearsal import sdk
+from tests.infra.golden import GOLDEN, assert_matches
+from tests.infra.judged import findings
+from tests.infra.plan import Plan, Registration, cluster_plan, plan, stack_file
+from tests.infra.shown import text_of
+from tests.infra.targets.gcp.stacks import with_provider
+
+CHECKPOINT_SECONDS = 10
+"""GKE leaves pods 15 seconds: a checkpoint of this stack must be as quick as that."""
+OF_NO_REGION = ("compute/firewall", "compute/network:", "compute/globalAddress", "iAMMember", "IAMMember")
+
+
+def google(found: Plan) -> list[Registration]:
+    return [each for each in found.resources if each.type.startswith("gcp:")]
+
+
+def test_the_plan_of_the_gcp_stack_is_the_golden_one(gcp_plan: Plan) -> None:
+    assert_matches(text_of(gcp_plan), GOLDEN / "gcp.yaml")
+
+
+def test_the_plan_of_the_tpu_stack_is_the_golden_one(tpu_plan: Plan) -> None:
+    assert_matches(text_of(tpu_plan), GOLDEN / "gcp-tpu.yaml")
+
+
+@pytest.mark.parametrize("name", ["gcp", "gcp-tpu"])
+def test_the_first_preview_lists_every_resource_and_the_policies_let_it_pass(
+    name: str, gcp_plan: Plan, tpu_plan: Plan, rendered: Path
+) -> None:
+    made = {"gcp": gcp_plan, "gcp-tpu": tpu_plan}[name]
+    preview = plan(load(stack_file(name)), rendered, preview=True)
+    assert [each.urn for each in preview.resources] == [each.urn for each in made.resources]
+    assert findings(name, preview, checkpoint_seconds=CHECKPOINT_SECONDS) == []
+
+
+def test_the_policies_let_the_plans_pass(gcp_plan: Plan, tpu_plan: Plan) -> None:
+    assert findings("gcp", gcp_plan, checkpoint_seconds=CHECKPOINT_SECONDS) == []
+    assert findings("gcp-tpu", tpu_plan) == []
+
+
+def test_a_checkpoint_that_takes_longer_than_the_notice_is_refused(gcp_plan: Plan) -> None:
+    (finding,) = findings("gcp", gcp_plan, checkpoint_seconds=60)
+    assert "11.25 s at most" in finding
+
+
+def test_the_policies_see_data_that_leaves_the_region(gcp: Stack, rendered: Path) -> None:
+    elsewhere = with_provider(gcp, region="us-central1", zones=("us-central1-a",))
+    refused = " ".join(findings("gcp", cluster_plan(elsewhere, rendered), checkpoint_seconds=10))
+    for kind in ("Cluster::", "NodePool::", "Bucket::", "KeyRing::", "Subnetwork::"):
+        assert kind in refused
+
+
+def test_every_input_fits_the_sdks_types(gcp_plan: Plan, tpu_plan: Plan) -> None:
+    resources = [*google(gcp_plan), *google(tpu_plan)]
+    found = {each.urn: list(sdk.problems(each.type, each.inputs)) for each in resources}
+    assert {urn: problems for urn, problems in found.items() if problems} == {}
+
+
+def test_every_resource_that_has_a_place_is_in_the_region(gcp_plan: Plan) -> None:
+    for each in google(gcp_plan):
+        place = each.inputs.get("location") or each.inputs.get("region") or ""
+        assert str(place).startswith("europe-west1") or not place, each.urn
+    placed = [each for each in google(gcp_plan) if each.inputs.get("location") or each.inputs.get("region")]
+    assert len(placed) > 15
+
+
+def test_every_resource_uses_the_stacks_one_provider(gcp_plan: Plan) -> None:
+    (provider,) = {each.provider for each in google(gcp_plan)}
+    assert "pulumi:providers:gcp::training" in provider
+
+
+def test_no_resource_has_a_duplicate(gcp_plan: Plan, tpu_plan: Plan) -> None:
+    for found in (gcp_plan, tpu_plan):
+        urns = [each.urn for each in found.resources]
+        assert len(urns) == len(set(urns))
+
+
+def test_objects_go_with_the_cluster(gcp_plan: Plan) -> None:
+    objects = [each for each in gcp_plan.resources if each.type.startswith("kubernetes:")]
+    owners = {each.deleted_with.rpartition("$")[2] for each in objects}
+    assert owners == {"gcp:container/cluster:Cluster::training"}
+
+
+def test_the_kubeconfig_goes_by_dns_name_and_holds_no_token(gcp_plan: Plan) -> None:
+    kubeconfig = gcp_plan.outputs["kubeconfig"]
+    assert "https://gke-0123456789abcdef-123456789012.europe-west1.gke.goog" in kubeconfig
+    assert '"command": "gke-gcloud-auth-plugin"' in kubeconfig
+    assert '"token"' not in kubeconfig
+
+
+def test_without_protection_cluster_and_filesystem_can_be_deleted_and_data_stays(
+    gcp: Stack, gcp_plan: Plan, rendered: Path
+) -> None:
+    def kinds(found: Plan, *, retained: bool) -> set[str]:
+        chosen = [each for each in google(found) if (each.retained if retained else each.protect)]
+        return {each.type.rpartition(":")[2] for each in chosen}
+
+    assert kinds(gcp_plan, retained=False) == {"CryptoKey", "Bucket", "Instance"}
+    open_plan = cluster_plan(with_provider(gcp, deletion_protection=False), rendered)
+    assert not kinds(open_plan, retained=False)
+    assert open_plan.named("Cluster")["training"]["deletionProtection"] is False
+    kept = kinds(open_plan, retained=True)
+    assert {"Bucket", "CryptoKey", "KeyRing", "Folder"} <= kept
+    assert "Instance" not in kept
+
+
+def test_some_may_give_themselves_all_rights_for_an_hour_with_a_reason(
+    gcp: Stack, gcp_plan: Plan, rendered: Path
+) -> None:
+    assert isinstance(gcp.provider, GcpSpec)
+    on_call = "group:on-call@example.com"
+    access = gcp.provider.access.model_copy(update={"break_glass": (on_call,)})
+    plan = cluster_plan(with_provider(gcp, access=access), rendered)
+    kind = "gcp:privilegedaccessmanager/entitlement:entitlement"
+    (made,) = (each for each in plan.resources if each.type == kind)
+    assert made.inputs["eligibleUsers"] == [{"principals": [on_call]}]
+    assert made.inputs["maxRequestDuration"] == "3600s"
+    assert "unstructured" in made.inputs["requesterJustificationConfig"]
+    granted = made.inputs["privilegedAccess"]["gcpIamAccess"]
+    assert granted["roleBindings"] == [{"role": "roles/container.admin"}]
+    assert granted["resource"] == "//cloudresourcemanager.googleapis.com/projects/example-training"
+    # Nobody of them may do anything before that, and the policies let it pass though it is in no region.
+    assert not [each for each in plan.resources if each.inputs.get("member") == on_call]
+    assert findings("gcp", plan, checkpoint_seconds=CHECKPOINT_SECONDS) == []
+    assert list(sdk.problems(made.type, made.inputs)) == []
+    assert kind not in {each.type for each in gcp_plan.resources}
+
+
+@pytest.mark.parametrize("name", ["local", "aws"])
+def test_other_targets_do_not_import_googles_sdk(name: str) -> None:
+    code = (
+        "import sys; from pathlib import Path; from infra.spec import load;"
+        " from infra.targets.registry import cluster_class;"
+        f" cluster_class(load(Path({str(stack_file(name))!r})).provider.kind);"
+        " print([each for each in sys.modules if each.startswith('pulumi_gcp')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,247 @@
+"""What the platform makes of Google's settings, without knowing of Google."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from infra.spec import Stack
+from infra.spec.job import JobSpec
+from tests.infra.plan import Plan, plan
+from tests.infra.targets.gcp.stacks import pool, queue_on
+from trainyard.jobs import manifest
+
+MEGA = {"machine": "a3-megagpu-8g"}
+SPOT: dict[str, Any] = {"name": "spot", "capacity": "spot"}
+
+
+@pytest.fixture(scope="module")
+def mega_plan(gcp: Stack, rendered: Path) -> Plan:
+    return plan(queue_on(gcp, pool("a3-megagpu-8g", **SPOT), pool("a3-megagpu-8g")), rendered)
+
+
+@pytest.fixture(scope="module")
+def dranet_plan(gcp: Stack, rendered: Path) -> Plan:
+    return plan(queue_on(gcp, pool("a4-highgpu-8g", fabric="roce-dra")), rendered)
+
+
+@pytest.fixture(scope="module")
+def queued_plan(gcp: Stack, rendered: Path) -> Plan:
+    queued = pool("a3-ultragpu-8g", name="queued", provisioning="queued")
+    stack = queue_on(gcp, queued, pool("a3-ultragpu-8g"), release_channel="none")
+    return plan(stack, rendered)
+
+
+def job(found: Plan, runtime: str, index: int = 0) -> dict[str, Any]:
+    spec = found.named("ClusterTrainingRuntime")[runtime]["spec"]["template"]["spec"]
+    template: dict[str, Any] = spec["replicatedJobs"][index]["template"]["spec"]["template"]
+    return template
+
+
+def kueue(found: Plan) -> dict[str, Any]:
+    config = found.named("ConfigMap")["kueue-system/kueue-manager-config"]["data"]
+    settings: dict[str, Any] = yaml.safe_load(config["controller_manager_config.yaml"])
+    return settings
+
+
+def level(found: Plan, namespace: str) -> str:
+    labels: dict[str, str] = found.named("Namespace")[namespace]["metadata"]["labels"]
+    return labels["pod-security.kubernetes.io/enforce"]
+
+
+@pytest.mark.parametrize("index", [0, 1])
+@pytest.mark.parametrize("runtime", ["torch-roce", "mpi-roce"])
+def test_a_pod_on_roce_has_all_cards_the_plugin_and_its_settings(
+    gcp_plan: Plan, runtime: str, index: int
+) -> None:
+    if (runtime, index) == ("torch-roce", 1):
+        return  # torch has one kind of pod
+    template = job(gcp_plan, runtime, index)
+    asked = json.loads(template["metadata"]["annotations"]["networking.gke.io/interfaces"])
+    assert [each["network"] for each in asked] == ["default", *(f"rdma-{card}" for card in range(8))]
+    pod = template["spec"]
+    (container,) = pod["containers"]
+    mounts = {each["mountPath"]: each for each in container["volumeMounts"]}
+    assert {"/usr/local/gib", "/dev/shm", "/etc/nccl.conf"} <= set(mounts)
+    settings = next(each for each in pod["initContainers"] if each["name"] == "nccl-settings")
+    assert "source /usr/local/gib/scripts/set_nccl_env.sh" in settings["command"][-1]
+    written = {each["name"]: each["mountPath"] for each in settings["volumeMounts"]}
+    assert settings["command"][-1].endswith(
+        f"{written['nccl-settings']}/{mounts['/etc/nccl.conf']['subPath']}"
+    )
+    assert container["resources"]["limits"] == settings["resources"]["limits"] == {"nvidia.com/gpu": 8}
+
+
+def test_a_pod_on_roce_needs_no_privilege_and_no_path_of_the_node(gcp_plan: Plan) -> None:
+    pod = job(gcp_plan, "torch-roce")["spec"]
+    assert not any("hostPath" in each for each in pod["volumes"])
+    assert pod["containers"][0]["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert level(gcp_plan, "team-research") == "restricted"
+    claims = {each["persistentVolumeClaim"]["claimName"] for each in pod["volumes"] if "emptyDir" not in each}
+    assert {f"team-research/{claim}" for claim in claims} <= set(gcp_plan.named("PersistentVolumeClaim"))
+
+
+def test_tcpxo_brings_its_daemon_and_says_that_it_needs_privilege(mega_plan: Plan) -> None:
+    template = job(mega_plan, "torch-tcpxo")
+    daemon = template["spec"]["initContainers"][0]
+    assert daemon["name"] == "tcpxo-daemon"
+    assert daemon["restartPolicy"] == "Always"
+    assert set(daemon["securityContext"]["capabilities"]["add"]) == {"NET_ADMIN", "NET_BIND_SERVICE"}
+    devices = yaml.safe_load(template["metadata"]["annotations"]["devices.gke.io/container.tcpxo-daemon"])
+    assert {"path": "/dev/dmabuf_import_helper"} in devices
+    assert level(mega_plan, "team-research") == "privileged"
+    (container,) = template["spec"]["containers"]
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    claims = mega_plan.named("PersistentVolumeClaim")
+    assert claims["team-research/host-sys"]["spec"]["accessModes"] == ["ReadWriteMany"]
+    libraries = claims["team-research/host-home-kubernetes-bin-nvidia-lib64"]
+    assert libraries["spec"]["accessModes"] == ["ReadOnlyMany"]
+
+
+def test_installers_run_where_their_fabric_is(gcp_plan: Plan, mega_plan: Plan, tpu_plan: Plan) -> None:
+    assert set(gcp_plan.named("DaemonSet")) == {"kube-system/nccl-rdma-installer"}
+    assert set(mega_plan.named("DaemonSet")) == {
+        "kube-system/nccl-tcpxo-installer",
+        "kube-system/device-injector",
+    }
+    assert not tpu_plan.named("DaemonSet")
+    for found in (gcp_plan, mega_plan):
+        for daemon_set in found.named("DaemonSet").values():
+            affinity = daemon_set["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+            (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+            (wanted,) = term["matchExpressions"]
+            labels = found.named("NodePool")["training-spot"]["nodeConfig"]["labels"]
+            assert labels[wanted["key"]] in wanted["values"]
+
+
+def test_with_dranet_a_pod_claims_its_cards_and_kueue_does_not_count_them(dranet_plan: Plan) -> None:
+    template = job(dranet_plan, "torch-roce-dra")
+    assert "networking.gke.io/interfaces" not in template["metadata"]["annotations"]
+    pod = template["spec"]
+    (claim,) = pod["resourceClaims"]
+    assert pod["containers"][0]["resources"]["claims"] == [{"name": claim["name"]}]
+    asked = dranet_plan.named("ResourceClaimTemplate")[f"team-research/{claim['resourceClaimTemplateName']}"]
+    (request,) = asked["spec"]["spec"]["devices"]["requests"]
+    assert request["exactly"] == {
+        "deviceClassName": "mrdma.google.com",
+        "allocationMode": "ExactCount",
+        "count": 8,
+    }
+    assert kueue(dranet_plan)["featureGates"] == {
+        "KueueDRAIntegration": False,
+        "KueueDRARejectWorkloadsWhenDRADisabled": False,
+    }
+
+
+def test_without_claims_kueue_keeps_its_own_features(gcp_plan: Plan) -> None:
+    assert "featureGates" not in kueue(gcp_plan)
+
+
+def test_a_job_says_the_claim_and_the_resource_of_its_fabric_again() -> None:
+    def asked(runtime: str, accelerators: int) -> dict[str, Any]:
+        spec = JobSpec(
+            name="digits",
+            team="research",
+            runtime=runtime,
+            num_nodes=2,
+            accelerators_per_node=accelerators,
+            config="digits",
+        )
+        per_node: dict[str, Any] = manifest(spec, "run")["spec"]["trainer"]["resourcesPerNode"]
+        return per_node
+
+    assert asked("torch-roce-dra", 8)["claims"] == [{"name": "fabric"}]
+    assert asked("torch-roce", 8) == {"requests": {"nvidia.com/gpu": "8"}, "limits": {"nvidia.com/gpu": "8"}}
+    assert asked("torch-ici", 4)["limits"] == {"google.com/tpu": "4"}
+
+
+def test_nodes_on_call_are_asked_for_before_a_job_is_admitted(queued_plan: Plan, gcp_plan: Plan) -> None:
+    (check,) = queued_plan.named("ClusterQueue")["gpu"]["spec"]["admissionChecksStrategy"]["admissionChecks"]
+    assert check["onFlavors"] == ["queued"]
+    admission = queued_plan.named("AdmissionCheck")[check["name"]]["spec"]
+    assert admission["controllerName"] == "kueue.x-k8s.io/provisioning-request"
+    config = queued_plan.named("ProvisioningRequestConfig")[admission["parameters"]["name"]]["spec"]
+    assert config == {
+        "provisioningClassName": "queued-provisioning.gke.io",
+        "managedResources": ["nvidia.com/gpu"],
+    }
+    tolerated = [each["key"] for each in queued_plan.named("ResourceFlavor")["queued"]["spec"]["tolerations"]]
+    assert tolerated == ["nvidia.com/gpu", "cloud.google.com/gke-queued"]
+    assert "admissionChecksStrategy" not in gcp_plan.named("ClusterQueue")["gpu"]["spec"]
+    assert not gcp_plan.named("AdmissionCheck")
+
+
+def test_a_job_on_tpus_gets_one_slice_and_is_found_by_gke(tpu_plan: Plan) -> None:
+    template = job(tpu_plan, "torch-ici")
+    annotations = template["metadata"]["annotations"]
+    assert annotations["kueue.x-k8s.io/podset-required-topology"] == "cloud.google.com/gke-nodepool"
+    (container,) = template["spec"]["containers"]
+    assert container["resources"]["limits"] == {"google.com/tpu": 4}
+    flavor = tpu_plan.named("ResourceFlavor")["slices"]["spec"]
+    assert flavor["nodeLabels"] == {
+        "trainyard.dev/pool": "slices",
+        "cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice",
+        "cloud.google.com/gke-tpu-topology": "4x4",
+    }
+    (group,) = tpu_plan.named("ClusterQueue")["tpu"]["spec"]["resourceGroups"]
+    assert group["coveredResources"] == ["google.com/tpu"]
+    levels = [each["nodeLabel"] for each in tpu_plan.named("Topology")["fabric"]["spec"]["levels"]]
+    assert annotations["kueue.x-k8s.io/podset-required-topology"] in levels
+
+
+def test_the_topology_is_that_of_googles_network_where_all_nodes_have_it(
+    gcp: Stack, gcp_plan: Plan, rendered: Path
+) -> None:
+    def levels(found: Plan) -> list[str]:
+        return [each["nodeLabel"] for each in found.named("Topology")["fabric"]["spec"]["levels"]]
+
+    assert levels(gcp_plan)[0] == "cloud.google.com/gce-topology-block"
+    plain = plan(queue_on(gcp, pool("g2-standard-8")), rendered)
+    assert levels(plain) == ["topology.kubernetes.io/zone", "kubernetes.io/hostname"]
+
+
+def test_each_team_mounts_its_own_folder(gcp_plan: Plan, tpu_plan: Plan) -> None:
+    def volume(found: Plan, namespace: str, claim: str) -> dict[str, Any]:
+        for each in found.named("PersistentVolume").values():
+            reference = each["spec"]["claimRef"]
+            if (reference["namespace"], reference["name"]) == (namespace, claim):
+                return dict(each["spec"])
+        raise AssertionError(f"no volume for {namespace}/{claim}")
+
+    lustre = [volume(gcp_plan, f"team-{team}", "checkpoints")["csi"] for team in ("research", "platform")]
+    assert [each["volumeAttributes"]["filesystem"] for each in lustre] == [
+        "training/checkpoints/research",
+        "training/checkpoints/platform",
+    ]
+    assert len({each["volumeHandle"] for each in lustre}) == 2
+    nfs = volume(tpu_plan, "team-research", "checkpoints")["nfs"]
+    assert nfs == {"server": "10.64.48.2", "path": "/training/checkpoints/research"}
+    bucket = volume(gcp_plan, "team-research", "bucket")
+    assert bucket["mountOptions"] == ["only-dir=checkpoints/research"]
+
+
+def test_a_teams_jobs_reach_their_own_part_of_the_bucket_by_identity(gcp_plan: Plan) -> None:
+    rights = gcp_plan.named("ManagedFolderIamMember")["training-team-research"]
+    assert rights["managedFolder"] == "checkpoints/research/"
+    assert rights["member"].endswith("/subject/ns/team-research/sa/default")
+    assert not gcp_plan.named("Secret").keys() & {"trainyard-storage/object-store"}
+    assert gcp_plan.outputs["objectStore"] == {
+        "endpoint": "https://storage.googleapis.com",
+        "bucket": "example-training-checkpoints",
+    }
+
+
+def test_a_teams_google_groups_are_let_through_the_door_and_bound_in_its_namespace(gcp_plan: Plan) -> None:
+    (cluster,) = gcp_plan.named("Cluster").values()
+    assert cluster["authenticatorGroupsConfig"] == {"securityGroup": "gke-security-groups@example.com"}
+    roles = {each["member"]: each["role"] for each in gcp_plan.named("IAMMember").values()}
+    assert roles["group:evaluation@example.com"] == "roles/container.clusterViewer"
+    assert roles["group:research@example.com"] == "roles/container.viewer"
+    bound = gcp_plan.named("RoleBinding")
+    (member,) = bound["team-research/trainyard-team-member"]["subjects"]
+    (viewer,) = bound["team-research/trainyard-team-viewer"]["subjects"]
+    assert (member["name"], viewer["name"]) == ("research@example.com", "evaluation@example.com")

@@ -1,0 +1,253 @@
+"""Every machine of the catalogue as a pool, bought in every way that it is sold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import catalog
+from catalog import Machine
+from infra.errors import InputError
+from infra.spec import Stack
+from infra.targets.base import refuse_unsupported
+from infra.targets.gcp.cluster import GcpCluster
+from infra.targets.gcp.spec.groups import groups
+from tests.infra.plan import Plan, cluster_plan
+from tests.infra.targets.gcp.stacks import ZONE, pool, with_pools, with_provider
+
+MACHINES = [
+    each for each in catalog.machines(cloud="gcp") if not each.accelerator or each.fabric != "roce-nvl72"
+]
+
+
+def _name(machine: Machine) -> str:
+    return machine.name
+
+
+def _topology(machine: Machine) -> dict[str, Any]:
+    return {"topology": machine.topologies[0]} if machine.topologies else {}
+
+
+@pytest.fixture(scope="module")
+def all_machines(gcp: Stack, rendered: Path) -> Plan:
+    pools = [pool(machine.name, name=machine.name, **_topology(machine)) for machine in MACHINES]
+    return cluster_plan(with_pools(gcp, *pools), rendered)
+
+
+@pytest.fixture(scope="module")
+def bought(gcp: Stack, rendered: Path) -> Plan:
+    machine = "a3-ultragpu-8g"
+    pools = [
+        pool(machine, name="on-demand"),
+        pool(machine, name="spot", capacity="spot"),
+        pool(machine, name="reserved", capacity="reserved", reservation={"id": "h200/reservationBlocks/a"}),
+        pool(machine, name="flexible", provisioning="flex-start", max_run_hours=24),
+        pool(machine, name="queued", provisioning="queued"),
+        pool(machine, name="placed", placement="compact", provisioning="flex-start"),
+        pool(machine, name="dranet", fabric="roce-dra"),
+    ]
+    return cluster_plan(with_pools(with_provider(gcp, release_channel="none"), *pools), rendered)
+
+
+def made(found: Plan, name: str) -> Mapping[str, Any]:
+    return found.named("NodePool")[f"training-{name}"]
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=_name)
+def test_accelerators_drivers_and_disks_are_the_machines(machine: Machine, all_machines: Plan) -> None:
+    node = made(all_machines, machine.name)["nodeConfig"]
+    assert node["machineType"] == machine.name
+    if machine.accelerator and not machine.topologies:
+        (gpus,) = node["guestAccelerators"]
+        assert gpus["count"] == machine.num_accelerators
+        assert gpus["type"].startswith("nvidia-")
+        assert gpus["gpuDriverInstallationConfig"] == {"gpuDriverVersion": "LATEST"}
+    else:
+        assert "guestAccelerators" not in node
+    ssds = {"a3-megagpu-8g": 16, "a3-ultragpu-8g": 32, "a4-highgpu-8g": 32}.get(machine.name)
+    assert node.get("ephemeralStorageLocalSsdConfig", {}).get("localSsdCount") == ssds
+    hyperdisk = machine.name.startswith(("a3-ultra", "a4-", "n4-", "ct6e", "tpu7x"))
+    assert node["diskType"] == ("hyperdisk-balanced" if hyperdisk else "pd-balanced")
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=_name)
+def test_every_node_has_our_key_its_own_identity_and_no_way_in(machine: Machine, all_machines: Plan) -> None:
+    found = made(all_machines, machine.name)
+    node = found["nodeConfig"]
+    assert node["bootDiskKmsKey"] == "CryptoKey/training-data-key"
+    assert node["serviceAccount"] == "training-nodes@example-training.iam.gserviceaccount.com"
+    assert node["workloadMetadataConfig"] == {"mode": "GKE_METADATA"}
+    assert node["gvnic"] == {"enabled": True}
+    assert found["networkConfig"]["enablePrivateNodes"] is True
+
+
+def test_cards_of_a_machine_are_in_the_order_of_the_machine(all_machines: Plan) -> None:
+    def subnets(machine: str) -> list[str]:
+        network = made(all_machines, machine)["networkConfig"]
+        return [each["subnetwork"] for each in network.get("additionalNodeNetworkConfigs", [])]
+
+    mega = [f"training-fabric-{index}-0a1b2c3" for index in range(8)]
+    ultra = ["training-gvnic-1-0a1b2c3", *(f"training-rdma-{index}-0a1b2c3" for index in range(8))]
+    assert subnets("a3-megagpu-8g") == mega
+    assert subnets("a3-ultragpu-8g") == subnets("a4-highgpu-8g") == ultra
+    assert subnets("g2-standard-8") == []
+
+
+def test_a_roce_network_has_the_profile_of_its_zone_and_a_subnet_per_card(all_machines: Plan) -> None:
+    vpcs = all_machines.named("Network")
+    profile = f"projects/example-training/global/networkProfiles/{ZONE}-vpc-roce"
+    assert vpcs["training-rdma"]["networkProfile"] == profile
+    on_rdma = [
+        each
+        for each in all_machines.named("Subnetwork").values()
+        if each["network"] == "Network/training-rdma"
+    ]
+    assert len({each["ipCidrRange"] for each in on_rdma}) == 8
+    with_rules = {each["network"] for each in all_machines.named("Firewall").values()}
+    assert "Network/training-rdma" not in with_rules
+
+
+def test_tcpxo_has_a_network_per_card_and_all_networks_its_mtu(all_machines: Plan) -> None:
+    mtus = {
+        name: each["mtu"]
+        for name, each in all_machines.named("Network").items()
+        if name.startswith("training")
+    }
+    assert {mtus[f"training-fabric-{index}"] for index in range(8)} == {8244}
+    assert mtus["training-vpc"] == mtus["training-gvnic-1"] == 8244
+
+
+def test_pods_can_ask_for_each_card_by_name(all_machines: Plan) -> None:
+    asked = {
+        name for each in catalog.fabrics() if not each.nvlink_domain for name in each.interfaces.values()
+    }
+    assert {*asked, "gvnic-1"} == set(all_machines.named("GKENetworkParamSet"))
+    parameters = all_machines.named("GKENetworkParamSet")
+    assert parameters["rdma-0"]["spec"] == {
+        "vpc": "training-rdma-0a1b2c3",
+        "vpcSubnet": "training-rdma-0-0a1b2c3",
+        "deviceMode": "RDMA",
+    }
+    assert (
+        parameters["vpc1"]["spec"]["deviceMode"] == parameters["gvnic-1"]["spec"]["deviceMode"] == "NetDevice"
+    )
+
+
+def test_with_dranet_gke_makes_the_networks(gcp: Stack, rendered: Path) -> None:
+    dranet = pool("a3-ultragpu-8g", fabric="roce-dra")
+    found = cluster_plan(with_pools(gcp, dranet), rendered)
+    config = made(found, "work")
+    assert config["networkConfig"] == {"enablePrivateNodes": True, "acceleratorNetworkProfile": "auto"}
+    assert config["nodeConfig"]["labels"]["cloud.google.com/gke-networking-dra-driver"] == "true"
+    assert set(found.named("Network")) == {"training-vpc"}
+    assert found.named("Cluster")["training"]["enableMultiNetworking"] is False
+
+
+def test_what_is_bought_on_demand_is_placed_together_and_touches_no_reservation(bought: Plan) -> None:
+    found = made(bought, "on-demand")
+    assert found["placementPolicy"] == {"type": "COMPACT"}
+    assert found["nodeConfig"]["reservationAffinity"] == {"consumeReservationType": "NO_RESERVATION"}
+    assert found["nodeCount"] == 2
+    assert "autoscaling" not in found
+
+
+def test_spot_takes_what_there_is(bought: Plan) -> None:
+    found = made(bought, "spot")
+    assert found["nodeConfig"]["spot"] is True
+    assert found["nodeConfig"]["reservationAffinity"] == {"consumeReservationType": "NO_RESERVATION"}
+    assert "placementPolicy" not in found
+    taints = {each["key"]: each["effect"] for each in found["nodeConfig"]["taints"]}
+    assert taints == {"nvidia.com/gpu": "NO_SCHEDULE", "trainyard.dev/spot": "NO_SCHEDULE"}
+
+
+def test_a_reservation_is_named_and_has_its_own_place(bought: Plan) -> None:
+    found = made(bought, "reserved")
+    assert found["nodeConfig"]["reservationAffinity"] == {
+        "consumeReservationType": "SPECIFIC_RESERVATION",
+        "key": "compute.googleapis.com/reservation-name",
+        "values": ["h200/reservationBlocks/a"],
+    }
+    assert "placementPolicy" not in found
+
+
+@pytest.mark.parametrize(("name", "seconds"), [("flexible", 24 * 3600), ("queued", 7 * 24 * 3600)])
+def test_nodes_on_call_begin_with_none_and_end_by_themselves(bought: Plan, name: str, seconds: int) -> None:
+    found = made(bought, name)
+    assert found["autoscaling"] == {"totalMinNodeCount": 0, "totalMaxNodeCount": 2, "locationPolicy": "ANY"}
+    assert found["initialNodeCount"] == 0
+    assert "nodeCount" not in found
+    assert found["management"] == {"autoRepair": False, "autoUpgrade": False}
+    node = found["nodeConfig"]
+    assert node["flexStart"] is True
+    assert node["maxRunDuration"] == f"{seconds}s"
+    assert node["reservationAffinity"] == {"consumeReservationType": "NO_RESERVATION"}
+    assert "placementPolicy" not in found
+    assert "upgradeSettings" not in found
+    assert found.get("queuedProvisioning") == ({"enabled": True} if name == "queued" else None)
+
+
+def test_flex_start_can_be_placed_where_the_machine_allows_it(bought: Plan) -> None:
+    assert made(bought, "placed")["placementPolicy"] == {"type": "COMPACT"}
+
+
+def test_a_slice_of_several_hosts_is_a_node_pool(gcp: Stack, rendered: Path) -> None:
+    v6e = pool("ct6e-standard-4t", name="v6e", num_nodes=8, topology="4x4")
+    v7x = pool("tpu7x-standard-4t", name="v7x", num_nodes=2, topology="2x2x2")
+    one_host = pool("ct6e-standard-4t", name="single", num_nodes=3, topology="2x2")
+    found = cluster_plan(with_pools(gcp, v6e, v7x, one_host), rendered)
+    for index in range(2):
+        slice_ = made(found, f"v6e-{index}")
+        assert slice_["nodeCount"] == 4
+        assert slice_["placementPolicy"] == {"type": "COMPACT", "tpuTopology": "4x4"}
+    policy = made(found, "v7x-0")["placementPolicy"]
+    assert policy == {"type": "", "policyName": "training-v7x-0-0a1b2c3", "tpuTopology": "2x2x2"}
+    workload = found.named("ResourcePolicy")["training-v7x-0"]["workloadPolicy"]
+    assert workload == {"type": "HIGH_THROUGHPUT", "acceleratorTopology": "2x2x2"}
+    assert made(found, "single")["nodeCount"] == 3
+    assert "placementPolicy" not in made(found, "single")
+
+
+def test_a_slice_that_is_added_renames_no_other() -> None:
+    before, after = (
+        {group.role for group in groups(pool("ct6e-standard-4t", num_nodes=nodes, topology="4x4"), (ZONE,))}
+        for nodes in (8, 12)
+    )
+    assert before < after
+
+
+def test_nodes_are_counted_per_zone(gcp_plan: Plan) -> None:
+    system = made(gcp_plan, "system")
+    assert (system["nodeCount"], len(system["nodeLocations"])) == (1, 3)
+
+
+@pytest.mark.parametrize(
+    ("fields", "path", "words"),
+    [
+        (
+            {"machine": "g2-standard-8", "alternatives": ("g2-standard-4",)},
+            "pools[1].alternatives",
+            "a pool of each",
+        ),
+        (
+            {
+                "machine": "a3-ultragpu-8g",
+                "capacity": "reserved",
+                "reservation": {"id": "h200", "kind": "block"},
+            },
+            "pools[1].reservation.kind",
+            "kind: targeted",
+        ),
+    ],
+)
+def test_what_google_has_not_is_refused_with_the_alternative(
+    gcp: Stack, fields: dict[str, Any], path: str, words: str
+) -> None:
+    stack = with_pools(gcp, pool(**fields))
+    with pytest.raises(InputError) as caught:
+        refuse_unsupported(stack, GcpCluster)
+    (problem,) = caught.value.problems
+    assert problem.path == path
+    assert words in problem.fix

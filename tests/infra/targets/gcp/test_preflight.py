@@ -1,0 +1,361 @@
+"""What a project lacks is known before `up`; a stand-in answers for Google."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+
+import catalog
+from catalog import Machine
+from infra.spec import Stack, load, parse
+from infra.spec.node_pool import NodePoolSpec
+from infra.targets.gcp.account.api import Google
+from infra.targets.gcp.account.preflight import problems
+from infra.targets.gcp.account.quotas import _short_families, _unknown, short_quotas
+from infra.targets.gcp.spec.groups import Group, groups
+from infra.targets.gcp.spec.provider import GcpSpec
+from tests.infra.plan import stack_file
+
+RESERVATION = "/compute/v1/projects/example-training/zones/europe-west1-b/reservations/h200-training"
+REGION = "/compute/v1/projects/example-training/regions/europe-west1"
+BUCKET = "/storage/v1/b/example-training-checkpoints"
+
+
+class Project:
+    """A project that has all; a test takes something away."""
+
+    def __init__(self) -> None:
+        self.number = "123456789012"
+        self.off: set[str] = set()
+        self.lacking: set[str] = set()
+        self.no_machines_in = ""
+        self.region = [quota("CPUS", 24), quota("C3_CPUS", 264)]
+        self.networks = quota("NETWORKS", 15, 5)
+        self.families: dict[str, Any] = {
+            "PREEMPTIBLE-NVIDIA-H200-GPUS-per-project-region": [limit(64, region="europe-west1"), limit(0)],
+        }
+        self.reservation: dict[str, Any] = reserved("a3-ultragpu-8g", 2)
+        self.lustre = "10.9.8.7@tcp:/data"
+        self.cluster: dict[str, Any] = {
+            "currentMasterVersion": "1.35.4-gke.100",
+            "status": "RUNNING",
+            "releaseChannel": {"channel": "REGULAR"},
+            "network": "shared",
+            "subnetwork": "gpu",
+            "controlPlaneEndpointsConfig": {
+                "dnsEndpointConfig": {"endpoint": "gke-0a1b2c3d.europe-west1.gke.goog"}
+            },
+            "networkConfig": {"datapathProvider": "ADVANCED_DATAPATH", "enableMultiNetworking": True},
+            "workloadIdentityConfig": {"workloadPool": "example-training.svc.id.goog"},
+            "addonsConfig": {
+                "gcsFuseCsiDriverConfig": {"enabled": True},
+                "lustreCsiDriverConfig": {"enabled": True},
+            },
+        }
+        self.bucket: tuple[int, dict[str, str]] = (404, {})
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        path = request.url.path
+        if path.endswith("services:batchGet"):
+            return told(services=[self._service(name) for name in request.url.params.get_list("names")])
+        if path.endswith(":testIamPermissions"):
+            asked = json.loads(request.content)["permissions"]
+            return told(permissions=[right for right in asked if right not in self.lacking])
+        if "/machineTypes/" in path:
+            offered = not self.no_machines_in or self.no_machines_in not in path
+            return told(name=path) if offered else httpx.Response(404, json={"error": {"message": "no"}})
+        if "/quotaInfos/" in path:
+            if self.families is None:
+                return httpx.Response(403, json={"error": {"message": "the API is off"}})
+            return told(dimensionsInfos=self.families.get(path.rpartition("/")[2], []))
+        if "/clusters/" in path:
+            name = path.rpartition("/")[2]
+            return (
+                told(**self.cluster)
+                if name == "shared"
+                else httpx.Response(404, json={"error": {"message": "no"}})
+            )
+        if "/instances/" in path:
+            point = self.lustre
+            return told(mountPoint=point) if point else httpx.Response(404, json={"error": {"message": "no"}})
+        if path == BUCKET:
+            return httpx.Response(self.bucket[0], json=self.bucket[1])
+        answers: dict[str, dict[str, Any]] = {
+            "/v1/projects/example-training": {"projectNumber": self.number},
+            "/compute/v1/projects/example-training": {"quotas": [self.networks]},
+            REGION: {"quotas": self.region},
+            RESERVATION: self.reservation,
+        }
+        return told(**answers[path])
+
+    def _service(self, name: str) -> dict[str, Any]:
+        service = name.rpartition("/")[2]
+        return {"config": {"name": service}, "state": "DISABLED" if service in self.off else "ENABLED"}
+
+
+def told(**data: Any) -> httpx.Response:
+    return httpx.Response(200, json=data)
+
+
+def quota(metric: str, limit: float, usage: float = 0) -> dict[str, Any]:
+    return {"metric": metric, "limit": limit, "usage": usage}
+
+
+def limit(value: int, **dimensions: str) -> dict[str, Any]:
+    """An entry of the Cloud Quotas API, which spells numbers as texts."""
+    return {"details": {"value": str(value)}, "dimensions": dimensions}
+
+
+def reserved(machine: str, count: int, used: int = 0) -> dict[str, Any]:
+    properties = {"machineType": machine}
+    return {
+        "specificReservation": {
+            "count": str(count),
+            "inUseCount": str(used),
+            "instanceProperties": properties,
+        }
+    }
+
+
+@pytest.fixture
+def project() -> Project:
+    return Project()
+
+
+@pytest.fixture(scope="module")
+def stack() -> Stack:
+    return load(stack_file("gcp"))
+
+
+def found(stack: Stack, project: Project) -> dict[str, str]:
+    spec = stack.provider
+    assert isinstance(spec, GcpSpec)
+    google = Google("token", httpx.MockTransport(project.answer))
+    return {problem.path: problem.got for problem in problems(stack, spec, google)}
+
+
+def test_a_project_that_has_all_has_no_problem(stack: Stack, project: Project) -> None:
+    assert found(stack, project) == {}
+
+
+@pytest.mark.parametrize(
+    ("change", "path", "got"),
+    [
+        ({"number": "999999999999"}, "provider.project_number", "123456789012"),
+        ({"off": {"lustre.googleapis.com"}}, "APIs of the project", "lustre.googleapis.com: off"),
+        ({"lacking": {"cloudkms.keyRings.create"}}, "rights of who signs in", "not cloudkms.keyRings.create"),
+        (
+            {"no_machines_in": "europe-west1-d"},
+            "pools[preprocessing].zones",
+            "c3-standard-44 in europe-west1-d",
+        ),
+        ({"region": [quota("CPUS", 24), quota("C3_CPUS", 300, 100)]}, "quota: C3_CPUS", "264 are needed"),
+        ({"networks": quota("NETWORKS", 5, 3)}, "quota: NETWORKS", "3 are needed"),
+        (
+            {"reservation": reserved("a3-ultragpu-8g", 4, 3)},
+            "pools[reserved].reservation.id",
+            "1 machines are free",
+        ),
+        (
+            {"reservation": reserved("a4-highgpu-8g", 4)},
+            "pools[reserved].reservation.id",
+            "a reservation of a4-highgpu-8g",
+        ),
+        (
+            {"bucket": (403, {})},
+            "storage.object_store.bucket",
+            "example-training-checkpoints is someone else's",
+        ),
+        (
+            {"bucket": (200, {"projectNumber": "1"})},
+            "storage.object_store.bucket",
+            "example-training-checkpoints is someone else's",
+        ),
+    ],
+)
+def test_what_is_lacking_is_told(
+    stack: Stack, project: Project, change: dict[str, Any], path: str, got: str
+) -> None:
+    for name, value in change.items():
+        setattr(project, name, value)
+    told = found(stack, project)
+    assert told[path] == got
+    assert {other for other in told if other != path} <= {"pools[system].zones"}
+
+
+def test_a_bucket_that_is_to_be_there_is_looked_for(stack: Stack, project: Project) -> None:
+    data = stack.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    data["provider"]["existing_bucket"] = True
+    told = found(parse(data), project)
+    assert told == {"storage.object_store.bucket": "example-training-checkpoints is not there"}
+
+
+@pytest.mark.parametrize(
+    ("mount_point", "problem"),
+    [
+        ("10.9.8.7@tcp:/data", {}),
+        ("10.9.8.7@tcp:/other", {"provider.filesystem.existing": "10.9.8.7@tcp:/data"}),
+        ("", {"provider.filesystem.existing": "scratch: not in europe-west1-b"}),
+    ],
+)
+def test_a_lustre_that_is_to_be_there_is_looked_for(
+    mount_point: str, problem: dict[str, str], stack: Stack, project: Project
+) -> None:
+    data = stack.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    names = {"subnetwork": "gpu", "pods_range": "pods", "services_range": "services"}
+    data["provider"]["network"] = {"existing": {"network": "shared", **names}}
+    existing = {"instance": "scratch", "address": "10.9.8.7", "name": "data"}
+    data["provider"]["filesystem"]["existing"] = existing
+    project.lacking, project.lustre = {"lustre.instances.create"}, mount_point
+    assert found(parse(data), project) == problem
+
+
+@pytest.mark.parametrize(
+    ("change", "name", "problem"),
+    [
+        ({}, "shared", {}),
+        ({}, "other", {"name": "other: not in europe-west1"}),
+        ({"currentMasterVersion": "1.34.9-gke.1"}, "shared", {"version": "1.35"}),
+        ({"networkConfig": {}}, "shared", {"features": "dataplane-v2, multi-networking: off"}),
+        ({"subnetwork": "default"}, "shared", {"existing": "shared, gpu"}),
+        ({"status": "RECONCILING"}, "shared", {"name": "shared is RECONCILING"}),
+        ({"releaseChannel": {"channel": "RAPID"}}, "shared", {"release_channel": "regular"}),
+        (
+            {"controlPlaneEndpointsConfig": {}, "endpoint": "10.64.0.2"},
+            "shared",
+            {"endpoint": "https://gke-0a1b2c3d.europe-west1.gke.goog"},
+        ),
+    ],
+)
+def test_a_cluster_that_is_to_be_there_is_as_the_file_says(
+    change: dict[str, Any], name: str, problem: dict[str, str], stack: Stack, project: Project
+) -> None:
+    data = stack.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    names = {"subnetwork": "gpu", "pods_range": "pods", "services_range": "services"}
+    data["provider"]["network"] = {"existing": {"network": "shared", **names}}
+    data["provider"]["access"] = {"admins": ["group:platform@example.com"]}
+    data["teams"] = [{"name": team["name"], "queue": team["queue"]} for team in data["teams"]]
+    data["provider"]["existing_cluster"] = {
+        "name": name,
+        "endpoint": "https://gke-0a1b2c3d.europe-west1.gke.goog",
+        "version": "1.35",
+        "features": ["workload-identity", "gcs-fuse", "lustre", "dataplane-v2", "multi-networking"],
+    }
+    project.cluster |= change
+    project.lacking = {"container.clusters.create"}
+    told = found(parse(data), project)
+    assert {path.rpartition(".")[2]: got for path, got in told.items()} == problem
+
+
+def test_what_an_emergency_needs_is_asked_for_where_it_is_declared(stack: Stack, project: Project) -> None:
+    project.off = {"privilegedaccessmanager.googleapis.com"}
+    project.lacking = {"privilegedaccessmanager.entitlements.create"}
+    assert found(stack, project) == {}
+    data = stack.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    data["provider"]["access"]["break_glass"] = ["group:on-call@example.com"]
+    assert found(parse(data), project) == {
+        "APIs of the project": "privilegedaccessmanager.googleapis.com: off",
+        "rights of who signs in": "not privilegedaccessmanager.entitlements.create",
+    }
+
+
+SPOT_H200 = "PREEMPTIBLE-NVIDIA-H200-GPUS-per-project-region"
+GPU_FAMILY = "GPUS-PER-GPU-FAMILY-per-project-region"
+IN_REGION = "NVIDIA_H200 in europe-west1"
+
+
+@pytest.mark.parametrize(
+    ("entries", "path", "got"),
+    [
+        ([limit(16, region="europe-west1"), limit(64)], f"quota: {SPOT_H200}, {IN_REGION}", "32 are needed"),
+        ([limit(64, region="us-east4")], f"quota: {SPOT_H200}, {IN_REGION}", "32 are needed"),
+        ([limit(-1)], None, None),
+        ([limit(0), limit(32, region="europe-west1")], None, None),
+    ],
+)
+def test_quotas_of_whole_families_are_asked_of_the_cloud_quotas_api(
+    stack: Stack, project: Project, entries: list[Any], path: str | None, got: str | None
+) -> None:
+    project.families[SPOT_H200] = entries
+    assert found(stack, project) == ({path: got} if path else {})
+
+
+def test_a_quota_that_may_not_be_asked_is_said_to_be_unknown(stack: Stack, project: Project) -> None:
+    project.families = None  # type: ignore[assignment]
+    assert found(stack, project) == {f"quota: {SPOT_H200}, {IN_REGION}": "not known: 403: the API is off"}
+
+
+def test_what_is_bought_on_demand_counts_by_its_family(stack: Stack, project: Project) -> None:
+    data = stack.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    (pool,) = (pool for pool in data["pools"] if pool["name"] == "reserved")
+    pool |= {"capacity": "on-demand", "reservation": None}
+    other = parse(data)
+    project.families[GPU_FAMILY] = [limit(8, region="europe-west1", gpu_family="NVIDIA_H200"), limit(99)]
+    assert found(other, project) == {f"quota: {GPU_FAMILY}, {IN_REGION}": "16 are needed"}
+    project.families[GPU_FAMILY] = [limit(16, region="europe-west1", gpu_family="NVIDIA_H200")]
+    assert found(other, project) == {}
+
+
+def test_slices_of_tpus_count_by_their_chips() -> None:
+    tpus = load(stack_file("gcp-tpu"))
+    spec = tpus.provider
+    assert isinstance(spec, GcpSpec)
+    bought = [group for pool in tpus.pools for group in groups(pool, spec.zones)]
+    nothing = Google("token", httpx.MockTransport(lambda _: told()))
+    (problem,) = _short_families(bought, spec, nothing)
+    assert problem.path.endswith("CT6E in europe-west4")
+    assert problem.allowed == "none"
+    chips = sum(group.num_nodes * 4 for group in bought if group.is_slice)
+    assert problem.got == f"{chips} are needed"
+
+
+def bought(machine: Machine, capacity: str = "on-demand") -> Group:
+    """Two machines in a pool of their own."""
+    topology = {"topology": machine.topologies[0]} if machine.topologies else {}
+    usual = {"name": "work", "num_nodes": 2, "machine": machine.name, "capacity": capacity}
+    pool = NodePoolSpec.model_validate({**usual, **topology})
+    return Group("work", pool, machine, ("europe-west1-b",), 2)
+
+
+@pytest.mark.parametrize("machine", catalog.machines(cloud="gcp"), ids=lambda machine: machine.name)
+def test_every_machine_of_the_catalogue_has_a_quota_that_is_asked_for(machine: Machine, stack: Stack) -> None:
+    spec = stack.provider
+    assert isinstance(spec, GcpSpec)
+    nothing = Google("token", httpx.MockTransport(lambda _: told(quotas=[quota("NETWORKS", 99)])))
+    unit = machine.num_accelerators or machine.vcpus
+    told_of = list(short_quotas(stack, [bought(machine)], spec, nothing))
+    assert [each.got for each in told_of] == [f"{2 * unit} are needed"]
+
+
+@pytest.mark.parametrize(
+    ("capacity", "asked"),
+    [
+        ("on-demand", "TPUS-PER-TPU-FAMILY-per-project-region, tpu7x in europe-west1"),
+        ("spot", "PREEMPTIBLE-TPU7X-per-project-region, tpu7x in europe-west1"),
+    ],
+)
+def test_tpu7x_has_quotas_of_its_own_by_how_it_is_bought(capacity: str, asked: str, stack: Stack) -> None:
+    spec = stack.provider
+    assert isinstance(spec, GcpSpec)
+    nothing = Google("token", httpx.MockTransport(lambda _: told()))
+    (problem,) = _short_families(
+        [bought(catalog.machine("gcp", "tpu7x-standard-4t"), capacity)], spec, nothing
+    )
+    assert (problem.path, problem.got) == (f"quota: {asked}", "8 are needed")
+
+
+def test_a_machine_whose_quota_is_not_known_here_is_said(stack: Stack) -> None:
+    spec = stack.provider
+    assert isinstance(spec, GcpSpec)
+    newer = catalog.machine("gcp", "n4-standard-16").model_copy(update={"name": "n9-standard-16"})
+    (problem,) = _unknown([bought(catalog.machine("gcp", "n4-standard-16")), _of(newer)], spec)
+    assert problem.path == "quota: n9-standard-16"
+    assert "not known here" in problem.got
+
+
+def _of(machine: Machine) -> Group:
+    return replace(bought(catalog.machine("gcp", "n4-standard-16")), machine=machine)

@@ -1,0 +1,211 @@
+"""What vendors' operators are asked for, and what pods get from them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import catalog
+from infra import fabric_lint
+from infra.artifacts import Artifacts
+from infra.platform.gpu_operator import values as gpu_values
+from infra.platform.images import with_images
+from infra.platform.network_operator import images_used, networks, policy
+from infra.platform.network_operator import values as network_values
+from infra.spec import Stack
+from infra.targets.base import AddressPool, CardAccess, GpuOperator, InfiniBand, Mirror, NodeSoftware
+from tests.infra.plan import Plan, artifacts, plan
+from tests.infra.targets.onprem.stacks import on_infiniband
+
+POOL = AddressPool("cards", "192.168.0.0/20", 16, None)
+
+
+@pytest.fixture(scope="module")
+def pinned(rendered: Path) -> Artifacts:
+    return artifacts(rendered)
+
+
+@pytest.fixture(scope="module")
+def sriov_plan(onprem: Stack, rendered: Path) -> Plan:
+    return plan(on_infiniband(onprem, "ib-sriov", pool="storage"), rendered)
+
+
+def cards(access: CardAccess, **more: Any) -> InfiniBand:
+    return InfiniBand(access, ("1021", "1023"), installs_driver=True, **more)
+
+
+def node_pod(found: Plan, runtime: str) -> dict[str, Any]:
+    spec = found.named("ClusterTrainingRuntime")[runtime]["spec"]["template"]["spec"]
+    template: dict[str, Any] = spec["replicatedJobs"][0]["template"]["spec"]["template"]
+    return template
+
+
+def depends_on(found: Plan, kind: str) -> set[str]:
+    """Kinds of the resources that those of a kind wait for."""
+    return {
+        urn.rpartition("::")[0].rpartition(":")[2]
+        for each in found.resources
+        if each.type.endswith(f":{kind}")
+        for urn in each.dependencies
+    }
+
+
+@pytest.mark.parametrize(
+    ("access", "parts"),
+    [
+        ("shared", {"ofedDriver", "rdmaSharedDevicePlugin"}),
+        ("hostdev", {"ofedDriver", "sriovDevicePlugin", "secondaryNetwork", "nvIpam"}),
+        ("sriov", {"ofedDriver", "secondaryNetwork", "nvIpam"}),
+    ],
+)
+def test_the_one_policy_has_what_the_access_needs_and_no_more(
+    access: CardAccess, parts: set[str], pinned: Artifacts
+) -> None:
+    images = pinned.published["network-operator"].images
+    assert set(policy(cards(access), images)["spec"]) == parts
+    ipoib = policy(cards(access, ipoib=("ibs3f0", "cards")), images)["spec"]
+    assert set(ipoib) == parts | {"secondaryNetwork", "nvIpam"}
+    assert "ipoib" in ipoib["secondaryNetwork"]
+
+
+@pytest.mark.parametrize("access", ["shared", "hostdev", "sriov"])
+def test_pods_ask_for_the_resource_that_the_device_plugin_offers(
+    access: CardAccess, pinned: Artifacts
+) -> None:
+    images = pinned.published["network-operator"].images
+    infiniband = cards(access)
+    spec = policy(infiniband, images)["spec"]
+    if access == "shared":
+        (entry,) = json.loads(spec["rdmaSharedDevicePlugin"]["config"])["configList"]
+        offered = f"rdma/{entry['resourceName']}"
+    elif access == "hostdev":
+        (entry,) = json.loads(spec["sriovDevicePlugin"]["config"])["resourceList"]
+        offered = f"{entry['resourcePrefix']}/{entry['resourceName']}"
+    else:
+        functions = [each for each in networks(infiniband) if each["kind"] == "SriovNetworkNodePolicy"]
+        assert [each["spec"]["nicSelector"]["deviceID"] for each in functions] == ["1021", "1023"]
+        prefix = network_values(infiniband, images)["sriov-network-operator"]["operator"]["resourcePrefix"]
+        offered = f"{prefix}/{functions[0]['spec']['resourceName']}"
+    assert list(catalog.fabric(f"ib-{access}").resources) == [offered]
+
+
+@pytest.mark.parametrize("access", ["hostdev", "sriov"])
+def test_pods_have_an_interface_for_each_card_on_the_network_that_is_made(access: CardAccess) -> None:
+    made = [each for each in networks(cards(access)) if each["kind"].endswith("Network")]
+    (network,) = made
+    name = f"{network['spec']['networkNamespace']}/{network['metadata']['name']}"
+    fabric = catalog.fabric(f"ib-{access}")
+    assert set(fabric.attachments) == {name}
+    assert len(fabric.attachments) == next(iter(fabric.resources.values()))
+
+
+def test_addresses_are_given_where_a_pool_is_named_and_only_there() -> None:
+    with_pool = list(networks(cards("sriov", pools=(POOL,), pool="cards")))
+    without = list(networks(cards("sriov")))
+    assert with_pool[0]["kind"] == "IPPool"
+    assert json.loads(with_pool[-1]["spec"]["ipam"]) == {"type": "nv-ipam", "poolName": "cards"}
+    assert json.loads(without[-1]["spec"]["ipam"]) == {}
+
+
+def test_cards_come_before_gpus_and_wait_for_their_definitions(onprem_plan: Plan, sriov_plan: Plan) -> None:
+    for found in (onprem_plan, sriov_plan):
+        releases = {each.name: each for each in found.resources if each.type.endswith(":Release")}
+        waited_for = " ".join(releases["gpu-operator"].dependencies)
+        assert ":NicClusterPolicy::nic-cluster-policy" in waited_for
+        assert "Release" in depends_on(found, "NicClusterPolicy")
+        assert "NicClusterPolicy" in depends_on(found, "IPPool")
+    assert depends_on(sriov_plan, "SriovIBNetwork") == {"NicClusterPolicy"}
+
+
+def test_node_features_are_found_once(onprem_plan: Plan) -> None:
+    found = onprem_plan.named("Release")
+    assert found["network-operator"]["values"]["nfd"]["enabled"] is True
+    assert found["gpu-operator"]["values"]["nfd"]["enabled"] is False
+    assert found["gpu-operator-charts"]["values"]["node-feature-discovery"]["enabled"] is False
+
+
+@pytest.mark.parametrize("installs", [True, False])
+def test_the_gpu_driver_builds_against_the_driver_of_the_cards(installs: bool, pinned: Artifacts) -> None:
+    infiniband = InfiniBand("shared", ("1021",), installs_driver=installs)
+    software = NodeSoftware(infiniband=infiniband)
+    operator = GpuOperator(installs_driver=True, service_monitor=False)
+    images = pinned.published["gpu-operator"].images
+    rdma = gpu_values(operator, software, images, finds_features=False)["driver"]["rdma"]
+    assert rdma == {"enabled": True, "useHostMofed": not installs}
+
+
+def test_no_driver_is_replaced_under_a_running_job(onprem_plan: Plan) -> None:
+    gpus = onprem_plan.named("Release")["gpu-operator"]["values"]["driver"]
+    cards_of = onprem_plan.named("NicClusterPolicy")["nic-cluster-policy"]["spec"]["ofedDriver"]
+    assert [each["upgradePolicy"]["autoUpgrade"] for each in (gpus, cards_of)] == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("runtime", "limits"),
+    [
+        ("torch-ib-shared", {"nvidia.com/gpu": 8, "rdma/ib_shared": 1}),
+        ("torch-ib-shared-rocm", {"amd.com/gpu": 8, "rdma/ib_shared": 1}),
+    ],
+)
+def test_a_pod_has_its_vendors_gpus_and_the_cards(
+    onprem_plan: Plan, runtime: str, limits: dict[str, int]
+) -> None:
+    pod = node_pod(onprem_plan, runtime)["spec"]
+    (container,) = pod["containers"]
+    assert container["resources"]["limits"] == limits
+    assert ("rocm@" in container["image"]) is ("amd.com/gpu" in limits)
+    assert list(fabric_lint.pod(pod, 2, runtime.removeprefix("torch-"))) == []
+
+
+def test_a_pod_on_virtual_functions_names_their_network_eight_times(sriov_plan: Plan) -> None:
+    template = node_pod(sriov_plan, "torch-ib-sriov")
+    asked = template["metadata"]["annotations"]["k8s.v1.cni.cncf.io/networks"].split(",")
+    assert asked == ["nvidia-network-operator/ib"] * 8
+    assert template["spec"]["containers"][0]["resources"]["limits"]["rdma/ib"] == 8
+    assert list(fabric_lint.pod(template["spec"], 2, "ib-sriov")) == []
+
+
+@pytest.mark.parametrize("fabric", ["ib-shared", "ib-sriov", "ib-hostdev"])
+def test_the_lint_refuses_pods_without_the_cards(fabric: str) -> None:
+    pod = {"containers": [{"resources": {"limits": {"nvidia.com/gpu": 8}}}]}
+    (fault,) = fabric_lint.pod(pod, 2, fabric)
+    assert next(iter(catalog.fabric(fabric).resources)) in fault.allowed
+
+
+def test_folders_of_teams_are_volumes_of_their_own(onprem_plan: Plan) -> None:
+    volumes = [each["spec"] for each in onprem_plan.named("PersistentVolume").values()]
+    shares = {each["csi"]["volumeAttributes"]["share"] for each in volumes}
+    assert shares == {"/training", "/training/checkpoints/research", "/training/checkpoints/vision"}
+    assert len({each["csi"]["volumeHandle"] for each in volumes}) == len(volumes)
+
+
+def test_an_image_of_the_mirrors_own_host_stays_where_it_is() -> None:
+    mirror = Mirror("registry.example.com/mirror", "oci://registry.example.com/charts")
+    assert mirror.image("registry.example.com/own:1") == "registry.example.com/own:1"
+    assert mirror.image("nvcr.io/a:1") == "registry.example.com/mirror/nvcr.io/a:1"
+
+
+def test_images_are_found_wherever_pods_are() -> None:
+    pod = {"initContainers": [{"image": "a"}], "containers": [{"name": "x"}, {"image": "b"}]}
+    manifest = {"kind": "Any", "spec": {"jobs": [{"template": {"spec": pod}}], "image": "not a container's"}}
+    moved = with_images(manifest, lambda image: f"mirror/{image}")
+    assert moved["spec"]["jobs"][0]["template"]["spec"] == {
+        "initContainers": [{"image": "mirror/a"}],
+        "containers": [{"name": "x"}, {"image": "mirror/b"}],
+    }
+    assert moved["spec"]["image"] == "not a container's"
+
+
+def test_a_drivers_image_is_named_by_the_system_that_it_is_built_for(pinned: Artifacts) -> None:
+    images = pinned.published["network-operator"].images
+    used = images_used(cards("shared"), images, "rhel9.4")
+    assert [each for each in used if "doca-driver" in each] == [f"{images['doca-driver']}-rhel9.4-amd64"]
+
+
+def test_a_teams_groups_are_those_of_the_tokens(onprem_plan: Plan) -> None:
+    bound = onprem_plan.named("RoleBinding")
+    (member,) = bound["team-research/trainyard-team-member"]["subjects"]
+    assert (member["kind"], member["name"]) == ("Group", "research")

@@ -1,0 +1,195 @@
+"""The place of a state is private, keeps versions, lies where data may be, and can be asked for again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from infra.errors import InputError
+from infra.spec import load
+from infra.targets.aws.account import backend as aws
+from infra.targets.backend import Place
+from infra.targets.gcp.account import backend as google
+from infra.targets.gcp.account.api import Google, RefusedError
+from infra.targets.gcp.spec.provider import GcpSpec
+from policies.config import Residency
+from rehearsal.aws.account import ACCOUNT, Account
+from rehearsal.aws.models import client
+from tests.infra.plan import stack_file
+from trainyard.bootstrap import check_residency, residency
+
+REGION = "us-east-2"
+PLACE = Place("example-state", REGION, {"owner": "ml-platform"})
+
+
+@pytest.fixture(scope="module")
+def account() -> Iterator[Account]:
+    with Account(REGION) as account:
+        yield account
+
+
+def of(service: str) -> Any:
+    return client(service, REGION)
+
+
+@pytest.fixture(scope="module")
+def s3(account: Account) -> Any:
+    aws.make(PLACE, ACCOUNT, of)
+    return of("s3")
+
+
+def test_on_aws_the_state_is_versioned_locked_and_encrypted_by_its_own_key(s3: Any) -> None:
+    assert s3.get_bucket_versioning(Bucket=PLACE.bucket)["Status"] == "Enabled"
+    lock = s3.get_object_lock_configuration(Bucket=PLACE.bucket)["ObjectLockConfiguration"]
+    assert lock["Rule"]["DefaultRetention"].items() >= {"Mode": "GOVERNANCE", "Days": aws.LOCKED_DAYS}.items()
+    (rule,) = s3.get_bucket_encryption(Bucket=PLACE.bucket)["ServerSideEncryptionConfiguration"]["Rules"]
+    key = of("kms").describe_key(KeyId="alias/example-state")["KeyMetadata"]
+    assert rule["ApplyServerSideEncryptionByDefault"]["KMSMasterKeyID"] == key["Arn"]
+    assert of("kms").get_key_rotation_status(KeyId=key["KeyId"])["KeyRotationEnabled"]
+
+
+def test_on_aws_nobody_comes_from_outside_and_none_without_tls(s3: Any) -> None:
+    blocked = s3.get_public_access_block(Bucket=PLACE.bucket)["PublicAccessBlockConfiguration"]
+    assert set(blocked.values()) == {True}
+    assert len(blocked) == 4
+    policy = json.loads(s3.get_bucket_policy(Bucket=PLACE.bucket)["Policy"])
+    conditions = [each["Condition"] for each in policy["Statement"] if each["Effect"] == "Deny"]
+    assert {"Bool": {"aws:SecureTransport": "false"}} in conditions
+    assert {"StringNotEquals": {"aws:PrincipalAccount": ACCOUNT}} in conditions
+
+
+def test_on_aws_a_second_time_makes_nothing_and_puts_right_what_was_changed(s3: Any) -> None:
+    keys = of("kms").list_keys()["Keys"]
+    s3.put_bucket_policy(Bucket=PLACE.bucket, Policy='{"Version": "2012-10-17", "Statement": []}')
+    made = aws.make(PLACE, ACCOUNT, of)
+    assert of("kms").list_keys()["Keys"] == keys
+    assert "SecureTransport" in s3.get_bucket_policy(Bucket=PLACE.bucket)["Policy"]
+    assert made.url == "s3://example-state?region=us-east-2&awssdk=v2"
+    assert made.secrets_provider == "awskms://alias/example-state?region=us-east-2"
+
+
+def test_rights_on_aws_name_the_bucket_and_the_key_and_no_action_on_all(s3: Any) -> None:
+    statements = aws.make(PLACE, ACCOUNT, of).rights["Statement"]
+    assert all("*" not in action for each in statements for action in each["Action"])
+    assert {each["Resource"].partition(":key/")[0] for each in statements} == {
+        "arn:aws:s3:::example-state",
+        "arn:aws:s3:::example-state/*",
+        f"arn:aws:kms:{REGION}:{ACCOUNT}",
+    }
+
+
+def test_a_bucket_elsewhere_and_another_account_are_refused(s3: Any) -> None:
+    away = {"LocationConstraint": "eu-west-1"}
+    client("s3", "eu-west-1").create_bucket(Bucket="far", CreateBucketConfiguration=away)
+    with pytest.raises(InputError, match="far is in eu-west-1"):
+        aws.make(Place("far", REGION, {}), ACCOUNT, of)
+    with pytest.raises(InputError, match="999999999999"):
+        aws.make(PLACE, "999999999999", of)
+
+
+@pytest.mark.parametrize(
+    ("region", "allowed", "told"),
+    [
+        ("us-east-2", Residency(stack=("eu-*",)), "got:     us-east-2"),
+        ("eu-central-2", Residency(stack=("in:eu",)), "eu-central-2"),
+        ("eu-west-1", Residency(stack=("eu-*",), organisation=("eu-central-1",)), "organisation"),
+        ("us-east-2", Residency(), "trainyard:residency"),
+    ],
+)
+def test_a_region_outside_of_the_residency_is_refused(region: str, allowed: Residency, told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        check_residency(region, allowed)
+
+
+def test_residency_is_the_stacks_and_the_organisations(tmp_path: Path) -> None:
+    organisation = tmp_path / "organisation.json"
+    organisation.write_text('{"residency-declared": {"allowed": ["us-*"]}}')
+    found = residency(stack_file("aws"), organisation)
+    assert found == Residency(organisation=("us-*",), stack=("us-east-2",))
+    check_residency("us-east-2", found)
+
+
+class Cloud:
+    """Google's storage and key APIs, as far as a state needs them."""
+
+    def __init__(self) -> None:
+        self.things: dict[str, dict[str, Any]] = {}
+        self.changed: list[str] = []
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        path, body = request.url.path, json.loads(request.content or b"{}")
+        if request.method == "GET":
+            if path.endswith("/serviceAccount"):
+                return httpx.Response(200, json={"email_address": "storage@google"})
+            found = self.things.get(path)
+            if found is None and not path.endswith(":getIamPolicy"):
+                return httpx.Response(404, json={"error": {"message": "not found"}})
+            return httpx.Response(200, json=found or {})
+        self.changed.append(f"{request.method} {path}")
+        if path.endswith(":setIamPolicy"):
+            self.things[path.replace(":set", ":get")] = body["policy"]
+        elif request.method == "PATCH":
+            self.things[path] |= body
+        else:
+            name = (
+                body.get("name") or request.url.params.get("keyRingId") or request.url.params["cryptoKeyId"]
+            )
+            number = {"projectNumber": "123456789012"}
+            self.things[f"{path}/{name}"] = {**number, **body, "location": body.get("location", "").upper()}
+        return httpx.Response(200, json={})
+
+
+@pytest.fixture
+def cloud() -> Cloud:
+    return Cloud()
+
+
+@pytest.fixture
+def spec() -> GcpSpec:
+    spec = load(stack_file("gcp")).provider
+    assert isinstance(spec, GcpSpec)
+    return spec
+
+
+def asked(cloud: Cloud) -> Google:
+    return Google("token", httpx.MockTransport(cloud.answer))
+
+
+def test_on_google_the_state_is_versioned_private_and_encrypted_by_its_own_key(
+    cloud: Cloud, spec: GcpSpec
+) -> None:
+    place = Place("example-state", "europe-west1", {"owner": "ml-platform"})
+    made = google.make(place, spec, asked(cloud))
+    bucket = cloud.things["/storage/v1/b/example-state"]
+    assert bucket["versioning"] == {"enabled": True}
+    assert bucket["iamConfiguration"]["publicAccessPrevention"] == "enforced"
+    assert bucket["location"] == "EUROPE-WEST1"
+    key = bucket["encryption"]["defaultKmsKeyName"]
+    assert made.secrets_provider == f"gcpkms://{key}"
+    (binding,) = cloud.things[f"/v1/{key}:getIamPolicy"]["bindings"]
+    assert binding["members"] == ["serviceAccount:storage@google"]
+    cloud.changed.clear()
+    assert google.make(place, spec, asked(cloud)) == made
+    assert cloud.changed == ["PATCH /storage/v1/b/example-state"]
+
+
+def test_a_bucket_of_another_project_or_place_is_refused_on_google(cloud: Cloud, spec: GcpSpec) -> None:
+    there = {"projectNumber": "1", "location": "US"}
+    cloud.things["/storage/v1/b/example-state"] = there
+    place = Place("example-state", "europe-west1", {})
+    with pytest.raises(InputError, match="of project 1"):
+        google.make(place, spec, asked(cloud))
+    there["projectNumber"] = spec.project_number
+    with pytest.raises(InputError, match="is in us"):
+        google.make(place, spec, asked(cloud))
+
+
+def test_what_google_refuses_is_told_in_its_own_words() -> None:
+    answer = httpx.Response(403, json={"error": {"message": "no right to look"}})
+    with pytest.raises(RefusedError, match="no right to look"):
+        Google("token", httpx.MockTransport(lambda _: answer)).ask("GET", "https://storage.googleapis.com/x")

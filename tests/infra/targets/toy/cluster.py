@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, cast
+
+import pulumi
+from pulumi_kubernetes import Provider
+
+from infra import names
+from infra.artifacts import Artifacts
+from infra.kubernetes import Access
+from infra.spec import Stack
+from infra.spec.node_pool import NodePoolSpec
+from infra.spec.provider import ProviderKind
+from infra.targets.base import Cluster, ClusterOutputs, ClusterSettings, Feature, PoolSettings, fixed_pool
+from tests.infra.targets.toy.spec import ToySpec
+
+
+class ToyCluster(Cluster):
+    """Settings and outputs of the contract, and a provider; no resource of its own."""
+
+    KIND: ClassVar[ProviderKind] = "toy"
+    UNSUPPORTED: ClassVar[Mapping[Feature, str]] = {
+        feature: "a toy has nothing of the kind" for feature in Feature if feature != Feature.SPOT_CAPACITY
+    }
+
+    def __init__(
+        self, stack: Stack, artifacts: Artifacts, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__(stack, artifacts, opts)
+        spec = cast(ToySpec, stack.provider)
+        self.pools = {pool.name: _pool(pool) for pool in stack.pools}
+        self.settings = ClusterSettings(
+            name=stack.name,
+            kubernetes_version=spec.kubernetes_version,
+            topology_labels=(names.HOSTNAME_LABEL,),
+            data_dir="",
+            training_image=artifacts.training_image,
+            serves_object_store=False,
+        )
+        kubeconfig = pulumi.Output.secret("toy")
+        provider = Provider(stack.name, kubeconfig=kubeconfig, opts=pulumi.ResourceOptions(parent=self))
+        self.access = Access(kubeconfig, provider, None)
+        self.outputs = ClusterOutputs(
+            endpoint=pulumi.Output.from_input(spec.address),
+            ca_certificate=pulumi.Output.from_input(""),
+            kubeconfig=kubeconfig,
+            shared_class="toys",
+        )
+        self.register_outputs({"endpoint": self.outputs.endpoint})
+
+
+def _pool(pool: NodePoolSpec) -> PoolSettings:
+    labels = {names.POOL_LABEL: pool.name, names.CAPACITY_LABEL: pool.capacity}
+    return fixed_pool(pool, labels=labels, preemption_notice_seconds=60 if pool.is_spot else None)

@@ -1,0 +1,68 @@
+"""What docs/adding-a-target.md says is enough: a spec, a component, and a line for each in a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.artifacts import ROOT
+from infra.errors import InputError
+from infra.spec import Stack, parse, targets
+from infra.spec.targets import Target
+from infra.targets import registry
+from tests.infra.plan import Plan, plan
+
+
+@pytest.fixture(scope="module")
+def registered() -> Iterator[None]:
+    """The two lines of a new target."""
+    package = "tests.infra.targets.toy"
+    with pytest.MonkeyPatch.context() as patch:
+        line = Target(f"{package}.spec:ToySpec", checks=f"{package}.spec:CHECKS")
+        patch.setitem(targets.TARGETS, "toy", line)
+        patch.setitem(registry.CLUSTERS, "toy", f"{package}.cluster:ToyCluster")
+        yield
+
+
+def stack_on_toys(local: Stack, **provider: Any) -> Stack:
+    """The local stack's file with another provider: pools, queues, teams and job are the same."""
+    data = local.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return parse({**data, "provider": {"kind": "toy", "address": "https://toy.invalid", **provider}})
+
+
+@pytest.fixture(scope="module")
+def toy_plan(registered: None, local: Stack, rendered: Path) -> Plan:
+    return plan(stack_on_toys(local), rendered)
+
+
+def test_the_platform_comes_with_it(toy_plan: Plan, local: Stack) -> None:
+    assert set(toy_plan.named("ClusterQueue")) == {queue.name for queue in local.queues}
+    portable = {"torch-distributed", "mpi-distributed"}
+    assert set(toy_plan.named("ClusterTrainingRuntime")) == set(local.runtimes) | portable
+    claims = toy_plan.named("PersistentVolumeClaim").values()
+    assert {claim["spec"]["storageClassName"] for claim in claims} == {"toys"}
+
+
+def test_the_stacks_own_job_runs_there_unchanged(toy_plan: Plan, local_plan: Plan) -> None:
+    assert toy_plan.outputs["job"] == local_plan.outputs["job"]
+    assert toy_plan.outputs["kind"] == "toy"
+
+
+def test_its_checks_are_made(registered: None, local: Stack) -> None:
+    with pytest.raises(InputError, match="an address with https://"):
+        stack_on_toys(local, address="toy.invalid")
+
+
+def test_an_unknown_target_is_refused_with_those_that_there_are(registered: None, local: Stack) -> None:
+    with pytest.raises(InputError, match="toy"):
+        stack_on_toys(local, kind="toys")
+
+
+def test_the_page_names_what_a_target_touches() -> None:
+    page = (ROOT / "docs" / "adding-a-target.md").read_text()
+    for path in ("infra/spec/targets.py", "infra/targets/registry.py", "infra/targets/base.py"):
+        assert path in page
+        assert (ROOT / path).exists()

@@ -1,0 +1,153 @@
+"""The stand-in for Google Cloud judges inputs by the SDK's types, and names what is not named."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from rehearsal import sdk
+from rehearsal.cloud import Resource, Typed, replacements
+from rehearsal.gcp import OUTPUTS, Project, discovery
+from rehearsal.wire import UNKNOWN
+
+ROUTER = {"network": "projects/p/global/networks/n", "region": "europe-west1"}
+
+
+def problems(token: str, inputs: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return list(Project("example-training", "europe-west1").check(Resource(token, "training", inputs)))
+
+
+def test_what_fits_the_types_is_taken() -> None:
+    assert problems("gcp:compute/router:Router", ROUTER) == []
+
+
+@pytest.mark.parametrize(
+    ("inputs", "word"),
+    [
+        ({"netwrok": "n"}, "did you mean 'network'?"),
+        ({**ROUTER, "region": ["europe-west1"]}, "a text is allowed"),
+    ],
+)
+def test_what_does_not_is_refused_by_property(inputs: Mapping[str, Any], word: str) -> None:
+    assert any(word in reason for _, reason in problems("gcp:compute/router:Router", inputs))
+
+
+def test_what_must_be_there_is_asked_for() -> None:
+    assert ("cluster", "is missing") in problems("gcp:container/nodePool:NodePool", {})
+
+
+@pytest.mark.parametrize(
+    ("token", "name"),
+    [
+        ("gcp:compute/network:Network", "name"),
+        ("gcp:storage/bucket:Bucket", "name"),
+        ("gcp:kms/cryptoKeyIAMMember:CryptoKeyIAMMember", None),
+        ("gcp:lustre/instance:Instance", None),
+    ],
+)
+def test_a_name_is_made_up_where_the_provider_does_it(token: str, name: str | None) -> None:
+    assert Typed(OUTPUTS).autoname(token) == name
+
+
+def test_outputs_and_replacements_are_of_properties_that_the_sdk_knows() -> None:
+    for token, outputs in OUTPUTS.items():
+        assert outputs.keys() <= sdk.outputs_of(token).keys(), token
+    for token, paths in replacements().items():
+        if token.startswith("gcp:"):
+            known, _ = sdk._names(sdk.arguments_of(token))
+            assert {path.partition(".")[0] for path in paths} <= known.keys(), token
+
+
+NETWORK = {"network": "projects/p/global/networks/n", "ipCidrRange": "10.0.0.0/20"}
+
+
+@pytest.mark.parametrize(
+    ("token", "inputs", "path", "word"),
+    [
+        (
+            "gcp:container/nodePool:NodePool",
+            {"placementPolicy": {"type": "CLUSTER"}},
+            "placementPolicy.type",
+            "COMPACT",
+        ),
+        (
+            "gcp:container/nodePool:NodePool",
+            {"nodeConfig": {"reservationAffinity": {"consumeReservationType": "SPECIFIC"}}},
+            "nodeConfig.reservationAffinity.consumeReservationType",
+            "SPECIFIC_RESERVATION",
+        ),
+        (
+            "gcp:container/nodePool:NodePool",
+            {"nodeConfig": {"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]}},
+            "nodeConfig.taints[0].effect",
+            "NO_SCHEDULE",
+        ),
+        ("gcp:container/nodePool:NodePool", {"maxPodsPerNode": 2**70}, "maxPodsPerNode", "is allowed"),
+        (
+            "gcp:container/cluster:Cluster",
+            {"releaseChannel": {"channel": "SLOW"}},
+            "releaseChannel.channel",
+            "STABLE",
+        ),
+        (
+            "gcp:container/cluster:Cluster",
+            {"datapathProvider": "EBPF"},
+            "datapathProvider",
+            "ADVANCED_DATAPATH",
+        ),
+        (
+            "gcp:container/cluster:Cluster",
+            {"loggingConfig": {"enableComponents": ["SYSTEM"]}},
+            "loggingConfig.enableComponents[0]",
+            "SYSTEM_COMPONENTS",
+        ),
+        ("gcp:compute/network:Network", {"routingMode": "LOCAL"}, "routingMode", "REGIONAL"),
+        (
+            "gcp:compute/subnetwork:Subnetwork",
+            {**NETWORK, "logConfig": {"metadata": "ALL"}},
+            "logConfig.metadata",
+            "INCLUDE",
+        ),
+        ("gcp:compute/firewall:Firewall", {"network": "n", "direction": "IN"}, "direction", "INGRESS"),
+        (
+            "gcp:compute/routerNat:RouterNat",
+            {"natIpAllocateOption": "AUTO"},
+            "natIpAllocateOption",
+            "AUTO_ONLY",
+        ),
+        ("gcp:kms/cryptoKey:CryptoKey", {"keyRing": "r", "purpose": "ENCRYPT"}, "purpose", "ENCRYPT_DECRYPT"),
+        ("gcp:filestore/instance:Instance", {"tier": "ZONEL"}, "tier", "ZONAL"),
+    ],
+)
+def test_a_value_that_the_sdk_has_as_text_is_held_against_googles_own_documents(
+    token: str, inputs: Mapping[str, Any], path: str, word: str
+) -> None:
+    needed = {"gcp:container/nodePool:NodePool": {"cluster": "training"}}.get(token, {})
+    refused = dict(discovery.problems(token, {**needed, **inputs}))
+    assert word in refused[path]
+    assert len(refused) == 1
+
+
+def test_what_is_not_known_yet_has_any_value() -> None:
+    assert not list(discovery.problems("gcp:compute/network:Network", {"routingMode": UNKNOWN}))
+
+
+def test_an_empty_text_is_as_none() -> None:
+    placement = {"policyName": "rack", "type": ""}
+    pool = {"cluster": "training", "placementPolicy": placement, "maxPodsPerNode": ""}
+    assert [path for path, _ in discovery.problems("gcp:container/nodePool:NodePool", pool)] == [
+        "maxPodsPerNode"
+    ]
+
+
+def test_the_bucket_is_judged_with_what_ends_its_objects() -> None:
+    condition = {"daysSinceCustomTime": 7}
+    rules = [{"action": {"type": "Delete"}, "condition": condition}]
+    bucket = {"name": "b", "location": "europe-west1", "lifecycleRules": rules}
+    assert problems("gcp:storage/bucket:Bucket", bucket) == []
+    condition["daysSinceCustomTime"] = 2**40
+    ((path, reason),) = problems("gcp:storage/bucket:Bucket", bucket)
+    assert path == "lifecycleRules[0].condition.daysSinceCustomTime"
+    assert "is allowed" in reason

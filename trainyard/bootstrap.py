@@ -1,0 +1,79 @@
+"""`trainyard bootstrap`: where the state of a cloud's stacks is kept, and the key of their secrets."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import yaml
+
+from infra.errors import InputError, Problem
+from infra.targets.aws.spec.provider import AwsSpec
+from infra.targets.backend import Backend, Place
+from infra.targets.gcp.spec.provider import GcpSpec
+from policies.config import Residency, check_patterns
+from trainyard.forms import Form
+from trainyard.session import Session
+
+
+def bootstrap(session: Session, bucket: str, region: str, form: Form) -> None:
+    """Make the bucket and the key, or put right what is there; say how to use them.
+
+    Raises InputError for a stack of no cloud, and for a region outside of the stack's residency.
+    """
+    spec = session.stack.provider
+    if not isinstance(spec, AwsSpec | GcpSpec):
+        problem = Problem(f"stack {session.stack_name}", f"kind: {spec.kind}", "aws, gcp", "name another one")
+        raise InputError([problem])
+    own = spec.tags if isinstance(spec, AwsSpec) else spec.labels
+    place = Place(bucket, region or spec.region, dict(own))
+    check_residency(place.region, residency(session.stack_file, session.paths.organisation))
+    tell(session, _make(spec, place), form)
+
+
+def _make(spec: AwsSpec | GcpSpec, place: Place) -> Backend:
+    if isinstance(spec, AwsSpec):
+        from infra.targets.aws.account import backend as aws  # boto3 takes its time
+
+        return aws.make(place, spec.account, aws.clients(place.region))
+    from infra.targets.gcp.account import backend as google
+    from infra.targets.gcp.account.api import Google
+
+    return google.make(place, spec, Google.of_user())
+
+
+def residency(stack_file: Path, organisation: Path | None) -> Residency:
+    """Read where data may be, as the policies do: the stack's list, and the organisation's."""
+    config = yaml.safe_load(stack_file.read_text(encoding="utf-8")).get("config", {})
+    declared = config.get("trainyard:residency")
+    given = json.loads(organisation.read_text(encoding="utf-8")) if organisation else {}
+    allowed = given.get("residency-declared", {}).get("allowed")
+    return Residency(
+        organisation=None
+        if allowed is None
+        else check_patterns(tuple(allowed), "residency-declared.allowed"),
+        stack=None if declared is None else check_patterns(tuple(declared["allowed"]), "trainyard:residency"),
+    )
+
+
+def check_residency(region: str, allowed: Residency) -> None:
+    """Raise InputError where the state may not be kept in a region: it says all that the stack has."""
+    if not allowed.declared:
+        fix = "write `trainyard:residency: {allowed: [REGION]}` into its configuration"
+        raise InputError([Problem("trainyard:residency", "nothing", "where the stack's data may be", fix)])
+    if not allowed.permits(region):
+        raise InputError([Problem("--region", region, str(allowed), "keep the state where the data may be")])
+
+
+def tell(session: Session, backend: Backend, form: Form) -> None:
+    """Print what the engine is to be told: lines for a shell, or all of it as JSON."""
+    if form == "json":
+        sys.stdout.write(json.dumps(asdict(backend), indent=1) + "\n")
+        return
+    lines = {"PULUMI_BACKEND_URL": backend.url, "SECRETS_PROVIDER": backend.secrets_provider}
+    sys.stdout.write("".join(f"export {name}={shlex.quote(value)}\n" for name, value in lines.items()))
+    session.progress.said("what whoever runs the engine needs, and nothing more:")
+    session.progress.said(json.dumps(backend.rights, indent=1))
