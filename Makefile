@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 BIN := .venv/bin
 STACK ?= local
-PACKAGES := catalog infra local policies rehearsal training trainyard benchmarks tests
+PACKAGES := catalog infra local policies rehearsal training/src trainyard benchmarks tests
 # Clones share what the type checker found; modules that hundreds of processes import are compiled once.
 export MYPY_CACHE_DIR ?= $(or $(TRAINYARD_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/trainyard)/mypy
 unexport PYTHONDONTWRITEBYTECODE
@@ -115,7 +115,8 @@ lock: venv-dev ## Lock the Python packages again (UPGRADE=1: to their newest ver
 	@$(COMPILE) requirements/tracking.in -c requirements/training.txt -o requirements/tracking.txt
 
 clean: ## Remove what was made in this folder; the cache and the clusters stay
-	rm -rf .venv .trainyard build *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv .trainyard build *.egg-info training/src/*.egg-info
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 venv:

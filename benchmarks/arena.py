@@ -14,8 +14,8 @@ from pathlib import Path
 
 from local.paths import Paths
 from local.progress import PlainProgress
-from training.metrics import FILE, read_metrics
 from trainyard.session import Session
+from trainyard_train.observability.metrics import FILE, read_metrics
 
 STEP_SECONDS = 600.0
 """When a benchmark gives up waiting for a step."""

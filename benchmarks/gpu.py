@@ -1,9 +1,9 @@
 """Tokens per second and MFU of a GPT on one GPU, against plain PyTorch: the same model, data and optimizer.
 
 `python -m benchmarks gpu` on a machine with a GPU is all. Without one it trains a tiny model on the CPU,
-which shows no more than that both arms run and have the same losses. Ours trains as `training.train` does,
-with deterministic algorithms, its tally of each step and its metrics; the peer is the loop of PyTorch's
-tutorial, which looks at its loss in the first steps alone.
+which shows no more than that both arms run and have the same losses. Ours trains as `trainyard_train.train`
+does, with deterministic algorithms, its tally of each step and its metrics; the peer is the loop of
+PyTorch's tutorial, which looks at its loss in the first steps alone.
 """
 
 from __future__ import annotations
@@ -20,12 +20,16 @@ import torch
 from torch.nn import functional
 
 from benchmarks.figures import Figure, Samples, alternating
-from training import mesh, startup, text
-from training.config import ModelConfig, TrainConfig, parse_config
-from training.data import GlobalOrder, load_dataset
-from training.models import build_model
-from training.preemption import Notice
-from training.trainer import Trainer
+from trainyard_train.config import TrainConfig, parse_config
+from trainyard_train.data import text
+from trainyard_train.data.datasets import load_dataset
+from trainyard_train.data.loader import GlobalOrder
+from trainyard_train.elasticity import startup
+from trainyard_train.elasticity.preemption import Notice
+from trainyard_train.launchers import process_group
+from trainyard_train.models.build import build_model
+from trainyard_train.models.config import ModelConfig
+from trainyard_train.trainer import Trainer
 
 PEAKS: Mapping[str, float] = {
     "A100": 312e12,
@@ -134,7 +138,7 @@ def _config(size: Size, folder: str, shards: str, *, compiled: bool) -> TrainCon
 
 def _ours(config: TrainConfig) -> Callable[[], float]:
     startup.defer_compiler()
-    trainer = Trainer(config, mesh.join(config.timeouts, {}), Notice(60))
+    trainer = Trainer(config, process_group.join(config.timeouts, {}), Notice(60))
     trainer.prepare(time.time())
 
     def step() -> float:

@@ -32,8 +32,8 @@ from torch.utils.data import DataLoader, Dataset
 from benchmarks.figures import Figure, Samples, there_and_back
 from benchmarks.peers import reach
 from local.paths import Paths
-from training.data import GlobalOrder, Loader
-from training.pictures import Pictures, Table, decode, find, normalise, pack
+from trainyard_train.data.loader import GlobalOrder, Loader
+from trainyard_train.data.pictures import Pictures, Table, decode, find, normalise, pack
 
 COUNT, SIDE, BATCH, WORKERS = 768, 224, 32, 2
 ROUNDS = int(os.environ.get("TRAINYARD_BENCH_ROUNDS", "3"))

@@ -38,7 +38,7 @@ def main() -> None:
     """Tune at k = 1, run every arm, write table and picture."""
     import torch
 
-    from training import startup
+    from trainyard_train.elasticity import startup
 
     startup.defer_compiler()
     torch.set_num_threads(1)
@@ -71,11 +71,11 @@ def _errors(k: int, rate: float, rule: str, warm: bool) -> list[float]:
 @cache
 def _error(k: int, rate: float, rule: str, warm: bool, seed: int) -> float:
     """Held-out error in per cent after the last epoch; 90 for a run that diverged, as if it had guessed."""
-    from training import mesh
-    from training.config import parse_config
-    from training.metrics import FILE, read_metrics
-    from training.preemption import Notice
-    from training.trainer import DivergedError, Trainer
+    from trainyard_train.config import parse_config
+    from trainyard_train.elasticity.preemption import Notice
+    from trainyard_train.launchers import process_group
+    from trainyard_train.observability.metrics import FILE, read_metrics
+    from trainyard_train.trainer import DivergedError, Trainer
 
     steps_per_epoch = TRAIN_SAMPLES / (BATCH * k)
     steps = round(EPOCHS * steps_per_epoch)
@@ -97,7 +97,7 @@ def _error(k: int, rate: float, rule: str, warm: bool, seed: int) -> float:
         }
         config = parse_config(settings)
         try:
-            Trainer(config, mesh.join(config.timeouts, {}), Notice(60)).run(0)
+            Trainer(config, process_group.join(config.timeouts, {}), Notice(60)).run(0)
         except DivergedError:
             return 90.0
         looks = [line for line in read_metrics(Path(folder) / FILE) if line["event"] == "evaluation"]

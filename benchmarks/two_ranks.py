@@ -17,8 +17,8 @@ from typing import Any
 import psutil
 
 from benchmarks.peers.reads import FILE as READS
-from training.folder_store import FolderStore
-from training.metrics import FILE, read_metrics
+from trainyard_train.checkpointing.folder_store import FolderStore
+from trainyard_train.observability.metrics import FILE, read_metrics
 
 PATIENCE_SECONDS = 180
 SAME = 1e-3
@@ -107,7 +107,7 @@ class Training(ABC):
 
 @dataclass
 class Ours(Training):
-    """Ranks of one node, as `training.train` starts them in a pod, and again in place when one ends."""
+    """Ranks of one node, as `trainyard_train.train` starts them in a pod, and again in place."""
 
     def start(self) -> None:
         command = [sys.executable, "-m", "benchmarks.peers.ours", self._write_settings()]

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Makes .venv hold what requirements/NAME.txt locks, and Trainyard itself: bootstrap.sh local|dev|aws|gcp|azure
+# Makes .venv hold what requirements/NAME.txt locks, Trainyard itself and its training package:
+# bootstrap.sh local|dev|aws|gcp|azure
 # Costs nothing where it does already: a stamp in .venv holds the hash of all that went in. The locks agree on every
 # version that they share, so one can be installed over another; dev holds all of local.
 set -eu
@@ -12,7 +13,7 @@ fail() { # what was got, what is allowed, what to do
     exit 3
 }
 
-stamp_of() { cat pyproject.toml requirements/uv.txt "requirements/$1.txt" local/bootstrap.sh | sha256sum; }
+stamp_of() { cat pyproject.toml training/pyproject.toml requirements/uv.txt "requirements/$1.txt" local/bootstrap.sh | sha256sum; }
 
 mkdir -p .trainyard
 exec 9>.trainyard/bootstrap.lock
@@ -46,7 +47,8 @@ fi
     fail "pip could not install uv (above)" "a reachable package index" "check the network and pip's settings"
 .venv/bin/uv pip install --quiet --python .venv/bin/python --require-hashes -r "$lock" ||
     fail "uv could not install $lock (above)" "a reachable package index" "check the network and uv's settings"
-.venv/bin/uv pip install --quiet --python .venv/bin/python --no-deps --no-build-isolation --editable .
+.venv/bin/uv pip install --quiet --python .venv/bin/python --no-deps --no-build-isolation \
+    --editable . --editable training
 echo "$wanted" >".venv/.stamp-$name"
 if [ "$name" = dev ]; then
     stamp_of local >.venv/.stamp-local

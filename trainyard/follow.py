@@ -10,10 +10,10 @@ from typing import Any
 
 from infra.spec.job import InterruptionSpec
 from local.cluster.events import read_events
-from training.metrics import FILE as METRICS_FILE
-from training.metrics import parse_line
 from trainyard.jobs import LOSSES, JobKey, Jobs, JobState
 from trainyard.timeline import Event
+from trainyard_train.observability.metrics import FILE as METRICS_FILE
+from trainyard_train.observability.metrics import parse_line
 
 POLL_SECONDS = 0.3
 """Often enough that a phase is not missed, and a few requests a second at most."""

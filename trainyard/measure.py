@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from infra.errors import InputError, Problem
-from training.metrics import read_metrics
+from trainyard_train.observability.metrics import read_metrics
 
 
 def measure(metrics: Path, stack_file: Path) -> Path:

@@ -11,11 +11,11 @@ from typing import Any
 
 from infra.errors import ExitCode, Problem, TrainyardError
 from infra.spec.job import JobSpec
-from training.config import ConfigError
-from training.tune import Search, load_search
 from trainyard.jobs import CHECKPOINTS, SOURCES, Place, manifest, place_of, with_data
 from trainyard.run import await_data, stack_job
 from trainyard.session import Session, next_run
+from trainyard_train.config_base import ConfigError
+from trainyard_train.tune import Search, load_search
 
 LABEL = "trainyard.dev/search"
 """Of a search's jobs: its run."""
@@ -61,6 +61,7 @@ def trial(
         f"--set={override}" for override in [f"run_dir={_folder(pattern, run)}", *_overrides(pattern)]
     ]
     trainer = body["spec"]["trainer"]
+    # The former name of trainyard_train.tune: a stack may pin an image that has no other.
     trainer["command"] = ["python3", "-m", "training.tune"]
     trainer["args"] = [inside.model_dump_json(), f"--one={body['metadata']['name']}", *settings]
     return body

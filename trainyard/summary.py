@@ -11,9 +11,9 @@ from rich.panel import Panel
 from rich.table import Table
 
 from infra.spec.job import JobSpec
-from training.metrics import FILE as METRICS
 from trainyard import timeline
 from trainyard.follow import Story, describe_phase
+from trainyard_train.observability.metrics import FILE as METRICS
 
 PLOT = "learning-curve.png"
 
@@ -73,7 +73,9 @@ def show(console: Console, summary: Summary) -> None:
 
 def draw(summary: Summary) -> Path:
     """Draw the learning curve over the spot losses; return where it is."""
-    from training.report import draw_learning_curve  # matplotlib takes a second to import
+    from trainyard_train.observability.report import (
+        draw_learning_curve,  # matplotlib takes a second to import
+    )
 
     path, metrics = summary.run_dir / PLOT, summary.run_dir / METRICS
     if not path.exists() or path.stat().st_mtime < metrics.stat().st_mtime:

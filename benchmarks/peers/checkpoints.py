@@ -25,12 +25,13 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import nn
 
-from training.checkpoint import Manifest, Retention
-from training.config import TimeoutConfig
-from training.folder_store import FolderStore
-from training.mesh import Mesh, join
-from training.saver import Saved, Saver
-from training.state import State, file_name
+from trainyard_train.checkpointing.checkpoint import Manifest, Retention
+from trainyard_train.checkpointing.folder_store import FolderStore
+from trainyard_train.checkpointing.saver import Saved, Saver
+from trainyard_train.checkpointing.state import State, file_name
+from trainyard_train.elasticity.config import TimeoutConfig
+from trainyard_train.launchers.process_group import join
+from trainyard_train.parallelism.mesh import Mesh
 
 WIDTH, LAYERS, BATCH = 1024, 4, 32
 """4 million weights; with Adam's moments 50 MB."""

@@ -17,9 +17,10 @@ from torch import nn
 from torch.nn import functional
 
 from benchmarks.peers.reads import counted
-from training.config import TrainConfig, parse_config
-from training.data import GlobalOrder, load_dataset
-from training.models import build_model
+from trainyard_train.config import TrainConfig, parse_config
+from trainyard_train.data.datasets import load_dataset
+from trainyard_train.data.loader import GlobalOrder
+from trainyard_train.models.build import build_model
 
 
 def main() -> None:

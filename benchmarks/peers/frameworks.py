@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import IterableDataset
 
-from training.data import Samples
+from trainyard_train.data.samples import Samples
 
 Part = Callable[[int], Samples]
 """A rank's part of the batch of a step, from 0."""

@@ -1,4 +1,4 @@
-"""Our training, as `python -m training.train` starts it, with an account of what it reads at the start."""
+"""Our training, as `python -m trainyard_train.train` starts it, and what it reads at the start."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 from unittest.mock import patch
 
 from benchmarks.peers.reads import counted
-from training import train
-from training.checkpoint import Checkpoint
-from training.config import load_config
-from training.saver import Saver
+from trainyard_train import train
+from trainyard_train.checkpointing.checkpoint import Checkpoint
+from trainyard_train.checkpointing.saver import Saver
+from trainyard_train.config import load_config
 
 
 def main() -> None:

@@ -22,13 +22,15 @@ from torch.nn import functional
 
 from benchmarks.peers import reach
 from benchmarks.peers.frameworks import Part, by_accelerate, by_lightning
-from training import startup
-from training.config import TrainConfig, load_config
-from training.data import GlobalOrder, Samples, load_dataset
-from training.mesh import join
-from training.models import build_model
-from training.preemption import Notice
-from training.trainer import Trainer
+from trainyard_train.config import TrainConfig, load_config
+from trainyard_train.data.datasets import load_dataset
+from trainyard_train.data.loader import GlobalOrder
+from trainyard_train.data.samples import Samples
+from trainyard_train.elasticity import startup
+from trainyard_train.elasticity.preemption import Notice
+from trainyard_train.launchers.process_group import join
+from trainyard_train.models.build import build_model
+from trainyard_train.trainer import Trainer
 
 STEPS = 10
 """In a block."""

@@ -83,6 +83,7 @@ def _job(context: Context, dataset: DatasetSpec, namespace: str, *, claim: str, 
 
 def _pod(context: Context, dataset: DatasetSpec, claim: str, out: str) -> dict[str, Any]:
     source = dataset.source if "://" in dataset.source else f"{_MOUNT}{dataset.source}"
+    # The former name of trainyard_train.data.stage: a stack may pin an image that has no other.
     command = ["python3", "-m", "training.stage", "fetch", source, f"{out}/{dataset.name}"]
     limits = ["--digest", dataset.digest, "--max-gib", str(dataset.size_gib)]
     variables = python_environment(context.settings)

@@ -36,7 +36,7 @@ def _digest(value: str) -> str:
     raise wrong(
         "digest",
         "sha256: or etag:, and 64 hex digits",
-        "ask for it: python -m training.stage describe SOURCE",
+        "ask for it: python -m trainyard_train.data.stage describe SOURCE",
     )
 
 

@@ -68,7 +68,7 @@ def sources_are_reached_in_one_way(datasets: Datasets) -> Iterator[Finding]:
             allowed = "nothing: only s3://, gs:// and az:// take keys"
             yield ("datasets", index, key), repr(getattr(dataset, key)), allowed, "remove the key"
         if dataset.cloud is None and dataset.digest.startswith("etag:"):
-            fix = "write its sha256: python -m training.stage describe SOURCE"
+            fix = "write its sha256: python -m trainyard_train.data.stage describe SOURCE"
             yield ("datasets", index, "digest"), "an etag", "sha256: only stores keep etags", fix
 
 

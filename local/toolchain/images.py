@@ -29,6 +29,9 @@ MATERIALS = "sbom/training"
 USER = 1000
 """Who training jobs run as."""
 
+EGG_INFO = "trainyard_train.egg-info"
+"""What an editable installation leaves beside the code."""
+
 KEPT = 3
 """Training images in the cache: each change of the training package makes one, of 170 MB."""
 
@@ -166,7 +169,8 @@ class TrainingArchive(CachedArtifact):
         self.store = store
         self.needs = (root.name,)
         self._image = image
-        self._source = repository / image.source
+        self._repository = repository
+        self._sources = image.sources
         self._root = root
         self._requirements = repository / requirements
 
@@ -175,7 +179,7 @@ class TrainingArchive(CachedArtifact):
         return (self.name, MATERIALS)
 
     def key(self) -> str:
-        digests = file_digests(self._source.parent, self._files())
+        digests = file_digests(self._repository, list(self._files()))
         lock = sha256(self._requirements)
         return content_key(RECIPE, self._image.repository, ENVIRONMENT, self._root.key(), digests, lock)
 
@@ -190,7 +194,7 @@ class TrainingArchive(CachedArtifact):
         top = folder / LAYER
         root = self._root.paths()[self._root.name]
         inside = Path("/opt/trainyard")
-        names = {file: inside / "src" / file.relative_to(self._source.parent) for file in self._files()}
+        names = {file: inside / "src" / name for file, name in self._files().items()}
         (folder / sbom.FILE).write_bytes(self._materials(root))
         names[folder / sbom.FILE] = inside / sbom.FILE
         oci.write_layer(top, {str(name): oci.Content(source=file) for file, name in names.items()})
@@ -223,10 +227,14 @@ class TrainingArchive(CachedArtifact):
         """The name that pods use; its tag changes with anything inside."""
         return f"{self._image.repository}:{self.entry.key}"
 
-    def _files(self) -> list[Path]:
-        recipe = self._source / "images"
-        files = (file for file in self._source.rglob("*") if file.is_file())
-        return [file for file in files if "__pycache__" not in file.parts and recipe not in file.parents]
+    def _files(self) -> dict[Path, Path]:
+        """Return each file of the code with its name in the image."""
+        return {
+            file: target / file.relative_to(self._repository / source)
+            for source, target in self._sources.items()
+            for file in (self._repository / source).rglob("*")
+            if file.is_file() and not any(part in file.parts for part in ("__pycache__", EGG_INFO))
+        }
 
 
 def _ingredients(recipe: Path) -> list[Path]:

@@ -121,7 +121,8 @@ class TrainingImage(_Pinned):
     repository: str
     recipes: tuple[Path, ...]
     """Folders of what the images of `training/images` are made of, one on top of the other."""
-    source: Path
+    sources: dict[Path, Path]
+    """Folders of the repository, each with its place below /opt/trainyard/src."""
     disk_mib: int
 
 

@@ -20,7 +20,7 @@ import yaml
 from local.cluster.processes import wait_until
 from local.engine.recovery import MARKER
 from local.paths import REPOSITORY
-from training.metrics import read_metrics
+from trainyard_train.observability.metrics import read_metrics
 
 BARE, NAME, FAR = "e2e", "trial", "far"
 """A cluster without a stack, the one of most tests, and the one that a fleet joins to it."""

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 SPOT, ON_DEMAND = {"spot-0", "spot-1"}, {"on-demand-0", "on-demand-1"}
 LOSS_STEP = 25
 """Between two checkpoints, which are ten steps apart."""
-HELLO = ["mpirun", "-n", "2", "python3", "-m", "training.mpi_hello"]
+HELLO = ["mpirun", "-n", "2", "python3", "-m", "trainyard_train.launchers.mpi_hello"]
 SUM = (
     "import torch, torch.distributed as dist\n"
     "dist.init_process_group('gloo')\n"
@@ -107,7 +107,7 @@ def uids(stack: LocalStack, name: str) -> set[str]:
 
 
 def test_a_wrong_configuration_ends_the_job_at_once(stack: LocalStack) -> None:
-    wrong = ["python3", "-m", "training.train", "--set=stepz=60"]
+    wrong = ["python3", "-m", "trainyard_train.train", "--set=stepz=60"]
     stack.apply(manifests.train_job("wrong", runtime="torch-none", num_nodes=2, command=wrong))
     stack.wait_until(lambda: "Failed" in conditions(stack, "trainjob", "wrong"), "a failed job")
     assert "stepz" in logs(stack, "wrong")
@@ -133,7 +133,7 @@ def test_fsdp_leaves_on_notice_and_ends_with_the_weights_that_a_laptop_gets(
 def on_this_machine(folder: Path, **settings: object) -> str:
     """Train with two ranks and no cluster; returns the hash of the final weights."""
     given = {**settings, "pace_seconds": 0, "run_dir": folder}
-    module = [sys.executable, "-m", "training.train", "--nproc-per-node=2"]
+    module = [sys.executable, "-m", "trainyard_train.train", "--nproc-per-node=2"]
     config = f"--config={REPOSITORY / 'training/configs/digits.yaml'}"
     chosen = [f"--set={key}={value}" for key, value in given.items()]
     subprocess.run([*module, config, *chosen], check=True)

@@ -12,7 +12,7 @@ from infra.spec import Stack
 from tests.infra.golden import GOLDEN, assert_matches
 from tests.infra.plan import Plan, plan
 from tests.infra.shown import text_of
-from training.preemption import EXIT_LOST_RANK, EXIT_PREEMPTED, EXIT_WRONG_CONFIG
+from trainyard_train.elasticity.exit_codes import EXIT_LOST_RANK, EXIT_PREEMPTED, EXIT_WRONG_CONFIG
 
 
 def test_the_plan_of_the_local_stack_is_the_golden_one(local_plan: Plan) -> None:

@@ -7,7 +7,7 @@ import sys
 import torch
 
 from local.paths import REPOSITORY
-from training.startup import defer_compiler
+from trainyard_train.elasticity.startup import defer_compiler
 
 defer_compiler()
 torch.set_num_threads(1)

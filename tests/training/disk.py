@@ -9,8 +9,8 @@ import signal
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from training.checkpoint import Data
-from training.folder_store import Files
+from trainyard_train.checkpointing.checkpoint import Data
+from trainyard_train.checkpointing.folder_store import Files
 
 
 @dataclass

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from tests.processes import PATIENCE_SECONDS, free_port, wait_for
-from training import train
-from training.metrics import FILE, read_metrics
+from trainyard_train import train
+from trainyard_train.observability.metrics import FILE, read_metrics
 
 UNHURRIED = {"timeouts.silence": 20, "timeouts.collective": 120, "timeouts.leave": 60}
 """A machine that is full for long is no rank that is gone."""
-_SLOW_TO_IMPORT = ["training.trainer", "torch._dynamo", "torch.distributed.fsdp"]
+_SLOW_TO_IMPORT = ["trainyard_train.trainer", "torch._dynamo", "torch.distributed.fsdp"]
 _server = multiprocessing.get_context("forkserver")
 _server.set_forkserver_preload(_SLOW_TO_IMPORT)
 

@@ -14,8 +14,9 @@ import pytest
 
 from tests.processes import PATIENCE_SECONDS, free_port, wait_for
 from tests.training.launch import events, reached, run, settings, sha256
-from training.agent import Agent, Node, node_of, verdict
-from training.config import ConfigError, TimeoutConfig
+from trainyard_train.config_base import ConfigError
+from trainyard_train.elasticity.agent import Agent, Node, node_of, verdict
+from trainyard_train.elasticity.config import TimeoutConfig
 
 TWO_NODES = {
     "PET_NNODES": "2",
@@ -187,7 +188,7 @@ PACED = {"pace_seconds": 0.05, "steps": 60}
 
 
 def node(arguments: Sequence[str], **environment: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "training.train", *arguments]
+    command = [sys.executable, "-m", "trainyard_train.train", *arguments]
     return subprocess.Popen(command, env=os.environ | environment)
 
 

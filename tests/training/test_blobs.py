@@ -13,8 +13,8 @@ import pytest
 from tests.training.blobs import ACCOUNT, Azure, Blobs, Google, serve
 from tests.training.test_object_store import FILES, newest_step, save
 from tests.training.test_trainer import NoticeAt, configure, events, sha256, train
-from training.checkpoint import MANIFEST, Retention
-from training.object_store import ObjectStore, StoreError
+from trainyard_train.checkpointing.checkpoint import MANIFEST, Retention
+from trainyard_train.checkpointing.object_store import ObjectStore, StoreError
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,8 @@ def cloud(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
         }.items():
             monkeypatch.setenv(name, value)
         monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
-        monkeypatch.setattr("training.object_store._RETRIES", 1)  # what fails is soon given up
+        # What fails is soon given up.
+        monkeypatch.setattr("trainyard_train.checkpointing.object_store._RETRIES", 1)
         yield Cloud(blobs, f"{request.param}://checkpoints/runs/7")
 
 
@@ -62,7 +63,7 @@ def test_the_order_of_requests_is_the_protocol_and_the_last_k_are_kept(cloud: Cl
 def test_a_file_of_many_megabytes_goes_in_parts_and_comes_back_in_ranges(
     cloud: Cloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("training.object_store._RANGE", 5 << 20)
+    monkeypatch.setattr("trainyard_train.checkpointing.object_store._RANGE", 5 << 20)
     store, data = ObjectStore(cloud.url), os.urandom(1 << 20) * 12
     save(store, 1, data)
     assert store.open(1).read(FILES[0]) == data

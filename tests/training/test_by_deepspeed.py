@@ -16,11 +16,12 @@ import yaml
 from local.paths import REPOSITORY
 from tests.processes import PATIENCE_SECONDS, free_port, wait_for
 from tests.training.launch import events, reached, run, settings
-from training.by_deepspeed import read_settings
-from training.config import ConfigError, load_config
-from training.mesh import join
-from training.preemption import Notice
-from training.zero import Run
+from trainyard_train.by_deepspeed import read_settings
+from trainyard_train.config import load_config
+from trainyard_train.config_base import ConfigError
+from trainyard_train.deepspeed_run import Run
+from trainyard_train.elasticity.preemption import Notice
+from trainyard_train.launchers.process_group import join
 
 PACKAGES = REPOSITORY / ".trainyard" / "deepspeed"
 WITH = pytest.mark.skipif(not PACKAGES.is_dir(), reason="no DeepSpeed here: run make deepspeed")
@@ -43,12 +44,12 @@ def command(run_dir: Path, zero: dict[str, Any], **values: object) -> list[str]:
     file = run_dir / "zero.json"
     file.write_text(json.dumps(zero))
     arguments = settings(run_dir, **COMMON | values)
-    return ["-m", "training.by_deepspeed", *arguments, "--deepspeed", str(file)]
+    return ["-m", "trainyard_train.by_deepspeed", *arguments, "--deepspeed", str(file)]
 
 
 def surroundings() -> dict[str, str]:
     """Those of a pod, where no compiler is."""
-    folders = (REPOSITORY, REPOSITORY / ".trainyard" / "training-env", PACKAGES)
+    folders = (REPOSITORY / "training" / "src", REPOSITORY / ".trainyard" / "training-env", PACKAGES)
     return os.environ | {"PYTHONPATH": ":".join(map(str, folders)), "CXX": "no-compiler", "CC": "no-compiler"}
 
 

@@ -15,8 +15,8 @@ import pytest
 
 from tests.processes import wait_for
 from tests.training.disk import Failing, Forgetful, Killing, Recording
-from training.checkpoint import MANIFEST, DamagedError, FormatError, Manifest, Retention
-from training.folder_store import Files, FolderStore
+from trainyard_train.checkpointing.checkpoint import MANIFEST, DamagedError, FormatError, Manifest, Retention
+from trainyard_train.checkpointing.folder_store import Files, FolderStore
 
 
 def content(step: int) -> bytes:
@@ -220,7 +220,7 @@ def test_a_manifest_of_another_version_is_refused_with_what_to_do(
 ) -> None:
     store = FolderStore(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr("training.checkpoint.FORMAT", format)
+        patch.setattr("trainyard_train.checkpointing.checkpoint.FORMAT", format)
         save(store, 20)
     with pytest.raises(FormatError, match=f"is of format {format}, .*{advice}"):
         newest_step(store)

@@ -17,10 +17,10 @@ import pytest
 
 from tests.processes import PATIENCE_SECONDS, wait_for
 from tests.training.test_trainer import configure, events
-from training import mesh
-from training.clouds import Aws, Azure, Gcp, Metadata, Watch, metadata_of
-from training.preemption import Notice
-from training.trainer import Trainer
+from trainyard_train.elasticity.instance_metadata import Aws, Azure, Gcp, Metadata, Watch, metadata_of
+from trainyard_train.elasticity.preemption import Notice
+from trainyard_train.launchers import process_group
+from trainyard_train.trainer import Trainer
 
 
 class Cloud:
@@ -172,7 +172,7 @@ def test_a_notice_of_the_cloud_saves_and_leaves(
     config = configure(tmp_path, notices="aws")
     notice = Pausing(leave_seconds=1e6)  # its deadline would end the tests
     Watch(metadata_of("aws"), notice.tell, poll_seconds=0.02).start()
-    assert not Trainer(config, mesh.join(config.timeouts, {}), notice).run(0)
+    assert not Trainer(config, process_group.join(config.timeouts, {}), notice).run(0)
     assert len(events(tmp_path, "preempted")) == 1
     assert "EC2 will stop this instance at soon: saving at the end of this step" in capsys.readouterr().err
 
@@ -183,7 +183,7 @@ def test_a_run_that_is_to_ask_aws_leaves_with_the_code_for_again(cloud: Cloud, t
     command = [
         sys.executable,
         "-m",
-        "training.train",
+        "trainyard_train.train",
         *(part for text in settings for part in ("--set", text)),
     ]
     environment = os.environ | {"AWS_EC2_METADATA_SERVICE_ENDPOINT": cloud.base}

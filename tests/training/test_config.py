@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from training.config import ConfigError, load_config, parse_config
+from trainyard_train.config import load_config, parse_config
+from trainyard_train.config_base import ConfigError
 
 WRONG = [
     ({"steps": 0}, "steps: got 0"),

@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.processes import PATIENCE_SECONDS, wait_for
-from training.config import DataConfig
-from training.data import AHEAD, GlobalOrder, Loader, Samples, load_dataset
+from trainyard_train.data.config import DataConfig
+from trainyard_train.data.datasets import load_dataset
+from trainyard_train.data.loader import AHEAD, GlobalOrder, Loader
+from trainyard_train.data.samples import Samples
 
 ORDER = GlobalOrder(num_samples=103, seed=7)
 

@@ -20,8 +20,8 @@ import torch
 
 from tests.processes import PATIENCE_SECONDS, free_port, kill, wait_for
 from tests.training.launch import Ranks, events, reached, run, settings, sha256, start
-from training.folder_store import FolderStore
-from training.state import load_tensors
+from trainyard_train.checkpointing.folder_store import FolderStore
+from trainyard_train.checkpointing.state import load_tensors
 
 pytestmark = pytest.mark.e2e
 
@@ -99,7 +99,7 @@ def test_kills_without_notice_at_random_moments_change_no_bit(
 
 def test_under_torchrun_the_weights_are_the_same(tmp_path: Path, undisturbed: str) -> None:
     agent = ["-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={free_port()}"]
-    subprocess.run([sys.executable, *agent, "-m", "training.train", *settings(tmp_path)], check=True)
+    subprocess.run([sys.executable, *agent, "-m", "trainyard_train.train", *settings(tmp_path)], check=True)
     assert sha256(tmp_path) == undisturbed
 
 
@@ -112,7 +112,7 @@ def test_under_mpirun_the_weights_are_the_same_also_after_a_notice(tmp_path: Pat
     patience = os.environ | {
         "PRTE_MCA_odls_base_sigkill_timeout": "60"
     }  # from SIGTERM to SIGKILL, in seconds
-    run_module = [*command, "training.train", *settings(tmp_path)]
+    run_module = [*command, "trainyard_train.train", *settings(tmp_path)]
     launcher = subprocess.Popen([*run_module, "--set", "pace_seconds=0.2"], env=patience)
     wait_for(lambda: reached(tmp_path, 4))
     launcher.terminate()
@@ -121,7 +121,9 @@ def test_under_mpirun_the_weights_are_the_same_also_after_a_notice(tmp_path: Pat
     subprocess.run(run_module, check=True, env=patience)
     assert events(tmp_path, "resumed")[0]["step"] == saved
     assert sha256(tmp_path) == undisturbed
-    hello = subprocess.run([*command, "training.mpi_hello"], check=True, capture_output=True, text=True)
+    hello = subprocess.run(
+        [*command, "trainyard_train.launchers.mpi_hello"], check=True, capture_output=True, text=True
+    )
     assert hello.stdout.count("sum of 1 to 2 is 3") == 2
 
 
@@ -170,14 +172,16 @@ def agent(port: int, run_dir: Path) -> subprocess.Popen[bytes]:
     values = {"steps": 10_000, "pace_seconds": 0.05, "checkpoint.every_steps": 5}  # more than it comes to
     arguments = settings(run_dir, **values)
     own_store = os.environ | {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}  # see docs/training.md
-    return subprocess.Popen([*launch, *meeting, *patience, "-m", "training.train", *arguments], env=own_store)
+    return subprocess.Popen(
+        [*launch, *meeting, *patience, "-m", "trainyard_train.train", *arguments], env=own_store
+    )
 
 
 def test_torchrun_starts_a_killed_worker_again_and_the_end_is_the_same(tmp_path: Path) -> None:
     expected = run(2, settings(tmp_path / "whole"))
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     arguments = settings(tmp_path / "killed", pace_seconds=0.2)
-    module = ["--max-restarts=1", "-m", "training.train", *arguments]
+    module = ["--max-restarts=1", "-m", "trainyard_train.train", *arguments]
     launcher = subprocess.Popen([*launch, *module])
     try:
         wait_for(lambda: bool(events(tmp_path / "killed", "checkpoint")))

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from training import fabric
-from training.config import ConfigError
-from training.fabric import choose, measure, port_rates
+from trainyard_train.config_base import ConfigError
+from trainyard_train.parallelism import fabric
+from trainyard_train.parallelism.fabric import choose, measure, port_rates
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.training.test_trainer import NoticeAt, configure, train
-from training.goodput import Goodput, goodput
-from training.metrics import FILE, read_metrics
-from training.report import write_report
+from trainyard_train.observability.goodput import Goodput, goodput
+from trainyard_train.observability.metrics import FILE, read_metrics
+from trainyard_train.observability.report import write_report
 
 
 def line(event: str, attempt: int, step: int, time: float, **values: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from benchmarks import gpu
-from training.config import ModelConfig
+from trainyard_train.models.config import ModelConfig
 
 
 def test_both_arms_train_a_tiny_model_with_the_same_losses(monkeypatch: pytest.MonkeyPatch) -> None:

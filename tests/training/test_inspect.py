@@ -9,9 +9,9 @@ import torch
 from safetensors.torch import load_file
 
 from tests.training.test_trainer import NoticeAt, configure, train
-from training.folder_store import FolderStore
-from training.inspect import main
-from training.state import load_tensors
+from trainyard_train.checkpointing.folder_store import FolderStore
+from trainyard_train.checkpointing.inspect import main
+from trainyard_train.checkpointing.state import load_tensors
 
 
 @pytest.fixture(scope="module")

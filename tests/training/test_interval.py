@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.training.test_trainer import NoticeAt, configure, events, sha256, train
-from training import mesh
-from training.config import ConfigError, parse_config
-from training.interval import Cadence, measured_mtbf, young
-from training.preemption import Notice
-from training.trainer import Trainer
+from trainyard_train.checkpointing.interval import Cadence, measured_mtbf, young
+from trainyard_train.config import parse_config
+from trainyard_train.config_base import ConfigError
+from trainyard_train.elasticity.preemption import Notice
+from trainyard_train.launchers import process_group
+from trainyard_train.trainer import Trainer
 
 
 def lost_part(interval: float, cost: float, mtbf: float, chance: random.Random) -> float:
@@ -68,7 +69,7 @@ def test_the_interval_follows_what_checkpoints_cost() -> None:
 
 def test_a_run_that_saves_as_often_as_pays_resumes_to_the_bit(tmp_path: Path) -> None:
     def train_an_hour_a_step(notice: Notice) -> bool:
-        trainer = Trainer(auto, mesh.join(auto.timeouts, {}), notice)
+        trainer = Trainer(auto, process_group.join(auto.timeouts, {}), notice)
         assert trainer.cadence
         trainer.cadence.clock, trainer.cadence.saved_at = (lambda: 3600.0 * trainer.step), 0
         return trainer.run(0)

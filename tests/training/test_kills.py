@@ -23,10 +23,10 @@ import pytest
 from tests.processes import PATIENCE_SECONDS, free_port, kill, wait_for
 from tests.training.launch import Rank, events, run, settings, sha256, start_agent
 from tests.training.s3 import BUCKET, Proxy, environment, s3
-from training.checkpoint import CheckpointStore
-from training.metrics import FILE, read_metrics
-from training.stores import open_store
-from training.trainer import FINAL
+from trainyard_train.checkpointing.checkpoint import CheckpointStore
+from trainyard_train.checkpointing.stores import open_store
+from trainyard_train.observability.metrics import FILE, read_metrics
+from trainyard_train.trainer import FINAL
 
 __all__ = ["s3"]
 KILLS = 10
@@ -202,7 +202,7 @@ def test_when_torchruns_agent_is_killed_its_workers_go_too_and_the_next_start_ch
     tmp_path: Path, undisturbed: str
 ) -> None:
     agent = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
-    command = [*agent, f"--master-port={free_port()}", "-m", "training.train"]
+    command = [*agent, f"--master-port={free_port()}", "-m", "trainyard_train.train"]
     soon = EVERY_STEP | {"timeouts.silence": 8}
     launcher = subprocess.Popen([*command, *settings(tmp_path, pace_seconds=0.05, **soon)])
     wait_for(lambda: bool(events(tmp_path, "step")))

@@ -19,8 +19,8 @@ from fsspec.implementations.local import LocalFileSystem
 
 from infra.artifacts import ROOT
 from tests.training.test_object_store import FILES, save
-from training.checkpoint import Retention
-from training.object_store import ObjectStore, StoreError
+from trainyard_train.checkpointing.checkpoint import Retention
+from trainyard_train.checkpointing.object_store import ObjectStore, StoreError
 
 TOKEN = "/computeMetadata/v1/instance/service-accounts/default/token"
 OBJECTS = "/storage/v1/b/bucket/o/"

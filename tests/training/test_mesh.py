@@ -11,9 +11,12 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from training import mesh
-from training.config import Backend, ConfigError, TimeoutConfig
-from training.mesh import Mesh, adopt_launcher_settings, is_lost_rank, join, leave_mpi
+from trainyard_train.config_base import ConfigError
+from trainyard_train.elasticity.config import TimeoutConfig
+from trainyard_train.launchers.process_group import adopt_launcher_settings, join, leave_mpi
+from trainyard_train.parallelism import mesh
+from trainyard_train.parallelism.config import Backend
+from trainyard_train.parallelism.mesh import Mesh, is_lost_rank
 
 
 def test_what_a_launcher_has_set_stands() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from training.metrics import FILE, MetricsLog, read_metrics, surviving_steps
+from trainyard_train.observability.metrics import FILE, MetricsLog, read_metrics, surviving_steps
 
 
 def test_every_attempt_has_its_number(tmp_path: Path) -> None:

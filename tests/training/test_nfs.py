@@ -18,9 +18,9 @@ from tests.training.nfs import Server, kernel_has_fuse, nfs, nfs_server
 from tests.training.test_checkpoint import content, flip_a_bit, newest_step, save
 from tests.training.test_saver import IDENTITY, on_ranks
 from tests.training.test_saver import manifest as manifest_of_ranks
-from training.checkpoint import Manifest
-from training.folder_store import FolderStore
-from training.saver import Saver
+from trainyard_train.checkpointing.checkpoint import Manifest
+from trainyard_train.checkpointing.folder_store import FolderStore
+from trainyard_train.checkpointing.saver import Saver
 
 __all__ = ["nfs"]
 pytestmark = [

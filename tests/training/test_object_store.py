@@ -14,10 +14,10 @@ import pytest
 
 from tests.training.s3 import BUCKET, HANG_SECONDS, Proxy, environment, s3
 from tests.training.test_trainer import NoticeAt, configure, events, sha256, train
-from training.checkpoint import MANIFEST, Manifest, Retention
-from training.inspect import main
-from training.object_store import ObjectStore, StoreError
-from training.stores import open_store
+from trainyard_train.checkpointing.checkpoint import MANIFEST, Manifest, Retention
+from trainyard_train.checkpointing.inspect import main
+from trainyard_train.checkpointing.object_store import ObjectStore, StoreError
+from trainyard_train.checkpointing.stores import open_store
 
 __all__ = ["s3"]
 FILES = ("rank-00000.safetensors", "rank-00001.safetensors")
@@ -32,7 +32,7 @@ def url(s3: Proxy, tmp_path: Path) -> str:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What fails is soon given up, however slow the machine is."""
-    monkeypatch.setattr("training.object_store._RETRIES", 1)
+    monkeypatch.setattr("trainyard_train.checkpointing.object_store._RETRIES", 1)
 
 
 def content(step: int) -> bytes:
@@ -67,7 +67,7 @@ def test_a_checkpoint_comes_back_as_it_was_saved(url: str) -> None:
 
 
 def test_a_large_file_is_read_in_parts(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("training.object_store._RANGE", 1000)
+    monkeypatch.setattr("trainyard_train.checkpointing.object_store._RANGE", 1000)
     store = ObjectStore(url)
     data = os.urandom(10_500)
     save(store, 1, data)

@@ -7,8 +7,9 @@ import re
 import pytest
 import torch
 
-from training.config import OptimConfig
-from training.optim import Schedule, build_optimizer, doubts, scaled_rate, schedule_for, set_rate
+from trainyard_train.optim.config import OptimConfig
+from trainyard_train.optim.optimizer import build_optimizer, set_rate
+from trainyard_train.optim.schedule import Schedule, doubts, scaled_rate, schedule_for
 
 
 def test_the_linear_rule_gives_the_rates_of_the_paper() -> None:

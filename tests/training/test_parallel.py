@@ -18,13 +18,14 @@ from torch import nn
 from tests.training.launch import events, reached, run, settings, sha256, start
 from tests.training.test_trainer import NoticeAt, configure
 from tests.training.test_trainer import train as train_alone
-from training.checkpoint import Checkpoint
-from training.computation import LossScale
-from training.config import ConfigError, load_config, parse_config
-from training.folder_store import FolderStore
-from training.mesh import Mesh
-from training.parallelize import _stage
-from training.state import load_tensors
+from trainyard_train.checkpointing.checkpoint import Checkpoint
+from trainyard_train.checkpointing.folder_store import FolderStore
+from trainyard_train.checkpointing.state import load_tensors
+from trainyard_train.computation import LossScale
+from trainyard_train.config import load_config, parse_config
+from trainyard_train.config_base import ConfigError
+from trainyard_train.parallelism.mesh import Mesh
+from trainyard_train.parallelism.parallelize import _stage
 
 COMMON: dict[str, Any] = {
     "steps": 50,

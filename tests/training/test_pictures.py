@@ -23,10 +23,21 @@ from tests.training.s3 import BUCKET, Proxy, s3
 from tests.training.test_parallel import distance
 from tests.training.test_trainer import NoticeAt
 from tests.training.test_trainer import train as train_alone
-from training.config import ConfigError, DataConfig, load_config, parse_config
-from training.data import GlobalOrder, Loader
-from training.object_store import ObjectStore
-from training.pictures import INDEX, PictureError, Pictures, Table, decode, find, load_pictures, main
+from trainyard_train.checkpointing.object_store import ObjectStore
+from trainyard_train.config import load_config, parse_config
+from trainyard_train.config_base import ConfigError
+from trainyard_train.data.config import DataConfig
+from trainyard_train.data.loader import GlobalOrder, Loader
+from trainyard_train.data.pictures import (
+    INDEX,
+    PictureError,
+    Pictures,
+    Table,
+    decode,
+    find,
+    load_pictures,
+    main,
+)
 
 __all__ = ["s3"]
 PER_CLASS = 30
@@ -97,7 +108,8 @@ def test_an_index_is_made_for_shards_of_others_in_a_store_too(
     url = f"s3://{BUCKET}/{tmp_path.name}"
     for path in shards.glob("*.tar"):
         ObjectStore(url).put(path.name, path.read_bytes())
-    with pytest.raises(PictureError, match=f"make an index: python -m training.pictures index {url}"):
+    index = "python -m trainyard_train.data.pictures index"
+    with pytest.raises(PictureError, match=f"make an index: {index} {url}"):
         find(url)
     assert main(["index", url]) == 0
     assert np.array_equal(find(url).records, find(str(shards)).records)
@@ -245,7 +257,8 @@ def test_what_is_wrong_with_pictures_is_named(
     with pytest.raises(PictureError, match=r"000000\.tar is missing(?s:.)*000001\.tar has 3 bytes; .* again"):
         load_pictures(config, 1)
     (packed / INDEX).write_bytes(b"?")
-    with pytest.raises(PictureError, match=f"make it again: python -m training.pictures index {packed}"):
+    index = "python -m trainyard_train.data.pictures index"
+    with pytest.raises(PictureError, match=f"make it again: {index} {packed}"):
         load_pictures(config, 1)
     (packed / INDEX).unlink()
     assert main(["index", str(packed)]) == 2

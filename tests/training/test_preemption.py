@@ -12,7 +12,7 @@ from tests.processes import PATIENCE_SECONDS
 
 PROGRAM = """
 import sys, time
-from training.preemption import Notice
+from trainyard_train.elasticity.preemption import Notice
 notice = Notice(leave_seconds=float(sys.argv[2]))
 notice.watch()
 if sys.argv[1] != "starting":

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.training.test_trainer import NoticeAt, configure, train
-from training.progress import bar
+from trainyard_train.observability.progress import bar
 
 
 class Terminal(io.StringIO):

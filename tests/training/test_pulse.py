@@ -15,9 +15,9 @@ import torch
 import torch.distributed as dist
 
 from tests.training.launch import events, reached, settings, start
-from training.config import TimeoutConfig
-from training.mesh import Mesh
-from training.pulse import STACKS, Kind, Pulse, Sign, stragglers
+from trainyard_train.elasticity.config import TimeoutConfig
+from trainyard_train.elasticity.heartbeats import STACKS, Kind, Pulse, Sign, stragglers
+from trainyard_train.parallelism.mesh import Mesh
 
 
 def signs(*seconds: float) -> dict[int, Sign]:
@@ -210,7 +210,7 @@ def test_a_disk_that_hangs_keeps_nobody_from_saying_where_it_hangs_and_from_endi
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     awake = threading.Event()
-    monkeypatch.setattr("training.pulse._DISK_SECONDS", 0.1)
+    monkeypatch.setattr("trainyard_train.elasticity.heartbeats._DISK_SECONDS", 0.1)
     monkeypatch.setattr(Path, "write_text", lambda path, text: awake.wait())
     alone = Group(tmp_path, monkeypatch, size=1)
     try:
@@ -231,8 +231,8 @@ def test_a_run_of_one_process_whose_data_hangs_in_an_evaluation_says_where_and_e
     """The third look at what is held out never ends."""
     program = f"""
 import threading
-from training import train
-from training.data import Samples
+from trainyard_train import train
+from trainyard_train.data.samples import Samples
 take = Samples.take
 looks = []
 def hang(samples, indices, at=None):

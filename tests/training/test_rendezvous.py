@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch.distributed as dist
 
-from training.rendezvous import own_round
+from trainyard_train.elasticity.rendezvous import own_round
 
 
 def meet(store: dist.Store, world_size: int, order: list[int]) -> list[dist.Store]:

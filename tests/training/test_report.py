@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from training.metrics import FILE
-from training.report import draw_learning_curve, interruptions
+from trainyard_train.observability.metrics import FILE
+from trainyard_train.observability.report import draw_learning_curve, interruptions
 
 
 def step(attempt: int, number: int, time: float) -> dict[str, object]:

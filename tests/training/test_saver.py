@@ -14,10 +14,10 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from training.checkpoint import Data, FileEntry, Manifest, Retention
-from training.folder_store import Files, FolderStore
-from training.mesh import Mesh
-from training.saver import DATASET, MismatchError, SaveError, Saver, UnsharedError
+from trainyard_train.checkpointing.checkpoint import Data, FileEntry, Manifest, Retention
+from trainyard_train.checkpointing.folder_store import Files, FolderStore
+from trainyard_train.checkpointing.saver import DATASET, MismatchError, SaveError, Saver, UnsharedError
+from trainyard_train.parallelism.mesh import Mesh
 
 IDENTITY = {"seed": 7, "model": {"name": "mlp"}}
 

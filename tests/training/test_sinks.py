@@ -23,14 +23,15 @@ import pytest
 
 from tests.processes import PATIENCE_SECONDS, free_port
 from tests.training.test_trainer import NoticeAt, configure, events, train
-from training.config import ConfigError, parse_config
-from training.sinks import _InBackground
+from trainyard_train.config import parse_config
+from trainyard_train.config_base import ConfigError
+from trainyard_train.observability.trackers import _InBackground
 
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What goes to a server has come there when a run ends, however slow the machine is."""
-    monkeypatch.setattr("training.sinks._PATIENCE_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr("trainyard_train.observability.trackers._PATIENCE_SECONDS", PATIENCE_SECONDS)
 
 
 def test_prometheus_is_told_what_the_log_says(tmp_path: Path) -> None:
@@ -73,7 +74,7 @@ print(json.dumps({tag: [[e.step, e.value] for e in board.Scalars(tag)] for tag i
 def as_in_a_pod() -> dict[str, str]:
     """An environment in which nothing comes before the packages of the jobs."""
     root = Path(__file__).parents[2]
-    return os.environ | {"PYTHONPATH": f"{root}:{root / '.trainyard' / 'training-env'}"}
+    return os.environ | {"PYTHONPATH": f"{root / 'training' / 'src'}:{root / '.trainyard' / 'training-env'}"}
 
 
 @pytest.mark.e2e
@@ -81,7 +82,7 @@ def test_tensorboard_reads_what_the_log_says(tmp_path: Path) -> None:
     only_that = as_in_a_pod()
     options = [f"run_dir={tmp_path}", "export.tensorboard=true", "steps=20", "evaluate_every=10"]
     arguments = [part for text in options for part in ("--set", text)]
-    subprocess.run([sys.executable, "-m", "training.train", *arguments], env=only_that, check=True)
+    subprocess.run([sys.executable, "-m", "trainyard_train.train", *arguments], env=only_that, check=True)
     command = [sys.executable, "-c", READ, str(tmp_path / "tensorboard")]
     out = subprocess.run(command, env=only_that, check=True, capture_output=True, text=True).stdout
     found = json.loads(out)
@@ -95,7 +96,7 @@ FULL = """
 import errno, sys
 from pathlib import Path
 from tensorboard.summary.writer.record_writer import RecordWriter
-from training import train
+from trainyard_train import train
 write, written = RecordWriter.write, []
 def almost_full(writer, data):
     written.append(data)
@@ -216,7 +217,7 @@ def test_a_sink_of_this_process_that_fails_is_said_once_and_costs_no_step(
     def fail(line: dict[str, Any]) -> None:
         raise OSError("no room")
 
-    monkeypatch.setattr("training.sinks._Prometheus", lambda port: fail)
+    monkeypatch.setattr("trainyard_train.observability.trackers._Prometheus", lambda port: fail)
     assert train(configure(tmp_path, export={"prometheus_port": 9}))
     assert capsys.readouterr().err.count("export.prometheus_port: metrics are lost: no room") == 1
 

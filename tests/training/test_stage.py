@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.training.s3 import BUCKET, Proxy, s3
-from training import stage
-from training.object_store import ObjectStore
-from training.stage import MARKER, StageError, describe, fetch, folder_name, main, verify
+from trainyard_train.checkpointing.object_store import ObjectStore
+from trainyard_train.data import stage
+from trainyard_train.data.stage import MARKER, StageError, describe, fetch, folder_name, main, verify
 
 __all__ = ["s3"]
 

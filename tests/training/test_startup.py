@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from training import startup
+from trainyard_train.elasticity import startup
 
 
 def run(program: str) -> str:
@@ -20,7 +20,7 @@ def run(program: str) -> str:
 def test_a_whole_run_loads_no_compiler_and_no_plotting(tmp_path: Path) -> None:
     program = f"""
 import atexit, os, sys
-from training import train
+from trainyard_train import train
 leave = os._exit
 heavy = ["sympy", "torch._inductor", "sklearn", "scipy", "matplotlib", "triton"]
 def report(code):
@@ -36,7 +36,7 @@ train.main(["--set", "run_dir={tmp_path}", "--set", "steps=3"])
 def test_the_compiler_still_works_when_it_is_asked_for() -> None:
     program = """
 import torch
-from training.startup import defer_compiler
+from trainyard_train.elasticity.startup import defer_compiler
 defer_compiler()
 weight = torch.nn.Parameter(torch.ones(2))
 optimizer = torch.optim.SGD([weight], lr=0.5)

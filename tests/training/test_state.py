@@ -12,10 +12,10 @@ import torch.distributed as dist
 from safetensors.torch import load
 from torch import nn
 
-from training.checkpoint import Checkpoint, DamagedError, Manifest
-from training.folder_store import FolderStore
-from training.mesh import Mesh
-from training.state import PAGE, State, decode, file_name, load_tensors
+from trainyard_train.checkpointing.checkpoint import Checkpoint, DamagedError, Manifest
+from trainyard_train.checkpointing.folder_store import FolderStore
+from trainyard_train.checkpointing.state import PAGE, State, decode, file_name, load_tensors
+from trainyard_train.parallelism.mesh import Mesh
 
 
 class InTurn(Mesh):

@@ -21,10 +21,11 @@ from tests.training.test_object_store import patience
 from tests.training.test_parallel import distance
 from tests.training.test_trainer import NoticeAt
 from tests.training.test_trainer import train as train_alone
-from training.config import ConfigError, load_config, parse_config
-from training.data import GlobalOrder, Loader
-from training.saver import MismatchError
-from training.text import END, INDEX, ShardError, TokenShards, documents, main, write_shards
+from trainyard_train.checkpointing.saver import MismatchError
+from trainyard_train.config import load_config, parse_config
+from trainyard_train.config_base import ConfigError
+from trainyard_train.data.loader import GlobalOrder, Loader
+from trainyard_train.data.text import END, INDEX, ShardError, TokenShards, documents, main, write_shards
 
 __all__ = ["s3"]
 STDLIB = Path(sysconfig.get_path("stdlib"))
@@ -126,7 +127,7 @@ def test_an_epoch_reads_every_token_once_and_targets_follow_their_inputs(shards:
 def test_a_store_gives_the_same_windows_and_is_asked_for_those_of_a_shard_at_once(
     shards: Path, s3: Proxy, tmp_path: Path
 ) -> None:
-    from training.object_store import ObjectStore
+    from trainyard_train.checkpointing.object_store import ObjectStore
 
     url = f"s3://{BUCKET}/{tmp_path.name}"
     store = ObjectStore(url)
@@ -165,7 +166,7 @@ def test_a_shard_that_is_cut_while_it_is_read_is_named(shards: Path, tmp_path: P
 def test_a_store_that_fails_while_text_is_read_ends_the_run_and_what_was_committed_stands(
     shards: Path, s3: Proxy, tmp_path: Path, fault: str, advice: str
 ) -> None:
-    from training.object_store import ObjectStore, StoreError
+    from trainyard_train.checkpointing.object_store import ObjectStore, StoreError
 
     s3.reset()
     url = f"s3://{BUCKET}/{tmp_path.name}"
@@ -293,7 +294,7 @@ def test_tokens_outside_the_vocabulary_too_little_text_and_no_index_are_said(
     with pytest.raises(ShardError, match="make the shards again"):
         TokenShards(str(folder), 32).check()
     (folder / INDEX).unlink()
-    with pytest.raises(ShardError, match=r"make shards with python -m training\.text"):
+    with pytest.raises(ShardError, match=r"make shards with python -m trainyard_train\.data\.text"):
         TokenShards(str(folder), 32).check()
 
 

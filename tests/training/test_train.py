@@ -10,8 +10,8 @@ import pytest
 
 from tests.processes import free_port
 from tests.training.test_trainer import NoticeAt, configure, events, train
-from training.checkpoint import FORMAT
-from training.metrics import FILE
+from trainyard_train.checkpointing.checkpoint import FORMAT
+from trainyard_train.observability.metrics import FILE
 
 TWO_RANKS = ["--nproc-per-node=2"]
 
@@ -20,7 +20,7 @@ def refused(run_dir: Path, *settings: str, more: list[str] | None = None) -> str
     """Run the command, which must refuse; returns what it said."""
     chosen = [f"run_dir={run_dir}", "steps=4", "seed=7", "model.hidden=16", *settings]
     arguments = [part for text in chosen for part in ("--set", text)]
-    command = [sys.executable, "-m", "training.train", *arguments, *(more or [])]
+    command = [sys.executable, "-m", "trainyard_train.train", *arguments, *(more or [])]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
@@ -62,8 +62,8 @@ def test_a_backend_that_is_not_to_be_had_here_is_refused(
 
 SLOW_TO_CLEAN_UP = """
 import sys, time
-from training import train
-from training.folder_store import FolderStore
+from trainyard_train import train
+from trainyard_train.checkpointing.folder_store import FolderStore
 conclude = FolderStore.conclude
 def slowly(store, step):
     time.sleep(6)
@@ -102,7 +102,7 @@ def test_a_checkpoint_of_another_version_is_refused_and_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("training.checkpoint.FORMAT", FORMAT + 1)
+        patch.setattr("trainyard_train.checkpointing.checkpoint.FORMAT", FORMAT + 1)
         assert not train(configure(tmp_path), NoticeAt(3))
     said = refused(tmp_path)
     assert f"is of format {FORMAT + 1}, this version of the package reads {FORMAT}" in said

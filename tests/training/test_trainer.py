@@ -19,17 +19,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.processes import wait_for
-from training import mesh
-from training.config import ConfigError, TrainConfig, parse_config
-from training.folder_store import Files, FolderStore
-from training.goodput import goodput
-from training.interval import measured_mtbf
-from training.metrics import FILE, read_metrics, surviving_steps
-from training.preemption import Notice
-from training.pulse import Pulse
-from training.saver import MismatchError, SaveError
-from training.state import decode
-from training.trainer import DivergedError, Trainer
+from trainyard_train.checkpointing.folder_store import Files, FolderStore
+from trainyard_train.checkpointing.interval import measured_mtbf
+from trainyard_train.checkpointing.saver import MismatchError, SaveError
+from trainyard_train.checkpointing.state import decode
+from trainyard_train.config import TrainConfig, parse_config
+from trainyard_train.config_base import ConfigError
+from trainyard_train.elasticity.heartbeats import Pulse
+from trainyard_train.elasticity.preemption import Notice
+from trainyard_train.launchers import process_group
+from trainyard_train.observability.goodput import goodput
+from trainyard_train.observability.metrics import FILE, read_metrics, surviving_steps
+from trainyard_train.parallelism import mesh
+from trainyard_train.trainer import DivergedError, Trainer
 
 STEPS = 24
 
@@ -63,7 +65,7 @@ def configure(run_dir: Path, **values: object) -> TrainConfig:
 
 
 def train(config: TrainConfig, notice: Notice | None = None) -> bool:
-    trainer = Trainer(config, mesh.join(config.timeouts, {}), notice or Notice(60))
+    trainer = Trainer(config, process_group.join(config.timeouts, {}), notice or Notice(60))
     try:
         return trainer.run(0)
     finally:
@@ -214,7 +216,7 @@ def test_where_a_rule_of_the_rate_is_in_doubt_a_run_says_so_at_each_start(
 
 def test_an_evaluation_whose_loss_is_no_number_says_so_and_names_no_step_to_come(tmp_path: Path) -> None:
     config = configure(tmp_path)
-    trainer = Trainer(config, mesh.join(config.timeouts, {}), Notice(60))
+    trainer = Trainer(config, process_group.join(config.timeouts, {}), Notice(60))
     trainer.model.register_forward_hook(
         lambda model, _, outputs: outputs if model.training else outputs * math.nan
     )
@@ -226,7 +228,7 @@ def test_weights_that_a_gradient_has_spoiled_are_not_saved_although_the_loss_was
     tmp_path: Path, undisturbed: str
 ) -> None:
     config = configure(tmp_path, checkpoint={"every_steps": 1})
-    trainer = Trainer(config, mesh.join(config.timeouts, {}), Notice(60))
+    trainer = Trainer(config, process_group.join(config.timeouts, {}), Notice(60))
     weight = next(trainer.model.parameters())
     weight.register_hook(lambda gradient: gradient * math.nan if trainer.step == 11 else gradient)
     with pytest.raises(DivergedError, match="the loss of step 13 is nan"):
@@ -242,7 +244,7 @@ def test_weights_that_a_gradient_has_spoiled_are_not_saved_although_the_loss_was
 
 def test_an_infinity_in_a_buffer_is_saved(tmp_path: Path) -> None:
     config = configure(tmp_path, steps=2)
-    trainer = Trainer(config, mesh.join(config.timeouts, {}), Notice(60))
+    trainer = Trainer(config, process_group.join(config.timeouts, {}), Notice(60))
     trainer.state.model.register_buffer("mask", torch.full((2, 2), -math.inf))
     assert trainer.run(0)
     assert trainer.saved_step == 2
@@ -403,7 +405,7 @@ def test_a_clean_up_that_takes_longer_than_a_save_may_fails_none_and_is_done_at_
 ) -> None:
     slow_clean_up(monkeypatch, 1)
     config = configure(tmp_path, timeouts={"save": 0.5}, checkpoint={"every_steps": 1, "keep_last": 2})
-    assert Trainer(config, mesh.join(config.timeouts, {}), Notice(60)).run(0)
+    assert Trainer(config, process_group.join(config.timeouts, {}), Notice(60)).run(0)
     assert sha256(tmp_path) == undisturbed
     assert len(events(tmp_path, "checkpoint")) == STEPS
     folder = tmp_path / "checkpoints"
@@ -414,7 +416,7 @@ def test_a_clean_up_that_takes_longer_than_a_save_may_fails_none_and_is_done_at_
 def test_on_notice_nobody_waits_for_a_clean_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slow_clean_up(monkeypatch, 5)
     config = configure(tmp_path)
-    trainer = Trainer(config, mesh.join(config.timeouts, {}), NoticeAt(7))
+    trainer = Trainer(config, process_group.join(config.timeouts, {}), NoticeAt(7))
     begin = time.monotonic()
     assert not trainer.run(0)
     assert time.monotonic() - begin < 4
@@ -434,7 +436,7 @@ def test_a_notice_at_the_end_cuts_the_wait_for_a_clean_up_short(
             told.append(time.monotonic())
             notice.request()
 
-    trainer = Trainer(config, mesh.join(config.timeouts, {}), notice, [tell])
+    trainer = Trainer(config, process_group.join(config.timeouts, {}), notice, [tell])
     assert trainer.run(0)
     assert time.monotonic() - told[0] < 3
     assert "leaving before all superseded checkpoints are gone" in capfd.readouterr().err

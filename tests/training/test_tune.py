@@ -17,9 +17,9 @@ from optuna.trial import TrialState
 
 from tests.processes import free_port, wait_for
 from tests.training.test_trainer import NoticeAt, events
-from training.config import ConfigError
-from training.preemption import Notice
-from training.tune import _write_best, load_search, main, search_for
+from trainyard_train.config_base import ConfigError
+from trainyard_train.elasticity.preemption import Notice
+from trainyard_train.tune import _write_best, load_search, main, search_for
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 SPACE: dict[str, Any] = {
@@ -87,7 +87,8 @@ def test_one_trial_at_a_time_they_come_to_as_many_and_the_best_is_told(
 
 
 def test_a_worker_is_a_process_of_its_own(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "training.tune", write(tmp_path, trials=1), "--one=a", "--set=steps=10"]
+    search = write(tmp_path, trials=1)
+    command = [sys.executable, "-m", "trainyard_train.tune", search, "--one=a", "--set=steps=10"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     assert set(json.loads(done.stdout)["settings"]) == set(SPACE)
@@ -181,7 +182,7 @@ def test_a_worker_whose_trials_all_fail_ends_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(Notice, "watch", lambda self: None)
-    monkeypatch.setattr("training.tune.Notice", lambda _: Faulty(*range(9)))
+    monkeypatch.setattr("trainyard_train.tune.Notice", lambda _: Faulty(*range(9)))
     assert main([write(tmp_path, trials=9), "--set=steps=2"]) == 1
     assert len(list((tmp_path / "study").glob("trial-*"))) == 3
     assert "training: 3 trials, one after the other, failed: see why, above or in" in capfd.readouterr().err

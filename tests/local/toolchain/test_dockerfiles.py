@@ -152,6 +152,9 @@ def test_contents_are_those_of_the_local_image(versions: Versions) -> None:
         run = " ".join(of(IMAGES / image / "Dockerfile", "RUN"))
         assert "xargs --arg-file=/recipe/packages.txt apt-get install" in run
         assert "/recipe/customize.sh /" in run
+    code = [rest.split() for rest in of(IMAGES / "torch/Dockerfile", "COPY") if rest.startswith("training/")]
+    sources = versions.training_image.sources.items()
+    assert code == [[str(source), str("/opt/trainyard/src" / target)] for source, target in sources]
     environment = dict(pair.split("=", 1) for pair in shlex.split(of(IMAGES / "torch/Dockerfile", "ENV")[-1]))
     assert environment == ENVIRONMENT
     ssh = (IMAGES / "mpi/sshd_config").read_text()

@@ -114,7 +114,7 @@ def test_an_image_starts_as_the_user_who_is_not_root_with_the_environment_of_the
 @pytest.mark.parametrize("image", [TORCH, MPI])
 def test_the_training_package_and_its_locked_packages_are_found(images: Builder, image: str) -> None:
     program = (
-        "import os, numpy, pydantic, safetensors; from training.config import load_config;"
+        "import os, numpy, pydantic, safetensors; from trainyard_train.config import load_config;"
         " print(os.getuid(), pydantic.__file__, load_config(None, ['run_dir=/tmp/run']).run_dir)"
     )
     user, place, run_dir = images.inside(image, "python3", "-c", program).split()

@@ -151,7 +151,8 @@ def test_the_image_carries_its_bill_and_the_cache_has_it_beside(
             inside = files.extractfile("opt/trainyard/sbom.cdx.json")
             assert inside
             assert inside.read() == beside
-            assert "opt/trainyard/src/training/train.py" in files.getnames()
+            assert "opt/trainyard/src/trainyard_train/train.py" in files.getnames()
+            assert "opt/trainyard/src/training/configs/digits.yaml" in files.getnames()
     data = json.loads(beside)
     assert (
         f"{data['metadata']['component']['name']}:{data['metadata']['component']['version']}"

@@ -237,14 +237,17 @@ def test_the_training_image_gets_a_new_tag_with_each_change_of_the_code(
     toolchain: Toolchain, workshop: Workshop
 ) -> None:
     before = toolchain.image("training")
-    (workshop.paths.repository / "training/__pycache__").mkdir()
-    (workshop.paths.repository / "training/__pycache__/train.pyc").write_text("x")
+    (workshop.paths.repository / "training/src/trainyard_train/__pycache__").mkdir()
+    (workshop.paths.repository / "training/src/trainyard_train/__pycache__/train.pyc").write_text("x")
+    (workshop.paths.repository / "training/src/trainyard_train.egg-info").mkdir()
+    (workshop.paths.repository / "training/src/trainyard_train.egg-info/PKG-INFO").write_text("x")
     (workshop.paths.repository / "training/images/README.md").write_text("x")
     (workshop.paths.repository / "training/images/torch/Dockerfile").write_text("x")
     assert again(toolchain).image("training") == before
     names = [before]
     for changed in (
-        "training/train.py",
+        "training/src/trainyard_train/train.py",
+        "training/configs/digits.yaml",
         "training/images/torch/packages.txt",
         "training/images/torch/customize.sh",
         "requirements/training.txt",

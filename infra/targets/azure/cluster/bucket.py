@@ -35,7 +35,7 @@ from infra.targets.azure.cluster.grounds import Grounds
 from infra.targets.azure.cluster.scope import Scope
 
 SUPERSEDED = "trainyard.dev/superseded"
-"""What the trainer puts on a blob, once a newer checkpoint was complete (training/marks.py)."""
+"""What `trainyard_train.checkpointing.lifecycle` puts on a blob, once a newer checkpoint was complete."""
 
 
 @dataclass(frozen=True)

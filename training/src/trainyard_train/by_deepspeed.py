@@ -1,0 +1,135 @@
+"""Steps by DeepSpeed, on a run's model, data, order and settings.
+
+`mpirun -n 2 python -m trainyard_train.by_deepspeed --config FILE [--set key.sub=value ...] --deepspeed JSON`,
+or the same under torchrun. DeepSpeed is an extra (`requirements/deepspeed.txt`, the images `deepspeed`). It
+keeps gradients and moments (ZeRO 1, 2), and weights (ZeRO 3), and it saves them: checkpoints are its own, of
+one world size, in the run's folder. Exit codes are those of `trainyard_train.train`. What that has and
+DeepSpeed has not: see docs/moving.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from trainyard_train.config import TrainConfig, load_config
+from trainyard_train.config_base import ConfigError
+from trainyard_train.elasticity.agent import leave, refuse
+from trainyard_train.elasticity.exit_codes import EXIT_LOST_RANK, EXIT_PREEMPTED
+from trainyard_train.elasticity.preemption import Notice
+from trainyard_train.observability.rank_log import say
+
+_NOT_HERE: Final = (
+    "strategy",
+    "parallel",
+    "backend",
+    "precision",
+    "recompute",
+    "compile",
+    "export",
+    "notices",
+)
+"""Settings that DeepSpeed has another way for, or none."""
+_OURS: Final = {
+    "train_batch_size": "data.batch_size_per_rank",
+    "train_micro_batch_size_per_gpu": "data.batch_size_per_rank",
+    "gradient_accumulation_steps": "accumulate",
+    "optimizer": "optim",
+    "scheduler": "optim",
+}
+"""Keys of DeepSpeed's file for which the run has settings."""
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Check both configurations, then train as one rank; ends the process."""
+    parser = argparse.ArgumentParser(prog="python -m trainyard_train.by_deepspeed", description=__doc__)
+    parser.add_argument("--config", type=Path, help="YAML file; see training/configs")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="override one setting"
+    )
+    parser.add_argument("--deepspeed", type=Path, required=True, help="DeepSpeed's own settings, as JSON")
+    options = parser.parse_args(arguments)
+    try:
+        config = load_config(options.config, options.set)
+        leave(_train(config, read_settings(options.deepspeed, config)))
+    except ConfigError as error:
+        leave(refuse(error))
+
+
+def _train(config: TrainConfig, settings: dict[str, Any]) -> int:
+    """Train as one rank; returns its exit code.
+
+    Raises:
+        ConfigError: there is but one rank, or no DeepSpeed, or the newest checkpoint is of another run.
+    """
+    notice = Notice(config.timeouts.leave)
+    notice.watch()  # before the imports: threads that they start would take the signal
+    import torch
+
+    from trainyard_train import deepspeed_run as zero
+    from trainyard_train.launchers import process_group
+    from trainyard_train.parallelism import mesh
+
+    torch.set_num_threads(config.threads)
+    process_group.adopt_launcher_settings(os.environ)
+    try:
+        here = process_group.join(config.timeouts)
+        if here.world_size == 1:
+            raise ConfigError(["ranks: got 1; allowed: 2 or more; start them by mpirun or torchrun"])
+        finished = zero.Run(config, settings, here, notice).run()
+    except RuntimeError as error:
+        if not mesh.is_lost_rank(error):
+            raise
+        say(f"another rank is gone: {error}")
+        return EXIT_LOST_RANK
+    return 0 if finished else EXIT_PREEMPTED
+
+
+def read_settings(path: Path, config: TrainConfig) -> dict[str, Any]:
+    """DeepSpeed's settings from a file, with those that the run's configuration decides.
+
+    Raises:
+        ConfigError: with every problem at once: the file is none, one configuration says what is for the
+            other to say, or neither can do it.
+    """
+    try:
+        settings = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise ConfigError([f"{path}: {error}; allowed: a file of DeepSpeed's settings, as JSON"]) from None
+    if not isinstance(settings, dict):
+        raise ConfigError([f"{path}: got {settings!r}; allowed: an object of DeepSpeed's settings"])
+    problems = [
+        f"{path}: {key}: set; leave it out, and set {ours} in the run's configuration"
+        for key, ours in _OURS.items()
+        if key in settings
+    ]
+    fields = TrainConfig.model_fields
+    problems += [
+        f"{name}: got {getattr(config, name)}; allowed with DeepSpeed: what it is if left out;"
+        f" see whether {path} can say it"
+        for name in _NOT_HERE
+        if getattr(config, name) != fields[name].default
+    ]
+    if config.checkpoint.store or not config.checkpoint.every_steps:
+        problems.append(
+            f"checkpoint: got store {config.checkpoint.store!r}, every_steps {config.checkpoint.every_steps};"
+            " allowed with DeepSpeed: no store, and a number of steps above 0"
+        )
+    if problems:
+        raise ConfigError(problems)
+    return {
+        "steps_per_print": sys.maxsize,  # what it prints is in metrics.jsonl
+        "zero_allow_untested_optimizer": True,  # SGD is, by tests/training/test_by_deepspeed.py
+        **settings,
+        "train_micro_batch_size_per_gpu": config.data.batch_size_per_rank // config.accumulate,
+        "gradient_accumulation_steps": config.accumulate,
+    }
+
+
+if __name__ == "__main__":
+    main()

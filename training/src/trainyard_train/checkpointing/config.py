@@ -1,0 +1,44 @@
+"""Settings of checkpoints: `checkpoint` in a run's configuration."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from trainyard_train.config_base import ConfigSection
+
+
+class CheckpointConfig(ConfigSection):
+    """When to save and how much to keep."""
+
+    every_steps: int = Field(default=20, ge=0)
+    """Steps from one to the next; 0: as often as pays (see `checkpointing.interval`)."""
+    mtbf_seconds: float = Field(default=86400, gt=0)
+    """With every_steps 0: the mean time between losses of a run that is expected, until some were seen."""
+    keep_last: int = Field(default=3, ge=1)
+    """How many of the newest stay."""
+    keep_every: int = Field(default=0, ge=0)
+    """Those whose step is a multiple of this stay for good; 0: none."""
+    superseded: Literal["delete", "tag"] = "delete"
+    """What becomes of the others. `tag`: objects in S3 and Azure get `trainyard.dev/superseded=true`, those
+    in Google Cloud Storage a custom time, by which a rule of the bucket deletes them later."""
+    store: str = ""
+    """URL of a folder in an object store, such as `s3://bucket/runs/7`; empty: `checkpoints` in run_dir."""
+
+    @field_validator("store")
+    @classmethod
+    def _store_is_a_url(cls, url: str) -> str:
+        if url and not re.fullmatch(r"[a-z][a-z0-9+]*://[^/]+(/.*)?", url):
+            raise ValueError("allowed: a URL such as s3://bucket/runs/7; leave it out to use run_dir")
+        return url
+
+    @model_validator(mode="after")
+    def _marks_are_of_clouds(self) -> CheckpointConfig:
+        if self.superseded == "tag" and not self.store.startswith(("s3://", "gs://", "az://")):
+            raise ValueError(
+                "checkpoint.superseded: got 'tag'; allowed: with checkpoint.store in S3 (s3://…),"
+                " Google Cloud Storage (gs://…) or Azure (az://…)"
+            )
+        return self

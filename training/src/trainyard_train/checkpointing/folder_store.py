@@ -1,0 +1,180 @@
+"""Checkpoints as directories of a filesystem that all ranks share.
+
+A checkpoint is written into `step-N.tmp.<nonce>`: each file is flushed and fsynced, the manifest comes
+last, then the directory is fsynced, renamed to `step-N`, and its parent fsynced. Only after that does
+`latest` move, and only after that are older checkpoints deleted. A process that dies anywhere in between
+leaves the previous checkpoint as it was.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import secrets
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from trainyard_train.checkpointing.checkpoint import (
+    KEEP_THREE,
+    LATEST,
+    MANIFEST,
+    CheckpointStore,
+    Data,
+    FileEntry,
+    Manifest,
+    Retention,
+    step_name,
+    step_of,
+)
+
+_LEFTOVER: Final = re.compile(r"step-\d{8,}\.(tmp|trash)\.[0-9a-f]+")
+
+_DIRECT: Final = getattr(os, "O_DIRECT", 0)
+"""Linux has it."""
+_BLOCK: Final = 4096
+"""Bytes: what is written past the page cache begins and ends at such multiples, in memory and in the file."""
+_LARGE: Final = 1 << 20
+"""Bytes; below it nothing is gained."""
+
+
+class Files:
+    """The calls by which data becomes durable, in one place, so that tests can record or fail them."""
+
+    def make_directory(self, path: Path) -> None:
+        """Create a directory; it may exist."""
+        path.mkdir(parents=True, exist_ok=True)
+
+    def write(self, path: Path, data: Data) -> None:
+        """Create a file with this content and wait until the disk has it."""
+        with path.open("wb", buffering=0) as file:
+            content = memoryview(data)
+            done = _write_past_the_cache(file.fileno(), content) if len(content) >= _LARGE else 0
+            while done < len(content):
+                done += os.write(file.fileno(), content[done:])
+            os.fsync(file.fileno())
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Give a file or directory another name, replacing a file of that name, in one step."""
+        source.replace(target)
+
+    def sync_directory(self, path: Path) -> None:
+        """Wait until the disk has the names in a directory."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def remove_tree(self, path: Path) -> None:
+        """Delete a directory and what is in it; parts that are gone already do not matter."""
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _write_past_the_cache(descriptor: int, content: memoryview) -> int:
+    """Write whole blocks straight from memory, where that can be done; returns the bytes written.
+
+    To copy them into the page cache takes most of the CPU time of a write, which the training then lacks,
+    and drives what it reads out of the cache.
+    """
+    flags, done = fcntl.fcntl(descriptor, fcntl.F_GETFL), 0
+    whole = len(content) - len(content) % _BLOCK
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | _DIRECT)
+        while done < whole:
+            done += os.write(descriptor, content[done:whole])
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # which says that it cannot be done in this way
+            raise
+    finally:
+        fcntl.fcntl(descriptor, fcntl.F_SETFL, flags)
+    return done
+
+
+@dataclass(frozen=True)
+class FolderStore(CheckpointStore):
+    """A folder of checkpoints."""
+
+    root: Path
+    retention: Retention = KEEP_THREE
+    files: Files = field(default_factory=Files)
+
+    @property
+    def where(self) -> str:
+        return str(self.root)
+
+    def begin(self, step: int) -> str:
+        if not self.root.is_dir():
+            self.files.make_directory(self.root)
+            self.files.sync_directory(self.root.parent)
+        draft = f"{step_name(step)}.tmp.{secrets.token_hex(4)}"
+        self.files.make_directory(self.root / draft)
+        return draft
+
+    def write(self, draft: str, name: str, data: Data) -> FileEntry:
+        with ThreadPoolExecutor(1) as pool:  # neither hashing nor waiting for the disk needs the interpreter
+            entry = pool.submit(FileEntry.of, data)
+            try:
+                self.files.write(self.root / draft / name, data)
+            except FileNotFoundError as error:
+                raise FileNotFoundError(
+                    f"{self.root / draft} is not there: another run has cleared it, or run_dir is not one"
+                    " folder that all ranks share"
+                ) from error
+            return entry.result()
+
+    def commit(self, draft: str, manifest: Manifest) -> None:
+        source, target = self.root / draft, self.root / step_name(manifest.step)
+        self.files.write(source / MANIFEST, manifest.encode())
+        self.files.sync_directory(source)
+        try:
+            self.files.rename(source, target)
+        except OSError:
+            if not target.is_dir():
+                raise
+            self.discard(draft)
+        self.files.sync_directory(self.root)
+
+    def conclude(self, step: int) -> None:
+        self._point_latest_at(self.root / step_name(step))
+        for old in self.retention.superseded(self.committed()):
+            self._remove(old)
+
+    def discard(self, draft: str) -> None:
+        self.files.remove_tree(self.root / draft)
+
+    def tidy(self) -> None:
+        for path in self._entries():
+            if _LEFTOVER.fullmatch(path.name):
+                self.files.remove_tree(path)
+
+    def committed(self) -> list[int]:
+        steps = (step_of(path.name) for path in self._entries())
+        return sorted((step for step in steps if step is not None), reverse=True)
+
+    def read(self, place: str, size: int | None = None) -> bytes:
+        return (self.root / place).read_bytes()
+
+    def set_aside(self, step: int) -> str:
+        aside = f"{step_name(step)}.damaged.{secrets.token_hex(4)}"
+        self.files.rename(self.root / step_name(step), self.root / aside)
+        return aside
+
+    def _point_latest_at(self, target: Path) -> None:
+        draft = self.root / f"{LATEST}.tmp"
+        self.files.write(draft, target.name.encode())
+        self.files.rename(draft, self.root / LATEST)
+        self.files.sync_directory(self.root)
+
+    def _remove(self, step: int) -> None:
+        path = self.root / step_name(step)
+        trash = path.with_name(f"{path.name}.trash.{secrets.token_hex(4)}")
+        self.files.rename(path, trash)  # a half-deleted checkpoint must not look like one
+        self.files.remove_tree(trash)
+
+    def _entries(self) -> list[Path]:
+        return list(self.root.iterdir()) if self.root.is_dir() else []

@@ -1,0 +1,169 @@
+"""Marking what is superseded, so that a rule of the bucket deletes it: each cloud's rules look for their own.
+
+| store | mark | rule (infra/targets) |
+|---|---|---|
+| S3 | the tag `trainyard.dev/superseded=true` | objects with the tag, some days after they were written |
+| Google Cloud Storage | a custom time: its rules know no tags | `daysSinceCustomTime`, days after the mark |
+| Azure Blob Storage | the index tag `trainyard.dev/superseded=true` | blobs with the tag, as in S3 |
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+from urllib.parse import quote, urlencode
+from urllib.request import Request, urlopen
+
+from trainyard_train.elasticity.instance_metadata import metadata_of
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3.type_defs import TagTypeDef
+
+SUPERSEDED: Final[TagTypeDef] = {"Key": "trainyard.dev/superseded", "Value": "true"}
+"""The tag by which a rule of the bucket finds what it may delete."""
+_TOKEN_PATH: Final = "/computeMetadata/v1/instance/service-accounts/default/token"  # noqa: S105 -- a path
+_BLOB_API: Final = "2021-12-02"
+"""Version of Blob Storage's REST API; tags came with 2019-12-12."""
+_BLOB_TAGS: Final = (
+    f"<Tags><TagSet><Tag><Key>{SUPERSEDED['Key']}</Key><Value>{SUPERSEDED['Value']}</Value></Tag></TagSet></Tags>"
+).encode()
+_WORKLOAD_IDENTITY: Final = ("AZURE_CLIENT_ID", "AZURE_TENANT_ID", "AZURE_FEDERATED_TOKEN_FILE")
+"""What AKS sets in the pods of an identity."""
+_ATTEMPTS: Final = 3
+"""At a request to S3."""
+_EARLY_SECONDS: Final = 60.0
+"""A token is asked for anew so long before its end."""
+
+
+class Marks(Protocol):
+    """How objects of one kind of store are marked."""
+
+    def mark(self, bucket: str, key: str) -> None:
+        """Mark an object; one that is marked already stays as it is."""
+
+
+def marks_of(scheme: str, timeout_seconds: float) -> Marks:
+    """The marks of `s3`, `gs` or `az`."""
+    if scheme == "gs":
+        return CustomTimes(timeout_seconds)
+    return IndexTags(timeout_seconds) if scheme == "az" else Tags(timeout_seconds)
+
+
+class Tags:
+    """S3, with whatever credentials boto3 finds."""
+
+    def __init__(self, timeout_seconds: float) -> None:
+        """Args: timeout_seconds: for one request with its retries."""
+        import boto3  # fsspec and obstore do not speak of tags
+        from botocore.config import Config
+
+        each = timeout_seconds / _ATTEMPTS
+        patience = Config(
+            connect_timeout=each,
+            read_timeout=each,
+            retries={"total_max_attempts": _ATTEMPTS, "mode": "standard"},
+        )
+        self._client = boto3.client("s3", config=patience)
+
+    def mark(self, bucket: str, key: str) -> None:
+        self._client.put_object_tagging(Bucket=bucket, Key=key, Tagging={"TagSet": [SUPERSEDED]})
+
+
+@dataclass
+class _Token:
+    """Of OAuth 2.0, kept until shortly before its end."""
+
+    _text: str = ""
+    _until: float = 0.0
+
+    def fresh(self, ask: Callable[[], Mapping[str, Any]]) -> str:
+        """The token; `ask` returns what its issuer tells of a new one."""
+        if time.monotonic() >= self._until:
+            told = ask()
+            self._text = told["access_token"]
+            self._until = time.monotonic() + float(told["expires_in"]) - _EARLY_SECONDS
+        return self._text
+
+
+@dataclass
+class CustomTimes:
+    """Google Cloud Storage's JSON API, as the pod's identity (Workload Identity, by the metadata service).
+
+    STORAGE_EMULATOR_HOST and GCE_METADATA_HOST lead elsewhere, as with Google's own clients.
+    """
+
+    timeout_seconds: float
+    _token: _Token = field(default_factory=_Token, init=False)
+
+    def mark(self, bucket: str, key: str) -> None:
+        base = os.environ.get("STORAGE_EMULATOR_HOST", "https://storage.googleapis.com")
+        url = f"{base}/storage/v1/b/{bucket}/o/{quote(key, safe='')}?fields=customTime"
+        # A second mark would move the end on: a job that starts again each week would keep all it ever wrote.
+        if "customTime" not in self._ask("GET", url):
+            self._ask("PATCH", url, {"customTime": datetime.now(UTC).isoformat()})
+
+    def _ask(self, verb: str, url: str, body: Mapping[str, str] | None = None) -> dict[str, Any]:
+        headers = {
+            "Authorization": f"Bearer {self._token.fresh(self._told)}",
+            "Content-Type": "application/json",
+        }
+        data = json.dumps(body).encode() if body else None
+        request = Request(url, data, headers, method=verb)  # noqa: S310 -- of this API alone
+        with urlopen(request, timeout=self.timeout_seconds) as answer:  # noqa: S310
+            found: dict[str, Any] = json.load(answer)
+        return found
+
+    def _told(self) -> Mapping[str, Any]:
+        status, text = metadata_of("gcp").metadata.ask(_TOKEN_PATH, {"Metadata-Flavor": "Google"})
+        if status != 200:
+            raise PermissionError(f"the metadata service gives no token: {status} {text[:100]}")
+        told: dict[str, Any] = json.loads(text)
+        return told
+
+
+@dataclass
+class IndexTags:
+    """Azure's Set Blob Tags, as the pod's identity (Workload Identity, by the token in a file of the pod).
+
+    AZURE_STORAGE_ACCOUNT_NAME says the account; AZURE_STORAGE_ENDPOINT leads elsewhere, as with obstore.
+    """
+
+    timeout_seconds: float
+    _token: _Token = field(default_factory=_Token, init=False)
+
+    def mark(self, bucket: str, key: str) -> None:
+        account = os.environ.get("AZURE_STORAGE_ACCOUNT_NAME", "")
+        base = os.environ.get("AZURE_STORAGE_ENDPOINT", f"https://{account}.blob.core.windows.net")
+        headers = {
+            "Authorization": f"Bearer {self._token.fresh(self._told)}",
+            "Content-Type": "application/xml; charset=UTF-8",
+            "x-ms-version": _BLOB_API,
+        }
+        url = f"{base}/{bucket}/{quote(key)}?comp=tags"
+        request = Request(url, _BLOB_TAGS, headers, method="PUT")  # noqa: S310 -- of this API alone
+        with urlopen(request, timeout=self.timeout_seconds):  # noqa: S310
+            pass
+
+    def _told(self) -> Mapping[str, Any]:
+        missing = [name for name in _WORKLOAD_IDENTITY if name not in os.environ]
+        if missing:
+            raise PermissionError(f"no {missing[0]}: is the pod labelled azure.workload.identity/use?")
+        client, tenant, file = (os.environ[name] for name in _WORKLOAD_IDENTITY)
+        asked = {
+            "grant_type": "client_credentials",
+            "scope": "https://storage.azure.com/.default",
+            "client_id": client,
+            "client_assertion_type": "urn:ietf:params:oauth:client-assertion-type:jwt-bearer",
+            "client_assertion": Path(file).read_text(),  # anew: AKS replaces it within the hour
+        }
+        host = os.environ.get("AZURE_AUTHORITY_HOST", "https://login.microsoftonline.com").rstrip("/")
+        request = Request(f"{host}/{tenant}/oauth2/v2.0/token", urlencode(asked).encode())  # noqa: S310
+        with urlopen(request, timeout=self.timeout_seconds) as answer:  # noqa: S310
+            told: dict[str, Any] = json.load(answer)
+        return told

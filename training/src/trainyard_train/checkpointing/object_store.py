@@ -1,0 +1,348 @@
+"""Checkpoints in an object store: S3, Google Cloud Storage, Azure, or whatever else fsspec can reach.
+
+There is no rename here, and none is needed: an object appears whole or not at all. The files of a
+checkpoint go to `step-N/<nonce>/`, where nothing looks for them; the manifest, put last as
+`step-N/manifest.json`, is the commit. A checkpoint is deleted manifest first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+from trainyard_train.checkpointing.checkpoint import (
+    KEEP_THREE,
+    LATEST,
+    MANIFEST,
+    CheckpointStore,
+    Data,
+    FileEntry,
+    Manifest,
+    Retention,
+    step_name,
+    step_of,
+)
+from trainyard_train.checkpointing.lifecycle import Marks, marks_of
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+CLOUDS: Final = {"s3": "S3", "gs": "Google Cloud Storage", "az": "Azure Blob Storage"}
+"""Schemes that obstore serves; fsspec's own for the rest."""
+_ENDPOINTS: Final = ("AWS_ENDPOINT_URL", "STORAGE_EMULATOR_HOST", "AZURE_STORAGE_ENDPOINT")
+"""Where they are, if not at their usual place; one of one's own may do without TLS."""
+_DAMAGED: Final = "damaged"
+MARKED: Final = "superseded"
+"""The file that says which checkpoints are marked for the bucket's rule."""
+_RETRIES: Final = 20
+"""Of one request, as long as there is time."""
+_RANGE: Final = 32 << 20
+"""Bytes of one request; a large file is read by several at once."""
+_ADVICE: Final = {
+    "nosuchbucket": "make the bucket, or correct checkpoint.store",
+    r"timetooskewed|request date header too old|reasonable timeframe": (
+        "this machine's clock is off: look at its time service"
+    ),
+    r"permission|unauthenticated|status[a-z ]*: 40[13]": "check the credentials and the bucket's policy",
+    r"status[a-z ]*: 507|quota|no space": "the store is full: make room, or lower checkpoint.keep_last",
+    r"slow ?down|status[a-z ]*: 50[0234]": "the store is overloaded or down; the next checkpoint tries again",
+    r"kind: timeout|timed ?out|read timeout": "the store hangs: look at it, or raise timeouts.store",
+    r"connect|dns|sending request": "the store cannot be reached: check its endpoint (AWS_ENDPOINT_URL)",
+}
+"""What to do, by what the client library said."""
+
+
+class StoreError(OSError):
+    """The store did not do what it was asked to; the message names the object and the next step."""
+
+
+@dataclass(frozen=True)
+class ObjectStore(CheckpointStore):
+    """A prefix in a bucket."""
+
+    url: str
+    """Such as `s3://bucket/runs/7`."""
+    retention: Retention = KEEP_THREE
+    timeout_seconds: float = 60
+    """For one request with all its retries."""
+    _in_doubt: set[str] = field(default_factory=set, init=False, compare=False)
+    """Drafts whose manifest was sent, and no answer came: they may be committed, or be so any moment."""
+    files: AbstractFileSystem = field(default=None, compare=False)
+    """How the store is reached; made from `url` if not given."""
+
+    def __post_init__(self) -> None:
+        if self.files is None:
+            object.__setattr__(self, "files", connect(self.url, self.timeout_seconds))
+
+    @property
+    def where(self) -> str:
+        return self.url
+
+    def begin(self, step: int) -> str:
+        return f"{step_name(step)}/{secrets.token_hex(4)}"
+
+    def write(self, draft: str, name: str, data: Data) -> FileEntry:
+        self.put(f"{draft}/{name}", data)
+        return FileEntry.of(data)
+
+    def commit(self, draft: str, manifest: Manifest) -> None:
+        step = manifest.step
+        there = self._list(step_name(step))
+        nonce = draft.rpartition("/")[2]
+        if missing := [name for name in manifest.files if f"{nonce}/{name}" not in there]:
+            raise StoreError(f"{self._full(draft)}: {missing[0]} is gone: another run has cleared this draft")
+        if MANIFEST in there:
+            self.discard(draft)
+            return
+        self._in_doubt.add(draft)
+        self.put(f"{step_name(step)}/{MANIFEST}", replace(manifest, draft=nonce).encode())
+        self._in_doubt.remove(draft)
+
+    def conclude(self, step: int) -> None:
+        self.put(LATEST, step_name(step).encode())
+        superseded = self.retention.superseded(self.committed())
+        if self.retention.tag:
+            self._mark(superseded)
+            return
+        for old in superseded:
+            self._delete([f"{step_name(old)}/{MANIFEST}"])  # first: half of one must not look like one
+            self._delete_below(step_name(old))
+
+    def discard(self, draft: str) -> None:
+        if draft in self._in_doubt:  # `tidy` will know
+            return
+        with contextlib.suppress(StoreError):
+            self._delete_below(draft)
+
+    def tidy(self) -> None:
+        """Delete drafts. What is kept beside a damaged manifest, for a look, stays."""
+        for step, names in self._by_step().items():
+            if any(name.startswith(_DAMAGED) for name in names):
+                continue
+            try:
+                kept = self.open(step).manifest.draft if MANIFEST in names else ""
+            except ValueError:  # not ours to judge here: loading says what is wrong with it
+                continue
+            drafts = [name for name in names if name != MANIFEST and name.partition("/")[0] != kept]
+            self._delete([f"{step_name(step)}/{name}" for name in drafts])
+
+    def committed(self) -> list[int]:
+        return sorted((step for step, names in self._by_step().items() if MANIFEST in names), reverse=True)
+
+    def read(self, place: str, size: int | None = None) -> bytes:
+        path = self._full(place)
+        with _explained("get", path):
+            if size is None or size <= _RANGE:
+                return bytes(self.files.cat_file(path))
+            starts = list(range(0, size, _RANGE))
+            ends = [min(start + _RANGE, size) for start in starts]
+            return b"".join(map(bytes, self.files.cat_ranges([path] * len(starts), starts, ends)))
+
+    def read_range(self, place: str, start: int, stop: int) -> bytes:
+        """Some bytes of a file."""
+        path = self._full(place)
+        with _explained("get", path):
+            return bytes(self.files.cat_file(path, start=start, end=stop))
+
+    def read_parts(self, parts: Sequence[tuple[str, int, int]]) -> list[bytes]:
+        """Some bytes of each of many files, which are asked for at once: name, start, stop."""
+        names, starts, stops = zip(*parts, strict=True)
+        paths = [self._full(name) for name in names]
+        with _explained("get", f"{paths[0]}, one of {len(paths)} parts"):
+            found = self.files.cat_ranges(paths, list(starts), list(stops), on_error="raise")
+        return [bytes(part) for part in found]
+
+    def size(self, place: str) -> int | None:
+        """Of a file, in bytes; None if there is none."""
+        path = self._full(place)
+        try:
+            with _explained("head", path):
+                return int(self.files.info(path)["size"])
+        except FileNotFoundError:
+            return None
+
+    def names(self) -> list[str]:
+        """Of all that is here."""
+        return self._list()
+
+    def listing(self, below: str = "") -> dict[str, tuple[int, str]]:
+        """Size in bytes, and ETag, of all that is here, or of what has this one name."""
+        top = self._full(below)
+        with _explained("list", top):
+            self.files.invalidate_cache()
+            if below:
+                return {below: _described(self.files.info(top))}
+            found = self.files.find(top, detail=True)
+            return {str(path)[len(top) :].lstrip("/"): _described(each) for path, each in found.items()}
+
+    def set_aside(self, step: int) -> str:
+        aside = f"{step_name(step)}/{_DAMAGED}.{secrets.token_hex(4)}.json"
+        self.put(aside, self.read(f"{step_name(step)}/{MANIFEST}"))
+        self._delete([f"{step_name(step)}/{MANIFEST}"])
+        return aside
+
+    def _mark(self, steps: Sequence[int]) -> None:
+        """Mark checkpoints for the bucket's rule that deletes them, and note which, for later processes."""
+        noted = self._marked() if steps else set()
+        marked = [step for step in steps if step in noted]
+        new = [step for step in steps if step not in noted]
+        try:
+            for step in new:
+                self._mark_objects(step)
+                marked.append(step)
+        finally:
+            if new:
+                self.put(MARKED, "".join(f"{step_name(step)}\n" for step in marked).encode())
+
+    def _mark_objects(self, step: int) -> None:
+        for name in self._list(step_name(step)):
+            path = self._full(f"{step_name(step)}/{name}")
+            bucket, _, key = path.partition("/")
+            with _explained("mark", path):
+                self._marks.mark(bucket, key)
+
+    def _marked(self) -> set[int | None]:
+        """The steps that were noted as marked."""
+        try:
+            return {step_of(line) for line in self.read(MARKED).decode(errors="replace").splitlines()}
+        except FileNotFoundError:
+            return set()
+
+    @cached_property
+    def _marks(self) -> Marks:
+        return marks_of(self.url.partition("://")[0], self.timeout_seconds)
+
+    def _by_step(self) -> dict[int, list[str]]:
+        """Names of objects, seen from their step."""
+        steps: dict[int, list[str]] = {}
+        for name in self._list():
+            first, _, rest = name.partition("/")
+            step = step_of(first)
+            if step is not None and rest:
+                steps.setdefault(step, []).append(rest)
+        return steps
+
+    def _list(self, below: str = "") -> list[str]:
+        top = self._full(below)
+        with _explained("list", top):
+            if self._is_cloud:
+                paths: Iterable[str] = _find(self.files, top)
+            else:
+                self.files.invalidate_cache()
+                paths = map(str, self.files.find(top))
+            return [path[len(top) :].lstrip("/") for path in paths]
+
+    def put(self, place: str, data: Data) -> None:
+        """Write a file; it appears whole or not at all."""
+        path = self._full(place)
+        with _explained("put", path):
+            self.files.pipe_file(path, data)
+
+    def _delete(self, places: Sequence[str]) -> None:
+        """Delete files, many at once where the store can; those that are gone already do not matter."""
+        paths = [self._full(place) for place in places]
+        if not paths:
+            return
+        with _explained("delete", paths[0] + (f", one of {len(paths)} files" if paths[1:] else "")):
+            with contextlib.suppress(FileNotFoundError):  # some stores say so, and may have left the rest
+                if paths[1:] and self._is_cloud:
+                    _delete_at_once(self.files, paths)
+                    return
+            for path in paths:
+                with contextlib.suppress(FileNotFoundError):
+                    self.files.rm_file(path)
+
+    def _delete_below(self, folder: str) -> None:
+        self._delete([f"{folder}/{name}" for name in self._list(folder)])
+
+    @property
+    def _is_cloud(self) -> bool:
+        """Whether obstore serves it, which can do more at once than fsspec asks of it."""
+        return hasattr(self.files, "_construct_store")
+
+    def _full(self, place: str) -> str:
+        root = str(self.files._strip_protocol(self.url)).rstrip("/")
+        return f"{root}/{place}".rstrip("/")
+
+
+def connect(url: str, timeout_seconds: float) -> AbstractFileSystem:
+    """Reach a store as the environment says (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, …, or the pod's identity).
+
+    Raises:
+        StoreError: nothing that is installed speaks this scheme.
+    """
+    import fsspec
+
+    scheme = url.partition("://")[0]
+    options: dict[str, object] = {}
+    if scheme in CLOUDS:
+        import obstore.fsspec
+
+        obstore.fsspec.register(scheme)
+        patience = timedelta(seconds=timeout_seconds)
+        options = {
+            "client_options": {
+                "timeout": patience,
+                "connect_timeout": min(patience, timedelta(seconds=5)),
+                "allow_http": any(os.environ.get(name, "").startswith("http://") for name in _ENDPOINTS),
+            },
+            "retry_config": {"max_retries": _RETRIES, "retry_timeout": patience},
+        }
+    try:
+        return fsspec.filesystem(scheme, skip_instance_cache=True, **options)
+    except (ValueError, ImportError) as error:
+        raise StoreError(f"checkpoint.store: got {url!r}; allowed: {', '.join(CLOUDS)}; {error}") from None
+
+
+def _delete_at_once(files: AbstractFileSystem, paths: Sequence[str]) -> None:
+    """Delete objects of one bucket; fsspec would ask for one after the other."""
+    import obstore
+
+    bucket = paths[0].partition("/")[0]
+    obstore.delete(files._construct_store(bucket), [path.partition("/")[2] for path in paths])
+
+
+def _find(files: AbstractFileSystem, top: str) -> list[str]:
+    """Paths of all objects below a place; fsspec would ask for each folder by itself."""
+    import obstore
+
+    bucket, _, prefix = top.partition("/")
+    return [
+        f"{bucket}/{each['path']}" for each in obstore.list(files._construct_store(bucket), prefix).collect()
+    ]
+
+
+def _described(found: Mapping[str, Any]) -> tuple[int, str]:
+    return int(found["size"]), str(found.get("e_tag") or "").strip('"')
+
+
+@contextlib.contextmanager
+def _explained(verb: str, path: str) -> Iterator[None]:
+    """Turn whatever a client library raises into one kind of error, with what to do about it."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        if _about_bucket(error):
+            raise StoreError(_message(verb, path, error)) from None
+        raise
+    except Exception as error:
+        raise StoreError(_message(verb, path, error)) from error
+
+
+def _about_bucket(error: Exception) -> bool:
+    return "nosuchbucket" in str(error).lower()
+
+
+def _message(verb: str, path: str, error: Exception) -> str:
+    text = str(error)
+    known = f"{type(error).__name__} {text}".lower()
+    advice = next((what for pattern, what in _ADVICE.items() if re.search(pattern, known)), "")
+    short = " ".join(text.partition("Debug source")[0].split())[:300].rstrip(": ")
+    return f"{verb} {path}: {short}" + (f"; {advice}" if advice else "")

@@ -1,0 +1,289 @@
+"""All ranks writing one checkpoint, and all loading the same one."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from itertools import count
+from typing import Any, Final
+
+from trainyard_train.checkpointing.checkpoint import (
+    Checkpoint,
+    CheckpointStore,
+    DamagedError,
+    Data,
+    FileEntry,
+    Manifest,
+    step_name,
+)
+from trainyard_train.observability.rank_log import say
+from trainyard_train.parallelism.mesh import Mesh
+
+
+class SaveError(OSError):
+    """No checkpoint was made. What was committed before stands."""
+
+
+class MismatchError(ValueError):
+    """A checkpoint is of another run: the message lists each setting that differs."""
+
+
+class UnsharedError(OSError):
+    """A rank cannot read what rank 0 can: the checkpoint is whole, and stays where it is."""
+
+
+Fault = Callable[[], str]
+DATASET: Final = "dataset"
+"""In a run's identity: what the data are, as far as that decides about the order of samples."""
+_WHOSE: Final = {DATASET: "the data now"}
+_ADVICE: Final = {
+    DATASET: "; with other data the order of samples would be another: let data.path lead to what it was, or"
+    " begin a new run"
+}
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint that was committed."""
+
+    size: int
+    """Bytes, of all ranks."""
+    seconds: float
+    """From its start, after the copy was made, until it was durable."""
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A checkpoint that is being written while the training goes on."""
+
+    step: int
+    reason: str
+    blocked_seconds: float
+    """For which the training stood still, to copy what is saved."""
+    saved: Future[Saved]
+    """Resolves once the checkpoint is committed; or to SaveError."""
+
+
+_LOOK_SECONDS: Final = 0.1
+
+
+class Saver:
+    """Coordinates the ranks through the store, so that no collective of the training is disturbed."""
+
+    def __init__(self, store: CheckpointStore, mesh: Mesh) -> None:
+        self.store = store
+        self.mesh = replace(mesh, store=mesh.store.clone())  # waiting on one connection blocks all its users
+        self.held: dict[str, bytes] = {}
+        """Files of the checkpoint that is loaded, by name: those that this rank read, and checked."""
+        self._turns = count()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="saver")
+        self._cleaner = ThreadPoolExecutor(1, thread_name_prefix="cleaner")
+        self._clean_up: Future[None] | None = None
+        """What follows the last commit; only rank 0 has any."""
+
+    def start(self, name: str, data: Data, manifest: Manifest, fault: Fault) -> Future[Saved]:
+        """Save in the background; one checkpoint after the other. See `save`."""
+        return self._thread.submit(self.save, {name: data}, manifest, fault, time.monotonic())
+
+    def close(self) -> None:
+        """Start no save after those begun; waits for none, since a disk or a store may hang."""
+        self._thread.shutdown(wait=False)
+        self._cleaner.shutdown(wait=False)
+
+    def rest(self, seconds: float, cut_short: Callable[[], bool] = lambda: False) -> None:
+        """Wait for what follows the last commit, which no save waits for.
+
+        Args:
+            seconds: for which at most.
+            cut_short: asked whether to wait no longer.
+        """
+        deadline = time.monotonic() + seconds
+        while (cleaning := self._clean_up) and not cleaning.done():
+            if cut_short() or time.monotonic() >= deadline:
+                say("leaving before all superseded checkpoints are gone; whoever saves here next sees to it")
+                return
+            wait([cleaning], _LOOK_SECONDS)
+
+    def save(
+        self,
+        files: Mapping[str, Data],
+        manifest: Manifest,
+        fault: Fault = lambda: "",
+        begin: float | None = None,
+    ) -> Saved:
+        """Write the files of all ranks as one checkpoint.
+
+        Args:
+            files: those of this rank.
+            manifest: all but its files.
+            fault: asked what speaks against saving these files; empty if nothing does.
+            begin: when the save began, by the monotonic clock; now if not given.
+
+        Raises:
+            SaveError: on every rank, if any of them failed.
+        """
+        begin = time.monotonic() if begin is None else begin
+        turn = next(self._turns)
+        key = f"save/{turn}"
+        draft = self.mesh.tell(f"{key}/draft", self._begin(manifest.step) if self.mesh.leads else "")
+        written = self._write(draft, files, fault) if draft else {"error": "see rank 0"}
+        reports = [json.loads(text) for text in self.mesh.gather(key, json.dumps(written))]
+        error = self._commit(draft, reports, manifest) if self.mesh.leads else ""
+        error = self.mesh.tell(f"{key}/done", error)
+        seconds = time.monotonic() - begin
+        if self.mesh.leads and turn:
+            self._forget(f"save/{turn - 1}")
+        if error:
+            raise SaveError(error)
+        if self.mesh.leads:
+            self._begin_clean_up(manifest.step)
+        size = sum(entry["size"] for report in reports for entry in report["files"].values())
+        return Saved(size, seconds)
+
+    def newest(self, identity: Mapping[str, Any]) -> tuple[Checkpoint | None, list[str]]:
+        """The checkpoint to resume from, the same on all ranks, and what was wrong with newer ones.
+
+        Each rank reads and verifies its part of the files, so that together they read each once; what it read
+        is in `held`. Rank 0 sets damaged ones aside and clears what dead runs left.
+
+        Raises:
+            MismatchError: the checkpoint is of a run with another identity.
+            UnsharedError: on every rank, if one cannot read a checkpoint that rank 0 finds whole.
+        """
+        damages: list[str] = []
+        if self.mesh.leads:
+            self.store.tidy()
+        checkpoint = None
+        for turn in count():
+            steps = self.store.committed() if self.mesh.leads else []
+            chosen = json.loads(self.mesh.tell(f"load/{turn}/step", json.dumps(steps[:1])))
+            if not chosen:
+                break
+            checkpoint, damage = self._read_part(chosen[0])
+            found = [text for text in self.mesh.gather(f"load/{turn}/damage", damage) if text]
+            if not found:
+                break
+            verdict = self._judge(chosen[0], found[0], damages) if self.mesh.leads else ""
+            if verdict := self.mesh.tell(f"load/{turn}/verdict", verdict):
+                self.mesh.part()
+                raise UnsharedError(verdict)
+            checkpoint = None
+        damages = json.loads(self.mesh.tell("load/damages", json.dumps(damages)))
+        if checkpoint and (mismatch := _mismatch(checkpoint, identity)):
+            self.mesh.part()
+            raise MismatchError(mismatch)
+        return checkpoint, damages
+
+    def loaded(self) -> None:
+        """Wait until every rank has loaded; only then may anything be saved, and so be pruned."""
+        self.held = {}
+        self.mesh.gather("loaded", "")
+
+    def _read_part(self, step: int) -> tuple[Checkpoint | None, str]:
+        """Read and verify the files that are this rank's to read; returns what is wrong, too."""
+        self.held = {}
+        try:
+            checkpoint = self.store.open(step)
+            for name, reader in checkpoint.readers(self.mesh.world_size).items():
+                if reader == self.mesh.rank:
+                    self.held[name] = checkpoint.read(name)
+        except DamagedError as error:
+            return None, f"{error} (says {self._own_name})"
+        return checkpoint, ""
+
+    def _judge(self, step: int, reason: str, damages: list[str]) -> str:
+        """Set a checkpoint aside, if rank 0 finds it damaged too; else return what is wrong.
+
+        A rank whose folder is not the one that all share, or whose node alters what it reads, must not cost
+        the others what they have.
+        """
+        if step not in self.store.committed():  # a run that lives has deleted it, and has a newer one
+            return ""
+        try:
+            self.store.open(step).verify()
+        except DamagedError:
+            damages.append(self._set_aside(step, reason))
+            return ""
+        return (
+            f"{step_name(step)} in {self.store.where}: {reason}, but rank 0 on {self.mesh.node} finds it"
+            " whole: see to it that run_dir is one folder that all ranks share, and look at that node;"
+            " nothing was changed"
+        )
+
+    def _begin_clean_up(self, step: int) -> None:
+        """Do what follows a commit beside the training; what has not begun yet, this one does too."""
+        if self._clean_up:
+            self._clean_up.cancel()
+        with suppress(RuntimeError):  # this process is about to end: the next save in this place does it
+            self._clean_up = self._cleaner.submit(self._conclude, step)
+
+    def _conclude(self, step: int) -> None:
+        try:
+            self.store.conclude(step)
+        except OSError as error:
+            say(f"the checkpoint of step {step} is committed, but not all that follows was done: {error}")
+
+    def _forget(self, key: str) -> None:
+        """Delete a turn's keys from the store; that this turn ended shows that no rank needs them."""
+        for part in ("draft", "done", *range(self.mesh.world_size)):
+            self.mesh.store.delete_key(f"{key}/{part}")
+
+    def _begin(self, step: int) -> str:
+        try:
+            return self.store.begin(step)
+        except OSError as error:
+            say(f"no checkpoint: {error}")
+            return ""
+
+    def _write(self, draft: str, files: Mapping[str, Data], fault: Fault) -> dict[str, Any]:
+        if found := fault():
+            return {"error": f"{self._own_name}: {found}"}
+        try:
+            entries = {name: self.store.write(draft, name, data) for name, data in files.items()}
+        except OSError as error:
+            return {"error": f"{self._own_name}: {error}"}
+        return {"files": {name: asdict(entry) for name, entry in entries.items()}}
+
+    @property
+    def _own_name(self) -> str:
+        return f"rank {self.mesh.rank} on {self.mesh.node}"
+
+    def _commit(self, draft: str, reports: list[dict[str, Any]], manifest: Manifest) -> str:
+        """Commit, or drop the draft; returns what went wrong."""
+        errors = [report["error"] for report in reports if "error" in report]
+        if not errors:
+            entries = {
+                name: FileEntry(**entry) for report in reports for name, entry in report["files"].items()
+            }
+            try:
+                self.store.commit(draft, replace(manifest, files=entries))
+            except OSError as error:
+                errors.append(str(error))
+        if errors and draft:
+            self.store.discard(draft)
+        return "; ".join(errors)
+
+    def _set_aside(self, step: int, reason: str) -> str:
+        damage = f"{step_name(step)}: {reason}; kept as {self.store.set_aside(step)}"
+        say(f"skipping a damaged checkpoint: {damage}")
+        return damage
+
+
+def _mismatch(checkpoint: Checkpoint, identity: Mapping[str, Any]) -> str:
+    """What a checkpoint has otherwise than a run that would resume from it; empty if nothing."""
+    saved = dict(checkpoint.manifest.identity)
+    saved.setdefault(DATASET, identity.get(DATASET))  # older ones do not say
+    differences = [
+        f"{key}: the checkpoint has {saved.get(key)!r}, {_WHOSE.get(key, 'the configuration')}"
+        f" {identity.get(key)!r}{_ADVICE.get(key, '')}"
+        for key in sorted({*saved, *identity})
+        if saved.get(key) != identity.get(key)
+    ]
+    if not differences:
+        return ""
+    what = f"{checkpoint.name} in {checkpoint.store.where} is of another run; choose another run_dir, or set:"
+    return "\n".join([what, *differences])

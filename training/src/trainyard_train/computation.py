@@ -1,0 +1,207 @@
+"""From a batch to gradients: micro-batches, precision, and layers that are divided into stages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn import functional
+
+from trainyard_train.data.samples import Samples
+from trainyard_train.parallelism.config import Precision
+from trainyard_train.parallelism.mesh import Mesh
+from trainyard_train.parallelism.parallelize import unwrap
+
+if TYPE_CHECKING:
+    from torch.distributed.pipelining import ScheduleGPipe
+
+
+@dataclass
+class LossScale:
+    """Keeps gradients of float16 from vanishing: doubled every 2000 steps, halved when one overflows.
+
+    The state is saved, and the ranks decide together, so PyTorch's GradScaler, which knows nothing of
+    gradients that are cut over ranks, will not do.
+    """
+
+    scale: float = 2.0**16
+    good_steps: int = 0
+
+    def unscale(self, parameters: Iterable[nn.Parameter], mesh: Mesh) -> bool:
+        """Divide the gradients by the scale; returns whether all of them, on all ranks, are numbers."""
+        gradients = [_local(parameter.grad) for parameter in parameters if parameter.grad is not None]
+        torch._foreach_mul_(gradients, 1 / self.scale)
+        bad = torch.stack([(~gradient.isfinite()).any() for gradient in gradients]).any().float()
+        overflow = mesh.sum(bad).item() > 0
+        self.good_steps = 0 if overflow else self.good_steps + 1
+        if overflow:
+            self.scale /= 2
+        elif self.good_steps % 2000 == 0:
+            self.scale *= 2
+        return not overflow
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        """Go on from a manifest's state; from the beginning if it has none."""
+        self.scale = state.get("scale", self.scale)
+        self.good_steps = state.get("good_steps", self.good_steps)
+
+
+@dataclass
+class Computation:
+    """Forward and backward passes of a model that each rank has from its first layer to its last."""
+
+    model: nn.Module
+    mesh: Mesh
+    micro_batches: int = 1
+    precision: Precision = "float32"
+    loss_scale: LossScale | None = None
+
+    def backward(self, batch: Samples, on_loss: Callable[[], None]) -> torch.Tensor:
+        """Leave in the model the gradients of the mean loss over all ranks' batches.
+
+        Args:
+            batch: this rank's part.
+            on_loss: called when this rank has its loss, and from here on needs the others.
+
+        Returns:
+            loss, hits and number of targets of this rank's batch, summed.
+        """
+        sums = torch.zeros(3, dtype=torch.float64, device=self.mesh.device)
+        parts = batch.split(self.micro_batches)
+        for number, part in enumerate(parts, start=1):
+            last = number == len(parts)
+            with self._synchronized(last):
+                with self._autocast():
+                    outputs = self.model(part.inputs)
+                    loss = loss_of(outputs, part.targets)
+                sums += sums_of(loss, outputs, part.targets)
+                if last:
+                    on_loss()
+                self._scaled(loss).backward()
+        return sums
+
+    def evaluate(self, batch: Samples) -> torch.Tensor:
+        """Loss, hits and number of targets of this rank's batch, summed."""
+        model = unwrap(self.model)
+        model.eval()
+        with torch.no_grad(), self._autocast():
+            outputs = model(batch.inputs)
+            loss = loss_of(outputs, batch.targets)
+        model.train()
+        return sums_of(loss, outputs, batch.targets)
+
+    def _scaled(self, loss: torch.Tensor) -> torch.Tensor:
+        factor = (self.loss_scale.scale if self.loss_scale else 1) / self.micro_batches
+        return loss if factor == 1 else loss * factor
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        if self.precision == "float32":
+            return nullcontext()
+        return torch.autocast(self.mesh.device.type, dtype=getattr(torch, self.precision))
+
+    @contextmanager
+    def _synchronized(self, last: bool) -> Iterator[None]:
+        """Let ranks add up their gradients in the last backward pass of a step only."""
+        if hasattr(self.model, "set_requires_gradient_sync"):  # FSDP
+            self.model.set_requires_gradient_sync(last)  # type: ignore[operator]
+        if isinstance(self.model, nn.parallel.DistributedDataParallel) and not last:
+            with self.model.no_sync():
+                yield
+        else:
+            yield
+
+
+@dataclass
+class PipelinedComputation(Computation):
+    """The same over stages: micro-batches follow each other through the ranks (GPipe)."""
+
+    def __post_init__(self) -> None:
+        from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
+
+        self._stage_type, self._schedule_type = PipelineStage, ScheduleGPipe
+        self._ranks = _groups(self.mesh)
+        self._schedules: dict[tuple[int, int], ScheduleGPipe] = {}
+
+    def backward(self, batch: Samples, on_loss: Callable[[], None]) -> torch.Tensor:
+        outputs, losses = self._run(batch, self.micro_batches)
+        on_loss()
+        if self.mesh.data_size > 1:
+            for parameter in self.model.parameters():
+                gradient = _local(parameter.grad)
+                dist.all_reduce(gradient, group=self._ranks["data"])
+                gradient /= self.mesh.data_size
+        return self._sums(outputs, losses, batch)
+
+    def evaluate(self, batch: Samples) -> torch.Tensor:
+        self.model.eval()
+        with torch.no_grad():
+            outputs, losses = self._run(batch, 1)
+        self.model.train()
+        return self._sums(outputs, losses, batch)
+
+    def _run(self, batch: Samples, micro_batches: int) -> tuple[torch.Tensor | None, list[torch.Tensor]]:
+        """Outputs and mean losses, which the last stage alone has."""
+        schedule = self._schedule(len(batch), micro_batches)
+        run = schedule.step if torch.is_grad_enabled() else schedule.eval
+        losses: list[torch.Tensor] = []
+        inputs = [batch.inputs] if self.mesh.stage == 0 else []
+        last = self.mesh.stage == self.mesh.pipeline - 1
+        with self._autocast():
+            outputs = run(*inputs, target=batch.targets if last else None, losses=losses if last else None)
+        return outputs, losses
+
+    def _schedule(self, size: int, micro_batches: int) -> ScheduleGPipe:
+        """Made once for each size of batch: stages agree on shapes when they first run."""
+        if (size, micro_batches) not in self._schedules:
+            stage = self._stage_type(
+                self.model,
+                self.mesh.stage,
+                self.mesh.pipeline,
+                self.mesh.device,
+                group=self._ranks["pipeline"],
+            )
+            scale = self.loss_scale
+            self._schedules[size, micro_batches] = self._schedule_type(
+                stage,
+                micro_batches,
+                loss_fn=lambda outputs, targets: loss_of(outputs, targets) * (scale.scale if scale else 1),
+            )
+        return self._schedules[size, micro_batches]
+
+    def _sums(self, outputs: torch.Tensor | None, losses: list[torch.Tensor], batch: Samples) -> torch.Tensor:
+        if outputs is None or not losses:
+            return torch.zeros(3, dtype=torch.float64, device=self.mesh.device)
+        loss = torch.stack(losses).mean() / (self.loss_scale.scale if self.loss_scale else 1)
+        return sums_of(loss, outputs, batch.targets)
+
+
+def loss_of(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Mean cross entropy in nats: outputs of shape (…, classes), targets of shape (…)."""
+    return functional.cross_entropy(outputs.flatten(0, -2), targets.flatten())
+
+
+def sums_of(loss: torch.Tensor, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Loss, hits and number of targets, summed over a batch; shape (3,), float64."""
+    count = torch.tensor(targets.numel(), device=outputs.device)
+    hits = (outputs.argmax(-1) == targets).sum()
+    return torch.stack([(loss.detach() * count).double(), hits.double(), count.double()])
+
+
+def _groups(mesh: Mesh) -> dict[str, dist.ProcessGroup]:
+    """The ranks that differ from this one in their stage alone, and in their data alone."""
+    from torch.distributed.device_mesh import init_device_mesh
+
+    sizes = (mesh.pipeline, mesh.data_size, mesh.tensor)
+    devices = init_device_mesh(mesh.device.type, sizes, mesh_dim_names=("pipeline", "data", "tensor"))
+    return {name: devices.get_group(name) for name in ("pipeline", "data")}
+
+
+def _local(tensor: torch.Tensor | None) -> torch.Tensor:
+    assert tensor is not None
+    local: torch.Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return local

@@ -1,0 +1,162 @@
+"""The configuration of a run: typed, frozen, and checked before anything is started."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import Field, ValidationError, model_validator
+
+from trainyard_train.checkpointing.config import CheckpointConfig
+from trainyard_train.config_base import ConfigError, ConfigSection, problems_of
+from trainyard_train.data.config import DataConfig
+from trainyard_train.elasticity.config import TimeoutConfig
+from trainyard_train.models.config import ModelConfig
+from trainyard_train.observability.config import ExportConfig
+from trainyard_train.optim.config import OptimConfig
+from trainyard_train.parallelism.config import Backend, ParallelConfig, Precision, Strategy
+
+
+class TrainConfig(ConfigSection):
+    """A whole run. `steps` counts optimizer steps of all ranks together."""
+
+    run_dir: Path
+    """Folder that all ranks share: metrics, checkpoints, final.json."""
+    steps: int = Field(default=200, ge=1)
+    seed: int = Field(default=0, ge=0, lt=1 << 32)
+    strategy: Strategy = "ddp"
+    """`ddp`: the model whole on every rank. `fsdp`: cut over the ranks, for models too large for one."""
+    parallel: ParallelConfig = ParallelConfig()
+    backend: Backend = "auto"
+    """What carries collectives. `auto`: NCCL (RCCL with ROCm) where there is a GPU, else gloo. `mpi`: under
+    mpirun, with a PyTorch that was built with MPI, which its wheels are not."""
+    precision: Precision = "float32"
+    """Of the forward pass, where it is safe (autocast); weights and optimizer stay in float32."""
+    accumulate: int = Field(default=1, ge=1)
+    """Micro-batches that a step's samples of each rank are divided into, to save memory."""
+    recompute: bool = False
+    """Keep no activations inside of layers, and compute them again in the backward pass, to save memory."""
+    compile: bool = False
+    """Compile the layers with torch.compile; it takes minutes at each start."""
+    model: ModelConfig = ModelConfig()
+    data: DataConfig = DataConfig()
+    optim: OptimConfig = OptimConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    timeouts: TimeoutConfig = TimeoutConfig()
+    export: ExportConfig = ExportConfig()
+    notices: Literal["none", "aws", "gcp", "azure"] = "none"
+    """Whose metadata service to ask if this machine will be taken away; SIGTERM is heard in any case."""
+    evaluate_every: int = Field(default=50, ge=1)
+    """Steps between two looks at the held-out data."""
+    evaluate_samples: int = Field(default=4096, ge=1)
+    """How much of it is looked at."""
+    threads: int = Field(default=1, ge=1)
+    """CPU threads per process."""
+    restarts: int = Field(default=3, ge=0)
+    """How often a node starts its ranks again in place, after one died or lost another, until it ends and
+    whoever started it decides (see `elasticity.agent`)."""
+    pace_seconds: float = Field(default=0, ge=0, le=60)
+    """Least time that a step takes: the rest is slept. It slows a small job down so that a demonstration has
+    something to interrupt; leave it at 0 for real work."""
+
+    @model_validator(mode="after")
+    def _parts_fit_together(self) -> TrainConfig:
+        problems = []
+        per_rank, parallel = self.data.batch_size_per_rank, self.parallel
+        if per_rank % self.accumulate:
+            problems.append(
+                f"accumulate: got {self.accumulate};"
+                f" allowed: a divisor of data.batch_size_per_rank ({per_rank})"
+            )
+        if parallel.shard and self.strategy != "fsdp":
+            problems.append("parallel.shard: set with strategy ddp; allowed: with fsdp only")
+        if parallel.pipeline > 1 and self.strategy == "fsdp":
+            problems.append("parallel.pipeline: set with strategy fsdp; allowed: with ddp, or set it to 1")
+        if parallel.tensor > 1 and self.model.name in {"convnet", "resnet"}:
+            problems.append(f"parallel.tensor: set with model {self.model.name}; allowed: with mlp, gpt")
+        if self.model.name == "gpt" and self.model.heads % parallel.tensor:
+            allowed = f"a divisor of model.heads ({self.model.heads})"
+            problems.append(f"parallel.tensor: got {parallel.tensor}; allowed: {allowed}")
+        wanted = {"gpt": "text", "resnet": "pictures"}.get(self.model.name, "digits")
+        if self.data.name != wanted:
+            problems.append(
+                f"data.name: got {self.data.name!r} with model {self.model.name}; allowed: {wanted}"
+            )
+        if (self.data.name == "digits") == bool(self.data.path):
+            problems.append(f"data.path: got {self.data.path!r}; digits have none, all else needs it")
+        if self.data.held_out_path and self.data.name != "pictures":
+            problems.append(f"data.held_out_path: set with data {self.data.name}; allowed: with pictures")
+        if problems:
+            raise ValueError("\n".join(problems))
+        return self
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What must stay the same for a checkpoint of one run to be resumed by another, besides the data."""
+        return {
+            "seed": self.seed,
+            "model": self.model.model_dump(),
+            "data": {"name": self.data.name, "held_out": self.data.held_out},
+            "optim": {"name": self.optim.name},
+        }
+
+
+def load_config(path: Path | None, overrides: Sequence[str] = ()) -> TrainConfig:
+    """Read a YAML file, apply `key.sub=value` overrides (values are YAML too), and check the whole.
+
+    Raises:
+        ConfigError: with every problem at once; nothing has been started.
+    """
+    problems: list[str] = []
+    values = _read(path, problems) if path else {}
+    for override in overrides:
+        _apply(values, override, problems)
+    if problems:
+        raise ConfigError(problems)
+    return parse_config(values)
+
+
+def parse_config(values: Mapping[str, Any]) -> TrainConfig:
+    """Check plain values.
+
+    Raises:
+        ConfigError: with every problem at once.
+    """
+    try:
+        return TrainConfig.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(problems_of(error)) from None
+
+
+def _read(path: Path, problems: list[str]) -> dict[str, Any]:
+    try:
+        values = yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        problems.append(f"{path}: cannot be read as YAML: {error}")
+        return {}
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        problems.append(f"{path}: got {type(values).__name__}, allowed: a mapping of settings")
+        return {}
+    return values
+
+
+def _apply(values: dict[str, Any], override: str, problems: list[str]) -> None:
+    key, separator, text = override.partition("=")
+    if not separator or not key:
+        problems.append(f"--set {override}: allowed: key=value, such as model.hidden=128")
+        return
+    *parents, leaf = key.split(".")
+    for parent in parents:
+        child = values.setdefault(parent, {})
+        if not isinstance(child, dict):
+            problems.append(f"--set {override}: {parent} is a value and has no parts")
+            return
+        values = child
+    try:
+        values[leaf] = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        problems.append(f"--set {override}: the value is not YAML: {error}")

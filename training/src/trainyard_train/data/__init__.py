@@ -1,0 +1,1 @@
+"""Datasets: where they are, how they are staged and read, and the global order of samples."""

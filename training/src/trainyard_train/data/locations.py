@@ -1,0 +1,111 @@
+"""Where data is read from: a folder, or an object store."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+Part = tuple[str, int, int]
+"""Of a file: its name, the first byte, and the one after the last."""
+
+
+class Place(Protocol):
+    """Files by their names, which are paths seen from here. Any number of threads may read."""
+
+    def names(self) -> Iterator[str]:
+        """Of all files, in no order."""
+
+    def size(self, name: str) -> int | None:
+        """In bytes; None if there is no such file."""
+
+    def read(self, name: str) -> bytes:
+        """All of a file.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
+
+    def read_range(self, name: str, start: int, stop: int) -> bytes:
+        """Some bytes of a file; fewer where it ends before."""
+
+    def read_parts(self, parts: Sequence[Part]) -> list[bytes]:
+        """The same for many parts, of a store all at once."""
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file; it appears whole or not at all."""
+
+
+STORE_SECONDS: Final = 60.0
+"""For one request to an object store, with its retries, where nobody says otherwise."""
+
+
+def open_place(place: str, store_seconds: float = STORE_SECONDS) -> Place:
+    """A folder, or with a URL such as `s3://bucket/pictures` the store that it names."""
+    return StorePlace(place, store_seconds) if is_remote(place) else FolderPlace(Path(place))
+
+
+def is_remote(place: str) -> bool:
+    """Whether reading means asking a server."""
+    return "://" in place
+
+
+class FolderPlace:
+    """A folder of a filesystem."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def names(self) -> Iterator[str]:
+        for parent, _, files in os.walk(self._folder, followlinks=True):
+            for file in files:
+                yield (Path(parent) / file).relative_to(self._folder).as_posix()
+
+    def size(self, name: str) -> int | None:
+        path = self._folder / name
+        return path.stat().st_size if path.is_file() else None
+
+    def read(self, name: str) -> bytes:
+        return (self._folder / name).read_bytes()
+
+    def read_range(self, name: str, start: int, stop: int) -> bytes:
+        with (self._folder / name).open("rb", buffering=0) as file:
+            return os.pread(file.fileno(), stop - start, start)
+
+    def read_parts(self, parts: Sequence[Part]) -> list[bytes]:
+        return [self.read_range(*part) for part in parts]
+
+    def write(self, name: str, data: bytes) -> None:
+        draft = self._folder / f"{name}.tmp"
+        draft.write_bytes(data)
+        draft.replace(self._folder / name)
+
+
+class StorePlace:
+    """A prefix in an object store; only the bytes that are asked for are read."""
+
+    def __init__(self, url: str, store_seconds: float) -> None:
+        from trainyard_train.checkpointing.object_store import (
+            ObjectStore,  # what reaches it takes time to import
+        )
+
+        self._store = ObjectStore(url, timeout_seconds=store_seconds)
+
+    def names(self) -> Iterator[str]:
+        yield from self._store.names()
+
+    def size(self, name: str) -> int | None:
+        return self._store.size(name)
+
+    def read(self, name: str) -> bytes:
+        return self._store.read(name)
+
+    def read_range(self, name: str, start: int, stop: int) -> bytes:
+        return self._store.read_range(name, start, stop)
+
+    def read_parts(self, parts: Sequence[Part]) -> list[bytes]:
+        return self._store.read_parts(parts)
+
+    def write(self, name: str, data: bytes) -> None:
+        self._store.put(name, data)

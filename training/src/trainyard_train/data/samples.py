@@ -1,0 +1,75 @@
+"""Samples, and the datasets that they make."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Inputs and targets, n of each: digits of shape (n, 1, 8, 8) in [0, 1] and their classes, tokens of
+    shape (n, context) and those that follow, or pictures of shape (n, 3, side, side) and their classes.
+    """
+
+    inputs: torch.Tensor
+    targets: torch.Tensor
+    remote: bool = False
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def take(self, indices: torch.Tensor, at: int | None = None) -> Samples:
+        """Those at these places."""
+        return Samples(self.inputs[indices], self.targets[indices])
+
+    def close(self) -> None:
+        """There is nothing to let go of."""
+
+    def split(self, parts: int) -> list[Samples]:
+        """As many parts, of the same size."""
+        size = len(self) // parts
+        return [
+            Samples(self.inputs[i : i + size], self.targets[i : i + size]) for i in range(0, len(self), size)
+        ]
+
+    def to(self, device: torch.device) -> Samples:
+        """The same on a device."""
+        return Samples(self.inputs.to(device), self.targets.to(device))
+
+
+class Source(Protocol):
+    """Samples by their number."""
+
+    @property
+    def remote(self) -> bool:
+        """Whether reading takes its time, so that it pays to read ahead."""
+
+    def __len__(self) -> int: ...
+
+    def take(self, indices: torch.Tensor, at: int | None = None) -> Samples:
+        """Those at these places; varied by chance if `at`, the place of the first in the order, is given."""
+
+    def close(self) -> None:
+        """Let go of threads."""
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """What is trained on and what is kept for evaluation."""
+
+    train: Source
+    held_out: Source
+    num_classes: int
+
+    @property
+    def identity(self) -> dict[str, int]:
+        """What decides about the order of samples, besides the seed, and about the shape of the model."""
+        return {"samples": len(self.train), "classes": self.num_classes}
+
+    def close(self) -> None:
+        """Let go of threads."""
+        self.train.close()
+        self.held_out.close()

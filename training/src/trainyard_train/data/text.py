@@ -1,0 +1,268 @@
+"""Text as shards of tokens: `python -m trainyard_train.data.text OUT SOURCE ...` makes, `TokenShards` reads.
+
+A source is a file or a folder: `.jsonl` or `.jsonl.zst` with a document in `text` of each line (the layout
+of The Pile), or plain text, a document per file. Tokens are bytes, and 256 ends a document. Shards are
+arrays of uint16 and an index; tokens of any other tokenizer in the same form will do.
+
+A sample is a window of the whole sequence of tokens, so the global order of samples, and with it a resume
+in the middle of an epoch by any number of ranks, works as for any other data.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import numpy as np
+import torch
+
+from trainyard_train.data.locations import STORE_SECONDS, Part, Place, is_remote, open_place
+from trainyard_train.data.samples import Samples
+
+INDEX: Final = "index.json"
+_COMMAND: Final = "python -m trainyard_train.data.text"
+END: Final = 256
+VOCABULARY: Final = 257
+_CHUNK: Final = 1 << 20
+"""Bytes of a compressed file that are read at once."""
+_PLAIN: Final = frozenset({".txt", ".md", ".rst", ".py"})
+Tokens = np.ndarray[tuple[int], np.dtype[np.uint16]]
+
+
+class ShardError(ValueError):
+    """Shards are not what their index says; each problem is a line."""
+
+
+@dataclass(frozen=True)
+class TokenShards:
+    """Windows of a sequence of tokens, in a folder or, with a URL, in an object store."""
+
+    place: str
+    context: int
+    """Tokens in one sample."""
+    first: int = 0
+    last: int | None = None
+    """Of the windows, those from `first` on and before `last`."""
+    store_seconds: float = STORE_SECONDS
+
+    def __len__(self) -> int:
+        windows = (self._ends[-1] - 1) // self.context
+        return (windows if self.last is None else min(self.last, windows)) - self.first
+
+    def part(self, first: int, last: int) -> TokenShards:
+        """The windows from one on and before another."""
+        return replace(self, first=first, last=last)
+
+    def take(self, indices: torch.Tensor, at: int | None = None) -> Samples:
+        """Inputs and targets of shape (n, context); a target is the token that follows.
+
+        Raises:
+            ShardError: a token is not in the vocabulary, or a shard has become shorter.
+            OSError: a shard cannot be read.
+        """
+        begins = (indices + self.first) * self.context
+        parts = [list(self._parts(int(begin), self.context + 1)) for begin in begins]
+        data = self._read([part for window in parts for part in window])
+        tokens_of = (b"".join(next(data) for _ in window) for window in parts)
+        windows = np.stack([np.frombuffer(window, dtype=np.uint16) for window in tokens_of])
+        if (largest := int(windows.max())) >= self.vocabulary:
+            allowed = f"below {self.vocabulary}, as {INDEX} says"
+            raise ShardError(f"{self.place}: got token {largest}; allowed: {allowed}; make the shards again")
+        tokens = torch.from_numpy(windows.astype(np.int64))
+        return Samples(tokens[:, :-1], tokens[:, 1:])
+
+    @property
+    def vocabulary(self) -> int:
+        """How many kinds of tokens there are."""
+        return int(self._index["vocabulary"])
+
+    @property
+    def remote(self) -> bool:
+        """Whether reading takes its time, so that it pays to read ahead."""
+        return is_remote(self.place)
+
+    def close(self) -> None:
+        """There is nothing to let go of."""
+
+    def check(self) -> None:
+        """Compare the shards' sizes with the index.
+
+        Raises:
+            ShardError: with every shard that is missing or of another size; or there is no index.
+        """
+        problems = []
+        for shard in self._index["shards"]:
+            size, expected = self._files.size(shard["name"]), 2 * shard["tokens"]
+            if size != expected:
+                found = "is missing" if size is None else f"has {size} bytes"
+                problems.append(f"{shard['name']} {found}; {INDEX} says {expected}; copy it again")
+        if not problems and len(self) < 1:
+            problems.append(f"{self._ends[-1]} tokens; allowed: more than data.context ({self.context})")
+        if problems:
+            raise ShardError("\n".join(f"{self.place}: {problem}" for problem in problems))
+
+    def _read(self, parts: Sequence[Part]) -> Iterator[bytes]:
+        for (name, start, stop), data in zip(parts, self._files.read_parts(parts), strict=True):
+            if len(data) < stop - start:
+                found = f"ends at byte {start + len(data)}, where {stop} or more are expected"
+                raise ShardError(
+                    f"{self.place}: {name} {found}: it was changed while it was read; copy it again"
+                )
+            yield data
+
+    def _parts(self, begin: int, count: int) -> Iterator[Part]:
+        """Where some tokens are, which may be at the end of one shard and the begin of the next."""
+        shard = int(np.searchsorted(self._ends, begin, side="right"))
+        while count:
+            offset = begin - (self._ends[shard - 1] if shard else 0)
+            here = min(count, self._ends[shard] - begin)
+            name = self._index["shards"][shard]["name"]
+            yield name, 2 * offset, 2 * (offset + here)
+            begin, count, shard = begin + here, count - here, shard + 1
+
+    @cached_property
+    def _index(self) -> dict[str, Any]:
+        try:
+            index: dict[str, Any] = json.loads(self._files.read(INDEX))
+            if not all(shard["tokens"] > 0 for shard in index["shards"]) or index["vocabulary"] < 1:
+                raise ValueError("no tokens")
+        except (ValueError, KeyError, TypeError) as error:
+            raise ShardError(
+                f"{self.place}/{INDEX} cannot be read: {error!r}; make the shards again"
+            ) from None
+        except FileNotFoundError:
+            raise ShardError(
+                f"{self.place} has no {INDEX}; make shards with {_COMMAND}, or correct data.path"
+            ) from None
+        return index
+
+    @cached_property
+    def _ends(self) -> list[int]:
+        return list(accumulate(shard["tokens"] for shard in self._index["shards"]))
+
+    @cached_property
+    def _files(self) -> Place:
+        return open_place(self.place, self.store_seconds)
+
+
+def documents(sources: Sequence[Path]) -> Iterator[str]:
+    """Every document of some files and folders, in the order of their names.
+
+    Raises:
+        ShardError: a file is of no known kind or damaged, or a line of it is not JSON with `text`.
+    """
+    for source in sources:
+        paths = sorted(path for path in source.rglob("*") if _known(path)) if source.is_dir() else [source]
+        for path in paths:
+            if not _known(path) or not path.is_file():
+                kinds = ", ".join((".jsonl", ".jsonl.zst", *sorted(_PLAIN)))
+                raise ShardError(f"{path}: allowed: a folder, or a file of {kinds}")
+            yield from _lines(path) if ".jsonl" in path.suffixes else [path.read_text(errors="replace")]
+
+
+def write_shards(out: Path, texts: Iterable[str], tokens_per_shard: int) -> int:
+    """Write documents as shards with their index, which comes last; returns the number of tokens.
+
+    Raises:
+        ShardError: there is no text, or `out` has shards already.
+    """
+    if (out / INDEX).exists():
+        raise ShardError(f"{out} has shards already; choose another folder, or remove it")
+    out.mkdir(parents=True, exist_ok=True)
+    shards: list[dict[str, Any]] = []
+    buffer: list[Tokens] = []
+
+    def flush(least: int) -> None:
+        tokens = np.concatenate(buffer) if buffer else np.empty(0, np.uint16)
+        while len(tokens) >= least:
+            part, tokens = tokens[:tokens_per_shard], tokens[tokens_per_shard:]
+            shards.append({"name": f"shard-{len(shards):05d}.bin", "tokens": len(part)})
+            part.tofile(out / shards[-1]["name"])
+        buffer[:] = [tokens]
+
+    pending = 0
+    for text in texts:
+        encoded = np.frombuffer(text.encode(errors="replace"), dtype=np.uint8).astype(np.uint16)
+        buffer.append(np.append(encoded, np.uint16(END)))
+        pending += len(encoded) + 1
+        if pending >= tokens_per_shard:
+            flush(tokens_per_shard)
+            pending = len(buffer[0])
+    flush(1)
+    if not shards:
+        raise ShardError("no document was found")
+    index = {"vocabulary": VOCABULARY, "shards": shards}
+    (out / INDEX).write_text(json.dumps(index, indent=1) + "\n")
+    return sum(shard["tokens"] for shard in shards)
+
+
+def _known(path: Path) -> bool:
+    return path.suffix in _PLAIN or path.name.endswith((".jsonl", ".jsonl.zst"))
+
+
+def _lines(path: Path) -> Iterator[str]:
+    with path.open("rb") as raw:
+        lines = _lines_of(_decompressed(path, raw)) if path.suffix == ".zst" else raw
+        for number, line in enumerate(lines, start=1):
+            try:
+                yield str(json.loads(line)["text"])
+            except (ValueError, KeyError, TypeError) as error:
+                allowed = "allowed: JSON with a text, in UTF-8; correct the line, or leave it out"
+                raise ShardError(f"{path}:{number}: {error!r}; {allowed}") from None
+
+
+def _lines_of(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    rest = b""
+    for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from lines
+    if rest:
+        yield rest
+
+
+def _decompressed(path: Path, raw: BinaryIO) -> Iterator[bytes]:
+    """The content of a file of Zstandard, which may have several frames.
+
+    Raises:
+        ShardError: it is something else, damaged, or ends too soon.
+    """
+    import zstandard
+
+    data = raw.read(_CHUNK)
+    while data:
+        frame = zstandard.ZstdDecompressor().decompressobj()
+        while not frame.eof:
+            try:
+                if not data:
+                    raise zstandard.ZstdError("it ends in the middle")
+                yield frame.decompress(data)
+            except zstandard.ZstdError as error:
+                raise ShardError(f"{path}: cannot be decompressed: {error}; copy it again") from None
+            data = frame.unused_data or raw.read(_CHUNK)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Make shards; returns 0, or 2 if something is wrong with the sources."""
+    parser = argparse.ArgumentParser(prog=_COMMAND, description="Make shards of tokens.")
+    parser.add_argument("out", type=Path)
+    parser.add_argument("sources", type=Path, nargs="+")
+    parser.add_argument("--tokens-per-shard", type=int, default=1 << 26)
+    options = parser.parse_args(arguments)
+    try:
+        count = write_shards(options.out, documents(options.sources), options.tokens_per_shard)
+    except (ShardError, OSError) as error:
+        sys.stderr.write(f"training: {error}\n")
+        return 2
+    sys.stdout.write(f"{options.out}: {count:,} tokens\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

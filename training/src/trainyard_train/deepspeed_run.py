@@ -1,0 +1,141 @@
+"""The loop whose steps are DeepSpeed's: see `trainyard_train.by_deepspeed`, which starts it."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from typing import Any, Final
+
+import torch
+
+from trainyard_train.computation import loss_of, sums_of
+from trainyard_train.config import TrainConfig
+from trainyard_train.config_base import ConfigError
+from trainyard_train.data.datasets import load_dataset
+from trainyard_train.data.loader import GlobalOrder, Loader
+from trainyard_train.elasticity.preemption import Notice
+from trainyard_train.models.build import build_model
+from trainyard_train.observability.metrics import MetricsLog
+from trainyard_train.optim.optimizer import build_optimizer, set_rate
+from trainyard_train.optim.schedule import schedule_for
+from trainyard_train.parallelism.mesh import Mesh
+
+FOLDER: Final = "deepspeed"
+"""Of checkpoints, in the run's folder."""
+
+
+class Run:
+    """A run, or one attempt of it. Construct it on all ranks, then `run` it."""
+
+    def __init__(self, config: TrainConfig, settings: dict[str, Any], mesh: Mesh, notice: Notice) -> None:
+        """Args: settings: DeepSpeed's, from `read_settings`."""
+        self.config, self.mesh, self.notice = config, mesh, notice
+        self.log = MetricsLog(config.run_dir) if mesh.leads else None
+        data = load_dataset(config.data, config.model.context, config.seed, config.timeouts.store)
+        order = GlobalOrder(len(data.train), config.seed)
+        size = config.data.batch_size_per_rank
+        self.loader = Loader(data.train, order, size, mesh.rank, mesh.world_size)
+        torch.manual_seed(config.seed)
+        model = build_model(config.model, data.num_classes)
+        self.engine = _engine(model, config, settings, mesh)
+        self.batch_size = size * mesh.world_size
+        self.schedule = schedule_for(config.optim, self.batch_size, 0, None)
+
+    @property
+    def step(self) -> int:
+        """Optimizer steps that were taken, over all attempts."""
+        return int(self.engine.global_steps)
+
+    def run(self) -> bool:
+        """Train to the end, or until told to leave; returns whether the end was reached.
+
+        Raises:
+            ArithmeticError: the loss is no longer a number.
+            ConfigError: the newest checkpoint is of another run, or of another number of ranks.
+            RuntimeError: a rank is gone.
+        """
+        path = self._load()
+        self._record("resumed" if path else "started", world_size=self.mesh.world_size, strategy="deepspeed")
+        self.notice.begin_steps()
+        while self.step < self.config.steps:
+            told = self._take_step() and self.step < self.config.steps
+            if told or self.step == self.config.steps or self.step % self.config.checkpoint.every_steps == 0:
+                self.engine.save_checkpoint(str(self.config.run_dir / FOLDER))
+                self._record("checkpoint", reason="notice" if told else "interval")
+            if told:
+                self._record("preempted", samples=self.step * self.batch_size)
+                self.mesh.follow("left")  # mpirun ends all ranks when the first one leaves
+                return False
+        self._record("finished", samples=self.step * self.batch_size)
+        self.mesh.part()
+        return True
+
+    def _load(self) -> str | None:
+        """Load the newest checkpoint, if there is one; returns its path."""
+        folder = self.config.run_dir / FOLDER
+        note = folder / "run.json"
+        own = {"run": self.config.identity, "ranks": self.mesh.world_size}
+        if not (folder / "latest").exists():
+            if self.mesh.leads:
+                folder.mkdir(exist_ok=True)
+                note.write_text(json.dumps(own))
+            return None
+        saved = json.loads(note.read_text())
+        if problems := [
+            f"{note}: {name}: got {saved[name]}, this run has {own[name]}; start a run in another run_dir"
+            for name in own
+            if saved[name] != own[name]
+        ]:
+            raise ConfigError(problems)
+        return str(self.engine.load_checkpoint(str(folder))[0])
+
+    def _take_step(self) -> bool:
+        """One optimizer step of all ranks; returns whether any of them was told to leave."""
+        batch = self.loader.batch(self.step * self.batch_size).to(self.mesh.device)
+        rate = self.schedule.rate(self.step)
+        set_rate(self.engine.optimizer, rate)
+        # What is dropped depends on the step, so that it is the same after an interruption.
+        torch.manual_seed((self.config.seed << 32) + self.step * self.mesh.world_size + self.mesh.rank)
+        sums = torch.zeros(4, dtype=torch.float64, device=self.mesh.device)
+        for part in batch.split(self.config.accumulate):
+            outputs = self.engine(part.inputs).float()
+            loss = loss_of(outputs, part.targets)
+            sums[:3] += sums_of(loss, outputs, part.targets)
+            self.engine.backward(loss)
+            self.engine.step()  # which changes the weights after the last part only
+        sums[3] = self.notice.requested
+        loss_sum, hits, count, told = self.mesh.sum(sums).tolist()
+        if not math.isfinite(loss_sum):
+            raise ArithmeticError(
+                f"the loss of step {self.step} is {loss_sum}: lower optim.lr, or warm up longer"
+            )
+        mean, accuracy = round(loss_sum / count, 6), round(hits / count, 4)
+        self._record("step", loss=mean, accuracy=accuracy, lr=rate, samples=self.step * self.batch_size)
+        self.notice.sleep(self.config.pace_seconds)
+        return bool(told)
+
+    def _record(self, event: str, **values: object) -> None:
+        if self.log:
+            self.log.write(event, **{"step": self.step, **values})
+
+
+def _engine(model: torch.nn.Module, config: TrainConfig, settings: dict[str, Any], mesh: Mesh) -> Any:  # noqa: ANN401
+    """What DeepSpeed makes of a model; it joins the ranks' process group that is there.
+
+    Raises:
+        ConfigError: DeepSpeed is not installed.
+    """
+    os.environ.setdefault("DS_ACCELERATOR", mesh.device.type)  # or it looks for any other that it knows
+    try:
+        import deepspeed
+    except ImportError as error:
+        raise ConfigError(
+            [f"{error.name} is not installed; install requirements/deepspeed.txt, or take an image with it"]
+        ) from None
+    if mesh.device.type == "cpu":
+        # It would compile collectives of its own, with a compiler that is not in the image, and which
+        # training does not use.
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    optimizer = build_optimizer(config.optim, model.parameters())
+    return deepspeed.initialize(model=model, optimizer=optimizer, config=settings)[0]

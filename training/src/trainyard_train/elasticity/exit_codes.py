@@ -1,0 +1,14 @@
+"""Exit codes of a rank and of its agent, by which whoever started them decides what to do."""
+
+from __future__ import annotations
+
+from typing import Final
+
+EXIT_PREEMPTED: Final = 75
+"""EX_TEMPFAIL: left on notice with a checkpoint committed, or before the first step. Run it again."""
+EXIT_LOST_RANK: Final = 76
+"""Another rank is gone, and nothing is wrong here: all may start again at once."""
+EXIT_ABSENT_RANK: Final = 77
+"""Not all ranks came in time."""
+EXIT_FAILED: Final = 1
+EXIT_WRONG_CONFIG: Final = 2

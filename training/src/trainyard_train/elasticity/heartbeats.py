@@ -1,0 +1,310 @@
+"""Watching the ranks: one that is gone, one that is slow, and work that does not end.
+
+A collective would wait for its timeout, which must allow for the slowest step. A rank that lives says so
+every second from a thread of its own, however long its steps are; who is silent for too long is gone.
+Rank 0 listens to all, the others listen to rank 0, and hear of the rest by the connections it drops.
+
+With its sign of life a rank says how long its own part of a step takes, before it waits for others: by that
+rank 0 finds a straggler. And it says if what it is busy with lasts too long: then all ranks write down where
+they are. What still does not end, and no collective's timeout ends, this thread ends; of a rank that is alone
+there is nothing else to find it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from itertools import count
+from pathlib import Path
+from statistics import median
+from typing import Any, Final, Literal
+
+import torch.distributed as dist
+
+from trainyard_train.elasticity.config import TimeoutConfig
+from trainyard_train.elasticity.exit_codes import EXIT_FAILED, EXIT_LOST_RANK
+from trainyard_train.observability.rank_log import say
+from trainyard_train.parallelism.mesh import Mesh
+
+_BEAT_SECONDS: Final = 1.0
+_SLOW: Final = 2.0
+"""A straggler's own part of a step takes so many times as long as the others' …"""
+_NOTICEABLE_SECONDS: Final = 0.01
+"""… and so much longer."""
+_SMOOTH: Final = 0.1
+_DISK_SECONDS: Final = 3.0
+"""For stacks and a last word to be written: the disk may be what hangs."""
+STACKS: Final = "stacks"
+Tell = Callable[..., None]
+"""Called with an event and its values."""
+Kind = Literal["start", "loading", "step", "evaluation", "save"]
+"""What a rank may be busy with; `evaluation`: with one batch of it, `save`: with waiting for one."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a rank is busy with."""
+
+    name: str
+    since: float
+    stall_seconds: float
+    """Until all ranks write their stacks."""
+    end_seconds: float
+    """Until the process ends."""
+
+
+@dataclass(frozen=True)
+class Sign:
+    """What a rank says of itself with each beat."""
+
+    beat: int = 0
+    node: str = ""
+    own_seconds: float = 0.0
+    """Of a step, smoothed: from its begin until this rank has its loss; with a GPU, until all is queued."""
+    stalled: str = ""
+    """The name of the work that does not end; empty if all is well."""
+
+    def encode(self) -> str:
+        """As text."""
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def decode(text: bytes) -> Sign:
+        """Read what `encode` wrote."""
+        values: dict[str, Any] = json.loads(text)
+        return Sign(**values)
+
+
+def _stacks() -> str:
+    """Where each thread of this process is, the main one first.
+
+    Without the lines of the source, which may lie on the disk that hangs; and all of them, while
+    `faulthandler` leaves out the oldest beyond a hundred threads, the main one among them.
+    """
+    frames = sys._current_frames()
+    main = threading.main_thread().ident
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    parts = []
+    for ident in sorted(frames, key=lambda ident: ident != main):
+        calls = [
+            f'  File "{frame.f_code.co_filename}", line {line}, in {frame.f_code.co_name}'
+            for frame, line in traceback.walk_stack(frames[ident])
+        ]
+        name = names.get(ident, "of a library")
+        parts.append("\n".join([f"Thread {name}, most recent call first:", *calls, ""]))
+    return "\n".join(parts)
+
+
+def stragglers(signs: Mapping[int, Sign]) -> list[int]:
+    """The ranks that keep the others waiting; none where there is nobody to compare with."""
+    slow = []
+    for rank, sign in signs.items():
+        others = [
+            other.own_seconds for number, other in signs.items() if number != rank and other.own_seconds
+        ]
+        if others and sign.own_seconds > max(_SLOW * median(others), median(others) + _NOTICEABLE_SECONDS):
+            slow.append(rank)
+    return slow
+
+
+@dataclass
+class Pulse:
+    """Beats for this rank and listens for others; ends the process when one of them is gone."""
+
+    mesh: Mesh
+    timeouts: TimeoutConfig
+    folder: Path
+    """Where stacks are written; all ranks share it."""
+    tell: Tell
+    clock: Callable[[], float] = time.monotonic
+    _heard: dict[int, float] = field(default_factory=dict)
+    _signs: dict[int, Sign] = field(default_factory=dict)
+    _slow: set[int] = field(default_factory=set)
+    _work: Work | None = None
+    """What this rank is busy with."""
+    _longest: dict[Kind, float] = field(default_factory=dict)
+    """Seconds that each kind of work took at most, in this process."""
+    _own_seconds: float = 0
+    _written: set[str] = field(default_factory=set)
+    """Stalled work for which this rank wrote its stacks."""
+    _late: tuple[Work, int] | None = None
+    """Work that has stalled, and beats since."""
+    _stopped: threading.Event = field(default_factory=threading.Event)
+
+    def start(self) -> None:
+        """Begin, in threads, as soon as all ranks have joined: each must follow within `silence_seconds`."""
+        self.listen_to(range(1, self.mesh.world_size) if self.mesh.leads else [0])
+        for work in (self._beat, self._listen) if self.mesh.world_size > 1 else (self._beat,):
+            threading.Thread(target=work, name="pulse", daemon=True).start()
+
+    def stop(self) -> None:
+        """Watch no longer; the others will find this rank silent."""
+        self._stopped.set()
+
+    def listen_to(self, ranks: Iterable[int]) -> None:
+        """Expect signs of life from these."""
+        self._heard = dict.fromkeys(ranks, self.clock())
+
+    @contextmanager
+    def busy(self, kind: Kind, step: int = 0) -> Iterator[None]:
+        """Watch what is done here.
+
+        Args:
+            kind: of the work.
+            step: whose it is, counted from 1; 0: of none.
+        """
+        name = f"{kind}-{step:08d}" if step else kind
+        self._work = work = Work(name, self.clock(), *self._limits(kind))
+        try:
+            yield
+        finally:
+            self._work = None
+        self._longest[kind] = max(self._longest.get(kind, 0), self.clock() - work.since)
+
+    def _limits(self, kind: Kind) -> tuple[float, float]:
+        """Seconds until stacks are written, and until the process ends."""
+        save = self.timeouts.save
+        if kind == "save":  # whoever waits for it ends by itself
+            return save / 2, math.inf
+        longest = max(save, self.timeouts.rendezvous)
+        if kind in {"start", "loading"}:
+            return save / 2, longest
+        # The collective that others wait in ends first, which says more; compiling takes minutes.
+        usual = self.timeouts.collective * (1 if self.mesh.world_size == 1 else 2)
+        if kind not in self._longest:
+            return self.timeouts.stall, max(usual, longest)
+        before = self._longest[kind]  # slow work has not hung
+        return max(self.timeouts.stall, 2 * before), max(usual, 10 * before)
+
+    def own_part_done(self) -> None:
+        """From here on this step needs the others."""
+        if self._work:
+            seconds = self.clock() - self._work.since
+            self._own_seconds += (seconds - self._own_seconds) * (_SMOOTH if self._own_seconds else 1)
+
+    def silent(self) -> list[int]:
+        """The ranks that have not been heard of for too long."""
+        now = self.clock()
+        return [rank for rank, heard in self._heard.items() if now - heard > self.timeouts.silence]
+
+    def _beat(self) -> None:
+        """Exchange beats. This thread may hang in the store or lose it; `_listen` will find out."""
+        store = self.mesh.store.clone()  # the main thread may block the first connection for long
+        with suppress(RuntimeError):
+            for beat in count(1):
+                self.exchange(store, beat)
+                if self._stopped.wait(_BEAT_SECONDS):
+                    return
+
+    def exchange(self, store: dist.Store, beat: int) -> None:
+        """Say how this rank is, hear of the others, and say what is wrong; a thread does it every second.
+
+        Raises:
+            RuntimeError: the store is gone.
+        """
+        own = self._sign(beat)
+        if self._heard:
+            store.set(f"pulse/{self.mesh.rank}", own.encode())
+            found = store.multi_get([f"pulse/{rank}" for rank in self._heard])
+            for rank, text in zip(self._heard, found, strict=True):
+                self._hear(rank, Sign.decode(text))
+        self._watch(own)
+        self._end_if_hung()
+
+    def _sign(self, beat: int) -> Sign:
+        work = self._stalled()
+        stalled = work.name if work else ""
+        if self.mesh.leads:  # who listens to rank 0 hears of any
+            stalled = max([stalled, *(sign.stalled for sign in self._signs.values())])
+        return Sign(beat, self.mesh.node, self._own_seconds, stalled)
+
+    def _stalled(self) -> Work | None:
+        work = self._work
+        return work if work and self.clock() - work.since > work.stall_seconds else None
+
+    def _hear(self, rank: int, sign: Sign) -> None:
+        before = self._signs.get(rank)
+        if before is None or before.beat != sign.beat:
+            self._heard[rank] = self.clock()
+        self._signs[rank] = sign
+
+    def _watch(self, own: Sign) -> None:
+        """Say what is wrong, each once."""
+        signs = {self.mesh.rank: own, **self._signs}
+        stalled = max(sign.stalled for sign in signs.values())
+        if stalled and stalled not in self._written:
+            self._written.add(stalled)
+            self._write_stacks(stalled)
+        if not self.mesh.leads:
+            return
+        slow = set(stragglers(signs))
+        for rank in slow - self._slow:
+            seconds = round(signs[rank].own_seconds, 4)
+            usual = round(median(sign.own_seconds for sign in signs.values()), 4)
+            self.tell("straggler", rank=rank, node=signs[rank].node, seconds=seconds, median_seconds=usual)
+        self._slow = slow
+
+    def _write_stacks(self, work: str) -> None:
+        """Write where each thread of this process is."""
+        path = self.folder / STACKS / f"{work}-rank-{self.mesh.rank:05d}.txt"
+        stacks = _stacks()
+
+        def write() -> None:
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(stacks)
+            except OSError as error:
+                say(f"{path}: {error.strerror}")
+            if self.mesh.leads:
+                self.tell("stalled", work=work, stacks=str(path.parent))
+
+        if not _in_time(write):
+            say(f"{path}: not written within {_DISK_SECONDS:g} s; this is where the threads are:\n{stacks}")
+
+    def _end_if_hung(self) -> None:
+        """End the process if its work lasts too long.
+
+        That is counted in beats: a process that was stopped for a while (Ctrl-Z) has not hung.
+        """
+        work = self._stalled()
+        if work is None:
+            self._late = None
+            return
+        beats = self._late[1] + 1 if self._late and self._late[0] is work else 0
+        self._late = work, beats
+        if beats and beats * _BEAT_SECONDS >= work.end_seconds - work.stall_seconds:
+            waited = self.clock() - work.since
+            self._leave(
+                f"{work.name} does not end, after {waited:.0f} s: {self.folder / STACKS} has where the"
+                " threads are; if it only takes long, raise timeouts.collective (of a step) or .save",
+                EXIT_FAILED,
+            )
+
+    def _listen(self) -> None:
+        while not (silent := self.silent()):
+            if self._stopped.wait(_BEAT_SECONDS / 2):
+                return
+        ranks = ", ".join(map(str, silent))
+        text = f"no sign of rank {ranks} for {self.timeouts.silence:g} s"
+        self._leave(text, EXIT_LOST_RANK, ": leaving, so that the run can start again without delay")
+
+    def _leave(self, text: str, code: int, what_now: str = "") -> None:
+        say(f"{text}{what_now}")
+        _in_time(lambda: self.tell("failed", error=text))
+        os._exit(code)  # the main thread may be inside a call that will never return
+
+
+def _in_time(write: Callable[[], object]) -> bool:
+    """Write something; returns whether that came to its end soon, as it may not where a disk hangs."""
+    writer = threading.Thread(target=write, name="last words", daemon=True)
+    writer.start()
+    writer.join(_DISK_SECONDS)
+    return not writer.is_alive()

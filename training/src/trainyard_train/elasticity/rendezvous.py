@@ -1,0 +1,120 @@
+"""Where the ranks of a run meet: the launcher says at which address, and who each of them is."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import time
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Final
+
+import torch.distributed as dist
+
+from trainyard_train.config_base import ConfigError
+
+_LOOK_SECONDS: Final = 0.02
+
+
+class AbsentRankError(TimeoutError):
+    """Not all ranks came in time."""
+
+
+def check_place(environment: Mapping[str, str]) -> None:
+    """See to it that a launcher has said who this is, and where all meet.
+
+    Raises:
+        ConfigError: with all that is missing or wrong.
+    """
+    given = {name: environment.get(name, "") for name in ("RANK", "WORLD_SIZE", "MASTER_PORT")}
+    given["LOCAL_RANK"] = environment.get("LOCAL_RANK", "0")
+    problems = [
+        f"{name}: got {value!r}; allowed: a whole number"
+        for name, value in given.items()
+        if not value.isdecimal()
+    ]
+    if not environment.get("MASTER_ADDR"):
+        problems.append("MASTER_ADDR: got ''; allowed: the host of rank 0")
+    if not problems and int(given["RANK"]) >= int(given["WORLD_SIZE"]):
+        most = int(given["WORLD_SIZE"]) - 1
+        problems.append(f"RANK: got {given['RANK']}; allowed: 0 to {most}, one less than WORLD_SIZE")
+    if problems:
+        raise ConfigError([f"{each}; start it by torchrun, mpirun or a Trainer" for each in problems])
+
+
+def meet(seconds: float, environment: Mapping[str, str] = os.environ) -> tuple[dist.Store, int, int]:
+    """Wait for all ranks; returns the store that they share, this one's rank, and how many they are.
+
+    Raises:
+        AbsentRankError: not all came within so many seconds.
+        dist.DistError: who keeps the store went away before that.
+    """
+    patience = timedelta(seconds=seconds)
+    deadline = time.monotonic() + seconds
+    try:
+        store, rank, world_size = next(dist.rendezvous("env://", timeout=patience))
+        store.set_timeout(patience)
+        if world_size > 1:
+            store = own_round(store, rank, world_size, seconds)
+    except (dist.DistError, TimeoutError) as error:
+        if isinstance(error, dist.DistError) and time.monotonic() < deadline:
+            raise
+        raise AbsentRankError(
+            f"not all {environment['WORLD_SIZE']} ranks arrived within {seconds:g} s at"
+            f" {environment['MASTER_ADDR']}:{environment['MASTER_PORT']}: look at the other ranks' logs"
+        ) from error
+    return store, rank, world_size
+
+
+def own_round(store: dist.Store, rank: int, world_size: int, seconds: float) -> dist.Store:
+    """A part of the store that nobody has written to before these ranks.
+
+    torchrun (PyTorch 2.15) gives one store to the workers of one round after the other, with all that dead
+    ones left there, and a rank that was started again in place may come before rank 0 has ended, whose store
+    it is; a group that finds a dead rank's address waits for it until its timeout. So each rank
+    leaves a word that it has just made up. Rank 0 publishes all words, a rank that finds its own among them
+    agrees, and where all agree the words are of this round; until then rank 0 looks again.
+
+    Raises:
+        TimeoutError: not all agreed within so many seconds.
+        dist.DistError: a rank never said its word, or the store is gone.
+    """
+    own = secrets.token_hex(8)
+    store.set(f"round/word/{rank}", own)
+    find = _gather_words if rank == 0 else _find_word
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if name := find(store, rank, world_size, own):
+            return dist.PrefixStore(f"round/{name}", store)
+        time.sleep(_LOOK_SECONDS)
+    raise TimeoutError
+
+
+def _gather_words(store: dist.Store, _rank: int, world_size: int, _own: str) -> str:
+    """Publish what all ranks said; returns the round's name once they have agreed."""
+    words = store.multi_get([f"round/word/{rank}" for rank in range(world_size)])
+    text = json.dumps([word.decode() for word in words])
+    name = _name_of(text)
+    store.set("round/words", text)
+    agreed = [f"round/{name}/agrees/{rank}" for rank in range(1, world_size)]
+    if agreed and not store.check(agreed):
+        return ""
+    store.set(f"round/{name}/agreed", "")
+    return name
+
+
+def _find_word(store: dist.Store, rank: int, _world_size: int, own: str) -> str:
+    """Agree to what rank 0 published, if this rank's word is in it; returns the name once all agree."""
+    text = store.get("round/words").decode()
+    words = json.loads(text)
+    if rank >= len(words) or words[rank] != own:
+        return ""
+    name = _name_of(text)
+    store.set(f"round/{name}/agrees/{rank}", "")
+    return name if store.check([f"round/{name}/agreed"]) else ""
+
+
+def _name_of(words: str) -> str:
+    return hashlib.sha256(words.encode()).hexdigest()[:16]

@@ -1,0 +1,24 @@
+"""Every rank says where it is, and all add up their ranks.
+
+`mpirun python -m trainyard_train.launchers.mpi_hello`
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+
+from mpi4py import MPI
+
+
+def main() -> int:
+    """Say hello; returns 0 if the sum over all ranks is what it must be."""
+    world = MPI.COMM_WORLD
+    rank, size = world.Get_rank(), world.Get_size()
+    total = world.allreduce(rank + 1)
+    sys.stdout.write(f"rank {rank} of {size} on {socket.gethostname()}: sum of 1 to {size} is {total}\n")
+    return 0 if total == size * (size + 1) // 2 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

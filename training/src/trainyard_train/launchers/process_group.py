@@ -1,0 +1,108 @@
+"""Joining the ranks that a launcher (torchrun, mpirun, a Trainer) has started into one process group."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Mapping, MutableMapping
+from datetime import timedelta
+from typing import Final
+
+import torch
+import torch.distributed as dist
+
+from trainyard_train.config_base import ConfigError
+from trainyard_train.elasticity.config import TimeoutConfig
+from trainyard_train.elasticity.rendezvous import check_place, meet
+from trainyard_train.parallelism.config import Backend
+from trainyard_train.parallelism.fabric import choose
+from trainyard_train.parallelism.mesh import Mesh
+
+_MPI_RANK: Final = "OMPI_COMM_WORLD_RANK"
+
+
+def adopt_launcher_settings(environment: MutableMapping[str, str], backend: Backend = "auto") -> None:
+    """Take rank and world from Open MPI, where that has started this process.
+
+    Args:
+        environment: what is known, and what is learnt.
+        backend: what is to carry collectives; for `mpi` see `leave_mpi`.
+    """
+    if "RANK" not in environment and _MPI_RANK in environment:
+        environment.update(_ask_mpi(environment["OMPI_COMM_WORLD_LOCAL_RANK"]))
+        if backend != "mpi":
+            leave_mpi()
+
+
+def leave_mpi() -> None:
+    """End this process's part in MPI, if it has one, or mpirun would take an exit on notice for a crash."""
+    library = sys.modules.get("mpi4py.MPI")
+    if library and library.Is_initialized() and not library.Is_finalized():
+        library.Finalize()
+
+
+def _ask_mpi(local_rank: str) -> dict[str, str]:
+    """Let rank 0 tell all where to meet."""
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+    meeting_place = None
+    if world.Get_rank() == 0:
+        with socket.socket() as listener:
+            listener.bind(("", 0))
+            meeting_place = (socket.gethostbyname(socket.gethostname()), listener.getsockname()[1])
+    address, port = world.bcast(meeting_place)
+    return {
+        "RANK": str(world.Get_rank()),
+        "WORLD_SIZE": str(world.Get_size()),
+        "LOCAL_RANK": local_rank,
+        "MASTER_ADDR": address,
+        "MASTER_PORT": str(port),
+    }
+
+
+def join(
+    timeouts: TimeoutConfig,
+    environment: Mapping[str, str] = os.environ,
+    backend: Backend = "auto",
+    patience: float | None = None,
+) -> Mesh:
+    """Wait for all ranks and connect them; alone, where no launcher set `RANK`.
+
+    Args:
+        timeouts: of the run.
+        environment: where the launcher says who this is.
+        backend: what is to carry collectives.
+        patience: seconds for all ranks to arrive; `timeouts.rendezvous` if left out.
+
+    Raises:
+        AbsentRankError: not all ranks came in time.
+        ConfigError: a launcher's variables make no sense, or the backend cannot be had here.
+    """
+    node = environment.get("NODE_NAME") or socket.gethostname()
+    if "RANK" not in environment:
+        return Mesh(0, 1, _device(0), node, dist.HashStore())
+    check_place(environment)
+    device = _device(int(environment.get("LOCAL_RANK", "0")))
+    choice = choose(backend, device)
+    if backend == "mpi" and _MPI_RANK not in environment:
+        raise ConfigError(["backend: got 'mpi', but mpirun did not start this process; do that, or set auto"])
+    store, rank, world_size = meet(patience or timeouts.rendezvous, environment)
+    # The ranks now wait for each other's saves and loads; `Pulse` finds out who is gone long before that.
+    store.set_timeout(timedelta(seconds=max(timeouts.rendezvous, timeouts.save)))
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    if world_size > 1:
+        dist.init_process_group(
+            choice.backend,
+            store=dist.PrefixStore("group", store),
+            rank=rank,
+            world_size=world_size,
+            timeout=timedelta(seconds=timeouts.collective),
+        )
+    return Mesh(rank, world_size, device, node, dist.PrefixStore("training", store), choice=choice)
+
+
+def _device(local_rank: int) -> torch.device:
+    return torch.device("cuda", local_rank) if torch.cuda.is_available() else torch.device("cpu")

@@ -1,0 +1,1 @@
+"""The networks to choose from."""

@@ -1,0 +1,1 @@
+"""Metrics of a run, what they say, and where they are exported to."""

@@ -1,0 +1,24 @@
+"""Settings of where metrics are exported to: `export` in a run's configuration."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from trainyard_train.config_base import ConfigSection
+
+
+class ExportConfig(ConfigSection):
+    """Where else metrics go, besides metrics.jsonl; rank 0 sends them."""
+
+    prometheus_port: int = Field(default=0, ge=0, lt=1 << 16)
+    """Port at which Prometheus may ask for them; 0: none."""
+    tensorboard: bool = False
+    """Write `run_dir/tensorboard`."""
+    opentelemetry: bool = False
+    """Send them by OTLP over HTTP to where `OTEL_EXPORTER_OTLP_ENDPOINT` says, once a minute."""
+    mlflow: str = ""
+    """URI of the tracking server, or of a database (`sqlite:////…`); empty: none."""
+    wandb: Literal["none", "offline", "online"] = "none"
+    """Weights & Biases: `offline` writes `run_dir/wandb`, for `wandb sync`; `online` needs WANDB_API_KEY."""

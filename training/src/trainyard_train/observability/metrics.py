@@ -1,0 +1,149 @@
+"""What happened in a run, one JSON object per line, written by rank 0 and read by everyone else."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+FILE = "metrics.jsonl"
+Listener = Callable[[dict[str, Any]], None]
+
+
+class SteadyClock:
+    """Unix time of an attempt, as seen from its start: whoever moves the machine's clock does not move it."""
+
+    def __init__(self) -> None:
+        self._offset = time.time() - time.monotonic()
+        self._known = 0.0
+
+    def now(self) -> float:
+        """Unix seconds."""
+        return time.monotonic() + self._offset
+
+    def jumped(self) -> float:
+        """Seconds by which the machine's clock was moved since the last question; 0 for less than one."""
+        moved = time.time() - self.now() - self._known
+        if abs(moved) < 1:
+            return 0.0
+        self._known += moved
+        return moved
+
+
+class MetricsLog:
+    """Appends to `metrics.jsonl` of a run. Every line names its event, time and attempt.
+
+    A full or lost disk is said once and costs lines of the log, never the run. A clock that is moved is said,
+    and the lines go on as if it had not been.
+    """
+
+    def __init__(self, run_dir: Path, listeners: Sequence[Listener] = ()) -> None:
+        """Args: listeners: called with each line, too (see `observability.trackers`)."""
+        self._listeners = listeners
+        self._path = run_dir / FILE
+        descriptor = _open(self._path)
+        self._descriptor: int | None = descriptor
+        self._torn = _is_torn(descriptor)
+        earlier = read_metrics(self._path)
+        self.attempt = 1 + max((line["attempt"] for line in earlier), default=0)
+        self._silenced = False
+        self._clock = SteadyClock()
+
+    def close(self) -> None:
+        """Write no more, and let go of what this and the listeners hold open; a second call does nothing."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is None:
+            return
+        os.close(descriptor)
+        for listener in self._listeners:
+            if close := getattr(listener, "close", None):
+                close()
+
+    def write(self, event: str, **values: object) -> None:
+        """Append one line; events other than `step` are waited for until they are on the disk."""
+        if self._descriptor is None:
+            return
+        if moved := self._clock.jumped():
+            sys.stderr.write(
+                f"training: this machine's clock was moved by {moved:+.1f} s; look at its time service."
+                " The metrics go on as if it had not been\n"
+            )
+            self._append("clock", step=values.get("step"), moved_seconds=round(moved, 1))
+        self._append(event, **values)
+
+    def _append(self, event: str, **values: object) -> None:
+        line: dict[str, Any] = {
+            "time": round(self._clock.now(), 3),
+            "event": event,
+            "attempt": self.attempt,
+            **values,
+        }
+        for listener in self._listeners:
+            listener(line)
+        if self._descriptor is None:
+            return
+        try:
+            self._put(self._descriptor, json.dumps(line).encode() + b"\n")
+            if event != "step":
+                os.fsync(self._descriptor)
+        except OSError as error:
+            if not self._silenced:
+                sys.stderr.write(f"training: metrics are lost from here on: {self._path}: {error.strerror}\n")
+            self._silenced = True
+
+    def _put(self, descriptor: int, data: bytes) -> None:
+        """Write a line, after the end of one that a kill or a full disk cut short."""
+        if self._torn:
+            data = b"\n" + data
+        written = os.write(descriptor, data)
+        if written < len(data):
+            self._torn = data[written - 1 : written] != b"\n"
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._torn = False
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """All whole lines of a `metrics.jsonl`; a line that a kill cut short is left out."""
+    if not path.exists():
+        return []
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return [line for line in map(parse_line, file) if line is not None]
+
+
+def surviving_steps(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The `step` lines that are in the final weights: what an attempt repeated counts once, the last time."""
+    latest: dict[int, dict[str, Any]] = {}
+    for line in lines:
+        if line["event"] == "step":
+            latest[line["step"]] = line
+    return [latest[step] for step in sorted(latest)]
+
+
+def parse_line(text: str) -> dict[str, Any] | None:
+    """One line as a mapping; None for a torn one."""
+    try:
+        line = json.loads(text)
+    except ValueError:
+        return None
+    return line if isinstance(line, dict) and {"event", "attempt", "time"} <= line.keys() else None
+
+
+def _open(path: Path) -> int:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise OSError(
+            f"run_dir: got {path.parent}: {error.strerror}; allowed: a folder that this user may write,"
+            " on a disk with room; what was saved stays"
+        ) from error
+
+
+def _is_torn(descriptor: int) -> bool:
+    size = os.fstat(descriptor).st_size
+    return size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"

@@ -1,0 +1,41 @@
+"""A bar for whoever watches: where standard error is a terminal, and nowhere else."""
+
+from __future__ import annotations
+
+from typing import Any, TextIO
+
+from trainyard_train.observability.metrics import Listener
+
+_LAST = frozenset({"finished", "preempted", "failed"})
+
+
+def bar(terminal: TextIO) -> Listener:
+    """Draw a run's steps, its last loss, what it reaches on held-out data, and what is saved of it."""
+    from tqdm import tqdm  # type: ignore[import-untyped]  # comes with optuna
+
+    tqdm.monitor_interval = 0  # a thread that would redraw a bar that stands still
+    drawn: tqdm[Any] | None = None
+    words = {"loss": "", "held out": "", "saved": ""}  # in this order, whichever is known first
+
+    def show(line: dict[str, Any]) -> None:
+        nonlocal drawn
+        event = line["event"]
+        if event in {"started", "resumed"}:
+            drawn = tqdm(
+                total=line["steps"], initial=line["step"], file=terminal, unit=" steps", dynamic_ncols=True
+            )
+        if drawn is None:
+            return
+        if event == "step":
+            words["loss"] = f"loss {line['loss']:.4f}"
+            drawn.set_postfix_str(", ".join(filter(None, words.values())), refresh=False)
+            drawn.update(line["step"] - drawn.n)
+        elif event == "evaluation":
+            words["held out"] = f"held out {line['accuracy']:.1%}"
+        elif event == "checkpoint":
+            words["saved"] = f"saved {line['step']}"
+        elif event in _LAST:
+            drawn.set_postfix_str(", ".join(filter(None, words.values())))
+            drawn.close()
+
+    return show

@@ -1,0 +1,291 @@
+"""Where else the metrics of a run go: to Prometheus, which asks for them, to TensorBoard's files, and to
+OpenTelemetry, MLflow and Weights & Biases, whose packages are extras (`requirements/tracking.txt`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from queue import Queue
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from trainyard_train.config_base import ConfigError
+from trainyard_train.observability.config import ExportConfig
+from trainyard_train.observability.metrics import Listener
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+_GAUGES: Final = {
+    "loss": "mean loss of the last step in nats",
+    "accuracy": "part of the last step's targets that were hit",
+    "lr": "learning rate",
+    "samples": "samples consumed",
+    "samples_per_second": "of all ranks",
+}
+_LAST: Final = frozenset({"finished", "preempted", "failed"})
+_PATIENCE_SECONDS: Final = 5.0
+"""For what is under way when the process ends."""
+_FOLDER: Final = "training.run_dir"
+_NEEDED: Final = {
+    "prometheus_port": "prometheus_client",
+    "tensorboard": "torch.utils.tensorboard",
+    "opentelemetry": "opentelemetry.exporter.otlp.proto.http.metric_exporter",
+    "mlflow": "mlflow",
+    "wandb": "wandb",
+}
+"""What each setting imports."""
+
+
+def open_sinks(config: ExportConfig, run_dir: Path) -> list[Listener]:
+    """Those that the configuration asks for; what they need is imported only then.
+
+    Raises:
+        OSError: the port is taken.
+        ConfigError: a package is not installed, or does not go with the others.
+    """
+    wanted: dict[str, Callable[[], Listener]] = {}
+    if config.prometheus_port:
+        wanted["prometheus_port"] = lambda: Guarded(
+            "export.prometheus_port", _Prometheus(config.prometheus_port)
+        )
+    if config.tensorboard:
+        wanted["tensorboard"] = lambda: _InBackground("tensorboard", _tensorboard(run_dir / "tensorboard"))
+    if config.opentelemetry:
+        wanted["opentelemetry"] = lambda: _InBackground("opentelemetry", _opentelemetry(run_dir))
+    if config.mlflow:
+        wanted["mlflow"] = lambda: _InBackground("mlflow", _mlflow(config.mlflow, run_dir))
+    if config.wandb != "none":
+        wanted["wandb"] = lambda: _InBackground("wandb", _wandb(config.wandb == "offline", run_dir))
+    return [_opened(name, make) for name, make in wanted.items()]
+
+
+class Guarded:
+    """A sink that costs metrics and no step where it fails; that is said once."""
+
+    def __init__(self, name: str, sink: Listener) -> None:
+        self._name, self._sink, self._silenced = name, sink, False
+
+    def __call__(self, line: dict[str, Any]) -> None:
+        try:
+            self._sink(line)
+        except Exception as error:
+            if not self._silenced:
+                sys.stderr.write(f"training: {self._name}: metrics are lost: {error}\n")
+            self._silenced = True
+
+    def close(self) -> None:
+        """Let the sink let go of what it holds."""
+        if close := getattr(self._sink, "close", None):
+            close()
+
+
+def _opened(name: str, make: Callable[[], Listener]) -> Listener:
+    try:
+        importlib.import_module(_NEEDED[name])
+    except ImportError as error:
+        problem = (
+            f"export.{name}: set, but {error.name} is not installed; install requirements/tracking.txt"
+            " (for mlflow, wandb and opentelemetry), or leave the setting out"
+        )
+        raise ConfigError([problem]) from None
+    except Exception as error:  # protobuf's own kind, which is none of Python's
+        problem = (
+            f"export.{name}: set, but {_NEEDED[name]} cannot be imported: {error}; let the packages of"
+            " requirements/training.txt come first, as in a job's pod (PYTHONPATH=.trainyard/training-env in"
+            " a checkout), or leave the setting out"
+        )
+        raise ConfigError([problem]) from None
+    return make()
+
+
+class _Prometheus:
+    """Answers Prometheus until it is closed."""
+
+    def __init__(self, port: int) -> None:
+        from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+
+        registry = CollectorRegistry()
+        self._gauges = {
+            name: Gauge(f"training_{name}", text, registry=registry) for name, text in _GAUGES.items()
+        }
+        self._step = Gauge("training_step", "optimizer steps taken", registry=registry)
+        self._events = Counter(
+            "training_events", "by name, as in metrics.jsonl", ["event"], registry=registry
+        )
+        self._saves = Histogram(
+            "training_checkpoint_seconds", "until a checkpoint was durable", registry=registry
+        )
+        self._blocked = Counter(
+            "training_blocked_seconds", "training stood still for a copy", registry=registry
+        )
+        try:
+            self._server, self._thread = start_http_server(port, registry=registry)
+        except OSError as error:
+            raise OSError(
+                f"export.prometheus_port: got {port}: {error.strerror}; choose a free port"
+            ) from None
+
+    def __call__(self, line: dict[str, Any]) -> None:
+        self._events.labels(line["event"]).inc()
+        self._step.set(line["step"])
+        if line["event"] == "step":
+            for name, gauge in self._gauges.items():
+                gauge.set(line[name])
+        elif line["event"] == "checkpoint":
+            self._saves.observe(line["seconds"])
+            self._blocked.inc(line["blocked_seconds"])
+
+    def close(self) -> None:
+        """Let go of the port."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def _tensorboard(folder: Path) -> Listener:
+    """Files in a folder; one that cannot be written any more is followed by another."""
+    writer: SummaryWriter | None = None
+
+    def sink(line: dict[str, Any]) -> None:
+        nonlocal writer
+        from torch.utils.tensorboard import SummaryWriter
+
+        try:
+            writer = writer or SummaryWriter(str(folder))
+            _write_events(writer, line)
+        except Exception:
+            writer = None  # its thread has ended
+            raise
+
+    return sink
+
+
+def _write_events(writer: SummaryWriter, line: dict[str, Any]) -> None:
+    numbers = _numbers(line)
+    for name, value in numbers.items():
+        writer.add_scalar(name, value, line["step"], line["time"])
+    if not numbers:
+        writer.add_text("events", f"{line['event']} (attempt {line['attempt']})", line["step"])
+        writer.flush()
+
+
+def _opentelemetry(run_dir: Path) -> Listener:
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+    from opentelemetry.sdk.resources import Resource
+
+    reader = PeriodicExportingMetricReader(OTLPMetricExporter())  # where to: OTEL_EXPORTER_OTLP_ENDPOINT
+    resource = Resource.create({"service.name": "training", "training.run_dir": str(run_dir)})
+    provider = MeterProvider([reader], resource)
+    meter = provider.get_meter("training")
+    gauges = {
+        name: meter.create_gauge(f"training.{name}", description=text) for name, text in _GAUGES.items()
+    }
+    step = meter.create_gauge("training.step", description="optimizer steps taken")
+    events = meter.create_counter("training.events", description="by name, as in metrics.jsonl")
+    saves = meter.create_histogram("training.checkpoint", "s", "until a checkpoint was durable")
+
+    def sink(line: dict[str, Any]) -> None:
+        events.add(1, {"event": line["event"]})
+        step.set(line["step"])
+        if line["event"] == "step":
+            for name, gauge in gauges.items():
+                gauge.set(line[name])
+        elif line["event"] == "checkpoint":
+            saves.record(line["seconds"], {"reason": line["reason"]})
+        if line["event"] in _LAST:
+            provider.shutdown(int(_PATIENCE_SECONDS * 1000))  # which sends what is left
+
+    return sink
+
+
+def _mlflow(uri: str, run_dir: Path) -> Listener:
+    """One run of MLflow for all attempts, found again by the run's folder."""
+    from mlflow import MlflowClient
+    from mlflow.entities import Metric
+
+    client = MlflowClient(uri)
+    experiment = client.get_experiment_by_name("training")
+    number = experiment.experiment_id if experiment else client.create_experiment("training")
+    found = client.search_runs([number], f"tags.`{_FOLDER}` = '{run_dir}'")
+    run = (
+        found[0] if found else client.create_run(number, run_name=run_dir.name, tags={_FOLDER: str(run_dir)})
+    )
+    status = {"finished": "FINISHED", "preempted": "SCHEDULED", "failed": "FAILED"}
+    if found:
+        client.update_run(run.info.run_id, "RUNNING")
+
+    def sink(line: dict[str, Any]) -> None:
+        moment = int(line["time"] * 1000)
+        metrics = [
+            Metric(name.replace(" ", "_"), value, moment, line["step"])
+            for name, value in _numbers(line).items()
+        ]
+        if metrics:
+            client.log_batch(run.info.run_id, metrics)
+        if line["event"] in _LAST:
+            client.set_terminated(run.info.run_id, status[line["event"]])
+
+    return sink
+
+
+def _wandb(offline: bool, run_dir: Path) -> Listener:
+    """One run of Weights & Biases for all attempts; offline, its files are below `run_dir/wandb`."""
+    import wandb
+
+    number = hashlib.sha256(str(run_dir).encode()).hexdigest()[:16]
+    mode: Literal["offline", "online"] = "offline" if offline else "online"
+    run = wandb.init(
+        project="training", name=run_dir.name, id=number, resume="allow", dir=str(run_dir), mode=mode
+    )
+    run.define_metric("*", step_metric="step")  # which goes back after a kill, as wandb's own may not
+
+    def sink(line: dict[str, Any]) -> None:
+        if numbers := _numbers(line):
+            run.log({**numbers, "step": line["step"]})
+        if line["event"] in _LAST:
+            run.finish(0 if line["event"] == "finished" else 1)
+
+    return sink
+
+
+def _numbers(line: dict[str, Any]) -> dict[str, float]:
+    """What can be drawn of a line, such as `train/loss`."""
+    kind = {"step": "train", "evaluation": "held out", "checkpoint": "checkpoint"}.get(line["event"])
+    if kind is None:
+        return {}
+    return {
+        f"{kind}/{key}": value for key, value in line.items() if isinstance(value, float) and key != "time"
+    }
+
+
+class _InBackground:
+    """A sink that waits for a server or a disk, in a thread that may take its time until it is closed."""
+
+    def __init__(self, name: str, sink: Listener) -> None:
+        self._lines: Queue[tuple[dict[str, Any], Event] | None] = Queue()
+        self._sink = Guarded(f"export.{name}", sink)
+        Thread(target=self._work, name=name, daemon=True).start()
+
+    def __call__(self, line: dict[str, Any]) -> None:
+        done = Event()
+        self._lines.put((line, done))
+        if line["event"] in _LAST:  # after which the process ends
+            done.wait(_PATIENCE_SECONDS)
+
+    def close(self) -> None:
+        """End the thread once it has done what it was given."""
+        self._lines.put(None)
+
+    def _work(self) -> None:
+        while given := self._lines.get():
+            line, done = given
+            self._sink(line)
+            done.set()
+        self._sink.close()

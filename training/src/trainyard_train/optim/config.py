@@ -1,0 +1,32 @@
+"""Settings of the optimizer: `optim` in a run's configuration."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from trainyard_train.config_base import ConfigSection
+
+
+class OptimConfig(ConfigSection):
+    """The optimizer and how its rate follows the size of the batch (see `optim.schedule`)."""
+
+    name: Literal["sgd", "adamw"] = "sgd"
+    lr: float = Field(default=0.05, gt=0)
+    """The rate at `reference_batch_size`."""
+    momentum: float = Field(default=0.9, ge=0, lt=1)
+    weight_decay: float = Field(default=1e-4, ge=0)
+    scaling: Literal["linear", "sqrt", "none"] = "none"
+    reference_batch_size: int = Field(default=64, ge=1)
+    """The batch that `lr` was tuned with, in samples."""
+    warmup_steps: int = Field(default=0, ge=0)
+    """Steps over which the rate climbs from `lr` to its scaled value; with no scaling from near 0 to `lr`."""
+
+    @model_validator(mode="after")
+    def _adam_does_not_scale_linearly(self) -> OptimConfig:
+        if self.name == "adamw" and self.scaling == "linear":
+            raise ValueError(
+                "optim.scaling: got 'linear' with adamw; it holds for sgd; with adamw use sqrt or none"
+            )
+        return self

@@ -1,0 +1,85 @@
+"""How the learning rate follows the size of the batch.
+
+The linear scaling rule: when the batch is multiplied by k, multiply the rate by k, and climb there
+gradually (Goyal et al. 2017, "Accurate, Large Minibatch SGD", section 2). It holds for SGD up to a point;
+Adam's rate goes with the square root of k while gradient noise dominates (Malladi et al. 2022). Adam with the
+linear rule is refused; where else a rule was not shown to hold, `doubts` says so.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from trainyard_train.optim.config import OptimConfig
+
+LINEAR_FAILED: Final = 16
+"""The smallest k at which the linear rule lost a run of our experiment (docs/benchmarks.md): one of five."""
+LINEAR_HELD: Final = 32
+"""The largest k at which it held in the paper, with warmup: 8,192 samples. At 64 ours lost all runs."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A rate that climbs, or falls, in a straight line to its target and stays there."""
+
+    start: float
+    target: float
+    from_step: int = 0
+    ramp_steps: int = 0
+
+    def rate(self, step: int) -> float:
+        """The learning rate of a step, counted from 0."""
+        done = step - self.from_step
+        if done >= self.ramp_steps:
+            return self.target
+        return self.start + (self.target - self.start) * done / self.ramp_steps
+
+
+def scaled_rate(config: OptimConfig, batch_size: int) -> float:
+    """The rate for a global batch of so many samples.
+
+    Only plain numbers go in, so that the same batch gives the same rate on every rank to the last bit.
+    """
+    k = batch_size / config.reference_batch_size
+    return config.lr * {"linear": k, "sqrt": math.sqrt(k), "none": 1.0}[config.scaling]
+
+
+def doubts(config: OptimConfig, batch_size: int) -> list[str]:
+    """What speaks against the rate that a rule gives for a batch of so many samples, and what to do."""
+    k = batch_size / config.reference_batch_size
+    many = f"optim.scaling: {config.scaling}, at {k:g} times optim.reference_batch_size"
+    if config.scaling == "sqrt" and config.name == "sgd" and k != 1:
+        return [
+            f"{many}: the square root is Adam's rule; sgd learns faster by linear where that holds, up to"
+            f" {LINEAR_FAILED} times: compare their held-out losses"
+        ]
+    if config.scaling != "linear" or k < LINEAR_FAILED:
+        return []
+    if k > LINEAR_HELD:
+        shown = (
+            f"it was shown to hold up to {LINEAR_HELD} times, and all runs of our experiment were lost at 64"
+        )
+        return [f"{many}: {shown}: take fewer samples in a step, or tune optim.lr at a larger batch"]
+    warm = "" if config.warmup_steps else "; set optim.warmup_steps, as the paper does: five epochs"
+    return [
+        f"{many}: our experiment lost a run in five at {LINEAR_FAILED}, the paper none up to {LINEAR_HELD}:"
+        f" compare the held-out loss with a smaller batch's{warm}"
+    ]
+
+
+def schedule_for(config: OptimConfig, batch_size: int, step: int, previous: Schedule | None) -> Schedule:
+    """The schedule from a step on.
+
+    It begins at `lr` and goes to what the rule makes of it; with no rule it begins near 0, as is usual, and
+    goes to `lr`. A run that resumes with the same batch goes on as if it had never stopped. With another
+    batch (another world size) the rate is rescaled, and ramps from where it was over `warmup_steps`.
+    """
+    target, ramp_steps = scaled_rate(config, batch_size), config.warmup_steps
+    if previous is None:
+        unscaled = config.scaling == "none" and ramp_steps > 0
+        return Schedule(config.lr / ramp_steps if unscaled else config.lr, target, step, ramp_steps)
+    if previous.target == target:
+        return previous
+    return Schedule(previous.rate(step), target, step, config.warmup_steps)

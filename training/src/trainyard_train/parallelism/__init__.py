@@ -1,0 +1,1 @@
+"""The mesh of ranks, and how a model is spread over it."""

@@ -1,0 +1,71 @@
+"""Settings of parallelism: `parallel`, `strategy`, `precision` and `backend` in a run's configuration."""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+from pydantic import Field, model_validator
+
+from trainyard_train.config_base import ConfigError, ConfigSection
+
+Strategy = Literal["ddp", "fsdp"]
+Precision = Literal["float32", "bfloat16", "float16"]
+Backend = Literal["auto", "nccl", "gloo", "mpi"]
+
+
+class ParallelConfig(ConfigSection):
+    """How the ranks are arranged. What `tensor` and `pipeline` leave is for data: parts of the batch."""
+
+    tensor: int = Field(default=1, ge=1)
+    """Ranks that compute each layer together."""
+    pipeline: int = Field(default=1, ge=1)
+    """Stages that the layers are divided into; micro-batches (`accumulate`) flow through them."""
+    shard: int = Field(default=0, ge=0)
+    """With fsdp: how many ranks share one copy of the weights; copies are kept by the rest (HSDP). 0: all."""
+    min_ranks: int = Field(default=1, ge=1)
+    """With fewer ranks a run does not begin, nor go on."""
+    max_ranks: int = Field(default=0, ge=0)
+    """Nor with more; 0: any number."""
+
+    @model_validator(mode="after")
+    def _bounds_are_in_order(self) -> ParallelConfig:
+        if 0 < self.max_ranks < self.min_ranks:
+            raise ValueError(
+                f"parallel.max_ranks: got {self.max_ranks};"
+                f" allowed: parallel.min_ranks ({self.min_ranks}) or more, or 0"
+            )
+        return self
+
+    def check(self, ranks: int) -> None:
+        """See to it that there are as many ranks as there may be.
+
+        Raises:
+            ConfigError: there are too few or too many.
+        """
+        if ranks < self.min_ranks or 0 < self.max_ranks < ranks:
+            most = f"to {self.max_ranks}" if self.max_ranks else "or more"
+            problem = (
+                f"parallel: got {ranks} ranks; allowed: {self.min_ranks} {most}; start so many,"
+                " or change parallel.min_ranks and .max_ranks; what was saved stays"
+            )
+            raise ConfigError([problem])
+
+
+class ParallelSettings(Protocol):
+    """The settings by which a model is parallelized."""
+
+    @property
+    def strategy(self) -> Strategy:
+        """DDP or FSDP."""
+
+    @property
+    def parallel(self) -> ParallelConfig:
+        """Sizes of the mesh."""
+
+    @property
+    def recompute(self) -> bool:
+        """Whether activations are recomputed in the backward pass."""
+
+    @property
+    def compile(self) -> bool:
+        """Whether layers are compiled."""

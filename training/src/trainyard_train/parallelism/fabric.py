@@ -1,0 +1,131 @@
+"""What carries the ranks' collectives, how fast it is, and whether that is what the nodes have.
+
+A job whose pods got no fabric (a missing plugin, a resource that was not asked for, a variable with a typo)
+runs all the same, over TCP, at a fraction of the speed. At each start the ranks time a few all-reduces, and
+compare the best with what the node's RDMA devices say of themselves.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import torch
+import torch.distributed as dist
+
+from trainyard_train.config_base import ConfigError
+from trainyard_train.parallelism.config import Backend
+
+DEVICES: Final = Path("/sys/class/infiniband")
+"""InfiniBand, RoCE and EFA devices, each with the rate of its ports."""
+ENOUGH: Final = 0.25
+"""Part of the devices' rate that an all-reduce reaches when it uses them, with room to spare."""
+_WITHOUT_MPI: Final = (
+    "this PyTorch was built without MPI, as its wheels are; allowed here: auto, gloo, with a GPU nccl, all of"
+    " them under mpirun too; or build PyTorch from source where MPI is installed (USE_MPI=1)"
+)
+_ROUNDS: Final = 5
+_BYTES: Final = {"cuda": 64 << 20, "cpu": 4 << 20}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A backend, and why it."""
+
+    backend: str
+    """As PyTorch calls it."""
+    why: str
+
+
+def choose(wanted: Backend, device: torch.device) -> Choice:
+    """The backend for collectives on a device.
+
+    Raises:
+        ConfigError: what is wanted cannot be had here.
+    """
+    if wanted == "nccl" and device.type != "cuda":
+        raise ConfigError(["backend: got 'nccl', but this process sees no GPU; allowed here: auto, gloo"])
+    if wanted == "mpi" and not dist.is_mpi_available():
+        raise ConfigError(["backend: got 'mpi', but " + _WITHOUT_MPI])
+    if wanted != "auto":
+        return Choice(wanted, "as the configuration says")
+    if device.type != "cuda":
+        return Choice("gloo", "this process sees no GPU")
+    maker = "RCCL, since PyTorch was built for ROCm" if torch.version.hip else "NCCL, since there is a GPU"
+    return Choice("nccl", maker)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """How fast the ranks add up a large tensor."""
+
+    gigabytes_per_second: float
+    """Of the bus, best of a few: 2·(n - 1)/n of the tensor's bytes by its time, as nccl-tests count."""
+    rate: float
+    """What the RDMA devices of this rank's share of the node say they can, in GB/s; 0: there is none."""
+    verdict: str
+    fabric_unused: bool = False
+    """Whether there is a fabric, and it does not carry the collectives."""
+
+
+def measure(device: torch.device, backend: str, nodes: Sequence[str]) -> Measured:
+    """Time all-reduces; all ranks must call it. It takes milliseconds on a CPU, and on a fabric.
+
+    Args:
+        device: of this rank.
+        backend: that carries the collectives.
+        nodes: the node of each rank.
+    """
+    values = torch.zeros(_BYTES[device.type] // 4, device=device)
+    seconds = min(_time(values) for _ in range(_ROUNDS))
+    ranks = len(nodes)
+    speed = 2 * (ranks - 1) / ranks * values.numel() * 4 / seconds / 1e9
+    rate = sum(port_rates()) / max(nodes.count(node) for node in nodes)
+    unused = len(set(nodes)) > 1 and backend == "nccl" and rate > 0 and speed < ENOUGH * rate
+    return Measured(speed, rate, _verdict(speed, rate, backend, nodes, unused), unused)
+
+
+def _time(values: torch.Tensor) -> float:
+    begin = time.perf_counter()
+    dist.all_reduce(values)
+    if values.is_cuda:
+        torch.cuda.synchronize(values.device)
+    return time.perf_counter() - begin
+
+
+def _verdict(speed: float, rate: float, backend: str, nodes: Sequence[str], unused: bool) -> str:
+    if len(set(nodes)) == 1:
+        return "all ranks are on one node: no fabric is needed"
+    if backend == "gloo":
+        return "gloo goes over TCP, whatever fabric there is"
+    if backend == "mpi":
+        return f"MPI chooses the network itself, and reaches {speed:.1f} GB/s"
+    if not rate:
+        return "over TCP: the node has no RDMA device (or the pod was not given one)"
+    if unused:
+        return (
+            f"the fabric is not in use: {speed:.1f} GB/s of the {rate:.1f} GB/s that the devices can; look at"
+            " NCCL_DEBUG=INFO for the network it chose, and at the pod's resources for the devices"
+        )
+    return f"the fabric is in use: {speed:.1f} GB/s of the {rate:.1f} GB/s that the devices can"
+
+
+def port_rates(devices: Path = DEVICES) -> list[float]:
+    """What each active port of this node's RDMA devices can, in GB/s: `400 Gb/sec (4X NDR)` is 50."""
+    rates = []
+    for port in sorted(devices.glob("*/ports/*")):
+        state, rate = (_text(port / name) for name in ("state", "rate"))
+        if "ACTIVE" in state and (found := re.match(r"([\d.]+) Gb/sec", rate)):
+            rates.append(float(found[1]) / 8)
+    return rates
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

@@ -1,0 +1,144 @@
+"""Who takes part in a run, and how the ranks talk."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Final
+
+import torch
+import torch.distributed as dist
+
+from trainyard_train.config_base import ConfigError
+from trainyard_train.parallelism.fabric import Choice
+
+_FOLLOW_SECONDS: Final = 2.0
+"""For which others wait for rank 0 before they leave."""
+
+_REFUSE_SECONDS: Final = 10.0
+"""For which rank 0 waits for others that may find the same wrong as it does."""
+
+_SENT_AT_ONCE: Final = 64 << 20
+"""Bytes of one collective, so that none takes long."""
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """This process's place among the ranks."""
+
+    rank: int
+    world_size: int
+    device: torch.device
+    node: str
+    store: dist.Store
+    """Small facts for all ranks, kept by the process at MASTER_ADDR for as long as it lives."""
+    tensor: int = 1
+    """Ranks that compute each layer together."""
+    pipeline: int = 1
+    """Stages that the layers are divided into."""
+    choice: Choice | None = None
+    """What carries collectives; None where a rank is alone."""
+
+    def shaped(self, tensor: int, pipeline: int) -> Mesh:
+        """The same ranks as a mesh of stages × data × tensor, the last running fastest.
+
+        Raises:
+            ConfigError: the ranks do not fill such a mesh.
+        """
+        if self.world_size % (tensor * pipeline):
+            problem = (
+                f"parallel: got {self.world_size} ranks; allowed: a multiple of tensor × pipeline ="
+                f" {tensor} × {pipeline}; start as many ranks, or change parallel.tensor or .pipeline"
+            )
+            raise ConfigError([problem])
+        return replace(self, tensor=tensor, pipeline=pipeline)
+
+    @property
+    def data_size(self) -> int:
+        """How many parts a batch is divided into."""
+        return self.world_size // (self.tensor * self.pipeline)
+
+    @property
+    def data_rank(self) -> int:
+        """Which part of each batch this rank works on."""
+        return self.rank // self.tensor % self.data_size
+
+    @property
+    def stage(self) -> int:
+        """Which part of the layers this rank has."""
+        return self.rank // (self.tensor * self.data_size)
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is the rank that writes what one rank writes for all."""
+        return self.rank == 0
+
+    @property
+    def shape(self) -> dict[str, int]:
+        """Size of each dimension."""
+        return {"pipeline": self.pipeline, "data": self.data_size, "tensor": self.tensor}
+
+    def gather(self, key: str, value: str) -> list[str]:
+        """Give every rank the value of each, in order of rank. A key is used once in a process's life."""
+        self.store.set(f"{key}/{self.rank}", value)
+        return [str(self.store.get(f"{key}/{rank}"), "utf-8") for rank in range(self.world_size)]
+
+    def tell(self, key: str, value: str = "") -> str:
+        """Give every rank the value of rank 0. A key is used once in a process's life."""
+        if self.leads:
+            self.store.set(key, value)
+        return str(self.store.get(key), "utf-8")
+
+    def send(self, owner: int, data: bytes, size: int) -> bytes:
+        """Give every rank the bytes that one has; all must call it, knowing their size."""
+        if self.world_size == 1:
+            return data
+        mine = owner == self.rank
+        whole = (
+            torch.frombuffer(bytearray(data), dtype=torch.uint8)
+            if mine
+            else torch.empty(size, dtype=torch.uint8)
+        )
+        for part in whole.split(_SENT_AT_ONCE):
+            sent = part.to(self.device)
+            dist.broadcast(sent, owner)
+            part.copy_(sent)
+        return data if mine else whole.numpy().tobytes()
+
+    def follow(self, key: str) -> None:
+        """Let rank 0 come first; the others wait for it, but not for long, and not for one that is gone."""
+        if self.leads:
+            self.store.set(key, "")
+            return
+        with suppress(RuntimeError):
+            self.store.wait([key], timedelta(seconds=_FOLLOW_SECONDS))
+
+    def refuse(self) -> None:
+        """Leave where all ranks find the same wrong: rank 0, with the store, once others have found it."""
+        with suppress(RuntimeError):
+            self.store.set(f"refused/{self.rank}", "")
+            if self.leads:
+                others = [f"refused/{rank}" for rank in range(self.world_size)]
+                self.store.wait(others, timedelta(seconds=_REFUSE_SECONDS))
+
+    def part(self) -> None:
+        """Take leave. Rank 0, whose process may keep the store, goes last: others still read its last word.
+
+        Raises:
+            RuntimeError: a rank did not come to its end.
+        """
+        self.store.set(f"part/{self.rank}", "")
+        if self.leads:
+            self.store.wait([f"part/{rank}" for rank in range(self.world_size)])
+
+    def sum(self, values: torch.Tensor) -> torch.Tensor:
+        """Sum a tensor over all ranks, in place; returns it."""
+        if self.world_size > 1:
+            dist.all_reduce(values)
+        return values
+
+
+def is_lost_rank(error: BaseException) -> bool:
+    """Whether an error means that another rank, or the way to it, is gone."""
+    return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))

@@ -1,0 +1,174 @@
+"""Spreading a model over the ranks.
+
+The order matters: the layers are divided into stages, each layer's weights over the ranks that compute it
+together, then what saves memory and time inside a layer, and last what keeps copies for data alike.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import OrderedDict
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from trainyard_train.config_base import ConfigError
+from trainyard_train.parallelism.config import ParallelSettings
+from trainyard_train.parallelism.mesh import Mesh
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
+
+def parallelize(
+    model: nn.Sequential,
+    plan: Mapping[str, str],
+    config: ParallelSettings,
+    mesh: Mesh,
+    sample: torch.Tensor,
+) -> nn.Module:
+    """Spread a model as the configuration says; alone, a rank keeps it as it is.
+
+    Args:
+        model: with the same weights on every rank.
+        plan: layer → `column` or `row`: how tensor parallelism divides its weight.
+        config: strategy and mesh.
+        mesh: the ranks.
+        sample: a batch of inputs, whose values do not matter.
+
+    Raises:
+        ConfigError: the ranks, or the model, cannot be divided so.
+    """
+    stage = _stage(model, mesh).to(mesh.device)
+    devices = _devices(mesh, config) if config.strategy == "fsdp" or mesh.tensor > 1 else None
+    if devices and mesh.tensor > 1:
+        _divide_layers(stage, plan, devices["tensor"])
+    if config.strategy == "ddp" and mesh.pipeline == 1:  # FSDP and stages take the usual order only
+        stage = stage.to(memory_format=torch.channels_last)  # which convolutions prefer
+    if config.recompute:
+        _recompute(stage)
+    if config.compile:
+        _compile(stage, mesh.device)
+    if devices and config.strategy == "fsdp":
+        return _shard(stage, devices["replicate", "shard"] if config.parallel.shard else devices["shard"])
+    if mesh.data_size == 1 or mesh.pipeline > 1:
+        return stage
+    if mesh.tensor > 1:
+        problem = (
+            f"strategy: got ddp with parallel.tensor {mesh.tensor} and {mesh.data_size} parts of the batch;"
+            " allowed: fsdp, or no more ranks than tensor × pipeline"
+        )
+        raise ConfigError([problem])
+    return _replicate(stage, mesh, sample)
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """The model itself, with the names of its own parameters."""
+    return model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
+
+
+def _devices(mesh: Mesh, config: ParallelSettings) -> DeviceMesh:
+    from torch.distributed.device_mesh import init_device_mesh
+
+    shard = config.parallel.shard or mesh.data_size
+    if mesh.data_size % shard:
+        allowed = f"a divisor of the {mesh.data_size} ranks that share the data"
+        raise ConfigError([f"parallel.shard: got {shard}; allowed: {allowed}"])
+    sizes = (mesh.pipeline, mesh.data_size // shard, shard, mesh.tensor)
+    names = ("pipeline", "replicate", "shard", "tensor")
+    return init_device_mesh(mesh.device.type, sizes, mesh_dim_names=names)
+
+
+def _stage(model: nn.Sequential, mesh: Mesh) -> nn.Sequential:
+    """This rank's part of the layers, which keep their names: parts of about as many weights each."""
+    if mesh.pipeline == 1:
+        return model
+    blocks: list[list[tuple[str, nn.Module]]] = [[]]  # a layer with weights, and those without that follow
+    weights = [0]
+    for name, layer in model.named_children():
+        size = sum(parameter.numel() for parameter in layer.parameters())
+        if size and weights[-1]:
+            blocks.append([])
+            weights.append(0)
+        blocks[-1].append((name, layer))
+        weights[-1] += size
+    spare = len(blocks) - mesh.pipeline
+    if spare < 0:
+        allowed = f"up to {len(blocks)}, the layers with weights"
+        raise ConfigError([f"parallel.pipeline: got {mesh.pipeline}; allowed: {allowed}"])
+    own, stage = [], -1
+    for index, block in enumerate(blocks):
+        middle = (sum(weights[:index]) + weights[index] / 2) / sum(weights)
+        stage = min(max(int(middle * mesh.pipeline), index - spare), stage + 1)  # none is left empty
+        if stage == mesh.stage:
+            own += block
+    return nn.Sequential(OrderedDict(own))
+
+
+def _divide_layers(model: nn.Module, plan: Mapping[str, str], devices: DeviceMesh) -> None:
+    """Cut weights by column, then by row, so that each pair of layers needs one all-reduce (Megatron)."""
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        ParallelStyle,
+        RowwiseParallel,
+        parallelize_module,
+    )
+
+    styles: dict[str, type[ParallelStyle]] = {"column": ColwiseParallel, "row": RowwiseParallel}
+    here = {name for name, _ in model.named_modules()}
+    parallelize_module(model, devices, {name: styles[kind]() for name, kind in plan.items() if name in here})
+
+
+def _recompute(model: nn.Module) -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    for layer in model.children():
+        if any(True for _ in layer.parameters()):
+            layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
+
+
+def _compile(model: nn.Module, device: torch.device) -> None:
+    if device.type == "cpu" and not shutil.which("g++"):
+        raise ConfigError(
+            ["compile: got true; on a CPU it needs the C++ compiler g++; install it, or set false"]
+        )
+    for layer in model.children():
+        if any(True for _ in layer.parameters()):
+            layer.compile()
+
+
+def _replicate(model: nn.Module, mesh: Mesh, sample: torch.Tensor) -> nn.Module:
+    """Keep the model whole on every rank, and average gradients while the backward pass still runs (DDP).
+
+    DDP orders its gradient buckets anew after the first backward pass, and the order of a sum over many
+    ranks follows from the buckets. A run that resumes would thus add its first step's gradients in another
+    order than the run that never stopped. One pass on a sample that counts for nothing settles the order
+    before the first step of both.
+    """
+    on_gpu = mesh.device.type == "cuda"
+    replica = nn.parallel.DistributedDataParallel(
+        model, device_ids=[mesh.device] if on_gpu else None, gradient_as_bucket_view=True
+    )
+    replica.eval()
+    for _ in range(2):  # the new order takes effect when the next pass begins
+        replica(sample.to(mesh.device)).sum().backward()
+    replica.zero_grad(set_to_none=True)
+    replica.train()
+    return replica
+
+
+def _shard(model: nn.Module, devices: DeviceMesh) -> nn.Module:
+    """Cut each layer's parameters, gradients and moments over the ranks, whole only while in use (FSDP2).
+
+    Over two dimensions of the mesh, the first keeps copies and the second cuts (HSDP).
+    """
+    from torch.distributed.fsdp import fully_shard  # seconds to import, so only where it is used
+
+    for layer in model.children():
+        if any(True for _ in layer.parameters()):
+            fully_shard(layer, mesh=devices)
+    fully_shard(model, mesh=devices)
+    return model

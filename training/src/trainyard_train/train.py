@@ -1,0 +1,149 @@
+"""Train: `python -m trainyard_train.train --config FILE [--set key.sub=value ...]`.
+
+Alone on a laptop, as all ranks of a machine (`--nproc-per-node`), under `torchrun` or `mpirun`, or in a pod
+of Kubeflow Trainer. Exit codes: 0 finished, 1 failed, 2 the configuration is wrong and nothing was changed,
+75 left on notice with a checkpoint committed, 76 another rank was lost, 77 not all ranks came, 128 + n a rank
+was ended by signal n. After the last four, a run that is started again goes on where it was saved.
+"""
+
+from __future__ import annotations
+
+import time
+
+_STARTED = time.time()  # before the imports that take long
+
+import argparse  # noqa: E402
+import os  # noqa: E402
+import sys  # noqa: E402
+import traceback  # noqa: E402
+from collections.abc import Mapping, Sequence  # noqa: E402
+from functools import partial  # noqa: E402
+from pathlib import Path  # noqa: E402
+from typing import NoReturn  # noqa: E402
+
+from trainyard_train.checkpointing.checkpoint import FormatError  # noqa: E402
+from trainyard_train.config import TrainConfig, load_config  # noqa: E402
+from trainyard_train.config_base import ConfigError  # noqa: E402
+from trainyard_train.elasticity.agent import Agent, leave, node_of, refuse  # noqa: E402
+from trainyard_train.elasticity.exit_codes import (  # noqa: E402
+    EXIT_ABSENT_RANK,
+    EXIT_FAILED,
+    EXIT_LOST_RANK,
+    EXIT_PREEMPTED,
+)
+from trainyard_train.elasticity.preemption import Notice  # noqa: E402
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Check the configuration, then train; ends the process."""
+    parser = argparse.ArgumentParser(prog="python -m trainyard_train.train", description=__doc__)
+    parser.add_argument("--config", type=Path, help="YAML file; see training/configs")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="override one setting"
+    )
+    parser.add_argument(
+        "--nproc-per-node", metavar="N", help="ranks to start on this machine: a number, auto, gpu or cpu"
+    )
+    options = parser.parse_args(arguments)
+    if options.nproc_per_node:
+        os.environ["PET_NPROC_PER_NODE"] = options.nproc_per_node
+    try:
+        config = load_config(options.config, options.set)
+        if not _stands_for_a_node(os.environ):
+            leave(_train(config, _STARTED, config.timeouts.rendezvous))
+        if _may_change_its_size(os.environ):
+            module = ["-m", "trainyard_train.train", *(sys.argv[1:] if arguments is None else arguments)]
+            os.execv(sys.executable, [sys.executable, "-m", "torch.distributed.run", *module])  # noqa: S606
+        prepare = partial(_import_for, config)
+        agent = Agent(node_of(os.environ), partial(_train, config), config.restarts, config.timeouts, prepare)
+        leave(agent.run(_STARTED))
+    except ConfigError as error:
+        leave(refuse(error))
+
+
+def _stands_for_a_node(environment: Mapping[str, str]) -> bool:
+    """Whether this process is to start all ranks of a node, rather than being one of them."""
+    is_rank = "RANK" in environment or "OMPI_COMM_WORLD_RANK" in environment
+    return not is_rank and ("PET_NNODES" in environment or "PET_NPROC_PER_NODE" in environment)
+
+
+def _may_change_its_size(environment: Mapping[str, str]) -> bool:
+    """Whether nodes come and go, which torchrun's agents settle among themselves."""
+    return ":" in environment.get("PET_NNODES", "") or "PET_RDZV_BACKEND" in environment
+
+
+def _import_for(config: TrainConfig) -> None:
+    """Import what a rank needs, all that takes long."""
+    import torch
+
+    from trainyard_train.elasticity import startup
+
+    startup.defer_compiler()
+    import trainyard_train.trainer
+
+    if config.strategy == "fsdp":
+        import torch.distributed.fsdp
+    if config.data.name == "pictures":
+        import trainyard_train.data.pictures  # noqa: F401
+    torch.set_num_threads(config.threads)
+
+
+def _train(config: TrainConfig, started: float, patience: float) -> int:
+    """Train as one rank; returns its exit code.
+
+    Args:
+        config: of the run.
+        started: unix time, for the record.
+        patience: seconds for which the other ranks are waited for.
+    """
+    notice = Notice(config.timeouts.leave)
+    notice.watch()
+    if config.notices != "none":
+        from trainyard_train.elasticity.instance_metadata import Watch, metadata_of
+
+        Watch(metadata_of(config.notices), notice.tell).start()
+    _import_for(config)
+    from trainyard_train.checkpointing.saver import MismatchError
+    from trainyard_train.elasticity import startup
+    from trainyard_train.elasticity.rendezvous import AbsentRankError
+    from trainyard_train.launchers import process_group
+    from trainyard_train.parallelism import mesh
+    from trainyard_train.trainer import Trainer
+
+    here = trainer = None
+    try:
+        process_group.adopt_launcher_settings(os.environ, config.backend)
+        with startup.deterministic():
+            here = process_group.join(config.timeouts, backend=config.backend, patience=patience)
+            trainer = Trainer(config, here, notice)
+            finished = trainer.run(started)
+            process_group.leave_mpi()
+    except (ConfigError, MismatchError, FormatError) as error:
+        if here:
+            here.refuse()
+        return refuse(error)
+    except Exception as error:
+        lost = mesh.is_lost_rank(error)
+        reason = _explain(error, lost)
+        if trainer:
+            trainer.record_failure(reason)
+            if trainer.saved_step is not None:
+                reason += f"; the next start resumes from step {trainer.saved_step}"
+        sys.stderr.write(f"training: {reason}\n")
+        absent = isinstance(error, AbsentRankError)
+        return EXIT_LOST_RANK if lost else EXIT_ABSENT_RANK if absent else EXIT_FAILED
+    return 0 if finished else EXIT_PREEMPTED
+
+
+def _explain(error: Exception, lost_rank: bool) -> str:
+    """One line for what is known to go wrong; a traceback for the rest."""
+    text = str(error).partition("\n")[0] if lost_rank else str(error)
+    if lost_rank:
+        return f"another rank is gone: {text}"
+    if not isinstance(error, OSError | ValueError | ArithmeticError):
+        traceback.print_exc()
+    return f"{type(error).__name__}: {text}"
+
+
+if __name__ == "__main__":
+    main()

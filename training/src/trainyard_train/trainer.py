@@ -1,0 +1,447 @@
+"""The training loop: exact to the bit over any number of interruptions."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trainyard_train.checkpointing.checkpoint import Manifest, Retention
+from trainyard_train.checkpointing.interval import Cadence, measured_mtbf
+from trainyard_train.checkpointing.saver import DATASET, Pending, SaveError, Saver
+from trainyard_train.checkpointing.state import State, file_name
+from trainyard_train.checkpointing.stores import open_store
+from trainyard_train.computation import Computation, LossScale, PipelinedComputation
+from trainyard_train.config import TrainConfig
+from trainyard_train.config_base import ConfigError
+from trainyard_train.data.datasets import load_dataset
+from trainyard_train.data.loader import GlobalOrder, Loader
+from trainyard_train.data.samples import Dataset
+from trainyard_train.elasticity.heartbeats import Pulse
+from trainyard_train.elasticity.preemption import Notice
+from trainyard_train.models.build import build_model, tensor_plan
+from trainyard_train.observability.config import ExportConfig
+from trainyard_train.observability.metrics import FILE as METRICS
+from trainyard_train.observability.metrics import Listener, MetricsLog, read_metrics
+from trainyard_train.optim.optimizer import build_optimizer, set_rate
+from trainyard_train.optim.schedule import Schedule, doubts, schedule_for
+from trainyard_train.parallelism.fabric import measure
+from trainyard_train.parallelism.mesh import Mesh
+from trainyard_train.parallelism.parallelize import parallelize, unwrap
+
+FINAL = "final.json"
+EVALUATED_AT_ONCE = 512
+"""Samples per rank."""
+
+
+class DivergedError(ArithmeticError):
+    """The loss is no longer a number."""
+
+
+@dataclass(frozen=True)
+class Tally:
+    """One step or evaluation, summed over all ranks."""
+
+    loss: float
+    """Mean over the targets, in nats."""
+    accuracy: float
+    """Part of the targets, 0 to 1."""
+    told: bool
+    """Whether any rank was told to leave."""
+    due: bool
+    """Whether rank 0 finds that a checkpoint pays."""
+
+
+class Trainer:
+    """One run, or one attempt of it. Construct it, then `run` it."""
+
+    def __init__(
+        self, config: TrainConfig, mesh: Mesh, notice: Notice, listeners: Sequence[Listener] = ()
+    ) -> None:
+        """Args: listeners: called at rank 0 with each line of the metrics."""
+        config.parallel.check(mesh.world_size)
+        mesh = mesh.shaped(config.parallel.tensor, config.parallel.pipeline)
+        self.config, self.mesh, self.notice = config, mesh, notice
+        self.step = 0
+        self.samples = 0
+        self.log = _open_log(config, listeners) if mesh.leads else None
+        self.pulse = Pulse(mesh, config.timeouts, config.run_dir, self._record)
+        self.pulse.start()  # before the model is built, which takes time
+        try:
+            with self.pulse.busy("start"):
+                self._build(config, mesh)
+        except BaseException:
+            self.close()
+            raise
+
+    def _build(self, config: TrainConfig, mesh: Mesh) -> None:
+        """Make all that a run consists of."""
+        _agree(config, mesh)
+        store_seconds = config.timeouts.store
+        self.data: Dataset = load_dataset(config.data, config.model.context, config.seed, store_seconds)
+        order = GlobalOrder(len(self.data.train), config.seed)
+        size = config.data.batch_size_per_rank
+        self.loader = Loader(self.data.train, order, size, mesh.data_rank, mesh.data_size)
+        torch.manual_seed(config.seed)
+        model = build_model(config.model, self.data.num_classes)
+        plan = tensor_plan(config.model)
+        sample = self.data.train.take(torch.tensor([0]))
+        self.model = parallelize(model, plan, config, mesh, sample.inputs)
+        self.loss_scale = LossScale() if config.precision == "float16" else None
+        compute = PipelinedComputation if mesh.pipeline > 1 else Computation
+        self.computation = compute(self.model, mesh, config.accumulate, config.precision, self.loss_scale)
+        together = mesh.tensor == 1
+        self.optimizer = build_optimizer(config.optim, self.model.parameters(), together=together)
+        self.state = State(unwrap(self.model), self.optimizer, mesh)
+        torch.manual_seed(_rank_seed(config.seed, mesh))
+        place = config.checkpoint.store or str(config.run_dir / "checkpoints")
+        retention = Retention(
+            config.checkpoint.keep_last, config.checkpoint.keep_every, config.checkpoint.superseded == "tag"
+        )
+        self.saver = Saver(open_store(place, retention, store_seconds), mesh)
+        self.schedule: Schedule
+        self.cadence: Cadence | None = None
+        if mesh.leads and not config.checkpoint.every_steps:
+            lines = read_metrics(config.run_dir / METRICS)
+            self.cadence = Cadence(measured_mtbf(lines, config.checkpoint.mtbf_seconds))
+        self._saved_step: int | None = None
+        self._pending: Pending | None = None
+
+    @property
+    def batch_size(self) -> int:
+        """Samples in one step of all ranks."""
+        return self.config.data.batch_size_per_rank * self.mesh.data_size
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What a checkpoint must have in common with this run to be resumed by it."""
+        return {**self.config.identity, DATASET: self.data.identity}
+
+    @property
+    def saved_step(self) -> int | None:
+        """The step that this run would resume from; 0 if nothing is saved yet, None before it has looked."""
+        return self._saved_step
+
+    def run(self, started: float) -> bool:
+        """Train to the end, or until told to leave; returns whether the end was reached.
+
+        Args:
+            started: unix time at which this process began, for the record.
+
+        Raises:
+            DivergedError, SaveError, MismatchError, RuntimeError (a rank is gone): with the last
+            committed checkpoint in place.
+        """
+        try:
+            self.prepare(started)
+            self.notice.begin_steps()
+            finished = self._train()
+            self.mesh.part()
+        except DivergedError:
+            self._settle()
+            raise
+        finally:
+            self.saver.close()
+            self.loader.close()
+            self.pulse.stop()
+        if finished:  # on notice there is no time for it
+            longest = max(self.config.timeouts.save, self.config.timeouts.store)
+            self.saver.rest(longest, lambda: self.notice.requested)
+        return finished
+
+    def close(self) -> None:
+        """Let go of threads, files and ports, which a process that goes on would keep."""
+        self.pulse.stop()
+        for part in ("saver", "loader", "data", "log"):
+            if held := getattr(self, part, None):
+                held.close()
+
+    def _train(self) -> bool:
+        while self.step < self.config.steps:
+            tally = self.take_step()
+            if self.step % self.config.evaluate_every == 0 or self.step == self.config.steps:
+                self._evaluate()
+            if tally.told and self.step < self.config.steps:
+                self._leave()
+                return False
+            if self._pending and self._pending.saved.done():
+                self._settle()
+            if self.step < self.config.steps and self._save_is_due(tally):
+                self._begin_save("interval")
+        self._finish()
+        return True
+
+    def _save_is_due(self, tally: Tally) -> bool:
+        every_steps = self.config.checkpoint.every_steps
+        return self.step % every_steps == 0 if every_steps else tally.due
+
+    def prepare(self, started: float) -> None:
+        """Load the newest checkpoint, if there is one; `run` does it."""
+        with self.pulse.busy("loading"):
+            self._load(started)
+
+    def _load(self, started: float) -> None:
+        nodes = self.mesh.gather("nodes", self.mesh.node)
+        checkpoint, damages = self.saver.newest(self.identity)
+        previous = None
+        self._saved_step = 0
+        if checkpoint:
+            self.state.restore(checkpoint, self.saver.held)
+            self.step, self.samples = checkpoint.manifest.step, checkpoint.manifest.samples
+            previous = Schedule(**checkpoint.manifest.schedule)
+            if self.loss_scale:
+                self.loss_scale.resume(checkpoint.manifest.loss_scale)
+            self._saved_step = self.step
+        self.saver.loaded()
+        self.schedule = schedule_for(self.config.optim, self.batch_size, self.step, previous)
+        warnings = doubts(self.config.optim, self.batch_size)
+        self._record(
+            "resumed" if checkpoint else "started",
+            samples=self.samples,
+            steps=self.config.steps,
+            world_size=self.mesh.world_size,
+            nodes=nodes,
+            strategy=self.config.strategy,
+            device=self.mesh.device.type,
+            startup_seconds=round(time.time() - started, 3),
+            damaged=damages,
+            warnings=warnings,
+        )
+        if self.mesh.leads:
+            sys.stderr.write("".join(f"training: {warning}\n" for warning in warnings))
+        self._look_at_fabric(nodes)
+
+    def _look_at_fabric(self, nodes: Sequence[str]) -> None:
+        """Say what carries the collectives, and how fast that is."""
+        choice = self.mesh.choice
+        if choice is None or self.mesh.world_size == 1:
+            return
+        found = measure(self.mesh.device, choice.backend, nodes)
+        self._record(
+            "fabric",
+            backend=choice.backend,
+            why=choice.why,
+            gigabytes_per_second=round(found.gigabytes_per_second, 3),
+            rate=found.rate,
+            verdict=found.verdict,
+        )
+        if self.mesh.leads:
+            sys.stderr.write(f"training: {choice.backend} ({choice.why}); {found.verdict}\n")
+
+    def take_step(self) -> Tally:
+        """One optimizer step of all ranks, without what may follow it; `run` does it."""
+        begin = time.monotonic()
+        rate = self.schedule.rate(self.step)
+        set_rate(self.optimizer, rate)
+        with self.pulse.busy("step", self.step + 1):
+            batch = self.loader.batch(self.samples).to(self.mesh.device)
+            self.optimizer.zero_grad(set_to_none=True)
+            sums = self.computation.backward(batch, self.pulse.own_part_done)
+            result = self._sum_up(sums, f"of step {self.step + 1}")
+            overflow = self.loss_scale and not self.loss_scale.unscale(self.model.parameters(), self.mesh)
+            if not overflow:
+                self.optimizer.step()
+        self.step += 1
+        self.samples += self.batch_size
+        if self.cadence:
+            self.cadence.step(time.monotonic() - begin, saving=self._pending is not None)
+        self.notice.sleep(max(0.0, self.config.pace_seconds - (time.monotonic() - begin)))
+        self._record(
+            "step",
+            loss=round(result.loss, 6),
+            accuracy=round(result.accuracy, 4),
+            lr=rate,
+            samples=self.samples,
+            samples_per_second=round(self.batch_size / (time.monotonic() - begin), 1),
+            **({"skipped": "overflow"} if overflow else {}),
+        )
+        return result
+
+    def _sum_up(self, sums: torch.Tensor, of: str) -> Tally:
+        """Add up the tallies of all ranks: all that they tell each other in a step.
+
+        After the backward pass, which has just brought the ranks together: beside it, on a CPU, the little
+        exchange would take three per cent of a step of 70 ms from it.
+
+        Raises:
+            DivergedError: the loss is no number.
+        """
+        words = [self.notice.requested, bool(self.cadence and self.cadence.due())]
+        tally = torch.cat([sums, torch.tensor(words, dtype=torch.float64, device=self.mesh.device)])
+        loss_sum, hits, num_targets, told, due = self.mesh.sum(tally).tolist()
+        if not math.isfinite(loss_sum):
+            raise DivergedError(
+                f"the loss {of} is {loss_sum}: lower optim.lr ({self.config.optim.lr}){self._or_warm_up()}"
+            )
+        return Tally(loss_sum / num_targets, hits / num_targets, told > 0, due > 0)
+
+    def _or_warm_up(self) -> str:
+        """That advice, where it would change anything; a run that resumes keeps its schedule."""
+        optim = self.config.optim
+        if optim.scaling != "none" and self.schedule.start >= self.schedule.target:
+            return ""
+        return f", or begin anew with more optim.warmup_steps ({optim.warmup_steps})"
+
+    def _evaluate(self) -> None:
+        """Look at the held-out data, each rank at its part."""
+        count = min(len(self.data.held_out), self.config.evaluate_samples)
+        parts = -(-count // (self.mesh.data_size * EVALUATED_AT_ONCE))
+        mine = torch.arange(self.mesh.data_rank, count, self.mesh.data_size)
+        taken = mine if len(mine) else torch.tensor([0])  # others may need it to take part
+        sums = torch.stack([self._look_at(part) for part in taken.tensor_split(parts)]).sum(0)
+        if not len(mine):
+            sums.zero_()
+        with self.pulse.busy("evaluation", self.step):
+            result = self._sum_up(sums, f"on held-out data after step {self.step}")
+        self._record("evaluation", loss=round(result.loss, 6), accuracy=round(result.accuracy, 4))
+
+    def _look_at(self, part: torch.Tensor) -> torch.Tensor:
+        with self.pulse.busy("evaluation", self.step):
+            return self.computation.evaluate(self.data.held_out.take(part).to(self.mesh.device))
+
+    def _begin_save(self, reason: str) -> None:
+        """Copy what is to be saved, and go on while it is written; a save before this one ends first."""
+        self._settle()
+        begin = time.monotonic()
+        captured = self.state.capture()
+        blocked_seconds = time.monotonic() - begin
+        if self.cadence:
+            self.cadence.begun(blocked_seconds)
+        manifest = Manifest(
+            step=self.step,
+            samples=self.samples,
+            world_size=self.mesh.world_size,
+            mesh=self.mesh.shape,
+            schedule=asdict(self.schedule),
+            identity=self.identity,
+            loss_scale=asdict(self.loss_scale) if self.loss_scale else {},
+        )
+        saved = self.saver.start(file_name(self.mesh.rank), captured, manifest, self.state.spoiled)
+        self._pending = Pending(self.step, reason, blocked_seconds, saved)
+
+    def _settle(self) -> None:
+        """Wait for the save under way. If it fails, that is said and no more: the one before stands.
+
+        Raises:
+            SaveError: it neither ends nor fails; waiting on would hide that for as long as the run lasts.
+        """
+        pending, self._pending = self._pending, None
+        if pending is None:
+            return
+        try:
+            with self.pulse.busy("save", pending.step):
+                saved = pending.saved.result(self.config.timeouts.save)
+        except TimeoutError:
+            raise SaveError(
+                f"the checkpoint of step {pending.step} is not durable after {self.config.timeouts.save:g} s:"
+                " the disk or the store hangs; look at it, or raise timeouts.save"
+            ) from None
+        except SaveError as error:
+            self._record("checkpoint_failed", step=pending.step, reason=pending.reason, error=str(error))
+            sys.stderr.write(f"training: checkpoint of step {pending.step} failed: {error}\n")
+            return
+        self._saved_step = pending.step
+        if self.cadence:
+            self.cadence.durable()
+        self._record(
+            "checkpoint",
+            step=pending.step,
+            reason=pending.reason,
+            bytes=saved.size,
+            seconds=round(saved.seconds, 4),
+            blocked_seconds=round(pending.blocked_seconds, 4),
+        )
+
+    def _save_now(self, reason: str) -> None:
+        """Save this step and wait for it.
+
+        Raises:
+            SaveError: it could not be saved.
+        """
+        self._settle()
+        if self._saved_step == self.step:
+            return
+        self._begin_save(reason)
+        self._settle()
+        if self._saved_step != self.step:
+            raise SaveError(f"step {self.step} could not be saved")
+
+    def _leave(self) -> None:
+        told = self.mesh.gather("told", self.mesh.node if self.notice.requested else "")
+        self._record("notice", nodes=[node for node in told if node])
+        self._save_now("notice")
+        self._record("preempted", samples=self.samples)
+        self.mesh.follow("left")  # mpirun ends all ranks when the first one leaves
+
+    def _finish(self) -> None:
+        self._save_now("final")
+        digest = self.state.weights_sha256()
+        if not self.mesh.leads:
+            return
+        final = {
+            "step": self.step,
+            "samples": self.samples,
+            "sha256": digest,
+            "world_size": self.mesh.world_size,
+        }
+        _write_whole(self.config.run_dir / FINAL, json.dumps(final, indent=1) + "\n")
+        self._record("finished", samples=self.samples, sha256=digest)
+
+    def _record(self, event: str, **values: object) -> None:
+        if self.log:
+            self.log.write(event, **{"step": self.step, **values})
+
+    def record_failure(self, reason: str) -> None:
+        """Note why this attempt ends."""
+        self._record("failed", error=reason)
+
+
+def _agree(config: TrainConfig, mesh: Mesh) -> None:
+    """See to it that all ranks have the same settings; what is of a rank alone may differ.
+
+    Raises:
+        ConfigError: on every rank, with what one of them has otherwise than rank 0.
+    """
+    own = config.model_dump(mode="json", exclude={"run_dir", "threads", "export", "notices"})
+    first = json.loads(mesh.tell("settings", json.dumps(own)))
+    problems = [
+        f"{name}: rank {mesh.rank} on {mesh.node} has {own[name]!r}, rank 0 has {first[name]!r};"
+        " give all ranks the same configuration"
+        for name in own
+        if own[name] != first[name]
+    ]
+    told = mesh.gather("settings", "\n".join(problems))
+    if different := [text for text in told if text]:
+        mesh.part()
+        raise ConfigError(different[0].splitlines())
+
+
+def _open_log(config: TrainConfig, listeners: Sequence[Listener]) -> MetricsLog:
+    if sys.stderr.isatty():
+        from trainyard_train.observability.progress import bar
+        from trainyard_train.observability.trackers import Guarded
+
+        listeners = [*listeners, Guarded("the bar", bar(sys.stderr))]
+    if config.export == ExportConfig():
+        return MetricsLog(config.run_dir, listeners)
+    from trainyard_train.observability.trackers import open_sinks
+
+    return MetricsLog(config.run_dir, [*listeners, *open_sinks(config.export, config.run_dir)])
+
+
+def _rank_seed(seed: int, mesh: Mesh) -> int:
+    """One for each part of the data and of the layers: ranks that share a layer drop the same activations."""
+    return (seed << 32) + mesh.stage * mesh.data_size + mesh.data_rank + 1
+
+
+def _write_whole(path: Path, text: str) -> None:
+    draft = path.with_suffix(".tmp")
+    draft.write_text(text)
+    draft.replace(path)

@@ -1,0 +1,333 @@
+"""Searching for settings with Optuna: `python -m trainyard_train.tune SEARCH.yaml [--set key.sub=value ...]`.
+
+Trials are runs of the training package, one after the other; start the command as often as there are
+machines, and they share the study through a file. A trial that promises less than others at the same step
+is ended early (successive halving, as in ASHA). A worker that is told to leave saves its trial, and
+whoever is next goes on with it from there. With `--one NAME` the command ends after one trial, and a second
+one of that name makes no other: that is how `trainyard search` makes each trial a job of its own, which
+waits in the cluster's queue and may be started again at any moment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import sys
+import traceback
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from trainyard_train.config import TrainConfig, load_config
+from trainyard_train.config_base import ConfigError
+from trainyard_train.elasticity.exit_codes import EXIT_FAILED, EXIT_PREEMPTED
+from trainyard_train.elasticity.preemption import Notice
+
+if TYPE_CHECKING:
+    import optuna
+
+_RUN_DIR = "run_dir"
+_WORKER = "worker"
+_ERROR = "error"
+FAILURES = 3
+"""Trials that fail one after the other until a worker ends: the fault is not in the settings."""
+
+
+class SearchError(RuntimeError):
+    """No trial comes to its end."""
+
+
+class Range(BaseModel):
+    """The values that a setting may take: from `low` to `high`, or one of `choices`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    low: float | None = None
+    high: float | None = None
+    log: bool = False
+    """Whether factors count, and not differences."""
+    integer: bool = False
+    choices: tuple[str | int | float | bool, ...] = ()
+
+    @model_validator(mode="after")
+    def _one_or_the_other(self) -> Range:
+        if bool(self.choices) == (self.low is not None and self.high is not None):
+            raise ValueError("allowed: low and high, or choices")
+        if self.low is not None and self.high is not None and not self.low < self.high:
+            raise ValueError(f"low: got {self.low}; allowed: below high ({self.high})")
+        if self.log and (self.low or 0) <= 0:
+            raise ValueError(f"low: got {self.low}; allowed with log: above 0")
+        return self
+
+    def suggest(self, trial: optuna.Trial, name: str) -> str | int | float | bool | None:
+        """What Optuna would try next."""
+        if self.choices:
+            return trial.suggest_categorical(name, self.choices)
+        assert self.low is not None
+        assert self.high is not None
+        if self.integer:
+            return trial.suggest_int(name, int(self.low), int(self.high), log=self.log)
+        return trial.suggest_float(name, self.low, self.high, log=self.log)
+
+    @property
+    def example(self) -> object:
+        """One of the values."""
+        return self.choices[0] if self.choices else int(self.low or 0) if self.integer else self.low
+
+
+class Search(BaseModel):
+    """A search: what every trial has in common, and what is to be found."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    config: Path
+    """Of the runs; each gets a folder of its own below its run_dir."""
+    search: dict[str, Range] = Field(min_length=1)
+    """Setting, such as `optim.lr`, → its values."""
+    trials: int = Field(default=20, ge=1)
+    """Of all workers together."""
+    seed: int = 0
+
+
+def read_search(source: str) -> Search:
+    """Read a search.
+
+    Args:
+        source: its file, or the search itself as YAML in braces.
+
+    Raises:
+        ConfigError: with every problem.
+    """
+    where = "search" if source.startswith("{") else source
+    try:
+        return Search.model_validate(
+            yaml.safe_load(source if source.startswith("{") else Path(source).read_text())
+        )
+    except (OSError, yaml.YAMLError) as error:
+        raise ConfigError([f"{where}: cannot be read as YAML: {error}"]) from None
+    except ValidationError as error:
+        problems = [f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()]
+        raise ConfigError([f"{where}: {problem}" for problem in problems]) from None
+
+
+def load_search(source: str, overrides: Sequence[str]) -> tuple[Search, TrainConfig]:
+    """Read a search, and check that its settings exist and may take their values.
+
+    Raises:
+        ConfigError: with every problem; nothing has been started.
+    """
+    search = read_search(source)
+    examples = {name: values.example for name, values in search.search.items()}
+    return search, load_config(search.config, [*overrides, *_settings(examples)])
+
+
+def run_trial(trial: optuna.Trial, search: Search, overrides: Sequence[str], notice: Notice) -> float:
+    """Train with what Optuna suggests; returns the held-out loss at the end.
+
+    Raises:
+        optuna.TrialPruned: others were better at the same step.
+        InterruptedError: this process was told to leave; the run is saved.
+    """
+    import optuna
+
+    from trainyard_train.elasticity import startup
+    from trainyard_train.launchers import process_group
+    from trainyard_train.observability.metrics import FILE, read_metrics
+    from trainyard_train.trainer import DivergedError, Trainer
+
+    values = {name: values.suggest(trial, name) for name, values in search.search.items()}
+    base = load_config(search.config, [*overrides, *_settings(values)])
+    folder = trial.user_attrs.get(_RUN_DIR) or str(base.run_dir / f"trial-{trial.number:05d}")
+    trial.set_user_attr(_RUN_DIR, folder)
+    config = base.model_copy(update={_RUN_DIR: Path(folder)})
+    losses = [line["loss"] for line in read_metrics(config.run_dir / FILE) if line["event"] == "evaluation"]
+
+    def look(line: Mapping[str, Any]) -> None:
+        if line["event"] == "evaluation":
+            losses.append(line["loss"])
+            trial.report(line["loss"], line["step"])
+            if line["step"] < config.steps and trial.should_prune():
+                raise optuna.TrialPruned
+
+    alone = {name: value for name, value in os.environ.items() if name == "NODE_NAME"}
+    with startup.deterministic():
+        trainer = Trainer(config, process_group.join(config.timeouts, alone), notice, [look])
+        try:
+            finished = trainer.run(0)
+        except optuna.TrialPruned:
+            trainer.record_failure("others were better at the same step")
+            raise
+        except DivergedError as error:
+            trainer.record_failure(str(error))
+            raise optuna.TrialPruned from None
+        except Exception as error:
+            trainer.record_failure(_reason(error))
+            raise
+        finally:
+            trainer.close()
+    if not finished:
+        raise InterruptedError
+    return float(losses[-1])
+
+
+def search_for(
+    search: Search, config: TrainConfig, overrides: Sequence[str], notice: Notice, *, one: str = ""
+) -> optuna.Study | None:
+    """Run trials until there are enough, or one of them; None if told to leave before.
+
+    Args:
+        one: the name of a worker that makes one trial, whatever number of processes it takes.
+
+    Raises:
+        SearchError: several trials failed one after the other, or the only one.
+    """
+    import optuna
+    from optuna.trial import TrialState
+
+    failures = 0
+    study = _open_study(config)
+    if one and _pick_up(study, one):
+        return study
+    ended = (TrialState.COMPLETE, TrialState.PRUNED)
+    while len(study.get_trials(deepcopy=False, states=ended)) < search.trials:
+        trial = study.ask()
+        trial.set_user_attr(_WORKER, one)
+        # Workers that all began with the seed itself would all try the same.
+        seed = zlib.crc32(f"{search.seed}/{trial.number}".encode())
+        study.sampler = optuna.samplers.TPESampler(seed=seed)
+        try:
+            study.tell(trial, run_trial(trial, search, overrides, notice))
+            failures = 0
+        except optuna.TrialPruned:
+            study.tell(trial, state=TrialState.PRUNED)
+            failures = 0
+        except InterruptedError:
+            _put_back(study, trial)
+            return None
+        except Exception as error:
+            failures += 1
+            _note_failure(study, trial, error)
+            if one or failures == FAILURES:
+                many = "the trial" if one else f"{failures} trials, one after the other,"
+                raise SearchError(
+                    f"{many} failed: see why, above or in {config.run_dir}/study.log, and start again"
+                ) from None
+        if one:
+            break
+    return study
+
+
+def _open_study(config: TrainConfig) -> optuna.Study:
+    import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+
+    config.run_dir.mkdir(parents=True, exist_ok=True)
+    file = str(config.run_dir / "study.log")
+    return optuna.create_study(
+        storage=JournalStorage(JournalFileBackend(file, lock_obj=JournalFileOpenLock(file))),
+        study_name="search",
+        load_if_exists=True,
+        pruner=optuna.pruners.SuccessiveHalvingPruner(min_resource=config.evaluate_every),
+    )
+
+
+def _pick_up(study: optuna.Study, worker: str) -> bool:
+    """Put back what a worker's process was killed in; returns whether one before it has ended a trial."""
+    from optuna.trial import TrialState
+
+    mine = [trial for trial in study.get_trials(deepcopy=False) if trial.user_attrs.get(_WORKER) == worker]
+    for trial in mine:
+        if trial.state == TrialState.RUNNING:
+            _put_back(study, trial)
+    return any(trial.state in {TrialState.COMPLETE, TrialState.PRUNED} for trial in mine)
+
+
+def _note_failure(study: optuna.Study, trial: optuna.Trial, error: Exception) -> None:
+    """Mark a trial as failed, with the reason."""
+    from optuna.trial import TrialState
+
+    reason = _reason(error)
+    if not isinstance(error, OSError | ValueError | ArithmeticError):
+        traceback.print_exception(error)
+    sys.stderr.write(
+        f"training: trial {trial.number} failed: {reason}; settings: {json.dumps(trial.params)}\n"
+    )
+    trial.set_user_attr(_ERROR, reason)
+    study.tell(trial, state=TrialState.FAIL)
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _put_back(study: optuna.Study, trial: optuna.Trial | optuna.trial.FrozenTrial) -> None:
+    """Let whoever is next go on with a trial."""
+    from optuna.trial import TrialState
+
+    study.tell(trial.number, state=TrialState.FAIL)
+    place = {name: value for name, value in trial.user_attrs.items() if name == _RUN_DIR}
+    study.enqueue_trial(trial.params, user_attrs=place)
+
+
+def _settings(values: Mapping[str, object]) -> list[str]:
+    return [f"{name}={json.dumps(value)}" for name, value in values.items()]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Search; returns 0, 1 if trials fail, 2 for a wrong search, 75 if told to leave: then run it again."""
+    parser = argparse.ArgumentParser(
+        prog="python -m trainyard_train.tune", description="Search for settings."
+    )
+    parser.add_argument("search", help="a YAML file, or its content in braces")
+    parser.add_argument("--one", default="", metavar="NAME", help="end after one trial, the one of that name")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    options = parser.parse_args(arguments)
+    try:
+        search, config = load_search(options.search, options.set)
+    except ConfigError as error:
+        sys.stderr.write("".join(f"training: {problem}\n" for problem in error.problems))
+        return 2
+    notice = Notice(config.timeouts.leave)
+    notice.watch()
+    from trainyard_train.elasticity import startup
+
+    startup.defer_compiler()
+    try:
+        study = search_for(search, config, options.set, notice, one=options.one)
+    except SearchError as error:
+        sys.stderr.write(f"training: {error}\n")
+        return EXIT_FAILED
+    if study is None:
+        return EXIT_PREEMPTED
+    if not any(trial.value is not None for trial in study.get_trials(deepcopy=False)):
+        sys.stderr.write(f"training: no trial has come to its end yet; see {config.run_dir}/study.log\n")
+        return 0
+    sys.stdout.write(json.dumps(_write_best(study, config.run_dir)) + "\n")
+    return 0
+
+
+def _write_best(study: optuna.Study, folder: Path) -> dict[str, object]:
+    """Write `best.json`, again if another worker came to a better end meanwhile; returns what is in it."""
+    draft = folder / f"best.{os.getpid()}.{socket.gethostname()}.tmp"
+    told: dict[str, object] = {}
+    while (best := _best(study)) != told:
+        draft.write_text(json.dumps(best, indent=1) + "\n")
+        draft.replace(folder / "best.json")
+        told = best
+    return told
+
+
+def _best(study: optuna.Study) -> dict[str, object]:
+    trial = study.best_trial
+    return {"loss": trial.value, "settings": trial.params, "trial": trial.number}
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    os._exit(code)  # threads that wait for signals do not end by themselves
