@@ -18,7 +18,7 @@ from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
 from infra.artifacts import ROOT
-from tests.training.test_object_store import FILES, save
+from tests.training.checkpointing.test_object_store import FILES, save
 from trainyard_train.checkpointing.checkpoint import Retention
 from trainyard_train.checkpointing.object_store import ObjectStore, StoreError
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.blobs import ACCOUNT, Azure, Blobs, Google, serve
-from tests.training.test_object_store import FILES, newest_step, save
+from tests.training.checkpointing.blobs import ACCOUNT, Azure, Blobs, Google, serve
+from tests.training.checkpointing.test_object_store import FILES, newest_step, save
 from tests.training.test_trainer import NoticeAt, configure, events, sha256, train
 from trainyard_train.checkpointing.checkpoint import MANIFEST, Retention
 from trainyard_train.checkpointing.object_store import ObjectStore, StoreError

@@ -15,10 +15,10 @@ import pytest
 import torch
 import zstandard
 
+from tests.training.checkpointing.test_object_store import patience
 from tests.training.launch import events, run, settings, sha256
+from tests.training.parallelism.test_parallelize import distance
 from tests.training.s3 import BUCKET, Proxy, s3
-from tests.training.test_object_store import patience
-from tests.training.test_parallel import distance
 from tests.training.test_trainer import NoticeAt
 from tests.training.test_trainer import train as train_alone
 from trainyard_train.checkpointing.saver import MismatchError

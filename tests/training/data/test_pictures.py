@@ -19,8 +19,8 @@ from PIL import Image
 
 from tests.processes import wait_for
 from tests.training.launch import events, run, settings, sha256
+from tests.training.parallelism.test_parallelize import distance
 from tests.training.s3 import BUCKET, Proxy, s3
-from tests.training.test_parallel import distance
 from tests.training.test_trainer import NoticeAt
 from tests.training.test_trainer import train as train_alone
 from trainyard_train.checkpointing.object_store import ObjectStore

@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from local.paths import REPOSITORY
 from tests.processes import PATIENCE_SECONDS, free_port
 from tests.training.test_trainer import NoticeAt, configure, events, train
 from trainyard_train.config import parse_config
@@ -73,8 +74,8 @@ print(json.dumps({tag: [[e.step, e.value] for e in board.Scalars(tag)] for tag i
 
 def as_in_a_pod() -> dict[str, str]:
     """An environment in which nothing comes before the packages of the jobs."""
-    root = Path(__file__).parents[2]
-    return os.environ | {"PYTHONPATH": f"{root / 'training' / 'src'}:{root / '.trainyard' / 'training-env'}"}
+    folders = (REPOSITORY / "training" / "src", REPOSITORY / ".trainyard" / "training-env")
+    return os.environ | {"PYTHONPATH": ":".join(map(str, folders))}
 
 
 @pytest.mark.e2e

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.nfs import kernel_has_fuse
+from tests.training.checkpointing.nfs import kernel_has_fuse
 
 MODULES = f"lib/modules/{os.uname().release}"
 

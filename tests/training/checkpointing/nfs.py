@@ -81,7 +81,7 @@ class Server:
     def client(self, folder: Path, version: int = 3) -> Iterator[Path]:
         """Mount the export on a folder, as one node does."""
         folder.mkdir()
-        program = [sys.executable, "-m", "tests.training.nfs_client"]
+        program = [sys.executable, "-m", "tests.training.checkpointing.nfs_client"]
         arguments = [str(version), f"{ADDRESS}:{_EXPORT}", str(folder)]
         environment = os.environ | {"FUSE_LIBRARY_NAME": "fuse3"}
         process = subprocess.Popen([*self._inside(), *program, *arguments], cwd=REPOSITORY, env=environment)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.processes import wait_for
-from tests.training.disk import Failing, Forgetful, Killing, Recording
+from tests.training.checkpointing.disk import Failing, Forgetful, Killing, Recording
 from trainyard_train.checkpointing.checkpoint import MANIFEST, DamagedError, FormatError, Manifest, Retention
 from trainyard_train.checkpointing.folder_store import Files, FolderStore
 

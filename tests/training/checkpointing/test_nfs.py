@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from tests.processes import PATIENCE_SECONDS
+from tests.training.checkpointing.nfs import Server, kernel_has_fuse, nfs, nfs_server
+from tests.training.checkpointing.test_checkpoint import content, flip_a_bit, newest_step, save
+from tests.training.checkpointing.test_saver import IDENTITY, on_ranks
+from tests.training.checkpointing.test_saver import manifest as manifest_of_ranks
 from tests.training.launch import events, reached, run, settings, sha256, start
-from tests.training.nfs import Server, kernel_has_fuse, nfs, nfs_server
-from tests.training.test_checkpoint import content, flip_a_bit, newest_step, save
-from tests.training.test_saver import IDENTITY, on_ranks
-from tests.training.test_saver import manifest as manifest_of_ranks
 from trainyard_train.checkpointing.checkpoint import Manifest
 from trainyard_train.checkpointing.folder_store import FolderStore
 from trainyard_train.checkpointing.saver import Saver

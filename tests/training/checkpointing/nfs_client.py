@@ -1,6 +1,6 @@
 """An NFS client without the kernel's: libnfs speaks the protocol, FUSE makes a folder of it.
 
-    python -m tests.training.nfs_client VERSION EXPORT FOLDER
+    python -m tests.training.checkpointing.nfs_client VERSION EXPORT FOLDER
 
 Like the kernel's client, it promises no more than the server did: a write goes out unstable, `fsync` is a
 COMMIT, and so is the end of a file that was written. A server that is gone is waited for, as by `hard`.

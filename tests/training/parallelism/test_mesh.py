@@ -1,0 +1,64 @@
+"""Ranks form a mesh, and wait for each other no longer than they must."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from trainyard_train.config_base import ConfigError
+from trainyard_train.parallelism import mesh
+from trainyard_train.parallelism.mesh import Mesh, is_lost_rank
+
+
+@pytest.mark.parametrize(
+    ("error", "lost"),
+    [
+        (RuntimeError("[gloo/transport/tcp/pair.cc:545] Connection closed by peer"), True),
+        (dist.DistNetworkError("Broken pipe"), True),
+        (RuntimeError("shape '[2]' is invalid"), False),
+        (OSError("No space left on device"), False),
+    ],
+)
+def test_a_lost_rank_is_told_from_a_mistake(error: Exception, lost: bool) -> None:
+    assert is_lost_rank(error) is lost
+
+
+def places(world_size: int, tensor: int, pipeline: int) -> list[tuple[int, int]]:
+    ranks = [
+        Mesh(rank, world_size, torch.device("cpu"), "node", dist.HashStore()) for rank in range(world_size)
+    ]
+    shaped = [rank.shaped(tensor, pipeline) for rank in ranks]
+    return [(mesh.stage, mesh.data_rank) for mesh in shaped]
+
+
+def test_ranks_fill_a_mesh_of_stages_data_and_tensor() -> None:
+    assert places(4, 1, 1) == [(0, 0), (0, 1), (0, 2), (0, 3)]
+    assert places(4, 2, 1) == [(0, 0), (0, 0), (0, 1), (0, 1)]
+    assert places(4, 1, 2) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert places(8, 2, 2) == [(0, 0), (0, 0), (0, 1), (0, 1), (1, 0), (1, 0), (1, 1), (1, 1)]
+
+
+def test_ranks_that_do_not_fill_the_mesh_are_refused() -> None:
+    with pytest.raises(ConfigError, match="got 6 ranks; allowed: a multiple of tensor × pipeline = 2 × 2"):
+        places(6, 2, 2)
+
+
+def test_others_wait_for_rank_0_but_not_for_one_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[list[str]] = []
+
+    class Store(dist.HashStore):
+        def wait(self, keys: list[str], timeout: timedelta) -> None:  # type: ignore[override]
+            waited.append(keys)
+            if keys == ["left"]:
+                leader.follow("left")
+            super().wait(keys, timeout)
+
+    store = Store()
+    leader, other = (Mesh(rank, 2, torch.device("cpu"), "node", store) for rank in (0, 1))
+    other.follow("left")
+    monkeypatch.setattr(mesh, "_FOLLOW_SECONDS", 0.01)
+    other.follow("never")
+    assert waited == [["left"], ["never"]]
