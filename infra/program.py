@@ -14,8 +14,7 @@ from infra.outputs import stack_outputs
 from infra.platform import Platform
 from infra.spec import Fleet, Stack, parse, parse_fleet
 from infra.spec.source import FLEET_KEY, STACK_KEY, Source, read
-from infra.targets.base import refuse_unsupported
-from infra.targets.registry import cluster_class
+from infra.targets.registry import target_of
 
 
 def run(name: str) -> dict[str, Any]:
@@ -59,8 +58,7 @@ def declare(stack: Stack, artifacts: Artifacts) -> dict[str, Any]:
 
     Raises InputError for what the target lacks, MachineError for a chart or helm that is missing.
     """
-    target = cluster_class(stack.provider.kind)
-    refuse_unsupported(stack, target)
+    target = target_of(stack.provider.kind).cluster_class()
     cluster = target(stack, artifacts)
     Platform(stack, cluster, artifacts)
     return stack_outputs(stack, cluster)

@@ -11,9 +11,7 @@ from pathlib import Path
 import yaml
 
 from infra.errors import InputError, Problem
-from infra.targets.aws.spec.provider import AwsSpec
-from infra.targets.backend import Backend, Place
-from infra.targets.gcp.spec.provider import GcpSpec
+from infra.targets.backend import Backend
 from policies.config import Residency, check_patterns
 from trainyard.forms import Form
 from trainyard.session import Session
@@ -24,25 +22,13 @@ def bootstrap(session: Session, bucket: str, region: str, form: Form) -> None:
 
     Raises InputError for a stack of no cloud, and for a region outside of the stack's residency.
     """
-    spec = session.stack.provider
-    if not isinstance(spec, AwsSpec | GcpSpec):
-        problem = Problem(f"stack {session.stack_name}", f"kind: {spec.kind}", "aws, gcp", "name another one")
-        raise InputError([problem])
-    own = spec.tags if isinstance(spec, AwsSpec) else spec.labels
-    place = Place(bucket, region or spec.region, dict(own))
+    account = session.target.open_account()
+    place = account.state_place(session.stack, bucket, region) if account else None
+    if account is None or place is None:
+        got = f"kind: {session.target.kind}"
+        raise InputError([Problem(f"stack {session.stack_name}", got, "aws, gcp", "name another one")])
     check_residency(place.region, residency(session.stack_file, session.paths.organisation))
-    tell(session, _make(spec, place), form)
-
-
-def _make(spec: AwsSpec | GcpSpec, place: Place) -> Backend:
-    if isinstance(spec, AwsSpec):
-        from infra.targets.aws.account import backend as aws  # boto3 takes its time
-
-        return aws.make(place, spec.account, aws.clients(place.region))
-    from infra.targets.gcp.account import backend as google
-    from infra.targets.gcp.account.api import Google
-
-    return google.make(place, spec, Google.of_user())
+    tell(session, account.make_backend(session.stack, place), form)
 
 
 def residency(stack_file: Path, organisation: Path | None) -> Residency:

@@ -87,10 +87,6 @@ class _Outcome:
     seconds: float
     notes: tuple[str, ...]
 
-    @classmethod
-    def of(cls, result: Result) -> _Outcome:
-        return cls(result.changes, result.seconds, tuple(pool_changes(result)))
-
 
 @dataclass
 class _Operations:
@@ -106,8 +102,12 @@ class _Operations:
     def stack(self) -> str:
         return self.project.session.stack_name
 
+    def _outcome(self, result: Result) -> _Outcome:
+        pool_types = self.project.session.target.pool_types
+        return _Outcome(result.changes, result.seconds, tuple(pool_changes(result, pool_types)))
+
     def preview(self) -> _Outcome:
-        return _Outcome.of(
+        return self._outcome(
             self.engine.preview(self.stack, self.progress, policy_packs=[self.project.policies])
         )
 
@@ -116,19 +116,19 @@ class _Operations:
 
     def _up(self, *policies: Path) -> _Outcome:
         saved_once = not self.to_be_killed
-        return _Outcome.of(
+        return self._outcome(
             self.engine.up(self.stack, self.progress, policy_packs=policies, all_at_once=saved_once)
         )
 
     def refresh(self) -> _Outcome:
-        return _Outcome.of(self.engine.refresh(self.stack, self.progress))
+        return self._outcome(self.engine.refresh(self.stack, self.progress))
 
     def destroy(self) -> _Outcome:
         saved_once = not self.to_be_killed
-        return _Outcome.of(self.engine.destroy(self.stack, self.progress, all_at_once=saved_once))
+        return self._outcome(self.engine.destroy(self.stack, self.progress, all_at_once=saved_once))
 
     def adopt(self) -> _Outcome:
-        return _Outcome.of(self.engine.adopt(self.stack, self.progress))
+        return self._outcome(self.engine.adopt(self.stack, self.progress))
 
     def lose(self) -> None:
         self.engine.forget(self.stack)

@@ -13,7 +13,8 @@ from rich.console import Console
 from infra.errors import InputError, Problem, TrainyardError
 from infra.spec import Fleet, Stack, load, load_fleet
 from infra.spec.source import FLEET_KEY, holds
-from infra.targets.local.spec.provider import LocalSpec
+from infra.targets.registry import target_of
+from infra.targets.target import Target
 from local.cluster import preflight
 from local.cluster.layout import Layout
 from local.cluster.network import Network
@@ -47,6 +48,11 @@ class Session:
         if self.is_fleet:
             raise InputError([self._a_fleet()])
         return load(self.stack_file)
+
+    @property
+    def target(self) -> Target:
+        """What production knows of the stack's target."""
+        return target_of(self.stack.provider.kind)
 
     @property
     def is_fleet(self) -> bool:
@@ -99,13 +105,12 @@ class Session:
     @property
     def is_embedded(self) -> bool:
         """Whether the stack's cluster is made of processes of this machine."""
-        provider = self.stack.provider
-        return isinstance(provider, LocalSpec) and provider.cluster == "embedded"
+        return self.stack.provider.on_host is not None
 
     @property
     def is_searchable(self) -> bool:
         """Whether what the stack makes is in an account that can be searched for it (`trainyard.find`)."""
-        return self.stack.provider.kind in ("aws", "azure", "gcp")
+        return bool(self.target.account)
 
     def check_machine(self) -> None:
         """Look for what would keep an embedded cluster from starting and what nothing here can put right.
@@ -113,12 +118,12 @@ class Session:
         Raises:
             MachineError: with all of it: no root, no space, addresses that are taken, ….
         """
-        spec = self.stack.provider
-        if not isinstance(spec, LocalSpec) or spec.cluster != "embedded":
+        cluster = self.stack.provider.on_host
+        if cluster is None:
             return
-        data = Path(spec.data_dir) if spec.data_dir else self.paths.cluster_data(self.stack.name)
+        data = Path(cluster.data_dir) if cluster.data_dir else self.paths.cluster_data(self.stack.name)
         link = Network(self.stack.name, self._layout.networks).host_link
-        preflight.check_host(self._layout, node_cidr=spec.network.node_cidr, data_dir=data, link=link)
+        preflight.check_host(self._layout, node_cidr=cluster.node_cidr, data_dir=data, link=link)
 
     @property
     def cluster_exists(self) -> bool:

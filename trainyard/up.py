@@ -107,7 +107,7 @@ def _preview(session: Session) -> None:
 def _tell(session: Session, result: Result) -> None:
     """Print what was (or would be) done, and to which pools in which way."""
     session.console.print(result.summary())
-    for line in pool_changes(result):
+    for line in pool_changes(result, session.target.pool_types):
         session.console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
 
 

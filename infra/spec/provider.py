@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from ipaddress import IPv4Network
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -10,9 +12,24 @@ from infra.spec.base import Spec
 from infra.spec.storage import FilesystemSpec
 
 ProviderKind = str
-"""Name of a target: those that there are stand in `infra/spec/targets.py`."""
+"""Name of a target: those that there are stand in `infra/targets/registry.py`."""
 KubernetesVersion = Literal["1.35.4"]
 """Versions that this release was tested with; charts are rendered for the stated one."""
+
+
+class ContextCluster(Spec):
+    """A cluster that exists, reached through a context of the user's kubeconfig."""
+
+    context: str = Field(min_length=1, description="name of a kubeconfig context")
+
+
+@dataclass(frozen=True)
+class ClusterOnHost:
+    """What a cluster of processes on this host takes of it."""
+
+    node_cidr: IPv4Network
+    data_dir: str | None
+    """None: the stack's own folder below the state."""
 
 
 class ProviderSpec(Spec):
@@ -30,6 +47,11 @@ class ProviderSpec(Spec):
     def place(self) -> str:
         """Region, or zone where that is what prices go by; empty for a target that is in no cloud."""
         return str(getattr(self, "region", "") or getattr(self, "zone", ""))
+
+    @property
+    def on_host(self) -> ClusterOnHost | None:
+        """What the cluster takes of this host; None for one that is made of no processes here."""
+        return None
 
     @property
     def whereabouts(self) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations
 from typing import Any, Protocol
 
 from catalog import find_machine
@@ -21,20 +20,11 @@ from infra.spec.queue import FlavorSpec, QueueSpec, TeamSpec
 from infra.spec.source import KeyPath, Source
 from infra.spec.stack import runtime_names
 from infra.spec.storage import StorageSpec
-from infra.spec.targets import target_checks
-from infra.targets.local.spec.provider import LocalSpec
+from infra.targets.registry import target_of
 
 Pools = tuple[NodePoolSpec, ...]
 Queues = tuple[QueueSpec, ...]
 Teams = tuple[TeamSpec, ...]
-
-MAX_EMBEDDED_NAME = 12
-MAX_EMBEDDED_NODES = 64
-_OF_CLOUDS = (
-    *("machine", "alternatives", "zones", "reservation"),
-    *("placement", "topology", "provisioning", "max_run_hours", "min_nodes"),
-)
-"""What a pool says of how its nodes are bought."""
 
 
 class _Named(Protocol):
@@ -45,7 +35,8 @@ class _Named(Protocol):
 def cross_check(sections: Mapping[str, Any], source: Source) -> list[Problem]:
     """Run every check whose sections are all there, and collect what they find."""
     provider = sections.get("provider")
-    return run((*CHECKS, *(target_checks(provider.kind) if provider else ())), sections, source)
+    target = target_of(provider.kind) if provider else None
+    return run((*CHECKS, *(target.validators if target else ())), sections, source)
 
 
 def names_are_unique(pools: Pools, queues: Queues, teams: Teams) -> Iterator[Finding]:
@@ -61,6 +52,11 @@ def names_are_unique(pools: Pools, queues: Queues, teams: Teams) -> Iterator[Fin
                     f"a name that no other of the {section} has",
                     "rename or remove one of them",
                 )
+
+
+def pools_have_what_the_target_offers(provider: ProviderSpec, pools: Pools) -> Iterator[Finding]:
+    """A feature that the target has not declared would be left out without a word."""
+    yield from target_of(provider.kind).undeclared(pools)
 
 
 def one_system_pool(pools: Pools) -> Iterator[Finding]:
@@ -87,39 +83,6 @@ def job_pools_have_accelerators(pools: Pools) -> Iterator[Finding]:
             yield ("pools", index), "no accelerator", allowed, "add `accelerator:`, or remove the pool"
 
 
-def local_accelerators_are_simulated(provider: ProviderSpec, pools: Pools) -> Iterator[Finding]:
-    """Nobody may take a figure from the local target for a figure of real hardware."""
-    if not isinstance(provider, LocalSpec):
-        return
-    for index, pool in enumerate(pools):
-        if pool.accelerator and pool.accelerator.model != "simulated":
-            path = ("pools", index, "accelerator", "model")
-            yield (
-                path,
-                repr(pool.accelerator.model),
-                "simulated (kind: local has no GPUs)",
-                "write `simulated`",
-            )
-
-
-def local_pools_have_no_cloud(provider: ProviderSpec, pools: Pools) -> Iterator[Finding]:
-    """What is bought from a cloud is not there on this machine."""
-    if not isinstance(provider, LocalSpec):
-        return
-    for index, pool in enumerate(pools):
-        for key in _OF_CLOUDS:
-            if getattr(pool, key) is not None:
-                fix = "remove the key, or choose a cloud"
-                yield ("pools", index, key), "a cloud's property", "nothing (kind: local)", fix
-
-
-def local_stores_have_a_size(provider: ProviderSpec, storage: StorageSpec) -> Iterator[Finding]:
-    """The local store keeps its buckets on a volume."""
-    if isinstance(provider, LocalSpec) and storage.object_store.size_gib is None:
-        allowed = "the key 'size_gib' (size of the volume under it, in GiB)"
-        yield ("storage", "object_store", "size_gib"), "nothing", allowed, "add `size_gib:` here"
-
-
 def snapshots_are_taken_where_they_can_be(provider: ProviderSpec, storage: StorageSpec) -> Iterator[Finding]:
     """A number that nothing acts on would be read as protection."""
     days = storage.checkpoints.snapshot_days
@@ -133,48 +96,6 @@ def snapshots_are_taken_where_they_can_be(provider: ProviderSpec, storage: Stora
     elif reason := (filesystem or provider).NO_SNAPSHOTS:
         kind = filesystem.kind if filesystem else provider.kind
         yield path, f"{days}, of {kind}", "0, or nothing: no snapshots are taken", reason
-
-
-def local_networks_are_apart(provider: ProviderSpec) -> Iterator[Finding]:
-    """Overlapping ranges would send packets to the wrong side."""
-    if not isinstance(provider, LocalSpec):
-        return
-    ranges = {name: getattr(provider.network, name) for name in type(provider.network).model_fields}
-    for (first, one), (second, other) in combinations(ranges.items(), 2):
-        if one.overlaps(other):
-            got = f"{other}, which overlaps {first} {one}"
-            yield (
-                ("provider", "network", second),
-                got,
-                "three ranges that are apart",
-                "move one of the two ranges",
-            )
-
-
-def local_networks_have_usable_sizes(provider: ProviderSpec) -> Iterator[Finding]:
-    """Each of 64 nodes has a /24 for its pods; the API server takes no Service range above /12."""
-    if not isinstance(provider, LocalSpec):
-        return
-    limits = {"pod_cidr": (8, 16, 18), "service_cidr": (12, 16, 24), "node_cidr": (8, 24, 25)}
-    for name, (shortest, usual, longest) in limits.items():
-        network = getattr(provider.network, name)
-        if not shortest <= network.prefixlen <= longest:
-            allowed = f"a prefix of /{shortest} to /{longest}"
-            path = ("provider", "network", name)
-            yield path, str(network), allowed, f"use a prefix such as /{usual}"
-
-
-def embedded_clusters_are_small(name: str, provider: ProviderSpec, pools: Pools) -> Iterator[Finding]:
-    """Linux allows 15 characters in the name of a network interface, of which three are ours."""
-    if not isinstance(provider, LocalSpec) or provider.cluster != "embedded":
-        return
-    if len(name) > MAX_EMBEDDED_NAME:
-        allowed = f"at most {MAX_EMBEDDED_NAME} characters for an embedded cluster"
-        yield ("name",), repr(name), allowed, f"shorten it by {len(name) - MAX_EMBEDDED_NAME}"
-    num_nodes = sum(pool.num_nodes for pool in pools)
-    if num_nodes > MAX_EMBEDDED_NODES:
-        allowed = f"at most {MAX_EMBEDDED_NODES} nodes on one machine"
-        yield ("pools",), f"{num_nodes} nodes", allowed, "lower num_nodes, or use a cluster by `context:`"
 
 
 def flavors_name_job_pools(pools: Pools, queues: Queues) -> Iterator[Finding]:
@@ -358,15 +279,10 @@ def operators_fit_together(operators: OperatorsSpec, job: JobSpec | None) -> Ite
 
 CHECKS: tuple[Check, ...] = (
     names_are_unique,
+    pools_have_what_the_target_offers,
     one_system_pool,
     job_pools_have_accelerators,
-    local_accelerators_are_simulated,
-    local_pools_have_no_cloud,
-    local_stores_have_a_size,
     snapshots_are_taken_where_they_can_be,
-    local_networks_are_apart,
-    local_networks_have_usable_sizes,
-    embedded_clusters_are_small,
     flavors_name_job_pools,
     quotas_fit_the_pools,
     a_queue_names_a_pool_once,

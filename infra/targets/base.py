@@ -2,38 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any, ClassVar, Literal
 
 import pulumi
 
-import catalog
 from catalog import Architecture
 from infra import names
 from infra.artifacts import Artifacts
-from infra.errors import InputError, Problem
 from infra.kubernetes import Access
 from infra.spec import Stack
 from infra.spec.fabric import FabricClass
 from infra.spec.node_pool import Capacity, NodePoolSpec
 from infra.spec.provider import ProviderKind
-
-
-class Feature(StrEnum):
-    """What a stack can ask for and a target may not have."""
-
-    SPOT_CAPACITY = "spot capacity"
-    RESERVED_CAPACITY = "reserved capacity"
-    CAPACITY_BLOCKS = "a capacity block"
-    ALTERNATIVE_MACHINES = "alternative machine types"
-    CHOSEN_PLACEMENT = "placement of one's own choice"
-    NODES_ON_CALL = "nodes on call (flex-start, queued provisioning)"
-    AUTOSCALED_POOLS = "fewer nodes while no job waits (min_nodes)"
-    TPU_SLICES = "TPU slices"
-    NVLINK_DOMAINS = "NVLink over several machines"
-
 
 TAINT_EFFECTS = {
     "NoSchedule": "NO_SCHEDULE",
@@ -309,9 +291,6 @@ class Cluster(pulumi.ComponentResource):
     """A target: control plane, then the Kubernetes provider, then what needs it (pools, storage)."""
 
     KIND: ClassVar[ProviderKind]
-    UNSUPPORTED: ClassVar[Mapping[Feature, str]]
-    """Each feature that the target lacks, with the reason in a sentence for the user."""
-
     settings: ClusterSettings
     pools: Mapping[str, PoolSettings]
     outputs: ClusterOutputs
@@ -324,36 +303,6 @@ class Cluster(pulumi.ComponentResource):
         # The spec is given as inputs so that policies can judge the intent.
         spec: dict[str, Any] = stack.model_dump(mode="json", by_alias=True)
         super().__init__(f"trainyard:infra:{type(self).__name__}", stack.name, {"stack": spec}, opts)
-
-
-def refuse_unsupported(stack: Stack, target: type[Cluster]) -> None:
-    """Raise InputError for each feature that the stack asks for and the target does not have."""
-    problems = [
-        Problem(path, feature.value, f"what kind: {target.KIND} has", target.UNSUPPORTED[feature])
-        for path, feature in _demands(stack)
-        if feature in target.UNSUPPORTED
-    ]
-    if problems:
-        raise InputError(problems)
-
-
-def _demands(stack: Stack) -> Iterator[tuple[str, Feature]]:
-    capacities = {"spot": Feature.SPOT_CAPACITY, "reserved": Feature.RESERVED_CAPACITY}
-    for index, pool in enumerate(stack.pools):
-        is_block = pool.reservation is not None and pool.reservation.kind == "block"
-        asked: dict[str, tuple[object, Feature | None]] = {
-            "capacity": (pool.capacity, capacities.get(pool.capacity)),
-            "reservation.kind": (is_block, Feature.CAPACITY_BLOCKS),
-            "alternatives": (pool.alternatives, Feature.ALTERNATIVE_MACHINES),
-            "placement": (pool.placement, Feature.CHOSEN_PLACEMENT),
-            "provisioning": (pool.provisioning, Feature.NODES_ON_CALL),
-            "min_nodes": (pool.is_autoscaled, Feature.AUTOSCALED_POOLS),
-            "topology": (pool.topology, Feature.TPU_SLICES),
-            "machine": (catalog.fabric(pool.fabric).nvlink_domain, Feature.NVLINK_DOMAINS),
-        }
-        for key, (value, feature) in asked.items():
-            if value and feature:
-                yield f"pools[{index}].{key}", feature
 
 
 def pool_labels(pool: NodePoolSpec) -> dict[str, str]:

@@ -1,25 +1,23 @@
-"""The component of each target: a new target adds its line here."""
+"""The targets that a stack file can name: a new target adds its line here."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 
-from infra.targets.base import Cluster
+from infra.targets.target import Target, imported
 
-CLUSTERS: Mapping[str, str] = {
-    "local": "infra.targets.local.cluster.cluster:LocalCluster",
-    "aws": "infra.targets.aws.cluster:AwsCluster",
-    "gcp": "infra.targets.gcp.cluster:GcpCluster",
-    "azure": "infra.targets.azure.cluster:AzureCluster",
-    "onprem": "infra.targets.onprem.cluster:OnpremCluster",
-    "coreweave": "infra.targets.coreweave.cluster:CoreweaveCluster",
+TARGETS: Mapping[str, str] = {
+    "local": "infra.targets.local.target:TARGET",
+    "aws": "infra.targets.aws.target:TARGET",
+    "gcp": "infra.targets.gcp.target:TARGET",
+    "azure": "infra.targets.azure.target:TARGET",
+    "onprem": "infra.targets.onprem.target:TARGET",
+    "coreweave": "infra.targets.coreweave.target:TARGET",
 }
-"""Kind → module and class, imported on use: a stack needs the SDK of its own target only."""
+"""Kind → `module:name`, imported on use: a stack has one target."""
 
 
-def cluster_class(kind: str) -> type[Cluster]:
-    """Return the component of a kind that the spec has let through."""
-    module, name = CLUSTERS[kind].split(":")
-    found: type[Cluster] = getattr(import_module(module), name)
+def target_of(kind: str) -> Target:
+    """Return the target of a kind that is registered."""
+    found: Target = imported(TARGETS[kind])
     return found

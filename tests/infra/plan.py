@@ -19,7 +19,7 @@ from infra.artifacts import ROOT, Artifacts
 from infra.program import declare
 from infra.spec import Stack
 from infra.targets.base import PoolSettings
-from infra.targets.registry import cluster_class
+from infra.targets.registry import target_of
 from tests.infra.targets.aws.answers import computed, identity
 from tests.infra.targets.azure import answers as azure
 from tests.infra.targets.gcp import answers as google
@@ -188,7 +188,7 @@ def cluster_plan(stack: Stack, rendered: Path) -> Plan:
     """Declare the target's part of a stack alone: no chart is rendered."""
 
     def program() -> dict[str, Any]:
-        cluster_class(stack.provider.kind)(stack, artifacts(rendered))
+        target_of(stack.provider.kind).cluster_class()(stack, artifacts(rendered))
         return {}
 
     return record(program)
@@ -199,7 +199,7 @@ def pools_of(stack: Stack, rendered: Path) -> Mapping[str, PoolSettings]:
     pools: dict[str, PoolSettings] = {}
 
     def program() -> dict[str, Any]:
-        pools.update(cluster_class(stack.provider.kind)(stack, artifacts(rendered)).pools)
+        pools.update(target_of(stack.provider.kind).cluster_class()(stack, artifacts(rendered)).pools)
         return {}
 
     record(program)

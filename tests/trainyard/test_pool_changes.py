@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
+from infra.targets.local.spec.pool_types import EMBEDDED
+from infra.targets.registry import TARGETS, target_of
 from local.engine import Result, Step
-from trainyard.pool_changes import EMBEDDED, pool_changes
+from trainyard.pool_changes import pool_changes
 
+POOL_TYPES = {token: kind for name in TARGETS for token, kind in target_of(name).pool_types.items()}
 POOL = {"trainyard.dev/pool": "spot"}
 GROUP: dict[str, Any] = {
     "labels": POOL,
@@ -35,7 +38,7 @@ def step(
 
 
 def told(*steps: Step, same: int = 1) -> list[str]:
-    return pool_changes(Result("s", "preview", {"same": same}, 1.0, steps=steps))
+    return pool_changes(Result("s", "preview", {"same": same}, 1.0, steps=steps), POOL_TYPES)
 
 
 def nodes(**pools: int) -> dict[str, Any]:

@@ -48,6 +48,7 @@ def session(engine: Engine, folder: Path, *, is_embedded: bool) -> Session:
         progress=None,
         console=SimpleNamespace(print=lambda _: None),
         engine=engine,
+        target=SimpleNamespace(pool_types={}),
         is_embedded=is_embedded,
         is_searchable=False,
         cluster_exists=False,

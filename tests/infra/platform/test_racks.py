@@ -16,7 +16,7 @@ from infra.platform.dra_driver import values
 from infra.spec import Stack, load, parse
 from infra.spec.job import JobSpec
 from infra.targets.base import Cluster, DraDriver
-from infra.targets.registry import cluster_class
+from infra.targets.registry import target_of
 from tests.infra.golden import CASES, GOLDEN, assert_matches
 from tests.infra.judged import findings
 from tests.infra.plan import Plan, artifacts, plan, record
@@ -158,7 +158,7 @@ def test_the_driver_is_told_where_that_of_the_gpus_is_and_one_that_is_there_is_l
     found: list[Cluster] = []
 
     def program() -> dict[str, Any]:
-        found.append(cluster_class("onprem")(stack, artifacts(rendered)))
+        found.append(target_of("onprem").cluster_class()(stack, artifacts(rendered)))
         return {}
 
     record(program)

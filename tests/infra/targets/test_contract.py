@@ -7,26 +7,26 @@ import pulumi
 import pytest
 
 from infra.errors import InputError
-from infra.spec import Stack
+from infra.spec import Stack, parse
 from infra.spec.node_pool import NodePoolSpec
-from infra.spec.targets import TARGETS
-from infra.targets.base import Cluster, Feature, refuse_unsupported
-from infra.targets.registry import CLUSTERS, cluster_class
+from infra.targets import features
+from infra.targets.base import Cluster
+from infra.targets.features import Feature
+from infra.targets.registry import TARGETS, target_of
 from tests.infra.plan import Plan, artifacts, record, stack_file
 
 
-def test_every_kind_has_a_spec_a_component_and_a_stack_file() -> None:
-    assert set(TARGETS) == set(CLUSTERS)
+def test_every_kind_has_a_stack_file() -> None:
     assert all(stack_file(kind).exists() for kind in TARGETS)
 
 
-@pytest.mark.parametrize("kind", CLUSTERS)
-def test_a_component_knows_its_kind_and_gives_reasons_for_what_it_lacks(kind: str) -> None:
-    target = cluster_class(kind)
-    assert kind == target.KIND
-    assert issubclass(target, Cluster)
-    assert set(target.UNSUPPORTED) <= set(Feature)
-    assert all(len(reason.split()) > 3 for reason in target.UNSUPPORTED.values())
+@pytest.mark.parametrize("kind", TARGETS)
+def test_a_target_knows_its_kind_and_gives_reasons_for_what_it_lacks(kind: str) -> None:
+    target = target_of(kind)
+    assert kind == target.kind == target.cluster_class().KIND
+    assert issubclass(target.cluster_class(), Cluster)
+    assert set(target.features) | set(target.reasons) == set(Feature)
+    assert all(len(reason.split()) > 3 for reason in target.reasons.values())
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def cluster(local: Stack, rendered: Path) -> Cluster:
     found: list[Cluster] = []
 
     def program() -> dict[str, str]:
-        found.append(cluster_class(local.provider.kind)(local, artifacts(rendered)))
+        found.append(target_of(local.provider.kind).cluster_class()(local, artifacts(rendered)))
         return {}
 
     record(program)
@@ -54,13 +54,23 @@ def test_only_spot_pools_have_a_preemption_notice(cluster: Cluster) -> None:
 
 
 def test_a_feature_that_the_target_lacks_is_refused_with_the_reason(local: Stack) -> None:
-    pool = local.pools[1].model_copy(update={"capacity": "reserved"})
-    stack = local.model_copy(update={"pools": (local.pools[0], pool, local.pools[2])})
+    data = local.model_dump(mode="json", by_alias=True, exclude_none=True)
+    data["pools"][1]["capacity"] = "reserved"
     with pytest.raises(InputError) as caught:
-        refuse_unsupported(stack, cluster_class("local"))
-    (problem,) = caught.value.problems
-    assert problem.path == "pools[1].capacity"
+        parse(data)
+    (problem,) = [each for each in caught.value.problems if each.path == "pools[1].capacity"]
     assert "cannot be reserved" in problem.fix
+
+
+def test_a_feature_that_no_target_has_heard_of_is_refused_by_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new feature is a promise that each target makes for itself."""
+    pool = NodePoolSpec.model_validate({"name": "work", "capacity": "on-demand", "num_nodes": 1})
+    asked = dict.fromkeys(["a feature of tomorrow"], ("name", lambda pool: True))
+    monkeypatch.setattr(features, "ASKED_BY", asked)
+    for kind in TARGETS:
+        ((path, got, _, fix),) = target_of(kind).undeclared([pool])
+        assert (path, got) == (("pools", 0, "name"), "a feature of tomorrow")
+        assert "choose a target that has it" in fix
 
 
 ASKING: dict[Feature, dict[str, Any]] = {
@@ -76,7 +86,7 @@ ASKING: dict[Feature, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", CLUSTERS)
+@pytest.mark.parametrize("kind", TARGETS)
 @pytest.mark.parametrize("feature", Feature)
 def test_a_pool_that_asks_for_a_feature_is_refused_where_the_target_lacks_it_and_only_there(
     feature: Feature, kind: str, local: Stack
@@ -84,14 +94,8 @@ def test_a_pool_that_asks_for_a_feature_is_refused_where_the_target_lacks_it_and
     asking = NodePoolSpec.model_validate(
         {"name": "work", "capacity": "on-demand", "num_nodes": 1, **ASKING[feature]}
     )
-    stack = local.model_copy(update={"pools": (local.pools[0], asking)})
-    target = cluster_class(kind)
-    if feature not in target.UNSUPPORTED:
-        refuse_unsupported(stack, target)
-        return
-    with pytest.raises(InputError) as caught:
-        refuse_unsupported(stack, target)
-    assert [problem.got for problem in caught.value.problems] == [feature.value]
+    found = [got for _, got, _, _ in target_of(kind).undeclared([local.pools[0], asking])]
+    assert found == ([] if feature in target_of(kind).features else [feature.value])
 
 
 def test_the_cluster_component_registers_its_outputs(local_plan: Plan) -> None:

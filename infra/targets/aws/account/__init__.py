@@ -1,0 +1,40 @@
+"""An AWS account, asked with the user's credentials."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import boto3
+from botocore.exceptions import BotoCoreError, ClientError
+
+from infra.spec import Stack
+from infra.targets.account import Preflight
+from infra.targets.aws.account import backend, preflight
+from infra.targets.aws.spec.provider import AwsSpec
+from infra.targets.backend import Backend, Place
+
+ASKED = "account, rights, zones, quotas, reservations and bucket"
+
+
+class AwsAccount:
+    """The account and region that a stack names."""
+
+    def preflight(self, stack: Stack) -> Preflight:
+        """Ask for what `up` needs, changing nothing."""
+        if boto3.Session().get_credentials() is None:
+            return Preflight(ASKED, not_asked="AWS: no credentials (`aws sso login`)")
+        spec = cast(AwsSpec, stack.provider)
+        try:
+            found = tuple(preflight.problems(stack, spec, backend.clients(spec.region)))
+        except (ClientError, BotoCoreError) as error:
+            found = (preflight.unasked(error),)
+        return Preflight(ASKED, found)
+
+    def state_place(self, stack: Stack, bucket: str, region: str) -> Place:
+        """Return where the engine's state would be kept."""
+        spec = cast(AwsSpec, stack.provider)
+        return Place(bucket, region or spec.region, dict(spec.tags))
+
+    def make_backend(self, stack: Stack, place: Place) -> Backend:
+        """Make the bucket and the key of the engine's state, or put right what is there."""
+        return backend.make(place, cast(AwsSpec, stack.provider).account, backend.clients(place.region))

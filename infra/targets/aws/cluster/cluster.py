@@ -51,7 +51,6 @@ from infra.targets.base import (
     ClusterOutputs,
     ClusterSettings,
     DevicePlugin,
-    Feature,
     NodeSoftware,
     ObjectStoreOutputs,
     PoolSettings,
@@ -67,21 +66,6 @@ class AwsCluster(Cluster):
     """EKS in one region, its nodes in managed groups."""
 
     KIND: ClassVar[ProviderKind] = "aws"
-    UNSUPPORTED: ClassVar[Mapping[Feature, str]] = {
-        Feature.CHOSEN_PLACEMENT: (
-            "pools on demand with EFA are placed close to each other already: remove `placement:`"
-        ),
-        Feature.NODES_ON_CALL: (
-            "EC2 has a machine at once or not at all: write `min_nodes: 0` for nodes that come with the jobs,"
-            " or reserve a capacity block for a time to come"
-            " (`capacity: reserved`, `reservation: {id: cr-…, kind: block}`)"
-        ),
-        Feature.TPU_SLICES: "TPUs are Google's: use kind: gcp, or a machine with GPUs",
-        Feature.NVLINK_DOMAINS: (
-            "EC2's P6e-GB200 UltraServers are not in this release's catalogue: use p6-b200.48xlarge or"
-            " p6-b300.48xlarge, or GB200 at CoreWeave"
-        ),
-    }
 
     def __init__(
         self, stack: Stack, artifacts: Artifacts, opts: pulumi.ResourceOptions | None = None

@@ -1,0 +1,35 @@
+"""A subscription of Azure, asked by the user's command line."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from infra.errors import InputError, Problem
+from infra.spec import Stack
+from infra.targets.account import Preflight
+from infra.targets.azure.account import preflight
+from infra.targets.azure.spec.provider import AzureSpec
+from infra.targets.backend import Backend, Place
+
+ASKED = "subscription, features, machines by zone and quotas; nobody asked for rights"
+
+
+class AzureAccount:
+    """The subscription that a stack names."""
+
+    def preflight(self, stack: Stack) -> Preflight:
+        """Ask for what `up` needs, changing nothing."""
+        try:
+            found = tuple(
+                preflight.problems(stack, cast(AzureSpec, stack.provider), preflight.by_command_line)
+            )
+        except preflight.NotAskedError as error:
+            return Preflight(ASKED, not_asked=f"Azure: {error}")
+        return Preflight(ASKED, found)
+
+    def state_place(self, stack: Stack, bucket: str, region: str) -> None:
+        """Return None: this release makes no place for the state on Azure."""
+
+    def make_backend(self, stack: Stack, place: Place) -> Backend:
+        """Raise InputError: there is no such place."""
+        raise InputError([Problem("kind", stack.provider.kind, "aws, gcp", "name another stack")])

@@ -42,7 +42,6 @@ from infra.targets.base import (
     Cluster,
     ClusterOutputs,
     ClusterSettings,
-    Feature,
     GpuOperator,
     InfiniBand,
     NodeSoftware,
@@ -62,23 +61,6 @@ class AzureCluster(Cluster):
     """AKS in one region, its nodes in agent pools; NVIDIA's operators bring drivers of GPUs and cards."""
 
     KIND: ClassVar[ProviderKind] = "azure"
-    UNSUPPORTED: ClassVar[Mapping[Feature, str]] = {
-        Feature.CAPACITY_BLOCKS: (
-            "capacity blocks are EC2's: name Azure's capacity reservation group, with `kind: targeted`"
-        ),
-        Feature.ALTERNATIVE_MACHINES: (
-            "an agent pool has one VM size: make a pool of each, and all of them flavors of the queue"
-        ),
-        Feature.CHOSEN_PLACEMENT: "a scale set with InfiniBand is one domain, which Azure places itself",
-        Feature.AUTOSCALED_POOLS: (
-            "write `provisioning: queued` (beside the queues flex-start) in place of `min_nodes`"
-        ),
-        Feature.TPU_SLICES: "Azure has no TPUs: choose a machine with GPUs",
-        Feature.NVLINK_DOMAINS: (
-            "Azure's ND GB200 racks are not in this release's catalogue: use Standard_ND96isr_H200_v5, or"
-            " GB200 at CoreWeave"
-        ),
-    }
 
     def __init__(
         self, stack: Stack, artifacts: Artifacts, opts: pulumi.ResourceOptions | None = None

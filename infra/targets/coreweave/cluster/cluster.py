@@ -21,7 +21,6 @@ from infra.targets.base import (
     Cluster,
     ClusterOutputs,
     ClusterSettings,
-    Feature,
     ObjectStoreOutputs,
     PoolSettings,
 )
@@ -59,16 +58,6 @@ class CoreweaveCluster(Cluster):
     """CKS in one zone; GPU and InfiniBand drivers come with its nodes."""
 
     KIND: ClassVar[ProviderKind] = "coreweave"
-    UNSUPPORTED: ClassVar[Mapping[Feature, str]] = {
-        Feature.CAPACITY_BLOCKS: "capacity blocks are EC2's: reserve with CoreWeave, and write reserved",
-        Feature.ALTERNATIVE_MACHINES: "a node pool has one instance type: make a pool of each",
-        Feature.CHOSEN_PLACEMENT: "CoreWeave places nodes itself, and labels where they stand",
-        Feature.AUTOSCALED_POOLS: (
-            "a node takes half an hour to boot: remove `min_nodes`; beside the queues write"
-            " `provisioning: flex-start`"
-        ),
-        Feature.TPU_SLICES: "CoreWeave has no TPUs: choose a machine with GPUs",
-    }
 
     def __init__(
         self, stack: Stack, artifacts: Artifacts, opts: pulumi.ResourceOptions | None = None

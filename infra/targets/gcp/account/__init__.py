@@ -1,0 +1,41 @@
+"""A project of Google Cloud, asked with the user's credentials."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from infra.errors import MachineError
+from infra.spec import Stack
+from infra.targets.account import Preflight
+from infra.targets.backend import Backend, Place
+from infra.targets.gcp.account import backend, preflight
+from infra.targets.gcp.account.api import Google, RefusedError
+from infra.targets.gcp.spec.provider import GcpSpec
+
+ASKED = "account, rights, zones, quotas, reservations and bucket"
+
+
+class GcpAccount:
+    """The project that a stack names."""
+
+    def preflight(self, stack: Stack) -> Preflight:
+        """Ask for what `up` needs, changing nothing."""
+        try:
+            google = Google.of_user()
+        except MachineError:
+            login = "gcloud auth application-default login"
+            return Preflight(ASKED, not_asked=f"Google Cloud: no credentials (`{login}`)")
+        try:
+            found = tuple(preflight.problems(stack, cast(GcpSpec, stack.provider), google))
+        except RefusedError as error:
+            found = tuple(error.problems)
+        return Preflight(ASKED, found)
+
+    def state_place(self, stack: Stack, bucket: str, region: str) -> Place:
+        """Return where the engine's state would be kept."""
+        spec = cast(GcpSpec, stack.provider)
+        return Place(bucket, region or spec.region, dict(spec.labels))
+
+    def make_backend(self, stack: Stack, place: Place) -> Backend:
+        """Make the bucket and the key of the engine's state, or put right what is there."""
+        return backend.make(place, cast(GcpSpec, stack.provider), Google.of_user())

@@ -20,7 +20,6 @@ from infra.targets.base import (
     ClusterSettings,
     DevicePlugin,
     DraDriver,
-    Feature,
     NodeSoftware,
     ObjectStoreOutputs,
     PoolSettings,
@@ -60,17 +59,6 @@ class GcpCluster(Cluster):
     """GKE in one region, its nodes in node pools."""
 
     KIND: ClassVar[ProviderKind] = "gcp"
-    UNSUPPORTED: ClassVar[Mapping[Feature, str]] = {
-        Feature.ALTERNATIVE_MACHINES: (
-            "a GKE node pool has one machine type: make a pool of each, and all of them flavors of the queue"
-        ),
-        Feature.AUTOSCALED_POOLS: (
-            "Google has a queue for machines that are scarce: write `provisioning: queued`, not `min_nodes`"
-        ),
-        Feature.CAPACITY_BLOCKS: (
-            "capacity blocks are EC2's: name Google's reservation, a future one too, with `kind: targeted`"
-        ),
-    }
 
     def __init__(
         self, stack: Stack, artifacts: Artifacts, opts: pulumi.ResourceOptions | None = None

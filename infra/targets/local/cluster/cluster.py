@@ -19,12 +19,11 @@ from infra.kubernetes import connect
 from infra.spec import Stack
 from infra.spec.node_pool import NodePoolSpec
 from infra.spec.operators import OperatorsSpec
-from infra.spec.provider import ProviderKind
+from infra.spec.provider import ContextCluster, ProviderKind
 from infra.targets.base import (
     Cluster,
     ClusterOutputs,
     ClusterSettings,
-    Feature,
     PoolSettings,
     VolumeSource,
     fixed_pool,
@@ -33,7 +32,7 @@ from infra.targets.base import (
 )
 from infra.targets.kubeconfig import read_context
 from infra.targets.local.cluster import kind_config
-from infra.targets.local.spec.provider import ContextCluster, LocalSpec
+from infra.targets.local.spec.provider import LocalSpec
 
 PREEMPTION_NOTICE_SECONDS = 30
 """Notice before a local spot node goes, when it goes with one: as long as Azure's, twice GKE's."""
@@ -79,11 +78,6 @@ class LocalCluster(Cluster):
     """Real Kubernetes with simulated accelerators."""
 
     KIND: ClassVar[ProviderKind] = "local"
-    UNSUPPORTED: ClassVar[Mapping[Feature, str]] = {
-        Feature.RESERVED_CAPACITY: "nodes of this machine cannot be reserved: use on-demand or spot",
-        Feature.AUTOSCALED_POOLS: "nodes of this machine cost nothing while they wait: remove `min_nodes`",
-        Feature.NVLINK_DOMAINS: "simulated GPUs have no NVLink: leave `fabric` out",
-    }
 
     def __init__(
         self, stack: Stack, artifacts: Artifacts, opts: pulumi.ResourceOptions | None = None

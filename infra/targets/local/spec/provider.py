@@ -8,13 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Discriminator, Field, Tag
 
 from infra.spec.base import Cidr, Spec
-from infra.spec.provider import ProviderSpec
-
-
-class ContextCluster(Spec):
-    """A cluster that exists, reached through a context of the user's kubeconfig."""
-
-    context: str = Field(min_length=1, description="name of a kubeconfig context")
+from infra.spec.provider import ClusterOnHost, ContextCluster, ProviderSpec
 
 
 def _shape(value: Any) -> str:  # noqa: ANN401 -- pydantic hands over whatever the user wrote
@@ -48,3 +42,10 @@ class LocalSpec(ProviderSpec):
         pattern=r"^/.+",
         description="absolute folder; left out: $TRAINYARD_STATE/<stack>/data",
     )
+
+    @property
+    def on_host(self) -> ClusterOnHost | None:
+        """What the embedded cluster takes of this host; None for any other."""
+        if self.cluster != "embedded":
+            return None
+        return ClusterOnHost(self.network.node_cidr, self.data_dir)

@@ -22,7 +22,6 @@ from infra.targets.base import (
     ClusterOutputs,
     ClusterSettings,
     DraDriver,
-    Feature,
     GpuOperator,
     InfiniBand,
     Mirror,
@@ -50,16 +49,6 @@ class OnpremCluster(Cluster):
     """Kubernetes that stays when the stack goes; the stack labels its nodes and installs operators."""
 
     KIND: ClassVar[ProviderKind] = "onprem"
-    UNSUPPORTED: ClassVar[Mapping[Feature, str]] = {
-        Feature.SPOT_CAPACITY: f"{_OWN}: write on-demand; priorities decide who waits",
-        Feature.RESERVED_CAPACITY: f"{_OWN}: write on-demand",
-        Feature.CAPACITY_BLOCKS: f"{_OWN}: write on-demand",
-        Feature.ALTERNATIVE_MACHINES: f"{_OWN}: make a pool of each kind of machine",
-        Feature.CHOSEN_PLACEMENT: "machines stand where they stand: say it in provider.leaves",
-        Feature.NODES_ON_CALL: f"{_OWN}: there are the nodes that there are",
-        Feature.AUTOSCALED_POOLS: f"{_OWN}: remove `min_nodes`",
-        Feature.TPU_SLICES: "TPUs are Google's alone: choose an accelerator of the catalogue",
-    }
 
     def __init__(
         self, stack: Stack, artifacts: Artifacts, opts: pulumi.ResourceOptions | None = None

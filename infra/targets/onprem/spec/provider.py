@@ -10,9 +10,8 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from infra.spec.amd import AmdSpec, Image
 from infra.spec.base import Boolean, Cidr, Name, Positive, Spec, wrong
-from infra.spec.provider import ProviderSpec
+from infra.spec.provider import ContextCluster, ProviderSpec
 from infra.spec.storage import FilesystemSpec
-from infra.targets.local.spec.provider import ContextCluster
 
 Installed = Literal["install", "present"]
 """`install` it; or it is `present` already, put there by others, who configure it too."""

@@ -24,10 +24,8 @@ FABRICS = {
 """Vendor of the accelerators → fabric classes that its machines can have here."""
 IN_RACKS = {"nvl72": "none", "ib-shared-nvl72": "ib-shared"}
 """Fabric class with an NVLink domain → the same without."""
-_OF_CLOUDS = (
-    *("machine", "alternatives", "zones", "reservation", "spot_waiver"),
-    *("placement", "topology", "provisioning", "max_run_hours", "min_nodes"),
-)
+_OF_CLOUDS = ("machine", "zones", "reservation", "spot_waiver", "max_run_hours")
+"""What a pool says of how its nodes are bought, and is no feature of a target."""
 
 
 def pools_are_machines_of_ones_own(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:

@@ -443,8 +443,8 @@ def test_every_image_that_comes_onto_the_nodes_is_listed(azure: Stack) -> None:
 def test_other_targets_do_not_import_azures_sdk(name: str) -> None:
     code = (
         "import sys; from pathlib import Path; from infra.spec import load;"
-        " from infra.targets.registry import cluster_class;"
-        f" cluster_class(load(Path({str(stack_file(name))!r})).provider.kind);"
+        " from infra.targets.registry import target_of;"
+        f" target_of(load(Path({str(stack_file(name))!r})).provider.kind).cluster_class();"
         " print([each for each in sys.modules if each.startswith('pulumi_azure')])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)

@@ -140,8 +140,8 @@ def test_some_may_give_themselves_all_rights_for_an_hour_with_a_reason(
 def test_other_targets_do_not_import_googles_sdk(name: str) -> None:
     code = (
         "import sys; from pathlib import Path; from infra.spec import load;"
-        " from infra.targets.registry import cluster_class;"
-        f" cluster_class(load(Path({str(stack_file(name))!r})).provider.kind);"
+        " from infra.targets.registry import target_of;"
+        f" target_of(load(Path({str(stack_file(name))!r})).provider.kind).cluster_class();"
         " print([each for each in sys.modules if each.startswith('pulumi_gcp')])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)

@@ -10,11 +10,10 @@ import pytest
 
 import catalog
 from catalog import Machine
-from infra.errors import InputError
 from infra.spec import Stack
-from infra.targets.base import refuse_unsupported
-from infra.targets.gcp.cluster import GcpCluster
+from infra.spec.source import show
 from infra.targets.gcp.spec.groups import groups
+from infra.targets.gcp.target import TARGET
 from tests.infra.plan import Plan, cluster_plan
 from tests.infra.targets.gcp.stacks import ZONE, pool, with_pools, with_provider
 
@@ -246,8 +245,6 @@ def test_what_google_has_not_is_refused_with_the_alternative(
     gcp: Stack, fields: dict[str, Any], path: str, words: str
 ) -> None:
     stack = with_pools(gcp, pool(**fields))
-    with pytest.raises(InputError) as caught:
-        refuse_unsupported(stack, GcpCluster)
-    (problem,) = caught.value.problems
-    assert problem.path == path
-    assert words in problem.fix
+    ((found, _, _, fix),) = TARGET.undeclared(stack.pools)
+    assert show(found) == path
+    assert words in fix

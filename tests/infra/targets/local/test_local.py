@@ -8,9 +8,9 @@ import yaml
 
 from infra.errors import InputError
 from infra.spec import Stack
+from infra.spec.provider import ContextCluster
 from infra.targets.kubeconfig import read_context
 from infra.targets.local.cluster import cluster as local_cluster
-from infra.targets.local.spec.provider import ContextCluster
 from tests.infra.golden import GOLDEN, assert_matches
 from tests.infra.plan import IMAGE, Plan, plan
 

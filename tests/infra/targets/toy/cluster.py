@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar, cast
 
 import pulumi
@@ -12,7 +11,7 @@ from infra.kubernetes import Access
 from infra.spec import Stack
 from infra.spec.node_pool import NodePoolSpec
 from infra.spec.provider import ProviderKind
-from infra.targets.base import Cluster, ClusterOutputs, ClusterSettings, Feature, PoolSettings, fixed_pool
+from infra.targets.base import Cluster, ClusterOutputs, ClusterSettings, PoolSettings, fixed_pool
 from tests.infra.targets.toy.spec import ToySpec
 
 
@@ -20,9 +19,6 @@ class ToyCluster(Cluster):
     """Settings and outputs of the contract, and a provider; no resource of its own."""
 
     KIND: ClassVar[ProviderKind] = "toy"
-    UNSUPPORTED: ClassVar[Mapping[Feature, str]] = {
-        feature: "a toy has nothing of the kind" for feature in Feature if feature != Feature.SPOT_CAPACITY
-    }
 
     def __init__(
         self, stack: Stack, artifacts: Artifacts, opts: pulumi.ResourceOptions | None = None

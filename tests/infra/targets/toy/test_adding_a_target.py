@@ -1,4 +1,4 @@
-"""What docs/adding-a-target.md says is enough: a spec, a component, and a line for each in a table."""
+"""What docs/adding-a-target.md says is enough: a folder, and a line in the registry."""
 
 from __future__ import annotations
 
@@ -10,20 +10,16 @@ import pytest
 
 from infra.artifacts import ROOT
 from infra.errors import InputError
-from infra.spec import Stack, parse, targets
-from infra.spec.targets import Target
+from infra.spec import Stack, parse
 from infra.targets import registry
 from tests.infra.plan import Plan, plan
 
 
 @pytest.fixture(scope="module")
 def registered() -> Iterator[None]:
-    """The two lines of a new target."""
-    package = "tests.infra.targets.toy"
+    """The line of a new target."""
     with pytest.MonkeyPatch.context() as patch:
-        line = Target(f"{package}.spec:ToySpec", checks=f"{package}.spec:CHECKS")
-        patch.setitem(targets.TARGETS, "toy", line)
-        patch.setitem(registry.CLUSTERS, "toy", f"{package}.cluster:ToyCluster")
+        patch.setitem(registry.TARGETS, "toy", "tests.infra.targets.toy.target:TARGET")
         yield
 
 
@@ -63,6 +59,6 @@ def test_an_unknown_target_is_refused_with_those_that_there_are(registered: None
 
 def test_the_page_names_what_a_target_touches() -> None:
     page = (ROOT / "docs" / "adding-a-target.md").read_text()
-    for path in ("infra/spec/targets.py", "infra/targets/registry.py", "infra/targets/base.py"):
+    for path in ("infra/targets/target.py", "infra/targets/registry.py", "infra/targets/base.py"):
         assert path in page
         assert (ROOT / path).exists()

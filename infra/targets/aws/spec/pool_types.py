@@ -1,0 +1,17 @@
+"""How pools change on AWS, by EKS's API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from infra.targets.pool_types import PoolChanges, PoolType
+
+POOL_TYPES: Mapping[str, PoolChanges] = {
+    # EKS: UpdateNodegroupVersion rolls, UpdateNodegroupConfig does not; a group that goes drains its nodes.
+    "aws:eks/nodeGroup:NodeGroup": PoolType(
+        labels="labels",
+        sizes=["scalingConfig.desiredSize", "scalingConfig.maxSize"],
+        rolling=["launchTemplate", "version", "releaseVersion"],
+        replaced="new nodes come first, then the old are drained, 5 min each at most",
+    ),
+}

@@ -1,0 +1,42 @@
+"""AWS: EKS with managed node groups: the parts of the target, by name."""
+
+from __future__ import annotations
+
+from infra.targets.aws.spec.pool_types import POOL_TYPES
+from infra.targets.aws.spec.provider import AwsSpec
+from infra.targets.aws.spec.validators import CHECKS
+from infra.targets.features import Feature
+from infra.targets.target import Target
+
+TARGET = Target(
+    kind="aws",
+    spec=AwsSpec,
+    validators=CHECKS,
+    features=frozenset(
+        {
+            Feature.SPOT_CAPACITY,
+            Feature.RESERVED_CAPACITY,
+            Feature.CAPACITY_BLOCKS,
+            Feature.ALTERNATIVE_MACHINES,
+            Feature.AUTOSCALED_POOLS,
+        }
+    ),
+    reasons={
+        Feature.CHOSEN_PLACEMENT: (
+            "pools on demand with EFA are placed close to each other already: remove `placement:`"
+        ),
+        Feature.NODES_ON_CALL: (
+            "EC2 has a machine at once or not at all: write `min_nodes: 0` for nodes that come with the jobs,"
+            " or reserve a capacity block for a time to come"
+            " (`capacity: reserved`, `reservation: {id: cr-…, kind: block}`)"
+        ),
+        Feature.TPU_SLICES: "TPUs are Google's: use kind: gcp, or a machine with GPUs",
+        Feature.NVLINK_DOMAINS: (
+            "EC2's P6e-GB200 UltraServers are not in this release's catalogue: use p6-b200.48xlarge or"
+            " p6-b300.48xlarge, or GB200 at CoreWeave"
+        ),
+    },
+    pool_types=POOL_TYPES,
+    cluster="infra.targets.aws.cluster:AwsCluster",
+    account="infra.targets.aws.account:AwsAccount",
+)

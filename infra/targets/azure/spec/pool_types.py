@@ -1,0 +1,17 @@
+"""How pools change on Azure, by AKS's API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from infra.targets.pool_types import PoolChanges, PoolType
+
+POOL_TYPES: Mapping[str, PoolChanges] = {
+    # AKS: labels, taints and the count are set on what runs; a version comes node by node.
+    "azure-native:containerservice:AgentPool": PoolType(
+        labels="nodeLabels",
+        sizes=["maxCount", "count"],
+        rolling=["orchestratorVersion", "osSKU"],
+        replaced="its jobs are evicted and the old nodes go before new ones come",
+    ),
+}

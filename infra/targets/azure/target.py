@@ -1,0 +1,42 @@
+"""Azure: AKS: the parts of the target, by name."""
+
+from __future__ import annotations
+
+from infra.targets.azure.spec.pool_types import POOL_TYPES
+from infra.targets.azure.spec.provider import AzureSpec
+from infra.targets.azure.spec.validators import CHECKS
+from infra.targets.features import Feature
+from infra.targets.target import Target
+
+TARGET = Target(
+    kind="azure",
+    spec=AzureSpec,
+    validators=CHECKS,
+    features=frozenset(
+        {
+            Feature.SPOT_CAPACITY,
+            Feature.RESERVED_CAPACITY,
+            Feature.NODES_ON_CALL,
+        }
+    ),
+    reasons={
+        Feature.CAPACITY_BLOCKS: (
+            "capacity blocks are EC2's: name Azure's capacity reservation group, with `kind: targeted`"
+        ),
+        Feature.ALTERNATIVE_MACHINES: (
+            "an agent pool has one VM size: make a pool of each, and all of them flavors of the queue"
+        ),
+        Feature.CHOSEN_PLACEMENT: "a scale set with InfiniBand is one domain, which Azure places itself",
+        Feature.AUTOSCALED_POOLS: (
+            "write `provisioning: queued` (beside the queues flex-start) in place of `min_nodes`"
+        ),
+        Feature.TPU_SLICES: "Azure has no TPUs: choose a machine with GPUs",
+        Feature.NVLINK_DOMAINS: (
+            "Azure's ND GB200 racks are not in this release's catalogue: use Standard_ND96isr_H200_v5, or"
+            " GB200 at CoreWeave"
+        ),
+    },
+    pool_types=POOL_TYPES,
+    cluster="infra.targets.azure.cluster:AzureCluster",
+    account="infra.targets.azure.account:AzureAccount",
+)

@@ -1,0 +1,16 @@
+"""How pools change on CoreWeave."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from infra.targets.pool_types import PoolChanges, PoolType
+
+POOL_TYPES: Mapping[str, PoolChanges] = {
+    # CoreWeave: Node Pool reference; class and type of its instances cannot be changed.
+    "kubernetes:compute.coreweave.com/v1alpha1:NodePool": PoolType(
+        labels="spec.nodeLabels",
+        sizes=["spec.maxNodes", "spec.targetNodes"],
+        replaced="its jobs are evicted and the old nodes go before new ones come",
+    ),
+}

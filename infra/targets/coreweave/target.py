@@ -1,0 +1,35 @@
+"""CoreWeave: CKS: the parts of the target, by name."""
+
+from __future__ import annotations
+
+from infra.targets.coreweave.spec.pool_types import POOL_TYPES
+from infra.targets.coreweave.spec.provider import CoreweaveSpec
+from infra.targets.coreweave.spec.validators import CHECKS
+from infra.targets.features import Feature
+from infra.targets.target import Target
+
+TARGET = Target(
+    kind="coreweave",
+    spec=CoreweaveSpec,
+    validators=CHECKS,
+    features=frozenset(
+        {
+            Feature.SPOT_CAPACITY,
+            Feature.RESERVED_CAPACITY,
+            Feature.NODES_ON_CALL,
+            Feature.NVLINK_DOMAINS,
+        }
+    ),
+    reasons={
+        Feature.CAPACITY_BLOCKS: "capacity blocks are EC2's: reserve with CoreWeave, and write reserved",
+        Feature.ALTERNATIVE_MACHINES: "a node pool has one instance type: make a pool of each",
+        Feature.CHOSEN_PLACEMENT: "CoreWeave places nodes itself, and labels where they stand",
+        Feature.AUTOSCALED_POOLS: (
+            "a node takes half an hour to boot: remove `min_nodes`; beside the queues write"
+            " `provisioning: flex-start`"
+        ),
+        Feature.TPU_SLICES: "CoreWeave has no TPUs: choose a machine with GPUs",
+    },
+    pool_types=POOL_TYPES,
+    cluster="infra.targets.coreweave.cluster:CoreweaveCluster",
+)

@@ -1,0 +1,58 @@
+"""What a stack can ask of a target, and the refusal of what the target has not declared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import StrEnum
+
+import catalog
+from infra.spec.finding import Finding
+from infra.spec.node_pool import NodePoolSpec
+from infra.spec.source import KeyPath
+
+
+class Feature(StrEnum):
+    """What a pool can ask for and not every target has. A target has those alone that it declares."""
+
+    SPOT_CAPACITY = "spot capacity"
+    RESERVED_CAPACITY = "reserved capacity"
+    CAPACITY_BLOCKS = "a capacity block"
+    ALTERNATIVE_MACHINES = "alternative machine types"
+    CHOSEN_PLACEMENT = "placement of one's own choice"
+    NODES_ON_CALL = "nodes on call (flex-start, queued provisioning)"
+    AUTOSCALED_POOLS = "fewer nodes while no job waits (min_nodes)"
+    TPU_SLICES = "TPU slices"
+    NVLINK_DOMAINS = "NVLink over several machines"
+
+
+def _is_block(pool: NodePoolSpec) -> bool:
+    return pool.reservation is not None and pool.reservation.kind == "block"
+
+
+ASKED_BY: Mapping[Feature, tuple[str, Callable[[NodePoolSpec], object]]] = {
+    Feature.SPOT_CAPACITY: ("capacity", lambda pool: pool.is_spot),
+    Feature.RESERVED_CAPACITY: ("capacity", lambda pool: pool.capacity == "reserved"),
+    Feature.CAPACITY_BLOCKS: ("reservation.kind", _is_block),
+    Feature.ALTERNATIVE_MACHINES: ("alternatives", lambda pool: pool.alternatives),
+    Feature.CHOSEN_PLACEMENT: ("placement", lambda pool: pool.placement),
+    Feature.NODES_ON_CALL: ("provisioning", lambda pool: pool.provisioning),
+    Feature.AUTOSCALED_POOLS: ("min_nodes", lambda pool: pool.is_autoscaled),
+    Feature.TPU_SLICES: ("topology", lambda pool: pool.topology),
+    Feature.NVLINK_DOMAINS: ("machine", lambda pool: catalog.fabric(pool.fabric).nvlink_domain),
+}
+"""Feature → the key of a pool that asks for it, and whether a pool does."""
+
+
+def undeclared(
+    pools: Sequence[NodePoolSpec], kind: str, declared: frozenset[Feature], reasons: Mapping[Feature, str]
+) -> Iterator[Finding]:
+    """Find each feature that the pools ask for and the target has not declared.
+
+    `reasons`: what a user of this target should write instead; a feature without one is refused all the same.
+    """
+    for index, pool in enumerate(pools):
+        for feature, (key, is_asked) in ASKED_BY.items():
+            if feature not in declared and is_asked(pool):
+                path: KeyPath = ("pools", index, *key.split("."))
+                fix = reasons.get(feature, f"remove `{key}`, or choose a target that has it")
+                yield path, str(feature), f"what kind: {kind} has", fix

@@ -1,0 +1,19 @@
+"""How pools change on Google Cloud, by GKE's API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from infra.targets.pool_types import PoolChanges, PoolType
+
+POOL_TYPES: Mapping[str, PoolChanges] = {
+    # GKE: nodePools.update rolls for a node's configuration, by surge; labels and taints are set on nodes.
+    "gcp:container/nodePool:NodePool": PoolType(
+        labels="nodeConfig.labels",
+        sizes=["nodeCount", "autoscaling.totalMaxNodeCount", "initialNodeCount"],
+        per_zone="nodeLocations",
+        rolling=["nodeConfig", "version"],
+        in_place=["nodeConfig.labels", "nodeConfig.taints", "nodeConfig.resourceLabels", "nodeConfig.tags"],
+        replaced="its jobs are evicted and the old nodes go before new ones come",
+    ),
+}

@@ -1,0 +1,39 @@
+"""Google Cloud: GKE: the parts of the target, by name."""
+
+from __future__ import annotations
+
+from infra.targets.features import Feature
+from infra.targets.gcp.spec.pool_types import POOL_TYPES
+from infra.targets.gcp.spec.provider import GcpSpec
+from infra.targets.gcp.spec.validators import CHECKS
+from infra.targets.target import Target
+
+TARGET = Target(
+    kind="gcp",
+    spec=GcpSpec,
+    validators=CHECKS,
+    features=frozenset(
+        {
+            Feature.SPOT_CAPACITY,
+            Feature.RESERVED_CAPACITY,
+            Feature.CHOSEN_PLACEMENT,
+            Feature.NODES_ON_CALL,
+            Feature.TPU_SLICES,
+            Feature.NVLINK_DOMAINS,
+        }
+    ),
+    reasons={
+        Feature.ALTERNATIVE_MACHINES: (
+            "a GKE node pool has one machine type: make a pool of each, and all of them flavors of the queue"
+        ),
+        Feature.AUTOSCALED_POOLS: (
+            "Google has a queue for machines that are scarce: write `provisioning: queued`, not `min_nodes`"
+        ),
+        Feature.CAPACITY_BLOCKS: (
+            "capacity blocks are EC2's: name Google's reservation, a future one too, with `kind: targeted`"
+        ),
+    },
+    pool_types=POOL_TYPES,
+    cluster="infra.targets.gcp.cluster:GcpCluster",
+    account="infra.targets.gcp.account:GcpAccount",
+)

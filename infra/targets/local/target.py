@@ -1,0 +1,24 @@
+"""This machine, a kind cluster, or any kube context: the parts of the target, by name."""
+
+from __future__ import annotations
+
+from infra.targets.features import Feature
+from infra.targets.local.spec.pool_types import POOL_TYPES
+from infra.targets.local.spec.provider import LocalSpec
+from infra.targets.local.spec.validators import CHECKS
+from infra.targets.target import Target
+
+TARGET = Target(
+    kind="local",
+    spec=LocalSpec,
+    validators=CHECKS,
+    features=frozenset({Feature.SPOT_CAPACITY}),
+    reasons={
+        **dict.fromkeys(Feature, "remove the key, or choose a cloud"),
+        Feature.RESERVED_CAPACITY: "nodes of this machine cannot be reserved: use on-demand or spot",
+        Feature.AUTOSCALED_POOLS: "nodes of this machine cost nothing while they wait: remove `min_nodes`",
+        Feature.NVLINK_DOMAINS: "simulated GPUs have no NVLink: leave `fabric` out",
+    },
+    pool_types=POOL_TYPES,
+    cluster="infra.targets.local.cluster.cluster:LocalCluster",
+)

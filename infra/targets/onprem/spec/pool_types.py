@@ -1,0 +1,14 @@
+"""How pools change on machines that exist."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from infra.targets.pool_types import PoolChanges, PoolType
+
+POOL_TYPES: Mapping[str, PoolChanges] = {
+    # Machines that are there already get labels and taints, and lose them.
+    "kubernetes:core/v1:NodePatch": PoolType(
+        labels="metadata.labels", sizes=[], replaced="labels and taints are taken off and set anew"
+    ),
+}

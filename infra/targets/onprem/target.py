@@ -1,0 +1,34 @@
+"""Machines that exist, with Kubernetes on them: the parts of the target, by name."""
+
+from __future__ import annotations
+
+from infra.targets.features import Feature
+from infra.targets.onprem.spec.pool_types import POOL_TYPES
+from infra.targets.onprem.spec.provider import OnpremSpec
+from infra.targets.onprem.spec.validators import CHECKS
+from infra.targets.target import Target
+
+_OWN = "the machines are yours, and nothing is bought"
+
+TARGET = Target(
+    kind="onprem",
+    spec=OnpremSpec,
+    validators=CHECKS,
+    features=frozenset(
+        {
+            Feature.NVLINK_DOMAINS,
+        }
+    ),
+    reasons={
+        Feature.SPOT_CAPACITY: f"{_OWN}: write on-demand; priorities decide who waits",
+        Feature.RESERVED_CAPACITY: f"{_OWN}: write on-demand",
+        Feature.CAPACITY_BLOCKS: f"{_OWN}: write on-demand",
+        Feature.ALTERNATIVE_MACHINES: f"{_OWN}: make a pool of each kind of machine",
+        Feature.CHOSEN_PLACEMENT: "machines stand where they stand: say it in provider.leaves",
+        Feature.NODES_ON_CALL: f"{_OWN}: there are the nodes that there are",
+        Feature.AUTOSCALED_POOLS: f"{_OWN}: remove `min_nodes`",
+        Feature.TPU_SLICES: "TPUs are Google's alone: choose an accelerator of the catalogue",
+    },
+    pool_types=POOL_TYPES,
+    cluster="infra.targets.onprem.cluster:OnpremCluster",
+)

@@ -1,0 +1,63 @@
+"""All that production knows of one target, named part by part.
+
+The command line, price, rehearsal, adoption and doctor know this alone. Each part lies in the target's
+folder: `spec` is plain Python, `cluster` needs Pulumi, `account` the cloud's SDK; the last two are imported
+on use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from infra.spec.finding import Check, Finding
+from infra.spec.node_pool import NodePoolSpec
+from infra.spec.provider import ProviderKind, ProviderSpec
+from infra.targets.features import Feature, undeclared
+from infra.targets.pool_types import PoolChanges
+
+if TYPE_CHECKING:
+    from infra.targets.account import Account
+    from infra.targets.base import Cluster
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """One target: the value of `provider.kind`, and what belongs to it."""
+
+    kind: ProviderKind
+    spec: type[ProviderSpec]
+    validators: Sequence[Check] = ()
+    """What only this target would refuse: checks between the sections of a stack."""
+    features: frozenset[Feature]
+    """What its pools can have; whatever is not here is refused."""
+    reasons: Mapping[Feature, str] = field(default_factory=dict)
+    """What to write instead of a feature that it lacks, in a sentence for the user."""
+    pool_types: Mapping[str, PoolChanges] = field(default_factory=dict)
+    """Type of resource that makes nodes → what its changes do to them."""
+    cluster: str
+    """`module:Class` of its component."""
+    account: str = ""
+    """`module:Class` of what asks its cloud; empty for a target that is in no cloud's account."""
+
+    def undeclared(self, pools: Sequence[NodePoolSpec]) -> Iterator[Finding]:
+        """Find what the pools ask for and the target does not have."""
+        return undeclared(pools, self.kind, self.features, self.reasons)
+
+    def cluster_class(self) -> type[Cluster]:
+        """Import the component; ModuleNotFoundError where the target's SDK is not installed."""
+        found: type[Cluster] = imported(self.cluster)
+        return found
+
+    def open_account(self) -> Account | None:
+        """Import what asks the cloud; None for a target without an account."""
+        made: Account | None = imported(self.account)() if self.account else None
+        return made
+
+
+def imported(path: str) -> Any:  # noqa: ANN401 -- whatever has that name
+    """Return what `module:name` names."""
+    module, name = path.split(":")
+    return getattr(import_module(module), name)

@@ -1,0 +1,13 @@
+from __future__ import annotations
+
+from infra.targets.features import Feature
+from infra.targets.target import Target
+from tests.infra.targets.toy.spec import CHECKS, ToySpec
+
+TARGET = Target(
+    kind="toy",
+    spec=ToySpec,
+    validators=CHECKS,
+    features=frozenset({Feature.SPOT_CAPACITY}),
+    cluster="tests.infra.targets.toy.cluster:ToyCluster",
+)
