@@ -88,7 +88,7 @@ def stores_of_other_clouds_are_asked_with_keys(
 def accounts_are_azures(datasets: Datasets) -> Iterator[Finding]:
     """A bucket's name says where it is; a container's does not."""
     for index, dataset in enumerate(datasets):
-        if dataset.account is not None and dataset.cloud != "azure":
+        if dataset.account is not None and not dataset.source.startswith("az://"):
             path = ("datasets", index, "account")
             yield path, repr(dataset.account_name), "nothing: its source is not az://", "remove the key"
 

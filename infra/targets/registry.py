@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from infra.targets.target import Target, imported
+if TYPE_CHECKING:  # names alone: the specs read this module, and targets read the specs
+    from infra.targets.target import Target
 
 TARGETS: Mapping[str, str] = {
     "local": "infra.targets.local.target:TARGET",
@@ -21,3 +24,9 @@ def target_of(kind: str) -> Target:
     """Return the target of a kind that is registered."""
     found: Target = imported(TARGETS[kind])
     return found
+
+
+def imported(path: str) -> Any:  # noqa: ANN401 -- whatever has that name
+    """Return what `module:name` names."""
+    module, name = path.split(":")
+    return getattr(import_module(module), name)

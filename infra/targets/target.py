@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from infra.spec.finding import Check, Finding
 from infra.spec.node_pool import NodePoolSpec
 from infra.spec.provider import ProviderKind, ProviderSpec
 from infra.targets.features import Feature, undeclared
 from infra.targets.pool_types import PoolChanges
+from infra.targets.registry import imported
 
 if TYPE_CHECKING:
     from infra.targets.account import Account
@@ -55,9 +55,3 @@ class Target:
         """Import what asks the cloud; None for a target without an account."""
         made: Account | None = imported(self.account)() if self.account else None
         return made
-
-
-def imported(path: str) -> Any:  # noqa: ANN401 -- whatever has that name
-    """Return what `module:name` names."""
-    module, name = path.split(":")
-    return getattr(import_module(module), name)
