@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 BIN := .venv/bin
 STACK ?= local
-PACKAGES := catalog infra local policies rehearsal training/src trainyard benchmarks tests
+PACKAGES := catalog engine infra local policies rehearsal training/src trainyard benchmarks tests
 # Clones share what the type checker found; modules that hundreds of processes import are compiled once.
 export MYPY_CACHE_DIR ?= $(or $(TRAINYARD_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/trainyard)/mypy
 unexport PYTHONDONTWRITEBYTECODE

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from benchmarks.figures import save, show
-from local.paths import Paths
+from engine.paths import Paths
 
 BENCHES = {
     "startup": "from `trainyard up` to the first optimizer step, against bare helm and kubectl",

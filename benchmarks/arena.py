@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from local.paths import Paths
-from local.progress import PlainProgress
+from engine.paths import Paths
+from engine.progress import PlainProgress
 from trainyard.session import Session
 from trainyard_train.observability.metrics import FILE, read_metrics
 

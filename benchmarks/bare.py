@@ -13,10 +13,11 @@ from typing import Any
 import yaml
 from pulumi import _types
 
+from engine.engine import Engine
+from engine.events import Result
+from engine.paths import Paths
 from infra.artifacts import ROOT
 from infra.spec import Stack
-from local.engine import Engine, Result
-from local.paths import Paths
 from rehearsal import sdk
 from tests.infra.plan import plan
 

@@ -20,8 +20,8 @@ import yaml
 
 from benchmarks.figures import Figure
 from benchmarks.policies import NONE, PACKS, WHOLE, Arm, Taken, figures, pack_of, plot, take
+from engine.paths import Paths
 from infra.artifacts import ROOT
-from local.paths import Paths
 from rehearsal.standin import StandIn
 from trainyard.session import Session
 

@@ -31,7 +31,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from benchmarks.figures import Figure, Samples, there_and_back
 from benchmarks.peers import reach
-from local.paths import Paths
+from engine.paths import Paths
 from trainyard_train.data.loader import GlobalOrder, Loader
 from trainyard_train.data.pictures import Pictures, Table, decode, find, normalise, pack
 

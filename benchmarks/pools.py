@@ -18,10 +18,10 @@ import yaml
 from benchmarks.arena import quiet
 from benchmarks.bare import check_same, engine, write_bare, write_project
 from benchmarks.figures import Figure, Samples, alternating
+from engine.engine import Engine
+from engine.paths import Paths
 from infra.artifacts import ROOT
 from infra.spec import parse
-from local.engine import Engine
-from local.paths import Paths
 from rehearsal.cloud import Anything
 from rehearsal.rehearse import ANY_VERSION
 from rehearsal.standin import StandIn

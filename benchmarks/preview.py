@@ -9,8 +9,8 @@ from pathlib import Path
 from benchmarks.arena import arena, quiet
 from benchmarks.bare import check_same, engine, write_bare
 from benchmarks.figures import Figure, Samples, alternating
+from engine.engine import Engine
 from infra.artifacts import ROOT
-from local.engine import Engine
 
 ROUNDS = 3
 

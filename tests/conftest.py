@@ -8,7 +8,7 @@ import signal
 
 from hypothesis import HealthCheck, settings
 
-from local.paths import Paths
+from engine.paths import Paths
 
 # helm, kubectl and pulumi as `make test` has prepared them, in this clone and before any other.
 os.environ["PATH"] = os.pathsep.join((str(Paths.from_environment().bin), os.environ["PATH"]))

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from local.paths import REPOSITORY
+from engine.paths import REPOSITORY
 
 SOURCES = (
     "benchmarks",
     "catalog",
+    "engine",
     "infra",
     "local",
     "policies",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from local.paths import REPOSITORY
+from engine.paths import REPOSITORY
 from tests.soak import Notes
 
 LONG = """

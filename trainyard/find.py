@@ -7,10 +7,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from engine.recovery import Finder, Found, Unfinished
 from infra.targets.aws.spec.provider import AwsSpec
 from infra.targets.azure.spec.provider import AzureSpec
 from infra.targets.gcp.spec.provider import GcpSpec
-from local.engine.recovery import Finder, Found, Unfinished
 from trainyard.session import Session
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from engine.events import Result
 from infra.targets.pool_types import PoolChanges
-from local.engine import Result
 
 
 def pool_changes(result: Result, pool_types: Mapping[str, PoolChanges]) -> list[str]:

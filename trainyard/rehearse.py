@@ -18,15 +18,16 @@ from typing import Any
 import psutil
 import yaml
 
+from engine.engine import Engine
+from engine.events import Result
+from engine.paths import Paths
+from engine.progress import Progress
 from infra.errors import InputError, MachineError, Problem, TrainyardError
 from infra.spec import Stack
 from infra.targets.aws.spec.provider import AwsSpec
 from infra.targets.azure.spec.provider import AzureSpec
 from infra.targets.gcp.spec.provider import GcpSpec
 from infra.targets.onprem.spec.provider import OnpremSpec
-from local.engine import Engine, Result
-from local.paths import Paths
-from local.progress import Progress
 from rehearsal.azure import Subscription
 from rehearsal.cloud import Cloud, Typed
 from rehearsal.faults import Faults

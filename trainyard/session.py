@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from engine.paths import Paths
+from engine.progress import Progress, for_stream
 from infra.errors import InputError, Problem, TrainyardError
 from infra.spec import Fleet, Stack, load, load_fleet
 from infra.spec.source import FLEET_KEY, holds
@@ -18,13 +20,11 @@ from infra.targets.target import Target
 from local.cluster import preflight
 from local.cluster.layout import Layout
 from local.cluster.network import Network
-from local.paths import Paths
-from local.progress import Progress, for_stream
 from trainyard.jobs import Jobs
 
 if TYPE_CHECKING:
+    from engine.engine import Engine
     from local.cluster import EmbeddedCluster
-    from local.engine import Engine
     from local.toolchain import Toolchain
 
 
@@ -84,7 +84,7 @@ class Session:
 
     @cached_property
     def engine(self) -> Engine:
-        from local.engine import Engine
+        from engine.engine import Engine
         from trainyard.find import finder
 
         return Engine(self.paths, self.toolchain.environment(), finder(self))

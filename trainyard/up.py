@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
+from engine.events import Result
 from infra.errors import InputError, Problem
-from local.engine import Result
 from trainyard.pool_changes import pool_changes
 from trainyard.run import run_stack_job
 from trainyard.session import Session, one_at_a_time

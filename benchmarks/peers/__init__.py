@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from local.paths import REPOSITORY
+from engine.paths import REPOSITORY
 
 PACKAGES = REPOSITORY / ".trainyard" / "peers"
 """Of `requirements/peers.txt`, put there by `make peers`; what the project itself needs is not among them."""

@@ -11,6 +11,8 @@ from typing import Literal, Self
 
 from filelock import FileLock, Timeout
 
+from engine.paths import Paths
+from engine.progress import Progress
 from infra.errors import InputError, Problem, TrainyardError
 from local.cluster import preflight
 from local.cluster.api import Object
@@ -22,8 +24,6 @@ from local.cluster.layout import Layout
 from local.cluster.objects import GPU, is_ready
 from local.cluster.preemption import Preemption, PreemptionRecord
 from local.cluster.site import Site
-from local.paths import Paths
-from local.progress import Progress
 
 NODE_LOCK_SECONDS = 180.0
 """Losses of several nodes wait for each other; each holds the lock for a second or two."""

@@ -9,8 +9,8 @@ from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 
+from engine.progress import Task
 from infra.errors import Problem
-from local.progress import Task
 from local.toolchain.store import Entry, Store
 
 

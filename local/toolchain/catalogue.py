@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from local.paths import Paths
-from local.progress import Progress
+from engine.paths import Paths
+from engine.progress import Progress
 from local.toolchain.artifact import Artifact
 from local.toolchain.golang import GoBuild, GoToolchain
 from local.toolchain.images import ProgramImage, RootFilesystem, TrainingArchive

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from packaging.version import Version
 
+from engine.progress import Task
 from infra.errors import Problem, TrainyardError
-from local.progress import Task
 from local.toolchain import python
 from local.toolchain.artifact import Action, CachedArtifact, Lane, Step
 from local.toolchain.process import Runner

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import certifi
 
+from engine.progress import Task
 from infra.errors import Problem
-from local.progress import Task
 from local.toolchain import oci, sbom
 from local.toolchain.artifact import Action, CachedArtifact, Lane, Step
 from local.toolchain.golang import GoBuild

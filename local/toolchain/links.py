@@ -7,21 +7,34 @@ import secrets
 import shlex
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from local.engine import plugins
+from engine import plugins
+from engine.paths import Paths
 from local.toolchain.sbom import FILE
 from local.toolchain.search import find_on_path
 
-if TYPE_CHECKING:
-    from local.toolchain.toolchain import Toolchain
-
 LANGUAGE_HOST = "pulumi-language-python"
 PROVIDER = "pulumi-resource-trainyard"
-_WRAPPED = {LANGUAGE_HOST: "local.language_host", PROVIDER: "local.provider"}
+_WRAPPED = {LANGUAGE_HOST: "engine.language_host", PROVIDER: "engine.provider"}
 
 
-def refresh(toolchain: Toolchain) -> None:
+class Artifacts(Protocol):
+    """What is asked of the toolchain."""
+
+    paths: Paths
+
+    def names(self) -> list[str]:
+        """Every name that has a path."""
+
+    def find(self, name: str) -> Path | None:
+        """Where it is, or None."""
+
+    def image(self, name: str) -> str:
+        """The reference by which pods use `image/<name>`."""
+
+
+def refresh(toolchain: Artifacts) -> None:
     """Link what is there, each link replaced by one rename; a link to what is gone is removed.
 
     `bin/` for PATH, `charts/`, `training-env`, `training-sbom.cdx.json`, and the file `training-image` with
@@ -41,7 +54,7 @@ def refresh(toolchain: Toolchain) -> None:
     _write(root / "training-image", toolchain.image("training"), mode=0o644)
 
 
-def engine_environment(toolchain: Toolchain) -> dict[str, str]:
+def engine_environment(toolchain: Artifacts) -> dict[str, str]:
     """Return the engine's variables: our programs first on PATH, a file backend, its passphrase, a TMPDIR.
 
     The Kubernetes provider leaves kubeconfigs in TMPDIR, so it is a folder that only its owner can read.
@@ -84,7 +97,7 @@ def _place(name: str) -> str:
     return places.get(kind, "")
 
 
-def _language_host(toolchain: Toolchain) -> dict[Path, Path | None]:
+def _language_host(toolchain: Artifacts) -> dict[Path, Path | None]:
     """Return links to the official language host, where there is one, and to the SDK's scripts."""
     bin_folder = toolchain.paths.bin
     pulumi = toolchain.find("binary/pulumi")
@@ -96,7 +109,7 @@ def _language_host(toolchain: Toolchain) -> dict[Path, Path | None]:
     return {bin_folder / LANGUAGE_HOST: official, **links}
 
 
-def _wrapper(toolchain: Toolchain, module: str) -> str:
+def _wrapper(toolchain: Artifacts, module: str) -> str:
     python = shlex.quote(str(toolchain.paths.venv / "bin" / "python"))
     # -P: the engine starts plugins in the program's folder, whose `platform` must not hide Python's own.
     return f'#!/bin/sh\nexec {python} -P -m {module} "$@"\n'

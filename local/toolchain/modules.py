@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from local.progress import Task
+from engine.progress import Task
 from local.toolchain.artifact import Action, CachedArtifact, Step
 from local.toolchain.golang import GoBuild, GoToolchain
 from local.toolchain.process import Runner

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from engine.progress import Progress, Task
 from infra.errors import Problem
-from local.progress import Progress, Task
 from local.toolchain.artifact import Action, Artifact, Lane, Step
 from local.toolchain.process import Runner
 from local.toolchain.search import find_on_path

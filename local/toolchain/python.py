@@ -6,8 +6,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from engine.progress import Task
 from infra.errors import Problem
-from local.progress import Task
 from local.toolchain.artifact import Action, CachedArtifact, Lane, Step
 from local.toolchain.process import Runner
 from local.toolchain.store import Store, content_key

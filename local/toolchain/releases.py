@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from engine.progress import Task
 from infra.errors import ExitCode, Problem, TrainyardError
-from local.progress import Task
 from local.toolchain.store import sha256
 from local.toolchain.versions import Build, Release
 

@@ -7,9 +7,9 @@ import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from engine.paths import Paths
+from engine.progress import Progress
 from infra.errors import MachineError, Problem
-from local.paths import Paths
-from local.progress import Progress
 from local.toolchain import links
 from local.toolchain.artifact import Action, Artifact, Step
 from local.toolchain.catalogue import Catalogue

@@ -10,8 +10,8 @@ import yaml
 from packaging.specifiers import SpecifierSet
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from engine.paths import REPOSITORY
 from infra.errors import InputError, Problem
-from local.paths import REPOSITORY
 
 
 class _Pinned(BaseModel):

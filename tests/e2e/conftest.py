@@ -10,9 +10,9 @@ from datetime import date, timedelta
 import pytest
 import yaml
 
+from engine.paths import Paths
+from engine.progress import for_stream
 from local.cluster import ClusterConfig, EmbeddedCluster
-from local.paths import Paths
-from local.progress import for_stream
 from local.toolchain import Toolchain, load_versions
 from tests.e2e.leftovers import turn
 from tests.e2e.machine import Traces

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from filelock import FileLock
 
+from engine.paths import Paths
+from engine.progress import Progress
 from local.cluster import ClusterConfig, EmbeddedCluster
 from local.cluster.layout import Layout
 from local.cluster.network import Network, run_folders
-from local.paths import Paths
-from local.progress import Progress
 from local.toolchain import Toolchain, load_versions
 
 LOCK = Path(tempfile.gettempdir()) / "trainyard-tests-e2e.lock"

@@ -17,9 +17,9 @@ from typing import Any
 import psutil
 import yaml
 
+from engine.paths import REPOSITORY
+from engine.recovery import MARKER
 from local.cluster.processes import wait_until
-from local.engine.recovery import MARKER
-from local.paths import REPOSITORY
 from trainyard_train.observability.metrics import read_metrics
 
 BARE, NAME, FAR = "e2e", "trial", "far"

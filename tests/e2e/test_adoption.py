@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 import yaml
 
+from engine.engine import Engine
+from engine.paths import Paths
+from engine.recovery import Found, Unfinished
 from infra.artifacts import ROOT
 from infra.targets.aws.account.find import Finder
-from local.engine import Engine
-from local.engine.recovery import Found, Unfinished
-from local.paths import Paths
 from rehearsal.aws.account import Account
 from rehearsal.aws.models import client
 from rehearsal.rehearse import ANY_VERSION
 from rehearsal.standin import StandIn
-from tests.local.progress import Kept
+from tests.engine.progress import Kept
 from trainyard.session import Session
 
 pytestmark = pytest.mark.e2e

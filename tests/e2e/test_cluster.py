@@ -17,6 +17,8 @@ from typing import Any
 import psutil
 import pytest
 
+from engine.paths import Paths
+from engine.progress import for_stream
 from infra.errors import MachineError, TrainyardError
 from local.cluster import ClusterConfig, EmbeddedCluster, NodeConfig, Taint, cgroups, read_events
 from local.cluster.api import ApiServer, Object
@@ -26,8 +28,6 @@ from local.cluster.network import CONTROL
 from local.cluster.objects import is_ready, node_path
 from local.cluster.preflight import BINARIES
 from local.cluster.site import Site
-from local.paths import Paths
-from local.progress import for_stream
 from local.toolchain import Toolchain, load_versions
 from tests.e2e.stack import BARE
 from tests.processes import wait_for

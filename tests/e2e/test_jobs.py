@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from local.paths import REPOSITORY
+from engine.paths import REPOSITORY
 from tests.e2e import manifests
 from tests.e2e.manifests import NAMESPACE, Manifest
 from tests.e2e.stack import JOB, Declaration, LocalStack, Run, job, overrides

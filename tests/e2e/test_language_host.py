@@ -13,9 +13,9 @@ from typing import Any
 import psutil
 import pytest
 
-from local.engine import plugins
-from local.paths import Paths
-from local.progress import for_stream
+from engine import plugins
+from engine.paths import Paths
+from engine.progress import for_stream
 from local.toolchain import Toolchain, load_versions
 from tests.processes import PATIENCE_SECONDS, wait_for
 

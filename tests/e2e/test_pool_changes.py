@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from local.paths import Paths
+from engine.paths import Paths
 from rehearsal.faults import Faults
 from trainyard import rehearse
 from trainyard.session import Session

@@ -14,11 +14,11 @@ from datetime import UTC, datetime
 import pytest
 import yaml
 
+from engine.paths import REPOSITORY
 from infra import names
 from infra.artifacts import LINKS
 from infra.spec import Stack, load
 from infra.targets.base import PoolSettings
-from local.paths import REPOSITORY
 from tests.e2e.stack import Declaration, LocalStack
 from tests.infra.golden import CASES, GOLDEN, assert_matches
 from tests.infra.kubeconfigs import write_kubeconfig

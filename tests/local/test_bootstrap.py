@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from local.paths import REPOSITORY
+from engine.paths import REPOSITORY
 
 PYTHON = """#!/bin/sh
 # Stands for a Python: `-c` answers by what is asked, `-m venv` makes an environment of the same kind.

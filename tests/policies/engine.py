@@ -78,7 +78,7 @@ class Engine:
         bin_folder.mkdir(parents=True)
         host = bin_folder / "pulumi-language-python"
         host.write_text(
-            f'#!/bin/sh\nPYTHONPATH={REPOSITORY} exec {sys.executable} -m local.language_host "$@"\n'
+            f'#!/bin/sh\nPYTHONPATH={REPOSITORY} exec {sys.executable} -m engine.language_host "$@"\n'
         )
         host.chmod(0o755)
         self.environment = {

@@ -6,7 +6,7 @@ import sys
 
 import torch
 
-from local.paths import REPOSITORY
+from engine.paths import REPOSITORY
 from trainyard_train.elasticity.startup import defer_compiler
 
 defer_compiler()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from local.paths import REPOSITORY
+from engine.paths import REPOSITORY
 from tests.processes import PATIENCE_SECONDS, free_port, wait_for
 from tests.training.launch import events, reached, run, settings
 from trainyard_train.by_deepspeed import read_settings

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from engine.events import Result, Step
 from infra.targets.local.spec.pool_types import EMBEDDED
 from infra.targets.registry import TARGETS, target_of
-from local.engine import Result, Step
 from trainyard.pool_changes import pool_changes
 
 POOL_TYPES = {token: kind for name in TARGETS for token, kind in target_of(name).pool_types.items()}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from local.paths import Paths
+from engine.paths import Paths
 from rehearsal.leaks import SECRET, Leak
 from trainyard.rehearse import leaks_left
 

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
+from engine.events import Result
 from infra.errors import Problem, TrainyardError
-from local.engine import Result
 from trainyard.session import Session
 from trainyard.up import bring_up
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from local.paths import REPOSITORY, Paths
+from engine.paths import REPOSITORY, Paths
 from local.toolchain import search
 from local.toolchain.versions import Versions
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from local.paths import REPOSITORY
+from engine.paths import REPOSITORY
 from local.toolchain.images import ENVIRONMENT, USER
 from local.toolchain.versions import Versions
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from local.paths import REPOSITORY
+from engine.paths import REPOSITORY
 from local.toolchain import oci
 from local.toolchain.images import ENVIRONMENT, USER, _mirrors, _suite
 from local.toolchain.releases import ARCHITECTURE

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from local.paths import REPOSITORY
+from engine.paths import REPOSITORY
 from local.toolchain.images import RootFilesystem, TrainingArchive
 from local.toolchain.process import Runner
 from local.toolchain.sbom import STATUS, RootContents, bill_of_materials, locked

@@ -8,8 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from engine.progress import Task
 from infra.errors import TrainyardError
-from local.progress import Task
 from local.toolchain.artifact import Action, Artifact, Lane, Step
 from local.toolchain.process import Runner
 from local.toolchain.schedule import run_all

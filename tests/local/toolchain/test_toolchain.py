@@ -262,7 +262,7 @@ def test_programs_are_linked_for_path(toolchain: Toolchain, workshop: Workshop) 
     toolchain.ensure("binary/tool")
     assert (workshop.paths.bin / "tool").resolve() == toolchain.path("binary/tool")
     host = (workshop.paths.bin / "pulumi-language-python").read_text()
-    assert host == f'#!/bin/sh\nexec {workshop.paths.venv}/bin/python -P -m local.language_host "$@"\n'
+    assert host == f'#!/bin/sh\nexec {workshop.paths.venv}/bin/python -P -m engine.language_host "$@"\n'
 
 
 def test_the_official_language_host_is_linked_where_there_is_one(

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from engine.paths import REPOSITORY
 from infra.errors import InputError
-from local.paths import REPOSITORY
 from local.toolchain.versions import Versions
 
 

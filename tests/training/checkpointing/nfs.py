@@ -19,7 +19,7 @@ from typing import Final
 
 import pytest
 
-from local.paths import REPOSITORY
+from engine.paths import REPOSITORY
 from tests.processes import wait_for
 
 ADDRESS: Final = "192.0.2.1"

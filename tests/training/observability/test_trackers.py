@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from local.paths import REPOSITORY
+from engine.paths import REPOSITORY
 from tests.processes import PATIENCE_SECONDS, free_port
 from tests.training.test_trainer import NoticeAt, configure, events, train
 from trainyard_train.config import parse_config

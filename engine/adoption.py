@@ -1,0 +1,114 @@
+"""Taking into a state what exists already: what a `destroy` has kept, or all of a stack whose state is lost.
+
+The engine's own import refuses what differs from the program in anything, and makes up new names where the
+program gives none. Here a resource enters the state as the one that the program means, and is refreshed: what
+differs is then a change that the next preview shows.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from engine.provider.values import UNKNOWN_MARKS
+from engine.recovery import Finder, Found, Unfinished
+
+State = Mapping[str, Any]
+"""A resource as the engine's events and its exported states spell it."""
+_HIDDEN = "[secret]"
+"""What the engine's events say in place of a secret."""
+_KEPT = ("urn", "type", "custom", "parent", "provider", "protect", "retainOnDelete")
+
+
+def adopted(exported: str, announced: Iterable[State], find: Finder) -> tuple[str, list[str]]:
+    """Return an exported stack with what was found of the creations that a preview announces, and its URNs.
+
+    What is found has to be refreshed: only its ID and what the program says of it are known.
+
+    What is protected and builds on what is not known yet waits for a round that finds nothing else: once it
+    is in the state, a preview would replace it for want of that value, and be refused.
+    """
+    stack = json.loads(exported)
+    deployment = stack["deployment"]
+    resources: list[dict[str, Any]] = deployment.get("resources") or []
+    deployment["resources"] = resources
+    entries = _Entries(resources, announced)
+    wanted = entries.wanted()
+    at_once = entries.take(find, [state for state in wanted if not _waits(state)])
+    found = at_once or entries.take(find, filter(_waits, wanted))
+    return json.dumps(stack), found
+
+
+def _waits(state: State) -> bool:
+    inputs = state.get("inputs") or {}
+    return bool(state.get("protect")) and _known(inputs) != inputs
+
+
+class _Entries:
+    """Resources of a state, to which others come together with what they need: parents and provider."""
+
+    def __init__(self, resources: list[dict[str, Any]], announced: Iterable[State]) -> None:
+        self._resources = resources
+        self._announced = {state["urn"]: state for state in announced}
+        self._ids = {each["urn"]: each.get("id", "") for each in resources}
+
+    def wanted(self) -> list[State]:
+        """Return what a cloud could have: neither components nor providers."""
+        return [
+            state
+            for state in self._announced.values()
+            if state.get("custom") and not state["type"].startswith("pulumi:")
+        ]
+
+    def take(self, find: Finder, states: Iterable[State]) -> list[str]:
+        """Add those of the announced resources that are found; return their URNs."""
+        taken: list[str] = []
+        for state in states:
+            inputs = state.get("inputs") or {}
+            made = find(Unfinished(state["type"], state["urn"].split("::", 3)[3], inputs, begun=False))
+            if made and self.add(state, made):
+                taken.append(state["urn"])
+        return taken
+
+    def add(self, state: State, found: Found) -> bool:
+        """Add a resource; False where its provider's configuration is not known yet."""
+        provider = (state.get("provider") or "").rpartition("::")[0]
+        if not self._need(state.get("parent", "")) or not (provider and self._need(provider)):
+            return False
+        inputs = {**_known(state.get("inputs") or {}), **found.inputs}
+        entry = {**_entry(state), "provider": f"{provider}::{self._ids[provider]}"}
+        self._put({**entry, "id": found.id, "inputs": inputs, "outputs": inputs})
+        return True
+
+    def _need(self, urn: str) -> bool:
+        """See to it that a parent or a provider is there, and what it needs itself."""
+        if not urn or urn in self._ids:
+            return True
+        state = self._announced.get(urn)
+        if state is None or not self._need(state.get("parent", "")):
+            return False
+        inputs = state.get("inputs") or {}
+        if not state.get("custom"):
+            self._put(_entry(state))
+        elif _known(inputs) == inputs:
+            outputs = {key: value for key, value in inputs.items() if key != "__internal"}  # the engine's own
+            self._put({**_entry(state), "id": str(uuid.uuid4()), "inputs": inputs, "outputs": outputs})
+        return urn in self._ids
+
+    def _put(self, entry: dict[str, Any]) -> None:
+        self._resources.append(entry)
+        self._ids[entry["urn"]] = entry.get("id", "")
+
+
+def _entry(state: State) -> dict[str, Any]:
+    return {"custom": False, **{key: state[key] for key in _KEPT if state.get(key)}}
+
+
+def _known(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out what is not known yet, and secrets: the refresh brings them."""
+    hidden = (*UNKNOWN_MARKS, _HIDDEN)
+    return {
+        key: value for key, value in inputs.items() if not any(mark in json.dumps(value) for mark in hidden)
+    }

@@ -1,0 +1,258 @@
+"""Operations on the stacks of one project."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from engine import adoption, plugins, recovery
+from engine.events import Report, Result, label
+from engine.paths import Paths
+from engine.process import Ended, EngineProcess
+from engine.progress import Progress
+from engine.recovery import MARKER, Backend, Finder
+from infra.errors import ExitCode, Problem, TrainyardError
+
+SETTINGS = {
+    # A copy of the state before each of some 300 writes takes a tenth of an `up`.
+    "PULUMI_DIY_BACKEND_DISABLE_CHECKPOINT_BACKUPS": "true",
+    # A certificate Secret that its controller has filled in conflicts with a second apply.
+    "PULUMI_K8S_ENABLE_PATCH_FORCE": "true",
+    "PULUMI_ENABLE_STREAMING_JSON_PREVIEW": "true",
+    "PULUMI_FALLBACK_TO_STATE_SECRETS_MANAGER": "true",
+    "PULUMI_IGNORE_AMBIENT_PLUGINS": "true",
+    "PULUMI_SKIP_UPDATE_CHECK": "true",
+    # Plugins start in the program's folder, whose `platform` must not stand before the standard library's.
+    "PYTHONSAFEPATH": "1",
+}
+WRITE_STATE_ONCE = {"PULUMI_EXPERIMENTAL": "true", "PULUMI_SKIP_CHECKPOINTS": "true"}
+"""The state is written at the end alone; one that is killed before leaves it as it was at the start."""
+PARALLEL = "--parallel=64"
+"""Operations at once. The engine's own four per core are soon all waiting for controllers to serve."""
+
+
+class Engine:
+    """The engine on the project in `paths.repository`, with its state in `paths.engine`.
+
+    `environment` holds what the toolchain knows: PATH, PULUMI_HOME, the backend and its passphrase file.
+    `find` looks for what a killed engine has made in a cloud and not written down.
+    """
+
+    def __init__(self, paths: Paths, environment: Mapping[str, str], find: Finder = lambda _: None) -> None:
+        self._paths = paths
+        self._find = find
+        self._environment = {**os.environ, **environment, **SETTINGS, MARKER: str(paths.engine)}
+        project = yaml.safe_load((paths.repository / "Pulumi.yaml").read_text())
+        self._project: dict[str, Any] = project
+        self._backend = Backend(paths.engine, project["name"])
+
+    def exists(self, stack: str) -> bool:
+        """Whether the stack was ever brought up here."""
+        return self._backend.state_file(stack).exists()
+
+    def up(
+        self,
+        stack: str,
+        progress: Progress,
+        *,
+        policy_packs: Sequence[Path] = (),
+        all_at_once: bool = False,
+    ) -> Result:
+        """Make what the program declares. Raises TrainyardError with all that went wrong.
+
+        No preview is made: where policies over several resources concern the stack, `preview` comes first.
+
+        `all_at_once`: all of it is made anew, and would be again after a kill, so that steps need not be
+        written down one by one, which takes a fifth of the time.
+        """
+        flags = ["--yes", "--skip-preview", PARALLEL, *self._packs(policy_packs)]
+        return self._operate(stack, "up", flags, progress, WRITE_STATE_ONCE if all_at_once else {})
+
+    def preview(self, stack: str, progress: Progress, *, policy_packs: Sequence[Path] = ()) -> Result:
+        """Say what an `up` would do, and judge it by the policy packs."""
+        return self._operate(stack, "preview", self._packs(policy_packs), progress)
+
+    def refresh(self, stack: str, progress: Progress) -> Result:
+        """Read every resource and write down how it is."""
+        return self._operate(stack, "refresh", ["--yes", "--skip-preview"], progress)
+
+    def destroy(self, stack: str, progress: Progress, *, all_at_once: bool = False) -> Result:
+        """Remove every resource; the (empty) stack stays.
+
+        `all_at_once`: one resource takes nearly all others along and can be removed twice, so that steps need
+        not be written down one by one, which takes five times as long.
+        """
+        variables = WRITE_STATE_ONCE if all_at_once else {}
+        return self._operate(stack, "destroy", ["--yes", "--skip-preview"], progress, variables)
+
+    def outputs(self, stack: str, *, show_secrets: bool = False) -> dict[str, Any]:
+        """The stack's outputs, secrets as `[secret]` unless asked for."""
+        flags = ["--show-secrets"] if show_secrets else []
+        outputs: dict[str, Any] = json.loads(self._ask("stack", "output", "--json", "--stack", stack, *flags))
+        return outputs
+
+    def resources(self, stack: str) -> list[dict[str, Any]]:
+        """The resources of the engine's state, each after those that it needs; secrets stay encrypted."""
+        deployment = json.loads(self._export(stack))["deployment"]
+        resources: list[dict[str, Any]] = deployment.get("resources") or []
+        return resources
+
+    def is_empty(self, stack: str) -> bool:
+        """Whether the state has nothing: before the first `up`, after a `destroy`, and where it was lost."""
+        return self._backend.is_empty(stack)
+
+    def cancel(self, stack: str) -> None:
+        """Drop the lock of an engine that is dead. Raises TrainyardError while one lives."""
+        if [lock for lock in self._backend.locks(stack) if recovery.is_stale(lock)]:
+            self._ask("cancel", "--yes", "--stack", stack)
+
+    def recover(self, stack: str) -> None:
+        """Clear away what a killed engine has left; costs nothing after one that ended by itself.
+
+        Every operation begins with it; so must whoever is about to touch what the engine may still be at.
+        """
+        recovery.end_orphans(self._backend)
+        for left in (self._paths.engine / "tmp").glob("kubeconfig*"):
+            left.unlink(missing_ok=True)  # by the Kubernetes provider, under `pulumi` by hand
+        plugins.install(Path(self._environment["PULUMI_HOME"]), self._paths.bin)
+        self._backend.mend()
+        self.cancel(stack)
+        if self.exists(stack) and self._backend.has_pending_operations(stack):
+            self._take_in(stack, *recovery.settled(self._export(stack), self._find))
+
+    def forget(self, stack: str) -> None:
+        """Drop the stack's state, and nothing of what exists."""
+        self._ask("stack", "rm", "--force", "--yes", "--preserve-config", "--stack", stack)
+
+    def adopt(self, stack: str, progress: Progress) -> Result:
+        """Take into the state what exists already of what an `up` would make; its changes are `adopt`.
+
+        What is found tells where to look for more (the subnets of a VPC): it is asked until nothing is found.
+        """
+        started = time.monotonic()
+        taken = 0
+        while True:
+            announced = self.preview(stack, progress).announced
+            text, found = adoption.adopted(self._export(stack), announced, self._find)
+            if not found:
+                return Result(stack, "adopt", {"adopt": taken}, time.monotonic() - started)
+            self._take_in(stack, text, found)
+            taken += len(found)
+            for urn in found:
+                progress.said(f"adopted  {label(urn)}")
+
+    def _export(self, stack: str) -> str:
+        return self._ask("stack", "export", "--stack", stack)
+
+    def _take_in(self, stack: str, text: str, found: Sequence[str]) -> None:
+        """Replace the state, and read anew what was found."""
+        self._ask("stack", "import", "--stack", stack, given=text)
+        if found:
+            targets = [part for urn in found for part in ("--target", urn)]
+            config = str(self._config_file(stack, self._environment))
+            flags = ["--yes", "--skip-preview", "--config-file", config]
+            self._ask("refresh", "--stack", stack, *flags, *targets)
+
+    def _operate(
+        self,
+        stack: str,
+        operation: str,
+        flags: Sequence[str],
+        progress: Progress,
+        variables: Mapping[str, str] = {},
+    ) -> Result:
+        started = time.monotonic()
+        self.recover(stack)
+        with self._private_folder() as environment, progress.task(f"{operation} {stack}") as task:
+            config = self._config_file(stack, environment)
+            report = Report(progress, task)
+            words = "interrupted: ending what is under way; once more ends it at once"
+            process = EngineProcess(
+                self._paths.repository, {**environment, **variables}, lambda: progress.said(words)
+            )
+            arguments = [operation, "--json", "--stack", stack, "--config-file", str(config), *flags]
+            ended = process.run(arguments, report.take)
+            if ended.code < 0:
+                recovery.end_orphans(self._backend)
+            _raise_for(ended, report, f"{operation} {stack}")
+        return Result(
+            stack,
+            operation,
+            report.changes,
+            time.monotonic() - started,
+            is_preview=operation == "preview",
+            announced=tuple(report.announced),
+            steps=tuple(report.steps),
+        )
+
+    def _config_file(self, stack: str, environment: Mapping[str, str]) -> Path:
+        """The stack file, copied to where the engine may write the salt of its secrets into it."""
+        folder = self._paths.engine / "config"
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        copy = folder / f"Pulumi.{stack}.yaml"
+        if not self.exists(stack):
+            # A stack is made beside a project file, and its salt written there.
+            project = {"name": self._project["name"], "runtime": "python"}
+            (folder / "Pulumi.yaml").write_text(yaml.safe_dump(project))
+            self._ask("stack", "init", stack, "--no-select", "--cwd", str(folder))
+        text = self._paths.stack_file(stack).read_text()
+        salt = _salt(copy.read_text()) if copy.exists() else None
+        # `pulumi` by hand may have written one into the stack file itself.
+        copy.write_text(f"{text.rstrip()}\nencryptionsalt: {salt}\n" if salt and not _salt(text) else text)
+        return copy
+
+    @contextmanager
+    def _private_folder(self) -> Iterator[dict[str, str]]:
+        """The environment with a temporary folder (0700) that goes, with all that plugins leave in it."""
+        self._backend.temporary.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.TemporaryDirectory(dir=self._backend.temporary) as folder:
+            yield {**self._environment, "TMPDIR": folder}
+
+    def _ask(self, *arguments: str, given: str = "") -> str:
+        """Run a short command and return what it prints. Raises TrainyardError."""
+        ended = subprocess.run(
+            ["pulumi", "--non-interactive", *arguments],
+            cwd=self._paths.repository,
+            env=self._environment,
+            input=given,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if ended.returncode != 0:
+            raise TrainyardError([_failed(f"pulumi {' '.join(arguments[:2])}", ended.stderr.strip())])
+        return ended.stdout
+
+    def _packs(self, policy_packs: Sequence[Path]) -> list[str]:
+        """Each pack with the organisation's configuration, which the engine refuses to do without."""
+        given = self._paths.organisation
+        config = ["--policy-pack-config", str(given)] if given else []
+        return [part for pack in policy_packs for part in ("--policy-pack", str(pack), *config)]
+
+
+def _salt(config: str) -> str | None:
+    return (yaml.safe_load(config) or {}).get("encryptionsalt")
+
+
+def _raise_for(ended: Ended, report: Report, what: str) -> None:
+    if ended.interrupted:
+        resume = "run the same command again: it goes on from here"
+        problem = Problem(what, "interrupted", "to end by itself", resume)
+        raise TrainyardError([problem], ExitCode.INTERRUPTED)
+    if ended.code != 0:
+        how = f"killed by signal {-ended.code}" if ended.code < 0 else f"exit code {ended.code}"
+        raise TrainyardError(report.specific() or [_failed(what, ended.errors or how)])
+
+
+def _failed(what: str, errors: str) -> Problem:
+    fix = "put it right and run the same command again: what is done is kept"
+    return Problem(what, errors, "to end without an error", fix)

@@ -1,0 +1,193 @@
+"""What the engine says while it works (`--json`, one event a line), typed, and told to the user."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.progress import Progress, Task
+from infra.errors import Problem
+
+DONE_WORDS = {
+    "create": "created",
+    "create-replacement": "created anew",
+    "update": "updated",
+    "delete": "deleted",
+    "delete-replaced": "deleted the old",
+    "discard-replaced": "forgot the old",
+    "read": "read",
+    "import": "imported",
+}
+SUMMARY_WORDS = {
+    "create": "created",
+    "update": "updated",
+    "replace": "replaced",
+    "delete": "deleted",
+    "import": "imported",
+    "adopt": "adopted",
+    "same": "unchanged",
+}
+
+GENERIC = frozenset({"update failed", "preview failed", "destroy failed", "refresh failed"})
+
+
+CHANGES = frozenset({"create", "update", "delete", "create-replacement"})
+"""Steps that change what exists; of a replacement's, the one that knows both the old and the new."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One change of one resource, as the engine tells it: secrets hidden, what is unknown marked."""
+
+    op: str
+    """`create`, `update`, `delete` or `create-replacement`."""
+    urn: str
+    old: Mapping[str, Any]
+    new: Mapping[str, Any]
+    """Inputs before and after; empty for none."""
+    keys: tuple[str, ...] = ()
+    """Properties that a replacement is for."""
+
+    @classmethod
+    def of(cls, metadata: Mapping[str, Any]) -> Step:
+        """Read it from an event's metadata."""
+        old, new = ((metadata.get(side) or {}).get("inputs") or {} for side in ("old", "new"))
+        return cls(metadata["op"], metadata["urn"], old, new, tuple(metadata.get("keys") or ()))
+
+    @property
+    def type(self) -> str:
+        return self.urn.split("::")[2].rpartition("$")[2]
+
+    @property
+    def name(self) -> str:
+        return self.urn.split("::", 3)[3]
+
+
+@dataclass(frozen=True)
+class Result:
+    """How an operation ended."""
+
+    stack: str
+    operation: str
+    changes: Mapping[str, int]
+    """Number of resources by what was (or at a preview: would be) done: `create`, `update`, `same`, …."""
+    seconds: float
+    is_preview: bool = False
+    announced: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
+    """Of a preview: the states of the resources that it would create, as the engine tells them."""
+    steps: tuple[Step, ...] = field(default=(), repr=False)
+    """What was (or would be) done to each resource that changes."""
+
+    @property
+    def changed(self) -> bool:
+        return any(number for change, number in self.changes.items() if change != "same")
+
+    def summary(self) -> str:
+        """Tell it in one line."""
+        counts = [
+            f"{self.changes[change]} {word}"
+            for change, word in SUMMARY_WORDS.items()
+            if self.changes.get(change)
+        ]
+        told = ", ".join(counts) or "nothing to do"
+        would = "would be " if self.is_preview else ""
+        return f"{self.operation} {self.stack}: {would}{told} ({self.seconds:.1f} s)"
+
+
+@dataclass
+class Report:
+    """Takes the engine's events in order, tells the user, and keeps what went wrong."""
+
+    progress: Progress
+    task: Task
+    changes: Mapping[str, int] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    announced: list[Mapping[str, Any]] = field(default_factory=list)
+    """States of the resources that a preview would create."""
+    steps: list[Step] = field(default_factory=list)
+    """Changes, each as it begins."""
+    _started: dict[str, float] = field(default_factory=dict)
+    _done: int = 0
+
+    def take(self, line: str) -> None:
+        """Read one line; what is no event (the engine prints some plain lines) is ignored."""
+        try:
+            event = json.loads(line)
+        except json.JSONDecodeError:
+            return
+        for name, handle in self._handlers.items():
+            if name in event:
+                handle(self, event[name])
+
+    def specific(self) -> list[Problem]:
+        """What went wrong, without the engine's "update failed" after it, unless that is all there is."""
+        return [problem for problem in self.problems if problem.got not in GENERIC] or self.problems
+
+    def _begins(self, event: Mapping[str, Any]) -> None:
+        metadata = event["metadata"]
+        self._started[metadata["urn"]] = time.monotonic()
+        if event.get("planning") and metadata["op"] == "create":
+            self.announced.append(metadata["new"])
+        if metadata["op"] in CHANGES:
+            self.steps.append(Step.of(metadata))
+        if metadata["op"] != "same":
+            self.task.advanced(self._done, text=label(metadata["urn"]))
+
+    def _ends(self, event: Mapping[str, Any]) -> None:
+        metadata, planning = event["metadata"], event.get("planning", False)
+        self._done += 1
+        word = DONE_WORDS.get(metadata["op"])
+        if word is None:
+            return
+        if planning:
+            self.progress.said(f"{metadata['op']:8} {label(metadata['urn'])}")
+            return
+        seconds = time.monotonic() - self._started.get(metadata["urn"], time.monotonic())
+        self.progress.said(f"{word:8} {label(metadata['urn'])} {seconds:.1f} s")
+
+    def _diagnoses(self, event: Mapping[str, Any]) -> None:
+        message, severity = event["message"].strip(), event["severity"]
+        urn = event.get("urn", "")
+        if not message or severity == "debug":
+            return
+        if event.get("ephemeral"):
+            self.task.advanced(self._done, text=f"{label(urn)}: {message}")
+        elif severity == "error":
+            fix = "put it right and run the same command again: what is done is kept"
+            self.problems.append(Problem(label(urn) or "the stack", message, "no error", fix))
+        else:
+            where = f"{label(urn)}: " if urn else ""
+            self.progress.said(f"{severity.partition('#')[0]}: {where}{message}")
+
+    def _judges(self, event: Mapping[str, Any]) -> None:
+        name = f"{event['policyPackName']}/{event['policyName']}"
+        message = event["message"].strip()
+        where = label(event.get("resourceUrn", "")) or "the stack"
+        if event["enforcementLevel"] == "mandatory":
+            fix = f"change the stack file, or write an exemption for {name}"
+            self.problems.append(Problem(where, message, f"what the policy {name} allows", fix))
+        else:
+            self.progress.said(f"warning: {where}: {name}: {message}")
+
+    def _sums_up(self, event: Mapping[str, Any]) -> None:
+        self.changes = event.get("resourceChanges") or {}
+
+    _handlers = {  # noqa: RUF012 -- no field: shared by all
+        "resourcePreEvent": _begins,
+        "resOutputsEvent": _ends,
+        "diagnosticEvent": _diagnoses,
+        "policyEvent": _judges,
+        "summaryEvent": _sums_up,
+    }
+
+
+def label(urn: str) -> str:
+    """A URN's type and name (`apps/v1:Deployment kueue`), empty for none."""
+    parts = urn.split("::")
+    if len(parts) < 4:
+        return ""
+    kind = parts[2].rpartition("$")[2]
+    return f"{kind.removeprefix('kubernetes:')} {parts[3]}"

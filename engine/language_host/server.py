@@ -1,0 +1,218 @@
+# ruff: noqa: N802 -- methods are named by the protocol
+"""The LanguageRuntime service over the SDK's own stubs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import grpc
+from google.protobuf import json_format
+from google.protobuf.empty_pb2 import Empty
+
+from engine.language_host.children import Children, end
+from engine.language_host.environment import ProgramEnvironment, ProgramEnvironmentError
+from engine.plugin_server import PluginServer
+from engine.stubs import language_pb2, language_pb2_grpc, plugin_pb2
+
+EXEC_VARIABLE = "TRAINYARD_PYTHON_EXEC"
+EXEC_IN_MODULE = "github.com/pulumi/pulumi/sdk/v3@v{version}/python/cmd/pulumi-language-python-exec"
+
+ALREADY_EXPLAINED = 32
+"""`pulumi-language-python-exec` ends with it after it has shown the user's error itself."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the engine gives on the command line."""
+
+    engine: str
+    tracing: str
+
+
+class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
+    """Runs Python programs and plugins for the engine; methods are named by the protocol."""
+
+    def __init__(self, options: Options, children: Children) -> None:
+        self._engine = options.engine
+        self._tracing = options.tracing
+        self._children = children
+
+    def Handshake(
+        self, request: language_pb2.LanguageHandshakeRequest, _context: grpc.ServicerContext
+    ) -> language_pb2.LanguageHandshakeResponse:
+        self._engine = request.engine_address or self._engine
+        return language_pb2.LanguageHandshakeResponse()
+
+    def GetPluginInfo(self, _request: Empty, _context: grpc.ServicerContext) -> plugin_pb2.PluginInfo:
+        return plugin_pb2.PluginInfo(version=version("pulumi"))
+
+    def GetRequiredPackages(
+        self, request: language_pb2.GetRequiredPackagesRequest, _context: grpc.ServicerContext
+    ) -> language_pb2.GetRequiredPackagesResponse:
+        packages = [
+            plugin_pb2.PackageDependency(name=p.name, kind="resource", version=p.version, server=p.server)
+            for p in _environment(request.info).plugins()
+        ]
+        return language_pb2.GetRequiredPackagesResponse(packages=packages)
+
+    def GetRequiredPlugins(
+        self, request: language_pb2.GetRequiredPluginsRequest, _context: grpc.ServicerContext
+    ) -> language_pb2.GetRequiredPluginsResponse:
+        plugins = [
+            plugin_pb2.PluginDependency(name=p.name, kind="resource", version=p.version, server=p.server)
+            for p in _environment(request.info).plugins()
+        ]
+        return language_pb2.GetRequiredPluginsResponse(plugins=plugins)
+
+    def Run(
+        self, request: language_pb2.RunRequest, context: grpc.ServicerContext
+    ) -> language_pb2.RunResponse:
+        """Run the program against the engine's monitor, to its end."""
+        environment = _environment(request.info)
+        try:
+            command = [str(environment.python), "-u", str(exec_script()), *self._exec_arguments(request)]
+        except ProgramEnvironmentError as problem:
+            return language_pb2.RunResponse(error=str(problem))
+        variables = environment.variables(os.environ) | {
+            "PULUMI_CONFIG": json.dumps(dict(request.config)),
+            "PULUMI_CONFIG_SECRET_KEYS": json.dumps(list(request.configSecretKeys)),
+        }
+        code = self._children.run(command, Path(request.info.program_directory), variables)
+        if code == ALREADY_EXPLAINED or self._children.stopped or not context.is_active():
+            return language_pb2.RunResponse(bail=True)
+        if code != 0:
+            how = f"was ended by signal {-code}" if code < 0 else f"exited with non-zero exit code: {code}"
+            return language_pb2.RunResponse(error=f"Program {how}")
+        return language_pb2.RunResponse()
+
+    def RunPlugin(
+        self, request: language_pb2.RunPluginRequest, context: grpc.ServicerContext
+    ) -> Iterator[language_pb2.RunPluginResponse]:
+        """Run a plugin written in Python; its output goes to the engine, which reads the port there."""
+        environment = _environment(request.info)
+        program = Path(request.info.program_directory, request.info.entry_point)
+        variables = environment.variables(dict(entry.split("=", 1) for entry in request.env))
+        try:
+            python = str(environment.python)
+        except ProgramEnvironmentError as problem:
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(problem))
+        if request.kind == "analyzer":
+            # -P: started in the program's folder, whose modules must not stand before the standard library's.
+            command = [python, "-u", "-P", "-m", "pulumi.policy", *request.args, str(program)]
+        else:
+            command = [python, "-u", str(program), *request.args]
+        process = self._children.start(command, Path(request.pwd), variables)
+        context.add_callback(partial(end, process))
+        for name, chunk in self._children.stream(process):
+            if name == "stdout":
+                yield language_pb2.RunPluginResponse(stdout=chunk)
+            else:
+                yield language_pb2.RunPluginResponse(stderr=chunk)
+        yield language_pb2.RunPluginResponse(exitcode=process.wait())
+
+    def InstallDependencies(
+        self, request: language_pb2.InstallDependenciesRequest, context: grpc.ServicerContext
+    ) -> Iterator[language_pb2.InstallDependenciesResponse]:
+        """Make the virtual environment where it is missing and install `requirements.txt` into it."""
+        environment = _environment(request.info)
+        for command in _install_commands(environment, Path(request.directory)):
+            process = self._children.start(command, Path(request.directory), dict(os.environ))
+            context.add_callback(partial(end, process))
+            for name, chunk in self._children.stream(process):
+                yield language_pb2.InstallDependenciesResponse(**{name: chunk})
+            if process.wait() != 0:
+                context.abort(grpc.StatusCode.ABORTED, f"`{' '.join(command)}` failed")
+
+    def About(
+        self, request: language_pb2.AboutRequest, _context: grpc.ServicerContext
+    ) -> language_pb2.AboutResponse:
+        environment = _environment(request.info)
+        pip = {package.name: package.version for package in environment.packages(transitive=True)}
+        metadata = {"virtualenv": str(environment.virtualenv or ""), "pulumi": pip.get("pulumi", "")}
+        home = environment.python.resolve()
+        return language_pb2.AboutResponse(
+            executable=str(environment.python), version=home.name.removeprefix("python"), metadata=metadata
+        )
+
+    def GetProgramDependencies(
+        self, request: language_pb2.GetProgramDependenciesRequest, _context: grpc.ServicerContext
+    ) -> language_pb2.GetProgramDependenciesResponse:
+        packages = _environment(request.info).packages(transitive=request.transitiveDependencies)
+        dependencies = [language_pb2.DependencyInfo(name=p.name, version=p.version) for p in packages]
+        return language_pb2.GetProgramDependenciesResponse(dependencies=dependencies)
+
+    def RuntimeOptionsPrompts(
+        self, _request: language_pb2.RuntimeOptionsRequest, _context: grpc.ServicerContext
+    ) -> language_pb2.RuntimeOptionsResponse:
+        return language_pb2.RuntimeOptionsResponse()
+
+    def Cancel(self, _request: Empty, _context: grpc.ServicerContext) -> Empty:
+        self._children.stop()
+        return Empty()
+
+    def _exec_arguments(self, request: language_pb2.RunRequest) -> list[str]:
+        named = {
+            "monitor": request.monitor_address,
+            "engine": self._engine,
+            "project": request.project,
+            "root_directory": request.info.root_directory,
+            "stack": request.stack,
+            "pwd": request.pwd,
+            "dry_run": "true" if request.dryRun else "",
+            "parallel": str(request.parallel),
+            "tracing": self._tracing,
+            "organization": request.organization,
+        }
+        flags = [part for name, value in named.items() if value for part in (f"--{name}", value)]
+        program = Path(request.info.program_directory, request.info.entry_point)
+        return [*flags, str(program), *request.args]
+
+
+def exec_script() -> Path:
+    """The SDK's `pulumi-language-python-exec`. Raises ProgramEnvironmentError where it is not to be found."""
+    named = os.environ.get(EXEC_VARIABLE)
+    modules = os.environ.get("GOMODCACHE") or Path(os.environ.get("GOPATH") or Path.home() / "go", "pkg/mod")
+    script = Path(named) if named else Path(modules, EXEC_IN_MODULE.format(version=version("pulumi")))
+    if not script.is_file():
+        raise ProgramEnvironmentError(f"{script} does not exist; `trainyard doctor` says how to get it")
+    return script
+
+
+def _environment(info: language_pb2.ProgramInfo) -> ProgramEnvironment:
+    options: Mapping[str, Any] = json_format.MessageToDict(info.options)
+    return ProgramEnvironment(Path(info.root_directory), options)
+
+
+def _install_commands(environment: ProgramEnvironment, directory: Path) -> Iterator[list[str]]:
+    if environment.virtualenv is not None and not environment.virtualenv.exists():
+        yield ["python3", "-m", "venv", str(environment.virtualenv)]
+    requirements = directory / "requirements.txt"
+    if requirements.exists():
+        yield [str(environment.python), "-m", "pip", "install", "-r", str(requirements)]
+
+
+def parse(arguments: list[str] | None = None) -> Options:
+    """The engine's address comes last; older engines give runtime options as flags, which Run gives too."""
+    parser = argparse.ArgumentParser("pulumi-language-python", description=__doc__)
+    parser.add_argument("engine", nargs="?", default="", help="the engine's gRPC address")
+    parser.add_argument("--tracing", "-tracing", default="", help="where the program sends its traces")
+    known, others = parser.parse_known_args(arguments)
+    addresses = [other for other in others if not other.startswith("-")]
+    return Options(engine=addresses[-1] if addresses else known.engine, tracing=known.tracing)
+
+
+def main() -> None:
+    """Serve the engine until it ends."""
+    children = Children()
+    plugin = PluginServer(on_stop=children.stop)
+    host = LanguageHost(parse(), children)
+    language_pb2_grpc.add_LanguageRuntimeServicer_to_server(host, plugin.server)
+    plugin.run()

@@ -1,0 +1,60 @@
+"""What every plugin of the engine does: serve on loopback, print the port, end quietly with the engine."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from types import FrameType
+
+import grpc
+
+from engine.stubs import CHANNEL_OPTIONS
+
+WORKERS = 64
+"""A policy pack and a program each hold one worker for as long as they run; the rest serve resources."""
+
+GRACE_SECONDS = 2.0
+"""The engine kills a plugin that has not ended 5 s after its interrupt."""
+
+
+class PluginServer:
+    """One gRPC server; `run` returns never: the process ends with the engine, or at SIGINT or SIGTERM."""
+
+    def __init__(self, on_stop: Callable[[], None]) -> None:
+        self._on_stop = on_stop
+        self._stop = threading.Event()
+        self.server = grpc.server(ThreadPoolExecutor(WORKERS), options=CHANNEL_OPTIONS)
+
+    def run(self) -> None:
+        """Serve until told to stop; the first line on stdout is the port."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._handle)
+        threading.Thread(target=self._stop_with_parent, args=(os.getppid(),), daemon=True).start()
+        port = self.server.add_insecure_port("127.0.0.1:0")
+        self.server.start()
+        sys.stdout.write(f"{port}\n")
+        sys.stdout.flush()
+        self._stop.wait()
+        self._on_stop()
+        self.server.stop(GRACE_SECONDS).wait(GRACE_SECONDS)
+        # A worker may sit in a long operation; joining it would outlast the engine's patience.
+        os._exit(0)
+
+    def _handle(self, _number: int, _frame: FrameType | None) -> None:
+        self._stop.set()
+
+    def _stop_with_parent(self, parent: int) -> None:
+        """A killed engine sends no signal; its pidfd becomes readable when it ends."""
+        try:
+            descriptor = os.pidfd_open(parent)
+        except ProcessLookupError:
+            self._stop.set()
+            return
+        with os.fdopen(descriptor) as pidfd:
+            select.select([pidfd], [], [])
+        self._stop.set()

@@ -1,0 +1,42 @@
+"""The plugins that the engine is to use, where it looks for installed ones.
+
+A plugin that is only on PATH works too, but the engine warns of it at each operation, and then another one on
+PATH could take its place.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+VERSIONS_FROM = {"kubernetes": "pulumi-kubernetes"}
+"""Plugin → the Python package whose version it shares; the others share the SDK's."""
+OWN = Path(__file__).resolve().parent / "provider" / "pulumi-plugin.json"
+
+
+def install(home: Path, bin_folder: Path) -> None:
+    """Link each `pulumi-<kind>-<name>` of `bin_folder` into `home/plugins/<kind>-<name>-v<version>/`."""
+    for executable in [*bin_folder.glob("pulumi-language-*"), *bin_folder.glob("pulumi-resource-*")]:
+        _, kind, name = executable.name.split("-", 2)
+        if name.endswith("-exec"):
+            continue
+        folder = home / "plugins" / f"{kind}-{name}-v{_version(name)}"
+        folder.mkdir(parents=True, exist_ok=True)
+        link = folder / executable.name
+        if link.is_symlink() and link.readlink() == executable:
+            continue
+        fresh = folder / f".{secrets.token_hex(4)}"
+        fresh.symlink_to(executable)
+        fresh.replace(link)
+
+
+def _version(name: str) -> str:
+    own = json.loads(OWN.read_text())
+    if name == own["name"]:
+        return str(own["version"])
+    try:
+        return version(VERSIONS_FROM.get(name, f"pulumi-{name}"))
+    except PackageNotFoundError:
+        return version("pulumi")

@@ -1,0 +1,13 @@
+"""`pulumi-resource-trainyard`: the resources of ours that no published provider has.
+
+One file per resource type; the engine speaks to it over gRPC, and nothing of `infra` is imported here.
+"""
+
+from __future__ import annotations
+
+
+def main() -> None:
+    """Serve the engine until it ends."""
+    from engine.provider.service import serve
+
+    serve()

@@ -1,0 +1,5 @@
+from __future__ import annotations
+
+from engine.provider import main
+
+main()

@@ -1,0 +1,47 @@
+"""What the resources that live in a cluster share: a client for it, its refusals, and waiting."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import yaml
+
+from engine.provider.resource import Progress
+from infra.errors import Problem, TrainyardError
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+
+POLL_SECONDS = 0.3
+
+
+def connect(kubeconfig: str) -> ApiClient:
+    """Open a client for the cluster of a kubeconfig, given as text."""
+    from kubernetes import config
+
+    # The private folder for temporary files that the engine is given holds the client's key while it runs.
+    client: ApiClient = config.new_client_from_config_dict(yaml.safe_load(kubeconfig), persist_config=False)  # type: ignore[no-untyped-call]
+    return client
+
+
+def refused(got: str, allowed: str) -> TrainyardError:
+    """Say what the API server answered, and what it should have."""
+    return TrainyardError([Problem("the cluster's API server", got, allowed, "see `trainyard status`")])
+
+
+class Deadline:
+    """A wait in small steps, which an interrupt ends."""
+
+    def __init__(self, seconds: float, late: str, allowed: str, progress: Progress) -> None:
+        self._end = time.monotonic() + seconds
+        self._late = f"{late} after {seconds:.0f} s"
+        self._allowed = allowed
+        self._progress = progress
+
+    def wait(self, why: str = "") -> None:
+        """Sleep for a moment. Raises TrainyardError when the time is over, Cancelled on an interrupt."""
+        self._progress.check()
+        if time.monotonic() > self._end:
+            raise refused(f"{self._late}{f': {why}' if why else ''}", self._allowed)
+        time.sleep(POLL_SECONDS)

@@ -1,0 +1,213 @@
+"""`trainyard:kubernetes:CustomResourceDefinitions`: a bundle of CRDs, by name and digest.
+
+The operators' CRDs are 7 MB, most of them descriptions in schemas. The engine rewrites its state at every
+step, so the state holds a digest for each, and the manifests stay in a file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import yaml
+
+from engine.provider.api_server import Deadline, connect, refused
+from engine.provider.resource import Failure, Gone, Inputs, Live, Outputs, Progress, Resource
+from infra.errors import InputError, Problem
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiextensionsV1Api
+
+MANAGER = "trainyard"
+DIGEST = "trainyard.dev/digest"
+"""Annotation with the digest of what was applied; the API server fills in defaults, so we cannot compare."""
+WORKERS = 8
+ESTABLISHED_SECONDS = 60.0
+REMOVED_SECONDS = 120.0
+TAKEN = "an API server that takes the definitions"
+METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+
+T = TypeVar("T")
+Manifest = Mapping[str, Any]
+
+
+def digest(manifest: Manifest) -> str:
+    """sha256 of the manifest as compact JSON with sorted keys."""
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+class CustomResourceDefinitions(Resource):
+    """Applied by the API server (server-side apply), in parallel, and awaited until Established."""
+
+    TYPE = "trainyard:kubernetes:CustomResourceDefinitions"
+    SECRETS = frozenset({"kubeconfig"})
+    INCIDENTAL = frozenset({"source"})
+
+    def check(self, inputs: Inputs) -> list[Failure]:
+        failures = [
+            Failure(name, "is required, as a string")
+            for name in ("kubeconfig", "source")
+            if not isinstance(inputs.get(name), str)
+        ]
+        definitions = inputs.get("definitions")
+        if not isinstance(definitions, Mapping) or not definitions:
+            failures.append(Failure("definitions", "is required: a mapping of CRD names to sha256 digests"))
+        if not isinstance(inputs.get("retain", False), bool):
+            failures.append(Failure("retain", "must be true or false"))
+        known = {"kubeconfig", "source", "definitions", "retain"}
+        failures += [Failure(name, "is no property of this type") for name in sorted(inputs.keys() - known)]
+        return failures
+
+    def identify(self, inputs: Inputs) -> str:
+        return "custom-resource-definitions"
+
+    def create(self, inputs: Inputs, progress: Progress) -> Outputs:
+        _apply(inputs, progress)
+        return {}
+
+    def update(self, old: Inputs, new: Inputs, progress: Progress) -> Outputs:
+        """Apply what differs and remove what is no longer asked for."""
+        _apply(new, progress)
+        if old["kubeconfig"] == new["kubeconfig"] and not new.get("retain", False):
+            dropped = old["definitions"].keys() - new["definitions"].keys()
+            _connect(new["kubeconfig"]).remove(dropped, progress)
+        return {}
+
+    def read(self, inputs: Inputs, outputs: Outputs, progress: Progress) -> Live:
+        """Report a definition that is missing or was changed as such. Raises Gone where all are missing."""
+        found = _connect(inputs["kubeconfig"]).digests()
+        definitions = {name: found[name] for name in inputs["definitions"] if name in found}
+        if not definitions:
+            raise Gone(inputs["source"])
+        return Live({**inputs, "definitions": definitions}, outputs)
+
+    def delete(self, inputs: Inputs, progress: Progress) -> None:
+        """Remove them, and with them every object of their kinds, unless `retain` is set."""
+        if not inputs.get("retain", False):
+            _connect(inputs["kubeconfig"]).remove(inputs["definitions"], progress)
+
+
+def _apply(inputs: Inputs, progress: Progress) -> None:
+    """Bring those that differ from what the API server has to what the bundle says."""
+    manifests = load_bundle(Path(inputs["source"]), inputs["definitions"])
+    server = _connect(inputs["kubeconfig"])
+    found = server.digests()
+    server.apply([m for name, m in manifests.items() if found.get(name) != digest(m)], progress)
+
+
+def load_bundle(source: Path, definitions: Mapping[str, str]) -> dict[str, Manifest]:
+    """Read a YAML bundle. Raises InputError with every difference from what `definitions` says."""
+    try:
+        documents = yaml.load_all(source.read_bytes(), Loader=yaml.CSafeLoader)
+        found = {document["metadata"]["name"]: document for document in documents if document}
+    except FileNotFoundError:
+        raise InputError([_problem("source", f"no file {source}", "the bundle in the cache")]) from None
+    problems = []
+    for name, value in sorted(definitions.items()):
+        got = digest(found[name]) if name in found else "not in the bundle"
+        if got != value:
+            problems.append(_problem(f"definitions[{name}]", got, value))
+    if problems:
+        raise InputError(problems)
+    return {name: found[name] for name in definitions}
+
+
+def _problem(path: str, got: str, allowed: str) -> Problem:
+    return Problem(path, got, allowed, "run `trainyard up`, which renders the bundle again")
+
+
+def _connect(kubeconfig: str) -> Server:
+    from kubernetes.client import ApiextensionsV1Api
+
+    return Server(ApiextensionsV1Api(connect(kubeconfig)))
+
+
+class Server:
+    """The API server's definitions, a few requests at once.
+
+    Answers are read as plain JSON: typed models of these schemas take seconds to build.
+    """
+
+    def __init__(self, api: ApiextensionsV1Api) -> None:
+        self._api = api
+
+    def digests(self) -> dict[str, str]:
+        """The digest of each definition that is there; empty for one that is not ours."""
+        found = self._call(self._api.list_custom_resource_definition, _headers={"Accept": METADATA_ONLY})
+        metadata = [item["metadata"] for item in (found or {}).get("items") or []]
+        return {each["name"]: each.get("annotations", {}).get(DIGEST, "") for each in metadata}
+
+    def apply(self, manifests: Collection[Manifest], progress: Progress) -> None:
+        """Apply and wait until the API server serves them."""
+
+        def one(manifest: Manifest) -> None:
+            name = manifest["metadata"]["name"]
+            applied = self._call(
+                self._api.patch_custom_resource_definition,
+                name,
+                _with_digest(manifest),
+                field_manager=MANAGER,
+                force=True,
+                _content_type="application/apply-patch+yaml",
+            )
+            deadline = Deadline(ESTABLISHED_SECONDS, f"{name} is not established", TAKEN, progress)
+            while not _established(applied):
+                deadline.wait()
+                applied = self._call(self._api.read_custom_resource_definition, name)
+
+        _in_parallel(one, manifests, "applied", progress)
+
+    def remove(self, names: Collection[str], progress: Progress) -> None:
+        """Remove those that are there and wait until they are gone."""
+
+        def one(name: str) -> None:
+            found = self._call(self._api.delete_custom_resource_definition, name)
+            late = f"{name} is not removed: objects of it have finalizers"
+            deadline = Deadline(REMOVED_SECONDS, late, TAKEN, progress)
+            while found is not None:
+                deadline.wait()
+                found = self._call(self._api.read_custom_resource_definition, name)
+
+        _in_parallel(one, names, "removed", progress)
+
+    def _call(self, method: Callable[..., Any], *arguments: object, **options: object) -> Any:  # noqa: ANN401 -- JSON
+        """The answer's JSON, None where there is no such definition."""
+        from kubernetes.client.exceptions import ApiException
+        from urllib3.exceptions import HTTPError
+
+        try:
+            response = method(*arguments, _preload_content=False, **options)
+            body = response.read()
+        except ApiException as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                return None
+            raise refused(str(error.body or error.reason), TAKEN) from None
+        except HTTPError as error:
+            raise refused(str(error), TAKEN) from None
+        if response.status == HTTPStatus.NOT_FOUND:
+            return None
+        if response.status >= HTTPStatus.BAD_REQUEST:
+            raise refused(body.decode(), TAKEN)
+        return json.loads(body)
+
+
+def _in_parallel(one: Callable[[T], None], items: Collection[T], done: str, progress: Progress) -> None:
+    with ThreadPoolExecutor(WORKERS) as pool:
+        for count, _ in enumerate(pool.map(one, items), start=1):
+            progress.said(f"{count} of {len(items)} definitions {done}")
+
+
+def _with_digest(manifest: Manifest) -> Manifest:
+    metadata = manifest["metadata"]
+    annotations = {**(metadata.get("annotations") or {}), DIGEST: digest(manifest)}
+    return {**manifest, "metadata": {**metadata, "annotations": annotations}}
+
+
+def _established(definition: Manifest | None) -> bool:
+    conditions = (definition or {}).get("status", {}).get("conditions") or []
+    return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)

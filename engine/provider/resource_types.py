@@ -1,0 +1,31 @@
+"""The resource types that the plugin serves, each imported when the engine first asks for it.
+
+The types of the embedded cluster are in `local`, which a stack in a cloud never imports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+
+from engine.provider.resource import Resource
+
+RESOURCE_TYPES: Mapping[str, str] = {
+    "trainyard:kubernetes:CustomResourceDefinitions": (
+        "engine.provider.custom_resource_definitions:CustomResourceDefinitions"
+    ),
+    "trainyard:kubernetes:RotatedKubeconfig": "engine.provider.rotated_kubeconfig:RotatedKubeconfig",
+    "trainyard:kubernetes:ServingWebhooks": "engine.provider.serving_webhooks:ServingWebhooks",
+    "trainyard:local:EmbeddedCluster": "local.resources.embedded_cluster:EmbeddedCluster",
+    "trainyard:local:ReadyNodes": "local.resources.ready_nodes:ReadyNodes",
+}
+"""Type token → `module:Class`."""
+
+
+@cache
+def load(reference: str) -> Resource:
+    """Import `module:Class` and return the one instance of it."""
+    module, _, name = reference.partition(":")
+    kind: type[Resource] = getattr(import_module(module), name)
+    return kind()

@@ -1,0 +1,179 @@
+"""`trainyard:kubernetes:RotatedKubeconfig`: one cluster's way into another, with a token that ends.
+
+The token is asked of the cluster that will honour it, and written into a Secret of the cluster that uses it.
+It is in neither the engine's state nor its logs: the state knows when it ends. At half of its life an update
+asks for another one; the old one stays good until its own end, so nobody who holds it is cut off.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from engine.provider.api_server import connect, refused
+from engine.provider.resource import Failure, Gone, Inputs, Live, Outputs, Progress, Resource
+from infra.errors import TrainyardError
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+
+MANAGER = "trainyard"
+KEY = "kubeconfig"
+"""Key of the Secret, as MultiKueue reads it."""
+TAKEN = "an API server that serves this, and a kubeconfig that may ask for it"
+_ACCOUNT, _SECRET = ("serviceAccount", "secret")
+
+
+class RotatedKubeconfig(Resource):
+    """`issuer` honours the token of `serviceAccount`; `holder` keeps it in `secret`."""
+
+    TYPE = "trainyard:kubernetes:RotatedKubeconfig"
+    SECRETS = frozenset({"issuer", "holder"})
+    OUTPUTS = frozenset({"expires", "renews"})
+    RENEWED = OUTPUTS
+    REPLACES = frozenset({_SECRET})
+    REFRESHES = True
+
+    def check(self, inputs: Inputs) -> list[Failure]:
+        failures = [
+            Failure(name, "is required, as a string")
+            for name in ("issuer", "holder")
+            if not isinstance(inputs.get(name), str)
+        ]
+        for name in (_ACCOUNT, _SECRET):
+            value = inputs.get(name)
+            if not isinstance(value, Mapping) or value.keys() != {"namespace", "name"}:
+                failures.append(Failure(name, "is required: a mapping of namespace and name"))
+        if not isinstance(inputs.get("lifetimeSeconds"), int):
+            failures.append(Failure("lifetimeSeconds", "is required, as a whole number"))
+        known = {"issuer", "holder", _ACCOUNT, _SECRET, "lifetimeSeconds", "serial", "endpoint"}
+        others = sorted(inputs.keys() - known)
+        return failures + [Failure(name, "is no property of this type") for name in others]
+
+    def identify(self, inputs: Inputs) -> str:
+        return f"{inputs[_SECRET]['namespace']}/{inputs[_SECRET]['name']}"
+
+    def create(self, inputs: Inputs, progress: Progress) -> Outputs:
+        asked = datetime.now(UTC)
+        answer = _call(connect(inputs["issuer"]), "POST", _tokens(inputs), _request(inputs))
+        status = (answer or {}).get("status")
+        if not status:
+            raise refused(f"no service account {inputs[_ACCOUNT]['name']}", TAKEN)
+        # An API server may give less than was asked for.
+        expires = datetime.fromisoformat(status["expirationTimestamp"])
+        kubeconfig = kubeconfig_with(status["token"], inputs["issuer"], inputs.get("endpoint") or "")
+        _call(connect(inputs["holder"]), "PATCH", _secret_path(inputs), _secret(inputs, kubeconfig))
+        progress.said(f"token of {inputs[_ACCOUNT]['name']} until {_told(expires)}")
+        return {"expires": _told(expires), "renews": _told(asked + (expires - asked) / 2)}
+
+    def update(self, old: Inputs, new: Inputs, progress: Progress) -> Outputs:
+        return self.create(new, progress)
+
+    def due(self, outputs: Outputs) -> str:
+        """Return `expires` from the half of the token's life on."""
+        renews = outputs.get("renews")
+        over = not isinstance(renews, str) or datetime.now(UTC) >= datetime.fromisoformat(renews)
+        return "expires" if over else ""
+
+    def read(self, inputs: Inputs, outputs: Outputs, progress: Progress) -> Live:
+        """Look whether the Secret is there; what is in it is not looked at. Raises Gone where it is not."""
+        if _call(connect(inputs["holder"]), "GET", _secret_path(inputs)) is None:
+            raise Gone
+        return Live(inputs, outputs)
+
+    def delete(self, inputs: Inputs, progress: Progress) -> None:
+        """Remove the Secret; the token ends with its service account, or by itself."""
+        _call(connect(inputs["holder"]), "DELETE", _secret_path(inputs))
+
+
+def kubeconfig_with(token: str, issuer: str, endpoint: str = "") -> str:
+    """Return a kubeconfig that holds the token, and of the issuer's own only how its API is reached."""
+    given = yaml.safe_load(issuer)
+    current = next(each for each in given["contexts"] if each["name"] == given["current-context"])
+    found = next(each for each in given["clusters"] if each["name"] == current["context"]["cluster"])
+    reached = {key: found["cluster"][key] for key in _REACHED if key in found["cluster"]}
+    if file := found["cluster"].get("certificate-authority"):
+        reached["certificate-authority-data"] = base64.b64encode(Path(file).read_bytes()).decode()
+    if endpoint:
+        reached["server"] = endpoint
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "worker", "cluster": reached}],
+        "users": [{"name": "hub", "user": {"token": token}}],
+        "contexts": [{"name": "worker", "context": {"cluster": "worker", "user": "hub"}}],
+        "current-context": "worker",
+    }
+    return yaml.safe_dump(content, sort_keys=False)
+
+
+_REACHED = ("server", "certificate-authority-data", "tls-server-name", "proxy-url")
+
+
+def _tokens(inputs: Inputs) -> str:
+    account = inputs[_ACCOUNT]
+    return f"/api/v1/namespaces/{account['namespace']}/serviceaccounts/{account['name']}/token"
+
+
+def _request(inputs: Inputs) -> Mapping[str, Any]:
+    spec = {"expirationSeconds": inputs["lifetimeSeconds"]}
+    return {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+
+
+def _secret_path(inputs: Inputs) -> str:
+    return f"/api/v1/namespaces/{inputs[_SECRET]['namespace']}/secrets/{inputs[_SECRET]['name']}"
+
+
+def _secret(inputs: Inputs, kubeconfig: str) -> Mapping[str, Any]:
+    metadata = {**inputs[_SECRET], "labels": {"app.kubernetes.io/managed-by": MANAGER}}
+    data = {KEY: base64.b64encode(kubeconfig.encode()).decode()}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "data": data}
+
+
+def _told(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="seconds")
+
+
+def _call(
+    client: ApiClient, method: str, path: str, body: Mapping[str, Any] | None = None
+) -> Mapping[str, Any] | None:
+    """Return the answer's JSON, None where there is no such object. Raises TrainyardError for a refusal."""
+    from urllib3.exceptions import HTTPError
+
+    applied = method == "PATCH"
+    content = {"Content-Type": "application/apply-patch+yaml" if applied else "application/json"}
+    request = client.param_serialize(
+        method,
+        path,
+        query_params=[("fieldManager", MANAGER), ("force", "true")] if applied else [],
+        header_params={"Accept": "application/json", **(content if body else {})},
+        body=json.dumps(body) if applied else body,
+        auth_settings=["BearerToken"],
+    )
+    try:
+        answer = client.call_api(*request)
+        said: str = answer.read().decode()  # type: ignore[no-untyped-call]
+    except HTTPError as error:
+        raise refused(str(error), TAKEN) from None
+    if answer.status == HTTPStatus.NOT_FOUND and not applied:
+        return None
+    if answer.status >= HTTPStatus.BAD_REQUEST:
+        raise _refusal(said)
+    found: Mapping[str, Any] = json.loads(said)
+    return found
+
+
+def _refusal(said: str) -> TrainyardError:
+    """Tell the API server's own message, and nothing else of its answer."""
+    try:
+        message = str(json.loads(said)["message"])
+    except (ValueError, KeyError, TypeError):
+        message = "an answer that is no Status"
+    return refused(message, TAKEN)

@@ -1,0 +1,180 @@
+"""What an engine that was killed leaves behind: plugins, a lock, operations that it never saw the end of."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from infra.errors import Problem, TrainyardError
+
+MARKER = "TRAINYARD_ENGINE"
+"""Variable with the backend's folder, in the environment of each engine that we start and of its plugins."""
+MODULES = ("engine.provider", "engine.language_host", "pulumi.dynamic", "pulumi.policy")
+GRACE_SECONDS = 20.0
+"""An interrupted engine ends what is under way; after this it is killed."""
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A file backend, read where the engine has no command for it."""
+
+    folder: Path
+    project: str
+
+    def state_file(self, stack: str) -> Path:
+        return self.folder / ".pulumi" / "stacks" / self.project / f"{stack}.json"
+
+    def mend(self) -> None:
+        """Remove attributes that a killed engine has half written: with them it reads no state at all.
+
+        The engine's file store writes `<file>.attrs` beside a file, in place; without it it takes defaults.
+        """
+        for attributes in (self.folder / ".pulumi").rglob("*.attrs"):
+            try:
+                json.loads(attributes.read_text())
+            except json.JSONDecodeError:
+                attributes.unlink(missing_ok=True)
+
+    def has_pending_operations(self, stack: str) -> bool:
+        """Whether the last engine was cut off in the midst of an operation."""
+        return bool(self._deployment(stack).get("pending_operations"))
+
+    def is_empty(self, stack: str) -> bool:
+        """Whether no resource is written down."""
+        return not self.state_file(stack).exists() or not self._deployment(stack).get("resources")
+
+    def _deployment(self, stack: str) -> dict[str, Any]:
+        checkpoint: dict[str, Any] = json.loads(self.state_file(stack).read_text())["checkpoint"]
+        return checkpoint.get("latest") or {}
+
+    def locks(self, stack: str) -> list[dict[str, Any]]:
+        """The locks that are held, or were when their engine was killed."""
+        folder = self.folder / ".pulumi" / "locks" / "organization" / self.project / stack
+        return [json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))]
+
+    @property
+    def temporary(self) -> Path:
+        """Where runs have their private folders: the Kubernetes provider leaves kubeconfigs there."""
+        return self.folder / "runs"
+
+
+def end_orphans(backend: Backend) -> None:
+    """End engines and plugins of ours whose command is gone; the caller holds the stack's lock."""
+    ours = list(_left_running(backend))
+    engines = [process for process in ours if _is_named(process, "pulumi")]
+    for process in engines:
+        with suppress(psutil.NoSuchProcess):
+            process.send_signal(signal.SIGINT)
+    psutil.wait_procs(engines, GRACE_SECONDS)
+    for process in ours:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(ours, GRACE_SECONDS)
+    shutil.rmtree(backend.temporary, ignore_errors=True)
+
+
+def _is_named(process: psutil.Process, name: str) -> bool:
+    """Whether it bears this name; one that has just ended bears none."""
+    with suppress(psutil.NoSuchProcess):
+        return bool(process.name() == name)
+    return False
+
+
+def is_stale(lock: dict[str, Any]) -> bool:
+    """Whether the lock's engine is dead. Raises TrainyardError for one that lives, here or elsewhere."""
+    pid = int(lock["pid"])
+    if lock["hostname"] == socket.gethostname() and not _is_engine(pid):
+        return True
+    holder = f"process {pid} of {lock['username']} on {lock['hostname']} since {lock['timestamp']}"
+    raise TrainyardError(
+        [
+            Problem(
+                "the stack's lock",
+                f"held by {holder}",
+                "no other engine at work on this stack",
+                "wait for it, or end it and run the same command again",
+            )
+        ]
+    )
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """A creation that a killed engine began, and never saw the end of; or one that is to come."""
+
+    token: str
+    """Type: `aws:ec2/vpc:Vpc`."""
+    name: str
+    """Logical name."""
+    inputs: Mapping[str, Any]
+    begun: bool = True
+    """False for one that a preview announces: parts of its inputs are unknown, and names that the provider
+    makes up are not those of one that exists."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A resource that exists, and that the state does not have."""
+
+    id: str
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    """Those that are other than was asked: a name that the provider made up when it was made."""
+
+
+Finder = Callable[[Unfinished], Found | None]
+"""Looks in the cloud for what the state does not have; None where nothing was made."""
+
+
+def settled(exported: str, find: Finder) -> tuple[str, list[str]]:
+    """Return an exported stack with no pending operations, and the URNs of what was found.
+
+    What is found is taken into the state; it has to be refreshed, since its outputs are not known. What is
+    not found is made again: resources of ours, and objects of a cluster, take what is there already.
+    """
+    stack = json.loads(exported)
+    deployment = stack["deployment"]
+    found: list[str] = []
+    for operation in deployment.pop("pending_operations", None) or ():
+        resource = operation.get("resource") or {}
+        if operation["type"] != "creating" or not resource.get("custom"):
+            continue
+        unfinished = Unfinished(
+            resource["type"], resource["urn"].split("::", 3)[3], resource.get("inputs") or {}
+        )
+        made = find(unfinished)
+        if made:
+            outputs = resource.get("inputs")
+            deployment["resources"].append({**resource, "id": made.id, "outputs": outputs})
+            found.append(resource["urn"])
+    return json.dumps(stack), found
+
+
+def _left_running(backend: Backend) -> Iterator[psutil.Process]:
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            marked = process.environ().get(MARKER) == str(backend.folder)
+            if marked and _is_part(process.cmdline()) and process.pid != os.getpid():
+                yield process
+
+
+def _is_part(command: Sequence[str]) -> bool:
+    """Whether a command is the engine's or a plugin's; what a plugin has started (a cluster) is not."""
+    return any(Path(word).name.startswith("pulumi") or word in MODULES for word in command[:6])
+
+
+def _is_engine(pid: int) -> bool:
+    with suppress(psutil.Error):
+        process = psutil.Process(pid)
+        # One that was killed keeps its name until it is reaped, but not its arguments.
+        return process.name() == "pulumi" and bool(process.cmdline())
+    return False

@@ -1,0 +1,35 @@
+"""`trainyard:local:ReadyNodes`: the moment from which every node of an embedded cluster takes pods."""
+
+from __future__ import annotations
+
+from engine.paths import Paths
+from engine.provider.resource import Failure, Inputs, Moment, Outputs, Progress
+
+
+class ReadyNodes(Moment):
+    """The cluster starts and ends its nodes; this waits, so that objects are declared in the meantime.
+
+    A node that is lost later is the cluster's affair, which reads and mends it.
+    """
+
+    TYPE = "trainyard:local:ReadyNodes"
+    REPLACES = frozenset({"cluster"})
+
+    def check(self, inputs: Inputs) -> list[Failure]:
+        given = inputs.get("cluster")
+        return [] if isinstance(given, str) else [Failure("cluster", f"{given!r}: the name of a cluster")]
+
+    def identify(self, inputs: Inputs) -> str:
+        return str(inputs["cluster"])
+
+    def create(self, inputs: Inputs, progress: Progress) -> Outputs:
+        # Imported late: the engine waits for the plugin to start.
+        from local.cluster import EmbeddedCluster
+        from local.toolchain import Toolchain, load_versions
+
+        paths = Paths.from_environment()
+        toolchain = Toolchain(paths, load_versions(), progress)
+        EmbeddedCluster.load(
+            inputs["cluster"], paths=paths, toolchain=toolchain, progress=progress
+        ).await_nodes()
+        return {}

@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import yaml
+
+from engine.provider import custom_resource_definitions
+from engine.provider.custom_resource_definitions import CustomResourceDefinitions, digest, load_bundle
+from engine.provider.resource import Cancelled, Gone
+from infra.errors import InputError, TrainyardError
+from tests.engine.progress import Kept
+
+PREFIX = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+
+class Interrupted(Kept):
+    def check(self) -> None:
+        raise Cancelled
+
+
+def definition(name: str, text: str = "") -> dict[str, Any]:
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": name},
+        "spec": {"group": text},
+    }
+
+
+class ApiServer(BaseHTTPRequestHandler):
+    """As much of an API server as the resource speaks to; a definition is established at its second read."""
+
+    kept: ClassVar[dict[str, Any]]
+    requests: ClassVar[list[tuple[str, str]]]
+    establishes = True
+
+    def do_GET(self) -> None:
+        name = self.path.partition("?")[0].removeprefix(PREFIX).strip("/")
+        if not name:
+            self.answer(200, {"items": [{"metadata": each["metadata"]} for each in self.kept.values()]})
+        elif name not in self.kept:
+            self.answer(404, {"message": "not found"})
+        else:
+            if self.establishes:
+                self.kept[name]["status"] = {"conditions": [{"type": "Established", "status": "True"}]}
+            self.answer(200, self.kept[name])
+
+    def do_PATCH(self) -> None:
+        path, _, query = self.path.partition("?")
+        name = path.removeprefix(PREFIX).strip("/")
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.requests.append(("PATCH", name))
+        assert self.headers["Content-Type"] == "application/apply-patch+yaml"
+        assert {"fieldManager=trainyard", "force=true"} <= {
+            part.lower().replace("fieldmanager", "fieldManager") for part in query.split("&")
+        }
+        if "broken" in name:
+            self.answer(422, {"message": "spec.group is wrong"})
+            return
+        self.kept[name] = yaml.safe_load(body)
+        self.answer(201, self.kept[name])
+
+    def do_DELETE(self) -> None:
+        name = self.path.partition("?")[0].removeprefix(PREFIX).strip("/")
+        self.requests.append(("DELETE", name))
+        found = self.kept.pop(name, None)
+        self.answer(200 if found else 404, found or {"message": "not found"})
+
+    def answer(self, code: int, body: object) -> None:
+        data = json.dumps(body).encode()
+        self.send_response(code)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_arguments: object) -> None: ...
+
+
+@pytest.fixture
+def server() -> Iterator[type[ApiServer]]:
+    class Fresh(ApiServer):
+        kept: ClassVar[dict[str, Any]] = {}
+        requests: ClassVar[list[tuple[str, str]]] = []
+
+    listening = ThreadingHTTPServer(("127.0.0.1", 0), Fresh)
+    Fresh.address = f"http://127.0.0.1:{listening.server_port}"  # type: ignore[attr-defined]
+    threading.Thread(target=listening.serve_forever, args=(0.01,), daemon=True).start()
+    yield Fresh
+    listening.shutdown()
+    listening.server_close()
+
+
+def inputs(
+    server: type[ApiServer] | None, folder: Path, *definitions: dict[str, Any], **more: Any
+) -> dict[str, Any]:
+    address = getattr(server, "address", "http://127.0.0.1:1")
+    kubeconfig = {
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": address}}],
+        "users": [{"name": "u", "user": {}}],
+    }
+    source = folder / f"{digest({'all': definitions})[:8]}.yaml"
+    source.write_text(yaml.safe_dump_all(definitions))
+    return {
+        "kubeconfig": yaml.safe_dump(kubeconfig),
+        "source": str(source),
+        "definitions": {each["metadata"]["name"]: digest(each) for each in definitions},
+        **more,
+    }
+
+
+def test_a_create_applies_every_definition_and_waits_until_it_is_established(
+    server: type[ApiServer], tmp_path: Path
+) -> None:
+    asked = inputs(server, tmp_path, definition("a.x"), definition("b.x"))
+    CustomResourceDefinitions().create(asked, Kept())
+    assert sorted(server.requests) == [("PATCH", "a.x"), ("PATCH", "b.x")]
+    assert all("status" in each for each in server.kept.values())
+
+
+def test_a_second_create_finds_all_done(server: type[ApiServer], tmp_path: Path) -> None:
+    asked = inputs(server, tmp_path, definition("a.x"))
+    CustomResourceDefinitions().create(asked, Kept())
+    CustomResourceDefinitions().create(asked, Kept())
+    assert server.requests == [("PATCH", "a.x")]
+
+
+def test_an_update_applies_what_changed_and_removes_what_is_not_asked_for(
+    server: type[ApiServer], tmp_path: Path
+) -> None:
+    old = inputs(server, tmp_path, definition("a.x"), definition("b.x"), definition("c.x"))
+    CustomResourceDefinitions().create(old, Kept())
+    server.requests.clear()
+    new = inputs(server, tmp_path, definition("a.x"), definition("b.x", "new"))
+    CustomResourceDefinitions().update(old, new, Kept())
+    assert server.requests == [("PATCH", "b.x"), ("DELETE", "c.x")]
+
+
+def test_a_definition_that_someone_removed_or_replaced_reads_as_different(
+    server: type[ApiServer], tmp_path: Path
+) -> None:
+    asked = inputs(server, tmp_path, definition("a.x"), definition("b.x"), definition("c.x"))
+    CustomResourceDefinitions().create(asked, Kept())
+    del server.kept["a.x"]
+    server.kept["b.x"] = definition("b.x", "someone else's")
+    live = CustomResourceDefinitions().read(asked, {}, Kept())
+    assert live.inputs["definitions"] == {"b.x": "", "c.x": asked["definitions"]["c.x"]}
+    server.kept.clear()
+    with pytest.raises(Gone):
+        CustomResourceDefinitions().read(asked, {}, Kept())
+
+
+@pytest.mark.parametrize(("retain", "left"), [(False, set()), (True, {"a.x"})])
+def test_a_delete_removes_them_unless_asked_to_retain_them(
+    server: type[ApiServer], tmp_path: Path, retain: bool, left: set[str]
+) -> None:
+    asked = inputs(server, tmp_path, definition("a.x"), retain=retain)
+    CustomResourceDefinitions().create(asked, Kept())
+    CustomResourceDefinitions().delete(asked, Kept())
+    CustomResourceDefinitions().delete(asked, Kept())
+    assert server.kept.keys() == left
+
+
+def test_what_the_api_server_refuses_is_told_in_its_words(server: type[ApiServer], tmp_path: Path) -> None:
+    with pytest.raises(TrainyardError, match=r"spec\.group is wrong"):
+        CustomResourceDefinitions().create(inputs(server, tmp_path, definition("broken.x")), Kept())
+
+
+def test_an_api_server_that_does_not_answer_is_an_error_that_says_so(tmp_path: Path) -> None:
+    with pytest.raises(TrainyardError, match=r"127\.0\.0\.1"):
+        CustomResourceDefinitions().create(inputs(None, tmp_path, definition("a.x")), Kept())
+
+
+def test_a_definition_that_is_never_established_fails_with_its_name(
+    server: type[ApiServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(custom_resource_definitions, "ESTABLISHED_SECONDS", 0.1)
+    server.establishes = False
+    with pytest.raises(TrainyardError, match=r"a\.x is not established"):
+        CustomResourceDefinitions().create(inputs(server, tmp_path, definition("a.x")), Kept())
+
+
+def test_an_interrupt_is_heard_while_waiting(server: type[ApiServer], tmp_path: Path) -> None:
+    server.establishes = False
+    with pytest.raises(Cancelled):
+        CustomResourceDefinitions().create(inputs(server, tmp_path, definition("a.x")), Interrupted())
+
+
+def test_a_bundle_that_is_not_what_was_declared_is_refused_with_every_difference(tmp_path: Path) -> None:
+    asked = inputs(None, tmp_path, definition("a.x"), definition("b.x"))
+    wrong = {**asked["definitions"], "a.x": "0" * 64, "c.x": "1" * 64}
+    with pytest.raises(InputError) as caught:
+        load_bundle(Path(asked["source"]), wrong)
+    assert [(p.path, p.got) for p in caught.value.problems] == [
+        ("definitions[a.x]", digest(definition("a.x"))),
+        ("definitions[c.x]", "not in the bundle"),
+    ]
+    with pytest.raises(InputError, match="no file"):
+        load_bundle(tmp_path / "gone.yaml", wrong)
+
+
+def test_wrong_inputs_are_named() -> None:
+    failures = CustomResourceDefinitions().check(
+        {"source": 3, "definitions": {}, "retain": "yes", "spare": 1}
+    )
+    assert {failure.property for failure in failures} == {
+        "kubeconfig",
+        "source",
+        "definitions",
+        "retain",
+        "spare",
+    }
+
+
+def test_the_digest_does_not_depend_on_the_order_of_keys() -> None:
+    assert digest({"a": 1, "b": [2]}) == digest({"b": [2], "a": 1})
+    assert digest({"a": 1}) != digest({"a": 2})

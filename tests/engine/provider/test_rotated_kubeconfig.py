@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, ClassVar
+
+import pytest
+import yaml
+
+from engine.provider.resource import Gone
+from engine.provider.rotated_kubeconfig import RotatedKubeconfig, kubeconfig_with
+from infra.errors import TrainyardError
+from tests.engine.progress import Kept
+
+TOKENS = "/api/v1/namespaces/fleet-test/serviceaccounts/hub/token"
+SECRET = "/api/v1/namespaces/kueue-system/secrets/fleet-test-far"
+
+
+class Clusters(BaseHTTPRequestHandler):
+    """The API servers of both clusters: it gives tokens that live as long as it likes, and keeps Secrets."""
+
+    secrets: ClassVar[dict[str, Any]]
+    asked: ClassVar[list[tuple[str, str, Any]]]
+    given: ClassVar[timedelta]
+    refusal: ClassVar[str]
+
+    def answer(self) -> None:
+        length = int(self.headers.get("Content-Length") or 0)
+        body = json.loads(self.rfile.read(length)) if length else None
+        path = self.path.partition("?")[0]
+        self.asked.append((self.command, path, body))
+        if self.refusal:
+            self._say(403, {"kind": "Status", "message": self.refusal})
+        elif path == TOKENS:
+            ends = (datetime.now(UTC) + self.given).strftime("%Y-%m-%dT%H:%M:%SZ")
+            number = sum(asked == TOKENS for _, asked, _ in self.asked)
+            self._say(201, {"status": {"token": f"token-{number}", "expirationTimestamp": ends}})
+        elif self.command == "PATCH":
+            self.secrets[path] = body
+            self._say(200, body)
+        elif path in self.secrets:
+            self._say(200, self.secrets[path] if self.command == "GET" else self.secrets.pop(path))
+        else:
+            self._say(404, {"kind": "Status", "message": "not found"})
+
+    def _say(self, code: int, answer: Any) -> None:
+        data = json.dumps(answer).encode()
+        self.send_response(code)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    do_GET = do_POST = do_PATCH = do_DELETE = answer  # noqa: N815
+
+    def log_message(self, *_arguments: object) -> None: ...
+
+
+@pytest.fixture
+def inputs() -> Iterator[dict[str, Any]]:
+    Clusters.secrets, Clusters.asked, Clusters.refusal = {}, [], ""
+    Clusters.given = timedelta(hours=24)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Clusters)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    kubeconfig = yaml.safe_dump(
+        {
+            "current-context": "c",
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}],
+            "users": [{"name": "u", "user": {"token": "of-the-administrator"}}],
+        }
+    )
+    yield {
+        "issuer": kubeconfig,
+        "holder": kubeconfig,
+        "serviceAccount": {"namespace": "fleet-test", "name": "hub"},
+        "secret": {"namespace": "kueue-system", "name": "fleet-test-far"},
+        "lifetimeSeconds": 86400,
+        "serial": 0,
+    }
+    server.shutdown()
+    server.server_close()
+
+
+def kept() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load(base64.b64decode(Clusters.secrets[SECRET]["data"]["kubeconfig"]))
+    return found
+
+
+def test_a_token_is_asked_of_one_cluster_and_kept_by_the_other(inputs: dict[str, Any]) -> None:
+    outputs = RotatedKubeconfig().create(inputs, Kept())
+    [(_, _, request), _] = Clusters.asked
+    assert request["spec"] == {"expirationSeconds": 86400}
+    assert kept()["users"] == [{"name": "hub", "user": {"token": "token-1"}}]
+    assert outputs.keys() == {"expires", "renews"}
+    assert "token" not in json.dumps(outputs)
+
+
+def test_what_it_says_on_the_way_holds_no_token(inputs: dict[str, Any]) -> None:
+    progress = Kept()
+    RotatedKubeconfig().create(inputs, progress)
+    assert "token-1" not in str(vars(progress))
+
+
+def test_an_update_is_due_from_the_half_of_the_tokens_life(inputs: dict[str, Any]) -> None:
+    resource = RotatedKubeconfig()
+    assert resource.due(resource.create(inputs, Kept())) == ""
+    now = datetime.now(UTC)
+    for minutes, due in ((5, ""), (-5, "expires")):
+        assert resource.due({"renews": (now + timedelta(minutes=minutes)).isoformat()}) == due
+
+
+def test_the_life_that_counts_is_the_one_that_was_given(inputs: dict[str, Any]) -> None:
+    Clusters.given = timedelta(seconds=600)
+    renews = datetime.fromisoformat(RotatedKubeconfig().create(inputs, Kept())["renews"])
+    assert 290 < (renews - datetime.now(UTC)).total_seconds() < 310
+
+
+def test_a_create_that_was_broken_off_is_due(inputs: dict[str, Any]) -> None:
+    assert RotatedKubeconfig().due({}) == "expires"
+
+
+def test_an_update_brings_another_token(inputs: dict[str, Any]) -> None:
+    resource = RotatedKubeconfig()
+    resource.create(inputs, Kept())
+    resource.update(inputs, {**inputs, "serial": 1}, Kept())
+    assert kept()["users"][0]["user"]["token"] == "token-2"
+
+
+def test_a_secret_that_somebody_removed_is_made_again(inputs: dict[str, Any]) -> None:
+    resource = RotatedKubeconfig()
+    outputs = resource.create(inputs, Kept())
+    assert resource.read(inputs, outputs, Kept()).outputs == outputs
+    Clusters.secrets.clear()
+    with pytest.raises(Gone):
+        resource.read(inputs, outputs, Kept())
+
+
+def test_it_goes_and_may_be_gone_already(inputs: dict[str, Any]) -> None:
+    resource = RotatedKubeconfig()
+    resource.create(inputs, Kept())
+    resource.delete(inputs, Kept())
+    assert Clusters.secrets == {}
+    resource.delete(inputs, Kept())
+
+
+def test_a_refusal_is_told_in_the_servers_words(inputs: dict[str, Any]) -> None:
+    Clusters.refusal = "serviceaccounts is forbidden"
+    with pytest.raises(TrainyardError, match="serviceaccounts is forbidden"):
+        RotatedKubeconfig().create(inputs, Kept())
+    assert Clusters.secrets == {}
+
+
+def test_the_hub_gets_of_the_issuers_kubeconfig_the_way_and_not_the_user() -> None:
+    cluster = {"server": "https://10.0.0.1:6443", "certificate-authority-data": "Q0E="}
+    user = {"exec": {"command": "aws"}, "client-key-data": "a2V5"}
+    given = {
+        "current-context": "one",
+        "contexts": [
+            {"name": "other", "context": {"cluster": "other", "user": "u"}},
+            {"name": "one", "context": {"cluster": "one", "user": "u"}},
+        ],
+        "clusters": [{"name": "other", "cluster": {}}, {"name": "one", "cluster": cluster}],
+        "users": [{"name": "u", "user": user}],
+    }
+    made = yaml.safe_load(kubeconfig_with("t", yaml.safe_dump(given)))
+    assert made["clusters"][0]["cluster"] == cluster
+    assert made["users"] == [{"name": "hub", "user": {"token": "t"}}]
+    elsewhere = yaml.safe_load(kubeconfig_with("t", yaml.safe_dump(given), "https://worker.example.com"))
+    assert elsewhere["clusters"][0]["cluster"] == {**cluster, "server": "https://worker.example.com"}
+
+
+@pytest.mark.parametrize(
+    ("edit", "property_"),
+    [
+        ({"issuer": None}, "issuer"),
+        ({"secret": {"name": "x"}}, "secret"),
+        ({"lifetimeSeconds": "1d"}, "lifetimeSeconds"),
+        ({"colour": "red"}, "colour"),
+    ],
+)
+def test_a_wrong_input_is_named(inputs: dict[str, Any], edit: dict[str, Any], property_: str) -> None:
+    assert [each.property for each in RotatedKubeconfig().check({**inputs, **edit})] == [property_]
+    assert RotatedKubeconfig().check(inputs) == []

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, ClassVar
+
+import pytest
+import yaml
+
+from engine.provider import api_server, serving_webhooks
+from engine.provider.resource import Cancelled
+from engine.provider.serving_webhooks import ServingWebhooks
+from infra.errors import TrainyardError
+from tests.engine.progress import Kept
+
+COLLECTION = "/apis/kueue.x-k8s.io/v1beta2/resourceflavors"
+PROBE = {"kind": "ResourceFlavor", "metadata": {"name": "probe"}}
+
+
+class Interrupted(Kept):
+    def check(self) -> None:
+        raise Cancelled
+
+
+class ApiServer(BaseHTTPRequestHandler):
+    """Gives the answers that a test has put down, the last one for ever."""
+
+    answers: ClassVar[list[tuple[int, str]]]
+    asked: ClassVar[list[tuple[str, Any]]]
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.asked.append((self.path, body))
+        code, text = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        data = json.dumps({"message": text}).encode()
+        self.send_response(code)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_arguments: object) -> None: ...
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ThreadingHTTPServer]:
+    monkeypatch.setattr(api_server, "POLL_SECONDS", 0.01)
+    ApiServer.answers, ApiServer.asked = [], []
+    listening = ThreadingHTTPServer(("127.0.0.1", 0), ApiServer)
+    threading.Thread(target=listening.serve_forever, args=(0.01,), daemon=True).start()
+    yield listening
+    listening.shutdown()
+    listening.server_close()
+
+
+def inputs(server: ThreadingHTTPServer) -> dict[str, Any]:
+    kubeconfig = {
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}],
+        "users": [{"name": "u", "user": {}}],
+    }
+    return {"kubeconfig": yaml.safe_dump(kubeconfig), "collection": COLLECTION, "probe": PROBE}
+
+
+@pytest.mark.parametrize("last", [201, 409])
+def test_an_object_is_tried_until_it_is_let_through_and_never_made(
+    server: ThreadingHTTPServer, last: int
+) -> None:
+    ApiServer.answers += [(404, "no kind"), (500, "failed calling webhook"), (429, "busy"), (last, "")]
+    ServingWebhooks().create(inputs(server), Kept())
+    assert ApiServer.asked == [(f"{COLLECTION}?dryRun=All", PROBE)] * 4
+
+
+def test_an_object_that_the_webhooks_do_not_like_is_an_error_at_once(server: ThreadingHTTPServer) -> None:
+    ApiServer.answers += [(422, "spec.nodeLabels is wrong")]
+    with pytest.raises(TrainyardError, match=r"spec\.nodeLabels is wrong"):
+        ServingWebhooks().create(inputs(server), Kept())
+    assert len(ApiServer.asked) == 1
+
+
+def test_webhooks_that_never_answer_are_an_error_with_their_last_word(
+    server: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving_webhooks, "SERVING_SECONDS", 0.05)
+    ApiServer.answers += [(500, "no endpoints available")]
+    with pytest.raises(TrainyardError, match=r"resourceflavors is not served .*no endpoints available"):
+        ServingWebhooks().create(inputs(server), Kept())
+
+
+def test_an_interrupt_is_heard_while_waiting(server: ThreadingHTTPServer) -> None:
+    ApiServer.answers += [(500, "no endpoints available")]
+    with pytest.raises(Cancelled):
+        ServingWebhooks().create(inputs(server), Interrupted())
+
+
+def test_every_input_that_is_missing_or_unknown_is_named() -> None:
+    failures = ServingWebhooks().check({"kubeconfig": "text", "probe": [], "more": 1})
+    assert {failure.property for failure in failures} == {"collection", "probe", "more"}

@@ -1,0 +1,50 @@
+"""What a preview announces enters a state in an order in which no later preview is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from engine.adoption import adopted
+from engine.provider.values import UNKNOWN_MARKS
+from engine.recovery import Found, Unfinished
+
+EMPTY = json.dumps({"deployment": {"resources": []}})
+PROVIDER = "urn:pulumi:s::p::pulumi:providers:gcp::mine"
+UNKNOWN = next(iter(UNKNOWN_MARKS))
+
+
+def announced(name: str, **more: Any) -> dict[str, Any]:
+    kind = "gcp:filestore/instance:Instance"
+    state = {"urn": f"urn:pulumi:s::p::{kind}::{name}", "type": kind, "custom": True, "inputs": {}}
+    return {**state, "provider": f"{PROVIDER}::{UNKNOWN}", **more}
+
+
+def names(exported: str) -> list[str]:
+    return [each["urn"].rpartition("::")[2] for each in json.loads(exported)["deployment"]["resources"]]
+
+
+def find(unfinished: Unfinished) -> Found | None:
+    return Found(f"id-{unfinished.name}")
+
+
+def test_what_is_protected_waits_until_all_that_it_builds_on_is_known() -> None:
+    provider = {"urn": PROVIDER, "type": "pulumi:providers:gcp", "custom": True, "inputs": {"region": "r"}}
+    plain = announced("plain", inputs={"key": UNKNOWN})
+    protected = announced("protected", inputs={"key": UNKNOWN}, protect=True)
+    first, found = adopted(EMPTY, [provider, plain, protected], find)
+    assert [each.rpartition("::")[2] for each in found] == ["plain"]
+    assert names(first) == ["mine", "plain"]
+    known = {**protected, "inputs": {"key": "k"}}
+    second, found = adopted(first, [known], find)
+    assert found == [known["urn"]]
+    assert names(second) == ["mine", "plain", "protected"]
+
+
+def test_what_stays_unknown_keeps_nothing_out_of_the_state_for_ever() -> None:
+    provider = {"urn": PROVIDER, "type": "pulumi:providers:gcp", "custom": True, "inputs": {}}
+    protected = announced("protected", inputs={"key": UNKNOWN}, protect=True)
+    state, found = adopted(EMPTY, [provider, protected], find)
+    assert found == [protected["urn"]]
+    (_, entry) = json.loads(state)["deployment"]["resources"]
+    assert entry["protect"] and entry["inputs"] == {}

@@ -1,0 +1,444 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from engine import plugins, recovery
+from engine.engine import Engine
+from engine.events import Report, Result, label
+from engine.paths import REPOSITORY, Paths
+from engine.recovery import MARKER, Backend
+from infra.errors import ExitCode, TrainyardError
+from tests.engine.progress import Kept
+from tests.processes import PATIENCE_SECONDS, wait_for
+
+URN = "urn:pulumi:dev::tiny::pkg:index:Parent$kubernetes:apps/v1:Deployment::web"
+
+FAKE = """#!{python}
+import json, os, signal, sys, time
+log = {log!r}
+with open(log, "a") as file:
+    file.write(json.dumps([sys.argv[1:], os.environ.get("TMPDIR", "")]) + "\\n")
+words = [word for word in sys.argv[1:] if not word.startswith("--")]
+if words[:2] == ["stack", "init"]:
+    folder = sys.argv[sys.argv.index("--cwd") + 1]
+    state = {state!r}
+    os.makedirs(os.path.dirname(state), exist_ok=True)
+    open(state, "w").write('{{"checkpoint": {{"latest": {{}}}}}}')
+    open(folder + "/Pulumi.dev.yaml", "w").write("encryptionsalt: v1:salt\\n")
+if words[0] == "up":
+    open(os.environ["TMPDIR"] + "/kubeconfig", "w").write("admin")
+    print(json.dumps({{"summaryEvent": {{"resourceChanges": {{"create": 2}}}}}}), flush=True)
+    if {dawdle}:
+        signal.signal(signal.SIGINT, signal.SIG_IGN if {stubborn} else lambda *_: sys.exit(1))
+        open(log + ".ready", "w").close()
+        time.sleep(600)
+if words[:2] == ["stack", "export"]:
+    print(json.dumps({{"deployment": json.load(open({state!r}))["checkpoint"]["latest"]}}))
+if words[:2] == ["stack", "import"]:
+    open({log!r} + ".imported", "w").write(sys.stdin.read())
+"""
+
+
+class Bench:
+    """A project, a state folder, and a program that stands for the engine and notes what it is asked."""
+
+    def __init__(self, folder: Path, *, dawdle: bool = False, stubborn: bool = False) -> None:
+        self.paths = Paths(cache=folder / "cache", state=folder / "state", repository=folder / "repo")
+        self.log = folder / "asked"
+        self.backend = Backend(self.paths.engine, "tiny")
+        self.stack_file = self.paths.repository / "stacks" / "Pulumi.dev.yaml"
+        for needed in (self.paths.bin, self.paths.engine, self.stack_file.parent):
+            needed.mkdir(parents=True, exist_ok=True)
+        (self.paths.repository / "Pulumi.yaml").write_text(
+            "name: tiny\nruntime: python\nstackConfigDir: stacks\n"
+        )
+        self.stack_file.write_text("config:\n  tiny:size: 3\n")
+        fake = self.paths.bin / "pulumi"
+        state = str(self.backend.state_file("dev"))
+        names = {"python": sys.executable, "log": str(self.log), "state": state}
+        fake.write_text(FAKE.format(**names, dawdle=dawdle, stubborn=stubborn))
+        fake.chmod(0o755)
+        path = f"{self.paths.bin}{os.pathsep}{os.environ['PATH']}"
+        self.engine = Engine(self.paths, {"PATH": path, "PULUMI_HOME": str(folder / "home")})
+
+    def asked(self) -> list[tuple[list[str], str]]:
+        """Arguments and TMPDIR of each start so far."""
+        lines = self.log.read_text().splitlines() if self.log.exists() else []
+        return [tuple(json.loads(line)) for line in lines]
+
+    def commands(self) -> list[str]:
+        words = [[word for word in asked if not word.startswith("--")] for asked, _ in self.asked()]
+        return [" ".join(each[:2]) if each[0] == "stack" else each[0] for each in words]
+
+    def wait_for_up(self) -> None:
+        """Return when the engine is at work, its signal handler set."""
+        wait_for(Path(f"{self.log}.ready").exists)
+
+    def interrupt(self) -> None:
+        """As Ctrl-C does, once whoever runs the engine listens to it."""
+        wait_for(lambda: signal.getsignal(signal.SIGINT) is not signal.default_int_handler)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def lock(self, pid: int, hostname: str = socket.gethostname()) -> Path:
+        folder = self.paths.engine / ".pulumi" / "locks" / "organization" / "tiny" / "dev"
+        folder.mkdir(parents=True, exist_ok=True)
+        held = {"pid": pid, "username": "root", "hostname": hostname, "timestamp": "2026-01-01T00:00:00Z"}
+        (folder / "one.json").write_text(json.dumps(held))
+        return folder / "one.json"
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def test_the_stack_file_of_the_repository_is_never_written_to(bench: Bench) -> None:
+    before = bench.stack_file.read_text()
+    result = bench.engine.up("dev", Kept())
+    assert result.changes == {"create": 2}
+    assert bench.stack_file.read_text() == before
+    copy = bench.paths.engine / "config" / "Pulumi.dev.yaml"
+    assert copy.read_text() == f"{before}encryptionsalt: v1:salt\n"
+    assert str(copy) in bench.asked()[-1][0]
+
+
+def test_what_the_kubernetes_provider_left_under_pulumi_by_hand_is_taken_away(bench: Bench) -> None:
+    left = bench.paths.engine / "tmp" / "kubeconfig123"
+    left.parent.mkdir()
+    left.write_text("admin")
+    bench.engine.up("dev", Kept())
+    assert not left.exists()
+
+
+def test_a_salt_that_pulumi_by_hand_wrote_into_the_stack_file_is_taken_over(bench: Bench) -> None:
+    bench.engine.up("dev", Kept())
+    bench.stack_file.write_text("config:\n  tiny:size: 3\nencryptionsalt: v1:other\n")
+    bench.engine.up("dev", Kept())
+    copy = bench.paths.engine / "config" / "Pulumi.dev.yaml"
+    assert copy.read_text() == bench.stack_file.read_text()
+
+
+def test_the_organisations_configuration_goes_with_every_policy_pack(bench: Bench) -> None:
+    file, packs = bench.paths.state / "organisation.json", [Path("one"), Path("two")]
+    bench.engine = Engine(replace(bench.paths, organisation=file), bench.engine._environment)
+    bench.engine.up("dev", Kept(), policy_packs=packs)
+    bench.engine.preview("dev", Kept(), policy_packs=packs)
+    given = ["--policy-pack", "one", "--policy-pack-config", str(file)]
+    for asked, _ in bench.asked()[-2:]:
+        begin = asked.index("--policy-pack")
+        assert asked[begin : begin + 4] == given
+        assert asked[begin + 4 : begin + 8] == ["--policy-pack", "two", *given[2:]]
+
+
+def test_a_stack_is_made_once(bench: Bench) -> None:
+    assert not bench.engine.exists("dev")
+    bench.engine.up("dev", Kept())
+    bench.engine.up("dev", Kept())
+    assert bench.engine.exists("dev")
+    assert bench.commands() == ["stack init", "up", "up"]
+
+
+def test_temporary_files_lie_in_a_private_folder_that_goes_with_the_run(bench: Bench) -> None:
+    bench.engine.up("dev", Kept())
+    folder = Path(bench.asked()[-1][1])
+    assert folder.parent == bench.backend.temporary
+    assert not folder.exists()
+
+
+def test_one_interrupt_lets_the_engine_end_by_itself(tmp_path: Path) -> None:
+    bench, lines = Bench(tmp_path, dawdle=True), Kept()
+
+    def interrupt() -> None:
+        bench.wait_for_up()
+        bench.interrupt()
+
+    before = signal.getsignal(signal.SIGINT)
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(TrainyardError, match="run the same command again") as caught:
+        bench.engine.up("dev", lines)
+    assert caught.value.exit_code == ExitCode.INTERRUPTED
+    assert lines.lines == ["interrupted: ending what is under way; once more ends it at once"]
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_second_interrupt_ends_the_engine_and_its_plugins_at_once(tmp_path: Path) -> None:
+    bench, lines = Bench(tmp_path, dawdle=True, stubborn=True), Kept()
+    program = _named("pulumi-resource-kubernetes", bench.paths.state)
+    plugins_left: list[subprocess.Popen[bytes]] = []
+
+    def interrupt_twice() -> None:
+        bench.wait_for_up()
+        environment = os.environ | {MARKER: str(bench.paths.engine)}
+        plugins_left.append(subprocess.Popen([program, "600"], env=environment))
+        bench.interrupt()
+        wait_for(lambda: lines.lines)
+        bench.interrupt()
+
+    threading.Thread(target=interrupt_twice).start()
+    with pytest.raises(TrainyardError) as caught:
+        bench.engine.up("dev", lines)
+    assert caught.value.exit_code == ExitCode.INTERRUPTED
+    assert plugins_left[0].poll() is not None
+
+
+def test_a_lock_of_an_engine_that_died_is_dropped(bench: Bench) -> None:
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    bench.lock(dead.pid)
+    bench.engine.up("dev", Kept())
+    assert bench.commands()[0] == "cancel"
+
+
+def test_a_lock_of_an_engine_that_died_and_is_not_reaped_yet_is_dropped(bench: Bench) -> None:
+    dead = subprocess.Popen(["sleep", "600"], executable=_named("pulumi", bench.paths.state))
+    bench.lock(dead.pid)
+    dead.kill()
+    try:
+        wait_for(lambda: psutil.Process(dead.pid).status() == psutil.STATUS_ZOMBIE)
+        assert psutil.Process(dead.pid).name() == "pulumi"
+        bench.engine.up("dev", Kept())
+        assert bench.commands()[0] == "cancel"
+    finally:
+        dead.wait()
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_a_lock_of_an_engine_that_lives_or_is_elsewhere_is_respected(bench: Bench, here: bool) -> None:
+    engine = subprocess.Popen(["sleep", "600"], executable=_named("pulumi", bench.paths.state))
+    bench.lock(engine.pid, socket.gethostname() if here else "elsewhere")
+    try:
+        with pytest.raises(TrainyardError, match=f"process {engine.pid} of root"):
+            bench.engine.up("dev", Kept())
+        assert not bench.log.exists()
+    finally:
+        engine.kill()
+        engine.wait()
+
+
+def _named(name: str, folder: Path) -> str:
+    """A program of that name that sleeps: `sleep` itself, under another name."""
+    program = folder / "programs" / name
+    program.parent.mkdir(exist_ok=True)
+    program.write_bytes(Path("/bin/sleep").read_bytes())
+    program.chmod(0o755)
+    return str(program)
+
+
+def test_operations_that_were_cut_off_are_forgotten_since_every_create_adopts(bench: Bench) -> None:
+    bench.engine.up("dev", Kept())
+    cut_off = {"checkpoint": {"latest": {"resources": [], "pending_operations": [{"type": "creating"}]}}}
+    bench.backend.state_file("dev").write_text(json.dumps(cut_off))
+    bench.engine.up("dev", Kept())
+    assert bench.commands()[-3:] == ["stack export", "stack import", "up"]
+    imported: dict[str, Any] = json.loads(Path(f"{bench.log}.imported").read_text())
+    assert imported["deployment"] == {"resources": []}
+
+
+def test_only_parts_of_our_own_engine_are_ended(bench: Bench) -> None:
+    folder = bench.paths.state
+    plugin = _named("pulumi-resource-kubernetes", folder)
+    ours, others = os.environ | {MARKER: str(bench.paths.engine)}, os.environ | {MARKER: "/elsewhere"}
+    orphan = subprocess.Popen([plugin, "600"], env=ours)
+    cluster = subprocess.Popen(["sleep", "600"], env=ours)
+    neighbour = subprocess.Popen([plugin, "600"], env=others)
+    try:
+        recovery.end_orphans(bench.backend)
+        assert [process.poll() is None for process in (orphan, cluster, neighbour)] == [False, True, True]
+    finally:
+        for process in (orphan, cluster, neighbour):
+            process.kill()
+            process.wait()
+
+
+def test_an_orphaned_engine_is_asked_before_it_is_killed(bench: Bench) -> None:
+    asked = bench.paths.state / "asked"
+    engine = bench.paths.state / "programs" / "pulumi"
+    engine.parent.mkdir()
+    engine.write_text(
+        f"#!/bin/sh\ntrap 'echo ended > {asked}; exit' INT\necho up\nwhile :; do sleep 0.1; done\n"
+    )
+    engine.chmod(0o755)
+    environment = os.environ | {MARKER: str(bench.paths.engine)}
+    orphan = subprocess.Popen([engine], env=environment, stdout=subprocess.PIPE, text=True)
+    assert orphan.stdout is not None and orphan.stdout.readline() == "up\n"
+    recovery.end_orphans(bench.backend)
+    assert asked.read_text() == "ended\n"
+    assert orphan.poll() is not None
+
+
+def test_an_orphan_that_has_just_ended_by_itself_is_no_error(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orphan = subprocess.Popen(["sleep", "600"])
+    seen = psutil.Process(orphan.pid)
+    orphan.kill()
+    orphan.wait()
+    monkeypatch.setattr(recovery, "_left_running", lambda backend: [seen])
+    recovery.end_orphans(bench.backend)
+    assert not seen.is_running()
+
+
+def test_the_engine_dies_gracefully_with_its_command(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, dawdle=True)
+    code = (
+        "import sys; from pathlib import Path; sys.path.insert(0, '.');"
+        "from tests.engine.progress import Kept; from tests.engine.test_engine import Bench;"
+        f"Bench(Path({str(tmp_path)!r}), dawdle=True).engine.up('dev', Kept())"
+    )
+    command = subprocess.Popen([sys.executable, "-c", code], cwd=REPOSITORY)
+    bench.wait_for_up()
+    (engine,) = psutil.Process(command.pid).children()
+    command.kill()
+    command.wait()
+    gone, _ = psutil.wait_procs([engine], timeout=PATIENCE_SECONDS)
+    assert gone == [engine]
+
+
+def test_plugins_are_installed_by_kind_name_and_version(tmp_path: Path) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    names = [
+        "pulumi",
+        "pulumi-language-python",
+        "pulumi-language-python-exec",
+        "pulumi-resource-kubernetes",
+        "pulumi-resource-pulumi-python",
+        "pulumi-resource-trainyard",
+    ]
+    for name in names:
+        (programs / name).touch()
+    plugins.install(tmp_path / "home", programs)
+    plugins.install(tmp_path / "home", programs)
+    links = {
+        path.relative_to(tmp_path / "home" / "plugins") for path in (tmp_path / "home").rglob("pulumi-*")
+    }
+    assert {str(link) for link in links} == {
+        "language-python-v3.230.0/pulumi-language-python",
+        "resource-kubernetes-v4.25.0/pulumi-resource-kubernetes",
+        "resource-pulumi-python-v3.230.0/pulumi-resource-pulumi-python",
+        "resource-trainyard-v0.1.0/pulumi-resource-trainyard",
+    }
+
+
+def event(**content: Any) -> str:
+    return json.dumps({"sequence": 1, "timestamp": 1, **content})
+
+
+def step(op: str, **more: Any) -> dict[str, Any]:
+    return {"metadata": {"op": op, "urn": URN, "type": "x"}, **more}
+
+
+def test_what_is_done_is_told_and_what_stays_is_not() -> None:
+    lines = Kept()
+    report = Report(lines, lines)
+    for op in ("create", "same"):
+        report.take(event(resourcePreEvent=step(op)))
+        report.take(event(resOutputsEvent=step(op)))
+    report.take("not an event\n")
+    assert lines.lines == ["created  apps/v1:Deployment web 0.0 s"]
+    assert lines.status == ["apps/v1:Deployment web"]
+
+
+def test_a_preview_says_what_it_would_do() -> None:
+    lines = Kept()
+    Report(lines, lines).take(event(resOutputsEvent=step("update", planning=True)))
+    assert lines.lines == ["update   apps/v1:Deployment web"]
+
+
+def test_a_status_line_is_shown_and_not_kept() -> None:
+    lines = Kept()
+    diagnosis = {"urn": URN, "message": "node spot-0 …", "severity": "info", "ephemeral": True}
+    Report(lines, lines).take(event(diagnosticEvent=diagnosis))
+    assert (lines.lines, lines.status) == ([], ["apps/v1:Deployment web: node spot-0 …"])
+
+
+def test_every_error_becomes_a_problem_and_debug_lines_are_dropped() -> None:
+    lines = Kept()
+    report = Report(lines, lines)
+    report.take(event(diagnosticEvent={"message": "secret things", "severity": "debug"}))
+    report.take(event(diagnosticEvent={"message": "careful", "severity": "warning"}))
+    report.take(event(diagnosticEvent={"urn": URN, "message": "no quota\n", "severity": "error"}))
+    assert lines.lines == ["warning: careful"]
+    assert [(p.path, p.got) for p in report.problems] == [("apps/v1:Deployment web", "no quota")]
+
+
+def test_a_failure_is_told_once_by_its_cause() -> None:
+    lines = Kept()
+    report = Report(lines, lines)
+    report.take(event(diagnosticEvent={"message": "update failed", "severity": "error"}))
+    assert [problem.got for problem in report.specific()] == ["update failed"]
+    report.take(event(diagnosticEvent={"urn": URN, "message": "no quota", "severity": "error"}))
+    assert [problem.got for problem in report.specific()] == ["no quota"]
+
+
+@pytest.mark.parametrize(("level", "problems"), [("mandatory", 1), ("advisory", 0)])
+def test_a_mandatory_policy_stops_and_an_advisory_one_warns(level: str, problems: int) -> None:
+    lines = Kept()
+    report = Report(lines, lines)
+    judged = {
+        "resourceUrn": URN,
+        "message": "spot nodes need a taint",
+        "policyName": "spot-taint",
+        "policyPackName": "trainyard",
+        "enforcementLevel": level,
+    }
+    report.take(event(policyEvent=judged))
+    assert len(report.problems) == problems
+    told = str(report.problems[0]) if problems else lines.lines[0]
+    assert "trainyard/spot-taint" in told and "spot nodes need a taint" in told
+
+
+def test_a_result_is_told_in_one_line() -> None:
+    done = Result("local", "up", {"create": 3, "same": 40}, 12.34)
+    assert done.summary() == "up local: 3 created, 40 unchanged (12.3 s)"
+    assert done.changed
+    assert not Result("local", "up", {"same": 40}, 1.0).changed
+    assert Result("local", "preview", {}, 1.0, is_preview=True).summary() == (
+        "preview local: would be nothing to do (1.0 s)"
+    )
+
+
+def test_a_urn_is_told_as_type_and_name() -> None:
+    assert label(URN) == "apps/v1:Deployment web"
+    assert label("") == ""
+
+
+def test_what_a_killed_engine_has_made_is_taken_into_the_state_where_it_is_found() -> None:
+    def pending(name: str, **more: object) -> dict[str, object]:
+        urn = f"urn:pulumi:s::p::aws:ec2/vpc:Vpc::{name}"
+        resource = {"urn": urn, "custom": True, "type": "aws:ec2/vpc:Vpc", "inputs": {"cidrBlock": name}}
+        return {"type": "creating", "resource": resource, **more}
+
+    operations = [pending("made"), pending("not-made"), pending("changed", type="updating")]
+    exported = {"deployment": {"resources": [], "pending_operations": operations}}
+
+    def find(unfinished: recovery.Unfinished) -> recovery.Found | None:
+        assert unfinished.inputs == {"cidrBlock": unfinished.name}
+        return recovery.Found("vpc-1") if unfinished.name == "made" else None
+
+    text, found = recovery.settled(json.dumps(exported), find)
+    (resource,) = json.loads(text)["deployment"]["resources"]
+    assert found == [resource["urn"]]
+    assert resource["id"] == "vpc-1"
+    assert "pending_operations" not in json.loads(text)["deployment"]
+
+
+def test_attributes_that_were_half_written_are_removed_and_whole_ones_stay(tmp_path: Path) -> None:
+    folder = tmp_path / ".pulumi" / "stacks" / "p"
+    folder.mkdir(parents=True)
+    for name, text in {"dev.json.attrs": "", "dev.json.bak.attrs": '{"md5": "x"}', "dev.json": ""}.items():
+        (folder / name).write_text(text)
+    Backend(tmp_path, "p").mend()
+    assert sorted(file.name for file in folder.iterdir()) == ["dev.json", "dev.json.bak.attrs"]

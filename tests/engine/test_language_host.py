@@ -1,0 +1,277 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+import psutil
+import pytest
+from google.protobuf.empty_pb2 import Empty
+
+from engine.language_host.children import Children
+from engine.language_host.environment import ProgramEnvironment, ProgramEnvironmentError
+from engine.language_host.server import EXEC_VARIABLE, LanguageHost, Options, parse
+from engine.stubs import language_pb2, language_pb2_grpc
+from tests.processes import PATIENCE_SECONDS, wait_for
+
+VENV = Path(sys.prefix)
+
+
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[language_pb2_grpc.LanguageRuntimeStub]:
+    server = grpc.server(ThreadPoolExecutor(8))
+    children = Children()
+    service = LanguageHost(Options(engine="127.0.0.1:1", tracing=""), children)
+    language_pb2_grpc.add_LanguageRuntimeServicer_to_server(service, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        yield language_pb2_grpc.LanguageRuntimeStub(channel)
+    children.stop()
+    server.stop(0)
+
+
+def program(folder: Path, **options: str) -> language_pb2.ProgramInfo:
+    info = language_pb2.ProgramInfo(
+        root_directory=str(folder), program_directory=str(folder), entry_point="."
+    )
+    info.options.update({"virtualenv": str(VENV), **options})
+    return info
+
+
+def run_request(folder: Path, **more: Any) -> language_pb2.RunRequest:
+    return language_pb2.RunRequest(
+        info=program(folder), pwd=str(folder), project="tiny", stack="dev", parallel=4, **more
+    )
+
+
+def exec_script(folder: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> Path:
+    script = folder / "exec.py"
+    script.write_text(code)
+    monkeypatch.setenv(EXEC_VARIABLE, str(script))
+    return script
+
+
+def test_a_program_gets_its_config_its_secret_keys_and_the_engines_addresses(
+    host: language_pb2_grpc.LanguageRuntimeStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = tmp_path / "seen.json"
+    exec_script(
+        tmp_path,
+        monkeypatch,
+        f"import json, os, sys; open({str(seen)!r}, 'w').write(json.dumps([sys.argv[1:], dict(os.environ)]))",
+    )
+    request = run_request(
+        tmp_path,
+        config={"tiny:size": "3"},
+        configSecretKeys=["tiny:key"],
+        monitor_address="127.0.0.1:2",
+        dryRun=True,
+        organization="organization",
+    )
+    answer = host.Run(request)
+    arguments, environment = json.loads(seen.read_text())
+    flags = dict(zip(arguments[:-1:2], arguments[1:-1:2], strict=True))
+    assert (answer.error, answer.bail) == ("", False)
+    assert flags == {
+        "--monitor": "127.0.0.1:2",
+        "--engine": "127.0.0.1:1",
+        "--project": "tiny",
+        "--root_directory": str(tmp_path),
+        "--stack": "dev",
+        "--pwd": str(tmp_path),
+        "--dry_run": "true",
+        "--parallel": "4",
+        "--organization": "organization",
+    }
+    assert arguments[-1] == str(tmp_path)
+    assert json.loads(environment["PULUMI_CONFIG"]) == {"tiny:size": "3"}
+    assert json.loads(environment["PULUMI_CONFIG_SECRET_KEYS"]) == ["tiny:key"]
+    assert environment["VIRTUAL_ENV"] == str(VENV)
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "bail"),
+    [(0, "", False), (32, "", True), (3, "Program exited with non-zero exit code: 3", False)],
+)
+def test_the_end_of_a_program_is_told_as_the_engine_expects(
+    host: language_pb2_grpc.LanguageRuntimeStub,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    code: int,
+    error: str,
+    bail: bool,
+) -> None:
+    exec_script(tmp_path, monkeypatch, f"raise SystemExit({code})")
+    answer = host.Run(run_request(tmp_path))
+    assert (answer.error, answer.bail) == (error, bail)
+
+
+def test_a_missing_virtual_environment_is_said_with_the_command_that_makes_it(
+    host: language_pb2_grpc.LanguageRuntimeStub, tmp_path: Path
+) -> None:
+    request = run_request(tmp_path)
+    request.info.options.update({"virtualenv": "nowhere"})
+    answer = host.Run(request)
+    assert str(tmp_path / "nowhere") in answer.error
+    assert "pulumi install" in answer.error
+
+
+def test_cancel_ends_a_running_program_without_an_error(
+    host: language_pb2_grpc.LanguageRuntimeStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = tmp_path / "started"
+    exec_script(tmp_path, monkeypatch, f"import time; open({str(started)!r}, 'w'); time.sleep(600)")
+    running = host.Run.future(run_request(tmp_path))
+    wait_for(started.exists)
+    host.Cancel(Empty())
+    assert running.result(timeout=PATIENCE_SECONDS).bail
+
+
+def test_a_plugin_streams_its_output_and_its_exit_code(
+    host: language_pb2_grpc.LanguageRuntimeStub, tmp_path: Path
+) -> None:
+    (tmp_path / "__main__.py").write_text(
+        "import os, sys; print('4711', sys.argv[1:], os.environ['COLOUR'], flush=True);"
+        "print('trouble', file=sys.stderr); sys.exit(5)"
+    )
+    request = language_pb2.RunPluginRequest(
+        info=program(tmp_path),
+        pwd=str(tmp_path),
+        kind="resource",
+        args=["engine:1"],
+        env=["PATH=/usr/bin", "COLOUR=red"],
+    )
+    answers = list(host.RunPlugin(request))
+    assert b"".join(answer.stdout for answer in answers) == b"4711 ['engine:1'] red\n"
+    assert b"".join(answer.stderr for answer in answers) == b"trouble\n"
+    assert answers[-1].exitcode == 5
+
+
+def test_a_policy_pack_starts_where_a_folder_has_the_name_of_a_standard_module(
+    host: language_pb2_grpc.LanguageRuntimeStub, tmp_path: Path
+) -> None:
+    (tmp_path / "platform").mkdir()
+    (tmp_path / "platform" / "__init__.py").touch()
+    (tmp_path / "__main__.py").write_text("print('pack runs')")
+    request = language_pb2.RunPluginRequest(
+        info=program(tmp_path), pwd=str(tmp_path), kind="analyzer", args=["engine:1"], env=["PATH=/usr/bin"]
+    )
+    answers = list(host.RunPlugin(request))
+    assert (b"".join(answer.stdout for answer in answers), answers[-1].exitcode) == (b"pack runs\n", 0)
+
+
+def test_the_engine_hears_of_the_plugins_that_the_environment_needs_ours_included(
+    host: language_pb2_grpc.LanguageRuntimeStub, tmp_path: Path
+) -> None:
+    answer = host.GetRequiredPackages(language_pb2.GetRequiredPackagesRequest(info=program(tmp_path)))
+    found = {package.name: (package.kind, package.version) for package in answer.packages}
+    assert found["kubernetes"] == ("resource", "4.25.0")
+    assert found["trainyard"] == ("resource", "0.1.0")
+
+
+def test_dependencies_name_what_nothing_else_requires(
+    host: language_pb2_grpc.LanguageRuntimeStub, tmp_path: Path
+) -> None:
+    def names(transitive: bool) -> set[str]:
+        request = language_pb2.GetProgramDependenciesRequest(
+            info=program(tmp_path), transitiveDependencies=transitive
+        )
+        return {each.name for each in host.GetProgramDependencies(request).dependencies}
+
+    assert {"trainyard", "pulumi", "protobuf"} <= names(True)
+    assert "protobuf" not in names(False)
+
+
+def test_the_program_runs_with_the_python_that_about_tells_of(
+    host: language_pb2_grpc.LanguageRuntimeStub, tmp_path: Path
+) -> None:
+    answer = host.About(language_pb2.AboutRequest(info=program(tmp_path)))
+    assert answer.executable == str(VENV / "bin" / "python")
+    assert answer.version == f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def test_without_the_option_the_machines_python_runs_the_program(tmp_path: Path) -> None:
+    environment = ProgramEnvironment(tmp_path, {})
+    assert environment.python.name == "python3"
+    assert "VIRTUAL_ENV" not in environment.variables({})
+
+
+def test_a_relative_virtual_environment_is_found_from_the_project_not_from_the_caller(tmp_path: Path) -> None:
+    with pytest.raises(ProgramEnvironmentError, match=str(tmp_path / ".venv")):
+        _ = ProgramEnvironment(tmp_path, {"toolchain": "uv"}).python
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["127.0.0.1:9"],
+        ["-root=/project", "-virtualenv", ".venv", "127.0.0.1:9"],
+        ["--virtualenv=.venv", "127.0.0.1:9"],
+    ],
+)
+def test_the_engines_address_is_the_last_argument_whatever_flags_come_before(arguments: list[str]) -> None:
+    assert parse(arguments).engine == "127.0.0.1:9"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_host_ends_quietly_on_a_signal(number: signal.Signals) -> None:
+    command = [sys.executable, "-m", "engine.language_host", "127.0.0.1:1"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline().strip().isdigit()
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=PATIENCE_SECONDS)
+    assert (process.returncode, errors) == (0, "")
+
+
+def test_nothing_outlives_an_engine_that_is_killed(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    script = tmp_path / "exec.py"
+    script.write_text(f"import os, time; open({str(pids)!r}, 'w').write(str(os.getpid())); time.sleep(600)")
+    environment = os.environ | {EXEC_VARIABLE: str(script)}
+    # A shell stands for the engine: it starts the host and is then killed.
+    line = f"{sys.executable} -m engine.language_host 127.0.0.1:1 & wait"
+    engine = subprocess.Popen(["sh", "-c", line], stdout=subprocess.PIPE, text=True, env=environment)
+    assert engine.stdout is not None
+    port = int(engine.stdout.readline())
+    (host,) = psutil.Process(engine.pid).children()
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        stub = language_pb2_grpc.LanguageRuntimeStub(channel)
+        running = stub.Run.future(run_request(tmp_path))
+        wait_for(lambda: pids.exists() and pids.read_text() != "")
+        program_process = psutil.Process(int(pids.read_text()))
+        engine.kill()
+        engine.wait()
+        gone, alive = psutil.wait_procs([host, program_process], timeout=PATIENCE_SECONDS)
+        wait_for(running.done)
+    assert len(gone) == 2 and not alive
+
+
+def test_a_program_dies_with_a_host_that_is_killed(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    script = tmp_path / "exec.py"
+    script.write_text(f"import os, time; open({str(pids)!r}, 'w').write(str(os.getpid())); time.sleep(600)")
+    host = subprocess.Popen(
+        [sys.executable, "-m", "engine.language_host", "127.0.0.1:1"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {EXEC_VARIABLE: str(script)},
+    )
+    assert host.stdout is not None
+    with grpc.insecure_channel(f"127.0.0.1:{int(host.stdout.readline())}") as channel:
+        running = language_pb2_grpc.LanguageRuntimeStub(channel).Run.future(run_request(tmp_path))
+        wait_for(lambda: pids.exists() and pids.read_text() != "")
+        program_process = psutil.Process(int(pids.read_text()))
+        host.kill()
+        host.wait()
+        program_process.wait(timeout=PATIENCE_SECONDS)
+        wait_for(running.done)
+    assert not program_process.is_running()

@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+
+def run(code: str) -> str:
+    return subprocess.check_output([sys.executable, "-c", code], text=True).strip()
+
+
+def test_the_stubs_load_without_the_sdk() -> None:
+    code = "import sys, engine.stubs; print([name for name in sys.modules if name.startswith('pulumi')])"
+    assert run(code) == "[]"
+
+
+def test_the_real_sdk_can_be_imported_after_them_and_shares_the_messages() -> None:
+    code = (
+        "from engine.stubs import provider_pb2; import pulumi;"
+        "from pulumi.runtime.proto import provider_pb2 as real;"
+        "print(pulumi.Output, real.CheckRequest is provider_pb2.CheckRequest)"
+    )
+    assert run(code) == "<class 'pulumi.output.Output'> True"
+
+
+def test_the_stubs_can_be_imported_after_the_real_sdk() -> None:
+    code = "import pulumi; from engine.stubs import provider_pb2; print(pulumi.Output, provider_pb2.__name__)"
+    assert run(code) == "<class 'pulumi.output.Output'> pulumi.runtime.proto.provider_pb2"
