@@ -17,6 +17,8 @@ from packaging.utils import canonicalize_name
 
 OWN_DISTRIBUTION = "trainyard"
 OWN_PLUGIN = Path(__file__).resolve().parents[1] / "provider" / "pulumi-plugin.json"
+PLUGIN_VIRTUALENV = "venv"
+"""A plugin's virtual environment, in the plugin's folder, where none is named; as with the official host."""
 
 
 class ProgramEnvironmentError(Exception):
@@ -41,30 +43,34 @@ class Package:
 
 
 class ProgramEnvironment:
-    """A virtual environment (`runtime.options.virtualenv`), or the machine's `python3`."""
+    """A virtual environment (`runtime.options.virtualenv`), or the machine's `python3`.
 
-    def __init__(self, root: Path, options: Mapping[str, Any]) -> None:
-        name = options.get("virtualenv") or (".venv" if options.get("toolchain") == "uv" else "")
+    The machine's is for programs alone, as with the official host: a plugin that names no virtual environment
+    has one in its own folder, so that its packages are never installed into the machine's Python.
+    """
+
+    def __init__(self, root: Path, options: Mapping[str, Any], *, is_plugin: bool = False) -> None:
+        default = ".venv" if options.get("toolchain") == "uv" else PLUGIN_VIRTUALENV if is_plugin else ""
+        name = options.get("virtualenv") or default
         self.root = root
         self.virtualenv: Path | None = root / name if name else None
+
+    @property
+    def exists(self) -> bool:
+        """Whether the virtual environment has been made; True where there is none to make."""
+        return self.virtualenv is None or (self.virtualenv / "bin" / "python").exists()
 
     @property
     def python(self) -> Path:
         """The interpreter. Raises ProgramEnvironmentError where there is none."""
         if self.virtualenv is None:
-            found = shutil.which(os.environ.get("PULUMI_PYTHON_CMD", "python3"))
-            if found is None:
-                raise ProgramEnvironmentError(
-                    "no python3 on PATH; set runtime.options.virtualenv in Pulumi.yaml"
-                )
-            return Path(found)
-        python = self.virtualenv / "bin" / "python"
-        if not python.exists():
+            return machine_python()
+        if not self.exists:
             raise ProgramEnvironmentError(
-                f"runtime.options.virtualenv in Pulumi.yaml names {self.virtualenv}, which is no virtual "
-                "environment; `pulumi install` makes it"
+                f"there is no virtual environment at {self.virtualenv} (runtime.options.virtualenv in "
+                f"{self.root}); `pulumi install` makes it"
             )
-        return python
+        return self.virtualenv / "bin" / "python"
 
     def variables(self, base: Mapping[str, str]) -> dict[str, str]:
         """`base` with the environment activated, and output unbuffered so that it streams."""
@@ -112,6 +118,14 @@ class ProgramEnvironment:
         # An editable install has no files of ours in site-packages.
         if any(canonicalize_name(each.name) == OWN_DISTRIBUTION for each in self._distributions):
             yield OWN_PLUGIN
+
+
+def machine_python() -> Path:
+    """The interpreter on PATH. Raises ProgramEnvironmentError where there is none."""
+    found = shutil.which(os.environ.get("PULUMI_PYTHON_CMD", "python3"))
+    if found is None:
+        raise ProgramEnvironmentError("no python3 on PATH; set runtime.options.virtualenv in Pulumi.yaml")
+    return Path(found)
 
 
 def _requires(distribution: Distribution) -> Iterator[str]:

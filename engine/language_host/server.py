@@ -18,7 +18,7 @@ from google.protobuf import json_format
 from google.protobuf.empty_pb2 import Empty
 
 from engine.language_host.children import Children, end
-from engine.language_host.environment import ProgramEnvironment, ProgramEnvironmentError
+from engine.language_host.environment import ProgramEnvironment, ProgramEnvironmentError, machine_python
 from engine.plugin_server import PluginServer
 from engine.stubs import language_pb2, language_pb2_grpc, plugin_pb2
 
@@ -97,7 +97,10 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         self, request: language_pb2.RunPluginRequest, context: grpc.ServicerContext
     ) -> Iterator[language_pb2.RunPluginResponse]:
         """Run a plugin written in Python; its output goes to the engine, which reads the port there."""
-        environment = _environment(request.info)
+        environment = _environment(request.info, is_plugin=True)
+        if request.kind == "analyzer" and not environment.exists:
+            # The official host runs a policy pack that names no virtual environment as it runs a program.
+            environment = _environment(request.info)
         program = Path(request.info.program_directory, request.info.entry_point)
         variables = environment.variables(dict(entry.split("=", 1) for entry in request.env))
         try:
@@ -122,14 +125,17 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         self, request: language_pb2.InstallDependenciesRequest, context: grpc.ServicerContext
     ) -> Iterator[language_pb2.InstallDependenciesResponse]:
         """Make the virtual environment where it is missing and install `requirements.txt` into it."""
-        environment = _environment(request.info)
-        for command in _install_commands(environment, Path(request.directory)):
-            process = self._children.start(command, Path(request.directory), dict(os.environ))
-            context.add_callback(partial(end, process))
-            for name, chunk in self._children.stream(process):
-                yield language_pb2.InstallDependenciesResponse(**{name: chunk})
-            if process.wait() != 0:
-                context.abort(grpc.StatusCode.ABORTED, f"`{' '.join(command)}` failed")
+        environment = _environment(request.info, is_plugin=request.is_plugin)
+        try:
+            for command in _install_commands(environment, Path(request.directory)):
+                process = self._children.start(command, Path(request.directory), dict(os.environ))
+                context.add_callback(partial(end, process))
+                for name, chunk in self._children.stream(process):
+                    yield language_pb2.InstallDependenciesResponse(**{name: chunk})
+                if process.wait() != 0:
+                    context.abort(grpc.StatusCode.ABORTED, f"`{' '.join(command)}` failed")
+        except ProgramEnvironmentError as problem:
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(problem))
 
     def About(
         self, request: language_pb2.AboutRequest, _context: grpc.ServicerContext
@@ -186,14 +192,14 @@ def exec_script() -> Path:
     return script
 
 
-def _environment(info: language_pb2.ProgramInfo) -> ProgramEnvironment:
+def _environment(info: language_pb2.ProgramInfo, *, is_plugin: bool = False) -> ProgramEnvironment:
     options: Mapping[str, Any] = json_format.MessageToDict(info.options)
-    return ProgramEnvironment(Path(info.root_directory), options)
+    return ProgramEnvironment(Path(info.root_directory), options, is_plugin=is_plugin)
 
 
 def _install_commands(environment: ProgramEnvironment, directory: Path) -> Iterator[list[str]]:
-    if environment.virtualenv is not None and not environment.virtualenv.exists():
-        yield ["python3", "-m", "venv", str(environment.virtualenv)]
+    if not environment.exists:
+        yield [str(machine_python()), "-m", "venv", str(environment.virtualenv)]
     requirements = directory / "requirements.txt"
     if requirements.exists():
         yield [str(environment.python), "-m", "pip", "install", "-r", str(requirements)]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import pip
 import psutil
 import pytest
 from google.protobuf.empty_pb2 import Empty
@@ -19,6 +20,7 @@ from engine.language_host.children import Children
 from engine.language_host.environment import ProgramEnvironment, ProgramEnvironmentError
 from engine.language_host.server import EXEC_VARIABLE, LanguageHost, Options, parse
 from engine.stubs import language_pb2, language_pb2_grpc
+from tests.engine.wheels import write_wheel
 from tests.processes import PATIENCE_SECONDS, wait_for
 
 VENV = Path(sys.prefix)
@@ -122,6 +124,55 @@ def test_a_missing_virtual_environment_is_said_with_the_command_that_makes_it(
     answer = host.Run(request)
     assert str(tmp_path / "nowhere") in answer.error
     assert "pulumi install" in answer.error
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A Python that takes the machine's place: it may be written to, and has pip."""
+    folder = tmp_path / "machine"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    site = next(folder.glob("lib/python3*/site-packages"))
+    (site / "pip.pth").write_text(str(Path(pip.__file__).parent.parent))
+    monkeypatch.setenv("PATH", f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    return folder
+
+
+@pytest.fixture
+def plugin(tmp_path: Path) -> language_pb2.ProgramInfo:
+    """A plugin that needs a package and names no virtual environment."""
+    folder = tmp_path / "plugin"
+    folder.mkdir()
+    (folder / "requirements.txt").write_text(f"./{write_wheel(folder, 'needed').name}\n")
+    (folder / "__main__.py").write_text("import needed; print(needed.WHERE)")
+    return language_pb2.ProgramInfo(
+        root_directory=str(folder), program_directory=str(folder), entry_point="."
+    )
+
+
+def test_a_plugin_that_names_no_virtual_environment_has_one_of_its_own(
+    host: language_pb2_grpc.LanguageRuntimeStub, machine: Path, plugin: language_pb2.ProgramInfo
+) -> None:
+    folder = plugin.root_directory
+    install = language_pb2.InstallDependenciesRequest(directory=folder, info=plugin, is_plugin=True)
+    list(host.InstallDependencies(install))
+    assert list(machine.rglob("needed*")) == []
+    installed = next(Path(folder).glob("venv/lib/python3*/site-packages/needed.py"))
+    # In place of the SDK, which starts a policy pack.
+    (installed.parent / "pulumi").mkdir()
+    (installed.parent / "pulumi" / "policy.py").write_text("import needed; print(needed.WHERE)")
+    for kind in ("resource", "analyzer"):
+        request = language_pb2.RunPluginRequest(info=plugin, pwd=folder, kind=kind, env=["PATH=/usr/bin"])
+        answers = list(host.RunPlugin(request))
+        assert b"".join(answer.stdout for answer in answers).decode().strip() == str(installed)
+
+
+def test_a_plugin_that_is_not_installed_does_not_run_with_the_machines_python(
+    host: language_pb2_grpc.LanguageRuntimeStub, machine: Path, plugin: language_pb2.ProgramInfo
+) -> None:
+    folder = plugin.root_directory
+    request = language_pb2.RunPluginRequest(info=plugin, pwd=folder, kind="resource", env=["PATH=/usr/bin"])
+    with pytest.raises(grpc.RpcError, match=r"no virtual environment at .*/plugin/venv .*`pulumi install`"):
+        list(host.RunPlugin(request))
 
 
 def test_cancel_ends_a_running_program_without_an_error(
