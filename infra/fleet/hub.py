@@ -11,7 +11,7 @@ from infra import names
 from infra.charts import Manifest
 from infra.fleet.runtimes import runtimes
 from infra.fleet.worker import KUEUE, Worker, local_queue
-from infra.kubernetes import Access, KubernetesObject, RotatedKubeconfig
+from infra.kubernetes_objects import Access, KubernetesObject, RotatedKubeconfig
 from infra.platform import kueue
 from infra.platform.base import metadata
 from infra.spec.fleet import DispatchSpec, Fleet, WorkerSpec

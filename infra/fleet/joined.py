@@ -9,7 +9,7 @@ import pulumi
 from infra.fleet.hub import Hub
 from infra.fleet.stacks import Stacks
 from infra.fleet.worker import Worker
-from infra.kubernetes import connect
+from infra.kubernetes_objects import connect
 from infra.spec.fleet import Fleet
 
 

@@ -13,7 +13,7 @@ import pulumi
 
 from infra.errors import Problem
 from infra.fleet.worker import Worker
-from infra.kubernetes import Access, KubernetesObject, ObjectThatIs
+from infra.kubernetes_objects import Access, KubernetesObject, ObjectThatIs
 from infra.platform.base import metadata
 from infra.spec.fleet import Fleet
 

@@ -10,7 +10,7 @@ import pulumi
 from infra import names
 from infra.charts import Manifest
 from infra.fleet.stacks import Facts, Stacks
-from infra.kubernetes import KubernetesObject, connect
+from infra.kubernetes_objects import KubernetesObject, connect
 from infra.platform.base import metadata
 from infra.spec.fleet import Fleet, WorkerSpec
 

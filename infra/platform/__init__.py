@@ -1,5 +1,19 @@
 """The Kubernetes layer, the same for every target."""
 
-from infra.platform.platform import Platform
+if __name__ == "platform":
+    # The engine starts programs and plugins in `infra/`. Where PYTHONPATH has a relative entry, Python finds
+    # this folder before the standard library's module of that name, which is loaded in its place.
+    import os
+    import sys
+    from importlib.machinery import PathFinder
+    from importlib.util import module_from_spec
+    from pathlib import Path
 
-__all__ = ["Platform"]
+    _spec = PathFinder.find_spec("platform", [str(Path(os.__file__).parent)])
+    assert _spec is not None and _spec.loader is not None
+    sys.modules["platform"] = module_from_spec(_spec)
+    _spec.loader.exec_module(sys.modules["platform"])
+else:
+    from infra.platform.platform import Platform
+
+    __all__ = ["Platform"]

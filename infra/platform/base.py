@@ -11,7 +11,7 @@ import pulumi
 from infra import fabric_lint, names
 from infra.artifacts import Artifacts
 from infra.charts import Manifest, Renderer
-from infra.kubernetes import Access, KubernetesObject
+from infra.kubernetes_objects import Access, KubernetesObject
 from infra.platform.images import with_images
 from infra.spec import Stack
 from infra.targets.base import ClusterSettings, PoolSettings

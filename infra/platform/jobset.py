@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from infra.kubernetes import Probe
+from infra.kubernetes_objects import Probe
 from infra.platform.base import Context
 from infra.platform.images import split
 from infra.platform.operator import OperatorPlan

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 import catalog
-from infra.kubernetes import Probe
+from infra.kubernetes_objects import Probe
 from infra.platform.base import Context
 from infra.platform.images import split
 from infra.platform.operator import OperatorPlan

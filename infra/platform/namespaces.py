@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pulumi
 
 from infra import names
-from infra.kubernetes import KubernetesObject
+from infra.kubernetes_objects import KubernetesObject
 from infra.platform.base import Context, Layer, metadata
 from infra.platform.fabric import needs_privilege
 

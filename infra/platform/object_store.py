@@ -11,7 +11,7 @@ import pulumi
 
 from infra import names
 from infra.charts import Manifest
-from infra.kubernetes import KubernetesObject, not_awaited
+from infra.kubernetes_objects import KubernetesObject, not_awaited
 from infra.platform.base import RESTRICTED_CONTAINER, RESTRICTED_POD, Context, Layer, metadata
 from infra.platform.namespaces import Namespaces
 from infra.platform.storage import DATA_CLAIM, Storage

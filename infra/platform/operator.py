@@ -9,7 +9,7 @@ from typing import Any
 import pulumi
 
 from infra.charts import Manifest, Rendered
-from infra.kubernetes import (
+from infra.kubernetes_objects import (
     CustomResourceDefinitions,
     KubernetesObject,
     Probe,

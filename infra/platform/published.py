@@ -9,7 +9,7 @@ import pulumi
 
 from infra.artifacts import PublishedChart
 from infra.charts import Manifest
-from infra.kubernetes import Release
+from infra.kubernetes_objects import Release
 from infra.platform.base import Context, Layer, metadata
 
 TIMEOUT_SECONDS = 1200

@@ -13,7 +13,7 @@ import pulumi
 import catalog
 from infra import names
 from infra.charts import Manifest
-from infra.kubernetes import KubernetesObject
+from infra.kubernetes_objects import KubernetesObject
 from infra.platform.base import Context, Layer, metadata
 from infra.platform.namespaces import Namespaces
 from infra.spec.queue import QueueSpec, TeamSpec

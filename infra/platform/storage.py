@@ -12,7 +12,7 @@ import pulumi
 
 from infra import names
 from infra.charts import Manifest
-from infra.kubernetes import KubernetesObject, ServiceAccountAnnotations
+from infra.kubernetes_objects import KubernetesObject, ServiceAccountAnnotations
 from infra.platform.base import JOB_USER, Context, Layer, metadata
 from infra.platform.fabric import host_claim, host_paths
 from infra.platform.namespaces import Namespaces

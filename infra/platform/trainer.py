@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from infra.kubernetes import Probe
+from infra.kubernetes_objects import Probe
 from infra.platform.base import Context
 from infra.platform.images import split
 from infra.platform.jobset import replicated_job

@@ -11,7 +11,7 @@ import pulumi
 from catalog import Architecture
 from infra import names
 from infra.artifacts import Artifacts
-from infra.kubernetes import Access
+from infra.kubernetes_objects import Access
 from infra.spec import Stack
 from infra.spec.fabric import FabricClass
 from infra.spec.node_pool import Capacity, NodePoolSpec

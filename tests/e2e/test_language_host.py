@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from engine import plugins
-from engine.paths import Paths
+from engine.paths import REPOSITORY, Paths
 from engine.progress import for_stream
 from local.toolchain import Toolchain, load_versions
 from tests.engine.wheels import write_wheel
@@ -230,3 +230,15 @@ def test_a_plugin_that_names_no_virtual_environment_is_installed_into_one_of_its
     assert done.returncode == 0, done.stderr
     assert list(tmp_path.glob("venv/lib/python3*/site-packages/needed.py"))
     assert list(Path(sys.prefix).glob("lib/python3*/site-packages/needed.py")) == []
+
+
+def test_the_stacks_program_starts_where_pythonpath_is_relative(
+    project: Project, environment: dict[str, str]
+) -> None:
+    (project.program / "infra").symlink_to(REPOSITORY / "infra")
+    with (project.program / "Pulumi.yaml").open("a") as file:
+        file.write("main: infra\n")
+    project.environment["PYTHONPATH"] = "."
+    code, output = project.run("preview")
+    assert code != 0
+    assert "Missing required configuration variable 'trainyard:stack'" in output

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infra import names
-from infra.kubernetes import logical_name, placed, type_token
+from infra.kubernetes_objects import logical_name, placed, type_token
 
 NAMES = st.text("abcdefghijklmnopqrstuvwxyz0123456789-", min_size=1, max_size=200)
 

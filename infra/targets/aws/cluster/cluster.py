@@ -11,7 +11,7 @@ import pulumi_aws as aws
 import catalog
 from infra import names
 from infra.artifacts import Artifacts
-from infra.kubernetes import connect
+from infra.kubernetes_objects import connect
 from infra.spec import Stack
 from infra.spec.fabric import FabricClass
 from infra.spec.provider import ProviderKind

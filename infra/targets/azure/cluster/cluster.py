@@ -11,7 +11,7 @@ from pulumi_azure_native.provider import Provider as AzureProvider
 import catalog
 from infra import names
 from infra.artifacts import Artifacts
-from infra.kubernetes import connect
+from infra.kubernetes_objects import connect
 from infra.spec import Stack
 from infra.spec.provider import ProviderKind
 from infra.spec.storage import LifecycleSpec

@@ -13,7 +13,7 @@ import yaml
 
 from infra import names
 from infra.artifacts import Artifacts
-from infra.kubernetes import KubernetesObject, connect
+from infra.kubernetes_objects import KubernetesObject, connect
 from infra.spec import Stack
 from infra.spec.provider import ProviderKind
 from infra.spec.storage import LifecycleSpec

@@ -10,7 +10,7 @@ from pulumi_gcp.provider import Provider as GcpProvider
 
 from infra import names
 from infra.artifacts import Artifacts
-from infra.kubernetes import connect
+from infra.kubernetes_objects import connect
 from infra.spec import Stack
 from infra.spec.provider import ProviderKind
 from infra.spec.storage import LifecycleSpec

@@ -15,7 +15,7 @@ import yaml
 
 from infra import names
 from infra.artifacts import LINKS, Artifacts
-from infra.kubernetes import connect
+from infra.kubernetes_objects import connect
 from infra.spec import Stack
 from infra.spec.node_pool import NodePoolSpec
 from infra.spec.operators import OperatorsSpec

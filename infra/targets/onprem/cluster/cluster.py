@@ -11,7 +11,7 @@ import yaml
 
 import catalog
 from infra.artifacts import Artifacts
-from infra.kubernetes import NodeLabels, connect
+from infra.kubernetes_objects import NodeLabels, connect
 from infra.spec import Stack
 from infra.spec.provider import ProviderKind
 from infra.targets.base import (

@@ -7,7 +7,7 @@ from pulumi_kubernetes import Provider
 
 from infra import names
 from infra.artifacts import Artifacts
-from infra.kubernetes import Access
+from infra.kubernetes_objects import Access
 from infra.spec import Stack
 from infra.spec.node_pool import NodePoolSpec
 from infra.spec.provider import ProviderKind

@@ -1,0 +1,67 @@
+"""The program and the plugins start in `infra/`, whose names must not hide others' there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+from infra.artifacts import ROOT
+
+FOLDER = ROOT / "infra"
+RELATIVE = ["", ".", ":/nowhere", "/nowhere:", "./", "../infra"]
+"""As `-c` is run without -P, an empty PYTHONPATH too leaves the folder in front."""
+
+
+def run(pythonpath: str, code: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=FOLDER,
+        env={**os.environ, "PYTHONPATH": pythonpath},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("pythonpath", RELATIVE)
+def test_a_relative_pythonpath_leaves_the_standard_librarys_platform(pythonpath: str) -> None:
+    code = (
+        "import sys, platform; print(platform.__file__, platform.python_version(), sys.modules['platform'])"
+    )
+    file, version, module = run(pythonpath, code).split(maxsplit=2)
+    assert Path(file) == Path(os.__file__).parent / "platform.py"
+    assert version == ".".join(map(str, sys.version_info[:3]))
+    assert "infra" not in module
+
+
+def test_the_programs_modules_load_with_a_relative_pythonpath() -> None:
+    code = "import pulumi, kubernetes, infra.program as program; print(program.Platform.__module__)"
+    assert run(".", code) == "infra.platform.platform"
+
+
+def test_our_plugins_start_with_a_relative_pythonpath() -> None:
+    for plugin in ("engine.provider", "engine.language_host"):
+        code = (
+            f"import runpy, sys; sys.argv[1:] = ['127.0.0.1:1']; runpy.run_module({plugin!r}, alter_sys=True)"
+        )
+        environment = {**os.environ, "PYTHONPATH": "."}
+        process = subprocess.Popen(
+            [sys.executable, "-c", code], cwd=FOLDER, env=environment, stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline().strip().isdigit()
+        process.terminate()
+        assert process.wait() == 0
+
+
+def test_no_other_name_of_the_folder_is_that_of_a_package_or_of_a_standard_module() -> None:
+    ours = {path.stem for path in FOLDER.iterdir() if path.suffix in ("", ".py")} - {"platform"}
+    assert ours.isdisjoint(sys.stdlib_module_names)
+    assert ours.isdisjoint(packages_distributions())
