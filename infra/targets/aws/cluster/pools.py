@@ -161,6 +161,9 @@ def _launch_template(grounds: Grounds, group: Group) -> aws.ec2.LaunchTemplate:
             http_endpoint="enabled",
             http_tokens="required",
             http_put_response_hop_limit=1,
+            # With an account's default of `enabled`, EC2 refuses to launch what has a `/` in the key of a
+            # tag (EC2 user guide, "View tags for your EC2 instances using instance metadata").
+            instance_metadata_tags="disabled",
         ),
         user_data=user_data(group.machine, lustre_over_efa=lustre_over_efa),
         placement=_placement(scope, group),

@@ -105,6 +105,14 @@ def test_every_node_needs_a_session_for_its_metadata_and_has_an_encrypted_disk(a
         assert disk["ebs"]["kmsKeyId"]
 
 
+def test_tags_stay_out_of_the_metadata_whatever_the_accounts_default_is(all_machines: Plan) -> None:
+    """With them EC2 refuses to launch an instance that has a tag with `/` in its key, as ours have."""
+    for template in all_machines.named("LaunchTemplate").values():
+        assert template["metadataOptions"]["instanceMetadataTags"] == "disabled"
+        tagged = next(each for each in template["tagSpecifications"] if each["resourceType"] == "instance")
+        assert any("/" in key for key in tagged["tags"])
+
+
 def test_a_capacity_block_has_its_type_and_market_in_the_template_only(bought: Plan) -> None:
     template, group = (bought.named(kind)["training-block"] for kind in ("LaunchTemplate", "NodeGroup"))
     assert template["instanceType"] == "p5.48xlarge"
