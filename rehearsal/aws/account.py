@@ -18,7 +18,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from moto import mock_aws
 
 from rehearsal import sdk
-from rehearsal.aws import models
+from rehearsal.aws import models, principals
 from rehearsal.aws.lives import GONE, filled, kind, life, service
 from rehearsal.aws.requests import SELF, Request, requests, tagged, tagging
 from rehearsal.aws.there import There
@@ -150,6 +150,8 @@ class Account:
         answers: dict[str, Any] = {}
         for request in self._requests(resource):
             parameters = _put(request.parameters, str(answers.get(SELF, "")))
+            if request.operation == "create_key":
+                self._check_principals(resource, parameters["Policy"])
             answer = self._call(Request(request.service, request.operation, parameters), resource)
             if answer is None:
                 return {}
@@ -159,6 +161,12 @@ class Account:
         if found := self._look(resource, str(answers.get(SELF, ""))):
             answers |= found if isinstance(found, dict) else {}
         return answers
+
+    def _check_principals(self, resource: Resource, policy: str) -> None:
+        """Refuse a key's policy as KMS does, which moto does not."""
+        if named := principals.missing(policy, models.client("iam", self.region)):
+            reason = "MalformedPolicyDocumentException: Policy contains a statement with one or more invalid"
+            raise RefusedError(f"{resource.token} {resource.name}: {reason} principals: {', '.join(named)}")
 
     def _look(self, resource: Resource, identity: str = "") -> Any:
         """Read the resource; None where it is gone, and the resource itself where moto lacks it."""

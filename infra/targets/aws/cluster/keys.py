@@ -5,7 +5,9 @@ Data outlives the cluster, so the data key is kept when the stack goes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import pulumi
 import pulumi_aws as aws
@@ -87,19 +89,28 @@ def _events(scope: Scope) -> Statement:
 
 def _scaling_groups(scope: Scope) -> tuple[Statement, Statement]:
     """Scaling groups start nodes by their own role; without the key, nodes end as soon as they begin."""
-    path = "aws-service-role/autoscaling.amazonaws.com/AWSServiceRoleForAutoScaling"
-    principal = {"AWS": scope.role_arn(path)}
+    role = _service_role(scope, "autoscaling.amazonaws.com/AWSServiceRoleForAutoScaling")
     for_aws = {"Bool": {"kms:GrantIsForAWSResource": "true"}}
-    grant = allow(["kms:CreateGrant"], "*", Principal=principal, Condition=for_aws)
-    return allow(_USE, "*", Principal=principal), grant
+    grant = allow(["kms:CreateGrant"], "*", Principal={"AWS": "*"}, Condition={**role, **for_aws})
+    return allow(_USE, "*", Principal={"AWS": "*"}, Condition=role), grant
 
 
 def _linked_filesystems(scope: Scope) -> Statement:
     """FSx reads and writes a linked bucket by a role that it makes for each filesystem."""
-    roles = scope.role_arn("aws-service-role/s3.data-source.lustre.fsx.amazonaws.com/*")
-    through = {
-        "kms:CallerAccount": scope.spec.account,
-        "kms:ViaService": f"s3.{scope.region}.amazonaws.com",
-    }
-    condition = {"StringEquals": through, "ArnLike": {"aws:PrincipalArn": roles}}
+    through = {"kms:ViaService": f"s3.{scope.region}.amazonaws.com"}
+    condition = _service_role(scope, "s3.data-source.lustre.fsx.amazonaws.com/*", through)
     return allow(_USE, "*", Principal={"AWS": "*"}, Condition=condition)
+
+
+def _service_role(
+    scope: Scope, path: str, through: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, dict[str, str]]:
+    """Return the condition that the caller is a service-linked role of this account.
+
+    AWS makes such a role when its service is first used, and KMS takes no policy that names as principal a
+    role that does not exist yet (KMS API reference, CreateKey).
+    """
+    return {
+        "StringEquals": {"kms:CallerAccount": scope.spec.account, **through},
+        "ArnLike": {"aws:PrincipalArn": scope.role_arn(f"aws-service-role/{path}")},
+    }

@@ -6,6 +6,7 @@ list says what that is, and may not grow.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,7 @@ import yaml
 from infra.spec import Stack, load
 from infra.targets.aws.spec.provider import AwsSpec
 from rehearsal.aws.account import Account
-from rehearsal.cloud import Resource
+from rehearsal.cloud import RefusedError, Resource
 from rehearsal.leaks import SECRET
 from rehearsal.wire import UNKNOWN
 from tests.infra.golden import GOLDEN, assert_matches
@@ -166,6 +167,15 @@ def test_a_plugin_reaches_nothing_but_motos_server() -> None:
     assert given["PATH"] == "/bin"
     assert not {"AWS_PROFILE", "AWS_ENDPOINT_URL_S3"} & given.keys()
     assert given["AWS_SECRET_ACCESS_KEY"].startswith(SECRET)
+
+
+def test_a_new_account_refuses_a_key_whose_policy_names_a_role_that_is_not_there() -> None:
+    role = "arn:aws:iam::123456789012:role/aws-service-role/autoscaling.amazonaws.com/AWSServiceRoleForX"
+    statement = {"Effect": "Allow", "Action": "kms:*", "Resource": "*", "Principal": {"AWS": role}}
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+    key = Resource("aws:kms/key:Key", "key", {"policy": policy, "description": "data"})
+    with Account("us-east-2") as account, pytest.raises(RefusedError, match="invalid principals"):
+        account.create(key)
 
 
 def refusals(token: str, **inputs: object) -> str:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,20 @@ def test_the_kubeconfig_holds_no_token_and_is_secret(aws_plan: Plan) -> None:
     kubeconfig = aws_plan.outputs["kubeconfig"]
     assert '"command": "aws"' in kubeconfig
     assert '"token"' not in kubeconfig
+
+
+def test_keys_name_no_role_as_principal_that_a_new_account_lacks(aws_plan: Plan) -> None:
+    """KMS refuses such a policy; a condition on the caller's ARN may name what does not exist yet."""
+    policies = [json.loads(key["policy"])["Statement"] for key in aws_plan.named("Key").values()]
+    principals = [each["Principal"].get("AWS", "") for statements in policies for each in statements]
+    assert set(principals) == {"", "*", "arn:aws:iam::123456789012:root"}
+    conditions = [each["Condition"] for each in policies[1] if each["Principal"].get("AWS") == "*"]
+    assert conditions
+    for condition in conditions:
+        assert condition["StringEquals"]["kms:CallerAccount"] == "123456789012"
+        assert condition["ArnLike"]["aws:PrincipalArn"].startswith(
+            "arn:aws:iam::123456789012:role/aws-service-role/"
+        )
 
 
 def test_without_protection_cluster_and_filesystem_can_be_deleted_and_the_bucket_stays(
