@@ -7,13 +7,18 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from catalog import Architecture, find_machine, find_rack
-from infra.spec.base import Name, NonNegative, Positive, Spec
+from infra.spec.base import Name, NonNegative, Positive, Spec, matching
 from infra.spec.fabric import FabricClass
 
 Capacity = Literal["system", "on-demand", "spot", "reserved"]
 Provisioning = Literal["flex-start", "queued"]
 MAX_RUN_HOURS = 168
 """Google's Dynamic Workload Scheduler gives a node for seven days at most."""
+Reason = Annotated[
+    str,
+    Field(min_length=10),
+    matching("reason", r"(?s).*[^\W\d_].*", "a reason in words", "write why, in a sentence"),
+]
 
 
 class AcceleratorSpec(Spec):
@@ -56,7 +61,7 @@ class NodePoolSpec(Spec):
     zones: tuple[str, ...] | None = Field(
         default=None, min_length=1, description="zones of the nodes; left out: all zones of the stack"
     )
-    spot_waiver: Annotated[str, Field(min_length=10)] | None = Field(
+    spot_waiver: Reason | None = Field(
         default=None, description="why a spot pool is in one market (machine type and zone) only"
     )
     reservation: ReservationSpec | None = Field(default=None, description="what a reserved pool draws on")

@@ -72,6 +72,8 @@ def _problem(
 ) -> Problem:
     allowed, fix = _explain(model, error, path, data)
     got = "nothing" if error["type"] == "missing" else _short(_value(path, data))
+    if error["loc"][-1:] == ("[key]",):
+        got = f"the key {path[-1]!r}"
     return Problem(source.show(path), got, allowed, fix, source.location(path))
 
 

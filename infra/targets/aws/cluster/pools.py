@@ -16,7 +16,7 @@ from infra.targets.aws.cluster.control_plane import ControlPlane
 from infra.targets.aws.cluster.fabric import interfaces, placement_group
 from infra.targets.aws.cluster.keys import Keys
 from infra.targets.aws.cluster.network import Network
-from infra.targets.aws.cluster.scope import Scope
+from infra.targets.aws.cluster.scope import Scope, tag_value
 from infra.targets.aws.cluster.user_data import user_data
 from infra.targets.aws.spec.groups import Group
 from infra.targets.aws.spec.provider import LustreSpec
@@ -31,6 +31,7 @@ from infra.targets.base import (
 
 ROOT_DISK_GIB = 200
 """Images with CUDA and PyTorch are 10 to 20 GiB each, and an update keeps two."""
+_ONE_MARKET = "one market per group: other markets of the pool are groups of their own"
 
 
 @dataclass(frozen=True)
@@ -71,10 +72,8 @@ def node_group(grounds: Grounds, group: Group, settings: PoolSettings) -> aws.ek
     """Make a node group and its launch template."""
     scope = grounds.scope
     template = _launch_template(grounds, group)
-    reason = (
-        group.pool.spot_waiver or "one market per group: the pool's other markets are groups of their own"
-    )
-    waiver = {names.SPOT_WAIVER: reason} if group.pool.is_spot else {}
+    reason = group.pool.spot_waiver or _ONE_MARKET
+    waiver = {names.SPOT_WAIVER: tag_value(reason)} if group.pool.is_spot else {}
     made = aws.eks.NodeGroup(
         scope.named(group.role),
         cluster_name=grounds.control_plane.name,

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from infra.targets.aws.spec.provider import AwsSpec
 from infra.targets.scope import CloudScope
 
+MAX_TAG_VALUE = 256
+_TAG_PUNCTUATION = "_.:/=+-@"
+"""What tags take besides letters, digits and spaces (AWS, "Best practices for tagging AWS resources")."""
 _PARTITIONS = {"cn-": "aws-cn", "us-gov-": "aws-us-gov"}
 
 
@@ -50,3 +53,11 @@ class Scope(CloudScope):
 def tags_of(name: str, spec: AwsSpec) -> dict[str, str]:
     """Tags of every resource of a stack."""
     return {"trainyard.dev/stack": name, **spec.tags}
+
+
+def tag_value(text: str) -> str:
+    """Return a text as a tag takes it: other characters are left out, and what is too long is cut off."""
+    plain = "".join(
+        each if each.isalnum() or each in _TAG_PUNCTUATION else " " for each in text.replace("'", "")
+    )
+    return " ".join(plain.split())[:MAX_TAG_VALUE].rstrip()

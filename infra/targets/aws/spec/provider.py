@@ -38,6 +38,25 @@ KeyArn = Annotated[
         "write the ARN of the key; an alias or a replica (mrk-…) will not do",
     ),
 ]
+_TAG_CHARACTERS = r"[\w .:/=+@-]"
+TagKey = Annotated[
+    str,
+    matching(
+        "aws_tag_key",
+        rf"(?!aws:){_TAG_CHARACTERS}{{1,128}}",
+        "1 to 128 letters, digits, spaces and _ . : / = + - @, not beginning with 'aws:' (AWS's tags)",
+        "spell it with these",
+    ),
+]
+TagValue = Annotated[
+    str,
+    matching(
+        "aws_tag_value",
+        rf"{_TAG_CHARACTERS}{{0,256}}",
+        "at most 256 letters, digits, spaces and _ . : / = + - @ (AWS's tags)",
+        "spell it with these",
+    ),
+]
 SubnetId = Annotated[str, Field(pattern=r"^subnet-[0-9a-f]{8,17}$")]
 FilesystemId = Annotated[str, Field(pattern=r"^fs-[0-9a-f]{8,17}$")]
 SecurityGroupId = Annotated[str, Field(pattern=r"^sg-[0-9a-f]{8,17}$")]
@@ -174,4 +193,4 @@ class AwsSpec(ProviderSpec):
     deletion_protection: Boolean = Field(
         default=True, description="refuse to delete cluster and filesystem; put it off before a destroy"
     )
-    tags: dict[str, str] = Field(default={}, description="tags of every resource, such as owner")
+    tags: dict[TagKey, TagValue] = Field(default={}, description="tags of every resource, such as owner")

@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import catalog
 from catalog import Machine
 from infra.spec import Stack
 from infra.spec.node_pool import NodePoolSpec
+from infra.targets.aws.cluster.scope import tag_value
 from infra.targets.aws.spec.provider import AwsSpec, LustreSpec
 from tests.infra.plan import Plan, cluster_plan
 
@@ -136,6 +139,39 @@ def test_a_spot_group_says_why_it_buys_in_one_market(bought: Plan) -> None:
     group = bought.named("NodeGroup")[f"training-spot-p5-48xlarge-{ZONE}"]
     assert group["capacityType"] == "SPOT"
     assert "one market per group" in group["tags"]["trainyard.dev/spot-waiver"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "tag"),
+    [
+        ("agreed with finance (ticket #12), until May!", "agreed with finance ticket 12 until May"),
+        ("the other zone's empty;\nask again in June", "the other zones empty ask again in June"),
+        ("mit Einkauf geklärt: 5 % günstiger", "mit Einkauf geklärt: 5 günstiger"),
+        ("x" * 300, "x" * 256),
+    ],
+)
+def test_a_reason_becomes_a_tag_that_aws_takes_and_stays_whole_in_the_spec(
+    aws: Stack, rendered: Path, reason: str, tag: str
+) -> None:
+    pool = _pool("p5.48xlarge", name="spot", capacity="spot", spot_waiver=reason)
+    found = cluster_plan(_with_pools(aws, [pool]), rendered)
+    group = found.named("NodeGroup")[f"training-spot-p5-48xlarge-{ZONE}"]
+    assert group["tags"]["trainyard.dev/spot-waiver"] == tag
+    assert found.named("AwsCluster")["training"]["stack"]["pools"][1]["spot_waiver"] == reason
+
+
+@given(st.text(min_size=1, max_size=400))
+def test_any_text_becomes_a_tag_value(text: str) -> None:
+    value = tag_value(text)
+    assert len(value) <= 256
+    assert all(each.isalnum() or each in " _.:/=+-@" for each in value)
+    assert value == value.strip()
+
+
+def test_every_tag_of_a_node_group_is_one_that_aws_takes(aws_plan: Plan) -> None:
+    values = [text for each in aws_plan.named("NodeGroup").values() for text in each.get("tags", {}).values()]
+    assert values
+    assert values == [tag_value(text) for text in values]
 
 
 def test_nodes_with_lustre_over_tcp_run_no_script(aws: Stack, rendered: Path) -> None:
