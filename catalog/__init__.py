@@ -1,5 +1,6 @@
 """Hardware, regions and dated prices as data, so that a plan is known without asking a cloud."""
 
+from catalog.errors import DataError, UnknownNameError
 from catalog.nics import NetworkInterface, network_interfaces
 from catalog.pricing import (
     HOURS_PER_MONTH,
@@ -18,7 +19,15 @@ from catalog.pricing import (
     service_price,
     storage_price,
 )
-from catalog.residency import Jurisdiction, country_within, jurisdiction, matches, permitted
+from catalog.residency import (
+    JURISDICTION,
+    Jurisdiction,
+    country_within,
+    jurisdiction,
+    jurisdiction_of,
+    matches,
+    permitted,
+)
 from catalog.schema import (
     Accelerator,
     Architecture,
@@ -37,31 +46,35 @@ from catalog.schema import (
     Source,
 )
 from catalog.store import (
-    CLOUDS,
     MachineFilters,
     accelerator,
+    accelerator_resource,
+    accelerator_resources,
     accelerators,
+    clouds,
     fabric,
     fabrics,
     find_machine,
     find_rack,
     machine,
     machines,
-    notice,
+    notices,
     region,
     regions,
     unions,
+    usable_notice_seconds,
 )
 
 __all__ = [
-    "CLOUDS",
     "HOURS_PER_MONTH",
+    "JURISDICTION",
     "STALE_AFTER_DAYS",
     "Accelerator",
     "Architecture",
     "Claim",
     "Cloud",
     "Daemon",
+    "DataError",
     "Dated",
     "EfaLayout",
     "Estimate",
@@ -83,8 +96,12 @@ __all__ = [
     "Source",
     "StoragePrice",
     "TrafficPrice",
+    "UnknownNameError",
     "accelerator",
+    "accelerator_resource",
+    "accelerator_resources",
     "accelerators",
+    "clouds",
     "country_within",
     "egress_price",
     "estimate",
@@ -93,11 +110,12 @@ __all__ = [
     "find_machine",
     "find_rack",
     "jurisdiction",
+    "jurisdiction_of",
     "machine",
     "machines",
     "matches",
     "network_interfaces",
-    "notice",
+    "notices",
     "permitted",
     "price",
     "region",
@@ -105,4 +123,5 @@ __all__ = [
     "service_price",
     "storage_price",
     "unions",
+    "usable_notice_seconds",
 ]

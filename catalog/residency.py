@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from catalog import store
+from catalog.errors import UnknownNameError
 from catalog.schema import Cloud, Region
 
 JURISDICTION = "in:"
@@ -29,13 +30,15 @@ class Jurisdiction:
 
 
 def jurisdiction(cloud: Cloud, region: str) -> Jurisdiction:
-    """Return where a region is; InputError for one that the catalogue lacks."""
-    return _of(store.region(cloud, region))
+    """Return where a region is; UnknownNameError for one that the catalogue lacks."""
+    return jurisdiction_of(store.region(cloud, region))
 
 
-def _of(region: Region) -> Jurisdiction:
-    joined = (union for union, members in store.unions().items() if region.country in members)
-    return Jurisdiction(region.country, tuple(dict.fromkeys((*region.unions, *joined))))
+def jurisdiction_of(place: Region | str) -> Jurisdiction:
+    """Return where a region is, or a country in capitals."""
+    country, unions = (place, ()) if isinstance(place, str) else (place.country, place.unions)
+    joined = (union for union, members in store.unions().items() if country in members)
+    return Jurisdiction(country, tuple(dict.fromkeys((*unions, *joined))))
 
 
 def matches(cloud: Cloud, region: str, pattern: str) -> bool:
@@ -43,7 +46,7 @@ def matches(cloud: Cloud, region: str, pattern: str) -> bool:
 
     A pattern is a region's name with `*` for any part (`eu-*`), or a jurisdiction (`in:eu`, `in:de`). Only
     the second says where a place is: AWS's `eu-west-2` is London and `eu-central-2` Zurich, and CoreWeave's
-    `EU-NORTH-02A` is in Norway. InputError for a region or jurisdiction that the catalogue lacks.
+    `EU-NORTH-02A` is in Norway. UnknownNameError for a region or jurisdiction that the catalogue lacks.
     """
     return _matches(store.region(cloud, region), pattern)
 
@@ -51,13 +54,13 @@ def matches(cloud: Cloud, region: str, pattern: str) -> bool:
 def _matches(region: Region, pattern: str) -> bool:
     if not pattern.lower().startswith(JURISDICTION):
         return fnmatchcase(region.name.lower(), pattern.lower())
-    return _of(region).within(_known_jurisdiction(pattern))
+    return jurisdiction_of(region).within(_known_jurisdiction(pattern))
 
 
 def country_within(country: str, pattern: str) -> bool:
     """Whether a pattern holds for a country (`DE`) outside of all clouds: jurisdictions alone can.
 
-    InputError for a jurisdiction that the catalogue lacks.
+    UnknownNameError for a jurisdiction that the catalogue lacks.
     """
     if not pattern.lower().startswith(JURISDICTION):
         return False
@@ -68,12 +71,12 @@ def country_within(country: str, pattern: str) -> bool:
 def _known_jurisdiction(pattern: str) -> str:
     name = pattern[len(JURISDICTION) :].lower()
     if name not in _jurisdictions():
-        raise store.unknown("a country or union of the catalogue", name, _jurisdictions(), "residency")
+        raise UnknownNameError("a country or union of the catalogue", name, _jurisdictions(), "residency")
     return name
 
 
 def _jurisdictions() -> set[str]:
-    every = {row.country for cloud in store.CLOUDS for row in store.regions(cloud)}
+    every = {row.country for cloud in store.clouds() for row in store.regions(cloud)}
     return {*store.unions(), *(country.lower() for country in every if country)}
 
 

@@ -2,72 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from catalog.reader import Bound
 
-Cloud = Literal["aws", "gcp", "azure", "coreweave"]
-"""Targets that sell machines; `local` simulates accelerators, `onprem` has its owner's."""
+Cloud = str
+"""A target that sells machines: one that `regions.yaml` names. `local` and `onprem` sell none."""
 Architecture = Literal["amd64", "arm64"]
 Purchase = Literal["on-demand", "spot", "capacity-block"]
 """Ways to buy a machine that its cloud lists for it; reservations of on-demand machines are not listed."""
-Name = Annotated[str, Field(min_length=1)]
-Count = Annotated[int, Field(ge=1)]
-Amount = Annotated[float, Field(gt=0)]
-UsdPerHour = Annotated[Decimal, Field(gt=0)]
+POSITIVE = Bound("greater than 0", lambda value: value > 0)
+NOT_NEGATIVE = Bound("0 or greater", lambda value: value >= 0)
+NOT_EMPTY = Bound("at least one", lambda value: len(value) > 0)
+Name = Annotated[str, NOT_EMPTY]
+Count = Annotated[int, POSITIVE]
+Amount = Annotated[float, POSITIVE]
+Usd = Annotated[Decimal, POSITIVE]
+TWO_CAPITALS = Bound("two capital letters", lambda value: bool(re.fullmatch("[A-Z]{2}", value)))
+Country = Annotated[str, TWO_CAPITALS]
 
 
-class Record(BaseModel):
-    """A row of a data file: frozen, and a key that nobody knows is an error."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-
-class Source(Record):
+@dataclass(frozen=True, kw_only=True)
+class Source:
     """Where figures come from, and the day that they are of (or were read, where the source has no day)."""
 
     title: Name
-    url: Annotated[str, Field(pattern=r"^https://")]
+    url: Annotated[str, Bound("an https URL", lambda value: value.startswith("https://"))]
     date: date
 
 
-def _with_sources(node: object, sources: Mapping[str, object]) -> object:
-    """Put the sources themselves where rows give their keys."""
-    if isinstance(node, list):
-        return [_with_sources(item, sources) for item in node]
-    if not isinstance(node, dict):
-        return node
-    return {
-        key: _source(value, sources) if key in ("source", "sources") else _with_sources(value, sources)
-        for key, value in node.items()
-    }
-
-
-def _source(key: object, sources: Mapping[str, object]) -> object:
-    if isinstance(key, list):
-        return [_source(item, sources) for item in key]
-    if not isinstance(key, str) or key not in sources:
-        raise ValueError(f"no such source in the file: {key!r}")
-    return sources[key]
-
-
-class DataFile(Record):
+@dataclass(frozen=True, kw_only=True)
+class DataFile:
     """What every data file has: its sources. Rows name them by key and are read with the source itself."""
 
-    sources: Annotated[dict[Name, Source], Field(min_length=1)]
-
-    @model_validator(mode="before")
-    @classmethod
-    def _resolve_sources(cls, data: dict[str, Any]) -> dict[str, Any]:
-        sources = data.get("sources", {})
-        rows = {key: _with_sources(value, sources) for key, value in data.items() if key != "sources"}
-        return {"sources": sources, **rows}
+    sources: Annotated[dict[Name, Source], NOT_EMPTY]
 
 
-class Rack(Record):
+@dataclass(frozen=True, kw_only=True)
+class Rack:
     """The rack that an accelerator is sold in: its machines are one NVLink domain."""
 
     machines: Count
@@ -83,7 +59,8 @@ class Rack(Record):
         return self.machines * self.accelerators
 
 
-class Accelerator(Record):
+@dataclass(frozen=True, kw_only=True)
+class Accelerator:
     """A GPU or TPU model."""
 
     name: Name
@@ -103,7 +80,8 @@ class Accelerator(Record):
         return self.vendor == "trainyard"
 
 
-class HostPath(Record):
+@dataclass(frozen=True, kw_only=True)
+class HostPath:
     """A path of the node that a container has."""
 
     mount: Name
@@ -111,27 +89,30 @@ class HostPath(Record):
     writable: bool = False
 
 
-class Claim(Record):
+@dataclass(frozen=True, kw_only=True)
+class Claim:
     """Devices that a pod has by Dynamic Resource Allocation."""
 
     device_class: Name
     count: Count
 
 
-class Daemon(Record):
+@dataclass(frozen=True, kw_only=True)
+class Daemon:
     """A container that runs beside the training process for as long as that does."""
 
     name: Name
     image: Name
     command: tuple[Name, ...]
-    environment: dict[Name, str] = {}
+    environment: dict[Name, str] = field(default_factory=dict)
     capabilities: tuple[Name, ...] = ()
-    host_paths: dict[Name, HostPath] = {}
-    annotations: dict[Name, str] = {}
+    host_paths: dict[Name, HostPath] = field(default_factory=dict)
+    annotations: dict[Name, str] = field(default_factory=dict)
     """Of the pod."""
 
 
-class NumaNode(Record):
+@dataclass(frozen=True, kw_only=True)
+class NumaNode:
     """A processor of a machine, and what hangs below it."""
 
     affinity: Name
@@ -140,7 +121,8 @@ class NumaNode(Record):
     """Per PCIe switch the pairs of GPU and card behind it, each by its PCI domain: `0001`, `0101`."""
 
 
-class NcclTopology(Record):
+@dataclass(frozen=True, kw_only=True)
+class NcclTopology:
     """What hangs where in a virtual machine, which hides its PCIe switches from NCCL."""
 
     vendor: Name
@@ -153,7 +135,8 @@ class NcclTopology(Record):
     source: Source
 
 
-class Fabric(Record):
+@dataclass(frozen=True, kw_only=True)
+class Fabric:
     """A fabric class: what a job's pods need so that their ranks talk over the fabric and not over TCP.
 
     One class has one resource name and count, one environment, one set of volumes: one training runtime.
@@ -167,9 +150,9 @@ class Fabric(Record):
     """Extended resource of the accelerators that it joins."""
     frameworks: tuple[Name, ...] = ("torch", "mpi")
     """Frameworks that have a training runtime on it."""
-    resources: dict[Name, Count] = {}
+    resources: dict[Name, Count] = field(default_factory=dict)
     """Extended resources of a pod that takes a whole machine."""
-    environment: dict[Name, str] = {}
+    environment: dict[Name, str] = field(default_factory=dict)
     unset: tuple[Name, ...] = ()
     """Variables that must not be set: they override what the fabric's plugin works out by itself."""
     setup: str = ""
@@ -177,9 +160,9 @@ class Fabric(Record):
     capabilities: tuple[Name, ...] = ()
     """Linux capabilities that the container adds."""
     hugepages_2mi_mib: Count | None = None
-    host_paths: dict[Name, HostPath] = {}
+    host_paths: dict[Name, HostPath] = field(default_factory=dict)
     """Path on the node → where the container has it."""
-    interfaces: dict[Name, Name] = {}
+    interfaces: dict[Name, Name] = field(default_factory=dict)
     """Extra interface in the pod → name of the Kubernetes Network behind it."""
     attachments: tuple[Name, ...] = ()
     """Secondary networks (Multus), an interface of the pod each: `namespace/name`."""
@@ -197,14 +180,16 @@ class Fabric(Record):
         return {**self.resources, **pages}
 
 
-class Nics(Record):
+@dataclass(frozen=True, kw_only=True)
+class Nics:
     """Network cards of a machine: those of the fabric, else its ordinary ones (peak bandwidth)."""
 
     count: Count
     gbps: Amount
 
 
-class EfaLayout(Record):
+@dataclass(frozen=True, kw_only=True)
+class EfaLayout:
     """What decides the network interfaces of an EC2 machine with EFA."""
 
     network_cards: Count
@@ -213,20 +198,19 @@ class EfaLayout(Record):
     card_0: bool
     """Whether card 0, which carries the primary interface, supports EFA too."""
 
-    @model_validator(mode="after")
-    def _fits(self) -> EfaLayout:
+    def __post_init__(self) -> None:
         usable = self.network_cards - (0 if self.card_0 else 1)
         if self.interfaces > usable:
             raise ValueError(f"{self.interfaces} EFA interfaces do not fit on {usable} cards")
-        return self
 
 
-class MachineFacts(Record):
+@dataclass(frozen=True, kw_only=True)
+class MachineFacts:
     """A machine type as its data file gives it."""
 
     name: Name
     accelerator: Name | None = None
-    num_accelerators: Annotated[int, Field(ge=0)] = 0
+    num_accelerators: Annotated[int, NOT_NEGATIVE] = 0
     accelerator_type: Name | None = None
     """What the cloud calls the accelerator, where its API asks for that (GKE)."""
     vcpus: Count
@@ -243,15 +227,14 @@ class MachineFacts(Record):
     """Empty: not known here."""
     regions: tuple[Name, ...] = ()
     """Regions that offer it; empty: not known here."""
-    sources: Annotated[tuple[Source, ...], Field(min_length=1)]
+    sources: Annotated[tuple[Source, ...], NOT_EMPTY]
 
-    @model_validator(mode="after")
-    def _counts_what_it_names(self) -> MachineFacts:
+    def __post_init__(self) -> None:
         if (self.accelerator is None) != (self.num_accelerators == 0):
             raise ValueError("accelerator and num_accelerators go together")
-        return self
 
 
+@dataclass(frozen=True, kw_only=True)
 class Machine(MachineFacts):
     """A machine type of a cloud."""
 
@@ -262,74 +245,79 @@ class Machine(MachineFacts):
         return region in self.regions if self.regions else None
 
 
-class PriceRow(Record):
+@dataclass(frozen=True, kw_only=True)
+class PriceRow:
     """Prices of one machine in one region, USD per instance-hour."""
 
     machine: Name
     region: Name
     """A region, or a residency pattern such as `in:us` where one price holds for all of it."""
-    on_demand: UsdPerHour | None = None
-    spot: UsdPerHour | None = None
+    on_demand: Usd | None = None
+    spot: Usd | None = None
     source: Source
 
-    @model_validator(mode="after")
-    def _says_something(self) -> PriceRow:
+    def __post_init__(self) -> None:
         if self.on_demand is None and self.spot is None:
             raise ValueError("a price row needs on_demand, spot or both")
-        return self
 
 
-class StorageRow(Record):
+@dataclass(frozen=True, kw_only=True)
+class StorageRow:
     """The price of one kind of storage in one region, USD per GiB-month."""
 
     storage: Name
     """Kind and, where the price depends on it, its speed or tier: `fsx-lustre-250`, `filestore-zonal`."""
     region: Name
-    usd_per_gib_month: Annotated[Decimal, Field(gt=0)]
+    usd_per_gib_month: Usd
     source: Source
 
 
-class ServiceRow(Record):
+@dataclass(frozen=True, kw_only=True)
+class ServiceRow:
     """The price of one service that runs by the hour in one region: a control plane, a NAT gateway."""
 
     service: Name
     """`eks-cluster`, `nat-gateway`, `cloud-nat-vm` (for each of the first 32 machines behind it)."""
     region: Name
-    usd_per_hour: UsdPerHour
+    usd_per_hour: Usd
     source: Source
 
 
-class TrafficRow(Record):
+@dataclass(frozen=True, kw_only=True)
+class TrafficRow:
     """The price of data that leave a region, USD per GiB, at the first tier."""
 
     region: Name
     """Where they are; `*`: in any region."""
     to: Name
     """Where they go: `same-region`, another region by its name, or `internet`: out of the cloud."""
-    usd_per_gib: Annotated[Decimal, Field(ge=0)]
+    usd_per_gib: Annotated[Decimal, NOT_NEGATIVE]
     source: Source
 
 
-class RegionFacts(Record):
+@dataclass(frozen=True, kw_only=True)
+class RegionFacts:
     """A place where a cloud keeps machines or data."""
 
     name: Name
     location: Name
-    country: Annotated[str, Field(pattern=r"^[A-Z]{2}$")] | None = None
+    country: Country | None = None
     """ISO 3166-1 alpha-2; None for a place that spans countries."""
     unions: tuple[Name, ...] = ()
     """Unions that hold the whole place, beyond those that its country belongs to."""
     source: Source
 
 
+@dataclass(frozen=True, kw_only=True)
 class Region(RegionFacts):
     """A region of a cloud."""
 
     cloud: Cloud
 
 
-class Notice(Record):
-    """What a cloud tells a spot machine before it takes it."""
+@dataclass(frozen=True, kw_only=True)
+class Notice:
+    """The warning that a spot machine gets before it is taken."""
 
     seconds: Count
     """From the signal to the end of the machine."""
@@ -338,24 +326,30 @@ class Notice(Record):
     source: Source
 
 
+@dataclass(frozen=True, kw_only=True)
 class AcceleratorsFile(DataFile):
     """accelerators.yaml"""
 
     accelerators: tuple[Accelerator, ...]
+    other_resources: tuple[Name, ...]
+    """Extended resources of accelerators that no machine here has."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class FabricsFile(DataFile):
     """fabrics.yaml"""
 
     fabrics: tuple[Fabric, ...]
 
 
+@dataclass(frozen=True, kw_only=True)
 class MachinesFile(DataFile):
     """machines/<cloud>.yaml"""
 
     machines: tuple[MachineFacts, ...]
 
 
+@dataclass(frozen=True, kw_only=True)
 class PricesFile(DataFile):
     """prices/<cloud>.yaml"""
 
@@ -365,6 +359,7 @@ class PricesFile(DataFile):
     traffic: tuple[TrafficRow, ...] = ()
 
 
+@dataclass(frozen=True, kw_only=True)
 class RegionsFile(DataFile):
     """regions.yaml"""
 
@@ -373,7 +368,9 @@ class RegionsFile(DataFile):
     regions: dict[Cloud, tuple[RegionFacts, ...]]
 
 
+@dataclass(frozen=True, kw_only=True)
 class NoticesFile(DataFile):
     """notices.yaml"""
 
-    notices: dict[Cloud, Notice]
+    notices: dict[Name, Notice]
+    """By target."""

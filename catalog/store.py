@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from difflib import get_close_matches
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
-from typing import TypedDict, TypeVar, Unpack, get_args
+from typing import Any, TypedDict, TypeVar, Unpack
 
 import yaml
 
+from catalog.errors import DataError, UnknownNameError
+from catalog.reader import read
 from catalog.schema import (
     Accelerator,
     AcceleratorsFile,
@@ -29,13 +30,12 @@ from catalog.schema import (
     Region,
     RegionsFile,
     ServiceRow,
+    Source,
     StorageRow,
     TrafficRow,
 )
-from infra.errors import InputError, Problem
 
-CLOUDS: tuple[Cloud, ...] = get_args(Cloud)
-FileModel = TypeVar("FileModel", bound=DataFile)
+FileKind = TypeVar("FileKind", bound=DataFile)
 
 
 class MachineFilters(TypedDict, total=False):
@@ -50,21 +50,53 @@ class MachineFilters(TypedDict, total=False):
     region: str
 
 
-def load(path: str, model: type[FileModel]) -> FileModel:
-    """Read `data/<path>`; pydantic's ValidationError where the file breaks its schema."""
+def load(path: str, kind: type[FileKind]) -> FileKind:
+    """Read `data/<path>`; DataError where the file breaks its schema."""
     text = files("catalog").joinpath("data", path).read_text(encoding="utf-8")
-    return model.model_validate(yaml.load(text, Loader=yaml.CSafeLoader))
+    return parse(yaml.load(text, Loader=yaml.CSafeLoader), kind)
+
+
+def parse(data: Mapping[str, Any], kind: type[FileKind]) -> FileKind:
+    """Read what a data file says; DataError where it breaks its schema."""
+    sources = read(dict[str, Source], data.get("sources", {}), "sources")
+    rows = {key: _with_sources(value, sources) for key, value in data.items() if key != "sources"}
+    return read(kind, {"sources": sources, **rows})
+
+
+def _with_sources(node: object, sources: Mapping[str, Source]) -> object:
+    """Put the sources themselves where rows give their keys."""
+    if isinstance(node, list):
+        return [_with_sources(item, sources) for item in node]
+    if not isinstance(node, dict):
+        return node
+    return {
+        key: _source(value, sources) if key in ("source", "sources") else _with_sources(value, sources)
+        for key, value in node.items()
+    }
+
+
+def _source(key: object, sources: Mapping[str, Source]) -> object:
+    if isinstance(key, list):
+        return [_source(item, sources) for item in key]
+    if not isinstance(key, str) or key not in sources:
+        raise DataError(f"no such source in the file: {key!r}")
+    return sources[key]
 
 
 @cache
 def _machines(cloud: Cloud) -> dict[str, Machine]:
     rows = load(f"machines/{cloud}.yaml", MachinesFile).machines
-    return {row.name: Machine(cloud=cloud, **row.model_dump()) for row in rows}
+    return {row.name: Machine(cloud=cloud, **vars(row)) for row in rows}
+
+
+@cache
+def _accelerators_file() -> AcceleratorsFile:
+    return load("accelerators.yaml", AcceleratorsFile)
 
 
 @cache
 def _accelerators() -> dict[str, Accelerator]:
-    return {row.name: row for row in load("accelerators.yaml", AcceleratorsFile).accelerators}
+    return {row.name: row for row in _accelerators_file().accelerators}
 
 
 @cache
@@ -80,7 +112,7 @@ def _regions_file() -> RegionsFile:
 @cache
 def _regions(cloud: Cloud) -> dict[str, Region]:
     rows = _regions_file().regions[cloud]
-    return {row.name: Region(cloud=cloud, **row.model_dump()) for row in rows}
+    return {row.name: Region(cloud=cloud, **vars(row)) for row in rows}
 
 
 @cache
@@ -109,30 +141,22 @@ def traffic_rows(cloud: Cloud) -> tuple[TrafficRow, ...]:
 
 
 @cache
-def _notices() -> dict[Cloud, Notice]:
+def _notices() -> dict[str, Notice]:
     return load("notices.yaml", NoticesFile).notices
 
 
-def unknown(what: str, got: str, known: Iterable[str], path: str) -> InputError:
-    """Return the error for a name that the catalogue lacks, with the nearest one that it has."""
-    names = sorted(known)
-    near = get_close_matches(got.lower(), [name.lower() for name in names], n=1, cutoff=0.5)
-    meant = next((name for name in names if near and name.lower() == near[0]), None)
-    fix = f"did you mean {meant!r}?" if meant else "choose one of these; a new one is a row in the data files"
-    return InputError([Problem(path, repr(got), f"{what}: {', '.join(names)}", fix)])
-
-
 def machine(cloud: Cloud, name: str, path: str = "machine") -> Machine:
-    """Return a machine type; InputError with the nearest name, at `path`, where there is none."""
+    """Return a machine type; UnknownNameError with the nearest name, at `path`, where there is none."""
     known = _machines(cloud)
     if name not in known:
-        raise unknown(f"a machine of {cloud} in the catalogue", name, known, path)
+        raise UnknownNameError(f"a machine of {cloud} in the catalogue", name, known, path)
     return known[name]
 
 
-def find_machine(name: str) -> Machine | None:
-    """Return the machine type of that name, whichever cloud has it; None where none has."""
-    return next((rows[name] for rows in map(_machines, CLOUDS) if name in rows), None)
+def find_machine(name: str, cloud: Cloud | None = None) -> Machine | None:
+    """Return the machine type of that name, of one cloud or of whichever has it; None where none has."""
+    wanted = clouds() if cloud is None else (cloud,)
+    return next((rows[name] for rows in map(_machines, wanted) if name in rows), None)
 
 
 def machines(**filters: Unpack[MachineFilters]) -> tuple[Machine, ...]:
@@ -140,8 +164,8 @@ def machines(**filters: Unpack[MachineFilters]) -> tuple[Machine, ...]:
 
     `region` and `purchase` drop only what is known not to be offered there or that way.
     """
-    clouds = (filters["cloud"],) if "cloud" in filters else CLOUDS
-    return tuple(row for cloud in clouds for row in _machines(cloud).values() if _passes(row, filters))
+    wanted = (filters["cloud"],) if "cloud" in filters else clouds()
+    return tuple(row for cloud in wanted for row in _machines(cloud).values() if _passes(row, filters))
 
 
 def _passes(row: Machine, filters: MachineFilters) -> bool:
@@ -154,15 +178,27 @@ def _passes(row: Machine, filters: MachineFilters) -> bool:
 
 
 def accelerator(name: str, path: str = "accelerator.model") -> Accelerator:
-    """Return an accelerator; InputError with the nearest name where there is none."""
+    """Return an accelerator; UnknownNameError with the nearest name where there is none."""
     if name not in _accelerators():
-        raise unknown("an accelerator of the catalogue", name, _accelerators(), path)
+        raise UnknownNameError("an accelerator of the catalogue", name, _accelerators(), path)
     return _accelerators()[name]
 
 
 def accelerators() -> tuple[Accelerator, ...]:
     """Return every accelerator, the simulated one of the local target included."""
     return tuple(_accelerators().values())
+
+
+def accelerator_resources() -> tuple[str, ...]:
+    """Return every extended resource by which a pod asks for accelerators."""
+    rows = (row.resource for row in _accelerators().values())
+    return tuple(dict.fromkeys((*rows, *_accelerators_file().other_resources)))
+
+
+def accelerator_resource(vendor: str) -> str:
+    """Return the extended resource of a vendor's accelerators; KeyError for a vendor without any here."""
+    resources: dict[str, str] = {row.vendor: row.resource for row in _accelerators().values()}
+    return resources[vendor]
 
 
 def find_rack(accelerator: str) -> Rack | None:
@@ -172,9 +208,9 @@ def find_rack(accelerator: str) -> Rack | None:
 
 
 def fabric(name: str, path: str = "fabric") -> Fabric:
-    """Return a fabric class; InputError with the nearest name where there is none."""
+    """Return a fabric class; UnknownNameError with the nearest name where there is none."""
     if name not in _fabrics():
-        raise unknown("a fabric class of the catalogue", name, _fabrics(), path)
+        raise UnknownNameError("a fabric class of the catalogue", name, _fabrics(), path)
     return _fabrics()[name]
 
 
@@ -183,12 +219,17 @@ def fabrics() -> tuple[Fabric, ...]:
     return tuple(_fabrics().values())
 
 
+def clouds() -> tuple[Cloud, ...]:
+    """Return the targets that sell machines."""
+    return tuple(_regions_file().regions)
+
+
 def region(cloud: Cloud, name: str, path: str = "region") -> Region:
-    """Return a region, whatever the case of its name; InputError with the nearest one where there is none."""
+    """Return a region, whatever the case of its name; UnknownNameError with the nearest one where none is."""
     known = _regions(cloud)
     by_lower_case = {key.lower(): row for key, row in known.items()}
     if name.lower() not in by_lower_case:
-        raise unknown(f"a region of {cloud} in the catalogue", name, known, path)
+        raise UnknownNameError(f"a region of {cloud} in the catalogue", name, known, path)
     return by_lower_case[name.lower()]
 
 
@@ -202,6 +243,12 @@ def unions() -> dict[str, tuple[str, ...]]:
     return dict(_regions_file().unions)
 
 
-def notice(cloud: str) -> Notice | None:
-    """Return what a spot machine is told before it is taken; None: unknown, so plan for no notice at all."""
-    return _notices().get(cloud) if cloud in CLOUDS else None
+def notices() -> dict[str, Notice]:
+    """Return the notice of each target that gives one."""
+    return dict(_notices())
+
+
+def usable_notice_seconds(target: str) -> int | None:
+    """Return what is left of a target's notice for the pods of a job; None: plan for no notice at all."""
+    found = _notices().get(target)
+    return found.usable_seconds if found else None

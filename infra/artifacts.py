@@ -5,15 +5,30 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from infra.errors import MachineError, Problem
 
 ROOT = Path(__file__).resolve().parent.parent
+
 LINKS = ROOT / ".trainyard"
 """Per clone: links to what was made, and what the program makes."""
+
+
+@cache
+def pinned(root: Path = ROOT) -> Mapping[str, Any]:
+    """Return what `versions.yaml` pins, as plain data."""
+    content: Mapping[str, Any] = yaml.load((root / "versions.yaml").read_bytes(), Loader=yaml.CSafeLoader)
+    return content
+
+
+def kubernetes_version() -> str:
+    """Return the version that this release was tested with, and that charts are rendered for."""
+    return str(pinned()["kubernetes"])
 
 
 @dataclass(frozen=True)
@@ -65,10 +80,10 @@ class Artifacts:
         ]
         if missing:
             raise MachineError(missing)
-        pinned = yaml.load((root / "versions.yaml").read_bytes(), Loader=yaml.CSafeLoader)
-        images = {name: each["names"][0] for name, each in pinned["images"].items()}
+        versions = pinned(root)
+        images = {name: each["names"][0] for name, each in versions["images"].items()}
         published = {
-            name: PublishedChart(name, **each) for name, each in pinned.get("published_charts", {}).items()
+            name: PublishedChart(name, **each) for name, each in versions.get("published_charts", {}).items()
         }
         return cls(charts, image, training_env, images, links / "rendered", published)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 
+import catalog
+
 MAX_LABEL = 63
 """Longest DNS label and label value (RFC 1123)."""
 
@@ -24,7 +26,7 @@ REGION_LABEL = "topology.kubernetes.io/region"
 SPOT_TAINT = "trainyard.dev/spot"
 SPOT_WAIVER = "trainyard.dev/spot-waiver"
 """Tag or label that says why spot is bought in one market."""
-ACCELERATOR_RESOURCE = "nvidia.com/gpu"
+ACCELERATOR_RESOURCE = catalog.accelerator_resource("nvidia")
 
 STORAGE_NAMESPACE = "trainyard-storage"
 CHECKPOINTS_CLAIM = "checkpoints"

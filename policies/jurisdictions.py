@@ -1,4 +1,4 @@
-"""Whose law holds in a region: the catalogue's table, read as data.
+"""Whose law holds in a region: the catalogue's table.
 
 A name does not say where a region is: AWS's `eu-west-2` is London. A pattern `in:eu` or `in:de` asks the
 table.
@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
-from typing import Any
 
-PREFIX = "in:"
-CATALOGUE = Path(__file__).resolve().parent.parent / "catalog" / "data" / "regions.yaml"
+import catalog
+
+PREFIX = catalog.JURISDICTION
 
 
 def known() -> frozenset[str]:
@@ -30,16 +29,12 @@ def within(region: str, jurisdiction: str) -> bool:
 
 @cache
 def _table() -> Mapping[str, frozenset[str]]:
-    import yaml  # only where a pattern asks
-
-    data = yaml.safe_load(CATALOGUE.read_text(encoding="utf-8"))
-    rows = [row for cloud in data["regions"].values() for row in cloud]
-    countries = {row["country"] for row in rows if row.get("country")}.union(*data["unions"].values())
-    places = [*({"name": country, "country": country} for country in countries), *rows]
-    return {place["name"].lower(): frozenset(_of(place, data["unions"])) for place in places}
+    """The country and unions of each country, and of each region."""
+    regions = [region for cloud in catalog.clouds() for region in catalog.regions(cloud)]
+    countries = {region.country for region in regions if region.country}.union(*catalog.unions().values())
+    table = {country.lower(): _names(catalog.jurisdiction_of(country)) for country in countries}
+    return {**table, **{region.name.lower(): _names(catalog.jurisdiction_of(region)) for region in regions}}
 
 
-def _of(row: Mapping[str, Any], unions: Mapping[str, list[str]]) -> set[str]:
-    country = row.get("country")
-    joined = {name for name, members in unions.items() if country in members}
-    return {*row.get("unions", ()), *joined, *([country.lower()] if country else [])}
+def _names(found: catalog.Jurisdiction) -> frozenset[str]:
+    return frozenset({*found.unions, *([found.country.lower()] if found.country else [])})

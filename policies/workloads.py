@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import catalog
 from policies.policy import Resource
 from policies.unknowns import Properties, Unknown, UnknownProperty, Value
 
@@ -32,8 +33,6 @@ LEADS_TO_PODS = frozenset(
 
 PLACEMENT = ("nodeSelector", "tolerations", "affinity")
 """Properties of a pod spec that decide on its node."""
-
-ACCELERATORS = ("nvidia.com/gpu", "amd.com/gpu", "google.com/tpu", "aws.amazon.com/neuron")
 
 CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
 
@@ -67,7 +66,7 @@ def trains(pod: Properties) -> bool:
     return any(
         container.block("resources.limits").entry(name)
         for container in containers(pod)
-        for name in ACCELERATORS
+        for name in catalog.accelerator_resources()
     )
 
 

@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 import catalog
-from catalog import Machine, MachineFilters, Missing, Price
-from catalog.store import unknown
+from catalog import Machine, MachineFilters, Missing, Price, UnknownNameError
+from infra.errors import InputError, Problem
 from trainyard.forms import CatalogPart, Form
 
 
@@ -22,9 +22,12 @@ def rows_of(what: CatalogPart, filters: MachineFilters, today: date) -> list[dic
 
     Raises InputError for an accelerator, fabric or region that the catalogue lacks.
     """
-    _check(filters)
+    try:
+        _check(filters)
+    except UnknownNameError as error:
+        raise _wrong(error) from None
     if what == "regions":
-        clouds = (filters["cloud"],) if "cloud" in filters else catalog.CLOUDS
+        clouds = (filters["cloud"],) if "cloud" in filters else catalog.clouds()
         return [
             {"cloud": cloud, "name": each.name, "location": each.location, "country": each.country}
             for cloud in clouds
@@ -66,8 +69,8 @@ def show_catalog(what: CatalogPart, filters: MachineFilters, form: Form, console
 def filters_of(**given: str) -> MachineFilters:
     """Return the filters that were given a value. Raises InputError for a cloud that the catalogue lacks."""
     cloud = given.get("cloud")
-    if cloud and cloud not in catalog.CLOUDS:
-        raise unknown("a cloud of the catalogue", cloud, catalog.CLOUDS, "--cloud")
+    if cloud and cloud not in catalog.clouds():
+        raise _wrong(UnknownNameError("a cloud of the catalogue", cloud, catalog.clouds(), "--cloud"))
     filters: Any = {key: value for key, value in given.items() if value}
     kept: MachineFilters = filters
     return kept
@@ -81,6 +84,10 @@ def _check(filters: MachineFilters) -> None:
         catalog.fabric(filters["fabric"], "--fabric")
     if "region" in filters and "cloud" in filters:
         catalog.region(filters["cloud"], filters["region"], "--region")
+
+
+def _wrong(error: UnknownNameError) -> InputError:
+    return InputError([Problem(error.path, error.got, error.allowed, error.fix)])
 
 
 def _machine(machine: Machine) -> dict[str, Any]:

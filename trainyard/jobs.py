@@ -15,7 +15,8 @@ from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
 import catalog
-from infra import fabric_lint, names
+from catalog import fabric_lint
+from infra import names
 from infra.errors import ExitCode, Problem, TrainyardError
 from infra.spec import Stack
 from infra.spec.dataset import DATA_PATH, DatasetSpec

@@ -9,14 +9,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import Any, cast
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 import catalog
 from catalog import (
-    Cloud,
     Dated,
     Estimate,
     Missing,
@@ -302,7 +301,7 @@ def _demands(stack: Stack, pool: NodePoolSpec) -> Iterator[PoolDemand]:
     # Where a cluster is in one zone, the zone is what prices are listed by.
     region = str(getattr(stack.provider, "region", "") or getattr(stack.provider, "zone", ""))
     if not isinstance(stack.provider, AwsSpec):
-        machine = catalog.machine(cast(Cloud, stack.provider.kind), pool.machine or "")
+        machine = catalog.machine(stack.provider.kind, pool.machine or "")
         yield PoolDemand(pool.name, machine, region, pool.capacity, pool.num_nodes)
         return
     nodes: Counter[str] = Counter()
@@ -317,7 +316,7 @@ def _storage(stack: Stack, today: date) -> Iterator[Storage]:
     provider = stack.provider
     region = str(getattr(provider, "region", ""))
     for name, kind, gib in (*_kinds_of_storage(provider), *_kinds_of_snapshots(stack)):
-        yield Storage(name, kind, gib, catalog.storage_price(cast(Cloud, provider.kind), kind, region, today))
+        yield Storage(name, kind, gib, catalog.storage_price(provider.kind, kind, region, today))
 
 
 def _kinds_of_storage(provider: ProviderSpec) -> Iterator[tuple[str, str, int | None]]:
@@ -370,7 +369,7 @@ def _services(stack: Stack, today: date) -> Iterator[Service]:
     provider = stack.provider
     for name, kind, number in _kinds_of_services(stack):
         region = str(getattr(provider, "region", ""))
-        price = catalog.service_price(cast(Cloud, provider.kind), kind, region, today)
+        price = catalog.service_price(provider.kind, kind, region, today)
         yield Service(name, kind, number, price)
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pulumi
 
-from infra import fabric_lint, names
+from catalog import fabric_lint
+from infra import names
 from infra.artifacts import Artifacts
 from infra.charts import Manifest, Renderer
 from infra.kubernetes_objects import Access, KubernetesObject

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import catalog
-from catalog import Claim, Daemon, Fabric, HostPath
-from infra import fabric_lint
+from catalog import Claim, Daemon, Fabric, HostPath, fabric_lint
+from catalog.fabric_lint import DEVICES_CLAIM, NVLINK_CLAIM
 from infra.charts import Manifest
-from infra.fabric_lint import DEVICES_CLAIM, NVLINK_CLAIM
 from infra.platform.base import RESTRICTED_CONTAINER, metadata
 
 _MEMORY = {"name": "shared-memory", "emptyDir": {"medium": "Memory"}}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 from ipaddress import IPv4Network
 from typing import Annotated
 
@@ -39,6 +40,19 @@ def matching(kind: str, pattern: str, allowed: str, fix: str) -> AfterValidator:
         raise wrong(kind, allowed, fix)
 
     return AfterValidator(check)
+
+
+def one_of(names: Callable[[], Iterable[str]]) -> BeforeValidator:
+    """Return a validator of a name that must be one of these; they are asked for when a value is read."""
+
+    def check(value: object) -> object:
+        known = [repr(name) for name in names()]
+        if repr(value) in known:
+            return value
+        expected = " or ".join(part for part in (", ".join(known[:-1]), known[-1]) if part)
+        raise PydanticCustomError("literal_error", "Input should be {expected}", {"expected": expected})
+
+    return BeforeValidator(check)
 
 
 def _dns_label(value: object) -> object:

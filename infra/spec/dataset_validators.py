@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import catalog
-from catalog import CLOUDS
-from infra.errors import InputError
 from infra.spec.dataset import DATA_PATH, SCHEMES, DatasetSpec
 from infra.spec.finding import Check, Finding, unknown
 from infra.spec.job import JobSpec
@@ -33,9 +31,9 @@ def data_are_where_they_may_be(provider: ProviderSpec, datasets: Datasets) -> It
         for position, pattern in enumerate(dataset.residency or ()):
             try:
                 catalog.country_within("", pattern)
-            except InputError as error:
+            except catalog.UnknownNameError as error:
                 path = ("datasets", index, "residency", position)
-                yield path, repr(pattern), error.problems[0].allowed, error.problems[0].fix
+                yield path, repr(pattern), error.allowed, error.fix
                 break
         else:
             if dataset.residency is not None and not _permitted(provider, dataset.residency):
@@ -144,7 +142,7 @@ CHECKS: tuple[Check, ...] = (
 
 
 def _permitted(provider: ProviderSpec, patterns: tuple[str, ...]) -> bool:
-    if provider.kind in CLOUDS:
+    if provider.kind in catalog.clouds():
         cloud = provider.kind
         known = {region.name for region in catalog.regions(cloud)}
         # A region that nobody knows is a problem of its own, told by the target's check.

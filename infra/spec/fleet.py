@@ -7,8 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 import catalog
-from catalog import Cloud
-from infra.spec.base import Name, NonNegative, Positive, Spec, matching
+from infra.spec.base import Name, NonNegative, Positive, Spec, matching, one_of
 
 DAY = 24 * 3600
 
@@ -39,12 +38,15 @@ Endpoint = Annotated[
         "write where the hub's pods reach the API server",
     ),
 ]
+CloudName = Annotated[str, one_of(catalog.clouds)]
 
 
 class PlaceSpec(Spec):
     """Where a cluster's machines stand: a cloud's region, or a country."""
 
-    cloud: Cloud | None = Field(default=None, description="cloud of the region")
+    cloud: Annotated[str, one_of(catalog.clouds)] | None = Field(
+        default=None, description="cloud of the region"
+    )
     region: str | None = Field(default=None, description="region, as the cloud spells it")
     country: Annotated[str, Field(pattern=r"^[A-Z]{2}$")] | None = Field(
         default=None, description="country of machines that are in no cloud (ISO 3166: DE)"
@@ -56,7 +58,7 @@ class PlaceSpec(Spec):
         return self.region or (self.country or "").lower()
 
     def within(self, pattern: str) -> bool:
-        """Whether a residency pattern holds here; InputError for one that the catalogue cannot read."""
+        """Whether a residency pattern holds here; UnknownNameError for one that the catalogue cannot read."""
         if self.cloud and self.region:
             return catalog.matches(self.cloud, self.region, pattern)
         return catalog.country_within(self.country or "", pattern)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import catalog
-from infra.errors import InputError
 from infra.spec.finding import Check, Finding, unknown
 from infra.spec.fleet import DispatchSpec, HubSpec, PlaceSpec, WorkerSpec
 
@@ -53,9 +52,9 @@ def residency_can_be_read(queues: Queues) -> Iterator[Finding]:
         for position, pattern in enumerate(queue.residency or ()):
             try:
                 catalog.country_within("", pattern)
-            except InputError as error:
+            except catalog.UnknownNameError as error:
                 path = ("queues", index, "residency", position)
-                yield path, repr(pattern), error.problems[0].allowed, error.problems[0].fix
+                yield path, repr(pattern), error.allowed, error.fix
 
 
 def queues_name_workers(workers: Workers, queues: Queues) -> Iterator[Finding]:
@@ -114,6 +113,6 @@ def _is_known(place: PlaceSpec) -> bool:
 def _can_be_read(pattern: str) -> bool:
     try:
         catalog.country_within("", pattern)
-    except InputError:
+    except catalog.UnknownNameError:
         return False
     return True

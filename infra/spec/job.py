@@ -7,13 +7,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from infra.spec.base import Name, NonNegative, Positive, Spec
-from infra.spec.fabric import FabricClass
+from infra.spec.fabric import NeededFabric
 
 Setting = bool | int | float | str
 """A setting of the training package, which checks name and value itself when the job is submitted."""
-
-
-ANY_FABRIC = "any"
 
 
 class InterruptionSpec(Spec):
@@ -30,7 +27,7 @@ class NeedsSpec(Spec):
 
     accelerator: Name | None = Field(default=None, description="model of the accelerators, such as h200")
     memory_gib: Positive | None = Field(default=None, description="memory of one accelerator in GiB, or more")
-    fabric: Literal[FabricClass, "any"] | None = Field(
+    fabric: NeededFabric | None = Field(
         default=None, description="fabric class; any: one that is not plain TCP"
     )
     framework: Literal["torch", "mpi"] = Field(default="torch", description="how its ranks are started")

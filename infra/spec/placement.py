@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import catalog
 from infra import names
-from infra.errors import InputError
-from infra.spec.job import ANY_FABRIC, JobSpec, NeedsSpec
+from infra.spec.fabric import ANY_FABRIC
+from infra.spec.job import JobSpec, NeedsSpec
 from infra.spec.node_pool import NodePoolSpec
 from infra.spec.queue import QueueSpec, TeamSpec
 
@@ -41,7 +41,7 @@ class Offer:
             return None
         try:
             return catalog.accelerator(self.pool.accelerator.model).memory_gib
-        except InputError:
+        except catalog.UnknownNameError:
             return None
 
     def num_slots(self, accelerators: int) -> int:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from ipaddress import IPv4Network
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from infra.spec.base import Spec
+from infra.artifacts import kubernetes_version
+from infra.spec.base import Spec, one_of
 from infra.spec.storage import FilesystemSpec
 
 ProviderKind = str
 """Name of a target: those that there are stand in `infra/targets/registry.py`."""
-KubernetesVersion = Literal["1.35.4"]
-"""Versions that this release was tested with; charts are rendered for the stated one."""
+KubernetesVersion = Annotated[str, one_of(lambda: [kubernetes_version()])]
+"""The version that this release was tested with, as `versions.yaml` pins it; charts are rendered for it."""
 
 
 class ContextCluster(Spec):
@@ -40,7 +41,7 @@ class ProviderSpec(Spec):
 
     kind: ProviderKind = Field(description="which target")
     kubernetes_version: KubernetesVersion = Field(
-        default="1.35.4", description="version of the control plane"
+        default_factory=kubernetes_version, description="version of the control plane"
     )
 
     @property

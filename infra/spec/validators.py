@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from catalog import find_machine
-from infra import fabric_lint
+from catalog import fabric_lint, find_machine
 from infra.errors import Problem
 from infra.spec.dataset_validators import CHECKS as DATASET_CHECKS
 from infra.spec.finding import Check, Finding, run, unknown

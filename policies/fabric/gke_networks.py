@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
+import catalog
 from policies.policy import Policy, Resource, Violation
-
-NETWORKS: Mapping[str, int] = {
-    "a3-megagpu-8g": 8,
-    "a3-ultragpu-8g": 9,
-    "a4-highgpu-8g": 9,
-}
-"""Further networks of each machine (GKE: GPUDirect-TCPXO; AI Hypercomputer: GPUDirect RDMA; 2026-11).
-
-A3 Ultra and A4 have a second ordinary card besides their eight; on A3 Mega it would take a GPU's place.
-"""
 
 
 def judge(resource: Resource) -> Iterator[Violation]:
     """All cards of the machine have their network, or GKE gives them theirs."""
     network = resource.props.block("networkConfig")
     machine = resource.props.get("nodeConfig.machineType", "")
-    wanted = NETWORKS.get(machine)
-    if wanted is None or network.get("acceleratorNetworkProfile"):
+    wanted = _networks(machine)
+    if not wanted or network.get("acceleratorNetworkProfile"):
         return
     found = network.count("additionalNodeNetworkConfigs")
     if found != wanted:
         path = "networkConfig.additionalNodeNetworkConfigs"
         yield Violation(path, f"{found} networks", f"{wanted} on {machine}, or an acceleratorNetworkProfile")
+
+
+def _networks(machine: str) -> int:
+    """Further networks of a machine; 0 where its fabric needs none, or the catalogue lacks it.
+
+    The fabric's last interface in a pod, `eth9`, says how many: A3 Ultra and A4 have a second ordinary NIC,
+    `eth1`, besides their eight; on A3 Mega it would take a GPU's place (GKE: GPUDirect-TCPXO; AI
+    Hypercomputer: GPUDirect RDMA; 2026-11).
+    """
+    found = catalog.find_machine(machine, "gcp")
+    interfaces = catalog.fabric(found.fabric).interfaces if found else {}
+    return max((int(name.removeprefix("eth")) for name in interfaces), default=0)
 
 
 POLICY = Policy(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from infra import fabric_lint
-from infra.fabric_lint import Fault
+from catalog import fabric_lint
+from catalog.fabric_lint import Fault
 from policies.policy import Policy, Resource, Violation
 from policies.unknowns import Known, Properties, Unknown, Value
 from policies.workloads import TYPES, pod_specs, trains

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from infra.fabric_lint import machine_fabric
+from catalog.fabric_lint import machine_fabric
 from policies.policy import Policy, Resource, Violation
 from policies.unknowns import Properties
 

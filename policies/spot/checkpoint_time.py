@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import timedelta
 
+import catalog
 from policies.capacity import is_accelerated
 from policies.config import Measurement
 from policies.policy import Policy, Resource, Violation
 from policies.unknowns import Properties
-
-NOTICE_SECONDS: Mapping[str, float] = {"aws": 120, "azure": 30, "coreweave": 420, "gcp": 15, "local": 30}
-"""Time from notice to loss: EC2 spot, Azure Scheduled Events, user pods on GKE, CoreWeave's
-spot pools, our local target."""
 
 
 def judge(resource: Resource) -> Iterator[Violation]:
@@ -57,7 +54,7 @@ POLICY = Policy(
         "notice_seconds": {
             "type": "object",
             "additionalProperties": {"type": "number"},
-            "default": dict(NOTICE_SECONDS),
+            "default": {name: found.usable_seconds for name, found in catalog.notices().items()},
             "description": "Notice of each target; GKE's can be extended.",
         },
         "margin": {

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from infra import fabric_lint
-from infra.fabric_lint import FABRIC_LABEL, SIMULATED_LABEL, Fault
+from catalog import fabric_lint
+from catalog.fabric_lint import FABRIC_LABEL, SIMULATED_LABEL, Fault
 from infra.spec.job import JobSpec
 from tests.infra.plan import Plan
 from trainyard.jobs import manifest

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import catalog
-from infra import fabric_lint
+from catalog import fabric_lint
 from infra.artifacts import Artifacts
 from infra.platform.dra_driver import values
 from infra.spec import Stack, load, parse

@@ -51,12 +51,11 @@ def pool_settings(pool: NodePoolSpec) -> PoolSettings:
     """Return what the platform needs to know of a pool."""
     fabric = {names.FABRIC_LABEL: pool.fabric} if pool.accelerator else {}
     gpus = {GPU_LABEL: pool.accelerator.model} if pool.accelerator and pool.is_autoscaled else {}
-    notice = catalog.notice("aws") if pool.is_spot else None
     return fixed_pool(
         pool,
         labels={**pool_labels(pool), **fabric, **gpus},
         taints=pool_taints(pool),
-        preemption_notice_seconds=notice.usable_seconds if notice else None,
+        preemption_notice_seconds=catalog.usable_notice_seconds("aws") if pool.is_spot else None,
         capacity_mode=_mode(pool),
     )
 

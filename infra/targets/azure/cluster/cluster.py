@@ -154,7 +154,7 @@ def _settings(stack: Stack, spec: AzureSpec, pools: Mapping[str, PoolSettings]) 
         provisioning_class=PROVISIONING_CLASS,
         data_dir="",
         training_image=spec.training_image,
-        training_images={"amd.com/gpu": spec.amd.training_image} if spec.amd else {},
+        training_images={catalog.accelerator_resource("amd"): spec.amd.training_image} if spec.amd else {},
         serves_object_store=False,
         environment={"AZURE_STORAGE_ACCOUNT_NAME": spec.storage_account},
         pod_labels=USES_IDENTITY,
@@ -165,7 +165,7 @@ def _settings(stack: Stack, spec: AzureSpec, pools: Mapping[str, PoolSettings]) 
 def _software(stack: Stack, spec: AzureSpec, pools: Mapping[str, PoolSettings]) -> NodeSoftware:
     with_gpus = [pool for pool in pools.values() if pool.accelerators_per_node]
     cards = InfiniBand(access="functions", device_ids=CARDS, installs_driver=True)
-    nvidia = any(pool.accelerator_resource == "nvidia.com/gpu" for pool in with_gpus)
+    nvidia = any(pool.accelerator_resource == names.ACCELERATOR_RESOURCE for pool in with_gpus)
     return NodeSoftware(
         infiniband=cards if any(pool.fabric_class != "none" for pool in with_gpus) else None,
         gpu_operator=GpuOperator(installs_driver=True, service_monitor=False) if nvidia else None,

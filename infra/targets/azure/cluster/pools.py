@@ -42,14 +42,13 @@ _NODE_RESOURCE = "k8s.io_cluster-autoscaler_node-template_resources_"
 def pool_settings(pool: NodePoolSpec) -> PoolSettings:
     """Return what the platform needs to know of a pool."""
     fabric = {names.FABRIC_LABEL: pool.fabric} if pool.accelerator else {}
-    notice = catalog.notice("azure") if pool.is_spot else None
     resource = catalog.fabric(pool.fabric).accelerator_resource
     settings = fixed_pool(
         pool,
         labels={**pool_labels(pool), **fabric},
         taints=pool_taints(pool, resource),
         accelerator_resource=resource,
-        preemption_notice_seconds=notice.usable_seconds if notice else None,
+        preemption_notice_seconds=catalog.usable_notice_seconds("azure") if pool.is_spot else None,
         cloud_taints=(SPOT_TAINT,) if pool.is_spot else (),
     )
     return replace(settings, capacity_mode=CAPACITY_MODES[pool.provisioning])

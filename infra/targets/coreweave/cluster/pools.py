@@ -18,12 +18,11 @@ BOOT_SECONDS = 3600
 def pool_settings(pool: NodePoolSpec) -> PoolSettings:
     """Return what the platform needs to know of a pool."""
     fabric = {names.FABRIC_LABEL: pool.fabric} if pool.accelerator else {}
-    notice = catalog.notice("coreweave") if pool.is_spot else None
     settings = fixed_pool(
         pool,
         labels={**pool_labels(pool), **fabric},
         taints=pool_taints(pool),
-        preemption_notice_seconds=notice.usable_seconds if notice else None,
+        preemption_notice_seconds=catalog.usable_notice_seconds("coreweave") if pool.is_spot else None,
     )
     return replace(settings, capacity_mode=CAPACITY_MODES[pool.provisioning])
 

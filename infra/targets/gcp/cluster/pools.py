@@ -67,7 +67,6 @@ def pool_settings(pool: NodePoolSpec) -> PoolSettings:
     """Return what the platform needs to know of a pool."""
     resource = catalog.fabric(pool.fabric).accelerator_resource
     fabric = {names.FABRIC_LABEL: pool.fabric} if pool.accelerator else {}
-    notice = catalog.notice("gcp") if pool.is_spot else None
     return PoolSettings(
         name=pool.name,
         num_nodes=pool.num_nodes,
@@ -76,7 +75,7 @@ def pool_settings(pool: NodePoolSpec) -> PoolSettings:
         fabric_class=pool.fabric,
         accelerators_per_node=pool.accelerator.count if pool.accelerator else 0,
         accelerator_resource=resource,
-        preemption_notice_seconds=notice.usable_seconds if notice else None,
+        preemption_notice_seconds=catalog.usable_notice_seconds("gcp") if pool.is_spot else None,
         node_names=(),
         labels={**pool_labels(pool), **fabric},
         taints=pool_taints(pool, resource),

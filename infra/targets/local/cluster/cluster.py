@@ -13,6 +13,7 @@ from typing import Any, ClassVar, cast
 import pulumi
 import yaml
 
+import catalog
 from infra import names
 from infra.artifacts import LINKS, Artifacts
 from infra.kubernetes_objects import connect
@@ -33,9 +34,6 @@ from infra.targets.base import (
 from infra.targets.kubeconfig import read_context
 from infra.targets.local.cluster import kind_config
 from infra.targets.local.spec.provider import LocalSpec
-
-PREEMPTION_NOTICE_SECONDS = 30
-"""Notice before a local spot node goes, when it goes with one: as long as Azure's, twice GKE's."""
 
 
 class EmbeddedCluster(pulumi.CustomResource):
@@ -186,7 +184,7 @@ def _pool_settings(pool: NodePoolSpec) -> PoolSettings:
         pool,
         labels={**pool_labels(pool), names.LEAF_LABEL: pool.name, **simulated},
         taints=pool_taints(pool),
-        preemption_notice_seconds=PREEMPTION_NOTICE_SECONDS if pool.is_spot else None,
+        preemption_notice_seconds=catalog.usable_notice_seconds("local") if pool.is_spot else None,
         node_names=tuple(names.node(pool.name, index) for index in range(pool.num_nodes)),
     )
 

@@ -10,6 +10,7 @@ import pulumi
 import yaml
 
 import catalog
+from infra import names
 from infra.artifacts import Artifacts
 from infra.kubernetes_objects import NodeLabels, connect
 from infra.spec import Stack
@@ -87,7 +88,7 @@ def _settings(stack: Stack, spec: OnpremSpec, pools: Mapping[str, PoolSettings])
         topology_labels=topology(spec),
         data_dir="",
         training_image=spec.training_image,
-        training_images={"amd.com/gpu": spec.amd.training_image} if spec.amd else {},
+        training_images={catalog.accelerator_resource("amd"): spec.amd.training_image} if spec.amd else {},
         serves_object_store=False,
         software=_software(stack, spec, pools),
     )
@@ -95,7 +96,7 @@ def _settings(stack: Stack, spec: OnpremSpec, pools: Mapping[str, PoolSettings])
 
 def _software(stack: Stack, spec: OnpremSpec, pools: Mapping[str, PoolSettings]) -> NodeSoftware:
     resources = {pool.accelerator_resource for pool in pools.values() if pool.accelerators_per_node}
-    installs_gpus = spec.gpu_operator == "install" and "nvidia.com/gpu" in resources
+    installs_gpus = spec.gpu_operator == "install" and names.ACCELERATOR_RESOURCE in resources
     gpus = GpuOperator(spec.gpu_driver == "install", spec.service_monitors)
     in_racks = any(catalog.fabric(pool.fabric_class).nvlink_domain for pool in pools.values())
     return NodeSoftware(

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from infra import fabric_lint
+from catalog import fabric_lint
 from infra.artifacts import ROOT, Artifacts
 from infra.platform.topologies import topologies_of
 from infra.spec import Stack, load

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from infra import fabric_lint
+from catalog import fabric_lint
 from infra.spec import Stack
 from infra.spec.node_pool import NodePoolSpec
 from rehearsal import sdk

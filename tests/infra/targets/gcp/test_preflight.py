@@ -351,7 +351,7 @@ def test_tpu7x_has_quotas_of_its_own_by_how_it_is_bought(capacity: str, asked: s
 def test_a_machine_whose_quota_is_not_known_here_is_said(stack: Stack) -> None:
     spec = stack.provider
     assert isinstance(spec, GcpSpec)
-    newer = catalog.machine("gcp", "n4-standard-16").model_copy(update={"name": "n9-standard-16"})
+    newer = replace(catalog.machine("gcp", "n4-standard-16"), name="n9-standard-16")
     (problem,) = _unknown([bought(catalog.machine("gcp", "n4-standard-16")), _of(newer)], spec)
     assert problem.path == "quota: n9-standard-16"
     assert "not known here" in problem.got

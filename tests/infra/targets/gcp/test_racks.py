@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from infra import fabric_lint
+from catalog import fabric_lint
 from infra.artifacts import Artifacts
 from infra.spec import Stack, load
 from tests.infra.golden import CASES, GOLDEN, assert_matches

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import catalog
-from infra import fabric_lint
+from catalog import fabric_lint
 from infra.artifacts import Artifacts
 from infra.platform.gpu_operator import values as gpu_values
 from infra.platform.images import with_images

@@ -1,8 +1,7 @@
 """The fabric lint: refuses what would silently train over TCP.
 
-One implementation for all who ask: the spec's checks, tests of the platform, and the policies. A leaf of
-plain data, so that the policies, which know nothing else of `infra`, can use it. Any mapping will do; one
-that raises where a value is not known lets the caller fail closed.
+One implementation for the spec's validators, the command line, tests of the platform, and the policies. Any
+mapping will do; one that raises where a value is not known lets the caller fail closed.
 
 Sources: AWS EKS user guide, "Run machine learning training on Amazon EKS with Elastic Fabric Adapter" (a host
 path to /dev/infiniband hides the devices from libfabric; ranks with EFA's settings but no device use TCP);
@@ -15,16 +14,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
-from pathlib import Path
 from typing import Any
+
+from catalog import store
+from catalog.schema import Fabric
 
 KeyPath = tuple[str | int, ...]
 
-FABRICS = Path(__file__).parent.parent / "catalog" / "data" / "fabrics.yaml"
-
-MACHINES = Path(__file__).parent.parent / "catalog" / "data" / "machines" / "aws.yaml"
-
-ACCELERATORS = ("nvidia.com/gpu", "amd.com/gpu", "google.com/tpu", "aws.amazon.com/neuron")
 DEVICE_PATHS = ("/dev/infiniband", "/dev/aperture_devices")
 SETTINGS: Mapping[str, str] = {
     "FI_PROVIDER": "vpc.amazonaws.com/efa",
@@ -76,7 +72,7 @@ def pod(spec: Mapping[str, Any], num_nodes: int = 1, fabric: str = "") -> Iterat
         limits = (container.get("resources") or {}).get("limits") or {}
         path: KeyPath = ("containers", index)
         yield from _settings(container, limits, path, fabric)
-        if not any(limits.get(name) for name in ACCELERATORS):
+        if not any(limits.get(name) for name in store.accelerator_resources()):
             continue
         if num_nodes > 1:
             for name, number in wanted.items():
@@ -213,7 +209,7 @@ def _host_paths(spec: Mapping[str, Any]) -> Iterator[Fault]:
     trains = any(
         ((container.get("resources") or {}).get("limits") or {}).get(name)
         for container in spec.get("containers") or ()
-        for name in ACCELERATORS
+        for name in store.accelerator_resources()
     )
     for index, volume in enumerate(spec.get("volumes") or ()) if trains else ():
         path = str((volume.get("hostPath") or {}).get("path", ""))
@@ -228,13 +224,14 @@ def _has(limits: Mapping[str, Any], pattern: str) -> bool:
 
 def claims(fabric: str) -> list[str]:
     """Names of what a pod on a fabric class claims by Dynamic Resource Allocation."""
-    row = _classes().get(fabric, {})
-    return [name for name, key in _CLAIMS.items() if row.get(key)]
+    found = _classes().get(fabric)
+    return [name for name, key in _CLAIMS.items() if getattr(found, key, None)]
 
 
 def machine_fabric(machine: str) -> str:
     """The fabric class of a machine type of EC2; empty for one that the catalogue lacks."""
-    return _machines().get(machine, "")
+    found = store.find_machine(machine, "aws")
+    return found.fabric if found else ""
 
 
 def _fabric(pool: Mapping[str, Any]) -> str:
@@ -247,21 +244,10 @@ def _count(pool: Mapping[str, Any]) -> int:
 
 def _resources(fabric: str) -> Mapping[str, int]:
     """Device resources of a fabric class; empty for a class that has none, or that nobody knows."""
-    found: Mapping[str, int] = _classes().get(fabric, {}).get("resources", {})
-    return found
+    found = _classes().get(fabric)
+    return found.resources if found else {}
 
 
 @cache
-def _machines() -> Mapping[str, str]:
-    import yaml
-
-    rows = yaml.safe_load(MACHINES.read_text(encoding="utf-8"))["machines"]
-    return {row["name"]: row.get("fabric", "none") for row in rows}
-
-
-@cache
-def _classes() -> Mapping[str, Mapping[str, Any]]:
-    import yaml  # only where a pod names its fabric
-
-    rows = yaml.safe_load(FABRICS.read_text(encoding="utf-8"))["fabrics"]
-    return {row["name"]: row for row in rows}
+def _classes() -> Mapping[str, Fabric]:
+    return {row.name: row for row in store.fabrics()}

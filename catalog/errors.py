@@ -1,0 +1,25 @@
+"""What the catalogue says of a name that it does not have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class UnknownNameError(LookupError):
+    """A name that the catalogue lacks: where it stood, what is allowed there, and the nearest one."""
+
+    def __init__(self, what: str, got: str, known: Iterable[str], path: str) -> None:
+        names = sorted(known)
+        near = get_close_matches(got.lower(), [name.lower() for name in names], n=1, cutoff=0.5)
+        meant = next((name for name in names if near and name.lower() == near[0]), None)
+        self.path = path
+        self.got = repr(got)
+        self.allowed = f"{what}: {', '.join(names)}"
+        choose = "choose one of these; a new one is a row in the data files"
+        self.fix = f"did you mean {meant!r}?" if meant else choose
+        super().__init__(f"{path}: got {self.got}; allowed: {self.allowed}; {self.fix}")
+
+
+class DataError(ValueError):
+    """A data file breaks its schema."""
