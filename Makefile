@@ -10,14 +10,10 @@ unexport PYTHONDONTWRITEBYTECODE
 COMPILE := $(BIN)/uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-header \
 	$(if $(UPGRADE),--upgrade)
 
-# Each needs an SDK or PyTorch, whose import alone takes seconds.
-CLOUD_TESTS := $(addprefix tests/infra/targets/,aws gcp azure coreweave onprem test_contract.py) \
-	tests/infra/platform/test_racks.py tests/rehearsal tests/infra/targets/test_backend.py
-TRAINING_TESTS := tests/training
-CLUSTER_TESTS := $(patsubst %,tests/e2e/test_%.py,cluster context context_down jobs local_stack recovery targets topology)
-SLOW := -m "e2e and not soak" --durations=10
-# A file stays in one process: what its tests share is made once.
-FAST := -m "not e2e and not soak" -n auto --dist loadfile
+# A tier of tests is a marker (pyproject.toml) of its target's name. A file stays in one process: what its tests
+# share is made once.
+FAST = -m "$@ and not soak" -n auto --dist loadfile
+SLOW = -m "$@ and not soak" --durations=10
 
 # A lock's packages in a folder of their own, which those who need them put behind all others; with uv's options.
 define aside
@@ -45,26 +41,26 @@ doctor: venv ## Say what is there, what is missing and what would be done
 test: check unit clouds training e2e ## All that must hold at every change
 
 unit: prepared ## The fast tests, in under a minute: no root, no network, no cluster
-	@$(BIN)/pytest $(FAST) $(addprefix --ignore=,$(CLOUD_TESTS) $(TRAINING_TESTS) tests/e2e)
+	@$(BIN)/pytest $(FAST)
 
 clouds: prepared ## Tests of the clouds' plans, against their SDKs and moto
-	@$(BIN)/pytest $(FAST) $(CLOUD_TESTS)
+	@$(BIN)/pytest $(FAST)
 
 training: tracking ## Tests of the training package
-	@$(BIN)/pytest $(FAST) $(TRAINING_TESTS)
+	@$(BIN)/pytest $(FAST)
 
 # The cluster's part takes longest: the other two go behind it.
 e2e: prepared ## The end-to-end tests, their three parts at once
 	@$(MAKE) --no-print-directory --output-sync --jobs=3 BEHIND=tests/behind.sh cluster engine ranks
 
 cluster: prepared ## The tests on a real cluster (root)
-	@$(BIN)/pytest $(SLOW) $(CLUSTER_TESTS)
+	@$(BIN)/pytest $(SLOW)
 
 engine: prepared ## The tests on the real engine: rehearsals, templates, policies
-	@$(BEHIND) $(BIN)/pytest $(SLOW) $(addprefix --ignore=,$(CLUSTER_TESTS) $(TRAINING_TESTS))
+	@$(BEHIND) $(BIN)/pytest $(SLOW)
 
 ranks: tracking deepspeed nfs ## The tests of training jobs of several processes, and of checkpoints on NFS (root)
-	@$(BEHIND) $(BIN)/pytest $(SLOW) $(TRAINING_TESTS)
+	@$(BEHIND) $(BIN)/pytest $(SLOW)
 
 soak: prepared deepspeed nfs ## The long tests, by seeds; stopped, it goes on where it was (SOAK=FILE: only those)
 	@$(BIN)/python -m pytest -p tests.soak -m soak -v --durations=5 $(SOAK)

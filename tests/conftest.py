@@ -9,6 +9,9 @@ import signal
 from hypothesis import HealthCheck, settings
 
 from engine.paths import Paths
+from tests.tiers import pytest_ignore_collect, pytest_itemcollected
+
+__all__ = ["pytest_ignore_collect", "pytest_itemcollected"]
 
 # helm, kubectl and pulumi as `make test` has prepared them, in this clone and before any other.
 os.environ["PATH"] = os.pathsep.join((str(Paths.from_environment().bin), os.environ["PATH"]))

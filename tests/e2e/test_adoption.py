@@ -21,7 +21,7 @@ from rehearsal.standin import StandIn
 from tests.engine.progress import Kept
 from trainyard.session import Session
 
-pytestmark = pytest.mark.e2e
+pytestmark = pytest.mark.engine
 
 REGION = "us-east-2"
 PROGRAM = """

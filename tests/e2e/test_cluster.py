@@ -32,7 +32,7 @@ from local.toolchain import Toolchain, load_versions
 from tests.e2e.stack import BARE
 from tests.processes import wait_for
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 
 SPOT = Taint(key="trainyard.dev/spot", value="true", effect="NoSchedule")
 PODS = "/api/v1/namespaces/default/pods"

@@ -6,7 +6,7 @@ import pytest
 
 from tests.e2e.stack import LocalStack
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 
 
 def test_a_preview_lists_what_would_be_made_and_makes_nothing(guest: LocalStack) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.e2e.stack import LocalStack
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 
 
 def test_down_takes_the_platform_away_and_leaves_the_cluster(platform: LocalStack) -> None:

@@ -16,7 +16,7 @@ from tests.e2e.manifests import NAMESPACE, Manifest
 from tests.e2e.stack import JOB, Declaration, LocalStack, Run, job, overrides
 from trainyard.jobs import CHECKPOINTS
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 SPOT, ON_DEMAND = {"spot-0", "spot-1"}, {"on-demand-0", "on-demand-1"}
 LOSS_STEP = 25
 """Between two checkpoints, which are ten steps apart."""

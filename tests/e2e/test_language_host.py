@@ -20,7 +20,7 @@ from local.toolchain import Toolchain, load_versions
 from tests.engine.wheels import write_wheel
 from tests.processes import PATIENCE_SECONDS, wait_for
 
-pytestmark = pytest.mark.e2e
+pytestmark = pytest.mark.engine
 
 PROJECT = """
 name: tiny

@@ -18,7 +18,7 @@ from tests.e2e.machine import processes_of
 from tests.e2e.manifests import NAMESPACE, container, pod
 from tests.e2e.stack import NAME, Declaration, LocalStack
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 
 DEPLOYMENTS = {
     "jobset-system": 1,

@@ -14,7 +14,7 @@ from rehearsal.faults import Faults
 from trainyard import rehearse
 from trainyard.session import Session
 
-pytestmark = pytest.mark.e2e
+pytestmark = pytest.mark.engine
 
 Edit = Callable[[dict[str, Any]], None]
 

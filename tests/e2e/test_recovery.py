@@ -18,7 +18,7 @@ from tests.e2e.manifests import NAMESPACE
 from tests.e2e.stack import NAME, LocalStack, Run, Running, job
 from tests.processes import kill
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 # The tests may lie in a folder of root's: what is refused must not be the reading of the program.

@@ -15,7 +15,7 @@ from tests.e2e.rehearsed import rehearse
 from tests.infra.golden import CASES, VARIANTS, subject
 from tests.infra.plan import stack_file
 
-pytestmark = pytest.mark.e2e
+pytestmark = pytest.mark.engine
 
 PHASES = ["preview", "up", "up again", "refresh", "update", "unprotect", "destroy"]
 

@@ -24,7 +24,7 @@ from tests.infra.golden import CASES, GOLDEN, assert_matches
 from tests.infra.kubeconfigs import write_kubeconfig
 from tests.infra.plan import Plan, plan, pools_of, stack_file
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 
 JOB = REPOSITORY / "examples" / "trainjob.yaml"
 NAMESPACE, NAME = "team-research", "example"

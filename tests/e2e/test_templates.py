@@ -23,7 +23,7 @@ from rehearsal.rehearse import ANY_VERSION, stand_ins_of
 from rehearsal.standin import StandIn
 from tests.e2e.rehearsed import leaks_told, plain_environment, rehearse
 
-pytestmark = pytest.mark.e2e
+pytestmark = pytest.mark.engine
 
 TEMPLATES = ROOT / "templates"
 BIN = ROOT / ".venv/bin"

@@ -15,7 +15,7 @@ import pytest
 from infra import names
 from tests.e2e.stack import Declaration, LocalStack
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 
 NAMESPACE = "topology"
 HOSTS_PER_LEAF, GPUS = 3, 8

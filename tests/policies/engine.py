@@ -24,9 +24,10 @@ PACK = REPOSITORY / "policies"
 PACKAGES = ("aws", "gcp", "azure-native", "azure", "aws-native", "coreweave", "kubernetes")
 PROJECT = "guarded"
 
+CHANNEL_OPTIONS = _grpc_settings._GRPC_CHANNEL_OPTIONS
 # A program still calls an engine that a violation ended, and gRPC shares that failure with all channels to
 # the port for some seconds: an engine that is given the port next would be refused without being asked.
-_grpc_settings._GRPC_CHANNEL_OPTIONS.append(("grpc.use_local_subchannel_pool", 1))
+CHANNEL_OPTIONS.append(("grpc.use_local_subchannel_pool", 1))
 
 
 @dataclass(frozen=True)

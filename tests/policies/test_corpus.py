@@ -78,6 +78,7 @@ def test_disabling_any_policy_makes_a_case_fail(policy: Policy) -> None:
     assert not any(f.policy is policy for case in own for f in judged(case.violating, rest))
 
 
+@pytest.mark.engine
 def test_the_engine_finds_all_violations_and_raises_no_false_alarm(engine: Engine) -> None:
     worlds: dict[World, dict[str, Twin]] = defaultdict(dict)
     for case in CASES:

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import socket
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import grpc
 import pulumi
 import pytest
-from google.protobuf import empty_pb2
-from pulumi.runtime._grpc_settings import _GRPC_CHANNEL_OPTIONS
-from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc
 
 from tests.policies.engine import Engine, declare
+
+pytestmark = pytest.mark.engine
 
 EUROPE = {"trainyard:residency": {"allowed": ["eu-*"]}, "aws:region": "eu-west-1"}
 KEY = {"sseAlgorithm": "aws:kms", "kmsMasterKeyId": "alias/data"}
@@ -290,31 +286,3 @@ def test_reports_are_written_where_the_environment_says(engine: Engine, tmp_path
     engine.run(queue_abroad, config=EUROPE, environment={"TRAINYARD_POLICY_REPORTS": str(tmp_path)})
     data = json.loads((tmp_path / "policies.json").read_text())
     assert [violation["policy"] for violation in data["violations"]] == ["residency-region"]
-
-
-class Listener(engine_pb2_grpc.EngineServicer):
-    """An engine that takes what programs log."""
-
-    def Log(self, request: engine_pb2.LogRequest, context: object) -> empty_pb2.Empty:  # noqa: N802
-        return empty_pb2.Empty()
-
-
-def test_an_engine_is_reached_at_a_port_where_another_has_ended() -> None:
-    line = engine_pb2.LogRequest(message="a line")
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port = listening.getsockname()[1]
-
-    def connect() -> engine_pb2_grpc.EngineStub:
-        return engine_pb2_grpc.EngineStub(grpc.insecure_channel(f"127.0.0.1:{port}", _GRPC_CHANNEL_OPTIONS))
-
-    ended = connect()
-    with pytest.raises(grpc.RpcError):
-        ended.Log(line)
-    server = grpc.server(ThreadPoolExecutor(1))
-    engine_pb2_grpc.add_EngineServicer_to_server(Listener(), server)
-    assert server.add_insecure_port(f"127.0.0.1:{port}") == port
-    server.start()
-    try:
-        connect().Log(line)
-    finally:
-        server.stop(grace=None)

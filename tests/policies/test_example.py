@@ -13,6 +13,8 @@ import pytest
 from rehearsal.standin import StandIn
 from tests.policies.engine import PACK, REPOSITORY, Engine
 
+pytestmark = pytest.mark.engine
+
 EXPECTED = {
     "aws": (
         "security-public-buckets",

@@ -81,7 +81,7 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[float]]:
 
 
 @WITH
-@pytest.mark.e2e
+@pytest.mark.ranks
 @pytest.mark.parametrize(("stage", "optimizer"), [(1, "sgd"), (1, "adamw"), (2, "adamw"), (3, "adamw")])
 def test_each_stage_of_zero_has_the_losses_of_our_ddp(
     tmp_path: Path, ours: dict[str, list[float]], stage: int, optimizer: str
@@ -95,7 +95,7 @@ def test_each_stage_of_zero_has_the_losses_of_our_ddp(
 
 
 @WITH
-@pytest.mark.e2e
+@pytest.mark.ranks
 def test_the_parts_of_a_step_are_a_step_also_under_torchrun(
     tmp_path: Path, ours: dict[str, list[float]]
 ) -> None:
@@ -105,7 +105,7 @@ def test_the_parts_of_a_step_are_a_step_also_under_torchrun(
 
 
 @WITH
-@pytest.mark.e2e
+@pytest.mark.ranks
 def test_autocast_to_bfloat16_stays_near(tmp_path: Path, ours: dict[str, list[float]]) -> None:
     zero = {"zero_optimization": {"stage": 1}, "torch_autocast": {"enabled": True, "dtype": "bfloat16"}}
     subprocess.run(by_mpirun(*command(tmp_path, zero)), env=surroundings(), check=True)
@@ -114,7 +114,7 @@ def test_autocast_to_bfloat16_stays_near(tmp_path: Path, ours: dict[str, list[fl
 
 
 @WITH
-@pytest.mark.e2e
+@pytest.mark.ranks
 @pytest.mark.parametrize("stage", [1, pytest.param(3, marks=pytest.mark.soak)])
 def test_a_run_that_is_told_to_leave_goes_on_with_the_same_losses(tmp_path: Path, stage: int) -> None:
     zero = {"zero_optimization": {"stage": stage}}
@@ -146,7 +146,7 @@ def test_a_deepspeed_that_is_not_installed_is_named(tmp_path: Path, monkeypatch:
         Run(config, {}, join(config.timeouts, {}), Notice(60))
 
 
-@pytest.mark.e2e
+@pytest.mark.ranks
 def test_a_rank_alone_is_refused(tmp_path: Path) -> None:
     alone = [sys.executable, *command(tmp_path, {})]
     refused = subprocess.run(alone, env=surroundings(), capture_output=True, text=True)

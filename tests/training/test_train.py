@@ -73,7 +73,7 @@ train.main(sys.argv[1:])
 """
 
 
-@pytest.mark.e2e
+@pytest.mark.ranks
 def test_a_clean_up_that_takes_long_is_waited_for_by_rank_0_alone_and_all_end_well(tmp_path: Path) -> None:
     chosen = [
         *(f"run_dir={tmp_path}", "steps=20", "model.hidden=16", "checkpoint.every_steps=1"),

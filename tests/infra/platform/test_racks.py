@@ -24,6 +24,8 @@ from tests.infra.shown import text_of
 from trainyard.images import inventory
 from trainyard.jobs import manifest
 
+pytestmark = pytest.mark.clouds
+
 TARGETS = ("coreweave", "onprem")
 FABRIC = {"coreweave": "ib-coreweave-nvl72", "onprem": "ib-shared-nvl72"}
 CONCERNED = ("NodePool", "Topology", "ResourceFlavor", "ComputeDomain", "Release")

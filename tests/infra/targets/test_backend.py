@@ -23,6 +23,8 @@ from rehearsal.aws.models import client
 from tests.infra.plan import stack_file
 from trainyard.bootstrap import check_residency, residency
 
+pytestmark = pytest.mark.clouds
+
 REGION = "us-east-2"
 PLACE = Place("example-state", REGION, {"owner": "ml-platform"})
 

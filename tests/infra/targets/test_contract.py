@@ -15,6 +15,8 @@ from infra.targets.features import Feature
 from infra.targets.registry import TARGETS, target_of
 from tests.infra.plan import Plan, artifacts, record, stack_file
 
+pytestmark = pytest.mark.clouds
+
 
 def test_every_kind_has_a_stack_file() -> None:
     assert all(stack_file(kind).exists() for kind in TARGETS)

@@ -24,7 +24,7 @@ from trainyard_train.checkpointing.saver import Saver
 
 __all__ = ["nfs"]
 pytestmark = [
-    pytest.mark.e2e,
+    pytest.mark.ranks,
     pytest.mark.skipif(
         not kernel_has_fuse(), reason="NOT TESTED: checkpoints on NFS, since this kernel has no FUSE"
     ),

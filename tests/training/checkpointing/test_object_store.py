@@ -380,7 +380,7 @@ def save_three(place: str, variables: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     "at",
     [
-        pytest.param(at, marks=pytest.mark.e2e if at in {COMMIT, DELETION} else pytest.mark.soak)
+        pytest.param(at, marks=pytest.mark.ranks if at in {COMMIT, DELETION} else pytest.mark.soak)
         for at in range(REQUESTS)
     ],
 )

@@ -198,7 +198,7 @@ def train(arguments: list[str], *notice: NoticeAt) -> bool:
     return train_alone(load_config(None, arguments[1::2]), *notice)
 
 
-@pytest.mark.parametrize("depth", [18, pytest.param(50, marks=pytest.mark.e2e)])
+@pytest.mark.parametrize("depth", [18, pytest.param(50, marks=pytest.mark.ranks)])
 def test_a_resnet_resumes_in_the_middle_of_an_epoch_to_the_bit(
     tmp_path: Path, folders: Path, shards: Path, depth: int
 ) -> None:
@@ -209,7 +209,7 @@ def test_a_resnet_resumes_in_the_middle_of_an_epoch_to_the_bit(
     assert sha256(tmp_path / "parted") == sha256(tmp_path / "whole")
 
 
-@pytest.mark.e2e
+@pytest.mark.ranks
 def test_a_resnet_learns_and_two_ranks_equal_one(tmp_path: Path, shards: Path) -> None:
     values = {"steps": 50, "model.hidden": 16, "data.side": 48, "optim.lr": 0.01, "optim.momentum": 0.5}
     train(resnet(tmp_path / "alone", shards, **values))

@@ -247,7 +247,7 @@ MESHES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize(
     "values",
     [
-        pytest.param(values, id=name, marks=pytest.mark.e2e if "stages" in name else pytest.mark.soak)
+        pytest.param(values, id=name, marks=pytest.mark.ranks if "stages" in name else pytest.mark.soak)
         for name, values in MESHES.items()
     ],
 )

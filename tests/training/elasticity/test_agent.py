@@ -197,7 +197,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
     return run(2, settings(tmp_path_factory.mktemp("undisturbed")))
 
 
-@pytest.mark.e2e
+@pytest.mark.ranks
 @pytest.mark.parametrize("lost", [0, 1])
 def test_a_rank_killed_on_one_of_two_nodes_comes_back_and_no_bit_is_changed(
     tmp_path: Path, undisturbed: str, lost: int
@@ -217,7 +217,7 @@ def test_a_rank_killed_on_one_of_two_nodes_comes_back_and_no_bit_is_changed(
     assert sha256(tmp_path) == undisturbed
 
 
-@pytest.mark.e2e
+@pytest.mark.ranks
 def test_a_node_that_does_not_come_back_is_told_from_a_failure(tmp_path: Path) -> None:
     meeting = {"PET_NNODES": "2", "PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": str(free_port())}
     arguments = settings(tmp_path, **PACED, **{"timeouts.rejoin": 1})
@@ -232,7 +232,7 @@ def test_a_node_that_does_not_come_back_is_told_from_a_failure(tmp_path: Path) -
             each.wait()
 
 
-@pytest.mark.e2e
+@pytest.mark.ranks
 def test_ctrl_c_saves_the_step_and_the_next_start_goes_on(tmp_path: Path, undisturbed: str) -> None:
     arguments = ["--nproc-per-node=2", *settings(tmp_path, **PACED)]
     process = node(arguments)
@@ -244,7 +244,7 @@ def test_ctrl_c_saves_the_step_and_the_next_start_goes_on(tmp_path: Path, undist
     assert sha256(tmp_path) == undisturbed
 
 
-@pytest.mark.e2e
+@pytest.mark.ranks
 def test_ranks_do_not_outlive_their_agent(tmp_path: Path) -> None:
     process = node(["--nproc-per-node=2", *settings(tmp_path, pace_seconds=0.05, steps=10_000)])
     wait_for(lambda: reached(tmp_path, 1))

@@ -224,7 +224,7 @@ def test_a_disk_that_hangs_keeps_nobody_from_saying_where_it_hangs_and_from_endi
     assert alone.ends == [1]
 
 
-@pytest.mark.e2e
+@pytest.mark.ranks
 def test_a_run_of_one_process_whose_data_hangs_in_an_evaluation_says_where_and_ends(
     tmp_path: Path,
 ) -> None:
@@ -250,7 +250,7 @@ train.main({[*settings(tmp_path, evaluate_every=1, **{"timeouts.stall": 1, "time
     assert "in _look_at" in stacks.read_text()
 
 
-@pytest.mark.e2e
+@pytest.mark.ranks
 def test_a_rank_that_stands_still_for_a_while_leaves_stacks_of_all_and_the_run_goes_on(
     tmp_path: Path,
 ) -> None:

@@ -177,7 +177,7 @@ def test_a_notice_of_the_cloud_saves_and_leaves(
     assert "EC2 will stop this instance at soon: saving at the end of this step" in capsys.readouterr().err
 
 
-@pytest.mark.e2e
+@pytest.mark.ranks
 def test_a_run_that_is_to_ask_aws_leaves_with_the_code_for_again(cloud: Cloud, tmp_path: Path) -> None:
     settings = [f"run_dir={tmp_path}", "notices=aws", "steps=2000", "pace_seconds=0.05", "timeouts.leave=60"]
     command = [

@@ -153,7 +153,7 @@ def survive(node: Node, store: CheckpointStore, chance: random.Random, losses: L
 def seeds(first: int, kept: int, most: int) -> list[object]:
     """Those of `make test`, then those of `make soak`."""
     return [
-        pytest.param(seed, marks=pytest.mark.e2e if seed < first + kept else pytest.mark.soak)
+        pytest.param(seed, marks=pytest.mark.ranks if seed < first + kept else pytest.mark.soak)
         for seed in range(first, first + most)
     ]
 
@@ -197,7 +197,7 @@ def children(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
     return psutil.Process(process.pid).children(recursive=True)
 
 
-@pytest.mark.e2e
+@pytest.mark.ranks
 def test_when_torchruns_agent_is_killed_its_workers_go_too_and_the_next_start_changes_no_bit(
     tmp_path: Path, undisturbed: str
 ) -> None:

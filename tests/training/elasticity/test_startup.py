@@ -32,7 +32,7 @@ train.main(["--set", "run_dir={tmp_path}", "--set", "steps=3"])
     assert run(program) == "0 []\n"
 
 
-@pytest.mark.e2e
+@pytest.mark.ranks
 def test_the_compiler_still_works_when_it_is_asked_for() -> None:
     program = """
 import torch

@@ -23,7 +23,7 @@ from tests.training.launch import Ranks, events, reached, run, settings, sha256,
 from trainyard_train.checkpointing.folder_store import FolderStore
 from trainyard_train.checkpointing.state import load_tensors
 
-pytestmark = pytest.mark.e2e
+pytestmark = pytest.mark.ranks
 
 
 def tensors(run_dir: Path, step: int) -> dict[str, torch.Tensor]:

@@ -78,7 +78,7 @@ def as_in_a_pod() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": ":".join(map(str, folders))}
 
 
-@pytest.mark.e2e
+@pytest.mark.ranks
 def test_tensorboard_reads_what_the_log_says(tmp_path: Path) -> None:
     only_that = as_in_a_pod()
     options = [f"run_dir={tmp_path}", "export.tensorboard=true", "steps=20", "evaluate_every=10"]
@@ -109,7 +109,7 @@ train.main(sys.argv[1:])
 """
 
 
-@pytest.mark.e2e
+@pytest.mark.ranks
 def test_a_disk_that_is_full_for_tensorboard_is_said_once_and_costs_no_step(tmp_path: Path) -> None:
     options = [f"run_dir={tmp_path}", "export.tensorboard=true", "steps=20", "evaluate_every=10"]
     arguments = [part for text in options for part in ("--set", text)]
@@ -176,7 +176,7 @@ def test_mlflow_has_one_run_of_all_attempts(tmp_path: Path, monkeypatch: pytest.
     assert sorted((point.step, point.value) for point in history) == sorted(logged)
 
 
-@pytest.mark.e2e
+@pytest.mark.ranks
 def test_weights_and_biases_writes_its_files_with_no_network(tmp_path: Path) -> None:
     pytest.importorskip("wandb")
     config = configure(tmp_path, export={"wandb": "offline"})

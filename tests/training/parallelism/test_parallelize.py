@@ -133,7 +133,7 @@ MESHES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.e2e
+@pytest.mark.ranks
 @pytest.mark.parametrize("values", MESHES.values(), ids=MESHES.keys())
 def test_four_ranks_in_any_mesh_equal_one_process(
     tmp_path: Path, alone: Path, values: dict[str, Any]
@@ -155,7 +155,7 @@ def test_four_ranks_in_any_mesh_equal_one_process(
     assert run(2, settings(tmp_path, **COMMON | {"strategy": "fsdp"})) == expected
 
 
-@pytest.mark.e2e
+@pytest.mark.ranks
 @pytest.mark.parametrize(
     "values",
     [{}, {"strategy": "fsdp"}, {"parallel.pipeline": 2}],
@@ -175,7 +175,7 @@ def test_ranks_for_whom_no_sample_is_left_count_for_nothing_in_an_evaluation(
     assert one == pytest.approx(other, rel=1e-4)
 
 
-@pytest.mark.e2e
+@pytest.mark.ranks
 @pytest.mark.parametrize("name", ["two stages of two tensor ranks", "fsdp over two tensor ranks", "hsdp"])
 def test_a_mesh_resumes_to_the_bit_with_every_moment(tmp_path: Path, name: str) -> None:
     values = COMMON | MESHES[name] | {"steps": 16, "optim.name": "adamw", "model.dropout": 0.2}
@@ -234,7 +234,7 @@ def test_every_stage_has_weights_and_every_layer_one_stage(weights: list[int], d
     assert [name for part in parts for name in part] == [str(index) for index in range(len(weights))]
 
 
-@pytest.mark.e2e
+@pytest.mark.ranks
 @pytest.mark.parametrize(
     ("values", "message"),
     [
