@@ -97,7 +97,7 @@ def main() -> None:
         taken = bench.measure(arms[arm], number)
         if number >= 2 * len(arms):  # the first round warms all up
             measured[arm].append(taken)
-    if mesh.leads:
+    if mesh.is_rank0:
         (folder / "measured.json").write_text(json.dumps(measured))
     dist.barrier()
     os._exit(0)
@@ -119,7 +119,7 @@ def _ours(bench: Bench) -> Callable[[int], Future[Any]]:
 
     def and_rest(saved: Future[Saved]) -> Saved:
         result = saved.result()
-        saver.rest(math.inf)  # what it deletes is of this turn, not of the next one
+        saver.wait_for_clean_up(math.inf)  # what it deletes is of this turn, not of the next one
         return result
 
     def save(number: int) -> Future[Any]:
@@ -140,7 +140,7 @@ def _peer(bench: Bench) -> Callable[[int], Future[Any]]:
 
     def save(number: int) -> Future[Any]:
         path = bench.folder / f"peer-{number}"
-        if bench.mesh.leads:
+        if bench.mesh.is_rank0:
             for old in bench.folder.glob("peer-*"):
                 shutil.rmtree(old)
         weights, moments = get_state_dict(bench.model, bench.optimizer)

@@ -64,11 +64,11 @@ SLOW_TO_CLEAN_UP = """
 import sys, time
 from trainyard_train import train
 from trainyard_train.checkpointing.folder_store import FolderStore
-conclude = FolderStore.conclude
+clean_up = FolderStore.clean_up
 def slowly(store, step):
     time.sleep(6)
-    conclude(store, step)
-FolderStore.conclude = slowly
+    clean_up(store, step)
+FolderStore.clean_up = slowly
 train.main(sys.argv[1:])
 """
 

@@ -25,7 +25,7 @@ from trainyard_train.checkpointing.saver import MismatchError, SaveError
 from trainyard_train.checkpointing.state import decode
 from trainyard_train.config import TrainConfig, parse_config
 from trainyard_train.config_base import ConfigError
-from trainyard_train.elasticity.heartbeats import Pulse
+from trainyard_train.elasticity.heartbeats import Heartbeats
 from trainyard_train.elasticity.preemption import Notice
 from trainyard_train.launchers import process_group
 from trainyard_train.observability.goodput import goodput
@@ -69,7 +69,7 @@ def train(config: TrainConfig, notice: Notice | None = None) -> bool:
     try:
         return trainer.run(0)
     finally:
-        trainer.saver.rest(60)  # it would go on beside the next attempt, in this process
+        trainer.saver.wait_for_clean_up(60)  # it would go on beside the next attempt, in this process
 
 
 def events(run_dir: Path, name: str) -> list[dict[str, Any]]:
@@ -308,7 +308,7 @@ def test_a_run_dir_that_is_a_file_is_named(tmp_path: Path) -> None:
 def test_ranks_with_other_settings_are_named_to_all_and_their_own_may_differ(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Pulse, "start", lambda pulse: None)  # it would end this process
+    monkeypatch.setattr(Heartbeats, "start", lambda heartbeats: None)  # it would end this process
     shared = dist.HashStore()
 
     def attempt(rank: int, **values: object) -> str:
@@ -391,13 +391,13 @@ def test_a_disk_that_hangs_ends_the_run_with_a_word_and_what_was_committed_stand
 
 def slow_clean_up(patch: pytest.MonkeyPatch, seconds: float) -> None:
     """Let what follows a commit take its time."""
-    conclude = FolderStore.conclude
+    clean_up = FolderStore.clean_up
 
     def slowly(store: FolderStore, step: int) -> None:
         time.sleep(seconds)
-        conclude(store, step)
+        clean_up(store, step)
 
-    patch.setattr(FolderStore, "conclude", slowly)
+    patch.setattr(FolderStore, "clean_up", slowly)
 
 
 def test_a_clean_up_that_takes_longer_than_a_save_may_fails_none_and_is_done_at_the_end(
@@ -421,7 +421,7 @@ def test_on_notice_nobody_waits_for_a_clean_up(tmp_path: Path, monkeypatch: pyte
     assert not trainer.run(0)
     assert time.monotonic() - begin < 4
     assert (tmp_path / "checkpoints" / "step-00000008" / "manifest.json").exists()
-    trainer.saver.rest(60)
+    trainer.saver.wait_for_clean_up(60)
 
 
 def test_a_notice_at_the_end_cuts_the_wait_for_a_clean_up_short(
@@ -440,7 +440,7 @@ def test_a_notice_at_the_end_cuts_the_wait_for_a_clean_up_short(
     assert trainer.run(0)
     assert time.monotonic() - told[0] < 3
     assert "leaving before all superseded checkpoints are gone" in capfd.readouterr().err
-    trainer.saver.rest(60)
+    trainer.saver.wait_for_clean_up(60)
 
 
 def test_the_pace_is_kept_and_changes_no_bit(tmp_path: Path, undisturbed: str) -> None:

@@ -40,7 +40,7 @@ def save(store: FolderStore, step: int) -> Path:
             files=entries,
         ),
     )
-    store.conclude(step)
+    store.clean_up(step)
     return store.root / f"step-{step:08d}"
 
 
@@ -240,7 +240,7 @@ def test_a_format_that_was_altered_is_damage_and_no_other_version(tmp_path: Path
 def test_a_damaged_step_can_be_saved_again_after_it_is_set_aside(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
     empty(save(store, 10) / "model.pt")
-    store.set_aside(10)
+    store.quarantine(10)
     save(store, 10)
     assert newest_step(store) == 10
     assert len(list(tmp_path.glob("step-00000010.damaged.*"))) == 1
@@ -252,14 +252,14 @@ def test_leftovers_of_dead_runs_are_cleared_and_nothing_else(tmp_path: Path) -> 
     store.begin(20)
     (tmp_path / "step-00000005.trash.0a1b2c3d").mkdir()
     (tmp_path / "notes").mkdir()
-    store.tidy()
+    store.collect_garbage()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["latest", "notes", "step-00000010"]
 
 
 def test_a_run_that_lost_its_draft_to_a_newer_run_commits_nothing(tmp_path: Path) -> None:
     old, new = FolderStore(tmp_path), FolderStore(tmp_path)
     draft = old.begin(10)
-    new.tidy()
+    new.collect_garbage()
     with pytest.raises(FileNotFoundError):
         old.write(draft, "model.pt", b"late")
     assert newest_step(new) is None
@@ -290,7 +290,7 @@ def test_a_kill_at_any_call_loses_no_committed_checkpoint(tmp_path: Path, at: in
     found = store.newest(lambda step, reason: damages.append(reason))
     assert damages == []
     assert (found.manifest.step if found else 0) in {committed, committed + 1}
-    store.tidy()
+    store.collect_garbage()
     for step in range(committed + 1, 5):
         save(store, step)
     assert newest_step(store) == 4

@@ -78,7 +78,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_its_step_saved_again(clients: l
     assert found
     assert found.manifest.step == 10
     assert "model.pt was altered" in told[0]
-    other.set_aside(20)
+    other.quarantine(20)
     save(one, 20)
     assert newest_step(other) == 20
 

@@ -43,7 +43,7 @@ def save(store: ObjectStore, step: int, data: bytes | None = None) -> None:
     draft = store.begin(step)
     files = {name: store.write(draft, name, data or content(step)) for name in FILES}
     store.commit(draft, manifest(step, files))
-    store.conclude(step)
+    store.clean_up(step)
 
 
 def manifest(step: int, files: object) -> Manifest:
@@ -187,8 +187,8 @@ def test_a_damaged_checkpoint_is_passed_over_set_aside_and_its_step_saved_again(
     assert found
     assert found.manifest.step == 10
     assert (MANIFEST if harm == "manifest" else FILES[1]) in told[0]
-    store.set_aside(20)
-    store.tidy()
+    store.quarantine(20)
+    store.collect_garbage()
     assert store.files.exists(store._full(f"step-00000020/{draft}/{FILES[0]}")), "kept for a look"
     save(store, 20)
     assert newest_step(store) == 20
@@ -201,7 +201,7 @@ def test_what_dead_runs_left_is_cleared_and_nothing_else(url: str) -> None:
     store.write(late, FILES[0], b"of a run that died")
     draft = store.begin(20)
     entry = store.write(draft, FILES[0], b"of a run that is slow")
-    store.tidy()
+    store.collect_garbage()
     assert sorted(store._list()) == sorted(
         ["latest", f"step-00000010/{MANIFEST}"]
         + [f"step-00000010/{store.open(10).manifest.draft}/{name}" for name in FILES]
@@ -403,6 +403,6 @@ def test_a_kill_at_any_request_loses_no_committed_checkpoint(url: str, s3: Proxy
     store = ObjectStore(url, Retention(last=1))
     found = store.newest(lambda step, reason: pytest.fail(reason))
     assert (found.manifest.step if found else 0) == len(manifests)
-    store.tidy()
+    store.collect_garbage()
     save(store, 4)
     assert newest_step(store) == 4

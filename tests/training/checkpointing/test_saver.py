@@ -49,7 +49,7 @@ def save(saver: Saver, step: int) -> int:
 
 def save_and_rest(saver: Saver) -> int:
     size = save(saver, 10)
-    saver.rest(60)
+    saver.wait_for_clean_up(60)
     return size
 
 
@@ -131,23 +131,23 @@ def test_what_fails_after_the_commit_costs_no_checkpoint(
 
 def test_a_save_resolves_before_the_clean_up_which_what_comes_later_does_as_well(tmp_path: Path) -> None:
     class Slow(FolderStore):
-        def conclude(self, step: int) -> None:
+        def clean_up(self, step: int) -> None:
             begun.set()
             assert free.wait(60)
             concluded.append(step)
-            super().conclude(step)
+            super().clean_up(step)
 
     begun, free = Event(), Event()
     concluded: list[int] = []
 
     def work(saver: Saver) -> None:
         save(saver, 10)
-        if saver.mesh.leads:
+        if saver.mesh.is_rank0:
             assert begun.wait(60)
         save(saver, 20)
         save(saver, 30)
         free.set()
-        saver.rest(60)
+        saver.wait_for_clean_up(60)
 
     on_ranks(tmp_path, work, [Slow(tmp_path, Retention(1)), FolderStore(tmp_path)])
     assert concluded == [10, 30]
@@ -158,7 +158,7 @@ def test_a_clean_up_that_hangs_is_not_waited_for_without_end(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     class Hanging(FolderStore):
-        def conclude(self, step: int) -> None:
+        def clean_up(self, step: int) -> None:
             free.wait(60)
 
     free = Event()
@@ -166,7 +166,7 @@ def test_a_clean_up_that_hangs_is_not_waited_for_without_end(
     def work(saver: Saver) -> None:
         save(saver, 10)
         saver.close()
-        saver.rest(0.2)
+        saver.wait_for_clean_up(0.2)
 
     on_ranks(tmp_path, work, [Hanging(tmp_path), FolderStore(tmp_path)])
     free.set()

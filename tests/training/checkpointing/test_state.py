@@ -24,7 +24,7 @@ class InTurn(Mesh):
     def gather(self, key: str, value: str) -> list[str]:
         return [value]
 
-    def send(self, owner: int, data: bytes, size: int) -> bytes:
+    def broadcast_bytes(self, owner: int, data: bytes, size: int) -> bytes:
         assert len(data) == size
         return data
 

@@ -16,12 +16,12 @@ import torch.distributed as dist
 
 from tests.training.launch import events, reached, settings, start
 from trainyard_train.elasticity.config import TimeoutConfig
-from trainyard_train.elasticity.heartbeats import STACKS, Kind, Pulse, Sign, stragglers
+from trainyard_train.elasticity.heartbeats import STACKS, Heartbeat, Heartbeats, Kind, stragglers
 from trainyard_train.parallelism.mesh import Mesh
 
 
-def signs(*seconds: float) -> dict[int, Sign]:
-    return {rank: Sign(own_seconds=own) for rank, own in enumerate(seconds)}
+def signs(*seconds: float) -> dict[int, Heartbeat]:
+    return {rank: Heartbeat(own_seconds=own) for rank, own in enumerate(seconds)}
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ class Group:
         self._work = ExitStack()
         patch.setattr("os._exit", self.ends.append)
         self.ranks = [
-            Pulse(
+            Heartbeats(
                 Mesh(rank, size, torch.device("cpu"), f"node-{rank}", self.store),
                 TimeoutConfig(silence=60, **seconds),
                 folder,
@@ -60,15 +60,15 @@ class Group:
             )
             for rank in range(size)
         ]
-        for rank, pulse in enumerate(self.ranks):
-            pulse.listen_to(other for other in range(size) if other != rank)
-            self.store.set(f"pulse/{rank}", Sign().encode())
+        for rank, heartbeats in enumerate(self.ranks):
+            heartbeats.listen_to(other for other in range(size) if other != rank)
+            self.store.set(f"heartbeat/{rank}", Heartbeat().encode())
         self.beats = 0
 
     def beat(self) -> None:
-        for pulse in self.ranks:
+        for heartbeats in self.ranks:
             self.beats += 1
-            pulse.exchange(self.store, self.beats)
+            heartbeats.exchange(self.store, self.beats)
 
     def begin(self, rank: int, kind: Kind, step: int = 0) -> None:
         self._work.enter_context(self.ranks[rank].busy(kind, step))
@@ -86,11 +86,11 @@ def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Group:
 
 def test_rank_0_says_once_who_keeps_the_others_waiting_and_again_if_it_comes_back(pair: Group) -> None:
     for seconds in (0.05, 0):
-        for pulse, pause in zip(pair.ranks, (0.001, seconds), strict=True):
+        for heartbeats, pause in zip(pair.ranks, (0.001, seconds), strict=True):
             for step in range(1, 60 if not seconds else 2):
-                with pulse.busy("step", step):
+                with heartbeats.busy("step", step):
                     pair.now += pause
-                    pulse.own_part_done()
+                    heartbeats.own_part_done()
         for _ in range(3):
             pair.beat()
     ((event, values),) = pair.told

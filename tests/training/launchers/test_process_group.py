@@ -65,10 +65,10 @@ def test_mpi_carries_collectives_of_ranks_that_it_has_started_only(monkeypatch: 
 
 def test_alone_there_is_one_rank_and_no_process_group() -> None:
     mesh = join(TimeoutConfig(), {"NODE_NAME": "laptop"})
-    assert (mesh.rank, mesh.world_size, mesh.node, mesh.leads) == (0, 1, "laptop", True)
+    assert (mesh.rank, mesh.world_size, mesh.node, mesh.is_rank0) == (0, 1, "laptop", True)
     assert not dist.is_initialized()
     assert mesh.gather("key", "value") == ["value"]
-    assert mesh.tell("other", "word") == "word"
+    assert mesh.broadcast("other", "word") == "word"
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from trainyard_train.config_base import ConfigError
 from trainyard_train.elasticity.agent import leave, refuse
 from trainyard_train.elasticity.exit_codes import EXIT_LOST_RANK, EXIT_PREEMPTED
 from trainyard_train.elasticity.preemption import Notice
-from trainyard_train.observability.rank_log import say
+from trainyard_train.observability.rank_log import log_line
 
 _NOT_HERE: Final = (
     "strategy",
@@ -85,7 +85,7 @@ def _train(config: TrainConfig, settings: dict[str, Any]) -> int:
     except RuntimeError as error:
         if not mesh.is_lost_rank(error):
             raise
-        say(f"another rank is gone: {error}")
+        log_line(f"another rank is gone: {error}")
         return EXIT_LOST_RANK
     return 0 if finished else EXIT_PREEMPTED
 

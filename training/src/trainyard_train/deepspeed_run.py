@@ -31,7 +31,7 @@ class Run:
     def __init__(self, config: TrainConfig, settings: dict[str, Any], mesh: Mesh, notice: Notice) -> None:
         """Args: settings: DeepSpeed's, from `read_settings`."""
         self.config, self.mesh, self.notice = config, mesh, notice
-        self.log = MetricsLog(config.run_dir) if mesh.leads else None
+        self.log = MetricsLog(config.run_dir) if mesh.is_rank0 else None
         data = load_dataset(config.data, config.model.context, config.seed, config.timeouts.store)
         order = GlobalOrder(len(data.train), config.seed)
         size = config.data.batch_size_per_rank
@@ -68,7 +68,7 @@ class Run:
                 self.mesh.follow("left")  # mpirun ends all ranks when the first one leaves
                 return False
         self._record("finished", samples=self.step * self.batch_size)
-        self.mesh.part()
+        self.mesh.shutdown_barrier()
         return True
 
     def _load(self) -> str | None:
@@ -77,7 +77,7 @@ class Run:
         note = folder / "run.json"
         own = {"run": self.config.identity, "ranks": self.mesh.world_size}
         if not (folder / "latest").exists():
-            if self.mesh.leads:
+            if self.mesh.is_rank0:
                 folder.mkdir(exist_ok=True)
                 note.write_text(json.dumps(own))
             return None

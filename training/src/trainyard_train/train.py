@@ -88,13 +88,13 @@ def _import_for(config: TrainConfig) -> None:
     torch.set_num_threads(config.threads)
 
 
-def _train(config: TrainConfig, started: float, patience: float) -> int:
+def _train(config: TrainConfig, started: float, rendezvous_seconds: float) -> int:
     """Train as one rank; returns its exit code.
 
     Args:
         config: of the run.
         started: unix time, for the record.
-        patience: seconds for which the other ranks are waited for.
+        rendezvous_seconds: seconds for which the other ranks are waited for.
     """
     notice = Notice(config.timeouts.leave)
     notice.watch()
@@ -114,7 +114,9 @@ def _train(config: TrainConfig, started: float, patience: float) -> int:
     try:
         process_group.adopt_launcher_settings(os.environ, config.backend)
         with startup.deterministic():
-            here = process_group.join(config.timeouts, backend=config.backend, patience=patience)
+            here = process_group.join(
+                config.timeouts, backend=config.backend, rendezvous_seconds=rendezvous_seconds
+            )
             trainer = Trainer(config, here, notice)
             finished = trainer.run(started)
             process_group.leave_mpi()

@@ -24,7 +24,7 @@ from trainyard_train.config_base import ConfigError
 from trainyard_train.data.datasets import load_dataset
 from trainyard_train.data.loader import GlobalOrder, Loader
 from trainyard_train.data.samples import Dataset
-from trainyard_train.elasticity.heartbeats import Pulse
+from trainyard_train.elasticity.heartbeats import Heartbeats
 from trainyard_train.elasticity.preemption import Notice
 from trainyard_train.models.build import build_model, tensor_plan
 from trainyard_train.observability.config import ExportConfig
@@ -46,15 +46,15 @@ class DivergedError(ArithmeticError):
 
 
 @dataclass(frozen=True)
-class Tally:
-    """One step or evaluation, summed over all ranks."""
+class StepMetrics:
+    """Metrics of one step or evaluation, aggregated over all ranks."""
 
     loss: float
     """Mean over the targets, in nats."""
     accuracy: float
     """Part of the targets, 0 to 1."""
-    told: bool
-    """Whether any rank was told to leave."""
+    preempted: bool
+    """Whether any rank has a preemption notice."""
     due: bool
     """Whether rank 0 finds that a checkpoint pays."""
 
@@ -71,11 +71,11 @@ class Trainer:
         self.config, self.mesh, self.notice = config, mesh, notice
         self.step = 0
         self.samples = 0
-        self.log = _open_log(config, listeners) if mesh.leads else None
-        self.pulse = Pulse(mesh, config.timeouts, config.run_dir, self._record)
-        self.pulse.start()  # before the model is built, which takes time
+        self.log = _open_log(config, listeners) if mesh.is_rank0 else None
+        self.heartbeats = Heartbeats(mesh, config.timeouts, config.run_dir, self._record)
+        self.heartbeats.start()  # before the model is built, which takes time
         try:
-            with self.pulse.busy("start"):
+            with self.heartbeats.busy("start"):
                 self._build(config, mesh)
         except BaseException:
             self.close()
@@ -108,7 +108,7 @@ class Trainer:
         self.saver = Saver(open_store(place, retention, store_seconds), mesh)
         self.schedule: Schedule
         self.cadence: Cadence | None = None
-        if mesh.leads and not config.checkpoint.every_steps:
+        if mesh.is_rank0 and not config.checkpoint.every_steps:
             lines = read_metrics(config.run_dir / METRICS)
             self.cadence = Cadence(measured_mtbf(lines, config.checkpoint.mtbf_seconds))
         self._saved_step: int | None = None
@@ -143,48 +143,48 @@ class Trainer:
             self.prepare(started)
             self.notice.begin_steps()
             finished = self._train()
-            self.mesh.part()
+            self.mesh.shutdown_barrier()
         except DivergedError:
             self._settle()
             raise
         finally:
             self.saver.close()
             self.loader.close()
-            self.pulse.stop()
+            self.heartbeats.stop()
         if finished:  # on notice there is no time for it
             longest = max(self.config.timeouts.save, self.config.timeouts.store)
-            self.saver.rest(longest, lambda: self.notice.requested)
+            self.saver.wait_for_clean_up(longest, lambda: self.notice.requested)
         return finished
 
     def close(self) -> None:
         """Let go of threads, files and ports, which a process that goes on would keep."""
-        self.pulse.stop()
+        self.heartbeats.stop()
         for part in ("saver", "loader", "data", "log"):
             if held := getattr(self, part, None):
                 held.close()
 
     def _train(self) -> bool:
         while self.step < self.config.steps:
-            tally = self.take_step()
+            metrics = self.take_step()
             if self.step % self.config.evaluate_every == 0 or self.step == self.config.steps:
                 self._evaluate()
-            if tally.told and self.step < self.config.steps:
+            if metrics.preempted and self.step < self.config.steps:
                 self._leave()
                 return False
             if self._pending and self._pending.saved.done():
                 self._settle()
-            if self.step < self.config.steps and self._save_is_due(tally):
+            if self.step < self.config.steps and self._save_is_due(metrics):
                 self._begin_save("interval")
         self._finish()
         return True
 
-    def _save_is_due(self, tally: Tally) -> bool:
+    def _save_is_due(self, metrics: StepMetrics) -> bool:
         every_steps = self.config.checkpoint.every_steps
-        return self.step % every_steps == 0 if every_steps else tally.due
+        return self.step % every_steps == 0 if every_steps else metrics.due
 
     def prepare(self, started: float) -> None:
         """Load the newest checkpoint, if there is one; `run` does it."""
-        with self.pulse.busy("loading"):
+        with self.heartbeats.busy("loading"):
             self._load(started)
 
     def _load(self, started: float) -> None:
@@ -214,7 +214,7 @@ class Trainer:
             damaged=damages,
             warnings=warnings,
         )
-        if self.mesh.leads:
+        if self.mesh.is_rank0:
             sys.stderr.write("".join(f"training: {warning}\n" for warning in warnings))
         self._look_at_fabric(nodes)
 
@@ -232,19 +232,19 @@ class Trainer:
             rate=found.rate,
             verdict=found.verdict,
         )
-        if self.mesh.leads:
+        if self.mesh.is_rank0:
             sys.stderr.write(f"training: {choice.backend} ({choice.why}); {found.verdict}\n")
 
-    def take_step(self) -> Tally:
+    def take_step(self) -> StepMetrics:
         """One optimizer step of all ranks, without what may follow it; `run` does it."""
         begin = time.monotonic()
         rate = self.schedule.rate(self.step)
         set_rate(self.optimizer, rate)
-        with self.pulse.busy("step", self.step + 1):
+        with self.heartbeats.busy("step", self.step + 1):
             batch = self.loader.batch(self.samples).to(self.mesh.device)
             self.optimizer.zero_grad(set_to_none=True)
-            sums = self.computation.backward(batch, self.pulse.own_part_done)
-            result = self._sum_up(sums, f"of step {self.step + 1}")
+            sums = self.computation.backward(batch, self.heartbeats.own_part_done)
+            result = self._aggregate(sums, f"of step {self.step + 1}")
             overflow = self.loss_scale and not self.loss_scale.unscale(self.model.parameters(), self.mesh)
             if not overflow:
                 self.optimizer.step()
@@ -264,8 +264,8 @@ class Trainer:
         )
         return result
 
-    def _sum_up(self, sums: torch.Tensor, of: str) -> Tally:
-        """Add up the tallies of all ranks: all that they tell each other in a step.
+    def _aggregate(self, sums: torch.Tensor, of: str) -> StepMetrics:
+        """Add up the metrics of all ranks: all that they tell each other in a step.
 
         After the backward pass, which has just brought the ranks together: beside it, on a CPU, the little
         exchange would take three per cent of a step of 70 ms from it.
@@ -273,14 +273,14 @@ class Trainer:
         Raises:
             DivergedError: the loss is no number.
         """
-        words = [self.notice.requested, bool(self.cadence and self.cadence.due())]
-        tally = torch.cat([sums, torch.tensor(words, dtype=torch.float64, device=self.mesh.device)])
-        loss_sum, hits, num_targets, told, due = self.mesh.sum(tally).tolist()
+        flags = [self.notice.requested, bool(self.cadence and self.cadence.due())]
+        own = torch.cat([sums, torch.tensor(flags, dtype=torch.float64, device=self.mesh.device)])
+        loss_sum, hits, num_targets, preempted, due = self.mesh.sum(own).tolist()
         if not math.isfinite(loss_sum):
             raise DivergedError(
                 f"the loss {of} is {loss_sum}: lower optim.lr ({self.config.optim.lr}){self._or_warm_up()}"
             )
-        return Tally(loss_sum / num_targets, hits / num_targets, told > 0, due > 0)
+        return StepMetrics(loss_sum / num_targets, hits / num_targets, preempted > 0, due > 0)
 
     def _or_warm_up(self) -> str:
         """That advice, where it would change anything; a run that resumes keeps its schedule."""
@@ -298,12 +298,12 @@ class Trainer:
         sums = torch.stack([self._look_at(part) for part in taken.tensor_split(parts)]).sum(0)
         if not len(mine):
             sums.zero_()
-        with self.pulse.busy("evaluation", self.step):
-            result = self._sum_up(sums, f"on held-out data after step {self.step}")
+        with self.heartbeats.busy("evaluation", self.step):
+            result = self._aggregate(sums, f"on held-out data after step {self.step}")
         self._record("evaluation", loss=round(result.loss, 6), accuracy=round(result.accuracy, 4))
 
     def _look_at(self, part: torch.Tensor) -> torch.Tensor:
-        with self.pulse.busy("evaluation", self.step):
+        with self.heartbeats.busy("evaluation", self.step):
             return self.computation.evaluate(self.data.held_out.take(part).to(self.mesh.device))
 
     def _begin_save(self, reason: str) -> None:
@@ -336,7 +336,7 @@ class Trainer:
         if pending is None:
             return
         try:
-            with self.pulse.busy("save", pending.step):
+            with self.heartbeats.busy("save", pending.step):
                 saved = pending.saved.result(self.config.timeouts.save)
         except TimeoutError:
             raise SaveError(
@@ -374,8 +374,8 @@ class Trainer:
             raise SaveError(f"step {self.step} could not be saved")
 
     def _leave(self) -> None:
-        told = self.mesh.gather("told", self.mesh.node if self.notice.requested else "")
-        self._record("notice", nodes=[node for node in told if node])
+        nodes = self.mesh.gather("notice", self.mesh.node if self.notice.requested else "")
+        self._record("notice", nodes=[node for node in nodes if node])
         self._save_now("notice")
         self._record("preempted", samples=self.samples)
         self.mesh.follow("left")  # mpirun ends all ranks when the first one leaves
@@ -383,7 +383,7 @@ class Trainer:
     def _finish(self) -> None:
         self._save_now("final")
         digest = self.state.weights_sha256()
-        if not self.mesh.leads:
+        if not self.mesh.is_rank0:
             return
         final = {
             "step": self.step,
@@ -410,16 +410,16 @@ def _agree(config: TrainConfig, mesh: Mesh) -> None:
         ConfigError: on every rank, with what one of them has otherwise than rank 0.
     """
     own = config.model_dump(mode="json", exclude={"run_dir", "threads", "export", "notices"})
-    first = json.loads(mesh.tell("settings", json.dumps(own)))
+    first = json.loads(mesh.broadcast("settings", json.dumps(own)))
     problems = [
         f"{name}: rank {mesh.rank} on {mesh.node} has {own[name]!r}, rank 0 has {first[name]!r};"
         " give all ranks the same configuration"
         for name in own
         if own[name] != first[name]
     ]
-    told = mesh.gather("settings", "\n".join(problems))
-    if different := [text for text in told if text]:
-        mesh.part()
+    found = mesh.gather("settings", "\n".join(problems))
+    if different := [text for text in found if text]:
+        mesh.shutdown_barrier()
         raise ConfigError(different[0].splitlines())
 
 

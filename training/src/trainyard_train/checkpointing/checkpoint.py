@@ -192,7 +192,7 @@ class CheckpointStore(ABC):
         """
 
     @abstractmethod
-    def conclude(self, step: int) -> None:
+    def clean_up(self, step: int) -> None:
         """After a commit: move `latest`, then let go of what need not stay.
 
         Later checkpoints may be written and committed meanwhile.
@@ -203,7 +203,7 @@ class CheckpointStore(ABC):
         """Drop a draft; never raises."""
 
     @abstractmethod
-    def tidy(self) -> None:
+    def collect_garbage(self) -> None:
         """Remove what runs that died left behind. A live writer of another run commits nothing then."""
 
     @abstractmethod
@@ -219,7 +219,7 @@ class CheckpointStore(ABC):
         """
 
     @abstractmethod
-    def set_aside(self, step: int) -> str:
+    def quarantine(self, step: int) -> str:
         """Take a damaged checkpoint out, so that its step can be saved again; returns where it is kept."""
 
     def open(self, step: int) -> Checkpoint:

@@ -139,7 +139,7 @@ class FolderStore(CheckpointStore):
             self.discard(draft)
         self.files.sync_directory(self.root)
 
-    def conclude(self, step: int) -> None:
+    def clean_up(self, step: int) -> None:
         self._point_latest_at(self.root / step_name(step))
         for old in self.retention.superseded(self.committed()):
             self._remove(old)
@@ -147,7 +147,7 @@ class FolderStore(CheckpointStore):
     def discard(self, draft: str) -> None:
         self.files.remove_tree(self.root / draft)
 
-    def tidy(self) -> None:
+    def collect_garbage(self) -> None:
         for path in self._entries():
             if _LEFTOVER.fullmatch(path.name):
                 self.files.remove_tree(path)
@@ -159,7 +159,7 @@ class FolderStore(CheckpointStore):
     def read(self, place: str, size: int | None = None) -> bytes:
         return (self.root / place).read_bytes()
 
-    def set_aside(self, step: int) -> str:
+    def quarantine(self, step: int) -> str:
         aside = f"{step_name(step)}.damaged.{secrets.token_hex(4)}"
         self.files.rename(self.root / step_name(step), self.root / aside)
         return aside

@@ -64,12 +64,12 @@ class Tags:
         from botocore.config import Config
 
         each = timeout_seconds / _ATTEMPTS
-        patience = Config(
+        settings = Config(
             connect_timeout=each,
             read_timeout=each,
             retries={"total_max_attempts": _ATTEMPTS, "mode": "standard"},
         )
-        self._client = boto3.client("s3", config=patience)
+        self._client = boto3.client("s3", config=settings)
 
     def mark(self, bucket: str, key: str) -> None:
         self._client.put_object_tagging(Bucket=bucket, Key=key, Tagging={"TagSet": [SUPERSEDED]})

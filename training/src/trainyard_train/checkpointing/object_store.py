@@ -105,7 +105,7 @@ class ObjectStore(CheckpointStore):
         self.put(f"{step_name(step)}/{MANIFEST}", replace(manifest, draft=nonce).encode())
         self._in_doubt.remove(draft)
 
-    def conclude(self, step: int) -> None:
+    def clean_up(self, step: int) -> None:
         self.put(LATEST, step_name(step).encode())
         superseded = self.retention.superseded(self.committed())
         if self.retention.tag:
@@ -116,12 +116,12 @@ class ObjectStore(CheckpointStore):
             self._delete_below(step_name(old))
 
     def discard(self, draft: str) -> None:
-        if draft in self._in_doubt:  # `tidy` will know
+        if draft in self._in_doubt:  # `collect_garbage` will know
             return
         with contextlib.suppress(StoreError):
             self._delete_below(draft)
 
-    def tidy(self) -> None:
+    def collect_garbage(self) -> None:
         """Delete drafts. What is kept beside a damaged manifest, for a look, stays."""
         for step, names in self._by_step().items():
             if any(name.startswith(_DAMAGED) for name in names):
@@ -182,7 +182,7 @@ class ObjectStore(CheckpointStore):
             found = self.files.find(top, detail=True)
             return {str(path)[len(top) :].lstrip("/"): _described(each) for path, each in found.items()}
 
-    def set_aside(self, step: int) -> str:
+    def quarantine(self, step: int) -> str:
         aside = f"{step_name(step)}/{_DAMAGED}.{secrets.token_hex(4)}.json"
         self.put(aside, self.read(f"{step_name(step)}/{MANIFEST}"))
         self._delete([f"{step_name(step)}/{MANIFEST}"])
@@ -286,14 +286,14 @@ def connect(url: str, timeout_seconds: float) -> AbstractFileSystem:
         import obstore.fsspec
 
         obstore.fsspec.register(scheme)
-        patience = timedelta(seconds=timeout_seconds)
+        timeout = timedelta(seconds=timeout_seconds)
         options = {
             "client_options": {
-                "timeout": patience,
-                "connect_timeout": min(patience, timedelta(seconds=5)),
+                "timeout": timeout,
+                "connect_timeout": min(timeout, timedelta(seconds=5)),
                 "allow_http": any(os.environ.get(name, "").startswith("http://") for name in _ENDPOINTS),
             },
-            "retry_config": {"max_retries": _RETRIES, "retry_timeout": patience},
+            "retry_config": {"max_retries": _RETRIES, "retry_timeout": timeout},
         }
     try:
         return fsspec.filesystem(scheme, skip_instance_cache=True, **options)

@@ -20,7 +20,7 @@ from trainyard_train.checkpointing.checkpoint import (
     Manifest,
     step_name,
 )
-from trainyard_train.observability.rank_log import say
+from trainyard_train.observability.rank_log import log_line
 from trainyard_train.parallelism.mesh import Mesh
 
 
@@ -94,7 +94,7 @@ class Saver:
         self._thread.shutdown(wait=False)
         self._cleaner.shutdown(wait=False)
 
-    def rest(self, seconds: float, cut_short: Callable[[], bool] = lambda: False) -> None:
+    def wait_for_clean_up(self, seconds: float, cut_short: Callable[[], bool] = lambda: False) -> None:
         """Wait for what follows the last commit, which no save waits for.
 
         Args:
@@ -104,7 +104,9 @@ class Saver:
         deadline = time.monotonic() + seconds
         while (cleaning := self._clean_up) and not cleaning.done():
             if cut_short() or time.monotonic() >= deadline:
-                say("leaving before all superseded checkpoints are gone; whoever saves here next sees to it")
+                log_line(
+                    "leaving before all superseded checkpoints are gone; whoever saves here next sees to it"
+                )
                 return
             wait([cleaning], _LOOK_SECONDS)
 
@@ -129,17 +131,17 @@ class Saver:
         begin = time.monotonic() if begin is None else begin
         turn = next(self._turns)
         key = f"save/{turn}"
-        draft = self.mesh.tell(f"{key}/draft", self._begin(manifest.step) if self.mesh.leads else "")
+        draft = self.mesh.broadcast(f"{key}/draft", self._begin(manifest.step) if self.mesh.is_rank0 else "")
         written = self._write(draft, files, fault) if draft else {"error": "see rank 0"}
         reports = [json.loads(text) for text in self.mesh.gather(key, json.dumps(written))]
-        error = self._commit(draft, reports, manifest) if self.mesh.leads else ""
-        error = self.mesh.tell(f"{key}/done", error)
+        error = self._commit(draft, reports, manifest) if self.mesh.is_rank0 else ""
+        error = self.mesh.broadcast(f"{key}/done", error)
         seconds = time.monotonic() - begin
-        if self.mesh.leads and turn:
+        if self.mesh.is_rank0 and turn:
             self._forget(f"save/{turn - 1}")
         if error:
             raise SaveError(error)
-        if self.mesh.leads:
+        if self.mesh.is_rank0:
             self._begin_clean_up(manifest.step)
         size = sum(entry["size"] for report in reports for entry in report["files"].values())
         return Saved(size, seconds)
@@ -155,26 +157,26 @@ class Saver:
             UnsharedError: on every rank, if one cannot read a checkpoint that rank 0 finds whole.
         """
         damages: list[str] = []
-        if self.mesh.leads:
-            self.store.tidy()
+        if self.mesh.is_rank0:
+            self.store.collect_garbage()
         checkpoint = None
         for turn in count():
-            steps = self.store.committed() if self.mesh.leads else []
-            chosen = json.loads(self.mesh.tell(f"load/{turn}/step", json.dumps(steps[:1])))
+            steps = self.store.committed() if self.mesh.is_rank0 else []
+            chosen = json.loads(self.mesh.broadcast(f"load/{turn}/step", json.dumps(steps[:1])))
             if not chosen:
                 break
             checkpoint, damage = self._read_part(chosen[0])
             found = [text for text in self.mesh.gather(f"load/{turn}/damage", damage) if text]
             if not found:
                 break
-            verdict = self._judge(chosen[0], found[0], damages) if self.mesh.leads else ""
-            if verdict := self.mesh.tell(f"load/{turn}/verdict", verdict):
-                self.mesh.part()
+            verdict = self._judge(chosen[0], found[0], damages) if self.mesh.is_rank0 else ""
+            if verdict := self.mesh.broadcast(f"load/{turn}/verdict", verdict):
+                self.mesh.shutdown_barrier()
                 raise UnsharedError(verdict)
             checkpoint = None
-        damages = json.loads(self.mesh.tell("load/damages", json.dumps(damages)))
+        damages = json.loads(self.mesh.broadcast("load/damages", json.dumps(damages)))
         if checkpoint and (mismatch := _mismatch(checkpoint, identity)):
-            self.mesh.part()
+            self.mesh.shutdown_barrier()
             raise MismatchError(mismatch)
         return checkpoint, damages
 
@@ -206,7 +208,7 @@ class Saver:
         try:
             self.store.open(step).verify()
         except DamagedError:
-            damages.append(self._set_aside(step, reason))
+            damages.append(self._quarantine(step, reason))
             return ""
         return (
             f"{step_name(step)} in {self.store.where}: {reason}, but rank 0 on {self.mesh.node} finds it"
@@ -219,13 +221,15 @@ class Saver:
         if self._clean_up:
             self._clean_up.cancel()
         with suppress(RuntimeError):  # this process is about to end: the next save in this place does it
-            self._clean_up = self._cleaner.submit(self._conclude, step)
+            self._clean_up = self._cleaner.submit(self._clean_up_after, step)
 
-    def _conclude(self, step: int) -> None:
+    def _clean_up_after(self, step: int) -> None:
         try:
-            self.store.conclude(step)
+            self.store.clean_up(step)
         except OSError as error:
-            say(f"the checkpoint of step {step} is committed, but not all that follows was done: {error}")
+            log_line(
+                f"the checkpoint of step {step} is committed, but not all that follows was done: {error}"
+            )
 
     def _forget(self, key: str) -> None:
         """Delete a turn's keys from the store; that this turn ended shows that no rank needs them."""
@@ -236,7 +240,7 @@ class Saver:
         try:
             return self.store.begin(step)
         except OSError as error:
-            say(f"no checkpoint: {error}")
+            log_line(f"no checkpoint: {error}")
             return ""
 
     def _write(self, draft: str, files: Mapping[str, Data], fault: Fault) -> dict[str, Any]:
@@ -267,9 +271,9 @@ class Saver:
             self.store.discard(draft)
         return "; ".join(errors)
 
-    def _set_aside(self, step: int, reason: str) -> str:
-        damage = f"{step_name(step)}: {reason}; kept as {self.store.set_aside(step)}"
-        say(f"skipping a damaged checkpoint: {damage}")
+    def _quarantine(self, step: int, reason: str) -> str:
+        damage = f"{step_name(step)}: {reason}; kept as {self.store.quarantine(step)}"
+        log_line(f"skipping a damaged checkpoint: {damage}")
         return damage
 
 

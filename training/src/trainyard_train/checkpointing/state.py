@@ -36,7 +36,7 @@ _TYPES: Final = {
     torch.bool: "BOOL",
 }
 """As safetensors calls them."""
-Place = tuple[int, ...]
+Offset = tuple[int, ...]
 """Where a piece begins in the whole tensor, in each dimension."""
 
 
@@ -46,7 +46,7 @@ class Pieces:
 
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """Of the whole tensors, by name."""
-    _parts: dict[str, dict[tuple[Place, torch.Size], torch.Tensor]] = field(default_factory=dict)
+    _parts: dict[str, dict[tuple[Offset, torch.Size], torch.Tensor]] = field(default_factory=dict)
 
     def add(self, pieces: Mapping[str, tuple[list[int], list[int], torch.Tensor]]) -> None:
         """Take those of one file; what another rank had as well counts once."""
@@ -54,18 +54,18 @@ class Pieces:
             self.shapes[name] = tuple(shape)
             self._parts.setdefault(name, {})[tuple(place), values.shape] = values
 
-    def covers(self, name: str, place: Place, size: torch.Size) -> bool:
+    def covers(self, name: str, place: Offset, size: torch.Size) -> bool:
         """Whether all of a region is there."""
         found: int = sum(values.numel() for _, values in self._cuts(name, place, size))
         return found == size.numel()
 
-    def fill(self, name: str, place: Place, target: torch.Tensor) -> None:
+    def fill(self, name: str, place: Offset, target: torch.Tensor) -> None:
         """Copy into a tensor, which lies at `place` in the whole one, what there is of it."""
         for inside, values in self._cuts(name, place, target.shape):
             target[inside].copy_(values)
 
     def _cuts(
-        self, name: str, place: Place, size: torch.Size
+        self, name: str, place: Offset, size: torch.Size
     ) -> Iterator[tuple[tuple[slice, ...], torch.Tensor]]:
         """What the parts of a tensor have in common with a region, where it is not empty."""
         for (begin, extent), values in self._parts.get(name, {}).items():
@@ -152,7 +152,9 @@ class State:
         lacks = bool(self._missing(pieces)) or own not in held
         if any(self.mesh.gather("lacks", "yes" if lacks else "")):
             for name, reader in checkpoint.readers(self.mesh.world_size).items():
-                data = self.mesh.send(reader, held.get(name, b""), checkpoint.manifest.files[name].size)
+                data = self.mesh.broadcast_bytes(
+                    reader, held.get(name, b""), checkpoint.manifest.files[name].size
+                )
                 if lacks and name != own:
                     self._take(data, pieces)
         if missing := self._missing(pieces):
@@ -224,7 +226,7 @@ class State:
                     blank = torch.zeros_like(parameter, requires_grad=False)
                 self.optimizer.state[parameter][slot] = blank
 
-    def _own_part(self, tensor: torch.Tensor) -> tuple[Place, torch.Tensor]:
+    def _own_part(self, tensor: torch.Tensor) -> tuple[Offset, torch.Tensor]:
         """What this rank writes of a tensor: its share of what it has."""
         place, local = _place(tensor), _local(tensor)
         if not local.dim():
@@ -318,7 +320,7 @@ def _local(tensor: torch.Tensor) -> torch.Tensor:
     return local
 
 
-def _place(tensor: torch.Tensor) -> Place:
+def _place(tensor: torch.Tensor) -> Offset:
     if not is_distributed(tensor):
         return (0,) * tensor.dim()
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset

@@ -9,7 +9,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 import torch
 
-from trainyard_train.data.samples import Samples, Source
+from trainyard_train.data.samples import Samples, SampleSource
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ AHEAD = 2
 class Loader:
     """One rank's batches; those of a remote source are read ahead while the training works on this one."""
 
-    source: Source
+    source: SampleSource
     order: GlobalOrder
     batch_size_per_rank: int
     data_rank: int

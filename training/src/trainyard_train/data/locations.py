@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
-Part = tuple[str, int, int]
+FileRange = tuple[str, int, int]
 """Of a file: its name, the first byte, and the one after the last."""
 
 
-class Place(Protocol):
+class Location(Protocol):
     """Files by their names, which are paths seen from here. Any number of threads may read."""
 
     def names(self) -> Iterator[str]:
@@ -30,7 +30,7 @@ class Place(Protocol):
     def read_range(self, name: str, start: int, stop: int) -> bytes:
         """Some bytes of a file; fewer where it ends before."""
 
-    def read_parts(self, parts: Sequence[Part]) -> list[bytes]:
+    def read_parts(self, parts: Sequence[FileRange]) -> list[bytes]:
         """The same for many parts, of a store all at once."""
 
     def write(self, name: str, data: bytes) -> None:
@@ -41,9 +41,9 @@ STORE_SECONDS: Final = 60.0
 """For one request to an object store, with its retries, where nobody says otherwise."""
 
 
-def open_place(place: str, store_seconds: float = STORE_SECONDS) -> Place:
+def open_location(place: str, store_seconds: float = STORE_SECONDS) -> Location:
     """A folder, or with a URL such as `s3://bucket/pictures` the store that it names."""
-    return StorePlace(place, store_seconds) if is_remote(place) else FolderPlace(Path(place))
+    return StoreLocation(place, store_seconds) if is_remote(place) else FolderLocation(Path(place))
 
 
 def is_remote(place: str) -> bool:
@@ -51,7 +51,7 @@ def is_remote(place: str) -> bool:
     return "://" in place
 
 
-class FolderPlace:
+class FolderLocation:
     """A folder of a filesystem."""
 
     def __init__(self, folder: Path) -> None:
@@ -73,7 +73,7 @@ class FolderPlace:
         with (self._folder / name).open("rb", buffering=0) as file:
             return os.pread(file.fileno(), stop - start, start)
 
-    def read_parts(self, parts: Sequence[Part]) -> list[bytes]:
+    def read_parts(self, parts: Sequence[FileRange]) -> list[bytes]:
         return [self.read_range(*part) for part in parts]
 
     def write(self, name: str, data: bytes) -> None:
@@ -82,7 +82,7 @@ class FolderPlace:
         draft.replace(self._folder / name)
 
 
-class StorePlace:
+class StoreLocation:
     """A prefix in an object store; only the bytes that are asked for are read."""
 
     def __init__(self, url: str, store_seconds: float) -> None:
@@ -104,7 +104,7 @@ class StorePlace:
     def read_range(self, name: str, start: int, stop: int) -> bytes:
         return self._store.read_range(name, start, stop)
 
-    def read_parts(self, parts: Sequence[Part]) -> list[bytes]:
+    def read_parts(self, parts: Sequence[FileRange]) -> list[bytes]:
         return self._store.read_parts(parts)
 
     def write(self, name: str, data: bytes) -> None:

@@ -28,7 +28,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import torch
 
-from trainyard_train.data.locations import STORE_SECONDS, FolderPlace, Part, Place, is_remote, open_place
+from trainyard_train.data.locations import (
+    STORE_SECONDS,
+    FileRange,
+    FolderLocation,
+    Location,
+    is_remote,
+    open_location,
+)
 from trainyard_train.data.samples import Dataset, Samples
 
 if TYPE_CHECKING:
@@ -145,12 +152,12 @@ class Pictures:
         if pool := self.__dict__.pop("_pool", None):
             pool.shutdown(wait=False, cancel_futures=True)
 
-    def _part(self, row: int) -> Part:
+    def _part(self, row: int) -> FileRange:
         """Where a picture is; of a file that is no shard it is all."""
         file, start, size, _ = map(int, self.table.records[row])
         return self.table.files[file], start, start + size
 
-    def _show(self, target: Normalised, part: Part, data: bytes | None, at: int | None) -> None:
+    def _show(self, target: Normalised, part: FileRange, data: bytes | None, at: int | None) -> None:
         """Decode one into its place in the batch; threads do it, and hardly need the interpreter for it."""
         name, start, stop = part
         if data is None:
@@ -165,8 +172,8 @@ class Pictures:
         normalise(image, target)
 
     @cached_property
-    def _files(self) -> Place:
-        return open_place(self.place, self.store_seconds)
+    def _files(self) -> Location:
+        return open_location(self.place, self.store_seconds)
 
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:
@@ -206,7 +213,7 @@ def find(place: str, classes: Sequence[str] = (), store_seconds: float = STORE_S
         PictureError: there are none, or some are of another class, or the index is damaged.
         OSError: the place cannot be read.
     """
-    files = open_place(place, store_seconds)
+    files = open_location(place, store_seconds)
     try:
         table = Table.decode(files.read(INDEX))
     except FileNotFoundError:
@@ -240,7 +247,7 @@ def _of_folders(place: str, names: Sequence[str], classes: Sequence[str]) -> Tab
 
 
 def _check_sizes(place: str, table: Table, store_seconds: float) -> None:
-    files = open_place(place, store_seconds)
+    files = open_location(place, store_seconds)
     with ThreadPoolExecutor(16) as pool:
         sizes = pool.map(files.size, table.files[: len(table.sizes)])
         problems = [
@@ -303,7 +310,7 @@ def index_shards(place: str) -> Table:
     Raises:
         PictureError: there are none, or a picture without its class.
     """
-    files = open_place(place)
+    files = open_location(place)
     names = sorted(name for name in files.names() if name.endswith(".tar"))
     rows, sizes = [], []
     for number, name in enumerate(names):
@@ -319,7 +326,7 @@ def index_shards(place: str) -> Table:
     return Table(names, classes, records, sizes)
 
 
-def _records(files: Place, name: str, size: int) -> Iterator[tuple[int, int, int]]:
+def _records(files: Location, name: str, size: int) -> Iterator[tuple[int, int, int]]:
     """First byte, size and class of each picture of a shard; what belongs together follows each other."""
     found: dict[str, tuple[int, int]] = {}
     with tarfile.open(fileobj=io.BufferedReader(_Reader(files, name, size), _READ_AT_ONCE)) as shard:
@@ -339,7 +346,7 @@ def _records(files: Place, name: str, size: int) -> Iterator[tuple[int, int, int
 class _Reader(io.RawIOBase):
     """A file of a place, to be read from anywhere."""
 
-    def __init__(self, files: Place, name: str, size: int) -> None:
+    def __init__(self, files: Location, name: str, size: int) -> None:
         self._files, self._name, self._size, self._at = files, name, size, 0
 
     def readable(self) -> bool:
@@ -369,7 +376,7 @@ def pack(out: Path, source: str, pictures_per_shard: int) -> Table:
     if (out / INDEX).exists():
         raise PictureError(f"{out} has shards already; choose another folder, or remove it")
     out.mkdir(parents=True, exist_ok=True)
-    table, files = find(source), open_place(source)
+    table, files = find(source), open_location(source)
     if table.sizes:
         raise PictureError(f"{source} has shards; allowed: folders of pictures")
     for first in range(0, len(table.files), pictures_per_shard):
@@ -380,7 +387,7 @@ def pack(out: Path, source: str, pictures_per_shard: int) -> Table:
                 _add(shard, f"{number:08d}.{kind}", files.read(name))
                 _add(shard, f"{number:08d}.cls", str(table.records[number, 3]).encode())
     packed = replace(index_shards(str(out)), classes=table.classes)
-    FolderPlace(out).write(INDEX, packed.encode())
+    FolderLocation(out).write(INDEX, packed.encode())
     return packed
 
 
@@ -407,7 +414,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             place, table = str(options.out), pack(options.out, options.source, options.pictures_per_shard)
         else:
             place, table = options.place, index_shards(options.place)
-            open_place(place).write(INDEX, table.encode())
+            open_location(place).write(INDEX, table.encode())
     except (PictureError, OSError) as error:
         sys.stderr.write(f"training: {error}\n")
         return 2

@@ -40,7 +40,7 @@ class Samples:
         return Samples(self.inputs.to(device), self.targets.to(device))
 
 
-class Source(Protocol):
+class SampleSource(Protocol):
     """Samples by their number."""
 
     @property
@@ -60,8 +60,8 @@ class Source(Protocol):
 class Dataset:
     """What is trained on and what is kept for evaluation."""
 
-    train: Source
-    held_out: Source
+    train: SampleSource
+    held_out: SampleSource
     num_classes: int
 
     @property

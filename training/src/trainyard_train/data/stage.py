@@ -55,7 +55,7 @@ class Listed:
     """What the store calls the file's content (ETag); empty where it has no name for it."""
 
 
-class Source(Protocol):
+class DatasetSource(Protocol):
     """Where a dataset is now."""
 
     def listing(self) -> dict[str, Listed]:
@@ -127,7 +127,7 @@ class _Web:
         return urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS)  # noqa: S310
 
 
-def open_source(source: str) -> Source:
+def open_source(source: str) -> DatasetSource:
     """Return the source at a URL or path; with `/` at its end, a folder.
 
     Raises:
@@ -236,7 +236,7 @@ def _remove_strangers(draft: Path, listed: Mapping[str, Listed]) -> None:
             path.unlink()
 
 
-def _copy(source: Source, name: str, listed: Listed, draft: Path, progress: _Progress) -> str:
+def _copy(source: DatasetSource, name: str, listed: Listed, draft: Path, progress: _Progress) -> str:
     """Copy a file unless it is there whole; return its sha256."""
     target = draft / name
     if target.exists() and target.stat().st_size == listed.size:

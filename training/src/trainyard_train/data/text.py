@@ -23,7 +23,7 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 import torch
 
-from trainyard_train.data.locations import STORE_SECONDS, Part, Place, is_remote, open_place
+from trainyard_train.data.locations import STORE_SECONDS, FileRange, Location, is_remote, open_location
 from trainyard_train.data.samples import Samples
 
 INDEX: Final = "index.json"
@@ -108,7 +108,7 @@ class TokenShards:
         if problems:
             raise ShardError("\n".join(f"{self.place}: {problem}" for problem in problems))
 
-    def _read(self, parts: Sequence[Part]) -> Iterator[bytes]:
+    def _read(self, parts: Sequence[FileRange]) -> Iterator[bytes]:
         for (name, start, stop), data in zip(parts, self._files.read_parts(parts), strict=True):
             if len(data) < stop - start:
                 found = f"ends at byte {start + len(data)}, where {stop} or more are expected"
@@ -117,7 +117,7 @@ class TokenShards:
                 )
             yield data
 
-    def _parts(self, begin: int, count: int) -> Iterator[Part]:
+    def _parts(self, begin: int, count: int) -> Iterator[FileRange]:
         """Where some tokens are, which may be at the end of one shard and the begin of the next."""
         shard = int(np.searchsorted(self._ends, begin, side="right"))
         while count:
@@ -148,8 +148,8 @@ class TokenShards:
         return list(accumulate(shard["tokens"] for shard in self._index["shards"]))
 
     @cached_property
-    def _files(self) -> Place:
-        return open_place(self.place, self.store_seconds)
+    def _files(self) -> Location:
+        return open_location(self.place, self.store_seconds)
 
 
 def documents(sources: Sequence[Path]) -> Iterator[str]:

@@ -35,7 +35,7 @@ from trainyard_train.elasticity.exit_codes import (
     EXIT_PREEMPTED,
     EXIT_WRONG_CONFIG,
 )
-from trainyard_train.observability.rank_log import say
+from trainyard_train.observability.rank_log import log_line
 
 _LEAVE: Final = frozenset({signal.SIGTERM, signal.SIGINT})
 _HEARD: Final = _LEAVE | {signal.SIGCHLD}
@@ -136,17 +136,17 @@ class Agent:
         ranks = _number_of(self.node.processes)
         self.prepare()
         gc.freeze()  # so that collecting garbage in a rank copies no pages of this process
-        patience = self.timeouts.rendezvous
+        rendezvous_seconds = self.timeouts.rendezvous
         for restart in range(1, self.restarts + 2):
-            code = self._round(ranks, started, patience)
+            code = self._round(ranks, started, rendezvous_seconds)
             died = code > _SIGNALLED
             if self._told or restart > self.restarts or not (died or code == EXIT_LOST_RANK):
                 break
             # Ranks of other nodes may find out by this one's silence alone.
-            patience = self.timeouts.rejoin + (self.timeouts.silence if died else 0)
+            rendezvous_seconds = self.timeouts.rejoin + (self.timeouts.silence if died else 0)
             started = time.time()
             what = f"ended by {signal.Signals(code - _SIGNALLED).name}" if died else "lost"
-            say(f"a rank was {what}: starting this node's again ({restart} of {self.restarts} restarts)")
+            log_line(f"a rank was {what}: starting this node's again ({restart} of {self.restarts} restarts)")
         return self._last_word(code, restart - 1)
 
     def _last_word(self, code: int, restarts: int) -> int:
@@ -154,16 +154,16 @@ class Agent:
         if code == EXIT_ABSENT_RANK and restarts:  # it was there before: its node is lost
             code = EXIT_LOST_RANK
         elif code == EXIT_LOST_RANK and restarts and not self._told:  # all nodes came each time: none is lost
-            say(f"a rank was lost after each of {restarts} restarts: starting again does not help")
+            log_line(f"a rank was lost after each of {restarts} restarts: starting again does not help")
             code = EXIT_FAILED
         return EXIT_PREEMPTED if self._told and code == EXIT_LOST_RANK else code
 
-    def _round(self, ranks: int, started: float, patience: float) -> int:
+    def _round(self, ranks: int, started: float, rendezvous_seconds: float) -> int:
         """Start all ranks and wait for their ends; returns one exit code for all."""
         self._ends, self._cut_short = [], False
         port = self.node.port or _free_port()
         environments = [self.node.environment(rank, ranks, port) for rank in range(ranks)]
-        self._ranks = {self._fork(each, started, patience) for each in environments}
+        self._ranks = {self._fork(each, started, rendezvous_seconds) for each in environments}
         deadline = math.inf
         while self._ranks:
             heard = signal.sigtimedwait(_HEARD, min(max(deadline - time.monotonic(), 0), 3600))
@@ -178,7 +178,7 @@ class Agent:
                 self._send(signal.SIGKILL)
         return verdict(self._ends)
 
-    def _fork(self, environment: Mapping[str, str], started: float, patience: float) -> int:
+    def _fork(self, environment: Mapping[str, str], started: float, rendezvous_seconds: float) -> int:
         sys.stdout.flush()
         sys.stderr.flush()
         agent = os.getpid()
@@ -190,7 +190,7 @@ class Agent:
             os.setpgid(0, 0)  # Ctrl-C on a terminal is for the agent, which passes it on
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
             os.environ.update(environment)
-            code = self.work(started, patience)
+            code = self.work(started, rendezvous_seconds)
         except BaseException:
             traceback.print_exc()
         finally:
@@ -226,7 +226,7 @@ def verdict(ends: Collection[int]) -> int:
 def refuse(error: ValueError) -> int:
     """Say all that is wrong; returns the exit code of what another start would not change."""
     for problem in str(error).splitlines():
-        say(problem)
+        log_line(problem)
     return EXIT_WRONG_CONFIG
 
 

@@ -4,10 +4,10 @@ A collective would wait for its timeout, which must allow for the slowest step. 
 every second from a thread of its own, however long its steps are; who is silent for too long is gone.
 Rank 0 listens to all, the others listen to rank 0, and hear of the rest by the connections it drops.
 
-With its sign of life a rank says how long its own part of a step takes, before it waits for others: by that
-rank 0 finds a straggler. And it says if what it is busy with lasts too long: then all ranks write down where
-they are. What still does not end, and no collective's timeout ends, this thread ends; of a rank that is alone
-there is nothing else to find it.
+A heartbeat carries how long the rank's own part of a step takes, before it waits for others: by that rank 0
+finds a straggler. It also carries what the rank is busy with if that lasts too long: then all ranks write
+their stacks. What still does not end, and no collective's timeout ends, this thread ends; of a rank that is
+alone there is nothing else to find it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import torch.distributed as dist
 
 from trainyard_train.elasticity.config import TimeoutConfig
 from trainyard_train.elasticity.exit_codes import EXIT_FAILED, EXIT_LOST_RANK
-from trainyard_train.observability.rank_log import say
+from trainyard_train.observability.rank_log import log_line
 from trainyard_train.parallelism.mesh import Mesh
 
 _BEAT_SECONDS: Final = 1.0
@@ -43,7 +43,7 @@ _SMOOTH: Final = 0.1
 _DISK_SECONDS: Final = 3.0
 """For stacks and a last word to be written: the disk may be what hangs."""
 STACKS: Final = "stacks"
-Tell = Callable[..., None]
+RecordEvent = Callable[..., None]
 """Called with an event and its values."""
 Kind = Literal["start", "loading", "step", "evaluation", "save"]
 """What a rank may be busy with; `evaluation`: with one batch of it, `save`: with waiting for one."""
@@ -62,8 +62,8 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Sign:
-    """What a rank says of itself with each beat."""
+class Heartbeat:
+    """What a rank reports about itself, once a second."""
 
     beat: int = 0
     node: str = ""
@@ -77,10 +77,10 @@ class Sign:
         return json.dumps(asdict(self))
 
     @staticmethod
-    def decode(text: bytes) -> Sign:
+    def decode(text: bytes) -> Heartbeat:
         """Read what `encode` wrote."""
         values: dict[str, Any] = json.loads(text)
-        return Sign(**values)
+        return Heartbeat(**values)
 
 
 def _stacks() -> str:
@@ -103,30 +103,32 @@ def _stacks() -> str:
     return "\n".join(parts)
 
 
-def stragglers(signs: Mapping[int, Sign]) -> list[int]:
+def stragglers(heartbeats: Mapping[int, Heartbeat]) -> list[int]:
     """The ranks that keep the others waiting; none where there is nobody to compare with."""
     slow = []
-    for rank, sign in signs.items():
+    for rank, heartbeat in heartbeats.items():
         others = [
-            other.own_seconds for number, other in signs.items() if number != rank and other.own_seconds
+            other.own_seconds for number, other in heartbeats.items() if number != rank and other.own_seconds
         ]
-        if others and sign.own_seconds > max(_SLOW * median(others), median(others) + _NOTICEABLE_SECONDS):
+        if others and heartbeat.own_seconds > max(
+            _SLOW * median(others), median(others) + _NOTICEABLE_SECONDS
+        ):
             slow.append(rank)
     return slow
 
 
 @dataclass
-class Pulse:
-    """Beats for this rank and listens for others; ends the process when one of them is gone."""
+class Heartbeats:
+    """Sends this rank's heartbeats and receives the others'; ends the process when one of them is gone."""
 
     mesh: Mesh
     timeouts: TimeoutConfig
     folder: Path
     """Where stacks are written; all ranks share it."""
-    tell: Tell
+    record: RecordEvent
     clock: Callable[[], float] = time.monotonic
     _heard: dict[int, float] = field(default_factory=dict)
-    _signs: dict[int, Sign] = field(default_factory=dict)
+    _latest: dict[int, Heartbeat] = field(default_factory=dict)
     _slow: set[int] = field(default_factory=set)
     _work: Work | None = None
     """What this rank is busy with."""
@@ -141,16 +143,16 @@ class Pulse:
 
     def start(self) -> None:
         """Begin, in threads, as soon as all ranks have joined: each must follow within `silence_seconds`."""
-        self.listen_to(range(1, self.mesh.world_size) if self.mesh.leads else [0])
+        self.listen_to(range(1, self.mesh.world_size) if self.mesh.is_rank0 else [0])
         for work in (self._beat, self._listen) if self.mesh.world_size > 1 else (self._beat,):
-            threading.Thread(target=work, name="pulse", daemon=True).start()
+            threading.Thread(target=work, name="heartbeats", daemon=True).start()
 
     def stop(self) -> None:
         """Watch no longer; the others will find this rank silent."""
         self._stopped.set()
 
     def listen_to(self, ranks: Iterable[int]) -> None:
-        """Expect signs of life from these."""
+        """Expect heartbeats from these."""
         self._heard = dict.fromkeys(ranks, self.clock())
 
     @contextmanager
@@ -210,46 +212,47 @@ class Pulse:
         Raises:
             RuntimeError: the store is gone.
         """
-        own = self._sign(beat)
+        own = self._own_heartbeat(beat)
         if self._heard:
-            store.set(f"pulse/{self.mesh.rank}", own.encode())
-            found = store.multi_get([f"pulse/{rank}" for rank in self._heard])
+            store.set(f"heartbeat/{self.mesh.rank}", own.encode())
+            found = store.multi_get([f"heartbeat/{rank}" for rank in self._heard])
             for rank, text in zip(self._heard, found, strict=True):
-                self._hear(rank, Sign.decode(text))
+                self._receive(rank, Heartbeat.decode(text))
         self._watch(own)
         self._end_if_hung()
 
-    def _sign(self, beat: int) -> Sign:
+    def _own_heartbeat(self, beat: int) -> Heartbeat:
         work = self._stalled()
         stalled = work.name if work else ""
-        if self.mesh.leads:  # who listens to rank 0 hears of any
-            stalled = max([stalled, *(sign.stalled for sign in self._signs.values())])
-        return Sign(beat, self.mesh.node, self._own_seconds, stalled)
+        if self.mesh.is_rank0:  # who listens to rank 0 hears of any
+            stalled = max([stalled, *(each.stalled for each in self._latest.values())])
+        return Heartbeat(beat, self.mesh.node, self._own_seconds, stalled)
 
     def _stalled(self) -> Work | None:
         work = self._work
         return work if work and self.clock() - work.since > work.stall_seconds else None
 
-    def _hear(self, rank: int, sign: Sign) -> None:
-        before = self._signs.get(rank)
-        if before is None or before.beat != sign.beat:
+    def _receive(self, rank: int, heartbeat: Heartbeat) -> None:
+        before = self._latest.get(rank)
+        if before is None or before.beat != heartbeat.beat:
             self._heard[rank] = self.clock()
-        self._signs[rank] = sign
+        self._latest[rank] = heartbeat
 
-    def _watch(self, own: Sign) -> None:
+    def _watch(self, own: Heartbeat) -> None:
         """Say what is wrong, each once."""
-        signs = {self.mesh.rank: own, **self._signs}
-        stalled = max(sign.stalled for sign in signs.values())
+        heartbeats = {self.mesh.rank: own, **self._latest}
+        stalled = max(each.stalled for each in heartbeats.values())
         if stalled and stalled not in self._written:
             self._written.add(stalled)
             self._write_stacks(stalled)
-        if not self.mesh.leads:
+        if not self.mesh.is_rank0:
             return
-        slow = set(stragglers(signs))
+        slow = set(stragglers(heartbeats))
         for rank in slow - self._slow:
-            seconds = round(signs[rank].own_seconds, 4)
-            usual = round(median(sign.own_seconds for sign in signs.values()), 4)
-            self.tell("straggler", rank=rank, node=signs[rank].node, seconds=seconds, median_seconds=usual)
+            seconds = round(heartbeats[rank].own_seconds, 4)
+            usual = round(median(each.own_seconds for each in heartbeats.values()), 4)
+            node = heartbeats[rank].node
+            self.record("straggler", rank=rank, node=node, seconds=seconds, median_seconds=usual)
         self._slow = slow
 
     def _write_stacks(self, work: str) -> None:
@@ -262,12 +265,14 @@ class Pulse:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(stacks)
             except OSError as error:
-                say(f"{path}: {error.strerror}")
-            if self.mesh.leads:
-                self.tell("stalled", work=work, stacks=str(path.parent))
+                log_line(f"{path}: {error.strerror}")
+            if self.mesh.is_rank0:
+                self.record("stalled", work=work, stacks=str(path.parent))
 
         if not _in_time(write):
-            say(f"{path}: not written within {_DISK_SECONDS:g} s; this is where the threads are:\n{stacks}")
+            log_line(
+                f"{path}: not written within {_DISK_SECONDS:g} s; this is where the threads are:\n{stacks}"
+            )
 
     def _end_if_hung(self) -> None:
         """End the process if its work lasts too long.
@@ -297,8 +302,8 @@ class Pulse:
         self._leave(text, EXIT_LOST_RANK, ": leaving, so that the run can start again without delay")
 
     def _leave(self, text: str, code: int, what_now: str = "") -> None:
-        say(f"{text}{what_now}")
-        _in_time(lambda: self.tell("failed", error=text))
+        log_line(f"{text}{what_now}")
+        _in_time(lambda: self.record("failed", error=text))
         os._exit(code)  # the main thread may be inside a call that will never return
 
 

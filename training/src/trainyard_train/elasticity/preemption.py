@@ -14,7 +14,7 @@ import threading
 from typing import Final
 
 from trainyard_train.elasticity.exit_codes import EXIT_FAILED, EXIT_PREEMPTED
-from trainyard_train.observability.rank_log import say
+from trainyard_train.observability.rank_log import log_line
 
 _SIGNALS: Final = {signal.SIGTERM, signal.SIGINT}
 
@@ -54,7 +54,7 @@ class Notice:
         """Ask for leave, from any thread, with the reason; after `leave_seconds` the process ends anyhow."""
         if not self._stepping:
             _leave(f"{word} before the first step: nothing to save", EXIT_PREEMPTED)
-        say(f"{word}: saving at the end of this step, then leaving")
+        log_line(f"{word}: saving at the end of this step, then leaving")
         self.request()
         deadline = threading.Timer(self._leave_seconds, self._give_up)
         deadline.daemon = True
@@ -75,5 +75,5 @@ class Notice:
 
 
 def _leave(text: str, code: int) -> None:
-    say(text)
+    log_line(text)
     os._exit(code)  # the main thread may be inside a collective that will never return

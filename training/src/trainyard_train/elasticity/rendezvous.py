@@ -1,4 +1,4 @@
-"""Where the ranks of a run meet: the launcher says at which address, and who each of them is."""
+"""The rendezvous of a run's ranks: the launcher gives its address, and each rank its number."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ def check_place(environment: Mapping[str, str]) -> None:
         raise ConfigError([f"{each}; start it by torchrun, mpirun or a Trainer" for each in problems])
 
 
-def meet(seconds: float, environment: Mapping[str, str] = os.environ) -> tuple[dist.Store, int, int]:
+def rendezvous(seconds: float, environment: Mapping[str, str] = os.environ) -> tuple[dist.Store, int, int]:
     """Wait for all ranks; returns the store that they share, this one's rank, and how many they are.
 
     Raises:
         AbsentRankError: not all came within so many seconds.
         dist.DistError: who keeps the store went away before that.
     """
-    patience = timedelta(seconds=seconds)
+    timeout = timedelta(seconds=seconds)
     deadline = time.monotonic() + seconds
     try:
-        store, rank, world_size = next(dist.rendezvous("env://", timeout=patience))
-        store.set_timeout(patience)
+        store, rank, world_size = next(dist.rendezvous("env://", timeout=timeout))
+        store.set_timeout(timeout)
         if world_size > 1:
             store = own_round(store, rank, world_size, seconds)
     except (dist.DistError, TimeoutError) as error:
@@ -73,17 +73,17 @@ def own_round(store: dist.Store, rank: int, world_size: int, seconds: float) -> 
 
     torchrun (PyTorch 2.15) gives one store to the workers of one round after the other, with all that dead
     ones left there, and a rank that was started again in place may come before rank 0 has ended, whose store
-    it is; a group that finds a dead rank's address waits for it until its timeout. So each rank
-    leaves a word that it has just made up. Rank 0 publishes all words, a rank that finds its own among them
-    agrees, and where all agree the words are of this round; until then rank 0 looks again.
+    it is; a group that finds a dead rank's address waits for it until its timeout. So each rank sets a random
+    token. Rank 0 publishes all tokens, a rank that finds its own among them agrees, and where all agree the
+    tokens are of this round; until then rank 0 looks again.
 
     Raises:
         TimeoutError: not all agreed within so many seconds.
-        dist.DistError: a rank never said its word, or the store is gone.
+        dist.DistError: a rank never set its token, or the store is gone.
     """
     own = secrets.token_hex(8)
-    store.set(f"round/word/{rank}", own)
-    find = _gather_words if rank == 0 else _find_word
+    store.set(f"round/token/{rank}", own)
+    find = _gather_tokens if rank == 0 else _find_token
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if name := find(store, rank, world_size, own):
@@ -92,12 +92,12 @@ def own_round(store: dist.Store, rank: int, world_size: int, seconds: float) -> 
     raise TimeoutError
 
 
-def _gather_words(store: dist.Store, _rank: int, world_size: int, _own: str) -> str:
+def _gather_tokens(store: dist.Store, _rank: int, world_size: int, _own: str) -> str:
     """Publish what all ranks said; returns the round's name once they have agreed."""
-    words = store.multi_get([f"round/word/{rank}" for rank in range(world_size)])
-    text = json.dumps([word.decode() for word in words])
+    tokens = store.multi_get([f"round/token/{rank}" for rank in range(world_size)])
+    text = json.dumps([token.decode() for token in tokens])
     name = _name_of(text)
-    store.set("round/words", text)
+    store.set("round/tokens", text)
     agreed = [f"round/{name}/agrees/{rank}" for rank in range(1, world_size)]
     if agreed and not store.check(agreed):
         return ""
@@ -105,16 +105,16 @@ def _gather_words(store: dist.Store, _rank: int, world_size: int, _own: str) -> 
     return name
 
 
-def _find_word(store: dist.Store, rank: int, _world_size: int, own: str) -> str:
-    """Agree to what rank 0 published, if this rank's word is in it; returns the name once all agree."""
-    text = store.get("round/words").decode()
-    words = json.loads(text)
-    if rank >= len(words) or words[rank] != own:
+def _find_token(store: dist.Store, rank: int, _world_size: int, own: str) -> str:
+    """Agree to what rank 0 published, if this rank's token is in it; returns the name once all agree."""
+    text = store.get("round/tokens").decode()
+    tokens = json.loads(text)
+    if rank >= len(tokens) or tokens[rank] != own:
         return ""
     name = _name_of(text)
     store.set(f"round/{name}/agrees/{rank}", "")
     return name if store.check([f"round/{name}/agreed"]) else ""
 
 
-def _name_of(words: str) -> str:
-    return hashlib.sha256(words.encode()).hexdigest()[:16]
+def _name_of(tokens: str) -> str:
+    return hashlib.sha256(tokens.encode()).hexdigest()[:16]

@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from trainyard_train.config_base import ConfigError
 from trainyard_train.elasticity.config import TimeoutConfig
-from trainyard_train.elasticity.rendezvous import check_place, meet
+from trainyard_train.elasticity.rendezvous import check_place, rendezvous
 from trainyard_train.parallelism.config import Backend
 from trainyard_train.parallelism.fabric import choose
 from trainyard_train.parallelism.mesh import Mesh
@@ -43,16 +43,16 @@ def leave_mpi() -> None:
 
 
 def _ask_mpi(local_rank: str) -> dict[str, str]:
-    """Let rank 0 tell all where to meet."""
+    """Let rank 0 broadcast the address of the rendezvous."""
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD
-    meeting_place = None
+    address_and_port = None
     if world.Get_rank() == 0:
         with socket.socket() as listener:
             listener.bind(("", 0))
-            meeting_place = (socket.gethostbyname(socket.gethostname()), listener.getsockname()[1])
-    address, port = world.bcast(meeting_place)
+            address_and_port = (socket.gethostbyname(socket.gethostname()), listener.getsockname()[1])
+    address, port = world.bcast(address_and_port)
     return {
         "RANK": str(world.Get_rank()),
         "WORLD_SIZE": str(world.Get_size()),
@@ -66,7 +66,7 @@ def join(
     timeouts: TimeoutConfig,
     environment: Mapping[str, str] = os.environ,
     backend: Backend = "auto",
-    patience: float | None = None,
+    rendezvous_seconds: float | None = None,
 ) -> Mesh:
     """Wait for all ranks and connect them; alone, where no launcher set `RANK`.
 
@@ -74,7 +74,7 @@ def join(
         timeouts: of the run.
         environment: where the launcher says who this is.
         backend: what is to carry collectives.
-        patience: seconds for all ranks to arrive; `timeouts.rendezvous` if left out.
+        rendezvous_seconds: seconds for all ranks to arrive; `timeouts.rendezvous` if left out.
 
     Raises:
         AbsentRankError: not all ranks came in time.
@@ -88,8 +88,8 @@ def join(
     choice = choose(backend, device)
     if backend == "mpi" and _MPI_RANK not in environment:
         raise ConfigError(["backend: got 'mpi', but mpirun did not start this process; do that, or set auto"])
-    store, rank, world_size = meet(patience or timeouts.rendezvous, environment)
-    # The ranks now wait for each other's saves and loads; `Pulse` finds out who is gone long before that.
+    store, rank, world_size = rendezvous(rendezvous_seconds or timeouts.rendezvous, environment)
+    # The ranks now wait for each other's saves and loads; `Heartbeats` finds a failed rank long before that.
     store.set_timeout(timedelta(seconds=max(timeouts.rendezvous, timeouts.save)))
     if device.type == "cuda":
         torch.cuda.set_device(device)

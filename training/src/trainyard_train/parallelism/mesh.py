@@ -1,4 +1,4 @@
-"""Who takes part in a run, and how the ranks talk."""
+"""The mesh of a run's ranks, and their messages to each other."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Mesh:
         return self.rank // (self.tensor * self.data_size)
 
     @property
-    def leads(self) -> bool:
+    def is_rank0(self) -> bool:
         """Whether this is the rank that writes what one rank writes for all."""
         return self.rank == 0
 
@@ -84,13 +84,13 @@ class Mesh:
         self.store.set(f"{key}/{self.rank}", value)
         return [str(self.store.get(f"{key}/{rank}"), "utf-8") for rank in range(self.world_size)]
 
-    def tell(self, key: str, value: str = "") -> str:
+    def broadcast(self, key: str, value: str = "") -> str:
         """Give every rank the value of rank 0. A key is used once in a process's life."""
-        if self.leads:
+        if self.is_rank0:
             self.store.set(key, value)
         return str(self.store.get(key), "utf-8")
 
-    def send(self, owner: int, data: bytes, size: int) -> bytes:
+    def broadcast_bytes(self, owner: int, data: bytes, size: int) -> bytes:
         """Give every rank the bytes that one has; all must call it, knowing their size."""
         if self.world_size == 1:
             return data
@@ -108,7 +108,7 @@ class Mesh:
 
     def follow(self, key: str) -> None:
         """Let rank 0 come first; the others wait for it, but not for long, and not for one that is gone."""
-        if self.leads:
+        if self.is_rank0:
             self.store.set(key, "")
             return
         with suppress(RuntimeError):
@@ -118,18 +118,18 @@ class Mesh:
         """Leave where all ranks find the same wrong: rank 0, with the store, once others have found it."""
         with suppress(RuntimeError):
             self.store.set(f"refused/{self.rank}", "")
-            if self.leads:
+            if self.is_rank0:
                 others = [f"refused/{rank}" for rank in range(self.world_size)]
                 self.store.wait(others, timedelta(seconds=_REFUSE_SECONDS))
 
-    def part(self) -> None:
-        """Take leave. Rank 0, whose process may keep the store, goes last: others still read its last word.
+    def shutdown_barrier(self) -> None:
+        """Wait at rank 0 for all others: its process may keep the store, which they still read.
 
         Raises:
             RuntimeError: a rank did not come to its end.
         """
         self.store.set(f"part/{self.rank}", "")
-        if self.leads:
+        if self.is_rank0:
             self.store.wait([f"part/{rank}" for rank in range(self.world_size)])
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
