@@ -6,6 +6,7 @@ import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from rehearsal import sdk
@@ -84,12 +85,21 @@ class Cloud(Protocol):
     def answer(self, token: str, arguments: Properties) -> Properties:
         """Answer a call of the program."""
 
+    def unproven(self, package: str) -> Mapping[str, Sequence[str]]:
+        """Return what it could not judge: a sentence → types of resources, or the package as a whole."""
+
 
 class Anything:
     """A cloud that takes whatever it is given, adds what `outputs` says, and forgets."""
 
-    def __init__(self, outputs: Mapping[str, Properties]) -> None:
+    def __init__(
+        self,
+        outputs: Mapping[str, Properties] = MappingProxyType({}),
+        replacements: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    ) -> None:
+        """`replacements`: type (or `gcp:*`) → properties whose change makes a new resource."""
         self._outputs = outputs
+        self._replacements = replacements
 
     def check(self, _resource: Resource) -> Iterable[Refusal]:
         return ()
@@ -97,8 +107,9 @@ class Anything:
     def autoname(self, _token: str) -> str | None:
         return None
 
-    def replaces(self, _token: str) -> Sequence[str]:
-        return ()
+    def replaces(self, token: str) -> Sequence[str]:
+        rules = self._replacements
+        return (*rules.get(token, ()), *rules.get(f"{token.partition(':')[0]}:*", ()))
 
     def unsettled(self, _token: str) -> Sequence[str]:
         return ()
@@ -124,12 +135,19 @@ class Anything:
     def answer(self, _token: str, arguments: Properties) -> Properties:
         return arguments
 
+    def unproven(self, _package: str) -> Mapping[str, Sequence[str]]:
+        return {}
+
 
 class Typed(Anything):
     """A cloud known by its SDK alone: inputs must fit the SDK's types."""
 
-    def __init__(self, outputs: Mapping[str, Properties]) -> None:
-        super().__init__(outputs)
+    def __init__(
+        self,
+        outputs: Mapping[str, Properties] = MappingProxyType({}),
+        replacements: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    ) -> None:
+        super().__init__(outputs, replacements)
         self.untyped: set[str] = set()
         """Types that no SDK knows (custom resources): nothing was checked of them."""
 
@@ -141,19 +159,16 @@ class Typed(Anything):
             self.untyped.add(resource.token)
             return ()
 
-    def autoname(self, token: str) -> str | None:
-        """Google's SDK lets names be left out where its API does not: the provider makes them up."""
-        made_up = token.startswith("gcp:") and "name" in sdk.optional(token)
-        return "name" if made_up else None
+    def unproven(self, package: str) -> Mapping[str, Sequence[str]]:
+        return {
+            "values that the SDK has as plain texts: types alone are checked": [package],
+            **self._of_no_sdk(),
+        }
 
-    def replaces(self, token: str) -> Sequence[str]:
-        rules = replacements()
-        return (*rules.get(token, ()), *rules.get(f"{token.partition(':')[0]}:*", ()))
-
-
-def replacements() -> Mapping[str, Sequence[str]]:
-    """Type → properties whose change makes a new resource; `kubernetes:*` for all of a package."""
-    return table("rehearsal", "replacements")
+    def _of_no_sdk(self) -> Mapping[str, Sequence[str]]:
+        if not self.untyped:
+            return {}
+        return {"custom resources, whose schema the cluster has": sorted(self.untyped)}
 
 
 def changed(old: Properties, new: Properties) -> list[str]:
@@ -184,6 +199,13 @@ def _is_unknown(value: Any) -> bool:
 
 class Kubernetes(Typed):
     """A cluster: an object is known by its namespace and name, and made again it is the same object."""
+
+    def __init__(self, replacements: Mapping[str, Sequence[str]] = MappingProxyType({})) -> None:
+        """`replacements`: those of custom resources, besides Kubernetes' own."""
+        super().__init__({}, {**table("rehearsal", "replacements"), **replacements})
+
+    def unproven(self, _package: str) -> Mapping[str, Sequence[str]]:
+        return self._of_no_sdk()
 
     def create(self, resource: Resource) -> Made:
         metadata = resource.inputs.get("metadata") or {}

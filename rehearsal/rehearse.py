@@ -15,28 +15,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from infra.errors import Problem, TrainyardError
-from rehearsal import gcp
-from rehearsal.cloud import Cloud, Kubernetes, Own, Typed
+from rehearsal.cloud import Cloud, Kubernetes, Own
 from rehearsal.faults import Faults, Injector
-from rehearsal.leaks import SECRET, Leak, kinds_in
+from rehearsal.leaks import Leak, kinds_in
 from rehearsal.order import Step, critical_path
 from rehearsal.standin import StandIn
 
 ANY_VERSION = "999.0.0"
 """Newer than whatever an SDK asks for: one stand-in serves packages of many versions."""
-
-OUTPUTS: Mapping[str, Mapping[str, Any]] = {
-    "trainyard:local:EmbeddedCluster": {
-        "endpoint": "https://rehearsal.invalid:6443",
-        "caCertificate": "rehearsal",
-        "kubeconfig": f"{SECRET}-kubeconfig",
-        "objectStoreAccessKey": f"{SECRET}-access-key",
-        "objectStoreSecretKey": f"{SECRET}-secret-key",
-    },
-    "coreweave:index/cksCluster:CksCluster": {"apiServerEndpoint": "rehearsal.k8s.invalid"},
-    **gcp.OUTPUTS,
-}
-"""What each type's provider would add to its inputs."""
 
 
 class Outcome(Protocol):
@@ -325,22 +311,12 @@ def _check_left(
 
 
 def _unproven(clouds: Mapping[str, Cloud]) -> dict[str, list[str]]:
-    """What the clouds say that they could not judge."""
-    told: dict[str, list[str]] = {}
+    """Return what the clouds could not judge."""
+    found: dict[str, list[str]] = {}
     for package, cloud in clouds.items():
-        undescribed = getattr(cloud, "undescribed", None)
-        if isinstance(cloud, Typed) and undescribed is None and package != "kubernetes":
-            told.setdefault("values that the SDK has as plain texts: types alone are checked", []).append(
-                package
-            )
-        if undescribed:
-            told["no discovery document of Google's: types alone are checked"] = sorted(undescribed)
-        if isinstance(cloud, Typed) and cloud.untyped:
-            told["custom resources, whose schema the cluster has"] = sorted(cloud.untyped)
-        lacks = getattr(cloud, "lacks", None)
-        if lacks:
-            told["not in moto: the requests fit botocore's models, nothing was made"] = sorted(lacks)
-    return told
+        for what, types in cloud.unproven(package).items():
+            found.setdefault(what, []).extend(types)
+    return found
 
 
 def _amiss(urn: str, what: str) -> Problem:
@@ -357,6 +333,6 @@ def _unexpected(phase: Phase, expected: Mapping[str, int]) -> Problem:
     )
 
 
-def stand_ins_of(clouds: Mapping[str, Cloud]) -> dict[str, Cloud]:
+def with_common(clouds: Mapping[str, Cloud]) -> dict[str, Cloud]:
     """Add the packages that every stack has: Kubernetes, and this project's own."""
-    return {"kubernetes": Kubernetes({}), "trainyard": Own(OUTPUTS), **clouds}
+    return {"kubernetes": Kubernetes(), "trainyard": Own(), **clouds}

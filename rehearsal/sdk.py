@@ -22,14 +22,6 @@ from pulumi.runtime import rpc
 
 from rehearsal.wire import UNKNOWN
 
-MODULES = {
-    "aws": "pulumi_aws",
-    "azure-native": "pulumi_azure_native",
-    "coreweave": "pulumi_coreweave",
-    "gcp": "pulumi_gcp",
-    "kubernetes": "pulumi_kubernetes",
-}
-"""Package of the engine → the SDK's Python package."""
 _PLAIN: Mapping[type, tuple[str, tuple[type, ...]]] = {
     str: ("a text", (str,)),
     bool: ("true or false", (bool,)),
@@ -76,8 +68,8 @@ def resource_of(token: str) -> type[pulumi.CustomResource]:
     """Return the class of a resource; `NoTypesError` where no SDK has one."""
     package, module, name = [*token.split(":"), "", ""][:3]
     try:
-        importlib.import_module(MODULES[package])
-    except (KeyError, ModuleNotFoundError) as error:
+        importlib.import_module(f"pulumi_{package.replace('-', '_')}")  # as Pulumi names its SDKs
+    except ModuleNotFoundError as error:
         raise NoTypesError(token) from error
     for known in rpc._RESOURCE_MODULES.get(rpc._module_key(package, module), []):
         where = importlib.import_module(known.mod_info["fqn"])  # type: ignore[attr-defined]

@@ -150,11 +150,10 @@ def rehearse_stack(
     trainyard rehearse aws --insufficient-capacity spot
     trainyard rehearse aws --crash-after 40[/]
     """
-    from rehearsal.faults import Faults, parse_fail
-    from trainyard.rehearse import Assumption, run_rehearsal
+    from trainyard.rehearse.command import faults_of, run_rehearsal
+    from trainyard.rehearse.project import Assumption
 
-    kind, nth = parse_fail(fail) if fail else ("", 1)
-    faults = Faults(kind, nth, insufficient_capacity, crash_after, slow)
+    faults = faults_of(fail=fail, no_capacity=insufficient_capacity, crash_after=crash_after, slow=slow)
     run_rehearsal(Session(name or stack), faults, Assumption(assume_checkpoint), output, adopts=adopt)
 
 

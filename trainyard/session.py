@@ -87,7 +87,7 @@ class Session:
         from engine.engine import Engine
         from trainyard.find import finder
 
-        return Engine(self.paths, self.toolchain.environment(), finder(self))
+        return Engine(self.paths, self.toolchain.environment(), finder(self.stack))
 
     @cached_property
     def cluster(self) -> EmbeddedCluster:

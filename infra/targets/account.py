@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from infra.errors import Problem
 from infra.spec import Stack
 from infra.targets.backend import Backend, Place
+from infra.targets.finding import Finder
 
 
 @dataclass(frozen=True)
@@ -34,4 +35,11 @@ class Account(Protocol):
         """Make the bucket and the key of the engine's state, or put right what is there.
 
         Raises InputError for a bucket that is someone else's or elsewhere.
+        """
+
+    def finder(self, stack: Stack, ask: Any = None) -> Finder:  # noqa: ANN401 -- each asks in its own way
+        """Return what looks here for resources of a stack that the engine's state lacks.
+
+        `ask` takes the place of the account, in a rehearsal: each target says what it asks for.
+        Raises MachineError where there are no credentials.
         """

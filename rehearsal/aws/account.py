@@ -19,9 +19,9 @@ from moto import mock_aws
 
 from rehearsal import sdk
 from rehearsal.aws import models, principals
+from rehearsal.aws.existing import Existing
 from rehearsal.aws.lives import GONE, filled, kind, life, service
 from rehearsal.aws.requests import SELF, Request, requests, tagged, tagging
-from rehearsal.aws.there import There
 from rehearsal.cloud import Made, Properties, Refusal, RefusedError, Resource, at, changed
 
 ACCOUNT = "123456789012"
@@ -33,10 +33,10 @@ CERTIFICATE = "-----BEGIN CERTIFICATE-----\nrehearsal\n-----END CERTIFICATE-----
 class Account:
     """One account in one region. Give it a beginning and an end with `with`: moto is on in between."""
 
-    def __init__(self, region: str, there: There | None = None) -> None:
-        """`there`: what the account has before the stack comes."""
+    def __init__(self, region: str, existing: Existing | None = None) -> None:
+        """`existing`: what the account has before the stack comes."""
         self.region = region
-        self._there = there or There()
+        self._existing = existing or Existing()
         self.lacks: set[str] = set()
         """Types of resources that moto has no operation for."""
         self._lock = threading.Lock()
@@ -45,7 +45,7 @@ class Account:
 
     def __enter__(self) -> Account:
         self._moto.start()
-        models.motos_ids.update(self._there.put(self.region))
+        models.motos_ids.update(self._existing.put(self.region))
         self._warming.start()
         return self
 
@@ -83,6 +83,11 @@ class Account:
 
     def answer(self, _token: str, arguments: Properties) -> Properties:
         return arguments
+
+    def unproven(self, _package: str) -> Mapping[str, Sequence[str]]:
+        if not self.lacks:
+            return {}
+        return {"not in moto: the requests fit botocore's models, nothing was made": sorted(self.lacks)}
 
     def create(self, resource: Resource) -> Made:
         with self._lock:

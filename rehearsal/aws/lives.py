@@ -1,4 +1,4 @@
-"""How each type of AWS resource is found, read, changed and removed: `lives.yaml`, and its placeholders."""
+"""How each type of AWS resource is read, changed and removed: `lives.yaml`, and its placeholders."""
 
 from __future__ import annotations
 
@@ -42,11 +42,6 @@ def service(token: str) -> str:
     place = token.split(":")[1]
     module = place.partition("/")[0]
     return _SERVICES.get(place) or _SERVICES.get(module, module)
-
-
-def is_described(token: str) -> bool:
-    """Whether a type is among those that are described."""
-    return token.startswith("aws:") and kind(token) in _lives()
 
 
 def filled(template: Any, context: Properties) -> Any:

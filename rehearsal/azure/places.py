@@ -26,21 +26,10 @@ def collection(token: str, values: Mapping[str, Any]) -> str | None:
     return filled(_template(token).rpartition("/")[0], values)
 
 
-def query(token: str, values: Mapping[str, Any]) -> dict[str, str] | None:
-    """Return the parameters that a resource's like are asked for by; None where a value is not known yet."""
-    asked = filled(places()[token]["filter"], values)
-    return {"api-version": version(token), "$filter": asked} if asked else None
-
-
-def version(token: str) -> str:
-    """Return the version of the API that knows a type."""
-    return str(places()[token]["version"])
-
-
 def name_property(token: str) -> str:
     """Return the property that is a resource's name: `agentPoolName`."""
     return _template(token).rpartition("{")[2].removesuffix("}")
 
 
 def _template(token: str) -> str:
-    return str(places()[token]["at"]).replace("{group}", _GROUP)
+    return str(places()[token]["id"]).replace("{group}", _GROUP)

@@ -13,9 +13,9 @@ from engine.engine import Engine
 from engine.paths import Paths
 from engine.recovery import Found, Unfinished
 from infra.artifacts import ROOT
-from infra.targets.aws.account.find import Finder
+from infra.targets.aws.account.find import AwsFinder
 from rehearsal.aws.account import Account
-from rehearsal.aws.models import client
+from rehearsal.aws.client import clients
 from rehearsal.rehearse import ANY_VERSION
 from rehearsal.standin import StandIn
 from tests.engine.progress import Kept
@@ -69,10 +69,9 @@ class Place:
         paths.engine.mkdir(parents=True, exist_ok=True)
         return Engine(paths, {**self.environment, "PULUMI_BACKEND_URL": paths.engine.as_uri()}, self.find)
 
-    @staticmethod
-    def find(unfinished: Unfinished) -> Found | None:
-        finder = Finder("mine", REGION, "123456789012", lambda service: client(service, REGION))
-        found = finder.announced(unfinished.token, unfinished.name, unfinished.inputs)
+    def find(self, unfinished: Unfinished) -> Found | None:
+        finder = AwsFinder("mine", REGION, "123456789012", clients(REGION, self.folder / "made"))
+        found = finder.find_announced(unfinished.token, unfinished.name, unfinished.inputs)
         return Found(*found) if found else None
 
 

@@ -11,7 +11,9 @@ import pytest
 
 from engine.paths import Paths
 from rehearsal.faults import Faults
-from trainyard import rehearse
+from trainyard.rehearse import command
+from trainyard.rehearse.operations import Operations
+from trainyard.rehearse.project import Assumption
 from trainyard.session import Session
 
 pytestmark = pytest.mark.engine
@@ -44,7 +46,7 @@ EDITS: Mapping[str, Edit] = {
 }
 
 
-class Watched(rehearse._Operations):
+class Watched(Operations):
     """Previews other changes before the one that the rehearsal makes."""
 
     told: ClassVar[dict[str, tuple[str, ...]]] = {}
@@ -61,9 +63,9 @@ class Watched(rehearse._Operations):
 
 
 def test_a_preview_tells_the_way_of_each_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rehearse, "_Operations", Watched)
+    monkeypatch.setattr(command, "Operations", Watched)
     session = Session("aws-dev", replace(Paths.from_environment(), state=tmp_path))
-    done = rehearse.play(session, Faults(), rehearse.Assumption())
+    done = command.play(session, Faults(), Assumption())
     assert Watched.told["size"] == ("pool gpu: num_nodes 1 → 2, in place",)
     rolling = "rolling, nodes are replaced one after another: launchTemplate.version"
     assert Watched.told["tags"] == (f"pool gpu: {rolling}", f"pool system: {rolling}")

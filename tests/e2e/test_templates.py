@@ -19,7 +19,7 @@ from infra.artifacts import ROOT
 from rehearsal.aws.account import Account
 from rehearsal.aws.models import client
 from rehearsal.leaks import kinds_in
-from rehearsal.rehearse import ANY_VERSION, stand_ins_of
+from rehearsal.rehearse import ANY_VERSION, with_common
 from rehearsal.standin import StandIn
 from tests.e2e.rehearsed import leaks_told, plain_environment, rehearse
 
@@ -180,7 +180,7 @@ def cloud(tmp_path: Path) -> Iterator[dict[str, str]]:
         account = stack.enter_context(Account("us-east-2"))
         made = [
             stack.enter_context(StandIn([package], ANY_VERSION, cloud=cloud, folder=tmp_path / package))
-            for package, cloud in stand_ins_of({"aws": account}).items()
+            for package, cloud in with_common({"aws": account}).items()
         ]
         attached = ",".join(each.environment()["PULUMI_DEBUG_PROVIDERS"] for each in made)
         yield {"PULUMI_DEBUG_PROVIDERS": attached}

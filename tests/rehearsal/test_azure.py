@@ -7,7 +7,7 @@ import base64
 import yaml
 
 from rehearsal import faults
-from rehearsal.azure import CREDENTIALS, Subscription
+from rehearsal.azure.subscription import CREDENTIALS, Subscription
 from rehearsal.cloud import Resource
 from rehearsal.leaks import SECRET
 

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from rehearsal import sdk
-from rehearsal.cloud import Resource, Typed, replacements
-from rehearsal.gcp import OUTPUTS, Project, discovery
+from rehearsal.cloud import Resource
+from rehearsal.gcp import discovery
+from rehearsal.gcp.project import OUTPUTS, Project
+from rehearsal.tables import table
 from rehearsal.wire import UNKNOWN
 
 ROUTER = {"network": "projects/p/global/networks/n", "region": "europe-west1"}
@@ -48,16 +50,15 @@ def test_what_must_be_there_is_asked_for() -> None:
     ],
 )
 def test_a_name_is_made_up_where_the_provider_does_it(token: str, name: str | None) -> None:
-    assert Typed(OUTPUTS).autoname(token) == name
+    assert Project("example-training", "europe-west1").autoname(token) == name
 
 
 def test_outputs_and_replacements_are_of_properties_that_the_sdk_knows() -> None:
     for token, outputs in OUTPUTS.items():
         assert outputs.keys() <= sdk.outputs_of(token).keys(), token
-    for token, paths in replacements().items():
-        if token.startswith("gcp:"):
-            known, _ = sdk._names(sdk.arguments_of(token))
-            assert {path.partition(".")[0] for path in paths} <= known.keys(), token
+    for token, paths in table("rehearsal.gcp", "replacements").items():
+        known, _ = sdk._names(sdk.arguments_of(token))
+        assert {path.partition(".")[0] for path in paths} <= known.keys(), token
 
 
 NETWORK = {"network": "projects/p/global/networks/n", "ipCidrRange": "10.0.0.0/20"}

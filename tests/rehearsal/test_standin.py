@@ -13,8 +13,9 @@ from pulumi.runtime.proto import provider_pb2
 from pulumi.runtime.proto.provider_pb2_grpc import ResourceProviderStub
 
 from infra.errors import InputError
-from rehearsal.cloud import Anything, Cloud, Typed
+from rehearsal.cloud import Anything, Cloud, Kubernetes, Typed
 from rehearsal.faults import Faults, Injector, parse_fail
+from rehearsal.gcp.project import Project
 from rehearsal.standin import StandIn
 from rehearsal.store import Store
 from rehearsal.wire import UNKNOWN, plain
@@ -106,7 +107,7 @@ def test_what_the_cloud_cannot_change_is_replaced(tmp_path: Path) -> None:
     def spec(replicas: int, app: str) -> struct_pb2.Struct:
         return struct(spec={"replicas": replicas, "selector": {"matchLabels": {"app": app}}})
 
-    with serving(Typed({}), tmp_path) as provider:
+    with serving(Kubernetes(), tmp_path) as provider:
         scaled = provider_pb2.DiffRequest(urn=WEB, old_inputs=spec(1, "a"), news=spec(2, "a"))
         assert not provider.Diff(scaled).replaces
         other = provider_pb2.DiffRequest(urn=WEB, old_inputs=spec(1, "a"), news=spec(1, "b"))
@@ -163,7 +164,7 @@ def test_what_names_no_creation_is_refused(text: str) -> None:
 
 def test_a_name_that_google_wants_is_made_up_once(tmp_path: Path) -> None:
     urn = "urn:pulumi:s::p::gcp:compute/router:Router::nat"
-    with serving(Typed({}), tmp_path) as provider:
+    with serving(Project("example-training", "europe-west1"), tmp_path) as provider:
         checked = provider.Check(provider_pb2.CheckRequest(urn=urn, news=struct(network="vpc")))
         name = checked.inputs["name"]
         again = provider_pb2.CheckRequest(urn=urn, olds=checked.inputs, news=struct(network="vpc"))

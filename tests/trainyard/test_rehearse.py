@@ -8,7 +8,7 @@ import pytest
 
 from engine.paths import Paths
 from rehearsal.leaks import SECRET, Leak
-from trainyard.rehearse import leaks_left
+from trainyard.rehearse.project import leaks_left
 
 PASSPHRASE = "four words of passphrase"
 
@@ -16,7 +16,7 @@ PASSPHRASE = "four words of passphrase"
 @pytest.fixture
 def paths(tmp_path: Path) -> Paths:
     """A rehearsal's folders, with what holds secrets by its nature."""
-    for file in ("state/made/aws/one.json", "state/kubeconfig", "elsewhere/key"):
+    for file in ("state/made/aws/one.json", "state/made/kubeconfig", "elsewhere/key"):
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_text(f"token: {SECRET}")
     (tmp_path / "project").mkdir()

@@ -9,7 +9,7 @@ from rich.console import Console
 from infra.errors import Problem, TrainyardError
 from rehearsal.order import Step
 from rehearsal.rehearse import Phase, Rehearsal
-from trainyard.report import Report, failure
+from trainyard.rehearse.report import Report, failure
 
 VPC = "urn:pulumi:dev::p::trainyard:infra:AwsCluster$aws:ec2/vpc:Vpc::dev-vpc"
 BUCKET = "urn:pulumi:dev::p::trainyard:infra:AwsCluster$aws:s3/bucket:Bucket::dev-bucket"

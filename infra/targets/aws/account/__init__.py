@@ -10,6 +10,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from infra.spec import Stack
 from infra.targets.account import Preflight
 from infra.targets.aws.account import backend, preflight
+from infra.targets.aws.account.find import AwsFinder, Client
 from infra.targets.aws.spec.provider import AwsSpec
 from infra.targets.backend import Backend, Place
 
@@ -38,3 +39,8 @@ class AwsAccount:
     def make_backend(self, stack: Stack, place: Place) -> Backend:
         """Make the bucket and the key of the engine's state, or put right what is there."""
         return backend.make(place, cast(AwsSpec, stack.provider).account, backend.clients(place.region))
+
+    def finder(self, stack: Stack, ask: Client | None = None) -> AwsFinder:
+        """Return what looks here for resources of a stack; `ask` gives clients of boto3 by service."""
+        spec = cast(AwsSpec, stack.provider)
+        return AwsFinder(stack.name, spec.region, spec.account, ask or backend.clients(spec.region))

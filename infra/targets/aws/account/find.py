@@ -8,48 +8,48 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import jmespath
 from botocore.exceptions import ClientError
 
 from infra.errors import Problem, TrainyardError
-from rehearsal.aws.lives import GONE, filled, is_described, kind, life, service
-from rehearsal.wire import has_unknown
+from infra.targets.finding import has_unknown, lookups
 
 Client = Callable[[str], Any]
 """Service → a boto3 client, whoever is at its other end."""
+KEY, BUCKET = "aws:kms/key:Key", "aws:s3/bucket:Bucket"
+NOT_THERE = re.compile(r"NotFound|NoSuch|NonExist|\b404\b")
+"""In AWS's code or message of an error: there is no such thing."""
+_PLACEHOLDER = re.compile(r"\{([\w.]+)\}")
 
 
-class Finder:
+class AwsFinder:
     """Looks into one account and region for the resources of one stack."""
 
     def __init__(self, stack: str, region: str, account: str, client: Client) -> None:
-        self._told = {"stack": stack, "region": region, "account": account}
-        self._client = client
+        self._place = {"stack": stack, "region": region, "account": account}
+        self._client = cache(client)
 
-    def find(self, token: str, name: str, inputs: Mapping[str, Any]) -> str | None:
+    def find_begun(self, token: str, name: str, inputs: Mapping[str, Any]) -> str | None:
         """Return the engine's ID of a resource that exists; None for none, and for types of other clouds.
 
         Of inputs that are not known yet, none may tell it from others: it is not looked for then.
         Raises ClientError for what AWS refuses to tell.
         """
-        if not is_described(token):
-            return None
-        if kind(token) == "Key":
+        if token == KEY:
             return self._find_key(str(inputs.get("description")))
-        written = life(token)
-        context = {**inputs, **self._told, "logical": name}
-        if "find" in written:
-            found = self._ask(token, written["find"], context)
-            return None if found is None else str(found)
-        identity = written.get("id")
-        if identity is None:  # made again, it is the same: a VPC's default group
+        lookup = lookups(__package__).get(token)
+        if lookup is None:  # made again, it is the same: a VPC's default group
             return None
-        there = self._ask(token, written["read"], {**context, "id": "", "self": ""})
-        return None if there is None else str(filled(identity, context))
+        context = {**inputs, **self._place, "logical": name}
+        found = self._ask(lookup.get("find") or lookup["read"], context)
+        if found is None:
+            return None
+        return str(found if "find" in lookup else filled(lookup["id"], context))
 
-    def announced(
+    def find_announced(
         self, token: str, name: str, inputs: Mapping[str, Any]
     ) -> tuple[str, dict[str, str]] | None:
         """Find a resource that a preview announces: its ID, and its name where the provider had made that up.
@@ -58,8 +58,8 @@ class Finder:
         Raises ClientError for what AWS refuses to tell, TrainyardError where several could be meant.
         """
         named = self._name(token, name, inputs)
-        identity = self.find(token, name, {**inputs, **named})
-        if identity and kind(token) == "Bucket" and not self._is_ours(identity):
+        identity = self.find_begun(token, name, {**inputs, **named})
+        if identity and token == BUCKET and not self._is_ours(identity):
             return None
         return (identity, named) if identity else None
 
@@ -70,38 +70,37 @@ class Finder:
             if error.response["Error"]["Code"] != "NoSuchTagSet":
                 raise
             return False
-        return {"Key": "trainyard.dev/stack", "Value": self._told["stack"]} in tags
+        return {"Key": "trainyard.dev/stack", "Value": self._place["stack"]} in tags
 
     def _name(self, token: str, name: str, inputs: Mapping[str, Any]) -> dict[str, str]:
         """Return the name that the provider made up for a resource that exists, as a property."""
-        written = life(token) if is_described(token) else {}
-        field = written.get("autoname", "")
+        lookup = lookups(__package__).get(token, {})
+        field = lookup.get("name", "")
         made_up = re.compile(rf"{re.escape(name)}-[0-9a-f]{{7}}")
-        if "named" not in written or not made_up.fullmatch(str(inputs.get(field, ""))):
+        if not made_up.fullmatch(str(inputs.get(field, ""))):
             return {}
-        names = self._ask(token, written["named"], {**inputs, **self._told, "logical": name}) or ()
+        names = self._ask(lookup["names"], {**inputs, **self._place, "logical": name}) or ()
         found = sorted(each for each in names if made_up.fullmatch(each))
         if len(found) > 1:
             fix = "remove those that are not in use: which one is meant, only you know"
             raise TrainyardError([Problem(f"{token} {name}", ", ".join(found), "one of that name", fix)])
         return {field: found[0]} if found else {}
 
-    def _ask(self, token: str, call: Mapping[str, Any], context: Mapping[str, Any]) -> Any:
-        """Make a call of `lives.yaml`, and return what it is asked for."""
-        ((operation, template),) = ((key, value) for key, value in call.items() if key != "at")
+    def _ask(self, call: Mapping[str, Any], context: Mapping[str, Any]) -> Any:
+        """Make a call of `lookups.yaml`, and return what is at `at` of its answer; None for nothing."""
+        ((name, template),) = ((key, value) for key, value in call.items() if key != "at")
         parameters, at = filled(template, context), filled(call["at"], context)
         if has_unknown([parameters, at]):
             return None
-        client = self._client(service(token))
+        service, operation = name.split(".")
+        client = self._client(service)
         try:
             if client.can_paginate(operation):
                 answer = client.get_paginator(operation).paginate(**parameters).build_full_result()
             else:
                 answer = getattr(client, operation)(**parameters)
-        except (NotImplementedError, KeyError):  # moto's words for what it lacks; AWS has them all
-            return None
         except ClientError as error:
-            if GONE.search(str(error)):
+            if NOT_THERE.search(str(error)):
                 return None
             raise
         found = jmespath.search(at, answer)
@@ -112,7 +111,29 @@ class Finder:
         kms = self._client("kms")
         for page in kms.get_paginator("list_keys").paginate():
             for key in page["Keys"]:
-                told = kms.describe_key(KeyId=key["KeyId"])["KeyMetadata"]
-                if told.get("Description") == description and told["KeyState"] == "Enabled":
+                metadata = kms.describe_key(KeyId=key["KeyId"])["KeyMetadata"]
+                if metadata.get("Description") == description and metadata["KeyState"] == "Enabled":
                     return str(key["KeyId"])
         return None
+
+
+def filled(template: Any, context: Mapping[str, Any]) -> Any:
+    """Fill a template in; one that is a single placeholder keeps the value's type."""
+    if isinstance(template, Mapping):
+        return {key: filled(each, context) for key, each in template.items()}
+    if isinstance(template, list):
+        return [filled(each, context) for each in template]
+    if not isinstance(template, str):
+        return template
+    whole = _PLACEHOLDER.fullmatch(template)
+    if whole:
+        return _at(context, whole[1])
+    return _PLACEHOLDER.sub(lambda found: str(_at(context, found[1])), template)
+
+
+def _at(properties: Mapping[str, Any], path: str) -> Any:
+    """Return the value at a dotted path; None where there is none."""
+    value: Any = properties
+    for key in path.split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value

@@ -8,6 +8,8 @@ from infra.errors import InputError, Problem
 from infra.spec import Stack
 from infra.targets.account import Preflight
 from infra.targets.azure.account import preflight
+from infra.targets.azure.account.api import Azure
+from infra.targets.azure.account.find import Ask, AzureFinder
 from infra.targets.azure.spec.provider import AzureSpec
 from infra.targets.backend import Backend, Place
 
@@ -33,3 +35,8 @@ class AzureAccount:
     def make_backend(self, stack: Stack, place: Place) -> Backend:
         """Raise InputError: there is no such place."""
         raise InputError([Problem("kind", stack.provider.kind, "aws, gcp", "name another stack")])
+
+    def finder(self, stack: Stack, ask: Ask | None = None) -> AzureFinder:
+        """Return what looks here for resources of a stack."""
+        spec = cast(AzureSpec, stack.provider)
+        return AzureFinder(stack.name, spec.subscription, ask or Azure.of_user(spec.subscription).find)

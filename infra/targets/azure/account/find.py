@@ -5,42 +5,44 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from rehearsal.azure.places import collection, identity, name_property, places, query, version
+from infra.targets.finding import filled, lookups
 
 Ask = Callable[[str, Mapping[str, str]], Mapping[str, Any] | None]
 """Path or URL, and parameters → what is there; None where nothing is."""
 TAG = "trainyard-stack"
 """On each resource that takes tags (infra/targets/azure/cluster/scope.py)."""
+_GROUP = "/subscriptions/{subscription}/resourceGroups/{resourceGroupName}/providers"
 
 
-class Finder:
+class AzureFinder:
     """Looks into one subscription for the resources of one stack."""
 
     def __init__(self, stack: str, subscription: str, ask: Ask) -> None:
         self._stack = stack
-        self._told = {"subscription": subscription}
+        self._place = {"subscription": subscription}
         self._ask = ask
 
-    def find(self, token: str, name: str, inputs: Mapping[str, Any]) -> str | None:
+    def find_begun(self, token: str, name: str, inputs: Mapping[str, Any]) -> str | None:
         """Return the engine's ID of a resource that exists as its inputs say; else None."""
-        found = self.announced(token, name, inputs)
+        found = self.find_announced(token, name, inputs)
         return found[0] if found else None
 
-    def announced(
+    def find_announced(
         self, token: str, _name: str, inputs: Mapping[str, Any]
     ) -> tuple[str, dict[str, str]] | None:
         """Find a resource that a preview announces: its ID, and its name where the provider had made that up.
 
         What has tags is taken where they name this stack: a name alone does not make it the stack's.
         """
-        place = places().get(token)
-        if place is None:
+        lookup = lookups(__package__).get(token)
+        if lookup is None:
             return None
-        values = {**self._told, **inputs}
-        if "by" in place:
-            return self._of_its_like(token, values)
-        path = identity(token, values)
-        there = self._ask(path, {"api-version": version(token)}) if path else None
+        template = str(lookup["at"]).replace("{group}", _GROUP)
+        values = {**self._place, **inputs}
+        if "by" in lookup:
+            return self._of_its_like(template, lookup, values)
+        path = filled(template, values)
+        there = self._ask(path, {"api-version": str(lookup["version"])}) if path else None
         if there is None or not self._is_ours(inputs, there):
             return None
         return str(there["id"]), {}
@@ -50,15 +52,18 @@ class Finder:
         is_tagged = isinstance(asked, Mapping) and TAG in asked
         return not is_tagged or (there.get("tags") or {}).get(TAG) == self._stack
 
-    def _of_its_like(self, token: str, values: Mapping[str, Any]) -> tuple[str, dict[str, str]] | None:
+    def _of_its_like(
+        self, template: str, lookup: Mapping[str, Any], values: Mapping[str, Any]
+    ) -> tuple[str, dict[str, str]] | None:
         """Find one among its like: Azure lets no two agree in what tells them apart."""
-        path, parameters = collection(token, values), query(token, values)
-        if path is None or parameters is None:
+        like, _, last = template.rpartition("/")
+        path, asked = filled(like, values), filled(lookup["filter"], values)
+        if path is None or asked is None:
             return None
-        for each in self._listed(path, parameters):
-            told = each.get("properties", {})
-            if all(_same(key, told.get(key), values.get(key)) for key in places()[token]["by"]):
-                return str(each["id"]), {name_property(token): str(each["name"])}
+        for each in self._listed(path, {"api-version": str(lookup["version"]), "$filter": asked}):
+            properties = each.get("properties", {})
+            if all(_same(key, properties.get(key), values.get(key)) for key in lookup["by"]):
+                return str(each["id"]), {last.strip("{}"): str(each["name"])}
         return None
 
     def _listed(self, path: str, parameters: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:

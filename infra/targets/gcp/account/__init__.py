@@ -10,6 +10,7 @@ from infra.targets.account import Preflight
 from infra.targets.backend import Backend, Place
 from infra.targets.gcp.account import backend, preflight
 from infra.targets.gcp.account.api import Google, RefusedError
+from infra.targets.gcp.account.find import Ask, GcpFinder
 from infra.targets.gcp.spec.provider import GcpSpec
 
 ASKED = "account, rights, zones, quotas, reservations and bucket"
@@ -39,3 +40,8 @@ class GcpAccount:
     def make_backend(self, stack: Stack, place: Place) -> Backend:
         """Make the bucket and the key of the engine's state, or put right what is there."""
         return backend.make(place, cast(GcpSpec, stack.provider), Google.of_user())
+
+    def finder(self, stack: Stack, ask: Ask | None = None) -> GcpFinder:
+        """Return what looks here for resources of a stack."""
+        spec = cast(GcpSpec, stack.provider)
+        return GcpFinder(stack.name, spec.project, spec.region, ask or Google.of_user().find)

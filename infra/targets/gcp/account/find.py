@@ -7,34 +7,34 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from infra.errors import Problem, TrainyardError
-from rehearsal.gcp.places import address, collection, identity, name_property, places
+from infra.targets.finding import filled, lookups
 
 Ask = Callable[[str, Mapping[str, str]], Mapping[str, Any] | None]
 """URL and parameters → what is there; None where nothing is."""
 BUCKET = "gcp:storage/bucket:Bucket"
 
 
-class Finder:
+class GcpFinder:
     """Looks into one project for the resources of one stack."""
 
     def __init__(self, stack: str, project: str, region: str, ask: Ask) -> None:
         self._stack = stack
-        self._told = {"project": project, "region": region}
+        self._place = {"project": project, "region": region}
         self._ask = ask
 
-    def find(self, token: str, _name: str, inputs: Mapping[str, Any]) -> str | None:
+    def find_begun(self, token: str, _name: str, inputs: Mapping[str, Any]) -> str | None:
         """Return the engine's ID of a resource that exists under the name that its inputs say; else None."""
-        values = {**self._told, **inputs}
+        values = {**self._place, **inputs}
         url = address(token, values)
         there = self._ask(url, {}) if url else None
         if there is None:
             return None
-        part = places()[token].get("in")
+        part = _lookups()[token].get("in")
         if part and not _has(there.get(part) or (), values):
             return None
         return identity(token, values)
 
-    def announced(
+    def find_announced(
         self, token: str, name: str, inputs: Mapping[str, Any]
     ) -> tuple[str, dict[str, str]] | None:
         """Find a resource that a preview announces: its ID, and its name where the provider had made that up.
@@ -42,10 +42,10 @@ class Finder:
         A bucket is taken where it has the stack's label: its name alone does not make it the stack's.
         Raises TrainyardError where several could be meant.
         """
-        if token not in places():
+        if token not in _lookups():
             return None
         named = self._name(token, name, inputs)
-        found = self.find(token, name, {**inputs, **named})
+        found = self.find_begun(token, name, {**inputs, **named})
         if found and token == BUCKET and not self._is_ours(inputs):
             return None
         return (found, named) if found else None
@@ -56,9 +56,9 @@ class Finder:
 
     def _name(self, token: str, name: str, inputs: Mapping[str, Any]) -> dict[str, str]:
         """Return the name that the provider made up for a resource that exists, as a property."""
-        key = name_property(token)
+        key = str(_lookups()[token].get("named", "name"))
         made_up = re.compile(rf"{re.escape(name)}-[0-9a-f]{{7}}")
-        url = collection(token, {**self._told, **inputs})
+        url = collection(token, {**self._place, **inputs})
         if url is None or not made_up.fullmatch(str(inputs.get(key, ""))):
             return {}
         found = sorted(each for each in self._listed(url) if made_up.fullmatch(each))
@@ -78,6 +78,29 @@ class Finder:
             if not page.get("nextPageToken"):
                 return
             parameters = {"pageToken": page["nextPageToken"]}
+
+
+def _lookups() -> Mapping[str, Mapping[str, Any]]:
+    return lookups(__package__)
+
+
+def identity(token: str, values: Mapping[str, Any]) -> str | None:
+    """Return the engine's ID of a resource; None for a type, or with values, that do not tell it."""
+    lookup = _lookups().get(token)
+    return filled(lookup["id"], values) if lookup else None
+
+
+def address(token: str, values: Mapping[str, Any]) -> str | None:
+    """Return the URL of a resource, or of what it is a part of; None for none, and where it is unknown."""
+    template = _lookups().get(token, {}).get("at", "")
+    known = identity(token, values)
+    return filled(template, {**values, "id": known}) if template and known else None
+
+
+def collection(token: str, values: Mapping[str, Any]) -> str | None:
+    """Return the URL under which a resource is listed with its like."""
+    found = address(token, values)
+    return found if found is None or "in" in _lookups()[token] else found.rpartition("/")[0]
 
 
 def _has(parts: Any, values: Mapping[str, Any]) -> bool:

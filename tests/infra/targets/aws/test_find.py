@@ -7,16 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from infra.errors import TrainyardError
-from infra.targets.aws.account.find import Finder
+from infra.targets.aws.account.find import KEY, AwsFinder
+from infra.targets.finding import UNKNOWN, lookups
 from rehearsal.aws.account import Account
-from rehearsal.aws.lacking import PLACEMENT_GROUP, Ec2
+from rehearsal.aws.client import PLACEMENT_GROUP, clients
+from rehearsal.aws.existing import Existing
 from rehearsal.aws.models import client
-from rehearsal.aws.there import There
 from rehearsal.cloud import Made, Resource
 from rehearsal.store import Kept, Store
-from rehearsal.wire import UNKNOWN
+from tests.infra.golden import GOLDEN
 
 REGION = "us-east-2"
 TAGS = {"trainyard.dev/stack": "training"}
@@ -29,36 +31,36 @@ def account() -> Iterator[Account]:
 
 
 @pytest.fixture
-def finder(account: Account) -> Finder:
-    return Finder("training", REGION, "123456789012", lambda service: client(service, REGION))
+def finder(account: Account, tmp_path: Path) -> AwsFinder:
+    return AwsFinder("training", REGION, "123456789012", clients(REGION, tmp_path))
 
 
 def make(account: Account, token: str, name: str, inputs: dict[str, Any]) -> Made:
     return account.create(Resource(token, name, inputs, default_tags=TAGS))
 
 
-def test_what_has_no_name_is_found_by_its_tags_or_its_place(account: Account, finder: Finder) -> None:
+def test_what_has_no_name_is_found_by_its_tags_or_its_place(account: Account, finder: AwsFinder) -> None:
     vpc = {"cidrBlock": "10.0.0.0/16", "tags": {"Name": "training"}}
-    assert finder.find("aws:ec2/vpc:Vpc", "training-vpc", vpc) is None
+    assert finder.find_begun("aws:ec2/vpc:Vpc", "training-vpc", vpc) is None
     made = make(account, "aws:ec2/vpc:Vpc", "training-vpc", vpc)
-    assert finder.find("aws:ec2/vpc:Vpc", "training-vpc", vpc) == made.id
+    assert finder.find_begun("aws:ec2/vpc:Vpc", "training-vpc", vpc) == made.id
     subnet = {"vpcId": made.id, "cidrBlock": "10.0.0.0/24", "availabilityZone": "us-east-2a"}
-    assert finder.find("aws:ec2/subnet:Subnet", "a", subnet) is None
+    assert finder.find_begun("aws:ec2/subnet:Subnet", "a", subnet) is None
     inside = make(account, "aws:ec2/subnet:Subnet", "a", subnet)
-    assert finder.find("aws:ec2/subnet:Subnet", "a", subnet) == inside.id
+    assert finder.find_begun("aws:ec2/subnet:Subnet", "a", subnet) == inside.id
     table = {"vpcId": made.id, "tags": {"Name": "training-private"}}
     of_vpc = make(account, "aws:ec2/routeTable:RouteTable", "private", table)
-    assert finder.find("aws:ec2/routeTable:RouteTable", "private", table) == of_vpc.id
+    assert finder.find_begun("aws:ec2/routeTable:RouteTable", "private", table) == of_vpc.id
 
 
-def test_a_vpc_of_another_stack_is_not_taken(account: Account, finder: Finder) -> None:
+def test_a_vpc_of_another_stack_is_not_taken(account: Account, finder: AwsFinder) -> None:
     vpc = {"cidrBlock": "10.0.0.0/16", "tags": {"Name": "training"}}
     account.create(Resource("aws:ec2/vpc:Vpc", "x", vpc, default_tags={"trainyard.dev/stack": "other"}))
-    assert finder.find("aws:ec2/vpc:Vpc", "training-vpc", vpc) is None
+    assert finder.find_begun("aws:ec2/vpc:Vpc", "training-vpc", vpc) is None
 
 
-def test_what_is_in_a_network_that_was_there_is_found_by_the_networks_own_ids() -> None:
-    there = There(
+def test_what_is_in_a_network_that_was_there_is_found_by_the_networks_own_ids(tmp_path: Path) -> None:
+    there = Existing(
         "vpc-0123456789abcdef0", {"us-east-2a": "subnet-0123456789abcdea0"}, ["sg-0123456789abcdef0"]
     )
     own = {"name": "training-efa", "description": "fabric", "vpcId": there.vpc}
@@ -68,85 +70,157 @@ def test_what_is_in_a_network_that_was_there_is_found_by_the_networks_own_ids() 
         "ipProtocol": "-1",
     }
     with Account(REGION, there) as account:
-        finder = Finder("training", REGION, "123456789012", lambda service: client(service, REGION))
+        finder = AwsFinder("training", REGION, "123456789012", clients(REGION, tmp_path))
         for token, name, inputs in (
             ("aws:ec2/securityGroup:SecurityGroup", "training-efa", own),
             ("aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule", "training-within", rule),
         ):
-            assert finder.find(token, name, inputs) is None
+            assert finder.find_begun(token, name, inputs) is None
             made = make(account, token, name, inputs)
-            assert finder.find(token, name, inputs) == made.id
+            assert finder.find_begun(token, name, inputs) == made.id
 
 
-def test_a_key_is_found_by_its_description(account: Account, finder: Finder) -> None:
+def test_a_key_is_found_by_its_description(account: Account, finder: AwsFinder) -> None:
     key = {"description": "training: data", "deletionWindowInDays": 30, "policy": "{}"}
     made = make(account, "aws:kms/key:Key", "training-data-key", key)
-    assert finder.find("aws:kms/key:Key", "training-data-key", key) == made.id
-    assert finder.find("aws:kms/key:Key", "other", {"description": "training: cluster"}) is None
+    assert finder.find_begun("aws:kms/key:Key", "training-data-key", key) == made.id
+    assert finder.find_begun("aws:kms/key:Key", "other", {"description": "training: cluster"}) is None
 
 
-def test_what_has_a_name_is_found_by_it(account: Account, finder: Finder) -> None:
+def test_what_has_a_name_is_found_by_it(account: Account, finder: AwsFinder) -> None:
     role = {"name": "node-1a2b3c4", "assumeRolePolicy": "{}"}
-    assert finder.find("aws:iam/role:Role", "node", role) is None
+    assert finder.find_begun("aws:iam/role:Role", "node", role) is None
     make(account, "aws:iam/role:Role", "node", role)
-    assert finder.find("aws:iam/role:Role", "node", role) == "node-1a2b3c4"
+    assert finder.find_begun("aws:iam/role:Role", "node", role) == "node-1a2b3c4"
     group = {"name": "/logs", "retentionInDays": 30}
     make(account, "aws:cloudwatch/logGroup:LogGroup", "logs", group)
-    assert finder.find("aws:cloudwatch/logGroup:LogGroup", "logs", group) == "/logs"
+    assert finder.find_begun("aws:cloudwatch/logGroup:LogGroup", "logs", group) == "/logs"
 
 
-def test_types_of_other_clouds_are_left_alone(finder: Finder) -> None:
-    assert finder.find("gcp:storage/bucket:Bucket", "b", {"name": "b"}) is None
+def test_types_of_other_clouds_are_left_alone(finder: AwsFinder) -> None:
+    assert finder.find_begun("gcp:storage/bucket:Bucket", "b", {"name": "b"}) is None
 
 
 def test_what_a_preview_announces_is_found_under_the_name_that_was_made_up_before(
-    account: Account, finder: Finder
+    account: Account, finder: AwsFinder
 ) -> None:
     role = {"name": "node-1a2b3c4", "assumeRolePolicy": "{}"}
     announced = {**role, "name": "node-9999999"}
-    assert finder.announced("aws:iam/role:Role", "node", announced) is None
+    assert finder.find_announced("aws:iam/role:Role", "node", announced) is None
     make(account, "aws:iam/role:Role", "node", role)
     make(account, "aws:iam/role:Role", "node-2", {**role, "name": "node-2-1a2b3c4"})
-    assert finder.announced("aws:iam/role:Role", "node", announced) == (
+    assert finder.find_announced("aws:iam/role:Role", "node", announced) == (
         "node-1a2b3c4",
         {"name": "node-1a2b3c4"},
     )
     make(account, "aws:iam/role:Role", "node", {**role, "name": "node-5d6e7f8"})
     with pytest.raises(TrainyardError, match="node-1a2b3c4, node-5d6e7f8"):
-        finder.announced("aws:iam/role:Role", "node", announced)
+        finder.find_announced("aws:iam/role:Role", "node", announced)
 
 
 def test_a_placement_group_which_moto_lacks_is_found_in_what_was_made(
     account: Account, tmp_path: Path
 ) -> None:
-    def ask(service: str) -> Any:
-        return Ec2(client(service, REGION), tmp_path) if service == "ec2" else client(service, REGION)
-
-    finder, group = Finder("training", REGION, "123456789012", ask), {"strategy": "cluster"}
+    finder = AwsFinder("training", REGION, "123456789012", clients(REGION, tmp_path))
+    group = {"strategy": "cluster"}
     announced = {**group, "name": "training-on-demand-0000000"}
-    assert finder.announced(PLACEMENT_GROUP, "training-on-demand", announced) is None
+    assert finder.find_announced(PLACEMENT_GROUP, "training-on-demand", announced) is None
     name = "training-on-demand-1a2b3c4"
     kept = Kept(f"urn:pulumi:s::p::{PLACEMENT_GROUP}::training-on-demand", name, group, {"name": name})
     Store(tmp_path).put(kept)
-    assert finder.announced(PLACEMENT_GROUP, "training-on-demand", announced) == (name, {"name": name})
+    assert finder.find_announced(PLACEMENT_GROUP, "training-on-demand", announced) == (name, {"name": name})
     vpc = make(account, "aws:ec2/vpc:Vpc", "v", {"cidrBlock": "10.0.0.0/16", "tags": {"Name": "v"}})
-    assert finder.find("aws:ec2/vpc:Vpc", "v", {"tags": {"Name": "v"}}) == vpc.id
+    assert finder.find_begun("aws:ec2/vpc:Vpc", "v", {"tags": {"Name": "v"}}) == vpc.id
 
 
-def test_what_is_not_known_yet_tells_nothing(account: Account, finder: Finder) -> None:
+def test_what_is_not_known_yet_tells_nothing(account: Account, finder: AwsFinder) -> None:
     subnet = {"vpcId": UNKNOWN, "cidrBlock": "10.0.0.0/24", "availabilityZone": "us-east-2a"}
-    assert finder.announced("aws:ec2/subnet:Subnet", "a", subnet) is None
+    assert finder.find_announced("aws:ec2/subnet:Subnet", "a", subnet) is None
     group = {"clusterName": "gone", "nodeGroupName": "gpu-1a2b3c4"}
-    assert finder.announced("aws:eks/nodeGroup:NodeGroup", "gpu", group) is None
+    assert finder.find_announced("aws:eks/nodeGroup:NodeGroup", "gpu", group) is None
 
 
-def test_a_bucket_is_adopted_with_the_stacks_tag_alone(account: Account, finder: Finder) -> None:
+def test_a_bucket_is_adopted_with_the_stacks_tag_alone(account: Account, finder: AwsFinder) -> None:
     bucket = {"bucket": "checkpoints", "region": REGION}
     account.create(
         Resource("aws:s3/bucket:Bucket", "b", bucket, default_tags={"trainyard.dev/stack": "other"})
     )
-    assert finder.find("aws:s3/bucket:Bucket", "b", bucket) == "checkpoints"
-    assert finder.announced("aws:s3/bucket:Bucket", "b", bucket) is None
+    assert finder.find_begun("aws:s3/bucket:Bucket", "b", bucket) == "checkpoints"
+    assert finder.find_announced("aws:s3/bucket:Bucket", "b", bucket) is None
     ours = {**bucket, "bucket": "checkpoints-2"}
     make(account, "aws:s3/bucket:Bucket", "b", ours)
-    assert finder.announced("aws:s3/bucket:Bucket", "b", ours) == ("checkpoints-2", {})
+    assert finder.find_announced("aws:s3/bucket:Bucket", "b", ours) == ("checkpoints-2", {})
+
+
+def test_a_name_that_begins_like_anothers_is_not_taken_for_it(account: Account, finder: AwsFinder) -> None:
+    group, queue = "aws:cloudwatch/logGroup:LogGroup", "aws:sqs/queue:Queue"
+    make(account, group, "logs", {"name": "/logs-of-another", "retentionInDays": 30})
+    make(account, queue, "queue", {"name": "training-2", "messageRetentionSeconds": 300})
+    assert finder.find_begun(group, "logs", {"name": "/logs"}) is None
+    assert finder.find_begun(queue, "queue", {"name": "training"}) is None
+    make(account, queue, "queue", {"name": "training", "messageRetentionSeconds": 300})
+    assert str(finder.find_begun(queue, "queue", {"name": "training"})).endswith("/training")
+
+
+def test_what_aws_gives_an_id_of_its_own_is_not_known_by_its_inputs() -> None:
+    asked: list[tuple[str, dict[str, Any]]] = []
+
+    class Service:
+        def can_paginate(self, _operation: str) -> bool:
+            return False
+
+        def __getattr__(self, operation: str) -> Any:
+            def answer(**parameters: Any) -> dict[str, Any]:
+                asked.append((operation, parameters))
+                links = [{"FileSystemPath": "/", "AssociationId": "dra-0b1cfaeca11088b10"}]
+                return {"Associations": links, "associations": [{"associationId": "a-yrpsdroc4ei7k6xps"}]}
+
+            return answer
+
+    finder = AwsFinder("training", REGION, "123456789012", lambda _service: Service())
+    link = {"fileSystemId": "fs-1", "fileSystemPath": "/"}
+    token = "aws:fsx/dataRepositoryAssociation:DataRepositoryAssociation"
+    assert finder.find_begun(token, "link", link) == "dra-0b1cfaeca11088b10"
+    assert finder.find_begun(token, "link", {**link, "fileSystemPath": "/other"}) is None
+    pods = {"clusterName": "training", "namespace": "team-a", "serviceAccount": "default"}
+    token = "aws:eks/podIdentityAssociation:PodIdentityAssociation"
+    assert finder.find_begun(token, "pods", pods) == "a-yrpsdroc4ei7k6xps"
+    assert asked[-1] == ("list_pod_identity_associations", pods)
+
+
+LOOKUPS = lookups("infra.targets.aws.account")
+
+
+def test_every_type_of_the_stacks_can_be_looked_up() -> None:
+    plans = [yaml.safe_load(file.read_text()) for file in GOLDEN.glob("*aws*.yaml")]
+    types = {urn.partition("::")[0].rpartition("$")[2] for plan in plans for urn in plan["resources"]}
+    made_again_the_same = {"aws:ec2/defaultSecurityGroup:DefaultSecurityGroup"}
+    sought = {token for token in types if token.startswith("aws:")} - made_again_the_same
+    assert len(sought) > 30
+    assert sought - {KEY} <= LOOKUPS.keys()
+
+
+@pytest.mark.parametrize("token", LOOKUPS)
+def test_an_operation_and_its_parameters_are_of_aws(token: str) -> None:
+    for call in (LOOKUPS[token][part] for part in ("find", "read", "names") if part in LOOKUPS[token]):
+        ((name, parameters),) = ((key, value) for key, value in call.items() if key != "at")
+        service, operation = name.split(".")
+        meta = client(service, REGION).meta
+        model = meta.service_model.operation_model(meta.method_to_api_mapping[operation])
+        known = set(model.input_shape.members) if model.input_shape else set()
+        known |= {"Filters"} & {f"{each}s" for each in known if service == "ec2"}  # boto3's alias of `Filter`
+        assert parameters.keys() <= known
+
+
+def test_a_finder_that_takes_an_answer_for_another_finds_nothing(
+    account: Account, finder: AwsFinder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token, role = "aws:iam/role:Role", {"name": "node-1a2b3c4", "assumeRolePolicy": "{}"}
+    identity = make(account, token, "node", role).id
+    assert finder.find_begun(token, "node", role) == identity
+    with monkeypatch.context() as patch:
+        patch.setitem(LOOKUPS, token, {**LOOKUPS[token], "id": "role/{name}"})
+        assert finder.find_begun(token, "node", role) != identity
+    wrong = {"iam.get_role": {"RoleName": "{name}"}, "at": "role"}
+    monkeypatch.setitem(LOOKUPS, token, {**LOOKUPS[token], "read": wrong})
+    assert finder.find_begun(token, "node", role) is None

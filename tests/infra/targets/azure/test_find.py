@@ -14,12 +14,12 @@ import pytest
 
 from infra.errors import MachineError, TrainyardError
 from infra.targets.azure.account.api import Azure
-from infra.targets.azure.account.find import Finder
-from rehearsal.azure import Answers, Subscription
-from rehearsal.azure.places import places
-from rehearsal.cloud import Resource, replacements
+from infra.targets.azure.account.find import AzureFinder
+from infra.targets.finding import UNKNOWN, lookups
+from rehearsal.azure.subscription import Answers, Subscription
+from rehearsal.cloud import Resource
 from rehearsal.store import Kept, Store
-from rehearsal.wire import UNKNOWN
+from rehearsal.tables import table
 
 SUBSCRIPTION = "00000000-0000-0000-0000-000000000000"
 GROUP = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/training-cluster"
@@ -47,37 +47,37 @@ def made(folder: Path, token: str, name: str, inputs: Mapping[str, Any]) -> str:
 
 
 @pytest.fixture
-def finder(tmp_path: Path) -> Finder:
-    return Finder("training", SUBSCRIPTION, Answers(tmp_path, SUBSCRIPTION))
+def finder(tmp_path: Path) -> AzureFinder:
+    return AzureFinder("training", SUBSCRIPTION, Answers(tmp_path, SUBSCRIPTION))
 
 
-def test_a_resource_is_found_by_its_path(tmp_path: Path, finder: Finder) -> None:
+def test_a_resource_is_found_by_its_path(tmp_path: Path, finder: AzureFinder) -> None:
     token = "azure-native:network:VirtualNetwork"
-    assert finder.announced(token, "training-vnet", VNET) is None
+    assert finder.find_announced(token, "training-vnet", VNET) is None
     made(tmp_path, token, "training-vnet", VNET)
     path = f"{GROUP}/providers/Microsoft.Network/virtualNetworks/training"
-    assert finder.announced(token, "training-vnet", VNET) == (path, {})
-    assert finder.find(token, "training-vnet", VNET) == path
-    assert finder.announced(token, "training-vnet", {**VNET, "resourceGroupName": UNKNOWN}) is None
+    assert finder.find_announced(token, "training-vnet", VNET) == (path, {})
+    assert finder.find_begun(token, "training-vnet", VNET) == path
+    assert finder.find_announced(token, "training-vnet", {**VNET, "resourceGroupName": UNKNOWN}) is None
 
 
 def test_what_has_another_stacks_tag_is_not_taken(tmp_path: Path) -> None:
     made(tmp_path, "azure-native:network:VirtualNetwork", "training-vnet", VNET)
-    other = Finder("other", SUBSCRIPTION, Answers(tmp_path, SUBSCRIPTION))
+    other = AzureFinder("other", SUBSCRIPTION, Answers(tmp_path, SUBSCRIPTION))
     asked = {**VNET, "tags": {"trainyard-stack": "other"}}
-    assert other.announced("azure-native:network:VirtualNetwork", "other-vnet", asked) is None
+    assert other.find_announced("azure-native:network:VirtualNetwork", "other-vnet", asked) is None
 
 
-def test_a_right_is_found_by_whose_it_is_whatever_its_name(tmp_path: Path, finder: Finder) -> None:
+def test_a_right_is_found_by_whose_it_is_whatever_its_name(tmp_path: Path, finder: AzureFinder) -> None:
     announced = {**RIGHT, "roleAssignmentName": "data-key-0000000"}
-    assert finder.announced(ASSIGNMENT, "data-key", announced) is None
+    assert finder.find_announced(ASSIGNMENT, "data-key", announced) is None
     made(tmp_path, ASSIGNMENT, "another", {**RIGHT, "roleDefinitionId": "/r2"})
     path = made(tmp_path, ASSIGNMENT, "data-key", RIGHT)
     found = (path, {"roleAssignmentName": path.rpartition("/")[2]})
-    assert finder.announced(ASSIGNMENT, "data-key", announced) == found
+    assert finder.find_announced(ASSIGNMENT, "data-key", announced) == found
     shouted = {**announced, "scope": RIGHT["scope"].replace("training", "Training")}
-    assert finder.announced(ASSIGNMENT, "data-key", {**shouted, "principalId": "2"}) is None
-    assert finder.announced(ASSIGNMENT, "data-key", {**announced, "principalId": UNKNOWN}) is None
+    assert finder.find_announced(ASSIGNMENT, "data-key", {**shouted, "principalId": "2"}) is None
+    assert finder.find_announced(ASSIGNMENT, "data-key", {**announced, "principalId": UNKNOWN}) is None
 
 
 def test_further_pages_are_read_and_letters_case_is_none() -> None:
@@ -90,8 +90,8 @@ def test_further_pages_are_read_and_letters_case_is_none() -> None:
             return httpx.Response(200, json={"value": [right]})
         return httpx.Response(200, json={"value": [], "nextLink": f"{request.url}&page=2"})
 
-    finder = Finder("training", SUBSCRIPTION, Azure("t", httpx.MockTransport(answer)).find)
-    assert finder.find(ASSIGNMENT, "data-key", RIGHT) == "/a"
+    finder = AzureFinder("training", SUBSCRIPTION, Azure("t", httpx.MockTransport(answer)).find)
+    assert finder.find_begun(ASSIGNMENT, "data-key", RIGHT) == "/a"
     first, second = asked
     assert first.startswith("https://management.azure.com/subscriptions/")
     assert "api-version=2022-04-01" in first
@@ -124,13 +124,32 @@ def test_a_token_is_that_of_azures_command_line(tmp_path: Path, monkeypatch: pyt
     assert Azure.of_user(SUBSCRIPTION).token == "t"
 
 
-def test_every_type_of_the_stacks_has_a_place() -> None:
-    assert {token for token in replacements() if token.startswith("azure-native:")} <= places().keys()
+LOOKUPS = lookups("infra.targets.azure.account")
 
 
-@pytest.mark.parametrize("token", places())
+def test_every_type_of_the_stacks_can_be_looked_up() -> None:
+    assert table("rehearsal.azure", "replacements").keys() <= LOOKUPS.keys()
+
+
+@pytest.mark.parametrize("token", LOOKUPS)
 def test_the_api_is_asked_in_the_version_of_the_sdk(token: str) -> None:
     _, module, kind = token.split(":")
     file = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", kind).lower()
     source = (Path(pulumi_azure_native.__file__).parent / module / f"{file}.py").read_text()
-    assert f"Uses Azure REST API version {places()[token]['version']}." in source
+    assert f"Uses Azure REST API version {LOOKUPS[token]['version']}." in source
+
+
+def test_a_finder_that_asks_at_another_path_than_azure_answers_at_finds_nothing(
+    tmp_path: Path, finder: AzureFinder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = "azure-native:network:VirtualNetwork"
+    made(tmp_path, token, "training-vnet", VNET)
+    assert finder.find_begun(token, "training-vnet", VNET)
+    wrong = {**LOOKUPS[token], "at": LOOKUPS[token]["at"].replace("virtualNetworks", "networks")}
+    monkeypatch.setitem(LOOKUPS, token, wrong)
+    assert finder.find_begun(token, "training-vnet", VNET) is None
+
+
+def test_a_request_without_a_version_is_refused_as_azure_does(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="MissingApiVersionParameter"):
+        Answers(tmp_path, SUBSCRIPTION)(GROUP, {})

@@ -1,4 +1,4 @@
-"""What a stack brings along, put into moto before it is asked for anything.
+"""What exists already where a stack uses it, put into moto before anything is asked of it.
 
 moto makes up its own IDs; requests and answers have AWS's (`models.motos_ids`).
 """
@@ -15,7 +15,7 @@ VPC_CIDR = IPv4Network("10.0.0.0/16")
 
 
 @dataclass(frozen=True)
-class There:
+class Existing:
     """Names and IDs as AWS has given them; empty for what the stack makes itself."""
 
     vpc: str = ""

@@ -1,0 +1,102 @@
+"""Clients of boto3 for a finder: moto answers; what moto lacks is answered from what the fake has made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from rehearsal.aws import models
+from rehearsal.store import Store
+
+PLACEMENT_GROUP = "aws:ec2/placementGroup:PlacementGroup"
+
+
+def clients(region: str, made: Path) -> Callable[[str], Any]:
+    """Return what gives a client of a service; `made` is the folder of what the fake has made."""
+
+    def client(service: str) -> Client:
+        kind = Ec2 if service == "ec2" else Client
+        return kind(models.client(service, region), made)
+
+    return client
+
+
+class Client:
+    """A client of moto that answers like AWS: of what moto lacks, nothing exists."""
+
+    def __init__(self, client: Any, made: Path) -> None:
+        self._client = client
+        self._made = made
+
+    def __getattr__(self, operation: str) -> Any:
+        call = getattr(self._client, operation)
+
+        def answer(**parameters: Any) -> Any:
+            with _answered(operation):
+                return call(**parameters)
+
+        return answer
+
+    def can_paginate(self, operation: str) -> bool:
+        """Whether an answer may come in parts."""
+        return bool(self._client.can_paginate(operation))
+
+    def get_paginator(self, operation: str) -> _Paginator:
+        """Return what reads an answer part by part."""
+        return _Paginator(self._client.get_paginator(operation), operation)
+
+
+class Ec2(Client):
+    """A client of EC2 that knows placement groups, which moto lacks.
+
+    The engine tells two of one type by names that the provider makes up: a group that is not found would be
+    made a second time, and a launch template that names it would roll its nodes.
+    """
+
+    def can_paginate(self, operation: str) -> bool:
+        """Whether an answer may come in parts."""
+        return not hasattr(type(self), operation) and super().can_paginate(operation)
+
+    def describe_placement_groups(self, GroupNames: Sequence[str] = ()) -> dict[str, Any]:  # noqa: N803
+        """List the groups, all or those of these names."""
+        names = [str(kept.outputs["name"]) for kept in Store(self._made) if kept.token == PLACEMENT_GROUP]
+        return {
+            "PlacementGroups": [{"GroupName": name} for name in names if not GroupNames or name in GroupNames]
+        }
+
+
+class _Paginator:
+    def __init__(self, paginator: Any, operation: str) -> None:
+        self._paginator = paginator
+        self._operation = operation
+
+    def paginate(self, **parameters: Any) -> _Pages:
+        return _Pages(self._paginator.paginate(**parameters), self._operation)
+
+
+class _Pages:
+    def __init__(self, pages: Any, operation: str) -> None:
+        self._pages = pages
+        self._operation = operation
+
+    def __iter__(self) -> Iterator[Any]:
+        with _answered(self._operation):
+            yield from self._pages
+
+    def build_full_result(self) -> Any:
+        with _answered(self._operation):
+            return self._pages.build_full_result()
+
+
+@contextmanager
+def _answered(operation: str) -> Iterator[None]:
+    """Answer as AWS does of what does not exist, where moto has no such operation or fails at it."""
+    try:
+        yield
+    except (NotImplementedError, KeyError) as error:  # a KeyError is moto's of what is gone
+        told = {"Error": {"Code": "ResourceNotFoundException", "Message": f"moto: {error!r}"}}
+        raise ClientError(told, operation) from error  # type: ignore[arg-type]

@@ -1,0 +1,117 @@
+"""A subscription of Azure, known by its SDK: what resources are called, and what they tell of themselves."""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rehearsal.azure.places import collection, identity, name_property, places
+from rehearsal.cloud import Made, Properties, Resource, Typed
+from rehearsal.leaks import SECRET
+from rehearsal.store import Kept, Store
+from rehearsal.tables import table
+
+CREDENTIALS = "azure-native:containerservice:listManagedClusterUserCredentials"
+
+
+class Subscription(Typed):
+    """Azure by its SDK: inputs must fit its types, and answers have the form that its API gives them."""
+
+    def __init__(self, subscription: str) -> None:
+        super().__init__({}, table(__package__, "replacements"))
+        self._subscription = subscription
+
+    def planned(self, resource: Resource) -> Properties:
+        """Identities are asked for in a list, and told in a mapping."""
+        identity = resource.inputs.get("identity")
+        if not isinstance(identity, Mapping) or "userAssignedIdentities" not in identity:
+            return {}
+        asked = identity["userAssignedIdentities"]
+        told = {each: {} for each in asked if isinstance(each, str)} if isinstance(asked, list) else asked
+        return {"identity": {**identity, "userAssignedIdentities": told}}
+
+    def autoname(self, token: str) -> str | None:
+        """Names of what is told from its like by something else (a role's assignment) are made up."""
+        return name_property(token) if places().get(token, {}).get("made_up") else None
+
+    def create(self, resource: Resource) -> Made:
+        name = self._name(resource)
+        found = identity(resource.token, {"subscription": self._subscription, **resource.inputs})
+        group = resource.inputs.get("resourceGroupName", "")
+        place = f"/subscriptions/{self._subscription}/resourceGroups/{group}/{resource.token}/{name}"
+        return Made(found or place, self._told(resource, name))
+
+    def update(self, resource: Resource, inputs: Properties) -> Properties:
+        changed = Resource(resource.token, resource.name, inputs)
+        return {**self.planned(changed), "name": self._name(resource)}
+
+    def answer(self, token: str, arguments: Properties) -> Properties:
+        """What a call tells."""
+        if token != CREDENTIALS:
+            return super().answer(token, arguments)
+        authority = base64.b64encode(b"rehearsal").decode()
+        cluster = {"server": "https://rehearsal.invalid:443", "certificate-authority-data": authority}
+        name = arguments["resourceName"]
+        user = {"token": f"{SECRET}-token", "client-key-data": base64.b64encode(SECRET.encode()).decode()}
+        config = {"clusters": [{"name": name, "cluster": cluster}], "users": [{"name": name, "user": user}]}
+        value = base64.b64encode(yaml.safe_dump(config).encode()).decode()
+        return {"kubeconfigs": [{"name": "clusterUser", "value": value}]}
+
+    def _name(self, resource: Resource) -> str:
+        key = name_property(resource.token) if resource.token in places() else ""
+        return str(resource.inputs.get(key) or resource.name)
+
+    def _told(self, resource: Resource, name: str) -> dict[str, Any]:
+        """What a resource has besides its inputs, as far as a program can build on it."""
+        kind, inputs = resource.token.rpartition(":")[2], resource.inputs
+        found: dict[str, Any] = {**self.planned(resource), "name": name}
+        if kind == "UserAssignedIdentity":
+            found |= {"clientId": _guid(name, "client"), "principalId": _guid(name, "principal")}
+        if kind == "Key":
+            version = uuid.uuid5(uuid.NAMESPACE_URL, name).hex
+            vault = f"https://{inputs['vaultName']}.vault.azure.net/keys"
+            found["keyUriWithVersion"] = f"{vault}/{name}/{version}"
+        if kind == "ManagedCluster":
+            found["oidcIssuerProfile"] = {"enabled": True, "issuerURL": "https://rehearsal.invalid/issuer/"}
+        if kind == "AmlFilesystem":
+            found["clientInfo"] = {"mgsAddress": "10.64.128.4"}
+        if kind == "CapacityPool":
+            found["name"] = f"{inputs['accountName']}/{name}"
+        if kind == "CapacityPoolVolume":
+            found["mountTargets"] = [{"ipAddress": "10.64.128.4"}]
+        return found
+
+
+def _guid(name: str, what: str) -> str:
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"{name}/{what}"))
+
+
+class Answers:
+    """What Azure would say of what a stand-in has made: a resource by its path, or a list of its like."""
+
+    def __init__(self, folder: Path, subscription: str) -> None:
+        self._folder = folder
+        self._told = {"subscription": subscription}
+
+    def __call__(self, path: str, parameters: Mapping[str, str]) -> dict[str, Any] | None:
+        if not parameters.get("api-version"):
+            raise ValueError(f"GET {path}: MissingApiVersionParameter")  # as Azure refuses it
+        listed: list[dict[str, Any]] = []
+        for kept in Store(self._folder):
+            if kept.id == path:
+                return _answered(kept)
+            if kept.token in places() and collection(kept.token, {**self._told, **kept.outputs}) == path:
+                listed.append(_answered(kept))
+        return {"value": listed} if listed else None
+
+
+def _answered(kept: Kept) -> dict[str, Any]:
+    """A resource in the API's form, as far as a finder reads it."""
+    tags = kept.outputs.get("tags") or {}
+    name = kept.id.rpartition("/")[2]
+    return {"id": kept.id, "name": name, "tags": tags, "properties": dict(kept.outputs)}

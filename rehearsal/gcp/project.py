@@ -1,0 +1,91 @@
+"""A project of Google Cloud that is none: inputs are held against the SDK's types and Google's own."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rehearsal import sdk
+from rehearsal.cloud import Made, Refusal, Resource, Typed
+from rehearsal.gcp import discovery
+from rehearsal.gcp.places import address, collection, identity, name_property, places
+from rehearsal.store import Store
+from rehearsal.tables import table
+
+DNS_NAME = "gke-0123456789abcdef-123456789012.rehearsal.gke.goog"
+ADDRESS = "10.0.0.2"
+_CERTIFICATE = base64.b64encode(b"rehearsal").decode()
+
+OUTPUTS: Mapping[str, Mapping[str, Any]] = {
+    "gcp:container/cluster:Cluster": {
+        "controlPlaneEndpointsConfig": {"dnsEndpointConfig": {"endpoint": DNS_NAME}},
+        "masterAuth": {"clusterCaCertificate": _CERTIFICATE},
+    },
+    "gcp:serviceaccount/account:Account": {"email": "nodes@rehearsal.iam.gserviceaccount.com"},
+    "gcp:lustre/instance:Instance": {"mountPoint": f"{ADDRESS}@tcp:/rehearsal"},
+    "gcp:filestore/instance:Instance": {"networks": [{"ipAddresses": [ADDRESS]}]},
+}
+"""Type → what Google would add to its inputs, as far as a program builds on it."""
+
+
+class Project(Typed):
+    """A project in which resources have the IDs that Google's provider gives them."""
+
+    def __init__(self, project: str, region: str) -> None:
+        super().__init__(OUTPUTS, table(__package__, "replacements"))
+        self._told = {"project": project, "region": region}
+        self.undescribed: set[str] = set()
+        """Types of resources that no discovery document describes."""
+
+    def check(self, resource: Resource) -> Iterable[Refusal]:
+        """Judge by the SDK's types, and where these hold by the values that Google's API takes."""
+        if not discovery.is_described(resource.token):
+            self.undescribed.add(resource.token)
+        refused = list(super().check(resource))
+        return refused or list(discovery.problems(resource.token, resource.inputs))
+
+    def autoname(self, token: str) -> str | None:
+        """Google's SDK lets names be left out where its API does not: the provider makes them up."""
+        return "name" if "name" in sdk.optional(token) else None
+
+    def unproven(self, _package: str) -> Mapping[str, Sequence[str]]:
+        """Types without a discovery document."""
+        found = dict(self._of_no_sdk())
+        if self.undescribed:
+            what = "no discovery document of Google's: types alone are checked"
+            found[what] = sorted(self.undescribed)
+        return found
+
+    def create(self, resource: Resource) -> Made:
+        made = super().create(resource)
+        return Made(identity(resource.token, {**self._told, **resource.inputs}) or made.id, made.outputs)
+
+
+class Answers:
+    """What Google's API would say of what a stand-in has made: a resource by its URL, or a list."""
+
+    def __init__(self, folder: Path, project: str, region: str) -> None:
+        self._folder = folder
+        self._told = {"project": project, "region": region}
+
+    def __call__(self, url: str, _parameters: Mapping[str, str]) -> dict[str, Any] | None:
+        found: dict[str, Any] = {}
+        for kept in Store(self._folder):
+            if kept.token not in places():
+                continue
+            values = {**self._told, **kept.outputs}
+            part = places()[kept.token].get("in")
+            if collection(kept.token, values) == url:
+                found.setdefault(part or "items", []).append(_listed(kept.token, values))
+            elif address(kept.token, values) == url:
+                found |= kept.outputs
+        return found or None
+
+
+def _listed(token: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """A resource as lists of its like have it; a member of a policy is a binding."""
+    if "member" in values:
+        return {"role": values["role"], "members": [values["member"]]}
+    return {"name": values[name_property(token)]}

@@ -1,0 +1,32 @@
+"""The embedded cluster, which is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rehearsal.cloud import Own
+from rehearsal.fake import Fake, Stack, Started
+from rehearsal.leaks import SECRET
+from rehearsal.tables import table
+
+OUTPUTS: Mapping[str, Mapping[str, Any]] = {
+    "trainyard:local:EmbeddedCluster": {
+        "endpoint": "https://rehearsal.invalid:6443",
+        "caCertificate": "rehearsal",
+        "kubeconfig": f"{SECRET}-kubeconfig",
+        "objectStoreAccessKey": f"{SECRET}-access-key",
+        "objectStoreSecretKey": f"{SECRET}-secret-key",
+    },
+}
+"""Type → what its provider would add to its inputs."""
+
+
+@contextmanager
+def _start(_stack: Stack, _folder: Path) -> Iterator[Started]:
+    yield Started({"trainyard": Own(OUTPUTS, table(__package__, "replacements"))})
+
+
+FAKE = Fake(_start, sells_machines=False)

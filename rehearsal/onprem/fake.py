@@ -1,0 +1,43 @@
+"""A cluster on premises: it exists already, and is reached through a kube context."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rehearsal.fake import Fake, Stack, Started, grow
+from rehearsal.leaks import SECRET
+
+
+@contextmanager
+def _start(stack: Stack, folder: Path) -> Iterator[Started]:
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "kubeconfig"
+    file.write_text(yaml.safe_dump(_kubeconfig(stack["provider"]["cluster"]["context"])))
+    yield Started(variables={"KUBECONFIG": str(file)})
+
+
+def _kubeconfig(name: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+        "clusters": [{"name": name, "cluster": {"server": "https://rehearsal.invalid:6443"}}],
+        "users": [{"name": name, "user": {"token": f"{SECRET}-token"}}],
+    }
+
+
+def _change(stack: dict[str, Any]) -> Mapping[str, int]:
+    """Move the nodes of the last leaf to another spine: machines that one owns do not double."""
+    leaves = stack["provider"].get("leaves")
+    if not leaves:
+        return grow(stack)
+    leaves[-1]["spine"] = "another-spine"
+    return {"update": sum(len(nodes) for nodes in leaves[-1]["nodes"].values())}
+
+
+FAKE = Fake(_start, _change, sells_machines=False)

@@ -1,0 +1,1 @@
+"""`trainyard rehearse`: the one command that knows the fakes of `rehearsal`."""

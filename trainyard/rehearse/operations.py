@@ -1,0 +1,113 @@
+"""The real engine on a rehearsed stack, as the rehearsal asks for its operations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from engine.engine import Engine
+from engine.events import Result
+from engine.progress import Progress
+from rehearsal.fake import Fake
+from rehearsal.leaks import Leak
+from trainyard.pool_changes import pool_changes
+from trainyard.rehearse.project import Project, leaks_left
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How an operation ended, and what it did to the pools."""
+
+    changes: Mapping[str, int]
+    seconds: float
+    notes: tuple[str, ...]
+
+
+@dataclass
+class Operations:
+    """The engine on one stack, with the policies on."""
+
+    engine: Engine
+    project: Project
+    fake: Fake
+    progress: Progress
+    to_be_killed: bool = False
+    """Whether it is to be killed in an operation: until then it saves its state at every step."""
+
+    @property
+    def stack(self) -> str:
+        return self.project.session.stack_name
+
+    def _outcome(self, result: Result) -> Outcome:
+        pool_types = self.project.session.target.pool_types
+        return Outcome(result.changes, result.seconds, tuple(pool_changes(result, pool_types)))
+
+    def preview(self) -> Outcome:
+        return self._outcome(
+            self.engine.preview(self.stack, self.progress, policy_packs=[self.project.policies])
+        )
+
+    def up(self) -> Outcome:
+        return self._up(self.project.policies)
+
+    def _up(self, *policies: Path) -> Outcome:
+        saved_once = not self.to_be_killed
+        return self._outcome(
+            self.engine.up(self.stack, self.progress, policy_packs=policies, all_at_once=saved_once)
+        )
+
+    def refresh(self) -> Outcome:
+        return self._outcome(self.engine.refresh(self.stack, self.progress))
+
+    def destroy(self) -> Outcome:
+        saved_once = not self.to_be_killed
+        return self._outcome(self.engine.destroy(self.stack, self.progress, all_at_once=saved_once))
+
+    def adopt(self) -> Outcome:
+        return self._outcome(self.engine.adopt(self.stack, self.progress))
+
+    def lose(self) -> None:
+        self.engine.forget(self.stack)
+
+    def unprotect(self) -> Outcome | None:
+        """Without the policies: they refuse this, unless an exemption says who wants it and why."""
+        if not self._is_protected:
+            return None
+        self._set_protection(on=False)
+        return self._up()
+
+    def protect(self) -> None:
+        if self._is_protected:
+            self._set_protection(on=True)
+
+    @property
+    def _is_protected(self) -> bool:
+        """Whether the stack file asks for it, as its owner wrote it."""
+        return getattr(self.project.session.stack.provider, "deletion_protection", False)
+
+    def _set_protection(self, *, on: bool) -> None:
+        data = self.project.read()
+        data["config"]["trainyard:stack"]["provider"]["deletion_protection"] = on
+        self.project.rewrite(data)
+
+    def change(self) -> Mapping[str, int]:
+        data = self.project.read()
+        expected = self.fake.change(data["config"]["trainyard:stack"])
+        self.project.rewrite(data)
+        return expected
+
+    def resources(self) -> Sequence[Mapping[str, Any]]:
+        return self.engine.resources(self.stack)
+
+    def leaks(self) -> Sequence[Leak]:
+        return leaks_left(self.project.session.paths)
+
+    def kill(self) -> None:
+        for child in psutil.Process().children(recursive=True):
+            if child.name() == "pulumi":
+                child.kill()
+        self.to_be_killed = False

@@ -1,0 +1,98 @@
+"""The project folder of a rehearsal: the clone's program and a copy of the stack file, apart from all."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from engine.paths import Paths
+from rehearsal.leaks import Leak, leaks_in, lines_of
+from trainyard.session import Session
+
+LINKS = (".venv", ".trainyard")
+"""Parts of the clone that a rehearsal's own project folder has links to."""
+PROGRAM = "program"
+MADE = "made"
+"""In the rehearsal's own state folder: what the fakes have made, and how a cluster of theirs is reached."""
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """What a rehearsal takes as given, since nothing has measured it yet."""
+
+    checkpoint_seconds: float | None = None
+    """Time of a checkpoint, for the policy that holds it against the notice of spot machines."""
+
+
+@dataclass(frozen=True)
+class Project:
+    """A project folder of the rehearsal's own: the clone's program, and a copy of the stack file."""
+
+    session: Session
+    """The rehearsed stack, with all places apart."""
+    policies: Path
+
+    @property
+    def file(self) -> Path:
+        return self.session.stack_file
+
+    def rewrite(self, data: Mapping[str, Any]) -> None:
+        """Write the copy of the stack file anew."""
+        self.file.write_text(yaml.safe_dump(dict(data), sort_keys=False))
+
+    def read(self) -> dict[str, Any]:
+        data: dict[str, Any] = yaml.safe_load(self.file.read_text())
+        return data
+
+
+def leaks_left(paths: Paths) -> list[Leak]:
+    """Return the secrets that can be read in a rehearsal's own project and state.
+
+    What the clouds have, what a user brings, and the passphrase itself hold secrets by their nature.
+    """
+    passphrase = paths.engine / "passphrase"
+    meant = {paths.state / MADE, passphrase}
+    written = (file for folder in (paths.repository, paths.state) for file in folder.rglob("*"))
+    left = (file for file in written if file.is_file() and not file.is_symlink())
+    lines = lines_of(file for file in left if meant.isdisjoint((file, *file.parents)))
+    return leaks_in(lines, {"the passphrase of the state": passphrase.read_text()})
+
+
+@contextmanager
+def apart(session: Session, assumed: Assumption) -> Iterator[Project]:
+    """Make the project folder, and remove it with all that the rehearsal has left."""
+    with tempfile.TemporaryDirectory(prefix="trainyard-rehearsal-") as name:
+        folder = Path(name) / "project"
+        stacks = folder / "stacks"
+        stacks.mkdir(parents=True)
+        for link in LINKS:
+            (folder / link).symlink_to(session.paths.repository / link)
+        # A folder, and no link: the engine works in it, and policies look for stack files from there upwards.
+        (folder / PROGRAM).mkdir()
+        (folder / PROGRAM / "__main__.py").symlink_to(session.paths.repository / "infra" / "__main__.py")
+        project = yaml.safe_load((session.paths.repository / "Pulumi.yaml").read_text())
+        (folder / "Pulumi.yaml").write_text(yaml.safe_dump({**project, "main": PROGRAM}))
+        shutil.copy(session.stack_file, stacks)
+        _put_measurement(session, stacks, assumed)
+        paths = replace(session.paths, repository=folder, state=Path(name) / "state", stacks_folder=stacks)
+        yield Project(Session(session.stack_name, paths, session.console), session.paths.policies)
+
+
+def _put_measurement(session: Session, stacks: Path, assumed: Assumption) -> None:
+    """Take the stack's measured checkpoint along; an assumption, where there is none, stays in here."""
+    name = f"checkpoint.{session.stack_name}.json"
+    measured = session.paths.stacks / name
+    if measured.exists():
+        shutil.copy(measured, stacks)
+    elif assumed.checkpoint_seconds is not None:
+        today = datetime.now(UTC).date().isoformat()
+        (stacks / name).write_text(json.dumps({"seconds": assumed.checkpoint_seconds, "measured": today}))
