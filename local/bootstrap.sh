@@ -1,11 +1,13 @@
 #!/bin/sh
 # Makes .venv hold what requirements/NAME.txt locks, Trainyard itself and its training package:
-# bootstrap.sh local|dev|aws|gcp|azure
+# bootstrap.sh local|dev|aws|gcp|azure|coreweave [--verbose]
 # Costs nothing where it does already: a stamp in .venv holds the hash of all that went in. The locks agree on every
-# version that they share, so one can be installed over another; dev holds all of local.
+# version that they share, so one can be installed over another; each holds all of local.
 set -eu
 cd "$(dirname "$0")/.."
 name=$1
+quiet=--quiet
+if [ "${2:-}" = --verbose ]; then quiet=; fi
 lock=requirements/$name.txt
 
 fail() { # what was got, what is allowed, what to do
@@ -39,17 +41,21 @@ if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
 fi
 
 echo "Python environment: .venv from $lock"
-rm -f .venv/.stamp-*
+for stamp in .venv/.stamp-*; do # what went in with another lock may have another version now
+    other=${stamp#.venv/.stamp-}
+    if [ ! -f "requirements/$other.txt" ] || [ "$(cat "$stamp")" != "$(stamp_of "$other")" ]; then rm -f "$stamp"; fi
+done
+rm -f ".venv/.stamp-$name"
 if ! .venv/bin/python -c 'import pip' 2>/dev/null; then
     "$python" -m venv --clear .venv
 fi
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt ||
     fail "pip could not install uv (above)" "a reachable package index" "check the network and pip's settings"
-.venv/bin/uv pip install --quiet --python .venv/bin/python --require-hashes -r "$lock" ||
+.venv/bin/uv pip install $quiet --python .venv/bin/python --require-hashes -r "$lock" ||
     fail "uv could not install $lock (above)" "a reachable package index" "check the network and uv's settings"
 .venv/bin/uv pip install --quiet --python .venv/bin/python --no-deps --no-build-isolation \
     --editable . --editable training
 echo "$wanted" >".venv/.stamp-$name"
-if [ "$name" = dev ]; then
+if [ "$name" != local ]; then
     stamp_of local >.venv/.stamp-local
 fi

@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from rich.markup import escape
 
 from infra.errors import ExitCode, MachineError, Problem
-from local.toolchain.doctor import diagnose
+from local.toolchain.doctor import Finding, State, diagnose, from_problem
 from trainyard.session import Session
 from trainyard.up import wanted_artifacts
 
 
 def examine(session: Session) -> int:
     """Print what there is, what is missing and what `up` would do; return the exit code."""
-    diagnosis = diagnose(session.toolchain, wanted_artifacts(session), [lambda: _remains(session)])
+    diagnosis = diagnose(
+        session.toolchain, wanted_artifacts(session), [lambda: _remains(session)], _packages(session)
+    )
     diagnosis.render(session.console)
     session.console.print(
         "[green]`make up` can start.[/]" if not diagnosis.exit_code else "`make up` cannot start yet."
     )
     return diagnosis.exit_code or _examine_account(session)
+
+
+def _packages(session: Session) -> Iterator[Finding]:
+    """Say which packages of the target's SDK are missing, and who installs them."""
+    packages = session.packages
+    missing = ", ".join(each.name for each in packages.missing())
+    if not packages.extra:
+        return
+    if not missing:
+        yield Finding("packages", packages.extra, State.OK, "installed")
+    elif packages.is_installable:
+        what = f"install {missing} from requirements/{packages.lock.name}"
+        yield Finding("packages", packages.extra, State.TODO, what)
+    else:
+        yield from_problem("packages", packages.problem("not installed"))
 
 
 def _examine_account(session: Session) -> int:

@@ -10,6 +10,8 @@ from trainyard.up import ENGINE_PARTS
 
 def exports(session: Session) -> str:
     """Render `export` lines for a shell to evaluate; no secret is among them, only paths of files."""
+    if not session.is_fleet:
+        session.packages.ensure(session.progress)
     session.toolchain.ensure(*ENGINE_PARTS, "binary/kubectl")
     values = dict(session.toolchain.environment())
     if not session.is_fleet and session.kubeconfig.exists():

@@ -21,6 +21,7 @@ from local.cluster import preflight
 from local.cluster.layout import Layout
 from local.cluster.network import Network
 from trainyard.jobs import Jobs
+from trainyard.packages import Packages
 
 if TYPE_CHECKING:
     from engine.engine import Engine
@@ -53,6 +54,11 @@ class Session:
     def target(self) -> Target:
         """What production knows of the stack's target."""
         return target_of(self.stack.provider.kind)
+
+    @property
+    def packages(self) -> Packages:
+        """The packages that the stack's target needs."""
+        return Packages(self.target.packages, self.paths)
 
     @property
     def is_fleet(self) -> bool:

@@ -74,7 +74,7 @@ def adopt_what_exists(session: Session) -> None:
     if not session.is_searchable:
         got, fix = f"kind: {session.stack.provider.kind}", "run `trainyard up`: it takes what it finds"
         raise InputError([Problem(f"stack {session.stack_name}", got, "a stack of aws, azure or gcp", fix)])
-    session.toolchain.ensure(*ENGINE_PARTS)
+    prepare_engine(session)
     with one_at_a_time(session.paths, session.stack.name):
         _adopt(session)
 
@@ -84,8 +84,15 @@ def _adopt(session: Session) -> None:
     session.console.print(result.summary())
 
 
+def prepare_engine(session: Session) -> None:
+    """Install and build what a preview of the stack needs: its target's SDK, the engine and the charts."""
+    session.packages.ensure(session.progress)
+    session.toolchain.ensure(*ENGINE_PARTS)
+
+
 def prepare_machine(session: Session, *, for_tests: bool = False) -> None:
     """Bring all that the stack needs into the cache; a filled cache costs well under a second."""
+    session.packages.ensure(session.progress)
     tests = [name for name in session.toolchain.names() if name.startswith("test-package/")]
     session.toolchain.ensure(*wanted_artifacts(session), *(tests if for_tests else ()))
 
@@ -93,7 +100,7 @@ def prepare_machine(session: Session, *, for_tests: bool = False) -> None:
 def show_preview(session: Session) -> None:
     """Let the engine say what it would change, with the policy pack at its side."""
     session.stack  # noqa: B018 -- wrong input ends here
-    session.toolchain.ensure(*ENGINE_PARTS)
+    prepare_engine(session)
     _preview(session)
 
 

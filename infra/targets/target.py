@@ -37,6 +37,8 @@ class Target:
     """What to write instead of a feature that it lacks, in a sentence for the user."""
     pool_types: Mapping[str, PoolChanges] = field(default_factory=dict)
     """Type of resource that makes nodes → what its changes do to them."""
+    packages: str = ""
+    """The extra of pyproject.toml with the target's SDK; empty for a target that needs none."""
     cluster: str
     """`module:Class` of its component."""
     account: str = ""

@@ -90,13 +90,14 @@ def diagnose(
     toolchain: Toolchain,
     names: Iterable[str] | None = None,
     checks: Iterable[Callable[[], Iterable[Problem]]] = (),
+    findings: Iterable[Finding] = (),
 ) -> Diagnosis:
     """Look at the machine and at the artifacts behind `names` (all of them, if none are given).
 
-    `checks` are those of others, such as the cluster's for what an earlier run left behind.
+    `checks` and `findings` are those of others, such as the cluster's for what an earlier run left behind.
     """
-    others = (_from_problem("cluster", problem) for check in checks for problem in check())
-    return Diagnosis((*_machine(toolchain), *_artifacts(toolchain, names), *others))
+    others = (from_problem("cluster", problem) for check in checks for problem in check())
+    return Diagnosis((*_machine(toolchain), *_artifacts(toolchain, names), *findings, *others))
 
 
 def _machine(toolchain: Toolchain) -> Iterator[Finding]:
@@ -183,9 +184,10 @@ def _artifacts(toolchain: Toolchain, names: Iterable[str] | None) -> Iterator[Fi
     try:
         toolchain.check(names)
     except MachineError as error:
-        yield from (_from_problem("artifacts", problem) for problem in error.problems)
+        yield from (from_problem("artifacts", problem) for problem in error.problems)
 
 
-def _from_problem(area: str, problem: Problem) -> Finding:
+def from_problem(area: str, problem: Problem) -> Finding:
+    """Return the finding of something that a person has to see to."""
     detail = f"{problem.got}; wanted: {problem.allowed}"
     return Finding(area, problem.path, State.PROBLEM, detail, problem.fix)

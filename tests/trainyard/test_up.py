@@ -46,6 +46,7 @@ def session(engine: Engine, folder: Path, *, is_embedded: bool) -> Session:
         paths=SimpleNamespace(state=folder, policies=folder),
         toolchain=SimpleNamespace(ensure=lambda *_: None, names=lambda: ()),
         progress=None,
+        packages=SimpleNamespace(ensure=lambda _: None),
         console=SimpleNamespace(print=lambda _: None),
         engine=engine,
         target=SimpleNamespace(pool_types={}),

@@ -35,6 +35,7 @@ def play(session: Session, faults: Faults, assumed: Assumption, *, adopts: bool 
     """Rehearse the stack in folders of its own. Raises TrainyardError."""
     # What a fake has made lives to the end; searching it for garbage took a sixth of the time.
     gc.set_threshold(100_000)
+    session.packages.ensure(session.progress)
     fake = _fake(session)
     _check_pool(session, faults, fake)
     session.toolchain.ensure(*ENGINE_PARTS)

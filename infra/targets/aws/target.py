@@ -37,6 +37,7 @@ TARGET = Target(
         ),
     },
     pool_types=POOL_TYPES,
+    packages="aws",
     cluster="infra.targets.aws.cluster:AwsCluster",
     account="infra.targets.aws.account:AwsAccount",
 )

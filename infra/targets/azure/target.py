@@ -37,6 +37,7 @@ TARGET = Target(
         ),
     },
     pool_types=POOL_TYPES,
+    packages="azure",
     cluster="infra.targets.azure.cluster:AzureCluster",
     account="infra.targets.azure.account:AzureAccount",
 )

@@ -31,5 +31,6 @@ TARGET = Target(
         Feature.TPU_SLICES: "CoreWeave has no TPUs: choose a machine with GPUs",
     },
     pool_types=POOL_TYPES,
+    packages="coreweave",
     cluster="infra.targets.coreweave.cluster:CoreweaveCluster",
 )

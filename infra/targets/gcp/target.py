@@ -34,6 +34,7 @@ TARGET = Target(
         ),
     },
     pool_types=POOL_TYPES,
+    packages="gcp",
     cluster="infra.targets.gcp.cluster:GcpCluster",
     account="infra.targets.gcp.account:GcpAccount",
 )

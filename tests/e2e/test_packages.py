@@ -1,0 +1,69 @@
+"""A new clone's environment has no cloud's SDK: commands do without, or install it from the lock."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from engine.paths import REPOSITORY
+
+PARTS = (
+    "catalog", "engine", "infra", "local", "policies", "rehearsal", "requirements", "stacks", "training",
+    "trainyard",
+)  # fmt: skip
+PRICES = """
+from trainyard.cli import app
+for stack in ("local", "aws", "gcp", "azure", "coreweave", "onprem"):
+    app(["price", stack], standalone_mode=False)
+"""
+NOT_COPIED = shutil.ignore_patterns("__pycache__", "*.egg-info")
+ENSURE = """
+from trainyard.session import Session
+session = Session("coreweave")
+assert [each.name for each in session.packages.missing()] == ["pulumi-coreweave"]
+session.packages.ensure(session.progress)
+import pulumi_coreweave
+"""
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `make up` makes first of a new clone: an environment with requirements/local.txt."""
+    folder = tmp_path_factory.mktemp("clone")
+    for part in PARTS:
+        shutil.copytree(REPOSITORY / part, folder / part, ignore=NOT_COPIED)
+    for file in ("LICENSE", "Pulumi.yaml", "README.md", "pyproject.toml", "versions.yaml"):
+        shutil.copy(REPOSITORY / file, folder)
+    subprocess.run([folder / "local" / "bootstrap.sh", "local"], check=True, capture_output=True, timeout=300)
+    return folder
+
+
+def run(clone: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [clone / ".venv" / "bin" / words[0], *words[1:]],
+        cwd=clone,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def test_a_price_needs_no_sdk(clone: Path) -> None:
+    done = run(clone, "python", "-c", PRICES)
+    assert done.returncode == 0, done.stderr
+    assert "nothing is bought" in done.stdout
+    assert "USD/month" in done.stdout
+
+
+def test_an_sdk_is_installed_from_the_lock_into_the_running_command(clone: Path) -> None:
+    done = run(clone, "python", "-c", ENSURE)
+    assert done.returncode == 0, done.stderr
+    assert "pulumi-coreweave: not installed; installing from requirements/coreweave.txt" in done.stderr
+    assert "packages/coreweave: done" in done.stderr
+    stamps = {each.name for each in (clone / ".venv").glob(".stamp-*")}
+    assert stamps == {".stamp-local", ".stamp-coreweave"}
+    again = run(clone, "python", "-c", "import pulumi_coreweave")
+    assert again.returncode == 0, again.stderr

@@ -1,0 +1,140 @@
+"""The packages of a target's SDK: installed from the lock before the first command that needs them."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from engine.paths import Paths
+from engine.progress import Progress
+from infra.errors import MachineError, Problem
+
+DISTRIBUTION = "trainyard"
+_LOCKED = re.compile(r"[a-z0-9._-]+==\S+")
+LINES_SHOWN = 6
+"""Of what the installation said before it failed."""
+
+
+@dataclass(frozen=True)
+class Packages:
+    """The packages of one extra of pyproject.toml, and the clone that has their lock."""
+
+    extra: str
+    """Empty for a target that needs none."""
+    paths: Paths
+
+    def missing(self) -> list[Requirement]:
+        """Return those that are not installed, or not in the version that is wanted."""
+        locked = _versions(self.lock) if self.is_installable else {}
+        required = (_locked(each, locked) for each in _required(self.extra))
+        return [each for each in required if not _is_installed(each)]
+
+    @property
+    def lock(self) -> Path:
+        return self.paths.repository / "requirements" / f"{self.extra}.txt"
+
+    @property
+    def is_installable(self) -> bool:
+        """Whether the clone's script installs into the environment that this Python runs in.
+
+        Without pip it would make that environment anew, under the running command.
+        """
+        is_own = Path(sys.prefix).resolve() == self.paths.venv.resolve()
+        return is_own and self._script.exists() and self.lock.exists() and find_spec("pip") is not None
+
+    @property
+    def command(self) -> str:
+        """The one command that installs them where this Python looks for packages."""
+        if self.is_installable:
+            return shlex.join([str(self._script), self.extra])
+        install = ["uv", "pip", "install", "--python", sys.executable]
+        if self.lock.exists():
+            return shlex.join([*install, "--require-hashes", "-r", str(self.lock)])
+        return shlex.join([*install, *map(_written, self.missing())])
+
+    def ensure(self, progress: Progress) -> None:
+        """Install what is missing, and say so. Costs milliseconds where nothing is.
+
+        Raises:
+            MachineError: it cannot be installed from here; the problem has the command that does it.
+        """
+        missing = self.missing()
+        if not missing:
+            return
+        if not self.is_installable:
+            raise MachineError([self.problem("not installed")])
+        names = ", ".join(each.name for each in missing)
+        progress.said(f"{names}: not installed; installing from requirements/{self.lock.name}")
+        self._install(progress)
+        importlib.invalidate_caches()
+        if self.missing():
+            raise MachineError([self.problem(f"not there after {self.command}")])
+
+    def problem(self, got: str) -> Problem:
+        """Return the problem of packages that are missing."""
+        names = ", ".join(_written(each) for each in self.missing())
+        return Problem(f"packages of the extra `{self.extra}`", got, names, self.command)
+
+    @property
+    def _script(self) -> Path:
+        return self.paths.repository / "local" / "bootstrap.sh"
+
+    def _install(self, progress: Progress) -> None:
+        lines: list[str] = []
+        command = [str(self._script), self.extra, "--verbose"]
+        with (
+            progress.task(f"packages/{self.extra}") as task,
+            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as running,
+        ):
+            assert running.stdout is not None
+            for line in running.stdout:
+                lines.append(line.strip())
+                task.advanced(len(lines), text=lines[-1])
+        if running.returncode:
+            got = f"the installation failed ({running.returncode}): " + " ".join(lines[-LINES_SHOWN:])
+            raise MachineError([self.problem(got)])
+
+
+def _required(extra: str) -> Sequence[Requirement]:
+    """Return what an extra needs besides what every target needs; nothing without an extra."""
+    if not extra:
+        return ()
+    found = (Requirement(each) for each in metadata.requires(DISTRIBUTION) or ())
+    return [
+        each
+        for each in found
+        if each.marker and each.marker.evaluate({"extra": extra}) and not each.marker.evaluate({"extra": ""})
+    ]
+
+
+def _versions(lock: Path) -> dict[str, str]:
+    """Return name → version of all that a lock has."""
+    lines = lock.read_text(encoding="utf-8").splitlines()
+    return dict(line.split()[0].split("==") for line in lines if _LOCKED.match(line))
+
+
+def _locked(requirement: Requirement, versions: Mapping[str, str]) -> Requirement:
+    version = versions.get(canonicalize_name(requirement.name))
+    return Requirement(f"{requirement.name}=={version}") if version else requirement
+
+
+def _is_installed(requirement: Requirement) -> bool:
+    try:
+        return requirement.specifier.contains(metadata.version(requirement.name), prereleases=True)
+    except metadata.PackageNotFoundError:
+        return False
+
+
+def _written(requirement: Requirement) -> str:
+    return f"{requirement.name}{requirement.specifier}"
