@@ -1,16 +1,16 @@
-"""The way in which pools change, as the real engine's preview of a stack's change tells it."""
+"""One life of a small stack: faults at its first `up`, then the way in which previews say pools change."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
 from engine.paths import Paths
 from rehearsal.faults import Faults
+from rehearsal.rehearse import Rehearsal
 from trainyard.rehearse import command
 from trainyard.rehearse.operations import Operations
 from trainyard.rehearse.project import Assumption
@@ -62,15 +62,30 @@ class Watched(Operations):
         return super().change()
 
 
-def test_a_preview_tells_the_way_of_each_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "Operations", Watched)
-    session = Session("aws-dev", replace(Paths.from_environment(), state=tmp_path))
-    done = command.play(session, Faults(), Assumption())
+@pytest.fixture(scope="module")
+def life(tmp_path_factory: pytest.TempPathFactory) -> Rehearsal:
+    session = Session("aws-dev", replace(Paths.from_environment(), state=tmp_path_factory.mktemp("life")))
+    faults = Faults(fail="aws:s3/bucket:Bucket", no_capacity="gpu", crash_after=12)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(command, "Operations", Watched)
+        return command.play(session, faults, Assumption())
+
+
+def test_after_faults_of_the_cloud_and_a_kill_the_next_up_converges(life: Rehearsal) -> None:
+    messages = " ".join(life.faults)
+    assert "aws:s3/bucket:Bucket dev-bucket was refused" in messages
+    assert "pool gpu got no machines" in messages
+    assert "the engine was killed with" in messages
+    rest = ["up again", "refresh", "update", "unprotect", "destroy"]
+    assert [phase.name for phase in life.phases] == ["preview", "up after that", *rest]
+
+
+def test_a_preview_tells_the_way_of_each_pool(life: Rehearsal) -> None:
     assert Watched.told["size"] == ("pool gpu: num_nodes 1 → 2, in place",)
     rolling = "rolling, nodes are replaced one after another: launchTemplate.version"
     assert Watched.told["tags"] == (f"pool gpu: {rolling}", f"pool system: {rolling}")
     (machine,) = Watched.told["machine"]
     assert machine.startswith("pool gpu: replaced for instanceTypes: new nodes come first")
     assert Watched.told["name"] == ("pool gpu: goes, 1 node", "pool other: new, 1 node")
-    (update,) = (phase for phase in done.phases if phase.name == "update")
+    (update,) = (phase for phase in life.phases if phase.name == "update")
     assert update.notes == Watched.told["size"]

@@ -186,16 +186,6 @@ def test_without_a_measured_checkpoint_the_policy_refuses(tmp_path: Path) -> Non
     assert "trainyard/spot-checkpoint-time" in told
 
 
-def test_after_faults_of_the_cloud_and_a_kill_the_next_up_converges(tmp_path: Path) -> None:
-    faults = ["--fail", "aws:s3/bucket:Bucket", "--insufficient-capacity", "gpu", "--crash-after", "12"]
-    report = rehearse(tmp_path, "aws-dev", *faults)
-    told = " ".join(report["faults"])
-    assert "aws:s3/bucket:Bucket dev-bucket was refused" in told
-    assert "pool gpu got no machines" in told
-    assert "the engine was killed with" in told
-    assert [phase["name"] for phase in report["phases"]] == ["preview", "up after that", *PHASES[2:]]
-
-
 @pytest.mark.soak
 @pytest.mark.parametrize("made", [1, 25, 40, 60, 90, 150])
 def test_after_a_kill_the_next_up_takes_what_was_made_and_makes_nothing_twice(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from datetime import date
+from pathlib import Path
 
 import pytest
 import yaml
 
 from infra.artifacts import ROOT
-from infra.spec import parse
+from infra.spec import load, parse
+from tests.infra.judged import findings
+from tests.infra.plan import plan
 from trainyard.price import bill
 
 TEMPLATES = ["local", "aws", "gcp"]
@@ -37,3 +40,15 @@ def test_a_template_names_what_pulumi_new_asks_for(template: str) -> None:
     assert project["name"] == "${PROJECT}"
     assert project["stackConfigDir"] == "stacks"
     assert set(project["template"]) == {"displayName", "description", "quickstart"}
+
+
+@pytest.mark.clouds
+@pytest.mark.parametrize("template", ["local", "gcp"])
+def test_the_policies_find_nothing_in_what_a_template_makes(
+    template: str, tmp_path: Path, rendered: Path
+) -> None:
+    """That of AWS is judged on the real engine, by the pipeline's own tests."""
+    data = filled(template, "vision-models")
+    file = tmp_path / "Pulumi.dev.yaml"
+    file.write_text(yaml.safe_dump(data))
+    assert findings("dev", plan(load(file), rendered), file=file) == []

@@ -1,0 +1,98 @@
+"""The layout that docs/architecture.md promises: what knows of one target is in that target's folder."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from infra.targets.registry import TARGETS, target_of
+
+ROOT = Path(__file__).resolve().parent.parent
+PRODUCTION = ("catalog", "engine", "infra", "local", "rehearsal", "trainyard")
+KINDS = frozenset(TARGETS)
+SPECS = frozenset(target_of(kind).spec.__name__ for kind in TARGETS)
+SDKS = ("boto3", "botocore", "googleapiclient", "kubernetes", "pulumi")
+
+
+def modules() -> Iterator[tuple[Path, ast.Module]]:
+    """Production modules outside of the targets' folders and of their fakes."""
+    for package in PRODUCTION:
+        for file in sorted((ROOT / package).rglob("*.py")):
+            path = file.relative_to(ROOT)
+            if path.parts[:2] in {("infra", "targets")} and path.parts[2] in KINDS:
+                continue
+            if path.parts[0] == "rehearsal" and KINDS & {path.parts[1], path.stem}:
+                continue
+            yield path, ast.parse(file.read_text(encoding="utf-8"))
+
+
+def asked_by_class(tree: ast.Module) -> Iterator[str]:
+    """Calls such as `isinstance(provider, AwsSpec)`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("isinstance", "issubclass"):
+            names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+            yield from (f"{name}:{node.lineno}" for name in names & SPECS)
+
+
+def asked_by_name(tree: ast.Module) -> Iterator[str]:
+    """Conditions such as `kind == "aws"`, `kind in ("aws", "gcp")` and `case "aws":`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare):
+            sides: list[ast.expr] = [node.left, *node.comparators]
+        elif isinstance(node, ast.MatchValue):
+            sides = [node.value]
+        else:
+            continue
+        for side in sides:
+            parts = side.elts if isinstance(side, ast.Tuple | ast.List | ast.Set) else [side]
+            for part in parts:
+                if isinstance(part, ast.Constant) and part.value in KINDS:
+                    yield f"{part.value}:{part.lineno}"
+
+
+@pytest.mark.parametrize("asked", [asked_by_class, asked_by_name])
+def test_nothing_outside_of_a_targets_folder_asks_which_target_it_is(asked: object) -> None:
+    assert callable(asked)
+    found = {str(path): list(asked(tree)) for path, tree in modules()}
+    assert {path: lines for path, lines in found.items() if lines} == {}
+
+
+@pytest.mark.parametrize(
+    "text", ["isinstance(provider, AwsSpec)", 'kind == "aws"', 'kind in ("local", "onprem")', "kind != 'gcp'"]
+)
+def test_such_a_question_would_be_found(text: str) -> None:
+    tree = ast.parse(text)
+    assert [*asked_by_class(tree), *asked_by_name(tree)]
+
+
+@pytest.mark.parametrize("kind", TARGETS)
+def test_validating_a_stack_loads_no_sdk(kind: str) -> None:
+    program = (
+        "import sys; from pathlib import Path; from infra.spec import load;"
+        f" load(Path('stacks/Pulumi.{kind}.yaml'));"
+        f" print([name for name in {SDKS!r} if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def paths_of_usual_changes() -> list[str]:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    table = page.partition("## Ten usual changes")[2].partition("\n## ")[0]
+    return [path for path in re.findall(r"`([^`]+)`", table) if "/" in path and " " not in path]
+
+
+def test_ten_usual_changes_name_files_that_exist() -> None:
+    found = paths_of_usual_changes()
+    assert len(found) > 25
+    for path in found:
+        examples = [path.replace("<kind>", "aws").replace("<topic>", "spot")]
+        assert all((ROOT / each).exists() for each in examples), path
