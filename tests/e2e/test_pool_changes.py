@@ -72,7 +72,7 @@ def life(tmp_path_factory: pytest.TempPathFactory) -> Rehearsal:
 
 
 def test_after_faults_of_the_cloud_and_a_kill_the_next_up_converges(life: Rehearsal) -> None:
-    messages = " ".join(life.faults)
+    messages = " ".join(life.happened)
     assert "aws:s3/bucket:Bucket dev-bucket was refused" in messages
     assert "pool gpu got no machines" in messages
     assert "the engine was killed with" in messages
