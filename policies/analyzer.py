@@ -198,7 +198,7 @@ class Analyzer:
         )
 
 
-def _neighbour(resource: Resource, declared: analyzer_pb2.AnalyzerResource) -> Neighbour:
+def _neighbour(resource: Resource, declared: analyzer_pb2.AnalyzerResource) -> Neighbour[Resource]:
     made_of = {name: tuple(origins.urns) for name, origins in declared.propertyDependencies.items()}
     return Neighbour(resource, Properties(wire.decode(declared.properties)), made_of)
 

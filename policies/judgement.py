@@ -94,18 +94,22 @@ class Court:
             elif not (resource.stack.dry_run or (policy.name, resource.urn) in resource.stack.passed):
                 yield self._finding(policy, resource, NOT_PREVIEWED)
 
-    def judge_together(self, neighbours: Neighbours) -> Iterator[Finding]:
+    def judge_together(self, neighbours: Neighbours[Resource]) -> Iterator[Finding]:
         """Findings of the rules over several resources, when all of them are declared."""
         for policy, resource, parameters in self._together(neighbours):
             yield from self._findings(policy, replace(resource, neighbours=neighbours), parameters)
 
-    def passed(self, neighbours: Neighbours, findings: Iterable[Finding]) -> Iterator[tuple[str, str]]:
+    def passed(
+        self, neighbours: Neighbours[Resource], findings: Iterable[Finding]
+    ) -> Iterator[tuple[str, str]]:
         """Rules over several resources, each with the URNs of those that it has nothing against."""
         refused = {(finding.policy.name, finding.resource.urn) for finding in findings if finding.stops}
         judged = ((policy.name, resource.urn) for policy, resource, _ in self._together(neighbours))
         return (each for each in judged if each not in refused)
 
-    def _together(self, neighbours: Neighbours) -> Iterator[tuple[Policy, Resource, dict[str, Any]]]:
+    def _together(
+        self, neighbours: Neighbours[Resource]
+    ) -> Iterator[tuple[Policy, Resource, dict[str, Any]]]:
         for resource in neighbours.resources:
             for policy, parameters in self._concerned(resource.type):
                 if policy.together_with:

@@ -10,19 +10,31 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Generic, Protocol, TypeVar
 
 from policies.unknowns import Properties, UnknownProperty, Value
 
-if TYPE_CHECKING:
-    from policies.policy import Resource
+
+class Declared(Protocol):
+    """A resource, as far as it matters for finding it."""
+
+    @property
+    def urn(self) -> str:
+        """Its unique name."""
+
+    @property
+    def props(self) -> Properties:
+        """Its inputs."""
+
+
+AnyResource = TypeVar("AnyResource", bound=Declared)
 
 
 @dataclass(frozen=True)
-class Neighbour:
+class Neighbour(Generic[AnyResource]):
     """One resource at the end of a run."""
 
-    resource: Resource
+    resource: AnyResource
     """As the program declared it."""
     outputs: Properties = field(default_factory=Properties)
     """What it became; at preview much of it is unknown."""
@@ -40,20 +52,20 @@ class Neighbour:
         return None
 
 
-class Neighbours:
+class Neighbours(Generic[AnyResource]):
     """All resources of a run that rules over several resources ask for."""
 
-    def __init__(self, members: Iterable[Neighbour] = ()) -> None:
+    def __init__(self, members: Iterable[Neighbour[AnyResource]] = ()) -> None:
         self._by_urn = {member.resource.urn: member for member in members}
-        self._pointing: dict[str, dict[tuple[str, str], list[Resource]]] = {}
+        self._pointing: dict[str, dict[tuple[str, str], list[AnyResource]]] = {}
 
     @cached_property
-    def resources(self) -> tuple[Resource, ...]:
+    def resources(self) -> tuple[AnyResource, ...]:
         """Every one, in the order of the run."""
         return tuple(member.resource for member in self._by_urn.values())
 
-    def pointing_at(self, target: Resource, by: str, name: str) -> list[Resource]:
-        """Resources whose property `by` is the property `name` of the target.
+    def pointing_at(self, target: AnyResource, by: str, name: str) -> list[AnyResource]:
+        """Resources whose property `by`, such as `launchTemplate.id`, is the property `name` of the target.
 
         Where one of the two is not known, it must be made of the target and of nothing else: what is made
         of two resources may be either's.
@@ -66,12 +78,12 @@ class Neighbours:
         unknown = pointing.get(("unknown, made of", target.urn), [])
         return [*unknown, *pointing.get(("value", str(named)), [])]
 
-    def _index(self, by: str) -> Mapping[tuple[str, str], list[Resource]]:
+    def _index(self, by: str) -> Mapping[tuple[str, str], list[AnyResource]]:
         """What points where; made once per property, so that a run's time grows with its size alone."""
         if by not in self._pointing:
             index = self._pointing[by] = defaultdict(list)
             for member in self._by_urn.values():
-                origins = member.made_of.get(by, ())
+                origins = member.made_of.get(by.partition(".")[0], ())
                 value = member.known(by)
                 if value is not None:
                     index["value", str(value)].append(member.resource)

@@ -55,7 +55,7 @@ class Resource:
     protect: bool = False
     secrets: tuple[str, ...] = ()
     """Paths of the properties that are secret: judged, never shown."""
-    neighbours: Neighbours = field(default_factory=Neighbours, compare=False)
+    neighbours: Neighbours[Resource] = field(default_factory=Neighbours, compare=False)
     """What else the run declared; empty before its end."""
 
 

@@ -2,41 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
+import catalog
 from policies.policy import Policy, Resource, Violation
 from policies.unknowns import Properties
 
 EFA_TYPES = ("efa", "efa-only")
-
-INTERFACES: Mapping[str, int] = {
-    "p4d.24xlarge": 4,
-    "p4de.24xlarge": 4,
-    "p5.48xlarge": 32,
-    "p5e.48xlarge": 32,
-    "p5en.48xlarge": 16,
-    "p6-b200.48xlarge": 8,
-    "p6-b300.48xlarge": 16,
+INTERFACES = {
+    "type": "object",
+    "additionalProperties": {"type": "integer", "minimum": 0},
+    "default": {},
+    "description": "EFA interfaces by machine type, over those of the catalogue.",
 }
-"""EFA interfaces of each machine (AWS documentation of EFA, 2026-11)."""
+"""The parameter of both policies that count them."""
 
 
 def judge(resource: Resource) -> Iterator[Violation]:
     """What EC2 refuses at launch, and what it takes and then trains slowly."""
     props = resource.props
     interfaces = props.blocks("networkInterfaces")
-    fast = [interface for interface in interfaces if interface.get("interfaceType") in EFA_TYPES]
-    if not fast:
+    if not number_of_efas(props):
         return
     if props.count("vpcSecurityGroupIds"):
         allowed = "security groups inside networkInterfaces only"
         yield Violation("vpcSecurityGroupIds", "set beside network interfaces", allowed)
     for interface in interfaces:
         yield from _interface(interface)
-    wanted = INTERFACES.get(props.get("instanceType", ""))
-    if wanted is not None and len(fast) != wanted:
-        got = f"{len(fast)} EFA interfaces"
-        yield Violation("networkInterfaces", got, f"{wanted} on {props.get('instanceType')}")
+    if machine := props.get("instanceType", ""):
+        yield from miscounted(resource, machine)
+
+
+def number_of_efas(template: Properties) -> int:
+    """How many EFA interfaces a launch template lists."""
+    kinds = (interface.get("interfaceType") for interface in template.blocks("networkInterfaces"))
+    return sum(kind in EFA_TYPES for kind in kinds)
+
+
+def miscounted(template: Resource, machine: str) -> Iterator[Violation]:
+    """A launch template whose EFA interfaces are not as many as a machine type takes."""
+    found = catalog.find_machine(machine, "aws")
+    own = template.parameters["interfaces"].get(machine)
+    wanted = own if own is not None else found.efa.interfaces if found and found.efa else None
+    number = number_of_efas(template.props)
+    if wanted is None and number:
+        got = f"{number} EFA interfaces on {machine}, which has a number that is not known here"
+        yield Violation("networkInterfaces", got, "a machine type of the catalogue, or one in `interfaces`")
+    elif wanted is not None and number != wanted:
+        yield Violation("networkInterfaces", f"{number} EFA interfaces", f"{wanted} on {machine}")
 
 
 def _interface(interface: Properties) -> Iterator[Violation]:
@@ -58,4 +71,5 @@ POLICY = Policy(
     types=("aws:ec2/launchTemplate:LaunchTemplate",),
     judge=judge,
     frameworks=("AWS EFA user guide: instance types and network cards",),
+    parameters={"interfaces": INTERFACES},
 )

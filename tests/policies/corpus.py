@@ -148,7 +148,7 @@ def _beside(
         Twin(
             f"{twin.name}-{kind}",
             entry["type"],
-            _broken({**entry["props"], entry.get("points", "bucket"): THIS}, changes.get(kind) or {}),
+            _broken(entry["props"], {entry.get("points", "bucket"): THIS, **(changes.get(kind) or {})}),
             protect=False,
             component=False,
             world=twin.world,
@@ -196,7 +196,15 @@ def judged(twin: Twin, policies: tuple[Policy, ...] = POLICIES) -> list[Finding]
 def _made_of(props: Mapping[str, Any], this: str) -> dict[str, tuple[str, ...]]:
     """What the engine says of properties that are made of other resources; not of `$unknown`."""
     made = {THIS: (this,), THIS_AND_ANOTHER: (this, "urn:another")}
-    return {name: made[value] for name, value in props.items() if isinstance(value, str) and value in made}
+    marks = {name: mark for name, value in props.items() for mark in made if mentions(value, mark)}
+    return {name: made[mark] for name, mark in marks.items()}
+
+
+def mentions(value: Any, mark: str) -> bool:
+    """Whether a property is the mark, or has it somewhere inside."""
+    if isinstance(value, Mapping):
+        return any(mentions(item, mark) for item in value.values())
+    return value == mark or (isinstance(value, list) and any(mentions(item, mark) for item in value))
 
 
 def resource_of(twin: Twin) -> Resource:

@@ -171,12 +171,13 @@ def _placed(
 ) -> dict[str, Any]:
     """Properties of a companion: what points at its resource is made of that one's id."""
     points = {THIS: this, THIS_AND_ANOTHER: pulumi.Output.all(this, unknown).apply(lambda ids: ids[0])}
-    return {
-        name: points.get(value, with_unknown(value, unknown))
-        if isinstance(value, str)
-        else with_unknown(value, unknown)
-        for name, value in props.items()
-    }
+
+    def placed(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {name: placed(item) for name, item in value.items()}
+        return points[value] if isinstance(value, str) and value in points else with_unknown(value, unknown)
+
+    return {name: placed(value) for name, value in props.items()}
 
 
 def test_every_policy_file_holds_one_policy() -> None:

@@ -1,0 +1,75 @@
+"""Interfaces are counted against the machine types of all node groups that use a launch template."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from policies.fabric.efa_node_groups import POLICY
+from policies.judgement import Court
+from policies.neighbours import Neighbour, Neighbours
+from policies.policy import Resource
+from policies.unknowns import UNKNOWN, Properties
+
+TEMPLATE = "urn:pulumi:s::p::aws:ec2/launchTemplate:LaunchTemplate::nodes"
+ONE = [{"networkCardIndex": 0, "deviceIndex": 0, "interfaceType": "efa"}]
+
+
+def refusals(template: Mapping[str, Any], *groups: Mapping[str, Any], **parameters: Any) -> list[str]:
+    """What the policy says of a template with one EFA interface, and the groups that are beside it."""
+    props = Properties({"networkInterfaces": ONE, **template})
+    members = [Neighbour(Resource("aws:ec2/launchTemplate:LaunchTemplate", "nodes", TEMPLATE, props=props))]
+    for index, group in enumerate(groups):
+        kind = "aws:eks/nodeGroup:NodeGroup"
+        resource = Resource(
+            kind, f"group-{index}", f"urn:pulumi:s::p::{kind}::{index}", props=Properties(group)
+        )
+        made_of = {"launchTemplate": (TEMPLATE,)} if group["launchTemplate"]["id"] is UNKNOWN else {}
+        members.append(Neighbour(resource, made_of=made_of))
+    court = Court((POLICY,), parameters={POLICY.name: parameters})
+    return [str(finding.violation) for finding in court.judge_together(Neighbours(members))]
+
+
+def group(*machines: str, template: object = UNKNOWN) -> dict[str, Any]:
+    return {"instanceTypes": list(machines), "launchTemplate": {"id": template, "version": "1"}}
+
+
+@pytest.mark.parametrize(
+    ("template", "wanted"),
+    [({}, UNKNOWN), ({"id": "lt-1"}, "lt-1")],
+    ids=["a template that does not exist yet", "a template that exists"],
+)
+def test_a_template_with_one_interface_is_refused_for_a_machine_with_sixteen(
+    template: Mapping[str, Any], wanted: object
+) -> None:
+    (told,) = refusals(template, group("p5en.48xlarge", template=wanted))
+    assert told == "networkInterfaces: got 1 EFA interfaces; allowed: 16 on p5en.48xlarge"
+
+
+def test_every_group_and_each_of_its_machine_types_counts() -> None:
+    told = refusals({}, group("p5en.48xlarge", "p5.48xlarge"), group("p4d.24xlarge"))
+    assert [each.rpartition(" on ")[2] for each in told] == ["p5en.48xlarge", "p5.48xlarge", "p4d.24xlarge"]
+
+
+def test_groups_of_another_template_say_nothing_of_this_one() -> None:
+    (told,) = refusals({"id": "lt-1"}, group("p5en.48xlarge", template="lt-2"))
+    assert told.startswith("instanceType: got EFA interfaces for no machine type;")
+
+
+def test_a_machine_type_that_is_not_known_at_preview_is_refused() -> None:
+    (told,) = refusals({}, {"instanceTypes": UNKNOWN, "launchTemplate": {"id": UNKNOWN}})
+    assert told.startswith("instanceTypes: got a value not known at preview;")
+
+
+def test_a_machine_type_that_the_catalogue_lacks_has_its_number_in_a_parameter() -> None:
+    (told,) = refusals({}, group("trn9.32xlarge"))
+    assert "1 EFA interfaces on trn9.32xlarge, which has a number that is not known here" in told
+    assert refusals({}, group("trn9.32xlarge"), interfaces={"trn9.32xlarge": 1}) == []
+
+
+def test_machines_without_efa_have_templates_without_it() -> None:
+    ordinary = [{"deviceIndex": 0}]
+    assert refusals({"networkInterfaces": ordinary}, group("m7i.xlarge")) == []
+    assert refusals({"networkInterfaces": ordinary}) == []
