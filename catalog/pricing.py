@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from typing import Literal
 
 from catalog import residency, store
+from catalog.errors import UnknownNameError
 from catalog.schema import Cloud, Machine, Source
 
 Capacity = Literal["system", "on-demand", "spot", "reserved"]
@@ -38,12 +38,22 @@ class Price(Dated):
 
     usd_per_hour: Decimal
 
+    @property
+    def usd(self) -> Decimal:
+        """Of one, for an hour."""
+        return self.usd_per_hour
+
 
 @dataclass(frozen=True, kw_only=True)
 class StoragePrice(Dated):
     """A price of storage."""
 
     usd_per_gib_month: Decimal
+
+    @property
+    def usd(self) -> Decimal:
+        """Of a GiB, for a month."""
+        return self.usd_per_gib_month
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,62 +70,6 @@ class Missing:
     reason: str
 
 
-@dataclass(frozen=True)
-class PoolDemand:
-    """Machines of one kind that a stack asks for."""
-
-    name: str
-    machine: Machine
-    region: str
-    capacity: Capacity
-    num_nodes: int
-
-
-@dataclass(frozen=True)
-class PoolCost:
-    """A pool and what it costs; the amounts are None where the price is missing."""
-
-    pool: PoolDemand
-    price: Price | Missing
-
-    @property
-    def usd_per_hour(self) -> Decimal | None:
-        """Cost of all its machines for an hour."""
-        return None if isinstance(self.price, Missing) else self.price.usd_per_hour * self.pool.num_nodes
-
-    @property
-    def usd_per_month(self) -> Decimal | None:
-        """Cost of all its machines for a month of 730 hours."""
-        return None if self.usd_per_hour is None else self.usd_per_hour * HOURS_PER_MONTH
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """What a list of pools costs; the totals cover the pools that have a price and no other."""
-
-    pools: tuple[PoolCost, ...]
-
-    @property
-    def usd_per_hour(self) -> Decimal:
-        """Sum over the pools that have a price."""
-        return sum((cost.usd_per_hour for cost in self.pools if cost.usd_per_hour is not None), Decimal(0))
-
-    @property
-    def usd_per_month(self) -> Decimal:
-        """Sum over the pools that have a price, for 730 hours."""
-        return self.usd_per_hour * HOURS_PER_MONTH
-
-    @property
-    def missing(self) -> tuple[PoolCost, ...]:
-        """Pools without a price: the totals are too low by what they cost."""
-        return tuple(cost for cost in self.pools if isinstance(cost.price, Missing))
-
-    @property
-    def stale(self) -> tuple[PoolCost, ...]:
-        """Pools whose price is too old to be relied on."""
-        return tuple(cost for cost in self.pools if isinstance(cost.price, Price) and cost.price.stale)
-
-
 def price(machine: Machine, region: str, capacity: Capacity, today: date) -> Price | Missing:
     """Return the newest price that the catalogue has, or why it has none; never one of another region."""
     if capacity == "reserved":
@@ -126,7 +80,7 @@ def price(machine: Machine, region: str, capacity: Capacity, today: date) -> Pri
         for row in store.price_rows(machine.cloud)
         if row.machine == machine.name
         and (amount := getattr(row, kind)) is not None
-        and residency.matches(machine.cloud, region, row.region)
+        and _holds_in(machine.cloud, region, row.region)
     ]
     if not found:
         return Missing(f"no {kind.replace('_', '-')} price of {machine.name} in {region} is known here")
@@ -134,9 +88,21 @@ def price(machine: Machine, region: str, capacity: Capacity, today: date) -> Pri
     return Price(usd_per_hour=amount, source=source, age_days=(today - source.date).days)
 
 
+def _holds_in(cloud: Cloud, region: str, pattern: str) -> bool:
+    """Whether a price of `pattern` holds in a region, which the catalogue may lack."""
+    try:
+        return residency.matches(cloud, region, pattern)
+    except UnknownNameError:
+        return False
+
+
 def storage_price(cloud: Cloud, storage: str, region: str, today: date) -> StoragePrice | Missing:
     """Return the newest price of a kind of storage (`s3-standard`), or why there is none."""
-    found = [row for row in store.storage_rows(cloud) if (row.storage, row.region) == (storage, region)]
+    found = [
+        row
+        for row in store.storage_rows(cloud)
+        if (row.storage, row.region.lower()) == (storage, region.lower())
+    ]
     if not found:
         return Missing(f"no price of {storage} in {region} is known here")
     row = max(found, key=lambda each: each.source.date)
@@ -146,7 +112,11 @@ def storage_price(cloud: Cloud, storage: str, region: str, today: date) -> Stora
 
 def service_price(cloud: Cloud, service: str, region: str, today: date) -> Price | Missing:
     """Return the newest price of a service (`nat-gateway`), or why there is none."""
-    found = [row for row in store.service_rows(cloud) if (row.service, row.region) == (service, region)]
+    found = [
+        row
+        for row in store.service_rows(cloud)
+        if (row.service, row.region.lower()) == (service, region.lower())
+    ]
     if not found:
         return Missing(f"no price of {service} in {region} is known here")
     row = max(found, key=lambda each: each.source.date)
@@ -162,10 +132,3 @@ def egress_price(cloud: Cloud, region: str, target: tuple[str, str], today: date
     row = max(found, key=lambda each: each.source.date)
     age = (today - row.source.date).days
     return TrafficPrice(usd_per_gib=row.usd_per_gib, source=row.source, age_days=age)
-
-
-def estimate(pools: Iterable[PoolDemand], today: date) -> Estimate:
-    """Price a list of pools as of a day."""
-    return Estimate(
-        tuple(PoolCost(pool, price(pool.machine, pool.region, pool.capacity, today)) for pool in pools)
-    )

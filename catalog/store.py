@@ -155,7 +155,7 @@ def machine(cloud: Cloud, name: str, path: str = "machine") -> Machine:
 
 def find_machine(name: str, cloud: Cloud | None = None) -> Machine | None:
     """Return the machine type of that name, of one cloud or of whichever has it; None where none has."""
-    wanted = clouds() if cloud is None else (cloud,)
+    wanted = tuple(each for each in clouds() if cloud in (None, each))
     return next((rows[name] for rows in map(_machines, wanted) if name in rows), None)
 
 

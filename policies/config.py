@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from fnmatch import fnmatchcase
 from functools import cache, cached_property
 from pathlib import Path
@@ -117,7 +118,7 @@ class Stack:
     organisation: Organisation = field(default_factory=Organisation)
     passed: Passed = frozenset()
     """What rules over several resources found in order in the last preview."""
-    costs: dict[str, float] = field(default_factory=dict, compare=False)
+    costs: dict[str, Decimal] = field(default_factory=dict, compare=False)
     """USD per hour of what was judged so far, by URN: the one thing that judges of a run share."""
 
     def setting(self, key: str, default: Value = None) -> Value:

@@ -4,34 +4,29 @@ from __future__ import annotations
 
 import json
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 
 from rich.console import Console
 from rich.table import Table
 
 import catalog
 from catalog import (
+    Cost,
     Dated,
     Estimate,
+    Machines,
     Missing,
-    PoolCost,
-    PoolDemand,
-    Price,
-    StoragePrice,
+    Purchase,
+    Service,
+    Storage,
     TrafficPrice,
 )
 from infra.spec import Stack
-from infra.spec.node_pool import NodePoolSpec
-from infra.spec.provider import ProviderSpec
-from infra.targets.aws.spec.groups import groups
-from infra.targets.aws.spec.provider import AwsSpec, EfsSpec, LustreSpec
-from infra.targets.azure.spec.provider import AzureLustreSpec, AzureSpec, NetAppSpec
-from infra.targets.gcp.spec.provider import FilestoreSpec, GcpSpec
+from infra.targets.registry import target_of
 from trainyard.forms import Form
 
 NOT_INCLUDED = (
@@ -43,73 +38,7 @@ NOT_INCLUDED = (
 )
 """What a stack costs besides, and the catalogue has no prices of."""
 
-
-PRICED_NAT_VMS = 32
-"""Cloud NAT costs no more by the hour for machines beyond these (its traffic does)."""
 COLUMNS = ("what", "kind", "bought", "number", "USD/h", "USD/month", "price of", "source")
-
-
-@dataclass(frozen=True)
-class Storage:
-    """Storage that a stack asks for, and its price."""
-
-    name: str
-    kind: str
-    """As the catalogue prices it: `fsx-lustre-250`."""
-    gib: int | None
-    """Size in GiB; None: it grows with what is put there."""
-    price: StoragePrice | Missing
-
-    @property
-    def usd_per_month(self) -> Decimal | None:
-        """Cost for a month; None where the price or the size is not known."""
-        if isinstance(self.price, Missing) or self.gib is None:
-            return None
-        return self.price.usd_per_gib_month * self.gib
-
-    @property
-    def usd_per_hour(self) -> Decimal | None:
-        """The same for one of the month's 730 hours."""
-        return None if self.usd_per_month is None else self.usd_per_month / catalog.HOURS_PER_MONTH
-
-    @property
-    def remark(self) -> str:
-        """What the totals leave out of it, or rest on; empty where there is nothing to say."""
-        size = f"{self.gib} GiB" if self.gib else "what is put there"
-        if isinstance(self.price, Missing):
-            return f"{self.name}: not in the totals: {self.price.reason} ({size})"
-        if self.gib is None:
-            rate = f"{self.price.usd_per_gib_month.normalize():f} USD per GiB-month"
-            return f"{self.name}: not in the totals: {rate} of {size}, on {self.price.source.date}"
-        return _old(self.name, self.price) if self.price.stale else ""
-
-
-@dataclass(frozen=True)
-class Service:
-    """What runs by the hour beside the machines, and its price."""
-
-    name: str
-    kind: str
-    """As the catalogue prices it: `nat-gateway`."""
-    number: int
-    price: Price | Missing
-
-    @property
-    def usd_per_hour(self) -> Decimal | None:
-        """Cost of all for an hour; None where the price is not known."""
-        return None if isinstance(self.price, Missing) else self.price.usd_per_hour * self.number
-
-    @property
-    def usd_per_month(self) -> Decimal | None:
-        """The same for a month of 730 hours."""
-        return None if self.usd_per_hour is None else self.usd_per_hour * catalog.HOURS_PER_MONTH
-
-    @property
-    def remark(self) -> str:
-        """What the totals leave out of it, or rest on; empty where there is nothing to say."""
-        if isinstance(self.price, Missing):
-            return f"{self.name}: not in the totals: {self.price.reason}"
-        return _old(self.name, self.price) if self.price.stale else ""
 
 
 @dataclass(frozen=True)
@@ -146,34 +75,41 @@ class Bill:
 
     stack: str
     estimate: Estimate
-    storage: tuple[Storage, ...]
-    services: tuple[Service, ...] = ()
     transfers: tuple[Transfer, ...] = ()
+    nothing_bought: str = ""
+    """Why the stack buys nothing; empty where it does."""
 
     @property
-    def _besides(self) -> tuple[Storage | Service, ...]:
-        """What is bought besides machines."""
-        return (*self.storage, *self.services)
+    def pools(self) -> tuple[Cost, ...]:
+        """What its machines cost."""
+        return tuple(cost for cost in self.estimate.costs if isinstance(cost.purchase, Machines))
+
+    @property
+    def storage(self) -> tuple[Cost, ...]:
+        """What its storage costs."""
+        return tuple(cost for cost in self.estimate.costs if isinstance(cost.purchase, Storage))
+
+    @property
+    def services(self) -> tuple[Cost, ...]:
+        """What runs by the hour beside the machines."""
+        return tuple(cost for cost in self.estimate.costs if isinstance(cost.purchase, Service))
 
     @property
     def is_complete(self) -> bool:
         """Whether every pool, all storage and each service has a price that is not stale."""
-        remarks = any(each.remark for each in self._besides)
         known = all(each.is_known for each in self.transfers)
-        return known and not (self.estimate.missing or self.estimate.stale or remarks)
+        return known and not any(map(remark, self.estimate.costs))
 
     @property
     def usd_per_hour(self) -> Decimal | None:
         """Sum over the pools, storage and services that have a price; None where none has."""
-        costs = [cost.usd_per_hour for cost in self.estimate.pools]
-        costs += [each.usd_per_hour for each in self._besides]
-        known = [cost for cost in costs if cost is not None]
-        return sum(known, Decimal(0)) if known or not costs else None
+        known = any(cost.usd_per_hour is not None for cost in self.estimate.costs)
+        return self.estimate.usd_per_hour if known or not self.estimate.costs else None
 
     @property
     def usd_per_month(self) -> Decimal | None:
         """The same for a month of 730 hours."""
-        return None if self.usd_per_hour is None else self.usd_per_hour * catalog.HOURS_PER_MONTH
+        return None if self.usd_per_hour is None else self.estimate.usd_per_month
 
     def data(self) -> dict[str, Any]:
         """Return it as plain data; an amount that is not known is null."""
@@ -184,7 +120,7 @@ class Bill:
             "usdPerMonth": _number(self.usd_per_month),
             "hoursPerMonth": catalog.HOURS_PER_MONTH,
             "complete": self.is_complete,
-            "pools": [_pool_data(cost) for cost in self.estimate.pools],
+            "pools": [_pool_data(cost) for cost in self.pools],
             "storage": [_storage_data(each) for each in self.storage],
             "services": [_service_data(each) for each in self.services],
             "transfers": [_transfer_data(each) for each in self.transfers],
@@ -199,17 +135,9 @@ class Bill:
     @property
     def remarks(self) -> list[str]:
         """What the totals leave out, or rest on: one sentence each."""
-        told = [
-            f"{cost.pool.name}: not in the totals: {cost.price.reason}"
-            for cost in self.estimate.missing
-            if isinstance(cost.price, Missing)
-        ]
-        told += [
-            _old(cost.pool.name, cost.price)
-            for cost in self.estimate.stale
-            if not isinstance(cost.price, Missing)
-        ]
-        told += [each.remark for each in self._besides if each.remark]
+        missing = [remark(cost) for cost in self.pools if isinstance(cost.price, Missing)]
+        old = [remark(cost) for cost in self.pools if not isinstance(cost.price, Missing)]
+        told = [each for each in (*missing, *old, *map(remark, (*self.storage, *self.services))) if each]
         told += [each.remark for each in self.transfers]
         return [*told, f"not in the totals either: {', '.join(self.not_included)}"]
 
@@ -234,35 +162,20 @@ class Bill:
         return f"### Price of `{self.stack}`\n\n{head}\n{rows}\n\n{remarks}\n"
 
     def _rows(self) -> Iterator[tuple[str, ...]]:
-        for cost in self.estimate.pools:
-            pool, price = cost.pool, cost.price
+        for cost in (*self.pools, *self.storage, *self.services):
             amounts = (_told(cost.usd_per_hour), _told(cost.usd_per_month))
-            nodes = str(pool.num_nodes)
-            yield pool.name, pool.machine.name, pool.capacity, nodes, *amounts, *_dated(price)
-        for each in self.storage:
-            size = f"{each.gib} GiB" if each.gib else "as used"
-            amounts = (_told(each.usd_per_hour), _told(each.usd_per_month))
-            yield each.name, each.kind, "storage", size, *amounts, *_dated(each.price)
-        for service in self.services:
-            amounts = (_told(service.usd_per_hour), _told(service.usd_per_month))
-            number = str(service.number)
-            yield service.name, service.kind, "by the hour", number, *amounts, *_dated(service.price)
-        unpriced = self.estimate.missing or any(each.usd_per_hour is None for each in self._besides)
+            yield cost.name, *_shown(cost.purchase), *amounts, *_dated(cost.price)
+        unpriced = any(cost.usd_per_hour is None for cost in self.estimate.costs)
         partly = "known" if unpriced else "all"
         yield partly, "", "", "", _told(self.usd_per_hour), _told(self.usd_per_month), "", ""
 
 
-_BOUGHT_NOWHERE = {"local": "runs on this machine", "onprem": "runs on machines of your own"}
-
-
 def bill(stack: Stack, today: date) -> Bill:
-    """Price a stack as of a day; one of kind local or onprem buys nothing."""
-    if stack.provider.kind in _BOUGHT_NOWHERE:
-        return Bill(stack.name, Estimate(()), (), transfers=tuple(_transfers(stack, today)))
-    demands = [demand for pool in stack.pools for demand in _demands(stack, pool)]
-    storage, services = tuple(_storage(stack, today)), tuple(_services(stack, today))
+    """Price a stack as of a day."""
+    cost = target_of(stack.provider.kind).cost
+    purchases = cost.purchases(stack.model_dump(mode="json", by_alias=True))
     transfers = tuple(_transfers(stack, today))
-    return Bill(stack.name, catalog.estimate(demands, today), storage, services, transfers)
+    return Bill(stack.name, catalog.estimate(purchases, today), transfers, cost.nothing_bought)
 
 
 def _transfers(stack: Stack, today: date) -> Iterator[Transfer]:
@@ -286,163 +199,75 @@ def show_price(stack: Stack, form: Form, console: Console) -> None:
         sys.stdout.write(json.dumps(found.data(), indent=1) + "\n")
     elif form == "markdown":
         sys.stdout.write(found.markdown())
-    elif stack.provider.kind in _BOUGHT_NOWHERE:
-        console.print(
-            f"{stack.name} {_BOUGHT_NOWHERE[stack.provider.kind]}: nothing is bought", highlight=False
-        )
+    elif found.nothing_bought:
+        console.print(f"{stack.name} {found.nothing_bought}: nothing is bought", highlight=False)
         for transfer in found.transfers:
             console.print(f"[yellow]![/] {transfer.remark}", highlight=False)
     else:
         found.show(console)
 
 
-def _demands(stack: Stack, pool: NodePoolSpec) -> Iterator[PoolDemand]:
-    """Machines that a pool buys; a spot pool of several machine types buys some of each."""
-    # Where a cluster is in one zone, the zone is what prices are listed by.
-    region = str(getattr(stack.provider, "region", "") or getattr(stack.provider, "zone", ""))
-    if not isinstance(stack.provider, AwsSpec):
-        machine = catalog.machine(stack.provider.kind, pool.machine or "")
-        yield PoolDemand(pool.name, machine, region, pool.capacity, pool.num_nodes)
-        return
-    nodes: Counter[str] = Counter()
-    for group in groups(pool, stack.provider.zones):
-        nodes[group.machine.name] += group.num_nodes
-    for name, number in nodes.items():
-        yield PoolDemand(pool.name, catalog.machine("aws", name), region, pool.capacity, number)
+def remark(cost: Cost) -> str:
+    """What the totals leave out of a cost, or rest on; empty where there is nothing to say."""
+    purchase, price = cost.purchase, cost.price
+    if isinstance(purchase, Storage):
+        size = f"{purchase.gib} GiB" if purchase.gib else "what is put there"
+        if isinstance(price, Missing):
+            return f"{cost.name}: not in the totals: {price.reason} ({size})"
+        if purchase.gib is None:
+            rate = f"{price.usd.normalize():f} USD per GiB-month"
+            return f"{cost.name}: not in the totals: {rate} of {size}, on {price.source.date}"
+    if isinstance(price, Missing):
+        return f"{cost.name}: not in the totals: {price.reason}"
+    return _old(cost.name, price) if price.stale else ""
 
 
-def _storage(stack: Stack, today: date) -> Iterator[Storage]:
-    """The filesystem and the object store, of the kinds that the catalogue prices."""
-    provider = stack.provider
-    region = str(getattr(provider, "region", ""))
-    for name, kind, gib in (*_kinds_of_storage(provider), *_kinds_of_snapshots(stack)):
-        yield Storage(name, kind, gib, catalog.storage_price(provider.kind, kind, region, today))
+def _shown(purchase: Purchase) -> tuple[str, str, str]:
+    """What is bought, how, and how much of it."""
+    if isinstance(purchase, Machines):
+        return purchase.machine, purchase.capacity, str(purchase.number)
+    if isinstance(purchase, Storage):
+        return purchase.kind, "storage", f"{purchase.gib} GiB" if purchase.gib else "as used"
+    return purchase.kind, "by the hour", str(purchase.number)
 
 
-def _kinds_of_storage(provider: ProviderSpec) -> Iterator[tuple[str, str, int | None]]:
-    """(what it is for, kind, GiB); a size of None is what will be put there."""
-    if isinstance(provider, AwsSpec):
-        filesystem = provider.filesystem
-        if filesystem.existing is not None:
-            pass  # bought by whoever made it
-        elif isinstance(filesystem, EfsSpec):
-            yield "filesystem", "efs-standard", None
-        else:
-            yield "filesystem", f"fsx-lustre-{filesystem.throughput}", filesystem.capacity_gib
-        yield "object store", "s3-standard", None
-    elif isinstance(provider, GcpSpec):
-        share = provider.filesystem
-        tier = (
-            f"filestore-{share.tier}"
-            if isinstance(share, FilestoreSpec)
-            else f"managed-lustre-{share.throughput}"
-        )
-        if share.existing is None:
-            yield "filesystem", tier, share.capacity_gib
-        yield "object store", "gcs-standard", None
-    elif isinstance(provider, AzureSpec):
-        yield "filesystem", *_azure_filesystem(provider)
-        yield "object store", "blob-hot-zrs" if provider.zones else "blob-hot-lrs", None
+def _pool_data(cost: Cost) -> dict[str, Any]:
+    bought = cast(Machines, cost.purchase)
+    head = {
+        "name": cost.name,
+        "machine": bought.machine,
+        "region": bought.region,
+        "capacity": bought.capacity,
+        "nodes": bought.number,
+    }
+    return {**head, **_cost_data(cost, "usdPerNodeHour")}
 
 
-def _kinds_of_snapshots(stack: Stack) -> Iterator[tuple[str, str, None]]:
-    """Those that are kept apart from the filesystem, and paid for by what changes from day to day."""
-    filesystem = getattr(stack.provider, "filesystem", None)
-    if not isinstance(filesystem, EfsSpec | LustreSpec) or filesystem.existing is not None:
-        return
-    if filesystem.kept_snapshot_days(stack.storage.checkpoints):
-        yield "snapshots", "efs-backup" if isinstance(filesystem, EfsSpec) else "fsx-lustre-backup", None
+def _storage_data(cost: Cost) -> dict[str, Any]:
+    bought = cast(Storage, cost.purchase)
+    return {"name": cost.name, "kind": bought.kind, "gib": bought.gib, **_cost_data(cost, "usdPerGibMonth")}
 
 
-def _azure_filesystem(provider: AzureSpec) -> tuple[str, int | None]:
-    """(kind, GiB)"""
-    share = provider.filesystem
-    if isinstance(share, AzureLustreSpec):
-        return f"azure-lustre-{share.throughput}", share.capacity_tib * 1024
-    if isinstance(share, NetAppSpec):
-        return f"netapp-{share.service_level}", share.capacity_tib * 1024
-    return "blob-nfs-hot", None
+def _service_data(cost: Cost) -> dict[str, Any]:
+    bought = cast(Service, cost.purchase)
+    head = {"name": cost.name, "kind": bought.kind, "number": bought.number}
+    return {**head, **_cost_data(cost, "usdPerServiceHour")}
 
 
-def _services(stack: Stack, today: date) -> Iterator[Service]:
-    """The control plane, and the way out of a network that the stack makes."""
-    provider = stack.provider
-    for name, kind, number in _kinds_of_services(stack):
-        region = str(getattr(provider, "region", ""))
-        price = catalog.service_price(provider.kind, kind, region, today)
-        yield Service(name, kind, number, price)
-
-
-def _kinds_of_services(stack: Stack) -> Iterator[tuple[str, str, int]]:
-    """(what it is for, kind, how many)."""
-    provider = stack.provider
-    if isinstance(provider, AwsSpec):
-        if provider.existing_cluster is None:
-            yield "control plane", "eks-cluster", 1
-        gateways = {"none": 0, "one": 1, "per-zone": len(provider.zones)}[provider.network.nat]
-        if gateways and provider.network.existing is None:
-            yield "NAT", "nat-gateway", gateways
-    elif isinstance(provider, GcpSpec):
-        if provider.existing_cluster is None:
-            yield "control plane", "gke-cluster", 1
-        if provider.network.nat and provider.network.existing is None:
-            nodes = sum(pool.num_nodes for pool in stack.pools)
-            yield "NAT", "cloud-nat-vm", min(nodes, PRICED_NAT_VMS)
-
-
-def _service_data(each: Service) -> dict[str, Any]:
+def _cost_data(cost: Cost, of_one: str) -> dict[str, Any]:
+    """The amounts, and the price of one with its age, or why there is none."""
+    price = cost.price
     known: dict[str, Any] = (
-        {"missing": each.price.reason}
-        if isinstance(each.price, Missing)
-        else {"usdPerServiceHour": _number(each.price.usd_per_hour), **_dated_data(each.price)}
+        {"missing": price.reason}
+        if isinstance(price, Missing)
+        else {of_one: _number(price.usd), **_dated_data(price)}
     )
-    return {
-        "name": each.name,
-        "kind": each.kind,
-        "number": each.number,
-        "usdPerHour": _number(each.usd_per_hour),
-        "usdPerMonth": _number(each.usd_per_month),
-        **known,
-    }
-
-
-def _storage_data(each: Storage) -> dict[str, Any]:
-    return {
-        "name": each.name,
-        "kind": each.kind,
-        "gib": each.gib,
-        "usdPerHour": _number(each.usd_per_hour),
-        "usdPerMonth": _number(each.usd_per_month),
-        **(
-            {"missing": each.price.reason}
-            if isinstance(each.price, Missing)
-            else {"usdPerGibMonth": _number(each.price.usd_per_gib_month), **_dated_data(each.price)}
-        ),
-    }
+    return {"usdPerHour": _number(cost.usd_per_hour), "usdPerMonth": _number(cost.usd_per_month), **known}
 
 
 def _transfer_data(each: Transfer) -> dict[str, Any]:
     known = {"missing": each.price.reason} if isinstance(each.price, Missing) else _dated_data(each.price)
     return {"dataset": each.dataset, "gib": each.gib, "usd": _number(each.usd), **known}
-
-
-def _pool_data(cost: PoolCost) -> dict[str, Any]:
-    pool, price = cost.pool, cost.price
-    known: dict[str, Any] = (
-        {"missing": price.reason}
-        if isinstance(price, Missing)
-        else {"usdPerNodeHour": _number(price.usd_per_hour), **_dated_data(price)}
-    )
-    return {
-        "name": pool.name,
-        "machine": pool.machine.name,
-        "region": pool.region,
-        "capacity": pool.capacity,
-        "nodes": pool.num_nodes,
-        "usdPerHour": _number(cost.usd_per_hour),
-        "usdPerMonth": _number(cost.usd_per_month),
-        **known,
-    }
 
 
 def _dated_data(price: Dated) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from catalog import TargetCost
 from infra.spec.finding import Check, Finding
 from infra.spec.node_pool import NodePoolSpec
 from infra.spec.provider import ProviderKind, ProviderSpec
@@ -31,6 +32,8 @@ class Target:
     spec: type[ProviderSpec]
     validators: Sequence[Check] = ()
     """What only this target would refuse: checks between the sections of a stack."""
+    cost: TargetCost
+    """What its stacks buy, and why a stack buys nothing where that is so."""
     features: frozenset[Feature]
     """What its pools can have; whatever is not here is refused."""
     reasons: Mapping[Feature, str] = field(default_factory=dict)

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from fnmatch import fnmatchcase
 
+import catalog
+from catalog import HOURS_PER_MONTH, Machines, Missing, Purchase, Service, Storage
+from catalog.cost import usd_per_hour
+from catalog.purchases import cost_of
 from policies.policy import Policy, Resource, Violation
 from policies.pools import TYPES, pool_of
-from policies.prices import (
-    HOURS_PER_MONTH,
-    Asked,
-    Demand,
-    OwnPrices,
-    Service,
-    Unpriced,
-    Volume,
-    usd_per_hour,
-)
 from policies.region import cloud_of, effective_region
-from policies.unknowns import Properties
+from policies.unknowns import Known, Properties
 
-COMPONENT = "trainyard:infra:"
+COMPONENTS = "trainyard:infra:*Cluster"
+"""Types of the components that are given a whole stack."""
 TIB = 1024
 
 
@@ -32,47 +29,66 @@ class Sized:
     speed: str
     """The property of its speed, tier or level; of a name with dashes, the last part counts."""
     size: str
-    gib: float = 1
+    gib: Decimal = Decimal(1)
     """What one of its size is in GiB."""
 
-    def asked(self, props: Properties, region: str) -> Volume:
-        """What a resource, or the filesystem of a spec, asks for."""
+    def purchase(self, props: Properties, cloud: str, region: str) -> Storage:
+        """What a resource asks for."""
         speed = str(props.get(self.speed, "unspecified")).lower().rpartition("-")[2]
         # Of Google's Managed Lustre the size is a text.
-        gib = float(props.get(self.size, 0)) * self.gib
-        return Volume(props.at(self.size), f"{self.kind}-{speed}", region, gib)
+        gib = Decimal(str(props.get(self.size, 0))) * self.gib
+        kind = f"{self.kind}-{speed}"
+        path = props.at(self.size)
+        return Storage(name="filesystem", cloud=cloud, region=region, path=path, kind=kind, gib=gib)
 
 
-_NETAPP = Sized("netapp", "serviceLevel", "size", gib=1 / 1024**3)
+_NETAPP = Sized("netapp", "serviceLevel", "size", gib=1 / Decimal(1024**3))
 FILESYSTEMS = {
     "aws:fsx/lustreFileSystem:LustreFileSystem": Sized(
         "fsx-lustre", "perUnitStorageThroughput", "storageCapacity"
     ),
     "gcp:lustre/instance:Instance": Sized("managed-lustre", "perUnitStorageThroughput", "capacityGib"),
     "gcp:filestore/instance:Instance": Sized("filestore", "tier", "fileShares.capacityGb"),
-    "azure-native:storagecache:AmlFilesystem": Sized("azure-lustre", "sku.name", "storageCapacityTiB", TIB),
+    "azure-native:storagecache:AmlFilesystem": Sized(
+        "azure-lustre", "sku.name", "storageCapacityTiB", gib=Decimal(TIB)
+    ),
     "azure-native:netapp:CapacityPool": _NETAPP,
     "azure-native:netapp:Pool": _NETAPP,
 }
 """By type; of NetApp Files the pool is paid for, whatever its volumes take of it."""
-_OF_SPECS = {
-    ("aws", "lustre"): Sized("fsx-lustre", "throughput", "capacity_gib"),
-    ("gcp", "lustre"): Sized("managed-lustre", "throughput", "capacity_gib"),
-    ("gcp", "filestore"): Sized("filestore", "tier", "capacity_gib"),
-    ("azure", "lustre"): Sized("azure-lustre", "throughput", "capacity_tib", TIB),
-    ("azure", "netapp"): Sized("netapp", "service_level", "capacity_tib", TIB),
-}
-"""By the provider and filesystem of a cluster's spec; what grows with its use has no size there."""
 SERVICES = {
     "aws:eks/cluster:Cluster": "eks-cluster",
     "aws:ec2/natGateway:NatGateway": "nat-gateway",
     "gcp:container/cluster:Cluster": "gke-cluster",
 }
 """Type → kind of service. Cloud NAT costs by the machines behind it, which its resource does not say."""
-_CONTROL_PLANES = {"aws": "eks-cluster", "gcp": "gke-cluster"}
-PRICED_NAT_VMS = 32
-"""Cloud NAT costs no more by the hour for machines beyond these."""
+CLOUDS = {"aws": "aws", "gcp": "gcp", "azure-native": "azure"}
+"""Package of a resource → the catalogue's name of its cloud."""
 CEILINGS = (("hourly_usd", 1, "h"), ("monthly_usd", HOURS_PER_MONTH, "month"))
+
+
+@dataclass(frozen=True)
+class Item:
+    """One thing that the plan asks for: the machines of a pool, a filesystem, a service."""
+
+    path: str
+    """Where the plan says so."""
+    purchases: tuple[Purchase, ...]
+    """Of a pool one for each machine type that it may use: the dearest counts."""
+    number: int = 1
+    """Machines of a pool."""
+
+    @property
+    def is_pool(self) -> bool:
+        """Whether it is machines."""
+        return any(isinstance(each, Machines) for each in self.purchases)
+
+    def usd_per_hour(self, rates: Iterable[Decimal]) -> Decimal:
+        """Cost for an hour, at the price of one of each purchase."""
+        if self.is_pool:
+            return max(rates) * self.number
+        costs = (usd_per_hour(each, rate) for each, rate in zip(self.purchases, rates, strict=True))
+        return sum((cost for cost in costs if cost is not None), Decimal(0))
 
 
 def judge(resource: Resource) -> Iterator[Violation]:
@@ -85,63 +101,115 @@ def judge(resource: Resource) -> Iterator[Violation]:
     limits = (resource.parameters.get(f"{scope}{name}") for scope in ("", "pool_") for name, _, _ in CEILINGS)
     if all(limit is None for limit in limits):
         return
-    whole = resource.type.startswith(COMPONENT)
-    parameters = resource.parameters
-    own = OwnPrices(parameters["prices"], parameters["storage_prices"], parameters["service_prices"])
-    asked = list(_of_spec(resource)) if whole else list(_of_resource(resource))
+    whole = fnmatchcase(resource.type, COMPONENTS)
+    items = list(_of_spec(resource) if whole else _of_resource(resource))
     costs = []
-    for each in asked:
-        cost = usd_per_hour(each, own)
-        if isinstance(cost, Unpriced):
-            yield Violation(cost.path, str(cost), cost.allowed)
+    for item in items:
+        rates = [_rate(purchase, resource) for purchase in item.purchases]
+        unpriced = [each for each, rate in zip(item.purchases, rates, strict=True) if rate is None]
+        if unpriced:
+            yield _unpriced(item, unpriced[0])
             continue
+        cost = item.usd_per_hour([rate for rate in rates if rate is not None]) if rates else Decimal(0)
         costs.append(cost)
-        if isinstance(each, Demand):
-            yield from _ceilings(resource, "pool_", each.path, cost, f"at {each.number} nodes")
-    if whole or COMPONENT not in resource.urn:  # what a component has was added up with its spec
+        if item.is_pool:
+            yield from _ceilings(resource, "pool_", item.path, cost, f"at {item.number} nodes")
+    if whole or not _is_counted(resource):
         total = resource.stack.costs
-        total[resource.urn or resource.name] = sum(costs)
-        where = "stack.pools" if whole else asked[0].path if asked else "type"
-        yield from _ceilings(resource, "", where, sum(total.values()), _counted(asked, others=len(total) > 1))
+        total[resource.urn or resource.name] = sum(costs, Decimal(0))
+        where = "stack.pools" if whole else items[0].path if items else "type"
+        yield from _ceilings(
+            resource, "", where, sum(total.values(), Decimal(0)), _counted(items, others=len(total) > 1)
+        )
 
 
-def _counted(asked: Sequence[Asked], *, others: bool) -> str:
-    pools = sum(isinstance(each, Demand) for each in asked)
+def _is_counted(resource: Resource) -> bool:
+    """Whether a resource belongs to a cluster's component whose stack was added up in this run.
+
+    The types of its parents are in its URN; its own name, and the names of others, say nothing.
+    """
+    parents = _types(resource.urn).rpartition("$")[0]
+    counted = (_types(urn) for urn in resource.stack.costs)
+    return any(
+        f"{parents}$".startswith(f"{types}$")
+        for types in counted
+        if fnmatchcase(types.rpartition("$")[2], COMPONENTS)
+    )
+
+
+def _types(urn: str) -> str:
+    """The part of a URN with the types: of its parents, outermost first, and its own, with `$` between."""
+    parts = urn.split("::")
+    return parts[2] if len(parts) > 3 else ""
+
+
+def _rate(purchase: Purchase, resource: Resource) -> Decimal | None:
+    """The price of one at most: one's own, else the catalogue's; None where there is none."""
+    if own := _own_price(purchase, resource.parameters):
+        return Decimal(str(own))
+    found = catalog.highest_price_of(purchase, resource.stack.today)
+    return None if isinstance(found, Missing) else found.usd
+
+
+def _own_price(purchase: Purchase, parameters: Mapping[str, Mapping[str, float]]) -> float | None:
+    if isinstance(purchase, Machines):
+        return parameters["prices"].get(purchase.machine)
+    if isinstance(purchase, Storage):
+        return parameters["storage_prices"].get(purchase.kind)
+    return parameters["service_prices"].get(purchase.kind)
+
+
+def _unpriced(item: Item, purchase: Purchase) -> Violation:
+    if isinstance(purchase, Machines):
+        what, allowed = purchase.machine, "a machine type with a price in that region, or in `prices`"
+    elif isinstance(purchase, Storage):
+        what, allowed = purchase.kind, "storage with a price in that region, or in `storage_prices`"
+    else:
+        what, allowed = purchase.kind, "a service with a price in that region, or in `service_prices`"
+    region = f" in {purchase.region}" if purchase.region else ""
+    return Violation(item.path, f"{what}, which has no price{region}", allowed)
+
+
+def _counted(items: Sequence[Item], *, others: bool) -> str:
+    pools = sum(item.is_pool for item in items)
+    bought = [purchase for item in items for purchase in item.purchases]
     parts = [f"{pools} pool{'s'[pools == 1 :]}"] if pools else []
-    parts += ["a filesystem"] if any(isinstance(each, Volume) for each in asked) else []
-    services = [each.kind for each in asked if isinstance(each, Service)]
+    parts += ["a filesystem"] if any(isinstance(each, Storage) for each in bought) else []
+    services = [each.kind for each in bought if isinstance(each, Service)]
     parts += ["a control plane" if kind.endswith("cluster") else "NAT" for kind in services]
     told = " and ".join([", ".join(parts[:-1]), parts[-1]] if parts[1:] else parts)
-    return f"for {told}{', with all declared before' if others else ''}"
+    return f"for {told or 'nothing'}{', with all declared before' if others else ''}"
 
 
-def _ceilings(resource: Resource, scope: str, path: str, hourly: float, what: str) -> Iterator[Violation]:
+def _ceilings(resource: Resource, scope: str, path: str, hourly: Decimal, what: str) -> Iterator[Violation]:
     for name, hours, unit in CEILINGS:
         limit = resource.parameters.get(scope + name)
-        if limit is not None and hourly * hours > limit:
+        if limit is not None and hourly * hours > Decimal(str(limit)):
             got = f"{hourly * hours:,.2f} USD/{unit} {what}"
             yield Violation(path, got, f"{limit:,.2f} USD/{unit} at most")
 
 
-def _of_spec(resource: Resource) -> Iterator[Asked]:
+def _of_spec(resource: Resource) -> Iterator[Item]:
+    """What a stack buys, of a size that it says."""
     spec = resource.props.block("stack")
-    region = spec.get("provider.region") or ""
-    if _limits_the_stack(resource):
-        yield from _services(spec, region)
-    filesystem = spec.block("provider.filesystem")
-    sized = _OF_SPECS.get((spec.get("provider.kind"), filesystem.get("kind")))
-    if sized and not filesystem.block("existing").data:
-        yield sized.asked(filesystem, region)
-    for pool in spec.blocks("pools"):
-        if pool.get("accelerator.model") == "simulated" or spec.get("provider.kind") == "local":
-            continue  # costs nothing
-        yield Demand(
-            path=pool.at("machine"),
-            machines=(pool.get("machine", "nothing"), *pool.texts("alternatives")),
-            region=region,
-            number=pool.get("num_nodes", 0),
-            spot=pool.get("capacity") == "spot",
-        )
+    cost = cost_of(spec.get("provider.kind", ""))
+    pools: dict[str, list[Machines]] = {}
+    items = []
+    for purchase in cost.purchases(Known(spec.data, spec.path)):
+        if isinstance(purchase, Machines):
+            pools.setdefault(spec.at(purchase.path), []).append(purchase)
+        elif _counts(purchase, resource):
+            items.append(Item(spec.at(purchase.path), (purchase,)))
+    yield from items
+    for path, machines in pools.items():
+        yield Item(path, tuple(machines), sum(each.number for each in machines))
+
+
+def _counts(purchase: Storage | Service, resource: Resource) -> bool:
+    """Whether it counts: what grows with its use has no size, and ceilings of pools are of machines alone."""
+    if isinstance(purchase, Storage):
+        return purchase.gib is not None
+    return _limits_the_stack(resource)
 
 
 def _limits_the_stack(resource: Resource) -> bool:
@@ -149,37 +217,36 @@ def _limits_the_stack(resource: Resource) -> bool:
     return any(resource.parameters.get(name) is not None for name, _, _ in CEILINGS)
 
 
-def _services(spec: Properties, region: str) -> Iterator[Service]:
-    """The control plane, and the way out of a network that the stack makes."""
-    kind = spec.get("provider.kind")
-    network = spec.block("provider.network")
-    if kind in _CONTROL_PLANES and not spec.block("provider.existing_cluster").data:
-        yield Service("stack.provider", _CONTROL_PLANES[kind], region)
-    if network.block("existing").data or kind not in _CONTROL_PLANES:
-        return
-    nat = network.get("nat")
-    if kind == "aws" and nat in ("one", "per-zone"):
-        number = 1 if nat == "one" else len(spec.texts("provider.zones"))
-        yield Service(network.at("nat"), "nat-gateway", region, number)
-    if kind == "gcp" and nat:
-        nodes = sum(pool.get("num_nodes", 0) for pool in spec.blocks("pools"))
-        yield Service(network.at("nat"), "cloud-nat-vm", region, min(nodes, PRICED_NAT_VMS))
-
-
-def _of_resource(resource: Resource) -> Iterator[Asked]:
+def _of_resource(resource: Resource) -> Iterator[Item]:
     """A cloud's service or filesystem, or its pool at its largest, on demand: spot may fall back to it."""
-    cloud = cloud_of(resource)
-    found = effective_region(resource, cloud) if cloud else None
-    region = found.name if found else ""
+    rules = cloud_of(resource)
+    found = effective_region(resource, rules) if rules else None
+    region, cloud = found.name if found else "", CLOUDS[resource.type.partition(":")[0]]
     if resource.type in SERVICES:
         if _limits_the_stack(resource):
-            yield Service("type", SERVICES[resource.type], region)
-        return
-    if resource.type in FILESYSTEMS:
-        yield FILESYSTEMS[resource.type].asked(resource.props, region)
-        return
+            kind = SERVICES[resource.type]
+            yield Item("type", (Service(name=resource.name, cloud=cloud, region=region, kind=kind),))
+    elif resource.type in FILESYSTEMS:
+        purchase = FILESYSTEMS[resource.type].purchase(resource.props, cloud, region)
+        yield Item(purchase.path, (purchase,))
+    else:
+        yield _of_pool(resource, cloud, region)
+
+
+def _of_pool(resource: Resource, cloud: str, region: str) -> Item:
     pool = pool_of(resource)
-    yield Demand(pool.machine_path, pool.machine_types, region, pool.maximum)
+    machines = (
+        Machines(
+            name=resource.name,
+            cloud=cloud,
+            region=region,
+            machine=machine,
+            capacity="on-demand",
+            number=pool.maximum,
+        )
+        for machine in pool.machine_types
+    )
+    return Item(pool.machine_path, tuple(machines), pool.maximum)
 
 
 def _ceiling(scope: str, unit: str) -> dict[str, object]:
@@ -191,7 +258,7 @@ POLICY = Policy(
     title="The plan stays under its cost ceilings",
     reason="One digit too many in a pool's size costs more in a weekend than the project in a year.",
     remedy="Lower the number of nodes, or have the ceiling raised.",
-    types=("trainyard:infra:*Cluster", *TYPES, *FILESYSTEMS, *SERVICES),
+    types=(COMPONENTS, *TYPES, *FILESYSTEMS, *SERVICES),
     judge=judge,
     frameworks=("AWS Well-Architected COST02-BP05", "FinOps: Budgeting"),
     parameters={

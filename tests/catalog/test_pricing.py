@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import catalog
-from catalog import Machine, Missing, PoolCost, PoolDemand, Price
+from catalog import Cost, Machine, Machines, Missing, Price
 from catalog.pricing import Capacity
 
 P5EN = catalog.machine("aws", "p5en.48xlarge")
@@ -26,8 +26,15 @@ def pool(
     region: str = "us-east-2",
     capacity: Capacity = "on-demand",
     num_nodes: int = 2,
-) -> PoolDemand:
-    return PoolDemand(name, machine, region, capacity, num_nodes)
+) -> Machines:
+    return Machines(
+        name=name,
+        cloud=machine.cloud,
+        region=region,
+        machine=machine.name,
+        capacity=capacity,
+        number=num_nodes,
+    )
 
 
 def known(machine: Machine, region: str, capacity: Capacity, today: date) -> Price:
@@ -36,7 +43,7 @@ def known(machine: Machine, region: str, capacity: Capacity, today: date) -> Pri
     return price
 
 
-def monthly(cost: PoolCost) -> Decimal:
+def monthly(cost: Cost) -> Decimal:
     assert cost.usd_per_month is not None
     return cost.usd_per_month
 
@@ -93,10 +100,10 @@ def test_an_estimate_adds_what_is_known_and_lists_what_is_not() -> None:
     estimate = catalog.estimate(pools, today)
     assert estimate.usd_per_hour == 4 * Decimal("26.57") + Decimal("83.49")
     assert estimate.usd_per_month == estimate.usd_per_hour * 730
-    assert [cost.pool.name for cost in estimate.missing] == ["missing"]
-    assert [cost.pool.name for cost in estimate.stale] == ["spot"]
-    assert [cost.usd_per_hour is None for cost in estimate.pools] == [False, True, False]
-    assert estimate.pools[1].usd_per_month is None
+    assert [cost.name for cost in estimate.missing] == ["missing"]
+    assert [cost.name for cost in estimate.stale] == ["spot"]
+    assert [cost.usd_per_hour is None for cost in estimate.costs] == [False, True, False]
+    assert estimate.costs[1].usd_per_month is None
 
 
 def test_an_estimate_of_nothing_is_nothing() -> None:
@@ -115,5 +122,5 @@ def test_an_estimate_is_the_sum_of_its_pools_whatever_the_day(
     estimate = catalog.estimate(pools, SEEN + timedelta(days=days))
     each = known(P5EN, "us-east-2", capacity, SEEN).usd_per_hour
     assert estimate.usd_per_hour == each * sum(sizes)
-    assert estimate.usd_per_month == sum(map(monthly, estimate.pools), Decimal(0))
+    assert estimate.usd_per_month == sum(map(monthly, estimate.costs), Decimal(0))
     assert len(estimate.stale) == (len(pools) if days > 90 else 0)

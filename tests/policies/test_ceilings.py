@@ -71,6 +71,70 @@ def test_a_ceiling_of_pools_asks_for_no_price_of_services() -> None:
     assert refusals(provider, [POOL], **own) == []
 
 
+def test_a_stack_on_machines_of_ones_own_costs_nothing() -> None:
+    pools = [{"name": "gpu", "capacity": "on-demand", "accelerator": {"model": "h100"}, "num_nodes": 8}]
+    assert refusals({"kind": "onprem", "context": "datacenter"}, pools, pool_hourly_usd=0) == []
+    assert refusals({"kind": "local"}, pools, pool_hourly_usd=0) == []
+
+
+def test_prices_of_coreweave_go_by_the_zone() -> None:
+    pools = [{"name": "gpu", "capacity": "spot", "machine": "gd-8xh100ib-i128", "num_nodes": 2}]
+    (message,) = refusals({"kind": "coreweave", "zone": "US-EAST-04A"}, pools)
+    assert "got 39.42 USD/h for 1 pool;" in message
+    (unpriced,) = refusals({"kind": "coreweave", "zone": "EU-SOUTH-04A"}, pools)
+    assert "got gd-8xh100ib-i128, which has no price in EU-SOUTH-04A;" in unpriced
+
+
+def test_a_target_without_rules_of_its_own_is_charged_for_its_machines() -> None:
+    (unpriced,) = refusals({"kind": "toy"}, [POOL])
+    assert "stack.pools[0].machine: got m7i.xlarge, which has no price;" in unpriced
+    assert refusals({"kind": "toy"}, [POOL], hourly_usd=1, prices={"m7i.xlarge": 0.2}) == []
+
+
+GROUP = {
+    "region": "us-east-1",
+    "instanceTypes": ["m7i.xlarge"],
+    "scalingConfig": {"minSize": 0, "maxSize": 10},
+}
+CLUSTER = "trainyard:infra:AwsCluster"
+
+
+@pytest.mark.parametrize(
+    ("parents", "name", "counts"),
+    [
+        ("", "nodes", True),
+        ("", "trainyard:infra:AwsCluster", True),
+        ("my:trainyard:infra:AwsCluster$", "nodes", True),
+        ("trainyard:infra:Network$", "nodes", True),
+        ("trainyard:infra:GcpCluster$", "nodes", True),
+        ("trainyard:infra:AwsClusters$", "nodes", True),
+        (f"{CLUSTER}$", "nodes", False),
+        (f"{CLUSTER}$my:lib:Pools$", "nodes", False),
+    ],
+)
+def test_only_what_belongs_to_a_cluster_whose_stack_was_added_up_is_not_added_again(
+    parents: str, name: str, counts: bool
+) -> None:
+    court = Court((ceilings.POLICY,), parameters={"cost-ceilings": {"hourly_usd": 1}})
+    stack = Stack()
+    spec = {"provider": {"kind": "aws", "region": "us-east-1", "existing_cluster": {"name": "shared"}}}
+    whole = Properties({"stack": {**spec, "pools": [POOL]}})
+    cluster = Resource(CLUSTER, "lab", f"urn:pulumi:s::p::{CLUSTER}::lab", props=whole, stack=stack)
+    kind = "aws:eks/nodeGroup:NodeGroup"
+    urn = f"urn:pulumi:s::p::{parents}{kind}::{name}"
+    group = Resource(kind, name, urn, props=Properties(GROUP), stack=stack)
+    assert list(court.judge(cluster)) == []
+    assert [finding.violation.property for finding in court.judge(group)] == ["instanceTypes"] * counts
+
+
+def test_a_child_of_a_cluster_that_was_not_added_up_is() -> None:
+    court = Court((ceilings.POLICY,), parameters={"cost-ceilings": {"hourly_usd": 1}})
+    kind = "aws:eks/nodeGroup:NodeGroup"
+    urn = f"urn:pulumi:s::p::{CLUSTER}${kind}::nodes"
+    (finding,) = court.judge(Resource(kind, "nodes", urn, props=Properties(GROUP), stack=Stack()))
+    assert "USD/h for 1 pool;" in finding.message
+
+
 def test_a_filesystem_that_is_there_already_is_bought_by_its_owner() -> None:
     existing = {"id": "fs-0123456789abcdef0"}
     filesystem = {"kind": "lustre", "capacity_gib": 4800, "throughput": 250}

@@ -258,6 +258,28 @@ def test_ceilings_hold_for_the_sum_of_all_clusters(engine: Engine) -> None:
     assert said in run.message(*last)
 
 
+def test_a_name_like_our_components_hides_nothing_from_the_ceilings(engine: Engine) -> None:
+    pool = {"name": "cpu", "capacity": "on-demand", "machine": "m7i.xlarge", "num_nodes": 1}
+    provider = {"kind": "aws", "region": "us-east-1", "existing_cluster": {"name": "shared"}}
+
+    def program() -> None:
+        spec = {"provider": provider, "pools": [pool]}
+        cluster = pulumi.ComponentResource("trainyard:infra:AwsCluster", "lab", {"stack": spec})
+        nodes = {
+            "region": "us-east-1",
+            "instanceTypes": ["m7i.xlarge"],
+            "scalingConfig": {"minSize": 0, "maxSize": 9, "desiredSize": 0},
+            "tags": {"owner": "ml", "cost-center": "42"},
+        }
+        kind = "aws:eks/nodeGroup:NodeGroup"
+        pulumi.CustomResource(kind, "own", nodes, pulumi.ResourceOptions(parent=cluster))
+        pulumi.CustomResource(kind, "trainyard:infra:AwsCluster", nodes)
+
+    ceiling = {"cost-ceilings": {"hourly_usd": 1}}
+    run = engine.run(program, pack_config=ceiling)
+    assert run.refused() == {("cost-ceilings", "trainyard:infra:AwsCluster")}
+
+
 def test_a_secret_is_judged_and_never_shown(engine: Engine) -> None:
     def program() -> None:
         declare("aws:sqs/queue:Queue", "hidden", region=pulumi.Output.secret("us-east-1"))

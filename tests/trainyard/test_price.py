@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 import catalog
+from catalog import Cost, Estimate, Service, Storage
 from infra.errors import InputError
 from infra.spec import Stack, load
 from infra.spec.dataset import DatasetSpec
@@ -19,7 +20,7 @@ from infra.targets.aws.spec.provider import AwsSpec, EfsSpec, ExistingEfsSpec
 from tests.infra.plan import stack_file
 from trainyard.catalog import filters_of, rows_of, show_catalog
 from trainyard.forms import CatalogPart, Form
-from trainyard.price import Bill, Service, Storage, bill, show_price
+from trainyard.price import Bill, bill, remark, show_price
 
 TODAY = date(2026, 9, 25)
 """50 days after the prices of p5en in Ohio, 4 after those of NAT, EFS and S3."""
@@ -61,10 +62,11 @@ def test_storage_that_grows_has_its_rate_and_no_total() -> None:
 
 def test_storage_of_a_known_size_is_in_the_totals() -> None:
     price = catalog.storage_price("aws", "efs-standard", "us-east-1", LATER)
-    share = Storage("filesystem", "efs-standard", 7300, price)
+    bought = Storage(name="filesystem", cloud="aws", region="us-east-1", kind="efs-standard", gib=7300)
+    share = Cost(bought, price)
     assert (share.usd_per_month, share.usd_per_hour) == (Decimal(2190), Decimal(3))
-    assert Bill("lab", catalog.estimate([], TODAY), (share,)).usd_per_month == 2190
-    assert "filesystem: the price is 101 days old" in share.remark
+    assert Bill("lab", Estimate((share,))).usd_per_month == 2190
+    assert "filesystem: the price is 101 days old" in remark(share)
 
 
 def test_snapshots_that_are_kept_apart_are_named() -> None:
@@ -78,12 +80,11 @@ def test_snapshots_that_are_kept_apart_are_named() -> None:
 
 
 def test_control_plane_and_nat_are_in_the_totals_where_their_prices_are_known() -> None:
-    service = Service(
-        "NAT", "nat-gateway", 3, catalog.service_price("aws", "nat-gateway", "us-east-1", LATER)
-    )
+    bought = Service(name="NAT", cloud="aws", region="us-east-1", kind="nat-gateway", number=3)
+    (service,) = catalog.estimate([bought], LATER).costs
     assert (service.usd_per_hour, service.usd_per_month) == (Decimal("0.135"), Decimal("98.55"))
-    assert "NAT: the price is 101 days old" in service.remark
-    found = Bill("lab", catalog.estimate([], TODAY), (), (service,))
+    assert "NAT: the price is 101 days old" in remark(service)
+    found = Bill("lab", Estimate((service,)))
     assert found.usd_per_hour == Decimal("0.135")
     assert not found.is_complete
     assert "control plane" not in found.not_included
@@ -96,7 +97,9 @@ def test_services_of_a_region_without_a_price_are_named_and_add_nothing() -> Non
     assert {name: each["usdPerHour"] for name, each in told.items()} == {"control plane": None, "NAT": 0.135}
     unknown = "control plane: not in the totals: no price of eks-cluster in us-east-2 is known here"
     assert unknown in found.remarks
-    google = {each.name: each.number for each in bill(load(stack_file("gcp")), TODAY).services}
+    google = {
+        each["name"]: each["number"] for each in bill(load(stack_file("gcp")), TODAY).data()["services"]
+    }
     assert google == {"control plane": 1, "NAT": 15}
     assert "control plane" in bill(load(stack_file("coreweave")), TODAY).not_included
 
@@ -124,7 +127,8 @@ def test_a_filesystem_that_is_there_already_is_bought_by_its_owner() -> None:
 
 
 def test_where_nothing_has_a_price_there_is_no_total() -> None:
-    data = replace(bill(load(stack_file("aws-dev")), TODAY), services=()).data()
+    found = bill(load(stack_file("aws-dev")), TODAY)
+    data = replace(found, estimate=Estimate((*found.pools, *found.storage))).data()
     assert data["usdPerHour"] is data["usdPerMonth"] is None
 
 

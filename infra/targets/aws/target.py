@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from catalog.purchases import aws
 from infra.targets.aws.spec.pool_types import POOL_TYPES
 from infra.targets.aws.spec.provider import AwsSpec
 from infra.targets.aws.spec.validators import CHECKS
@@ -12,6 +13,7 @@ TARGET = Target(
     kind="aws",
     spec=AwsSpec,
     validators=CHECKS,
+    cost=aws.COST,
     features=frozenset(
         {
             Feature.SPOT_CAPACITY,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from catalog.purchases import azure
 from infra.targets.azure.spec.pool_types import POOL_TYPES
 from infra.targets.azure.spec.provider import AzureSpec
 from infra.targets.azure.spec.validators import CHECKS
@@ -12,6 +13,7 @@ TARGET = Target(
     kind="azure",
     spec=AzureSpec,
     validators=CHECKS,
+    cost=azure.COST,
     features=frozenset(
         {
             Feature.SPOT_CAPACITY,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from catalog.purchases import coreweave
 from infra.targets.coreweave.spec.pool_types import POOL_TYPES
 from infra.targets.coreweave.spec.provider import CoreweaveSpec
 from infra.targets.coreweave.spec.validators import CHECKS
@@ -12,6 +13,7 @@ TARGET = Target(
     kind="coreweave",
     spec=CoreweaveSpec,
     validators=CHECKS,
+    cost=coreweave.COST,
     features=frozenset(
         {
             Feature.SPOT_CAPACITY,

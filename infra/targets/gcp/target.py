@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from catalog.purchases import gcp
 from infra.targets.features import Feature
 from infra.targets.gcp.spec.pool_types import POOL_TYPES
 from infra.targets.gcp.spec.provider import GcpSpec
@@ -12,6 +13,7 @@ TARGET = Target(
     kind="gcp",
     spec=GcpSpec,
     validators=CHECKS,
+    cost=gcp.COST,
     features=frozenset(
         {
             Feature.SPOT_CAPACITY,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from catalog.purchases import local
 from infra.targets.features import Feature
 from infra.targets.local.spec.pool_types import POOL_TYPES
 from infra.targets.local.spec.provider import LocalSpec
@@ -12,6 +13,7 @@ TARGET = Target(
     kind="local",
     spec=LocalSpec,
     validators=CHECKS,
+    cost=local.COST,
     features=frozenset({Feature.SPOT_CAPACITY}),
     reasons={
         **dict.fromkeys(Feature, "remove the key, or choose a cloud"),

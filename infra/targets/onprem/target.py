@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from catalog.purchases import onprem
 from infra.targets.features import Feature
 from infra.targets.onprem.spec.pool_types import POOL_TYPES
 from infra.targets.onprem.spec.provider import OnpremSpec
@@ -14,6 +15,7 @@ TARGET = Target(
     kind="onprem",
     spec=OnpremSpec,
     validators=CHECKS,
+    cost=onprem.COST,
     features=frozenset(
         {
             Feature.NVLINK_DOMAINS,

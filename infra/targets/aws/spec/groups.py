@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import catalog
 from catalog import Machine
+from catalog.purchases.aws import markets, shares
 from infra.spec.node_pool import NodePoolSpec
 
 
@@ -44,26 +45,17 @@ def groups(pool: NodePoolSpec, zones: tuple[str, ...]) -> list[Group]:
     one of them, and would take a node with a job. Nodes are shared out evenly, the first groups getting what
     is left over.
     """
-    zones = pool.zones or zones
-    machines = [catalog.machine("aws", name) for name in (pool.machine or "", *(pool.alternatives or ()))]
-    if len(zones) == 1 or not (pool.is_spot or pool.is_autoscaled):
-        markets = [(machine, zones) for machine in machines]
-    else:
-        markets = [(machine, (zone,)) for machine in machines for zone in zones]
-    most = _shares(pool.num_nodes, len(markets))
-    least = _shares(pool.num_nodes if pool.min_nodes is None else pool.min_nodes, len(markets))
+    machines = (pool.machine or "", *(pool.alternatives or ()))
+    bought = markets(machines, pool.zones or zones, per_zone=pool.is_spot or pool.is_autoscaled)
+    most = shares(pool.num_nodes, len(bought))
+    least = shares(pool.num_nodes if pool.min_nodes is None else pool.min_nodes, len(bought))
     return [
-        Group(_role(pool, machine, of), pool, machine, of, num_nodes, min_nodes)
-        for (machine, of), num_nodes, min_nodes in zip(markets, most, least, strict=True)
+        Group(_role(pool, name, of), pool, catalog.machine("aws", name), of, num_nodes, min_nodes)
+        for (name, of), num_nodes, min_nodes in zip(bought, most, least, strict=True)
     ]
 
 
-def _role(pool: NodePoolSpec, machine: Machine, zones: tuple[str, ...]) -> str:
+def _role(pool: NodePoolSpec, machine: str, zones: tuple[str, ...]) -> str:
     if pool.is_spot:
-        return f"{pool.name}-{machine.name.replace('.', '-')}-{zones[0]}"
+        return f"{pool.name}-{machine.replace('.', '-')}-{zones[0]}"
     return f"{pool.name}-{zones[0]}" if pool.is_autoscaled else pool.name
-
-
-def _shares(number: int, parts: int) -> list[int]:
-    share, left_over = divmod(number, parts)
-    return [share + (1 if index < left_over else 0) for index in range(parts)]

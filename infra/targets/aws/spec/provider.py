@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from catalog.purchases.aws import default_snapshot_days
 from infra.spec.base import Boolean, Cidr, Positive, Spec, matching
 from infra.spec.provider import ProviderSpec
 from infra.spec.storage import FilesystemSpec
@@ -152,7 +153,7 @@ class LustreSpec(FilesystemSpec):
     @property
     def default_snapshot_days(self) -> int:
         """A week of FSx's backups, where the files are nowhere else."""
-        return 0 if self.link or self.existing else 7
+        return default_snapshot_days(linked=self.link or self.existing is not None)
 
 
 class EfsSpec(FilesystemSpec):

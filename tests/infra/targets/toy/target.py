@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from catalog import TargetCost
 from infra.targets.features import Feature
 from infra.targets.target import Target
 from tests.infra.targets.toy.spec import CHECKS, ToySpec
@@ -8,6 +9,7 @@ TARGET = Target(
     kind="toy",
     spec=ToySpec,
     validators=CHECKS,
+    cost=TargetCost(lambda _stack: iter(()), nothing_bought="is a toy"),
     features=frozenset({Feature.SPOT_CAPACITY}),
     cluster="tests.infra.targets.toy.cluster:ToyCluster",
 )

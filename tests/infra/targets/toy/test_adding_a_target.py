@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from infra.artifacts import ROOT
 from infra.errors import InputError
 from infra.spec import Stack, parse
 from infra.targets import registry
 from tests.infra.plan import Plan, plan
+from trainyard.forms import Form
+from trainyard.price import show_price
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +54,12 @@ def test_the_stacks_own_job_runs_there_unchanged(toy_plan: Plan, local_plan: Pla
 def test_its_checks_are_made(registered: None, local: Stack) -> None:
     with pytest.raises(InputError, match="an address with https://"):
         stack_on_toys(local, address="toy.invalid")
+
+
+def test_its_price_says_why_nothing_is_bought(registered: None, local: Stack) -> None:
+    text = io.StringIO()
+    show_price(stack_on_toys(local), Form.TEXT, Console(file=text, width=120))
+    assert text.getvalue() == "local is a toy: nothing is bought\n"
 
 
 def test_an_unknown_target_is_refused_with_those_that_there_are(registered: None, local: Stack) -> None:

@@ -1,0 +1,175 @@
+"""What a stack buys and what that costs: one model for `trainyard price` and the policies' ceilings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+from catalog import store
+from catalog.pricing import (
+    HOURS_PER_MONTH,
+    Capacity,
+    Missing,
+    Price,
+    StoragePrice,
+    price,
+    service_price,
+    storage_price,
+)
+from catalog.schema import Cloud
+
+Stack = Mapping[str, Any]
+"""A stack as plain data: what its file says, and what its cluster's component is given."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bought:
+    """What every purchase says of itself."""
+
+    name: str
+    """What it is for: a pool's name, `filesystem`, `NAT`."""
+    cloud: Cloud
+    region: str
+    """Region, or zone where that is what prices go by."""
+    path: str = ""
+    """Where the stack, or the resource, says how much."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machines(Bought):
+    """Machines of one type."""
+
+    machine: str
+    capacity: Capacity
+    number: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Storage(Bought):
+    """Storage of one kind."""
+
+    kind: str
+    """As the catalogue prices it: `fsx-lustre-250`."""
+    gib: int | Decimal | None
+    """Size in GiB; None: it grows with what is put there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Service(Bought):
+    """What runs by the hour beside the machines."""
+
+    kind: str
+    """As the catalogue prices it: `nat-gateway`."""
+    number: int = 1
+
+
+Purchase = Machines | Storage | Service
+
+
+@dataclass(frozen=True)
+class TargetCost:
+    """What stacks of a target buy."""
+
+    purchases: Callable[[Stack], Iterator[Purchase]]
+    """A stack's purchases, in the order of its file: machines, storage, services."""
+    nothing_bought: str = ""
+    """Why a stack of it buys nothing, after its name: `runs on this machine`; empty where it does."""
+
+
+def usd_per_hour(purchase: Purchase, rate: Decimal) -> Decimal | None:
+    """Return what a purchase costs for an hour at a price of one; None for storage that grows."""
+    if isinstance(purchase, Storage):
+        return None if purchase.gib is None else rate * purchase.gib / HOURS_PER_MONTH
+    return rate * purchase.number
+
+
+@dataclass(frozen=True)
+class Cost:
+    """A purchase and its price."""
+
+    purchase: Purchase
+    price: Price | StoragePrice | Missing
+
+    @property
+    def name(self) -> str:
+        """What the purchase is for."""
+        return self.purchase.name
+
+    @property
+    def usd_per_hour(self) -> Decimal | None:
+        """Cost for an hour; None where the price or the size is not known."""
+        if isinstance(self.price, Missing):
+            return None
+        return usd_per_hour(self.purchase, self.price.usd)
+
+    @property
+    def usd_per_month(self) -> Decimal | None:
+        """Cost for a month of 730 hours, likewise."""
+        if isinstance(self.price, Missing):
+            return None
+        if isinstance(self.purchase, Storage):  # priced by the month: exact
+            return None if self.purchase.gib is None else self.price.usd * self.purchase.gib
+        return self.price.usd * self.purchase.number * HOURS_PER_MONTH
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a list of purchases costs; the totals cover those with a known cost and no other."""
+
+    costs: tuple[Cost, ...]
+
+    @property
+    def usd_per_hour(self) -> Decimal:
+        """Sum of the known costs."""
+        return sum((cost.usd_per_hour for cost in self.costs if cost.usd_per_hour is not None), Decimal(0))
+
+    @property
+    def usd_per_month(self) -> Decimal:
+        """The same for 730 hours."""
+        return self.usd_per_hour * HOURS_PER_MONTH
+
+    @property
+    def missing(self) -> tuple[Cost, ...]:
+        """Purchases without a price: the totals are too low by what they cost."""
+        return tuple(cost for cost in self.costs if isinstance(cost.price, Missing))
+
+    @property
+    def stale(self) -> tuple[Cost, ...]:
+        """Purchases whose price is too old to be relied on."""
+        return tuple(cost for cost in self.costs if not isinstance(cost.price, Missing) and cost.price.stale)
+
+
+def estimate(purchases: Iterable[Purchase], today: date) -> Estimate:
+    """Price a list of purchases as of a day."""
+    return Estimate(tuple(Cost(purchase, price_of(purchase, today)) for purchase in purchases))
+
+
+def price_of(purchase: Purchase, today: date) -> Price | StoragePrice | Missing:
+    """Return the newest price of one, or why there is none."""
+    if isinstance(purchase, Storage):
+        return storage_price(purchase.cloud, purchase.kind, purchase.region, today)
+    if isinstance(purchase, Service):
+        return service_price(purchase.cloud, purchase.kind, purchase.region, today)
+    return _price_of_machine(purchase, purchase.capacity, today)
+
+
+def highest_price_of(purchase: Purchase, today: date) -> Price | StoragePrice | Missing:
+    """Return the price that a purchase costs at most.
+
+    Spot without a price of its own, and a reservation, whose contract is not known here, count as on demand.
+    No price of another region stands in for a missing one.
+    """
+    found = price_of(purchase, today)
+    if isinstance(purchase, Machines) and isinstance(found, Missing):
+        return _price_of_machine(purchase, "on-demand", today)
+    return found
+
+
+def _price_of_machine(purchase: Machines, capacity: Capacity, today: date) -> Price | Missing:
+    machine = store.find_machine(purchase.machine, purchase.cloud)
+    if machine is None:
+        return Missing(f"{purchase.machine} is no machine of {purchase.cloud} in the catalogue")
+    return price(machine, purchase.region, capacity, today)

@@ -1,0 +1,19 @@
+"""What stacks of each target buy, as pure functions of a stack as plain data: a module per target."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+
+from catalog.cost import TargetCost
+from catalog.purchases.pools import machines_of_pools
+
+
+@cache
+def cost_of(target: str) -> TargetCost:
+    """Return what stacks of a target buy; of one that has no module here, the machines of their pools."""
+    if target not in {module.name for module in iter_modules(__path__)} - {"pools"}:
+        return TargetCost(machines_of_pools)
+    found: TargetCost = import_module(f"{__name__}.{target}").COST
+    return found

@@ -1,0 +1,88 @@
+"""AWS: machines by market, FSx for Lustre or EFS with its backups, S3, EKS and NAT gateways."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from catalog.cost import Machines, Purchase, Service, Stack, Storage, TargetCost
+from catalog.purchases import pools
+
+Market = tuple[str, tuple[str, ...]]
+"""A machine type, and the zones that it is bought in."""
+
+
+def markets(machines: Sequence[str], zones: Sequence[str], *, per_zone: bool) -> list[Market]:
+    """Return the markets that a pool buys in: of each machine type one per zone, or one over all zones."""
+    if len(zones) < 2 or not per_zone:
+        return [(machine, tuple(zones)) for machine in machines]
+    return [(machine, (zone,)) for machine in machines for zone in zones]
+
+
+def shares(number: int, parts: int) -> list[int]:
+    """Share nodes out evenly, the first parts getting what is left over."""
+    share, left_over = divmod(number, parts)
+    return [share + (1 if index < left_over else 0) for index in range(parts)]
+
+
+def default_snapshot_days(*, linked: bool) -> int:
+    """A week of FSx's backups, where the files are nowhere else."""
+    return 0 if linked else 7
+
+
+def _purchases(stack: Stack) -> Iterator[Purchase]:
+    for path, pool in pools.pools(stack):
+        yield from _machines(stack, path, pool)
+    yield from _storage(stack)
+    yield from _services(stack)
+
+
+def _machines(stack: Stack, path: str, pool: pools.Block) -> Iterator[Machines]:
+    """A spot pool of several machine types buys some of each."""
+    number = pool.get("num_nodes") or 0
+    least = pool.get("min_nodes")
+    per_zone = pool.get("capacity") == "spot" or (least is not None and least < number)
+    zones = pool.get("zones") or pools.provider(stack).get("zones") or ()
+    types = (pool.get("machine") or "nothing", *(pool.get("alternatives") or ()))
+    bought = markets(types, zones, per_zone=per_zone)
+    nodes: Counter[str] = Counter()
+    for (machine, _), share in zip(bought, shares(number, len(bought)), strict=True):
+        nodes[machine] += share
+    for machine, share in nodes.items():
+        yield pools.machines(stack, path, pool, machine, share)
+
+
+def _storage(stack: Stack) -> Iterator[Storage]:
+    region, filesystem = pools.place(stack), pools.new_filesystem(stack)
+    path = "provider.filesystem.capacity_gib"
+    efs = filesystem.get("kind") == "efs"
+    if filesystem:
+        kind = "efs-standard" if efs else f"fsx-lustre-{filesystem.get('throughput')}"
+        gib = None if efs else filesystem.get("capacity_gib")
+        yield Storage(name="filesystem", cloud="aws", region=region, path=path, kind=kind, gib=gib)
+    yield Storage(name="object store", cloud="aws", region=region, kind="s3-standard", gib=None)
+    if filesystem and _snapshot_days(stack, filesystem):
+        kind = "efs-backup" if efs else "fsx-lustre-backup"
+        yield Storage(name="snapshots", cloud="aws", region=region, kind=kind, gib=None)
+
+
+def _snapshot_days(stack: Stack, filesystem: pools.Block) -> int:
+    """Days that a daily snapshot is kept apart from the filesystem; what changes daily is charged."""
+    days: int | None = ((stack.get("storage") or {}).get("checkpoints") or {}).get("snapshot_days")
+    if days is not None:
+        return days
+    return default_snapshot_days(linked=bool(filesystem.get("kind") == "efs" or filesystem.get("link")))
+
+
+def _services(stack: Stack) -> Iterator[Service]:
+    """The control plane, and the way out of a network that the stack makes."""
+    region, nat = pools.place(stack), pools.new_network(stack).get("nat")
+    if pools.makes_cluster(stack):
+        yield Service(name="control plane", cloud="aws", region=region, path="provider", kind="eks-cluster")
+    if nat in ("one", "per-zone"):
+        number = 1 if nat == "one" else len(pools.provider(stack).get("zones") or ())
+        path = "provider.network.nat"
+        yield Service(name="NAT", cloud="aws", region=region, path=path, kind="nat-gateway", number=number)
+
+
+COST = TargetCost(_purchases)

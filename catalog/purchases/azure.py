@@ -1,0 +1,30 @@
+"""Azure: machines, Managed Lustre, NetApp Files or Blob over NFS, and Blob. AKS's free tier costs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from catalog.cost import Purchase, Stack, Storage, TargetCost
+from catalog.purchases import pools
+
+GIB_PER_TIB = 1024
+
+
+def _purchases(stack: Stack) -> Iterator[Purchase]:
+    yield from pools.machines_of_pools(stack)
+    region, filesystem = pools.place(stack), pools.new_filesystem(stack)
+    if filesystem:
+        kinds = {
+            "lustre": f"azure-lustre-{filesystem.get('throughput')}",
+            "netapp": f"netapp-{filesystem.get('service_level')}",
+        }
+        kind = kinds.get(str(filesystem.get("kind")), "blob-nfs-hot")
+        tib = filesystem.get("capacity_tib")
+        gib = None if tib is None else tib * GIB_PER_TIB
+        path = "provider.filesystem.capacity_tib"
+        yield Storage(name="filesystem", cloud="azure", region=region, path=path, kind=kind, gib=gib)
+    kind = "blob-hot-zrs" if pools.provider(stack).get("zones") else "blob-hot-lrs"
+    yield Storage(name="object store", cloud="azure", region=region, kind=kind, gib=None)
+
+
+COST = TargetCost(_purchases)

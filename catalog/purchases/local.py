@@ -1,0 +1,14 @@
+"""A cluster on this machine: nothing is bought."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from catalog.cost import Purchase, Stack, TargetCost
+
+
+def _purchases(_stack: Stack) -> Iterator[Purchase]:
+    return iter(())
+
+
+COST = TargetCost(_purchases, nothing_bought="runs on this machine")

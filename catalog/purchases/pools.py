@@ -1,0 +1,63 @@
+"""What the targets' rules share: machines of pools, and which services and filesystems a stack makes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from catalog.cost import Machines, Stack
+
+Block = Mapping[str, Any]
+
+
+def machines_of_pools(stack: Stack) -> Iterator[Machines]:
+    """Yield the machines of each pool, all of one type; simulated accelerators cost nothing."""
+    for path, pool in pools(stack):
+        if (pool.get("accelerator") or {}).get("model") != "simulated":
+            yield machines(stack, path, pool, pool.get("machine") or "nothing", pool.get("num_nodes") or 0)
+
+
+def pools(stack: Stack) -> Iterator[tuple[str, Block]]:
+    """Yield each pool with its path."""
+    for index, pool in enumerate(stack.get("pools") or ()):
+        yield f"pools[{index}]", pool
+
+
+def machines(stack: Stack, path: str, pool: Block, machine: str, number: int) -> Machines:
+    """Return so many machines of a pool."""
+    return Machines(
+        name=pool.get("name") or "",
+        cloud=provider(stack).get("kind") or "",
+        region=place(stack),
+        path=f"{path}.machine",
+        machine=machine,
+        capacity=pool.get("capacity") or "on-demand",
+        number=number,
+    )
+
+
+def provider(stack: Stack) -> Block:
+    """Return the section of the target."""
+    return stack.get("provider") or {}
+
+
+def place(stack: Stack) -> str:
+    """Return the region, or the zone where that is what prices go by."""
+    return provider(stack).get("region") or provider(stack).get("zone") or ""
+
+
+def new_filesystem(stack: Stack) -> Block:
+    """Return the filesystem that a stack makes; empty for one that exists: its owner has bought it."""
+    found: Block = provider(stack).get("filesystem") or {}
+    return {} if found.get("existing") else found
+
+
+def makes_cluster(stack: Stack) -> bool:
+    """Whether the stack makes its control plane."""
+    return not provider(stack).get("existing_cluster")
+
+
+def new_network(stack: Stack) -> Block:
+    """Return the network that a stack makes; empty for one that exists."""
+    found: Block = provider(stack).get("network") or {}
+    return {} if found.get("existing") else found
