@@ -70,6 +70,15 @@ def fit(name: str, limit: int = MAX_LABEL) -> str:
     return f"{name[: limit - 9].rstrip('-')}-{digest}"
 
 
+GENERATED_SUFFIX = 8
+"""What the engine adds to a logical name where it makes up the physical one: `-` and seven random digits."""
+
+
+def fit_generated(name: str, limit: int) -> str:
+    """Fit a logical name so that the physical name that the engine makes of it is within a cloud's limit."""
+    return fit(name, limit - GENERATED_SUFFIX)
+
+
 _MAX_AGENT_POOL = 12
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import pulumi
 
+from infra import names
+
 
 @dataclass(frozen=True)
 class CloudScope:
@@ -18,9 +20,13 @@ class CloudScope:
     provider: pulumi.ProviderResource
     parent: pulumi.Resource
 
-    def named(self, role: str) -> str:
-        """Logical name of a resource: `<stack>-<role>`."""
-        return f"{self.name}-{role}"
+    def named(self, role: str, longest: int | None = None) -> str:
+        """Logical name of a resource: `<stack>-<role>`.
+
+        `longest` is the cloud's limit where the engine makes the physical name from it.
+        """
+        name = f"{self.name}-{role}"
+        return name if longest is None else names.fit_generated(name, longest)
 
     def options(
         self,

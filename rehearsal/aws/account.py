@@ -63,7 +63,7 @@ class Account:
     def check(self, resource: Resource) -> Iterable[Refusal]:
         """Judge by the SDK's types, and where these hold by the requests that would be made."""
         refused = list(sdk.problems(resource.token, resource.inputs))
-        return refused or list(self._judged(resource))
+        return refused or [*self._too_long(resource), *self._judged(resource)]
 
     def autoname(self, token: str) -> str | None:
         name: str | None = life(token).get("autoname")
@@ -134,6 +134,13 @@ class Account:
                 models.client("autoscaling", self.region).delete_auto_scaling_group(
                     AutoScalingGroupName=name, ForceDelete=True
                 )
+
+    def _too_long(self, resource: Resource) -> Iterator[Refusal]:
+        """Judge the name, which the provider has made up where the program sets none."""
+        field, longest = self.autoname(resource.token), life(resource.token).get("longest")
+        name = self._physical(resource)
+        if field and longest and len(name) > longest:
+            yield field, f"got {len(name)} characters; at most {longest} are allowed"
 
     def _judged(self, resource: Resource) -> Iterator[Refusal]:
         for request in self._requests(resource):

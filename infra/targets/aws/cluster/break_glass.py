@@ -11,17 +11,17 @@ from typing import Any
 import pulumi_aws as aws
 
 from infra import names
+from infra.targets.aws.cluster.identity import MAX_ROLE_NAME
 from infra.targets.aws.cluster.policy import allow, document
 from infra.targets.aws.cluster.scope import Scope
 
 SESSION_SECONDS = 3600
-_MAX_ROLE_NAME = 64
 METRIC_NAMESPACE, METRIC = "Trainyard", "BreakGlassCalls"
 
 
 def break_glass_role(scope: Scope, logs: aws.cloudwatch.LogGroup) -> aws.iam.Role:
     """Make the role, with its calls counted from the audit log: an alarm on the metric tells of its use."""
-    name = names.fit(scope.named("break-glass"), _MAX_ROLE_NAME)
+    name = names.fit(scope.named("break-glass"), MAX_ROLE_NAME)
     role = aws.iam.Role(
         name,
         # The audit log knows sessions by the role's name.

@@ -20,6 +20,8 @@ LUSTRE_PORTS = ((988, 988), (1018, 1023))
 NFS_PORTS = ((2049, 2049),)
 _AT_NIGHT = "cron(0 5 * * ? *)"
 """Once a day, when AWS' own plan for EFS does it (UTC)."""
+MAX_BACKUP_NAME = 50
+"""Of a vault, a plan and a selection alike (AWS Backup API reference)."""
 _LINKED = "filesystem"
 """Prefix of the bucket under which the filesystem's files are objects."""
 
@@ -169,14 +171,15 @@ def make_efs(
 
 def back_up(scope: Scope, filesystem: aws.efs.FileSystem, keys: Keys, days: int) -> None:
     """Take a backup each night, and keep it for some days, under the stack's own key; backups stay."""
+    name = scope.named("efs", MAX_BACKUP_NAME)
     vault = aws.backup.Vault(
-        scope.named("efs"),
+        name,
         kms_key_arn=keys.data,
         region=scope.region,
         opts=scope.options(protect=scope.spec.deletion_protection, retain_on_delete=True),
     )
     plan = aws.backup.Plan(
-        scope.named("efs"),
+        name,
         rules=[
             aws.backup.PlanRuleArgs(
                 rule_name="daily",
@@ -189,7 +192,7 @@ def back_up(scope: Scope, filesystem: aws.efs.FileSystem, keys: Keys, days: int)
         opts=scope.options(),
     )
     aws.backup.Selection(
-        scope.named("efs"),
+        name,
         plan_id=plan.id,
         iam_role_arn=backup_role(scope),
         resources=[filesystem.arn],

@@ -13,6 +13,9 @@ from infra.targets.aws.cluster.keys import use_of_data_key
 from infra.targets.aws.cluster.policy import Statement, allow, assumed_by, document
 from infra.targets.aws.cluster.scope import Scope
 
+MAX_ROLE_NAME = 64
+"""IAM user guide, IAM and STS quotas."""
+
 
 def cluster_role(scope: Scope) -> pulumi.Output[str]:
     """Role of the control plane."""
@@ -111,7 +114,7 @@ def _role(
 ) -> pulumi.Output[str]:
     """Make a role, and return its ARN: what takes it waits for its rights, and goes before they do."""
     name = scope.named(role)
-    made = aws.iam.Role(name, assume_role_policy=trust, opts=scope.options())
+    made = aws.iam.Role(scope.named(role, MAX_ROLE_NAME), assume_role_policy=trust, opts=scope.options())
     rights: list[pulumi.CustomResource] = [
         aws.iam.RolePolicyAttachment(
             f"{name}-{policy.rpartition('/')[2]}",

@@ -29,6 +29,8 @@ from infra.targets.base import (
     pool_taints,
 )
 
+MAX_NODE_GROUP_NAME = 63
+"""EKS user guide, managed node groups."""
 ROOT_DISK_GIB = 200
 """Images with CUDA and PyTorch are 10 to 20 GiB each, and an update keeps two."""
 _ONE_MARKET = "one market per group: other markets of the pool are groups of their own"
@@ -74,7 +76,7 @@ def node_group(grounds: Grounds, group: Group, settings: PoolSettings) -> aws.ek
     reason = group.pool.spot_waiver or _ONE_MARKET
     waiver = {names.SPOT_WAIVER: tag_value(reason)} if group.pool.is_spot else {}
     made = aws.eks.NodeGroup(
-        scope.named(group.role),
+        scope.named(group.role, MAX_NODE_GROUP_NAME),
         cluster_name=grounds.control_plane.name,
         node_role_arn=grounds.node_role,
         subnet_ids=grounds.network.subnet_ids(group.zones),

@@ -47,6 +47,8 @@ HYPERDISK_ONLY = ("a3-ultragpu-", "a4-", "a4x-", "n4-", "ct6e-", "tpu7x-")
 SLICES_BY_WORKLOAD_POLICY = ("tpu7x-",)
 """TPUs whose slices GKE refuses to place by a compact policy (GKE: multi-host slices of TPU7x)."""
 MAX_NODE_POOL_NAME = 40
+MAX_RESOURCE_NAME = 63
+"""Compute Engine, naming resources."""
 JOB_PODS, SYSTEM_PODS = 32, 110
 """Pods that a node can have: they decide how many addresses it takes (infra/subnets.py)."""
 
@@ -168,7 +170,7 @@ def _by_workload(
 ) -> NodePoolPlacementPolicyArgs:
     """Place a node pool in one slice of TPUs, or in one rack of GPUs that NVLink joins."""
     policy = ResourcePolicy(
-        scope.named(group.role),
+        scope.named(group.role, MAX_RESOURCE_NAME),
         workload_policy=ResourcePolicyWorkloadPolicyArgs(
             type="HIGH_THROUGHPUT", accelerator_topology=topology
         ),

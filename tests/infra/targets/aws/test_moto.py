@@ -234,6 +234,23 @@ def refusals(token: str, **inputs: object) -> str:
             },
             "maxSize, value: 0, valid min value: 1",
         ),
+        (
+            "aws:eks/nodeGroup:NodeGroup",
+            {
+                "clusterName": "a",
+                "nodeGroupName": "x" * 64,
+                "nodeRoleArn": UNKNOWN,
+                "subnetIds": [UNKNOWN],
+                "scalingConfig": {"minSize": 0, "desiredSize": 1, "maxSize": 1},
+            },
+            "nodeGroupName: got 64 characters; at most 63 are allowed",
+        ),
+        ("aws:backup/vault:Vault", {"name": "x" * 51, "kmsKeyArn": UNKNOWN}, "BackupVaultName: got 'xxx"),
+        (
+            "aws:iam/role:Role",
+            {"name": "x" * 65, "assumeRolePolicy": "{}"},
+            "RoleName: got 65 characters; at most 64 are allowed",
+        ),
     ],
 )
 def test_what_aws_would_refuse_is_refused_before_it_is_asked(

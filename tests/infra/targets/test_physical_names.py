@@ -1,0 +1,273 @@
+"""Names that a cloud takes, whatever a stack, its pools and its teams are called.
+
+A physical name is what the plan sets, or what the engine makes up where the plan sets none: the logical name,
+`-` and seven random hexadecimal digits. Limits are the clouds' own, not read from our code.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from infra import names
+from infra.errors import InputError
+from infra.spec import parse
+from infra.spec.source import STACK_KEY
+from tests.infra.golden import CASES
+from tests.infra.plan import Plan, Registration, cluster_plan, plan, stack_file
+
+pytestmark = pytest.mark.clouds
+
+RANDOM = "-0a1b2c3"
+"""What the engine adds (pulumi-terraform-bridge, AutoName; pulumi-azure-native does the same with eight)."""
+LONGEST = 40
+"""Longest name of a spec (`Name`)."""
+STACKS = [
+    *((stack_file("aws"), length) for length in (1, 18, 30, LONGEST)),
+    *((stack_file(name), 1) for name in ("aws-dev", "gcp", "gcp-tpu", "azure")),
+    *((stack_file(name), LONGEST) for name in ("aws-dev", "gcp", "gcp-tpu", "azure")),
+    *((stack_file("coreweave"), length) for length in (1, 30)),
+    *((CASES / f"{case}.yaml", LONGEST) for case in ("autoscaled/aws", "racks/gcp", "existing-cluster/gcp")),
+]
+"""Files, each with lengths of the stack's name: pools and teams always have the longest."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What a cloud takes as a name."""
+
+    field: str
+    """Property that has the name."""
+    longest: int
+    pattern: str = r"[a-zA-Z0-9-]+"
+
+
+LIMITS: Mapping[str, Limit] = {
+    # AWS Backup API reference, CreateBackupVault, BackupPlanInput, BackupSelection.
+    "aws:backup/vault:Vault": Limit("name", 50, r"[a-zA-Z0-9_-]{2,}"),
+    "aws:backup/plan:Plan": Limit("name", 50, r"[a-zA-Z0-9_.-]+"),
+    "aws:backup/selection:Selection": Limit("name", 50, r"[a-zA-Z0-9_.-]+"),
+    # EventBridge API reference, PutRule; CloudWatch Logs API reference, CreateLogGroup, PutMetricFilter.
+    "aws:cloudwatch/eventRule:EventRule": Limit("name", 64, r"[\w.-]+"),
+    "aws:cloudwatch/logGroup:LogGroup": Limit("name", 512, r"[\w./#-]+"),
+    "aws:cloudwatch/logMetricFilter:LogMetricFilter": Limit("name", 512, r"[^:*]+"),
+    # EC2 API reference, CreateLaunchTemplate, CreatePlacementGroup, CreateSecurityGroup.
+    "aws:ec2/launchTemplate:LaunchTemplate": Limit("name", 128, r"[a-zA-Z0-9().\-/_]{3,}"),
+    "aws:ec2/placementGroup:PlacementGroup": Limit("name", 255),
+    "aws:ec2/securityGroup:SecurityGroup": Limit("name", 255),
+    # EFS API reference, CreateFileSystem (the bridge makes up the token).
+    "aws:efs/fileSystem:FileSystem": Limit("creationToken", 64),
+    # EKS API reference, CreateCluster; terraform-provider-aws, eks/node_group.go (at most 63).
+    "aws:eks/cluster:Cluster": Limit("name", 100),
+    "aws:eks/nodeGroup:NodeGroup": Limit("nodeGroupName", 63),
+    # IAM API reference, CreateRole, PutRolePolicy.
+    "aws:iam/role:Role": Limit("name", 64, r"[\w+=,.@-]+"),
+    "aws:iam/rolePolicy:RolePolicy": Limit("name", 128, r"[\w+=,.@-]+"),
+    # KMS API reference, CreateAlias; S3 user guide, bucket naming rules; SQS API reference, CreateQueue.
+    "aws:kms/alias:Alias": Limit("name", 256, r"alias/[a-zA-Z0-9/_-]+"),
+    "aws:s3/bucket:Bucket": Limit("bucket", 63, r"[a-z0-9.-]{3,}"),
+    "aws:sqs/queue:Queue": Limit("name", 80, r"[\w-]+"),
+    # Compute Engine, naming resources (RFC 1035).
+    "gcp:compute/firewall:Firewall": Limit("name", 63, r"[a-z][a-z0-9-]*"),
+    "gcp:compute/globalAddress:GlobalAddress": Limit("name", 63, r"[a-z][a-z0-9-]*"),
+    "gcp:compute/network:Network": Limit("name", 63, r"[a-z][a-z0-9-]*"),
+    "gcp:compute/resourcePolicy:ResourcePolicy": Limit("name", 63, r"[a-z][a-z0-9-]*"),
+    "gcp:compute/router:Router": Limit("name", 63, r"[a-z][a-z0-9-]*"),
+    "gcp:compute/routerNat:RouterNat": Limit("name", 63, r"[a-z][a-z0-9-]*"),
+    "gcp:compute/subnetwork:Subnetwork": Limit("name", 63, r"[a-z][a-z0-9-]*"),
+    # GKE API, Cluster.name, NodePool.name.
+    "gcp:container/cluster:Cluster": Limit("name", 40, r"[a-z][a-z0-9-]*"),
+    "gcp:container/nodePool:NodePool": Limit("name", 40, r"[a-z][a-z0-9-]*"),
+    # Filestore and Managed Lustre API, CreateInstance.
+    "gcp:filestore/instance:Instance": Limit("name", 63, r"[a-z][a-z0-9-]*"),
+    "gcp:lustre/instance:Instance": Limit("instanceId", 63, r"[a-z][a-z0-9-]*"),
+    # Cloud KMS API, KeyRings.create, CryptoKeys.create; IAM API, ServiceAccounts.create.
+    "gcp:kms/cryptoKey:CryptoKey": Limit("name", 63, r"[a-zA-Z0-9_-]+"),
+    "gcp:kms/keyRing:KeyRing": Limit("name", 63, r"[a-zA-Z0-9_-]+"),
+    "gcp:serviceaccount/account:Account": Limit("accountId", 30, r"[a-z][a-z0-9-]{5,}"),
+    "gcp:privilegedaccessmanager/entitlement:Entitlement": Limit("entitlementId", 63, r"[a-z][a-z0-9-]{3,}"),
+    # Cloud Storage, bucket naming guidelines, about folders.
+    "gcp:storage/bucket:Bucket": Limit("name", 63, r"[a-z0-9._-]{3,}"),
+    "gcp:storage/folder:Folder": Limit("name", 512, r"[a-z0-9/-]+/"),
+    "gcp:storage/managedFolder:ManagedFolder": Limit("name", 512, r"[a-z0-9/-]+/"),
+    # Azure, naming rules and restrictions for Azure resources.
+    "azure-native:compute:DiskEncryptionSet": Limit("diskEncryptionSetName", 80),
+    "azure-native:containerservice:AgentPool": Limit("agentPoolName", 12, r"[a-z][a-z0-9]*"),
+    "azure-native:containerservice:ManagedCluster": Limit("resourceName", 63),
+    "azure-native:keyvault:Key": Limit("keyName", 127),
+    "azure-native:keyvault:Vault": Limit("vaultName", 24, r"[a-z][a-z0-9-]{2,}"),
+    "azure-native:managedidentity:FederatedIdentityCredential": Limit(
+        "federatedIdentityCredentialResourceName", 120, r"[a-z0-9_-]{3,}"
+    ),
+    "azure-native:managedidentity:UserAssignedIdentity": Limit("resourceName", 128, r"[a-zA-Z0-9_-]{3,}"),
+    "azure-native:monitor:DiagnosticSetting": Limit("name", 260),
+    "azure-native:netapp:Account": Limit("accountName", 128),
+    "azure-native:netapp:CapacityPool": Limit("poolName", 64),
+    "azure-native:netapp:CapacityPoolVolume": Limit("volumeName", 64),
+    "azure-native:netapp:SnapshotPolicy": Limit("snapshotPolicyName", 64),
+    "azure-native:network:NatGateway": Limit("natGatewayName", 80),
+    "azure-native:network:PrivateDnsZoneGroup": Limit("privateDnsZoneGroupName", 80),
+    "azure-native:network:PrivateEndpoint": Limit("privateEndpointName", 64),
+    "azure-native:network:PublicIPAddress": Limit("publicIpAddressName", 80),
+    "azure-native:network:Subnet": Limit("subnetName", 80),
+    "azure-native:network:VirtualNetwork": Limit("virtualNetworkName", 64),
+    "azure-native:operationalinsights:Workspace": Limit("workspaceName", 63, r"[a-zA-Z0-9-]{4,}"),
+    "azure-native:privatedns:PrivateZone": Limit("privateZoneName", 63, r"[a-z0-9.-]+"),
+    "azure-native:privatedns:VirtualNetworkLink": Limit("virtualNetworkLinkName", 80),
+    "azure-native:resources:ResourceGroup": Limit("resourceGroupName", 90),
+    "azure-native:storage:BlobContainer": Limit("containerName", 63, r"[a-z0-9-]{3,}"),
+    "azure-native:storage:StorageAccount": Limit("accountName", 24, r"[a-z0-9]{3,}"),
+    "azure-native:storagecache:AmlFilesystem": Limit("amlFilesystemName", 80, r"[a-zA-Z0-9_-]{2,}"),
+    # CoreWeave, CKS cluster and VPC reference.
+    "coreweave:index/cksCluster:CksCluster": Limit("name", 30, r"[a-z0-9-]+"),
+    "coreweave:index/networkingVpc:NetworkingVpc": Limit("name", 30, r"[a-z0-9-]+"),
+    "coreweave:index/objectStorageBucket:ObjectStorageBucket": Limit("name", 63, r"[a-z0-9.-]{3,}"),
+}
+"""Type → its limit, and where the cloud says it."""
+MORE_LIMITS: Mapping[str, tuple[Limit, ...]] = {
+    # AKS: DNS prefix and node resource group (naming rules; az aks create).
+    "azure-native:containerservice:ManagedCluster": (
+        Limit("dnsPrefix", 54),
+        Limit("nodeResourceGroup", 80),
+    ),
+    # Azure NetApp Files, requirements for creating a volume path.
+    "azure-native:netapp:CapacityPoolVolume": (Limit("creationToken", 80),),
+}
+UNNAMED = frozenset(
+    {
+        # They are known by an ID that the cloud makes up, or by what they belong to.
+        *("DefaultSecurityGroup", "Eip", "FlowLog", "InternetGateway", "NatGateway", "Route", "RouteTable"),
+        *("RouteTableAssociation", "SecurityGroupIngressRule", "Subnet", "Vpc", "VpcEndpoint", "Key"),
+        *(
+            "MountTarget",
+            "DataRepositoryAssociation",
+            "LustreFileSystem",
+            "QueuePolicy",
+            "EventTarget",
+            "Tag",
+        ),
+        *(
+            "AccessEntry",
+            "AccessPolicyAssociation",
+            "Addon",
+            "PodIdentityAssociation",
+            "RolePolicyAttachment",
+        ),
+        *("BucketLifecycleConfiguration", "BucketPolicy", "BucketPublicAccessBlock", "BucketVersioning"),
+        *("BucketServerSideEncryptionConfiguration", "BucketIAMMember", "CryptoKeyIAMMember", "IAMMember"),
+        *("ManagedFolderIamMember", "Connection", "RoleAssignment", "RoleDefinition"),
+        *("BlobServiceProperties", "ManagementPolicy", "MaintenanceConfiguration", "AdminRuleCollection"),
+        *("ObjectStorageBucketLifecycleConfiguration", "ObjectStorageBucketSettings"),
+        "ObjectStorageBucketVersioning",
+    }
+)
+OURS = ("kubernetes:", "pulumi:", "trainyard:")
+
+
+def long_name(stem: str, length: int) -> str:
+    return (stem + "-" + "x" * length)[:length]
+
+
+def renamed(file: Path, length: int) -> dict[str, Any]:
+    """A stack file's data with a name of so many characters, and pools and teams with the longest ones."""
+    data: dict[str, Any] = copy.deepcopy(yaml.safe_load(file.read_text())["config"][STACK_KEY])
+    data["name"] = long_name("stack", length)
+    pools = {pool["name"]: long_name(pool["name"], LONGEST) for pool in data["pools"]}
+    teams = {team["name"]: long_name(team["name"], LONGEST) for team in data["teams"]}
+    for section, known in (("pools", pools), ("teams", teams)):
+        for entry in data[section]:
+            entry["name"] = known[entry["name"]]
+    for queue in data["queues"]:
+        for flavor in queue["flavors"]:
+            flavor["pool"] = pools[flavor["pool"]]
+    if data.get("job"):
+        data["job"]["team"] = teams[data["job"]["team"]]
+    return data
+
+
+def names_of(each: Registration) -> Iterator[tuple[Limit, str]]:
+    """Physical names of a resource, each with what its cloud takes."""
+    limit = LIMITS[each.type]
+    yield limit, each.inputs.get(limit.field) or f"{each.name}{RANDOM}"
+    for more in MORE_LIMITS.get(each.type, ()):
+        yield more, each.inputs[more.field]
+
+
+def refused_names(found: Plan) -> list[str]:
+    """Say which names a cloud would refuse."""
+    refused = []
+    for each in found.resources:
+        if each.type.startswith(OURS):
+            continue
+        if each.type not in LIMITS:
+            assert each.type.rpartition(":")[2] in UNNAMED, f"{each.type} has no limit here"
+            continue
+        for limit, name in names_of(each):
+            if len(name) > limit.longest or not re.fullmatch(limit.pattern, name):
+                refused.append(f"{each.urn}: {limit.field} {name} ({len(name)}, at most {limit.longest})")
+    return refused
+
+
+@pytest.mark.parametrize(("file", "length"), STACKS, ids=lambda each: str(getattr(each, "stem", each)))
+def test_a_cloud_takes_every_name_of_a_stack(file: Path, length: int, rendered: Path) -> None:
+    assert not refused_names(cluster_plan(parse(renamed(file, length)), rendered))
+
+
+def test_the_spec_refuses_a_name_that_coreweave_would_and_says_what_it_takes() -> None:
+    with pytest.raises(InputError) as refused:
+        parse(renamed(stack_file("coreweave"), 31))
+    (problem,) = refused.value.problems
+    assert problem.path == "name"
+    assert (problem.allowed, problem.fix) == ("at most 30 characters (CKS)", "shorten it by 1")
+
+
+@pytest.mark.parametrize("name", ["aws", "azure"])
+def test_kubernetes_takes_every_name_and_label_of_a_stack_with_long_names(name: str, rendered: Path) -> None:
+    stack = parse(renamed(stack_file(name), LONGEST))
+    labels_seen = 0
+    for each in plan(stack, rendered).resources:
+        metadata = each.inputs.get("metadata") if each.type.startswith("kubernetes:") else None
+        if not metadata:
+            continue
+        kind = each.type.rpartition(":")[2]
+        assert len(metadata["name"]) <= (63 if kind in {"Namespace", "Service", "Job"} else 253), each.urn
+        for key, value in (metadata.get("labels") or {}).items():
+            labels_seen += 1
+            assert len(value) <= 63, f"{each.urn}: {key}"
+    assert labels_seen > 100
+
+
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.from_regex(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?", fullmatch=True))
+def test_aws_takes_every_name_of_a_stack_with_any_name(aws_file: Path, rendered: Path, name: str) -> None:
+    data = renamed(aws_file, LONGEST)
+    assert not refused_names(cluster_plan(parse({**data, "name": name}), rendered))
+
+
+@pytest.fixture(scope="session")
+def aws_file() -> Path:
+    return stack_file("aws-dev")
+
+
+@given(st.from_regex(r"[a-z]([a-z0-9-]{0,120}[a-z0-9])?", fullmatch=True), st.sampled_from([50, 63, 64]))
+def test_a_logical_name_leaves_room_for_what_the_engine_adds(name: str, longest: int) -> None:
+    fitted = names.fit_generated(name, longest)
+    assert len(fitted + RANDOM) <= longest
+    assert (fitted == name) == (len(name + RANDOM) <= longest)
+
+
+def test_names_that_fit_are_not_changed(rendered: Path) -> None:
+    """An upgrade replaces no node group, role or vault of a stack that is there."""
+    found = cluster_plan(parse(yaml.safe_load(stack_file("aws").read_text())["config"][STACK_KEY]), rendered)
+    groups = found.named("NodeGroup")
+    assert "training-preprocessing-m7i-16xlarge-us-east-2a" in groups
+    assert all("nodeGroupName" not in inputs for inputs in groups.values())
