@@ -1,0 +1,50 @@
+"""A target that only the tests have is rehearsed on the real engine: its fake is in its own folder."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from engine.paths import Paths
+from infra.errors import InputError
+from infra.targets import registry
+from rehearsal import fake
+from rehearsal.faults import Faults
+from tests.infra.plan import stack_file
+from trainyard.rehearse.command import play
+from trainyard.rehearse.project import Assumption
+from trainyard.session import Session
+
+
+@pytest.fixture
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
+    """The local stack's file with another provider."""
+    package = "tests.infra.targets.toy"
+    monkeypatch.setitem(registry.TARGETS, "toy", f"{package}.target:TARGET")
+    monkeypatch.setitem(fake.FAKES, "toy", f"{package}.fake:FAKE")
+    config = yaml.safe_load(stack_file("local").read_text())
+    config["config"]["trainyard:stack"]["provider"] = {"kind": "toy", "address": "https://toy.invalid"}
+    # As the shipped stacks of the clouds say of upstream's images.
+    config["config"]["trainyard:exemptions"] = yaml.safe_load(stack_file("onprem").read_text())["config"][
+        "trainyard:exemptions"
+    ]
+    (tmp_path / "stacks").mkdir()
+    (tmp_path / "stacks" / "Pulumi.toy.yaml").write_text(yaml.safe_dump(config))
+    paths = Paths.from_environment()
+    return Session("toy", replace(paths, state=tmp_path / "state", stacks_folder=tmp_path / "stacks"))
+
+
+def test_a_foreign_target_lives_its_whole_life_by_its_own_fake(session: Session) -> None:
+    done = play(session, Faults(), Assumption(10))
+    names = [phase.name for phase in done.phases]
+    assert names == ["preview", "up", "up again", "refresh", "update", "destroy"]
+    assert any("LocalQueue" in urn for urn in done.created)
+
+
+def test_a_target_without_a_fake_is_refused(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(fake.FAKES, "toy")
+    with pytest.raises(InputError, match="kind: toy"):
+        play(session, Faults(), Assumption(10))

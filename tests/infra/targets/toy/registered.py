@@ -1,0 +1,9 @@
+"""The lines of a new target, added to this process: one in each of the two registries."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from infra.targets import registry
+
+cast(dict[str, Any], registry.TARGETS)["toy"] = "tests.infra.targets.toy.target:TARGET"
