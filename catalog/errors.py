@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 
 class UnknownNameError(LookupError):
     """A name that the catalogue lacks: where it stood, what is allowed there, and the nearest one."""
 
     def __init__(self, what: str, got: str, known: Iterable[str], path: str) -> None:
+        from difflib import get_close_matches  # only where a name is wrong
+
         names = sorted(known)
         near = get_close_matches(got.lower(), [name.lower() for name in names], n=1, cutoff=0.5)
         meant = next((name for name in names if near and name.lower() == near[0]), None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any, TypedDict, TypeVar, Unpack
 
 import yaml
@@ -35,6 +35,7 @@ from catalog.schema import (
     TrafficRow,
 )
 
+DATA = Path(__file__).parent / "data"
 FileKind = TypeVar("FileKind", bound=DataFile)
 
 
@@ -52,7 +53,7 @@ class MachineFilters(TypedDict, total=False):
 
 def load(path: str, kind: type[FileKind]) -> FileKind:
     """Read `data/<path>`; DataError where the file breaks its schema."""
-    text = files("catalog").joinpath("data", path).read_text(encoding="utf-8")
+    text = (DATA / path).read_text(encoding="utf-8")
     return parse(yaml.load(text, Loader=yaml.CSafeLoader), kind)
 
 
