@@ -12,7 +12,6 @@ from catalog.cost import (
     highest_price_of,
 )
 from catalog.errors import DataError, UnknownNameError
-from catalog.nics import NetworkInterface, network_interfaces
 from catalog.pricing import (
     HOURS_PER_MONTH,
     STALE_AFTER_DAYS,
@@ -94,7 +93,6 @@ __all__ = [
     "Machines",
     "Missing",
     "NcclTopology",
-    "NetworkInterface",
     "Nics",
     "Notice",
     "Price",
@@ -126,7 +124,6 @@ __all__ = [
     "machine",
     "machines",
     "matches",
-    "network_interfaces",
     "notices",
     "permitted",
     "price",

@@ -39,11 +39,12 @@ def _without(stack: dict[str, Any]) -> None:
 
 
 EDITS: Mapping[str, Edit] = {
-    "size": _bigger,
     "machine": _another_machine,
     "tags": _other_tags,
     "name": _without,
+    "size": _bigger,
 }
+"""The last has the resources of the update that follows: the policies let pass what they saw in a preview."""
 
 
 class Watched(Operations):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pulumi
 import pulumi_aws as aws
 
-from catalog import Machine, network_interfaces
+from catalog import Machine
 from infra.targets.aws.cluster.network import Network
 from infra.targets.aws.cluster.scope import Scope
+from infra.targets.aws.spec.nics import network_interfaces
 
 
 def efa_security_group(scope: Scope, network: Network) -> aws.ec2.SecurityGroup:

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import catalog
-from catalog import EfaLayout, Machine, NetworkInterface
+from catalog import EfaLayout, Machine
+from infra.targets.aws.spec.nics import NetworkInterface, network_interfaces
 
 AWS = catalog.machines(cloud="aws")
 EXAMPLE = catalog.machine("aws", "p5en.48xlarge")
@@ -24,7 +25,7 @@ def layouts(draw: st.DrawFn) -> EfaLayout:
 
 
 def assert_ec2_takes(machine: Machine) -> None:
-    interfaces = catalog.network_interfaces(machine)
+    interfaces = network_interfaces(machine)
     slots = [(item.card, item.device) for item in interfaces]
     assert interfaces[0] == NetworkInterface(card=0, device=0, kind="ena")
     assert len(slots) == len(set(slots))
@@ -51,25 +52,25 @@ def test_the_interfaces_of_any_machine_would_obey_ec2(layout: EfaLayout) -> None
 @pytest.mark.parametrize("machine", AWS, ids=lambda machine: machine.name)
 def test_a_pod_asks_for_as_many_efas_as_the_machine_has(machine: Machine) -> None:
     asked = catalog.fabric(machine.fabric).resources.get("vpc.amazonaws.com/efa", 0)
-    laid_out = [item for item in catalog.network_interfaces(machine) if item.kind == "efa-only"]
+    laid_out = [item for item in network_interfaces(machine) if item.kind == "efa-only"]
     assert asked == len(laid_out)
 
 
 def test_a_p5_has_one_ena_and_32_efas_and_its_card_0_carries_both() -> None:
-    interfaces = catalog.network_interfaces(catalog.machine("aws", "p5.48xlarge"))
+    interfaces = network_interfaces(catalog.machine("aws", "p5.48xlarge"))
     assert [item.interface_type for item in interfaces] == [None] + ["efa-only"] * 32
     assert [(item.card, item.device) for item in interfaces[:3]] == [(0, 0), (0, 1), (1, 0)]
 
 
 def test_a_p6_b300_keeps_card_0_for_ip() -> None:
-    interfaces = catalog.network_interfaces(catalog.machine("aws", "p6-b300.48xlarge"))
+    interfaces = network_interfaces(catalog.machine("aws", "p6-b300.48xlarge"))
     assert [item.card for item in interfaces] == list(range(17))
     assert {item.device for item in interfaces} == {0}
 
 
 def test_more_cards_than_efas_leave_cards_empty() -> None:
     machine = replace(EXAMPLE, efa=EfaLayout(network_cards=9, interfaces=8, card_0=True))
-    assert {item.card for item in catalog.network_interfaces(machine)} == set(range(8))
+    assert {item.card for item in network_interfaces(machine)} == set(range(8))
 
 
 def test_efas_that_do_not_fit_on_the_cards_are_refused() -> None:
@@ -79,4 +80,4 @@ def test_efas_that_do_not_fit_on_the_cards_are_refused() -> None:
 
 def test_other_clouds_lay_out_no_interfaces() -> None:
     with pytest.raises(ValueError, match="machine of gcp"):
-        catalog.network_interfaces(catalog.machine("gcp", "a3-ultragpu-8g"))
+        network_interfaces(catalog.machine("gcp", "a3-ultragpu-8g"))
