@@ -81,12 +81,13 @@ deepspeed: prepared ## DeepSpeed, for its tests
 bench: peers ## Measure, and print ratios
 	@$(BIN)/python -m benchmarks
 
-check: prepared ## Lint, types, imports, Dockerfiles
+check: prepared ## Lint, types, imports, Dockerfiles, shell programs
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy $(PACKAGES)
 	@$(BIN)/lint-imports
 	@$(BIN)/hadolint training/images/*/Dockerfile
+	@$(BIN)/shellcheck --severity=warning $$(git ls-files '*.sh')
 
 format: venv-dev ## Put the code into its form
 	@$(BIN)/ruff check --fix-only --quiet .

@@ -13,30 +13,11 @@ from typing import Any
 from infra import names
 from infra.charts import Manifest
 from infra.platform.base import metadata
+from infra.platform.programs import program
 
 NAME = "amdgpu-driver"
 NAMESPACE = "kube-system"
-VERSION = "30.20.1"
-"""Of the driver's packages, as that recipe has it."""
 IMAGE = "docker.io/library/ubuntu:24.04"
-_KEY = "https://repo.radeon.com/rocm/rocm.gpg.key"
-_PACKAGES = f"https://repo.radeon.com/amdgpu/{VERSION}/ubuntu"
-_SIGNED = "/etc/apt/keyrings/rocm.asc"
-_LIST = "/etc/apt/sources.list.d/amdgpu.list"
-_SCRIPT = f"""\
-set -eu
-if ! grep -qs '{_PACKAGES}' /host{_LIST} || ! chroot /host dpkg -s amdgpu-dkms > /dev/null 2>&1; then
-  apt-get update
-  apt-get install -y --no-install-recommends ca-certificates wget
-  mkdir -p /host/etc/apt/keyrings
-  wget -O /host{_SIGNED} {_KEY}
-  echo 'deb [arch=amd64 signed-by={_SIGNED}] {_PACKAGES} noble main' \\
-    > /host{_LIST}
-  chroot /host apt-get -o DPkg::Lock::Timeout=600 update
-  DEBIAN_FRONTEND=noninteractive chroot /host apt-get -o DPkg::Lock::Timeout=600 install -y amdgpu-dkms
-fi
-chroot /host modprobe amdgpu
-"""
 _LABELS = {"app.kubernetes.io/name": NAME}
 _BUILDING = {"requests": {"cpu": "1", "memory": "4Gi"}, "limits": {"cpu": "32", "memory": "64Gi"}}
 """The module is compiled for the node's kernel, on as many processors as there are."""
@@ -74,7 +55,7 @@ def _pod(models: Sequence[str]) -> dict[str, Any]:
             {
                 **container,
                 "name": "install",
-                "command": ["/bin/sh", "-c", _SCRIPT],
+                "command": ["/bin/sh", "-c", program("install_amdgpu.sh")],
                 "resources": _BUILDING,
                 "securityContext": {"privileged": True},
                 "volumeMounts": [{"name": "host", "mountPath": "/host"}],

@@ -11,6 +11,7 @@ from catalog import Claim, Daemon, Fabric, HostPath, fabric_lint
 from catalog.fabric_lint import DEVICES_CLAIM, NVLINK_CLAIM
 from infra.charts import Manifest
 from infra.platform.base import RESTRICTED_CONTAINER, metadata
+from infra.platform.programs import program
 
 _MEMORY = {"name": "shared-memory", "emptyDir": {"medium": "Memory"}}
 _MEMORY_MOUNT = {"name": "shared-memory", "mountPath": "/dev/shm"}  # noqa: S108 -- where NCCL looks for it
@@ -137,7 +138,7 @@ def _with_settings(pod: dict[str, Any], fabric: Fabric) -> dict[str, Any]:
     """
     first = pod["containers"][0]
     file = f"{_SETTINGS_FOLDER}/{_SETTINGS_FILE}"
-    script = f"{fabric.setup} && env | grep '^NCCL_' > {file}"
+    script = program("write_nccl_settings.sh", setup=fabric.setup, file=file).rstrip()
     container = {
         **{key: first[key] for key in ("image", "imagePullPolicy", "env", "resources", "securityContext")},
         "name": "nccl-settings",

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from infra.platform.programs import program
+
 PAUSE = "gke.gcr.io/pause:3.8@sha256:880e63f94b145e46f1b1082bb71b85e21f16b99b180b9996407d61240ceb9830"
 GIB = "us-docker.pkg.dev/gce-ai-infra/gpudirect-gib/nccl-plugin-gib:v1.1.1"
 GIB_ARM64 = "us-docker.pkg.dev/gce-ai-infra/gpudirect-gib/nccl-plugin-gib-arm64:v1.1.0"
@@ -20,34 +22,6 @@ DEVICE_INJECTOR = (
     "@sha256:6e79483d52abdc28454bf186320b10a56b0f117a10e8d65d5c74dbb821a76970"
 )
 _LIBRARIES = "/home/kubernetes/bin/nvidia/lib64"
-_INSTALL_GIB = f"""\
-set -e
-/scripts/container_entry.sh install
-cp -r /var/lib/gib/lib64/. /host{_LIBRARIES}
-cp -r /var/lib/gib/. /host/home/kubernetes/bin/gib
-"""
-_INSTALL_TCPXO = """\
-set -e
-sh /scripts/container_entry.sh install --install-nccl
-mkdir -p /usr/local/nvidia/lib64
-cp -r /var/lib/tcpxo/lib64/. /usr/local/nvidia/lib64
-"""
-# Container-Optimized OS lets in what it knows: the GPUs' packets come on interfaces that are not its own.
-# 1ae0:0084 are the windows of the GPUs' network cards, which pods find by their address on the bus.
-_OPEN_TCPXO = """\
-set -e
-/sbin/iptables -C INPUT -p tcp -j ACCEPT 2>/dev/null || /sbin/iptables -I INPUT -p tcp -j ACCEPT
-modprobe import-helper
-for device in /sys/bus/pci/devices/*; do
-  [ "$(cat "$device/vendor")$(cat "$device/device")" = 0x1ae00x0084 ] || continue
-  window=/dev/aperture_devices/${device##*/}
-  mkdir -p "$window"
-  umount -R "$window" 2>/dev/null || true
-  mount --bind "$(readlink -f "$device")" "$window"
-done
-chmod -R a+r /dev/aperture_devices
-chmod a+rw /dev/aperture_devices/*/resource*
-"""
 
 NAMES: Mapping[str, str] = {
     "gib": "nccl-rdma-installer",
@@ -80,17 +54,17 @@ def pod(installer: str) -> dict[str, Any]:
 def _gib(image: str) -> dict[str, Any]:
     paths = {"libraries": _LIBRARIES, "gib": "/home/kubernetes/bin/gib"}
     mounts = {name: f"/host{path}" for name, path in paths.items()}
-    install = _root("install", image, ["/bin/sh", "-c", _INSTALL_GIB], mounts)
+    install = _root("install", image, ["/bin/sh", "-c", program("install_gib.sh")], mounts)
     return {"initContainers": [install], "containers": [_rest()], "volumes": _volumes(paths)}
 
 
 def _tcpxo() -> dict[str, Any]:
     # In the namespaces of the node's first process: its own tools and devices.
-    on_node = ["nsenter", "--target", "1", "--all", "--", "/bin/sh", "-c", _OPEN_TCPXO]
+    on_node = ["nsenter", "--target", "1", "--all", "--", "/bin/sh", "-c", program("open_tcpxo.sh")]
     install = _root(
         "install",
         TCPXO,
-        ["/bin/sh", "-c", _INSTALL_TCPXO],
+        ["/bin/sh", "-c", program("install_tcpxo.sh")],
         {"state": "/var/lib", "libraries": "/usr/local"},
     )
     return {

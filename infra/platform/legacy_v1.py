@@ -11,12 +11,12 @@ from infra.charts import Definitions, Manifest, Rendered
 from infra.platform.base import RESTRICTED_CONTAINER, Context, metadata
 from infra.platform.images import edit_deployments
 from infra.platform.operator import OperatorPlan
+from infra.platform.programs import program
 
 NAMESPACE = "kubeflow"
 _INIT = "pytorch-init-container"
 _VOLUME = {"name": _INIT, "configMap": {"name": _INIT}}
 _MOUNT = {"name": _INIT, "mountPath": "/etc/config", "readOnly": True}
-_WAIT = "for i in $(seq {{.MaxTries}}); do getent hosts {{.MasterAddr}} && exit; sleep 2; done; exit 1"
 
 
 def plan(context: Context) -> OperatorPlan:
@@ -74,7 +74,7 @@ def _init_container(context: Context) -> Manifest:
         "name": "init-pytorch",
         "image": "{{.InitContainerImage}}",
         "imagePullPolicy": context.settings.image_pull_policy,
-        "command": ["sh", "-c", _WAIT],
+        "command": ["sh", "-c", program("wait_for_master.sh").rstrip()],
         "resources": {
             "requests": {"cpu": "50m", "memory": "16Mi"},
             "limits": {"cpu": "100m", "memory": "64Mi"},

@@ -20,6 +20,7 @@ from infra.platform.base import (
     python_environment,
 )
 from infra.platform.fabric import environment, pod_annotations, resources, with_fabric
+from infra.platform.programs import program
 from infra.targets.base import PoolSettings
 
 EX_USAGE = 2
@@ -36,44 +37,7 @@ _PRRTE = {
     "PRTE_MCA_prte_do_not_resolve": "false",
     "PRTE_MCA_plm_ssh_args": "-o ConnectionAttempts=10",
 }
-_SERVE = f"""\
-import os, signal, subprocess, sys
-told = " ".join(f'{{name}}="{{os.environ[name]}}"' for name in sys.argv[1:] if name in os.environ)
-sshd = subprocess.Popen(["/usr/sbin/sshd", "-De", "-f", "{HOME}/.sshd_config", "-o", f"SetEnv={{told}}"])
-signal.signal(signal.SIGTERM, lambda *_: (sshd.terminate(), os._exit({EX_TEMPFAIL})))
-sys.exit(sshd.wait())
-"""
-"""sshd gives what it starts none of its own environment, and ends well when told to: the queue would take its
-pod for one that is done, and keep no place for it when all are started again."""
 _OF_THE_IMAGE = ("PATH", "PYTHONPATH", "OPAL_PREFIX", "LD_LIBRARY_PATH")
-_TELL_RANKS = """\
-import contextlib, os, pathlib, signal, time
-def is_rank(process):
-    return b"OMPI_COMM_WORLD_RANK=" in pathlib.Path(f"/proc/{process}/environ").read_bytes()
-def parent(process):
-    return pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1]
-def ranks():
-    for process in filter(str.isdecimal, os.listdir("/proc")):
-        with contextlib.suppress(OSError):
-            if is_rank(process) and not is_rank(parent(process)):
-                yield int(process)
-for process in list(ranks()):
-    with contextlib.suppress(OSError):
-        os.kill(process, signal.SIGTERM)
-while list(ranks()):
-    time.sleep(0.1)
-"""
-"""On SIGTERM, sshd would end with the pod and all ranks in it, and mpirun would call it a failure."""
-_WAIT_FOR_DNS = """\
-import socket, time
-name = ".".join(socket.getfqdn().split(".")[:2])
-for _ in range(120):
-    try:
-        socket.getaddrinfo(name, None)
-        break
-    except OSError:
-        time.sleep(0.5)
-"""
 _STAYS = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
 """An autoscaler that packs pods together would end a job to save a node."""
 _PREFERRED, _REQUIRED = (f"kueue.x-k8s.io/podset-{kind}-topology" for kind in ("preferred", "required"))
@@ -149,7 +113,7 @@ def _worker_pod(context: Context, fabric: str) -> dict[str, Any]:
     [container] = pod["containers"]
     named = dict.fromkeys([*_OF_THE_IMAGE, *(variable["name"] for variable in container["env"])])
     sshd = {
-        "command": ["python3", "-c", _SERVE],
+        "command": ["python3", "-c", program("serve_ssh.py")],
         "args": list(named),
         "readinessProbe": {"tcpSocket": {"port": 2222}, "periodSeconds": 2},
     }
@@ -158,7 +122,8 @@ def _worker_pod(context: Context, fabric: str) -> dict[str, Any]:
 
 def _tells_ranks() -> dict[str, Any]:
     """Let a pod that is to end tell its ranks, and wait for their checkpoint and their end."""
-    return {"lifecycle": {"preStop": {"exec": {"command": ["python3", "-c", _TELL_RANKS]}}}}
+    command = ["python3", "-c", program("end_ranks.py")]
+    return {"lifecycle": {"preStop": {"exec": {"command": command}}}}
 
 
 def _launcher_pod(context: Context, fabric: str) -> dict[str, Any]:
@@ -172,7 +137,7 @@ def _launcher_pod(context: Context, fabric: str) -> dict[str, Any]:
     waiting = {
         **container,
         "name": "wait-for-dns",
-        "command": ["python3", "-c", _WAIT_FOR_DNS],
+        "command": ["python3", "-c", program("wait_for_dns.py")],
         "resources": {},
     }
     return {

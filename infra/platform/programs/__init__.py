@@ -1,0 +1,21 @@
+"""Programs that containers run. Each is a file, which a manifest carries as the text after `-c`."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from itertools import dropwhile
+
+
+def program(name: str, **values: str) -> str:
+    """Return a program's text without the comments at its head; each of `values` replaces its `@name@`."""
+    text = _text(name)
+    for key, value in values.items():
+        text = text.replace(f"@{key}@", value)
+    return text
+
+
+@cache
+def _text(name: str) -> str:
+    lines = files(__name__).joinpath(name).read_text(encoding="utf-8").splitlines(keepends=True)
+    return "".join(dropwhile(lambda line: line.startswith("#"), lines))

@@ -1,0 +1,6 @@
+#!/bin/sh
+# NCCL's plugin for Google's RoCE (gIB), onto the node.
+set -e
+/scripts/container_entry.sh install
+cp -r /var/lib/gib/lib64/. /host/home/kubernetes/bin/nvidia/lib64
+cp -r /var/lib/gib/. /host/home/kubernetes/bin/gib

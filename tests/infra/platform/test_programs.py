@@ -1,0 +1,249 @@
+"""The programs that containers run, run here: their absolute paths lead into a folder of the test."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from infra.platform import programs
+from infra.platform.base import HOME
+from infra.platform.programs import program
+from infra.platform.runtimes import EX_TEMPFAIL
+
+FOLDER = Path(programs.__file__).parent
+SHELL = sorted(path.name for path in FOLDER.glob("*.sh"))
+PYTHON = sorted(path.name for path in FOLDER.glob("[a-z]*.py"))
+RANK = {"OMPI_COMM_WORLD_RANK": "0"}
+
+
+def tool(folder: Path, name: str, body: str = "") -> Path:
+    """Put a command into a folder: it notes how it was called, and then does what `body` says."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    path.write_text(f'#!/bin/sh\necho "{name} $*" >> "{folder}/calls"\n{body}\n')
+    path.chmod(0o755)
+    return path
+
+
+def calls(folder: Path) -> list[str]:
+    log = folder / "calls"
+    return log.read_text().splitlines() if log.exists() else []
+
+
+def run(text: str, tools: Path, *, shell: str = "sh", moved: Mapping[str, Path] | None = None) -> int:
+    """Run a shell program with some commands and folders in place of the node's."""
+    for path, instead in (moved or {}).items():
+        assert path in text
+        text = text.replace(path, str(instead))
+    environment = {"PATH": f"{tools}:{os.environ['PATH']}"}
+    return subprocess.run([shell, "-c", text], env=environment, check=False, timeout=20).returncode
+
+
+def test_every_program_says_at_its_head_what_it_is_and_what_runs_it() -> None:
+    assert SHELL
+    assert PYTHON
+    for name in SHELL + PYTHON:
+        first, second, *_ = (FOLDER / name).read_text().splitlines()
+        assert first == ("#!/usr/bin/env python3" if name in PYTHON else first)
+        assert first in {"#!/usr/bin/env python3", "#!/bin/sh", "#!/bin/bash"}
+        assert second.startswith("# ")
+        assert not program(name).startswith("#")
+
+
+@pytest.mark.parametrize("name", SHELL)
+def test_shell_programs_have_no_fault_that_shellcheck_finds(name: str) -> None:
+    found = subprocess.run(
+        [Path(sys.executable).with_name("shellcheck"), FOLDER / name],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert not found.stdout
+
+
+@contextmanager
+def worker(tmp_path: Path, body: str) -> Iterator[subprocess.Popen[str]]:
+    """The worker of an MPI job, with a sshd that does what `body` says."""
+    sshd = tool(tmp_path, "sshd", body)
+    text = program("serve_ssh.py").replace("/usr/sbin/sshd", str(sshd))
+    environment = {"NCCL_DEBUG": "WARN", "OTHER": "no", "PATH": os.environ["PATH"]}
+    command = [sys.executable, "-c", text, "NCCL_DEBUG", "PATH", "MISSING"]
+    with subprocess.Popen(command, env=environment, text=True) as process:
+        yield process
+
+
+def test_sshd_is_started_with_the_variables_that_are_named(tmp_path: Path) -> None:
+    with worker(tmp_path, "exit 3") as process:
+        assert process.wait(20) == 3
+    (call,) = calls(tmp_path)
+    assert call.startswith(f"sshd -De -f {HOME}/.sshd_config -o SetEnv=")
+    assert 'NCCL_DEBUG="WARN" PATH=' in call
+    assert "OTHER" not in call
+    assert "MISSING" not in call
+
+
+def test_a_worker_that_is_to_end_says_so_by_its_exit_status(tmp_path: Path) -> None:
+    with worker(tmp_path, "exec sleep 60") as process:
+        until(lambda: bool(calls(tmp_path)))
+        time.sleep(0.5)  # it handles the signal from the line after the one that starts sshd
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == EX_TEMPFAIL
+
+
+def test_only_ranks_are_ended_and_their_end_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`/proc` lists these processes alone: the program would end the ranks of this machine, too."""
+    child = "import subprocess, time; subprocess.Popen(['sleep', '2']); print(flush=True); time.sleep(60)"
+    late = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: (time.sleep(1), sys.exit()))"
+    late += "; print(flush=True); time.sleep(60)"
+    environment = dict(os.environ)
+    ranks = [
+        subprocess.Popen([sys.executable, "-c", text], env={**environment, **RANK}, stdout=subprocess.PIPE)
+        for text in (child, late)
+    ]
+    other = subprocess.Popen(["sleep", "60"])
+    for rank in ranks:
+        assert rank.stdout
+        rank.stdout.readline()
+    grandchildren = _children(ranks[0].pid)
+    assert grandchildren
+    listed = [str(each.pid) for each in (*ranks, other)] + grandchildren + ["self", "999999999"]
+
+    def processes(_: str) -> list[str]:
+        for rank in ranks:
+            rank.poll()  # takes note of its end, as the pod's first process does
+        return [each for each in listed if Path(f"/proc/{each}").exists()]
+
+    monkeypatch.setattr(os, "listdir", processes)
+    try:
+        started = time.monotonic()
+        exec(compile(program("end_ranks.py"), "end_ranks.py", "exec"), {})
+        assert time.monotonic() - started >= 1
+        assert [rank.poll() for rank in ranks] == [-signal.SIGTERM, 0]
+        assert other.poll() is None
+    finally:
+        for each in (*ranks, other):
+            each.kill()
+            each.communicate()
+
+
+def _children(process: int) -> list[str]:
+    return Path(f"/proc/{process}/task/{process}/children").read_text().split()
+
+
+def test_a_launcher_waits_until_its_name_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def look_up(name: str, _: None) -> None:
+        asked.append(name)
+        if len(asked) < 3:
+            raise socket.gaierror
+
+    waited: list[float] = []
+    monkeypatch.setattr(socket, "getfqdn", lambda: "job-launcher-0-0.job.team-a.svc.cluster.local")
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    monkeypatch.setattr(time, "sleep", waited.append)
+    exec(compile(program("wait_for_dns.py"), "wait_for_dns.py", "exec"), {})
+    assert asked == ["job-launcher-0-0.job"] * 3
+    assert waited == [0.5, 0.5]
+
+
+@pytest.mark.parametrize(("answers_at", "status", "tries"), [(1, 0, 1), (3, 0, 3), (9, 1, 4)])
+def test_a_pytorch_worker_waits_for_its_masters_name(
+    tmp_path: Path, answers_at: int, status: int, tries: int
+) -> None:
+    tool(tmp_path, "getent", f'[ "$(grep -c getent "{tmp_path}/calls")" -ge {answers_at} ]')
+    tool(tmp_path, "sleep")
+    text = program("wait_for_master.sh").replace("{{.MaxTries}}", "4").replace("{{.MasterAddr}}", "master-0")
+    assert run(text, tmp_path) == status
+    assert calls(tmp_path).count("getent hosts master-0") == tries
+
+
+def test_nccl_gets_what_the_fabrics_script_sets_and_nothing_else(tmp_path: Path) -> None:
+    file = tmp_path / "nccl.conf"
+    text = program("write_nccl_settings.sh", setup="export NCCL_NET=gIB OTHER=1", file=str(file))
+    assert run(text, tmp_path, shell="bash") == 0
+    assert file.read_text() == "NCCL_NET=gIB\n"
+    text = program("write_nccl_settings.sh", setup="source /no/such/script.sh", file=str(file))
+    assert run(text, tmp_path, shell="bash") != 0
+
+
+@pytest.mark.parametrize(
+    ("name", "plugin", "onto"),
+    [
+        ("install_gib.sh", "gib", "host/home/kubernetes/bin/nvidia/lib64"),
+        ("install_tcpxo.sh", "tcpxo", "usr/local/nvidia/lib64"),
+    ],
+)
+def test_a_plugin_of_nccl_is_put_onto_the_node(tmp_path: Path, name: str, plugin: str, onto: str) -> None:
+    library = tmp_path / f"var/lib/{plugin}/lib64/libnccl.so"
+    library.parent.mkdir(parents=True)
+    library.touch()
+    for mounted in ("host/home/kubernetes/bin/nvidia/lib64", "host/home/kubernetes/bin/gib", "usr/local"):
+        (tmp_path / mounted).mkdir(parents=True)
+    entry = tool(tmp_path / "scripts", "container_entry.sh")
+    moved = {"/scripts": entry.parent, "/var/lib": tmp_path / "var/lib"}
+    moved |= {"/host": tmp_path / "host"} if plugin == "gib" else {"/usr/local": tmp_path / "usr/local"}
+    assert run(program(name), tmp_path, moved=moved) == 0
+    assert (tmp_path / onto / "libnccl.so").exists()
+    assert calls(tmp_path / "scripts")[0].startswith("container_entry.sh install")
+    tool(tmp_path / "scripts", "container_entry.sh", "exit 1")
+    assert run(program(name), tmp_path, moved=moved) != 0
+
+
+def test_the_windows_of_gpus_network_cards_are_opened_and_no_other_device(tmp_path: Path) -> None:
+    """Twice, as when the pod is started again: the rule of the firewall is there then."""
+    devices, windows, tools = tmp_path / "pci", tmp_path / "windows", tmp_path / "tools"
+    for name, vendor, device in (("0000:01:00.0", "0x1ae0", "0x0084"), ("0000:02:00.0", "0x10de", "0x2330")):
+        (devices / name).mkdir(parents=True)
+        (devices / name / "vendor").write_text(f"{vendor}\n")
+        (devices / name / "device").write_text(f"{device}\n")
+    tool(tools, "iptables", f'[ "$1" != -C ] || [ "$(grep -c -- -I "{tools}/calls")" -gt 0 ]')
+    tool(tools, "modprobe")
+    tool(tools, "umount", "exit 1")
+    tool(tools, "mount", 'cp "$2"/* "$3" && touch "$3/resource0" && chmod 600 "$3/resource0"')
+    moved = {
+        "/sys/bus/pci/devices": devices,
+        "/dev/aperture_devices": windows,
+        "/sbin/iptables": tools / "iptables",
+    }
+    for _ in range(2):
+        assert run(program("open_tcpxo.sh"), tools, moved=moved) == 0
+    assert [each.name for each in windows.iterdir()] == ["0000:01:00.0"]
+    assert (windows / "0000:01:00.0/resource0").stat().st_mode & 0o777 == 0o666
+    assert calls(tools).count("iptables -I INPUT -p tcp -j ACCEPT") == 1
+    assert calls(tools).count("modprobe import-helper") == 2
+
+
+def test_amds_driver_is_installed_once_and_loaded_each_time(tmp_path: Path) -> None:
+    host, tools = tmp_path / "host", tmp_path / "tools"
+    (host / "etc/apt/sources.list.d").mkdir(parents=True)
+    tool(tools, "apt-get")
+    tool(tools, "wget", 'touch "$2"')
+    tool(tools, "chroot", f'[ "$2" != dpkg ] || grep -q "install -y amdgpu-dkms" "{tools}/calls"')
+    for _ in range(2):
+        assert run(program("install_amdgpu.sh"), tools, moved={"/host": host}) == 0
+    told = calls(tools)
+    assert sum("install -y amdgpu-dkms" in each for each in told) == 1
+    assert told.count(f"chroot {host} modprobe amdgpu") == 2
+    (source,) = (host / "etc/apt/sources.list.d").iterdir()
+    assert source.read_text().startswith(
+        "deb [arch=amd64 signed-by=/etc/apt/keyrings/rocm.asc] https://repo."
+    )
+
+
+def until(holds: object, seconds: float = 20) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if callable(holds) and holds():
+            return
+        time.sleep(0.05)
+    raise AssertionError("not in time")
