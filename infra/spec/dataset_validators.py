@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import catalog
 from infra.spec.dataset import DATA_PATH, SCHEMES, DatasetSpec
-from infra.spec.finding import Check, Finding, unknown
+from infra.spec.finding import Checks, Finding, unknown
 from infra.spec.job import JobSpec
 from infra.spec.provider import ProviderSpec
 from infra.spec.queue import TeamSpec
@@ -128,17 +128,7 @@ def the_lifecycle_is_of_a_bucket_of_the_stack(
         yield path, "rules", allowed, "remove the section, and set them where the bucket is"
 
 
-CHECKS: tuple[Check, ...] = (
-    names_of_datasets_are_unique,
-    data_are_where_they_may_be,
-    sources_are_in_regions_of_their_cloud,
-    sources_are_reached_in_one_way,
-    stores_of_other_clouds_are_asked_with_keys,
-    accounts_are_azures,
-    datasets_fit,
-    the_jobs_dataset_exists,
-    the_lifecycle_is_of_a_bucket_of_the_stack,
-)
+CHECKS = Checks(__name__)
 
 
 def _permitted(provider: ProviderSpec, patterns: tuple[str, ...]) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any
 
@@ -16,11 +17,38 @@ Check = Callable[..., Iterator[Finding]]
 """Its parameters name the sections that it needs."""
 
 
-def run(checks: Iterable[Check], sections: Mapping[str, Any], source: Source) -> list[Problem]:
-    """Run the checks whose sections are all there, and collect what they find."""
+class Checks:
+    """The checks of a module: all its public functions, and those that it shares with others.
+
+    They are found when they are run, so that none can be left out of a list; a module's helpers are private.
+    """
+
+    def __init__(self, module: str, *shared: Check) -> None:
+        self._module, self._shared = module, shared
+
+    def __iter__(self) -> Iterator[Check]:
+        for name, value in vars(sys.modules[self._module]).items():
+            own = inspect.isfunction(value) and value.__module__ == self._module
+            if own and not name.startswith("_"):
+                yield value
+        yield from self._shared
+
+
+def run(
+    checks: Iterable[Check], known: Collection[str], sections: Mapping[str, Any], source: Source
+) -> list[Problem]:
+    """Run the checks whose sections are all there, and collect what they find.
+
+    `known` are all sections that the file can have. TypeError for a check that asks for another one: it would
+    never be run.
+    """
     problems = []
     for check in checks:
         needed = inspect.signature(check).parameters
+        for name in needed.keys() - known:
+            near = get_close_matches(name, known, n=1, cutoff=0)
+            asks = f"{check.__module__}.{check.__name__} asks for a section {name!r}"
+            raise TypeError(f"{asks}; did you mean {near[0]!r}?")
         if needed.keys() <= sections.keys():
             for path, got, allowed, fix in check(**{name: sections[name] for name in needed}):
                 problems.append(Problem(source.show(path), got, allowed, fix, source.location(path)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import catalog
-from infra.spec.finding import Check, Finding, unknown
+from infra.spec.finding import Checks, Finding, unknown
 from infra.spec.fleet import DispatchSpec, HubSpec, PlaceSpec, WorkerSpec
 
 Workers = tuple[WorkerSpec, ...]
@@ -93,15 +93,7 @@ def the_hub_is_brought_what_jobs_use(hub: HubSpec, queues: Queues) -> Iterator[F
             yield unknown(("hub", "runtimes", index), runtime, used, "a runtime of the queues' jobs")
 
 
-CHECKS: tuple[Check, ...] = (
-    workers_and_queues_have_names_of_their_own,
-    a_stack_has_one_part,
-    workers_are_somewhere,
-    residency_can_be_read,
-    queues_name_workers,
-    jobs_go_where_their_data_may_be,
-    the_hub_is_brought_what_jobs_use,
-)
+CHECKS = Checks(__name__)
 
 
 def _is_known(place: PlaceSpec) -> bool:

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import ValidationError, create_model
 
-from infra.errors import InputError, Problem
+from infra.errors import InputError
 from infra.spec.base import Spec
-from infra.spec.finding import run
+from infra.spec.dataset_validators import CHECKS as DATASET_CHECKS
+from infra.spec.finding import Check, run
 from infra.spec.fleet import Fleet
 from infra.spec.fleet_validators import CHECKS as FLEET_CHECKS
 from infra.spec.problems import problems
 from infra.spec.source import FLEET_KEY, STACK_KEY, Source, read
 from infra.spec.stack import Stack
-from infra.spec.validators import cross_check
+from infra.spec.validators import CHECKS as STACK_CHECKS
+from infra.targets.registry import target_of
 
 Whole = TypeVar("Whole", bound=Spec)
-CrossCheck = Callable[[Mapping[str, Any], Source], list[Problem]]
+Sections = Mapping[str, Any]
+"""Sections of a file that are valid by themselves."""
 
 
 def load(path: Path) -> Stack:
@@ -40,27 +43,36 @@ def parse(data: Any, source: Source | None = None) -> Stack:  # noqa: ANN401 -- 
     Raises InputError with every problem. What one section gets wrong does not hide what others do:
     the checks between sections run on all sections that are valid by themselves.
     """
-    return with_its_job_placed(_whole(Stack, data, source or Source(STACK_KEY), cross_check))
+    return with_its_job_placed(_whole(Stack, data, source or Source(STACK_KEY), _stack_checks))
 
 
 def parse_fleet(data: Any, source: Source | None = None) -> Fleet:  # noqa: ANN401 -- whatever the user wrote
     """Read a fleet from plain data, as `parse` reads a stack."""
-
-    def check(sections: Mapping[str, Any], source: Source) -> list[Problem]:
-        return run(FLEET_CHECKS, sections, source)
-
-    return _whole(Fleet, data, source or Source(FLEET_KEY, key=FLEET_KEY), check)
+    return _whole(Fleet, data, source or Source(FLEET_KEY, key=FLEET_KEY), lambda _: FLEET_CHECKS)
 
 
-def _whole(model: type[Whole], data: Any, source: Source, check: CrossCheck) -> Whole:  # noqa: ANN401
+def _stack_checks(sections: Sections) -> Iterator[Check]:
+    """Those of every stack, and those of its target."""
+    provider = sections.get("provider")
+    yield from STACK_CHECKS
+    yield from DATASET_CHECKS
+    yield from target_of(provider.kind).validators if provider else ()
+
+
+def _whole(
+    model: type[Whole],
+    data: Any,  # noqa: ANN401
+    source: Source,
+    checks: Callable[[Sections], Iterable[Check]],
+) -> Whole:
     found, whole = list(source.problems), None
     try:
         whole = model.model_validate(data)
-        sections: Mapping[str, Any] = {name: getattr(whole, name) for name in model.model_fields}
+        sections: Sections = {name: getattr(whole, name) for name in model.model_fields}
     except ValidationError as error:
         found += problems(model, error.errors(), data, source)
         sections = _valid_sections(model, data) if isinstance(data, dict) else {}
-    found += check(sections, source)
+    found += run(checks(sections), model.model_fields, sections, source)
     if whole is None or found:
         raise InputError(found)
     return whole

@@ -7,16 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from catalog import fabric_lint, find_machine
-from infra.errors import Problem
-from infra.spec.dataset_validators import CHECKS as DATASET_CHECKS
-from infra.spec.finding import Check, Finding, run, unknown
+from infra.spec.finding import Checks, Finding, unknown
 from infra.spec.job import JobSpec
 from infra.spec.node_pool import NodePoolSpec
 from infra.spec.operators import OperatorsSpec
 from infra.spec.placement import Offer, offers, place
 from infra.spec.provider import ProviderSpec
 from infra.spec.queue import FlavorSpec, QueueSpec, TeamSpec
-from infra.spec.source import KeyPath, Source
+from infra.spec.source import KeyPath
 from infra.spec.stack import runtime_names
 from infra.spec.storage import StorageSpec
 from infra.targets.registry import target_of
@@ -29,13 +27,6 @@ Teams = tuple[TeamSpec, ...]
 class _Named(Protocol):
     @property
     def name(self) -> str: ...
-
-
-def cross_check(sections: Mapping[str, Any], source: Source) -> list[Problem]:
-    """Run every check whose sections are all there, and collect what they find."""
-    provider = sections.get("provider")
-    target = target_of(provider.kind) if provider else None
-    return run((*CHECKS, *(target.validators if target else ())), sections, source)
 
 
 def names_are_unique(pools: Pools, queues: Queues, teams: Teams) -> Iterator[Finding]:
@@ -276,26 +267,7 @@ def operators_fit_together(operators: OperatorsSpec, job: JobSpec | None) -> Ite
         yield ("operators", "kueue"), "'off'", "install or present: the job is queued", "install it"
 
 
-CHECKS: tuple[Check, ...] = (
-    names_are_unique,
-    pools_have_what_the_target_offers,
-    one_system_pool,
-    job_pools_have_accelerators,
-    snapshots_are_taken_where_they_can_be,
-    flavors_name_job_pools,
-    quotas_fit_the_pools,
-    a_queue_names_a_pool_once,
-    spot_has_a_fallback,
-    spot_is_preferred,
-    the_fabric_is_used,
-    teams_have_a_queue,
-    job_references_exist,
-    a_jobs_queue_is_its_teams,
-    the_jobs_needs_are_met,
-    job_fits_a_flavor,
-    operators_fit_together,
-    *DATASET_CHECKS,
-)
+CHECKS = Checks(__name__)
 
 
 def _placed(job: JobSpec | None, teams: Teams, queues: Queues, pools: Pools) -> JobSpec | None:

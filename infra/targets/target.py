@@ -7,7 +7,7 @@ on use.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -30,7 +30,7 @@ class Target:
 
     kind: ProviderKind
     spec: type[ProviderSpec]
-    validators: Sequence[Check] = ()
+    validators: Iterable[Check] = ()
     """What only this target would refuse: checks between the sections of a stack."""
     cost: TargetCost
     """What its stacks buy, and why a stack buys nothing where that is so."""

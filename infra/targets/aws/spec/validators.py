@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import catalog
 from catalog import Machine
-from infra.spec.finding import Check, Finding, unknown
+from infra.spec.finding import Checks, Finding, unknown
 from infra.spec.node_pool import NodePoolSpec
 from infra.spec.queue import QueueSpec, TeamSpec
 from infra.spec.source import KeyPath
@@ -358,35 +358,11 @@ def groups_are_roles(teams: tuple[TeamSpec, ...]) -> Iterator[Finding]:
     yield from groups_are_spelled(teams, pattern, allowed, fix)
 
 
-CHECKS: tuple[Check, ...] = (
-    the_region_is_known,
-    zones_are_of_the_region,
-    the_network_has_a_usable_size,
-    an_existing_vpc_has_a_subnet_per_zone,
+CHECKS = Checks(
+    __name__,
     the_api_server_is_not_open_to_the_world,
-    groups_are_roles,
-    the_key_is_of_this_account_and_region,
-    machines_exist,
-    machines_are_offered,
-    pools_agree_with_their_machines,
-    alternatives_are_alike,
     zones_of_pools_are_the_stacks,
-    a_fabric_is_in_one_zone,
-    reservations_fit_the_capacity,
-    spot_pools_have_a_node_per_market,
-    autoscaled_pools_have_a_node_per_zone,
-    only_what_is_paid_by_the_hour_is_autoscaled,
-    autoscaled_pools_claim_nothing,
-    an_autoscaled_pool_is_a_queues_last_flavor,
-    lustre_has_a_size_that_fsx_takes,
-    lustre_is_where_its_clients_are,
-    a_linked_filesystem_has_no_snapshots,
     an_existing_filesystem_is_in_an_existing_network,
-    what_an_existing_filesystem_has_is_its_owners,
-    an_existing_cluster_is_in_an_existing_network,
-    an_existing_cluster_can_take_the_stack,
-    what_an_existing_cluster_has_is_its_owners,
-    claims_fit_the_filesystem,
 )
 
 

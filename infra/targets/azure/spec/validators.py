@@ -10,7 +10,7 @@ from itertools import combinations
 import catalog
 from infra.names import agent_pool
 from infra.spec.dataset import DatasetSpec
-from infra.spec.finding import Check, Finding, unknown
+from infra.spec.finding import Checks, Finding, unknown
 from infra.spec.node_pool import NodePoolSpec
 from infra.spec.queue import TeamSpec
 from infra.spec.source import KeyPath
@@ -332,35 +332,10 @@ def groups_are_entras(teams: tuple[TeamSpec, ...]) -> Iterator[Finding]:
     yield from groups_are_spelled(teams, GUID, allowed, fix)
 
 
-CHECKS: tuple[Check, ...] = (
-    the_region_is_known,
-    zones_are_named_once,
-    networks_are_apart,
-    the_network_holds_the_nodes,
-    routes_are_of_a_network_that_exists,
+CHECKS = Checks(
+    __name__,
     the_api_server_is_not_open_to_the_world,
-    keys_are_of_the_vault,
-    storage_that_is_there_has_its_keys,
-    machines_exist,
-    pools_agree_with_their_machines,
     zones_of_pools_are_the_stacks,
-    agent_pools_have_names_of_their_own,
-    pools_are_no_larger_than_a_scale_set,
-    infiniband_is_in_one_zone,
-    reservations_fit_the_capacity,
     amd_has_its_images,
-    nodes_on_call_come_and_go,
     queues_see_the_nodes_that_they_count,
-    lustre_has_a_size_that_is_sold,
-    lustre_has_room_in_its_subnet,
-    netapp_has_a_size_that_is_sold,
-    the_filesystem_is_in_a_zone_of_the_stack,
-    claims_fit_the_filesystem,
-    storage_accounts_are_two,
-    the_container_has_a_name_that_azure_takes,
-    the_object_store_has_no_size,
-    blocks_go_when_azure_lets_them_go,
-    datasets_have_a_folder,
-    sources_of_datasets_are_reached,
-    groups_are_entras,
 )

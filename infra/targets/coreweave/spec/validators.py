@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import combinations
 
 import catalog
-from infra.spec.finding import Check, Finding, unknown
+from infra.spec.finding import Checks, Finding, unknown
 from infra.spec.node_pool import NodePoolSpec
 from infra.spec.queue import QueueSpec, TeamSpec
 from infra.spec.source import KeyPath
@@ -159,19 +159,4 @@ def groups_come_from_somewhere(provider: CoreweaveSpec, teams: tuple[TeamSpec, .
         yield ("provider", "oidc"), "nothing", "an identity provider where teams have groups", fix
 
 
-CHECKS: tuple[Check, ...] = (
-    the_zone_is_known,
-    the_name_is_short,
-    networks_are_apart,
-    the_network_holds_the_pods,
-    groups_come_from_somewhere,
-    machines_exist,
-    pools_agree_with_their_machines,
-    racks_are_whole,
-    nodes_on_call_are_waited_for_elsewhere,
-    queues_have_pools_that_stay,
-    pools_are_in_the_stacks_zone,
-    reservations_have_no_name,
-    the_bucket_has_a_name_that_coreweave_takes,
-    the_object_store_has_no_size,
-)
+CHECKS = Checks(__name__)

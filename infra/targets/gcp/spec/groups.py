@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 import catalog
 from catalog import Machine, Rack
 from infra.spec.node_pool import NodePoolSpec
-from infra.targets.gcp.spec.validators import num_hosts
 
 
 @dataclass(frozen=True)
@@ -55,3 +55,9 @@ def groups(pool: NodePoolSpec, zones: tuple[str, ...]) -> list[Group]:
         return [Group(pool.name, pool, machine, zones, pool.num_nodes)]
     slices = range(pool.num_nodes // hosts)
     return [Group(f"{pool.name}-{index}", pool, machine, zones, hosts) for index in slices]
+
+
+def num_hosts(topology: str, machine: Machine) -> int:
+    """Return how many machines a slice of this shape has: `4x4` of machines with 4 chips is 4."""
+    chips = prod(int(side) for side in topology.split("x"))
+    return max(1, chips // machine.num_accelerators)

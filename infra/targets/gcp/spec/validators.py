@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import prod
 
 import catalog
-from catalog import Machine
-from infra.spec.finding import Check, Finding, unknown
+from infra.spec.finding import Checks, Finding, unknown
 from infra.spec.node_pool import NodePoolSpec
 from infra.spec.queue import TeamSpec
 from infra.spec.source import KeyPath
@@ -33,6 +31,7 @@ from infra.targets.cloud_validators import (
     with_machines,
     zones_of_pools_are_the_stacks,
 )
+from infra.targets.gcp.spec.groups import num_hosts
 from infra.targets.gcp.spec.provider import FilestoreSpec, GcpSpec, GkeFeature, ManagedLustreSpec
 
 Pools = tuple[NodePoolSpec, ...]
@@ -342,7 +341,7 @@ def an_existing_cluster_can_take_the_stack(provider: GcpSpec, pools: Pools) -> I
     yield from cluster_has_the_tested_version(
         provider, "gcloud container clusters upgrade {name} --master --cluster-version {minor}"
     )
-    needed = needed_features(provider, pools)
+    needed = _needed_features(provider, pools)
     if lacking := [feature for feature in needed if feature not in cluster.features]:
         late = {"dataplane-v2", "multi-networking"} & {*lacking}
         fix = (
@@ -353,7 +352,7 @@ def an_existing_cluster_can_take_the_stack(provider: GcpSpec, pools: Pools) -> I
         yield (*EXISTING_CLUSTER, "features"), f"without {', '.join(lacking)}", ", ".join(needed), fix
 
 
-def needed_features(provider: GcpSpec, pools: Pools) -> list[GkeFeature]:
+def _needed_features(provider: GcpSpec, pools: Pools) -> list[GkeFeature]:
     """Return what a cluster must have for the stack: identities of pods, volumes of the bucket, and more."""
     cards = any(catalog.fabric(pool.fabric).interfaces for pool in pools)
     claims = any(catalog.fabric(pool.fabric).claim for pool in pools)
@@ -373,41 +372,12 @@ def what_an_existing_cluster_has_is_its_owners(provider: GcpSpec) -> Iterator[Fi
     yield from access_is_the_clusters_owners({"viewers": access.viewers, "break_glass": access.break_glass})
 
 
-CHECKS: tuple[Check, ...] = (
-    the_region_is_known,
-    zones_are_of_the_region,
-    the_network_holds_the_nodes,
-    groups_are_googles,
-    the_key_is_of_this_region,
-    machines_exist,
-    pools_agree_with_their_machines,
+CHECKS = Checks(
+    __name__,
     zones_of_pools_are_the_stacks,
-    a_fabric_is_in_one_zone,
-    networks_of_a_fabric_are_in_one_zone,
-    racks_are_full_but_for_one_alone,
-    nodes_divide_over_zones,
-    reservations_fit_the_capacity,
-    nodes_on_call_are_bought_on_demand,
-    queued_provisioning_is_by_itself,
     queues_see_the_nodes_that_they_count,
-    compact_placement_is_possible,
-    slices_have_a_shape,
-    lustre_has_a_size_that_is_sold,
-    filestore_has_a_size_that_is_sold,
-    the_filesystem_is_in_a_zone_of_the_stack,
     an_existing_filesystem_is_in_an_existing_network,
-    an_existing_cluster_is_in_an_existing_network,
-    an_existing_cluster_can_take_the_stack,
-    what_an_existing_cluster_has_is_its_owners,
-    claims_fit_the_filesystem,
-    the_bucket_is_not_googles,
 )
-
-
-def num_hosts(topology: str, machine: Machine) -> int:
-    """Return how many machines a slice of this shape has: `4x4` of machines with 4 chips is 4."""
-    chips = prod(int(side) for side in topology.split("x"))
-    return max(1, chips // machine.num_accelerators)
 
 
 def _regions() -> list[str]:

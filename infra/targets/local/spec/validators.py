@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import combinations
 
-from infra.spec.finding import Check, Finding
+from infra.spec.finding import Checks, Finding
 from infra.spec.node_pool import NodePoolSpec
 from infra.spec.storage import StorageSpec
 from infra.targets.local.spec.provider import LocalSpec
@@ -84,11 +84,4 @@ def embedded_clusters_are_small(name: str, provider: LocalSpec, pools: Pools) ->
         yield ("pools",), f"{num_nodes} nodes", allowed, "lower num_nodes, or use a cluster by `context:`"
 
 
-CHECKS: tuple[Check, ...] = (
-    local_accelerators_are_simulated,
-    local_pools_have_no_cloud,
-    local_stores_have_a_size,
-    local_networks_are_apart,
-    local_networks_have_usable_sizes,
-    embedded_clusters_are_small,
-)
+CHECKS = Checks(__name__)

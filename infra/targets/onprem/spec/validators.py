@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import catalog
 from infra import names
-from infra.spec.finding import Check, Finding, unknown
+from infra.spec.finding import Checks, Finding, unknown
 from infra.spec.node_pool import NodePoolSpec
 from infra.spec.source import KeyPath
 from infra.spec.storage import StorageSpec
@@ -196,20 +196,9 @@ def the_object_store_is_not_ours_to_size(provider: OnpremSpec, storage: StorageS
     yield from cloud_validators.the_object_store_has_no_size(provider.kind, storage)
 
 
-CHECKS: tuple[Check, ...] = (
-    pools_are_machines_of_ones_own,
-    accelerators_are_known,
-    fabrics_fit_the_accelerators,
-    racks_are_of_their_accelerators,
-    cards_are_reached_in_one_way,
-    infiniband_is_described_where_it_is,
-    pools_of_addresses_exist,
-    pools_of_addresses_are_apart_and_large_enough,
-    nodes_stand_in_one_place,
-    levels_are_said_once,
+CHECKS = Checks(
+    __name__,
     amd_has_its_images,
-    behind_an_air_gap_images_are_in_the_mirror,
-    the_object_store_is_not_ours_to_size,
 )
 
 

@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from infra.spec.finding import Check, Finding
+from infra.spec.finding import Checks, Finding
 from infra.spec.provider import ProviderSpec
 
 
@@ -22,4 +22,4 @@ def the_address_has_a_scheme(provider: ToySpec) -> Iterator[Finding]:
         yield ("provider", "address"), provider.address, "an address with https://", "put it before"
 
 
-CHECKS: tuple[Check, ...] = (the_address_has_a_scheme,)
+CHECKS = Checks(__name__)
