@@ -9,34 +9,34 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from infra.charts import Manifest
+from infra.operator_settings.amd_operator import AmdOperatorSettings
 from infra.platform.base import metadata
 from infra.platform.images import split
-from infra.targets.base import AmdOperator
 
 CHART = "gpu-operator-charts"
 NAMESPACE = "kube-amd-gpu"
 
 
-def values(images: Mapping[str, str], *, finds_features: bool) -> dict[str, Any]:
+def values(images: Mapping[str, str], *, installs_nfd: bool) -> dict[str, Any]:
     """Return the chart's values: without what builds drivers, and repairs nodes by workflows."""
     found: dict[str, Any] = {
-        "node-feature-discovery": {"enabled": finds_features},
+        "node-feature-discovery": {"enabled": installs_nfd},
         "kmm": {"enabled": False, "watch": False},
         "remediation": {"enabled": False, "installCRDs": False},
         # Ours has pinned images.
         "crds": {"defaultCR": {"install": False}},
         "controllerManager": {"manager": {"image": _repository(images["operator"])}},
     }
-    if finds_features:
+    if installs_nfd:
         found["node-feature-discovery"]["image"] = _repository(images["nfd"])
     return found
 
 
 def device_config(
-    operator: AmdOperator, place: Callable[[str], str], init: str, *, tolerates_all: bool = False
+    operator: AmdOperatorSettings, place: Callable[[str], str], init: str, *, tolerates_all: bool = False
 ) -> Manifest:
     """Return what the operator makes of the nodes with AMD GPUs, its images put through `place`."""
-    gpus = "amd-vgpu" if operator.virtual_machines else "amd-gpu"
+    gpus = "amd-vgpu" if operator.virtual_functions else "amd-gpu"
 
     def tolerating(key: str) -> dict[str, Any]:
         return {key: [{"operator": "Exists"}]} if tolerates_all else {}

@@ -11,11 +11,11 @@ from typing import Any
 import pulumi
 
 from infra import names
+from infra.operator_settings.autoscaler import AutoscalerSettings
 from infra.platform.base import Context, Layer
 from infra.platform.images import split
 from infra.platform.operator import Definitions, OperatorPlan
 from infra.platform.published import Published
-from infra.targets import base
 
 CHART = "cluster-autoscaler"
 NOBODY = 65534
@@ -35,7 +35,7 @@ class Autoscaler(Layer):
     def __init__(
         self,
         context: Context,
-        settings: base.Autoscaler,
+        settings: AutoscalerSettings,
         definitions: Definitions,
         parent: pulumi.Resource,
     ) -> None:
@@ -55,7 +55,7 @@ class Autoscaler(Layer):
         self.register_outputs({})
 
 
-def values(settings: base.Autoscaler, image: str, system_selector: dict[str, str]) -> dict[str, Any]:
+def values(settings: AutoscalerSettings, image: str, system_selector: dict[str, str]) -> dict[str, Any]:
     """Return the chart's values."""
     registry, repository, tag = split(image)
     tags = [f"{key}={value}" for key, value in settings.group_tags.items()]
@@ -84,7 +84,7 @@ def values(settings: base.Autoscaler, image: str, system_selector: dict[str, str
     }
 
 
-def _flags(settings: base.Autoscaler) -> dict[str, Any]:
+def _flags(settings: AutoscalerSettings) -> dict[str, Any]:
     """A pool's groups count as one, so that a job may have nodes of several. The chart cuts `_1` off."""
     alike = {f"balancing-ignore-label_{index}": label for index, label in enumerate(settings.alike, 1)}
     return {

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from infra import names
+from infra.operator_settings.dra_driver import DraDriverSettings
 from infra.platform.images import split
-from infra.targets.base import DraDriver
 
 CHART = "dra-driver-nvidia-gpu"
 NAMESPACE = "dra-driver-nvidia-gpu"
@@ -19,7 +19,7 @@ CRITICAL_PODS = 1000
 
 
 def values(
-    driver: DraDriver, images: Mapping[str, str], system_selector: Mapping[str, str]
+    driver: DraDriverSettings, images: Mapping[str, str], system_selector: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return the chart's values; it runs on machines in a domain: by their fabric, or as they were found."""
     registry, repository, tag = split(images["driver"])
@@ -27,7 +27,7 @@ def values(
     of_fabric = {"key": names.FABRIC_LABEL, "operator": "In", "values": [driver.fabric]}
     required = {"nodeSelectorTerms": [{"matchExpressions": [of_fabric if driver.fabric else found]}]}
     # Nodes that the stack makes have its taints, and the cloud's: Arm machines' on GKE.
-    tolerations = {"tolerations": [{"operator": "Exists"}]} if driver.fabric else {}
+    tolerations = {"tolerations": [{"operator": "Exists"}]} if driver.tolerates_all else {}
     return {
         "image": {"repository": f"{registry}/{repository}", "tag": tag},
         "nvidiaDriverRoot": driver.driver_root,

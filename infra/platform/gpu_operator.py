@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from infra.operator_settings.gpu_operator import GpuOperatorSettings
+from infra.operator_settings.node_software import NodeSoftwareSettings
 from infra.platform.images import parts, split
 from infra.platform.published import put
-from infra.targets.base import GpuOperator, NodeSoftware
 
 CHART = "gpu-operator"
 NAMESPACE = "gpu-operator"
@@ -28,12 +29,16 @@ _PLACES: Mapping[str, tuple[str, ...]] = {
 
 
 def values(
-    operator: GpuOperator, software: NodeSoftware, images: Mapping[str, str], *, finds_features: bool
+    operator: GpuOperatorSettings,
+    software: NodeSoftwareSettings,
+    images: Mapping[str, str],
+    *,
+    installs_nfd: bool,
 ) -> dict[str, Any]:
-    """Return the chart's values; `finds_features`: no other operator brings Node Feature Discovery."""
-    infiniband = software.infiniband
+    """Return the chart's values; with Node Feature Discovery where no other operator brings it."""
+    infiniband = software.network_operator
     found: dict[str, Any] = {
-        "nfd": {"enabled": finds_features},
+        "nfd": {"enabled": installs_nfd},
         "driver": {
             "enabled": operator.installs_driver,
             # A new driver waits until its node is drained by hand: it would end the jobs there.
@@ -56,17 +61,21 @@ def values(
     registry, repository, tag = split(images["nfd"])
     worker = {"worker": {"tolerations": [{"operator": "Exists"}]}} if software.tolerates_all else {}
     features = {"image": {"repository": f"{registry}/{repository}", "tag": tag}, **worker}
-    return {**found, "node-feature-discovery": features} if finds_features else found
+    return {**found, "node-feature-discovery": features} if installs_nfd else found
 
 
 def images_used(
-    operator: GpuOperator, software: NodeSoftware, images: Mapping[str, str], *, finds_features: bool
+    operator: GpuOperatorSettings,
+    software: NodeSoftwareSettings,
+    images: Mapping[str, str],
+    *,
+    installs_nfd: bool,
 ) -> list[str]:
     """Return the images that come onto the nodes; those with kernel modules are the operating system's."""
     used = ["operator", "toolkit", "device-plugin", "dcgm-exporter", "mig-manager"]
-    used += ["nfd"] if finds_features else []
+    used += ["nfd"] if installs_nfd else []
     modules: list[str] = []
     if operator.installs_driver:
         used.append("driver-manager")
-        modules = ["driver", "gdrcopy"] if software.infiniband else ["driver"]
+        modules = ["driver", "gdrcopy"] if software.network_operator else ["driver"]
     return [*(images[name] for name in used), *(f"{images[name]}-{software.node_os}" for name in modules)]

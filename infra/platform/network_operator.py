@@ -12,9 +12,9 @@ from typing import Any
 
 from infra import names
 from infra.charts import Manifest
+from infra.operator_settings.network_operator import AddressPool, NetworkOperatorSettings
 from infra.platform.base import metadata
 from infra.platform.images import parts, split
-from infra.targets.base import AddressPool, InfiniBand
 
 CHART = "network-operator"
 NAMESPACE = "nvidia-network-operator"
@@ -47,7 +47,7 @@ _SLOW_DRIVER = {"initialDelaySeconds": 30, "periodSeconds": 30}
 
 
 def values(
-    infiniband: InfiniBand, images: Mapping[str, str], *, tolerates_all: bool = False
+    infiniband: NetworkOperatorSettings, images: Mapping[str, str], *, tolerates_all: bool = False
 ) -> dict[str, Any]:
     """Return the chart's values: Node Feature Discovery is this operator's, whoever else wants it."""
     operator, nfd = parts(images["operator"]), split(images["nfd"])
@@ -74,7 +74,7 @@ def values(
     return found
 
 
-def images_used(infiniband: InfiniBand, images: Mapping[str, str], node_os: str) -> list[str]:
+def images_used(infiniband: NetworkOperatorSettings, images: Mapping[str, str], node_os: str) -> list[str]:
     """Return the images that this access to the cards needs on the nodes."""
     networks = ["cni-plugins", "multus", "nv-ipam"]
     used = {
@@ -90,7 +90,7 @@ def images_used(infiniband: InfiniBand, images: Mapping[str, str], node_os: str)
     return [*(images[name] for name in ("operator", "init", "nfd", *used)), *drivers]
 
 
-def features(infiniband: InfiniBand) -> Iterator[Manifest]:
+def features(infiniband: NetworkOperatorSettings) -> Iterator[Manifest]:
     """Yield the rule that finds machines with cards, where the chart's own would find too many."""
     if infiniband.access == "functions":
         cards = {"device": {"op": "In", "value": list(infiniband.device_ids)}}
@@ -108,7 +108,7 @@ def features(infiniband: InfiniBand) -> Iterator[Manifest]:
         }
 
 
-def networks(infiniband: InfiniBand) -> Iterator[Manifest]:
+def networks(infiniband: NetworkOperatorSettings) -> Iterator[Manifest]:
     """Yield addresses, virtual functions and secondary networks, which the policy makes possible."""
     yield from (_ip_pool(pool) for pool in infiniband.pools)
     if infiniband.access == "hostdev":
@@ -120,7 +120,9 @@ def networks(infiniband: InfiniBand) -> Iterator[Manifest]:
         yield _ipoib_network(*infiniband.ipoib)
 
 
-def policy(infiniband: InfiniBand, images: Mapping[str, str], *, tolerates_all: bool = False) -> Manifest:
+def policy(
+    infiniband: NetworkOperatorSettings, images: Mapping[str, str], *, tolerates_all: bool = False
+) -> Manifest:
     """Return the cluster's one NicClusterPolicy, with no more than what this access needs."""
     spec: dict[str, Any] = {"tolerations": _TOLERATE_ALL} if tolerates_all else {}
     if infiniband.installs_driver:
@@ -153,17 +155,17 @@ def policy(infiniband: InfiniBand, images: Mapping[str, str], *, tolerates_all: 
     }
 
 
-def _shared(infiniband: InfiniBand) -> str:
+def _shared(infiniband: NetworkOperatorSettings) -> str:
     # The plugin's own prefix is `rdma/`.
     entry = {"resourceName": "ib_shared", "rdmaHcaMax": SHARERS, "selectors": _selectors(infiniband)}
     return json.dumps({"configList": [entry]})
 
 
-def _selectors(infiniband: InfiniBand) -> dict[str, Any]:
+def _selectors(infiniband: NetworkOperatorSettings) -> dict[str, Any]:
     return {"vendors": [MELLANOX], "deviceIDs": list(infiniband.device_ids), "linkTypes": ["infiniband"]}
 
 
-def _host_devices(infiniband: InfiniBand) -> str:
+def _host_devices(infiniband: NetworkOperatorSettings) -> str:
     selectors = {"vendors": [MELLANOX], "devices": list(infiniband.device_ids), "isRdma": True}
     entry = {"resourcePrefix": "nvidia.com", "resourceName": "hostdev", "selectors": selectors}
     return json.dumps({"resourceList": [entry]})
@@ -191,7 +193,7 @@ def _ip_pool(pool: AddressPool) -> Manifest:
     }
 
 
-def _host_device_network(infiniband: InfiniBand) -> Manifest:
+def _host_device_network(infiniband: NetworkOperatorSettings) -> Manifest:
     return {
         "apiVersion": "mellanox.com/v1alpha1",
         "kind": "HostDeviceNetwork",
@@ -223,7 +225,7 @@ def _virtual_functions(device: str) -> Manifest:
     }
 
 
-def _sriov_network(infiniband: InfiniBand) -> Manifest:
+def _sriov_network(infiniband: NetworkOperatorSettings) -> Manifest:
     return {
         "apiVersion": "sriovnetwork.openshift.io/v1",
         "kind": "SriovIBNetwork",

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import pulumi
 
+from infra.operator_settings.network_operator import NetworkOperatorSettings
 from infra.platform import (
     amd_driver,
     amd_operator,
@@ -22,7 +23,6 @@ from infra.platform import (
 )
 from infra.platform.base import Context, Layer
 from infra.platform.published import Published
-from infra.targets.base import InfiniBand
 
 
 class NodeSoftware(Layer):
@@ -40,13 +40,13 @@ class NodeSoftware(Layer):
         if software.lustre_driver:
             self.ready += [self.add(each) for each in lustre_driver.manifests()]
         self._efa()
-        cards = self._infiniband(software.infiniband) if software.infiniband else []
+        cards = self._network(software.network_operator) if software.network_operator else []
         gpus = self._gpus(cards)
         self._racks(gpus)
         self._amd([*cards, *gpus])
         self.register_outputs({})
 
-    def _infiniband(self, infiniband: InfiniBand) -> list[pulumi.Resource]:
+    def _network(self, infiniband: NetworkOperatorSettings) -> list[pulumi.Resource]:
         images = self._images(network_operator.CHART)
         software = self._context.settings.software
         used = network_operator.images_used(infiniband, images, software.node_os)
@@ -73,8 +73,8 @@ class NodeSoftware(Layer):
         if software.gpu_operator is None:
             return []
         images = self._images(gpu_operator.CHART)
-        values = gpu_operator.values(software.gpu_operator, software, images, finds_features=not cards)
-        used = gpu_operator.images_used(software.gpu_operator, software, images, finds_features=not cards)
+        values = gpu_operator.values(software.gpu_operator, software, images, installs_nfd=not cards)
+        used = gpu_operator.images_used(software.gpu_operator, software, images, installs_nfd=not cards)
         return self._publish(gpu_operator.CHART, gpu_operator.NAMESPACE, values, used, cards)
 
     def _racks(self, gpus: Sequence[pulumi.Resource]) -> None:
@@ -83,7 +83,7 @@ class NodeSoftware(Layer):
             return
         images = self._images(dra_driver.CHART)
         values = dra_driver.values(driver, images, self._context.system_selector)
-        pods = dra_driver.CRITICAL_PODS if driver.fabric else 0
+        pods = dra_driver.CRITICAL_PODS if driver.needs_critical_quota else 0
         self._publish(
             dra_driver.CHART, dra_driver.NAMESPACE, values, list(images.values()), gpus, critical_pods=pods
         )
@@ -94,7 +94,7 @@ class NodeSoftware(Layer):
         if operator is None:
             return
         images = self._images(amd_operator.CHART)
-        values = amd_operator.values(images, finds_features=not before)
+        values = amd_operator.values(images, installs_nfd=not before)
         config = amd_operator.device_config(
             operator, software.image, images["init"], tolerates_all=software.tolerates_all
         )

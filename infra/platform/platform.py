@@ -51,7 +51,7 @@ class Platform(pulumi.ComponentResource):
         definitions = Definitions(context, [*plans, *more], self)
         if cluster.settings.autoscaler:
             Autoscaler(context, cluster.settings.autoscaler, definitions, self)
-        software = NodeSoftware(context, self).ready if cluster.settings.software.any else []
+        software = NodeSoftware(context, self).ready if cluster.settings.software.installs_any else []
         if cluster.settings.device_plugins:
             DevicePlugins(context, self)
         if context.has_claims:
@@ -63,8 +63,10 @@ class Platform(pulumi.ComponentResource):
             Datasets(
                 context, namespaces, storage, shared=cluster.outputs.volume_source is not None, parent=self
             )
-        if cluster.outputs.object_store_keys:
-            ObjectStore(context, namespaces, storage, keys=cluster.outputs.object_store_keys, parent=self)
+        if cluster.settings.serves_object_store:
+            keys = cluster.outputs.object_store_keys
+            assert keys is not None, "the target gives the keys of a store that the platform serves"
+            ObjectStore(context, namespaces, storage, keys=keys, parent=self)
         operators = {
             plan.name: Operator(
                 context,

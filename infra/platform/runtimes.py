@@ -165,8 +165,8 @@ def _failure_policy() -> dict[str, Any]:
 
 def _annotations(context: Context, fabric: str) -> dict[str, str]:
     """Pods close to each other, or all of them in one slice; and the interfaces of their fabric."""
-    inside = context.settings.slice_label
-    place = {_REQUIRED: inside} if inside else {_PREFERRED: names.HOSTNAME_LABEL}
+    level = context.settings.required_topology
+    place = {_REQUIRED: level} if level else {_PREFERRED: names.HOSTNAME_LABEL}
     stays = _STAYS if context.settings.autoscaler else {}
     return {**place, **stays, **pod_annotations(fabric)}
 

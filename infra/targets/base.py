@@ -8,10 +8,11 @@ from typing import Any, ClassVar, Literal
 
 import pulumi
 
-from catalog import Architecture
 from infra import names
 from infra.artifacts import Artifacts
 from infra.kubernetes_objects import Access
+from infra.operator_settings.autoscaler import AutoscalerSettings
+from infra.operator_settings.node_software import NodeSoftwareSettings
 from infra.spec import Stack
 from infra.spec.fabric import FabricClass
 from infra.spec.node_pool import Capacity, NodePoolSpec
@@ -37,134 +38,6 @@ CAPACITY_MODES: Mapping[str | None, CapacityMode] = {
 
 
 @dataclass(frozen=True)
-class Mirror:
-    """A registry inside of an air gap."""
-
-    registry: str
-    """Prefix of every image."""
-    charts: str
-    """`oci://…`, where the published charts are."""
-
-    def image(self, reference: str) -> str:
-        """Return where the mirror has an image; one of its own host is there already."""
-        host = self.registry.partition("/")[0]
-        return reference if reference.startswith(f"{host}/") else f"{self.registry}/{reference}"
-
-
-@dataclass(frozen=True)
-class AddressPool:
-    """Addresses of pods in a fabric: each node has a block of them."""
-
-    name: str
-    subnet: str
-    per_node: int
-    gateway: str | None
-
-
-CardAccess = Literal["shared", "sriov", "hostdev", "functions"]
-"""Pods share all cards of a machine, have a virtual function of each, or have the cards themselves.
-
-`functions`: a virtual machine's cards are functions already, and pods have them as they are.
-"""
-
-
-@dataclass(frozen=True)
-class InfiniBand:
-    """NVIDIA's cards in the nodes, as the Network Operator is to set them up."""
-
-    access: CardAccess
-    device_ids: tuple[str, ...]
-    """PCI device IDs of the cards."""
-    installs_driver: bool
-    pools: tuple[AddressPool, ...] = ()
-    pool: str | None = None
-    """Where a pod's cards have their addresses from; None: they have none, and RDMA needs none."""
-    ipoib: tuple[str, str] | None = None
-    """Interface of the nodes, and pool, of a secondary network over IPoIB."""
-    architectures: tuple[Architecture, ...] = ("amd64",)
-    """Of the nodes' processors."""
-
-
-@dataclass(frozen=True)
-class GpuOperator:
-    """NVIDIA's operator: driver, container toolkit, device plugin, metrics."""
-
-    installs_driver: bool
-    service_monitor: bool
-    """Whether the Prometheus operator is to read the metrics."""
-
-
-@dataclass(frozen=True)
-class DraDriver:
-    """NVIDIA's driver for Dynamic Resource Allocation: NVLink domains of machines with Grace processors."""
-
-    driver_root: str
-    """Where on a machine the GPUs' driver is: `/`, or where the GPU Operator or the cloud puts its own."""
-    fabric: str = ""
-    """Fabric class of the machines in domains; empty: GPU Feature Discovery has found and labelled them."""
-
-
-@dataclass(frozen=True)
-class AmdOperator:
-    """AMD's operator, with images that the stack pins."""
-
-    device_plugin: str
-    node_labeller: str
-    metrics_exporter: str
-    utils: str
-    service_monitor: bool
-    virtual_machines: bool = False
-    """Whether the GPUs are functions of a virtual machine."""
-    driver_for: tuple[str, ...] = ()
-    """Accelerators whose machines are to be given the kernel driver; empty where their system has it."""
-
-
-@dataclass(frozen=True)
-class NodeSoftware:
-    """What vendors' operators are to put on the nodes, where the cloud does not do it."""
-
-    infiniband: InfiniBand | None = None
-    gpu_operator: GpuOperator | None = None
-    dra_driver: DraDriver | None = None
-    amd_operator: AmdOperator | None = None
-    nfs_driver: bool = False
-    efa_claims: tuple[FabricClass, ...] = ()
-    """Fabric classes whose EFA devices pods claim from EKS's driver for Dynamic Resource Allocation."""
-    lustre_driver: bool = False
-    """The CSI driver of Azure Managed Lustre."""
-    tolerates_all: bool = False
-    """Whether it runs on nodes with whatever taint, such as those of spot."""
-    mirror: Mirror | None = None
-    node_os: str = ""
-    """Operating system of the nodes, as tags of driver images name it: `ubuntu24.04`."""
-
-    @property
-    def any(self) -> bool:
-        """Whether an operator is to be installed."""
-        drivers = self.nfs_driver or self.lustre_driver
-        operators = self.gpu_operator or self.dra_driver or self.amd_operator
-        return bool(self.infiniband or operators or drivers or self.efa_claims)
-
-    def image(self, reference: str) -> str:
-        """Return where the nodes get an image from."""
-        return self.mirror.image(reference) if self.mirror else reference
-
-
-@dataclass(frozen=True)
-class Autoscaler:
-    """The upstream Cluster Autoscaler, where the cloud does not run one itself."""
-
-    cloud: Literal["aws"]
-    cluster: str
-    """Its name in the cloud."""
-    region: str
-    group_tags: Mapping[str, str]
-    """Tags by which groups of nodes are known as those that it may resize."""
-    alike: tuple[str, ...]
-    """Labels in which groups of one pool may differ."""
-
-
-@dataclass(frozen=True)
 class ClusterSettings:
     """What is known of the cluster at preview: it decides which resources exist."""
 
@@ -172,8 +45,8 @@ class ClusterSettings:
     kubernetes_version: str
     topology_labels: tuple[str, ...]
     """Node labels from the widest level of the network to the host."""
-    slice_label: str = field(default="", kw_only=True)
-    """Level of the topology that holds all pods of a job, such as a slice of TPUs; empty: none has to."""
+    required_topology: str = field(default="", kw_only=True)
+    """Level of the topology that must hold all pods of a job, such as a slice of TPUs; empty: none must."""
     rack_label: str = field(default=names.CLIQUE_LABEL, kw_only=True)
     """Label of the rack that NVLink joins; empty where a level of the topology is the rack already."""
     provisioning_class: str = field(default="", kw_only=True)
@@ -196,8 +69,8 @@ class ClusterSettings:
     """Labels of every job's pods, by which the cloud gives them their identity."""
     image_pull_policy: Literal["Never", "IfNotPresent"] = "IfNotPresent"
     """`Never` where images are imported onto the nodes beforehand."""
-    software: NodeSoftware = NodeSoftware()
-    autoscaler: Autoscaler | None = None
+    software: NodeSoftwareSettings = field(default_factory=NodeSoftwareSettings)
+    autoscaler: AutoscalerSettings | None = None
     groups: Mapping[str, str] = field(default_factory=dict)
     """Group of people in the stack file → its name in the cluster, where the target gives it another one."""
 

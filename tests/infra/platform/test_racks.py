@@ -12,10 +12,11 @@ import yaml
 import catalog
 from catalog import fabric_lint
 from infra.artifacts import Artifacts
+from infra.operator_settings.dra_driver import DraDriverSettings
 from infra.platform.dra_driver import values
 from infra.spec import Stack, load, parse
 from infra.spec.job import JobSpec
-from infra.targets.base import Cluster, DraDriver
+from infra.targets.base import Cluster
 from infra.targets.registry import target_of
 from tests.infra.golden import CASES, GOLDEN, assert_matches
 from tests.infra.judged import findings
@@ -136,7 +137,7 @@ def test_on_premises_the_driver_is_installed_after_the_gpus_and_before_the_domai
 
 def test_the_driver_joins_machines_and_leaves_gpus_to_the_device_plugin(rendered: Path) -> None:
     images = artifacts(rendered).published["dra-driver-nvidia-gpu"].images
-    found = values(DraDriver("/run/nvidia/driver"), images, {"role": "system"})
+    found = values(DraDriverSettings("/run/nvidia/driver"), images, {"role": "system"})
     assert found["resources"] == {"gpus": {"enabled": False}, "computeDomains": {"enabled": True}}
     assert f"{found['image']['repository']}:{found['image']['tag']}" == images["driver"]
     affinity = found["kubeletPlugin"]["affinity"]["nodeAffinity"]
@@ -147,13 +148,13 @@ def test_the_driver_joins_machines_and_leaves_gpus_to_the_device_plugin(rendered
 @pytest.mark.parametrize(
     ("provider", "driver"),
     [
-        ({}, DraDriver("/run/nvidia/driver")),
-        ({"gpu_driver": "present"}, DraDriver("/")),
+        ({}, DraDriverSettings("/run/nvidia/driver")),
+        ({"gpu_driver": "present"}, DraDriverSettings("/")),
         ({"dra_driver": "present"}, None),
     ],
 )
 def test_the_driver_is_told_where_that_of_the_gpus_is_and_one_that_is_there_is_left_alone(
-    provider: dict[str, str], driver: DraDriver | None, rendered: Path
+    provider: dict[str, str], driver: DraDriverSettings | None, rendered: Path
 ) -> None:
     data = racks("onprem").model_dump(mode="json", by_alias=True, exclude_none=True)
     stack = parse({**data, "provider": data["provider"] | provider})

@@ -15,7 +15,7 @@ import pulumi_aws as aws
 
 import catalog
 from infra import names
-from infra.targets import base
+from infra.operator_settings.autoscaler import AutoscalerSettings
 from infra.targets.aws.cluster.identity import associate, pod_role
 from infra.targets.aws.cluster.policy import allow
 from infra.targets.aws.cluster.scope import Scope
@@ -33,10 +33,10 @@ _ALIKE = (
 """Labels that differ between markets and zones of one pool, beside those that the autoscaler knows itself."""
 
 
-def settings(cluster: str, stack: str, region: str) -> base.Autoscaler:
+def settings(cluster: str, stack: str, region: str) -> AutoscalerSettings:
     """Return what the platform installs; the tags are EKS's, of the cluster, and ours, of the stack."""
     tags = {f"k8s.io/cluster-autoscaler/{cluster}": "owned", AUTOSCALED_TAG: stack}
-    return base.Autoscaler("aws", cluster, region, tags, _ALIKE)
+    return AutoscalerSettings("aws", cluster, region, tags, _ALIKE)
 
 
 def autoscaler_identity(scope: Scope, cluster: pulumi.Input[str]) -> aws.eks.PodIdentityAssociation:

@@ -12,6 +12,7 @@ import catalog
 from infra import names
 from infra.artifacts import Artifacts
 from infra.kubernetes_objects import connect
+from infra.operator_settings.node_software import NodeSoftwareSettings
 from infra.spec import Stack
 from infra.spec.fabric import FabricClass
 from infra.spec.provider import ProviderKind
@@ -51,7 +52,6 @@ from infra.targets.base import (
     ClusterOutputs,
     ClusterSettings,
     DevicePlugin,
-    NodeSoftware,
     ObjectStoreOutputs,
     PoolSettings,
     StorageClass,
@@ -76,7 +76,7 @@ class AwsCluster(Cluster):
         self.settings = _settings(stack, spec, self.pools)
         scope = _scope(stack, spec, self)
         keys = make_keys(scope)
-        network = make_network(scope, keys, resizes=self.settings.autoscaler is not None)
+        network = make_network(scope, keys, has_autoscaler=self.settings.autoscaler is not None)
         existing = spec.existing_cluster
         control_plane = (
             use_control_plane(scope, existing, stack.teams)
@@ -171,7 +171,7 @@ def _settings(stack: Stack, spec: AwsSpec, pools: Mapping[str, PoolSettings]) ->
         training_image=spec.training_image,
         serves_object_store=False,
         device_plugins=(*plugins, *(("efa",) if any(_is_plugged(pool) for pool in jobs) else ())),
-        software=NodeSoftware(efa_claims=_claimed(jobs)),
+        software=NodeSoftwareSettings(efa_claims=_claimed(jobs)),
         autoscaler=autoscaler.settings(cluster, stack.name, spec.region) if breathes else None,
         provisioning_class="best-effort-atomic-scale-up.autoscaling.x-k8s.io" if breathes else "",
         groups={principal: group_of(principal) for team in stack.teams for principal in team.groups},

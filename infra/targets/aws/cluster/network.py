@@ -35,8 +35,8 @@ class Network:
         return [self.private_subnets[zone] for zone in zones]
 
 
-def make_network(scope: Scope, keys: Keys, *, resizes: bool) -> Network:
-    """Make the VPC, or use the one that the stack names; `resizes`: nodes are asked for from inside of it."""
+def make_network(scope: Scope, keys: Keys, *, has_autoscaler: bool) -> Network:
+    """Make the VPC, or use the one that the stack names; an autoscaler calls one endpoint more."""
     existing = scope.spec.network.existing
     if existing:
         return Network(existing.id, {zone: existing.subnets[zone] for zone in scope.spec.zones})
@@ -58,7 +58,7 @@ def make_network(scope: Scope, keys: Keys, *, resizes: bool) -> Network:
     tables = {zone: _route_table(scope, vpc, "private", zone, subnet) for zone, subnet in private.items()}
     if scope.spec.network.nat != "none":
         _nat(scope, vpc, tables)
-    services = (*INTERFACE_ENDPOINTS, *([AUTOSCALER_ENDPOINT] if resizes else []))
+    services = (*INTERFACE_ENDPOINTS, *([AUTOSCALER_ENDPOINT] if has_autoscaler else []))
     _endpoints(scope, vpc, list(private.values()), list(tables.values()), services)
     _flow_logs(scope, vpc, keys)
     return Network(vpc.id, {zone: subnet.id for zone, subnet in private.items()})

@@ -12,6 +12,10 @@ import catalog
 from infra import names
 from infra.artifacts import Artifacts
 from infra.kubernetes_objects import connect
+from infra.operator_settings.amd_operator import AmdOperatorSettings
+from infra.operator_settings.gpu_operator import GpuOperatorSettings
+from infra.operator_settings.network_operator import NetworkOperatorSettings
+from infra.operator_settings.node_software import NodeSoftwareSettings
 from infra.spec import Stack
 from infra.spec.provider import ProviderKind
 from infra.spec.storage import LifecycleSpec
@@ -38,13 +42,9 @@ from infra.targets.azure.cluster.pools import (
 from infra.targets.azure.cluster.scope import Scope
 from infra.targets.azure.spec.provider import AzureSpec
 from infra.targets.base import (
-    AmdOperator,
     Cluster,
     ClusterOutputs,
     ClusterSettings,
-    GpuOperator,
-    InfiniBand,
-    NodeSoftware,
     ObjectStoreOutputs,
     PoolSettings,
     StorageClass,
@@ -150,7 +150,7 @@ def _settings(stack: Stack, spec: AzureSpec, pools: Mapping[str, PoolSettings]) 
         kubernetes_version=spec.kubernetes_version,
         topology_labels=(AGENT_POOL if on_infiniband else names.ZONE_LABEL, names.HOSTNAME_LABEL),
         # All pods of a job in one scale set: between two there is no InfiniBand.
-        slice_label=AGENT_POOL if on_infiniband else "",
+        required_topology=AGENT_POOL if on_infiniband else "",
         provisioning_class=PROVISIONING_CLASS,
         data_dir="",
         training_image=spec.training_image,
@@ -162,13 +162,13 @@ def _settings(stack: Stack, spec: AzureSpec, pools: Mapping[str, PoolSettings]) 
     )
 
 
-def _software(stack: Stack, spec: AzureSpec, pools: Mapping[str, PoolSettings]) -> NodeSoftware:
+def _software(stack: Stack, spec: AzureSpec, pools: Mapping[str, PoolSettings]) -> NodeSoftwareSettings:
     with_gpus = [pool for pool in pools.values() if pool.accelerators_per_node]
-    cards = InfiniBand(access="functions", device_ids=CARDS, installs_driver=True)
+    cards = NetworkOperatorSettings(access="functions", device_ids=CARDS, installs_driver=True)
     nvidia = any(pool.accelerator_resource == names.ACCELERATOR_RESOURCE for pool in with_gpus)
-    return NodeSoftware(
-        infiniband=cards if any(pool.fabric_class != "none" for pool in with_gpus) else None,
-        gpu_operator=GpuOperator(installs_driver=True, service_monitor=False) if nvidia else None,
+    return NodeSoftwareSettings(
+        network_operator=cards if any(pool.fabric_class != "none" for pool in with_gpus) else None,
+        gpu_operator=GpuOperatorSettings(installs_driver=True, service_monitor=False) if nvidia else None,
         amd_operator=_amd(stack, spec),
         lustre_driver=spec.filesystem.kind == "lustre",
         node_os=NODE_OS,
@@ -177,19 +177,19 @@ def _software(stack: Stack, spec: AzureSpec, pools: Mapping[str, PoolSettings]) 
     )
 
 
-def _amd(stack: Stack, spec: AzureSpec) -> AmdOperator | None:
+def _amd(stack: Stack, spec: AzureSpec) -> AmdOperatorSettings | None:
     amd = spec.amd
     if amd is None:
         return None
     accelerators = {pool.accelerator.model for pool in stack.pools if pool.accelerator}
     models = sorted(each for each in accelerators if catalog.accelerator(each).vendor == "amd")
-    return AmdOperator(
+    return AmdOperatorSettings(
         amd.device_plugin,
         amd.node_labeller,
         amd.metrics_exporter,
         amd.utils,
         service_monitor=False,
-        virtual_machines=True,
+        virtual_functions=True,
         driver_for=tuple(models),
     )
 

@@ -11,6 +11,8 @@ from pulumi_gcp.provider import Provider as GcpProvider
 from infra import names
 from infra.artifacts import Artifacts
 from infra.kubernetes_objects import connect
+from infra.operator_settings.dra_driver import DraDriverSettings
+from infra.operator_settings.node_software import NodeSoftwareSettings
 from infra.spec import Stack
 from infra.spec.provider import ProviderKind
 from infra.spec.storage import LifecycleSpec
@@ -19,8 +21,6 @@ from infra.targets.base import (
     ClusterOutputs,
     ClusterSettings,
     DevicePlugin,
-    DraDriver,
-    NodeSoftware,
     ObjectStoreOutputs,
     PoolSettings,
     StorageClass,
@@ -44,6 +44,8 @@ RACKS = "roce-nvl72"
 """Fabric class of A4X."""
 GPU_DRIVER = "/home/kubernetes/bin/nvidia"
 """Where GKE installs the GPUs' driver on its nodes."""
+_RACK_DRIVER = DraDriverSettings(GPU_DRIVER, RACKS, tolerates_all=True, needs_critical_quota=True)
+"""Arm nodes have a taint of GKE's."""
 NODE_POOL = "cloud.google.com/gke-nodepool"
 """The slice of a TPU machine."""
 _PLUGINS: Mapping[str, tuple[DevicePlugin, ...]] = {
@@ -76,7 +78,7 @@ class GcpCluster(Cluster):
         control_plane = (
             use_control_plane(existing, access)
             if existing
-            else make_control_plane(scope, network, keys, identity, access, more_networks=bool(cards))
+            else make_control_plane(scope, network, keys, identity, access, multi_networking=bool(cards))
         )
         break_glass(scope)
         config = kubeconfig(scope, control_plane)
@@ -136,11 +138,11 @@ def _settings(stack: Stack, spec: GcpSpec, pools: Mapping[str, PoolSettings]) ->
         name=stack.name,
         kubernetes_version=spec.kubernetes_version,
         topology_labels=_topology(fabrics),
-        slice_label=NODE_POOL if fabrics == ["ici"] else "",
+        required_topology=NODE_POOL if fabrics == ["ici"] else "",
         provisioning_class="queued-provisioning.gke.io",
         # A rack is a subblock of Google's network.
         rack_label="",
-        software=NodeSoftware(dra_driver=DraDriver(GPU_DRIVER, RACKS) if RACKS in fabrics else None),
+        software=NodeSoftwareSettings(dra_driver=_RACK_DRIVER if RACKS in fabrics else None),
         data_dir="",
         training_image=spec.training_image,
         serves_object_store=False,

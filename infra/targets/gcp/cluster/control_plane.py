@@ -68,9 +68,9 @@ def make_control_plane(
     node_identity: pulumi.Input[str],
     access: Sequence[pulumi.CustomResource],
     *,
-    more_networks: bool,
+    multi_networking: bool,
 ) -> ControlPlane:
-    """Make the cluster: private, secrets encrypted, audit logs kept; `more_networks` for fabrics of cards."""
+    """Make the cluster: private, secrets encrypted, audit logs kept."""
     spec = scope.spec
     cluster = Cluster(
         scope.name,
@@ -94,7 +94,7 @@ def make_control_plane(
             services_secondary_range_name=network.services_range,
         ),
         datapath_provider="ADVANCED_DATAPATH",
-        enable_multi_networking=more_networks,
+        enable_multi_networking=multi_networking,
         private_cluster_config=ClusterPrivateClusterConfigArgs(
             enable_private_nodes=True, enable_private_endpoint=True
         ),

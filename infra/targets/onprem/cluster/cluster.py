@@ -13,29 +13,20 @@ import catalog
 from infra import names
 from infra.artifacts import Artifacts
 from infra.kubernetes_objects import NodeLabels, connect
+from infra.operator_settings.amd_operator import AmdOperatorSettings
+from infra.operator_settings.dra_driver import DraDriverSettings
+from infra.operator_settings.gpu_operator import GpuOperatorSettings
+from infra.operator_settings.network_operator import AddressPool, NetworkOperatorSettings, NicAccess
+from infra.operator_settings.node_software import Mirror, NodeSoftwareSettings
 from infra.spec import Stack
 from infra.spec.provider import ProviderKind
-from infra.targets.base import (
-    AddressPool,
-    AmdOperator,
-    CardAccess,
-    Cluster,
-    ClusterOutputs,
-    ClusterSettings,
-    DraDriver,
-    GpuOperator,
-    InfiniBand,
-    Mirror,
-    NodeSoftware,
-    ObjectStoreOutputs,
-    PoolSettings,
-)
+from infra.targets.base import Cluster, ClusterOutputs, ClusterSettings, ObjectStoreOutputs, PoolSettings
 from infra.targets.kubeconfig import read_context
 from infra.targets.onprem.cluster.filesystem import nfs_volumes, shared_class
 from infra.targets.onprem.cluster.nodes import node_labels, pool_settings, topology
 from infra.targets.onprem.spec.provider import OnpremSpec
 
-_ACCESS: Mapping[str, CardAccess] = {
+_ACCESS: Mapping[str, NicAccess] = {
     "ib-shared": "shared",
     "ib-shared-rocm": "shared",
     "ib-shared-nvl72": "shared",
@@ -94,13 +85,13 @@ def _settings(stack: Stack, spec: OnpremSpec, pools: Mapping[str, PoolSettings])
     )
 
 
-def _software(stack: Stack, spec: OnpremSpec, pools: Mapping[str, PoolSettings]) -> NodeSoftware:
+def _software(stack: Stack, spec: OnpremSpec, pools: Mapping[str, PoolSettings]) -> NodeSoftwareSettings:
     resources = {pool.accelerator_resource for pool in pools.values() if pool.accelerators_per_node}
     installs_gpus = spec.gpu_operator == "install" and names.ACCELERATOR_RESOURCE in resources
-    gpus = GpuOperator(spec.gpu_driver == "install", spec.service_monitors)
+    gpus = GpuOperatorSettings(spec.gpu_driver == "install", spec.service_monitors)
     in_racks = any(catalog.fabric(pool.fabric_class).nvlink_domain for pool in pools.values())
-    return NodeSoftware(
-        infiniband=_infiniband(stack, spec),
+    return NodeSoftwareSettings(
+        network_operator=_network_operator(stack, spec),
         gpu_operator=gpus if installs_gpus else None,
         dra_driver=_dra_driver(spec) if in_racks and spec.dra_driver == "install" else None,
         amd_operator=_amd(spec) if spec.amd_operator == "install" else None,
@@ -110,16 +101,16 @@ def _software(stack: Stack, spec: OnpremSpec, pools: Mapping[str, PoolSettings])
     )
 
 
-def _dra_driver(spec: OnpremSpec) -> DraDriver:
-    return DraDriver("/run/nvidia/driver" if spec.gpu_driver == "install" else "/")
+def _dra_driver(spec: OnpremSpec) -> DraDriverSettings:
+    return DraDriverSettings("/run/nvidia/driver" if spec.gpu_driver == "install" else "/")
 
 
-def _infiniband(stack: Stack, spec: OnpremSpec) -> InfiniBand | None:
+def _network_operator(stack: Stack, spec: OnpremSpec) -> NetworkOperatorSettings | None:
     joined = [pool for pool in stack.pools if pool.fabric in _ACCESS]
     cards = spec.infiniband
     if cards is None or not joined:
         return None
-    return InfiniBand(
+    return NetworkOperatorSettings(
         access=_ACCESS[joined[0].fabric],
         device_ids=cards.device_ids,
         installs_driver=cards.driver == "install",
@@ -136,10 +127,10 @@ def _infiniband(stack: Stack, spec: OnpremSpec) -> InfiniBand | None:
     )
 
 
-def _amd(spec: OnpremSpec) -> AmdOperator | None:
+def _amd(spec: OnpremSpec) -> AmdOperatorSettings | None:
     amd = spec.amd
     if amd is None:
         return None
-    return AmdOperator(
+    return AmdOperatorSettings(
         amd.device_plugin, amd.node_labeller, amd.metrics_exporter, amd.utils, spec.service_monitors
     )

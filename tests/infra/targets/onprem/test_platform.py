@@ -11,12 +11,14 @@ import pytest
 import catalog
 from catalog import fabric_lint
 from infra.artifacts import Artifacts
+from infra.operator_settings.gpu_operator import GpuOperatorSettings
+from infra.operator_settings.network_operator import AddressPool, NetworkOperatorSettings, NicAccess
+from infra.operator_settings.node_software import Mirror, NodeSoftwareSettings
 from infra.platform.gpu_operator import values as gpu_values
 from infra.platform.images import with_images
 from infra.platform.network_operator import images_used, networks, policy
 from infra.platform.network_operator import values as network_values
 from infra.spec import Stack
-from infra.targets.base import AddressPool, CardAccess, GpuOperator, InfiniBand, Mirror, NodeSoftware
 from tests.infra.plan import Plan, artifacts, plan
 from tests.infra.targets.onprem.stacks import on_infiniband
 
@@ -33,8 +35,8 @@ def sriov_plan(onprem: Stack, rendered: Path) -> Plan:
     return plan(on_infiniband(onprem, "ib-sriov", pool="storage"), rendered)
 
 
-def cards(access: CardAccess, **more: Any) -> InfiniBand:
-    return InfiniBand(access, ("1021", "1023"), installs_driver=True, **more)
+def cards(access: NicAccess, **more: Any) -> NetworkOperatorSettings:
+    return NetworkOperatorSettings(access, ("1021", "1023"), installs_driver=True, **more)
 
 
 def node_pod(found: Plan, runtime: str) -> dict[str, Any]:
@@ -62,7 +64,7 @@ def depends_on(found: Plan, kind: str) -> set[str]:
     ],
 )
 def test_the_one_policy_has_what_the_access_needs_and_no_more(
-    access: CardAccess, parts: set[str], pinned: Artifacts
+    access: NicAccess, parts: set[str], pinned: Artifacts
 ) -> None:
     images = pinned.published["network-operator"].images
     assert set(policy(cards(access), images)["spec"]) == parts
@@ -73,7 +75,7 @@ def test_the_one_policy_has_what_the_access_needs_and_no_more(
 
 @pytest.mark.parametrize("access", ["shared", "hostdev", "sriov"])
 def test_pods_ask_for_the_resource_that_the_device_plugin_offers(
-    access: CardAccess, pinned: Artifacts
+    access: NicAccess, pinned: Artifacts
 ) -> None:
     images = pinned.published["network-operator"].images
     infiniband = cards(access)
@@ -93,7 +95,7 @@ def test_pods_ask_for_the_resource_that_the_device_plugin_offers(
 
 
 @pytest.mark.parametrize("access", ["hostdev", "sriov"])
-def test_pods_have_an_interface_for_each_card_on_the_network_that_is_made(access: CardAccess) -> None:
+def test_pods_have_an_interface_for_each_card_on_the_network_that_is_made(access: NicAccess) -> None:
     made = [each for each in networks(cards(access)) if each["kind"].endswith("Network")]
     (network,) = made
     name = f"{network['spec']['networkNamespace']}/{network['metadata']['name']}"
@@ -129,11 +131,11 @@ def test_node_features_are_found_once(onprem_plan: Plan) -> None:
 
 @pytest.mark.parametrize("installs", [True, False])
 def test_the_gpu_driver_builds_against_the_driver_of_the_cards(installs: bool, pinned: Artifacts) -> None:
-    infiniband = InfiniBand("shared", ("1021",), installs_driver=installs)
-    software = NodeSoftware(infiniband=infiniband)
-    operator = GpuOperator(installs_driver=True, service_monitor=False)
+    infiniband = NetworkOperatorSettings("shared", ("1021",), installs_driver=installs)
+    software = NodeSoftwareSettings(network_operator=infiniband)
+    operator = GpuOperatorSettings(installs_driver=True, service_monitor=False)
     images = pinned.published["gpu-operator"].images
-    rdma = gpu_values(operator, software, images, finds_features=False)["driver"]["rdma"]
+    rdma = gpu_values(operator, software, images, installs_nfd=False)["driver"]["rdma"]
     assert rdma == {"enabled": True, "useHostMofed": not installs}
 
 

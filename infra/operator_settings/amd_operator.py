@@ -1,0 +1,20 @@
+"""Settings of AMD's GPU Operator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class AmdOperatorSettings:
+    """AMD's operator, with images that the stack pins."""
+
+    device_plugin: str
+    node_labeller: str
+    metrics_exporter: str
+    utils: str
+    service_monitor: bool
+    virtual_functions: bool = False
+    """Whether the GPUs are virtual functions, as a virtual machine has them."""
+    driver_for: tuple[str, ...] = ()
+    """Accelerators whose machines are to be given the kernel driver; empty where their system has it."""

@@ -1,0 +1,19 @@
+"""Settings of NVIDIA's driver for Dynamic Resource Allocation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class DraDriverSettings:
+    """NVIDIA's driver for Dynamic Resource Allocation: NVLink domains of machines with Grace processors."""
+
+    driver_root: str
+    """Where on a machine the GPUs' driver is: `/`, or where the GPU Operator or the cloud puts its own."""
+    fabric: str = ""
+    """Fabric class of the nodes in domains; empty: GPU Feature Discovery has labelled them."""
+    tolerates_all: bool = False
+    """Whether it runs on nodes with any taint, such as the stack's own and those of a cloud."""
+    needs_critical_quota: bool = False
+    """Whether the cloud admits pods of critical priority by a quota alone, as GKE does."""

@@ -1,0 +1,14 @@
+"""Settings of NVIDIA's GPU Operator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class GpuOperatorSettings:
+    """NVIDIA's operator: driver, container toolkit, device plugin, metrics."""
+
+    installs_driver: bool
+    service_monitor: bool
+    """Whether the Prometheus operator is to read the metrics."""

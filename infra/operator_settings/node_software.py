@@ -1,0 +1,56 @@
+"""Settings of all software that the platform puts on nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from infra.operator_settings.amd_operator import AmdOperatorSettings
+from infra.operator_settings.dra_driver import DraDriverSettings
+from infra.operator_settings.gpu_operator import GpuOperatorSettings
+from infra.operator_settings.network_operator import NetworkOperatorSettings
+from infra.spec.fabric import FabricClass
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """A registry inside of an air gap."""
+
+    registry: str
+    """Prefix of every image."""
+    charts: str
+    """`oci://…`, where the published charts are."""
+
+    def image(self, reference: str) -> str:
+        """Return where the mirror has an image; one of its own host is there already."""
+        host = self.registry.partition("/")[0]
+        return reference if reference.startswith(f"{host}/") else f"{self.registry}/{reference}"
+
+
+@dataclass(frozen=True)
+class NodeSoftwareSettings:
+    """What vendors' operators are to put on the nodes, where the cloud does not do it."""
+
+    network_operator: NetworkOperatorSettings | None = None
+    gpu_operator: GpuOperatorSettings | None = None
+    dra_driver: DraDriverSettings | None = None
+    amd_operator: AmdOperatorSettings | None = None
+    nfs_driver: bool = False
+    efa_claims: tuple[FabricClass, ...] = ()
+    """Fabric classes whose EFA devices pods claim from EKS's driver for Dynamic Resource Allocation."""
+    lustre_driver: bool = False
+    """The CSI driver of Azure Managed Lustre."""
+    tolerates_all: bool = False
+    """Whether it runs on nodes with any taint, such as those of spot."""
+    mirror: Mirror | None = None
+    node_os: str = ""
+    """Operating system of the nodes, as tags of driver images name it: `ubuntu24.04`."""
+
+    @property
+    def installs_any(self) -> bool:
+        """Whether there is anything to install."""
+        drivers = self.nfs_driver or self.lustre_driver or self.dra_driver or self.efa_claims
+        return bool(self.network_operator or self.gpu_operator or self.amd_operator or drivers)
+
+    def image(self, reference: str) -> str:
+        """Return where the nodes get an image from."""
+        return self.mirror.image(reference) if self.mirror else reference
