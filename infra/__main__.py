@@ -17,15 +17,6 @@ def import_from_the_root() -> None:
     sys.path[:] = [str(FOLDER.parent), *(entry for entry in sys.path if Path(entry).resolve() != FOLDER)]
 
 
-def _unsaid(
-    msg: str,
-    resource: object = None,
-    stream_id: int | None = None,
-    ephemeral: bool | None = None,
-) -> None:
-    """Stands for `pulumi.log.debug`."""
-
-
 def main() -> None:
     """Declare the stack; where something is wrong with it, show all of that and declare nothing."""
     # Nearly all that a program makes lives to its end, seconds later: Python's own threshold, 700 objects,
@@ -36,12 +27,11 @@ def main() -> None:
     import_from_the_root()
     import pulumi
 
-    if DEBUG not in os.environ:
-        # The SDK sends its debug lines, three for each resource, in calls that it waits for.
-        pulumi.log.debug = _unsaid
-
     from infra.errors import TrainyardError
     from infra.program import run
+    from infra.sdk_overhead import reduce_overhead
+
+    reduce_overhead(debug_lines=DEBUG in os.environ)
 
     try:
         outputs = run(pulumi.get_stack())

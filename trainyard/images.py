@@ -17,6 +17,7 @@ from rich.console import Console
 from infra.artifacts import Artifacts
 from infra.errors import Problem, TrainyardError
 from infra.program import declare
+from infra.sdk_overhead import forget_programs_before, reduce_overhead
 from infra.spec import Stack
 from trainyard.chart_index import Indexes, NoChartError
 from trainyard.forms import Form
@@ -64,9 +65,11 @@ def inventory(stack: Stack, artifacts: Artifacts) -> Inventory:
         declare(stack, artifacts)
 
     async def run() -> None:
+        forget_programs_before()
         set_mocks(_Unknown(), project="trainyard", stack=stack.name, preview=True, monitor=recorder)
         await run_pulumi_func(program)
 
+    reduce_overhead()
     asyncio.run(run())
     images = {image for declared in recorder.declared for image in _images(declared)}
     digests = {chart.name: chart.digest for chart in artifacts.published.values()}

@@ -12,11 +12,11 @@ from typing import Any
 import pulumi
 from pulumi.runtime import rpc
 from pulumi.runtime.mocks import MockCallArgs, MockMonitor, MockResourceArgs, Mocks, set_mocks
-from pulumi.runtime.settings import SETTINGS
 from pulumi.runtime.stack import run_pulumi_func
 
 from infra.artifacts import ROOT, Artifacts
 from infra.program import declare
+from infra.sdk_overhead import forget_programs_before, reduce_overhead
 from infra.spec import Stack
 from infra.targets.base import PoolSettings
 from infra.targets.registry import target_of
@@ -24,6 +24,7 @@ from tests.infra.targets.aws.answers import computed, identity
 from tests.infra.targets.azure import answers as azure
 from tests.infra.targets.gcp import answers as google
 
+reduce_overhead()  # as the program has it
 There = Mapping[str, Mapping[str, Any]]
 IMAGE = "trainyard.local/training:000000000000"
 TRAINING_ENV = Path("/opt/trainyard-env")
@@ -167,8 +168,7 @@ def record(
     outputs: dict[str, Any] = {}
 
     async def run() -> None:
-        SETTINGS.rpc_manager.clear()
-        SETTINGS.outputs.clear()
+        forget_programs_before()
         answers = _Answers(preview, there)
         set_mocks(answers, project="trainyard", stack="test", preview=preview, monitor=monitor)
         await run_pulumi_func(lambda: outputs.update(program()))

@@ -1,0 +1,74 @@
+"""Pulumi's SDK for Python without what it does for nothing in a program of hundreds of resources.
+
+Each part stands for a function of the SDK that the lock pins; `tests/infra/test_sdk_overhead.py` holds that
+programs end as they do without. Processor time of a plan, median of six in turn: aws 2.4 → 1.2 s,
+gcp 1.6 → 1.1 s, azure 8.6 → 1.4 s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pulumi
+from pulumi import log, resource
+from pulumi.runtime import stack
+from pulumi.runtime.settings import SETTINGS
+
+_wait_for_rpcs = stack.wait_for_rpcs
+
+
+def reduce_overhead(*, debug_lines: bool = False) -> None:
+    """Put our functions in the SDK's place, for this process."""
+    stack.wait_for_rpcs = wait_for_rpcs
+    resource.collapse_alias_to_urn = _as_it_is  # type: ignore[attr-defined, assignment]
+    if not debug_lines:
+        log.debug = _unsaid
+
+
+def forget_programs_before() -> None:
+    """Drop what programs before this one in this process have left: their loop is closed, nobody can wait."""
+    SETTINGS.rpc_manager.clear()
+    SETTINGS.outputs.clear()
+
+
+async def wait_for_rpcs(await_all_outstanding_tasks: bool = True) -> None:
+    """Wait for all calls and all outputs.
+
+    The SDK waits until one output is there, and then for all others anew, which takes the square of their
+    number (runtime/stack.py). Here all are waited for at once, up to the first that fails, as there.
+    """
+    await _wait_for_rpcs(False)
+    if await_all_outstanding_tasks:
+        await _wait_for_outputs()
+    await _wait_for_rpcs(await_all_outstanding_tasks)
+
+
+async def _wait_for_outputs() -> None:
+    while True:
+        with SETTINGS.lock:
+            outputs = list(SETTINGS.outputs)
+            SETTINGS.outputs.clear()
+        if not outputs:
+            return
+        done, pending = await asyncio.wait(outputs, return_when=asyncio.FIRST_EXCEPTION)
+        with SETTINGS.lock:
+            SETTINGS.outputs.extend(pending)
+        for output in done:
+            await output
+
+
+def _as_it_is(alias: object, *_: object) -> object:
+    """Stand for `collapse_alias_to_urn`, whose URNs are for engines that take no alias by its type.
+
+    Ours takes them; azure-native gives each resource dozens, one for each version of the API.
+    """
+    return alias
+
+
+def _unsaid(
+    msg: str,
+    resource: pulumi.Resource | None = None,
+    stream_id: int | None = None,
+    ephemeral: bool | None = None,
+) -> None:
+    """Stand for `log.debug`: the SDK sends three lines for each resource, in calls that it waits for."""
