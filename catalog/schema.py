@@ -327,10 +327,36 @@ class Notice:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Quota:
+    """A limit of an account that machines, or addresses, count against."""
+
+    family: Name
+    """What counts against it, as this project asks: quotas.yaml says what that is on each cloud."""
+    purchase: Annotated[tuple[Literal["on-demand", "spot"], ...], NOT_EMPTY]
+    """How what counts is bought."""
+    id: Name
+    """Its name in the cloud's API."""
+    title: str = ""
+    """What the console calls it; empty where that is its ID."""
+    dimension: dict[str, str] = field(default_factory=dict)
+    """Which of the quota's values it is; empty for a quota with one."""
+    source: Source
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuotasFile(DataFile):
+    """quotas.yaml"""
+
+    quotas: dict[Cloud, tuple[Quota, ...]]
+
+
+@dataclass(frozen=True, kw_only=True)
 class AcceleratorsFile(DataFile):
     """accelerators.yaml"""
 
     accelerators: tuple[Accelerator, ...]
+    machine_prefixes: tuple[Name, ...]
+    """How the names of machines with accelerators begin, of those too that are not in the catalogue."""
     other_resources: tuple[Name, ...]
     """Extended resources of accelerators that no machine here has."""
 
@@ -340,6 +366,8 @@ class FabricsFile(DataFile):
     """fabrics.yaml"""
 
     fabrics: tuple[Fabric, ...]
+    machines_of_one_zone: tuple[Name, ...]
+    """Patterns of machines whose fabric ends at the zone, of those too that are not in the catalogue."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar, Unpack
@@ -26,6 +27,8 @@ from catalog.schema import (
     PriceRow,
     PricesFile,
     Purchase,
+    Quota,
+    QuotasFile,
     Rack,
     Region,
     RegionsFile,
@@ -101,8 +104,18 @@ def _accelerators() -> dict[str, Accelerator]:
 
 
 @cache
+def _fabrics_file() -> FabricsFile:
+    return load("fabrics.yaml", FabricsFile)
+
+
+@cache
 def _fabrics() -> dict[str, Fabric]:
-    return {row.name: row for row in load("fabrics.yaml", FabricsFile).fabrics}
+    return {row.name: row for row in _fabrics_file().fabrics}
+
+
+@cache
+def _quotas() -> dict[Cloud, tuple[Quota, ...]]:
+    return load("quotas.yaml", QuotasFile).quotas
 
 
 @cache
@@ -200,6 +213,23 @@ def accelerator_resource(vendor: str) -> str:
     """Return the extended resource of a vendor's accelerators; KeyError for a vendor without any here."""
     resources: dict[str, str] = {row.vendor: row.resource for row in _accelerators().values()}
     return resources[vendor]
+
+
+def carries_accelerators(machine_type: str) -> bool:
+    """Whether machines of this type carry accelerators, by their name: the catalogue need not have them."""
+    return machine_type.startswith(_accelerators_file().machine_prefixes)
+
+
+def has_fabric_of_one_zone(machine_type: str) -> bool:
+    """Whether the fabric of such machines ends at the zone, by their name."""
+    return any(fnmatchcase(machine_type, pattern) for pattern in _fabrics_file().machines_of_one_zone)
+
+
+def find_quota(cloud: Cloud, family: str, *, spot: bool) -> Quota | None:
+    """Return what a family counts against; None where the catalogue does not know."""
+    purchase = "spot" if spot else "on-demand"
+    rows = (row for row in _quotas().get(cloud, ()) if row.family == family and purchase in row.purchase)
+    return next(rows, None)
 
 
 def find_rack(accelerator: str) -> Rack | None:

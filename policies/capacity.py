@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from catalog import carries_accelerators
 from policies.policy import Resource
 from policies.unknowns import Properties
 
@@ -15,10 +16,6 @@ SPOT_LABELS: Mapping[str, frozenset[str]] = {
     "kubernetes.azure.com/scalesetpriority": frozenset({"spot"}),
 }
 SPOT_TAINTS = ("trainyard.dev/spot", "cloud.google.com/gke-spot", "kubernetes.azure.com/scalesetpriority")
-
-ACCELERATOR_TYPES = ("p2.", "p3", "p4", "p5", "p6", "g4", "g5", "g6", "trn", "inf", "dl", "a2-", "a3-", "a4",
-                     "g2-", "g4-", "tpu", "ct", "Standard_N")  # fmt: skip
-"""Prefixes of machine types that carry accelerators."""
 
 
 def selects_spot(pod: Properties) -> bool:
@@ -52,7 +49,7 @@ def _admits_spot(term: Properties) -> bool:
 def is_accelerated(pool: Properties) -> bool:
     """Whether a pool of a cluster's spec has accelerators that are real."""
     model = pool.get("accelerator.model")
-    return model != "simulated" if model else has_accelerators(pool.get("machine", ""))
+    return model != "simulated" if model else carries_accelerators(pool.get("machine", ""))
 
 
 def is_spot_pool(resource: Resource) -> bool:
@@ -66,11 +63,6 @@ def is_spot_pool(resource: Resource) -> bool:
     if resource.type.startswith("azure-native:compute:"):
         return bool(props.get("virtualMachineProfile.priority") == "Spot")
     return bool(props.get("scaleSetPriority") == "Spot")
-
-
-def has_accelerators(machine_type: str) -> bool:
-    """Whether machines of this type carry accelerators."""
-    return machine_type.startswith(ACCELERATOR_TYPES)
 
 
 def _tolerates_all(toleration: Properties) -> bool:

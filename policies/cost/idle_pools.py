@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from policies.capacity import has_accelerators
+from catalog import carries_accelerators
 from policies.policy import Level, Policy, Resource, Severity, Violation
 from policies.pools import TYPES, pool_of
 
@@ -12,7 +12,8 @@ from policies.pools import TYPES, pool_of
 def judge(resource: Resource) -> Iterator[Violation]:
     """An autoscaled pool of accelerators has nothing that stays when no job runs."""
     pool = pool_of(resource)
-    if pool.autoscaled and pool.minimum > 0 and any(has_accelerators(name) for name in pool.machine_types):
+    stays = pool.autoscaled and pool.minimum > 0
+    if stays and any(map(carries_accelerators, pool.machine_types)):
         yield Violation(pool.minimum_path, pool.minimum, "0")
 
 

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from fnmatch import fnmatchcase
 
+from catalog import has_fabric_of_one_zone
 from policies.policy import Policy, Resource, Violation
-
-FABRIC_MACHINES = (
-    *("p4d.*", "p4de.*", "p5.*", "p5e.*", "p5en.*", "p6-*", "trn1*", "trn2*"),
-    *("a3-megagpu-*", "a3-ultragpu-*", "a4-*", "a4x-*"),
-)
-"""Machines of AWS (EFA) and Google (TCPXO, RoCE) whose fabric ends at the zone."""
 
 
 def judge(resource: Resource) -> Iterator[Violation]:
@@ -21,8 +15,7 @@ def judge(resource: Resource) -> Iterator[Violation]:
         machines, path = props.texts("instanceTypes"), "subnetIds"
     else:
         machines, path = props.texts("nodeConfig.machineType"), "nodeLocations"
-    fast = any(fnmatchcase(machine, pattern) for machine in machines for pattern in FABRIC_MACHINES)
-    if fast and props.count(path) > 1:
+    if any(map(has_fabric_of_one_zone, machines)) and props.count(path) > 1:
         yield Violation(path, f"{props.count(path)} zones", "one: the fabric does not cross zones")
 
 

@@ -18,6 +18,7 @@ from catalog.schema import (
     MachinesFile,
     NoticesFile,
     PricesFile,
+    QuotasFile,
     RegionsFile,
 )
 
@@ -25,6 +26,7 @@ SCHEMAS: dict[str, type[DataFile]] = {
     "accelerators.yaml": AcceleratorsFile,
     "fabrics.yaml": FabricsFile,
     "notices.yaml": NoticesFile,
+    "quotas.yaml": QuotasFile,
     "regions.yaml": RegionsFile,
     **{f"machines/{cloud}.yaml": MachinesFile for cloud in catalog.clouds()},
     **{f"prices/{cloud}.yaml": PricesFile for cloud in catalog.clouds()},
@@ -163,3 +165,26 @@ def test_a_checkpoint_has_15_seconds_on_gke_and_none_where_nothing_is_known() ->
     usable = {target: catalog.usable_notice_seconds(target) for target in catalog.notices()}
     assert usable == {"aws": 120, "gcp": 15, "azure": 30, "coreweave": 420, "local": 30}
     assert catalog.usable_notice_seconds("onprem") is None
+
+
+NAMED = [row for row in MACHINES if row.cloud in ("aws", "gcp", "azure")]
+"""Policies know the machines of these clouds by how their names begin."""
+
+
+def test_names_say_which_machines_carry_accelerators() -> None:
+    wrong = [row.name for row in NAMED if catalog.carries_accelerators(row.name) != bool(row.accelerator)]
+    assert wrong == []
+
+
+def test_names_say_which_machines_have_a_fabric_that_ends_at_the_zone() -> None:
+    fast = {row.name for row in NAMED if row.fabric.startswith(("efa", "tcpxo", "roce"))}
+    assert len(fast) > 10
+    assert [name for name in sorted(fast) if not catalog.has_fabric_of_one_zone(name)] == []
+
+
+def test_no_family_counts_against_two_quotas() -> None:
+    for cloud, rows in store.load("quotas.yaml", QuotasFile).quotas.items():
+        counted = [(row.family, purchase) for row in rows for purchase in row.purchase]
+        assert len(counted) == len(set(counted)), cloud
+        for family, purchase in counted:
+            assert catalog.find_quota(cloud, family, spot=purchase == "spot")

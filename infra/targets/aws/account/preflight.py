@@ -8,6 +8,7 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from catalog import find_quota
 from infra.errors import Problem
 from infra.spec import Stack
 from infra.targets.aws.spec.groups import Group, groups
@@ -15,22 +16,8 @@ from infra.targets.aws.spec.provider import AwsSpec, ExistingLustreSpec
 
 Client = Callable[[str], Any]
 """Service → a boto3 client."""
-QUOTAS = {
-    ("P", False): ("L-417A185B", "Running On-Demand P instances"),
-    ("G", False): ("L-DB2E81BA", "Running On-Demand G and VT instances"),
-    ("Standard", False): ("L-1216C47A", "Running On-Demand Standard instances"),
-    ("P5", True): ("L-C4BD4855", "All P5 Spot Instance Requests"),
-    ("P", True): ("L-7212CCBC", "All P4, P3 and P2 Spot Instance Requests"),
-    ("G", True): ("L-3819A6DF", "All G and VT Spot Instance Requests"),
-    ("Standard", True): ("L-34B43A08", "All Standard Spot Instance Requests"),
-}
-"""Family and whether it is bought on the spot market → code and name in Service Quotas, in vCPUs.
-
-A family that is newer than this list is looked for by name in what the account lists.
-"""
 NEWER = ("P6",)
-
-ADDRESSES = ("L-0263D0A3", "EC2-VPC Elastic IPs")
+"""Families newer than the catalogue's quotas: theirs are looked for by name in what the account lists."""
 RIGHTS = (
     "ec2:AllocateAddress",
     "ec2:CreateLaunchTemplate",
@@ -132,7 +119,7 @@ def _addresses(stack: Stack, spec: AwsSpec, client: Client) -> Iterator[Problem]
         yield from _free_in_subnets(stack, spec, ec2.describe_subnets(SubnetIds=[*existing.subnets.values()]))
         return
     needed = {"none": 0, "one": 1, "per-zone": len(spec.zones)}[spec.network.nat]
-    code, name = ADDRESSES
+    code, name = _known("elastic-ip")
     ours = {"Key": "trainyard.dev/stack", "Value": stack.name}
     taken = sum(ours not in each.get("Tags", ()) for each in ec2.describe_addresses()["Addresses"])
     answer = client("service-quotas").get_service_quota(ServiceCode="ec2", QuotaCode=code)
@@ -197,9 +184,16 @@ def _quota(group: Group, quotas: Any) -> tuple[str, str] | None:  # noqa: ANN401
     if newer and ((listed := _listed(newer, quotas, spot=spot)) or spot):
         return listed
     if spot and name.startswith("p5"):
-        return QUOTAS["P5", True]
+        return _known("P5", spot=True)
     family = {"p": "P", "g": "G"}.get(name[0], "Standard")
-    return QUOTAS[family, spot]
+    return _known(family, spot=spot)
+
+
+def _known(family: str, *, spot: bool = False) -> tuple[str, str]:
+    """Return code and name in Service Quotas, in vCPUs."""
+    found = find_quota("aws", family, spot=spot)
+    assert found, family
+    return found.id, found.title
 
 
 def _listed(family: str, quotas: Any, *, spot: bool) -> tuple[str, str] | None:  # noqa: ANN401 -- boto3's

@@ -4,63 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from catalog import Quota, find_quota
 from infra.errors import Problem
 from infra.spec import Stack
 from infra.targets.gcp.account.api import COMPUTE, Google, RefusedError
 from infra.targets.gcp.spec.groups import Group
 from infra.targets.gcp.spec.provider import GcpSpec
 
-ACCELERATORS = {"l4": "NVIDIA_L4_GPUS", "a100-40gb": "NVIDIA_A100_GPUS"}
-"""Model → quota of the region, as Compute tells it."""
-CPUS = {"e2": "CPUS", "n2": "N2_CPUS", "c3": "C3_CPUS"}
-"""Series of machines → quota of the region, where it is known."""
 NETWORKS_OF_FABRIC = {"tcpxo": 8, "roce": 2}
 CLOUD_QUOTAS = "https://cloudquotas.googleapis.com/v1"
-
-
-@dataclass(frozen=True)
-class Family:
-    """Machines whose quotas the Cloud Quotas API alone tells, one value per family and region."""
-
-    quota: str
-    """For what is bought on demand."""
-    dimension: str
-    name: str
-    preemptible: str
-    """For spot and flex-start, whose nodes count as preemptible."""
-
-
-_CPUS_OF_FAMILY = "CPUS-PER-VM-FAMILY-per-project-region"
-
-
-def _gpus(family: str) -> Family:
-    preemptible = f"PREEMPTIBLE-{family.replace('_', '-')}-GPUS-per-project-region"
-    return Family("GPUS-PER-GPU-FAMILY-per-project-region", "gpu_family", family, preemptible)
-
-
-FAMILIES: Mapping[str, Family] = {
-    "a3-megagpu": _gpus("NVIDIA_H100_MEGA"),
-    "a3-ultragpu": _gpus("NVIDIA_H200"),
-    "a4-highgpu": _gpus("NVIDIA_B200"),
-    "a4x-highgpu": _gpus("NVIDIA_GB200"),
-    "ct6e-standard": Family(
-        "TPUS-PER-TPU-FAMILY-per-project-region",
-        "tpu_family",
-        "CT6E",
-        "PREEMPTIBLE-TPU-V6E-per-project-region",
-    ),
-    "tpu7x-standard": Family(
-        "TPUS-PER-TPU-FAMILY-per-project-region",
-        "tpu_family",
-        "tpu7x",
-        "PREEMPTIBLE-TPU7X-per-project-region",
-    ),
-    "n4-standard": Family(_CPUS_OF_FAMILY, "vm_family", "N4", _CPUS_OF_FAMILY),
-}
-"""Family of machines → its quotas (Compute Engine: allocation quotas)."""
 
 
 def short_quotas(stack: Stack, bought: Sequence[Group], spec: GcpSpec, google: Google) -> Iterator[Problem]:
@@ -81,20 +35,18 @@ def _needed(bought: Sequence[Group]) -> Counter[str]:
     """What the region must still have, by the quotas that Compute tells."""
     needed: Counter[str] = Counter()
     for group in bought:
-        if quota := _quota_of_region(group):
-            needed[quota] += _amount(group)
+        quota = _quota(group)
+        if quota and not quota.dimension:
+            needed[quota.id] += _amount(group)
     return needed
 
 
-def _quota_of_region(group: Group) -> str | None:
-    if group.pool.accelerator is None:
-        return CPUS.get(group.machine.name.partition("-")[0])
-    found = ACCELERATORS.get(group.pool.accelerator.model)
-    return f"PREEMPTIBLE_{found}" if found and _is_preemptible(group) else found
-
-
-def _family(group: Group) -> Family | None:
-    return FAMILIES.get(group.machine.name.rpartition("-")[0])
+def _quota(group: Group) -> Quota | None:
+    """What a group counts against: a quota of its family of machines, or of its accelerator or series."""
+    machine, accelerator = group.machine.name, group.pool.accelerator
+    families = (machine.rpartition("-")[0], accelerator.model if accelerator else machine.partition("-")[0])
+    found = (find_quota("gcp", family, spot=_is_preemptible(group)) for family in families)
+    return next(filter(None, found), None)
 
 
 def _amount(group: Group) -> int:
@@ -105,9 +57,7 @@ def _amount(group: Group) -> int:
 
 def _unknown(bought: Sequence[Group], spec: GcpSpec) -> Iterator[Problem]:
     """A quota that is not known here is said: silence would read as enough of it."""
-    for name in sorted(
-        {each.machine.name for each in bought if not (_family(each) or _quota_of_region(each))}
-    ):
+    for name in sorted({each.machine.name for each in bought if _quota(each) is None}):
         allowed, fix = "a quota that `doctor` can ask for", f"look at IAM & Admin > Quotas of {spec.region}"
         yield Problem(f"quota: {name}", "which quota it counts against is not known here", allowed, fix)
 
@@ -128,11 +78,9 @@ def _short_families(bought: Sequence[Group], spec: GcpSpec, google: Google) -> I
     """The limits of whole families; what is in use already is not told with them."""
     needed: Counter[tuple[str, str, str]] = Counter()
     for group in bought:
-        family = _family(group)
-        if family is None:
-            continue
-        quota = family.preemptible if _is_preemptible(group) else family.quota
-        needed[quota, family.dimension, family.name] += _amount(group)
+        if counted := _quota(group):
+            for dimension, name in counted.dimension.items():
+                needed[counted.id, dimension, name] += _amount(group)
     for (quota, dimension, name), amount in needed.items():
         path = f"quota: {quota}, {name} in {spec.region}"
         got, fix = f"{amount} are needed", _console(quota, spec.region)
