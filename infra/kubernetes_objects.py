@@ -9,6 +9,7 @@ from typing import Any
 import pulumi
 from pulumi_kubernetes import Provider
 
+MANAGED_BY = "app.kubernetes.io/managed-by"
 _CLUSTER_SCOPED = frozenset(
     {
         "APIService",
@@ -158,6 +159,20 @@ class ServingWebhooks(pulumi.CustomResource):
     ) -> None:
         inputs = {"kubeconfig": kubeconfig, "collection": probe.collection, "probe": dict(probe.manifest)}
         super().__init__("trainyard:kubernetes:ServingWebhooks", name, inputs, opts)
+
+
+def known_once_served(manifest: Mapping[str, Any], webhooks: Sequence[ServingWebhooks]) -> dict[str, Any]:
+    """Leave the label of an object of ours unknown until the webhooks that judge it serve.
+
+    A preview tries an object by a dry run, unless a value is unknown. An `up` that was killed may leave
+    webhooks of which the operator does not run yet: a dry run would fail, and so would every later preview.
+    """
+    if not webhooks:
+        return dict(manifest)
+    metadata = manifest["metadata"]
+    owner = metadata["labels"][MANAGED_BY]
+    known = pulumi.Output.all(*(each.id for each in webhooks)).apply(lambda _: owner)
+    return {**manifest, "metadata": {**metadata, "labels": {**metadata["labels"], MANAGED_BY: known}}}
 
 
 class RotatedKubeconfig(pulumi.CustomResource):

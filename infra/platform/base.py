@@ -12,7 +12,13 @@ from catalog import fabric_lint
 from infra import names
 from infra.artifacts import Artifacts
 from infra.charts import Manifest, Renderer
-from infra.kubernetes_objects import Access, KubernetesObject
+from infra.kubernetes_objects import (
+    MANAGED_BY,
+    Access,
+    KubernetesObject,
+    ServingWebhooks,
+    known_once_served,
+)
 from infra.platform.images import with_images
 from infra.spec import Stack
 from infra.targets.base import ClusterSettings, PoolSettings
@@ -59,14 +65,21 @@ class Layer(pulumi.ComponentResource):
     """A part of the platform: a component whose children are Kubernetes objects."""
 
     def __init__(
-        self, context: Context, role: str, inputs: Mapping[str, Any], parent: pulumi.Resource
+        self,
+        context: Context,
+        role: str,
+        inputs: Mapping[str, Any],
+        parent: pulumi.Resource,
+        operator: Sequence[pulumi.Resource] = (),
     ) -> None:
+        """`operator` is what must serve before the layer's objects are made; its webhooks judge them."""
         kind = "".join(word.capitalize() for word in role.split("-"))
         name = f"{context.stack.name}-{role}"
         options = pulumi.ResourceOptions(parent=parent)
         super().__init__(f"trainyard:platform:{kind}", name, dict(inputs), options)
         self._access = context.access
         self._software = context.settings.software
+        self._webhooks = [each for each in operator if isinstance(each, ServingWebhooks)]
 
     def add(
         self,
@@ -78,6 +91,7 @@ class Layer(pulumi.ComponentResource):
         base = self._access.options(self, depends_on)
         if self._software.mirror:
             manifest = with_images(manifest, self._software.image)
+        manifest = known_once_served(manifest, self._webhooks)
         return KubernetesObject(manifest, pulumi.ResourceOptions.merge(base, options))
 
 
@@ -86,7 +100,7 @@ def metadata(
 ) -> dict[str, Any]:
     """Return the metadata of an object that we write ourselves."""
     place = {"namespace": namespace} if namespace else {}
-    return {"name": name, **place, "labels": {"app.kubernetes.io/managed-by": "trainyard", **(labels or {})}}
+    return {"name": name, **place, "labels": {MANAGED_BY: "trainyard", **(labels or {})}}
 
 
 HOME = "/home/trainyard"

@@ -47,7 +47,8 @@ def plan(context: Context) -> OperatorPlan:
 
     rendered = context.renderer.manifest("training-operator")
     served = tuple(f"{kind.lower()}s" for kind in kinds)
-    objects = tuple(_webhooks_of(served, each) for each in rendered.objects if each["kind"] != "Namespace")
+    kept_objects = (each for each in rendered.objects if each["kind"] != "Namespace")
+    objects = tuple(_without_data(_webhooks_of(served, each)) for each in kept_objects)
     objects = (*objects, _init_container(context))
     digests = rendered.definitions.digests
     kept = {name: digest for name, digest in digests.items() if name.startswith(served)}
@@ -63,6 +64,13 @@ def _webhooks_of(resources: tuple[str, ...], manifest: Manifest) -> Manifest:
         return manifest
     kept = [hook for hook in manifest["webhooks"] if set(hook["rules"][0]["resources"]) <= set(resources)]
     return {**manifest, "webhooks": kept}
+
+
+def _without_data(manifest: Manifest) -> Manifest:
+    """Leave the certificate's data to the operator, which fills them in: stated as empty, they are drift."""
+    if manifest["kind"] != "Secret":
+        return manifest
+    return {key: value for key, value in manifest.items() if key != "data"}
 
 
 def _init_container(context: Context) -> Manifest:

@@ -38,7 +38,7 @@ class Queues(Layer):
             "queues": [queue.model_dump(mode="json") for queue in stack.queues],
             "teams": [team.model_dump(mode="json", include={"name", "queue"}) for team in stack.teams],
         }
-        super().__init__(context, "queues", inputs, parent)
+        super().__init__(context, "queues", inputs, parent, kueue)
         topologies = {
             name: self.add(_topology(name, context.settings), kueue)
             for name in sorted({_topology_of(pool) for pool in context.job_pools})

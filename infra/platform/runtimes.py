@@ -50,7 +50,8 @@ class Runtimes(Layer):
     """
 
     def __init__(self, context: Context, trainer: Sequence[pulumi.Resource], parent: pulumi.Resource) -> None:
-        super().__init__(context, "runtimes", {"runtimes": list(context.stack.runtimes)}, parent)
+        inputs = {"runtimes": list(context.stack.runtimes)}
+        super().__init__(context, "runtimes", inputs, parent, trainer)
         makers = {"torch": _torch, "mpi": _mpi}
         for fabric in context.fabrics:
             for framework in catalog.fabric(fabric).frameworks:
@@ -129,10 +130,8 @@ def _tells_ranks() -> dict[str, Any]:
 def _launcher_pod(context: Context, fabric: str) -> dict[str, Any]:
     pod = _pod(context, fabric, {})
     container = pod["containers"][0]
-    # When one rank leaves, mpirun sends the others SIGTERM: they may save for as long as the pod has.
-    patience = {"PRTE_MCA_odls_base_sigkill_timeout": str(pod["terminationGracePeriodSeconds"])}
     # Trainer tells Open MPI 4 of its host file; Open MPI 5 asks PRRTE, which has other names for the same.
-    variables = [{"name": name, "value": value} for name, value in (_PRRTE | patience).items()]
+    variables = [{"name": name, "value": value} for name, value in _PRRTE.items()]
     # mpirun knows itself in the host file by its address, so its name must have reached DNS.
     waiting = {
         **container,

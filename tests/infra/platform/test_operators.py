@@ -2,9 +2,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pulumi
 import pytest
 import yaml
 
+from infra.kubernetes_objects import MANAGED_BY
 from infra.platform.base import RESTRICTED_CONTAINER
 from infra.platform.kueue import configuration
 from infra.spec import Stack
@@ -41,6 +43,22 @@ def test_legacy_v1_serves_the_kinds_of_the_stack_and_never_mpijob(legacy_plan: P
         if "training-operator" in name
     )
     assert len(hooks) == 3
+
+
+def test_a_preview_tries_nothing_on_webhooks_that_do_not_serve_yet(local: Stack, rendered: Path) -> None:
+    """The provider tries an object by a dry run, unless one of its values is unknown."""
+    first, made = (plan(local, rendered, preview=preview) for preview in (True, False))
+    for kind in ("Topology", "ResourceFlavor", "ClusterQueue", "LocalQueue", "ClusterTrainingRuntime"):
+        owners = [each["metadata"]["labels"][MANAGED_BY] for each in first.named(kind).values()]
+        assert owners
+        assert all(isinstance(owner, pulumi.output.Unknown) for owner in owners), f"{kind} is tried"
+        assert {each["metadata"]["labels"][MANAGED_BY] for each in made.named(kind).values()} == {"trainyard"}
+
+
+def test_what_an_operator_fills_in_is_not_stated(legacy_plan: Plan) -> None:
+    """The next `up` would find it changed, and replace it."""
+    certificate = legacy_plan.named("Secret")["kubeflow/training-operator-webhook-cert"]
+    assert "data" not in certificate
 
 
 def test_workers_of_a_pytorch_job_wait_in_a_container_that_pod_security_admits(legacy_plan: Plan) -> None:

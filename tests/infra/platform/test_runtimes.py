@@ -29,12 +29,6 @@ def test_the_launcher_waits_for_its_own_name_and_takes_no_accelerator_for_it(loc
     assert not waiting["resources"]
 
 
-def test_mpirun_leaves_ranks_the_time_of_the_pod_to_save_in(local_plan: Plan) -> None:
-    launcher = pods(local_plan, "mpi-none")["launcher"]
-    variables = {each["name"]: each.get("value") for each in launcher["containers"][0]["env"]}
-    assert variables["PRTE_MCA_odls_base_sigkill_timeout"] == str(launcher["terminationGracePeriodSeconds"])
-
-
 def test_ranks_on_workers_have_the_variables_of_their_pod(local_plan: Plan) -> None:
     [container] = pods(local_plan, "mpi-none")["node"]["containers"]
     assert {each["name"] for each in container["env"]} <= set(container["args"])
