@@ -26,7 +26,10 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     monkeypatch.setitem(registry.TARGETS, "toy", f"{package}.target:TARGET")
     monkeypatch.setitem(fake.FAKES, "toy", f"{package}.fake:FAKE")
     config = yaml.safe_load(stack_file("local").read_text())
-    config["config"]["trainyard:stack"]["provider"] = {"kind": "toy", "address": "https://toy.invalid"}
+    stack = config["config"]["trainyard:stack"]
+    stack["provider"] = {"kind": "toy", "address": "https://toy.invalid"}
+    # They are those of every target, and `tests/infra/targets/toy` plans them.
+    stack["operators"] = dict.fromkeys(("jobset", "trainer", "mpi", "kueue"), "present")
     # As the shipped stacks of the clouds say of upstream's images.
     config["config"]["trainyard:exemptions"] = yaml.safe_load(stack_file("onprem").read_text())["config"][
         "trainyard:exemptions"
@@ -38,9 +41,11 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
 
 
 def test_a_foreign_target_lives_its_whole_life_by_its_own_fake(session: Session) -> None:
-    done = play(session, Faults(), Assumption(10))
+    done = play(session, Faults(), Assumption(10), adopts=True)
     names = [phase.name for phase in done.phases]
-    assert names == ["preview", "up", "up again", "refresh", "update", "destroy"]
+    assert names[:6] == ["preview", "up", "adopt", "up with all of it", "up again", "refresh"]
+    changes = {phase.name: phase.changes for phase in done.phases}
+    assert changes["adopt"] == {"adopt": 1}
     assert any("LocalQueue" in urn for urn in done.created)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from infra.targets.finding import filled, lookups
+from infra.targets.finding import Finder, filled, lookups
 
 Ask = Callable[[str, Mapping[str, str]], Mapping[str, Any] | None]
 """Path or URL, and parameters → what is there; None where nothing is."""
@@ -14,18 +14,13 @@ TAG = "trainyard-stack"
 _GROUP = "/subscriptions/{subscription}/resourceGroups/{resourceGroupName}/providers"
 
 
-class AzureFinder:
+class AzureFinder(Finder):
     """Looks into one subscription for the resources of one stack."""
 
     def __init__(self, stack: str, subscription: str, ask: Ask) -> None:
         self._stack = stack
         self._place = {"subscription": subscription}
         self._ask = ask
-
-    def find_begun(self, token: str, name: str, inputs: Mapping[str, Any]) -> str | None:
-        """Return the engine's ID of a resource that exists as its inputs say; else None."""
-        found = self.find_announced(token, name, inputs)
-        return found[0] if found else None
 
     def find_announced(
         self, token: str, _name: str, inputs: Mapping[str, Any]

@@ -16,7 +16,7 @@ from tests.infra.targets.toy.spec import ToySpec
 
 
 class ToyCluster(Cluster):
-    """Settings and outputs of the contract, and a provider; no resource of its own."""
+    """Settings and outputs of the contract, a provider, and one resource of its own."""
 
     KIND: ClassVar[ProviderKind] = "toy"
 
@@ -34,8 +34,12 @@ class ToyCluster(Cluster):
             training_image=artifacts.training_image,
             serves_object_store=False,
         )
+        within = pulumi.ResourceOptions(parent=self)
+        toys = pulumi.ProviderResource("toys", stack.name, {}, within)
+        at_toys = pulumi.ResourceOptions(parent=self, provider=toys)
+        pulumi.CustomResource("toys:index:Box", stack.name, {"label": stack.name}, opts=at_toys)
         kubeconfig = pulumi.Output.secret("toy")
-        provider = Provider(stack.name, kubeconfig=kubeconfig, opts=pulumi.ResourceOptions(parent=self))
+        provider = Provider(stack.name, kubeconfig=kubeconfig, opts=within)
         self.access = Access(kubeconfig, provider, None)
         self.outputs = ClusterOutputs(
             endpoint=pulumi.Output.from_input(spec.address),

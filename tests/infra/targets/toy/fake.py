@@ -3,11 +3,31 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from uuid import uuid4
 
+from rehearsal.cloud import Anything, Made, Resource
 from rehearsal.fake import Fake, Stack, Started
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[3]
+
+
+class Toys(Anything):
+    """A cloud of boxes, each known by its label."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.boxes: dict[str, str] = {}
+
+    def create(self, resource: Resource) -> Made:
+        made = self.boxes[resource.inputs["label"]] = f"box-{uuid4().hex[:8]}"
+        return Made(made, {})
+
+    def exists(self, resource: Resource) -> bool:
+        return resource.id in self.boxes.values()
+
+    def delete(self, resource: Resource) -> None:
+        self.boxes.pop(resource.inputs["label"], None)
 
 
 @contextmanager
@@ -15,7 +35,8 @@ def _start(_stack: Stack, folder: Path) -> Iterator[Started]:
     """The program of a rehearsal is a process of its own: it registers the target when it starts."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "sitecustomize.py").write_text("import tests.infra.targets.toy.registered\n")
-    yield Started(variables={"PYTHONPATH": f"{folder}:{ROOT}"})
+    toys = Toys()
+    yield Started({"toys": toys}, toys.boxes.get, {"PYTHONPATH": f"{folder}:{ROOT}"})
 
 
 FAKE = Fake(_start, sells_machines=False)

@@ -12,4 +12,5 @@ TARGET = Target(
     cost=TargetCost(lambda _stack: iter(()), nothing_bought="is a toy"),
     features=frozenset({Feature.SPOT_CAPACITY}),
     cluster="tests.infra.targets.toy.cluster:ToyCluster",
+    account="tests.infra.targets.toy.account:ToyAccount",
 )

@@ -1,0 +1,49 @@
+"""What asks the toy's cloud: where its boxes are, by their labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from infra.errors import InputError, MachineError, Problem
+from infra.spec import Stack
+from infra.targets.account import Preflight
+from infra.targets.backend import Backend, Place
+from infra.targets.finding import Finder
+
+Ask = Callable[[str], str | None]
+"""Label → ID of the box that has it; None where there is none."""
+BOX = "toys:index:Box"
+
+
+class ToyFinder(Finder):
+    """Finds a stack's boxes."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+
+    def find_announced(
+        self, token: str, _name: str, inputs: Mapping[str, Any]
+    ) -> tuple[str, dict[str, str]] | None:
+        """Find a box that a preview announces."""
+        made = self._ask(inputs["label"]) if token == BOX else None
+        return (made, {}) if made else None
+
+
+class ToyAccount:
+    """A cloud that nobody has an account in."""
+
+    def preflight(self, _stack: Stack) -> Preflight:
+        return Preflight("the boxes", not_asked="Toy: nobody has an account")
+
+    def state_place(self, _stack: Stack, _bucket: str, _region: str) -> Place | None:
+        return None
+
+    def make_backend(self, stack: Stack, _place: Place) -> Backend:
+        raise InputError([Problem("kind", stack.provider.kind, "aws, gcp", "name another stack")])
+
+    def finder(self, _stack: Stack, ask: Ask | None = None) -> ToyFinder:
+        """Return what looks for boxes."""
+        if ask is None:
+            raise MachineError([Problem("Toy", "no credentials", "an account", "there is none to be had")])
+        return ToyFinder(ask)
