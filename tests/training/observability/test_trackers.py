@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 import pytest
 
 from engine.paths import REPOSITORY
-from tests.processes import PATIENCE_SECONDS, free_port
+from tests.processes import PATIENCE_SECONDS, free_port, wait_for
 from tests.training.test_trainer import NoticeAt, configure, events, train
 from trainyard_train.config import parse_config
 from trainyard_train.config_base import ConfigError
@@ -185,7 +185,8 @@ def test_weights_and_biases_writes_its_files_with_no_network(tmp_path: Path) -> 
     files = list((tmp_path / "wandb").glob("offline-run-*/*.wandb"))
     assert len(files) == 2
     assert len({path.stem for path in files}) == 1, "both attempts are of one run"
-    assert all(b"train/loss" in path.read_bytes() for path in files)
+    # A process of its own writes them, and `finish` does not wait for the last write.
+    wait_for(lambda: all(b"train/loss" in path.read_bytes() for path in files))
 
 
 def test_a_package_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import timedelta
 
 import pytest
@@ -62,3 +63,17 @@ def test_others_wait_for_rank_0_but_not_for_one_that_is_gone(monkeypatch: pytest
     monkeypatch.setattr(mesh, "_FOLLOW_SECONDS", 0.01)
     other.follow("never")
     assert waited == [["left"], ["never"]]
+
+
+def test_a_rank_that_refuses_waits_for_all_but_not_for_one_that_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = dist.HashStore()
+    first, second, third = (Mesh(rank, 3, torch.device("cpu"), "node", store) for rank in range(3))
+    with ThreadPoolExecutor() as pool:
+        left = [pool.submit(each.refuse) for each in (first, third)]
+        assert not wait(left, timeout=0.2).done, "a rank that is still to connect would lose them"
+        second.refuse()
+        assert not wait(left, timeout=5).not_done
+    monkeypatch.setattr(mesh, "_REFUSE_SECONDS", 0.01)
+    Mesh(1, 2, torch.device("cpu"), "node", dist.HashStore()).refuse()

@@ -27,10 +27,11 @@ from trainyard_train.config_base import ConfigError
 from trainyard_train.parallelism.mesh import Mesh
 from trainyard_train.parallelism.parallelize import _stage
 
+STEPS = 20
 COMMON: dict[str, Any] = {
-    "steps": 50,
+    "steps": STEPS,
     "checkpoint.every_steps": 1,
-    "checkpoint.keep_last": 50,
+    "checkpoint.keep_last": STEPS,
     "model.dropout": 0,
     "optim.lr": 0.02,
     "data.batch_size_per_rank": 32,
@@ -112,7 +113,7 @@ def test_the_scale_of_the_loss_falls_on_an_overflow_that_costs_a_step_and_is_sav
 def test_a_compiled_run_learns_the_same_and_resumes_to_the_bit(tmp_path: Path, alone: Path) -> None:
     compiled = settings(tmp_path / "run", **COMMON, compile=True)
     run(1, compiled)
-    assert distance(alone, tmp_path / "run", 50) < 1e-3
+    assert distance(alone, tmp_path / "run", STEPS) < 1e-3
     parted = settings(tmp_path / "parted", pace_seconds=0.2, **COMMON, compile=True)
     ranks = start(1, parted)
     ranks.until(lambda: reached(tmp_path / "parted", 10))
@@ -133,8 +134,18 @@ MESHES: dict[str, dict[str, Any]] = {
 }
 
 
+IN_OTHERS = {"four tensor ranks", "fsdp"}
+"""Meshes that are part of others here."""
+
+
 @pytest.mark.ranks
-@pytest.mark.parametrize("values", MESHES.values(), ids=MESHES.keys())
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param(values, id=name, marks=pytest.mark.soak if name in IN_OTHERS else ())
+        for name, values in MESHES.items()
+    ],
+)
 def test_four_ranks_in_any_mesh_equal_one_process(
     tmp_path: Path, alone: Path, values: dict[str, Any]
 ) -> None:
@@ -143,7 +154,7 @@ def test_four_ranks_in_any_mesh_equal_one_process(
     arguments = settings(tmp_path, **COMMON | values | batch)
     run(4, arguments)
     assert distance(alone, tmp_path, 1) < 1e-6, "the first step's change is the gradient itself"
-    assert distance(alone, tmp_path, 50) < 1e-3
+    assert distance(alone, tmp_path, STEPS) < 1e-3
     losses = [[line["loss"] for line in events(path, "step")] for path in (alone, tmp_path)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-3)
     accuracies = [events(path, "evaluation")[-1]["accuracy"] for path in (alone, tmp_path)]

@@ -77,11 +77,16 @@ def _train(config: TrainConfig, settings: dict[str, Any]) -> int:
 
     torch.set_num_threads(config.threads)
     process_group.adopt_launcher_settings(os.environ)
+    here = None
     try:
         here = process_group.join(config.timeouts)
         if here.world_size == 1:
             raise ConfigError(["ranks: got 1; allowed: 2 or more; start them by mpirun or torchrun"])
         finished = zero.Run(config, settings, here, notice).run()
+    except ConfigError:
+        if here:
+            here.refuse()
+        raise
     except RuntimeError as error:
         if not mesh.is_lost_rank(error):
             raise

@@ -31,6 +31,7 @@ class Run:
     def __init__(self, config: TrainConfig, settings: dict[str, Any], mesh: Mesh, notice: Notice) -> None:
         """Args: settings: DeepSpeed's, from `read_settings`."""
         self.config, self.mesh, self.notice = config, mesh, notice
+        self._check_run()
         self.log = MetricsLog(config.run_dir) if mesh.is_rank0 else None
         data = load_dataset(config.data, config.model.context, config.seed, config.timeouts.store)
         order = GlobalOrder(len(data.train), config.seed)
@@ -71,16 +72,20 @@ class Run:
         self.mesh.shutdown_barrier()
         return True
 
-    def _load(self) -> str | None:
-        """Load the newest checkpoint, if there is one; returns its path."""
+    def _check_run(self) -> None:
+        """Note whose checkpoints these are, before anything is built.
+
+        Raises:
+            ConfigError: they are of another run, or of another number of ranks.
+        """
         folder = self.config.run_dir / FOLDER
         note = folder / "run.json"
         own = {"run": self.config.identity, "ranks": self.mesh.world_size}
         if not (folder / "latest").exists():
             if self.mesh.is_rank0:
-                folder.mkdir(exist_ok=True)
+                folder.mkdir(parents=True, exist_ok=True)
                 note.write_text(json.dumps(own))
-            return None
+            return
         saved = json.loads(note.read_text())
         if problems := [
             f"{note}: {name}: got {saved[name]}, this run has {own[name]}; start a run in another run_dir"
@@ -88,7 +93,11 @@ class Run:
             if saved[name] != own[name]
         ]:
             raise ConfigError(problems)
-        return str(self.engine.load_checkpoint(str(folder))[0])
+
+    def _load(self) -> str | None:
+        """Load the newest checkpoint, if there is one; returns its path."""
+        folder = self.config.run_dir / FOLDER
+        return str(self.engine.load_checkpoint(str(folder))[0]) if (folder / "latest").exists() else None
 
     def _take_step(self) -> bool:
         """One optimizer step of all ranks; returns whether any of them was told to leave."""

@@ -17,7 +17,7 @@ _FOLLOW_SECONDS: Final = 2.0
 """For which others wait for rank 0 before they leave."""
 
 _REFUSE_SECONDS: Final = 10.0
-"""For which rank 0 waits for others that may find the same wrong as it does."""
+"""For which a rank waits for others that may find the same wrong as it does."""
 
 _SENT_AT_ONCE: Final = 64 << 20
 """Bytes of one collective, so that none takes long."""
@@ -115,12 +115,14 @@ class Mesh:
             self.store.wait([key], timedelta(seconds=_FOLLOW_SECONDS))
 
     def refuse(self) -> None:
-        """Leave where all ranks find the same wrong: rank 0, with the store, once others have found it."""
+        """Wait for the others where all ranks find the same wrong, so that each leaves with its own message.
+
+        One that left before another has connected, or rank 0 with its store, would be a lost rank to it.
+        """
         with suppress(RuntimeError):
             self.store.set(f"refused/{self.rank}", "")
-            if self.is_rank0:
-                others = [f"refused/{rank}" for rank in range(self.world_size)]
-                self.store.wait(others, timedelta(seconds=_REFUSE_SECONDS))
+            others = [f"refused/{rank}" for rank in range(self.world_size)]
+            self.store.wait(others, timedelta(seconds=_REFUSE_SECONDS))
 
     def shutdown_barrier(self) -> None:
         """Wait at rank 0 for all others: its process may keep the store, which they still read.
