@@ -11,8 +11,9 @@ COMPILE := $(BIN)/uv pip compile --quiet --generate-hashes --universal --python-
 	$(if $(UPGRADE),--upgrade)
 
 # A tier of tests is a marker (pyproject.toml) of its target's name. A file stays in one process: what its tests
-# share is made once.
-FAST = -m "$@ and not soak" -n auto --dist loadfile
+# share is made once. One process more than processors, where tests wait now and then.
+FAST = -m "$@ and not soak" -n $$(($$(nproc) + 1)) --dist loadfile
+BUSY = -m "$@ and not soak" -n auto --dist loadfile
 SLOW = -m "$@ and not soak" --durations=10
 
 # A lock's packages in a folder of their own, which those who need them put behind all others; with uv's options.
@@ -38,20 +39,22 @@ status: venv ## Say what runs
 doctor: venv ## Say what is there, what is missing and what would be done
 	@$(BIN)/trainyard doctor
 
-test: check unit clouds training e2e ## All that must hold at every change
+test: check unit clouds ## All that must hold at every change
+	@$(MAKE) --no-print-directory e2e BESIDE=training
 
 unit: prepared ## The fast tests, in under a minute: no root, no network, no cluster
 	@$(BIN)/pytest $(FAST)
 
 clouds: prepared ## Tests of the clouds' plans, against their SDKs and moto
-	@$(BIN)/pytest $(FAST)
+	@$(BIN)/pytest $(BUSY)
 
 training: tracking ## Tests of the training package
-	@$(BIN)/pytest $(FAST)
+	@$(BEHIND) $(BIN)/pytest $(FAST)
 
-# The cluster's part takes longest: the other two go behind it.
+# The cluster's part takes longest: the others go behind it. So do, in `make test`, the tests of the training package,
+# which leave a third of the processors idle by themselves.
 e2e: prepared ## The end-to-end tests, their three parts at once
-	@$(MAKE) --no-print-directory --output-sync --jobs=3 BEHIND=tests/behind.sh cluster engine ranks
+	@$(MAKE) --no-print-directory --output-sync --jobs=4 BEHIND=tests/behind.sh cluster engine ranks $(BESIDE)
 
 cluster: prepared ## The tests on a real cluster (root)
 	@$(BIN)/pytest $(SLOW)

@@ -14,6 +14,7 @@ from engine.paths import Paths
 from engine.progress import for_stream
 from local.cluster import ClusterConfig, EmbeddedCluster
 from local.toolchain import Toolchain, load_versions
+from tests.e2e.kills import OPERATORS, ORPHAN, kill_up
 from tests.e2e.leftovers import turn
 from tests.e2e.machine import Traces
 from tests.e2e.stack import BARE, FAR, NAME, Declaration, LocalStack, Run, job
@@ -21,6 +22,7 @@ from tests.e2e.stack import BARE, FAR, NAME, Declaration, LocalStack, Run, job
 ORDER = (
     "test_language_host",
     "test_cluster",
+    "test_legacy_jobs",
     "test_local_stack",
     "test_jobs",
     "test_topology",
@@ -74,9 +76,15 @@ def before(unstarted: LocalStack) -> Traces:
     return Traces.of(unstarted.folder, NAME)
 
 
+def serve_legacy_jobs(declaration: Declaration) -> None:
+    declaration["operators"]["legacy_v1"] = True
+
+
 @pytest.fixture(scope="session")
 def stack(unstarted: LocalStack, before: Traces) -> LocalStack:
-    """The stack, up, without its job."""
+    """The stack, up, without its job; with training-operator, for `test_legacy_jobs`."""
+    unstarted.standing = (serve_legacy_jobs,)
+    unstarted.declare()
     unstarted.trainyard("up", "--no-job")
     unstarted.cluster_json.write_text((unstarted.run / "cluster.json").read_text())
     return unstarted
@@ -127,6 +135,10 @@ def guest(host: EmbeddedCluster, tmp_path_factory: pytest.TempPathFactory) -> Lo
 
 @pytest.fixture(scope="session")
 def platform(guest: LocalStack) -> LocalStack:
-    """The platform on the cluster that others made, without a job."""
+    """The platform on the cluster that others made, without a job, after two `up` that were killed."""
+    for moment in (ORPHAN, OPERATORS):
+        kill_up(guest, moment)
+    # The preview that `up` begins with meets webhooks of operators that do not run.
+    guest.kubectl("delete", "pods", "--all", "--namespace", "kubeflow-system", "--force")
     guest.trainyard("up", "--no-job")
     return guest

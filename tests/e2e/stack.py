@@ -27,7 +27,7 @@ BARE, NAME, FAR = "e2e", "trial", "far"
 NETWORK = {"pod_cidr": "10.231.0.0/16", "service_cidr": "10.232.0.0/16", "node_cidr": "10.233.0.0/24"}
 SECONDS = 600.0
 """Longest wait for anything: another cluster or a build may have the machine at the same time."""
-JOB = {"steps": 60, "pace_seconds": 0.15, "checkpoint.every_steps": 10}
+JOB = {"steps": 40, "pace_seconds": 0.15, "checkpoint.every_steps": 10}
 """Settings of the training job: long enough to be met at work, short enough to be waited for."""
 
 Declaration = dict[str, Any]
@@ -141,6 +141,8 @@ class LocalStack:
         }
         self.kubeconfig = self.run / "admin.kubeconfig"
         self._number_of_commands = 0
+        self.standing: tuple[Edit, ...] = ()
+        """What the stack file says besides, until it is taken out of here."""
         self.declare()
 
     @property
@@ -163,7 +165,7 @@ class LocalStack:
         return self.folder / "cluster.json"
 
     def declare(self, *edits: Edit) -> None:
-        """Write the stack file: the repository's, with these edits."""
+        """Write the stack file: the repository's, with what stands and these edits."""
         text = (REPOSITORY / "stacks" / "Pulumi.local.yaml").read_text()
         document = yaml.safe_load(text)
         declaration: Declaration = document["config"]["trainyard:stack"]
@@ -171,7 +173,7 @@ class LocalStack:
         declaration["provider"]["network"] = dict(NETWORK)
         declaration["job"]["overrides"] = dict(JOB)
         declaration["job"]["interruptions"] = []
-        for edit in edits:
+        for edit in (*self.standing, *edits):
             edit(declaration)
         self.file.write_text(yaml.safe_dump(document, sort_keys=False))
 

@@ -270,7 +270,7 @@ def test_up_recovers_from_the_death_of(
     pods.wait("after", "Succeeded")
 
 
-@pytest.mark.parametrize("seconds", [0.3, 1.5, 4.0])
+@pytest.mark.parametrize("seconds", [0.3, pytest.param(1.5, marks=pytest.mark.soak), 4.0])
 def test_up_recovers_from_an_up_that_was_killed(seconds: float, cluster: EmbeddedCluster) -> None:
     cluster.down()
     script = f"from tests.e2e.test_cluster import *; new_cluster(Path({str(cluster.paths.state)!r})).up()"

@@ -15,7 +15,7 @@ def test_a_preview_lists_what_would_be_made_and_makes_nothing(guest: LocalStack)
     assert guest.names("namespaces") == before
 
 
-def test_the_platform_comes_up_on_a_cluster_that_others_made(platform: LocalStack) -> None:
+def test_the_platform_comes_up_on_a_cluster_of_others_after_kills(platform: LocalStack) -> None:
     assert platform.names("clusterqueues") == ["gpu"]
     assert [item["status"]["readyReplicas"] for item in platform.get("deployments", "-A")["items"]] == [1] * 5
     assert list(platform.trainyard("up", "--no-job").changes) == ["unchanged"]

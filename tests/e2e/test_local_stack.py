@@ -55,13 +55,6 @@ def test_up_makes_the_nodes_and_the_operators_that_the_stack_declares(stack: Loc
     assert stack.names("clustertrainingruntimes") == runtimes
 
 
-def test_a_second_up_changes_nothing(stack: LocalStack) -> None:
-    processes = stack.kubectl("get", "pods", "-A", "-o", "jsonpath={.items[*].metadata.uid}")
-    again = stack.trainyard("up", "--no-job")
-    assert list(again.changes) == ["unchanged"]
-    assert stack.kubectl("get", "pods", "-A", "-o", "jsonpath={.items[*].metadata.uid}") == processes
-
-
 def test_status_shows_every_node_and_that_there_is_no_job(stack: LocalStack) -> None:
     shown = stack.trainyard("status").out
     for name in ("system-0", "on-demand-0", "on-demand-1", "spot-0", "spot-1"):
@@ -83,6 +76,13 @@ def test_pulumi_and_kubectl_work_by_hand(stack: LocalStack) -> None:
     outputs = json.loads(stack.by_hand(f"pulumi stack output --json -s {NAME}").out)
     assert outputs["endpoint"] == "https://10.233.0.1:6443"
     assert outputs["kubeconfig"] == "[secret]"
+
+
+def test_a_second_up_changes_nothing_and_takes_away_what_pulumi_by_hand_has_left(stack: LocalStack) -> None:
+    processes = stack.kubectl("get", "pods", "-A", "-o", "jsonpath={.items[*].metadata.uid}")
+    again = stack.trainyard("up", "--no-job")
+    assert list(again.changes) == ["unchanged"]
+    assert stack.kubectl("get", "pods", "-A", "-o", "jsonpath={.items[*].metadata.uid}") == processes
 
 
 def test_a_pod_of_a_team_stores_and_reads_with_the_teams_keys(stack: LocalStack) -> None:
@@ -121,7 +121,6 @@ def secrets(stack: LocalStack) -> Iterator[dict[str, str]]:
 def test_no_secret_is_in_the_engines_state_or_in_what_commands_tell(
     stack: LocalStack, secrets: dict[str, str]
 ) -> None:
-    stack.trainyard("preview")  # takes away what `pulumi` by hand has left
     engine = stack.state / "pulumi"
     files = [
         path for path in engine.rglob("*") if path.is_file() and not path.is_relative_to(engine / "home")
@@ -165,44 +164,42 @@ def one_more_spot_node(declaration: Declaration) -> None:
     declaration["pools"][2]["num_nodes"] = 3
 
 
-def test_a_changed_quota_changes_one_queue(stack: LocalStack) -> None:
-    with stack.declared(smaller_quota):
-        done = stack.trainyard("up", "--no-job")
-        [group] = stack.get("clusterqueue", "gpu")["spec"]["resourceGroups"]
-        assert group["flavors"][0]["resources"][0]["nominalQuota"] == "1"
-    assert done.changed == ["kueue.x-k8s.io/v1beta2:ClusterQueue gpu"]
-
-
-def test_one_more_team_gets_what_a_team_has_and_changes_nothing_of_the_others(stack: LocalStack) -> None:
-    quota = stack.get("clusterqueue", "gpu")["metadata"]["generation"]
-    with stack.declared(one_more_team):
+def test_a_change_of_the_stack_file_touches_what_it_names_and_nothing_else(stack: LocalStack) -> None:
+    uids = {node["metadata"]["name"]: node["metadata"]["uid"] for node in stack.get("nodes")["items"]}
+    before = stack.get("clusterqueue", "gpu")["metadata"]["generation"]
+    with stack.declared(smaller_quota, one_more_team, one_more_spot_node):
         done = stack.trainyard("up", "--no-job")
     # The volume of the training environment carries the digest of what it holds.
-    assert [re.sub(r"-[0-9a-f]{8}$", "", name) for name in done.changed if "team-" in name] == [
+    changed = [re.sub(r"-[0-9a-f]{8}$", "", name) for name in done.changed]
+    assert [name for name in changed if "Queue" in name or "team-" in name] == [
         "core/v1:Namespace team-vision",
         f"core/v1:PersistentVolume {NAME}-team-vision-checkpoints",
         f"core/v1:PersistentVolume {NAME}-team-vision-training-env",
         "core/v1:PersistentVolumeClaim team-vision/checkpoints",
         "core/v1:PersistentVolumeClaim team-vision/training-env",
         "core/v1:Secret team-vision/object-store",
+        "kueue.x-k8s.io/v1beta2:ClusterQueue gpu",
         "kueue.x-k8s.io/v1beta2:LocalQueue team-vision/vision",
     ]
-    assert stack.get("clusterqueue", "gpu")["metadata"]["generation"] == quota + 1  # it got its quota back
+    assert [name for name in changed if name.startswith("apps/v1:")] == []
+    queue = stack.get("clusterqueue", "gpu")
+    assert queue["metadata"]["generation"] == before + 1
+    [group] = queue["spec"]["resourceGroups"]
+    assert group["flavors"][0]["resources"][0]["nominalQuota"] == "1"
     assert stack.get("localqueue", "-n", "team-vision", "vision")["spec"]["clusterQueue"] == "gpu"
-
-
-def test_one_more_spot_node_changes_the_cluster_alone(stack: LocalStack) -> None:
-    uids = {node["metadata"]["name"]: node["metadata"]["uid"] for node in stack.get("nodes")["items"]}
-    with stack.declared(one_more_spot_node):
-        stack.trainyard("up", "--no-job")
     now = {node["metadata"]["name"]: node["metadata"]["uid"] for node in stack.get("nodes")["items"]}
     assert now.keys() - uids.keys() == {"spot-2"}
     assert uids.items() <= now.items()
 
 
-def test_a_stack_file_that_is_changed_back_gives_the_stack_as_it_was(stack: LocalStack) -> None:
+def test_what_the_stack_file_asks_for_no_longer_goes(stack: LocalStack) -> None:
+    stack.standing = ()
+    stack.declare()
     back = stack.trainyard("up", "--no-job")
     assert "trainyard:local:EmbeddedCluster trial" in back.changed
     assert "spot-2" not in stack.names("nodes")
     assert "team-vision" not in stack.names("namespaces")
+    assert "training-operator" not in stack.names("deployments", "-A")
+    assert not {"pytorchjobs.kubeflow.org", "xgboostjobs.kubeflow.org"} & set(stack.names("crds"))
+    assert "mpijobs.kubeflow.org" in stack.names("crds")
     assert list(stack.trainyard("up", "--no-job").changes) == ["unchanged"]

@@ -38,10 +38,14 @@ def _without(stack: dict[str, Any]) -> None:
     stack["queues"][0]["flavors"][0]["pool"] = "other"
 
 
+def _other_tags_and_name(stack: dict[str, Any]) -> None:
+    _other_tags(stack)
+    _without(stack)
+
+
 EDITS: Mapping[str, Edit] = {
     "machine": _another_machine,
-    "tags": _other_tags,
-    "name": _without,
+    "tags and name": _other_tags_and_name,
     "size": _bigger,
 }
 """The last has the resources of the update that follows: the policies let pass what they saw in a preview."""
@@ -50,7 +54,7 @@ EDITS: Mapping[str, Edit] = {
 class Watched(Operations):
     """Previews other changes before the one that the rehearsal makes."""
 
-    told: ClassVar[dict[str, tuple[str, ...]]] = {}
+    announced: ClassVar[dict[str, tuple[str, ...]]] = {}
 
     def change(self) -> Mapping[str, int]:
         before = self.project.file.read_text()
@@ -58,7 +62,7 @@ class Watched(Operations):
             data = self.project.read()
             edit(data["config"]["trainyard:stack"])
             self.project.rewrite(data)
-            self.told[name] = self.preview().notes
+            self.announced[name] = self.preview().notes
             self.project.file.write_text(before)
         return super().change()
 
@@ -82,11 +86,14 @@ def test_after_faults_of_the_cloud_and_a_kill_the_next_up_converges(life: Rehear
 
 
 def test_a_preview_tells_the_way_of_each_pool(life: Rehearsal) -> None:
-    assert Watched.told["size"] == ("pool gpu: num_nodes 1 → 2, in place",)
+    assert Watched.announced["size"] == ("pool gpu: num_nodes 1 → 2, in place",)
     rolling = "rolling, nodes are replaced one after another: launchTemplate.version"
-    assert Watched.told["tags"] == (f"pool gpu: {rolling}", f"pool system: {rolling}")
-    (machine,) = Watched.told["machine"]
+    (machine,) = Watched.announced["machine"]
     assert machine.startswith("pool gpu: replaced for instanceTypes: new nodes come first")
-    assert Watched.told["name"] == ("pool gpu: goes, 1 node", "pool other: new, 1 node")
+    assert Watched.announced["tags and name"] == (
+        "pool gpu: goes, 1 node",
+        "pool other: new, 1 node",
+        f"pool system: {rolling}",
+    )
     (update,) = (phase for phase in life.phases if phase.name == "update")
-    assert update.notes == Watched.told["size"]
+    assert update.notes == Watched.announced["size"]

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import psutil
 import pytest
 from filelock import FileLock
 
 from tests.e2e import manifests
+from tests.e2e.kills import (
+    CONTROL_PLANE,
+    DEFINITIONS,
+    NODES,
+    OPERATORS,
+    Moment,
+    kill_all,
+    kill_command,
+    kill_up,
+)
 from tests.e2e.machine import Traces, processes_of
 from tests.e2e.manifests import NAMESPACE
-from tests.e2e.stack import NAME, LocalStack, Run, Running, job
-from tests.processes import kill
+from tests.e2e.stack import JOB, NAME, LocalStack, Run, Running, job, overrides
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 
@@ -35,22 +42,26 @@ def uid(stack: LocalStack, name: str) -> str:
     return str(stack.get("trainjob", "-n", NAMESPACE, name)["metadata"]["uid"])
 
 
-@pytest.mark.parametrize(
-    ("name", "number", "code"),
-    [("interrupted", signal.SIGINT, 130), ("cut-off", signal.SIGKILL, -9)],
-    ids=["Ctrl-C", "kill -9"],
-)
-def test_up_follows_the_same_run_again_after(
-    name: str, number: signal.Signals, code: int, stack: LocalStack, uninterrupted: Run
+SLOWLY = overrides(pace_seconds=0.5)
+"""Time for two more `up` while the job is at work; the weights do not depend on it."""
+
+
+def test_up_follows_the_same_run_again_after_ctrl_c_and_after_a_kill(
+    stack: LocalStack, uninterrupted: Run
 ) -> None:
-    run = stack.run_of(name)
-    with stack.declared(job(name)):
+    run = stack.run_of("interrupted")
+    with stack.declared(job("interrupted"), SLOWLY):
         up = stack.start("up")
         submitted = at_work(stack, up, run)
-        up.signal(number)
-        up.end(code)
+        up.signal(signal.SIGINT)
+        up.end(130)
+        up = stack.start("up")
+        up.says("first of attempt")
+        up.signal(signal.SIGKILL)
+        up.end(-9)
+        assert run.step < JOB["steps"]
         stack.trainyard("up")
-    assert uid(stack, name) == submitted
+    assert uid(stack, "interrupted") == submitted
     assert len(run.nodes) == 1
     assert run.sha256 == uninterrupted.sha256
 
@@ -127,19 +138,6 @@ def test_a_wrong_stack_file_is_told_with_every_problem_and_its_line(other: Local
     assert not other.state.exists()
 
 
-def test_down_with_jobs_in_the_queue_leaves_nothing_but_the_data(stack: LocalStack, before: Traces) -> None:
-    for name in ("long", "long-too", "waits"):
-        sleep = ["python3", "-c", "import time; time.sleep(900)"]
-        stack.apply(manifests.train_job(name, runtime="torch-none", num_nodes=2, command=sleep))
-    pods = ("pods", "-n", NAMESPACE, "--field-selector=status.phase=Running")
-    stack.wait_until(lambda: len(stack.names(*pods)) == 4, "four pods at work")
-    done = stack.trainyard("down")
-    assert list(done.changes) == ["deleted"]
-    assert f"checkpoints stay in {stack.data}" in done.out
-    assert_nothing_is_left(stack, before)
-    assert stack.run_of("calm").sha256
-
-
 def assert_nothing_is_left(stack: LocalStack, before: Traces) -> None:
     """Of the cluster, of the engine, and of what they keep while they run."""
     assert not Traces.of(stack.folder, NAME).beyond(before)
@@ -148,56 +146,18 @@ def assert_nothing_is_left(stack: LocalStack, before: Traces) -> None:
     assert not list((stack.state / "pulumi" / "tmp").iterdir())
 
 
-def kill_all(stack: LocalStack, command: Running) -> None:
-    """Kill the command, the engine and its plugins in one go, as the lack of memory does."""
-    victims = stack.engine_processes()
-    command.signal(signal.SIGKILL)
-    for process in victims:
-        kill(process)
-    psutil.wait_procs(victims, timeout=30)
-
-
-def kill_engine(stack: LocalStack, _command: Running) -> None:
-    """Kill the engine alone: its plugins live on, and the command sees it die."""
-    for process in stack.engine_processes():
-        kill(process, only="pulumi")
-
-
-def kill_command(_stack: LocalStack, command: Running) -> None:
-    command.signal(signal.SIGKILL)
-
-
-Moment = tuple[Callable[[LocalStack, Running], None], str, Callable[[LocalStack], bool]]
-"""Who is killed, once the command says these words and the stack has come so far."""
-NODES: Moment = (kill_command, "up trial …", lambda stack: (stack.run / "nodes").exists())
-CONTROL_PLANE: Moment = (
-    kill_all,
-    "up trial …",
-    lambda stack: (stack.run / "control" / "kube-apiserver.log").exists(),
-)
-DEFINITIONS: Moment = (
-    kill_engine,
-    r"created +trainyard:kubernetes:CustomResourceDefinitions",
-    lambda _: True,
-)
-OPERATORS: Moment = (kill_all, r"created +apps/v1:Deployment", lambda _: True)
-
-
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "moments",
-    [(NODES, OPERATORS), pytest.param((CONTROL_PLANE, DEFINITIONS, OPERATORS), marks=pytest.mark.soak)],
+    [(NODES, OPERATORS), (CONTROL_PLANE, DEFINITIONS, OPERATORS)],
     ids=["twice", "thrice"],
 )
 def test_up_recovers_however_often_it_is_killed(
     moments: Sequence[Moment], stack: LocalStack, uninterrupted: Run
 ) -> None:
     stack.trainyard("down")
-    for kill_some, words, condition in moments:
-        up = stack.start("up", "--no-job")
-        up.says(words)
-        up.wait_for(partial(condition, stack), words)
-        kill_some(stack, up)
-        assert up.end().code != 0
+    for moment in moments:
+        kill_up(stack, moment)
     stack.trainyard("up", "--no-job")
     assert list(stack.trainyard("up", "--no-job").changes) == ["unchanged"]
     assert stack.trainyard("status").out.count(" ready ") == 5
@@ -206,7 +166,14 @@ def test_up_recovers_however_often_it_is_killed(
     assert stack.run_of("afterwards").sha256 == uninterrupted.sha256
 
 
-def test_down_goes_on_where_a_killed_down_has_stopped(stack: LocalStack, before: Traces) -> None:
+def test_down_with_jobs_in_the_queue_leaves_nothing_but_the_data_however_often_it_is_killed(
+    stack: LocalStack, before: Traces
+) -> None:
+    for name in ("long", "long-too", "waits"):
+        sleep = ["python3", "-c", "import time; time.sleep(900)"]
+        stack.apply(manifests.train_job(name, runtime="torch-none", num_nodes=2, command=sleep))
+    pods = ("pods", "-n", NAMESPACE, "--field-selector=status.phase=Running")
+    stack.wait_until(lambda: len(stack.names(*pods)) == 4, "four pods at work")
     first_node = stack.run / "nodes" / "spot-0"
     moments = ((kill_command, lambda: True), (kill_all, lambda: not processes_of(first_node)))
     for kill_some, reached in moments:
@@ -215,8 +182,11 @@ def test_down_goes_on_where_a_killed_down_has_stopped(stack: LocalStack, before:
         down.wait_for(reached, "first node that is gone")
         kill_some(stack, down)
         down.end()
-    stack.trainyard("down")
+    done = stack.trainyard("down")
+    assert list(done.changes) == ["deleted"]
+    assert f"checkpoints stay in {stack.data}" in done.out
     assert_nothing_is_left(stack, before)
+    assert stack.run_of("calm").sha256
 
 
 def test_a_second_down_has_nothing_to_do(stack: LocalStack) -> None:

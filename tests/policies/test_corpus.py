@@ -78,14 +78,35 @@ def test_disabling_any_policy_makes_a_case_fail(policy: Policy) -> None:
     assert not any(f.policy is policy for case in own for f in judged(case.violating, rest))
 
 
-@pytest.mark.engine
-def test_the_engine_finds_all_violations_and_raises_no_false_alarm(engine: Engine) -> None:
+def by_world() -> dict[World, dict[str, Twin]]:
+    """Twins by name, together with all that are judged in the same world."""
     worlds: dict[World, dict[str, Twin]] = defaultdict(dict)
     for case in CASES:
         for twin in (case.clean, case.violating):
             worlds[twin.world][twin.name] = twin
+    return worlds
+
+
+WORLDS = by_world()
+ALONE = [world for world in WORLDS if "test:alone" in world.config]
+"""Each has a run of the engine to itself, with one resource."""
+AT_EVERY_CHANGE = [world for world in WORLDS if world not in ALONE[2:]]
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize(
+    "worlds",
+    [
+        pytest.param(AT_EVERY_CHANGE, id="all that share a run, and one pair that is alone"),
+        pytest.param(ALONE[2:], id="every pair that is alone", marks=pytest.mark.soak),
+    ],
+)
+def test_the_engine_finds_all_violations_and_raises_no_false_alarm(
+    engine: Engine, worlds: list[World]
+) -> None:
     expected = {case.violating.name: case for case in CASES}
-    for world, twins in worlds.items():
+    for world in worlds:
+        twins = WORLDS[world]
         run = ask_the_engine(engine, world, list(twins.values()))
         assert run.created == ()
         found = said(run, twins)

@@ -1,0 +1,62 @@
+"""Who is killed while a command is at work on a stack."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from functools import partial
+
+import psutil
+
+from tests.e2e.stack import LocalStack, Running
+from tests.processes import kill
+
+
+def kill_all(stack: LocalStack, command: Running) -> None:
+    """Kill the command, the engine and its plugins in one go, as the lack of memory does."""
+    victims = stack.engine_processes()
+    command.signal(signal.SIGKILL)
+    for process in victims:
+        kill(process)
+    psutil.wait_procs(victims, timeout=30)
+
+
+def kill_engine(stack: LocalStack, _command: Running) -> None:
+    """Kill the engine alone: its plugins live on, and the command sees it die."""
+    for process in stack.engine_processes():
+        kill(process, only="pulumi")
+
+
+def kill_command(_stack: LocalStack, command: Running) -> None:
+    command.signal(signal.SIGKILL)
+
+
+Moment = tuple[Callable[[LocalStack, Running], None], str, Callable[[LocalStack], bool]]
+"""Who is killed, once the command says these words and the stack has come so far."""
+NODES: Moment = (kill_command, "up trial …", lambda stack: (stack.run / "nodes").exists())
+CONTROL_PLANE: Moment = (
+    kill_all,
+    "up trial …",
+    lambda stack: (stack.run / "control" / "kube-apiserver.log").exists(),
+)
+DEFINITIONS: Moment = (
+    kill_engine,
+    r"created +trainyard:kubernetes:CustomResourceDefinitions",
+    lambda _: True,
+)
+OPERATORS: Moment = (kill_all, r"created +apps/v1:Deployment", lambda _: True)
+ORPHAN: Moment = (
+    kill_command,
+    r"created +trainyard:kubernetes:CustomResourceDefinitions",
+    lambda _: True,
+)
+
+
+def kill_up(stack: LocalStack, moment: Moment) -> None:
+    """Start an `up` and kill at that moment; the command must fail."""
+    kill_some, words, condition = moment
+    up = stack.start("up", "--no-job")
+    up.says(words)
+    up.wait_for(partial(condition, stack), words)
+    kill_some(stack, up)
+    assert up.end().code != 0
