@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
 POLL_SECONDS = 0.3
+_CONNECTING = threading.Lock()
+"""The Kubernetes client shows threads the name of a certificate's file before it has written that file."""
 
 
 def connect(kubeconfig: str) -> ApiClient:
@@ -21,7 +24,10 @@ def connect(kubeconfig: str) -> ApiClient:
     from kubernetes import config
 
     # The private folder for temporary files that the engine is given holds the client's key while it runs.
-    client: ApiClient = config.new_client_from_config_dict(yaml.safe_load(kubeconfig), persist_config=False)  # type: ignore[no-untyped-call]
+    with _CONNECTING:
+        client: ApiClient = config.new_client_from_config_dict(  # type: ignore[no-untyped-call]
+            yaml.safe_load(kubeconfig), persist_config=False
+        )
     return client
 
 
