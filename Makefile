@@ -22,7 +22,7 @@ test .trainyard/$(1)/.done -nt requirements/$(1).txt || { rm -rf .trainyard/$(1)
 	$(2) --require-hashes --no-deps --target .trainyard/$(1) -r requirements/$(1).txt && touch .trainyard/$(1)/.done; }
 endef
 
-.PHONY: help up down status doctor test unit clouds training e2e cluster engine ranks nfs soak bench peers tracking deepspeed check format lock clean venv venv-dev prepared
+.PHONY: help up down status doctor test unit clouds training e2e cluster engine ranks nfs soak bench peers tracking deepspeed guides check format lock clean venv venv-dev prepared
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -59,7 +59,8 @@ e2e: prepared ## The end-to-end tests, their three parts at once
 cluster: prepared ## The tests on a real cluster (root)
 	@$(BIN)/pytest $(SLOW)
 
-engine: prepared ## The tests on the real engine: rehearsals, templates, policies
+engine: prepared guides ## The tests on the real engine: guides, rehearsals, templates, policies
+	@$(BIN)/python -m tests.e2e.guide README.md $(foreach kind,aws azure coreweave gcp onprem,docs/$(kind).md) templates/*/README.md
 	@$(BEHIND) $(BIN)/pytest $(SLOW)
 
 ranks: tracking deepspeed nfs ## The tests of training jobs of several processes, and of checkpoints on NFS (root)
@@ -71,7 +72,7 @@ soak: prepared deepspeed nfs ## The long tests, by seeds; stopped, it goes on wh
 peers: prepared ## The packages that benchmarks compare with
 	@$(call aside,peers)
 
-nfs: prepared ## An NFS server and a client, for the tests (Debian's packages; root)
+nfs: prepared ## An NFS server and a client, and a builder of images, for the tests (Debian's packages; root)
 	@$(BIN)/trainyard prepare --tests
 
 tracking: prepared ## The packages of experiment trackers, for their tests
@@ -80,6 +81,9 @@ tracking: prepared ## The packages of experiment trackers, for their tests
 # It comes as source alone, and is built with what the locks hold.
 deepspeed: prepared ## DeepSpeed, for its tests
 	@$(call aside,deepspeed,--no-build-isolation)
+
+guides: prepared ## The AWS command line, for the tests of the guides
+	@$(call aside,guides)
 
 bench: peers ## Measure, and print ratios
 	@$(BIN)/python -m benchmarks
@@ -108,10 +112,12 @@ lock: venv-dev ## Lock the Python packages again (UPGRADE=1: to their newest ver
 	@$(COMPILE) requirements/training.in -c requirements/training.txt -o requirements/training-rocm.txt \
 		$$(grep -oE '^(torch|triton|cuda-[a-z-]+|nvidia-[a-z0-9-]+)=' requirements/training.txt | tr -d = | \
 			sed 's/^/--no-emit-package /')
+	@$(COMPILE) requirements/cuda-headers.in -c requirements/training.txt -o requirements/cuda-headers.txt
 	@$(COMPILE) requirements/peers.in -c requirements/training.txt -o requirements/peers.txt \
 		$$(grep -oE '^[a-z0-9._-]+==' requirements/training.txt | tr -d = | sed 's/^/--no-emit-package /')
 	@$(COMPILE) requirements/deepspeed.in -c requirements/training.txt -o requirements/deepspeed.txt \
 		$$(grep -oE '^[a-z0-9._-]+==' requirements/training.txt | tr -d = | sed 's/^/--no-emit-package /')
+	@$(COMPILE) requirements/guides.in -o requirements/guides.txt
 	@$(COMPILE) requirements/tracking.in -c requirements/training.txt -o requirements/tracking.txt
 
 clean: ## Remove what was made in this folder; the cache and the clusters stay

@@ -13,8 +13,9 @@ from catalog.reader import Bound
 Cloud = str
 """A target that sells machines: one that `regions.yaml` names. `local` and `onprem` sell none."""
 Architecture = Literal["amd64", "arm64"]
-Purchase = Literal["on-demand", "spot", "capacity-block"]
-"""Ways to buy a machine that its cloud lists for it; reservations of on-demand machines are not listed."""
+PurchaseKind = Literal["on-demand", "spot", "flex-start", "reservation", "capacity-block"]
+"""Ways to buy a machine that its cloud lists for it. What is sold on demand can be reserved: a reservation is
+listed for other machines alone."""
 POSITIVE = Bound("greater than 0", lambda value: value > 0)
 NOT_NEGATIVE = Bound("0 or greater", lambda value: value >= 0)
 NOT_EMPTY = Bound("at least one", lambda value: len(value) > 0)
@@ -90,6 +91,18 @@ class HostPath:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ImageFile:
+    """A file that the image of a job must hold: the node does not bring it."""
+
+    file: Name
+    """A shared library as programs load it, or a pattern of a path below a folder of libraries
+    (`libibverbs/libmlx5-rdmav*.so`); an absolute path is one of any file."""
+    package: Name
+    """What brings it: a Debian package, else the project that publishes it."""
+    source: Source
+
+
+@dataclass(frozen=True, kw_only=True)
 class Claim:
     """Devices that a pod has by Dynamic Resource Allocation."""
 
@@ -159,6 +172,10 @@ class Fabric:
     """Shell line (bash) that sets what NCCL needs, where that follows from what is on the node."""
     capabilities: tuple[Name, ...] = ()
     """Linux capabilities that the container adds."""
+    image_files: tuple[ImageFile, ...] = ()
+    """What the image must hold so that ranks reach the fabric."""
+    device_files: tuple[Name, ...] = ()
+    """Patterns of device files, each of which the container has one of at least."""
     hugepages_2mi_mib: Count | None = None
     host_paths: dict[Name, HostPath] = field(default_factory=dict)
     """Path on the node → where the container has it."""
@@ -197,8 +214,14 @@ class EfaLayout:
     """EFA interfaces that the machine takes; can be fewer than its cards."""
     card_0: bool
     """Whether card 0, which carries the primary interface, supports EFA too."""
+    cards: tuple[int, ...] = ()
+    """Those that get one, where they are not the first that can have one."""
 
     def __post_init__(self) -> None:
+        if self.cards and len(self.cards) != self.interfaces:
+            raise ValueError(f"{self.interfaces} EFA interfaces are not one for each of cards {self.cards}")
+        if any(not 0 < card < self.network_cards for card in self.cards):
+            raise ValueError(f"cards {self.cards} are not cards 1 to {self.network_cards - 1}")
         usable = self.network_cards - (0 if self.card_0 else 1)
         if self.interfaces > usable:
             raise ValueError(f"{self.interfaces} EFA interfaces do not fit on {usable} cards")
@@ -223,7 +246,7 @@ class MachineFacts:
     topologies: tuple[Name, ...] = ()
     """Shapes of the slices that a TPU machine is sold in, in chips: `4x4`."""
     architecture: Architecture = "amd64"
-    purchase: tuple[Purchase, ...] = ()
+    purchase: tuple[PurchaseKind, ...] = ()
     """Empty: not known here."""
     regions: tuple[Name, ...] = ()
     """Regions that offer it; empty: not known here."""
@@ -243,6 +266,12 @@ class Machine(MachineFacts):
     def offered_in(self, region: str) -> bool | None:
         """Whether the region offers it; None where the catalogue does not know."""
         return region in self.regions if self.regions else None
+
+    @property
+    def ways(self) -> tuple[PurchaseKind, ...]:
+        """How it can be bought; empty: not known here."""
+        reserved: tuple[PurchaseKind, ...] = ("reservation",) if "on-demand" in self.purchase else ()
+        return (*self.purchase, *reserved)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -341,6 +370,32 @@ class Quota:
     dimension: dict[str, str] = field(default_factory=dict)
     """Which of the quota's values it is; empty for a quota with one."""
     source: Source
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorSupport:
+    """The minor versions of Kubernetes that a pinned operator was tested with."""
+
+    name: Name
+    version: Name
+    minors: Annotated[tuple[Name, ...], NOT_EMPTY]
+    source: Source
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfferedVersions:
+    """The minor versions of Kubernetes that a cloud makes clusters of."""
+
+    minors: Annotated[tuple[Name, ...], NOT_EMPTY]
+    source: Source
+
+
+@dataclass(frozen=True, kw_only=True)
+class KubernetesFile(DataFile):
+    """kubernetes.yaml"""
+
+    operators: Annotated[tuple[OperatorSupport, ...], NOT_EMPTY]
+    offered: dict[Cloud, OfferedVersions]
 
 
 @dataclass(frozen=True, kw_only=True)

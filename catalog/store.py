@@ -20,13 +20,14 @@ from catalog.schema import (
     DataFile,
     Fabric,
     FabricsFile,
+    KubernetesFile,
     Machine,
     MachinesFile,
     Notice,
     NoticesFile,
     PriceRow,
     PricesFile,
-    Purchase,
+    PurchaseKind,
     Quota,
     QuotasFile,
     Rack,
@@ -50,7 +51,7 @@ class MachineFilters(TypedDict, total=False):
     num_accelerators: int
     fabric: str
     architecture: Architecture
-    purchase: Purchase
+    purchase: PurchaseKind
     region: str
 
 
@@ -111,6 +112,26 @@ def _fabrics_file() -> FabricsFile:
 @cache
 def _fabrics() -> dict[str, Fabric]:
     return {row.name: row for row in _fabrics_file().fabrics}
+
+
+@cache
+def kubernetes_file() -> KubernetesFile:
+    """Return what is known of versions of Kubernetes."""
+    return load("kubernetes.yaml", KubernetesFile)
+
+
+@cache
+def kubernetes_minors(tested: str, target: str = "") -> tuple[str, ...]:
+    """Return the minor versions of Kubernetes that a stack may have, the oldest first: `1.34`, `1.35`.
+
+    Those that all pinned operators name, and the one that this release is tested with; of a target that
+    offers some alone, these.
+    """
+    found = kubernetes_file()
+    named = set.intersection(*(set(each.minors) for each in found.operators)) | {tested}
+    offered = found.offered.get(target)
+    kept = named & set(offered.minors) if offered else named
+    return tuple(sorted(kept, key=lambda minor: [int(part) for part in minor.split(".")]))
 
 
 @cache
@@ -185,7 +206,7 @@ def machines(**filters: Unpack[MachineFilters]) -> tuple[Machine, ...]:
 def _passes(row: Machine, filters: MachineFilters) -> bool:
     if "region" in filters and row.offered_in(filters["region"]) is False:
         return False
-    if "purchase" in filters and row.purchase and filters["purchase"] not in row.purchase:
+    if "purchase" in filters and row.ways and filters["purchase"] not in row.ways:
         return False
     exact = {key: value for key, value in filters.items() if key not in ("region", "purchase")}
     return all(getattr(row, key) == value for key, value in exact.items())

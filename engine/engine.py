@@ -15,12 +15,13 @@ from typing import Any
 import yaml
 
 from engine import adoption, plugins, recovery
-from engine.events import Report, Result, label
+from engine.backends import Backend, FileBackend, RemoteBackend
+from engine.events import Advice, Report, Result, label
 from engine.paths import Paths
 from engine.process import Ended, EngineProcess
 from engine.progress import Progress
-from engine.recovery import MARKER, Backend, Finder
-from infra.errors import ExitCode, Problem, TrainyardError
+from engine.recovery import MARKER, Finder
+from infra.errors import GO_ON, ExitCode, Problem, TrainyardError
 
 SETTINGS = {
     # A copy of the state before each of some 300 writes takes a tenth of an `up`.
@@ -39,25 +40,46 @@ WRITE_STATE_ONCE = {"PULUMI_EXPERIMENTAL": "true", "PULUMI_SKIP_CHECKPOINTS": "t
 PARALLEL = "--parallel=64"
 """Operations at once. The engine's own four per core are soon all waiting for controllers to serve."""
 
+GO_ON_WITH_OTHERS = "--continue-on-error"
+"""One pool that a cloud has no machines for holds up what needs it, and nothing else."""
+
 
 class Engine:
     """The engine on the project in `paths.repository`, with its state in `paths.engine`.
 
     `environment` holds what the toolchain knows: PATH, PULUMI_HOME, the backend and its passphrase file.
-    `find` looks for what a killed engine has made in a cloud and not written down.
+    `find` looks for what a killed engine has made in a cloud and not written down; `advise` knows the next
+    step where a cloud refuses.
     """
 
-    def __init__(self, paths: Paths, environment: Mapping[str, str], find: Finder = lambda _: None) -> None:
+    def __init__(
+        self,
+        paths: Paths,
+        environment: Mapping[str, str],
+        find: Finder = lambda _: None,
+        advise: Advice = lambda _: "",
+    ) -> None:
         self._paths = paths
         self._find = find
+        self._advise = advise
         self._environment = {**os.environ, **environment, **SETTINGS, MARKER: str(paths.engine)}
         project = yaml.safe_load((paths.repository / "Pulumi.yaml").read_text())
         self._project: dict[str, Any] = project
-        self._backend = Backend(paths.engine, project["name"])
+        self._backend = self._open_backend()
+
+    @property
+    def backend_url(self) -> str:
+        """Where the state is kept, in Pulumi's words."""
+        return self._environment.get("PULUMI_BACKEND_URL") or self._paths.engine.as_uri()
+
+    def _open_backend(self) -> Backend:
+        if self.backend_url == self._paths.engine.as_uri():
+            return FileBackend(self._paths.engine, self._project["name"])
+        return RemoteBackend(self._ask)
 
     def exists(self, stack: str) -> bool:
-        """Whether the stack was ever brought up here."""
-        return self._backend.state_file(stack).exists()
+        """Whether the stack was ever brought up, as its backend knows."""
+        return self._backend.exists(stack)
 
     def up(
         self,
@@ -74,7 +96,7 @@ class Engine:
         `all_at_once`: all of it is made anew, and would be again after a kill, so that steps need not be
         written down one by one, which takes a fifth of the time.
         """
-        flags = ["--yes", "--skip-preview", PARALLEL, *self._packs(policy_packs)]
+        flags = ["--yes", "--skip-preview", PARALLEL, GO_ON_WITH_OTHERS, *self._packs(policy_packs)]
         return self._operate(stack, "up", flags, progress, WRITE_STATE_ONCE if all_at_once else {})
 
     def preview(self, stack: str, progress: Progress, *, policy_packs: Sequence[Path] = ()) -> Result:
@@ -92,7 +114,8 @@ class Engine:
         not be written down one by one, which takes five times as long.
         """
         variables = WRITE_STATE_ONCE if all_at_once else {}
-        return self._operate(stack, "destroy", ["--yes", "--skip-preview"], progress, variables)
+        flags = ["--yes", "--skip-preview", GO_ON_WITH_OTHERS]
+        return self._operate(stack, "destroy", flags, progress, variables)
 
     def outputs(self, stack: str, *, show_secrets: bool = False) -> dict[str, Any]:
         """The stack's outputs, secrets as `[secret]` unless asked for."""
@@ -120,7 +143,7 @@ class Engine:
 
         Every operation begins with it; so must whoever is about to touch what the engine may still be at.
         """
-        recovery.end_orphans(self._backend)
+        recovery.end_orphans(self._paths.engine)
         for left in (self._paths.engine / "tmp").glob("kubeconfig*"):
             left.unlink(missing_ok=True)  # by the Kubernetes provider, under `pulumi` by hand
         plugins.install(Path(self._environment["PULUMI_HOME"]), self._paths.bin)
@@ -174,7 +197,7 @@ class Engine:
         self.recover(stack)
         with self._private_folder() as environment, progress.task(f"{operation} {stack}") as task:
             config = self._config_file(stack, environment)
-            report = Report(progress, task)
+            report = Report(progress, task, self._advise)
             words = "interrupted: ending what is under way; once more ends it at once"
             process = EngineProcess(
                 self._paths.repository, {**environment, **variables}, lambda: progress.said(words)
@@ -182,7 +205,7 @@ class Engine:
             arguments = [operation, "--json", "--stack", stack, "--config-file", str(config), *flags]
             ended = process.run(arguments, report.take)
             if ended.code < 0:
-                recovery.end_orphans(self._backend)
+                recovery.end_orphans(self._paths.engine)
             _raise_for(ended, report, f"{operation} {stack}")
         return Result(
             stack,
@@ -203,18 +226,26 @@ class Engine:
             # A stack is made beside a project file, and its salt written there.
             project = {"name": self._project["name"], "runtime": "python"}
             (folder / "Pulumi.yaml").write_text(yaml.safe_dump(project))
-            self._ask("stack", "init", stack, "--no-select", "--cwd", str(folder))
+            self._ask("stack", "init", stack, "--no-select", "--cwd", str(folder), *self._secrets(stack))
         text = self._paths.stack_file(stack).read_text()
-        salt = _salt(copy.read_text()) if copy.exists() else None
-        # `pulumi` by hand may have written one into the stack file itself.
-        copy.write_text(f"{text.rstrip()}\nencryptionsalt: {salt}\n" if salt and not _salt(text) else text)
+        known, declared = (_encryption(each) for each in (copy.read_text() if copy.exists() else "", text))
+        if known and not declared.keys() & _WRITTEN:  # `pulumi` by hand may have written its own
+            text = f"{without_encryption(text).rstrip()}\n{yaml.safe_dump(known | declared)}"
+        copy.write_text(text)
         return copy
+
+    def _secrets(self, stack: str) -> list[str]:
+        """The stack file names the key of its secrets as `pulumi` writes it, beside `config`."""
+        declared = _encryption(self._paths.stack_file(stack).read_text()).get("secretsprovider")
+        provider = declared or self._environment.get("SECRETS_PROVIDER")
+        return ["--secrets-provider", provider] if provider else []
 
     @contextmanager
     def _private_folder(self) -> Iterator[dict[str, str]]:
         """The environment with a temporary folder (0700) that goes, with all that plugins leave in it."""
-        self._backend.temporary.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with tempfile.TemporaryDirectory(dir=self._backend.temporary) as folder:
+        parent = recovery.temporary(self._paths.engine)
+        parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.TemporaryDirectory(dir=parent) as folder:
             yield {**self._environment, "TMPDIR": folder}
 
     def _ask(self, *arguments: str, given: str = "") -> str:
@@ -239,8 +270,21 @@ class Engine:
         return [part for pack in policy_packs for part in ("--policy-pack", str(pack), *config)]
 
 
-def _salt(config: str) -> str | None:
-    return (yaml.safe_load(config) or {}).get("encryptionsalt")
+_WRITTEN = frozenset({"encryptionsalt", "encryptedkey"})
+"""What the engine writes into a stack's configuration when it makes the stack: salt, or data key."""
+_ENCRYPTION = ("secretsprovider", *sorted(_WRITTEN))
+
+
+def _encryption(config: str) -> dict[str, str]:
+    """How secrets of the state are encrypted, of a stack's configuration."""
+    settings = yaml.safe_load(config) or {}
+    return {key: str(settings[key]) for key in _ENCRYPTION if settings.get(key)}
+
+
+def without_encryption(config: str) -> str:
+    """Return a stack's configuration for a state of its own: no key or salt of another one."""
+    lines = config.splitlines(keepends=True)
+    return "".join(line for line in lines if line.partition(":")[0] not in _ENCRYPTION)
 
 
 def _raise_for(ended: Ended, report: Report, what: str) -> None:
@@ -254,5 +298,4 @@ def _raise_for(ended: Ended, report: Report, what: str) -> None:
 
 
 def _failed(what: str, errors: str) -> Problem:
-    fix = "put it right and run the same command again: what is done is kept"
-    return Problem(what, errors, "to end without an error", fix)
+    return Problem(what, errors, "to end without an error", GO_ON)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from engine.progress import Progress, Task
-from infra.errors import Problem
+from infra.errors import GO_ON, Problem
 
 DONE_WORDS = {
     "create": "created",
@@ -31,9 +32,15 @@ SUMMARY_WORDS = {
     "same": "unchanged",
 }
 
+Advice = Callable[[str], str]
+"""Message of a provider → the next step; empty where nobody knows one."""
 GENERIC = frozenset({"update failed", "preview failed", "destroy failed", "refresh failed"})
 
 
+UNREACHABLE = re.compile(
+    r"cluster is unreachable.*(i/o timeout|no such host|deadline exceeded|Timeout)", re.S
+)
+"""An API server that does not answer: what pulumi-kubernetes says, and what Go's network says to it."""
 CHANGES = frozenset({"create", "update", "delete", "create-replacement"})
 """Steps that change what exists; of a replacement's, the one that knows both the old and the new."""
 
@@ -103,6 +110,7 @@ class Report:
 
     progress: Progress
     task: Task
+    advise: Advice = lambda _message: ""
     changes: Mapping[str, int] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     announced: list[Mapping[str, Any]] = field(default_factory=list)
@@ -123,8 +131,13 @@ class Report:
                 handle(self, event[name])
 
     def specific(self) -> list[Problem]:
-        """What went wrong, without the engine's "update failed" after it, unless that is all there is."""
-        return [problem for problem in self.problems if problem.got not in GENERIC] or self.problems
+        """What went wrong, without the engine's "update failed" after it, unless that is all there is.
+
+        An API server that does not answer fails every object in it: the first of them tells of all.
+        """
+        causes = [problem for problem in self.problems if problem.got not in GENERIC] or self.problems
+        silent = [problem for problem in causes if UNREACHABLE.search(problem.got)]
+        return [problem for problem in causes if problem not in silent[1:]]
 
     def _begins(self, event: Mapping[str, Any]) -> None:
         metadata = event["metadata"]
@@ -156,7 +169,7 @@ class Report:
         if event.get("ephemeral"):
             self.task.advanced(self._done, text=f"{label(urn)}: {message}")
         elif severity == "error":
-            fix = "put it right and run the same command again: what is done is kept"
+            fix = self.advise(message) or _fix(message)
             self.problems.append(Problem(label(urn) or "the stack", message, "no error", fix))
         else:
             where = f"{label(urn)}: " if urn else ""
@@ -182,6 +195,17 @@ class Report:
         "policyEvent": _judges,
         "summaryEvent": _sums_up,
     }
+
+
+def _fix(message: str) -> str:
+    """Return the next step after an error of a resource."""
+    if UNREACHABLE.search(message):
+        return (
+            "run where the API server is reached, or let your network in (access.public_cidrs on AWS and"
+            " Azure, access.dns_endpoint on Google Cloud, public_endpoint on CoreWeave): docs/runners.md."
+            " Then run the same command again"
+        )
+    return GO_ON
 
 
 def label(urn: str) -> str:

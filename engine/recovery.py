@@ -18,59 +18,20 @@ import psutil
 from infra.errors import Problem, TrainyardError
 
 MARKER = "TRAINYARD_ENGINE"
-"""Variable with the backend's folder, in the environment of each engine that we start and of its plugins."""
+"""Variable with the engine's folder, in the environment of each engine that we start and of its plugins."""
 MODULES = ("engine.provider", "engine.language_host", "pulumi.dynamic", "pulumi.policy")
 GRACE_SECONDS = 20.0
 """An interrupted engine ends what is under way; after this it is killed."""
 
 
-@dataclass(frozen=True)
-class Backend:
-    """A file backend, read where the engine has no command for it."""
-
-    folder: Path
-    project: str
-
-    def state_file(self, stack: str) -> Path:
-        return self.folder / ".pulumi" / "stacks" / self.project / f"{stack}.json"
-
-    def mend(self) -> None:
-        """Remove attributes that a killed engine has half written: with them it reads no state at all.
-
-        The engine's file store writes `<file>.attrs` beside a file, in place; without it it takes defaults.
-        """
-        for attributes in (self.folder / ".pulumi").rglob("*.attrs"):
-            try:
-                json.loads(attributes.read_text())
-            except json.JSONDecodeError:
-                attributes.unlink(missing_ok=True)
-
-    def has_pending_operations(self, stack: str) -> bool:
-        """Whether the last engine was cut off in the midst of an operation."""
-        return bool(self._deployment(stack).get("pending_operations"))
-
-    def is_empty(self, stack: str) -> bool:
-        """Whether no resource is written down."""
-        return not self.state_file(stack).exists() or not self._deployment(stack).get("resources")
-
-    def _deployment(self, stack: str) -> dict[str, Any]:
-        checkpoint: dict[str, Any] = json.loads(self.state_file(stack).read_text())["checkpoint"]
-        return checkpoint.get("latest") or {}
-
-    def locks(self, stack: str) -> list[dict[str, Any]]:
-        """The locks that are held, or were when their engine was killed."""
-        folder = self.folder / ".pulumi" / "locks" / "organization" / self.project / stack
-        return [json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))]
-
-    @property
-    def temporary(self) -> Path:
-        """Where runs have their private folders: the Kubernetes provider leaves kubeconfigs there."""
-        return self.folder / "runs"
+def temporary(folder: Path) -> Path:
+    """Where runs have their private folders: the Kubernetes provider leaves kubeconfigs there."""
+    return folder / "runs"
 
 
-def end_orphans(backend: Backend) -> None:
+def end_orphans(folder: Path) -> None:
     """End engines and plugins of ours whose command is gone; the caller holds the stack's lock."""
-    ours = list(_left_running(backend))
+    ours = list(_left_running(folder))
     engines = [process for process in ours if _is_named(process, "pulumi")]
     for process in engines:
         with suppress(psutil.NoSuchProcess):
@@ -80,7 +41,7 @@ def end_orphans(backend: Backend) -> None:
         with suppress(psutil.NoSuchProcess):
             process.kill()
     psutil.wait_procs(ours, GRACE_SECONDS)
-    shutil.rmtree(backend.temporary, ignore_errors=True)
+    shutil.rmtree(temporary(folder), ignore_errors=True)
 
 
 def _is_named(process: psutil.Process, name: str) -> bool:
@@ -159,10 +120,10 @@ def settled(exported: str, find: Finder) -> tuple[str, list[str]]:
     return json.dumps(stack), found
 
 
-def _left_running(backend: Backend) -> Iterator[psutil.Process]:
+def _left_running(folder: Path) -> Iterator[psutil.Process]:
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            marked = process.environ().get(MARKER) == str(backend.folder)
+            marked = process.environ().get(MARKER) == str(folder)
             if marked and _is_part(process.cmdline()) and process.pid != os.getpid():
                 yield process
 

@@ -9,6 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
+GO_ON = "put it right and run the same command again: what is done is kept"
+"""The next step where nobody knows a better one."""
+
 
 class ExitCode(IntEnum):
     """What the command line returns; the README lists these."""

@@ -85,10 +85,14 @@ class Measurement:
 
     seconds: float
     measured: date
+    """Or the day from which on it is assumed."""
+    is_assumed: bool = False
 
     @classmethod
     def read(cls, file: Path) -> Measurement | None:
         """The measurement of a file `{"seconds": 8.4, "measured": "2026-11-21"}`; None without a file.
+
+        `assumed` in place of `measured` says that nobody has measured it yet.
 
         Raises `ConfigError` where the file says something else.
         """
@@ -96,9 +100,12 @@ class Measurement:
             return None
         try:
             data = json.loads(file.read_text(encoding="utf-8"))
-            return cls(float(data["seconds"]), date.fromisoformat(data["measured"]))
+            is_assumed = "assumed" in data
+            day = date.fromisoformat(data["assumed" if is_assumed else "measured"])
+            return cls(float(data["seconds"]), day, is_assumed)
         except (ValueError, KeyError, TypeError) as error:
-            raise ConfigError(f"{file}: {error!r}; allowed: seconds, and measured as a date") from error
+            allowed = "seconds, and measured or assumed as a date"
+            raise ConfigError(f"{file}: {error!r}; allowed: {allowed}") from error
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from rehearsal.cloud import Cloud
+from rehearsal.reach import ControlPlane
+from rehearsal.refusals import KnownRefusal, refusals
 
 Stack = Mapping[str, Any]
 """The content of a stack file, checked and as plain data: `provider`, `pools`, …."""
@@ -53,6 +55,8 @@ class Fake:
     change: Change = grow
     sells_machines: bool = True
     """Whether capacity can be short: False where machines are there already."""
+    control_plane: ControlPlane | None = None
+    """How its API servers are reached; None where the cluster is there already, or on this machine."""
 
 
 FAKES: Mapping[str, str] = {
@@ -64,6 +68,11 @@ FAKES: Mapping[str, str] = {
     "coreweave": "rehearsal.coreweave.fake:FAKE",
 }
 """Kind of target → `module:name` of its fake, imported on use: a new fake adds its line here."""
+
+
+def refusals_of(kind: str) -> dict[str, KnownRefusal]:
+    """Return how the cloud of a target refuses, by name; KeyError for a target that has no fake."""
+    return refusals(FAKES[kind].partition(":")[0].rpartition(".")[0])
 
 
 def fake_of(kind: str) -> Fake:

@@ -11,6 +11,7 @@ from typing import Any
 
 from infra.errors import InputError, Problem
 from rehearsal.cloud import Resource
+from rehearsal.refusals import KnownRefusal, Moment, is_type
 
 POOL_LABEL = "trainyard.dev/pool"
 """By this label of its nodes a group is known to belong to a pool, on every cloud."""
@@ -35,6 +36,8 @@ class Faults:
     crash_after: int = 0
     """Number of creations after which the engine is killed, the last one unanswered; 0: it is not."""
     slow: bool = False
+    refusals: tuple[KnownRefusal, ...] = ()
+    """How the cloud refuses, as long as nothing is done about it."""
 
     @property
     def any(self) -> bool:
@@ -65,8 +68,16 @@ class InjectedError(Exception):
     """A fault that was asked for."""
 
 
-class NoCapacityError(InjectedError):
-    """The resource exists, and has no machines."""
+class HalfMadeError(InjectedError):
+    """The resource exists, and is not what it should be: it has no machines, for one."""
+
+
+@dataclass(frozen=True)
+class Met:
+    """A refusal that happened, and what the cloud said."""
+
+    refusal: KnownRefusal
+    said: str
 
 
 class Injector:
@@ -81,9 +92,44 @@ class Injector:
         self._crashing = self._starved = False
         self.happened: list[str] = []
         """What went wrong so far, in words."""
+        self.met: list[Met] = []
+        """How the cloud refused since the user last did something about it."""
+        self._put_right: set[str] = set()
+        self._seen_lasting: set[str] = set()
+        self._half_made: set[tuple[str, str]] = set()
+
+    def put_right(self) -> None:
+        """Do what the errors said, as the user would; what lasts for hours, nobody can put right."""
+        with self._lock:
+            self._put_right |= {each.refusal.name for each in self.met if not each.refusal.lasts}
+            self._seen_lasting |= {each.refusal.name for each in self.met if each.refusal.stays}
+            self.met.clear()
+
+    def removing(self, resource: Resource) -> None:
+        """Decide whether a deletion is refused. Raises `InjectedError`."""
+        self._refuse(resource, "delete", stays=False)
+
+    def mending(self, resource: Resource) -> None:
+        """Decide whether what is half-made can be mended now: the account may refuse in more ways than one.
+
+        Raises `InjectedError`.
+        """
+        if (resource.token, resource.name) in self._half_made:
+            self._refuse(resource, "create", stays=True)
+
+    def _refuse(self, resource: Resource, moment: Moment, *, stays: bool) -> None:
+        over = self._put_right | (self._seen_lasting if stays else set())
+        for each in self._faults.refusals:
+            if each.stays == stays and each.name not in over and each.meets(resource, moment):
+                said = each.text(resource)
+                with self._lock:
+                    self.met.append(Met(each, said))
+                    self._half_made |= {(resource.token, resource.name)} if stays else set()
+                raise HalfMadeError(said) if stays else InjectedError(said)
 
     def before(self, resource: Resource) -> None:
         """Decide whether a creation fails. Raises `InjectedError`."""
+        self._refuse(resource, "create", stays=False)
         if not self._faults.fail or not is_type(resource.token, self._faults.fail):
             return
         with self._lock:
@@ -109,7 +155,7 @@ class Injector:
                 self._quiet.notify_all()
 
     def after(self, resource: Resource) -> None:
-        """End a creation, before it is answered. Raises `NoCapacityError`; may end the engine."""
+        """End a creation, before it is answered. Raises `HalfMadeError`; may end the engine."""
         with self._lock:
             self._made += 1
             crashes = self._made == self._faults.crash_after
@@ -118,9 +164,8 @@ class Injector:
             self._kill(resource)
         if starved:
             self._tell(f"pool {self._faults.no_capacity} got no machines")
-            raise NoCapacityError(
-                f"injected: InsufficientInstanceCapacity in pool {self._faults.no_capacity}"
-            )
+            raise HalfMadeError(f"injected: InsufficientInstanceCapacity in pool {self._faults.no_capacity}")
+        self._refuse(resource, "create", stays=True)
 
     def _kill(self, resource: Resource) -> None:
         """End the engine; what a cloud has begun by then, it ends, and nothing that comes later is begun."""
@@ -150,11 +195,6 @@ class Injector:
     def _tell(self, text: str) -> None:
         with self._lock:
             self.happened.append(text)
-
-
-def is_type(token: str, wanted: str) -> bool:
-    """Whether a type is the one that was written, whole or by its last word."""
-    return wanted in (token, token.rpartition(":")[2])
 
 
 def _pools(inputs: Mapping[str, Any]) -> set[str]:

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from infra.errors import Problem, TrainyardError
+from infra.errors import GO_ON, Problem, TrainyardError
 from rehearsal.cloud import Cloud, Kubernetes, Own
-from rehearsal.faults import Faults, Injector
+from rehearsal.faults import Faults, Injector, Met
 from rehearsal.leaks import Leak, kinds_in
 from rehearsal.order import Step, critical_path
 from rehearsal.standin import StandIn
@@ -85,6 +85,16 @@ class Phase:
 
 
 @dataclass(frozen=True)
+class Refused:
+    """How the cloud refused, and what the user was told to do."""
+
+    name: str
+    said: str
+    fix: str
+    source: str
+
+
+@dataclass(frozen=True)
 class Rehearsal:
     """A rehearsal that came to its end."""
 
@@ -99,6 +109,10 @@ class Rehearsal:
     """Faults that were asked for, and happened."""
     unproven: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """What nothing here could prove → types of resources."""
+    refused: tuple[Refused, ...] = ()
+    """Refusals that were asked for, and met the stack: the next operation went on."""
+    survived: tuple[str, ...] = ()
+    """Refusals that were asked for, and met nothing: the stack asks for nothing that is refused so."""
 
 
 @dataclass(frozen=True)
@@ -121,10 +135,27 @@ Open = Callable[[Mapping[str, str]], Operations]
 class _Play:
     """The phases, one after the other."""
 
-    def __init__(self, engine: Operations, seen: Callable[[Phase], None]) -> None:
+    def __init__(self, engine: Operations, injector: Injector, seen: Callable[[Phase], None]) -> None:
         self.engine = engine
         self.phases: list[Phase] = []
+        self.refused: list[Refused] = []
+        self._injector = injector
         self._seen = seen
+
+    def through(self, operate: Callable[[], Outcome]) -> Outcome:
+        """Run an operation again as long as the cloud refuses it, and a user can do something about that.
+
+        Raises TrainyardError for what is no refusal, and for one with which the user is left alone.
+        """
+        while True:
+            try:
+                return operate()
+            except TrainyardError as error:
+                met = {each.refusal.name: each for each in self._injector.met}
+                if met.keys() <= {each.name for each in self.refused}:
+                    raise  # no refusal, or one that what the user did has not ended
+                self.refused += [_told(each, error) for each in met.values()]
+                self._injector.put_right()
 
     def phase(
         self, name: str, operate: Callable[[], Outcome], expected: Mapping[str, int] | None
@@ -150,12 +181,12 @@ def rehearse(open_engine: Open, stage: Stage, seen: Callable[[Phase], None] = la
         attached = ",".join(each.environment()["PULUMI_DEBUG_PROVIDERS"] for each in stand_ins)
         engine = open_engine({**stand_ins[0].environment(), "PULUMI_DEBUG_PROVIDERS": attached})
         engines.append(engine)
-        play = _Play(engine, seen)
+        play = _Play(engine, injector, seen)
         number = play.phase("preview", engine.preview, None).get("create", 0)
         if stage.faults.any:
             _fail(play, injector)
         else:
-            play.phase("up", engine.up, {"create": number})
+            _up(play, number)
         resources = engine.resources()
         _compare(resources, stand_ins)
         _check_secrets(resources)
@@ -172,7 +203,7 @@ def rehearse(open_engine: Open, stage: Stage, seen: Callable[[Phase], None] = la
         retained = {each["urn"] for each in resources if each.get("retainOnDelete")}
         # What goes with another resource (objects with their cluster) is not deleted by itself.
         gone = {each["urn"] for each in resources if each.get("deletedWith")}
-        play.phase("destroy", engine.destroy, None)
+        play.phase("destroy", lambda: play.through(engine.destroy), None)
         _check_left(engine.resources(), stand_ins, retained | gone)
         if stage.adopts:
             _come_back(play, stand_ins)
@@ -187,12 +218,36 @@ def rehearse(open_engine: Open, stage: Stage, seen: Callable[[Phase], None] = la
             tuple(sorted(retained)),
             tuple(injector.happened),
             _unproven(stage.clouds),
+            tuple(play.refused),
+            _survived(stage.faults, play.refused),
         )
 
 
 def _kill(engines: Sequence[Operations]) -> None:
     for engine in engines:
         engine.kill()
+
+
+def _up(play: _Play, number: int) -> None:
+    """Make the stack; where the cloud has refused on the way, what it had made by then is not made again."""
+    outcome = play.through(play.engine.up)
+    expected = None if play.refused else {"create": number}
+    play.phase("up after refusals" if play.refused else "up", lambda: outcome, expected)
+
+
+def _survived(faults: Faults, refused: Sequence[Refused]) -> tuple[str, ...]:
+    return tuple(sorted({each.name for each in faults.refusals} - {each.name for each in refused}))
+
+
+def _told(met: Met, error: TrainyardError) -> Refused:
+    """Return what the user is told to do. Raises TrainyardError where that is nothing."""
+    name, said = met.refusal.name, met.said
+    found = [problem for problem in error.problems if said in problem.got]
+    if not found or found[0].fix == GO_ON:
+        got = found[0].got if found else f"{said}, and the error does not say it: {error}"
+        fix = "add a row to the target's `advice` that the text matches"
+        raise TrainyardError([Problem(f"rehearsal, refusal {name}", got, "the user's next step", fix)])
+    return Refused(name, said, found[0].fix, met.refusal.source)
 
 
 def _update(play: _Play, number: int) -> None:

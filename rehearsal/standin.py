@@ -25,7 +25,7 @@ from google.protobuf import empty_pb2, json_format, struct_pb2
 from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc, status_pb2
 
 from rehearsal.cloud import Anything, Cloud, Made, RefusedError, Resource, changed, replacing
-from rehearsal.faults import Faults, InjectedError, Injector, NoCapacityError
+from rehearsal.faults import Faults, HalfMadeError, InjectedError, Injector
 from rehearsal.store import Kept, Store
 from rehearsal.wire import UNKNOWN, plain
 
@@ -182,7 +182,7 @@ class StandIn(provider_pb2_grpc.ResourceProviderServicer):
             made, properties = self._make(request, resource)
             try:
                 self._injector.after(resource)
-            except NoCapacityError as error:
+            except HalfMadeError as error:
                 _end_partly(context, made, properties, str(error))
         return provider_pb2.CreateResponse(id=made.id, properties=properties)
 
@@ -213,6 +213,7 @@ class StandIn(provider_pb2_grpc.ResourceProviderServicer):
         old = self._resource(request.urn, _struct(kept.inputs if kept else {}), _struct(before), request.id)
         with _answered(context):
             self._injector.linger()
+            self._injector.mending(self._resource(request.urn, request.news))
             outputs = self.cloud.update(old, plain(request.news))
         properties = _joined(outputs, properties)
         self.store.put(Kept(request.urn, request.id, _spelled(request.news), properties))
@@ -236,9 +237,11 @@ class StandIn(provider_pb2_grpc.ResourceProviderServicer):
         token = _token(request.urn)
         kept = self.store.get(token, request.id)
         inputs = _struct(kept.inputs) if kept else request.old_inputs
+        resource = self._resource(request.urn, inputs, request.properties, request.id)
         with _answered(context):
             self._injector.linger()
-            self.cloud.delete(self._resource(request.urn, inputs, request.properties, request.id))
+            self._injector.removing(resource)
+            self.cloud.delete(resource)
         self.store.drop(token, request.id)
         return empty_pb2.Empty()
 

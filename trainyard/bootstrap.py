@@ -15,6 +15,7 @@ from infra.targets.backend import Backend
 from policies.config import Residency, check_patterns
 from trainyard.forms import Form
 from trainyard.session import Session
+from trainyard.state import BACKEND_KEY
 
 
 def bootstrap(session: Session, bucket: str, region: str, form: Form) -> None:
@@ -26,7 +27,7 @@ def bootstrap(session: Session, bucket: str, region: str, form: Form) -> None:
     place = account.state_place(session.stack, bucket, region) if account else None
     if account is None or place is None:
         got = f"kind: {session.target.kind}"
-        raise InputError([Problem(f"stack {session.stack_name}", got, "aws, gcp", "name another one")])
+        raise InputError([Problem(f"stack {session.stack_name}", got, "aws, azure, gcp", "name another one")])
     check_residency(place.region, residency(session.stack_file, session.paths.organisation))
     tell(session, account.make_backend(session.stack, place), form)
 
@@ -61,5 +62,8 @@ def tell(session: Session, backend: Backend, form: Form) -> None:
         return
     lines = {"PULUMI_BACKEND_URL": backend.url, "SECRETS_PROVIDER": backend.secrets_provider}
     sys.stdout.write("".join(f"export {name}={shlex.quote(value)}\n" for name, value in lines.items()))
+    session.progress.said(f"or, for everybody who runs the stack, in {session.stack_file.name}:")
+    session.progress.said(f"  secretsprovider: {backend.secrets_provider}   # beside `config:`")
+    session.progress.said(f"  {BACKEND_KEY}: {backend.url}   # in `config:`")
     session.progress.said("what whoever runs the engine needs, and nothing more:")
     session.progress.said(json.dumps(backend.rights, indent=1))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import json
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -37,6 +39,14 @@ StackName = Annotated[
 ]
 StackArgument = Annotated[str, typer.Argument(metavar="[STACK]", help="The stack; the same as --stack.")]
 Output = Annotated[Form, typer.Option("--output", "-o", help="Form of the result on stdout.")]
+Context = Annotated[
+    str,
+    typer.Option(
+        "--context",
+        envvar="TRAINYARD_CONTEXT",
+        help="A context of your kubeconfig that reaches the cluster; left out: the stack's own way in.",
+    ),
+]
 JobName = Annotated[str, typer.Argument(help="The job; left out: the stack's own.")]
 
 
@@ -76,7 +86,7 @@ def preview(stack: StackName = "local") -> None:
 
 @app.command(name="bootstrap")
 def bootstrap_backend(
-    bucket: Annotated[str, typer.Argument(help="Name of the bucket, one for the whole world.")],
+    bucket: Annotated[str, typer.Argument(help="Name of the bucket; on Azure, of the storage account.")],
     stack: StackName = "local",
     region: Annotated[str, typer.Option(help="Where; left out: the stack's own region.")] = "",
     output: Output = Form.TEXT,
@@ -124,6 +134,21 @@ def rehearse_stack(
         int, typer.Option(metavar="N", min=0, help="Kill the engine (-9) when N resources are made.")
     ] = 0,
     slow: Annotated[bool, typer.Option("--slow", help="Let every operation take its time.")] = False,
+    origin: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="ADDRESS|inside",
+            help="Run `up` at this address of the internet, or `inside` the cluster's network; left out: in"
+            " a network that the stack's `public_cidrs` names, else somewhere outside.",
+        ),
+    ] = "",
+    refuse: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="Let the cloud refuse so; all: in every way. Another word lists them."
+        ),
+    ] = None,
     adopt: Annotated[
         bool,
         typer.Option(
@@ -142,19 +167,25 @@ def rehearse_stack(
     Preview, up, up again, refresh, update, destroy: the real engine and the policies, with stand-ins in
     place of the providers; no credentials, no network.
     Every input is held against the SDK's types; on AWS every request against botocore's models, and moto
-    answers it. The check for a pull request that needs no secrets.
+    answers it. An API server answers only where `up` runs in a network that reaches it: a private one
+    answers `--from inside` alone. The check for a pull request that needs no secrets.
 
     [dim]trainyard rehearse aws-dev
     trainyard rehearse aws --assume-checkpoint 60       nothing is measured yet; the report says so
     trainyard rehearse aws --fail NodeGroup:2           does the next `up` put it right?
     trainyard rehearse aws --insufficient-capacity spot
+    trainyard rehearse aws --from 198.51.100.4          would `up` reach the API server from there?
+    trainyard rehearse aws --refuse spot-empty          what would a user see, and do?
     trainyard rehearse aws --crash-after 40[/]
     """
-    from trainyard.rehearse.command import faults_of, run_rehearsal
+    from trainyard.rehearse.command import faults_of, refusing, run_rehearsal
     from trainyard.rehearse.project import Assumption
 
     faults = faults_of(fail=fail, no_capacity=insufficient_capacity, crash_after=crash_after, slow=slow)
-    run_rehearsal(Session(name or stack), faults, Assumption(assume_checkpoint), output, adopts=adopt)
+    session = Session(name or stack)
+    faults = refusing(session, faults, refuse or ())
+    assumed = Assumption(assume_checkpoint)
+    run_rehearsal(session, faults, assumed, output, adopts=adopt, origin=origin)
 
 
 @app.command()
@@ -163,19 +194,25 @@ def images(
     stack: StackName = "local",
     output: Output = Form.TEXT,
     check: Annotated[bool, typer.Option("--check", help="Ask the registries for each of them.")] = False,
+    archive: Annotated[
+        Path | None,
+        typer.Option(help="Look into an OCI archive, which is not pushed yet, as the training image."),
+    ] = None,
 ) -> None:
     """List every image and chart that a stack brings onto its nodes.
 
     With a mirror in the stack file they are listed where the mirror has them. --check asks the registries for
-    each, with the logins of ~/.docker/config.json, and fails with what is not to be had.
+    each, with the logins of ~/.docker/config.json, looks into the training images for the libraries that the
+    pools' fabrics need, and fails with what is not to be had.
 
     [dim]trainyard images onprem
     trainyard images onprem --check
+    trainyard images onprem --archive torch.oci.tar
     trainyard images onprem -o json | jq -r '.images[]'[/]
     """
     from trainyard.images import show_images
 
-    show_images(Session(name or stack), output, check=check)
+    show_images(Session(name or stack), output, check=check, archive=archive)
 
 
 @app.command()
@@ -196,21 +233,37 @@ def price(name: StackArgument = "", stack: StackName = "local", output: Output =
 
 @app.command()
 def measure(
-    metrics: Annotated[Path, typer.Argument(help="metrics.jsonl of a run of the stack's job.")],
+    metrics: Annotated[
+        Path | None,
+        typer.Argument(help="metrics.jsonl of a run; left out: the newest run of the stack's job."),
+    ] = None,
     stack: StackName = "local",
+    assume: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", min=0, help="Before the first `up`: take this time, for two weeks."),
+    ] = None,
+    context: Context = "",
 ) -> None:
     """Keep the time of a run's longest checkpoint beside the stack file, for the policies.
 
     Spot machines with accelerators are refused until it is known whether a checkpoint fits into their notice.
-    It has to be measured on the stack itself: on its filesystem, with its model.
+    It has to be measured on the stack itself: on its filesystem, with its model. Without a file a small pod
+    of the job's team reads the newest run's metrics on the team's volume.
 
-    [dim]trainyard measure runs/run-1/metrics.jsonl -s aws[/]
+    [dim]trainyard measure -s aws --assume 60           before the first `up`
+    trainyard measure -s aws                       once the stack's job has saved
+    trainyard measure runs/run-1/metrics.jsonl -s aws[/]
     """
-    from trainyard.measure import measure as write_measurement
+    from trainyard import measure as measuring
 
-    session = Session(stack)
+    session = Session(stack, context=context)
     session.stack  # noqa: B018 -- wrong input ends here
-    file = write_measurement(metrics, session.stack_file)
+    if metrics is not None:
+        file = measuring.measure(metrics, session.stack_file)
+    elif assume is not None:
+        file = measuring.assume(assume, session.stack_file)
+    else:
+        file = measuring.measure_on_cluster(session)
     session.console.print(f"{file}: {file.read_text().strip()}", highlight=False)
 
 
@@ -238,21 +291,28 @@ def list_catalog(
 @app.command()
 def validate(stack: StackName = "local") -> None:
     """Check the stack file alone: every problem at once, with its line."""
+    from trainyard.state import declared_backend
+
     session = Session(stack)
     if session.is_fleet:
         workers = ", ".join(f"{worker.name} in {worker.place.name}" for worker in session.fleet.workers)
         session.console.print(f"[green]✓[/] {session.stack_file.name} is valid: {workers}", highlight=False)
         return
+    declared_backend(session.stack_file)
     pools = ", ".join(f"{pool.name} × {pool.num_nodes}" for pool in session.stack.pools)
     session.console.print(f"[green]✓[/] {session.stack_file.name} is valid: {pools}", highlight=False)
 
 
 @app.command()
-def status(stack: StackName = "local") -> None:
-    """Show nodes, queues and jobs as they are now."""
+def status(stack: StackName = "local", context: Context = "") -> None:
+    """Show nodes and jobs as they are now. With --context a stack file is not needed.
+
+    [dim]trainyard status -s aws
+    trainyard status --context datacenter[/]
+    """
     from trainyard.status import show_status
 
-    show_status(Session(stack))
+    show_status(Session(stack, context=context))
 
 
 @app.command()
@@ -278,30 +338,39 @@ def prepare(
 def submit(
     stack: StackName = "local",
     follow: Annotated[bool, typer.Option(help="Stay and show it until it ends.")] = True,
+    run: Annotated[str, typer.Option(metavar="RUN", help="Continue this run of the job.")] = "",
+    context: Context = "",
 ) -> None:
-    """Submit the stack's training job to its queue, as a run of its own."""
+    """Submit the stack's training job to its queue, as a run of its own.
+
+    It reaches the cluster by the stack's output `kubeconfig`, or with your rights by a context of your own.
+
+    [dim]trainyard submit -s aws
+    trainyard submit -s aws --context research --no-follow[/]
+    """
     from trainyard.run import submit_job
 
-    submit_job(Session(stack), follow=follow)
+    submit_job(Session(stack, context=context), follow=follow, run=run)
 
 
 @app.command()
 def search(
     file: Annotated[Path, typer.Argument(help="The search, a YAML file; see docs/training.md.")],
     stack: StackName = "local",
+    context: Context = "",
 ) -> None:
     """Submit a search for settings: each trial a job in the queue, those that promise less end early."""
     from trainyard.search import submit_search
 
-    submit_search(Session(stack), file)
+    submit_search(Session(stack, context=context), file)
 
 
 @app.command()
-def cancel(name: JobName = "", stack: StackName = "local") -> None:
+def cancel(name: JobName = "", stack: StackName = "local", context: Context = "") -> None:
     """Remove a job and its pods. Its checkpoints stay."""
     from trainyard.run import cancel_job
 
-    cancel_job(Session(stack), name)
+    cancel_job(Session(stack, context=context), name)
 
 
 @app.command()
@@ -310,11 +379,12 @@ def logs(
     stack: StackName = "local",
     rank: Annotated[int, typer.Option(help="Which node of the job.")] = 0,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Stay and show new lines.")] = False,
+    context: Context = "",
 ) -> None:
     """Print what one node of a job has written."""
     from trainyard.run import show_logs
 
-    show_logs(Session(stack), name, rank=rank, follow=follow)
+    show_logs(Session(stack, context=context), name, rank=rank, follow=follow)
 
 
 @app.command()
@@ -351,6 +421,14 @@ def env(stack: StackName = "local") -> None:
     sys.stdout.write(exports(Session(stack)))
 
 
+@app.command(hidden=True)
+def credential(context: Annotated[str, typer.Argument(help="A context of your own kubeconfig.")]) -> None:
+    """Print its credential: Kubernetes' clients ask for it where a stack's kubeconfig names the context."""
+    from infra.targets.kubeconfig import credential as found
+
+    sys.stdout.write(json.dumps(found(context)))
+
+
 def main() -> None:
     """Run the command line; every expected failure ends in its text and its exit code."""
     errors = Console(stderr=True)
@@ -363,15 +441,35 @@ def main() -> None:
         code = ExitCode.WRONG_INPUT
     except (MaxRetryError, OSError) as error:
         code = _tell(errors, _explained(error))
+    except Exception as error:
+        code = _tell(errors, _refused(error))
     if code == ExitCode.INTERRUPTED:
         errors.print("[yellow]Interrupted.[/] Run the same command again: it goes on from here.")
     sys.exit(code)
 
 
+def _refused(error: Exception) -> TrainyardError:
+    """Say what the cluster's API server refused; raise what is no answer of one.
+
+    Its type is known where the command has asked one: the client takes longer to import than most commands.
+    """
+    client = sys.modules.get("kubernetes.client.exceptions")
+    if client is None or not isinstance(error, client.ApiException):
+        raise error
+    reason = str(error.reason)
+    with contextlib.suppress(ValueError, TypeError, KeyError):
+        reason = json.loads(error.body)["message"]
+    fix = {
+        401: "sign in again: the credentials are not known to the cluster, or expired",
+        403: "ask for the right, or name a context of yours that has it (`--context NAME`)",
+    }.get(error.status, "run the command again; if it stays, look at the cluster with kubectl")
+    return TrainyardError([Problem("the cluster's API", f"{error.status}: {reason}", "an answer", fix)])
+
+
 def _explained(error: MaxRetryError | OSError) -> TrainyardError:
     """Say what the user can do about it; raise what nobody has foreseen."""
     if isinstance(error, MaxRetryError):
-        fix = "run `trainyard up`, which starts what does not run"
+        fix = "of the embedded cluster: run `trainyard up`; else look for the way to the API server"
         return TrainyardError([Problem("the cluster's API", str(error.reason), "an answer", fix)])
     if error.errno not in REFUSALS:
         raise error

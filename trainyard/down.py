@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 
-from trainyard.jobs import JobKey
+from infra.errors import TrainyardError
 from trainyard.session import Session, one_at_a_time
 
 
@@ -16,6 +16,8 @@ def take_down(session: Session, *, purge: bool) -> None:
         session.engine.recover(session.stack_name)
         if was_up:
             _drain(session)
+        elif not session.is_embedded and session.engine.exists(session.stack_name):
+            _drain_elsewhere(session)
         if session.engine.exists(session.stack_name):
             result = session.engine.destroy(
                 session.stack_name, session.progress, all_at_once=session.is_embedded
@@ -34,6 +36,18 @@ def _drain(session: Session) -> None:
     """Stop every job while its queue lives: later, finalizers would wait for a controller that is gone."""
     if all(node.state != "ready" for node in session.cluster.status().nodes):
         return  # an `up` that was killed: no queue lives yet
-    for job in session.jobs.all():
-        metadata = job["metadata"]
-        session.jobs.delete(JobKey(metadata["namespace"].removeprefix("team-"), metadata["name"]))
+    for key in session.jobs.of_teams():
+        session.jobs.delete(key)
+
+
+def _drain_elsewhere(session: Session) -> None:
+    """Stop the jobs of the stack's own teams, where its API server can be reached."""
+    teams = {team.name for team in session.stack.teams}
+    try:
+        mine = [key for key in session.jobs.of_teams(session.namespaces) if key.team in teams]
+    except TrainyardError as error:
+        session.progress.said(f"its jobs are not stopped before: {error.problems[0].got}")
+        return
+    for key in mine:
+        session.progress.said(f"stopping {key.name} of team {key.team}")
+        session.jobs.delete_and_wait(key)

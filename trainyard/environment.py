@@ -5,15 +5,15 @@ from __future__ import annotations
 import shlex
 
 from trainyard.session import Session
-from trainyard.up import ENGINE_PARTS
+from trainyard.up import engine_parts
 
 
 def exports(session: Session) -> str:
     """Render `export` lines for a shell to evaluate; no secret is among them, only paths of files."""
     if not session.is_fleet:
         session.packages.ensure(session.progress)
-    session.toolchain.ensure(*ENGINE_PARTS, "binary/kubectl")
-    values = dict(session.toolchain.environment())
+    session.toolchain.ensure(*engine_parts(session))
+    values = session.environment()
     if not session.is_fleet and session.kubeconfig.exists():
         values["KUBECONFIG"] = str(session.kubeconfig)
     return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in values.items())

@@ -93,14 +93,8 @@ class Follower:
     def _queue_events(self) -> Iterator[Event]:
         before, now = self.story.state, self._jobs.state(self._key)
         self.story.state = now
-        if now.phase == before.phase and now.flavor == before.flavor:
-            return
-        if now.flavor and now.flavor != before.flavor:
-            yield Event(time.time(), "queue", f"admitted to {now.flavor}")
-        elif now.phase == "queued" and before.flavor:
-            yield Event(time.time(), "queue", f"left {before.flavor}, waits again: {now.reason}")
-        if now.nodes and now.phase == "running":
-            yield Event(time.time(), "queue", f"pods run on {', '.join(now.nodes)}")
+        for text in changes(before, now):
+            yield Event(time.time(), "queue", text)
 
     def _job_events(self) -> Iterator[Event]:
         lines = self._tail.new_lines()
@@ -125,6 +119,18 @@ class Follower:
             seen["event"] == "step" and seen["attempt"] == line["attempt"]
             for seen in reversed(self.story.lines)
         )
+
+
+def changes(before: JobState, now: JobState) -> Iterator[str]:
+    """Say what the queue and the operators did between two looks at a job."""
+    if now.phase == before.phase and now.flavor == before.flavor:
+        return
+    if now.flavor and now.flavor != before.flavor:
+        yield f"admitted to {now.flavor}"
+    elif now.phase == "queued" and before.flavor:
+        yield f"left {before.flavor}, waits again: {now.reason}"
+    if now.nodes and now.phase == "running":
+        yield f"pods run on {', '.join(now.nodes)}"
 
 
 def describe(line: dict[str, Any], *, first_of_attempt: bool = False) -> str:

@@ -1,12 +1,13 @@
-"""`trainyard images`: every image and chart that a stack brings, and whether they are there."""
+"""`trainyard images`: every image and chart that a stack brings, whether it is there, and fits its nodes."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any, NoReturn
 
 from pulumi.runtime import rpc
@@ -14,6 +15,10 @@ from pulumi.runtime.mocks import MockCallArgs, MockMonitor, MockResourceArgs, Mo
 from pulumi.runtime.stack import run_pulumi_func
 from rich.console import Console
 
+import catalog
+from catalog import image_lint
+from catalog.image_lint import ImageContents
+from engine.progress import Progress, for_stream
 from infra.artifacts import Artifacts
 from infra.errors import Problem, TrainyardError
 from infra.program import declare
@@ -21,6 +26,7 @@ from infra.sdk_overhead import forget_programs_before, reduce_overhead
 from infra.spec import Stack
 from trainyard.chart_index import Indexes, NoChartError
 from trainyard.forms import Form
+from trainyard.image_contents import ImageArchive, LayerRead, LayerStore, UnreadableImageError, read_image
 from trainyard.registry import Partial, Registries
 from trainyard.session import Session
 from trainyard.up import ENGINE_PARTS
@@ -55,6 +61,8 @@ class Inventory:
     charts: tuple[Chart, ...]
     architectures: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Image of jobs, and of what is done for them → processors of the nodes that it runs on."""
+    fabrics: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Image that ranks run in → fabric classes of its runtimes that need something of it."""
 
 
 def inventory(stack: Stack, artifacts: Artifacts) -> Inventory:
@@ -74,7 +82,27 @@ def inventory(stack: Stack, artifacts: Artifacts) -> Inventory:
     images = {image for declared in recorder.declared for image in _images(declared)}
     digests = {chart.name: chart.digest for chart in artifacts.published.values()}
     charts = {chart for declared in recorder.declared for chart in _charts(declared, digests)}
-    return Inventory(tuple(sorted(images)), tuple(sorted(charts)), _architectures(stack, recorder.declared))
+    architectures = _architectures(stack, recorder.declared)
+    fabrics = _fabrics(recorder.declared)
+    return Inventory(tuple(sorted(images)), tuple(sorted(charts)), architectures, fabrics)
+
+
+def _fabrics(declared: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
+    """Fabric classes by the image of their ranks; the runtime of any fabric is one of these again."""
+    known = {fabric.name for fabric in catalog.fabrics() if fabric.image_files}
+    found: dict[str, set[str]] = {}
+    for each in declared:
+        if each.get("kind") == "ClusterTrainingRuntime":
+            fabric = each["metadata"]["name"].partition("-")[2]
+            for image in _rank_images(each) if fabric in known else ():
+                found.setdefault(image, set()).add(fabric)
+    return {image: tuple(sorted(names)) for image, names in sorted(found.items())}
+
+
+def _rank_images(runtime: Mapping[str, Any]) -> Iterator[str]:
+    for job in runtime["spec"]["template"]["spec"]["replicatedJobs"]:
+        for container in job["template"]["spec"]["template"]["spec"]["containers"]:
+            yield container["image"]
 
 
 def _architectures(stack: Stack, declared: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
@@ -180,8 +208,54 @@ def _missing_references(found: Inventory, registries: Registries) -> list[Proble
     return problems
 
 
-def show_images(session: Session, form: Form, *, check: bool) -> None:
-    """Print the inventory; with `check`, raise TrainyardError where something is not to be had."""
+def unfit(found: Inventory, registries: Registries, progress: Progress) -> list[Problem]:
+    """Look into each image of ranks for what the fabrics of its runtimes need of it."""
+    problems = []
+    for image, fabrics in found.fabrics.items():
+        for architecture in found.architectures.get(image) or ("",):
+            where = f"{image} ({architecture})" if architecture else image
+            problems += _unfit(where, registries.image(image), architecture, fabrics, progress)
+    return problems
+
+
+def unfit_archive(found: Inventory, archive: Path, progress: Progress) -> list[Problem]:
+    """Look into an image that is in no registry yet, for what any fabric of the stack needs."""
+    fabrics = sorted({fabric for names in found.fabrics.values() for fabric in names})
+    return _unfit(str(archive), ImageArchive(archive), "", fabrics, progress)
+
+
+def _unfit(
+    where: str, layers: LayerStore, architecture: str, fabrics: Iterable[str], progress: Progress
+) -> list[Problem]:
+    classes = [catalog.fabric(fabric) for fabric in fabrics]
+
+    def has_all(contents: ImageContents) -> bool:
+        return not any(True for fabric in classes for _ in image_lint.faults(contents, fabric))
+
+    try:
+        with progress.task(f"looking into {where}") as task:
+
+            def on_layer(at: LayerRead) -> None:
+                task.advanced(at.layer - 1, at.layers, f"a layer of {at.megabytes} MB")
+
+            contents = read_image(layers, architecture, enough=has_all, on_layer=on_layer)
+    except UnreadableImageError as error:
+        fix = "without a look inside nobody knows whether its ranks reach the fabric: see training/images"
+        return [Problem(where, str(error), "an image whose layers can be read", fix)]
+    # Classes of one network lack the same files.
+    lacks = {fault.path: fault for fabric in classes for fault in image_lint.faults(contents, fabric)}
+    return [Problem(where, fault.got, fault.allowed, fault.fix) for fault in lacks.values()]
+
+
+def show_images(session: Session, form: Form, *, check: bool, archive: Path | None = None) -> None:
+    """Print the inventory; raise TrainyardError where something is not to be had, or is not what it must be.
+
+    Args:
+        session: of the stack.
+        form: of what is printed.
+        check: ask the registries, and look into the images of ranks.
+        archive: look into this one.
+    """
     stack = session.stack  # wrong input ends here
     session.toolchain.ensure(*ENGINE_PARTS)
     found = inventory(stack, Artifacts.from_environment())
@@ -189,10 +263,17 @@ def show_images(session: Session, form: Form, *, check: bool) -> None:
         sys.stdout.write(json.dumps(asdict(found), indent=1) + "\n")
     else:
         _show(found, session.console)
+    problems: list[Problem] = []
     if check:
-        problems = missing(found, Registries.from_docker_config())
-        if problems:
-            raise TrainyardError(problems)
+        registries = Registries.from_docker_config()
+        problems = missing(found, registries)
+        absent = {problem.path for problem in problems}
+        there = {image: fabrics for image, fabrics in found.fabrics.items() if image not in absent}
+        problems += unfit(replace(found, fabrics=there), registries, for_stream())
+    if archive:
+        problems += unfit_archive(found, archive, for_stream())
+    if problems:
+        raise TrainyardError(problems)
 
 
 def _show(found: Inventory, console: Console) -> None:

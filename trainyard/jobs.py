@@ -18,9 +18,11 @@ import catalog
 from catalog import fabric_lint
 from infra import names
 from infra.errors import ExitCode, Problem, TrainyardError
+from infra.platform.programs import on_fabric
 from infra.spec import Stack
 from infra.spec.dataset import DATA_PATH, DatasetSpec
-from infra.spec.job import JobSpec
+from infra.spec.job import LEAVE, JobSpec
+from trainyard_train.elasticity.config import leave_seconds
 
 GROUP, VERSION = "trainer.kubeflow.org", "v1alpha1"
 CHECKPOINTS = "/mnt/checkpoints"
@@ -29,9 +31,11 @@ RUN, SPEC, LOSSES = "trainyard.dev/run", "trainyard.dev/spec", "trainyard.dev/lo
 """Annotations of a TrainJob: its run, the hash of what was asked for, scheduled spot losses so far."""
 SOURCES = "/opt/trainyard/src"
 """Where the training image holds the training package."""
-NOT_FOUND, CONFLICT = 404, 409
-GONE_SECONDS = 60.0
-"""Longest wait for a removed job's pods; their grace period is half of it."""
+FORBIDDEN, NOT_FOUND, CONFLICT = 403, 404, 409
+TEAM = names.team_namespace("")
+"""How the namespaces of teams begin."""
+GONE_SECONDS = 30.0
+"""Longest wait for a removed job, beyond its pods' grace period."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,7 @@ class JobKey:
 
     @property
     def namespace(self) -> str:
-        return f"team-{self.team}"
+        return names.team_namespace(self.team)
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,8 @@ class Place:
 class Staging:
     """How far a dataset is."""
 
-    phase: Literal["unknown", "under way", "staged", "failed"]
+    phase: Literal["unknown", "hidden", "under way", "staged", "failed"]
+    """`hidden`: the user may not look."""
     job: str = ""
     """As `kubectl logs` takes it."""
 
@@ -91,7 +96,8 @@ def manifest(
     """
     place = place or Place(job.team)
     job = with_data(job, datasets)
-    settings = {**job.overrides, "run_dir": f"{CHECKPOINTS}/{job.name}/{run}"}
+    leave = {LEAVE: f"{leave_seconds(job.grace_seconds):g}"} if job.grace_seconds else {}
+    settings = {**job.overrides, **leave, "run_dir": f"{CHECKPOINTS}/{job.name}/{run}"}
     asked = job.model_dump_json(exclude={"interruptions"}, exclude_defaults=True)
     spec = hashlib.sha256(asked.encode()).hexdigest()[:12]
     overrides = [f"--set={key}={_yaml(value)}" for key, value in settings.items()]
@@ -130,9 +136,9 @@ def manifest(
 def _command(job: JobSpec) -> list[str]:
     """What starts the ranks: of its own node in each pod, or of all nodes in an MPI job's launcher."""
     ranks = ["python3", "-m", job.module]
-    if not job.runtime.startswith("mpi-"):
-        return ranks
-    return ["mpirun", "-n", str(job.num_nodes * job.processes_per_node), *ranks]
+    if job.runtime.startswith("mpi-"):
+        ranks = ["mpirun", "-n", str(job.num_nodes * job.processes_per_node), *ranks]
+    return [*on_fabric(job.runtime.partition("-")[2]), *ranks]
 
 
 def with_data(job: JobSpec, datasets: Sequence[DatasetSpec]) -> JobSpec:
@@ -208,16 +214,42 @@ class Jobs:
             raise
         return found
 
-    def all(self) -> list[dict[str, Any]]:
-        """Return every TrainJob of every team; none where the cluster does not know TrainJobs yet."""
+    def all(self, namespaces: Sequence[str] = ()) -> list[dict[str, Any]]:
+        """Return every TrainJob of every team; none where the cluster does not know TrainJobs yet.
+
+        Members of a team may list those of their own namespace alone: of `namespaces`, all that they may.
+        """
         try:
-            found = self._custom.list_cluster_custom_object(GROUP, VERSION, "trainjobs")
+            items: list[dict[str, Any]] = self._custom.list_cluster_custom_object(
+                GROUP, VERSION, "trainjobs"
+            )["items"]
         except ApiException as error:
             if error.status == NOT_FOUND:
                 return []
-            raise
-        items: list[dict[str, Any]] = found["items"]
+            if error.status != FORBIDDEN or not namespaces:
+                raise
+            return [job for namespace in namespaces for job in self._visible(namespace)]
         return items
+
+    def _visible(self, namespace: str) -> list[dict[str, Any]]:
+        try:
+            found: list[dict[str, Any]] = self._custom.list_namespaced_custom_object(
+                GROUP, VERSION, namespace, "trainjobs"
+            )["items"]
+        except ApiException as error:
+            if error.status in {FORBIDDEN, NOT_FOUND}:
+                return []
+            raise
+        return found
+
+    def of_teams(self, namespaces: Sequence[str] = ()) -> list[JobKey]:
+        """Return the keys of all jobs of teams that the user may see."""
+        found = [(job["metadata"]["namespace"], job["metadata"]["name"]) for job in self.all(namespaces)]
+        return [
+            JobKey(namespace.removeprefix(TEAM), name)
+            for namespace, name in found
+            if namespace.startswith(TEAM)
+        ]
 
     def delete(self, key: JobKey) -> None:
         """Remove the job and its pods; its checkpoints stay. Nothing happens where there is none."""
@@ -233,13 +265,15 @@ class Jobs:
         """Remove the job, and return when it is gone.
 
         Raises:
-            TrainyardError: it is still there after a minute.
+            TrainyardError: it is still there after its pods' grace period.
         """
+        graces = [pod.spec.termination_grace_period_seconds for pod in self.pods(key)]
+        seconds = max(graces, default=0) + GONE_SECONDS
         self.delete(key)
-        deadline = time.monotonic() + GONE_SECONDS
+        deadline = time.monotonic() + seconds
         while self.get(key) is not None:
             if time.monotonic() > deadline:
-                raise TrainyardError([_lingers(key)])
+                raise TrainyardError([_lingers(key, seconds)])
             time.sleep(0.2)
 
     def annotate(self, key: JobKey, name: str, value: str) -> None:
@@ -272,13 +306,18 @@ class Jobs:
 
     def staging(self, dataset: str, team: str) -> Staging:
         """Look for the Job that stages a dataset, for all teams or for this one."""
-        label = f"{names.DATASET_LABEL}={dataset}"
+        label, hidden = f"{names.DATASET_LABEL}={dataset}", False
         for namespace in (names.STORAGE_NAMESPACE, names.team_namespace(team)):
-            found = self._batch.list_namespaced_job(namespace, label_selector=label).items
+            try:
+                found = self._batch.list_namespaced_job(namespace, label_selector=label).items
+            except ApiException as error:
+                if error.status != FORBIDDEN:
+                    raise
+                found, hidden = [], True
             if found:
                 job = max(found, key=lambda each: each.metadata.creation_timestamp)
                 return Staging(_how_far(job.status), f"job/{job.metadata.name} -n {namespace}")
-        return Staging("unknown")
+        return Staging("hidden" if hidden else "unknown")
 
     def pods(self, key: JobKey) -> list[Any]:
         """Return the job's pods that are there now."""
@@ -286,17 +325,21 @@ class Jobs:
         pods: list[Any] = self._core.list_namespaced_pod(key.namespace, label_selector=selector).items
         return pods
 
+    def pod(self, key: JobKey, rank: int = 0) -> Any | None:  # noqa: ANN401 -- the client's own
+        """Return the newest pod of one node of the job; None where it has none now."""
+        index = "batch.kubernetes.io/job-completion-index"
+        named = [pod for pod in self.pods(key) if pod.metadata.labels.get(index) == str(rank)]
+        return max(named, key=lambda pod: pod.metadata.creation_timestamp, default=None)
+
     def logs(self, key: JobKey, rank: int = 0, *, follow: bool = False) -> Any:  # noqa: ANN401 -- urllib3 stream
         """Return the log stream of one node of the job.
 
         Raises:
             TrainyardError: the job has no such pod now.
         """
-        index = "batch.kubernetes.io/job-completion-index"
-        named = [pod for pod in self.pods(key) if pod.metadata.labels.get(index) == str(rank)]
-        if not named:
+        newest = self.pod(key, rank)
+        if newest is None:
             raise TrainyardError([_no_pod(key, rank)])
-        newest = max(named, key=lambda pod: pod.metadata.creation_timestamp)
         return self._core.read_namespaced_pod_log(
             newest.metadata.name, key.namespace, follow=follow, _preload_content=False
         )
@@ -357,10 +400,10 @@ def _missing(key: JobKey) -> Problem:
     )
 
 
-def _lingers(key: JobKey) -> Problem:
+def _lingers(key: JobKey, seconds: float) -> Problem:
     return Problem(
         path=f"job {key.name}",
-        got=f"still there {GONE_SECONDS:.0f} s after it was removed",
+        got=f"still there {seconds:.0f} s after it was removed",
         allowed="a job whose pods end within their grace period",
         fix=f"look for what holds it: `kubectl describe trainjob -n {key.namespace} {key.name}`",
     )

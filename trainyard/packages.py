@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import re
 import shlex
 import subprocess
 import sys
@@ -19,9 +18,9 @@ from packaging.utils import canonicalize_name
 from engine.paths import Paths
 from engine.progress import Progress
 from infra.errors import MachineError, Problem
+from local.toolchain.python import locked_versions
 
 DISTRIBUTION = "trainyard"
-_LOCKED = re.compile(r"[a-z0-9._-]+==\S+")
 LINES_SHOWN = 6
 """Of what the installation said before it failed."""
 
@@ -36,7 +35,7 @@ class Packages:
 
     def missing(self) -> list[Requirement]:
         """Return those that are not installed, or not in the version that is wanted."""
-        locked = _versions(self.lock) if self.is_installable else {}
+        locked = locked_versions(self.lock) if self.is_installable else {}
         required = (_locked(each, locked) for each in _required(self.extra))
         return [each for each in required if not _is_installed(each)]
 
@@ -116,12 +115,6 @@ def _required(extra: str) -> Sequence[Requirement]:
         for each in found
         if each.marker and each.marker.evaluate({"extra": extra}) and not each.marker.evaluate({"extra": ""})
     ]
-
-
-def _versions(lock: Path) -> dict[str, str]:
-    """Return name → version of all that a lock has."""
-    lines = lock.read_text(encoding="utf-8").splitlines()
-    return dict(line.split()[0].split("==") for line in lines if _LOCKED.match(line))
 
 
 def _locked(requirement: Requirement, versions: Mapping[str, str]) -> Requirement:

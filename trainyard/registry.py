@@ -1,16 +1,20 @@
-"""Whether registries have what a stack needs: one question or two per manifest, by OCI's protocol."""
+"""Whether registries have what a stack needs, and what is in it, by OCI's protocol."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import urllib3
+
+from trainyard.image_contents import UnreadableImageError, chosen
 
 _TYPES = ", ".join(
     (
@@ -26,6 +30,9 @@ _DOCKER_HUB = "docker.io"
 _HOSTS = {_DOCKER_HUB: "registry-1.docker.io"}
 _LOOPBACK = ("localhost", "127.0.0.1")
 _TIMEOUT_SECONDS = 15.0
+_CHUNK_BYTES = 1 << 20
+_TOLD = {401: "not without a login", 403: "not with this login", 404: "not there"}
+"""What a status other than 200 says of a manifest."""
 
 
 def take_apart(reference: str) -> tuple[str, str, str]:
@@ -96,8 +103,44 @@ class Registries:
             return Missing(f"{host} cannot be reached ({type(error).__name__})")
         if answer.status == 200:
             return None
-        told = {401: "not without a login", 403: "not with this login", 404: "not there"}
-        return Missing(told.get(answer.status, f"status {answer.status}"))
+        return Missing(_TOLD.get(answer.status, f"status {answer.status}"))
+
+    def image(self, reference: str) -> RegistryImage:
+        """Return what reads the parts of an image; nothing is asked yet."""
+        host, name, version = take_apart(reference)
+        return RegistryImage(self, host, _place(host, name), version)
+
+    def read(self, host: str, url: str) -> bytes:
+        """Return what is there.
+
+        Raises:
+            UnreadableImageError: it is not to be had; the text says why.
+        """
+        return self._found(host, url).data
+
+    @contextmanager
+    def stream(self, host: str, url: str) -> Iterator[io.BufferedReader]:
+        """Open what is there, to be read once and as far as one likes.
+
+        Raises:
+            UnreadableImageError: it is not to be had, or the connection broke.
+        """
+        answer = self._found(host, url, preload=False)
+        try:
+            yield io.BufferedReader(cast(io.RawIOBase, answer), _CHUNK_BYTES)
+        except urllib3.exceptions.HTTPError as error:
+            raise UnreadableImageError(f"{host} broke off ({type(error).__name__})") from error
+        finally:
+            answer.close()
+
+    def _found(self, host: str, url: str, *, preload: bool = True) -> urllib3.BaseHTTPResponse:
+        try:
+            answer = self._ask("GET", host, url, preload=preload)
+        except urllib3.exceptions.HTTPError as error:
+            raise UnreadableImageError(f"{host} cannot be reached ({type(error).__name__})") from error
+        if answer.status != 200:
+            raise UnreadableImageError(_TOLD.get(answer.status, f"status {answer.status}"))
+        return answer
 
     def chart_digest(self, reference: str) -> str:
         """Return the SHA-256 of a chart's archive that a registry has; empty where it tells none."""
@@ -118,19 +161,25 @@ class Registries:
         named = json.loads(blob.data).get("architecture") if blob.status == 200 else None
         return {str(named)} if named else set()
 
-    def _ask(self, method: str, host: str, url: str) -> urllib3.BaseHTTPResponse:
-        answer = self._once(method, url, {})
+    def _ask(self, method: str, host: str, url: str, *, preload: bool = True) -> urllib3.BaseHTTPResponse:
+        """Ask, and again with what the registry wants to see; without `preload` the body is left unread."""
+        answer = self._once(method, url, {}, preload=preload)
         if answer.status != 401:
             return answer
-        return self._once(method, url, self._answer(host, answer.headers.get("WWW-Authenticate", "")))
+        answer.drain_conn()
+        login = self._answer(host, answer.headers.get("WWW-Authenticate", ""))
+        return self._once(method, url, login, preload=preload)
 
-    def _once(self, method: str, url: str, headers: Mapping[str, str]) -> urllib3.BaseHTTPResponse:
+    def _once(
+        self, method: str, url: str, headers: Mapping[str, str], *, preload: bool
+    ) -> urllib3.BaseHTTPResponse:
         return self.http.request(
             method,
             url,
             headers={"Accept": _TYPES, **headers},
             timeout=_TIMEOUT_SECONDS,
             retries=urllib3.Retry(1, redirect=3),
+            preload_content=preload,
         )
 
     def _answer(self, host: str, challenge: str) -> dict[str, str]:
@@ -146,3 +195,29 @@ class Registries:
             return login
         data = json.loads(answer.data)
         return {"Authorization": f"Bearer {data.get('token') or data.get('access_token')}"}
+
+
+@dataclass(frozen=True)
+class RegistryImage:
+    """The parts of an image in a registry, as `read_image` takes them."""
+
+    registries: Registries
+    host: str
+    place: str
+    version: str
+
+    def manifest(self, architecture: str) -> Mapping[str, Any]:
+        found = self._json(f"manifests/{self.version}")
+        while "manifests" in found:
+            found = self._json(f"manifests/{chosen(found['manifests'], architecture)['digest']}")
+        return found
+
+    def json(self, digest: str) -> Mapping[str, Any]:
+        return self._json(f"blobs/{digest}")
+
+    def open(self, digest: str) -> AbstractContextManager[io.BufferedReader]:
+        return self.registries.stream(self.host, f"{self.place}/blobs/{digest}")
+
+    def _json(self, path: str) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = json.loads(self.registries.read(self.host, f"{self.place}/{path}"))
+        return found

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from typing import Any
 
-from infra.errors import ExitCode, Problem, TrainyardError
+from infra.errors import ExitCode, InputError, Problem, TrainyardError
 from infra.spec.job import JobSpec
 from trainyard.follow import Follower, Losses, Story, until_ended
-from trainyard.jobs import RUN, JobKey, Staging, manifest, place_of
+from trainyard.jobs import CHECKPOINTS, RUN, JobKey, JobState, Staging, manifest, place_of
+from trainyard.logs import follow_logs
 from trainyard.session import Session, next_run
 from trainyard.spot import cloud
 from trainyard.summary import Summary, show
@@ -26,23 +28,44 @@ def run_stack_job(session: Session, job: JobSpec, started: float) -> None:
     key = JobKey(job.team, job.name)
     run = _submitted_run(session, job)
     if run is None:
-        run = next_run(session.run_root(job.team, job.name))
+        run = new_run(session, key)
         await_data(session, job)
         session.jobs.delete_and_wait(key)
         session.jobs.submit(_manifest(session, job, run))
+    if not session.is_on_host:
+        _follow_logs(session, key, run)
+        return
     story = _follow(session, job, run)
     summary = Summary(
         session.stack_name, job, run, session.run_root(job.team, job.name) / run, started, story
     )
     show(session.console, summary)
     if story.state.phase == "failed":
-        raise TrainyardError([_failed(job, story)], ExitCode.JOB_FAILED)
+        raise TrainyardError([_failed(job.name, story.state, f"at step {story.step}")], ExitCode.JOB_FAILED)
 
 
-def submit_job(session: Session, *, follow: bool) -> None:
-    """Submit the stack's job as a run of its own; the one before it must have ended."""
+def new_run(session: Session, key: JobKey) -> str:
+    """Name the job's next run; one that failed is continued.
+
+    A cluster whose volumes are elsewhere is asked for the job alone; without one, the time names the run.
+    """
+    if session.is_on_host:
+        return next_run(session.run_root(key.team, key.name))
+    existing = session.jobs.get(key)
+    if existing is not None and session.jobs.state(key).phase == "failed":
+        return str(existing["metadata"].get("annotations", {}).get(RUN) or _run_of_now())
+    return _run_of_now()
+
+
+def _run_of_now() -> str:
+    return datetime.now(UTC).strftime("run-%Y%m%d-%H%M%S")
+
+
+def submit_job(session: Session, *, follow: bool, run: str = "") -> None:
+    """Submit the stack's job; the one before it must have ended. `run` names one to continue."""
     job = stack_job(session)
-    key, run = JobKey(job.team, job.name), next_run(session.run_root(job.team, job.name))
+    key = JobKey(job.team, job.name)
+    run = run or new_run(session, key)
     existing = session.jobs.get(key)
     if existing is not None and session.jobs.state(key).ended:
         session.jobs.delete_and_wait(key)
@@ -57,10 +80,14 @@ def cancel_job(session: Session, name: str) -> None:
     """Remove a job; its checkpoints stay."""
     key = _key(session, name)
     session.jobs.state(key)  # says so where there is none
+    run = ((session.jobs.get(key) or {}).get("metadata", {}).get("annotations") or {}).get(RUN, "")
     session.jobs.delete(key)
-    session.console.print(
-        f"removed {key.name}; its checkpoints stay in {session.run_root(key.team, key.name)}"
-    )
+    if session.is_on_host:
+        kept = f"its checkpoints stay in {session.run_root(key.team, key.name)}"
+    else:
+        kept = f"the checkpoints of {run or 'its runs'} stay on the team's volume"
+    resume = f"; to continue: trainyard submit -s {session.stack_name} --run {run}" if run else ""
+    session.console.print(f"removed {key.name}; {kept}{resume}", highlight=False)
 
 
 def show_logs(session: Session, name: str, *, rank: int, follow: bool) -> None:
@@ -75,10 +102,22 @@ def _key(session: Session, name: str) -> JobKey:
     if not name:
         job = stack_job(session)
         return JobKey(job.team, job.name)
-    for found in session.jobs.all():
-        if found["metadata"]["name"] == name:
-            return JobKey(found["metadata"]["namespace"].removeprefix("team-"), name)
-    return JobKey(session.stack.teams[0].name, name)
+    known = session.jobs.of_teams(session.namespaces)
+    found = [key for key in known if key.name == name]
+    if len(found) != 1:
+        raise InputError([_ambiguous(name, found) if found else _unknown(name, known)])
+    return found[0]
+
+
+def _unknown(name: str, known: list[JobKey]) -> Problem:
+    names = ", ".join(sorted(key.name for key in known)) or "there is none"
+    return Problem("job", name, f"a job that was submitted and not removed: {names}", "name one of these")
+
+
+def _ambiguous(name: str, found: list[JobKey]) -> Problem:
+    teams = ", ".join(key.namespace for key in found)
+    fix = f"say whose: kubectl -n {found[0].namespace} get trainjob {name}"
+    return Problem("job", f"{name}, which {teams} have", "a name that one team has", fix)
 
 
 def stack_job(session: Session) -> JobSpec:
@@ -132,7 +171,7 @@ def await_data(session: Session, job: JobSpec) -> None:
             while staging.phase == "under way":
                 time.sleep(STAGING_POLL_SECONDS)
                 staging = session.jobs.staging(job.dataset, job.team)
-    if staging.phase != "staged":
+    if staging.phase not in {"staged", "hidden"}:
         raise TrainyardError([_not_staged(job.dataset, staging)])
 
 
@@ -161,10 +200,23 @@ def _follow(session: Session, job: JobSpec, run: str) -> Story:
         return until_ended(follower, look)
 
 
-def _failed(job: JobSpec, story: Story) -> Problem:
+def _follow_logs(session: Session, key: JobKey, run: str) -> None:
+    """Show what the queue does with the job and what its first node logs, until it ends."""
+    session.progress.said(f"  Ctrl-C stops watching, not the job; remove it: trainyard cancel {key.name}")
+    state = follow_logs(session.jobs, key, session.progress)
+    if state.phase == "failed":
+        raise TrainyardError([_failed(key.name, state)], ExitCode.JOB_FAILED)
+    session.console.print(
+        f"[green]{key.name}: {state.phase}[/], checkpoints in {CHECKPOINTS}/{key.name}/{run} of the team's"
+        " volume",
+        highlight=False,
+    )
+
+
+def _failed(name: str, state: JobState, where: str = "") -> Problem:
     return Problem(
-        path=f"job {job.name}",
-        got=f"failed at step {story.step}: {story.state.reason}",
+        path=f"job {name}",
+        got=" ".join(("failed", where)).strip() + f": {state.reason}",
         allowed="a job that reaches its last step",
-        fix=f"read `trainyard logs {job.name}`; committed checkpoints are kept, a new run resumes from them",
+        fix=f"read `trainyard logs {name}`; committed checkpoints are kept, a new run resumes from them",
     )

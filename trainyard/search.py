@@ -11,9 +11,9 @@ from typing import Any
 
 from infra.errors import ExitCode, Problem, TrainyardError
 from infra.spec.job import JobSpec
-from trainyard.jobs import CHECKPOINTS, SOURCES, Place, manifest, place_of, with_data
-from trainyard.run import await_data, stack_job
-from trainyard.session import Session, next_run
+from trainyard.jobs import CHECKPOINTS, SOURCES, JobKey, Place, manifest, place_of, with_data
+from trainyard.run import await_data, new_run, stack_job
+from trainyard.session import Session
 from trainyard_train.config_base import ConfigError
 from trainyard_train.tune import Search, load_search
 
@@ -35,7 +35,7 @@ def submit_search(session: Session, file: Path) -> None:
             [_wrong(file, problem) for problem in error.problems], ExitCode.WRONG_INPUT
         ) from None
     pattern = job.model_copy(update={"name": f"{job.name}-search"})
-    run = next_run(session.run_root(pattern.team, pattern.name))
+    run = new_run(session, JobKey(pattern.team, pattern.name))
     await_data(session, stack_job(session))
     for number in range(search.trials):
         session.jobs.submit(trial(pattern, search, run, number, place_of(session.stack)))

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from engine.paths import Paths
 from engine.progress import Progress, for_stream
+from infra import names
 from infra.errors import InputError, Problem, TrainyardError
 from infra.spec import Fleet, Stack, load, load_fleet
 from infra.spec.source import FLEET_KEY, holds
@@ -22,8 +23,11 @@ from local.cluster.layout import Layout
 from local.cluster.network import Network
 from trainyard.jobs import Jobs
 from trainyard.packages import Packages
+from trainyard.state import backend_variables
 
 if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+
     from engine.engine import Engine
     from local.cluster import EmbeddedCluster
     from local.toolchain import Toolchain
@@ -32,8 +36,17 @@ if TYPE_CHECKING:
 class Session:
     """One command's view of one stack; whatever is slow to make is made when first asked for."""
 
-    def __init__(self, stack_name: str, paths: Paths | None = None, console: Console | None = None) -> None:
+    def __init__(
+        self,
+        stack_name: str,
+        paths: Paths | None = None,
+        console: Console | None = None,
+        *,
+        context: str = "",
+    ) -> None:
+        """`context` names a context of the user's kubeconfig that reaches the stack's cluster."""
         self.stack_name = stack_name
+        self.context = context
         self.paths = paths or Paths.from_environment()
         self.console = console or Console()
 
@@ -93,7 +106,12 @@ class Session:
         from engine.engine import Engine
         from trainyard.find import finder
 
-        return Engine(self.paths, self.toolchain.environment(), finder(self.stack))
+        return Engine(self.paths, self.environment(), finder(self.stack), self.target.advise)
+
+    def environment(self) -> dict[str, str]:
+        """The engine's variables; the state of an embedded cluster is where the cluster is."""
+        local = self.toolchain.environment()
+        return local if self.is_embedded else backend_variables(self.stack_file, local)
 
     @cached_property
     def cluster(self) -> EmbeddedCluster:
@@ -111,7 +129,12 @@ class Session:
     @property
     def is_embedded(self) -> bool:
         """Whether the stack's cluster is made of processes of this machine."""
-        return self.stack.provider.on_host is not None
+        return self.has_file and not self.is_fleet and self.stack.provider.on_host is not None
+
+    @property
+    def is_on_host(self) -> bool:
+        """Whether the cluster that is asked is this machine's: its kubeconfig and volumes are files here."""
+        return self.is_embedded and not self.context
 
     @property
     def is_searchable(self) -> bool:
@@ -137,23 +160,35 @@ class Session:
         return self._layout.config.exists()
 
     @cached_property
-    def jobs(self) -> Jobs:
-        """The cluster's jobs.
+    def api(self) -> ApiClient:
+        """A client of the cluster's API server.
 
         Raises:
-            TrainyardError: there is no cluster to ask.
+            TrainyardError: there is no cluster, it cannot be reached, or does not let the user in.
         """
-        from kubernetes import client, config
+        from trainyard.access import connect
 
-        kubeconfig = self.kubeconfig
-        if not kubeconfig.exists():
-            raise TrainyardError([self._not_up()])
-        configuration: Any = client.Configuration()
-        load: Any = config.load_kube_config
-        # The client writes keys to files, which a kill leaves behind: they belong where the others are.
-        keys = str(kubeconfig.parent / "client")
-        load(str(kubeconfig), client_configuration=configuration, temp_file_path=keys)
-        return Jobs(client.ApiClient(configuration))
+        return connect(self)
+
+    @cached_property
+    def jobs(self) -> Jobs:
+        """The cluster's jobs. Raises TrainyardError as `api` does."""
+        return Jobs(self.api)
+
+    @property
+    def namespaces(self) -> list[str]:
+        """Namespaces of the stack's teams, where there is a stack file: users may see no others."""
+        return [names.team_namespace(team.name) for team in self.stack.teams] if self.has_file else []
+
+    @property
+    def has_file(self) -> bool:
+        """Whether there is a stack file: with a context, some commands need none."""
+        return self.stack_file.exists()
+
+    @property
+    def guide(self) -> str:
+        """The page about the stack's target."""
+        return f"docs/{self.stack.provider.kind}.md" if self.has_file else "docs/jobs.md"
 
     @property
     def kubeconfig(self) -> Path:
@@ -171,11 +206,11 @@ class Session:
         return self.paths.cluster_data(self.stack.name) / "checkpoints" / team / job
 
     def _no_such_stack(self) -> Problem:
-        names = [path.name.split(".")[1] for path in sorted(self.stack_file.parent.glob("Pulumi.*.yaml"))]
+        known = [path.name.split(".")[1] for path in sorted(self.stack_file.parent.glob("Pulumi.*.yaml"))]
         return Problem(
             path="--stack",
             got=self.stack_name,
-            allowed=", ".join(names),
+            allowed=", ".join(known),
             fix=f"name one of these, or write {self.stack_file}",
         )
 
@@ -185,14 +220,6 @@ class Session:
             got=f"{self.stack_name}, which is a fleet: it has no cluster",
             allowed="a stack, or `validate`",
             fix=f"use plain Pulumi: pulumi up -s {self.stack_name} --policy-pack policies (docs/fleet.md)",
-        )
-
-    def _not_up(self) -> Problem:
-        return Problem(
-            path=f"stack {self.stack_name}",
-            got="no cluster runs",
-            allowed="a cluster that is up",
-            fix="start it with `make up`",
         )
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from kubernetes.client.exceptions import ApiException
 from rich.table import Table
 
-from trainyard.jobs import JobKey
+import catalog
+from infra import names
+from trainyard import nodes
+from trainyard.jobs import FORBIDDEN
 from trainyard.session import Session
 
 COLOURS = {"ready": "green", "not-ready": "yellow", "gone": "red", "complete": "green", "failed": "red"}
@@ -12,22 +16,51 @@ COLOURS = {"ready": "green", "not-ready": "yellow", "gone": "red", "complete": "
 
 def show_status(session: Session) -> None:
     """Print what there is now."""
-    if not session.cluster_exists:
-        session.console.print(f"{session.stack_name}: no cluster; `make up` starts it")
-        return
-    status = session.cluster.status()
-    session.console.print(f"[bold]{status.name}[/]: {status.state}, {status.endpoint}", highlight=False)
-    nodes = _table("node", "pool", "state", "GPUs (simulated)")
-    for node in status.nodes:
-        nodes.add_row(node.name, node.pool, _coloured(node.state), str(node.gpus or "–"))
-    session.console.print(nodes)
+    if session.is_on_host:
+        if not session.cluster_exists:
+            session.console.print(f"{session.stack_name}: no cluster; `make up` starts it")
+            return
+        _show_embedded(session)
+    else:
+        _show_remote(session)
     jobs = _table("job", "team", "state", "flavor", "nodes")
-    for job in session.jobs.all():
-        metadata = job["metadata"]
-        key = JobKey(metadata["namespace"].removeprefix("team-"), metadata["name"])
+    for key in session.jobs.of_teams(session.namespaces):
         state = session.jobs.state(key)
         jobs.add_row(key.name, key.team, _coloured(state.phase), state.flavor or "–", ", ".join(state.nodes))
     session.console.print(jobs if jobs.row_count else "no jobs; `trainyard submit` submits the stack's own")
+
+
+def _show_embedded(session: Session) -> None:
+    status = session.cluster.status()
+    session.console.print(f"[bold]{status.name}[/]: {status.state}, {status.endpoint}", highlight=False)
+    table = _table("node", "pool", "state", "GPUs (simulated)")
+    for node in status.nodes:
+        table.add_row(node.name, node.pool, _coloured(node.state), str(node.gpus or "–"))
+    session.console.print(table)
+
+
+def _show_remote(session: Session) -> None:
+    """Show the nodes of the stack's pools as the API server knows them, where the user may see nodes."""
+    api = session.api
+    name = session.stack.name if session.has_file else session.context
+    session.console.print(f"[bold]{name}[/]: {api.configuration.host}", highlight=False)
+    try:
+        found = nodes.of_pools(api)
+    except ApiException as error:
+        if error.status != FORBIDDEN:
+            raise
+        session.console.print("nodes: these credentials may not list them")
+        return
+    if not found:
+        session.console.print(f"no node has the label {names.POOL_LABEL}")
+        return
+    table = _table("node", "pool", "state", "accelerators")
+    for node in sorted(found, key=lambda each: (nodes.pool_of(each), each.metadata.name)):
+        offered = node.status.allocatable or {}
+        number = sum(int(offered.get(resource, 0)) for resource in catalog.accelerator_resources())
+        state = _coloured("ready" if nodes.is_ready(node) else "not-ready")
+        table.add_row(node.metadata.name, nodes.pool_of(node), state, str(number or "–"))
+    session.console.print(table)
 
 
 def _table(*columns: str) -> Table:

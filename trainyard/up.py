@@ -6,6 +6,7 @@ import time
 
 from engine.events import Result
 from infra.errors import InputError, Problem
+from trainyard.capacity import tell_what_lacks
 from trainyard.pool_changes import pool_changes
 from trainyard.run import run_stack_job
 from trainyard.session import Session, one_at_a_time
@@ -24,7 +25,7 @@ ENGINE_PARTS = (
     "manifest/training-operator",
     "env/training",
 )
-"""What a preview needs: the engine, its provider, and the charts that it renders."""
+"""What every preview needs: the engine, its providers, and the charts that it renders."""
 CLUSTER_PARTS = (
     "binary/kube-apiserver",
     "binary/kube-controller-manager",
@@ -55,6 +56,8 @@ def bring_up(session: Session, *, run_job: bool) -> None:
             all_at_once=is_first and session.is_embedded,
         )
         _tell(session, result)
+        if not session.is_embedded:  # whose nodes are awaited
+            tell_what_lacks(session)
         if run_job and stack.job is not None:
             run_stack_job(session, stack.job, started)
 
@@ -87,7 +90,7 @@ def _adopt(session: Session) -> None:
 def prepare_engine(session: Session) -> None:
     """Install and build what a preview of the stack needs: its target's SDK, the engine and the charts."""
     session.packages.ensure(session.progress)
-    session.toolchain.ensure(*ENGINE_PARTS)
+    session.toolchain.ensure(*engine_parts(session))
 
 
 def prepare_machine(session: Session, *, for_tests: bool = False) -> None:
@@ -118,10 +121,16 @@ def _tell(session: Session, result: Result) -> None:
         session.console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
 
 
+def engine_parts(session: Session) -> list[str]:
+    """Name what the engine needs for this stack, the providers of its target among it."""
+    plugins = () if session.is_fleet else session.target.plugins
+    return [*ENGINE_PARTS, *(f"binary/pulumi-resource-{name}" for name in plugins)]
+
+
 def wanted_artifacts(session: Session) -> list[str]:
     """Name what `up` of this stack needs, in the toolchain's words."""
     if not session.is_embedded:
-        return list(ENGINE_PARTS)
+        return engine_parts(session)
     made = [name for name in session.toolchain.names() if name.startswith(("package/", "image/"))]
     legacy = () if session.stack.operators.legacy_v1 else ("image/training-operator",)
     return [*ENGINE_PARTS, *CLUSTER_PARTS, *(name for name in made if name not in legacy)]

@@ -12,6 +12,7 @@ from importlib import import_module
 from engine.provider.resource import Resource
 
 RESOURCE_TYPES: Mapping[str, str] = {
+    "trainyard:aws:NodeGroupSize": "engine.provider.node_group_size:NodeGroupSize",
     "trainyard:kubernetes:CustomResourceDefinitions": (
         "engine.provider.custom_resource_definitions:CustomResourceDefinitions"
     ),

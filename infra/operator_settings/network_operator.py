@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from catalog import Architecture
@@ -25,11 +26,20 @@ NicAccess = Literal["shared", "sriov", "hostdev", "functions"]
 """
 
 
+Link = Literal["infiniband", "ethernet"]
+"""What the cards speak: with RDMA over Ethernet it is RoCE."""
+
+
 @dataclass(frozen=True)
 class NetworkOperatorSettings:
     """NVIDIA's cards in the nodes, as the Network Operator is to set them up."""
 
     access: NicAccess
+    link: Link = field(default="infiniband", kw_only=True)
+    interfaces: tuple[str, ...] = field(default=(), kw_only=True)
+    """Interfaces of the nodes' Ethernet cards, of which pods that share them have one each (macvlan)."""
+    mtu: int | None = field(default=None, kw_only=True)
+    """Of virtual functions on Ethernet."""
     device_ids: tuple[str, ...]
     """PCI device IDs of the cards."""
     installs_driver: bool
@@ -40,3 +50,7 @@ class NetworkOperatorSettings:
     """Interface of the nodes, and pool, of a secondary network over IPoIB."""
     architectures: tuple[Architecture, ...] = ("amd64",)
     """Of the nodes' processors."""
+    awaits_cards: bool = True
+    """Whether a node with cards is there while the stack is made; False where all of them may come later."""
+    driver_environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables of the container that builds and loads the cards' driver."""

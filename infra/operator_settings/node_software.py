@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from infra.operator_settings.amd_operator import AmdOperatorSettings
 from infra.operator_settings.dra_driver import DraDriverSettings
@@ -42,6 +43,8 @@ class NodeSoftwareSettings:
     tolerates_all: bool = False
     """Whether it runs on nodes with any taint, such as those of spot."""
     mirror: Mirror | None = None
+    registries: Mapping[str, str] = field(default_factory=dict)
+    """Host of a cloud's own images, as they are pinned → the one that these nodes have at hand."""
     node_os: str = ""
     """Operating system of the nodes, as tags of driver images name it: `ubuntu24.04`."""
 
@@ -53,4 +56,11 @@ class NodeSoftwareSettings:
 
     def image(self, reference: str) -> str:
         """Return where the nodes get an image from."""
+        host, slash, path = reference.partition("/")
+        reference = f"{self.registries.get(host, host)}{slash}{path}"
         return self.mirror.image(reference) if self.mirror else reference
+
+    @property
+    def moves_images(self) -> bool:
+        """Whether any image is elsewhere than where it is pinned."""
+        return bool(self.mirror or self.registries)

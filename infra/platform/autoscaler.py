@@ -16,6 +16,7 @@ from infra.platform.base import Context, Layer
 from infra.platform.images import split
 from infra.platform.operator import Definitions, OperatorPlan
 from infra.platform.published import Published
+from infra.spec.provider import minor_of
 
 CHART = "cluster-autoscaler"
 NOBODY = 65534
@@ -41,7 +42,9 @@ class Autoscaler(Layer):
     ) -> None:
         super().__init__(context, "autoscaler", {"groupTags": dict(settings.group_tags)}, parent)
         chart = context.artifacts.published[CHART]
-        image = context.settings.software.image(chart.images["autoscaler"])
+        # It knows the scheduler of its own minor version alone.
+        minor = minor_of(context.settings.kubernetes_version)
+        image = context.settings.software.image(chart.images[f"autoscaler-{minor}"])
         self.ready = Published(
             context,
             chart,

@@ -89,7 +89,7 @@ class Layer(pulumi.ComponentResource):
     ) -> KubernetesObject:
         """Declare an object; `options` are merged into those of every child."""
         base = self._access.options(self, depends_on)
-        if self._software.mirror:
+        if self._software.moves_images:
             manifest = with_images(manifest, self._software.image)
         manifest = known_once_served(manifest, self._webhooks)
         return KubernetesObject(manifest, pulumi.ResourceOptions.merge(base, options))

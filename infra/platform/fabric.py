@@ -11,7 +11,7 @@ from catalog import Claim, Daemon, Fabric, HostPath, fabric_lint
 from catalog.fabric_lint import DEVICES_CLAIM, NVLINK_CLAIM
 from infra.charts import Manifest
 from infra.platform.base import RESTRICTED_CONTAINER, metadata
-from infra.platform.programs import program
+from infra.platform.programs import on_fabric, program
 
 _MEMORY = {"name": "shared-memory", "emptyDir": {"medium": "Memory"}}
 _MEMORY_MOUNT = {"name": "shared-memory", "mountPath": "/dev/shm"}  # noqa: S108 -- where NCCL looks for it
@@ -36,6 +36,15 @@ def environment(fabric: str) -> dict[str, str]:
     found = catalog.fabric(fabric)
     file = {"NCCL_TOPO_FILE": f"{_TOPOLOGY_FOLDER}/{TOPOLOGY_FILE}"} if found.topology else {}
     return {**found.environment, **file}
+
+
+def needs(fabric: str) -> str:
+    """Return what ranks on the fabric need of their container, for start_on_fabric.py; empty: nothing."""
+    found = catalog.fabric(fabric)
+    if not found.device_files:
+        return ""
+    files = [f"{each.file}={each.package}" for each in found.image_files]
+    return " ".join([fabric, *files, *(f"{device}=" for device in found.device_files)])
 
 
 def pod_annotations(fabric: str) -> dict[str, str]:
@@ -86,6 +95,8 @@ def with_fabric(pod: dict[str, Any], fabric: str) -> dict[str, Any]:
     """Give the pod what the fabric asks for: memory, paths, settings, capabilities, devices, a daemon."""
     found = catalog.fabric(fabric)
     pod = _with_mounts(pod, found)
+    if needs(fabric):
+        pod = {**pod, "containers": [_checked(each, fabric) for each in pod["containers"]]}
     if found.capabilities:
         pod = {**pod, "containers": [_capable(each, found.capabilities) for each in pod["containers"]]}
     if found.setup:
@@ -122,6 +133,17 @@ def _mounts(paths: Mapping[str, HostPath]) -> list[dict[str, Any]]:
 
 def _mounting(container: dict[str, Any], mounts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {**container, "volumeMounts": [*container["volumeMounts"], *mounts]}
+
+
+def _checked(container: dict[str, Any], fabric: str) -> dict[str, Any]:
+    """NCCL_NET refuses TCP to any command; what the runtime itself starts says why, and sooner.
+
+    Workers of MPI are left out: a job's variables reach its launcher alone, so that none could say that it
+    means TCP.
+    """
+    variable = {"name": "TRAINYARD_FABRIC", "value": needs(fabric)}
+    command = {"command": [*on_fabric(fabric), *container["command"]]} if "command" in container else {}
+    return {**container, **command, "env": [*container["env"], variable]}
 
 
 def _capable(container: dict[str, Any], capabilities: Sequence[str]) -> dict[str, Any]:

@@ -16,6 +16,8 @@ from infra.platform.operator import OperatorPlan
 from infra.spec.operators import OperatorsSpec
 
 NAMESPACE = "kueue-system"
+READY_MINUTES, AUTOSCALED_READY_MINUTES, RECOVERY_MINUTES = 5, 30, 2
+"""`waitForPodsReady`, where the stack does not set it."""
 
 
 def plan(context: Context) -> OperatorPlan:
@@ -42,6 +44,7 @@ def plan(context: Context) -> OperatorPlan:
                     context.stack.name,
                     _without_quota(),
                     _feature_gates(context),
+                    autoscaled=any(pool.capacity_mode != "fixed" for pool in context.job_pools),
                 )
             )
         },
@@ -76,14 +79,20 @@ def configuration(
     cluster: str,
     without_quota: Sequence[str] = (),
     feature_gates: Mapping[str, bool] = MappingProxyType({}),
+    *,
+    autoscaled: bool = False,
 ) -> dict[str, Any]:
     """Return Kueue's own configuration; `without_quota` are resources of fabrics.
 
     Pods, deployments and stateful sets are not queued: only jobs are. CPU and memory have no quota, since
-    accelerators are what is scarce. A job whose pods are not all ready in five minutes, or not again two
-    minutes after one is lost, gives up its place and is queued again. What this cluster sends to others, as
-    the hub of a fleet, goes by its name, so that another hub does not take it for its own leftovers.
+    accelerators are what is scarce. A job whose pods are not all ready in time, or not again after one is
+    lost, gives up its place and is queued again; an autoscaled node has to boot and pull the image of jobs
+    first, which takes up to half an hour. What this cluster sends to others, as the hub of a fleet, goes by
+    its name, so that another hub does not take it for its own leftovers.
     """
+    usual = AUTOSCALED_READY_MINUTES if autoscaled else READY_MINUTES
+    ready_minutes = operators.pods_ready_minutes or usual
+    recovery_minutes = operators.pods_recovery_minutes or RECOVERY_MINUTES
     return {
         "apiVersion": "config.kueue.x-k8s.io/v1beta2",
         "kind": "Configuration",
@@ -102,8 +111,8 @@ def configuration(
         },
         "clientConnection": {"qps": 300, "burst": 500},
         "waitForPodsReady": {
-            "timeout": "5m",
-            "recoveryTimeout": "2m",
+            "timeout": f"{ready_minutes}m",
+            "recoveryTimeout": f"{recovery_minutes}m",
             "blockAdmission": False,
             "requeuingStrategy": {
                 "timestamp": "Eviction",

@@ -1,4 +1,4 @@
-"""NVIDIA's Network Operator: drivers of InfiniBand cards, and how pods get at them.
+"""NVIDIA's Network Operator: drivers of cards on InfiniBand or Ethernet, and how pods get at them.
 
 One NicClusterPolicy says it all, since the operator takes no second one.
 Fields and values: Mellanox/network-operator v26.4.0, deployment/network-operator, read 2026-11-21.
@@ -12,14 +12,33 @@ from typing import Any
 
 from infra import names
 from infra.charts import Manifest
-from infra.operator_settings.network_operator import AddressPool, NetworkOperatorSettings
+from infra.operator_settings.network_operator import AddressPool, Link, NetworkOperatorSettings
 from infra.platform.base import metadata
 from infra.platform.images import parts, split
 
 CHART = "network-operator"
 NAMESPACE = "nvidia-network-operator"
-NETWORK = "ib"
+NETWORKS: Mapping[Link, str] = {"infiniband": "ib", "ethernet": "roce"}
 """Secondary network of pods that have cards or virtual functions of their own (catalogue: fabrics.yaml)."""
+_SHARED: Mapping[Link, str] = {"infiniband": "ib_shared", "ethernet": "roce_shared"}
+_LINK_TYPES: Mapping[Link, str] = {"infiniband": "infiniband", "ethernet": "ether"}
+_IN_ONE_RANGE = (
+    {
+        "type": "tuning",
+        "sysctl": {
+            "net.ipv4.conf.all.arp_announce": "2",
+            "net.ipv4.conf.all.arp_filter": "1",
+            "net.ipv4.conf.all.arp_ignore": "1",
+            "net.ipv4.conf.all.rp_filter": "0",
+            "net.ipv4.conf.all.accept_local": "1",
+        },
+    },
+    {"type": "sbr"},
+)
+"""Plugins behind a virtual function's: eight interfaces of a pod in one range each answer for themselves.
+
+As Oracle sets up its RoCE cards: oracle-quickstart/oci-hpc-oke, branch vf.
+"""
 IPOIB_NETWORK = "ipoib"
 MELLANOX = "15b3"
 """PCI vendor."""
@@ -39,7 +58,12 @@ _AWAITED = {
     "pulumi.com/waitFor": "jsonpath={.status.state}=ready",
     "pulumi.com/timeoutSeconds": "3600",
 }
-"""What comes after needs what the operator brings: definitions of addresses, and the cards' driver."""
+"""What comes after needs what the operator brings: definitions of addresses, and the cards' driver.
+
+The policy is never ready while no node has a card (state_ofed.go: SyncStateNotReady), so where nodes may all
+come later nobody waits for it. Nothing there needs it: the GPU driver's pod waits on its own node for that of
+the cards (init container `mofed-validation`), and there are no networks of pods.
+"""
 _HAS_CARDS = "feature.node.kubernetes.io/pci-15b3.present"
 """Label of nodes on which the operator puts its driver and its plugins."""
 _TOLERATE_ALL = [{"operator": "Exists"}]
@@ -84,6 +108,7 @@ def images_used(infiniband: NetworkOperatorSettings, images: Mapping[str, str], 
         "functions": ["device-plugin"],
     }[infiniband.access]
     used += [*networks, "ipoib"] if infiniband.ipoib else []
+    used += networks if infiniband.access == "shared" and infiniband.interfaces else []
     # The operator puts system and architecture at the end of the driver's tag.
     kinds = infiniband.architectures if infiniband.installs_driver else ()
     drivers = [f"{images['doca-driver']}-{node_os}-{architecture}" for architecture in kinds]
@@ -114,8 +139,11 @@ def networks(infiniband: NetworkOperatorSettings) -> Iterator[Manifest]:
     if infiniband.access == "hostdev":
         yield _host_device_network(infiniband)
     if infiniband.access == "sriov":
-        yield from (_virtual_functions(device) for device in infiniband.device_ids)
+        yield from (_virtual_functions(device, infiniband) for device in infiniband.device_ids)
         yield _sriov_network(infiniband)
+    if infiniband.access == "shared":
+        cards = enumerate(infiniband.interfaces)
+        yield from (_macvlan_network(index, interface, infiniband) for index, interface in cards)
     if infiniband.ipoib:
         yield _ipoib_network(*infiniband.ipoib)
 
@@ -128,6 +156,7 @@ def policy(
     if infiniband.installs_driver:
         spec["ofedDriver"] = {
             **parts(images["doca-driver"]),
+            **_environment(infiniband.driver_environment),
             # A new driver waits until its node is drained by hand: it would end the jobs there.
             "upgradePolicy": {"autoUpgrade": False},
             "startupProbe": {"initialDelaySeconds": 10, "periodSeconds": 10},
@@ -140,7 +169,7 @@ def policy(
         spec["sriovDevicePlugin"] = {**parts(images["device-plugin"]), "config": _host_devices(infiniband)}
     if infiniband.access == "functions":
         spec["sriovDevicePlugin"] = {**parts(images["device-plugin"]), "config": _functions()}
-    if infiniband.access in ("sriov", "hostdev") or infiniband.ipoib:
+    if infiniband.access in ("sriov", "hostdev") or infiniband.ipoib or infiniband.interfaces:
         spec["secondaryNetwork"] = {
             "cniPlugins": parts(images["cni-plugins"]),
             "multus": parts(images["multus"]),
@@ -150,19 +179,31 @@ def policy(
     return {
         "apiVersion": "mellanox.com/v1alpha1",
         "kind": "NicClusterPolicy",
-        "metadata": {**metadata("nic-cluster-policy"), "annotations": _AWAITED},
+        "metadata": {
+            **metadata("nic-cluster-policy"),
+            **({"annotations": _AWAITED} if infiniband.awaits_cards else {}),
+        },
         "spec": spec,
     }
 
 
+def _environment(variables: Mapping[str, str]) -> dict[str, Any]:
+    return {"env": [{"name": name, "value": value} for name, value in variables.items()]} if variables else {}
+
+
 def _shared(infiniband: NetworkOperatorSettings) -> str:
     # The plugin's own prefix is `rdma/`.
-    entry = {"resourceName": "ib_shared", "rdmaHcaMax": SHARERS, "selectors": _selectors(infiniband)}
+    entry = {
+        "resourceName": _SHARED[infiniband.link],
+        "rdmaHcaMax": SHARERS,
+        "selectors": _selectors(infiniband),
+    }
     return json.dumps({"configList": [entry]})
 
 
 def _selectors(infiniband: NetworkOperatorSettings) -> dict[str, Any]:
-    return {"vendors": [MELLANOX], "deviceIDs": list(infiniband.device_ids), "linkTypes": ["infiniband"]}
+    link = _LINK_TYPES[infiniband.link]
+    return {"vendors": [MELLANOX], "deviceIDs": list(infiniband.device_ids), "linkTypes": [link]}
 
 
 def _host_devices(infiniband: NetworkOperatorSettings) -> str:
@@ -174,7 +215,7 @@ def _host_devices(infiniband: NetworkOperatorSettings) -> str:
 def _functions() -> str:
     """As they are, without a network of their own: RDMA devices are all that NCCL needs."""
     selectors = {"vendors": [MELLANOX], "linkTypes": ["infiniband"], "isRdma": True}
-    entry = {"resourcePrefix": "rdma", "resourceName": NETWORK, "selectors": selectors}
+    entry = {"resourcePrefix": "rdma", "resourceName": NETWORKS["infiniband"], "selectors": selectors}
     return json.dumps({"resourceList": [entry]})
 
 
@@ -197,7 +238,7 @@ def _host_device_network(infiniband: NetworkOperatorSettings) -> Manifest:
     return {
         "apiVersion": "mellanox.com/v1alpha1",
         "kind": "HostDeviceNetwork",
-        "metadata": metadata(NETWORK),
+        "metadata": metadata(NETWORKS[infiniband.link]),
         "spec": {
             "networkNamespace": NAMESPACE,
             "resourceName": "hostdev",
@@ -206,35 +247,55 @@ def _host_device_network(infiniband: NetworkOperatorSettings) -> Manifest:
     }
 
 
-def _virtual_functions(device: str) -> Manifest:
+def _virtual_functions(device: str, cards: NetworkOperatorSettings) -> Manifest:
     """One of each card: a pod takes a machine with its fabric whole."""
+    network = NETWORKS[cards.link]
     return {
         "apiVersion": "sriovnetwork.openshift.io/v1",
         "kind": "SriovNetworkNodePolicy",
-        "metadata": metadata(f"{NETWORK}-{device}", NAMESPACE),
+        "metadata": metadata(f"{network}-{device}", NAMESPACE),
         "spec": {
-            "nodeSelector": {names.FABRIC_LABEL: "ib-sriov"},
+            "nodeSelector": {names.FABRIC_LABEL: f"{network}-sriov"},
             "nicSelector": {"vendor": MELLANOX, "deviceID": device},
-            "resourceName": NETWORK,
+            "resourceName": network,
             "deviceType": "netdevice",
-            "linkType": "ib",
+            "linkType": "ib" if cards.link == "infiniband" else "eth",
             "isRdma": True,
             "numVfs": 1,
             "priority": 90,
+            **({"mtu": cards.mtu} if cards.mtu else {}),
         },
     }
 
 
 def _sriov_network(infiniband: NetworkOperatorSettings) -> Manifest:
+    network = NETWORKS[infiniband.link]
+    ethernet = infiniband.link == "ethernet"
     return {
         "apiVersion": "sriovnetwork.openshift.io/v1",
-        "kind": "SriovIBNetwork",
-        "metadata": metadata(NETWORK, NAMESPACE),
+        "kind": "SriovNetwork" if ethernet else "SriovIBNetwork",
+        "metadata": metadata(network, NAMESPACE),
         "spec": {
             "networkNamespace": NAMESPACE,
-            "resourceName": NETWORK,
+            "resourceName": network,
             "linkState": "enable",
             "ipam": _ipam(infiniband.pool),
+            **({"metaPlugins": ", ".join(json.dumps(each) for each in _IN_ONE_RANGE)} if ethernet else {}),
+        },
+    }
+
+
+def _macvlan_network(index: int, interface: str, cards: NetworkOperatorSettings) -> Manifest:
+    """An interface of the pod's on a shared card: RoCE goes by its address, which the card must know."""
+    return {
+        "apiVersion": "mellanox.com/v1alpha1",
+        "kind": "MacvlanNetwork",
+        "metadata": metadata(f"{NETWORKS['ethernet']}-{index}"),
+        "spec": {
+            "networkNamespace": NAMESPACE,
+            "master": interface,
+            "mode": "bridge",
+            "ipam": _ipam(cards.pool),
         },
     }
 

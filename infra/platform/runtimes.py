@@ -21,6 +21,7 @@ from infra.platform.base import (
 )
 from infra.platform.fabric import environment, pod_annotations, resources, with_fabric
 from infra.platform.programs import program
+from infra.spec.grace import runtime_grace_seconds
 from infra.targets.base import PoolSettings
 
 EX_USAGE = 2
@@ -29,8 +30,18 @@ EX_TEMPFAIL, EX_LOST_RANK = 75, 76
 """Exit statuses of a rank that was told to leave and has saved (sysexits.h), and of one that lost another."""
 MAX_RESTARTS = 5
 """Restarts for faults of the job's own; the loss of a node does not count."""
-_NODE_NAME = {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
-"""Told to the training code, whose metrics name nodes rather than pods."""
+_FIELDS = {
+    "TRAINYARD_GRACE_SECONDS": f"metadata.annotations['{names.GRACE_ANNOTATION}']",
+    "TRAINYARD_NOTICE_SECONDS": f"metadata.annotations['{names.NOTICE_ANNOTATION}']",
+    "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": f"metadata.annotations['{names.GRACE_ANNOTATION}']",
+    "NODE_NAME": "spec.nodeName",
+}
+"""What a pod's processes read of it: the time that they have to end (torchrun takes 30 s if nobody says), and
+the node, which metrics name rather than the pod. By reference: a runtime's containers are the same on all
+clusters of a fleet."""
+_OF_THE_POD = [
+    {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in _FIELDS.items()
+]
 _PRRTE = {
     "PRTE_MCA_prte_default_hostfile": "/etc/mpi/hostfile",
     "PRTE_MCA_prte_keep_fqdn_hostnames": "true",
@@ -74,8 +85,8 @@ def _runtime(name: str, framework: str, spec: dict[str, Any]) -> Manifest:
 def _torch(context: Context, fabric: str) -> dict[str, Any]:
     """Every node runs torchrun, which reads `PET_*` from Trainer; the job adds its module as arguments."""
     command = ["python3", "-m", "torch.distributed.run"]
-    pod = _pod(context, fabric, {"command": command})
-    node = _replicated_job(context, "node", pod, _annotations(context, fabric), trainer=True)
+    pod = _pod(context, "torch", fabric, {"command": command})
+    node = _replicated_job(context, "node", pod, _annotations(context, "torch", fabric), trainer=True)
     return {
         "mlPolicy": {"numNodes": 1, "torch": {}},
         "template": {"spec": {"failurePolicy": _failure_policy(), "replicatedJobs": [node]}},
@@ -84,7 +95,7 @@ def _torch(context: Context, fabric: str) -> dict[str, Any]:
 
 def _mpi(context: Context, fabric: str) -> dict[str, Any]:
     """Workers run sshd; the launcher, a node as well, runs the job's `mpirun` once they serve."""
-    asked = _annotations(context, fabric)
+    asked = _annotations(context, "mpi", fabric)
     launcher = _replicated_job(context, "launcher", _launcher_pod(context, fabric), asked, trainer=True)
     workers = _replicated_job(context, "node", _worker_pod(context, fabric), asked)
     launcher["dependsOn"] = [{"name": "node", "status": "Ready"}]
@@ -110,7 +121,7 @@ def _mpi(context: Context, fabric: str) -> dict[str, Any]:
 
 
 def _worker_pod(context: Context, fabric: str) -> dict[str, Any]:
-    pod = _pod(context, fabric, {})
+    pod = _pod(context, "mpi", fabric, {})
     [container] = pod["containers"]
     named = dict.fromkeys([*_OF_THE_IMAGE, *(variable["name"] for variable in container["env"])])
     sshd = {
@@ -128,7 +139,7 @@ def _tells_ranks() -> dict[str, Any]:
 
 
 def _launcher_pod(context: Context, fabric: str) -> dict[str, Any]:
-    pod = _pod(context, fabric, {})
+    pod = _pod(context, "mpi", fabric, {})
     container = pod["containers"][0]
     # Trainer tells Open MPI 4 of its host file; Open MPI 5 asks PRRTE, which has other names for the same.
     variables = [{"name": name, "value": value} for name, value in _PRRTE.items()]
@@ -162,12 +173,25 @@ def _failure_policy() -> dict[str, Any]:
     return {"maxRestarts": MAX_RESTARTS, "rules": [hopeless, spot]}
 
 
-def _annotations(context: Context, fabric: str) -> dict[str, str]:
-    """Pods close to each other, or all of them in one slice; and the interfaces of their fabric."""
+def _annotations(context: Context, framework: str, fabric: str) -> dict[str, str]:
+    """Pods close to each other, or all of them in one slice; the interfaces of their fabric; their grace."""
     level = context.settings.required_topology
     place = {_REQUIRED: level} if level else {_PREFERRED: names.HOSTNAME_LABEL}
     stays = _STAYS if context.settings.autoscaler else {}
-    return {**place, **stays, **pod_annotations(fabric)}
+    ends = {names.GRACE_ANNOTATION: str(_grace_seconds(context, framework, fabric))}
+    if notices := [notice for notice in _notices(context, fabric) if notice is not None]:
+        ends[names.NOTICE_ANNOTATION] = str(min(notices))
+    return {**place, **stays, **pod_annotations(fabric), **ends}
+
+
+def _grace_seconds(context: Context, framework: str, fabric: str) -> int:
+    asked = context.stack.grace_seconds
+    return runtime_grace_seconds(names.runtime(framework, fabric), _notices(context, fabric), asked)
+
+
+def _notices(context: Context, fabric: str) -> list[int | None]:
+    """The preemption notice of each pool of a fabric; None where its nodes last."""
+    return [pool.preemption_notice_seconds for pool in context.job_pools if pool.fabric_class == fabric]
 
 
 def _replicated_job(
@@ -189,13 +213,12 @@ def _replicated_job(
     return {"name": name, "template": {"metadata": {"labels": step}, "spec": job}}
 
 
-def _pod(context: Context, fabric: str, container: dict[str, Any]) -> dict[str, Any]:
+def _pod(context: Context, framework: str, fabric: str, container: dict[str, Any]) -> dict[str, Any]:
     pools = [pool for pool in context.job_pools if pool.fabric_class == fabric]
-    notices = [pool.preemption_notice_seconds for pool in context.job_pools if pool.preemption_notice_seconds]
     claims = {mount["name"]: mount.get("readOnly", False) for mount in _mounts(context)}
     pod = {
         "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": min(notices, default=30),
+        "terminationGracePeriodSeconds": _grace_seconds(context, framework, fabric),
         "automountServiceAccountToken": False,
         # Process 1 takes no signal that it has no handler for: while Python still imports, it would sit out
         # the whole grace period. With a shared process namespace it is not process 1.
@@ -221,7 +244,7 @@ def _container(context: Context, pools: Sequence[PoolSettings]) -> dict[str, Any
             pools[0].accelerator_resource, context.settings.training_image
         ),
         "imagePullPolicy": context.settings.image_pull_policy,
-        "env": [*({"name": name, "value": value} for name, value in variables.items()), _NODE_NAME],
+        "env": [*({"name": name, "value": value} for name, value in variables.items()), *_OF_THE_POD],
         "resources": {
             "requests": {"cpu": "100m", "memory": "256Mi"},
             "limits": resources(fabric, accelerators),

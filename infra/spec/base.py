@@ -45,14 +45,16 @@ def matching(kind: str, pattern: str, allowed: str, fix: str) -> AfterValidator:
 def one_of(names: Callable[[], Iterable[str]]) -> BeforeValidator:
     """Return a validator of a name that must be one of these; they are asked for when a value is read."""
 
-    def check(value: object) -> object:
-        known = [repr(name) for name in names()]
-        if repr(value) in known:
-            return value
-        expected = " or ".join(part for part in (", ".join(known[:-1]), known[-1]) if part)
-        raise PydanticCustomError("literal_error", "Input should be {expected}", {"expected": expected})
+    return BeforeValidator(lambda value: check_one_of(value, names()))
 
-    return BeforeValidator(check)
+
+def check_one_of(value: object, names: Iterable[str]) -> object:
+    """Return a value that is one of these names, and raise what a Literal would for any other."""
+    known = [repr(name) for name in names]
+    if repr(value) in known:
+        return value
+    expected = " or ".join(part for part in (", ".join(known[:-1]), known[-1]) if part)
+    raise PydanticCustomError("literal_error", "Input should be {expected}", {"expected": expected})
 
 
 def _dns_label(value: object) -> object:

@@ -8,9 +8,13 @@ from pydantic import Field
 
 from infra.spec.base import Name, NonNegative, Positive, Spec
 from infra.spec.fabric import NeededFabric
+from infra.spec.grace import GraceSeconds
 
 Setting = bool | int | float | str
 """A setting of the training package, which checks name and value itself when the job is submitted."""
+
+LEAVE = "timeouts.leave"
+"""The training package's setting for the seconds from a notice to the exit."""
 
 
 class InterruptionSpec(Spec):
@@ -57,6 +61,10 @@ class JobSpec(Spec):
     dataset: Name | None = Field(default=None, description="name of the dataset that it reads")
     config: Name = Field(description="name of a configuration in training/configs")
     overrides: dict[str, Setting] = Field(default={}, description="settings that differ, dotted key to value")
+    grace_seconds: GraceSeconds | None = Field(
+        default=None,
+        description="seconds from SIGTERM to its end, wherever it lands; left out: all of its pods' grace",
+    )
     interruptions: tuple[InterruptionSpec, ...] = Field(
         default=(), description="spot losses that `trainyard up` brings about, to show that the job survives"
     )

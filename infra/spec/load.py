@@ -14,6 +14,7 @@ from infra.spec.dataset_validators import CHECKS as DATASET_CHECKS
 from infra.spec.finding import Check, run
 from infra.spec.fleet import Fleet
 from infra.spec.fleet_validators import CHECKS as FLEET_CHECKS
+from infra.spec.machine import declared
 from infra.spec.problems import problems
 from infra.spec.source import FLEET_KEY, STACK_KEY, Source, read
 from infra.spec.stack import Stack
@@ -66,12 +67,13 @@ def _whole(
     checks: Callable[[Sections], Iterable[Check]],
 ) -> Whole:
     found, whole = list(source.problems), None
+    context = {"machines": declared(data)}
     try:
-        whole = model.model_validate(data)
+        whole = model.model_validate(data, context=context)
         sections: Sections = {name: getattr(whole, name) for name in model.model_fields}
     except ValidationError as error:
         found += problems(model, error.errors(), data, source)
-        sections = _valid_sections(model, data) if isinstance(data, dict) else {}
+        sections = _valid_sections(model, data, context) if isinstance(data, dict) else {}
     found += run(checks(sections), model.model_fields, sections, source)
     if whole is None or found:
         raise InputError(found)
@@ -87,14 +89,14 @@ def with_its_job_placed(stack: Stack) -> Stack:
     return stack.model_copy(update={"job": job})
 
 
-def _valid_sections(model: type[Spec], data: dict[str, Any]) -> dict[str, Any]:
+def _valid_sections(model: type[Spec], data: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:
     """Read each section by itself; those that fail have had their problems reported already."""
     sections = {}
     for name, field in model.model_fields.items():
         key = field.alias or name
         section = create_model(name, __base__=Spec, **{name: (field.annotation, field)})  # type: ignore[call-overload]
         try:
-            read_alone = section.model_validate({key: data[key]} if key in data else {})
+            read_alone = section.model_validate({key: data[key]} if key in data else {}, context=context)
         except ValidationError:
             continue
         sections[name] = getattr(read_alone, name)

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PrivateAttr,
+    ValidationInfo,
+    model_validator,
+)
 
-from catalog import Architecture, find_machine, find_rack
-from infra.spec.base import Name, NonNegative, Positive, Spec, matching
+import catalog
+from catalog import Architecture, Machine, find_machine, find_rack
+from infra.spec.base import Name, NonNegative, Positive, Spec, matching, wrong
 from infra.spec.fabric import FabricClass
 
 Capacity = Literal["system", "on-demand", "spot", "reserved"]
@@ -28,6 +38,31 @@ class AcceleratorSpec(Spec):
     count: Annotated[Positive, Field(le=16)] = Field(description="accelerators per node")
 
 
+_TIME = r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2})?(Z|\+00:00)"
+"""Readers of YAML that know times write them with a space and an offset."""
+
+
+def _in_one_form(value: str) -> str:
+    """Write a moment as AWS does; refuse a 30th of February."""
+    try:
+        return f"{datetime.fromisoformat(value):%Y-%m-%dT%H:%M:%SZ}"
+    except ValueError as error:
+        raise wrong("time", "a moment that exists", f"correct it: {error}") from None
+
+
+def _as_text(value: object) -> object:
+    """Take what a reader of YAML has made a time of."""
+    return str(value) if isinstance(value, datetime) else value
+
+
+Time = Annotated[
+    str,
+    BeforeValidator(_as_text),
+    matching("time", _TIME, "a moment in UTC: 2026-12-01T11:30:00Z", "write it with Z at its end"),
+    AfterValidator(_in_one_form),
+]
+
+
 class ReservationSpec(Spec):
     """Capacity that was reserved before the stack: it is used, never bought."""
 
@@ -36,6 +71,22 @@ class ReservationSpec(Spec):
         default="targeted",
         description="one that lasts until it is given up, or a block of days",
     )
+    starts: Time | None = Field(default=None, description="when a block begins, in UTC")
+    ends: Time | None = Field(default=None, description="when a block ends, in UTC")
+
+    @property
+    def begins_at(self) -> datetime:
+        """When a block begins. ValueError where the file does not say it."""
+        return _moment(self.starts)
+
+    @property
+    def ends_at(self) -> datetime:
+        """When a block ends. ValueError where the file does not say it."""
+        return _moment(self.ends)
+
+
+def _moment(text: str | None) -> datetime:
+    return datetime.fromisoformat(text or "")
 
 
 class NodePoolSpec(Spec):
@@ -77,22 +128,42 @@ class NodePoolSpec(Spec):
         default=None, description="hours after which Google takes nodes on call; left out: a week"
     )
 
+    _declared: Mapping[str, Machine] = PrivateAttr(default_factory=dict)
+    """Machine types that the stack declares; who reads a stack gives them as `machines` of the context."""
+
     @model_validator(mode="before")
     @classmethod
-    def _from_machine(cls, data: Any) -> Any:  # noqa: ANN401 -- pydantic hands over whatever the user wrote
-        """Fill in what the catalogue knows of the machine; an unknown one is the target's to refuse."""
+    def _from_machine(cls, data: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 -- whatever the user wrote
+        """Fill in what is known of the machine; an unknown one is the target's to refuse."""
         name = data.get("machine") if isinstance(data, dict) else None
-        machine = find_machine(name) if isinstance(name, str) else None
+        known = (info.context or {}).get("machines", {})
+        machine = (known.get(name) or find_machine(name)) if isinstance(name, str) else None
         if machine is None:
             return data
         accelerator = {"model": machine.accelerator, "count": machine.num_accelerators}
-        known = {"fabric": machine.fabric, **({"accelerator": accelerator} if machine.accelerator else {})}
-        return {**known, **data}
+        facts = {"fabric": machine.fabric, **({"accelerator": accelerator} if machine.accelerator else {})}
+        return {**facts, **data}
+
+    @model_validator(mode="after")
+    def _with_declared(self, info: ValidationInfo) -> Self:
+        if info.context:
+            self._declared = info.context.get("machines", {})
+        return self
+
+    def find_machine(self, name: str | None) -> Machine | None:
+        """Return the machine type of that name, as the stack declares it or else the catalogue has it."""
+        return (self._declared.get(name) or find_machine(name)) if name else None
+
+    def known_machine(self, cloud: str, name: str | None = None) -> Machine:
+        """Return the pool's machine type, or another one of that name; UnknownNameError where none is."""
+        wanted = name or self.machine or ""
+        found = self._declared.get(wanted)
+        return found if found and found.cloud == cloud else catalog.machine(cloud, wanted)
 
     @property
     def architecture(self) -> Architecture | None:
         """Of the nodes' processors, as far as machine or accelerator say it; None: not known here."""
-        machine = find_machine(self.machine) if self.machine else None
+        machine = self.find_machine(self.machine)
         if machine:
             return machine.architecture
         rack = find_rack(self.accelerator.model) if self.accelerator else None

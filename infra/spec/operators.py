@@ -6,12 +6,14 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from infra.spec.base import Boolean, Spec, wrong
+from infra.spec.base import Boolean, Positive, Spec, wrong
 
 OperatorMode = Literal["install", "present", "off"]
 """`install` it; it is `present` already, put there by others; or `off`."""
 
 LegacyKind = Literal["PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob"]
+
+Minutes = Annotated[Positive, Field(le=1440)]
 
 _REFUSED_KINDS = {
     "MXJob": "training-operator dropped it in 1.9, when Apache MXNet retired: move the job to PyTorchJob",
@@ -35,6 +37,15 @@ class OperatorsSpec(Spec):
     trainer: OperatorMode = Field(default="install", description="Kubeflow Trainer v2 (TrainJob)")
     mpi: OperatorMode = Field(default="install", description="MPI operator (MPIJob v2beta1)")
     kueue: OperatorMode = Field(default="install", description="Kueue")
+    pods_ready_minutes: Minutes | None = Field(
+        default=None,
+        description="minutes from a job's admission until all its pods are ready, or it is queued again"
+        " (waitForPodsReady); left out: 5, or 30 where a pool's nodes are autoscaled",
+    )
+    pods_recovery_minutes: Minutes | None = Field(
+        default=None,
+        description="minutes until they are ready again after a pod was lost (recoveryTimeout); left out: 2",
+    )
     legacy_v1: Boolean = Field(default=False, description="training-operator 1.9 for kubeflow.org/v1 jobs")
     legacy_v1_kinds: tuple[Annotated[LegacyKind, BeforeValidator(_legacy_kind)], ...] = Field(
         default=("PyTorchJob", "XGBoostJob"),

@@ -4,18 +4,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from ipaddress import IPv4Network
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar, get_args
 
-from pydantic import Field
+from pydantic import Field, field_validator, model_validator
 
+import catalog
 from infra.artifacts import kubernetes_version
-from infra.spec.base import Spec, one_of
+from infra.spec.base import Spec, check_one_of, one_of
 from infra.spec.storage import FilesystemSpec
 
 ProviderKind = str
 """Name of a target: those that there are stand in `infra/targets/registry.py`."""
 KubernetesVersion = Annotated[str, one_of(lambda: [kubernetes_version()])]
-"""The version that this release was tested with, as `versions.yaml` pins it; charts are rendered for it."""
+"""The version that this release was tested with, as `versions.yaml` pins it."""
+
+
+def minor_of(version: str) -> str:
+    """Return the minor version of Kubernetes: `1.35` of `1.35.4`."""
+    return ".".join(version.split(".")[:2])
+
+
+def supported_minors(kind: str = "") -> tuple[str, ...]:
+    """Return the minor versions that a stack of a target may have."""
+    return catalog.kubernetes_minors(minor_of(kubernetes_version()), kind)
 
 
 class ContextCluster(Spec):
@@ -45,6 +56,17 @@ class ProviderSpec(Spec):
     )
 
     @property
+    def kubernetes_minor(self) -> str:
+        """The minor version, as clouds count."""
+        return minor_of(self.kubernetes_version)
+
+    @property
+    def rendered_version(self) -> str:
+        """The version that charts are rendered for: of the tested minor version the tested one."""
+        tested = kubernetes_version()
+        return tested if self.kubernetes_minor == minor_of(tested) else f"{self.kubernetes_minor}.0"
+
+    @property
     def place(self) -> str:
         """Region, or zone where that is what prices go by; empty for a target that is in no cloud."""
         return str(getattr(self, "region", "") or getattr(self, "zone", ""))
@@ -58,3 +80,25 @@ class ProviderSpec(Spec):
     def whereabouts(self) -> str:
         """Its place, or the country of machines that are in no cloud; empty where the stack says neither."""
         return self.place or str(getattr(self, "country", None) or "")
+
+
+class ManagedProviderSpec(ProviderSpec):
+    """Base of targets whose control plane is a cloud's, or somebody's: they count minor versions alone."""
+
+    kubernetes_version: str = Field(
+        default_factory=kubernetes_version, description="minor version of Kubernetes, in quotes"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_the_cluster_that_is_there(cls, data: Any) -> Any:  # noqa: ANN401 -- whatever the user wrote
+        """A cluster that is there has its version already: one that is supported is the stack's."""
+        cluster = data.get("existing_cluster") if isinstance(data, dict) else None
+        version = cluster.get("version") if isinstance(cluster, dict) else None
+        return {"kubernetes_version": version, **data} if version in supported_minors() else data
+
+    @field_validator("kubernetes_version", mode="before")
+    @classmethod
+    def _is_supported(cls, value: object) -> object:
+        (kind,) = get_args(cls.model_fields["kind"].annotation)
+        return check_one_of(value, [*supported_minors(kind), kubernetes_version()])

@@ -10,6 +10,7 @@ from pydantic import Field
 import catalog
 from infra.spec.base import Name, Spec
 from infra.spec.dataset import DatasetSpec
+from infra.spec.grace import GraceSeconds
 from infra.spec.job import JobSpec
 from infra.spec.node_pool import NodePoolSpec
 from infra.spec.operators import OperatorsSpec
@@ -37,6 +38,9 @@ class Stack(Spec):
     teams: tuple[TeamSpec, ...] = Field(min_length=1, description="teams that submit jobs")
     priorities: dict[Name, PriorityValue] = Field(
         default=dict(DEFAULT_PRIORITIES), min_length=1, description="workload priorities, name to value"
+    )
+    grace_seconds: dict[Name, GraceSeconds] = Field(
+        default={}, description="seconds from SIGTERM to SIGKILL of a runtime's pods, by the runtime's name"
     )
     job: JobSpec | None = Field(default=None, description="the stack's own training job")
 

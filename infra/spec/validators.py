@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from catalog import fabric_lint, find_machine
+import catalog
+from catalog import fabric_lint
 from infra.spec.finding import Checks, Finding, unknown
-from infra.spec.job import JobSpec
+from infra.spec.grace import runtime_grace_seconds
+from infra.spec.job import LEAVE, JobSpec
 from infra.spec.node_pool import NodePoolSpec
 from infra.spec.operators import OperatorsSpec
 from infra.spec.placement import Offer, offers, place
@@ -267,7 +269,92 @@ def operators_fit_together(operators: OperatorsSpec, job: JobSpec | None) -> Ite
         yield ("operators", "kueue"), "'off'", "install or present: the job is queued", "install it"
 
 
+def kueues_timeouts_are_set_where_it_is_installed(operators: OperatorsSpec) -> Iterator[Finding]:
+    """Of a Kueue that is there already, or of none, nobody would act on them."""
+    for key in ("pods_ready_minutes", "pods_recovery_minutes"):
+        minutes = getattr(operators, key)
+        if minutes and operators.kueue != "install":
+            allowed = f"nothing, with kueue: {operators.kueue}"
+            fix = "leave it out, and set waitForPodsReady in the configuration of the Kueue that is there"
+            yield ("operators", key), str(minutes), allowed, fix
+
+
+def grace_is_of_runtimes_that_can_give_it(
+    provider: ProviderSpec, pools: Pools, operators: OperatorsSpec, grace_seconds: Mapping[str, int]
+) -> Iterator[Finding]:
+    """Spot nodes end after their notice, so a runtime that has no others can give no more."""
+    runtimes = runtime_names(pools, operators)
+    for runtime, seconds in grace_seconds.items():
+        path: KeyPath = ("grace_seconds", runtime)
+        if runtime not in runtimes:
+            yield unknown(path, runtime, runtimes, "a runtime of this stack")
+            continue
+        longest = runtime_grace_seconds(runtime, _notices(provider, pools, runtime), {})
+        lasting = None in _notices(provider, pools, runtime)
+        if not lasting and seconds > longest:
+            allowed = f"{longest} at most: the notice of {provider.kind}'s spot nodes, all that {runtime} has"
+            yield path, str(seconds), allowed, "lower it, or add a pool of this fabric that is not spot"
+
+
+def a_jobs_grace_is_given_wherever_it_lands(
+    *,
+    provider: ProviderSpec,
+    pools: Pools,
+    queues: Queues,
+    teams: Teams,
+    operators: OperatorsSpec,
+    grace_seconds: Mapping[str, int],
+    job: JobSpec | None,
+) -> Iterator[Finding]:
+    """A save that needs longer than the pods' grace, or than a spot node's notice, would be cut off."""
+    placed = _placed(job, teams, queues, pools)
+    if job is None or placed is None or placed.runtime not in runtime_names(pools, operators):
+        return
+    notices = _notices(provider, pools, placed.runtime)
+    grace = runtime_grace_seconds(placed.runtime, notices, grace_seconds)
+    raise_it = f"lower it, or raise grace_seconds.{placed.runtime}"
+    leave = job.overrides.get(LEAVE)
+    if isinstance(leave, int | float) and (job.grace_seconds or leave >= grace):
+        path: KeyPath = ("job", "overrides", LEAVE)
+        if job.grace_seconds:
+            fix = "remove it: job.grace_seconds says when the run gives up"
+            yield path, f"{leave:g} beside job.grace_seconds", "one of the two", fix
+        else:
+            yield path, f"{leave:g}", f"less than {grace}: the grace of {placed.runtime}'s pods", raise_it
+    if job.grace_seconds is None:
+        return
+    got, path = str(job.grace_seconds), ("job", "grace_seconds")
+    if job.grace_seconds > grace:
+        yield path, got, f"{grace} at most: the grace of {placed.runtime}'s pods", raise_it
+    for pool in _pools_of(placed, teams, queues, pools):
+        notice = _notice(provider, pool)
+        if notice is not None and job.grace_seconds > notice:
+            allowed = f"{notice} at most: the notice of spot pool {pool.name!r}, where it may land"
+            yield path, got, allowed, "lower it, or submit to a queue without spot pools (job.queue)"
+
+
 CHECKS = Checks(__name__)
+
+
+def _notice(provider: ProviderSpec, pool: NodePoolSpec) -> int | None:
+    """What a pool's nodes leave to pods before they are taken away; None where they last."""
+    return catalog.usable_notice_seconds(provider.kind) if pool.is_spot else None
+
+
+def _notices(provider: ProviderSpec, pools: Pools, runtime: str) -> list[int | None]:
+    """That of each pool that has the runtime."""
+    fabric = runtime.partition("-")[2]
+    return [_notice(provider, pool) for pool in pools if pool.accelerator and pool.fabric == fabric]
+
+
+def _pools_of(job: JobSpec, teams: Teams, queues: Queues, pools: Pools) -> list[NodePoolSpec]:
+    """The pools that a job may be admitted to, whose runtime and queue are known."""
+    team = next((team for team in teams if team.name == job.team), None)
+    if team is None:
+        return []
+    found = list(offers(team, queues, pools, job.queue or team.queue))
+    placed = place(job, job.needs, found) if job.needs else None
+    return [offer.pool for offer in found if placed is None or offer.pool.name in placed.pools]
 
 
 def _placed(job: JobSpec | None, teams: Teams, queues: Queues, pools: Pools) -> JobSpec | None:
@@ -282,7 +369,7 @@ def _placed(job: JobSpec | None, teams: Teams, queues: Queues, pools: Pools) -> 
 
 def _understood(pool: NodePoolSpec) -> bool:
     """Whether the pool has what its machine gives it: an unknown one is one problem, not several."""
-    return pool.machine is None or find_machine(pool.machine) is not None
+    return pool.machine is None or pool.find_machine(pool.machine) is not None
 
 
 def _flavors(queues: Queues) -> Iterator[tuple[KeyPath, FlavorSpec]]:

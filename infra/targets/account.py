@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from ipaddress import IPv4Network
 from typing import Any, Protocol
 
 from infra.errors import Problem
 from infra.spec import Stack
 from infra.targets.backend import Backend, Place
 from infra.targets.finding import Finder
+
+DOCUMENTATION = tuple(map(IPv4Network, ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24")))
+"""Networks of examples (RFC 5737), the shipped stacks' among them: nobody calls from there."""
 
 
 @dataclass(frozen=True)
@@ -43,3 +48,23 @@ class Account(Protocol):
         `ask` takes the place of the account, in a rehearsal: each target says what it asks for.
         Raises MachineError where there are no credentials.
         """
+
+
+def public_networks_are_real(public_cidrs: Iterable[IPv4Network]) -> Iterator[Problem]:
+    """The API server answers `up` only where the network that it calls from is named."""
+    for index, network in enumerate(public_cidrs):
+        if any(network.overlaps(example) for example in DOCUMENTATION):
+            fix = "write the address that your calls come from: curl https://checkip.amazonaws.com"
+            path = f"provider.access.public_cidrs[{index}]"
+            yield Problem(path, f"{network}, the example's", "a network of yours", fix)
+
+
+def nobody_is_inside_yet(field: str, opens: str) -> Problem:
+    """A private API server in a network that the first `up` makes: nobody can be there to make its objects.
+
+    `field` would let `up` in from outside, by what `opens` says.
+    """
+    got = "a private API server, in a network that the first `up` makes: it would stop at the first object"
+    allowed = f"{opens}; or a runner in a network that exists (network.existing)"
+    fix = "write it, bring the cluster up, and take it out again from a runner inside: docs/runners.md"
+    return Problem(field, got, allowed, fix)

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import IPv4Network
 from typing import Protocol
 
 import catalog
-from catalog import Cloud, Machine
+from catalog import Cloud, Machine, PurchaseKind
 from infra.spec.finding import Finding, unknown
+from infra.spec.machine import MachineSpec
 from infra.spec.node_pool import NodePoolSpec
-from infra.spec.provider import ProviderSpec
+from infra.spec.provider import ProviderSpec, supported_minors
 from infra.spec.queue import QueueSpec, TeamSpec
 from infra.spec.source import KeyPath
 from infra.spec.storage import StorageSpec
 
 Pools = tuple[NodePoolSpec, ...]
 Queues = tuple[QueueSpec, ...]
+OWN_TAGS = 10
+"""Tags of the stack's own that a resource can have, with some to spare."""
+
+
+class _WithMachines(Protocol):
+    @property
+    def kind(self) -> str: ...
+    @property
+    def machines(self) -> Mapping[str, MachineSpec]: ...
 
 
 class _Zoned(Protocol):
@@ -38,25 +48,82 @@ class _Reachable(Protocol):
 def with_machines(
     cloud: Cloud, pools: tuple[NodePoolSpec, ...]
 ) -> Iterator[tuple[int, NodePoolSpec, Machine]]:
-    """The pools whose machine is one of the cloud's that the catalogue knows."""
-    known = {machine.name: machine for machine in catalog.machines(cloud=cloud)}
+    """The pools whose machine is one of the cloud's that the catalogue knows, or the stack declares."""
     for index, pool in enumerate(pools):
-        if pool.machine in known:
-            yield index, pool, known[pool.machine]
+        machine = pool.find_machine(pool.machine)
+        if machine and machine.cloud == cloud:
+            yield index, pool, machine
 
 
 def machines_exist(
-    cloud: Cloud, pools: tuple[NodePoolSpec, ...], *, what: str, listed_by: str
+    provider: _WithMachines, pools: tuple[NodePoolSpec, ...], *, what: str, listed_by: str
 ) -> Iterator[Finding]:
-    """Every pool says its machine, and every machine is in the catalogue."""
-    known = [machine.name for machine in catalog.machines(cloud=cloud)]
+    """Every pool says its machine, and every machine is in the catalogue or in the stack file."""
+    known = [*provider.machines, *(machine.name for machine in catalog.machines(cloud=provider.kind))]
     for index, pool in enumerate(pools):
         if pool.machine is None:
             fix = f"add `machine:`; {listed_by} says which there are"
             yield ("pools", index), "no machine", f"{what} on every pool", fix
         elif pool.machine not in known:
-            path = ("pools", index, "machine")
-            yield unknown(path, pool.machine, known, f"{what} in the catalogue")
+            yield unknown_machine(("pools", index, "machine"), pool.machine, known, what)
+
+
+def unknown_machine(path: KeyPath, got: str, known: Sequence[str], what: str) -> Finding:
+    """Return the finding for a machine type that nobody knows, with the nearest one."""
+    _, shown, allowed, fix = unknown(path, got, known, f"{what} in the catalogue")
+    near = fix.removesuffix(", or add it")
+    declare = f"else declare it with its facts: `provider.machines: {{{got}: …}}` (docs/catalog.md)"
+    return path, shown, allowed, f"{near}{' ' if near.endswith('?') else ', '}{declare}"
+
+
+def declared_machines_fit_the_cloud(provider: _WithMachines) -> Iterator[Finding]:
+    """A fabric class belongs to the machines of a cloud."""
+    sold = {machine.fabric for machine in catalog.machines(cloud=provider.kind)}
+    classes = [each.name for each in catalog.fabrics() if sold & {each.name, each.variant_of}]
+    for name, machine in provider.machines.items():
+        path: KeyPath = ("provider", "machines", name)
+        if machine.fabric not in classes:
+            yield unknown((*path, "fabric"), machine.fabric, classes, f"a fabric class of {provider.kind}")
+
+
+HOW_TO_BUY: Mapping[PurchaseKind, str] = {
+    "on-demand": "`capacity: on-demand`",
+    "spot": "`capacity: spot`",
+    "flex-start": "`provisioning: queued` (or flex-start) with `capacity: on-demand`",
+    "reservation": "`capacity: reserved` with `reservation: {id: …}`",
+    "capacity-block": "`capacity: reserved` with `reservation: {id: …, kind: block}`",
+}
+
+
+def purchase_of(pool: NodePoolSpec) -> PurchaseKind:
+    """How a pool's machines are bought."""
+    if pool.is_spot:
+        return "spot"
+    if pool.reservation is not None:
+        return "capacity-block" if pool.reservation.kind == "block" else "reservation"
+    if pool.provisioning:
+        return "flex-start"
+    return "reservation" if pool.capacity == "reserved" else "on-demand"
+
+
+def machine_is_sold(index: int, pool: NodePoolSpec, machine: Machine, region: str) -> Iterator[Finding]:
+    """In the region, and in the way that the pool is bought; what nobody knows is let through."""
+    path: KeyPath = ("pools", index, "machine")
+    regions = [known.name for known in catalog.regions(machine.cloud)]
+    if region in regions and machine.offered_in(region) is False:
+        allowed = f"regions that offer it: {', '.join(machine.regions)}"
+        yield path, f"{machine.name} in {region}", allowed, _another_machine(machine, region)
+    purchase = purchase_of(pool)
+    if machine.ways and purchase not in machine.ways:
+        fix = f"write {', or '.join(HOW_TO_BUY[way] for way in machine.ways)}; or choose another machine"
+        yield path, f"{machine.name} as {purchase}", " or ".join(machine.ways), fix
+
+
+def _another_machine(machine: Machine, region: str) -> str:
+    others = catalog.machines(cloud=machine.cloud, accelerator=machine.accelerator or "", region=region)
+    if not machine.accelerator or not others:
+        return "choose another machine or region"
+    return f"with {machine.accelerator} there: {', '.join(other.name for other in others)}"
 
 
 def the_api_server_is_not_open_to_the_world(provider: _Reachable) -> Iterator[Finding]:
@@ -97,6 +164,14 @@ def filesystem_zone_is_the_stacks(provider: _Zoned, zone: str | None) -> Iterato
         yield unknown(("provider", "filesystem", "zone"), zone, provider.zones, "a zone of the stack")
 
 
+def tags_leave_room(key: str, tags: Mapping[str, str], *, most: int, of: str) -> Iterator[Finding]:
+    """A resource takes so many; the stack's own (its name, why spot is in one market, …) are among them."""
+    room = most - OWN_TAGS
+    if len(tags) > room:
+        allowed = f"at most {room}: {of} takes {most} for each resource, and the stack has its own"
+        yield ("provider", key), f"{len(tags)} {key}", allowed, f"remove {len(tags) - room}"
+
+
 class _Existing(Protocol):
     @property
     def existing(self) -> object | None: ...
@@ -131,6 +206,8 @@ class _WithCluster(Protocol):
     def existing_cluster(self) -> _ExistingCluster | None: ...
     @property
     def kubernetes_version(self) -> str: ...
+    @property
+    def kubernetes_minor(self) -> str: ...
 
 
 EXISTING_CLUSTER: KeyPath = ("provider", "existing_cluster")
@@ -143,18 +220,19 @@ def cluster_is_in_an_existing_network(provider: _WithCluster, fix: str) -> Itera
         yield EXISTING_CLUSTER, "a cluster of another VPC", allowed, fix
 
 
-def cluster_has_the_tested_version(provider: _WithCluster, command: str) -> Iterator[Finding]:
+def cluster_has_a_supported_version(provider: _WithCluster, command: str) -> Iterator[Finding]:
     """Charts and node images go by it; `command` upgrades the cluster `{name}` to `{minor}`."""
-    cluster = provider.existing_cluster
-    minor = provider.kubernetes_version.rpartition(".")[0]
-    if cluster and cluster.version != minor:
-        fix = f"`{command.format(name=cluster.name, minor=minor)}`"
-        yield (
-            (*EXISTING_CLUSTER, "version"),
-            cluster.version,
-            f"{minor}: what this release is tested with",
-            fix,
-        )
+    cluster, minors = provider.existing_cluster, supported_minors()
+    if cluster is None:
+        return
+    if cluster.version not in minors:
+        fix = f"`{command.format(name=cluster.name, minor=minors[-1])}`"
+        allowed = f"{' or '.join(minors)}: what the pinned operators support"
+        yield (*EXISTING_CLUSTER, "version"), cluster.version, allowed, fix
+    elif cluster.version != provider.kubernetes_minor:
+        path: KeyPath = ("provider", "kubernetes_version")
+        allowed = f"{cluster.version}: what the cluster has"
+        yield path, provider.kubernetes_version, allowed, "remove the key: the cluster says it"
 
 
 def access_is_the_clusters_owners(access: Mapping[str, object]) -> Iterator[Finding]:

@@ -1,45 +1,166 @@
-"""One context of the user's kubeconfig, as a kubeconfig of its own."""
+"""A context of the user's kubeconfig: how its cluster is reached, and who the user is there.
+
+What a stack keeps is a reference: the cluster's address, its authority, and the context's name. Whoever uses
+it asks `trainyard credential NAME` (an exec plugin of Kubernetes' clients), which reads the user's own
+kubeconfig at that moment. So no token and no key is in the engine's state, and each user is themselves.
+"""
 
 from __future__ import annotations
 
+import base64
+import json
 import os
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import yaml
 
 from infra.errors import InputError, Problem
 
+EXEC_API = "client.authentication.k8s.io/v1"
+COMMAND = ("trainyard", "credential")
+_REACHED = ("server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url", "disable-compression")
+_IMPERSONATED = ("as", "as-uid", "as-groups", "as-user-extra")
+"""Whom a user acts as: names, which the API server lets them use or not."""
+_UNSUPPORTED = ("username", "password", "auth-provider")
+"""Kubernetes took the first two off in 1.19, the third in 1.26."""
+_FILES = {
+    "cluster": ("certificate-authority",),
+    "user": ("client-certificate", "client-key", "tokenFile"),
+}
+PATH = "provider.cluster.context"
+Entry = dict[str, Any]
 
-def read_context(name: str, environ: Mapping[str, str] = os.environ, fix: str = "") -> str:
-    """Return a kubeconfig with that context alone.
 
-    Files are those of `$KUBECONFIG`, else `~/.kube/config`; the first that has a name wins, as in kubectl.
-    Raises InputError where no file has the context.
+def reference(name: str, environ: Mapping[str, str] = os.environ, fix: str = "") -> str:
+    """Return a kubeconfig that reaches the context's cluster, and holds nobody's credential.
+
+    Raises InputError where no file has the context, or its user signs in by what Kubernetes has no more.
     """
-    default = Path(environ.get("HOME", "/")) / ".kube" / "config"
-    paths = [Path(path) for path in environ.get("KUBECONFIG", "").split(":") if path] or [default]
-    merged = _merge(paths)
-    context = merged["contexts"].get(name)
-    if context is None:
-        known = ", ".join(sorted(merged["contexts"])) or "there is none"
-        fix = fix or "name one of these, or set KUBECONFIG to the file that has it"
-        raise InputError([Problem("provider.cluster.context", repr(name), f"a context: {known}", fix)])
-    cluster, user = context["context"]["cluster"], context["context"]["user"]
+    context, cluster, user = _entries(name, environ, fix)
+    known = {key: cluster[key] for key in _REACHED if key in cluster}
+    if urlsplit(known.get("proxy-url", "")).password:
+        got, fix = f"{name!r}: a proxy-url with credentials", "give the proxy by HTTPS_PROXY"
+        raise InputError([Problem(PATH, got, "a proxy-url without", fix)])
+    if authority := _content(cluster, "certificate-authority"):
+        known["certificate-authority-data"] = base64.b64encode(authority).decode()
+    acts_as = {key: user[key] for key in _IMPERSONATED if key in user}
+    by = {"exec": _plugin(name)} if _signs_in(name, user) else {}
+    namespace = {key: context[key] for key in ("namespace",) if key in context}
     config = {
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": name,
-        "contexts": [context],
-        "clusters": [merged["clusters"][cluster]],
-        "users": [merged["users"][user]],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name, **namespace}}],
+        "clusters": [{"name": name, "cluster": known}],
+        "users": [{"name": name, "user": {**by, **acts_as}}],
     }
     return yaml.safe_dump(config, sort_keys=True)
 
 
-def _merge(paths: list[Path]) -> dict[str, dict[str, Any]]:
-    merged: dict[str, dict[str, Any]] = {"contexts": {}, "clusters": {}, "users": {}}
+def credential(name: str, environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
+    """Return the credential of the context's user, as an exec plugin of Kubernetes' clients answers.
+
+    Raises InputError where no file has the context, or its user's own plugin fails.
+    """
+    _, cluster, user = _entries(name, environ)
+    _signs_in(name, user)
+    status: dict[str, Any] = {}
+    if "exec" in user:
+        status |= _ask(name, user["exec"], cluster, environ)
+    if "tokenFile" in user:
+        status["token"] = _read(user["tokenFile"]).decode().strip()
+    elif "token" in user:
+        status["token"] = user["token"]
+    if key := _content(user, "client-key"):
+        status["clientKeyData"] = key.decode()
+        status["clientCertificateData"] = (_content(user, "client-certificate") or b"").decode()
+    return {"apiVersion": EXEC_API, "kind": "ExecCredential", "status": status}
+
+
+def own_context(name: str, path: str = PATH, environ: Mapping[str, str] = os.environ) -> str:
+    """Return a kubeconfig with that context alone and its user's credentials: for this process, for no file.
+
+    `path` is where the user wrote the name. Raises InputError where no file has the context.
+    """
+    context, cluster, user = _entries(name, environ, path=path)
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": name,
+        "contexts": [{"name": name, "context": {**context, "cluster": name, "user": name}}],
+        "clusters": [{"name": name, "cluster": cluster}],
+        "users": [{"name": name, "user": user}],
+    }
+    return yaml.safe_dump(config, sort_keys=True)
+
+
+def _plugin(name: str) -> Entry:
+    command, *words = COMMAND
+    return {
+        "apiVersion": EXEC_API,
+        "command": command,
+        "args": [*words, name],
+        "installHint": "Trainyard's command line, in the environment that made the cluster's platform",
+        "interactiveMode": "IfAvailable",
+    }
+
+
+def _signs_in(name: str, user: Entry) -> bool:
+    """Whether the user has a credential at all. Raises InputError for one that clients take no more."""
+    if found := [key for key in _UNSUPPORTED if key in user]:
+        allowed = "a token, a client certificate, or an exec plugin"
+        fix = "give the context's user another credential: Kubernetes' clients take this one no more"
+        raise InputError([Problem(PATH, f"{name!r}: {', '.join(found)}", allowed, fix)])
+    return bool(user.keys() - {*_IMPERSONATED})
+
+
+def _ask(name: str, plugin: Entry, cluster: Entry, environ: Mapping[str, str]) -> dict[str, Any]:
+    """Run the user's own plugin, as Kubernetes' clients do."""
+    given = {each["name"]: each["value"] for each in plugin.get("env") or ()}
+    about = {"interactive": False, **({"cluster": cluster} if plugin.get("provideClusterInfo") else {})}
+    asked = {"apiVersion": plugin["apiVersion"], "kind": "ExecCredential", "spec": about}
+    variables = {**environ, **given, "KUBERNETES_EXEC_INFO": json.dumps(asked)}
+    words = [plugin["command"], *(plugin.get("args") or ())]
+    try:
+        ended = subprocess.run(words, env=variables, stdout=subprocess.PIPE, text=True, check=True)
+        status: dict[str, Any] = json.loads(ended.stdout)["status"]
+    except (OSError, subprocess.CalledProcessError, ValueError, KeyError, TypeError) as error:
+        # Its arguments and its answer may be secret: they are not told.
+        got = f"{name!r}: {words[0]} ended with {type(error).__name__}"
+        fix = f"sign in again, and try `kubectl --context {name} get nodes`"
+        raise InputError([Problem(PATH, got, "a plugin that signs the user in", fix)]) from None
+    return status
+
+
+def _entries(
+    name: str, environ: Mapping[str, str], fix: str = "", path: str = PATH
+) -> tuple[Entry, Entry, Entry]:
+    """Return the context, its cluster and its user.
+
+    Files are those of `$KUBECONFIG`, else `~/.kube/config`; the first that has a name wins, as in kubectl.
+    """
+    default = Path(environ.get("HOME", "/")) / ".kube" / "config"
+    paths = [Path(path) for path in environ.get("KUBECONFIG", "").split(":") if path] or [default]
+    merged = _merge(paths)
+    found = merged["contexts"].get(name)
+    if found is None:
+        known = ", ".join(sorted(merged["contexts"])) or "there is none"
+        fix = fix or "name one of these, or set KUBECONFIG to the file that has it"
+        raise InputError([Problem(path, repr(name), f"a context: {known}", fix)])
+    context: Entry = found["context"]
+    cluster, user = merged["clusters"].get(context["cluster"]), merged["users"].get(context.get("user", ""))
+    if cluster is None:
+        allowed, fix = "a context whose cluster is in the kubeconfig", "look at `kubectl config view`"
+        raise InputError([Problem(path, f"{name!r}: no cluster {context['cluster']}", allowed, fix)])
+    return context, cluster["cluster"], (user or {}).get("user") or {}
+
+
+def _merge(paths: list[Path]) -> dict[str, dict[str, Entry]]:
+    merged: dict[str, dict[str, Entry]] = {"contexts": {}, "clusters": {}, "users": {}}
     for path in paths:
         content = yaml.safe_load(path.read_text()) if path.is_file() else None
         for section, entries in merged.items():
@@ -48,10 +169,29 @@ def _merge(paths: list[Path]) -> dict[str, dict[str, Any]]:
     return merged
 
 
-def _absolute(entry: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Make file references independent of where the kubeconfig lies."""
-    for part in ("cluster", "user"):
-        for key in ("certificate-authority", "client-certificate", "client-key"):
-            if key in entry.get(part, {}):
-                entry[part][key] = str(folder / entry[part][key])
+def _absolute(entry: Entry, folder: Path) -> Entry:
+    """Make references to files independent of where the kubeconfig lies."""
+    for part, keys in _FILES.items():
+        held = entry.get(part) or {}
+        for key in keys:
+            if key in held:
+                held[key] = str(folder / held[key])
+    plugin = (entry.get("user") or {}).get("exec") or {}
+    if "/" in plugin.get("command", ""):  # else it is looked for on PATH
+        plugin["command"] = str(folder / plugin["command"])
     return entry
+
+
+def _content(held: Entry, key: str) -> bytes | None:
+    """Return what an entry holds itself, or in a file; None for neither. Raises InputError for no file."""
+    if data := held.get(f"{key}-data"):
+        return base64.b64decode(data)
+    return _read(held[key]) if held.get(key) else None
+
+
+def _read(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        fix = "put the file there, or correct the kubeconfig"
+        raise InputError([Problem(PATH, str(error), "a file that can be read", fix)]) from None

@@ -15,6 +15,7 @@ from catalog import TargetCost
 from infra.spec.finding import Check, Finding
 from infra.spec.node_pool import NodePoolSpec
 from infra.spec.provider import ProviderKind, ProviderSpec
+from infra.targets.advice import Advice, next_step
 from infra.targets.features import Feature, undeclared
 from infra.targets.pool_types import PoolChanges
 from infra.targets.registry import imported
@@ -40,8 +41,12 @@ class Target:
     """What to write instead of a feature that it lacks, in a sentence for the user."""
     pool_types: Mapping[str, PoolChanges] = field(default_factory=dict)
     """Type of resource that makes nodes → what its changes do to them."""
+    advice: Sequence[Advice] = ()
+    """What to do where its cloud refuses, by what the cloud says."""
     packages: str = ""
     """The extra of pyproject.toml with the target's SDK; empty for a target that needs none."""
+    plugins: Sequence[str] = ()
+    """Pulumi providers that its stacks need besides Kubernetes' and ours."""
     cluster: str
     """`module:Class` of its component."""
     account: str = ""
@@ -50,6 +55,10 @@ class Target:
     def undeclared(self, pools: Sequence[NodePoolSpec]) -> Iterator[Finding]:
         """Find what the pools ask for and the target does not have."""
         return undeclared(pools, self.kind, self.features, self.reasons)
+
+    def advise(self, message: str) -> str:
+        """Return the next step where its cloud refuses; empty where nobody knows one."""
+        return next_step(self.advice, message)
 
     def cluster_class(self) -> type[Cluster]:
         """Import the component; ModuleNotFoundError where the target's SDK is not installed."""

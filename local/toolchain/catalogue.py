@@ -14,6 +14,7 @@ from local.toolchain.images import ProgramImage, RootFilesystem, TrainingArchive
 from local.toolchain.modules import ChartFolder, ManifestFile, PluginScripts
 from local.toolchain.packages import DebianPackages
 from local.toolchain.process import Runner
+from local.toolchain.providers import ProviderPlugin
 from local.toolchain.python import PythonEnvironment
 from local.toolchain.releases import Releases
 from local.toolchain.store import Store
@@ -94,6 +95,15 @@ class Catalogue:
         versions, store, go = self.versions, self.store, self.go
         yield go
         yield from self.builds.values()
+        for name, provider in versions.providers.items():
+            yield ProviderPlugin(
+                name,
+                provider,
+                store=store,
+                releases=self.releases,
+                repository=self.paths.repository,
+                ours=self.paths.bin,
+            )
         yield from self.charts.values()
         for name, manifest in versions.manifests.items():
             kubectl = self.builds["kubectl"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ from local.toolchain.store import Store, content_key
 from local.toolchain.versions import Environment
 
 RECIPE = 1
+_LOCKED = re.compile(r"[a-z0-9._-]+==\S+")
 SYSTEM_PYTHON = Path("/usr/bin/python3")
 """The distribution's own: the training image is made from the same distribution, so it is the image's too."""
 
@@ -51,6 +53,12 @@ class PythonEnvironment(CachedArtifact):
 
     def paths(self) -> Mapping[str, Path]:
         return {self.name: self.folder}
+
+
+def locked_versions(requirements: Path) -> dict[str, str]:
+    """Return name → version of all that a lock file has."""
+    lines = requirements.read_text(encoding="utf-8").splitlines()
+    return dict(line.split()[0].split("==") for line in lines if _LOCKED.match(line))
 
 
 def install(runner: Runner, requirements: Path, folder: Path, *, python: Path, what: str, task: Task) -> None:

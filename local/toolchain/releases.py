@@ -7,14 +7,15 @@ import platform
 import re
 import shutil
 import tarfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from engine.progress import Task
 from infra.errors import ExitCode, Problem, TrainyardError
-from local.toolchain.store import sha256
-from local.toolchain.versions import Build, Release
+from local.toolchain.store import file_digest, sha256
+from local.toolchain.versions import Release
 
 SETTING = "TRAINYARD_DOWNLOADS"
 """`auto` (default), or `never`: build even where a release can be had."""
@@ -31,7 +32,26 @@ ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), p
 """Of this machine, in the words of Go and of most publishers."""
 
 
-_SHA256 = re.compile(r"\b[0-9a-fA-F]{64}\b")
+_DIGEST = re.compile(r"\b(?:[0-9a-fA-F]{64}|[0-9a-fA-F]{40})\b")
+_ALGORITHMS = {64: "sha256", 40: "sha1"}
+"""Hexadecimal digits of a listed digest → its algorithm. Pulumi's bridged providers list SHA-1: `shasum`
+without an option (pulumi/pulumi-aws, .github/workflows/publish.yml)."""
+
+
+class Released(Protocol):
+    """Programs of one version that a publisher releases."""
+
+    @property
+    def version(self) -> str:
+        """The release's number."""
+
+    @property
+    def programs(self) -> Iterable[str]:
+        """Names of the programs in it."""
+
+    @property
+    def release(self) -> Release | None:
+        """Where it is offered."""
 
 
 class BrokenOffError(Exception):
@@ -51,7 +71,7 @@ class Releases:
         """Read `TRAINYARD_DOWNLOADS`."""
         return cls(allowed=environ.get(SETTING, "auto") != "never")
 
-    def refusal(self, build: Build) -> str:
+    def refusal(self, build: Released) -> str:
         """Why the build's release cannot be downloaded, in words; empty if it can."""
         if build.release is None:
             return "its publisher releases no program"
@@ -64,7 +84,7 @@ class Releases:
             self._refusals[host if status is None else address] = answer
         return self._refusals.get(host, self._refusals.get(address, ""))
 
-    def fetch(self, build: Build, release: Release, folder: Path, task: Task) -> str:
+    def fetch(self, build: Released, release: Release, folder: Path, task: Task) -> str:
         """Put the build's programs into `folder`; return their origin in words.
 
         Raise TrainyardError where a checksum differs, and BrokenOffError where the line fails.
@@ -76,7 +96,7 @@ class Releases:
         except httpx.HTTPError as error:
             raise BrokenOffError(f"{type(error).__name__} {error}".strip()) from error
 
-    def _fetch(self, build: Build, release: Release, folder: Path, task: Task) -> str:
+    def _fetch(self, build: Released, release: Release, folder: Path, task: Task) -> str:
         programs = {_filled(release.archive, build, program): program for program in build.programs}
         for address, program in programs.items():
             file = folder / ".download"
@@ -93,7 +113,7 @@ class Releases:
         return f"release {build.version}, verified, from {urlsplit(next(iter(programs))).hostname}"
 
 
-def _filled(template: str, build: Build, program: str) -> str:
+def _filled(template: str, build: Released, program: str) -> str:
     return template.format(
         version=build.version,
         program=program,
@@ -136,16 +156,17 @@ def _download(address: str, file: Path, task: Task) -> None:
 
 
 def _check(file: Path, address: str, published: str) -> None:
-    """Compare with the published list: lines of `<sha256>  <file>`, or one bare sum."""
+    """Compare with the published list: lines of `<digest>  <file>`, or one bare digest."""
     name = address.rsplit("/", 1)[-1]
-    lines = [line for line in published.splitlines() if _SHA256.search(line)]
-    ours = [line for line in lines if line.split()[-1].lstrip("*") == name] or (
+    lines = [line for line in published.splitlines() if _DIGEST.search(line)]
+    ours = [line for line in lines if line.split()[-1].lstrip("*").removeprefix("./") == name] or (
         lines if len(lines) == 1 else []
     )
-    sums = [match[0].lower() for line in ours if (match := _SHA256.search(line))]
-    got = sha256(file)
-    if got not in sums:
-        raise _refused(address, f"sha256 {got}", f"sha256 {' or '.join(sums) or 'listed by the publisher'}")
+    listed = [match[0].lower() for line in ours if (match := _DIGEST.search(line))]
+    got = {file_digest(file, _ALGORITHMS[len(each)]) for each in listed} or {sha256(file)}
+    if not got & set(listed):
+        allowed = " or ".join(f"{_ALGORITHMS[len(each)]} {each}" for each in listed)
+        raise _refused(address, ", ".join(sorted(got)), allowed or "a digest that the publisher lists")
 
 
 def _unpack(archive: Path, folder: Path, wanted: Sequence[str]) -> None:
@@ -158,7 +179,7 @@ def _unpack(archive: Path, folder: Path, wanted: Sequence[str]) -> None:
                     shutil.copyfileobj(source, target)
 
 
-def _require_all(folder: Path, build: Build, address: str) -> None:
+def _require_all(folder: Path, build: Released, address: str) -> None:
     missing = [program for program in build.programs if not (folder / program).is_file()]
     if missing:
         raise _refused(
@@ -168,6 +189,7 @@ def _require_all(folder: Path, build: Build, address: str) -> None:
 
 def _refused(address: str, got: str, allowed: str) -> TrainyardError:
     fix = (
-        f"run again; if it stays, do not trust the site: set {SETTING}=never to build from the pinned source"
+        f"run again; if it stays, do not trust the site: with {SETTING}=never nothing is taken from it, and"
+        " what has a pinned source is built"
     )
     return TrainyardError([Problem(address, got, allowed, fix)], ExitCode.FAILED)

@@ -60,8 +60,13 @@ def file_digests(root: Path, files: Iterable[Path]) -> dict[str, str]:
 
 def sha256(file: Path) -> str:
     """Return the SHA-256 of a file, in hexadecimal."""
+    return file_digest(file, "sha256")
+
+
+def file_digest(file: Path, algorithm: str) -> str:
+    """Return the digest of a file by an algorithm of `hashlib`, in hexadecimal."""
     with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+        return hashlib.file_digest(stream, algorithm).hexdigest()
 
 
 class Store:

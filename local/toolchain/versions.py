@@ -66,6 +66,17 @@ class Build(_Pinned):
     """Free space that a build from nothing takes, modules and Go's cache included (measured)."""
 
 
+class Provider(_Pinned):
+    """A cloud's Pulumi provider, as its publisher releases it, in the version of the SDK in a lock file."""
+
+    lock: Path
+    distribution: str
+    """The SDK's package in the lock."""
+    release: Release
+    disk_mib: int
+    """Free space that the archive and the program take (the largest release seen)."""
+
+
 class ModuleFiles(_Pinned):
     """A file or folder in a Go module that a `go.mod` under `local/go` pins."""
 
@@ -147,6 +158,7 @@ class Versions(_Pinned):
     kubernetes: str
     go: Go
     builds: Mapping[str, Build]
+    providers: Mapping[str, Provider] = {}
     charts: Mapping[str, Chart]
     published_charts: Mapping[str, PublishedChart]
     manifests: Mapping[str, Manifest]

@@ -41,15 +41,27 @@ def number_of_efas(template: Properties) -> int:
 
 def miscounted(template: Resource, machine: str) -> Iterator[Violation]:
     """A launch template whose EFA interfaces are not as many as a machine type takes."""
-    found = catalog.find_machine(machine, "aws")
-    own = template.parameters["interfaces"].get(machine)
-    wanted = own if own is not None else found.efa.interfaces if found and found.efa else None
+    wanted = _wanted(template, machine)
     number = number_of_efas(template.props)
     if wanted is None and number:
         got = f"{number} EFA interfaces on {machine}, which has a number that is not known here"
         yield Violation("networkInterfaces", got, "a machine type of the catalogue, or one in `interfaces`")
     elif wanted is not None and number != wanted:
         yield Violation("networkInterfaces", f"{number} EFA interfaces", f"{wanted} on {machine}")
+
+
+def _wanted(template: Resource, machine: str) -> int | None:
+    """How many a machine type takes: by the parameter, the catalogue, or else the facts in the stack file."""
+    own: int | None = template.parameters["interfaces"].get(machine)
+    if own is not None:
+        return own
+    found = catalog.find_machine(machine, "aws")
+    if found:
+        return found.efa.interfaces if found.efa else None
+    provider = (template.stack.setting("stack") or {}).get("provider") or {}
+    facts = (provider.get("machines") or {}).get(machine) or {}
+    declared: int | None = (facts.get("efa") or {}).get("interfaces")
+    return declared
 
 
 def _interface(interface: Properties) -> Iterator[Violation]:

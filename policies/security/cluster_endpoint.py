@@ -1,39 +1,126 @@
-"""Control planes are not on the internet."""
+"""Control planes are private, or open to named networks where the organisation lets them be."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from ipaddress import ip_network
 
 from policies.policy import Policy, Resource, Severity, Violation
-from policies.rules import must_equal
+from policies.rules import NOTHING, must_equal
+
+SITE_PREFIX = 48
+"""Prefix of one site's IPv6 network (RFC 6177): the widest that may be named."""
 
 
 def judge(resource: Resource) -> Iterator[Violation]:
     """Each target's own switch for a private API server, with what it does when left out."""
-    props = resource.props
-    if resource.type.startswith("aws:"):
-        yield from must_equal(props, "vpcConfig.endpointPublicAccess", False, default=True)
-    elif resource.type.startswith("gcp:"):
-        yield from must_equal(props, "privateClusterConfig.enablePrivateNodes", True, default=False)
-        yield from must_equal(props, "privateClusterConfig.enablePrivateEndpoint", True, default=False)
-    elif resource.type.startswith("azure-native:"):
-        yield from must_equal(props, "apiServerAccessProfile.enablePrivateCluster", True, default=False)
-    else:
-        yield from must_equal(props, "public", False, default=False)
+    yield from _JUDGES[resource.type](resource)
 
+
+def _eks(resource: Resource) -> Iterator[Violation]:
+    switch = "vpcConfig.endpointPublicAccess"
+    if _never(resource):
+        yield from must_equal(resource.props, switch, False, default=True)
+    elif resource.props.get(switch, True):
+        # EKS takes 0.0.0.0/0 where no network is named.
+        yield from _limited(resource, "vpcConfig.publicAccessCidrs", f"{switch}: false")
+
+
+def _gke(resource: Resource) -> Iterator[Violation]:
+    props, switch = resource.props, "privateClusterConfig.enablePrivateEndpoint"
+    yield from must_equal(props, "privateClusterConfig.enablePrivateNodes", True, default=False)
+    if _never(resource):
+        yield from must_equal(props, switch, True, default=False)
+        # Google's front end asks IAM before it forwards a call, and takes connections from anywhere.
+        external = "controlPlaneEndpointsConfig.dnsEndpointConfig.allowExternalTraffic"
+        yield from must_equal(props, external, False, default=False)
+    elif not props.get(switch, False):
+        blocks = props.blocks("masterAuthorizedNetworksConfig.cidrBlocks")
+        named = [str(block.get("cidrBlock", NOTHING)) for block in blocks]
+        yield from _limited(resource, "masterAuthorizedNetworksConfig.cidrBlocks", f"{switch}: true", named)
+        # All of Google Cloud's own addresses: those of every other customer.
+        yield from must_equal(
+            props, "masterAuthorizedNetworksConfig.gcpPublicCidrsAccessEnabled", False, False
+        )
+
+
+def _aks(resource: Resource) -> Iterator[Violation]:
+    switch = "apiServerAccessProfile.enablePrivateCluster"
+    if _never(resource):
+        yield from must_equal(resource.props, switch, True, default=False)
+    elif not resource.props.get(switch, False):
+        yield from _limited(resource, "apiServerAccessProfile.authorizedIPRanges", f"{switch}: true")
+
+
+def _cks(resource: Resource) -> Iterator[Violation]:
+    """Its provider has a switch and no list of networks (pulumi-coreweave 1.0.3)."""
+    if _never(resource) or "coreweave" not in resource.parameters["unlimited"]:
+        yield from must_equal(resource.props, "public", False, default=False)
+
+
+def _never(resource: Resource) -> bool:
+    return bool(resource.parameters["public_endpoint"] == "never")
+
+
+def _limited(
+    resource: Resource, path: str, otherwise: str, networks: Sequence[str] | None = None
+) -> Iterator[Violation]:
+    """A public endpoint names its networks, each narrow; `otherwise` is the setting of a private one."""
+    found = resource.props.texts(path) if networks is None else networks
+    widest = resource.parameters["widest_prefix"]
+    allowed = f"networks of /{widest} or narrower, or {otherwise}"
+    if not found:
+        yield Violation(resource.props.at(path), NOTHING, allowed)
+    for network in found:
+        if not _narrow(network, widest):
+            yield Violation(resource.props.at(path), network, allowed)
+
+
+def _narrow(text: str, widest: int) -> bool:
+    try:
+        network = ip_network(text, strict=False)
+    except ValueError:
+        return False
+    return network.prefixlen >= (widest if network.version == 4 else SITE_PREFIX)
+
+
+_JUDGES: Mapping[str, Callable[[Resource], Iterator[Violation]]] = {
+    "aws:eks/cluster:Cluster": _eks,
+    "gcp:container/cluster:Cluster": _gke,
+    "azure-native:containerservice:ManagedCluster": _aks,
+    "coreweave:index/cksCluster:CksCluster": _cks,
+}
 
 POLICY = Policy(
     name="security-private-endpoint",
-    title="Control planes have private endpoints",
-    reason="The API server holds all secrets of the cluster; one leaked token and a public endpoint suffice.",
-    remedy="Make the endpoint private and reach it through the network.",
-    types=(
-        "aws:eks/cluster:Cluster",
-        "gcp:container/cluster:Cluster",
-        "azure-native:containerservice:ManagedCluster",
-        "coreweave:index/cksCluster:CksCluster",
-    ),
+    title="Control planes are private, or open to named networks alone",
+    reason="The API server holds all secrets of the cluster; one leaked token and an open endpoint suffice.",
+    remedy="Make the endpoint private, or name the networks from which it is used.",
+    types=tuple(_JUDGES),
     judge=judge,
     severity=Severity.CRITICAL,
     frameworks=("AWS FSBP EKS.1", "CIS EKS 5.4.2", "CIS GKE 5.6.4", "NIST SP 800-53 SC-7"),
+    parameters={
+        "public_endpoint": {
+            "type": "string",
+            "enum": ["limited", "never"],
+            "default": "limited",
+            "description": "Whether an API server may be reached from outside its network: `limited` to "
+            "named networks, or to whom Google's IAM lets in (GKE's DNS endpoint); or `never`.",
+        },
+        "widest_prefix": {
+            "type": "integer",
+            "minimum": 1,
+            "maximum": 32,
+            "default": 24,
+            "description": "Shortest prefix of an IPv4 network that may be named.",
+        },
+        "unlimited": {
+            "type": "array",
+            "items": {"type": "string", "enum": ["coreweave"]},
+            "default": ["coreweave"],
+            "description": "Clouds whose public endpoint may take connections from anywhere, since their "
+            "provider names no networks.",
+        },
+    },
 )

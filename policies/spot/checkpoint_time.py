@@ -33,9 +33,11 @@ def judge(resource: Resource) -> Iterator[Violation]:
 
 
 def _timely(resource: Resource, measurement: Measurement) -> Iterator[Violation]:
-    oldest = resource.stack.today - timedelta(days=resource.parameters["maximum_days"])
+    found, limit = ("assumed", "assumption_days") if measurement.is_assumed else ("measured", "maximum_days")
+    oldest = resource.stack.today - timedelta(days=resource.parameters[limit])
     if measurement.measured < oldest:
-        yield Violation("checkpoint time", f"measured on {measurement.measured}", f"{oldest} or later")
+        allowed = "one that was measured" if measurement.is_assumed else f"{oldest} or later"
+        yield Violation("checkpoint time", f"{found} on {measurement.measured}", allowed)
 
 
 def _real_spot(pool: Properties) -> bool:
@@ -46,7 +48,8 @@ POLICY = Policy(
     name="spot-checkpoint-time",
     title="A checkpoint is finished before the node is gone",
     reason="A notice shorter than a checkpoint means losing all steps since the last one, at every reclaim.",
-    remedy="Measure the time of a checkpoint on this stack, make it faster, or ask for a longer notice.",
+    remedy="Run `trainyard measure` on this stack (before its first `up` with `--assume SECONDS`), make"
+    " checkpoints faster, or ask for a longer notice.",
     types=("trainyard:infra:*Cluster",),
     judge=judge,
     frameworks=("NIST SP 800-53 CP-10",),
@@ -69,6 +72,12 @@ POLICY = Policy(
             "minimum": 1,
             "default": 90,
             "description": "Age in days beyond which a measurement does not count.",
+        },
+        "assumption_days": {
+            "type": "integer",
+            "minimum": 0,
+            "default": 14,
+            "description": "Days for which an assumption counts, so that a first `up` can be measured.",
         },
     },
 )

@@ -11,6 +11,7 @@ import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import jmespath
@@ -23,9 +24,11 @@ from rehearsal.aws.existing import Existing
 from rehearsal.aws.lives import GONE, filled, kind, life, service
 from rehearsal.aws.requests import SELF, Request, requests, tagged, tagging
 from rehearsal.cloud import Made, Properties, Refusal, RefusedError, Resource, at, changed
+from rehearsal.wire import has_unknown
 
 ACCOUNT = "123456789012"
 """moto's account; a stack for another one is told so in what the account answers."""
+MAX_TAGS, MAX_TAG_KEY, MAX_TAG_VALUE = 50, 128, 256
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nrehearsal\n-----END CERTIFICATE-----\n"
 """EKS tells a PEM text; what moto tells is none."""
 
@@ -63,7 +66,8 @@ class Account:
     def check(self, resource: Resource) -> Iterable[Refusal]:
         """Judge by the SDK's types, and where these hold by the requests that would be made."""
         refused = list(sdk.problems(resource.token, resource.inputs))
-        return refused or [*self._too_long(resource), *self._judged(resource)]
+        tags = {**resource.default_tags, **(resource.inputs.get("tags") or {})}
+        return refused or [*self._too_long(resource), *self._tags(tags), *self._judged(resource)]
 
     def autoname(self, token: str) -> str | None:
         name: str | None = life(token).get("autoname")
@@ -135,6 +139,29 @@ class Account:
                     AutoScalingGroupName=name, ForceDelete=True
                 )
 
+    def resize(self, resource: Resource, inputs: Properties) -> None:
+        """Ask for other sizes of a node group, as our plugin does. Raises `RefusedError`."""
+        sizes = {"minSize": inputs["minSize"], "desiredSize": inputs["size"], "maxSize": inputs["size"]}
+        group = {"clusterName": inputs["cluster"], "nodegroupName": inputs["nodeGroup"]}
+        with self._lock:
+            self._call(Request("eks", "update_nodegroup_config", {**group, "scalingConfig": sizes}), resource)
+
+    def _tags(self, tags: Mapping[str, Any]) -> Iterator[Refusal]:
+        """Judge tags as AWS does; botocore's models know the limits of few services.
+
+        Source: AWS, "Best practices for tagging AWS resources", tag naming limits and requirements.
+        """
+        if len(tags) > MAX_TAGS:
+            yield "tags", f"got {len(tags)}; at most {MAX_TAGS} are allowed"
+        for key, value in tags.items():
+            if not 1 <= len(key) <= MAX_TAG_KEY or key.startswith("aws:"):
+                yield (
+                    "tags",
+                    f"key {key!r}: 1 to {MAX_TAG_KEY} characters that do not begin with aws: are allowed",
+                )
+            if not has_unknown(value) and len(str(value)) > MAX_TAG_VALUE:
+                yield f"tags.{key}", f"got {len(value)} characters; at most {MAX_TAG_VALUE} are allowed"
+
     def _too_long(self, resource: Resource) -> Iterator[Refusal]:
         """Judge the name, which the provider has made up where the program sets none."""
         field, longest = self.autoname(resource.token), life(resource.token).get("longest")
@@ -162,6 +189,8 @@ class Account:
         answers: dict[str, Any] = {}
         for request in self._requests(resource):
             parameters = _put(request.parameters, str(answers.get(SELF, "")))
+            if request.operation == "put_scheduled_update_group_action":
+                _check_moment(resource, parameters)
             if request.operation == "create_key":
                 self._check_principals(resource, parameters["Policy"])
             answer = self._call(Request(request.service, request.operation, parameters), resource)
@@ -270,6 +299,15 @@ class Account:
                 return {}
             raise RefusedError(f"{resource.token} {resource.name}: {request.operation}: {error}") from error
         return answer
+
+
+def _check_moment(resource: Resource, parameters: Mapping[str, Any]) -> None:
+    """Refuse an action in the past: Auto Scaling does, moto does not (PutScheduledUpdateGroupAction)."""
+    starts = parameters.get("StartTime")
+    if starts and datetime.fromisoformat(starts) <= datetime.now(UTC):
+        raise RefusedError(
+            f"{resource.token} {resource.name}: ValidationError: Given start time is in the past"
+        )
 
 
 def _put(value: Any, identity: str) -> Any:

@@ -2,23 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from rehearsal.aws.account import Account
 from rehearsal.aws.client import clients
 from rehearsal.aws.existing import Existing
+from rehearsal.cloud import Made, Own, Properties, Resource
 from rehearsal.fake import Fake, Stack, Started
+from rehearsal.reach import ANYWHERE, ControlPlane, Route
 
 PACKAGE = "aws"
+HTTPS = 443
+SIZE = "trainyard:aws:NodeGroupSize"
 
 
 @contextmanager
 def _start(stack: Stack, folder: Path) -> Iterator[Started]:
     region = stack["provider"]["region"]
     with Account(region, _existing(stack)) as account:
-        yield Started({PACKAGE: account}, clients(region, folder / PACKAGE))
+        yield Started({PACKAGE: account, "trainyard": Plugin(account)}, clients(region, folder / PACKAGE))
+
+
+class Plugin(Own):
+    """The project's own types, of which one asks AWS: for the nodes of a group."""
+
+    def __init__(self, account: Account) -> None:
+        super().__init__()
+        self._account = account
+
+    def create(self, resource: Resource) -> Made:
+        self._ask(resource, resource.inputs)
+        return super().create(resource)
+
+    def update(self, resource: Resource, inputs: Properties) -> Properties:
+        self._ask(resource, inputs)
+        return super().update(resource, inputs)
+
+    def _ask(self, resource: Resource, inputs: Properties) -> None:
+        if resource.token == SIZE:
+            self._account.resize(resource, inputs)
 
 
 def _existing(stack: Stack) -> Existing:
@@ -37,4 +61,28 @@ def _existing(stack: Stack) -> Existing:
     )
 
 
-FAKE = Fake(_start)
+def _networks(cluster: Properties) -> Sequence[str]:
+    """Return who reaches the public endpoint: everybody, where it is on and no network is named."""
+    config = cluster["vpcConfig"]
+    named: Sequence[str] = config.get("publicAccessCidrs") or ANYWHERE
+    return named if config.get("endpointPublicAccess", True) else ()
+
+
+def _lets_in(rule: Properties) -> bool:
+    """Whether a rule lets addresses of a network connect to the API server."""
+    return "cidrIpv4" in rule and rule.get("fromPort", 0) <= HTTPS <= rule.get("toPort", 0)
+
+
+CONTROL_PLANE = ControlPlane(
+    "aws:eks/cluster:Cluster",
+    _networks,
+    "provider.access.public_cidrs",
+    "EKS, API server endpoint: docs.aws.amazon.com/eks/latest/userguide/cluster-endpoint.html",
+    # Its own security group lets in members alone: the same page, "Accessing a private only API server".
+    Route(
+        "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule",
+        _lets_in,
+        "provider.access.private_cidrs",
+    ),
+)
+FAKE = Fake(_start, control_plane=CONTROL_PLANE)

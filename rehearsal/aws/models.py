@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
@@ -9,6 +10,7 @@ from functools import cache
 from typing import Any
 
 import boto3
+import botocore.session
 from botocore.config import Config
 from botocore.model import ListShape, MapShape, OperationModel, Shape, StringShape, StructureShape
 from botocore.validate import ParamValidator
@@ -23,12 +25,25 @@ motos_ids: dict[str, str] = {}
 """An ID of AWS that a stack names → the one that moto made up: who asks uses the first, and is told it."""
 
 
+asks_a_server = False
+"""Whether moto is the server that `AWS_ENDPOINT_URL` names, and not in this process."""
+
+
 @cache
 def client(service: str, region: str) -> Any:
-    """Return a client with keys that are none: only moto, or nobody, can be at its other end."""
-    make: Any = boto3.client
+    """Return a client with keys that are none: only moto, or nobody, can be at its other end.
+
+    What the user has configured (a profile, the address of another AWS) does not reach it: moto answers at
+    AWS's own addresses alone, and a request to any other one would go out.
+    """
+    core = botocore.session.Session(session_vars={"profile": (None, None, None, None)})
+    for file in ("config_file", "credentials_file"):
+        core.set_config_variable(file, os.devnull)
+    make: Any = boto3.Session(botocore_session=core).client
     keys = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing"}  # moto's own convention
-    made = make(service, region_name=region, config=Config(retries={"total_max_attempts": 1}), **keys)
+    given: Any = {"ignore_configured_endpoint_urls": not asks_a_server}  # which the stubs do not know
+    config = Config(retries={"total_max_attempts": 1}, **given)
+    made = make(service, region_name=region, config=config, **keys)
     made.meta.events.register("provide-client-params", _by_motos_ids)
     made.meta.events.register("after-call", _by_aws_ids)
     return made

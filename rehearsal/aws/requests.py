@@ -150,8 +150,13 @@ def _permission(rule: Inputs) -> dict[str, Any]:
 
 
 def _ingress_rule(_name: str, inputs: Inputs) -> list[Request]:
-    pair = {"GroupId": inputs["referencedSecurityGroupId"]}
-    rule = {"IpProtocol": inputs["ipProtocol"], "UserIdGroupPairs": [pair]}
+    by_group = "referencedSecurityGroupId" in inputs
+    source = (
+        {"UserIdGroupPairs": [{"GroupId": inputs["referencedSecurityGroupId"]}]}
+        if by_group
+        else {"IpRanges": [{"CidrIp": inputs["cidrIpv4"]}]}
+    )
+    rule = {"IpProtocol": inputs["ipProtocol"], **source}
     rule |= pascal(_only(inputs, "fromPort", "toPort"))
     parameters = {"GroupId": inputs["securityGroupId"], "IpPermissions": [rule]}
     rule_id = "SecurityGroupRules[0].SecurityGroupRuleId"
@@ -290,6 +295,16 @@ def _node_group(name: str, inputs: Inputs) -> list[Request]:
         **_only(inputs, *same, "labels", "taints", "updateConfig", "nodeRepairConfig", "version", "tags"),
     }
     return [Request("eks", "create_nodegroup", parameters)]
+
+
+def _schedule(_name: str, inputs: Inputs) -> list[Request]:
+    same = ("minSize", "maxSize", "desiredCapacity", "startTime", "endTime", "recurrence")
+    parameters = {
+        "AutoScalingGroupName": inputs["autoscalingGroupName"],
+        "ScheduledActionName": inputs["scheduledActionName"],
+        **pascal(_only(inputs, *same)),
+    }
+    return [Request("autoscaling", "put_scheduled_update_group_action", parameters)]
 
 
 def _scaling_group_tag(_name: str, inputs: Inputs) -> list[Request]:
@@ -463,6 +478,7 @@ _MAKERS: Mapping[str, Callable[[str, Inputs], list[Request]]] = {
     "Route": _ec2("create_route", "", "routeTableId", "destinationCidrBlock", "gatewayId", "natGatewayId"),
     "RouteTable": _ec2("create_route_table", "RouteTable.RouteTableId", "vpcId"),
     "RouteTableAssociation": _ec2("associate_route_table", "AssociationId", "routeTableId", "subnetId"),
+    "Schedule": _schedule,
     "SecurityGroup": _security_group,
     "SecurityGroupIngressRule": _ingress_rule,
     "Selection": _backup_selection,

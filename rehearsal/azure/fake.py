@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from rehearsal.azure.subscription import Answers, Subscription
+from rehearsal.cloud import Properties
 from rehearsal.fake import Fake, Stack, Started
+from rehearsal.reach import ANYWHERE, ControlPlane
 
 PACKAGE = "azure-native"
 
@@ -18,4 +20,17 @@ def _start(stack: Stack, folder: Path) -> Iterator[Started]:
     yield Started({PACKAGE: Subscription(subscription)}, Answers(folder / PACKAGE, subscription))
 
 
-FAKE = Fake(_start)
+def _networks(cluster: Properties) -> Sequence[str]:
+    """Return who reaches a public API server: everybody, where no range is authorized."""
+    profile = cluster.get("apiServerAccessProfile") or {}
+    named: Sequence[str] = profile.get("authorizedIPRanges") or ANYWHERE
+    return () if profile.get("enablePrivateCluster") else named
+
+
+CONTROL_PLANE = ControlPlane(
+    "azure-native:containerservice:ManagedCluster",
+    _networks,
+    "provider.access.public_cidrs",
+    "AKS, authorized IP ranges: learn.microsoft.com/azure/aks/api-server-authorized-ip-ranges",
+)
+FAKE = Fake(_start, control_plane=CONTROL_PLANE)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rehearsal.cloud import Kubernetes, Typed
+from rehearsal.cloud import Kubernetes, Properties, Typed
 from rehearsal.fake import Fake, Stack, Started
+from rehearsal.reach import ANYWHERE, ControlPlane
 from rehearsal.tables import table
 
 OUTPUTS: Mapping[str, Mapping[str, Any]] = {
@@ -23,4 +24,15 @@ def _start(_stack: Stack, _folder: Path) -> Iterator[Started]:
     yield Started({"coreweave": Typed(OUTPUTS, rules), "kubernetes": Kubernetes(rules)})
 
 
-FAKE = Fake(_start)
+def _networks(cluster: Properties) -> Sequence[str]:
+    return ANYWHERE if cluster.get("public") else ()
+
+
+CONTROL_PLANE = ControlPlane(
+    "coreweave:index/cksCluster:CksCluster",
+    _networks,
+    "provider.public_endpoint",
+    "CKS, private clusters: docs.coreweave.com/support/cks/articles/"
+    "how-do-i-access-the-kubernetes-api-if-my-cluster-is-private",
+)
+FAKE = Fake(_start, control_plane=CONTROL_PLANE)

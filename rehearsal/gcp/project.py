@@ -22,6 +22,7 @@ OUTPUTS: Mapping[str, Mapping[str, Any]] = {
     "gcp:container/cluster:Cluster": {
         "controlPlaneEndpointsConfig": {"dnsEndpointConfig": {"endpoint": DNS_NAME}},
         "masterAuth": {"clusterCaCertificate": _CERTIFICATE},
+        "privateClusterConfig": {"privateEndpoint": ADDRESS},
     },
     "gcp:serviceaccount/account:Account": {"email": "nodes@rehearsal.iam.gserviceaccount.com"},
     "gcp:lustre/instance:Instance": {"mountPoint": f"{ADDRESS}@tcp:/rehearsal"},

@@ -15,6 +15,7 @@ from catalog.schema import (
     AcceleratorsFile,
     DataFile,
     FabricsFile,
+    KubernetesFile,
     MachinesFile,
     NoticesFile,
     PricesFile,
@@ -25,6 +26,7 @@ from catalog.schema import (
 SCHEMAS: dict[str, type[DataFile]] = {
     "accelerators.yaml": AcceleratorsFile,
     "fabrics.yaml": FabricsFile,
+    "kubernetes.yaml": KubernetesFile,
     "notices.yaml": NoticesFile,
     "quotas.yaml": QuotasFile,
     "regions.yaml": RegionsFile,
@@ -98,8 +100,8 @@ def test_a_price_is_of_a_machine_and_a_region_of_the_catalogue(cloud: Cloud) -> 
     for row in store.price_rows(cloud):
         machine = catalog.machine(cloud, row.machine)
         places = catalog.permitted(cloud, [row.region])
-        assert places
-        assert all(machine.offered_in(place.name) is not False for place in places)
+        # A price of a whole country holds where the machine is; one of a region is of a region that has it.
+        assert any(machine.offered_in(place.name) is not False for place in places)
 
 
 @pytest.mark.parametrize("cloud", catalog.clouds())
@@ -139,7 +141,8 @@ def test_the_rows_that_every_target_counts_on_are_there() -> None:
 def test_machines_of_a_rack_have_its_accelerators_processors_and_domain() -> None:
     racks = [(machine, catalog.find_rack(machine.accelerator or "")) for machine in MACHINES]
     found = {machine.name: rack for machine, rack in racks if rack}
-    assert {"gb200-4x", "gb300-4x", "a4x-highgpu-4g"} <= set(found)
+    assert {"gb200-4x", "gb300-4x", "a4x-highgpu-4g", "p6e-gb200.36xlarge"} <= set(found)
+    assert "Standard_ND128isr_NDR_GB200_v6" in found
     for machine, rack in racks:
         assert (catalog.fabric(machine.fabric).nvlink_domain is not None) == (rack is not None)
         if rack:
@@ -180,6 +183,19 @@ def test_names_say_which_machines_have_a_fabric_that_ends_at_the_zone() -> None:
     fast = {row.name for row in NAMED if row.fabric.startswith(("efa", "tcpxo", "roce"))}
     assert len(fast) > 10
     assert [name for name in sorted(fast) if not catalog.has_fabric_of_one_zone(name)] == []
+
+
+def test_versions_of_kubernetes_are_those_of_the_operators_that_are_pinned() -> None:
+    pinned = yaml.safe_load((DATA.parent.parent / "versions.yaml").read_text(encoding="utf-8"))
+    found = store.load("kubernetes.yaml", KubernetesFile)
+    versions = {each.name: each.version for each in found.operators}
+    assert versions == {name: pinned["builds"][name]["version"] for name in versions}
+    tested = pinned["kubernetes"].rpartition(".")[0]
+    assert catalog.kubernetes_minors(tested) == ("1.34", "1.35")
+    assert catalog.kubernetes_minors(tested, "coreweave") == ("1.35",)
+    images = pinned["published_charts"]["cluster-autoscaler"]["images"]
+    for minor in catalog.kubernetes_minors(tested):
+        assert f":v{minor}." in images[f"autoscaler-{minor}"], "it is of the cluster's own version"
 
 
 def test_no_family_counts_against_two_quotas() -> None:

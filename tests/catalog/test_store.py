@@ -85,7 +85,7 @@ def test_region_and_purchase_drop_only_what_is_known_not_to_be_offered() -> None
     in_stockholm = {row.name for row in catalog.machines(cloud="aws", region="eu-north-1")}
     assert "p5en.48xlarge" in in_stockholm
     assert "p6-b300.48xlarge" not in in_stockholm
-    assert "a4-highgpu-8g" in {row.name for row in catalog.machines(cloud="gcp", region="us-central1")}
+    assert "g2-standard-8" in {row.name for row in catalog.machines(cloud="gcp", region="us-central1")}
     blocks = {row.name for row in catalog.machines(cloud="aws", purchase="capacity-block")}
     assert "p5.48xlarge" in blocks
     assert "g5.xlarge" not in blocks
@@ -94,4 +94,16 @@ def test_region_and_purchase_drop_only_what_is_known_not_to_be_offered() -> None
 def test_an_offer_is_yes_no_or_unknown() -> None:
     assert catalog.machine("aws", "p5en.48xlarge").offered_in("us-east-2") is True
     assert catalog.machine("aws", "p5en.48xlarge").offered_in("eu-west-1") is False
-    assert catalog.machine("gcp", "a4-highgpu-8g").offered_in("us-central1") is None
+    assert catalog.machine("gcp", "g2-standard-8").offered_in("us-central1") is None
+
+
+def test_google_sells_its_newest_machines_in_other_ways_than_on_demand() -> None:
+    ways = {name: catalog.machine("gcp", name).ways for name in ("a4x-highgpu-4g", "a4-highgpu-8g")}
+    assert ways == {
+        "a4x-highgpu-4g": ("reservation",),
+        "a4-highgpu-8g": ("spot", "flex-start", "reservation"),
+    }
+    assert catalog.machine("gcp", "a3-megagpu-8g").ways[-1] == "reservation", "what is sold on demand too"
+    on_demand = {row.name for row in catalog.machines(cloud="gcp", purchase="on-demand")}
+    assert "a3-megagpu-8g" in on_demand
+    assert not {"a3-ultragpu-8g", *ways} & on_demand

@@ -30,6 +30,7 @@ ORDER = (
     "test_soak",
     "test_recovery",
     "test_context",
+    "test_jobs_by_context",
     "test_targets",
     "test_context_down",
     "test_fleet",
@@ -122,6 +123,7 @@ def guest(host: EmbeddedCluster, tmp_path_factory: pytest.TempPathFactory) -> Lo
     def by_context(declaration: Declaration) -> None:
         context = host.info().kubeconfig.split("current-context: ")[1].split()[0]
         declaration["provider"] = {"kind": "local", "cluster": {"context": context}}
+        declaration["teams"][0]["members"] = ["research"]
 
     guest = LocalStack(tmp_path_factory.mktemp(GUEST), name=GUEST)
     guest.kubeconfig = host.layout.kubeconfig

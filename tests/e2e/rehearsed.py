@@ -5,12 +5,19 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from infra.artifacts import ROOT
 from rehearsal.leaks import Leak, leaks_in
 
+PLUGIN = """\
+#!/bin/sh
+# What the engine starts: the provider behind it is the test's own process.
+echo {port}
+exec sleep infinity
+"""
 _SECRET = ("AWS_", "GOOGLE_", "KUBECONFIG")
 
 
@@ -38,3 +45,12 @@ def rehearse(folder: Path, *arguments: str, stacks: Path | None = None, code: in
 def leaks_told(ended: subprocess.CompletedProcess[str]) -> list[Leak]:
     """Secrets in what a command has told; through its files a rehearsal looks itself, before they go."""
     return leaks_in(dict.fromkeys((ended.stdout + ended.stderr).splitlines(), "told"))
+
+
+def install_plugin(home: Path, package: str, port: int) -> None:
+    """Put the provider where `pulumi plugin install` puts it."""
+    name = f"pulumi-resource-{package}"
+    folder = home / ".pulumi" / "plugins" / f"resource-{package}-v{version(f'pulumi-{package}')}"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(PLUGIN.format(port=port))
+    (folder / name).chmod(0o755)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,13 +14,15 @@ from engine.paths import REPOSITORY
 from tests.e2e import manifests
 from tests.e2e.jobs import conditions, logs, submitted
 from tests.e2e.manifests import NAMESPACE
-from tests.e2e.stack import JOB, Declaration, LocalStack, Run, job, overrides
+from tests.e2e.stack import JOB, Declaration, LocalStack, Run, Running, job, overrides
 from trainyard.jobs import CHECKPOINTS
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 SPOT, ON_DEMAND = {"spot-0", "spot-1"}, {"on-demand-0", "on-demand-1"}
 LOSS_STEP = 15
 """Between two checkpoints, which are ten steps apart."""
+SAVE_SECONDS = 20
+"""Twice what a run has to leave in where nobody tells it of a grace."""
 HELLO = ["mpirun", "-n", "2", "python3", "-m", "trainyard_train.launchers.mpi_hello"]
 
 
@@ -32,17 +35,40 @@ def test_a_job_trains_on_the_preferred_flavor_to_its_last_step(stack: LocalStack
     assert "calm" in stack.trainyard("status").out
 
 
-def test_a_job_that_is_told_to_leave_loses_no_step_and_ends_with_the_same_weights(
+def test_a_job_that_is_told_to_leave_has_time_to_save_and_ends_with_the_same_weights(
     stack: LocalStack, uninterrupted: Run
 ) -> None:
-    with stack.declared(job("noticed", {"at_step": LOSS_STEP, "notice_seconds": 10})):
-        told = stack.trainyard("submit")
     run = stack.run_of("noticed")
+    slow = {"checkpoint.every_steps": 1000, "checkpoint.pace_seconds": SAVE_SECONDS, "pace_seconds": 0.3}
+    with stack.declared(job("noticed"), overrides(**slow)):
+        submitted = stack.start("submit")
+        submitted.wait_for(lambda: run.step > 0, "a step")
+        assert graces(stack, "noticed") == {300}
+        notice = stack.start("preempt", "spot-1", "--notice", "120")
+        told = submitted.end(0)
+    cut_short(stack, notice, "spot-1")
+    [saved] = [line for line in run.lines if line["event"] == "checkpoint" and line["reason"] == "notice"]
+    assert saved["seconds"] >= SAVE_SECONDS
+    assert run.resumed_at == saved["step"]
     assert run.sha256 == uninterrupted.sha256
     assert not run.repeated_steps
     assert "left with the checkpoint of step" in told.text
     assert "admitted to on-demand" in told.text
     assert set(run.nodes[-1]) == ON_DEMAND
+
+
+def cut_short(stack: LocalStack, notice: Running, node: str) -> None:
+    """Take a node before its notice is over, and bring it back: nothing is left on it that would need it."""
+    notice.signal(signal.SIGTERM)
+    if notice.end().code:
+        stack.trainyard("preempt", node, "--notice", "1")
+    stack.trainyard("preempt", node, "--return")
+
+
+def graces(stack: LocalStack, name: str) -> set[int]:
+    """Seconds from SIGTERM to SIGKILL of a job's pods."""
+    pods = stack.get("pods", "-n", NAMESPACE, "-l", f"jobset.sigs.k8s.io/jobset-name={name}")["items"]
+    return {pod["spec"]["terminationGracePeriodSeconds"] for pod in pods}
 
 
 def test_a_job_whose_node_dies_with_no_word_resumes_from_its_last_checkpoint_and_ends_with_the_same_weights(

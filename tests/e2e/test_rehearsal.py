@@ -11,6 +11,7 @@ import yaml
 
 from infra.artifacts import ROOT
 from infra.spec import Stack, load
+from rehearsal.fake import refusals_of
 from tests.e2e.rehearsed import rehearse
 from tests.infra.golden import CASES, VARIANTS, subject
 from tests.infra.plan import stack_file
@@ -18,13 +19,47 @@ from tests.infra.plan import stack_file
 pytestmark = pytest.mark.engine
 
 PHASES = ["preview", "up", "up again", "refresh", "update", "unprotect", "destroy"]
+AFTER_REFUSALS = ["preview", "up after refusals", *PHASES[2:]]
+SURVIVED = {
+    "aws": {"block-not-begun", "no-cards", "spot-empty"},
+    "azure": {"new-identity", "no-cards"},
+    "gcp": {"no-cards"},
+    "coreweave": {"no-cards"},
+    "onprem": set[str](),
+}
+"""Stack → refusals that meet nothing that it asks for; all others of its target meet it, with a next step."""
 
 
-def test_the_aws_stack_lives_its_whole_life(tmp_path: Path) -> None:
-    report = rehearse(tmp_path, "aws", "--assume-checkpoint", "60")
-    assert [phase["name"] for phase in report["phases"]] == PHASES
+def expect_all_refusals(report: Any, stack: str) -> None:
+    """Each happened, told the user what to do, and `up` went on; or it found nothing to refuse."""
+    told = {each["name"]: each["fix"] for each in report["refused"]}
+    known = refusals_of(stack).keys()
+    assert (set(report["survived"]), set(told)) == (SURVIVED[stack], known - SURVIVED[stack])
+    assert all("run the same command again" in fix for fix in told.values())
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("stack", SURVIVED)
+def test_every_refusal_of_a_cloud_is_survived_or_told_with_the_next_step(stack: str, tmp_path: Path) -> None:
+    report = rehearse(tmp_path, stack, "--assume-checkpoint", "10", "--refuse", "all")
+    expect_a_whole_life(report, load(stack_file(stack)))
+    expect_all_refusals(report, stack)
+
+
+def refusing(*names: str) -> list[str]:
+    """Options of the command; those that meet the stack cost a further `up` or `destroy`."""
+    return [part for name in names for part in ("--refuse", name)]
+
+
+def test_the_aws_stack_lives_its_whole_life_without_any_spot(tmp_path: Path) -> None:
+    refused = refusing("spot-empty", "quota-addresses", "left-in-subnet")
+    report = rehearse(tmp_path, "aws", "--assume-checkpoint", "60", *refused)
+    assert [phase["name"] for phase in report["phases"]] == AFTER_REFUSALS
+    assert [each["name"] for each in report["refused"]] == ["quota-addresses", "left-in-subnet"]
+    assert report["survived"] == ["spot-empty"]
+    assert "trainyard:aws:NodeGroupSize training-spot-p5en-48xlarge-us-east-2b" in report["order"]
     assert report["resources"]["aws"] > 100
-    assert "aws:eks/nodeGroup:NodeGroup training-on-demand" in report["order"]
+    assert "aws:eks/nodeGroup:NodeGroup training-on-demand-us-east-2b" in report["order"]
     chain = report["criticalPath"]
     made = [step.partition(":")[0] for step in chain]
     assert made.index("eks/cluster") < made.index("eks/nodeGroup")
@@ -36,18 +71,22 @@ def test_the_aws_stack_lives_its_whole_life(tmp_path: Path) -> None:
     assert not (ROOT / "stacks" / "checkpoint.aws.json").exists()
 
 
-def test_the_gcp_stack_lives_its_whole_life(tmp_path: Path) -> None:
-    report = rehearse(tmp_path, "gcp", "--assume-checkpoint", "10")
-    assert [phase["name"] for phase in report["phases"]] == PHASES
+def test_the_gcp_stack_lives_its_whole_life_without_any_spot(tmp_path: Path) -> None:
+    refused = refusing("spot-empty", "left-in-network")
+    report = rehearse(tmp_path, "gcp", "--assume-checkpoint", "10", *refused)
+    assert [phase["name"] for phase in report["phases"]] == AFTER_REFUSALS
+    assert [each["name"] for each in report["refused"]] == ["spot-empty", "left-in-network"]
     assert "gcp:container/nodePool:NodePool training-reserved" in report["order"]
     (change,) = (phase["pools"] for phase in report["phases"] if phase["name"] == "update")
     assert change == ["pool preprocessing: num_nodes 6 → 12, in place"]
     assert "gcp:storage/bucket:Bucket training-bucket" in report["keptAfterDestroy"]
 
 
-def test_the_azure_stack_lives_its_whole_life(tmp_path: Path) -> None:
-    report = rehearse(tmp_path, "azure", "--assume-checkpoint", "15")
-    assert [phase["name"] for phase in report["phases"]] == PHASES
+def test_the_azure_stack_lives_its_whole_life_without_any_spot(tmp_path: Path) -> None:
+    refused = refusing("spot-empty", "left-in-subnet")
+    report = rehearse(tmp_path, "azure", "--assume-checkpoint", "15", *refused)
+    assert [phase["name"] for phase in report["phases"]] == AFTER_REFUSALS
+    assert [each["name"] for each in report["refused"]] == ["spot-empty", "left-in-subnet"]
     order = report["order"]
     policy = order.index("kubernetes:mellanox.com/v1alpha1:NicClusterPolicy nic-cluster-policy")
     assert policy < order.index("kubernetes:helm.sh/v3:Release gpu-operator")
@@ -58,7 +97,9 @@ def test_the_azure_stack_lives_its_whole_life(tmp_path: Path) -> None:
 AUTOSCALED = CASES / "autoscaled" / "aws.yaml"
 
 
-def rehearse_case(folder: Path, case: Path, *options: str, provider: Mapping[str, Any] = {}) -> Any:
+def rehearse_case(
+    folder: Path, case: Path, *options: str, provider: Mapping[str, Any] = {}, code: int = 0
+) -> Any:
     """Rehearse a stack file that is not shipped, with the shipped one's exemptions if it has none itself."""
     shipped, own = (yaml.safe_load(file.read_text())["config"] for file in (stack_file(case.stem), case))
     exempted = {"trainyard:exemptions": shipped["trainyard:exemptions"]}
@@ -67,7 +108,7 @@ def rehearse_case(folder: Path, case: Path, *options: str, provider: Mapping[str
     stacks = folder / "stacks"
     stacks.mkdir()
     (stacks / f"Pulumi.{name}.yaml").write_text(yaml.safe_dump({"config": exempted | own}))
-    return rehearse(folder, name, "--assume-checkpoint", "10", *options, stacks=stacks)
+    return rehearse(folder, name, "--assume-checkpoint", "10", *options, stacks=stacks, code=code)
 
 
 @pytest.mark.soak
@@ -141,18 +182,12 @@ def test_every_other_case_lives_its_whole_life(case: Path, tmp_path: Path) -> No
     expect_a_whole_life(report, load(case))
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize("stack", ["coreweave", "onprem"])
-def test_the_stacks_beyond_the_three_clouds_live_their_whole_life(stack: str, tmp_path: Path) -> None:
-    report = rehearse(tmp_path, stack, "--assume-checkpoint", "10")
-    expect_a_whole_life(report, load(stack_file(stack)))
-
-
 def expect_a_whole_life(report: Any, stack: Stack) -> None:
     """All phases, and the pools of its queues on the way."""
     protected = getattr(stack.provider, "deletion_protection", False)
     expected = [phase for phase in PHASES if protected or phase != "unprotect"]
-    assert [phase["name"] for phase in report["phases"]] == expected
+    names = [phase["name"].removesuffix(" after refusals") for phase in report["phases"]]
+    assert names == expected
     pools = {flavor.pool for queue in stack.queues for flavor in queue.flavors}
     flavors = {f"kubernetes:kueue.x-k8s.io/v1beta2:ResourceFlavor {pool}" for pool in pools}
     assert flavors <= set(report["order"])
@@ -231,6 +266,26 @@ def test_a_slow_cloud_changes_nothing_but_the_time(tmp_path: Path) -> None:
     assert [phase["name"] for phase in report["phases"]] == PHASES
     up = next(phase for phase in report["phases"] if phase["name"] == "up")
     assert up["seconds"] > 0.5 * len(report["criticalPath"])
+
+
+def test_a_private_api_server_stops_up_with_the_next_step(tmp_path: Path) -> None:
+    case = CASES / "autoscaled" / "coreweave.yaml"
+    told = rehearse_case(tmp_path, case, provider={"public_endpoint": False}, code=1)
+    assert "provider.public_endpoint" in told
+    assert "i/o timeout" in told and "docs/runners.md" in told
+
+
+@pytest.mark.soak
+def test_a_runner_inside_lives_the_whole_life_of_a_private_stack(tmp_path: Path) -> None:
+    access = {"admins": ["arn:aws:iam::123456789012:role/platform"]}
+    (tmp_path / "closed").mkdir()
+    told = rehearse_case(
+        tmp_path / "closed", AUTOSCALED, "--from", "inside", provider={"access": access}, code=1
+    )
+    assert "provider.access.private_cidrs" in told
+    access["private_cidrs"] = ["10.8.0.0/24"]
+    report = rehearse_case(tmp_path, AUTOSCALED, "--from", "inside", provider={"access": access})
+    assert [phase["name"] for phase in report["phases"]] == PHASES
 
 
 def test_a_pool_that_does_not_exist_is_refused(tmp_path: Path) -> None:

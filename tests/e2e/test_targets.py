@@ -27,6 +27,8 @@ from tests.infra.plan import Plan, plan, pools_of, stack_file
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 
 JOB = REPOSITORY / "examples" / "trainjob.yaml"
+REQUESTS = LINKS / "charts" / "provisioning-requests.yaml"
+"""The definition that stacks with autoscaled pools bring: Kueue looks for it when it starts."""
 NAMESPACE, NAME = "team-research", "example"
 NODES = 2
 ADVERTISED = {
@@ -178,6 +180,7 @@ def applied(operators: LocalStack, occupied: set[str], half: TargetHalf) -> Iter
     apply(operators, half.nodes, "--field-manager=cloud")
     apply(operators, [each for each in kept if each not in first])
     apply(operators, judged, "--dry-run=server")
+    operators.kubectl("apply", "--server-side", f"--filename={REQUESTS}")
     configure_kueue(operators, objects)
     provision(operators)
     apply(operators, channels(half))

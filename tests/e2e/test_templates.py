@@ -21,7 +21,7 @@ from rehearsal.aws.models import client
 from rehearsal.leaks import kinds_in
 from rehearsal.rehearse import ANY_VERSION, with_common
 from rehearsal.standin import StandIn
-from tests.e2e.rehearsed import leaks_told, plain_environment, rehearse
+from tests.e2e.rehearsed import install_plugin, leaks_told, plain_environment, rehearse
 
 pytestmark = pytest.mark.engine
 
@@ -117,11 +117,14 @@ def runner(tmp_path: Path) -> Runner:
         (tools / name).write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/{name}.arguments\n')
         (tools / name).chmod(0o755)
     environment = plain_environment(tmp_path)
+    install_plugin(tmp_path / "home", "aws", port=0)  # as `prepare` has downloaded it: nothing starts it here
     return Runner(
         workspace,
         {
             **environment,
             "PATH": f"{tools}:{environment['PATH']}",
+            "HOME": str(tmp_path / "home"),
+            "TRAINYARD_CACHE": os.environ.get("TRAINYARD_CACHE", str(Path.home() / ".cache" / "trainyard")),
             "STACK": "dev",
             "TRAINYARD": str(workspace / "trainyard"),
             "TRAINYARD_STACKS": str(project / "stacks"),
@@ -177,15 +180,17 @@ def test_what_is_refused_fails_the_step_and_is_in_the_comment(runner: Runner, tm
 
 @pytest.fixture
 def cloud(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """An AWS that is none, and the variables by which an engine attaches to it."""
+    """An AWS that is none, its provider where a runner has it, and the variables of the runner."""
     with ExitStack() as stack:
         account = stack.enter_context(Account("us-east-2"))
         made = [
             stack.enter_context(StandIn([package], ANY_VERSION, cloud=cloud, folder=tmp_path / package))
             for package, cloud in with_common({"aws": account}).items()
         ]
-        attached = ",".join(each.environment()["PULUMI_DEBUG_PROVIDERS"] for each in made)
-        yield {"PULUMI_DEBUG_PROVIDERS": attached}
+        [aws] = [each for each in made if each.packages == ("aws",)]
+        install_plugin(tmp_path / "home", "aws", aws.port)
+        attached = [each.environment()["PULUMI_DEBUG_PROVIDERS"] for each in made if each is not aws]
+        yield {"PULUMI_DEBUG_PROVIDERS": ",".join(attached)}
 
 
 def test_a_merge_is_brought_up_and_drift_is_found(

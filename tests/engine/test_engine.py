@@ -15,10 +15,11 @@ import psutil
 import pytest
 
 from engine import plugins, recovery
+from engine.backends import FileBackend
 from engine.engine import Engine
 from engine.events import Report, Result, label
 from engine.paths import REPOSITORY, Paths
-from engine.recovery import MARKER, Backend
+from engine.recovery import MARKER
 from infra.errors import ExitCode, TrainyardError
 from tests.engine.progress import Kept
 from tests.processes import PATIENCE_SECONDS, wait_for
@@ -57,7 +58,7 @@ class Bench:
     def __init__(self, folder: Path, *, dawdle: bool = False, stubborn: bool = False) -> None:
         self.paths = Paths(cache=folder / "cache", state=folder / "state", repository=folder / "repo")
         self.log = folder / "asked"
-        self.backend = Backend(self.paths.engine, "tiny")
+        self.backend = FileBackend(self.paths.engine, "tiny")
         self.stack_file = self.paths.repository / "stacks" / "Pulumi.dev.yaml"
         for needed in (self.paths.bin, self.paths.engine, self.stack_file.parent):
             needed.mkdir(parents=True, exist_ok=True)
@@ -153,7 +154,7 @@ def test_a_stack_is_made_once(bench: Bench) -> None:
 def test_temporary_files_lie_in_a_private_folder_that_goes_with_the_run(bench: Bench) -> None:
     bench.engine.up("dev", Kept())
     folder = Path(bench.asked()[-1][1])
-    assert folder.parent == bench.backend.temporary
+    assert folder.parent == recovery.temporary(bench.paths.engine)
     assert not folder.exists()
 
 
@@ -254,7 +255,7 @@ def test_only_parts_of_our_own_engine_are_ended(bench: Bench) -> None:
     cluster = subprocess.Popen(["sleep", "600"], env=ours)
     neighbour = subprocess.Popen([plugin, "600"], env=others)
     try:
-        recovery.end_orphans(bench.backend)
+        recovery.end_orphans(bench.paths.engine)
         assert [process.poll() is None for process in (orphan, cluster, neighbour)] == [False, True, True]
     finally:
         for process in (orphan, cluster, neighbour):
@@ -273,7 +274,7 @@ def test_an_orphaned_engine_is_asked_before_it_is_killed(bench: Bench) -> None:
     environment = os.environ | {MARKER: str(bench.paths.engine)}
     orphan = subprocess.Popen([engine], env=environment, stdout=subprocess.PIPE, text=True)
     assert orphan.stdout is not None and orphan.stdout.readline() == "up\n"
-    recovery.end_orphans(bench.backend)
+    recovery.end_orphans(bench.paths.engine)
     assert asked.read_text() == "ended\n"
     assert orphan.poll() is not None
 
@@ -286,7 +287,7 @@ def test_an_orphan_that_has_just_ended_by_itself_is_no_error(
     orphan.kill()
     orphan.wait()
     monkeypatch.setattr(recovery, "_left_running", lambda backend: [seen])
-    recovery.end_orphans(bench.backend)
+    recovery.end_orphans(bench.paths.engine)
     assert not seen.is_running()
 
 
@@ -383,6 +384,21 @@ def test_a_failure_is_told_once_by_its_cause() -> None:
     assert [problem.got for problem in report.specific()] == ["no quota"]
 
 
+def test_an_api_server_that_does_not_answer_is_told_once_with_the_next_step() -> None:
+    lines = Kept()
+    report = Report(lines, lines)
+    silent = (
+        "configured Kubernetes cluster is unreachable: unable to load schema information from the API server:"
+        ' Get "https://x.eks.amazonaws.com/openapi/v2?timeout=32s": dial tcp 10.64.1.9:443: i/o timeout'
+    )
+    for name, message in (("a", silent), ("b", silent), ("c", "no quota")):
+        urn = URN.replace("web", name)
+        report.take(event(diagnosticEvent={"urn": urn, "message": message, "severity": "error"}))
+    first, other = report.specific()
+    assert first.path.endswith(" a") and "docs/runners.md" in first.fix
+    assert other.got == "no quota" and "docs/runners.md" not in other.fix
+
+
 @pytest.mark.parametrize(("level", "problems"), [("mandatory", 1), ("advisory", 0)])
 def test_a_mandatory_policy_stops_and_an_advisory_one_warns(level: str, problems: int) -> None:
     lines = Kept()
@@ -440,5 +456,5 @@ def test_attributes_that_were_half_written_are_removed_and_whole_ones_stay(tmp_p
     folder.mkdir(parents=True)
     for name, text in {"dev.json.attrs": "", "dev.json.bak.attrs": '{"md5": "x"}', "dev.json": ""}.items():
         (folder / name).write_text(text)
-    Backend(tmp_path, "p").mend()
+    FileBackend(tmp_path, "p").mend()
     assert sorted(file.name for file in folder.iterdir()) == ["dev.json", "dev.json.bak.attrs"]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -32,10 +34,18 @@ def judged(name: str, checkpoint_seconds: float, file: Path | None = None) -> Ju
 
 
 def findings(
-    name: str, found: Plan, *, checkpoint_seconds: float = 60, file: Path | None = None
+    name: str,
+    found: Plan,
+    *,
+    checkpoint_seconds: float = 60,
+    file: Path | None = None,
+    parameters: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
 ) -> list[str]:
-    """What is refused, one line each; what an exemption covers is not. `file`: one that is not shipped."""
-    stack, court = judged(name, checkpoint_seconds, file), Court(POLICIES)
+    """What is refused, one line each; what an exemption covers is not. `file`: one that is not shipped.
+
+    `parameters` are an organisation's, by policy.
+    """
+    stack, court = judged(name, checkpoint_seconds, file), Court(POLICIES, parameters=parameters)
     providers = {each.urn: each for each in found.resources if each.type.startswith("pulumi:providers:")}
     members = [Neighbour(_resource(each, providers, stack), made_of=each.made_of) for each in found.resources]
     alone = [finding for member in members for finding in court.judge(member.resource)]

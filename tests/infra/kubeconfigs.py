@@ -6,6 +6,8 @@ from pathlib import Path
 
 import yaml
 
+TOKEN = "not-a-real-token"
+
 
 def write_kubeconfig(path: Path, context: str = "datacenter") -> Path:
     """Write a kubeconfig with that one context."""
@@ -14,7 +16,7 @@ def write_kubeconfig(path: Path, context: str = "datacenter") -> Path:
         "kind": "Config",
         "contexts": [{"name": context, "context": {"cluster": "there", "user": "me"}}],
         "clusters": [{"name": "there", "cluster": {"server": "https://cluster.invalid:6443"}}],
-        "users": [{"name": "me", "user": {"token": "not-a-real-token"}}],
+        "users": [{"name": "me", "user": {"token": TOKEN}}],
     }
     path.write_text(yaml.safe_dump(config))
     return path

@@ -224,7 +224,9 @@ def resource_of(twin: Twin) -> Resource:
 def measurement(world: World) -> Measurement | None:
     """The measurement that lies beside the stack in this world."""
     data = json.loads(world.measurement)
-    return None if data is None else Measurement(data["seconds"], day(data["days_ago"]))
+    if data is None:
+        return None
+    return Measurement(data["seconds"], day(data["days_ago"]), data.get("assumed", False))
 
 
 def day(days_ago: int) -> date:

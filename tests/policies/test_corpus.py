@@ -162,7 +162,8 @@ def ask_the_engine(engine: Engine, world: World, twins: list[Twin], operation: s
 
     files = {}
     if measured := json.loads(world.measurement):
-        content = {"seconds": measured["seconds"], "measured": day(measured["days_ago"]).isoformat()}
+        found = "assumed" if measured.get("assumed") else "measured"
+        content = {"seconds": measured["seconds"], found: day(measured["days_ago"]).isoformat()}
         files["checkpoint.test.json"] = json.dumps(content)
     return engine.run(
         program,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -14,13 +15,16 @@ from trainyard_train.checkpointing.checkpoint import FORMAT
 from trainyard_train.observability.metrics import FILE
 
 TWO_RANKS = ["--nproc-per-node=2"]
+MODULE = ("-m", "trainyard_train.train")
 
 
-def refused(run_dir: Path, *settings: str, more: list[str] | None = None) -> str:
+def refused(
+    run_dir: Path, *settings: str, more: list[str] | None = None, script: Sequence[str] = MODULE
+) -> str:
     """Run the command, which must refuse; returns what it said."""
     chosen = [f"run_dir={run_dir}", "steps=4", "seed=7", "model.hidden=16", *settings]
     arguments = [part for text in chosen for part in ("--set", text)]
-    command = [sys.executable, "-m", "trainyard_train.train", *arguments, *(more or [])]
+    command = [sys.executable, *script, *arguments, *(more or [])]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
@@ -58,6 +62,30 @@ def test_a_backend_that_is_not_to_be_had_here_is_refused(
         monkeypatch.setenv(name, value)
     assert "training: backend: got 'nccl', but this process sees no GPU" in refused(tmp_path, "backend=nccl")
     assert "training: backend: got 'mpi', but this PyTorch was built" in refused(tmp_path, "backend=mpi")
+
+
+WITHOUT_NETWORK = """
+import sys
+import torch.distributed as dist
+from trainyard_train import train, trainer
+def run(*_):
+    raise dist.DistBackendError(
+        "NCCL error in: NCCLUtils.cpp:94, invalid usage, NCCL version 2.30.7\\n"
+        "ncclInvalidUsage: This usually reflects invalid usage of NCCL library.\\nLast error:\\n"
+        "Failed to initialize any NET plugin"
+    )
+trainer.Trainer.run = run
+train.main(sys.argv[1:])
+"""
+
+
+def test_a_network_that_nccl_does_not_find_is_wrong_configuration_and_no_lost_rank(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NCCL_NET", "IB")
+    assert "training: NCCL_NET: got 'IB', but NCCL finds no such network" in refused(
+        tmp_path, script=("-c", WITHOUT_NETWORK)
+    )
 
 
 SLOW_TO_CLEAN_UP = """

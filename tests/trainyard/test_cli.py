@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import typer
+from kubernetes.client.exceptions import ApiException
 
 from infra.errors import InputError, Problem
 from trainyard import cli
@@ -50,6 +51,16 @@ def test_every_end_has_its_exit_code_and_its_words(
 ) -> None:
     assert ends_with(outcome, monkeypatch) == code
     assert words in capsys.readouterr().err
+
+
+def test_what_the_api_server_refuses_is_told_in_its_own_words(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused = ApiException(status=403, reason="Forbidden")
+    refused.body = '{"message": "pods is forbidden: User \\"mei\\" cannot list"}'
+    assert ends_with(raising(refused), monkeypatch) == 1
+    assert 'User "mei" cannot list' in (said := capsys.readouterr().err)
+    assert "--context" in said
 
 
 def test_a_mistake_of_ours_is_not_explained_away(monkeypatch: pytest.MonkeyPatch) -> None:

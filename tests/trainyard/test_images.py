@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import threading
 from collections.abc import Iterator
@@ -12,11 +13,13 @@ from typing import Any
 
 import pytest
 
+from engine.progress import PlainProgress
 from infra.artifacts import Artifacts
 from infra.spec import load
 from tests.infra.kubeconfigs import write_kubeconfig
 from tests.infra.plan import stack_file
-from trainyard.images import Chart, Inventory, inventory, missing
+from tests.trainyard.layers import blobs, layer
+from trainyard.images import Chart, Inventory, inventory, missing, unfit
 from trainyard.registry import Missing, Registries, take_apart
 
 LOGIN = base64.b64encode(b"me:password").decode()
@@ -48,6 +51,17 @@ STORED: dict[str, Any] = {
     },
     "/nothing/index.yaml": ["no", "index"],
 }
+VERBS = {
+    "usr/lib/x86_64-linux-gnu/libibverbs.so.1": b"",
+    "usr/lib/x86_64-linux-gnu/libibverbs/libmlx5-rdmav34.so": b"",
+    "etc/libibverbs.d/mlx5.driver": b"",
+}
+IMAGES = {"bare": (layer(etc=b"folder:"),), "rdma": (layer(**VERBS), layer(etc=b"folder:"))}
+for _name, _layers in IMAGES.items():
+    _parts = blobs(*_layers)
+    STORED[f"/v2/{_name}/manifests/1"] = _parts.pop("index")
+    STORED |= {f"/v2/{_name}/blobs/{digest}": data for digest, data in _parts.items()}
+    STORED |= {f"/v2/{_name}/manifests/{digest}": data for digest, data in _parts.items()}
 
 
 class _Registry(BaseHTTPRequestHandler):
@@ -68,7 +82,8 @@ class _Registry(BaseHTTPRequestHandler):
         if self.path in STORED:
             self.send_response(200)
             self.end_headers()
-            self.wfile.write(json.dumps(STORED[self.path]).encode())
+            stored = STORED[self.path]
+            self.wfile.write(stored if isinstance(stored, bytes) else json.dumps(stored).encode())
             return
         known = self.headers.get("Authorization") == f"Basic {LOGIN}" and "scope=pull" in self.path
         self.send_response(200 if known else 401)
@@ -183,6 +198,31 @@ def test_an_image_must_be_for_the_processors_of_its_nodes(registry: str) -> None
     assert problem.allowed == "the image for amd64 and arm64"
     assert "linux/arm64" in problem.fix
     assert missing(Inventory((one,), (), {one: ("amd64",)}), Registries()) == []
+
+
+def test_images_of_ranks_are_looked_into_for_what_their_fabrics_need(registry: str) -> None:
+    bare, rdma, lost = (f"{registry}/{name}:1" for name in ("bare", "rdma", "lost"))
+    fabrics = {bare: ("ib-ndr",), rdma: ("ib-ndr", "ib-shared"), lost: ("ib-ndr",)}
+    wanted = Inventory((), (), {bare: ("amd64",), rdma: ("amd64",)}, fabrics)
+    problems = unfit(wanted, Registries(), PlainProgress(io.StringIO()))
+    lacking = [each for each in problems if each.path == f"{bare} (amd64)"]
+    assert [each.got for each in lacking] == [
+        "no libibverbs.so.1",
+        "no libibverbs/libmlx5-rdmav*.so",
+        "no /etc/libibverbs.d/mlx5.driver",
+    ]
+    assert "libibverbs1" in lacking[0].fix
+    assert [(each.path, each.got) for each in problems if each not in lacking] == [
+        (lost, "not without a login")
+    ]
+
+
+def test_ranks_of_a_stack_run_in_images_that_its_fabrics_are_known_of(found: Inventory) -> None:
+    assert sorted(fabric for names in found.fabrics.values() for fabric in names) == [
+        "ib-shared",
+        "ib-shared-rocm",
+    ]
+    assert set(found.fabrics) <= set(found.images)
 
 
 def test_a_registry_that_wants_a_login_gets_the_one_of_dockers_configuration(

@@ -35,6 +35,11 @@ def test_settings_reach_the_training_package_as_overrides() -> None:
     ]
 
 
+def test_a_job_with_a_grace_of_its_own_gives_up_before_it_is_over() -> None:
+    job = JOB.model_copy(update={"grace_seconds": 60})
+    assert "--set=timeouts.leave=55" in manifest(job, "run-001")["spec"]["trainer"]["args"]
+
+
 def test_a_job_goes_to_its_teams_queue_with_its_priority() -> None:
     metadata = manifest(JOB, "run-001")["metadata"]
     assert metadata["namespace"] == "team-research"
@@ -141,6 +146,9 @@ class FakeCustom:
     def list_namespaced_custom_object(self, *_: object) -> dict[str, Any]:
         return {"items": self.workloads}
 
+    def delete_namespaced_custom_object(self, *_: object, propagation_policy: str) -> None:
+        assert propagation_policy == "Foreground"
+
     def create_namespaced_custom_object(self, *_: object) -> None:
         raise ApiException(status=409 if self.job else 422, reason="no")
 
@@ -150,7 +158,10 @@ def jobs(
 ) -> Jobs:
     found = Jobs.__new__(Jobs)
     pods = [
-        SimpleNamespace(spec=SimpleNamespace(node_name=node), status=SimpleNamespace(phase="Running"))
+        SimpleNamespace(
+            spec=SimpleNamespace(node_name=node, termination_grace_period_seconds=300),
+            status=SimpleNamespace(phase="Running"),
+        )
         for node in nodes
     ]
     found._custom = FakeCustom(job, workloads or [])
@@ -197,3 +208,13 @@ def test_a_missing_job_names_the_next_step() -> None:
 def test_a_job_of_the_same_name_is_never_replaced() -> None:
     with pytest.raises(TrainyardError, match="has a job of that name"):
         jobs(trainjob()).submit(manifest(JOB, "run-001"))
+
+
+def test_a_removed_job_is_waited_for_as_long_as_its_pods_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited = iter(range(0, 1000, 10))
+    clock = SimpleNamespace(monotonic=lambda: next(waited), sleep=lambda _: None)
+    monkeypatch.setattr("trainyard.jobs.time", clock)
+    stuck = jobs(trainjob(), nodes=("spot-0",))
+    with pytest.raises(TrainyardError, match="still there 330 s after it was removed"):
+        stuck.delete_and_wait(KEY)
+    assert next(waited) > 330

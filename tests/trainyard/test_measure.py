@@ -10,7 +10,7 @@ import pytest
 
 from infra.errors import InputError
 from policies.config import Measurement
-from trainyard.measure import measure
+from trainyard.measure import assume, measure
 
 
 def metrics(folder: Path, *lines: dict[str, object]) -> Path:
@@ -37,6 +37,12 @@ def test_a_run_without_checkpoints_measures_nothing(lines: list[dict[str, object
     with pytest.raises(InputError, match="no committed checkpoint"):
         measure(metrics(tmp_path, *lines), tmp_path / "Pulumi.aws.yaml")
     assert not (tmp_path / "checkpoint.aws.json").exists()
+
+
+def test_an_assumption_says_that_it_is_one(tmp_path: Path) -> None:
+    found = Measurement.read(assume(60, tmp_path / "Pulumi.aws.yaml"))
+    assert found is not None
+    assert (found.seconds, found.is_assumed) == (60, True)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

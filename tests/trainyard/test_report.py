@@ -8,7 +8,7 @@ from rich.console import Console
 
 from infra.errors import Problem, TrainyardError
 from rehearsal.order import Step
-from rehearsal.rehearse import Phase, Rehearsal
+from rehearsal.rehearse import Phase, Refused, Rehearsal
 from trainyard.rehearse.report import Report, failure
 
 VPC = "urn:pulumi:dev::p::trainyard:infra:AwsCluster$aws:ec2/vpc:Vpc::dev-vpc"
@@ -20,6 +20,8 @@ DONE = Rehearsal(
     (BUCKET,),
     ("aws:ec2/vpc:Vpc dev-vpc was refused",),
     {"not in moto": ["aws:eks/addon:Addon"]},
+    (Refused("new-role", "Role could not be assumed", "wait a minute", "somebody, https://x"),),
+    ("spot-empty",),
 )
 REPORT = Report("dev", DONE, "that a checkpoint takes 60 s, which was assumed")
 
@@ -33,6 +35,8 @@ def test_the_data_has_order_time_and_what_is_not_proven() -> None:
     assert data["keptAfterDestroy"] == ["aws:s3/bucket:Bucket dev-bucket"]
     assert "that a checkpoint takes 60 s, which was assumed" in data["notProven"]
     assert "not in moto: aws:eks/addon:Addon" in data["notProven"]
+    assert [each["fix"] for each in data["refused"]] == ["wait a minute"]
+    assert data["survived"] == ["spot-empty"]
 
 
 def test_the_comment_is_a_table_with_details() -> None:
@@ -49,6 +53,8 @@ def test_the_terminal_shows_faults_and_what_stays() -> None:
     REPORT.show(Console(file=text, width=200))
     assert "aws:ec2/vpc:Vpc dev-vpc was refused; the next up put it right" in text.getvalue()
     assert "kept after destroy  aws:s3/bucket:Bucket dev-bucket" in text.getvalue()
+    assert "refused  new-role: Role could not be assumed\n  fix: wait a minute" in text.getvalue()
+    assert "survived spot-empty" in text.getvalue()
 
 
 def test_a_failure_shows_every_problem_as_it_is() -> None:

@@ -70,6 +70,7 @@ def session(tmp_path: Path, url: str) -> Any:
         stack=SimpleNamespace(job=JOB, datasets=()),
         jobs=Jobs(client.ApiClient(client.Configuration(host=url))),
         console=Console(file=StringIO(), width=120),
+        is_on_host=True,
         run_root=lambda team, name: tmp_path / team / name,
     )
 

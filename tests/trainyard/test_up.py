@@ -37,6 +37,9 @@ class Engine:
         self.asked.append("up")
         return Result(stack, "up", {}, 0.0)
 
+    def outputs(self, _stack: str, *, show_secrets: bool) -> dict[str, str]:
+        return {}
+
 
 def session(engine: Engine, folder: Path, *, is_embedded: bool) -> Session:
     """As much of a session as `up` without a job asks for."""
@@ -49,7 +52,8 @@ def session(engine: Engine, folder: Path, *, is_embedded: bool) -> Session:
         packages=SimpleNamespace(ensure=lambda _: None),
         console=SimpleNamespace(print=lambda _: None),
         engine=engine,
-        target=SimpleNamespace(pool_types={}),
+        target=SimpleNamespace(pool_types={}, plugins=()),
+        is_fleet=False,
         is_embedded=is_embedded,
         is_searchable=False,
         cluster_exists=False,

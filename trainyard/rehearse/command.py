@@ -5,15 +5,18 @@ from __future__ import annotations
 import gc
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 
 from engine.engine import Engine
 from infra.errors import InputError, Problem, TrainyardError
-from rehearsal.fake import FAKES, Fake, fake_of
+from policies.config import Measurement
+from rehearsal.fake import FAKES, Fake, fake_of, refusals_of
 from rehearsal.faults import Faults, parse_fail
 from rehearsal.leaks import CREDENTIALS
+from rehearsal.reach import Reach, origin_of, reached
 from rehearsal.rehearse import Phase, Rehearsal, Stage, rehearse, with_common
 from trainyard.find import finder
 from trainyard.forms import Form
@@ -24,6 +27,9 @@ from trainyard.rehearse.report import Report, changes, failure
 from trainyard.session import Session
 from trainyard.up import ENGINE_PARTS
 
+ALL = "all"
+"""In place of a refusal's name: every one that the target knows."""
+
 
 def faults_of(*, fail: str, no_capacity: str, crash_after: int, slow: bool) -> Faults:
     """Return the faults that the command's options name. Raises InputError."""
@@ -31,8 +37,26 @@ def faults_of(*, fail: str, no_capacity: str, crash_after: int, slow: bool) -> F
     return Faults(kind, nth, no_capacity, crash_after, slow)
 
 
-def play(session: Session, faults: Faults, assumed: Assumption, *, adopts: bool = False) -> Rehearsal:
-    """Rehearse the stack in folders of its own. Raises TrainyardError."""
+def refusing(session: Session, faults: Faults, names: Sequence[str]) -> Faults:
+    """Add the refusals of the stack's target that are named, or all of them. Raises InputError."""
+    if not names:
+        return faults
+    _fake(session)
+    known = refusals_of(session.stack.provider.kind)
+    chosen = list(known) if ALL in names else names
+    if unknown := [name for name in chosen if name not in known]:
+        told = "; ".join(f"{name}: {each.what}" for name, each in known.items())
+        raise InputError([Problem("--refuse", ", ".join(unknown), f"{ALL}; {told}", "name one of these")])
+    return replace(faults, refusals=tuple(known[name] for name in chosen))
+
+
+def play(
+    session: Session, faults: Faults, assumed: Assumption, *, adopts: bool = False, origin: str = ""
+) -> Rehearsal:
+    """Rehearse the stack in folders of its own. Raises TrainyardError.
+
+    `origin` is where the engine runs: an address or `inside`; empty: a network that the stack names.
+    """
     # What a fake has made lives to the end; searching it for garbage took a sixth of the time.
     gc.set_threshold(100_000)
     session.packages.ensure(session.progress)
@@ -40,6 +64,7 @@ def play(session: Session, faults: Faults, assumed: Assumption, *, adopts: bool 
     _check_pool(session, faults, fake)
     session.toolchain.ensure(*ENGINE_PARTS)
     stack = session.stack.model_dump(mode="json", by_alias=True)
+    reach = Reach(fake.control_plane, origin_of(origin, stack)) if fake.control_plane else None
     with apart(session, assumed) as project:
         own = project.session
         made = own.paths.state / MADE
@@ -48,18 +73,22 @@ def play(session: Session, faults: Faults, assumed: Assumption, *, adopts: bool 
             def open_engine(attached: Mapping[str, str]) -> Operations:
                 settings = {
                     "TRAINYARD_STACKS": str(own.paths.stacks),
+                    "SECRETS_PROVIDER": "",
                     **CREDENTIALS,
                     **started.variables,
                     **attached,
                 }
                 tools = Session(own.stack_name, replace(session.paths, state=own.paths.state))
                 variables = {**tools.toolchain.environment(), **settings}
-                engine = Engine(own.paths, variables, finder(session.stack, started.ask))
+                look = finder(session.stack, started.ask)
+                engine = Engine(own.paths, variables, look, session.target.advise)
                 to_be_killed = bool(faults.crash_after)
                 return Operations(engine, project, fake, session.progress, to_be_killed=to_be_killed)
 
-            stage = Stage(with_common(started.clouds), made, faults, adopts)
-            return rehearse(open_engine, stage, lambda phase: session.progress.said(_done(phase)))
+            clouds = with_common(started.clouds)
+            stage = Stage(reached(clouds, reach) if reach else clouds, made, faults, adopts)
+            with reach.explained() if reach else nullcontext():
+                return rehearse(open_engine, stage, lambda phase: session.progress.said(_done(phase)))
 
 
 def _fake(session: Session) -> Fake:
@@ -91,13 +120,19 @@ def _check_pool(session: Session, faults: Faults, fake: Fake) -> None:
 
 
 def run_rehearsal(
-    session: Session, faults: Faults, assumed: Assumption, form: Form, *, adopts: bool = False
+    session: Session,
+    faults: Faults,
+    assumed: Assumption,
+    form: Form,
+    *,
+    adopts: bool = False,
+    origin: str = "",
 ) -> None:
     """Rehearse the stack, and print how it went."""
     session.stack  # noqa: B018 -- wrong input ends here
     price = bill(session.stack, datetime.now(UTC).date())
     try:
-        played = play(session, faults, assumed, adopts=adopts)
+        played = play(session, faults, assumed, adopts=adopts, origin=origin)
         report = Report(session.stack_name, played, _told(session, assumed))
     except TrainyardError as error:
         if form == "markdown":  # for whoever reads the comment; the command fails as ever
@@ -114,10 +149,9 @@ def run_rehearsal(
 
 def _told(session: Session, assumed: Assumption) -> str:
     """Say what was assumed, where the stack has no measurement of its own."""
-    measured = (session.paths.stacks / f"checkpoint.{session.stack_name}.json").exists()
-    if measured or assumed.checkpoint_seconds is None:
+    known = Measurement.read(session.paths.stacks / f"checkpoint.{session.stack_name}.json")
+    seconds = known.seconds if known else assumed.checkpoint_seconds
+    if seconds is None or (known and not known.is_assumed):
         return ""
-    return (
-        f"that a checkpoint takes {assumed.checkpoint_seconds:g} s, which was assumed: `up` is refused until"
-        f" stacks/checkpoint.{session.stack_name}.json has a measured time"
-    )
+    until = "soon: run `trainyard measure`" if known else "until `trainyard measure` has written a time"
+    return f"that a checkpoint takes {seconds:g} s, which was assumed: `up` is refused {until}"

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from engine.engine import without_encryption
 from engine.paths import Paths
 from rehearsal.leaks import Leak, leaks_in, lines_of
+from trainyard.measure import assume
 from trainyard.session import Session
 
 LINKS = (".venv", ".trainyard")
@@ -81,7 +81,7 @@ def apart(session: Session, assumed: Assumption) -> Iterator[Project]:
         (folder / PROGRAM / "__main__.py").symlink_to(session.paths.repository / "infra" / "__main__.py")
         project = yaml.safe_load((session.paths.repository / "Pulumi.yaml").read_text())
         (folder / "Pulumi.yaml").write_text(yaml.safe_dump({**project, "main": PROGRAM}))
-        shutil.copy(session.stack_file, stacks)
+        (stacks / session.stack_file.name).write_text(without_encryption(session.stack_file.read_text()))
         _put_measurement(session, stacks, assumed)
         paths = replace(session.paths, repository=folder, state=Path(name) / "state", stacks_folder=stacks)
         yield Project(Session(session.stack_name, paths, session.console), session.paths.policies)
@@ -94,5 +94,4 @@ def _put_measurement(session: Session, stacks: Path, assumed: Assumption) -> Non
     if measured.exists():
         shutil.copy(measured, stacks)
     elif assumed.checkpoint_seconds is not None:
-        today = datetime.now(UTC).date().isoformat()
-        (stacks / name).write_text(json.dumps({"seconds": assumed.checkpoint_seconds, "measured": today}))
+        assume(assumed.checkpoint_seconds, stacks / session.stack_file.name)

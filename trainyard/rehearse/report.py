@@ -66,6 +66,11 @@ class Report:
             "criticalPath": [step.label for step in done.critical_path],
             "keptAfterDestroy": [label(urn) for urn in done.kept],
             "faults": list(done.happened),
+            "refused": [
+                {"name": each.name, "said": each.said, "fix": each.fix, "source": each.source}
+                for each in done.refused
+            ],
+            "survived": list(done.survived),
             "notProven": self.unproven,
         }
 
@@ -80,6 +85,11 @@ class Report:
         console.print(table)
         for fault in self.rehearsal.happened:
             console.print(f"[yellow]fault[/]    {fault}; the next up put it right", highlight=False)
+        for each in self.rehearsal.refused:
+            told = f"{each.name}: {each.said}\n  fix: {each.fix}\n  known from: {each.source}"
+            console.print(f"[yellow]refused[/]  {escape(told)}", highlight=False)
+        for name in self.rehearsal.survived:
+            console.print(f"[green]survived[/] {escape(name)}: nothing was asked for that is refused so")
         path = " → ".join(step.label for step in self.rehearsal.critical_path)
         if path:
             console.print(f"[dim]longest chain[/]  {path}", highlight=False)
@@ -111,6 +121,8 @@ class Report:
                 "Changes of pools",
                 [f"{phase.name}: {note}" for phase in done.phases for note in phase.notes],
             ),
+            _details("Refused", [f"{each.name}: {each.said} **{each.fix}**" for each in done.refused]),
+            _details("Survived", list(done.survived)),
             _details("Longest chain of resources", [step.label for step in done.critical_path]),
             _details("Kept after destroy", [label(urn) for urn in done.kept]),
             _details("Not proven here", self.unproven),

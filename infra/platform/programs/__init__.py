@@ -6,6 +6,8 @@ from functools import cache
 from importlib.resources import files
 from itertools import dropwhile
 
+import catalog
+
 
 def program(name: str, **values: str) -> str:
     """Return a program's text without the comments at its head; each of `values` replaces its `@name@`."""
@@ -13,6 +15,11 @@ def program(name: str, **values: str) -> str:
     for key, value in values.items():
         text = text.replace(f"@{key}@", value)
     return text
+
+
+def on_fabric(fabric: str) -> list[str]:
+    """Return what comes before a command whose ranks need a fabric; empty where nothing is to be checked."""
+    return ["python3", "-c", program("start_on_fabric.py")] if catalog.fabric(fabric).device_files else []
 
 
 @cache

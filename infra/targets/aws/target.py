@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from catalog.purchases import aws
+from infra.targets.aws.spec.advice import ADVICE
 from infra.targets.aws.spec.pool_types import POOL_TYPES
 from infra.targets.aws.spec.provider import AwsSpec
 from infra.targets.aws.spec.validators import CHECKS
@@ -34,12 +35,15 @@ TARGET = Target(
         ),
         Feature.TPU_SLICES: "TPUs are Google's: use kind: gcp, or a machine with GPUs",
         Feature.NVLINK_DOMAINS: (
-            "EC2's P6e-GB200 UltraServers are not in this release's catalogue: use p6-b200.48xlarge or"
-            " p6-b300.48xlarge, or GB200 at CoreWeave"
+            "this release makes no racks on AWS: UltraServers as node groups are not tried here. Use"
+            " p6-b200.48xlarge or p6-b300.48xlarge, GB200 at CoreWeave, or bring a cluster that has them as"
+            " kind: onprem"
         ),
     },
     pool_types=POOL_TYPES,
+    advice=ADVICE,
     packages="aws",
+    plugins=("aws",),
     cluster="infra.targets.aws.cluster:AwsCluster",
     account="infra.targets.aws.account:AwsAccount",
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from catalog.purchases import azure
+from infra.targets.azure.spec.advice import ADVICE
 from infra.targets.azure.spec.pool_types import POOL_TYPES
 from infra.targets.azure.spec.provider import AzureSpec
 from infra.targets.azure.spec.validators import CHECKS
@@ -34,12 +35,14 @@ TARGET = Target(
         ),
         Feature.TPU_SLICES: "Azure has no TPUs: choose a machine with GPUs",
         Feature.NVLINK_DOMAINS: (
-            "Azure's ND GB200 racks are not in this release's catalogue: use Standard_ND96isr_H200_v5, or"
-            " GB200 at CoreWeave"
+            "this release makes no racks on Azure: ND GB200 as agent pools is not tried here. Use"
+            " Standard_ND96isr_H200_v5, GB200 at CoreWeave, or bring a cluster that has them as kind: onprem"
         ),
     },
     pool_types=POOL_TYPES,
+    advice=ADVICE,
     packages="azure",
+    plugins=("azure-native",),
     cluster="infra.targets.azure.cluster:AzureCluster",
     account="infra.targets.azure.account:AzureAccount",
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from catalog.purchases import coreweave
+from infra.targets.coreweave.spec.advice import ADVICE
 from infra.targets.coreweave.spec.pool_types import POOL_TYPES
 from infra.targets.coreweave.spec.provider import CoreweaveSpec
 from infra.targets.coreweave.spec.validators import CHECKS
@@ -33,6 +34,8 @@ TARGET = Target(
         Feature.TPU_SLICES: "CoreWeave has no TPUs: choose a machine with GPUs",
     },
     pool_types=POOL_TYPES,
+    advice=ADVICE,
     packages="coreweave",
+    plugins=("coreweave",),
     cluster="infra.targets.coreweave.cluster:CoreweaveCluster",
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from catalog.purchases import gcp
 from infra.targets.features import Feature
+from infra.targets.gcp.spec.advice import ADVICE
 from infra.targets.gcp.spec.pool_types import POOL_TYPES
 from infra.targets.gcp.spec.provider import GcpSpec
 from infra.targets.gcp.spec.validators import CHECKS
@@ -36,7 +37,9 @@ TARGET = Target(
         ),
     },
     pool_types=POOL_TYPES,
+    advice=ADVICE,
     packages="gcp",
+    plugins=("gcp",),
     cluster="infra.targets.gcp.cluster:GcpCluster",
     account="infra.targets.gcp.account:GcpAccount",
 )

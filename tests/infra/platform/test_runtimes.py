@@ -2,7 +2,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from infra.platform.fabric import with_fabric
+from infra.platform.programs import on_fabric, program
+from infra.spec.grace import runtime_grace_seconds
+from infra.spec.job import JobSpec
 from tests.infra.plan import Plan
+from trainyard.jobs import manifest
 
 
 def pods(plan: Plan, runtime: str) -> dict[str, dict[str, Any]]:
@@ -42,5 +49,101 @@ def test_pods_of_an_mpi_job_tell_its_ranks_before_they_end(local_plan: Plan) -> 
         compile(program, "preStop", "exec")  # it would end this machine's ranks, too: tests/e2e runs it
 
 
-def test_pods_have_the_notice_of_the_pools_to_leave_in(local_plan: Plan) -> None:
-    assert pods(local_plan, "torch-none")["node"]["terminationGracePeriodSeconds"] == 30
+def test_pods_have_the_longest_grace_of_their_pools_and_know_it(local_plan: Plan) -> None:
+    for name in ("torch-none", "mpi-none", "torch-distributed"):
+        runtime = local_plan.named("ClusterTrainingRuntime")[name]
+        for job in runtime["spec"]["template"]["spec"]["replicatedJobs"]:
+            pod = job["template"]["spec"]["template"]
+            assert pod["spec"]["terminationGracePeriodSeconds"] == 300
+            found = told(pod)
+            assert found["TRAINYARD_GRACE_SECONDS"] == found["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] == "300"
+            assert found["TRAINYARD_NOTICE_SECONDS"] == "30"
+
+
+def told(pod: dict[str, Any]) -> dict[str, str]:
+    """Variables of a pod that are references to its annotations → what they come to."""
+    annotations = pod["metadata"]["annotations"]
+    paths = {
+        each["name"]: each["valueFrom"]["fieldRef"]["fieldPath"]
+        for each in pod["spec"]["containers"][0]["env"]
+        if "valueFrom" in each
+    }
+    return {
+        name: annotations[path.split("'")[1]]
+        for name, path in paths.items()
+        if path.startswith("metadata.annotations")
+    }
+
+
+@pytest.mark.parametrize(
+    ("notices", "asked", "seconds"),
+    [
+        ([None], {}, 300),
+        ([15, None], {}, 300),
+        ([420, None], {}, 420),
+        ([120, 120], {}, 120),
+        ([15, None], {"torch-none": 60, "mpi-none": 90}, 60),
+    ],
+)
+def test_a_grace_is_that_of_the_pool_with_the_longest_unless_the_stack_sets_it(
+    notices: list[int | None], asked: dict[str, int], seconds: int
+) -> None:
+    assert runtime_grace_seconds("torch-none", notices, asked) == seconds
+
+
+BARE = {
+    "name": "node",
+    "env": [],
+    "resources": {},
+    "volumeMounts": [],
+    "image": "i",
+    "imagePullPolicy": "Never",
+}
+CAPABLE = {"securityContext": {"capabilities": {"drop": ["ALL"]}}}
+
+
+def on(fabric: str, **container: Any) -> dict[str, Any]:
+    """The container of a pod that is put on a fabric."""
+    pod = with_fabric({"containers": [{**BARE, **CAPABLE, **container}], "volumes": []}, fabric)
+    found: dict[str, Any] = pod["containers"][0]
+    return found
+
+
+def test_what_the_runtime_starts_on_a_fabric_is_checked_first() -> None:
+    told = {each["name"]: each["value"] for each in on("efav3", command=["torchrun"])["env"]}[
+        "TRAINYARD_FABRIC"
+    ]
+    assert told.startswith("efav3 libnccl-net-ofi.so=aws-ofi-nccl ")
+    assert told.endswith(" /dev/infiniband/uverbs*=")
+    assert '"' not in told  # sshd_config has no way to write one
+    assert on("efav3", command=["torchrun"])["command"] == [*on_fabric("efav3"), "torchrun"]
+    assert on_fabric("efav3")[-1] == program("start_on_fabric.py")
+
+
+@pytest.mark.parametrize("fabric", ["none", "roce", "tcpxo", "rocm"])
+def test_where_no_device_of_verbs_is_given_nothing_is_checked(fabric: str) -> None:
+    container = on(fabric, command=["torchrun"])
+    assert container["command"] == ["torchrun"]
+    assert "TRAINYARD_FABRIC" not in {each["name"] for each in container["env"]}
+
+
+def test_workers_of_mpi_are_not_checked_since_no_variable_of_a_job_reaches_them() -> None:
+    assert "command" not in on("ib-ndr")
+
+
+@pytest.mark.parametrize("framework", ["torch", "mpi"])
+def test_a_job_that_we_submit_is_checked_before_its_ranks_start(framework: str) -> None:
+    def command(fabric: str) -> list[str]:
+        job = JobSpec(
+            name="a",
+            team="b",
+            runtime=f"{framework}-{fabric}",
+            num_nodes=2,
+            accelerators_per_node=8,
+            config="c",
+        )
+        started: list[str] = manifest(job, "run")["spec"]["trainer"]["command"]
+        return started
+
+    assert command("none")[0] == ("mpirun" if framework == "mpi" else "python3")
+    assert command("ib-ndr") == [*on_fabric("ib-ndr"), *command("none")]

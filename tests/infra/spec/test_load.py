@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ from pydantic import ValidationError
 
 from infra.errors import InputError
 from infra.spec import Stack, load, load_fleet, parse
+from infra.spec.node_pool import ReservationSpec
 from infra.spec.source import FLEET_KEY, holds
 from tests.infra.golden import CASES, VARIANTS, subject
 from tests.infra.plan import stack_file
@@ -58,3 +60,16 @@ def test_data_without_a_file_has_its_problems_located_by_key() -> None:
 def test_a_file_that_is_not_there_is_a_problem(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="No such file"):
         load(tmp_path / "Pulumi.none.yaml")
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "2030-01-07T11:30:00Z",
+        "2030-01-07T11:30Z",
+        "2030-01-07 11:30:00+00:00",
+        datetime(2030, 1, 7, 11, 30, tzinfo=UTC),
+    ],
+)
+def test_a_moment_is_the_same_however_a_reader_of_yaml_has_it(written: str) -> None:
+    assert ReservationSpec(id="cr-0", kind="block", starts=written).starts == "2030-01-07T11:30:00Z"

@@ -25,7 +25,8 @@ def onprem(needs: dict[str, Any], **job: Any) -> Stack:
 def google(needs: dict[str, Any], **job: Any) -> Stack:
     """TPU slices, GPUs, and machines without accelerators."""
     data = yaml.safe_load(stack_file("gcp-tpu").read_text())["config"]["trainyard:stack"]
-    gpus = {"name": "gpus", "capacity": "on-demand", "num_nodes": 2, "machine": "a3-ultragpu-8g"}
+    gpus = {"name": "gpus", "capacity": "reserved", "num_nodes": 2, "machine": "a3-ultragpu-8g"}
+    gpus |= {"reservation": {"id": "h200"}}
     cpus = {"name": "cpus", "capacity": "on-demand", "num_nodes": 2, "machine": "e2-standard-4"}
     asked = {"name": "digits", "team": "research", "config": "digits", "needs": needs, **job}
     return parse(

@@ -72,7 +72,7 @@ def test_on_aws_a_second_time_makes_nothing_and_puts_right_what_was_changed(s3: 
     assert of("kms").list_keys()["Keys"] == keys
     assert "SecureTransport" in s3.get_bucket_policy(Bucket=PLACE.bucket)["Policy"]
     assert made.url == "s3://example-state?region=us-east-2&awssdk=v2"
-    assert made.secrets_provider == "awskms://alias/example-state?region=us-east-2"
+    assert made.secrets_provider == "awskms://alias/example-state?region=us-east-2&awssdk=v2"
 
 
 def test_rights_on_aws_name_the_bucket_and_the_key_and_no_action_on_all(s3: Any) -> None:

@@ -36,7 +36,10 @@ STACKS = [
     *((stack_file(name), 1) for name in ("aws-dev", "gcp", "gcp-tpu", "azure")),
     *((stack_file(name), LONGEST) for name in ("aws-dev", "gcp", "gcp-tpu", "azure")),
     *((stack_file("coreweave"), length) for length in (1, 30)),
-    *((CASES / f"{case}.yaml", LONGEST) for case in ("autoscaled/aws", "racks/gcp", "existing-cluster/gcp")),
+    *(
+        (CASES / f"{case}.yaml", LONGEST)
+        for case in ("autoscaled/aws", "efa-claims/aws", "racks/gcp", "existing-cluster/gcp")
+    ),
 ]
 """Files, each with lengths of the stack's name: pools and teams always have the longest."""
 
@@ -60,6 +63,8 @@ LIMITS: Mapping[str, Limit] = {
     "aws:cloudwatch/eventRule:EventRule": Limit("name", 64, r"[\w.-]+"),
     "aws:cloudwatch/logGroup:LogGroup": Limit("name", 512, r"[\w./#-]+"),
     "aws:cloudwatch/logMetricFilter:LogMetricFilter": Limit("name", 512, r"[^:*]+"),
+    # Auto Scaling API reference, PutScheduledUpdateGroupAction.
+    "aws:autoscaling/schedule:Schedule": Limit("scheduledActionName", 255),
     # EC2 API reference, CreateLaunchTemplate, CreatePlacementGroup, CreateSecurityGroup.
     "aws:ec2/launchTemplate:LaunchTemplate": Limit("name", 128, r"[a-zA-Z0-9().\-/_]{3,}"),
     "aws:ec2/placementGroup:PlacementGroup": Limit("name", 255),
@@ -154,6 +159,7 @@ UNNAMED = frozenset(
             "QueuePolicy",
             "EventTarget",
             "Tag",
+            "NodeGroupSize",
         ),
         *(
             "AccessEntry",
@@ -269,5 +275,9 @@ def test_names_that_fit_are_not_changed(rendered: Path) -> None:
     """An upgrade replaces no node group, role or vault of a stack that is there."""
     found = cluster_plan(parse(yaml.safe_load(stack_file("aws").read_text())["config"][STACK_KEY]), rendered)
     groups = found.named("NodeGroup")
-    assert "training-preprocessing-m7i-16xlarge-us-east-2a" in groups
+    assert {
+        "training-system",
+        "training-preprocessing",
+        "training-spot-p5en-48xlarge-us-east-2b",
+    } <= groups.keys()
     assert all("nodeGroupName" not in inputs for inputs in groups.values())

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import catalog
 from engine.paths import REPOSITORY
 from local.toolchain.images import ENVIRONMENT, USER
 from local.toolchain.versions import Versions
@@ -53,7 +54,7 @@ def targets() -> dict[str, dict[str, Any]]:
 def test_every_image_is_built_on_each_base() -> None:
     assert [file.parent.name for file in DOCKERFILES] == ["deepspeed", "mpi", "torch"]
     assert set(targets()) == {
-        f"{image}-{base}" for image in ("torch", "mpi", "deepspeed") for base in ("cuda", "rocm", "cpu")
+        f"{image}-{base}" for image in ("torch", "mpi", "deepspeed") for base in ("cuda", "rocm")
     }
     for group in BAKE["group"].values():
         assert set(group["targets"]) <= set(targets())
@@ -81,7 +82,7 @@ def test_what_the_bake_file_gives_is_what_the_dockerfiles_take() -> None:
     for target in targets().values():
         file = REPOSITORY / target["dockerfile"]
         declared = {rest.partition("=")[0] for rest in of(file, "ARG")}
-        assert set(target.get("args", {})) == declared
+        assert set(target.get("args", {})) == declared - {"RELEASES"}  # a mirror of them, for who has one
         used = set(re.findall(r"\$\{(\w+)\}", file.read_text()))
         assert used == declared
         for source in target.get("contexts", {}):
@@ -100,7 +101,7 @@ def test_what_is_copied_is_there_and_gets_past_dockerignore(dockerfile: Path) ->
     sources = re.findall(r"source=([^,\s]+)", " ".join(of(dockerfile, "RUN")))
     for rest in of(dockerfile, "COPY"):
         if "--from=" not in rest:
-            sources.append(rest.split()[0])
+            sources += rest.split()[:-1]
     assert sources
     for source in sources:
         for path in {source.replace("${REQUIREMENTS}", each["REQUIREMENTS"]) for each in arguments}:
@@ -152,7 +153,12 @@ def test_contents_are_those_of_the_local_image(versions: Versions) -> None:
         run = " ".join(of(IMAGES / image / "Dockerfile", "RUN"))
         assert "xargs --arg-file=/recipe/packages.txt apt-get install" in run
         assert "/recipe/customize.sh /" in run
-    code = [rest.split() for rest in of(IMAGES / "torch/Dockerfile", "COPY") if rest.startswith("training/")]
+    code = [
+        rest.split()
+        for rest in of(IMAGES / "torch/Dockerfile", "COPY")
+        if rest.endswith("/opt/trainyard/src")
+    ]
+    code += [rest.split() for rest in of(IMAGES / "torch/Dockerfile", "COPY") if "training/configs" in rest]
     sources = versions.training_image.sources.items()
     assert code == [[str(source), str("/opt/trainyard/src" / target)] for source, target in sources]
     environment = dict(pair.split("=", 1) for pair in shlex.split(of(IMAGES / "torch/Dockerfile", "ENV")[-1]))
@@ -160,6 +166,41 @@ def test_contents_are_those_of_the_local_image(versions: Versions) -> None:
     ssh = (IMAGES / "mpi/sshd_config").read_text()
     for name in ("PATH", "PYTHONPATH", "OPAL_PREFIX"):
         assert f"{name}={ENVIRONMENT[name]}" in ssh
+
+
+def test_what_reaches_a_fabric_is_in_the_images_for_registries() -> None:
+    """All that a class wants of an image is brought by a package of the list, or built from its release."""
+    packages = (IMAGES / "fabric/packages.txt").read_text().split()
+    (install,) = [run for run in of(IMAGES / "torch/Dockerfile", "RUN") if "/fabric/packages.txt" in run]
+    assert "xargs --arg-file=/fabric/packages.txt apt-get install" in install
+    assert install.endswith("&& ldconfig")
+    built = {"libfabric", "aws-ofi-nccl"}
+    wanted = {file.package for fabric in catalog.fabrics() for file in fabric.image_files}
+    assert wanted - {"bash"} <= {*packages, *built}
+    assert {"libibverbs1", "ibverbs-providers", "librdmacm1"} <= {*packages}
+    for name, base in (("torch-cuda", "debian:"), ("torch-rocm", "rocm/pytorch:")):
+        args = targets()[name]["args"]
+        assert args["BASE"].startswith(base)
+        assert args["EFA"] == ("yes" if name == "torch-cuda" else "no")
+
+
+def test_what_is_built_from_releases_is_held_against_their_hashes() -> None:
+    recipe = (IMAGES / "fabric/efa.sh").read_text()
+    versions = dict(re.findall(r"(?m)^(\w+)=([\d.]+)$", recipe))
+    hashes = dict(re.findall(r"(?m)^[0-9a-f]{128}  ([\w-]+)-\$(\w+)\.tar", recipe))
+    assert hashes == {"libfabric": "libfabric", "aws-ofi-nccl": "ofi_nccl"}
+    assert versions.keys() == set(hashes.values())
+    assert "sha512sum --check --strict" in recipe
+    assert recipe.index("sha512sum --check") < recipe.index("tar -x")
+    pins = (REPOSITORY / "requirements/cuda-headers.txt").read_text()
+    (runtime,) = re.findall(r"nvidia-cuda-runtime==(\S+)", pins)
+    assert f"nvidia-cuda-runtime=={runtime} " in (REPOSITORY / "requirements/training.txt").read_text()
+
+
+def test_a_base_without_efa_builds_nothing_for_it(tmp_path: Path) -> None:
+    recipe = (IMAGES / "fabric/efa.sh").read_text().replace("/out", str(tmp_path / "out"))
+    subprocess.run(["sh", "-c", recipe, "efa.sh", "no", "https://example.invalid"], check=True)
+    assert list((tmp_path / "out").iterdir()) == []
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="makes files of other owners")

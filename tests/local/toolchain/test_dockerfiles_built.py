@@ -1,8 +1,8 @@
 """The Dockerfiles, built by buildah: every step of theirs runs, and what comes of it is what is promised.
 
-The base is a small Debian made here, and PyTorch is left out, as the image for ROCm does: what these files
-do is all run, what NVIDIA's and AMD's bases bring is not. It takes root, buildah, mirrors of apt and PyPI,
-and some minutes; no daemon and no registry.
+The base is a small Debian made here, and PyTorch and EFA are left out, as the image for ROCm does: what AMD's
+base brings is not run, and efa.sh only where its releases are to be had (RELEASES=URL: GitHub, or a mirror).
+It takes root, buildah, mirrors of apt and PyPI, and some minutes; no daemon and no registry.
 """
 
 from __future__ import annotations
@@ -18,14 +18,18 @@ from typing import Any
 
 import pytest
 
+import catalog
+from catalog import image_lint
 from engine.paths import REPOSITORY
 from local.toolchain import oci
 from local.toolchain.images import ENVIRONMENT, USER, _mirrors, _suite
 from local.toolchain.releases import ARCHITECTURE
+from trainyard.image_contents import ImageArchive, read_image
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
 BASE, TORCH, MPI = "localhost/base:test", "localhost/torch:test", "localhost/mpi:test"
 REQUIREMENTS = "requirements/training-rocm.txt"
+RELEASES = os.environ.get("RELEASES", "")
 FROM_HOST = ("/etc/apt", "/etc/ssl/certs", "/etc/pip.conf", "/etc/resolv.conf")
 """Where packages come from here, and who vouches for it."""
 
@@ -94,8 +98,10 @@ def builder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builder]:
 
 @pytest.fixture(scope="module")
 def images(builder: Builder) -> Builder:
+    given = {"BASE": BASE, "REQUIREMENTS": REQUIREMENTS, "EFA": "yes" if RELEASES else "no"}
+    given |= {"RELEASES": RELEASES} if RELEASES else {}
     builder.build(
-        TORCH, "torch", "--build-arg", f"BASE={BASE}", "--build-arg", f"REQUIREMENTS={REQUIREMENTS}"
+        TORCH, "torch", *(part for item in given.items() for part in ("--build-arg", "=".join(item)))
     )
     builder.build(MPI, "mpi", "--build-context", f"torch=container-image://{TORCH}")
     return builder
@@ -132,6 +138,18 @@ def test_no_package_list_pip_or_key_of_a_host_is_left_in_an_image(images: Builde
     assert "no pip" in found
     assert "ssh_host" not in found
     assert {"env", "src"} <= set(found.split())
+
+
+def test_an_image_reaches_the_fabrics_that_its_base_does_not(images: Builder, tmp_path: Path) -> None:
+    lacks = {}
+    for name, image in (("base", BASE), ("torch", TORCH), ("mpi", MPI)):
+        archive = tmp_path / f"{name}.tar"
+        images.run("push", image, f"oci-archive:{archive}")
+        contents = read_image(ImageArchive(archive))
+        classes = [catalog.fabric(fabric) for fabric in ("ib-ndr", "roce", *(["efav3"] if RELEASES else []))]
+        lacks[name] = [fault.where for each in classes for fault in image_lint.faults(contents, each)]
+    assert "libibverbs.so.1" in lacks.pop("base")
+    assert lacks == {"torch": [], "mpi": []}
 
 
 def test_ssh_serves_as_that_user_with_the_jobs_own_key(images: Builder) -> None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from tests.processes import PATIENCE_SECONDS
+from tests.training.launch import Ranks, events, reached, settings, start_agent
+from trainyard_train import train
+from trainyard_train.config_base import ConfigError
+from trainyard_train.elasticity.config import GRACE, NOTICE, TimeoutConfig
 
 PROGRAM = """
 import sys, time
@@ -72,3 +78,73 @@ def test_told_twice_it_leaves_at_once() -> None:
     code, words = tell("hanging", signal.SIGINT, signal.SIGINT)
     assert code == 1
     assert "told twice" in words
+
+
+@pytest.mark.parametrize(
+    ("environment", "notices", "seconds"),
+    [
+        ({}, "none", 10),
+        ({GRACE: ""}, "none", 10),
+        ({}, "aws", 110),
+        ({}, "gcp", 20),
+        ({GRACE: "15"}, "none", 11.25),
+        ({GRACE: "120"}, "none", 115),
+        ({GRACE: "300"}, "aws", 295),
+    ],
+)
+def test_the_time_to_leave_follows_from_the_pods_grace_or_the_clouds_notice(
+    environment: dict[str, str], notices: str, seconds: float
+) -> None:
+    assert TimeoutConfig().until_exit(notices, environment) == seconds
+    assert TimeoutConfig(leave=5).until_exit(notices, environment) == 5
+
+
+@pytest.mark.parametrize(
+    ("grace", "message"),
+    [
+        ("30", r"timeouts.leave: got 26; allowed: at most 25, since this pod is killed 30 s after SIGTERM"),
+        ("5m", r"TRAINYARD_GRACE_SECONDS: got '5m'; allowed: a whole number of seconds"),
+    ],
+)
+def test_more_time_than_the_pod_has_is_refused(grace: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        TimeoutConfig(leave=26).until_exit(environment={GRACE: grace})
+
+
+def told_while_training(run_dir: Path, grace: str) -> tuple[int | None, str]:
+    """Tell a node of two ranks, whose checkpoint takes 3 s, in a pod with this grace."""
+    slow = {"checkpoint.every_steps": 1000, "checkpoint.pace_seconds": 3, "pace_seconds": 0.1, "steps": 1000}
+    arguments = settings(run_dir, **slow, **{"timeouts.leave": "null"})
+    node = Ranks([start_agent(2, arguments, {GRACE: grace, NOTICE: "3"})])
+    node.until(lambda: reached(run_dir, 2))
+    node.send(0, signal.SIGTERM)
+    [ended] = node.wait()
+    return ended
+
+
+def test_a_save_has_the_pods_grace_and_says_that_a_spot_node_would_give_less(tmp_path: Path) -> None:
+    code, words = told_while_training(tmp_path, "30")
+    assert code == 75, words
+    [saved] = events(tmp_path, "checkpoint")
+    assert saved["reason"] == "notice"
+    assert saved["seconds"] >= 3
+    assert words.count("spot nodes here end 3 s after their notice") == 1
+
+
+def test_a_save_that_outlasts_the_pods_grace_is_given_up_before_its_end(tmp_path: Path) -> None:
+    code, words = told_while_training(tmp_path, "2")
+    assert code == 1, words
+    assert "no checkpoint within 1.5 s of the notice" in words
+    assert not events(tmp_path, "checkpoint")
+
+
+def test_torchrun_lets_its_workers_save_for_as_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def execv(*_: object) -> None:
+        raise InterruptedError(os.environ["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"])
+
+    monkeypatch.setattr("os.execv", execv)
+    monkeypatch.setenv("PET_NNODES", "1:2")
+    monkeypatch.setenv(GRACE, "120")
+    monkeypatch.delenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", raising=False)
+    with pytest.raises(InterruptedError, match="115"):
+        train.main(["--set", f"run_dir={tmp_path}"])

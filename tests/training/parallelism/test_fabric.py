@@ -9,7 +9,7 @@ import torch
 
 from trainyard_train.config_base import ConfigError
 from trainyard_train.parallelism import fabric
-from trainyard_train.parallelism.fabric import choose, measure, port_rates
+from trainyard_train.parallelism.fabric import choose, measure, port_rates, refused_network
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 
@@ -73,6 +73,13 @@ def test_a_fabric_that_is_there_and_not_in_use_is_said(
     assert "whatever fabric there is" in verdict_of(monkeypatch, 1.2, "gloo", TWO_NODES)
     assert "MPI chooses the network itself" in verdict_of(monkeypatch, 1.2, "mpi", TWO_NODES)
     assert "one node" in verdict_of(monkeypatch, 1.2, "nccl", ["a", "a"])
+
+
+def test_an_error_of_nccl_is_of_its_network_only_where_it_says_so() -> None:
+    for text in ("Failed to initialize any NET plugin", "Error: network AWS Libfabric not found."):
+        assert refused_network(torch.distributed.DistBackendError(f"NCCL error\n{text}"))
+        assert refused_network(RuntimeError(text)) is None
+    assert refused_network(torch.distributed.DistBackendError("NCCL error: remote process exited")) is None
 
 
 def test_a_node_without_devices_goes_over_tcp(monkeypatch: pytest.MonkeyPatch) -> None:

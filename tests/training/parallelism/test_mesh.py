@@ -19,6 +19,7 @@ from trainyard_train.parallelism.mesh import Mesh, is_lost_rank
     [
         (RuntimeError("[gloo/transport/tcp/pair.cc:545] Connection closed by peer"), True),
         (dist.DistNetworkError("Broken pipe"), True),
+        (dist.DistBackendError("NCCL error: Failed to initialize any NET plugin"), False),
         (RuntimeError("shape '[2]' is invalid"), False),
         (OSError("No space left on device"), False),
     ],

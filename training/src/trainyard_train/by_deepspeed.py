@@ -67,13 +67,14 @@ def _train(config: TrainConfig, settings: dict[str, Any]) -> int:
     Raises:
         ConfigError: there is but one rank, or no DeepSpeed, or the newest checkpoint is of another run.
     """
-    notice = Notice(config.timeouts.leave)
+    notice = Notice(config.timeouts.until_exit())
     notice.watch()  # before the imports: threads that they start would take the signal
     import torch
 
     from trainyard_train import deepspeed_run as zero
     from trainyard_train.launchers import process_group
     from trainyard_train.parallelism import mesh
+    from trainyard_train.parallelism.fabric import refused_network
 
     torch.set_num_threads(config.threads)
     process_group.adopt_launcher_settings(os.environ)
@@ -88,6 +89,9 @@ def _train(config: TrainConfig, settings: dict[str, Any]) -> int:
             here.refuse()
         raise
     except RuntimeError as error:
+        if here and (wrong := refused_network(error)):
+            here.refuse()
+            raise wrong from error
         if not mesh.is_lost_rank(error):
             raise
         log_line(f"another rank is gone: {error}")

@@ -13,6 +13,7 @@ import time
 _STARTED = time.time()  # before the imports that take long
 
 import argparse  # noqa: E402
+import math  # noqa: E402
 import os  # noqa: E402
 import sys  # noqa: E402
 import traceback  # noqa: E402
@@ -49,9 +50,12 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         os.environ["PET_NPROC_PER_NODE"] = options.nproc_per_node
     try:
         config = load_config(options.config, options.set)
+        leave_seconds = config.timeouts.until_exit(config.notices)
         if not _stands_for_a_node(os.environ):
             leave(_train(config, _STARTED, config.timeouts.rendezvous))
         if _may_change_its_size(os.environ):
+            # torchrun kills its workers 30 s after it is told to leave, if not told otherwise.
+            os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(math.ceil(leave_seconds)))
             module = ["-m", "trainyard_train.train", *(sys.argv[1:] if arguments is None else arguments)]
             os.execv(sys.executable, [sys.executable, "-m", "torch.distributed.run", *module])  # noqa: S606
         prepare = partial(_import_for, config)
@@ -96,7 +100,7 @@ def _train(config: TrainConfig, started: float, rendezvous_seconds: float) -> in
         started: unix time, for the record.
         rendezvous_seconds: seconds for which the other ranks are waited for.
     """
-    notice = Notice(config.timeouts.leave)
+    notice = Notice(config.timeouts.until_exit(config.notices))
     notice.watch()
     if config.notices != "none":
         from trainyard_train.elasticity.instance_metadata import Watch, metadata_of
@@ -108,6 +112,7 @@ def _train(config: TrainConfig, started: float, rendezvous_seconds: float) -> in
     from trainyard_train.elasticity.rendezvous import AbsentRankError
     from trainyard_train.launchers import process_group
     from trainyard_train.parallelism import mesh
+    from trainyard_train.parallelism.fabric import refused_network
     from trainyard_train.trainer import Trainer
 
     here = trainer = None
@@ -125,6 +130,9 @@ def _train(config: TrainConfig, started: float, rendezvous_seconds: float) -> in
             here.refuse()
         return refuse(error)
     except Exception as error:
+        if here and (wrong := refused_network(error)):
+            here.refuse()
+            return refuse(wrong)
         lost = mesh.is_lost_rank(error)
         reason = _explain(error, lost)
         if trainer:

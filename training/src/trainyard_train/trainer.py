@@ -24,6 +24,7 @@ from trainyard_train.config_base import ConfigError
 from trainyard_train.data.datasets import load_dataset
 from trainyard_train.data.loader import GlobalOrder, Loader
 from trainyard_train.data.samples import Dataset
+from trainyard_train.elasticity.config import NOTICE, leave_seconds, read_seconds
 from trainyard_train.elasticity.heartbeats import Heartbeats
 from trainyard_train.elasticity.preemption import Notice
 from trainyard_train.models.build import build_model, tensor_plan
@@ -113,6 +114,7 @@ class Trainer:
             self.cadence = Cadence(measured_mtbf(lines, config.checkpoint.mtbf_seconds))
         self._saved_step: int | None = None
         self._pending: Pending | None = None
+        self._spot_seconds = read_seconds(NOTICE)
 
     @property
     def batch_size(self) -> int:
@@ -323,7 +325,10 @@ class Trainer:
             identity=self.identity,
             loss_scale=asdict(self.loss_scale) if self.loss_scale else {},
         )
-        saved = self.saver.start(file_name(self.mesh.rank), captured, manifest, self.state.spoiled)
+        pace_seconds = 0 if reason == "final" else self.config.checkpoint.pace_seconds
+        saved = self.saver.start(
+            file_name(self.mesh.rank), captured, manifest, self.state.spoiled, pace_seconds
+        )
         self._pending = Pending(self.step, reason, blocked_seconds, saved)
 
     def _settle(self) -> None:
@@ -358,6 +363,19 @@ class Trainer:
             seconds=round(saved.seconds, 4),
             blocked_seconds=round(pending.blocked_seconds, 4),
         )
+        self._warn_if_late(saved.seconds)
+
+    def _warn_if_late(self, seconds: float) -> None:
+        """Say once that a checkpoint takes longer than a spot node would leave to it."""
+        notice = self._spot_seconds
+        if notice is None or seconds <= leave_seconds(notice):
+            return
+        self._spot_seconds = None
+        if self.mesh.is_rank0:
+            sys.stderr.write(
+                f"training: a checkpoint took {seconds:.1f} s, and spot nodes here end {notice:g} s after"
+                " their notice: when one is taken, the steps since the last checkpoint are lost\n"
+            )
 
     def _save_now(self, reason: str) -> None:
         """Save this step and wait for it.

@@ -289,10 +289,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         search, config = load_search(options.search, options.set)
+        notice = Notice(config.timeouts.until_exit())
     except ConfigError as error:
         sys.stderr.write("".join(f"training: {problem}\n" for problem in error.problems))
         return 2
-    notice = Notice(config.timeouts.leave)
     notice.watch()
     from trainyard_train.elasticity import startup
 

@@ -6,6 +6,7 @@ from typing import cast
 
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
+from botocore.parsers import ResponseParserError
 
 from infra.spec import Stack
 from infra.targets.account import Preflight
@@ -27,7 +28,7 @@ class AwsAccount:
         spec = cast(AwsSpec, stack.provider)
         try:
             found = tuple(preflight.problems(stack, spec, backend.clients(spec.region)))
-        except (ClientError, BotoCoreError) as error:
+        except (ClientError, BotoCoreError, ResponseParserError) as error:  # the last: a proxy answers
             found = (preflight.unasked(error),)
         return Preflight(ASKED, found)
 

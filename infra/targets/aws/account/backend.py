@@ -41,7 +41,7 @@ def make(place: Place, account: str, client: Client) -> Backend:
     _bucket(place, account, partition, key, client("s3"))
     return Backend(
         url=f"s3://{place.bucket}?region={place.region}&awssdk=v2",
-        secrets_provider=f"awskms://{_alias(place)}?region={place.region}",
+        secrets_provider=f"awskms://{_alias(place)}?region={place.region}&awssdk=v2",
         rights=_rights(place, partition, key),
     )
 

@@ -6,13 +6,15 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import ClientError
 
 from catalog import find_quota
 from infra.errors import Problem
 from infra.spec import Stack
+from infra.spec.node_pool import ReservationSpec
+from infra.targets.account import nobody_is_inside_yet, public_networks_are_real
 from infra.targets.aws.spec.groups import Group, groups
-from infra.targets.aws.spec.provider import AwsSpec, ExistingLustreSpec
+from infra.targets.aws.spec.provider import AwsSpec, ExistingLustreSpec, LustreSpec
 
 Client = Callable[[str], Any]
 """Service → a boto3 client."""
@@ -38,6 +40,15 @@ RIGHTS = (
 )
 """Those without which an `up` ends half-way; the filesystem's own comes on top."""
 
+ENDED = frozenset({"expired", "cancelled", "failed", "payment-failed", "unsupported"})
+"""States of a reservation that gives no machine any more (EC2 API reference, CapacityReservation)."""
+LINKED_ROLES = {
+    "autoscaling": "AWSServiceRoleForAutoScaling",
+    "eks": "AWSServiceRoleForAmazonEKS",
+    "eks-nodegroup": "AWSServiceRoleForAmazonEKSNodegroup",
+}
+"""Service → its own role, which it makes when it is first used, if whoever uses it may have it made."""
+
 
 def problems(stack: Stack, spec: AwsSpec, client: Client) -> Iterator[Problem]:
     """Find what the account lacks. Raises ClientError or BotoCoreError where it cannot be asked."""
@@ -47,7 +58,10 @@ def problems(stack: Stack, spec: AwsSpec, client: Client) -> Iterator[Problem]:
         yield Problem("AWS account", got, spec.account, fix)
         return
     yield from _caller(caller["Arn"], spec)
+    yield from public_networks_are_real(spec.access.public_cidrs)
+    yield from _reach(stack, spec, client("eks"))
     yield from _rights(caller["Arn"], spec, client("iam"))
+    yield from _linked_roles(stack, spec, client("iam"))
     bought = [group for pool in stack.pools for group in groups(pool, spec.zones)]
     yield from _offered(bought, client("ec2"))
     yield from _quotas(bought, client("service-quotas"))
@@ -73,6 +87,13 @@ def _caller(arn: str, spec: AwsSpec) -> Iterator[Problem]:
         yield Problem("provider.access.admins", f"{role} signs in", ", ".join(spec.access.admins), fix)
 
 
+def _reach(stack: Stack, spec: AwsSpec, eks: Any) -> Iterator[Problem]:  # noqa: ANN401 -- boto3's
+    if spec.access.public_cidrs or spec.network.existing:
+        return
+    if _told(eks.describe_cluster, name=stack.name) is None:
+        yield nobody_is_inside_yet("provider.access.public_cidrs", "the network that `up` runs in")
+
+
 def _rights(arn: str, spec: AwsSpec, iam: Any) -> Iterator[Problem]:  # noqa: ANN401 -- boto3's
     """Ask IAM what the principal may do; its answer knows no organisation's own policies."""
     service = {"lustre": "fsx", "efs": "elasticfilesystem"}[spec.filesystem.kind]
@@ -93,6 +114,25 @@ def _rights(arn: str, spec: AwsSpec, iam: Any) -> Iterator[Problem]:  # noqa: AN
     denied = sorted(each["EvalActionName"] for each in found if each["EvalDecision"] != "allowed")
     if denied:
         yield Problem(path, f"not {', '.join(denied)}", "all of these", "ask for a role with these rights")
+
+
+def _linked_roles(stack: Stack, spec: AwsSpec, iam: Any) -> Iterator[Problem]:  # noqa: ANN401 -- boto3's
+    """A new account has none, and a service that finds its own missing fails where nobody looks."""
+    services = {**LINKED_ROLES}
+    if any(pool.is_spot for pool in stack.pools):
+        services |= {"spot": "AWSServiceRoleForEC2Spot"}
+    if isinstance(spec.filesystem, LustreSpec) and not spec.filesystem.existing:
+        services |= {"fsx": "AWSServiceRoleForAmazonFSx"}
+    for service, role in services.items():
+        try:
+            found = _told(iam.get_role, RoleName=role)
+        except ClientError as error:
+            if "AccessDenied" not in str(error):
+                raise
+            return  # `_rights` says so
+        if found is None:
+            fix = f"`aws iam create-service-linked-role --aws-service-name {service}.amazonaws.com`"
+            yield Problem(f"service-linked role {role}", "not there", "made once for the account", fix)
 
 
 def _wanted(spec: AwsSpec) -> list[str]:
@@ -145,22 +185,20 @@ def _free_in_subnets(stack: Stack, spec: AwsSpec, answer: Any) -> Iterator[Probl
 
 
 def _offered(bought: list[Group], ec2: Any) -> Iterator[Problem]:  # noqa: ANN401 -- boto3's
-    names = sorted({group.machine.name for group in bought})
+    names = sorted({machine.name for group in bought for machine in group.machines})
     pages = ec2.get_paginator("describe_instance_type_offerings").paginate(
         LocationType="availability-zone", Filters=[{"Name": "instance-type", "Values": names}]
     )
     offered = {
         (each["InstanceType"], each["Location"]) for page in pages for each in page["InstanceTypeOfferings"]
     }
-    for group in bought:
-        lacking = [zone for zone in group.zones if (group.machine.name, zone) not in offered]
+    for group, machine in ((each, machine.name) for each in bought for machine in each.machines):
+        lacking = [zone for zone in group.zones if (machine, zone) not in offered]
         if lacking:
-            zones = sorted(zone for name, zone in offered if name == group.machine.name)
+            zones = sorted(zone for name, zone in offered if name == machine)
             allowed = f"a zone that offers it: {', '.join(zones) or 'none in this region'}"
             path = f"pools[{group.pool.name}].zones"
-            yield Problem(
-                path, f"{group.machine.name} in {', '.join(lacking)}", allowed, "choose one of these"
-            )
+            yield Problem(path, f"{machine} in {', '.join(lacking)}", allowed, "choose one of these")
 
 
 def _quotas(bought: list[Group], quotas: Any) -> Iterator[Problem]:  # noqa: ANN401 -- boto3's
@@ -168,7 +206,8 @@ def _quotas(bought: list[Group], quotas: Any) -> Iterator[Problem]:  # noqa: ANN
     for group in bought:
         if group.pool.capacity == "reserved" or (quota := _quota(group, quotas)) is None:
             continue
-        needed[quota] = needed.get(quota, 0) + group.num_nodes * group.machine.vcpus
+        largest = max(machine.vcpus for machine in group.machines)  # all may be of one type
+        needed[quota] = needed.get(quota, 0) + group.num_nodes * largest
     for (code, name), vcpus in needed.items():
         allowed = quotas.get_service_quota(ServiceCode="ec2", QuotaCode=code)["Quota"]["Value"]
         if allowed < vcpus:
@@ -221,6 +260,23 @@ def _reservations(stack: Stack, ec2: Any) -> Iterator[Problem]:  # noqa: ANN401 
         elif found["TotalInstanceCount"] < pool.num_nodes:
             got = f"{found['TotalInstanceCount']} machines"
             yield Problem(path, got, f"{pool.num_nodes} for the pool", "lower num_nodes, or reserve more")
+        elif found.get("State") in ENDED:
+            fix = "remove the pool, or reserve anew and name that"
+            yield Problem(path, f"{pool.reservation.id} is {found['State']}", "active, or yet to begin", fix)
+        elif pool.reservation.starts:
+            yield from _times(pool.name, pool.reservation, found)
+
+
+def _times(pool: str, written: ReservationSpec, found: Any) -> Iterator[Problem]:  # noqa: ANN401 -- boto3's
+    """A block's group has nodes between the two: one that is wrong costs nodes that are paid."""
+    times = {
+        "starts": (written.starts, written.begins_at, found.get("StartDate")),
+        "ends": (written.ends, written.ends_at, found.get("EndDate")),
+    }
+    for key, (text, moment, told) in times.items():
+        if told is not None and told != moment:
+            path = f"pools[{pool}].reservation.{key}"
+            yield Problem(path, str(text), f"{told:%Y-%m-%dT%H:%M:%SZ}", "write the time of the block")
 
 
 def _bucket(stack: Stack, spec: AwsSpec, s3: Any) -> Iterator[Problem]:  # noqa: ANN401 -- boto3's
@@ -313,7 +369,7 @@ def _told(describe: Callable[..., Any], **which: Any) -> Any:  # noqa: ANN401 --
     try:
         return describe(**which)
     except ClientError as error:
-        if "NotFound" not in str(error):
+        if not re.search("NotFound|NoSuchEntity", str(error)):
             raise
         return None
 
@@ -324,7 +380,7 @@ def _short(value: object, most: int = 60) -> str:
     return text if len(text) <= most else f"{text[:most]}…"
 
 
-def unasked(error: ClientError | BotoCoreError) -> Problem:
+def unasked(error: Exception) -> Problem:
     """Say that the account could not be asked."""
     fix = "sign in (`aws sso login`), with the right to look: nothing here changes anything"
     return Problem("AWS account", str(error), "an answer", fix)

@@ -80,14 +80,15 @@ def let_it_resize(scope: Scope, group: Group, made: aws.eks.NodeGroup) -> None:
     """Tag the scaling group behind a node group."""
     aws.autoscaling.Tag(
         scope.named(group.role),
-        autoscaling_group_name=made.resources.apply(_scaling_group),
+        autoscaling_group_name=made.resources.apply(scaling_group),
         tag=aws.autoscaling.TagTagArgs(key=AUTOSCALED_TAG, value=scope.name, propagate_at_launch=False),
         region=scope.region,
         opts=scope.options(),
     )
 
 
-def _scaling_group(resources: Sequence[aws.eks.outputs.NodeGroupResource]) -> str:
+def scaling_group(resources: Sequence[aws.eks.outputs.NodeGroupResource]) -> str:
+    """Return the name of the scaling group behind a node group."""
     (behind,) = resources
     (group,) = behind.autoscaling_groups or []
     return str(group.name)

@@ -12,7 +12,7 @@ import catalog
 from infra import names
 from infra.artifacts import Artifacts
 from infra.kubernetes_objects import connect
-from infra.operator_settings.node_software import NodeSoftwareSettings
+from infra.operator_settings.node_software import Mirror, NodeSoftwareSettings
 from infra.spec import Stack
 from infra.spec.fabric import FabricClass
 from infra.spec.provider import ProviderKind
@@ -47,6 +47,7 @@ from infra.targets.aws.cluster.pools import Grounds, node_group, pool_settings
 from infra.targets.aws.cluster.scope import Scope, tags_of
 from infra.targets.aws.spec.groups import groups
 from infra.targets.aws.spec.provider import AwsSpec, LustreSpec
+from infra.targets.aws.spec.registries import PINNED_AT, registry_of
 from infra.targets.base import (
     Cluster,
     ClusterOutputs,
@@ -152,8 +153,7 @@ def _scope(stack: Stack, spec: AwsSpec, parent: pulumi.Resource) -> Scope:
         default_tags=aws.ProviderDefaultTagsArgs(tags=tags_of(stack.name, spec)),
         opts=pulumi.ResourceOptions(parent=parent),
     )
-    minor = spec.kubernetes_version.rpartition(".")[0]
-    return Scope(stack.name, minor, provider, parent, spec)
+    return Scope(stack.name, spec.kubernetes_minor, provider, parent, spec)
 
 
 def _settings(stack: Stack, spec: AwsSpec, pools: Mapping[str, PoolSettings]) -> ClusterSettings:
@@ -165,13 +165,17 @@ def _settings(stack: Stack, spec: AwsSpec, pools: Mapping[str, PoolSettings]) ->
     breathes = any(pool.is_autoscaled for pool in stack.pools)
     return ClusterSettings(
         name=stack.name,
-        kubernetes_version=spec.kubernetes_version,
+        kubernetes_version=spec.rendered_version,
         topology_labels=(names.ZONE_LABEL, *layers, names.HOSTNAME_LABEL),
         data_dir="",
         training_image=spec.training_image,
         serves_object_store=False,
         device_plugins=(*plugins, *(("efa",) if any(_is_plugged(pool) for pool in jobs) else ())),
-        software=NodeSoftwareSettings(efa_claims=_claimed(jobs)),
+        software=NodeSoftwareSettings(
+            efa_claims=_claimed(jobs),
+            registries={PINNED_AT: registry_of(spec.region)},
+            mirror=Mirror(spec.mirror.registry, spec.mirror.charts) if spec.mirror else None,
+        ),
         autoscaler=autoscaler.settings(cluster, stack.name, spec.region) if breathes else None,
         provisioning_class="best-effort-atomic-scale-up.autoscaling.x-k8s.io" if breathes else "",
         groups={principal: group_of(principal) for team in stack.teams for principal in team.groups},

@@ -37,6 +37,8 @@ class ControlPlane:
     security_group: pulumi.Output[str]
     """EKS's own group, through which the control plane and nodes talk."""
     access: list[aws.eks.AccessPolicyAssociation]
+    routes: list[aws.vpc.SecurityGroupIngressRule]
+    """What lets runners inside the network connect."""
 
     @property
     def ca_certificate(self) -> pulumi.Output[str]:
@@ -79,14 +81,36 @@ def make_control_plane(scope: Scope, network: Network, keys: Keys, teams: Sequen
     if spec.access.break_glass:
         role = break_glass_role(scope, logs)
         access.append(_let_in(scope, cluster.name, "break-glass", role.arn, _ACCESS_POLICIES["admins"]))
+    group = cluster.vpc_config.apply(lambda config: str(config.cluster_security_group_id))
     return ControlPlane(
         cluster,
         cluster.name,
         cluster.endpoint,
         cluster.certificate_authority.apply(lambda authority: str(authority.data)),
-        cluster.vpc_config.apply(lambda config: str(config.cluster_security_group_id)),
+        group,
         access,
+        _routes(scope, group),
     )
+
+
+def _routes(scope: Scope, group: pulumi.Input[str]) -> list[aws.vpc.SecurityGroupIngressRule]:
+    """Let networks inside connect to the private endpoint: EKS's group takes the cluster's members alone.
+
+    (EKS user guide: "Cluster API server endpoint", accessing a private only API server.)
+    """
+    return [
+        aws.vpc.SecurityGroupIngressRule(
+            scope.named(f"api-{cidr.network_address}-{cidr.prefixlen}"),
+            security_group_id=group,
+            cidr_ipv4=str(cidr),
+            ip_protocol="tcp",
+            from_port=443,
+            to_port=443,
+            region=scope.region,
+            opts=scope.options(),
+        )
+        for cidr in scope.spec.access.private_cidrs
+    ]
 
 
 def use_control_plane(scope: Scope, spec: ExistingEksSpec, teams: Sequence[TeamSpec]) -> ControlPlane:
@@ -100,6 +124,7 @@ def use_control_plane(scope: Scope, spec: ExistingEksSpec, teams: Sequence[TeamS
         pulumi.Output.from_input(spec.endpoint),
         pulumi.Output.from_input(spec.certificate_authority),
         pulumi.Output.from_input(spec.security_group),
+        [],
         [],
     )
 
@@ -176,8 +201,8 @@ def _let_in(
 
 def kubeconfig(scope: Scope, control_plane: ControlPlane) -> pulumi.Output[str]:
     """Return a kubeconfig that holds no token: each call asks the AWS CLI for one. Secret nevertheless."""
-    # Of no use before its reader is let in.
-    let_in = [entry.id for entry in control_plane.access]
+    # Of no use before its reader is let in, and can connect.
+    let_in = [each.id for each in (*control_plane.access, *control_plane.routes)]
     parts = pulumi.Output.all(control_plane.endpoint, control_plane.authority, *let_in)
     return pulumi.Output.secret(parts.apply(lambda known: _kubeconfig(scope, known[0], known[1])))
 

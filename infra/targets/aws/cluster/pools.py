@@ -14,6 +14,7 @@ from infra.spec.node_pool import NodePoolSpec
 from infra.targets.aws.cluster.autoscaler import GPU_LABEL, group_tags, let_it_resize
 from infra.targets.aws.cluster.control_plane import ControlPlane
 from infra.targets.aws.cluster.fabric import interfaces, placement_group
+from infra.targets.aws.cluster.filling import fill
 from infra.targets.aws.cluster.keys import Keys
 from infra.targets.aws.cluster.network import Network
 from infra.targets.aws.cluster.scope import Scope, tag_value
@@ -73,8 +74,9 @@ def node_group(grounds: Grounds, group: Group, settings: PoolSettings) -> aws.ek
     """Make a node group and its launch template."""
     scope = grounds.scope
     template = _launch_template(grounds, group)
+    in_one_market = group.pool.is_spot and len(group.machines) * len(group.zones) == 1
     reason = group.pool.spot_waiver or _ONE_MARKET
-    waiver = {names.SPOT_WAIVER: tag_value(reason)} if group.pool.is_spot else {}
+    waiver = {names.SPOT_WAIVER: tag_value(reason)} if in_one_market else {}
     made = aws.eks.NodeGroup(
         scope.named(group.role, MAX_NODE_GROUP_NAME),
         cluster_name=grounds.control_plane.name,
@@ -84,7 +86,7 @@ def node_group(grounds: Grounds, group: Group, settings: PoolSettings) -> aws.ek
         ami_type=_ami_type(group),
         capacity_type=_capacity_type(group),
         # A capacity block's template has the type already, and EKS takes it from one place only.
-        instance_types=None if group.is_block else [group.machine.name],
+        instance_types=None if group.is_block else [machine.name for machine in group.machines],
         launch_template=aws.eks.NodeGroupLaunchTemplateArgs(
             id=template.id, version=template.latest_version.apply(str)
         ),
@@ -105,26 +107,28 @@ def node_group(grounds: Grounds, group: Group, settings: PoolSettings) -> aws.ek
         tags={**waiver, **group_tags(group)} or None,
         opts=scope.options(
             depends_on=grounds.depends_on,
-            # The autoscaler's to say: a size that it has chosen is no drift.
-            ignore_changes=["scalingConfig.desiredSize"] if group.is_autoscaled else None,
+            ignore_changes=_sizes_of_others(group),
         ),
     )
     if group.is_autoscaled:
         let_it_resize(scope, group, made)
+    if group.is_filled:
+        fill(scope, group, made)
     return made
 
 
+def _sizes_of_others(group: Group) -> list[str] | None:
+    """What somebody else has chosen is no drift: the autoscaler, or the schedule that fills the group."""
+    if group.is_filled:
+        return ["scalingConfig"]
+    return ["scalingConfig.desiredSize"] if group.is_autoscaled else None
+
+
 def _scaling(group: Group) -> aws.eks.NodeGroupScalingConfigArgs:
-    """Spot and blocks come and go; a smaller group of what lasts would be a mistake."""
-    if group.is_autoscaled:
-        return aws.eks.NodeGroupScalingConfigArgs(
-            min_size=group.min_nodes, desired_size=group.min_nodes, max_size=group.num_nodes
-        )
-    lasting = not group.pool.is_spot and not group.is_block
-    minimum = group.num_nodes if lasting else 0
-    return aws.eks.NodeGroupScalingConfigArgs(
-        min_size=minimum, desired_size=group.num_nodes, max_size=group.num_nodes
-    )
+    """What the group begins with: nothing that could fail to come, but what everything else runs on."""
+    begins = group.min_nodes if group.is_autoscaled else group.num_nodes
+    begins = 0 if group.is_filled else begins
+    return aws.eks.NodeGroupScalingConfigArgs(min_size=begins, desired_size=begins, max_size=group.num_nodes)
 
 
 def _capacity_type(group: Group) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import catalog
 from catalog import Machine
 from catalog.purchases.aws import markets, shares
 from infra.spec.node_pool import NodePoolSpec
@@ -12,14 +11,19 @@ from infra.spec.node_pool import NodePoolSpec
 
 @dataclass(frozen=True)
 class Group:
-    """One managed node group: one machine type."""
+    """One managed node group: machine types that one launch template serves."""
 
     role: str
     pool: NodePoolSpec
-    machine: Machine
+    machines: tuple[Machine, ...]
     zones: tuple[str, ...]
     num_nodes: int
     min_nodes: int
+
+    @property
+    def machine(self) -> Machine:
+        """The first choice; what a template says of it holds for the others."""
+        return self.machines[0]
 
     @property
     def is_autoscaled(self) -> bool:
@@ -32,6 +36,15 @@ class Group:
         return self.pool.reservation is not None and self.pool.reservation.kind == "block"
 
     @property
+    def is_filled(self) -> bool:
+        """Whether it begins empty and gets its nodes as there are any, without anything waiting for them.
+
+        A group that asks for nodes when it is made, and gets none, is CREATE_FAILED, and takes no change any
+        more (aws/containers-roadmap#2204). The system pool is what everything else runs on.
+        """
+        return self.pool.capacity != "system" and not self.is_autoscaled
+
+    @property
     def has_placement_group(self) -> bool:
         """On demand only: a reservation has its place already, and spot takes what there is."""
         return self.pool.capacity == "on-demand" and self.machine.efa is not None
@@ -40,22 +53,48 @@ class Group:
 def groups(pool: NodePoolSpec, zones: tuple[str, ...]) -> list[Group]:
     """Return the groups of a pool; `zones` are the stack's.
 
-    Spot is bought per market (machine type and zone), so that one market that is empty holds up no other.
-    A pool that is autoscaled has a group per zone: EC2 evens out the zones of a group that lost a node in
-    one of them, and would take a node with a job. Nodes are shared out evenly, the first groups getting what
-    is left over.
+    A spot pool is one group over all its markets (machine types and zones), so that EC2 takes nodes from
+    where there are any; machines that need another launch template have another group. A pool that is
+    autoscaled has a group per zone, on spot one per market: EC2 evens out the zones of a group that lost a
+    node in one of them, and would take a node with a job. Nodes are shared out evenly, the first groups
+    getting what is left over.
     """
+    if pool.is_spot and not pool.is_autoscaled:
+        return _over_markets(pool, pool.zones or zones)
     machines = (pool.machine or "", *(pool.alternatives or ()))
-    bought = markets(machines, pool.zones or zones, per_zone=pool.is_spot or pool.is_autoscaled)
+    bought = markets(machines, pool.zones or zones, per_zone=pool.is_autoscaled)
     most = shares(pool.num_nodes, len(bought))
     least = shares(pool.num_nodes if pool.min_nodes is None else pool.min_nodes, len(bought))
     return [
-        Group(_role(pool, name, of), pool, catalog.machine("aws", name), of, num_nodes, min_nodes)
+        Group(_role(pool, name, of), pool, (pool.known_machine("aws", name),), of, num_nodes, min_nodes)
         for (name, of), num_nodes, min_nodes in zip(bought, most, least, strict=True)
     ]
 
 
-def _role(pool: NodePoolSpec, machine: str, zones: tuple[str, ...]) -> str:
+def _over_markets(pool: NodePoolSpec, zones: tuple[str, ...]) -> list[Group]:
+    """Put machines together that boot by the same launch template: with the same cards and kind of disks."""
+    alike: dict[object, list[Machine]] = {}
+    for name in (pool.machine or "", *(pool.alternatives or ())):
+        machine = pool.known_machine("aws", name)
+        alike.setdefault((machine.efa, bool(machine.local_nvme_gib)), []).append(machine)
+    parts = shares(pool.num_nodes, len(alike))
+    return [
+        Group(
+            _role(pool, found[0].name, zones, alone=len(alike) == 1 and len(found) * len(zones) > 1),
+            pool,
+            tuple(found),
+            zones,
+            number,
+            0,
+        )
+        for found, number in zip(alike.values(), parts, strict=True)
+    ]
+
+
+def _role(pool: NodePoolSpec, machine: str, zones: tuple[str, ...], *, alone: bool = False) -> str:
+    if alone:
+        return pool.name
     if pool.is_spot:
-        return f"{pool.name}-{machine.replace('.', '-')}-{zones[0]}"
+        market = f"{pool.name}-{machine.replace('.', '-')}"
+        return f"{market}-{zones[0]}" if len(zones) == 1 else market
     return f"{pool.name}-{zones[0]}" if pool.is_autoscaled else pool.name

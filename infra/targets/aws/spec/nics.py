@@ -39,5 +39,5 @@ def network_interfaces(machine: Machine) -> tuple[NetworkInterface, ...]:
     if machine.efa is None:
         return (primary,)
     first = 0 if machine.efa.card_0 else 1
-    cards = range(first, first + machine.efa.interfaces)
+    cards = machine.efa.cards or range(first, first + machine.efa.interfaces)
     return (primary, *(NetworkInterface(card, 1 if card == 0 else 0, "efa-only") for card in cards))

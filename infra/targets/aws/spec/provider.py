@@ -9,7 +9,9 @@ from pydantic import Field
 
 from catalog.purchases.aws import default_snapshot_days
 from infra.spec.base import Boolean, Cidr, Positive, Spec, matching
-from infra.spec.provider import ProviderSpec
+from infra.spec.machine import WithMachines
+from infra.spec.mirror import MirrorSpec
+from infra.spec.provider import ManagedProviderSpec
 from infra.spec.storage import FilesystemSpec
 
 AccountId = Annotated[
@@ -75,7 +77,8 @@ class AwsNetworkSpec(Spec):
 
     cidr: Cidr = Field(default=IPv4Network("10.64.0.0/16"), description="addresses of the VPC")
     nat: Literal["one", "per-zone", "none"] = Field(
-        default="one", description="NAT gateways; none: nodes reach AWS by endpoints and nothing else"
+        default="one",
+        description="NAT gateways; none: nodes reach AWS by endpoints, images by `mirror`",
     )
     existing: ExistingVpcSpec | None = Field(default=None, description="a VPC to use")
 
@@ -93,6 +96,9 @@ class AwsAccessSpec(Spec):
     )
     public_cidrs: tuple[Cidr, ...] = Field(
         default=(), description="networks outside that reach the API server; empty: it is private"
+    )
+    private_cidrs: tuple[Cidr, ...] = Field(
+        default=(), description="networks inside, or connected, that reach its private endpoint: runners'"
     )
 
 
@@ -165,7 +171,7 @@ class EfsSpec(FilesystemSpec):
     existing: ExistingEfsSpec | None = Field(default=None, description="a filesystem to use")
 
 
-class AwsSpec(ProviderSpec):
+class AwsSpec(WithMachines, ManagedProviderSpec):
     """EKS with managed node groups. A plan looks nothing up, so account and zones are said here."""
 
     kind: Literal["aws"]
@@ -186,6 +192,9 @@ class AwsSpec(ProviderSpec):
         default=None, description="key for disks, filesystem and bucket; left out: one is made"
     )
     existing_bucket: Boolean = Field(default=False, description="the object store's bucket is there already")
+    mirror: MirrorSpec | None = Field(
+        default=None, description="images and charts from a registry of one's own, such as ECR"
+    )
     existing_cluster: ExistingEksSpec | None = Field(default=None, description="a cluster to use")
     interruption_queue: Boolean = Field(
         default=False,

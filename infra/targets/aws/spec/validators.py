@@ -12,20 +12,25 @@ from infra.spec.queue import QueueSpec, TeamSpec
 from infra.spec.source import KeyPath
 from infra.spec.storage import StorageSpec
 from infra.targets.aws.spec.provider import AwsSpec, LustreSpec
+from infra.targets.aws.spec.registries import UNKNOWN
 from infra.targets.cloud_validators import (
     EXISTING_CLUSTER,
     accelerator_is_the_machines,
     access_is_the_clusters_owners,
     an_existing_filesystem_is_in_an_existing_network,
     claims_fit,
-    cluster_has_the_tested_version,
+    cluster_has_a_supported_version,
     cluster_is_in_an_existing_network,
+    declared_machines_fit_the_cloud,
     fabric_is_one_of_the_machines,
     fabrics_over_zones,
     groups_are_spelled,
+    machine_is_sold,
     nearest_steps,
     reservation_fits_the_capacity,
+    tags_leave_room,
     the_api_server_is_not_open_to_the_world,
+    unknown_machine,
     with_machines,
     zones_of_pools_are_the_stacks,
 )
@@ -68,6 +73,24 @@ def the_network_has_a_usable_size(provider: AwsSpec) -> Iterator[Finding]:
         yield ("provider", "network", "cidr"), str(cidr), allowed, "use a prefix such as /16"
 
 
+def without_nat_images_come_from_a_mirror(provider: AwsSpec) -> Iterator[Finding]:
+    """Operators and plugins are on public registries, which nodes without a way out never reach."""
+    network = provider.network
+    if network.nat == "none" and network.existing is None and provider.mirror is None:
+        allowed = "with `mirror:`, a registry that nodes reach by the endpoints (ECR), with all images"
+        fix = "add `mirror: {registry: …, charts: oci://…}` (docs/aws.md), or write `nat: one`"
+        yield ("provider", "network", "nat"), "none", allowed, fix
+
+
+def images_of_eks_are_in_the_region(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
+    """EFA's plugin comes from EKS's own registry, whose account is another one in some regions."""
+    on_efa = any(pool.fabric.startswith("efa") for pool in pools)
+    if provider.region in UNKNOWN and on_efa and provider.mirror is None:
+        allowed = "regions whose registry of EKS's images is known here"
+        fix = "add `mirror:` with the images of EKS, or choose another region"
+        yield ("provider", "region"), provider.region, allowed, fix
+
+
 def an_existing_vpc_has_a_subnet_per_zone(provider: AwsSpec) -> Iterator[Finding]:
     """Pools, mount targets and the control plane are put into the subnet of their zone."""
     existing = provider.network.existing
@@ -93,7 +116,7 @@ def the_key_is_of_this_account_and_region(provider: AwsSpec) -> Iterator[Finding
 
 def machines_exist(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
     """Every pool says its machine, and every machine is in the catalogue."""
-    known = [machine.name for machine in catalog.machines(cloud="aws")]
+    known = [*provider.machines, *(machine.name for machine in catalog.machines(cloud="aws"))]
     for index, pool in enumerate(pools):
         if pool.machine is None:
             fix = "add `machine:`; docs/catalog.md says which there are"
@@ -103,22 +126,14 @@ def machines_exist(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
         named += [(("pools", index, "alternatives", position), name) for position, name in others]
         for path, name in named:
             if name is not None and name not in known:
-                yield unknown(path, name, known, "a machine type of EC2 in the catalogue")
+                yield unknown_machine(path, name, known, "a machine type of EC2")
 
 
 def machines_are_offered(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
     """In the region, and for purchase in the way that the pool is bought."""
     for index, pool in enumerate(pools):
         for machine in _machines(pool):
-            path: KeyPath = ("pools", index, "machine")
-            if _is_known(provider.region) and machine.offered_in(provider.region) is False:
-                got = f"{machine.name} in {provider.region}"
-                allowed = f"regions that offer it: {', '.join(machine.regions)}"
-                yield path, got, allowed, _other_machine(machine, provider.region)
-            purchase = "spot" if pool.is_spot else "capacity-block" if _is_block(pool) else "on-demand"
-            if machine.purchase and purchase not in machine.purchase:
-                got = f"{machine.name} as {purchase}"
-                yield path, got, " or ".join(machine.purchase), "change the pool's capacity or machine"
+            yield from machine_is_sold(index, pool, machine, provider.region)
 
 
 def pools_agree_with_their_machines(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
@@ -135,7 +150,7 @@ def alternatives_are_alike(provider: AwsSpec, pools: Pools) -> Iterator[Finding]
         if pool.alternatives and not pool.is_spot:
             fix = "remove them, or make it a spot pool"
             yield path, f"on a pool with capacity {pool.capacity}", "alternatives on spot pools only", fix
-        first, others = _machine(pool.machine), map(_machine, pool.alternatives or ())
+        first, *others = (_machine(pool, name) for name in (pool.machine, *(pool.alternatives or ())))
         for position, other in enumerate(others):
             if first and other and _kind(other) != _kind(first):
                 allowed = f"{_describe(first)}, like {first.name}"
@@ -169,11 +184,36 @@ def reservations_fit_the_capacity(provider: AwsSpec, pools: Pools) -> Iterator[F
             yield ("pools", index, "zones"), got, "one zone: a reservation is in one", fix
 
 
-def spot_pools_have_a_node_per_market(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
-    """A spot pool is one group per machine type and zone; a group of no node buys nothing."""
+def tags_are_not_too_many(provider: AwsSpec) -> Iterator[Finding]:
+    """AWS takes 50 for each resource (Best practices for tagging AWS resources)."""
+    yield from tags_leave_room("tags", provider.tags, most=50, of="AWS")
+
+
+def blocks_say_their_time(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
+    """A block's group is empty before it begins and from shortly before its end; a plan asks EC2 nothing."""
+    for index, pool in enumerate(pools):
+        reservation = pool.reservation
+        if reservation is None:
+            continue
+        path: KeyPath = ("pools", index, "reservation")
+        times = [each for each in (reservation.starts, reservation.ends) if each]
+        ask = f"aws ec2 describe-capacity-reservations --capacity-reservation-ids {reservation.id}"
+        if _is_block(pool) and len(times) < 2:
+            fix = f"add both: `{ask} --query 'CapacityReservations[0].[StartDate,EndDate]'`"
+            yield path, "a block without its time", "`starts` and `ends` of the block, in UTC", fix
+        elif _is_block(pool) and reservation.ends_at <= reservation.begins_at:
+            got = f"{reservation.ends}, after {reservation.starts}"
+            yield (*path, "ends"), got, "an end after the beginning", f"write what `{ask}` shows"
+        elif not _is_block(pool) and times:
+            fix = "remove `starts` and `ends`, or write `kind: block`"
+            yield path, "the time of a reservation that lasts", "times of capacity blocks only", fix
+
+
+def autoscaled_spot_pools_have_a_node_per_market(provider: AwsSpec, pools: Pools) -> Iterator[Finding]:
+    """They have a group per machine type and zone, and a group of no node buys nothing."""
     for index, pool in enumerate(pools):
         types, zones = 1 + len(pool.alternatives or ()), len(pool.zones or provider.zones)
-        if pool.is_spot and pool.num_nodes < types * zones:
+        if pool.is_spot and pool.is_autoscaled and pool.num_nodes < types * zones:
             got = f"{pool.num_nodes} in {types * zones} markets (machine types × zones: {types} × {zones})"
             fix = "raise num_nodes, or name fewer zones or alternatives"
             yield ("pools", index, "num_nodes"), got, f"{types * zones} or more: one per market", fix
@@ -309,7 +349,7 @@ def an_existing_cluster_can_take_the_stack(provider: AwsSpec) -> Iterator[Findin
     cluster = provider.existing_cluster
     if cluster is None:
         return
-    yield from cluster_has_the_tested_version(
+    yield from cluster_has_a_supported_version(
         provider, "aws eks update-cluster-version --name {name} --kubernetes-version {minor}"
     )
     if cluster.authentication_mode == "CONFIG_MAP":
@@ -337,6 +377,7 @@ def what_an_existing_cluster_has_is_its_owners(provider: AwsSpec) -> Iterator[Fi
             "viewers": access.viewers,
             "break_glass": access.break_glass,
             "public_cidrs": access.public_cidrs,
+            "private_cidrs": access.private_cidrs,
         }
     )
 
@@ -360,6 +401,7 @@ def groups_are_roles(teams: tuple[TeamSpec, ...]) -> Iterator[Finding]:
 
 CHECKS = Checks(
     __name__,
+    declared_machines_fit_the_cloud,
     the_api_server_is_not_open_to_the_world,
     zones_of_pools_are_the_stacks,
     an_existing_filesystem_is_in_an_existing_network,
@@ -370,15 +412,15 @@ def _is_known(region: str) -> bool:
     return any(region == known.name for known in catalog.regions("aws"))
 
 
-def _machine(name: str | None) -> Machine | None:
-    found = catalog.find_machine(name) if name else None
+def _machine(pool: NodePoolSpec, name: str | None) -> Machine | None:
+    found = pool.find_machine(name)
     return found if found and found.cloud == "aws" else None
 
 
 def _machines(pool: NodePoolSpec) -> list[Machine]:
-    """The machines of a pool that the catalogue knows, the first choice first."""
+    """The machines of a pool that are known, the first choice first."""
     names = (pool.machine, *(pool.alternatives or ()))
-    return [machine for name in names if (machine := _machine(name))]
+    return [machine for name in names if (machine := _machine(pool, name))]
 
 
 def _is_block(pool: NodePoolSpec) -> bool:
@@ -392,10 +434,3 @@ def _kind(machine: Machine) -> tuple[object, ...]:
 def _describe(machine: Machine) -> str:
     accelerators = f"{machine.num_accelerators} × {machine.accelerator or 'no accelerator'}"
     return f"{accelerators}, fabric {machine.fabric}, {machine.architecture}"
-
-
-def _other_machine(machine: Machine, region: str) -> str:
-    others = catalog.machines(cloud="aws", accelerator=machine.accelerator or "", region=region)
-    if not machine.accelerator or not others:
-        return "choose another machine or region"
-    return f"with {machine.accelerator} there: {', '.join(other.name for other in others)}"

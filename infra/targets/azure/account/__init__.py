@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import cast
 
-from infra.errors import InputError, Problem
 from infra.spec import Stack
 from infra.targets.account import Preflight
-from infra.targets.azure.account import preflight
+from infra.targets.azure.account import backend, preflight
 from infra.targets.azure.account.api import Azure
 from infra.targets.azure.account.find import Ask, AzureFinder
 from infra.targets.azure.spec.provider import AzureSpec
@@ -29,12 +28,15 @@ class AzureAccount:
             return Preflight(ASKED, not_asked=f"Azure: {error}")
         return Preflight(ASKED, found)
 
-    def state_place(self, stack: Stack, bucket: str, region: str) -> None:
-        """Return None: this release makes no place for the state on Azure."""
+    def state_place(self, stack: Stack, bucket: str, region: str) -> Place:
+        """Return where the engine's state would be kept; the bucket is a storage account's name."""
+        spec = cast(AzureSpec, stack.provider)
+        return Place(bucket, region or spec.region, dict(spec.tags))
 
     def make_backend(self, stack: Stack, place: Place) -> Backend:
-        """Raise InputError: there is no such place."""
-        raise InputError([Problem("kind", stack.provider.kind, "aws, gcp", "name another stack")])
+        """Make the storage account and the key of the engine's state, or put right what is there."""
+        spec = cast(AzureSpec, stack.provider)
+        return backend.make(place, spec, Azure.of_user(spec.subscription))
 
     def finder(self, stack: Stack, ask: Ask | None = None) -> AzureFinder:
         """Return what looks here for resources of a stack."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -47,8 +48,7 @@ class Azure:
         Raises RefusedError.
         """
         url = place if place.startswith("https://") else f"{MANAGEMENT}{place}"
-        headers = {"Authorization": f"Bearer {self.token}"}
-        with httpx.Client(transport=self.transport, timeout=TIMEOUT_SECONDS, headers=headers) as client:
+        with self._client() as client:
             response = client.get(url, params=parameters or None)
         if response.status_code == httpx.codes.NOT_FOUND:
             return None
@@ -56,6 +56,24 @@ class Azure:
             raise RefusedError(f"GET {url}", response.status_code, _message(response))
         answer: Answer = response.json()
         return answer
+
+    def put(self, place: str, version: str, body: Mapping[str, Any]) -> None:
+        """Make what is at a path, or bring it into this form, and return when that is done.
+
+        Raises RefusedError.
+        """
+        url = f"{MANAGEMENT}{place}"
+        with self._client() as client:
+            response = client.put(url, params={"api-version": version}, json=dict(body))
+            while response.status_code == httpx.codes.ACCEPTED:
+                time.sleep(float(response.headers.get("Retry-After", 1)))
+                response = client.get(response.headers.get("Location", url))
+        if response.is_error:
+            raise RefusedError(f"PUT {url}", response.status_code, _message(response))
+
+    def _client(self) -> httpx.Client:
+        headers = {"Authorization": f"Bearer {self.token}"}
+        return httpx.Client(transport=self.transport, timeout=TIMEOUT_SECONDS, headers=headers)
 
 
 def _message(response: httpx.Response) -> str:

@@ -12,16 +12,23 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import catalog
 from infra.errors import Problem
 from infra.spec import Stack
 from infra.spec.node_pool import NodePoolSpec
+from infra.targets.account import nobody_is_inside_yet, public_networks_are_real
 from infra.targets.azure.spec.provider import AzureSpec
 
 Ask = Callable[..., Any]
 """Words of a command → its answer."""
 INFINIBAND = ("Microsoft.ContainerService", "AKSInfinibandSupport")
 ENCRYPTION = ("Microsoft.Compute", "EncryptionAtHost")
+PROVIDERS = (
+    *("ContainerService", "Compute", "Network", "KeyVault", "ManagedIdentity", "Storage"),
+    *("OperationalInsights", "Insights", "Authorization"),
+)
+"""Microsoft's namespaces that every stack needs."""
+FILESYSTEMS = {"lustre": "StorageCache", "netapp": "NetApp"}
+"""Kind of filesystem → the namespace that it needs besides."""
 SPOT_QUOTA = "lowPriorityCores"
 PATIENCE_SECONDS = 120
 
@@ -51,7 +58,10 @@ def problems(stack: Stack, spec: AzureSpec, ask: Ask) -> Iterator[Problem]:
     tenant = ask("account", "show", "--subscription", spec.subscription)["tenantId"]
     if tenant != spec.tenant:
         yield Problem("provider.tenant", spec.tenant, tenant, "write the tenant of the subscription")
+    yield from public_networks_are_real(spec.access.public_cidrs)
+    yield from _reach(stack, spec, ask)
     yield from _features(stack, spec, ask)
+    yield from _providers(spec, ask)
     families: dict[str, str] = {}
     for index, pool in enumerate(stack.pools):
         found = ask(
@@ -63,6 +73,13 @@ def problems(stack: Stack, spec: AzureSpec, ask: Ask) -> Iterator[Problem]:
         if offered:
             families[pool.name] = str(offered["family"])
     yield from _quotas(stack, spec, families, ask)
+
+
+def _reach(stack: Stack, spec: AzureSpec, ask: Ask) -> Iterator[Problem]:
+    if spec.access.public_cidrs or spec.network.existing:
+        return
+    if stack.name not in {each["name"] for each in ask("aks", "list", "--subscription", spec.subscription)}:
+        yield nobody_is_inside_yet("provider.access.public_cidrs", "the network that `up` runs in")
 
 
 def _features(stack: Stack, spec: AzureSpec, ask: Ask) -> Iterator[Problem]:
@@ -77,6 +94,17 @@ def _features(stack: Stack, spec: AzureSpec, ask: Ask) -> Iterator[Problem]:
                 f" az provider register --namespace {provider}"
             )
             yield Problem(f"feature {provider}/{name}", state, "Registered", fix)
+
+
+def _providers(spec: AzureSpec, ask: Ask) -> Iterator[Problem]:
+    """A subscription that never used a service is refused (MissingSubscriptionRegistration)."""
+    listed = ask("provider", "list", "--subscription", spec.subscription)
+    there = {each["namespace"].lower() for each in listed if each["registrationState"] == "Registered"}
+    of_filesystem = FILESYSTEMS.get(spec.filesystem.kind)
+    for name in (*PROVIDERS, *([of_filesystem] if of_filesystem else [])):
+        if f"microsoft.{name}".lower() not in there:
+            fix = f"az provider register --namespace Microsoft.{name} --wait"
+            yield Problem(f"resource provider Microsoft.{name}", "not registered", "Registered", fix)
 
 
 def _offered(index: int, pool: NodePoolSpec, spec: AzureSpec, found: Any) -> Iterator[Problem]:  # noqa: ANN401
@@ -102,7 +130,7 @@ def _quotas(stack: Stack, spec: AzureSpec, families: dict[str, str], ask: Ask) -
     for pool in stack.pools:
         if pool.name in families:
             family = SPOT_QUOTA if pool.is_spot else families[pool.name]
-            needed[family] += pool.num_nodes * catalog.machine("azure", pool.machine or "").vcpus
+            needed[family] += pool.num_nodes * pool.known_machine("azure").vcpus
     usage = ask("vm", "list-usage", "--location", spec.region, "--subscription", spec.subscription)
     limits = {each["name"]["value"].lower(): int(each["limit"]) for each in usage}
     for family, cores in needed.items():

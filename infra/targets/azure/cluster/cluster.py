@@ -53,6 +53,10 @@ from infra.targets.base import (
 CARDS = ("101c", "101e")
 """PCI IDs of InfiniBand cards in machines: ConnectX-6 and -7 as virtual functions. Those of the ordinary
 network are NVIDIA's, too, and must be left alone."""
+DRIVER_ENVIRONMENT = {"OFED_BLACKLIST_MODULES_FILE": "/host/etc/modprobe.d/blacklist-ofed-modules.conf"}
+"""The node's own modules must not come before the driver's: the list has to be the node's, and not the
+container's (Azure/aks-rdma-infiniband, configs/nicclusterpolicy/base/nic.yaml, which names
+Mellanox/doca-driver-build#52; read 2026-11-23)."""
 NODE_OS = "ubuntu24.04"
 """What AKS's `Ubuntu` is as of Kubernetes 1.35."""
 
@@ -138,8 +142,7 @@ def _scope(stack: Stack, spec: AzureSpec, parent: pulumi.Resource) -> Scope:
         disable_pulumi_partner_id=True,
         opts=pulumi.ResourceOptions(parent=parent),
     )
-    minor = spec.kubernetes_version.rpartition(".")[0]
-    return Scope(stack.name, minor, provider, parent, spec)
+    return Scope(stack.name, spec.kubernetes_minor, provider, parent, spec)
 
 
 def _settings(stack: Stack, spec: AzureSpec, pools: Mapping[str, PoolSettings]) -> ClusterSettings:
@@ -147,7 +150,7 @@ def _settings(stack: Stack, spec: AzureSpec, pools: Mapping[str, PoolSettings]) 
     on_infiniband = bool(fabrics) and "none" not in fabrics
     return ClusterSettings(
         name=stack.name,
-        kubernetes_version=spec.kubernetes_version,
+        kubernetes_version=spec.rendered_version,
         topology_labels=(AGENT_POOL if on_infiniband else names.ZONE_LABEL, names.HOSTNAME_LABEL),
         # All pods of a job in one scale set: between two there is no InfiniBand.
         required_topology=AGENT_POOL if on_infiniband else "",
@@ -164,7 +167,14 @@ def _settings(stack: Stack, spec: AzureSpec, pools: Mapping[str, PoolSettings]) 
 
 def _software(stack: Stack, spec: AzureSpec, pools: Mapping[str, PoolSettings]) -> NodeSoftwareSettings:
     with_gpus = [pool for pool in pools.values() if pool.accelerators_per_node]
-    cards = NetworkOperatorSettings(access="functions", device_ids=CARDS, installs_driver=True)
+    cards = NetworkOperatorSettings(
+        access="functions",
+        device_ids=CARDS,
+        installs_driver=True,
+        # Pools can be empty: those on call are until a job waits, spot whenever Azure has none.
+        awaits_cards=False,
+        driver_environment=DRIVER_ENVIRONMENT,
+    )
     nvidia = any(pool.accelerator_resource == names.ACCELERATOR_RESOURCE for pool in with_gpus)
     return NodeSoftwareSettings(
         network_operator=cards if any(pool.fabric_class != "none" for pool in with_gpus) else None,

@@ -9,7 +9,8 @@ from pydantic import Field
 
 from infra.spec.amd import AmdSpec
 from infra.spec.base import Boolean, Cidr, Positive, Spec, matching
-from infra.spec.provider import ProviderSpec
+from infra.spec.machine import WithMachines
+from infra.spec.provider import ManagedProviderSpec
 from infra.spec.storage import KEEP_IN_THE_BUCKET, FilesystemSpec
 
 GUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
@@ -159,7 +160,7 @@ class ExistingKeysSpec(Spec):
     data: KeyUrl = Field(description="key of disks, filesystem and storage account")
 
 
-class AzureSpec(ProviderSpec):
+class AzureSpec(WithMachines, ManagedProviderSpec):
     """AKS with private nodes. A plan looks nothing up, so subscription, tenant and zones are said here."""
 
     kind: Literal["azure"]

@@ -22,6 +22,7 @@ from infra.targets.cloud_validators import (
     accelerator_is_the_machines,
     amd_has_its_images,
     claims_fit,
+    declared_machines_fit_the_cloud,
     fabric_is_the_machines,
     fabrics_over_zones,
     filesystem_zone_is_the_stacks,
@@ -29,6 +30,7 @@ from infra.targets.cloud_validators import (
     nearest_steps,
     queues_see_the_nodes_that_they_count,
     reservation_fits_the_capacity,
+    tags_leave_room,
     the_api_server_is_not_open_to_the_world,
     with_machines,
     zones_of_pools_are_the_stacks,
@@ -140,7 +142,9 @@ def storage_that_is_there_has_its_keys(provider: AzureSpec) -> Iterator[Finding]
 def machines_exist(provider: AzureSpec, pools: Pools) -> Iterator[Finding]:
     """Every pool says its machine, and every machine is in the catalogue."""
     listed_by = "`trainyard catalog --cloud azure`"
-    yield from cloud_validators.machines_exist("azure", pools, what="a VM size of Azure", listed_by=listed_by)
+    yield from cloud_validators.machines_exist(
+        provider, pools, what="a VM size of Azure", listed_by=listed_by
+    )
 
 
 def pools_agree_with_their_machines(provider: AzureSpec, pools: Pools) -> Iterator[Finding]:
@@ -325,6 +329,17 @@ def sources_of_datasets_are_reached(
             yield ("datasets", index, "account"), repr(dataset.account), allowed, fix
 
 
+def tags_are_such_as_azure_takes(provider: AzureSpec) -> Iterator[Finding]:
+    """Azure Resource Manager, use tags: 50 of a resource; names of 128 (storage accounts), values of 256."""
+    yield from tags_leave_room("tags", provider.tags, most=50, of="Azure")
+    for key, value in provider.tags.items():
+        path: KeyPath = ("provider", "tags", key)
+        if not 1 <= len(key) <= 128 or set(key) & set("<>%&\\?/"):
+            yield path, repr(key), r"1 to 128 characters, none of < > % & \ ? /", "spell it with others"
+        if len(value) > 256:
+            yield path, f"{len(value)} characters", "at most 256 characters", "shorten it"
+
+
 def groups_are_entras(teams: tuple[TeamSpec, ...]) -> Iterator[Finding]:
     """AKS knows groups by their object IDs; a name would let nobody in."""
     allowed = "the object ID of a group of Entra: 00000000-0000-0000-0000-000000000000"
@@ -334,6 +349,7 @@ def groups_are_entras(teams: tuple[TeamSpec, ...]) -> Iterator[Finding]:
 
 CHECKS = Checks(
     __name__,
+    declared_machines_fit_the_cloud,
     the_api_server_is_not_open_to_the_world,
     zones_of_pools_are_the_stacks,
     amd_has_its_images,

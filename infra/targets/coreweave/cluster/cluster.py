@@ -108,7 +108,7 @@ def _settings(stack: Stack, spec: CoreweaveSpec, pools: Mapping[str, PoolSetting
     levels = FABRIC_LEVELS if on_infiniband else (names.ZONE_LABEL,)
     return ClusterSettings(
         name=stack.name,
-        kubernetes_version=spec.kubernetes_version,
+        kubernetes_version=spec.rendered_version,
         topology_labels=(*levels, names.HOSTNAME_LABEL),
         data_dir="",
         training_image=spec.training_image,
@@ -144,7 +144,7 @@ def _control_plane(
         zone=spec.zone,
         vpc_id=vpc.id,
         # Patches are CoreWeave's to apply.
-        version=f"v{spec.kubernetes_version.rpartition('.')[0]}",
+        version=f"v{spec.kubernetes_minor}",
         public=spec.public_endpoint,
         pod_cidr_name=pods,
         service_cidr_name=services,

@@ -8,7 +8,8 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from infra.spec.base import Boolean, Cidr, Name, Spec
-from infra.spec.provider import ProviderSpec
+from infra.spec.machine import WithMachines
+from infra.spec.provider import ManagedProviderSpec
 from infra.spec.storage import KEEP_IN_THE_BUCKET
 
 MAX_NAME = 30
@@ -34,7 +35,7 @@ class OidcSpec(Spec):
     admin_group: str | None = Field(default=None, min_length=1, description="group that may do all")
 
 
-class CoreweaveSpec(ProviderSpec):
+class CoreweaveSpec(WithMachines, ManagedProviderSpec):
     """CKS with bare-metal nodes; drivers of GPUs and InfiniBand are CoreWeave's own."""
 
     NO_SNAPSHOTS: ClassVar[str] = f"volumes of shared-vast have no schedule; {KEEP_IN_THE_BUCKET}"

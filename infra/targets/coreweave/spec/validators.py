@@ -14,8 +14,10 @@ from infra.spec.storage import StorageSpec
 from infra.targets import cloud_validators
 from infra.targets.cloud_validators import (
     accelerator_is_the_machines,
+    declared_machines_fit_the_cloud,
     fabric_is_the_machines,
     flavors_that_come_one_by_one,
+    machine_is_sold,
     with_machines,
 )
 from infra.targets.coreweave.spec.provider import MAX_NAME, CoreweaveSpec
@@ -65,12 +67,9 @@ def the_network_holds_the_pods(provider: CoreweaveSpec, pools: Pools) -> Iterato
 def machines_exist(provider: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
     """Every pool says its machine, and every machine is in the catalogue, and in the zone."""
     what, listed_by = "an instance type of CoreWeave", "`trainyard catalog --cloud coreweave`"
-    yield from cloud_validators.machines_exist("coreweave", pools, what=what, listed_by=listed_by)
-    for index, _, machine in with_machines("coreweave", pools):
-        if machine.offered_in(provider.zone) is False:
-            allowed = f"one that {provider.zone} has; {machine.name}: {', '.join(machine.regions)}"
-            fix = "choose another machine, or another zone"
-            yield ("pools", index, "machine"), machine.name, allowed, fix
+    yield from cloud_validators.machines_exist(provider, pools, what=what, listed_by=listed_by)
+    for index, pool, machine in with_machines("coreweave", pools):
+        yield from machine_is_sold(index, pool, machine, provider.zone)
 
 
 def pools_agree_with_their_machines(provider: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
@@ -94,7 +93,7 @@ def nodes_on_call_are_waited_for_elsewhere(provider: CoreweaveSpec, pools: Pools
     """CKS's autoscaler brings machines one by one, in half an hour, and no part of a rack."""
     for index, pool in enumerate(pools):
         path: KeyPath = ("pools", index, "provisioning")
-        machine = catalog.find_machine(pool.machine) if pool.machine else None
+        machine = pool.find_machine(pool.machine)
         if pool.max_run_hours:
             fix = "remove it: CKS takes nodes that stand idle, however old they are"
             hours: KeyPath = ("pools", index, "max_run_hours")
@@ -159,4 +158,4 @@ def groups_come_from_somewhere(provider: CoreweaveSpec, teams: tuple[TeamSpec, .
         yield ("provider", "oidc"), "nothing", "an identity provider where teams have groups", fix
 
 
-CHECKS = Checks(__name__)
+CHECKS = Checks(__name__, declared_machines_fit_the_cloud)

@@ -8,6 +8,8 @@ import httpx
 
 from infra.errors import Problem
 from infra.spec import Stack
+from infra.spec.provider import minor_of
+from infra.targets.account import nobody_is_inside_yet
 from infra.targets.gcp.account.api import COMPUTE, Answer, Google, RefusedError
 from infra.targets.gcp.account.quotas import short_quotas
 from infra.targets.gcp.spec.groups import Group, groups
@@ -40,6 +42,7 @@ def problems(stack: Stack, spec: GcpSpec, google: Google) -> Iterator[Problem]:
     if project["projectNumber"] != spec.project_number:
         fix = "write the number that `gcloud projects describe` shows"
         yield Problem("provider.project_number", spec.project_number, project["projectNumber"], fix)
+    yield from _reach(stack, spec, google)
     yield from _apis(spec, google)
     yield from _rights(spec, google)
     bought = [group for pool in stack.pools for group in groups(pool, spec.zones)]
@@ -49,6 +52,13 @@ def problems(stack: Stack, spec: GcpSpec, google: Google) -> Iterator[Problem]:
     yield from _bucket(stack, spec, google)
     yield from _filesystem(spec, google)
     yield from _cluster(spec, google)
+
+
+def _reach(stack: Stack, spec: GcpSpec, google: Google) -> Iterator[Problem]:
+    if spec.access.dns_endpoint or spec.network.existing:
+        return
+    if google.find(_cluster_url(spec, stack.name)) is None:
+        yield nobody_is_inside_yet("provider.access.dns_endpoint", "true: IAM lets `up` in")
 
 
 def _apis(spec: GcpSpec, google: Google) -> Iterator[Problem]:
@@ -148,19 +158,23 @@ def _filesystem(spec: GcpSpec, google: Google) -> Iterator[Problem]:
         yield Problem(path, mount_point, found["mountPoint"], "write the address and name of its mount point")
 
 
+def _cluster_url(spec: GcpSpec, name: str) -> str:
+    place = f"projects/{spec.project}/locations/{spec.region}/clusters/{name}"
+    return f"https://container.googleapis.com/v1/{place}"
+
+
 def _cluster(spec: GcpSpec, google: Google) -> Iterator[Problem]:
     """One that is to be there: as the stack file says it is, and running."""
     existing = spec.existing_cluster
     if existing is None:
         return
     path = "provider.existing_cluster"
-    place = f"projects/{spec.project}/locations/{spec.region}/clusters/{existing.name}"
-    found = google.find(f"https://container.googleapis.com/v1/{place}")
+    found = google.find(_cluster_url(spec, existing.name))
     if found is None:
         fix = "correct the name or the region (a zonal cluster will not do), or leave it out, and it is made"
         yield Problem(f"{path}.name", f"{existing.name}: not in {spec.region}", "a regional cluster", fix)
         return
-    version = ".".join(found["currentMasterVersion"].split(".")[:2])
+    version = minor_of(found["currentMasterVersion"])
     if version != existing.version:
         yield Problem(f"{path}.version", existing.version, version, "write the version that it has")
     if lacking := [name for name in existing.features if name not in _features(found)]:

@@ -127,8 +127,7 @@ def _scope(stack: Stack, spec: GcpSpec, parent: pulumi.Resource) -> Scope:
         add_pulumi_attribution_label=False,
         opts=pulumi.ResourceOptions(parent=parent),
     )
-    minor = spec.kubernetes_version.rpartition(".")[0]
-    return Scope(stack.name, minor, provider, parent, spec)
+    return Scope(stack.name, spec.kubernetes_minor, provider, parent, spec)
 
 
 def _settings(stack: Stack, spec: GcpSpec, pools: Mapping[str, PoolSettings]) -> ClusterSettings:
@@ -136,7 +135,7 @@ def _settings(stack: Stack, spec: GcpSpec, pools: Mapping[str, PoolSettings]) ->
     plugins = dict.fromkeys(plugin for fabric in fabrics for plugin in _PLUGINS.get(fabric, ()))
     return ClusterSettings(
         name=stack.name,
-        kubernetes_version=spec.kubernetes_version,
+        kubernetes_version=spec.rendered_version,
         topology_labels=_topology(fabrics),
         required_topology=NODE_POOL if fabrics == ["ici"] else "",
         provisioning_class="queued-provisioning.gke.io",

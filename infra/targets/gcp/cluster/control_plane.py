@@ -55,7 +55,7 @@ class ControlPlane:
     """None where it was there: the engine knows nothing of it, and so can neither change nor remove it."""
     name: pulumi.Output[str]
     endpoint: pulumi.Output[str]
-    """URL of the API server: its DNS name, which asks IAM before it lets a connection in."""
+    """URL of the API server: its DNS name, which asks IAM before it lets a connection in, or its address."""
     ca_certificate: pulumi.Output[str]
     """PEM of the cluster's own authority; the DNS name has a certificate that all clients know."""
     access: Sequence[pulumi.CustomResource]
@@ -113,19 +113,31 @@ def make_control_plane(
         # GKE tells of the first pool's nodes here.
         opts=scope.options(ignore_changes=["nodeConfig"]),
     )
-    return _control_plane(cluster, access)
+    return _control_plane(cluster, access, by_name=spec.access.dns_endpoint)
 
 
-def _control_plane(cluster: Cluster, access: Sequence[pulumi.CustomResource]) -> ControlPlane:
+def _control_plane(
+    cluster: Cluster, access: Sequence[pulumi.CustomResource], *, by_name: bool
+) -> ControlPlane:
     """What others need to know of the cluster."""
     return ControlPlane(
         cluster,
         cluster.name,
-        cluster.control_plane_endpoints_config.apply(
-            lambda found: f"https://{found.dns_endpoint_config.endpoint}"
-        ),
+        _endpoint(cluster, by_name=by_name),
         cluster.master_auth.apply(lambda found: base64.b64decode(found.cluster_ca_certificate).decode()),
         access,
+    )
+
+
+def _endpoint(cluster: Cluster, *, by_name: bool) -> pulumi.Output[str]:
+    """Return the URL. The DNS name takes no calls of users where traffic from outside is not allowed.
+
+    (Container API: `ControlPlaneEndpointsConfig.DNSEndpointConfig.allowExternalTraffic`.)
+    """
+    if not by_name:
+        return cluster.private_cluster_config.apply(lambda found: f"https://{found.private_endpoint}")
+    return cluster.control_plane_endpoints_config.apply(
+        lambda found: f"https://{found.dns_endpoint_config.endpoint}"
     )
 
 
@@ -201,18 +213,21 @@ def kubeconfig(scope: Scope, control_plane: ControlPlane) -> pulumi.Output[str]:
     """Return a kubeconfig that holds no token: calls ask Google's plugin for one. Secret nevertheless."""
     # Of no use before its reader is let in.
     let_in = [grant.id for grant in control_plane.access]
-    parts = pulumi.Output.all(control_plane.endpoint, *let_in)
+    parts = pulumi.Output.all(control_plane.endpoint, control_plane.ca_certificate, *let_in)
     existing = scope.spec.existing_cluster
-    authority = existing.certificate_authority if existing else None
+    by_address = bool(existing.certificate_authority) if existing else not scope.spec.access.dns_endpoint
     return pulumi.Output.secret(
-        parts.apply(lambda known: json.dumps(_kubeconfig(scope, str(known[0]), authority)))
+        parts.apply(
+            lambda known: json.dumps(_kubeconfig(scope, str(known[0]), str(known[1]) if by_address else ""))
+        )
     )
 
 
-def _kubeconfig(scope: Scope, endpoint: str, authority: str | None) -> dict[str, Any]:
-    """`authority` is that of an address; the DNS name's is known to all clients."""
+def _kubeconfig(scope: Scope, endpoint: str, authority: str) -> dict[str, Any]:
+    """`authority` (PEM) is that of an address; the DNS name's is known to all clients."""
     name = scope.name
-    cluster = {"server": endpoint, **({"certificate-authority-data": authority} if authority else {})}
+    encoded = base64.b64encode(authority.encode()).decode()
+    cluster = {"server": endpoint, **({"certificate-authority-data": encoded} if authority else {})}
     exec_ = {
         "apiVersion": "client.authentication.k8s.io/v1beta1",
         "command": "gke-gcloud-auth-plugin",

@@ -96,7 +96,7 @@ def _slice_labels(pool: NodePoolSpec) -> dict[str, str]:
     """GKE tells a pod of its slice where the pod selects one by these."""
     if pool.topology is None or pool.machine is None:
         return {}
-    accelerator = catalog.machine("gcp", pool.machine).accelerator_type or ""
+    accelerator = pool.known_machine("gcp").accelerator_type or ""
     return {
         "cloud.google.com/gke-tpu-accelerator": accelerator,
         "cloud.google.com/gke-tpu-topology": pool.topology,

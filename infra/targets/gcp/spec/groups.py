@@ -44,7 +44,7 @@ def groups(pool: NodePoolSpec, zones: tuple[str, ...]) -> list[Group]:
     GKE has one node pool per slice of several hosts, and per rack. All else is one node pool over its zones.
     """
     zones = pool.zones or zones
-    machine = catalog.machine("gcp", pool.machine or "")
+    machine = pool.known_machine("gcp")
     rack = catalog.find_rack(machine.accelerator or "")
     if rack:
         racks = range(-(-pool.num_nodes // rack.machines))

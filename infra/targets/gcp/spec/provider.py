@@ -8,7 +8,8 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from infra.spec.base import Boolean, Cidr, Positive, Spec, matching
-from infra.spec.provider import ProviderSpec
+from infra.spec.machine import WithMachines
+from infra.spec.provider import ManagedProviderSpec
 from infra.spec.storage import KEEP_IN_THE_BUCKET, FilesystemSpec
 
 ProjectId = Annotated[
@@ -168,7 +169,7 @@ class FilestoreSpec(FilesystemSpec):
     existing: ExistingFilestoreSpec | None = Field(default=None, description="a share to use")
 
 
-class GcpSpec(ProviderSpec):
+class GcpSpec(WithMachines, ManagedProviderSpec):
     """GKE with private nodes. A plan looks nothing up, so project, its number and zones are said here."""
 
     kind: Literal["gcp"]

@@ -18,16 +18,19 @@ from infra.targets.cloud_validators import (
     access_is_the_clusters_owners,
     an_existing_filesystem_is_in_an_existing_network,
     claims_fit,
-    cluster_has_the_tested_version,
+    cluster_has_a_supported_version,
     cluster_is_in_an_existing_network,
+    declared_machines_fit_the_cloud,
     fabric_is_one_of_the_machines,
     fabrics_over_zones,
     filesystem_zone_is_the_stacks,
     groups_are_spelled,
+    machine_is_sold,
     nearest_steps,
     next_step,
     queues_see_the_nodes_that_they_count,
     reservation_fits_the_capacity,
+    tags_leave_room,
     with_machines,
     zones_of_pools_are_the_stacks,
 )
@@ -107,7 +110,13 @@ def the_key_is_of_this_region(provider: GcpSpec) -> Iterator[Finding]:
 def machines_exist(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:
     """Every pool says its machine, and every machine is in the catalogue."""
     what = "a machine type of Google Cloud"
-    yield from cloud_validators.machines_exist("gcp", pools, what=what, listed_by="docs/catalog.md")
+    yield from cloud_validators.machines_exist(provider, pools, what=what, listed_by="docs/catalog.md")
+
+
+def machines_are_sold(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:
+    """Google lists every machine's price on demand, of those too that it sells in other ways alone."""
+    for index, pool, machine in with_machines("gcp", pools):
+        yield from machine_is_sold(index, pool, machine, provider.region)
 
 
 def pools_agree_with_their_machines(provider: GcpSpec, pools: Pools) -> Iterator[Finding]:
@@ -338,7 +347,7 @@ def an_existing_cluster_can_take_the_stack(provider: GcpSpec, pools: Pools) -> I
     cluster = provider.existing_cluster
     if cluster is None:
         return
-    yield from cluster_has_the_tested_version(
+    yield from cluster_has_a_supported_version(
         provider, "gcloud container clusters upgrade {name} --master --cluster-version {minor}"
     )
     needed = _needed_features(provider, pools)
@@ -372,8 +381,23 @@ def what_an_existing_cluster_has_is_its_owners(provider: GcpSpec) -> Iterator[Fi
     yield from access_is_the_clusters_owners({"viewers": access.viewers, "break_glass": access.break_glass})
 
 
+def declared_accelerators_have_googles_name(provider: GcpSpec) -> Iterator[Finding]:
+    """GKE asks for it beside the machine type."""
+    for name, machine in provider.machines.items():
+        if machine.accelerator is not None and machine.accelerator_type is None:
+            fix = "add it, as `gcloud compute accelerator-types list` shows it"
+            path: KeyPath = ("provider", "machines", name, "accelerator_type")
+            yield path, "nothing", "GKE's name of the accelerator", fix
+
+
+def labels_are_not_too_many(provider: GcpSpec) -> Iterator[Finding]:
+    """Google Cloud takes 64 for each resource (Resource Manager, requirements for labels)."""
+    yield from tags_leave_room("labels", provider.labels, most=64, of="Google Cloud")
+
+
 CHECKS = Checks(
     __name__,
+    declared_machines_fit_the_cloud,
     zones_of_pools_are_the_stacks,
     queues_see_the_nodes_that_they_count,
     an_existing_filesystem_is_in_an_existing_network,

@@ -21,7 +21,7 @@ from infra.operator_settings.node_software import Mirror, NodeSoftwareSettings
 from infra.spec import Stack
 from infra.spec.provider import ProviderKind
 from infra.targets.base import Cluster, ClusterOutputs, ClusterSettings, ObjectStoreOutputs, PoolSettings
-from infra.targets.kubeconfig import read_context
+from infra.targets.kubeconfig import reference
 from infra.targets.onprem.cluster.filesystem import nfs_volumes, shared_class
 from infra.targets.onprem.cluster.nodes import node_labels, pool_settings, topology
 from infra.targets.onprem.spec.provider import OnpremSpec
@@ -32,6 +32,10 @@ _ACCESS: Mapping[str, NicAccess] = {
     "ib-shared-nvl72": "shared",
     "ib-sriov": "sriov",
     "ib-hostdev": "hostdev",
+    "roce-shared": "shared",
+    "roce-shared-rocm": "shared",
+    "roce-sriov": "sriov",
+    "roce-hostdev": "hostdev",
 }
 """Fabric class → how pods get at the cards; the checks let one through."""
 _OWN = "the machines are yours, and nothing is bought"
@@ -49,7 +53,7 @@ class OnpremCluster(Cluster):
         spec = cast(OnpremSpec, stack.provider)
         self.pools = {pool.name: pool_settings(pool, spec) for pool in stack.pools}
         self.settings = _settings(stack, spec, self.pools)
-        kubeconfig = read_context(spec.cluster.context)
+        kubeconfig = reference(spec.cluster.context)
         self.access = connect(stack.name, pulumi.Output.secret(kubeconfig), None, self)
         for pool in self.pools.values():
             for node, labels in node_labels(pool, spec.leaves or ()).items():
@@ -75,14 +79,22 @@ def _outputs(stack: Stack, spec: OnpremSpec, kubeconfig: str) -> ClusterOutputs:
 def _settings(stack: Stack, spec: OnpremSpec, pools: Mapping[str, PoolSettings]) -> ClusterSettings:
     return ClusterSettings(
         name=stack.name,
-        kubernetes_version=spec.kubernetes_version,
+        kubernetes_version=spec.rendered_version,
         topology_labels=topology(spec),
         data_dir="",
         training_image=spec.training_image,
         training_images={catalog.accelerator_resource("amd"): spec.amd.training_image} if spec.amd else {},
         serves_object_store=False,
+        environment=_roce(spec),
         software=_software(stack, spec, pools),
     )
+
+
+def _roce(spec: OnpremSpec) -> dict[str, str]:
+    """What NCCL must be told of this Ethernet, which no class can know."""
+    cards = spec.infiniband
+    told = {"NCCL_IB_TC": cards.traffic_class, "NCCL_IB_GID_INDEX": cards.gid_index} if cards else {}
+    return {name: str(value) for name, value in told.items() if value is not None}
 
 
 def _software(stack: Stack, spec: OnpremSpec, pools: Mapping[str, PoolSettings]) -> NodeSoftwareSettings:
@@ -112,6 +124,9 @@ def _network_operator(stack: Stack, spec: OnpremSpec) -> NetworkOperatorSettings
         return None
     return NetworkOperatorSettings(
         access=_ACCESS[joined[0].fabric],
+        link=cards.link,
+        interfaces=cards.interfaces,
+        mtu=cards.mtu,
         device_ids=cards.device_ids,
         installs_driver=cards.driver == "install",
         pools=tuple(

@@ -9,8 +9,9 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from infra.spec.amd import AmdSpec, Image
-from infra.spec.base import Boolean, Cidr, Name, Positive, Spec, wrong
-from infra.spec.provider import ContextCluster, ProviderSpec
+from infra.spec.base import Boolean, Cidr, Name, NonNegative, Positive, Spec, wrong
+from infra.spec.mirror import MirrorSpec
+from infra.spec.provider import ContextCluster, ManagedProviderSpec
 from infra.spec.storage import FilesystemSpec
 
 Installed = Literal["install", "present"]
@@ -77,12 +78,27 @@ class IpoibSpec(Spec):
 
 
 class InfinibandSpec(Spec):
-    """The InfiniBand cards of the machines; how pods reach them is the pools' `fabric`."""
+    """The RDMA cards of the machines, whatever they speak; how pods reach them is the pools' `fabric`."""
 
+    link: Literal["infiniband", "ethernet"] = Field(
+        default="infiniband", description="what the cards speak; on Ethernet they are RoCE"
+    )
     device_ids: tuple[DeviceId, ...] = Field(min_length=1, description="PCI device IDs of the cards")
     driver: Installed = Field(default="install", description="NVIDIA's DOCA driver for the cards")
     pool: Name | None = Field(
-        default=None, description="addresses of a pod's cards (SR-IOV, host devices); left out: none"
+        default=None, description="addresses of a pod's interfaces on its cards; left out: none"
+    )
+    interfaces: tuple[Interface, ...] = Field(
+        default=(), description="interfaces of the 8 Ethernet cards that pods share (roce-shared)"
+    )
+    mtu: Annotated[Positive, Field(ge=1280, le=9978)] | None = Field(
+        default=None, description="roce-sriov: MTU of virtual functions; left out: the driver's, mostly 1500"
+    )
+    traffic_class: Annotated[NonNegative, Field(le=255)] | None = Field(
+        default=None, description="RoCE: NCCL_IB_TC, which switches know lossless traffic by; left out: 0"
+    )
+    gid_index: Annotated[NonNegative, Field(le=255)] | None = Field(
+        default=None, description="RoCE: NCCL_IB_GID_INDEX; left out: NCCL finds that of RoCE v2"
     )
     ip_pools: tuple[IpPoolSpec, ...] = Field(default=(), description="pools of addresses")
     ipoib: IpoibSpec | None = Field(default=None, description="a secondary network over IPoIB")
@@ -117,18 +133,7 @@ class S3Spec(Spec):
     )
 
 
-class MirrorSpec(Spec):
-    """A registry inside of the air gap that holds every image and chart."""
-
-    registry: Annotated[str, Field(pattern=r"^[a-z0-9.-]+(:\d+)?(/[a-z0-9._-]+)*$")] = Field(
-        description="prefix of every image: `<registry>/nvcr.io/nvidia/driver:…`"
-    )
-    charts: Annotated[str, Field(pattern=r"^oci://[a-z0-9.-]+(:\d+)?(/[a-z0-9._-]+)*$")] = Field(
-        description="where the published charts are: oci://…"
-    )
-
-
-class OnpremSpec(ProviderSpec):
+class OnpremSpec(ManagedProviderSpec):
     """A cluster that stays when the stack goes; what the stack adds to it goes."""
 
     kind: Literal["onprem"]
@@ -159,7 +164,7 @@ class OnpremSpec(ProviderSpec):
     )
     network_operator: Installed = Field(default="install", description="NVIDIA's Network Operator")
     amd_operator: Installed = Field(default="install", description="AMD's GPU Operator")
-    infiniband: InfinibandSpec | None = Field(default=None, description="the InfiniBand cards")
+    infiniband: InfinibandSpec | None = Field(default=None, description="the RDMA cards")
     filesystem: NfsSpec = Field(description="the shared filesystem, under checkpoints")
     object_store: S3Spec = Field(description="where the object store is")
     service_monitors: Boolean = Field(

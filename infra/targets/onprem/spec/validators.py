@@ -18,12 +18,19 @@ from infra.targets.onprem.spec.provider import OnpremSpec
 Pools = tuple[NodePoolSpec, ...]
 
 FABRICS = {
-    "nvidia": ("none", "ib-shared", "ib-sriov", "ib-hostdev", "nvl72", "ib-shared-nvl72"),
-    "amd": ("rocm", "ib-shared-rocm"),
+    "nvidia": (
+        *("none", "ib-shared", "ib-sriov", "ib-hostdev", "nvl72", "ib-shared-nvl72"),
+        *("roce-shared", "roce-sriov", "roce-hostdev"),
+    ),
+    "amd": ("rocm", "ib-shared-rocm", "roce-shared-rocm"),
 }
 """Vendor of the accelerators → fabric classes that its machines can have here."""
 IN_RACKS = {"nvl72": "none", "ib-shared-nvl72": "ib-shared"}
 """Fabric class with an NVLink domain → the same without."""
+PREFIXES = {"infiniband": "ib-", "ethernet": "roce-"}
+"""What the cards speak → how the classes of such cards begin."""
+SHARED_CARDS = 8
+"""Interfaces of a pod that shares RoCE cards: as many as its class attaches (catalogue: fabrics.yaml)."""
 _OF_CLOUDS = ("machine", "zones", "reservation", "spot_waiver", "max_run_hours")
 """What a pool says of how its nodes are bought, and is no feature of a target."""
 
@@ -47,7 +54,7 @@ def accelerators_are_known(provider: OnpremSpec, pools: Pools) -> Iterator[Findi
 
 
 def fabrics_fit_the_accelerators(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
-    """A class has the resource of its accelerators, and its cards are NVIDIA's InfiniBand."""
+    """A class has the resource of its accelerators, and its cards are NVIDIA's."""
     for index, pool in enumerate(pools):
         allowed = FABRICS.get(vendor(pool), ())
         if allowed and pool.fabric not in allowed:
@@ -77,7 +84,7 @@ def cards_are_reached_in_one_way(provider: OnpremSpec, pools: Pools) -> Iterator
     first: tuple[int, str] | None = None
     for index, pool in enumerate(pools):
         way = IN_RACKS.get(pool.fabric, pool.fabric).removesuffix("-rocm")
-        if not _on_infiniband(pool):
+        if not _on_cards(pool):
             continue
         if first is not None and way != first[1]:
             allowed = f"{first[1]}, as in pools[{first[0]}]: one device plugin serves all cards"
@@ -85,16 +92,59 @@ def cards_are_reached_in_one_way(provider: OnpremSpec, pools: Pools) -> Iterator
         first = first or (index, way)
 
 
+def classes_are_of_what_the_cards_speak(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
+    """Device plugin, virtual functions and networks are made for one link."""
+    if provider.infiniband is None:
+        return
+    link = provider.infiniband.link
+    for index, pool in enumerate(pools):
+        if _on_cards(pool) and not pool.fabric.startswith(PREFIXES[link]):
+            other = next(each for each, prefix in PREFIXES.items() if pool.fabric.startswith(prefix))
+            allowed = f"a class that begins with {PREFIXES[link]} (infiniband.link: {link})"
+            fix = f"name such a class, or write `link: {other}`"
+            yield ("pools", index, "fabric"), repr(pool.fabric), allowed, fix
+
+
+def roce_has_addresses(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
+    """A card on Ethernet is known by its addresses: without any it has no RoCE v2."""
+    cards, path = provider.infiniband, ("provider", "infiniband")
+    if cards is None:
+        return
+    keys = ("interfaces", "mtu", "traffic_class", "gid_index")
+    if cards.link == "infiniband":
+        for key in keys:
+            if getattr(cards, key) not in (None, ()):
+                fix = "remove the key, or write `link: ethernet`"
+                yield (*path, key), f"{key} of InfiniBand cards", "with `link: ethernet` only", fix
+        return
+    if cards.ipoib is not None:
+        yield (*path, "ipoib"), "IPoIB on Ethernet", "nothing: Ethernet has IP itself", "remove the key"
+    if cards.pool is None:
+        fix = "add `ip_pools:` and name one as `pool:`, a range that the switches of the fabric carry"
+        yield (*path, "pool"), "nothing", "a pool of addresses with `link: ethernet`", fix
+    shared = any(pool.fabric.startswith("roce-shared") for pool in pools)
+    got = ", ".join(cards.interfaces) or "none"
+    if shared and len(cards.interfaces) != SHARED_CARDS:
+        allowed = f"the {SHARED_CARDS} interfaces of the cards, on which pods get one each"
+        fix = "name them as `ip link` shows them, or take roce-sriov or roce-hostdev"
+        yield (*path, "interfaces"), got, allowed, fix
+    if cards.interfaces and not shared:
+        yield (*path, "interfaces"), got, "nothing: no pool shares its cards", "remove the key"
+    if cards.mtu and not any(pool.fabric == "roce-sriov" for pool in pools):
+        fix = "remove the key, and set it on the cards themselves"
+        yield (*path, "mtu"), str(cards.mtu), "nothing: no pool has virtual functions", fix
+
+
 def infiniband_is_described_where_it_is(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
     """The Network Operator finds the cards by their PCI IDs."""
     path: KeyPath = ("provider", "infiniband")
-    used = [pool.name for pool in pools if _on_infiniband(pool)]
+    used = [pool.name for pool in pools if _on_cards(pool)]
     if used and provider.infiniband is None and provider.network_operator == "install":
         fix = "add `infiniband: {device_ids: [...]}`, or `network_operator: present`"
-        yield path, f"nothing, with pools on InfiniBand: {', '.join(used)}", "the cards", fix
+        yield path, f"nothing, with pools on RDMA cards: {', '.join(used)}", "the cards", fix
     if provider.infiniband is not None and not used:
         fix = "give a pool `fabric: ib-shared`, or remove the section"
-        yield path, "cards that no pool uses", "a pool with an ib-… fabric", fix
+        yield path, "cards that no pool uses", "a pool with an ib-… or roce-… fabric", fix
     if provider.infiniband is not None and provider.network_operator == "present":
         fix = "remove the section: whoever installed the operator has its one NicClusterPolicy"
         yield path, "cards for an operator of others", "nothing (network_operator: present)", fix
@@ -121,7 +171,7 @@ def pools_of_addresses_exist(provider: OnpremSpec) -> Iterator[Finding]:
 def pools_of_addresses_are_apart_and_large_enough(provider: OnpremSpec, pools: Pools) -> Iterator[Finding]:
     """Each node takes a block of its own; what does not fit leaves nodes without addresses."""
     ip_pools = provider.infiniband.ip_pools if provider.infiniband else ()
-    num_nodes = sum(pool.num_nodes for pool in pools if _on_infiniband(pool))
+    num_nodes = sum(pool.num_nodes for pool in pools if _on_cards(pool))
     for index, pool in enumerate(ip_pools):
         path: KeyPath = ("provider", "infiniband", "ip_pools", index)
         for other in ip_pools[:index]:
@@ -202,5 +252,6 @@ CHECKS = Checks(
 )
 
 
-def _on_infiniband(pool: NodePoolSpec) -> bool:
-    return pool.fabric.startswith("ib-")
+def _on_cards(pool: NodePoolSpec) -> bool:
+    ours = {fabric for fabrics in FABRICS.values() for fabric in fabrics}
+    return pool.fabric in ours and pool.fabric.startswith(tuple(PREFIXES.values()))

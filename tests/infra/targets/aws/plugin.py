@@ -31,10 +31,12 @@ STAND_IN = f"""\
 #!{sys.executable}
 import signal
 
+from rehearsal.aws import models
 from rehearsal.aws.account import Account
 from rehearsal.standin import StandIn
 
 # The account is never entered: moto's mocks stay off, and every request goes out.
+models.asks_a_server = True
 with StandIn(["aws"], cloud=Account("us-east-2")) as stand_in:
     print(stand_in.port, flush=True)
     signal.pause()

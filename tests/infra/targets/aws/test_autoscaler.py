@@ -66,14 +66,34 @@ def test_the_policies_let_the_plan_and_the_first_preview_pass(
     assert findings("training", plan(stack, rendered, preview=True), file=CASE) == []
 
 
-def test_a_stack_whose_pools_stay_has_no_autoscaler(aws_plan: Plan) -> None:
-    assert not aws_plan.named("Release")
-    assert not aws_plan.named("Tag")
-    assert not any("autoscaling" in service for service in _services(aws_plan))
+def test_a_stack_whose_pools_stay_has_no_autoscaler(dev_plan: Plan) -> None:
+    assert not dev_plan.named("Release")
+    assert not dev_plan.named("Tag")
+    assert not any("autoscaling" in service for service in _services(dev_plan))
 
 
 def _services(found: Plan) -> list[str]:
     return [str(each["serviceName"]) for each in found.named("VpcEndpoint").values()]
+
+
+def test_a_job_may_wait_until_its_nodes_have_booted(found: Plan, dev_plan: Plan) -> None:
+    for made, timeout in ((found, "30m"), (dev_plan, "5m")):
+        config = made.named("ConfigMap")["kueue-system/kueue-manager-config"]["data"]
+        settings = yaml.safe_load(config["controller_manager_config.yaml"])
+        assert settings["waitForPodsReady"]["timeout"] == timeout
+
+
+def test_a_runtime_whose_grace_the_stack_sets_has_it_and_its_twins_have_not(found: Plan) -> None:
+    graces = {}
+    for name, runtime in found.named("ClusterTrainingRuntime").items():
+        job = runtime["spec"]["template"]["spec"]["replicatedJobs"][0]
+        graces[name] = job["template"]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+    assert graces == {
+        "torch-efav3": 600,
+        "torch-distributed": 600,
+        "mpi-efav3": 300,
+        "mpi-distributed": 300,
+    }
 
 
 def test_groups_begin_with_what_stays_and_grow_to_what_the_pool_may_have(found: Plan) -> None:
@@ -85,7 +105,7 @@ def test_groups_begin_with_what_stays_and_grow_to_what_the_pool_may_have(found: 
     }
     assert sizes == {
         "system": (2, 2, 2),
-        "spot-p5en-48xlarge-us-east-2b": (0, 2, 2),
+        "spot-p5en-48xlarge-us-east-2b": (0, 0, 2),  # asked for once the group is there
         "on-demand-us-east-2b": (0, 0, 4),
         "preprocessing-us-east-2a": (1, 1, 3),
         "preprocessing-us-east-2b": (0, 0, 2),
@@ -169,7 +189,7 @@ def test_the_image_is_pinned_by_digest_and_listed(stack: Stack, rendered: Path) 
     (image,) = [each for each in listed.images if "cluster-autoscaler" in each]
     registry, repository, tag = split(image)
     assert (registry, repository) == ("registry.k8s.io", "autoscaling/cluster-autoscaler")
-    assert tag.startswith(f"v{stack.provider.kubernetes_version.rpartition('.')[0]}.")
+    assert tag.startswith(f"v{stack.provider.kubernetes_minor}.")
     assert "@sha256:" in tag
     assert ("cluster-autoscaler", "9.59.0") in [(each.name, each.version) for each in listed.charts]
 

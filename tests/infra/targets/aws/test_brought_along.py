@@ -57,7 +57,7 @@ def test_an_existing_vpc_is_used(found: Plan) -> None:
     assert not made & {"aws:ec2/vpc:Vpc", "aws:ec2/subnet:Subnet", "aws:ec2/vpcEndpoint:VpcEndpoint"}
     assert found.named("Cluster")["training"]["vpcConfig"]["subnetIds"] == list(SUBNETS.values())
     assert found.named("SecurityGroup")["training-efa"]["vpcId"] == VPC
-    assert found.named("NodeGroup")["training-on-demand"]["subnetIds"] == [SUBNETS["us-east-2b"]]
+    assert found.named("NodeGroup")["training-on-demand-us-east-2b"]["subnetIds"] == [SUBNETS["us-east-2b"]]
 
 
 def test_an_existing_key_encrypts_all_data_and_secrets_have_one_of_their_own(found: Plan) -> None:
@@ -141,12 +141,12 @@ def test_a_cluster_that_is_there_is_no_resource_of_the_stack(beside: Plan) -> No
 
 def test_pools_and_identities_go_into_it(beside: Plan) -> None:
     groups = beside.named("NodeGroup")
-    assert groups.keys() >= {"training-system", "training-on-demand"}
+    assert groups.keys() >= {"training-system", "training-on-demand-us-east-2b"}
     placed = [*groups.values(), *beside.named("PodIdentityAssociation").values()]
     assert {each["clusterName"] for each in placed} == {"shared"}
     templates = beside.named("LaunchTemplate")
     assert templates["training-system"]["vpcSecurityGroupIds"] == [GROUP]
-    cards = templates["training-on-demand"]["networkInterfaces"]
+    cards = templates["training-on-demand-us-east-2b"]["networkInterfaces"]
     assert all(GROUP in each["securityGroups"] for each in cards)
 
 

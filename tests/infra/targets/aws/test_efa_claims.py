@@ -15,7 +15,11 @@ from infra.targets.aws.spec.nics import network_interfaces
 from tests.infra.judged import findings
 from tests.infra.plan import Plan, plan
 
-EFA = [machine for machine in catalog.machines(cloud="aws") if machine.fabric != "none"]
+EFA = [
+    machine
+    for machine in catalog.machines(cloud="aws")
+    if machine.fabric != "none" and not catalog.find_rack(machine.accelerator or "")
+]
 
 
 def claiming(stack: Stack) -> Stack:
@@ -84,9 +88,9 @@ def test_a_pod_claims_the_cards_and_asks_for_no_resource_of_the_plugin(claims_pl
 def test_the_device_plugin_goes_where_the_driver_comes(claims_plan: Plan, aws_plan: Plan) -> None:
     assert "kube-system/efa-device-plugin" not in claims_plan.named("DaemonSet")
     assert driver_nodes(claims_plan) == (["trainyard.dev/fabric"], ["efav3-dra"])
-    labels = claims_plan.named("NodeGroup")["training-on-demand"]["labels"]
+    labels = claims_plan.named("NodeGroup")["training-on-demand-us-east-2b"]["labels"]
     assert labels["trainyard.dev/fabric"] == "efav3-dra"
-    assert not aws_plan.named("Release")
+    assert aws_plan.named("Release").keys() == {"cluster-autoscaler"}
 
 
 def test_nodes_have_the_one_or_the_other_where_a_stack_has_both(aws: Stack, rendered: Path) -> None:

@@ -69,11 +69,19 @@ def test_what_is_in_a_network_that_was_there_is_found_by_the_networks_own_ids(tm
         "referencedSecurityGroupId": there.groups[0],
         "ipProtocol": "-1",
     }
+    api = {
+        "securityGroupId": there.groups[0],
+        "cidrIpv4": "10.8.0.0/24",
+        "ipProtocol": "tcp",
+        "fromPort": 443,
+        "toPort": 443,
+    }
     with Account(REGION, there) as account:
         finder = AwsFinder("training", REGION, "123456789012", clients(REGION, tmp_path))
         for token, name, inputs in (
             ("aws:ec2/securityGroup:SecurityGroup", "training-efa", own),
             ("aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule", "training-within", rule),
+            ("aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule", "training-api-10.8.0.0-24", api),
         ):
             assert finder.find_begun(token, name, inputs) is None
             made = make(account, token, name, inputs)

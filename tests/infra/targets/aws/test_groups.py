@@ -17,9 +17,27 @@ def pool(**fields: Any) -> NodePoolSpec:
     return NodePoolSpec.model_validate({**usual, **fields})
 
 
+@given(st.integers(0, 2), st.integers(1, 3), st.integers(1, 500))
+def test_spot_is_one_group_over_all_its_markets(others: int, zones: int, nodes: int) -> None:
+    """What one market does not have, EC2 takes from another."""
+    (found,) = groups(pool(alternatives=TYPES[1 : 1 + others] or None, num_nodes=nodes), ZONES[:zones])
+    assert [machine.name for machine in found.machines] == TYPES[: 1 + others]
+    assert (found.zones, found.num_nodes) == (ZONES[:zones], nodes)
+
+
+def test_machines_that_boot_by_another_template_have_a_group_of_their_own() -> None:
+    """Cards are listed in the template, and these two have 32 and 16."""
+    found = groups(pool(machine="p5en.48xlarge", alternatives=["p5e.48xlarge"], num_nodes=5), ZONES[:1])
+    shares = {group.role: group.num_nodes for group in found}
+    assert shares == {"work-p5en-48xlarge-us-east-2a": 3, "work-p5e-48xlarge-us-east-2a": 2}
+
+
 @given(st.integers(0, 2), st.integers(1, 3), st.integers(9, 500))
-def test_spot_is_one_group_per_market_and_shares_out_all_nodes(others: int, zones: int, nodes: int) -> None:
-    found = groups(pool(alternatives=TYPES[1 : 1 + others] or None, num_nodes=nodes), ZONES[:zones])
+def test_autoscaled_spot_is_one_group_per_market_and_shares_out_all_nodes(
+    others: int, zones: int, nodes: int
+) -> None:
+    asked = pool(alternatives=TYPES[1 : 1 + others] or None, num_nodes=nodes, min_nodes=0)
+    found = groups(asked, ZONES[:zones])
     markets = {(group.machine.name, group.zones) for group in found}
     assert len(found) == len(markets) == (1 + others) * zones
     assert all(len(group.zones) == 1 for group in found)
@@ -28,9 +46,9 @@ def test_spot_is_one_group_per_market_and_shares_out_all_nodes(others: int, zone
     assert max(shares) - min(shares) <= 1
 
 
-def test_an_added_market_renames_no_other() -> None:
-    before = {group.role for group in groups(pool(), ZONES[:2])}
-    after = {group.role for group in groups(pool(alternatives=["m7i.2xlarge"]), ZONES)}
+def test_an_added_market_renames_no_other_of_an_autoscaled_pool() -> None:
+    before = {group.role for group in groups(pool(min_nodes=0), ZONES[:2])}
+    after = {group.role for group in groups(pool(min_nodes=0, alternatives=["m7i.2xlarge"]), ZONES)}
     assert before < after
 
 

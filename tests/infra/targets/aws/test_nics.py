@@ -68,6 +68,22 @@ def test_a_p6_b300_keeps_card_0_for_ip() -> None:
     assert {item.device for item in interfaces} == {0}
 
 
+def test_a_p6e_has_an_efa_for_each_gpu_on_a_card_of_its_own() -> None:
+    interfaces = network_interfaces(catalog.machine("aws", "p6e-gb200.36xlarge"))
+    assert [(item.card, item.kind) for item in interfaces] == [
+        (0, "ena"),
+        *((card, "efa-only") for card in (1, 5, 9, 13)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("cards", "message"), [((1, 5), "not one for each of cards"), ((1, 2, 3, 17), "not cards 1 to 16")]
+)
+def test_cards_that_efas_cannot_have_are_refused(cards: tuple[int, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        EfaLayout(network_cards=17, interfaces=4, card_0=False, cards=cards)
+
+
 def test_more_cards_than_efas_leave_cards_empty() -> None:
     machine = replace(EXAMPLE, efa=EfaLayout(network_cards=9, interfaces=8, card_0=True))
     assert {item.card for item in network_interfaces(machine)} == set(range(8))

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import json
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
 
 from infra.spec import Stack
-from infra.targets.aws.spec.provider import AwsSpec
+from infra.targets.aws.spec.provider import AwsAccessSpec, AwsSpec
 from tests.infra.golden import GOLDEN, assert_matches
 from tests.infra.plan import Plan, Registration, cluster_plan, plan
 from tests.infra.shown import text_of
@@ -63,6 +64,27 @@ def test_the_kubeconfig_holds_no_token_and_is_secret(aws_plan: Plan) -> None:
     kubeconfig = aws_plan.outputs["kubeconfig"]
     assert '"command": "aws"' in kubeconfig
     assert '"token"' not in kubeconfig
+
+
+def test_named_networks_reach_the_public_endpoint_and_nobody_else(aws_plan: Plan) -> None:
+    network = aws_plan.named("Cluster")["training"]["vpcConfig"]
+    assert (network["endpointPublicAccess"], network["publicAccessCidrs"]) == (True, ["203.0.113.7/32"])
+
+
+def test_a_runner_inside_connects_before_any_object_is_made(aws: Stack, rendered: Path) -> None:
+    access = AwsAccessSpec(
+        admins=("arn:aws:iam::123456789012:role/platform",), private_cidrs=(IPv4Network("10.8.0.0/24"),)
+    )
+    found = plan(with_provider(aws, access=access), rendered)
+    network = found.named("Cluster")["training"]["vpcConfig"]
+    assert (network["endpointPublicAccess"], network.get("publicAccessCidrs")) == (False, None)
+    ((name, rule),) = (
+        each for each in found.named("SecurityGroupIngressRule").items() if "cidrIpv4" in each[1]
+    )
+    assert (rule["securityGroupId"], rule["cidrIpv4"]) == ("ClusterGroup/training", "10.8.0.0/24")
+    assert (rule["fromPort"], rule["toPort"], rule["ipProtocol"]) == (443, 443, "tcp")
+    (provider,) = (each for each in found.resources if each.type == "pulumi:providers:kubernetes")
+    assert any(urn.endswith(f"::{name}") for urn in provider.made_of["kubeconfig"])
 
 
 def test_keys_name_no_role_as_principal_that_a_new_account_lacks(aws_plan: Plan) -> None:

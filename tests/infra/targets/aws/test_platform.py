@@ -74,7 +74,7 @@ def test_device_plugins_run_where_the_devices_are(aws_plan: Plan, dev_plan: Plan
         "nodeSelectorTerms"
     ]
     (wanted,) = term["matchExpressions"]
-    labels = aws_plan.named("NodeGroup")["training-on-demand"]["labels"]
+    labels = aws_plan.named("NodeGroup")["training-on-demand-us-east-2b"]["labels"]
     assert labels[wanted["key"]] in wanted["values"]
     assert wanted["key"] in labels
     assert {"operator": "Exists"} in spec["tolerations"]
@@ -127,7 +127,11 @@ def test_jobs_reach_the_bucket_by_identity_and_no_store_is_served(aws_plan: Plan
     assert "trainyard-storage/object-store" not in aws_plan.named("Deployment")
     assert aws_plan.outputs["objectStore"]["bucket"] == "example-training-checkpoints"
     associations = aws_plan.named("PodIdentityAssociation").values()
-    assert {each["namespace"] for each in associations} == {"team-research", "team-platform"}
+    assert {each["namespace"] for each in associations} == {
+        "team-research",
+        "team-platform",
+        "cluster-autoscaler",
+    }
 
 
 def test_flavors_tolerate_every_taint_of_their_pool(aws_plan: Plan) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
+from datetime import datetime
 from email import message_from_bytes
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,19 @@ import catalog
 from catalog import Machine
 from infra.spec import Stack
 from infra.spec.node_pool import NodePoolSpec
+from infra.targets.aws.cluster import filling
 from infra.targets.aws.cluster.scope import tag_value
 from infra.targets.aws.spec.provider import AwsSpec, LustreSpec
 from tests.infra.plan import Plan, cluster_plan
 
 ZONE = "us-east-2b"
 MACHINES = catalog.machines(cloud="aws")
-BLOCK = {"id": "cr-0123456789abcdef0", "kind": "block"}
+BLOCK = {
+    "id": "cr-0123456789abcdef0",
+    "kind": "block",
+    "starts": "2030-01-07T11:30:00Z",
+    "ends": "2030-01-14T11:30:00Z",
+}
 TARGETED = {"id": "cr-0123456789abcdef1", "kind": "targeted"}
 
 
@@ -124,7 +131,46 @@ def test_a_capacity_block_has_its_type_and_market_in_the_template_only(bought: P
     assert group["capacityType"] == "CAPACITY_BLOCK"
     assert "instanceTypes" not in group
     assert "placement" not in template
-    assert group["scalingConfig"]["minSize"] == 0
+
+
+def test_groups_of_jobs_begin_empty_and_are_asked_for_their_nodes_afterwards(bought: Plan) -> None:
+    """A group that asks for nodes and gets none is CREATE_FAILED: only what all else runs on may be."""
+    begun = {name: each["scalingConfig"]["desiredSize"] for name, each in bought.named("NodeGroup").items()}
+    assert begun.pop("training-system") > 0
+    assert set(begun.values()) == {0}
+    sizes = bought.named("NodeGroupSize")
+    asked = {name: (each["minSize"], each["size"]) for name, each in sizes.items()}
+    assert asked == {f"training-spot-p5-48xlarge-{ZONE}": (0, 2), "training-targeted": (2, 2)}
+
+
+@pytest.mark.parametrize(
+    ("now", "actions", "size"),
+    [
+        ("2030-01-01T00:00", {"begin": 2, "end": 0}, None),
+        ("2030-01-07T11:00", {"end": 0}, 2),  # an action in the past is refused: it is asked for at once
+        ("2030-01-10T00:00", {"end": 0}, 2),
+        ("2030-01-14T11:00", {}, None),  # EC2 takes its machines back
+        ("2031-01-01T00:00", {}, None),
+    ],
+)
+def test_a_blocks_group_has_nodes_while_the_block_lasts(
+    aws: Stack,
+    rendered: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    now: str,
+    actions: dict[str, int],
+    size: int | None,
+) -> None:
+    monkeypatch.setattr(filling, "_now", lambda: datetime.fromisoformat(f"{now}:00+00:00"))
+    pool = _pool("p5.48xlarge", name="block", capacity="reserved", reservation=BLOCK)
+    found = cluster_plan(_with_pools(aws, [pool]), rendered)
+    assert found.named("NodeGroup")["training-block"]["scalingConfig"]["desiredSize"] == 0
+    asked = found.named("NodeGroupSize").get("training-block", {})
+    assert asked.get("size") == size
+    scheduled = {name.split("-")[2]: each for name, each in found.named("Schedule").items()}
+    assert {what: each["desiredCapacity"] for what, each in scheduled.items()} == actions
+    moments = {"begin": "2030-01-07T11:30:00Z", "end": "2030-01-14T10:45:00Z"}
+    assert all(each["startTime"] == moments[what] for what, each in scheduled.items())
 
 
 def test_a_targeted_reservation_is_bought_on_demand(bought: Plan) -> None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
 from infra.spec import Stack, load, parse
+from infra.targets.aws.account import preflight
 from infra.targets.aws.account.preflight import _cluster, _filesystem, _quotas, _wanted, problems, role_of
 from infra.targets.aws.spec.groups import groups
 from infra.targets.aws.spec.provider import AwsSpec, EfsSpec, ExistingEfsSpec, ExistingLustreSpec, LustreSpec
 from rehearsal.aws.account import Account
 from rehearsal.aws.models import client
+from tests.infra.golden import CASES
 from tests.infra.plan import stack_file
 
 ROLE = "arn:aws:iam::123456789012:role/platform"
@@ -52,10 +55,14 @@ class Quotas:
 class Rights:
     """IAM's simulator, which moto lacks."""
 
-    def __init__(self, *denied: str) -> None:
+    def __init__(self, *denied: str, lacks: str = "") -> None:
         self.denied = denied
+        self.lacks = lacks
+        """A role that is not there."""
 
     def get_role(self, *, RoleName: str) -> Mapping[str, Any]:  # noqa: N803
+        if RoleName == self.lacks:
+            raise ClientError({"Error": {"Code": "NoSuchEntity", "Message": RoleName}}, "GetRole")
         return {"Role": {"Arn": f"arn:aws:iam::123456789012:role/people/{RoleName}"}}
 
     def get_paginator(self, operation: str) -> Rights:
@@ -93,12 +100,68 @@ def changed(stack: Stack, **provider: Any) -> Stack:
 
 
 @pytest.fixture(scope="module")
-def dev() -> Stack:
+def shipped() -> Stack:
     return load(stack_file("aws-dev"))
+
+
+@pytest.fixture(scope="module")
+def dev(shipped: Stack) -> Stack:
+    """Return the shipped stack with a network of one's own."""
+    return changed(shipped, access={"admins": [ROLE], "public_cidrs": ["198.18.7.7/32"]})
 
 
 def test_an_account_that_has_all_has_no_problem(account: Account, dev: Stack) -> None:
     assert found(dev) == {}
+
+
+def test_the_networks_of_the_example_are_nobodys(account: Account, shipped: Stack) -> None:
+    told = found(shipped)
+    assert told == {"provider.access.public_cidrs[0]": "203.0.113.7/32, the example's"}
+
+
+def test_nobody_is_in_a_network_that_the_first_up_makes(account: Account, dev: Stack) -> None:
+    private = changed(dev, access={"admins": [ROLE]})
+    assert found(private).keys() == {"provider.access.public_cidrs"}
+    assert found(private.model_copy(update={"name": "shared"}), eks=Clusters()) == {}
+
+
+def test_a_new_account_lacks_the_roles_of_services(account: Account, dev: Stack) -> None:
+    name = "AWSServiceRoleForAmazonEKSNodegroup"
+    assert found(dev, iam=Rights(lacks=name)) == {f"service-linked role {name}": "not there"}
+    assert found(dev, iam=Rights(lacks="AWSServiceRoleForEC2Spot")) == {}
+
+
+class Reservations:
+    """EC2 as moto has it, with a capacity block."""
+
+    def __init__(self, **block: Any) -> None:
+        usual = {"InstanceType": "p5en.48xlarge", "TotalInstanceCount": 2, "State": "scheduled"}
+        self.block = {
+            **usual,
+            "StartDate": datetime(2030, 1, 7, 11, 30, tzinfo=UTC),
+            "EndDate": datetime(2030, 1, 14, 11, 30, tzinfo=UTC),
+            **block,
+        }
+
+    def describe_capacity_reservations(self, **_: Any) -> Mapping[str, Any]:
+        return {"CapacityReservations": [self.block]}
+
+
+@pytest.mark.parametrize(
+    ("block", "told"),
+    [
+        ({}, {}),
+        ({"State": "expired"}, {"pools[block].reservation.id": "cr-0123456789abcdef0 is expired"}),
+        (
+            {"EndDate": datetime(2030, 1, 13, 11, 30, tzinfo=UTC)},
+            {"pools[block].reservation.ends": "2030-01-14T11:30:00Z"},
+        ),
+    ],
+)
+def test_a_block_is_as_the_stack_file_says_it(block: dict[str, Any], told: dict[str, str]) -> None:
+    stack = load(CASES / "efa-claims" / "aws.yaml")
+    problems = preflight._reservations(stack, Reservations(**block))
+    assert {problem.path: problem.got for problem in problems} == told
 
 
 def test_another_account_is_asked_nothing_more(account: Account, dev: Stack) -> None:

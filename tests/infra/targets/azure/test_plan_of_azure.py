@@ -18,6 +18,8 @@ from infra.spec.dataset import DatasetSpec
 from infra.spec.node_pool import NodePoolSpec
 from infra.spec.storage import LifecycleSpec
 from rehearsal import sdk
+from rehearsal.cloud import Resource
+from rehearsal.fake import refusals_of
 from tests.infra.golden import GOLDEN, assert_matches
 from tests.infra.judged import findings
 from tests.infra.plan import Plan, Registration, cluster_plan, plan, stack_file
@@ -31,7 +33,7 @@ ELSEWHERE = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/
 CHECKPOINT_SECONDS = 15
 """Azure gives 30 seconds; the policy keeps a margin."""
 
-OPEN = {"admins": ["00000000-0000-0000-0000-000000000002"], "public_cidrs": ["198.51.100.0/24"]}
+ADMINS = ["00000000-0000-0000-0000-000000000002"]
 
 
 def own(found: Plan) -> list[Registration]:
@@ -60,7 +62,8 @@ def test_a_checkpoint_that_takes_longer_than_the_notice_is_refused(azure_plan: P
 
 
 def test_the_policies_see_data_elsewhere_and_an_open_endpoint(azure: Stack, rendered: Path) -> None:
-    elsewhere = with_provider(azure, region="eastus", access=OPEN)
+    wide = {"admins": ADMINS, "public_cidrs": ["198.51.0.0/16"]}
+    elsewhere = with_provider(azure, region="eastus", access=wide)
     found = findings("azure", cluster_plan(elsewhere, rendered), checkpoint_seconds=CHECKPOINT_SECONDS)
     refused = " ".join(found)
     assert "security-private-endpoint" in refused
@@ -95,10 +98,9 @@ def test_names_are_none_that_azure_refuses(azure: Stack, rendered: Path) -> None
     assert len(vault["vaultName"]) <= 24
 
 
-def test_the_cluster_is_private_and_knows_no_local_account(azure_plan: Plan) -> None:
+def test_the_cluster_is_reached_from_its_network_and_knows_no_local_account(azure_plan: Plan) -> None:
     cluster = azure_plan.named("ManagedCluster")["training"]
     access = cluster["apiServerAccessProfile"]
-    assert access["enablePrivateCluster"]
     assert access["enableVnetIntegration"], "a private key vault is reached from the VNet alone"
     assert cluster["disableLocalAccounts"]
     assert cluster["aadProfile"]["enableAzureRBAC"]
@@ -106,12 +108,16 @@ def test_the_cluster_is_private_and_knows_no_local_account(azure_plan: Plan) -> 
     assert cluster["securityProfile"]["workloadIdentity"] == {"enabled": True}
 
 
-def test_who_is_named_reaches_the_api_server_from_outside(azure: Stack, rendered: Path) -> None:
-    found = cluster_plan(with_provider(azure, access=OPEN), rendered)
-    cluster = found.named("ManagedCluster")["training"]
-    profile = cluster["apiServerAccessProfile"]
+def test_who_is_named_reaches_the_api_server_from_outside_and_without_a_name_nobody(
+    azure: Stack, azure_plan: Plan, rendered: Path
+) -> None:
+    profile = azure_plan.named("ManagedCluster")["training"]["apiServerAccessProfile"]
     assert profile["enablePrivateCluster"] is False
-    assert profile["authorizedIPRanges"] == ["198.51.100.0/24"]
+    assert profile["authorizedIPRanges"] == ["203.0.113.7/32"]
+    private = with_provider(azure, access={"admins": ADMINS})
+    profile = cluster_plan(private, rendered).named("ManagedCluster")["training"]["apiServerAccessProfile"]
+    assert profile["enablePrivateCluster"] is True
+    assert "authorizedIPRanges" not in profile
 
 
 def test_spot_pools_are_deleted_with_their_nodes_and_have_azures_own_taint(azure_plan: Plan) -> None:
@@ -187,7 +193,7 @@ def test_a_pod_on_infiniband_has_all_that_nccl_needs(azure_plan: Plan) -> None:
     assert variables["NCCL_SOCKET_IFNAME"] == "eth0"
     assert variables["NCCL_TOPO_FILE"] == "/etc/nccl-topology/topology.xml"
     assert any(each["mountPath"] == "/etc/nccl-topology" for each in container["volumeMounts"])
-    assert pod["terminationGracePeriodSeconds"] == 30
+    assert pod["terminationGracePeriodSeconds"] == 300
     assert list(fabric_lint.pod(pod, 2, "ib-ndr")) == []
 
 
@@ -575,3 +581,19 @@ def test_amds_operator_finds_functions_and_stands_spots_taints(amd_plan: Plan) -
 
 def test_the_policies_let_amds_machines_pass(amd_plan: Plan) -> None:
     assert findings("azure", amd_plan, checkpoint_seconds=CHECKPOINT_SECONDS) == []
+
+
+def test_nothing_waits_for_a_card_while_all_pools_may_be_empty(azure: Stack, rendered: Path) -> None:
+    """The policy is not ready before a node has a card, and Kueue, which asks for nodes, comes after it."""
+    pools = tuple(
+        pool if pool.capacity == "system" else pool.model_copy(update={"provisioning": "queued"})
+        for pool in azure.pools
+    )
+    found = plan(azure.model_copy(update={"pools": pools}), rendered)
+    assert {each["count"] for each in found.named("AgentPool").values()} == {0}
+    waited_for = refusals_of("azure")["no-cards"]
+    policy = found.named("NicClusterPolicy")["nic-cluster-policy"]
+    token = next(each.type for each in found.resources if each.type.endswith(":NicClusterPolicy"))
+    assert not waited_for.meets(Resource(token, "nic-cluster-policy", policy), "create")
+    (variable,) = policy["spec"]["ofedDriver"]["env"]
+    assert variable["value"].startswith("/host/")

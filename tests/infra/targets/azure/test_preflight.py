@@ -13,6 +13,7 @@ from infra.targets.azure.account import preflight
 from infra.targets.azure.account.preflight import NotAskedError, problems
 from infra.targets.azure.spec.provider import AzureSpec
 from tests.infra.plan import stack_file
+from tests.infra.targets.azure.stacks import with_provider
 
 FAMILIES = {"Standard_ND96isr_H100_v5": "standardNDSH100v5Family", "Standard_D8s_v5": "standardDSv5Family"}
 
@@ -27,15 +28,22 @@ class Subscription:
         self.restrictions: list[dict[str, str]] = []
         self.machines = dict(FAMILIES)
         self.limits = {"standardNDSH100v5Family": 192, "standardDSv5Family": 24, "lowPriorityCores": 384}
+        self.clusters: list[str] = []
+        self.providers = {*(f"Microsoft.{name}" for name in preflight.PROVIDERS), "Microsoft.StorageCache"}
         self.asked: list[tuple[str, ...]] = []
 
     def __call__(self, *words: str) -> Any:
         self.asked.append(words)
         said = dict(pairwise(words))
+        if words[:2] == ("aks", "list"):
+            return [{"name": name} for name in self.clusters]
         if words[:2] == ("account", "show"):
             return {"tenantId": self.tenant}
         if words[:2] == ("feature", "show"):
             return {"properties": {"state": self.features[said["--name"]]}}
+        if words[:2] == ("provider", "list"):
+            never = [{"namespace": "Microsoft.NetApp", "registrationState": "NotRegistered"}]
+            return never + [{"namespace": each, "registrationState": "Registered"} for each in self.providers]
         if words[:2] == ("vm", "list-usage"):
             return [{"name": {"value": name}, "limit": str(limit)} for name, limit in self.limits.items()]
         size = said["--size"]
@@ -46,13 +54,40 @@ class Subscription:
 
 @pytest.fixture
 def stack() -> Stack:
-    return load(stack_file("azure"))
+    shipped = load(stack_file("azure"))
+    access = {**shipped.provider.model_dump(mode="json")["access"], "public_cidrs": ["198.18.7.7/32"]}
+    return with_provider(shipped, access=access)
+
+
+def test_the_network_of_the_example_is_nobodys() -> None:
+    (problem,) = found(load(stack_file("azure")), Subscription())
+    assert problem.path == "provider.access.public_cidrs[0]"
+
+
+def test_nobody_is_in_a_network_that_the_first_up_makes(stack: Stack) -> None:
+    assert isinstance(stack.provider, AzureSpec)
+    private = with_provider(stack, access=stack.provider.access.model_copy(update={"public_cidrs": ()}))
+    subscription = Subscription()
+    (problem,) = found(private, subscription)
+    assert problem.path == "provider.access.public_cidrs" and "network.existing" in problem.allowed
+    subscription.clusters = [private.name]
+    assert found(private, subscription) == []
 
 
 def found(stack: Stack, subscription: Subscription) -> list[Problem]:
     spec = stack.provider
     assert isinstance(spec, AzureSpec)
     return list(problems(stack, spec, subscription))
+
+
+def test_a_service_that_was_never_used_is_named_with_the_command(stack: Stack) -> None:
+    subscription = Subscription()
+    subscription.providers -= {"Microsoft.StorageCache", "Microsoft.ContainerService"}
+    told = {problem.path: problem.fix for problem in found(stack, subscription)}
+    assert told == {
+        f"resource provider Microsoft.{name}": f"az provider register --namespace Microsoft.{name} --wait"
+        for name in ("ContainerService", "StorageCache")
+    }
 
 
 def test_a_subscription_that_has_all_lacks_nothing(stack: Stack) -> None:

@@ -42,10 +42,15 @@ def test_the_policies_let_the_plan_pass(coreweave_plan: Plan) -> None:
 
 
 def test_the_policies_see_an_open_endpoint_and_data_elsewhere(coreweave: Stack, rendered: Path) -> None:
-    provider = coreweave.provider.model_copy(update={"public_endpoint": True, "zone": "US-EAST-04A"})
+    provider = coreweave.provider.model_copy(update={"zone": "US-EAST-04A"})
     elsewhere = coreweave.model_copy(update={"provider": provider})
     refused = " ".join(
-        findings("coreweave", cluster_plan(elsewhere, rendered), checkpoint_seconds=CHECKPOINT_SECONDS)
+        findings(
+            "coreweave",
+            cluster_plan(elsewhere, rendered),
+            checkpoint_seconds=CHECKPOINT_SECONDS,
+            parameters={"security-private-endpoint": {"unlimited": []}},
+        )
     )
     assert "security-private-endpoint" in refused
     for kind in ("CksCluster::", "NetworkingVpc::", "ObjectStorageBucket::"):
@@ -101,7 +106,7 @@ def test_a_pod_asks_for_infiniband_as_coreweave_gives_it(coreweave_plan: Plan) -
     runtime = coreweave_plan.named("ClusterTrainingRuntime")["torch-ib-coreweave"]
     pod = runtime["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
     assert pod["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": 8, "rdma/ib": 1}
-    assert pod["terminationGracePeriodSeconds"] == 420
+    assert pod["terminationGracePeriodSeconds"] == 420  # longer than 300, that of nodes that last
     assert list(fabric_lint.pod(pod, 2, "ib-coreweave")) == []
 
 

@@ -18,6 +18,7 @@ def computed(token: str, name: str, inputs: Mapping[str, Any]) -> dict[str, Any]
         found |= {
             "controlPlaneEndpointsConfig": endpoints,
             "masterAuth": {"clusterCaCertificate": CERTIFICATE},
+            "privateClusterConfig": {**inputs["privateClusterConfig"], "privateEndpoint": "10.64.0.2"},
         }
     if token == "gcp:serviceaccount/account:Account":
         found["email"] = f"{inputs['accountId']}@{inputs['project']}.iam.gserviceaccount.com"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from tests.infra.golden import GOLDEN, assert_matches
 from tests.infra.judged import findings
 from tests.infra.plan import Plan, Registration, cluster_plan, plan, stack_file
 from tests.infra.shown import text_of
+from tests.infra.targets.gcp.answers import CERTIFICATE
 from tests.infra.targets.gcp.stacks import with_provider
 
 CHECKPOINT_SECONDS = 10
@@ -96,6 +98,15 @@ def test_the_kubeconfig_goes_by_dns_name_and_holds_no_token(gcp_plan: Plan) -> N
     assert "https://gke-0123456789abcdef-123456789012.europe-west1.gke.goog" in kubeconfig
     assert '"command": "gke-gcloud-auth-plugin"' in kubeconfig
     assert '"token"' not in kubeconfig
+
+
+def test_the_kubeconfig_goes_by_address_where_the_dns_name_takes_no_calls(gcp: Stack, rendered: Path) -> None:
+    assert isinstance(gcp.provider, GcpSpec)
+    access = gcp.provider.access.model_copy(update={"dns_endpoint": False})
+    found = cluster_plan(with_provider(gcp, access=access), rendered)
+    (provider,) = (each for each in found.resources if each.type == "pulumi:providers:kubernetes")
+    (cluster,) = json.loads(provider.inputs["kubeconfig"]["value"])["clusters"]
+    assert cluster["cluster"] == {"server": "https://10.64.0.2", "certificate-authority-data": CERTIFICATE}
 
 
 def test_without_protection_cluster_and_filesystem_can_be_deleted_and_data_stays(

@@ -17,6 +17,7 @@ from trainyard.jobs import manifest
 
 MEGA = {"machine": "a3-megagpu-8g"}
 SPOT: dict[str, Any] = {"name": "spot", "capacity": "spot"}
+RESERVED: dict[str, Any] = {"capacity": "reserved", "reservation": {"id": "h200"}}
 
 
 @pytest.fixture(scope="module")
@@ -26,13 +27,13 @@ def mega_plan(gcp: Stack, rendered: Path) -> Plan:
 
 @pytest.fixture(scope="module")
 def dranet_plan(gcp: Stack, rendered: Path) -> Plan:
-    return plan(queue_on(gcp, pool("a4-highgpu-8g", fabric="roce-dra")), rendered)
+    return plan(queue_on(gcp, pool("a3-ultragpu-8g", fabric="roce-dra", **RESERVED)), rendered)
 
 
 @pytest.fixture(scope="module")
 def queued_plan(gcp: Stack, rendered: Path) -> Plan:
     queued = pool("a3-ultragpu-8g", name="queued", provisioning="queued")
-    stack = queue_on(gcp, queued, pool("a3-ultragpu-8g"), release_channel="none")
+    stack = queue_on(gcp, queued, pool("a3-ultragpu-8g", **RESERVED), release_channel="none")
     return plan(stack, rendered)
 
 

@@ -66,7 +66,8 @@ def test_accelerators_drivers_and_disks_are_the_machines(machine: Machine, all_m
         assert gpus["gpuDriverInstallationConfig"] == {"gpuDriverVersion": "LATEST"}
     else:
         assert "guestAccelerators" not in node
-    ssds = {"a3-megagpu-8g": 16, "a3-ultragpu-8g": 32, "a4-highgpu-8g": 32}.get(machine.name)
+    older = {"a2-ultragpu-8g": 8, "a3-highgpu-8g": 16, "a3-megagpu-8g": 16}
+    ssds = {**older, "a3-ultragpu-8g": 32, "a4-highgpu-8g": 32}.get(machine.name)
     assert node.get("ephemeralStorageLocalSsdConfig", {}).get("localSsdCount") == ssds
     hyperdisk = machine.name.startswith(("a3-ultra", "a4-", "n4-", "ct6e", "tpu7x"))
     assert node["diskType"] == ("hyperdisk-balanced" if hyperdisk else "pd-balanced")

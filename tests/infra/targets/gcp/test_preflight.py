@@ -19,6 +19,7 @@ from infra.targets.gcp.account.quotas import _short_families, _unknown, short_qu
 from infra.targets.gcp.spec.groups import Group, groups
 from infra.targets.gcp.spec.provider import GcpSpec
 from tests.infra.plan import stack_file
+from tests.infra.targets.gcp.stacks import with_provider
 
 RESERVATION = "/compute/v1/projects/example-training/zones/europe-west1-b/reservations/h200-training"
 REGION = "/compute/v1/projects/example-training/regions/europe-west1"
@@ -140,6 +141,14 @@ def found(stack: Stack, project: Project) -> dict[str, str]:
 
 def test_a_project_that_has_all_has_no_problem(stack: Stack, project: Project) -> None:
     assert found(stack, project) == {}
+
+
+def test_nobody_is_in_a_network_that_the_first_up_makes(stack: Stack, project: Project) -> None:
+    assert isinstance(stack.provider, GcpSpec)
+    access = stack.provider.access.model_copy(update={"dns_endpoint": False})
+    private = with_provider(stack, access=access)
+    assert found(private, project).keys() == {"provider.access.dns_endpoint"}
+    assert found(private.model_copy(update={"name": "shared"}), project) == {}
 
 
 @pytest.mark.parametrize(
@@ -290,10 +299,10 @@ def test_a_quota_that_may_not_be_asked_is_said_to_be_unknown(stack: Stack, proje
 
 
 def test_what_is_bought_on_demand_counts_by_its_family(stack: Stack, project: Project) -> None:
-    data = stack.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    (pool,) = (pool for pool in data["pools"] if pool["name"] == "reserved")
-    pool |= {"capacity": "on-demand", "reservation": None}
-    other = parse(data)
+    (reserved,) = (pool for pool in stack.pools if pool.name == "reserved")
+    on_demand = reserved.model_copy(update={"capacity": "on-demand", "reservation": None})
+    pools = tuple(on_demand if pool is reserved else pool for pool in stack.pools)
+    other = stack.model_copy(update={"pools": pools})
     project.families[GPU_FAMILY] = [limit(8, region="europe-west1", gpu_family="NVIDIA_H200"), limit(99)]
     assert found(other, project) == {f"quota: {GPU_FAMILY}, {IN_REGION}": "16 are needed"}
     project.families[GPU_FAMILY] = [limit(16, region="europe-west1", gpu_family="NVIDIA_H200")]

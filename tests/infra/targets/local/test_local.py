@@ -9,7 +9,6 @@ import yaml
 from infra.errors import InputError
 from infra.spec import Stack
 from infra.spec.provider import ContextCluster
-from infra.targets.kubeconfig import read_context
 from infra.targets.local.cluster import cluster as local_cluster
 from tests.infra.golden import GOLDEN, assert_matches
 from tests.infra.plan import IMAGE, Plan, plan
@@ -41,18 +40,6 @@ def with_cluster(stack: Stack, cluster: object) -> Stack:
 @pytest.fixture(scope="module")
 def on_a_context(local: Stack, rendered: Path, kubeconfig: Path) -> Plan:
     return plan(with_cluster(local, ContextCluster(context="dev")), rendered)
-
-
-def test_a_context_is_read_alone_and_with_absolute_paths(kubeconfig: Path) -> None:
-    config = yaml.safe_load(read_context("dev"))
-    assert config["current-context"] == "dev"
-    assert [user["name"] for user in config["users"]] == ["u"]
-    assert config["users"][0]["user"]["client-certificate"] == str(kubeconfig.parent / "dev.crt")
-
-
-def test_an_unknown_context_is_refused_with_those_that_exist(kubeconfig: Path) -> None:
-    with pytest.raises(InputError, match="dev, kind-local"):
-        read_context("prod")
 
 
 def test_a_stack_on_a_context_makes_no_cluster_and_keeps_it_when_it_goes(on_a_context: Plan) -> None:

@@ -2,9 +2,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import yaml
+
 from infra.spec import Stack
 from tests.infra.golden import GOLDEN, assert_matches
 from tests.infra.judged import findings
+from tests.infra.kubeconfigs import TOKEN
 from tests.infra.plan import Plan, plan
 from tests.infra.shown import text_of
 
@@ -37,6 +40,17 @@ def test_nodes_are_labelled_with_what_queues_look_for(onprem_plan: Plan) -> None
 def test_the_cluster_stays_and_what_the_stack_added_goes(onprem_plan: Plan) -> None:
     objects = [each for each in onprem_plan.resources if each.type.startswith("kubernetes:")]
     assert {each.deleted_with for each in objects} == {""}
+
+
+def test_no_credential_of_the_users_kubeconfig_is_in_the_plan(onprem_plan: Plan) -> None:
+    (provider,) = (each for each in onprem_plan.resources if each.type == "pulumi:providers:kubernetes")
+    config = yaml.safe_load(provider.inputs["kubeconfig"]["value"])
+    assert config["clusters"][0]["cluster"] == {"server": "https://cluster.invalid:6443"}
+    assert config["users"][0]["user"]["exec"]["args"] == ["credential", "datacenter"]
+    kept = repr([[each.inputs, each.wire] for each in onprem_plan.resources]) + repr(onprem_plan.outputs)
+    assert "cluster.invalid" in kept and TOKEN not in kept
+    # A changed kubeconfig replaces no provider, and so no object.
+    assert provider.inputs["clusterIdentifier"] == "datacenter"
 
 
 def test_no_key_of_the_object_store_goes_through_the_stack(onprem_plan: Plan) -> None:

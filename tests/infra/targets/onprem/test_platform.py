@@ -12,7 +12,7 @@ import catalog
 from catalog import fabric_lint
 from infra.artifacts import Artifacts
 from infra.operator_settings.gpu_operator import GpuOperatorSettings
-from infra.operator_settings.network_operator import AddressPool, NetworkOperatorSettings, NicAccess
+from infra.operator_settings.network_operator import AddressPool, Link, NetworkOperatorSettings, NicAccess
 from infra.operator_settings.node_software import Mirror, NodeSoftwareSettings
 from infra.platform.gpu_operator import values as gpu_values
 from infra.platform.images import with_images
@@ -73,15 +73,17 @@ def test_the_one_policy_has_what_the_access_needs_and_no_more(
     assert "ipoib" in ipoib["secondaryNetwork"]
 
 
+@pytest.mark.parametrize(("link", "prefix"), [("infiniband", "ib"), ("ethernet", "roce")])
 @pytest.mark.parametrize("access", ["shared", "hostdev", "sriov"])
 def test_pods_ask_for_the_resource_that_the_device_plugin_offers(
-    access: NicAccess, pinned: Artifacts
+    access: NicAccess, link: Link, prefix: str, pinned: Artifacts
 ) -> None:
     images = pinned.published["network-operator"].images
-    infiniband = cards(access)
+    infiniband = cards(access, link=link)
     spec = policy(infiniband, images)["spec"]
     if access == "shared":
         (entry,) = json.loads(spec["rdmaSharedDevicePlugin"]["config"])["configList"]
+        assert entry["selectors"]["linkTypes"] == ["ether" if link == "ethernet" else "infiniband"]
         offered = f"rdma/{entry['resourceName']}"
     elif access == "hostdev":
         (entry,) = json.loads(spec["sriovDevicePlugin"]["config"])["resourceList"]
@@ -89,19 +91,71 @@ def test_pods_ask_for_the_resource_that_the_device_plugin_offers(
     else:
         functions = [each for each in networks(infiniband) if each["kind"] == "SriovNetworkNodePolicy"]
         assert [each["spec"]["nicSelector"]["deviceID"] for each in functions] == ["1021", "1023"]
-        prefix = network_values(infiniband, images)["sriov-network-operator"]["operator"]["resourcePrefix"]
-        offered = f"{prefix}/{functions[0]['spec']['resourceName']}"
-    assert list(catalog.fabric(f"ib-{access}").resources) == [offered]
+        assert {each["spec"]["linkType"] for each in functions} == {"eth" if link == "ethernet" else "ib"}
+        assert {*functions[0]["spec"]["nodeSelector"].values()} == {f"{prefix}-sriov"}
+        of_ours = network_values(infiniband, images)["sriov-network-operator"]["operator"]["resourcePrefix"]
+        offered = f"{of_ours}/{functions[0]['spec']['resourceName']}"
+    assert list(catalog.fabric(f"{prefix}-{access}").resources) == [offered]
 
 
-@pytest.mark.parametrize("access", ["hostdev", "sriov"])
-def test_pods_have_an_interface_for_each_card_on_the_network_that_is_made(access: NicAccess) -> None:
-    made = [each for each in networks(cards(access)) if each["kind"].endswith("Network")]
+@pytest.mark.parametrize(
+    ("link", "access", "kind"),
+    [
+        ("infiniband", "hostdev", "HostDeviceNetwork"),
+        ("infiniband", "sriov", "SriovIBNetwork"),
+        ("ethernet", "hostdev", "HostDeviceNetwork"),
+        ("ethernet", "sriov", "SriovNetwork"),
+    ],
+)
+def test_pods_have_an_interface_for_each_card_on_the_network_that_is_made(
+    link: Link, access: NicAccess, kind: str
+) -> None:
+    made = [each for each in networks(cards(access, link=link)) if each["kind"].endswith("Network")]
     (network,) = made
+    assert network["kind"] == kind
     name = f"{network['spec']['networkNamespace']}/{network['metadata']['name']}"
-    fabric = catalog.fabric(f"ib-{access}")
+    fabric = catalog.fabric(f"{'roce' if link == 'ethernet' else 'ib'}-{access}")
     assert set(fabric.attachments) == {name}
     assert len(fabric.attachments) == next(iter(fabric.resources.values()))
+
+
+def test_pods_that_share_roce_cards_have_an_address_on_each(pinned: Artifacts) -> None:
+    """RoCE goes by addresses, and those of the node are in no pod."""
+    interfaces = tuple(f"ens{index}np0" for index in range(8))
+    shared = cards("shared", link="ethernet", interfaces=interfaces, pools=(POOL,), pool="cards")
+    made = [each for each in networks(shared) if each["kind"] == "MacvlanNetwork"]
+    assert [each["spec"]["master"] for each in made] == list(interfaces)
+    assert {json.loads(each["spec"]["ipam"])["poolName"] for each in made} == {"cards"}
+    names = tuple(f"{each['spec']['networkNamespace']}/{each['metadata']['name']}" for each in made)
+    assert catalog.fabric("roce-shared").attachments == names
+    images = pinned.published["network-operator"].images
+    assert {"secondaryNetwork", "nvIpam"} <= set(policy(shared, images)["spec"])
+    assert set(images_used(shared, images, "ubuntu24.04")) >= {images["multus"], images["nv-ipam"]}
+
+
+def test_virtual_functions_of_one_range_answer_for_themselves() -> None:
+    """Of eight interfaces in one range, any would answer for any: the plugins behind see to that."""
+    made = list(networks(cards("sriov", link="ethernet", mtu=4220, pools=(POOL,), pool="cards")))
+    functions, network = made[-2], made[-1]
+    assert functions["spec"]["mtu"] == 4220
+    tuning, routes = json.loads(f"[{network['spec']['metaPlugins']}]")
+    assert tuning["sysctl"]["net.ipv4.conf.all.arp_ignore"] == "1"
+    assert routes == {"type": "sbr"}
+    of_infiniband = list(networks(cards("sriov", pools=(POOL,), pool="cards")))
+    assert not any({"mtu", "metaPlugins"} & each["spec"].keys() for each in of_infiniband)
+
+
+def test_nccl_is_told_what_only_the_owner_of_the_ethernet_knows(onprem: Stack, rendered: Path) -> None:
+    asked: dict[str, Any] = {"link": "ethernet", "pool": "storage", "traffic_class": 41, "gid_index": 3}
+    found = plan(on_infiniband(onprem, "roce-sriov", ipoib=None, **asked), rendered)
+    template = node_pod(found, "torch-roce-sriov")
+    (container,) = template["spec"]["containers"]
+    told = {each["name"]: each.get("value") for each in container["env"]}
+    assert (told["NCCL_IB_TC"], told["NCCL_IB_GID_INDEX"], told["NCCL_IB_DISABLE"]) == ("41", "3", "0")
+    assert container["resources"]["limits"]["rdma/roce"] == 8
+    asked_for = template["metadata"]["annotations"]["k8s.v1.cni.cncf.io/networks"].split(",")
+    assert asked_for == ["nvidia-network-operator/roce"] * 8
+    assert list(fabric_lint.pod(template["spec"], 2, "roce-sriov")) == []
 
 
 def test_addresses_are_given_where_a_pool_is_named_and_only_there() -> None:
@@ -170,7 +224,7 @@ def test_a_pod_on_virtual_functions_names_their_network_eight_times(sriov_plan: 
     assert list(fabric_lint.pod(template["spec"], 2, "ib-sriov")) == []
 
 
-@pytest.mark.parametrize("fabric", ["ib-shared", "ib-sriov", "ib-hostdev"])
+@pytest.mark.parametrize("fabric", ["ib-shared", "ib-sriov", "ib-hostdev", "roce-shared", "roce-sriov"])
 def test_the_lint_refuses_pods_without_the_cards(fabric: str) -> None:
     pod = {"containers": [{"resources": {"limits": {"nvidia.com/gpu": 8}}}]}
     (fault,) = fabric_lint.pod(pod, 2, fabric)

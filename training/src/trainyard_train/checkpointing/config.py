@@ -27,6 +27,10 @@ class CheckpointConfig(ConfigSection):
     store: str = ""
     """URL of a folder in an object store, such as `s3://bucket/runs/7`; empty: `checkpoints` in run_dir."""
 
+    pace_seconds: float = Field(default=0, ge=0, le=600)
+    """Least time that a checkpoint takes, but for the last of a run: the rest is slept. It shows whether a
+    preemption notice would be enough for a large model's; leave it at 0 for real work."""
+
     @field_validator("store")
     @classmethod
     def _store_is_a_url(cls, url: str) -> str:

@@ -85,9 +85,11 @@ class Saver:
         self._clean_up: Future[None] | None = None
         """What follows the last commit; only rank 0 has any."""
 
-    def start(self, name: str, data: Data, manifest: Manifest, fault: Fault) -> Future[Saved]:
+    def start(
+        self, name: str, data: Data, manifest: Manifest, fault: Fault, pace_seconds: float = 0
+    ) -> Future[Saved]:
         """Save in the background; one checkpoint after the other. See `save`."""
-        return self._thread.submit(self.save, {name: data}, manifest, fault, time.monotonic())
+        return self._thread.submit(self.save, {name: data}, manifest, fault, time.monotonic(), pace_seconds)
 
     def close(self) -> None:
         """Start no save after those begun; waits for none, since a disk or a store may hang."""
@@ -116,6 +118,7 @@ class Saver:
         manifest: Manifest,
         fault: Fault = lambda: "",
         begin: float | None = None,
+        pace_seconds: float = 0,
     ) -> Saved:
         """Write the files of all ranks as one checkpoint.
 
@@ -124,6 +127,7 @@ class Saver:
             manifest: all but its files.
             fault: asked what speaks against saving these files; empty if nothing does.
             begin: when the save began, by the monotonic clock; now if not given.
+            pace_seconds: least time from then to the commit; the rest is slept.
 
         Raises:
             SaveError: on every rank, if any of them failed.
@@ -134,6 +138,7 @@ class Saver:
         draft = self.mesh.broadcast(f"{key}/draft", self._begin(manifest.step) if self.mesh.is_rank0 else "")
         written = self._write(draft, files, fault) if draft else {"error": "see rank 0"}
         reports = [json.loads(text) for text in self.mesh.gather(key, json.dumps(written))]
+        time.sleep(max(0.0, begin + pace_seconds - time.monotonic()))
         error = self._commit(draft, reports, manifest) if self.mesh.is_rank0 else ""
         error = self.mesh.broadcast(f"{key}/done", error)
         seconds = time.monotonic() - begin

@@ -2,11 +2,48 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from collections.abc import Mapping
+from typing import Any, Final
 
 from pydantic import Field, model_validator
 
-from trainyard_train.config_base import ConfigSection
+from trainyard_train.config_base import ConfigError, ConfigSection
+
+GRACE: Final = "TRAINYARD_GRACE_SECONDS"
+"""Seconds from SIGTERM to SIGKILL of this pod."""
+NOTICE: Final = "TRAINYARD_NOTICE_SECONDS"
+"""The shortest preemption notice of the spot nodes that this pod may be on."""
+_LEAVE_SECONDS: Final = 10.0
+"""From a notice to the exit, where nobody says how much time there is."""
+_EXIT_SECONDS: Final = 5.0
+"""Of a pod's grace, for the signal to arrive and the processes to end …"""
+_EXIT_SHARE: Final = 0.25
+"""… and no more than this of it, the margin of the policy `spot-checkpoint-time`."""
+
+_ANNOUNCED_SECONDS: Final = {"aws": 120.0, "gcp": 30.0, "azure": 30.0}
+"""From the word of a cloud's metadata service to the machine's end (see `elasticity.instance_metadata`) …"""
+_POLL_SECONDS: Final = 5.0
+"""… of which it may have stood there unread for so long."""
+
+
+def leave_seconds(grace_seconds: float) -> float:
+    """Seconds from SIGTERM to the exit, so that it comes before SIGKILL."""
+    return grace_seconds - min(_EXIT_SECONDS, _EXIT_SHARE * grace_seconds)
+
+
+def read_seconds(name: str, environment: Mapping[str, str] = os.environ) -> float | None:
+    """The seconds that a variable of the pod says; None where it is not set.
+
+    Raises:
+        ConfigError: it says something else.
+    """
+    text = environment.get(name)
+    if not text:  # an annotation that the pod has not
+        return None
+    if not text.isdecimal() or not int(text):
+        raise ConfigError([f"{name}: got {text!r}; allowed: a whole number of seconds above 0, or unset"])
+    return float(text)
 
 
 class TimeoutConfig(ConfigSection):
@@ -28,8 +65,8 @@ class TimeoutConfig(ConfigSection):
     """For one request to an object store, with its retries."""
     save: float = Field(default=600, gt=0)
     """For one checkpoint to become durable, until the run ends rather than wait for it."""
-    leave: float = Field(default=10, gt=0)
-    """From a notice to the exit, come what may."""
+    leave: float | None = Field(default=None, gt=0)
+    """From a notice to the exit, come what may. Left out, what the pod's grace allows (`until_exit`)."""
 
     @model_validator(mode="before")
     @classmethod
@@ -40,6 +77,31 @@ class TimeoutConfig(ConfigSection):
             return values
         shorter = 0.75 * collective
         return {**values, "stall": shorter} if 0 < shorter < cls.model_fields["stall"].default else values
+
+    def until_exit(self, notices: str = "none", environment: Mapping[str, str] = os.environ) -> float:
+        """Seconds from a notice to the exit: `leave`, or what the pod's grace allows.
+
+        Outside of a pod it is what the cloud's notice allows, else 10.
+
+        Args:
+            notices: whose metadata service is asked for a notice, as in the run's configuration.
+            environment: of this process.
+
+        Raises:
+            ConfigError: `leave` is longer than the pod's grace allows.
+        """
+        grace = read_seconds(GRACE, environment)
+        if grace is None:
+            announced = _ANNOUNCED_SECONDS.get(notices)
+            return self.leave or (leave_seconds(announced - _POLL_SECONDS) if announced else _LEAVE_SECONDS)
+        longest = leave_seconds(grace)
+        if self.leave is not None and self.leave > longest:
+            problem = (
+                f"timeouts.leave: got {self.leave:g}; allowed: at most {longest:g}, since this pod is killed"
+                f" {grace:g} s after SIGTERM; lower it, or raise the runtime's grace_seconds (stack file)"
+            )
+            raise ConfigError([problem])
+        return self.leave or longest
 
     @model_validator(mode="after")
     def _stacks_come_before_the_end(self) -> TimeoutConfig:

@@ -7,6 +7,7 @@ compare the best with what the node's RDMA devices say of themselves.
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Sequence
@@ -28,6 +29,8 @@ _WITHOUT_MPI: Final = (
     "this PyTorch was built without MPI, as its wheels are; allowed here: auto, gloo, with a GPU nccl, all of"
     " them under mpirun too; or build PyTorch from source where MPI is installed (USE_MPI=1)"
 )
+_NO_NETWORK: Final = re.compile(r"Failed to initialize any NET plugin|Error: network .+ not found")
+"""What NCCL says, 2.30 and before, where it cannot use the network that NCCL_NET names."""
 _ROUNDS: Final = 5
 _BYTES: Final = {"cuda": 64 << 20, "cpu": 4 << 20}
 
@@ -57,6 +60,22 @@ def choose(wanted: Backend, device: torch.device) -> Choice:
         return Choice("gloo", "this process sees no GPU")
     maker = "RCCL, since PyTorch was built for ROCm" if torch.version.hip else "NCCL, since there is a GPU"
     return Choice("nccl", maker)
+
+
+def refused_network(error: BaseException) -> ConfigError | None:
+    """Return what is wrong where NCCL could not use the network that NCCL_NET names; None for another error.
+
+    No rank is lost then, and another start would change nothing.
+    """
+    if not isinstance(error, dist.DistBackendError) or not _NO_NETWORK.search(str(error)):
+        return None
+    named = os.environ.get("NCCL_NET", "")
+    return ConfigError(
+        [
+            f"NCCL_NET: got {named!r}, but NCCL finds no such network: the image lacks a library, or the pod"
+            " was given no device (NCCL_DEBUG=INFO says which); allowed: what the node has, or Socket (TCP)"
+        ]
+    )
 
 
 @dataclass(frozen=True)

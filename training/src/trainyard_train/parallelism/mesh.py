@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from trainyard_train.config_base import ConfigError
-from trainyard_train.parallelism.fabric import Choice
+from trainyard_train.parallelism.fabric import Choice, refused_network
 
 _FOLLOW_SECONDS: Final = 2.0
 """For which others wait for rank 0 before they leave."""
@@ -143,4 +143,6 @@ class Mesh:
 
 def is_lost_rank(error: BaseException) -> bool:
     """Whether an error means that another rank, or the way to it, is gone."""
+    if refused_network(error):
+        return False
     return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))

@@ -1,0 +1,116 @@
+"""Whether an image holds what its ranks need to reach a fabric.
+
+Pure: it is given what is in the image, and opens nothing. A library counts as there only where the dynamic
+loader would find it: in one of its own folders, in a folder of LD_LIBRARY_PATH, or as a path that
+/etc/ld.so.cache names (ld.so(8)).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import cached_property
+
+from catalog.fabric_lint import Fault
+from catalog.schema import Fabric, ImageFile
+
+LOADER_CACHE = "etc/ld.so.cache"
+_TRIPLETS = ("x86_64-linux-gnu", "aarch64-linux-gnu")
+_FOLDERS = ("lib64", "usr/lib64", "lib", "usr/lib")
+TRUSTED = (*(f"{above}/{triplet}" for above in ("lib", "usr/lib") for triplet in _TRIPLETS), *_FOLDERS)
+"""Folders that the loader searches without being told, of Debian and of Red Hat."""
+_MOST_LINKS = 40
+"""Links that one path may lead through, as in Linux (path_resolution(7))."""
+
+
+@dataclass(frozen=True)
+class ImageContents:
+    """What is in an image; paths are from its root, without the slash before them."""
+
+    files: frozenset[str]
+    links: Mapping[str, str] = field(default_factory=dict)
+    """Symbolic link → what it says."""
+    cached: frozenset[str] = frozenset()
+    """Libraries that the loader's cache names."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Of its containers."""
+
+    @cached_property
+    def _names(self) -> Mapping[str, tuple[str, ...]]:
+        """Folder → what is in it."""
+        found: dict[str, list[str]] = {}
+        for path in (*self.files, *self.links):
+            folder, _, name = path.rpartition("/")
+            found.setdefault(folder, []).append(name)
+        return {folder: tuple(sorted(names)) for folder, names in found.items()}
+
+    def resolve(self, path: str) -> str:
+        """Follow all links of a path; empty where they never end."""
+        rest, done, followed = path.split("/"), list[str](), 0
+        while rest:
+            part = rest.pop(0)
+            if part in ("", "."):
+                continue
+            if part == "..":
+                done = done[:-1]
+                continue
+            target = self.links.get("/".join([*done, part]))
+            if target is None:
+                done.append(part)
+                continue
+            followed += 1
+            if followed > _MOST_LINKS:
+                return ""
+            rest = target.split("/") + rest
+            done = [] if target.startswith("/") else done
+        return "/".join(done)
+
+    def matches(self, pattern: str) -> list[str]:
+        """Return the real files of a folder, given as `folder/pattern`."""
+        folder, _, name = pattern.strip("/").rpartition("/")
+        folder = self.resolve(folder)
+        found = [
+            f"{folder}/{each}".lstrip("/") for each in self._names.get(folder, ()) if fnmatchcase(each, name)
+        ]
+        return [path for path in found if self.resolve(path) in self.files]
+
+    def anywhere(self, pattern: str) -> list[str]:
+        """Return where a file of that name is, wherever that may be."""
+        name = pattern.rpartition("/")[2]
+        return sorted(path for path in self.files if fnmatchcase(path.rpartition("/")[2], name))
+
+
+def faults(contents: ImageContents, fabric: Fabric) -> Iterator[Fault]:
+    """Name each file of the fabric's that ranks in this image would miss."""
+    for wanted in fabric.image_files:
+        if not _has(contents, wanted.file, fabric):
+            yield _fault(contents, wanted, fabric)
+
+
+def _has(contents: ImageContents, file: str, fabric: Fabric) -> bool:
+    if file.startswith("/"):
+        return bool(contents.matches(file))
+    # The runtime's own variables take the place of the image's.
+    variables = {**contents.environment, **fabric.environment}
+    paths = [each for each in variables.get("LD_LIBRARY_PATH", "").split(":") if each]
+    if any(contents.matches(f"{folder}/{file}") for folder in (*paths, *TRUSTED)):
+        return True
+    cached = {path.rpartition("/")[0] for path in contents.cached}
+    if "/" in file:  # a plugin of a library, which lies beside that
+        return any(contents.matches(f"{folder}/{file}") for folder in cached)
+    named = [path for path in contents.cached if path.rpartition("/")[2] == file]
+    return any(contents.resolve(path) in contents.files for path in named)
+
+
+def _fault(contents: ImageContents, wanted: ImageFile, fabric: Fabric) -> Fault:
+    elsewhere = contents.anywhere(wanted.file)
+    if elsewhere and not wanted.file.startswith("/"):
+        got = f"{wanted.file} at /{elsewhere[0]}, where the loader does not look"
+        fix = "name its folder in /etc/ld.so.conf.d and run ldconfig in the image, or in its LD_LIBRARY_PATH"
+    else:
+        got = f"no {wanted.file}"
+        fix = f"install {wanted.package} in the image; training/images has it"
+    return Fault(
+        (wanted.file,), got, f"{wanted.file}, of {wanted.package}: ranks on {fabric.name} load it", fix
+    )

@@ -1,0 +1,101 @@
+"""Where the engine keeps state, asked for what `pulumi` has no command for.
+
+A file backend's files are read: that costs milliseconds. Any other one (a bucket, a service) is asked by the
+engine itself.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Ask = Callable[..., str]
+"""Runs `pulumi` with these arguments and returns what it prints."""
+
+
+class Backend(ABC):
+    """The state of one project's stacks."""
+
+    @abstractmethod
+    def exists(self, stack: str) -> bool:
+        """Whether the stack was ever brought up."""
+
+    @abstractmethod
+    def locks(self, stack: str) -> list[dict[str, Any]]:
+        """The locks that are held, or were when their engine was killed, as far as they can be seen here."""
+
+    @abstractmethod
+    def mend(self) -> None:
+        """Remove what a killed engine has half written."""
+
+    @abstractmethod
+    def _deployment(self, stack: str) -> dict[str, Any]:
+        """The stack's resources and pending operations; empty where nothing was written down."""
+
+    def is_empty(self, stack: str) -> bool:
+        """Whether no resource is written down."""
+        return not self.exists(stack) or not self._deployment(stack).get("resources")
+
+    def has_pending_operations(self, stack: str) -> bool:
+        """Whether the last engine was cut off in the midst of an operation."""
+        return bool(self._deployment(stack).get("pending_operations"))
+
+
+@dataclass(frozen=True)
+class FileBackend(Backend):
+    """A folder of this machine."""
+
+    folder: Path
+    project: str
+
+    def state_file(self, stack: str) -> Path:
+        """The stack's checkpoint."""
+        return self.folder / ".pulumi" / "stacks" / self.project / f"{stack}.json"
+
+    def exists(self, stack: str) -> bool:
+        return self.state_file(stack).exists()
+
+    def mend(self) -> None:
+        """Remove attributes that a killed engine has half written: with them it reads no state at all.
+
+        The engine's file store writes `<file>.attrs` beside a file, in place; without it it takes defaults.
+        """
+        for attributes in (self.folder / ".pulumi").rglob("*.attrs"):
+            try:
+                json.loads(attributes.read_text())
+            except json.JSONDecodeError:
+                attributes.unlink(missing_ok=True)
+
+    def _deployment(self, stack: str) -> dict[str, Any]:
+        checkpoint: dict[str, Any] = json.loads(self.state_file(stack).read_text())["checkpoint"]
+        return checkpoint.get("latest") or {}
+
+    def locks(self, stack: str) -> list[dict[str, Any]]:
+        folder = self.folder / ".pulumi" / "locks" / "organization" / self.project / stack
+        return [json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))]
+
+
+@dataclass(frozen=True)
+class RemoteBackend(Backend):
+    """A bucket, or Pulumi's service: every question is a call of the engine, about a second each."""
+
+    ask: Ask
+
+    def exists(self, stack: str) -> bool:
+        known = json.loads(self.ask("stack", "ls", "--json"))
+        return stack in {each["name"].rpartition("/")[2] for each in known}
+
+    def _deployment(self, stack: str) -> dict[str, Any]:
+        exported: dict[str, Any] = json.loads(self.ask("stack", "export", "--stack", stack))
+        return exported.get("deployment") or {}
+
+    def locks(self, _stack: str) -> list[dict[str, Any]]:
+        """None can be seen: the engine refuses an operation while another one has the stack."""
+        return []
+
+    def mend(self) -> None:
+        """Objects of a bucket are written whole, or not at all."""

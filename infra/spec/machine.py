@@ -1,0 +1,134 @@
+"""Machine types that a stack declares, where the catalogue has none of that name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field, ValidationError, model_validator
+
+import catalog
+from catalog import Architecture, EfaLayout, Machine, Nics
+from infra.spec.base import Boolean, Name, NonNegative, Positive, Spec, one_of, wrong
+from infra.spec.fabric import FabricClass
+
+EFA = "vpc.amazonaws.com/efa"
+AcceleratorModel = Annotated[
+    Name, one_of(lambda: [each.name for each in catalog.accelerators() if not each.simulated])
+]
+
+
+class MachineAcceleratorSpec(Spec):
+    """The accelerators of a machine."""
+
+    model: AcceleratorModel = Field(description="name of the accelerator, as the catalogue has it")
+    count: Annotated[Positive, Field(le=16)] = Field(description="accelerators of the machine")
+
+
+class NicsSpec(Spec):
+    """The network cards of a machine: those of its fabric, else its ordinary ones."""
+
+    count: Positive = Field(description="number of cards")
+    gbps: Positive = Field(description="speed of a card, in Gb/s")
+
+
+class EfaSpec(Spec):
+    """Where an EC2 machine takes its EFA interfaces (EC2: NetworkInfo of DescribeInstanceTypes)."""
+
+    network_cards: Positive = Field(description="network cards of the machine")
+    interfaces: Positive = Field(description="EFA interfaces that it gets")
+    card_0: Boolean = Field(default=True, description="whether card 0 supports EFA too")
+    cards: tuple[NonNegative, ...] = Field(
+        default=(), description="cards that get one, where they are not the first that can have one"
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> EfaSpec:
+        try:
+            self.layout()
+        except ValueError as error:
+            raise wrong("efa", "EFA interfaces that EC2 can lay out", f"correct it: {error}") from None
+        return self
+
+    def layout(self) -> EfaLayout:
+        """Return it as the catalogue has it; ValueError where its cards do not hold its interfaces."""
+        return EfaLayout(**dict(self))
+
+
+class MachineSpec(Spec):
+    """The facts of a machine type; they hold for this stack, in place of a row of the catalogue."""
+
+    vcpus: Positive = Field(description="virtual processors")
+    memory_gib: Positive = Field(description="memory, in GiB")
+    accelerator: MachineAcceleratorSpec | None = Field(
+        default=None, description="accelerators; left out: none"
+    )
+    fabric: FabricClass = Field(default="none", description="fabric class, as the catalogue has it")
+    architecture: Architecture = Field(default="amd64", description="of its processors")
+    local_nvme_gib: Positive | None = Field(default=None, description="local NVMe in all, in GiB")
+    nics: NicsSpec | None = Field(default=None, description="network cards")
+    efa: EfaSpec | None = Field(default=None, description="EC2: EFA interfaces of its network cards")
+    accelerator_type: str | None = Field(
+        default=None, min_length=1, description="Google: its name of the accelerator, such as nvidia-b200"
+    )
+    topologies: tuple[str, ...] = Field(default=(), description="Google: slices of a TPU machine, in chips")
+
+    @model_validator(mode="after")
+    def _agrees(self) -> MachineSpec:
+        """A class gives pods the cards of such machines, and the resource of their accelerators."""
+        fabric = catalog.fabric(self.fabric)
+        if self.accelerator is None:
+            if self.fabric != "none":
+                raise wrong("machine_fabric", "none on a machine without accelerators", "remove it", "fabric")
+            return self
+        resource = catalog.accelerator(self.accelerator.model).resource
+        if fabric.name != "none" and fabric.accelerator_resource != resource:
+            allowed = f"a class of machines with {resource}"
+            raise wrong("machine_fabric", allowed, "name such a class, or none", "fabric")
+        asked = fabric.resources.get(EFA, fabric.claim.count if fabric.claim and "efa" in fabric.name else 0)
+        if asked and (self.efa is None or self.efa.interfaces != asked):
+            allowed = f"`efa:` with {asked} interfaces: as many as pods on {fabric.name} ask for"
+            below = ("efa",) if self.efa else ()
+            raise wrong("machine_efa", allowed, "say under `efa:` what cards the machine has", *below)
+        return self
+
+    def machine(self, name: str, cloud: str) -> Machine:
+        """Return it as a machine of the catalogue: without prices, regions or ways to buy it."""
+        return Machine(
+            cloud=cloud,
+            name=name,
+            accelerator=self.accelerator.model if self.accelerator else None,
+            num_accelerators=self.accelerator.count if self.accelerator else 0,
+            accelerator_type=self.accelerator_type,
+            vcpus=self.vcpus,
+            memory_gib=self.memory_gib,
+            local_nvme_gib=self.local_nvme_gib,
+            nics=Nics(count=self.nics.count, gbps=self.nics.gbps) if self.nics else None,
+            efa=self.efa.layout() if self.efa else None,
+            fabric=self.fabric,
+            topologies=self.topologies,
+            architecture=self.architecture,
+            sources=(),
+        )
+
+
+def declared(data: Any) -> dict[str, Machine]:  # noqa: ANN401 -- whatever the user wrote
+    """Return the machine types that a stack's data declare; those that are wrong are left out here."""
+    provider = data.get("provider") if isinstance(data, Mapping) else None
+    if not isinstance(provider, Mapping) or not isinstance(provider.get("machines"), Mapping):
+        return {}
+    found = {}
+    for name, facts in provider["machines"].items():
+        try:
+            found[str(name)] = MachineSpec.model_validate(facts).machine(str(name), str(provider.get("kind")))
+        except ValidationError:
+            continue  # the target's own spec tells it
+    return found
+
+
+class WithMachines(BaseModel):
+    """The part of a target's spec that declares machine types."""
+
+    machines: dict[Annotated[str, Field(min_length=1)], MachineSpec] = Field(
+        default={}, description="machine types that the catalogue lacks, name to facts"
+    )

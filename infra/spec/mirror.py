@@ -1,0 +1,20 @@
+"""A registry that holds every image and chart, where nodes reach no other."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from infra.spec.base import Spec
+
+
+class MirrorSpec(Spec):
+    """A registry inside of the air gap that holds every image and chart."""
+
+    registry: Annotated[str, Field(pattern=r"^[a-z0-9.-]+(:\d+)?(/[a-z0-9._-]+)*$")] = Field(
+        description="prefix of every image: `<registry>/nvcr.io/nvidia/driver:…`"
+    )
+    charts: Annotated[str, Field(pattern=r"^oci://[a-z0-9.-]+(:\d+)?(/[a-z0-9._-]+)*$")] = Field(
+        description="where the published charts are: oci://…"
+    )

@@ -1,0 +1,37 @@
+"""The next step where a cloud refuses: its own text → what a user does about it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What to do about a refusal that is known."""
+
+    pattern: str
+    """Regular expression that finds the cloud's text; its groups can be used in `fix`."""
+    fix: str
+    """The next step, in the user's words."""
+
+
+EVERYWHERE = (
+    Advice(
+        r"NicClusterPolicy[^:]*.*(notReady|timed out)",
+        "no node has a card that Node Feature Discovery sees: `kubectl get nodes -l"
+        " feature.node.kubernetes.io/pci-15b3.present=true`; bring up a machine that has one (`lspci"
+        " -d 15b3:`)"
+        " or remove the fabric of its pool, and run the same command again",
+    ),
+)
+"""What concerns Kubernetes, on whatever target."""
+
+
+def next_step(advice: Iterable[Advice], message: str) -> str:
+    """Return what to do about a message; empty where nobody knows. The first that fits counts."""
+    for each in (*advice, *EVERYWHERE):
+        if found := re.search(each.pattern, message, re.DOTALL):
+            return each.fix.format(**found.groupdict())
+    return ""

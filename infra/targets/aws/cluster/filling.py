@@ -1,0 +1,92 @@
+"""How groups that begin empty get their nodes: asked for after the group is there, and waited for by nobody.
+
+A capacity block has no machines before it begins, and takes them back from 30 minutes before its end on: its
+group is resized by its scaling group's own clock (EKS user guide, "Create self-managed nodes with Capacity
+Blocks for ML": size 0 until it is active, scale to zero more than 30 minutes before its end; what it says of
+groups of one's own holds for managed ones, whose scaling groups are the same).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+
+import pulumi
+import pulumi_aws as aws
+
+from infra import names
+from infra.targets.aws.cluster.autoscaler import scaling_group
+from infra.targets.aws.cluster.scope import Scope
+from infra.targets.aws.spec.groups import Group
+
+DRAIN_BEFORE_END = timedelta(minutes=45)
+"""EC2 ends the machines from 30 minutes before the end on; jobs save before that."""
+TIME_TO_BE_MADE = timedelta(hours=1)
+"""An action in the past is refused: what begins so soon is asked for at once, and EC2 keeps trying."""
+
+
+class NodeGroupSize(pulumi.CustomResource):
+    """How many nodes a group is to have, once it is there; of our own plugin."""
+
+    def __init__(self, name: str, inputs: Mapping[str, object], opts: pulumi.ResourceOptions) -> None:
+        super().__init__("trainyard:aws:NodeGroupSize", name, dict(inputs), opts)
+
+
+def fill(scope: Scope, group: Group, made: aws.eks.NodeGroup) -> None:
+    """Have the nodes of a group come as there are any, within the time of its block if it draws on one."""
+    now = _now()
+    begins, ends = _span(group)
+    if begins and now < begins - TIME_TO_BE_MADE:
+        _at(scope, group, made, when=begins, what="begin")
+    elif ends is None or now < ends:
+        _ask(scope, group, made)
+    if ends and now < ends:
+        _at(scope, group, made, when=ends, what="end")
+
+
+def _span(group: Group) -> tuple[datetime | None, datetime | None]:
+    """When the machines of a capacity block are there; nothing for what is there at any time."""
+    reservation = group.pool.reservation
+    if reservation is None or reservation.starts is None or reservation.ends is None:
+        return None, None
+    return reservation.begins_at, reservation.ends_at - DRAIN_BEFORE_END
+
+
+def _ask(scope: Scope, group: Group, made: aws.eks.NodeGroup) -> None:
+    lasts = not group.pool.is_spot and not group.is_block  # a smaller group of what lasts would be a mistake
+    NodeGroupSize(
+        scope.named(group.role),
+        {
+            "region": scope.region,
+            "cluster": made.cluster_name,
+            "nodeGroup": made.node_group_name,
+            "minSize": group.num_nodes if lasts else 0,
+            "size": group.num_nodes,
+            "labels": {names.POOL_LABEL: group.pool.name},
+        },
+        # Its provider is the plugin of ours, and not the scope's.
+        pulumi.ResourceOptions(parent=scope.parent, deleted_with=made),
+    )
+
+
+def _at(
+    scope: Scope, group: Group, made: aws.eks.NodeGroup, *, when: datetime, what: Literal["begin", "end"]
+) -> None:
+    """Have the scaling group resized at a moment; another moment is another action."""
+    name = scope.named(f"{group.role}-{what}-{when:%Y%m%d%H%M}")
+    aws.autoscaling.Schedule(
+        name,
+        autoscaling_group_name=made.resources.apply(scaling_group),
+        scheduled_action_name=name,
+        min_size=0,
+        max_size=group.num_nodes,
+        desired_capacity=group.num_nodes if what == "begin" else 0,
+        start_time=f"{when:%Y-%m-%dT%H:%M:%SZ}",
+        region=scope.region,
+        opts=scope.options(),
+    )
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

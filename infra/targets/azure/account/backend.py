@@ -1,0 +1,94 @@
+"""State on Azure: a storage account that keeps versions, and a vault's key. Each call can be made again.
+
+The data plane takes identities of Entra alone, so whoever runs the engine needs the roles that are printed:
+being the subscription's owner is not enough to read a blob.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from infra.errors import InputError, Problem
+from infra.targets.azure.account.api import Azure
+from infra.targets.azure.spec.provider import AzureSpec
+from infra.targets.backend import Backend, Place
+
+CONTAINER, KEY = "pulumi", "state"
+KEPT_DAYS = 30
+"""What is deleted can be had back for so long."""
+GROUPS, STORAGE, VAULTS = "2021-04-01", "2023-05-01", "2023-07-01"
+"""Versions of Azure Resource Manager's API (REST reference: Resources, Storage, Key Vault)."""
+_NAME = re.compile(r"^[a-z][a-z0-9]{2,23}$")
+"""What storage accounts and vaults both take."""
+
+
+def make(place: Place, spec: AzureSpec, azure: Azure) -> Backend:
+    """Make account, container, vault and key, or put right what is there.
+
+    Raises InputError for a name that no account can have or one that is elsewhere, RefusedError for what
+    Azure refuses: a name that is somebody else's.
+    """
+    name = place.bucket
+    if not _NAME.match(name):
+        allowed = "3 to 24 lower-case letters and digits, a letter first"
+        raise InputError(
+            [Problem("bucket", name, allowed, "name the storage account that is to hold the state")]
+        )
+    group = f"/subscriptions/{spec.subscription}/resourceGroups/{name}-state"
+    account = f"{group}/providers/Microsoft.Storage/storageAccounts/{name}"
+    vault = f"{group}/providers/Microsoft.KeyVault/vaults/{name}"
+    azure.put(group, GROUPS, {"location": place.region, "tags": dict(place.tags)})
+    _check_region(azure, account, place)
+    container = _make_storage(azure, account, place, spec)
+    key = _make_key(azure, vault, place, spec)
+    return Backend(
+        url=f"azblob://{CONTAINER}?storage_account={name}",
+        secrets_provider=f"azurekeyvault://{name}.vault.azure.net/keys/{KEY}",
+        rights={container: ["Storage Blob Data Contributor"], key: ["Key Vault Crypto User"]},
+    )
+
+
+def _check_region(azure: Azure, account: str, place: Place) -> None:
+    there = azure.find(account, {"api-version": STORAGE})
+    if there is not None and there["location"] != place.region:
+        fix = "choose another name, or say the region in which it is"
+        raise InputError([Problem("bucket", f"{place.bucket} is in {there['location']}", place.region, fix)])
+
+
+def _make_storage(azure: Azure, account: str, place: Place, spec: AzureSpec) -> str:
+    properties: dict[str, Any] = {
+        "allowBlobPublicAccess": False,
+        "allowCrossTenantReplication": False,
+        "allowSharedKeyAccess": False,
+        "minimumTlsVersion": "TLS1_2",
+        "supportsHttpsTrafficOnly": True,
+    }
+    sku = "Standard_ZRS" if spec.zones else "Standard_LRS"  # both stay in the region
+    body = {"sku": {"name": sku}, "kind": "StorageV2", "location": place.region, "tags": dict(place.tags)}
+    azure.put(account, STORAGE, {**body, "properties": properties})
+    kept = {"enabled": True, "days": KEPT_DAYS}
+    service = {
+        "isVersioningEnabled": True,
+        "deleteRetentionPolicy": kept,
+        "containerDeleteRetentionPolicy": kept,
+    }
+    azure.put(f"{account}/blobServices/default", STORAGE, {"properties": service})
+    container = f"{account}/blobServices/default/containers/{CONTAINER}"
+    azure.put(container, STORAGE, {"properties": {"publicAccess": "None"}})
+    return container
+
+
+def _make_key(azure: Azure, vault: str, place: Place, spec: AzureSpec) -> str:
+    """Make the vault, which refuses to be purged, and its key; a key that is there stays as it is."""
+    properties = {
+        "tenantId": spec.tenant,
+        "sku": {"family": "A", "name": "standard"},
+        "enableRbacAuthorization": True,
+        "enablePurgeProtection": True,
+    }
+    azure.put(vault, VAULTS, {"location": place.region, "tags": dict(place.tags), "properties": properties})
+    key = f"{vault}/keys/{KEY}"
+    operations = ["encrypt", "decrypt", "wrapKey", "unwrapKey"]
+    azure.put(key, VAULTS, {"properties": {"kty": "RSA", "keySize": 3072, "keyOps": operations}})
+    return key

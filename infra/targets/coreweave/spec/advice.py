@@ -1,0 +1,15 @@
+"""What to do where CoreWeave refuses."""
+
+from __future__ import annotations
+
+from infra.targets.advice import Advice
+
+ADVICE = (
+    Advice(
+        r"NodePool[/ ](?P<pool>[\w-]+).*currentNodes|NodePool.*timed out",
+        "`kubectl describe nodepool` says what is missing (Quota: ask CoreWeave for more; Capacity:"
+        " wait, or name"
+        " another instance type or zone); run the same command again: what is done is kept",
+    ),
+)
+"""In the order in which they are tried."""

@@ -1,0 +1,114 @@
+"""The clouds' Pulumi providers: the user's own installation, or the publisher's release.
+
+`pulumi` looks for them in its home. Ours is apart from the user's, so that two clones do not take each
+other's plugins; what the user has installed there is linked, and what is missing is downloaded before any
+credential is needed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+
+from engine.progress import Task
+from infra.errors import ExitCode, Problem, TrainyardError
+from local.toolchain.artifact import Action, CachedArtifact, Lane, Step
+from local.toolchain.python import locked_versions
+from local.toolchain.releases import ARCHITECTURE, BrokenOffError, Releases
+from local.toolchain.store import Store, content_key
+from local.toolchain.versions import Provider, Release
+
+
+class ProviderPlugin(CachedArtifact):
+    """`pulumi-resource-<name>` in the version of the SDK that the lock file pins."""
+
+    lane = Lane.NETWORK
+
+    def __init__(
+        self, name: str, provider: Provider, *, store: Store, releases: Releases, repository: Path, ours: Path
+    ) -> None:
+        self.plugin = name
+        self.name = f"binary/{self.program}"
+        self.disk_mib = provider.disk_mib
+        self.store = store
+        self._provider = provider
+        self._releases = releases
+        self._repository = repository
+        self._ours = ours
+        """The folder of our own links, which are no installation."""
+
+    @property
+    def program(self) -> str:
+        return f"pulumi-resource-{self.plugin}"
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        return (self.program,)
+
+    @property
+    def release(self) -> Release:
+        return self._provider.release
+
+    @cached_property
+    def version(self) -> str:
+        """That of the SDK in the lock."""
+        return locked_versions(self._repository / self._provider.lock)[self._provider.distribution]
+
+    def key(self) -> str:
+        return content_key(self.version, ARCHITECTURE)
+
+    def plan(self) -> Step:
+        if self.store.seal(self.entry) is None and self._installed:
+            return Step(self.name, Action.PRESENT, f"installed: {self._installed.parent}")
+        return super().plan()
+
+    def intention(self) -> Step:
+        return Step(self.name, Action.DOWNLOAD, f"release {self.version}, with its checksums")
+
+    def problems(self) -> list[Problem]:
+        refusal = self._releases.refusal(self)
+        return [self._unavailable(refusal)] if refusal else []
+
+    def make(self, task: Task) -> None:
+        if not self._installed:
+            super().make(task)
+
+    def fill(self, folder: Path, task: Task) -> str:
+        try:
+            return self._releases.fetch(self, self.release, folder, task)
+        except BrokenOffError as error:
+            raise TrainyardError([self._unavailable(str(error))], ExitCode.FAILED) from error
+
+    def paths(self) -> Mapping[str, Path]:
+        found = None if self.store.seal(self.entry) else self._installed
+        return {self.name: found or self.folder / self.program}
+
+    @cached_property
+    def _installed(self) -> Path | None:
+        """The user's own, where `pulumi plugin install` puts it."""
+        for home in _homes(os.environ):
+            program = home / "plugins" / f"resource-{self.plugin}-v{self.version}" / self.program
+            if program.is_file() and not self._is_our_link(program):
+                return program
+        return None
+
+    def _is_our_link(self, program: Path) -> bool:
+        return program.is_symlink() and program.readlink().parent == self._ours
+
+    def _unavailable(self, why: str) -> Problem:
+        return Problem(
+            path=f"{self.program} {self.version}",
+            got=f"not installed, and it cannot be downloaded: {why}",
+            allowed="Pulumi's provider of the target, in the version of its SDK",
+            fix=f"run `pulumi plugin install resource {self.plugin} {self.version}` where it can be had, and"
+            f" copy ~/.pulumi/plugins/resource-{self.plugin}-v{self.version} here",
+        )
+
+
+def _homes(environ: Mapping[str, str]) -> Iterator[Path]:
+    """Where the engine of the user's own shell keeps plugins."""
+    if environ.get("PULUMI_HOME"):
+        yield Path(environ["PULUMI_HOME"])
+    yield Path(environ.get("HOME", "/root")) / ".pulumi"

@@ -1,0 +1,170 @@
+"""Whether the engine reaches the API server of the cluster that was declared, from where it runs.
+
+A cluster's objects are made through its API server. One that is private answers nobody outside its network:
+the connection is dropped, and the Kubernetes provider says so after half a minute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from ipaddress import ip_address, ip_network
+from typing import Any, cast
+
+from infra.errors import InputError, Problem, TrainyardError
+from rehearsal.cloud import Cloud, Made, Properties, RefusedError, Resource
+
+INSIDE = "inside"
+ELSEWHERE = "198.51.100.1"
+"""An address that no network of a stack has (RFC 5737): somewhere on the internet."""
+ANYWHERE = ("0.0.0.0/0",)
+UNREACHABLE = "configured Kubernetes cluster is unreachable"
+"""As pulumi-kubernetes says it (provider/pkg/provider/provider.go)."""
+_GUIDE = "docs/runners.md"
+_OBJECTS = ("kubernetes:", "trainyard:kubernetes:")
+"""Beginnings of the types that are made through the API server."""
+
+
+@dataclass(frozen=True)
+class Route:
+    """A rule that lets the network of a runner connect to a private endpoint."""
+
+    type: str
+    opens: Callable[[Properties], bool]
+    """Whether a rule of the type is such a one."""
+    field: str
+    """Of the stack file, by which it comes about."""
+
+
+@dataclass(frozen=True)
+class ControlPlane:
+    """How a cloud's API servers are reached, read from the cluster as it was declared."""
+
+    type: str
+    networks: Callable[[Properties], Sequence[str]]
+    """Inputs of the cluster → networks outside that it takes connections from; none where it is private."""
+    field: str
+    """Of the stack file, which opens it to networks outside."""
+    source: str
+    """Where the cloud documents it."""
+    route: Route | None = None
+    """What a runner inside needs; None where being in the network is enough."""
+
+
+class Reach:
+    """What was learned of a stack's cluster, asked whenever an object of it is touched."""
+
+    def __init__(self, control_plane: ControlPlane, origin: str) -> None:
+        """`origin` is where the engine runs: an address, or `inside`."""
+        self.origin = origin
+        self._control_plane = control_plane
+        self._networks: Sequence[str] | None = None
+        self._routed = control_plane.route is None
+        self.refused: Problem | None = None
+        """Why the API server did not answer; None where it always has."""
+
+    def learn(self, token: str, inputs: Properties) -> None:
+        """Take note of what the cloud has made or changed."""
+        route = self._control_plane.route
+        if token == self._control_plane.type:
+            self._networks = self._control_plane.networks(inputs)
+        elif route and token == route.type and route.opens(inputs):
+            self._routed = True
+
+    def ask(self, token: str) -> None:
+        """Connect for an object of the cluster. Raises `RefusedError` where nothing answers."""
+        if not token.startswith(_OBJECTS) or self._networks is None or self._answers(self._networks):
+            return
+        self.refused = self._problem()
+        raise RefusedError(
+            f"{UNREACHABLE}: unable to load schema information from the API server:"
+            ' Get "https://rehearsal.invalid/openapi/v2?timeout=32s": dial tcp 10.64.0.10:443: i/o timeout'
+        )
+
+    def _answers(self, networks: Sequence[str]) -> bool:
+        if self.origin == INSIDE:
+            return self._routed
+        return any(ip_address(self.origin) in ip_network(each, strict=False) for each in networks)
+
+    def _problem(self) -> Problem:
+        control_plane, route = self._control_plane, self._control_plane.route
+        if self.origin == INSIDE and route:
+            got, fix = "nothing: a runner's calls are dropped", f"name the runner's network there: {_GUIDE}"
+            return Problem(route.field, got, f"the network of `up` ({control_plane.source})", fix)
+        takes = ", ".join(self._networks or ()) or "nobody outside of the cluster's network"
+        return Problem(
+            control_plane.field,
+            f"the API server takes connections from {takes}; `up` runs at {self.origin}: i/o timeout",
+            f"a network that `up` runs in ({control_plane.source})",
+            f"open it in {control_plane.field} and say where you are (--from ADDRESS), or run inside of the"
+            f" network (--from inside): {_GUIDE}",
+        )
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """Put the reason before what the engine says of each object that it could not make."""
+        try:
+            yield
+        except TrainyardError as error:
+            if self.refused is None:
+                raise
+            others = [each for each in error.problems if UNREACHABLE not in each.got]
+            raise TrainyardError([self.refused, *others], error.exit_code) from error
+
+
+class Reached:
+    """A cloud that tells what it makes, and whose clusters' objects are made by whoever reaches them."""
+
+    def __init__(self, cloud: Cloud, reach: Reach) -> None:
+        self._cloud = cloud
+        self._reach = reach
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cloud, name)
+
+    def create(self, resource: Resource) -> Made:
+        self._reach.ask(resource.token)
+        made = self._cloud.create(resource)
+        self._reach.learn(resource.token, resource.inputs)
+        return made
+
+    def exists(self, resource: Resource) -> bool:
+        self._reach.ask(resource.token)
+        return self._cloud.exists(resource)
+
+    def update(self, resource: Resource, inputs: Properties) -> Properties:
+        self._reach.ask(resource.token)
+        outputs = self._cloud.update(resource, inputs)
+        self._reach.learn(resource.token, inputs)
+        return outputs
+
+    def delete(self, resource: Resource) -> None:
+        self._reach.ask(resource.token)
+        self._cloud.delete(resource)
+
+    def unproven(self, package: str) -> Mapping[str, Sequence[str]]:
+        place = "inside of the network" if self._reach.origin == INSIDE else f"at {self._reach.origin}"
+        assumed = {f"that `up` runs {place}, which was assumed (--from)": ["the API server"]}
+        return {**self._cloud.unproven(package), **(assumed if package == "kubernetes" else {})}
+
+
+def reached(clouds: Mapping[str, Cloud], reach: Reach) -> dict[str, Cloud]:
+    """Put the clouds behind what is learned of the cluster."""
+    return {package: cast(Cloud, Reached(cloud, reach)) for package, cloud in clouds.items()}
+
+
+def origin_of(asked: str, stack: Mapping[str, Any]) -> str:
+    """Return where the engine runs: as asked, else in the first network that the stack names.
+
+    Raises InputError for what is neither an address nor `inside`.
+    """
+    if not asked:
+        named = (stack["provider"].get("access") or {}).get("public_cidrs") or [ELSEWHERE]
+        return str(ip_network(named[0], strict=False).network_address)
+    try:
+        return asked if asked == INSIDE else str(ip_address(asked))
+    except ValueError:
+        allowed = f"{INSIDE}, or the address that your calls come from, such as 203.0.113.7"
+        fix = "curl https://checkip.amazonaws.com says yours"
+        raise InputError([Problem("--from", repr(asked), allowed, fix)]) from None

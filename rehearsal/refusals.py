@@ -1,0 +1,90 @@
+"""How clouds refuse what they are asked for, and where that is known from: `refusals.yaml` of each fake.
+
+A row is a state of the account, or a rule of the service: it meets resources of some types whose inputs are
+so. What it says is the cloud's own text, since a user reads that text and no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.resources import files
+from types import MappingProxyType
+from typing import Any, Literal
+
+from rehearsal.cloud import Resource, at
+from rehearsal.tables import table
+
+Moment = Literal["create", "delete"]
+EVERYWHERE = "rehearsal"
+"""Package of the rows that concern Kubernetes, on whatever target."""
+
+
+@dataclass(frozen=True)
+class KnownRefusal:
+    """One way in which a cloud says no."""
+
+    name: str
+    what: str
+    """In a few words, for whoever chooses one."""
+    types: tuple[str, ...]
+    """Types that it meets, whole or their last word."""
+    says: str
+    """The cloud's text; `{x}` is a property of the inputs, `{name}` at least the logical name."""
+    source: str
+    """Title and address of where somebody met it."""
+    moment: Moment = "create"
+    where: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    """Path in the inputs → what is there: the value, `{over: n}` or `{has: key}`."""
+    stays: bool = False
+    """Whether the resource is there afterwards, and not what it should be."""
+    lasts: bool = False
+    """Whether it is so for hours: nothing that a user does at once puts it right."""
+
+    def meets(self, resource: Resource, moment: Moment) -> bool:
+        """Whether the cloud would refuse this."""
+        return (
+            moment == self.moment
+            and any(is_type(resource.token, each) for each in self.types)
+            and all(_holds(at(resource.inputs, path), wanted) for path, wanted in self.where.items())
+        )
+
+    def text(self, resource: Resource) -> str:
+        """Return what the cloud says of this resource."""
+        return self.says.format_map(_Named({"name": resource.name, **resource.inputs}, resource.name))
+
+
+class _Named(dict[str, Any]):
+    """What is not among the inputs is called by the resource's name."""
+
+    def __init__(self, values: Mapping[str, Any], name: str) -> None:
+        super().__init__(values)
+        self._name = name
+
+    def __missing__(self, _key: str) -> str:
+        return self._name
+
+
+def is_type(token: str, wanted: str) -> bool:
+    """Whether a type is the one that was written, whole or by its last word."""
+    return wanted in (token, token.rpartition(":")[2])
+
+
+def refusals(package: str) -> dict[str, KnownRefusal]:
+    """Return the rows of a fake's package (`rehearsal.aws`), if it has any, and those of all targets."""
+    own = files(package).joinpath("refusals.yaml").is_file()
+    rows = {**table(EVERYWHERE, "refusals"), **(table(package, "refusals") if own else {})}
+    return {name: _read(name, row) for name, row in rows.items()}
+
+
+def _read(name: str, row: Mapping[str, Any]) -> KnownRefusal:
+    return KnownRefusal(name, **{**row, "types": tuple(row["types"])})
+
+
+def _holds(found: Any, wanted: Any) -> bool:
+    """Whether a value is what a row asks for; one that is not known yet is not."""
+    if not isinstance(wanted, Mapping):
+        return bool(found == wanted)
+    if "over" in wanted:
+        return isinstance(found, int | float) and found > wanted["over"]
+    return isinstance(found, Mapping) and wanted["has"] in found

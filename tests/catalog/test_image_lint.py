@@ -1,0 +1,99 @@
+"""What an image holds, judged for a fabric: each library, and where the loader would look for it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+import catalog
+from catalog.image_lint import ImageContents, faults
+
+LIBRARIES = "usr/lib/x86_64-linux-gnu"
+VERBS = ImageContents(
+    files=frozenset(
+        {
+            f"{LIBRARIES}/libibverbs.so.1.14.56.1",
+            f"{LIBRARIES}/libmlx5.so.1.25.56.1",
+            "etc/libibverbs.d/mlx5.driver",
+        }
+    ),
+    links={
+        "lib": "usr/lib",
+        f"{LIBRARIES}/libibverbs.so.1": "libibverbs.so.1.14.56.1",
+        f"{LIBRARIES}/libibverbs/libmlx5-rdmav34.so": "../libmlx5.so.1.25.56.1",
+    },
+)
+"""Of Debian's libibverbs1 and ibverbs-providers."""
+
+
+def without(contents: ImageContents, *paths: str) -> ImageContents:
+    links = {path: target for path, target in contents.links.items() if path not in paths}
+    return dataclasses.replace(contents, files=contents.files - {*paths}, links=links)
+
+
+def lacks(contents: ImageContents, fabric: str = "ib-ndr") -> list[str]:
+    return [fault.where for fault in faults(contents, catalog.fabric(fabric))]
+
+
+def test_an_image_with_debians_rdma_core_reaches_infiniband() -> None:
+    assert lacks(VERBS) == []
+
+
+@pytest.mark.parametrize(
+    ("lost", "lack"),
+    [
+        (f"{LIBRARIES}/libibverbs.so.1", "libibverbs.so.1"),
+        (f"{LIBRARIES}/libibverbs.so.1.14.56.1", "libibverbs.so.1"),
+        (f"{LIBRARIES}/libibverbs/libmlx5-rdmav34.so", "libibverbs/libmlx5-rdmav*.so"),
+        (f"{LIBRARIES}/libmlx5.so.1.25.56.1", "libibverbs/libmlx5-rdmav*.so"),
+        ("etc/libibverbs.d/mlx5.driver", "/etc/libibverbs.d/mlx5.driver"),
+    ],
+)
+def test_each_file_that_is_missing_is_named_with_what_brings_it(lost: str, lack: str) -> None:
+    (fault,) = faults(without(VERBS, lost), catalog.fabric("ib-ndr"))
+    assert fault.where == lack
+    assert ("libibverbs1" if lack == "libibverbs.so.1" else "ibverbs-providers") in fault.fix
+
+
+def test_a_library_is_found_where_the_loader_looks_and_nowhere_else() -> None:
+    plugin, folder = "libnccl-net-ofi.so", "opt/amazon/ofi-nccl/lib"
+    hidden = ImageContents(frozenset({f"{folder}/{plugin}"}))
+    fault = next(fault for fault in faults(hidden, catalog.fabric("efav3")) if fault.where == plugin)
+    assert f"at /{folder}/{plugin}" in fault.got
+    assert "ld.so.conf.d" in fault.fix
+    cached = dataclasses.replace(hidden, cached=frozenset({f"{folder}/{plugin}"}))
+    told = dataclasses.replace(hidden, environment={"LD_LIBRARY_PATH": f"/nowhere:/{folder}"})
+    assert plugin not in lacks(cached, "efav3")
+    assert plugin not in lacks(told, "efav3")
+    assert plugin in lacks(without(cached, f"{folder}/{plugin}"), "efav3")
+
+
+def test_links_that_never_end_lead_nowhere() -> None:
+    around = ImageContents(frozenset(), {"bin": "usr/bin", "usr/bin/bash": "/bin/bash"})
+    assert lacks(around, "roce") == ["/bin/bash"]
+    assert lacks(ImageContents(frozenset({"usr/bin/bash"}), {"bin": "usr/bin"}), "roce") == []
+
+
+def test_efa_wants_more_than_infiniband_and_plain_tcp_wants_nothing() -> None:
+    assert lacks(VERBS, "efav3") == [
+        "libnccl-net-ofi.so",
+        "libfabric.so.1",
+        "libefa.so.1",
+        "libibverbs/libefa-rdmav*.so",
+        "/etc/libibverbs.d/efa.driver",
+    ]
+    assert lacks(ImageContents(frozenset()), "none") == []
+
+
+def test_a_class_of_gpus_with_a_network_of_its_own_refuses_to_fall_back_to_sockets() -> None:
+    """NCCL_NET, and what to check before the ranks start, go together with the devices of the class."""
+    for fabric in catalog.fabrics():
+        has_network = any(
+            (fabric.resources, fabric.interfaces, fabric.claim, fabric.attachments, fabric.setup)
+        )
+        assert ("NCCL_NET" in fabric.environment) == has_network, fabric.name
+        assert bool(fabric.image_files) == has_network, fabric.name
+        if "IPC_LOCK" in fabric.capabilities:
+            assert fabric.environment["NCCL_NET"] == "IB"
+            assert fabric.device_files

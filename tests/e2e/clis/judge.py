@@ -1,0 +1,56 @@
+"""A cloud's command line that judges words alone: it takes those of its reference, and refuses all others.
+
+`judge.py TABLE WORD…`: the table names the reference of each command, its options and those that it wants.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+WRONG = 2
+
+
+def judged(table: dict[str, Any], words: Sequence[str]) -> str:
+    """Return why the words are refused; empty for a command as the reference has it."""
+    for command, known in table.items():
+        path = command.split()
+        if list(words[: len(path)]) != path:
+            continue
+        rest = list(words[len(path) :])
+        given = {word.partition("=")[0] for word in rest if word.startswith("--")}
+        positional = _positional(rest, known.get("flags", []))
+        if unknown := given - {*known.get("options", []), *known.get("flags", [])}:
+            return f"{command}: unrecognized arguments: {' '.join(sorted(unknown))}"
+        if missing := set(known.get("required", [])) - given:
+            return f"{command}: argument {' '.join(sorted(missing))}: must be specified"
+        if len(positional) != known.get("positional", 0):
+            return f"{command}: got {len(positional)} positional arguments: {' '.join(positional)}"
+        return ""
+    return f"invalid choice: {' '.join(words[:3])}"
+
+
+def _positional(words: Sequence[str], flags: Sequence[str]) -> list[str]:
+    """Return the words that are no option and no option's value."""
+    found: list[str] = []
+    expects_value = False
+    for word in words:
+        if word.startswith("--"):
+            expects_value = "=" not in word and word not in flags
+        elif expects_value:
+            expects_value = False
+        else:
+            found.append(word)
+    return found
+
+
+if __name__ == "__main__":
+    commands = yaml.safe_load(Path(sys.argv[1]).read_text())["commands"]
+    refusal = judged(commands, sys.argv[2:])
+    if refusal:
+        sys.stderr.write(f"ERROR: {refusal}\n")
+    sys.exit(WRONG if refusal else 0)

@@ -1,0 +1,153 @@
+"""A guide's command blocks, pasted into one shell as a reader pastes them.
+
+A fenced `sh` block runs as it is printed. An HTML comment right above it says what print cannot:
+`<!-- not run: REASON -->` where it cannot run here, `<!-- stack file: {KEY: VALUE} -->` for what the text
+around it tells the reader to edit in the stack file first.
+"""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+_BLOCK = re.compile(r"(?P<notes>(?:^<!--[^\n]*-->\n)*)^```sh\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
+_NOTE = re.compile(r"^<!-- (?P<key>not run|stack file): (?P<value>.*) -->$", re.MULTILINE)
+_PROMPT = b"Do you want to perform this"
+"""Of `pulumi up` and `destroy`; typing filters the answers to choose from."""
+SECONDS = 900.0
+"""For all blocks of a guide, on a machine that has other work too."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block."""
+
+    page: str
+    line: int
+    text: str
+    reason: str = ""
+    """Why it cannot run here; empty for one that runs."""
+    edits: Mapping[str, Any] | None = None
+    """What is merged into the stack file before."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+def blocks(page: Path) -> list[Block]:
+    """Return the `sh` blocks of a page in their order."""
+    return list(_blocks(page.name, page.read_text(encoding="utf-8")))
+
+
+def _blocks(page: str, text: str) -> Iterator[Block]:
+    for found in _BLOCK.finditer(text):
+        notes = {note["key"]: note["value"] for note in _NOTE.finditer(found["notes"])}
+        line = text.count("\n", 0, found.start("text")) + 1
+        edits = yaml.safe_load(notes["stack file"]) if "stack file" in notes else None
+        yield Block(page, line, found["text"], notes.get("not run", ""), edits)
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """What the shell has shown."""
+
+    code: int
+    text: str
+
+    def of(self, block: Block) -> str:
+        """Return what one block has shown."""
+        _, _, after = self.text.partition(f"::{block.name}::")
+        return after.partition("\r\n::")[0]
+
+
+def paste(found: list[Block], folder: Path, environment: Mapping[str, str], stack_file: Path) -> Transcript:
+    """Paste the blocks that run into one shell in `folder`, and answer `yes` where Pulumi asks."""
+    script = "".join(_with_edits(block, stack_file) for block in found if not block.reason)
+    master, slave = pty.openpty()
+    shell = subprocess.Popen(
+        ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", "-c", script],
+        cwd=folder,
+        env=dict(environment),
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        start_new_session=True,
+    )
+    os.close(slave)
+    try:
+        shown = b"".join(_shown(master, shell))
+    finally:
+        if shell.poll() is None:
+            os.killpg(shell.pid, signal.SIGKILL)
+        os.close(master)
+    return Transcript(shell.wait(), shown.decode(errors="replace"))
+
+
+def _with_edits(block: Block, stack_file: Path) -> str:
+    command = ""
+    if block.edits is not None:
+        words = [sys.executable, __file__, "edit", str(stack_file), yaml.safe_dump(block.edits)]
+        command = shlex.join(words) + "\n"
+    return f"{command}echo; echo ::{block.name}::\n{block.text}\n"
+
+
+def _shown(master: int, shell: subprocess.Popen[bytes]) -> Iterator[bytes]:
+    """Yield what the shell shows, until it ends; a prompt is answered once."""
+    deadline, unread = time.monotonic() + SECONDS, b""
+    while time.monotonic() < deadline:
+        ready, _, _ = select.select([master], [], [], 0.5)
+        if ready:
+            try:
+                chunk = os.read(master, 1 << 16)
+            except OSError:  # the last one who had the terminal open has gone
+                return
+            yield chunk
+            unread += chunk
+            if _PROMPT in unread:
+                os.write(master, b"yes\r")
+                unread = b""
+        elif shell.poll() is not None:
+            return
+
+
+def _merge(old: Any, new: Any) -> Any:
+    if isinstance(old, dict) and isinstance(new, dict):
+        return old | {key: _merge(old.get(key), value) for key, value in new.items()}
+    return [*old, *new] if isinstance(old, list) and isinstance(new, list) else new
+
+
+def edit(stack_file: Path, changes: Mapping[str, Any]) -> None:
+    """Do what a reader does in the editor: merge changes into a stack file's configuration."""
+    config = yaml.safe_load(stack_file.read_text())
+    config["config"] = _merge(config["config"], changes)
+    stack_file.write_text(yaml.safe_dump(config, sort_keys=False))
+
+
+def count(pages: list[Path]) -> str:
+    """Say how many blocks are executed, and why each other one is not."""
+    found = [block for page in pages for block in blocks(page)]
+    left_out = [f"  not run: {block.name}: {block.reason}" for block in found if block.reason]
+    return "\n".join(
+        [f"blocks of the guides: {len(found)}, {len(found) - len(left_out)} executed", *left_out]
+    )
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "edit":
+        edit(Path(sys.argv[2]), yaml.safe_load(sys.argv[3]))
+    else:
+        sys.stdout.write(count([Path(page) for page in sys.argv[1:]]) + "\n")

@@ -1,0 +1,219 @@
+"""The guides of the clouds, executed: every command block as printed, in order, in a new home.
+
+A guide is its shipped stack's rehearsal too, since that is among its commands. What takes the place of a
+cloud is where a user has the real thing: providers are plugins in `~/.pulumi`, credentials lie in the home,
+`aws` is the real program, and `gcloud` and `az` refuse what theirs refuse. Kubernetes is attached, since no
+cloud's API server is here.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import flask
+import pytest
+from moto.iam.access_control import IAMPolicyStatement, PermissionResult
+from moto.s3.models import FakeBucket
+
+from infra.artifacts import ROOT
+from infra.spec import load
+from infra.targets.registry import target_of
+from rehearsal.fake import fake_of
+from rehearsal.leaks import leaks_in
+from rehearsal.rehearse import ANY_VERSION, with_common
+from rehearsal.standin import StandIn
+from tests.e2e.guide import Block, Transcript, blocks, paste
+from tests.e2e.rehearsed import install_plugin
+from tests.e2e.test_templates import new_project
+from tests.infra.plan import stack_file
+from tests.infra.targets.aws.plugin import moto_server
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
+
+GUIDES = {kind: ROOT / "docs" / f"{kind}.md" for kind in ("aws", "azure", "coreweave", "gcp", "onprem")}
+TEMPLATES = {page.parent.name: page for page in sorted((ROOT / "templates").glob("*/README.md"))}
+PAGES = [ROOT / "README.md", *GUIDES.values(), *TEMPLATES.values()]
+EXECUTED = {page.relative_to(ROOT) for page in (*GUIDES.values(), *TEMPLATES.values())}
+"""Pages whose blocks the tests below paste; a block of any other one has its reason."""
+CLIS = Path(__file__).with_name("clis")
+KEPT = (
+    "HTTP",
+    "HTTPS",
+    "NO_PROXY",
+    "SSL_",
+    "REQUESTS_",
+    "PIP_",
+    "UV_",
+    "LANG",
+    "GO",
+    "http",
+    "https",
+    "no_proxy",
+)
+"""Beginnings of variables that say how this machine reaches package indexes."""
+
+
+def test_every_block_is_executed_or_says_why_not() -> None:
+    found = [block for page in PAGES for block in blocks(page)]
+    left_out = [block for block in found if block.reason]
+    others = [block for page in PAGES if page.relative_to(ROOT) not in EXECUTED for block in blocks(page)]
+    assert [block.name for block in others if not block.reason] == []
+    assert len(found) - len(left_out) >= len(EXECUTED)
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The repository's files as somebody clones them: no environment, no links to parts."""
+    folder = tmp_path_factory.mktemp("clone") / "trainyard"
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in filter(None, listed.split("\0")):
+        source, target = ROOT / name, folder / name
+        if source.is_file() and not source.is_symlink():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target)
+    return folder
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    made = tmp_path / "home"
+    made.mkdir()
+    return made
+
+
+@pytest.fixture
+def reader(home: Path, tmp_path: Path) -> dict[str, str]:
+    """The environment of a reader's shell: a new home, and the caches of this machine."""
+    caches = {
+        "TRAINYARD_CACHE": os.environ.get("TRAINYARD_CACHE", str(Path.home() / ".cache/trainyard")),
+        "UV_CACHE_DIR": os.environ.get("UV_CACHE_DIR", str(Path.home() / ".cache/uv")),
+        "PIP_CACHE_DIR": os.environ.get("PIP_CACHE_DIR", str(Path.home() / ".cache/pip")),
+    }
+    ours = (str(ROOT / ".venv"), str(ROOT / ".trainyard"))
+    folders = [each for each in os.environ["PATH"].split(os.pathsep) if not each.startswith(ours)]
+    return {
+        **{key: value for key, value in os.environ.items() if key.startswith(KEPT)},
+        **caches,
+        "HOME": str(home),
+        "USER": "reader",
+        "TERM": "xterm",
+        "COLUMNS": "200",
+        "PATH": os.pathsep.join([str(tmp_path / "clis"), *folders]),
+        "TRAINYARD_STATE": str(home / "state"),
+        "TMPDIR": str(tmp_path),
+    }
+
+
+@contextmanager
+def cloud_of(kind: str, home: Path, folder: Path) -> Iterator[dict[str, str]]:
+    """Put what stands for the cloud where a reader has the real one; yield the variables of Kubernetes."""
+    stack = load(stack_file(kind)).model_dump(mode="json", by_alias=True)
+    with ExitStack() as opened:
+        started = opened.enter_context(fake_of(kind).start(stack, folder / "made"))
+        if kind == "aws":
+            sign_in_to_aws(home, opened.enter_context(moto_server()))
+        attached = {}
+        for package, cloud in with_common(started.clouds).items():
+            provider = StandIn([package], ANY_VERSION, cloud=cloud, folder=folder / "made" / package)
+            opened.enter_context(provider)
+            if package in target_of(kind).plugins:
+                install_plugin(home, package, provider.port)
+            else:
+                attached[package] = provider.port
+        providers = ",".join(f"{package}:{port}" for package, port in attached.items())
+        yield {**started.variables, "PULUMI_DEBUG_PROVIDERS": providers}
+
+
+def sign_in_to_aws(home: Path, endpoint: str) -> None:
+    """Leave what `aws configure` leaves, with moto's server as the account."""
+    (home / ".aws").mkdir()
+    keys = "aws_access_key_id = reader\naws_secret_access_key = reader\n"
+    (home / ".aws" / "credentials").write_text(f"[default]\n{keys}")
+    (home / ".aws" / "config").write_text(f"[default]\nregion = us-east-2\nendpoint_url = {endpoint}\n")
+
+
+def install_clis(folder: Path) -> None:
+    """Put the clouds' command lines on the reader's PATH: AWS's own, and those that judge words alone."""
+    folder.mkdir()
+    aws = ROOT / ".trainyard" / "guides" / "bin" / "aws"
+    library = ROOT / ".trainyard" / "guides"
+    (folder / "aws").write_text(f'#!/bin/sh\nPYTHONPATH={library} exec {sys.executable} {aws} "$@"\n')
+    for name in ("gcloud", "az"):
+        program = f'#!/bin/sh\nexec {sys.executable} {CLIS / "judge.py"} {CLIS / name}.yaml "$@"\n'
+        (folder / name).write_text(program)
+    for installed in folder.iterdir():
+        installed.chmod(0o755)
+
+
+def follow(kind: str, clone: Path, home: Path, reader: Mapping[str, str], folder: Path) -> Transcript:
+    """Paste a guide; it ends well, and nobody's secret was shown."""
+    install_clis(folder / "clis")
+    mine = clone / "stacks" / "Pulumi.mine.yaml"
+    mine.unlink(missing_ok=True)
+    (clone / "stacks" / "checkpoint.mine.json").unlink(missing_ok=True)
+    found = blocks(GUIDES[kind])
+    with cloud_of(kind, home, folder) as variables:
+        shown = paste(found, clone, {**reader, **variables}, mine)
+    assert shown.code == 0, shown.text[-6000:]
+    for block in found:
+        assert block.reason or f"::{block.name}::" in shown.text, block.name
+    assert leaks_in(dict.fromkeys(shown.text.splitlines(), "shown")) == []
+    return shown
+
+
+def expect_a_whole_life(shown: Transcript, guide: list[Block]) -> None:
+    """The stack was rehearsed, made by `pulumi up`, and removed."""
+    texts = {block.name: shown.of(block) for block in guide if not block.reason}
+    whole = "".join(texts.values())
+    assert "✓ destroy" in whole, "of the rehearsal"
+    assert "created" in next(text for text in texts.values() if "pulumi up" in text or "Updating" in text)
+    assert "deleted" in list(texts.values())[-1] or "delete" in whole
+
+
+@pytest.fixture(autouse=True)
+def moto_as_aws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let moto take what AWS takes of the bucket that has the state.
+
+    A policy's condition that is not met refuses nothing (ours deny calls without TLS and of other accounts),
+    and a locked bucket wants a checksum of uploads, not of copies (S3 API reference, PutObject, CopyObject).
+    """
+    judge, is_locked = IAMPolicyStatement.is_action_permitted, vars(FakeBucket)["has_default_lock"].fget
+
+    def judged(self: Any, *given: Any, **named: Any) -> PermissionResult:
+        return PermissionResult.NEUTRAL if "Condition" in self._statement else judge(self, *given, **named)
+
+    def wants_checksum(self: Any) -> bool:
+        return "x-amz-copy-source" not in flask.request.headers and bool(is_locked(self))
+
+    monkeypatch.setattr(IAMPolicyStatement, "is_action_permitted", judged)
+    monkeypatch.setattr(FakeBucket, "has_default_lock", property(wants_checksum))
+
+
+@pytest.mark.parametrize("kind", GUIDES)
+def test_the_guide_works_as_printed(
+    kind: str, clone: Path, home: Path, reader: dict[str, str], tmp_path: Path
+) -> None:
+    shown = follow(kind, clone, home, reader, tmp_path)
+    expect_a_whole_life(shown, blocks(GUIDES[kind]))
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_a_projects_readme_works_as_printed(
+    template: str, clone: Path, home: Path, reader: dict[str, str], tmp_path: Path
+) -> None:
+    subprocess.run(["make", "venv"], cwd=clone, env=reader, check=True, capture_output=True)
+    project = new_project(template, tmp_path)
+    here = clone.parent / f"project-{template}"  # beside the clone, as its links have it
+    project.rename(here)
+    (here / "stacks" / "checkpoint.dev.json").unlink(missing_ok=True)
+    shown = paste(blocks(here / "README.md"), here, reader, here / "stacks" / "Pulumi.dev.yaml")
+    assert shown.code == 0, shown.text[-6000:]
+    assert "✓ destroy" in shown.text

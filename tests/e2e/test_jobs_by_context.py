@@ -1,0 +1,113 @@
+"""Commands about jobs on a cluster that a context alone reaches, with the rights of a team's member.
+
+The stack file says `kind: onprem`; nothing was brought up by it, and no state is at hand.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.e2e.stack import Declaration, LocalStack
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+
+MEMBER, NAMESPACE = "mei", "team-research"
+IMAGE = f"registry.example.com/training@sha256:{'0' * 64}"
+
+
+def as_datacenter(declaration: Declaration) -> None:
+    """The same teams and queue, on machines that somebody else looks after."""
+    declaration["provider"] = {
+        "kind": "onprem",
+        "cluster": {"context": MEMBER},
+        "filesystem": {"kind": "nfs", "server": "nfs.example.com", "share": "/training"},
+        "object_store": {"endpoint": "https://s3.example.com"},
+        "training_image": IMAGE,
+        "network_operator": "present",
+    }
+    declaration["pools"] = [
+        {"name": "system", "capacity": "system", "num_nodes": 1},
+        {
+            "name": "on-demand",
+            "capacity": "on-demand",
+            "num_nodes": 2,
+            "accelerator": {"model": "h100", "count": 1},
+        },
+    ]
+    declaration["queues"] = [{"name": "gpu", "flavors": [{"pool": "on-demand", "quota": 2}]}]
+    declaration["storage"]["object_store"].pop("size_gib")
+    declaration["job"]["name"] = "by-context"
+    declaration["job"]["overrides"] |= {"steps": 60}
+
+
+def member_of(cluster: LocalStack, folder: Path) -> Path:
+    """Return the kubeconfig of someone who is a member of one team, and nothing else in the cluster."""
+    cluster.kubectl("create", "serviceaccount", MEMBER, "-n", NAMESPACE)
+    subject = f"--serviceaccount={NAMESPACE}:{MEMBER}"
+    role = "--clusterrole=trainyard-team-member"
+    cluster.kubectl("create", "rolebinding", MEMBER, role, subject, "-n", NAMESPACE)
+    token = cluster.kubectl("create", "token", MEMBER, "-n", NAMESPACE).strip()
+    admin = yaml.safe_load(cluster.kubeconfig.read_text())
+    config = {
+        **admin,
+        "users": [{"name": MEMBER, "user": {"token": token}}],
+        "contexts": [{"name": MEMBER, "context": {"cluster": admin["clusters"][0]["name"], "user": MEMBER}}],
+        "current-context": MEMBER,
+    }
+    file = folder / "kubeconfig"
+    file.write_text(yaml.safe_dump(config))
+    file.chmod(0o600)
+    return file
+
+
+@pytest.fixture(scope="module")
+def member(platform: LocalStack, tmp_path_factory: pytest.TempPathFactory) -> LocalStack:
+    """The stack file and the kubeconfig of a team's member; not as much as a state folder of the engine."""
+    folder = tmp_path_factory.mktemp("member")
+    stack = LocalStack(folder, name="datacenter")
+    stack.kubeconfig = platform.kubeconfig
+    stack.environment["KUBECONFIG"] = str(member_of(platform, folder))
+    stack.declare(as_datacenter)
+    return stack
+
+
+def test_a_member_of_a_team_sees_jobs_and_no_nodes(member: LocalStack) -> None:
+    said = member.trainyard("status").text
+    assert "may not list them" in said
+    assert "no jobs" in said
+
+
+def test_a_job_is_submitted_and_followed_to_its_end(member: LocalStack) -> None:
+    said = member.trainyard("submit").text
+    assert "admitted to" in said
+    assert "pods run on" in said
+    assert "node   training:" in said, "the first node's own log is shown"
+    assert "by-context: complete" in said
+    assert not (member.state / "pulumi" / ".pulumi").exists(), "no state was asked for"
+
+
+def test_its_log_and_its_state_are_read_after_its_end(member: LocalStack) -> None:
+    assert "training:" in member.trainyard("logs", "by-context").out
+    assert "by-context" in member.trainyard("status").out
+
+
+def test_another_one_is_cancelled_and_says_how_to_go_on(member: LocalStack) -> None:
+    member.trainyard("submit", "--no-follow")
+    said = member.trainyard("cancel", "by-context").text
+    assert "trainyard submit -s datacenter --run run-" in said
+    member.wait_until(
+        lambda: "by-context" not in member.names("trainjobs", "-n", NAMESPACE), "the job without its pods"
+    )
+
+
+def test_a_context_needs_no_stack_file(platform: LocalStack, member: LocalStack) -> None:
+    context = yaml.safe_load(platform.kubeconfig.read_text())["current-context"]
+    member.environment["KUBECONFIG"] += f":{platform.kubeconfig}"
+    said = member.trainyard("status", "--stack", "unwritten", "--context", context).out
+    assert "on-demand-0" in said
+    assert "no such job" not in said
+    missing = member.trainyard("logs", "nobodys", "--stack", "unwritten", "--context", context, code=2).text
+    assert "nobodys" in missing

@@ -1,0 +1,108 @@
+"""A node group is asked for its nodes and not waited for, on moto."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import boto3
+import pytest
+from botocore.exceptions import ClientError
+from moto import mock_aws
+
+from engine.provider import node_group_size
+from engine.provider.node_group_size import NodeGroupSize
+from engine.provider.resource import Failure, Gone
+from engine.provider.resource_types import RESOURCE_TYPES, load
+from infra.errors import TrainyardError
+from tests.engine.progress import Kept
+
+pytestmark = pytest.mark.clouds
+
+INPUTS = {
+    "region": "us-east-2",
+    "cluster": "training",
+    "nodeGroup": "spot",
+    "minSize": 0,
+    "size": 4,
+    "labels": {"trainyard.dev/pool": "spot"},
+}
+GROUP = {"clusterName": "training", "nodegroupName": "spot"}
+
+
+@pytest.fixture
+def eks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    with mock_aws():
+        client: Any = boto3.client("eks", region_name="us-east-2")
+        role = "arn:aws:iam::123456789012:role/nodes"
+        client.create_cluster(name="training", roleArn=role, resourcesVpcConfig={"subnetIds": ["subnet-1"]})
+        sizes = {"minSize": 0, "desiredSize": 0, "maxSize": 2}
+        client.create_nodegroup(**GROUP, nodeRole=role, subnets=["subnet-1"], scalingConfig=sizes)
+        yield client
+
+
+def sizes_of(eks: Any) -> dict[str, int]:
+    found: dict[str, int] = eks.describe_nodegroup(**GROUP)["nodegroup"]["scalingConfig"]
+    return found
+
+
+def test_the_plugin_serves_the_type() -> None:
+    assert isinstance(load(RESOURCE_TYPES[NodeGroupSize.TYPE]), NodeGroupSize)
+
+
+def test_an_empty_group_is_asked_for_its_nodes_and_for_others_later(eks: Any) -> None:
+    resource = NodeGroupSize()
+    assert resource.create(INPUTS, Kept()) == {}
+    assert sizes_of(eks) == {"minSize": 0, "desiredSize": 4, "maxSize": 4}
+    resource.update(INPUTS, {**INPUTS, "minSize": 2, "size": 2}, Kept())
+    assert sizes_of(eks) == {"minSize": 2, "desiredSize": 2, "maxSize": 2}
+
+
+def test_what_there_is_need_not_be_what_was_asked_for(eks: Any) -> None:
+    assert NodeGroupSize().read(INPUTS, {}, Kept()).inputs == INPUTS
+    eks.delete_nodegroup(**GROUP)
+    with pytest.raises(Gone):
+        NodeGroupSize().read(INPUTS, {}, Kept())
+    NodeGroupSize().delete(INPUTS, Kept())
+
+
+def test_another_update_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    class Busy:
+        def update_nodegroup_config(self, **_: Any) -> None:
+            asked.append("update")
+            if asked == ["update"]:
+                raise ClientError({"Error": {"Code": "ResourceInUseException", "Message": ""}}, "Update")
+
+        def get_waiter(self, name: str) -> Any:
+            asked.append(name)
+            return self
+
+        def wait(self, **_: Any) -> None: ...
+
+    monkeypatch.setattr(node_group_size, "_eks", lambda _inputs: Busy())
+    NodeGroupSize().create(INPUTS, Kept())
+    assert asked == ["update", "nodegroup_active", "update"]
+
+
+def test_what_eks_refuses_is_a_problem_with_a_next_step(eks: Any) -> None:
+    with pytest.raises(TrainyardError, match="aws eks describe-nodegroup") as told:
+        NodeGroupSize().create({**INPUTS, "nodeGroup": "gone"}, Kept())
+    assert "ResourceNotFoundException" in told.value.problems[0].got
+
+
+@pytest.mark.parametrize(
+    ("inputs", "wrong"),
+    [
+        (INPUTS, []),
+        ({**INPUTS, "size": "4"}, ["size"]),
+        ({**INPUTS, "more": 1}, ["more"]),
+        ({}, ["region", "cluster", "nodeGroup", "minSize", "size"]),
+    ],
+)
+def test_inputs_are_checked(inputs: dict[str, Any], wrong: list[str]) -> None:
+    found: list[Failure] = NodeGroupSize().check(inputs)
+    assert [each.property for each in found] == wrong

@@ -1,0 +1,70 @@
+"""A state that is elsewhere: what is asked of the engine about it, and how its secrets are encrypted."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from engine.backends import RemoteBackend
+from engine.engine import Engine, without_encryption
+from tests.engine.progress import Kept
+from tests.engine.test_engine import Bench
+
+
+class Service:
+    """What `pulumi` says of stacks in a bucket; names have their organization before them."""
+
+    def __init__(self, **stacks: dict[str, Any]) -> None:
+        self.stacks = stacks
+
+    def __call__(self, *arguments: str) -> str:
+        if arguments[:2] == ("stack", "ls"):
+            return json.dumps([{"name": f"organization/tiny/{name}"} for name in self.stacks])
+        assert arguments[:2] == ("stack", "export")
+        return json.dumps({"version": 3, "deployment": self.stacks[arguments[-1]]})
+
+
+def test_a_stack_in_a_bucket_is_known_by_its_name() -> None:
+    backend = RemoteBackend(Service(dev={"resources": [{"urn": "…"}]}, empty={}))
+    assert backend.exists("dev")
+    assert not backend.exists("prod")
+    assert not backend.is_empty("dev")
+    assert backend.is_empty("empty")
+    assert backend.is_empty("prod")
+
+
+def test_an_operation_that_was_cut_off_is_seen_in_a_bucket_too() -> None:
+    backend = RemoteBackend(Service(cut={"pending_operations": [{}]}, whole={"resources": []}))
+    assert backend.has_pending_operations("cut")
+    assert not backend.has_pending_operations("whole")
+
+
+@pytest.fixture
+def bench(tmp_path: Any) -> Bench:
+    return Bench(tmp_path)
+
+
+def test_a_new_stack_gets_the_key_that_its_file_names(bench: Bench) -> None:
+    bench.stack_file.write_text("secretsprovider: awskms://alias/state\nconfig:\n  tiny:size: 3\n")
+    bench.engine.up("dev", Kept())
+    (made,) = [asked for asked, _ in bench.asked() if asked[1:3] == ["stack", "init"]]
+    assert made[-2:] == ["--secrets-provider", "awskms://alias/state"]
+    copy = (bench.paths.engine / "config" / "Pulumi.dev.yaml").read_text()
+    assert copy.endswith("encryptionsalt: v1:salt\nsecretsprovider: awskms://alias/state\n")
+
+
+def test_the_key_of_the_environment_is_for_stacks_that_name_none(bench: Bench) -> None:
+    variables = {**bench.engine._environment, "SECRETS_PROVIDER": "gcpkms://key"}
+    Engine(bench.paths, variables).up("dev", Kept())
+    (made,) = [asked for asked, _ in bench.asked() if asked[1:3] == ["stack", "init"]]
+    assert made[-2:] == ["--secrets-provider", "gcpkms://key"]
+
+
+def test_a_state_of_its_own_takes_no_key_of_another_one() -> None:
+    own = "config:\n  tiny:size: 3\n"
+    assert (
+        without_encryption(f"secretsprovider: awskms://a\nencryptedkey: x\n{own}encryptionsalt: v1:s\n")
+        == own
+    )

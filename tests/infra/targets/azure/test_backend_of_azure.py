@@ -1,0 +1,123 @@
+"""The place of a state on Azure, against a Resource Manager that refuses what Azure's refuses."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from infra.errors import InputError
+from infra.spec import load
+from infra.targets.azure.account import backend
+from infra.targets.azure.account.api import Azure, RefusedError
+from infra.targets.azure.spec.provider import AzureSpec
+from infra.targets.backend import Place
+from tests.infra.plan import stack_file
+
+pytestmark = pytest.mark.clouds
+
+PLACE = Place("examplestate", "westeurope", {"owner": "ml-platform"})
+
+
+class Manager:
+    """Azure Resource Manager: parents first, an account takes its time, and its name is one for the world.
+
+    Errors are those of the REST reference: "Common error codes", `StorageAccountAlreadyTaken` of Storage.
+    """
+
+    def __init__(self) -> None:
+        self.things: dict[str, Any] = {}
+        self.taken: set[str] = set()
+        self._under_way: dict[str, Any] = {}
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        path = request.url.path
+        if request.method == "GET":
+            return self._read(path)
+        body = json.loads(request.content)
+        parent = path.rpartition("/providers/")[0] if path.count("/") == 8 else path.rsplit("/", 2)[0]
+        parents = {each for each in self.things if each == parent.removesuffix("/blobServices")}
+        if path.count("/") > 4 and not parents and not path.endswith("/default"):
+            return _error(404, "ParentResourceNotFound", f"{parent} could not be found")
+        if path.rpartition("/")[2] in self.taken:
+            return _error(409, "StorageAccountAlreadyTaken", "The storage account named is already taken.")
+        if "/storageAccounts/" in path and path.count("/") == 8 and path not in self.things:
+            self._under_way[path] = body
+            return httpx.Response(202, headers={"Location": str(request.url), "Retry-After": "0"})
+        self.things[path] = {**body, "id": path}
+        return httpx.Response(200, json=self.things[path])
+
+    def _read(self, path: str) -> httpx.Response:
+        if path in self._under_way:
+            self.things[path] = {**self._under_way.pop(path), "id": path}
+            return httpx.Response(202, headers={"Retry-After": "0"})
+        if path not in self.things:
+            return _error(404, "ResourceNotFound", "not found")
+        return httpx.Response(200, json=self.things[path])
+
+
+def _error(status: int, code: str, message: str) -> httpx.Response:
+    return httpx.Response(status, json={"error": {"code": code, "message": f"{code}: {message}"}})
+
+
+@pytest.fixture
+def spec() -> AzureSpec:
+    spec = load(stack_file("azure")).provider
+    assert isinstance(spec, AzureSpec)
+    return spec
+
+
+def asked(manager: Manager) -> Azure:
+    return Azure("token", httpx.MockTransport(manager.answer))
+
+
+def test_the_state_is_private_versioned_and_its_secrets_have_a_key(spec: AzureSpec) -> None:
+    manager = Manager()
+    made = backend.make(PLACE, spec, asked(manager))
+    assert made.url == "azblob://pulumi?storage_account=examplestate"
+    assert made.secrets_provider == "azurekeyvault://examplestate.vault.azure.net/keys/state"
+    account = next(
+        each for path, each in manager.things.items() if path.endswith("storageAccounts/examplestate")
+    )
+    assert account["properties"]["allowSharedKeyAccess"] is False
+    assert account["properties"]["allowBlobPublicAccess"] is False
+    assert account["sku"]["name"] == "Standard_ZRS", "in its region, in more than one zone"
+    service = next(each for path, each in manager.things.items() if path.endswith("blobServices/default"))
+    assert service["properties"]["isVersioningEnabled"] is True
+    vault = next(each for path, each in manager.things.items() if path.endswith("vaults/examplestate"))
+    assert vault["properties"]["enablePurgeProtection"] is True
+    assert set(made.rights) <= manager.things.keys(), "rights are to what is there"
+
+
+def test_a_second_time_changes_nothing(spec: AzureSpec) -> None:
+    manager = Manager()
+    first = backend.make(PLACE, spec, asked(manager))
+    before = json.dumps(manager.things, sort_keys=True)
+    assert backend.make(PLACE, spec, asked(manager)) == first
+    assert json.dumps(manager.things, sort_keys=True) == before
+
+
+def test_a_name_that_is_somebody_elses_is_told_in_azures_words(spec: AzureSpec) -> None:
+    manager = Manager()
+    manager.taken.add("examplestate")
+    with pytest.raises(RefusedError, match="StorageAccountAlreadyTaken"):
+        backend.make(PLACE, spec, asked(manager))
+
+
+def test_an_account_elsewhere_is_refused(spec: AzureSpec) -> None:
+    manager = Manager()
+    backend.make(PLACE, spec, asked(manager))
+    with pytest.raises(InputError, match="is in westeurope"):
+        backend.make(Place("examplestate", "northeurope", {}), spec, asked(manager))
+
+
+@pytest.mark.parametrize("name", ["example-state", "Example", "ab", "1state", "a" * 25])
+def test_a_name_that_no_account_can_have_is_refused_before_anything_is_made(
+    name: str, spec: AzureSpec
+) -> None:
+    manager = Manager()
+    with pytest.raises(InputError, match="3 to 24 lower-case"):
+        backend.make(Place(name, "westeurope", {}), spec, asked(manager))
+    assert manager.things == {}

@@ -1,0 +1,199 @@
+"""A stack keeps of the user's kubeconfig where the cluster is, and never who the user is."""
+
+from __future__ import annotations
+
+import base64
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from engine.provider.api_server import connect
+from infra.artifacts import ROOT
+from infra.errors import InputError
+from infra.targets.kubeconfig import credential, reference
+
+AUTHORITY = base64.b64encode(b"authority").decode()
+TOKEN, KEY, CERTIFICATE = "s3cret-token", "s3cret-key", "s3cret-certificate"
+USERS: Mapping[str, Mapping[str, Any]] = {
+    "token": {"token": TOKEN},
+    "file": {"tokenFile": "token", "token": "an old one"},
+    "certificate": {
+        "client-certificate": "dev.crt",
+        "client-key-data": base64.b64encode(KEY.encode()).decode(),
+    },
+    "plugin": {
+        "exec": {
+            "apiVersion": "client.authentication.k8s.io/v1beta1",
+            "command": "./sign-in",
+            "args": [TOKEN],
+            "env": [{"name": "WHO", "value": "mei"}],
+            "provideClusterInfo": True,
+        }
+    },
+    "other": {"token": TOKEN, "as": "ops", "as-groups": ["admins"]},
+    "nobody": {},
+}
+"""Name of a context → its user."""
+PLUGIN = """#!/usr/bin/env python3
+import json, os, sys
+asked = json.loads(os.environ["KUBERNETES_EXEC_INFO"])
+told = "-".join([sys.argv[1], os.environ["WHO"], asked["spec"]["cluster"]["server"]])
+status = {"token": told, "expirationTimestamp": "2030-01-01T00:00:00Z"}
+print(json.dumps({"apiVersion": asked["apiVersion"], "kind": "ExecCredential", "status": status}))
+"""
+
+
+def entry(name: str, **cluster: Any) -> dict[str, Any]:
+    """One context with a cluster and a user of its own."""
+    reached = {"server": "https://10.0.0.1:6443", "certificate-authority-data": AUTHORITY, **cluster}
+    return {
+        "contexts": [{"name": name, "context": {"cluster": f"c-{name}", "user": f"u-{name}"}}],
+        "clusters": [{"name": f"c-{name}", "cluster": reached}],
+        "users": [{"name": f"u-{name}", "user": dict(USERS.get(name, {"token": TOKEN}))}],
+    }
+
+
+def merged(*entries: Mapping[str, Any]) -> dict[str, Any]:
+    return {part: [each for one in entries for each in one[part]] for part in entries[0]}
+
+
+@pytest.fixture(scope="module")
+def environ(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
+    """A home with all these users, the files that they name, and a second kubeconfig."""
+    folder = tmp_path_factory.mktemp("home")
+    (folder / "token").write_text(f"{TOKEN}\n")
+    (folder / "dev.crt").write_text(CERTIFICATE)
+    (folder / "sign-in").write_text(PLUGIN.replace("/usr/bin/env python3", sys.executable))
+    (folder / "sign-in").chmod(0o700)
+    (folder / "config").write_text(yaml.safe_dump(merged(*map(entry, USERS))))
+    (folder / "ca.crt").write_bytes(b"another")
+    apart = entry(
+        "apart",
+        **{"certificate-authority-data": None, "certificate-authority": "ca.crt", "tls-server-name": "api"},
+    )
+    first = entry("token", server="https://10.0.0.2:6443")
+    (folder / "more").write_text(yaml.safe_dump(merged(apart, first)))
+    return {"KUBECONFIG": f"{folder}/config:{folder}/none:{folder}/more"}
+
+
+@pytest.mark.parametrize("name", USERS)
+def test_a_reference_has_the_cluster_and_nobodys_credential(name: str, environ: Mapping[str, str]) -> None:
+    text = reference(name, environ)
+    held = text + "".join(_decoded(text))
+    assert not [secret for secret in (TOKEN, KEY, CERTIFICATE, "an old one") if secret in held]
+    config = yaml.safe_load(text)
+    assert config["current-context"] == name
+    (cluster,) = config["clusters"]
+    assert cluster["cluster"] == {"server": "https://10.0.0.1:6443", "certificate-authority-data": AUTHORITY}
+    (user,) = config["users"]
+    asked = user["user"].get("exec", {})
+    assert [asked.get("command"), *asked.get("args", [])] == (
+        [None] if name == "nobody" else ["trainyard", "credential", name]
+    )
+    assert user["user"].get("as") == ("ops" if name == "other" else None)
+
+
+def _decoded(text: str) -> list[str]:
+    """What stands in it in base64."""
+    found = [word for word in text.split() if len(word) > 7]
+    decoded = []
+    for word in found:
+        try:
+            decoded.append(base64.b64decode(word, validate=True).decode())
+        except ValueError:
+            continue
+    return decoded
+
+
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [
+        ("token", {"token": TOKEN}),
+        ("file", {"token": TOKEN}),
+        ("certificate", {"clientKeyData": KEY, "clientCertificateData": CERTIFICATE}),
+        (
+            "plugin",
+            {
+                "token": f"{TOKEN}-mei-https://10.0.0.1:6443",
+                "expirationTimestamp": "2030-01-01T00:00:00Z",
+            },
+        ),
+    ],
+)
+def test_the_credential_is_the_users_own(
+    name: str, status: Mapping[str, str], environ: Mapping[str, str]
+) -> None:
+    answer = credential(name, environ)
+    assert answer == {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "status": status,
+    }
+
+
+def test_the_first_file_that_has_a_name_wins_and_files_lie_beside_it(environ: Mapping[str, str]) -> None:
+    (cluster,) = yaml.safe_load(reference("apart", environ))["clusters"]
+    another = base64.b64encode(b"another").decode()
+    assert cluster["cluster"] == {
+        "server": "https://10.0.0.1:6443",
+        "certificate-authority-data": another,
+        "tls-server-name": "api",
+    }
+    (cluster,) = yaml.safe_load(reference("token", environ))["clusters"]
+    assert cluster["cluster"]["server"] == "https://10.0.0.1:6443"
+
+
+def test_a_client_signs_in_by_the_command_line(
+    environ: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Kubernetes' clients run it: the provider's, kubectl, and ours."""
+    monkeypatch.setenv("KUBECONFIG", environ["KUBECONFIG"])
+    monkeypatch.setenv("PATH", f"{ROOT / '.venv' / 'bin'}:/usr/bin:/bin")
+    client = connect(reference("token", environ))
+    assert set(client.configuration.api_key.values()) == {f"Bearer {TOKEN}"}
+
+
+def of(tmp_path: Path, user: Mapping[str, Any], **cluster: Any) -> Mapping[str, str]:
+    config = entry("dev", **cluster)
+    config["users"][0]["user"] = dict(user)
+    (tmp_path / "config").write_text(yaml.safe_dump(config))
+    return {"KUBECONFIG": str(tmp_path / "config")}
+
+
+@pytest.mark.parametrize(
+    ("user", "cluster", "told"),
+    [
+        ({"username": "me", "password": KEY}, {}, "username, password"),
+        ({"auth-provider": {"name": "oidc"}}, {}, "auth-provider"),
+        ({"token": TOKEN}, {"proxy-url": f"http://me:{KEY}@proxy:3128"}, "proxy-url with credentials"),
+        (
+            {"token": TOKEN},
+            {"certificate-authority-data": None, "certificate-authority": "gone.crt"},
+            "gone.crt",
+        ),
+    ],
+)
+def test_what_cannot_be_referred_to_is_refused_in_the_preview(
+    user: Mapping[str, Any], cluster: Mapping[str, Any], told: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=told) as error:
+        reference("dev", of(tmp_path, user, **cluster))
+    assert KEY not in str(error.value)
+
+
+@pytest.mark.parametrize("command", ["no-such-program", "false", "echo"])
+def test_a_plugin_that_fails_is_told_without_its_arguments(command: str, tmp_path: Path) -> None:
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": command, "args": [KEY]}
+    environ = {**of(tmp_path, {"exec": plugin}), "PATH": "/usr/bin:/bin"}
+    with pytest.raises(InputError, match=f"{command} ended with") as error:
+        credential("dev", environ)
+    assert KEY not in str(error.value)
+
+
+def test_an_unknown_context_is_refused_with_those_that_exist(environ: Mapping[str, str]) -> None:
+    with pytest.raises(InputError, match="apart, certificate, file, nobody, other, plugin, token"):
+        reference("prod", environ)

@@ -1,0 +1,120 @@
+"""Providers of the clouds: the user's own, else the publisher's release, held against its list."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+
+import pytest
+
+from engine.paths import REPOSITORY
+from infra.errors import MachineError, TrainyardError
+from infra.targets.registry import TARGETS, target_of
+from local.toolchain.artifact import Action
+from local.toolchain.providers import ProviderPlugin
+from local.toolchain.releases import Releases
+from local.toolchain.store import Store
+from local.toolchain.versions import Provider, Release, Versions
+from tests.local.toolchain.conftest import Recorder, Site, tar_of
+
+ARCHIVE = "pulumi-resource-aws-v7.1.0.tar.gz"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv("PULUMI_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def plugin(folder: Path, address: str = "http://127.0.0.1:9", *, allowed: bool = True) -> ProviderPlugin:
+    (folder / "aws.txt").write_text("pulumi==3.0.0 \\\n    --hash=…\npulumi-aws==7.1.0 \\\n")
+    provider = Provider(
+        lock=Path("aws.txt"),
+        distribution="pulumi-aws",
+        release=Release(
+            archive=f"{address}/pulumi-resource-aws-v{{version}}.tar.gz",
+            checksums=f"{address}/pulumi-aws_{{version}}_checksums.txt",
+        ),
+        disk_mib=1,
+    )
+    return ProviderPlugin(
+        "aws",
+        provider,
+        store=Store(folder / "cache"),
+        releases=Releases(allowed=allowed),
+        repository=folder,
+        ours=folder / "bin",
+    )
+
+
+def install(home: Path) -> Path:
+    """Put a program where `pulumi plugin install` puts it."""
+    program = home / "plugins" / "resource-aws-v7.1.0" / "pulumi-resource-aws"
+    program.parent.mkdir(parents=True)
+    program.write_text("the user's")
+    return program
+
+
+def publish(site: Site, content: bytes, digest: str) -> None:
+    """Release a provider, with the list that `shasum ./*.tar.gz` writes."""
+    site.files[f"/{ARCHIVE}"] = content
+    site.files["/pulumi-aws_7.1.0_checksums.txt"] = f"{digest}  ./{ARCHIVE}\n".encode()
+
+
+def test_the_users_own_is_taken_and_nothing_is_downloaded(home: Path, tmp_path: Path) -> None:
+    found = plugin(tmp_path, allowed=False)
+    assert found.plan().action is Action.DOWNLOAD
+    program = install(home / ".pulumi")
+    found = plugin(tmp_path, allowed=False)
+    assert found.plan().action is Action.PRESENT
+    assert found.paths() == {"binary/pulumi-resource-aws": program}
+
+
+def test_a_link_of_ours_in_the_engines_home_is_no_installation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = install(tmp_path / "engine")
+    program.unlink()
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "pulumi-resource-aws").write_text("ours")
+    program.symlink_to(tmp_path / "bin" / "pulumi-resource-aws")
+    monkeypatch.setenv("PULUMI_HOME", str(tmp_path / "engine"))
+    assert plugin(tmp_path).plan().action is Action.DOWNLOAD
+
+
+@pytest.mark.parametrize("algorithm", ["sha1", "sha256"])
+def test_a_release_is_held_against_the_publishers_list(
+    algorithm: str, site: Site, tmp_path: Path, progress: Recorder
+) -> None:
+    archive = tar_of(**{"pulumi-resource-aws": b"released", "LICENSE": b""})
+    publish(site, archive, hashlib.new(algorithm, archive).hexdigest())
+    made = plugin(tmp_path, site.address)
+    assert made.problems() == []
+    made.make(progress)
+    assert made.paths()["binary/pulumi-resource-aws"].read_bytes() == b"released"
+
+
+def test_a_release_that_differs_from_the_list_is_refused(
+    site: Site, tmp_path: Path, progress: Recorder
+) -> None:
+    publish(site, tar_of(**{"pulumi-resource-aws": b"tampered"}), hashlib.sha1(b"other").hexdigest())
+    with pytest.raises(TrainyardError, match="do not trust the site"):
+        plugin(tmp_path, site.address).make(progress)
+
+
+def test_what_cannot_be_had_ends_with_the_command_that_gets_it(tmp_path: Path) -> None:
+    (problem,) = plugin(tmp_path, allowed=False).problems()
+    assert "pulumi plugin install resource aws 7.1.0" in problem.fix
+    assert "TRAINYARD_DOWNLOADS=never" in problem.got
+    with pytest.raises(MachineError):
+        raise MachineError([problem])
+
+
+@pytest.mark.parametrize("kind", TARGETS)
+def test_every_plugin_of_a_target_is_pinned_by_its_lock(kind: str) -> None:
+    known = Versions.load().providers
+    for name in target_of(kind).plugins:
+        lock = (REPOSITORY / known[name].lock).read_text()
+        assert re.search(rf"^{known[name].distribution}==\d", lock, re.MULTILINE)

@@ -1,0 +1,36 @@
+"""One checkpoint against the notice of each target."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import pytest
+
+from policies.config import Measurement, Stack
+from policies.judgement import Court
+from policies.policy import Resource
+from policies.spot import checkpoint_time
+from policies.unknowns import Properties
+from tests.policies.corpus import with_unknown
+
+TODAY = date(2026, 11, 23)
+SPOT = {"name": "spot", "capacity": "spot", "num_nodes": 2, "accelerator": {"model": "h100", "count": 8}}
+
+
+def refusals(kind: str, seconds: float) -> list[str]:
+    """What the policy says of a stack with a spot pool whose checkpoint takes so long."""
+    props = Properties(with_unknown({"stack": {"provider": {"kind": kind}, "pools": [SPOT]}}, None))
+    stack = Stack(today=TODAY, measurement=Measurement(seconds, TODAY))
+    component = "trainyard:infra:AnyCluster"
+    resource = Resource(component, "lab", f"urn:pulumi:s::p::{component}::lab", props=props, stack=stack)
+    return [finding.message for finding in Court((checkpoint_time.POLICY,)).judge(resource)]
+
+
+@pytest.mark.parametrize("kind", ["aws", "azure", "coreweave"])
+def test_twenty_seconds_are_enough_where_the_notice_is_thirty_or_more(kind: str) -> None:
+    assert refusals(kind, 20) == []
+
+
+def test_twenty_seconds_are_refused_where_gke_leaves_fifteen() -> None:
+    [message] = refusals("gcp", 20)
+    assert message.startswith("checkpoint time: got 20 s; allowed: 11.25 s at most (15 s of notice")

@@ -1,0 +1,165 @@
+"""An API server answers where the cloud lets the engine's network in, and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from infra.errors import InputError, Problem, TrainyardError
+from rehearsal.cloud import Anything, Cloud, RefusedError, Resource
+from rehearsal.fake import fake_of
+from rehearsal.reach import ELSEWHERE, INSIDE, Reach, origin_of, reached
+
+HERE = "203.0.113.7"
+NETWORKS = ["203.0.113.0/28"]
+RULE = "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule"
+Inputs = Mapping[str, Any]
+
+
+def gke(*, by_name: bool) -> Inputs:
+    return {
+        "privateClusterConfig": {"enablePrivateNodes": True, "enablePrivateEndpoint": True},
+        "controlPlaneEndpointsConfig": {"dnsEndpointConfig": {"allowExternalTraffic": by_name}},
+    }
+
+
+PRIVATE: Mapping[str, Inputs] = {
+    "aws": {"vpcConfig": {"endpointPrivateAccess": True, "endpointPublicAccess": False}},
+    "azure": {"apiServerAccessProfile": {"enablePrivateCluster": True}},
+    "gcp": gke(by_name=False),
+    "coreweave": {"public": False},
+}
+NAMED: Mapping[str, Inputs] = {
+    "aws": {"vpcConfig": {"endpointPublicAccess": True, "publicAccessCidrs": NETWORKS}},
+    "azure": {"apiServerAccessProfile": {"enablePrivateCluster": False, "authorizedIPRanges": NETWORKS}},
+}
+OPEN: Mapping[str, Inputs] = {
+    "aws": {"vpcConfig": {"endpointPublicAccess": True}},
+    "azure": {"apiServerAccessProfile": {"enablePrivateCluster": False}},
+    "gcp": gke(by_name=True),
+    "coreweave": {"public": True},
+}
+
+
+class Stage:
+    """The clouds of a stack whose engine runs somewhere."""
+
+    def __init__(self, kind: str, origin: str) -> None:
+        control_plane = fake_of(kind).control_plane
+        assert control_plane
+        self.type = control_plane.type
+        self.reach = Reach(control_plane, origin)
+        packages: dict[str, Cloud] = {"cloud": Anything(), "kubernetes": Anything(), "trainyard": Anything()}
+        self.clouds = reached(packages, self.reach)
+
+    def make(self, token: str, inputs: Inputs) -> Resource:
+        resource = Resource(token, "it", inputs)
+        self.clouds["cloud"].create(resource)
+        return resource
+
+    def answers(self) -> bool:
+        """Whether a Namespace can be made."""
+        try:
+            self.clouds["kubernetes"].create(Resource("kubernetes:core/v1:Namespace", "team", {}))
+        except RefusedError as error:
+            assert "cluster is unreachable" in str(error) and "i/o timeout" in str(error)
+            return False
+        return True
+
+
+@pytest.mark.parametrize("kind", PRIVATE)
+def test_a_private_api_server_answers_nobody_outside(kind: str) -> None:
+    stage = Stage(kind, HERE)
+    stage.make(stage.type, PRIVATE[kind])
+    assert not stage.answers()
+
+
+@pytest.mark.parametrize("kind", NAMED)
+def test_a_limited_one_answers_the_networks_that_are_named(kind: str) -> None:
+    for origin, answered in ((HERE, True), (ELSEWHERE, False)):
+        stage = Stage(kind, origin)
+        stage.make(stage.type, NAMED[kind])
+        assert stage.answers() is answered, origin
+
+
+@pytest.mark.parametrize("kind", OPEN)
+def test_one_that_the_cloud_opens_to_all_answers_from_anywhere(kind: str) -> None:
+    stage = Stage(kind, ELSEWHERE)
+    stage.make(stage.type, OPEN[kind])
+    assert stage.answers()
+
+
+@pytest.mark.parametrize("kind", PRIVATE)
+def test_a_runner_inside_reaches_it_and_on_aws_by_a_rule_of_the_group(kind: str) -> None:
+    stage = Stage(kind, INSIDE)
+    stage.make(stage.type, PRIVATE[kind])
+    assert stage.answers() is (kind != "aws")
+    stage.make(RULE, {"referencedSecurityGroupId": "sg-1", "fromPort": 443, "toPort": 443})
+    stage.make(RULE, {"cidrIpv4": "10.8.0.0/24", "fromPort": 988, "toPort": 988})
+    assert stage.answers() is (kind != "aws")
+    stage.make(RULE, {"cidrIpv4": "10.8.0.0/24", "fromPort": 443, "toPort": 443})
+    assert stage.answers()
+
+
+@pytest.mark.parametrize("operation", ["create", "exists", "update", "delete"])
+@pytest.mark.parametrize(
+    ("package", "token"),
+    [
+        ("kubernetes", "kubernetes:core/v1:Namespace"),
+        ("trainyard", "trainyard:kubernetes:CustomResourceDefinitions"),
+    ],
+)
+def test_an_endpoint_that_is_closed_answers_no_more(package: str, token: str, operation: str) -> None:
+    stage = Stage("aws", HERE)
+    cluster = stage.make(stage.type, NAMED["aws"])
+    assert stage.answers()
+    stage.clouds["cloud"].update(cluster, PRIVATE["aws"])
+    arguments = [Resource(token, "it", {}), *([{}] if operation == "update" else [])]
+    with pytest.raises(RefusedError):
+        getattr(stage.clouds[package], operation)(*arguments)
+    stage.make("aws:s3/bucket:Bucket", {})  # the cloud's own API is no matter of the cluster's network
+
+
+def test_a_cluster_that_was_there_is_its_owners_to_open() -> None:
+    assert Stage("aws", ELSEWHERE).answers()
+
+
+def test_the_reason_and_the_next_step_come_before_what_the_engine_says() -> None:
+    stage = Stage("azure", HERE)
+    with pytest.raises(TrainyardError) as told, stage.reach.explained():
+        stage.make(stage.type, PRIVATE["azure"])
+        problems = [Problem("Namespace team", str(error), "", "") for error in refusals(stage, 2)]
+        raise TrainyardError([*problems, Problem("another", "thing", "", "")])
+    first, other = told.value.problems
+    assert (first.path, other.path) == ("provider.access.public_cidrs", "another")
+    assert HERE in first.got
+    assert "learn.microsoft.com" in first.allowed
+    assert "--from inside" in first.fix and "docs/runners.md" in first.fix
+
+
+def refusals(stage: Stage, number: int) -> list[RefusedError]:
+    found = []
+    for _ in range(number):
+        with pytest.raises(RefusedError) as error:
+            stage.clouds["kubernetes"].create(Resource("kubernetes:core/v1:Namespace", "team", {}))
+        found.append(error.value)
+    return found
+
+
+def test_other_errors_are_left_as_they_are() -> None:
+    stage = Stage("azure", HERE)
+    with pytest.raises(TrainyardError) as told, stage.reach.explained():
+        raise TrainyardError([Problem("another", "thing", "", "")])
+    assert [each.path for each in told.value.problems] == ["another"]
+
+
+def test_the_engine_runs_where_the_stack_says_unless_it_is_told() -> None:
+    named = {"provider": {"access": {"public_cidrs": ["192.0.2.64/26", "203.0.113.7/32"]}}}
+    assert origin_of("", named) == "192.0.2.64"
+    assert origin_of("", {"provider": {}}) == ELSEWHERE
+    assert origin_of("inside", named) == INSIDE
+    assert origin_of(HERE, named) == HERE
+    with pytest.raises(InputError, match="--from"):
+        origin_of("the office", named)

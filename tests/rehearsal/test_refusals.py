@@ -1,0 +1,175 @@
+"""How the fakes say no: every row has its source, and the user gets a next step from the cloud's own text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf import struct_pb2
+from pulumi.runtime.proto import provider_pb2
+
+from infra.errors import GO_ON, InputError, Problem, TrainyardError
+from infra.targets.registry import target_of
+from rehearsal.cloud import Anything, Resource
+from rehearsal.fake import FAKES, refusals_of
+from rehearsal.faults import Faults, Injector
+from rehearsal.refusals import KnownRefusal
+from rehearsal.rehearse import Stage
+from rehearsal.rehearse import rehearse as rehearse_on
+from tests.rehearsal.test_rehearse import FakeEngine, settled
+from tests.rehearsal.test_standin import serving
+from trainyard.rehearse.command import ALL, refusing
+from trainyard.session import Session
+
+ROWS = [(kind, each) for kind in FAKES for each in refusals_of(kind).values()]
+URN = "urn:pulumi:s::p::aws:ec2/subnet:Subnet::private"
+PLAIN = KnownRefusal(
+    "no", "it says no", ("aws:ec2/subnet:Subnet",), "no, not {cidrBlock}", "nobody, https://x"
+)
+
+
+def subnet(**inputs: Any) -> Resource:
+    return Resource("aws:ec2/subnet:Subnet", "private", inputs)
+
+
+@pytest.mark.parametrize(("kind", "row"), ROWS, ids=lambda each: getattr(each, "name", each))
+def test_every_refusal_has_its_source_and_a_next_step(kind: str, row: KnownRefusal) -> None:
+    met = Resource(row.types[0], "training-x", {"clusterName": "training", "project": "example"})
+    step = target_of(kind).advise(row.text(met))
+    assert len(step) > 20
+    assert "{" not in step
+    assert "https://" in row.source
+
+
+@pytest.mark.parametrize("message", ["", "error: something that nobody has met", "exit status 1"])
+def test_what_nobody_knows_gets_no_advice(message: str) -> None:
+    assert all(target_of(kind).advise(message) == "" for kind in FAKES)
+
+
+@pytest.mark.parametrize(
+    ("where", "inputs", "meets"),
+    [
+        ({}, {}, True),
+        ({"count": {"over": 0}}, {"count": 1}, True),
+        ({"count": {"over": 0}}, {"count": 0}, False),
+        ({"count": {"over": 0}}, {}, False),
+        ({"a.b": "c"}, {"a": {"b": "c"}}, True),
+        ({"a.b": "c"}, {"a": {"b": "d"}}, False),
+        ({"kind": None}, {}, True),
+        ({"kind": None}, {"kind": "Group"}, False),
+        ({"notes": {"has": "x.y/z"}}, {"notes": {"x.y/z": "1"}}, True),
+        ({"notes": {"has": "x.y/z"}}, {}, False),
+    ],
+)
+def test_a_row_meets_what_is_asked_for_so(where: dict[str, Any], inputs: dict[str, Any], meets: bool) -> None:
+    row = KnownRefusal("no", "", ("Subnet",), "no", "", where=where)
+    assert row.meets(subnet(**inputs), "create") is meets
+    assert not row.meets(subnet(**inputs), "delete")
+
+
+def test_a_refusal_is_over_once_the_user_has_put_it_right() -> None:
+    injector = Injector(Faults(refusals=(PLAIN,)), lambda: None)
+    for _ in range(2):
+        with pytest.raises(Exception, match=r"no, not 10\.0\.0\.0/8"):
+            injector.before(subnet(cidrBlock="10.0.0.0/8"))
+    injector.put_right()
+    injector.before(subnet())
+    assert not injector.met
+
+
+def test_what_lasts_for_hours_nobody_puts_right() -> None:
+    lasting = KnownRefusal("no", "", ("Subnet",), "no", "", lasts=True)
+    injector = Injector(Faults(refusals=(lasting,)), lambda: None)
+    with pytest.raises(Exception, match="no"):
+        injector.before(subnet())
+    injector.put_right()
+    with pytest.raises(Exception, match="no"):
+        injector.before(subnet())
+
+
+def test_a_deletion_is_refused_and_what_it_was_for_is_still_there(tmp_path: Path) -> None:
+    left = KnownRefusal("left", "", ("Subnet",), "in use", "", moment="delete")
+    with serving(Anything({}), tmp_path, Faults(refusals=(left,))) as provider:
+        made = provider.Create(provider_pb2.CreateRequest(urn=URN, properties=struct_pb2.Struct()))
+        with pytest.raises(grpc.RpcError, match="in use"):
+            provider.Delete(provider_pb2.DeleteRequest(urn=URN, id=made.id))
+        assert provider.Read(provider_pb2.ReadRequest(urn=URN, id=made.id)).id == made.id
+
+
+def test_what_stays_half_made_is_told_to_the_engine_with_its_id(tmp_path: Path) -> None:
+    half = KnownRefusal("half", "", ("Subnet",), "no machines", "", stays=True)
+    request = provider_pb2.CreateRequest(urn=URN, properties=struct_pb2.Struct())
+    with serving(Anything({}), tmp_path, Faults(refusals=(half,))) as provider:
+        with pytest.raises(grpc.RpcError, match="no machines") as failed:
+            provider.Create(request)
+        assert "ErrorResourceInitFailed" in str(failed.value.trailing_metadata())
+
+
+def test_what_is_half_made_can_be_refused_in_another_way_when_it_is_mended(tmp_path: Path) -> None:
+    rows = [KnownRefusal(name, "", ("Subnet",), name, "", stays=True) for name in ("first", "second")]
+    injector = Injector(Faults(refusals=tuple(rows)), lambda: None)
+    for name, ask in (("first", injector.after), ("second", injector.mending)):
+        with pytest.raises(Exception, match=name):
+            ask(subnet())
+        injector.put_right()
+    injector.mending(subnet())
+
+
+class Refusing(FakeEngine):
+    """An engine whose first `up` meets a refusal, and which tells it with a fix."""
+
+    injector: Injector
+    fix = "do this"
+
+    def up(self) -> Any:
+        try:
+            self.injector.before(subnet(cidrBlock="x"))
+        except Exception as error:
+            raise TrainyardError([Problem("subnet", f"1 error: {error}", "no error", self.fix)]) from None
+        return super().up()
+
+
+def play(monkeypatch: pytest.MonkeyPatch, folder: Path, engine: Refusing) -> Any:
+    def opened(_: object) -> Refusing:
+        return engine
+
+    def injector(*arguments: Any) -> Injector:
+        engine.injector = Injector(*arguments)
+        return engine.injector
+
+    monkeypatch.setattr("rehearsal.rehearse.Injector", injector)
+    return rehearse_on(opened, Stage({"aws": Anything({})}, folder, Faults(refusals=(PLAIN,))))
+
+
+def test_a_rehearsal_goes_on_where_the_user_knows_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    done = play(monkeypatch, tmp_path, Refusing(settled()))
+    (refused,) = done.refused
+    assert (refused.name, refused.fix) == ("no", "do this")
+    assert done.survived == ()
+    assert done.phases[1].name == "up after refusals"
+
+
+def test_a_rehearsal_fails_where_the_user_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    engine = Refusing(settled())
+    engine.fix = GO_ON
+    with pytest.raises(TrainyardError, match=r"rehearsal, refusal no\n.*no, not x"):
+        play(monkeypatch, tmp_path, engine)
+
+
+def test_what_meets_nothing_is_told_as_survived(tmp_path: Path) -> None:
+    stage = Stage({"aws": Anything({})}, tmp_path, Faults(refusals=(PLAIN,)))
+    assert rehearse_on(lambda _: FakeEngine(settled()), stage).survived == ("no",)
+
+
+def test_refusals_are_chosen_by_name_and_another_word_lists_them() -> None:
+    session = Session("aws-dev")
+    assert {each.name for each in refusing(session, Faults(), [ALL]).refusals} >= {"spot-empty", "no-cards"}
+    assert [each.name for each in refusing(session, Faults(), ["new-role"]).refusals] == ["new-role"]
+    with pytest.raises(InputError, match="spot-empty: there is no spot"):
+        refusing(session, Faults(), ["list"])

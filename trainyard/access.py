@@ -1,0 +1,138 @@
+"""How a command reaches a stack's cluster.
+
+The embedded cluster by its own file; any other by the context that the user names (`--context`), by the one
+that the stack file names, or by the stack's output `kubeconfig`.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from kubernetes import client, config
+from kubernetes.client.exceptions import ApiException
+from urllib3.exceptions import HTTPError
+
+from infra.errors import InputError, MachineError, Problem, TrainyardError
+from infra.spec.provider import ContextCluster
+from infra.targets.kubeconfig import own_context
+
+if TYPE_CHECKING:
+    from trainyard.session import Session
+
+CONNECT_SECONDS = 10
+"""A private endpoint drops packets rather than refusing them, so that only a timeout tells."""
+UNAUTHORIZED = 401
+
+
+def connect(session: Session) -> client.ApiClient:
+    """Return a client of the cluster's API server, which has answered.
+
+    Raises:
+        TrainyardError: there is no cluster, or it does not let the user in.
+    """
+    if session.is_on_host:
+        return client_from(_own_kubeconfig(session), session.kubeconfig.parent / "client")
+    made = client_from(_kubeconfig(session), session.paths.engine / "tmp")
+    _probe(made, session)
+    return made
+
+
+def _own_kubeconfig(session: Session) -> str:
+    if not session.kubeconfig.exists():
+        fix = "start it with `make up`"
+        raise TrainyardError(
+            [Problem(f"stack {session.stack_name}", "no cluster runs", "a cluster that is up", fix)]
+        )
+    return session.kubeconfig.read_text()
+
+
+def _kubeconfig(session: Session) -> str:
+    if session.context:
+        return own_context(session.context, path="--context")
+    declared = getattr(session.stack.provider, "cluster", None)
+    if isinstance(declared, ContextCluster):
+        return own_context(declared.context)
+    return _output(session)
+
+
+def _output(session: Session) -> str:
+    """Read the stack's output `kubeconfig` from the engine's state."""
+    session.toolchain.ensure("binary/pulumi")
+    found = ""
+    if session.engine.exists(session.stack_name):
+        found = str(session.engine.outputs(session.stack_name, show_secrets=True).get("kubeconfig") or "")
+    if not found:
+        problem = Problem(
+            path=f"stack {session.stack_name}",
+            got=f"no output `kubeconfig` in the state at {session.engine.backend_url}",
+            allowed="a stack that is up, in the backend that it names",
+            fix=f"bring it up (`trainyard up -s {session.stack_name}`), or name a context of your kubeconfig"
+            " (`--context NAME`)",
+        )
+        raise TrainyardError([problem])
+    return found
+
+
+def client_from(kubeconfig: str, keys: Path) -> client.ApiClient:
+    """Return a client; certificates that must be files are in `keys`, which only the owner can read.
+
+    Raises:
+        MachineError: the program that gets the credentials is not installed, or fails.
+    """
+    keys.mkdir(parents=True, exist_ok=True, mode=0o700)
+    parsed = yaml.safe_load(kubeconfig)
+    made: Any = client.Configuration()
+    # The client writes keys to files, which a kill leaves behind: they belong where the others are.
+    load: Any = config.load_kube_config_from_dict
+    load(parsed, client_configuration=made, temp_file_path=str(keys))
+    for user in parsed.get("users") or ():
+        if "exec" in user["user"] and not (made.api_key or made.cert_file):
+            raise MachineError([_no_credentials(user["user"]["exec"])])
+    return client.ApiClient(made)
+
+
+def _no_credentials(executed: dict[str, Any]) -> Problem:
+    """The client logs why the program failed, and goes on without credentials."""
+    command = " ".join([executed["command"], *(executed.get("args") or ())])
+    missing = shutil.which(executed["command"]) is None
+    got = f"{executed['command']}: not installed" if missing else f"no credentials from `{command}`"
+    fix = "install it" if missing else "run it by hand: it says what is missing; then sign in to the cloud"
+    return Problem("kubeconfig: users.user.exec", got, "a program that prints credentials", fix)
+
+
+def _probe(made: client.ApiClient, session: Session) -> None:
+    """Ask for the version, which everybody may do who is signed in.
+
+    Raises:
+        TrainyardError: no answer, or none to this user.
+    """
+    address = made.configuration.host
+    version: Any = client.VersionApi(made)
+    retries, made.configuration.retries = made.configuration.retries, False
+    try:
+        version.get_code(_request_timeout=(CONNECT_SECONDS, CONNECT_SECONDS))
+    except ApiException as error:
+        if error.status == UNAUTHORIZED:
+            raise InputError([_signed_out(address)]) from error
+    except HTTPError as error:
+        raise TrainyardError([_unreachable(address, error, session)]) from error
+    finally:
+        made.configuration.retries = retries
+
+
+def _signed_out(address: str) -> Problem:
+    fix = "sign in again, or name the context of a user whom the cluster knows (`--context NAME`)"
+    got = "401: the credentials are not known there, or expired"
+    return Problem(address, got, "a user of the cluster", fix)
+
+
+def _unreachable(address: str, error: HTTPError, session: Session) -> Problem:
+    return Problem(
+        path=address,
+        got=f"no answer: {error}",
+        allowed="an API server that this machine reaches",
+        fix=f"{session.guide} says from where it is reached (“The way to the API server”)",
+    )

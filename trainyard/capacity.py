@@ -1,0 +1,70 @@
+"""Which nodes have come, said when `up` ends: it waits for none that a cloud may not have."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from infra import names
+from infra.errors import TrainyardError
+from infra.spec import Stack
+from infra.spec.node_pool import NodePoolSpec
+from trainyard.session import Session
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+
+ASK_SECONDS = 10
+LOOK = f"`kubectl get nodes -L {names.POOL_LABEL}` says which have"
+
+
+def tell_what_lacks(session: Session) -> None:
+    """Print a line for each pool that has fewer nodes than it is to have; nothing where all have come."""
+    from kubernetes.client import ApiException
+    from kubernetes.config import ConfigException
+    from urllib3.exceptions import HTTPError
+
+    from trainyard.access import client_from
+
+    kubeconfig = session.engine.outputs(session.stack_name, show_secrets=True).get("kubeconfig")
+    if kubeconfig is None:  # the way in is the user's own, and so are the machines
+        return
+    try:
+        there = ready_nodes(client_from(str(kubeconfig), session.paths.engine / "tmp"))
+    except (TrainyardError, ApiException, ConfigException, HTTPError, OSError) as error:
+        reason = str(error).partition("\n")[0]
+        lines = [f"whether all nodes have come could not be asked ({reason}): {LOOK}"]
+    else:
+        lines = list(lacking(session.stack, there))
+    for line in lines:
+        session.console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
+
+
+def ready_nodes(api: ApiClient) -> Mapping[str, int]:
+    """Count the nodes that are ready, by pool. Raises what the Kubernetes client does where it cannot ask."""
+    from trainyard import nodes
+
+    found = nodes.of_pools(api, _request_timeout=ASK_SECONDS)
+    return Counter(nodes.pool_of(each) for each in found if nodes.is_ready(each))
+
+
+def lacking(stack: Stack, there: Mapping[str, int]) -> Iterator[str]:
+    """Say of each pool how many nodes have not come; those that come on call lack none."""
+    for pool in stack.pools:
+        wanted, found = _wanted(pool), there.get(pool.name, 0)
+        if found < wanted:
+            yield f"pool {pool.name}: {found} of {wanted} nodes have come so far{_why(pool)}; {LOOK}"
+
+
+def _wanted(pool: NodePoolSpec) -> int:
+    """How many nodes are to stay while no job waits."""
+    if pool.provisioning:
+        return 0
+    return pool.min_nodes if pool.min_nodes is not None and pool.is_autoscaled else pool.num_nodes
+
+
+def _why(pool: NodePoolSpec) -> str:
+    if pool.reservation and pool.reservation.starts:
+        return f" (its block lasts from {pool.reservation.starts} to {pool.reservation.ends})"
+    return " (spot comes when the cloud has some)" if pool.is_spot else ""

@@ -1,0 +1,56 @@
+"""Following a job by its logs, where its volumes are out of reach."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from kubernetes.client.exceptions import ApiException
+from urllib3.exceptions import HTTPError
+
+from engine.progress import Progress
+from trainyard.follow import changes
+from trainyard.jobs import JobKey, Jobs, JobState
+
+POLL_SECONDS = 2.0
+"""A job of hours is in no hurry, and its API server has others to serve."""
+
+
+def follow_logs(jobs: Jobs, key: JobKey, progress: Progress) -> JobState:
+    """Show the queue's decisions and the log of the job's first node until the job ends."""
+    state, waiting, shown = JobState("queued"), "", ""
+    while True:
+        before, state = state, jobs.state(key)
+        for text in changes(before, state):
+            progress.said(f"  queue  {text}")
+        if state.phase == "queued" and state.reason != waiting:
+            waiting = state.reason
+            progress.said(f"  queue  {waiting}")
+        if state.phase == "running" or state.ended:
+            shown = _show_pod(jobs, key, progress, shown)
+        if state.ended:
+            return state
+        time.sleep(POLL_SECONDS)
+
+
+def _show_pod(jobs: Jobs, key: JobKey, progress: Progress, shown: str) -> str:
+    """Copy the log of the first node's pod until that pod ends; return its name. Each pod is shown once."""
+    pod = jobs.pod(key)
+    if pod is None or pod.metadata.name == shown or pod.status.phase == "Pending":
+        return shown
+    try:
+        for line in _lines(jobs.logs(key, follow=True).stream()):
+            progress.said(f"  node   {line}")
+    except (ApiException, HTTPError):
+        return shown  # it went meanwhile, or the connection broke off: the next look tells
+    return str(pod.metadata.name)
+
+
+def _lines(chunks: Iterator[bytes]) -> Iterator[str]:
+    rest = b""
+    for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield line.decode(errors="replace")
+    if rest:
+        yield rest.decode(errors="replace")

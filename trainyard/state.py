@@ -1,0 +1,49 @@
+"""Where a stack's state is kept: as the stack file says, as the environment says, or on this machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import yaml
+
+from infra.errors import InputError, Problem
+
+BACKEND_KEY = "trainyard:backend"
+"""In the stack file's `config`: the URL of a Pulumi backend."""
+SCHEMES = ("azblob", "file", "gs", "https", "s3")
+"""Those of Pulumi's backends (Pulumi, "State and backends")."""
+PASSPHRASES = ("PULUMI_CONFIG_PASSPHRASE", "PULUMI_CONFIG_PASSPHRASE_FILE")
+
+
+def declared_backend(stack_file: Path) -> str:
+    """Return the backend that a stack file names, empty for none. Raises InputError for a wrong one."""
+    config = (yaml.safe_load(stack_file.read_text(encoding="utf-8")) or {}).get("config") or {}
+    url = config.get(BACKEND_KEY)
+    if url is None:
+        return ""
+    if not isinstance(url, str) or urlsplit(url).scheme not in SCHEMES:
+        allowed = "the URL of a Pulumi backend: " + ", ".join(f"{each}://…" for each in SCHEMES)
+        fix = "write what `trainyard bootstrap` prints, or leave it out: the state is then on this machine"
+        raise InputError([Problem(BACKEND_KEY, repr(url), allowed, fix, str(stack_file))])
+    return url
+
+
+def backend_variables(
+    stack_file: Path, local: Mapping[str, str], environ: Mapping[str, str] = os.environ
+) -> dict[str, str]:
+    """Return the engine's variables for the stack's backend, given those for a state on this machine.
+
+    A backend elsewhere is reached with what the user has signed in with, and its secrets with the user's own
+    passphrase where there is one: that stays in the environment, since `trainyard env` prints these.
+    """
+    url = declared_backend(stack_file) or environ.get("PULUMI_BACKEND_URL", "")
+    if not url or url == local["PULUMI_BACKEND_URL"]:
+        return dict(local)
+    signed_in = Path(environ.get("HOME", "/root")) / ".pulumi"
+    credentials = environ.get("PULUMI_CREDENTIALS_PATH") or str(signed_in)
+    not_ours = PASSPHRASES if any(name in environ for name in PASSPHRASES) else ()
+    kept = {name: value for name, value in local.items() if name not in not_ours}
+    return {**kept, "PULUMI_BACKEND_URL": url, "PULUMI_CREDENTIALS_PATH": credentials}
