@@ -17,13 +17,14 @@ class Advice:
     """The next step, in the user's words."""
 
 
+RUN_AGAIN = "and run the same command again: what is done is kept"
+"""How a next step ends."""
 EVERYWHERE = (
     Advice(
         r"NicClusterPolicy[^:]*.*(notReady|timed out)",
-        "no node has a card that Node Feature Discovery sees: `kubectl get nodes -l"
-        " feature.node.kubernetes.io/pci-15b3.present=true`; bring up a machine that has one (`lspci"
-        " -d 15b3:`)"
-        " or remove the fabric of its pool, and run the same command again",
+        "Node Feature Discovery sees no network card on any node"
+        " (`kubectl get nodes -l feature.node.kubernetes.io/pci-15b3.present=true`):"
+        f" add a machine that has one (`lspci -d 15b3:`), or remove the fabric of its pool, {RUN_AGAIN}",
     ),
 )
 """What concerns Kubernetes, on whatever target."""

@@ -2,73 +2,66 @@
 
 from __future__ import annotations
 
-from infra.targets.advice import Advice
+from infra.targets.advice import RUN_AGAIN, Advice
 
-_AGAIN = "and run the same command again: what is done is kept"
 _REMOVE = (
     "a node group that has failed takes no change: remove it (`aws eks delete-nodegroup --cluster-name"
     " {cluster} --nodegroup-name {group}`), `pulumi refresh`"
 )
 _GROUP = r"EKS Node Group \((?P<cluster>[^:)]+):(?P<group>[^)]+)\).*"
 _LEFT = (
-    "something that the cluster made is left in the VPC: a Service of type LoadBalancer, or a pod's"
-    " interface."
-    " List it (`aws ec2 describe-network-interfaces --filters"
-    " Name=tag-key,Values=kubernetes.io/cluster/*`,"
-    " `aws elbv2 describe-load-balancers`), remove it, "
+    "something that the cluster made is left in the VPC (a Service of type LoadBalancer, a pod's interface)."
+    " List it (`aws ec2 describe-network-interfaces --filters Name=tag-key,Values=kubernetes.io/cluster/*`,"
+    f" `aws elbv2 describe-load-balancers`), remove it, {RUN_AGAIN}"
 )
 ADVICE = (
     Advice(
         rf"{_GROUP}VcpuLimitExceeded",
-        f"ask for more vCPUs (`trainyard doctor` names the quota and the command); {_REMOVE}, {_AGAIN}",
+        f"ask for more vCPUs (`trainyard doctor` names the quota and the command); {_REMOVE}, {RUN_AGAIN}",
     ),
     Advice(
         rf"{_GROUP}(InsufficientInstanceCapacity|no Spot capacity)",
         "EC2 has none of these machines now: name another zone or machine for the pool, or wait; "
-        f"{_REMOVE}, {_AGAIN}",
+        f"{_REMOVE}, {RUN_AGAIN}",
     ),
     Advice(
         rf"{_GROUP}Capacity Reservation is not active",
-        f"correct `starts` and `ends` of the pool's block; {_REMOVE}, {_AGAIN}",
+        f"correct `starts` and `ends` of the pool's block; {_REMOVE}, {RUN_AGAIN}",
     ),
     Advice(
         r"Nodegroup cannot be updated as it is currently not in Active State",
-        "its health says why (`aws eks describe-nodegroup`, health.issues): where EC2 has no"
-        " machines, wait,"
-        f" {_AGAIN}",
+        "its health says why (`aws eks describe-nodegroup`, health.issues): where EC2 has no machines,"
+        f" wait, {RUN_AGAIN}",
     ),
     Advice(
         r"unable to assume the service-linked role",
-        "`aws iam create-service-linked-role --aws-service-name eks-nodegroup.amazonaws.com`, unless"
-        " it is there"
-        f" already; wait a minute, {_AGAIN}",
+        "`aws iam create-service-linked-role --aws-service-name eks-nodegroup.amazonaws.com`, unless it"
+        f" exists; wait a minute, {RUN_AGAIN}",
     ),
     Advice(
         r"permission to create the service-linked role for (EC2 )?Spot",
-        f"`aws iam create-service-linked-role --aws-service-name spot.amazonaws.com`, {_AGAIN}",
+        f"`aws iam create-service-linked-role --aws-service-name spot.amazonaws.com`, {RUN_AGAIN}",
     ),
     Advice(
         r"MalformedPolicyDocumentException.*invalid principals",
         "a role that the key's policy names is not there: make it (`aws iam create-service-linked-role"
-        f" --aws-service-name autoscaling.amazonaws.com` for that of scaling groups), {_AGAIN}",
+        f" --aws-service-name autoscaling.amazonaws.com` for that of scaling groups), {RUN_AGAIN}",
     ),
     Advice(
         r"could not be assumed because it does not exist or the trusted entity",
-        f"IAM takes some seconds to make a new role known everywhere: wait a minute, {_AGAIN}",
+        f"IAM takes some seconds to make a new role known everywhere: wait a minute, {RUN_AGAIN}",
     ),
     Advice(
         r"AddressLimitExceeded",
-        "release Elastic IPs or ask for more (`trainyard doctor` has the command), or write"
-        " `nat: one`,"
-        f" {_AGAIN}",
+        "release Elastic IPs or ask for more (`trainyard doctor` has the command), or write `nat: one`,"
+        f" {RUN_AGAIN}",
     ),
     Advice(
         r"VpcLimitExceeded",
-        "remove a VPC, ask for more (`aws service-quotas request-service-quota-increase"
-        " --service-code vpc"
-        f" --quota-code L-F678F1CE --desired-value N`), or name one that is there"
-        f" (`network.existing`), {_AGAIN}",
+        "remove a VPC, ask for more (`aws service-quotas request-service-quota-increase --service-code vpc"
+        " --quota-code L-F678F1CE --desired-value N`), or name an existing one (`network.existing`),"
+        f" {RUN_AGAIN}",
     ),
-    Advice(r"DependencyViolation", _LEFT + _AGAIN),
+    Advice(r"DependencyViolation", _LEFT),
 )
 """In the order in which they are tried."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from infra.targets.advice import Advice
+from infra.targets.advice import RUN_AGAIN, Advice
 
 ADVICE = (
     Advice(
         r"NodePool[/ ](?P<pool>[\w-]+).*currentNodes|NodePool.*timed out",
-        "`kubectl describe nodepool` says what is missing (Quota: ask CoreWeave for more; Capacity:"
-        " wait, or name"
-        " another instance type or zone); run the same command again: what is done is kept",
+        "`kubectl describe nodepool` says what is missing (Quota: ask CoreWeave for more; Capacity: wait,"
+        f" or name another instance type or zone), {RUN_AGAIN}",
     ),
 )
 """In the order in which they are tried."""
