@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
 POLL_SECONDS = 0.3
+LOOK = "see `trainyard status`"
 _CONNECTING = threading.Lock()
 """The Kubernetes client shows threads the name of a certificate's file before it has written that file."""
 
@@ -31,23 +32,23 @@ def connect(kubeconfig: str) -> ApiClient:
     return client
 
 
-def refused(got: str, allowed: str) -> TrainyardError:
+def refused(got: str, allowed: str, fix: str = LOOK) -> TrainyardError:
     """Say what the API server answered, and what it should have."""
-    return TrainyardError([Problem("the cluster's API server", got, allowed, "see `trainyard status`")])
+    return TrainyardError([Problem("the cluster's API server", got, allowed, fix)])
 
 
 class Deadline:
     """A wait in small steps, which an interrupt ends."""
 
-    def __init__(self, seconds: float, late: str, allowed: str, progress: Progress) -> None:
+    def __init__(self, seconds: float, late: str, allowed: str, progress: Progress, fix: str = LOOK) -> None:
         self._end = time.monotonic() + seconds
         self._late = f"{late} after {seconds:.0f} s"
-        self._allowed = allowed
+        self._allowed, self._fix = allowed, fix
         self._progress = progress
 
     def wait(self, why: str = "") -> None:
         """Sleep for a moment. Raises TrainyardError when the time is over, Cancelled on an interrupt."""
         self._progress.check()
         if time.monotonic() > self._end:
-            raise refused(f"{self._late}{f': {why}' if why else ''}", self._allowed)
+            raise refused(f"{self._late}{f': {why}' if why else ''}", self._allowed, self._fix)
         time.sleep(POLL_SECONDS)

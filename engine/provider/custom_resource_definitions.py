@@ -30,6 +30,11 @@ WORKERS = 8
 ESTABLISHED_SECONDS = 60.0
 REMOVED_SECONDS = 120.0
 TAKEN = "an API server that takes the definitions"
+REMOVE = (
+    "`kubectl get {name} -A` lists them. The operator that takes the finalizers out is gone: take them out"
+    """ (`kubectl patch {name} NAME --type=merge --patch='{{"metadata":{{"finalizers":null}}}}'`)"""
+)
+"""The next step where objects outlive their operator."""
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 T = TypeVar("T")
@@ -168,7 +173,7 @@ class Server:
         def one(name: str) -> None:
             found = self._call(self._api.delete_custom_resource_definition, name)
             late = f"{name} is not removed: objects of it have finalizers"
-            deadline = Deadline(REMOVED_SECONDS, late, TAKEN, progress)
+            deadline = Deadline(REMOVED_SECONDS, late, TAKEN, progress, REMOVE.format(name=name))
             while found is not None:
                 deadline.wait()
                 found = self._call(self._api.read_custom_resource_definition, name)

@@ -1,8 +1,9 @@
 """A guide's command blocks, pasted into one shell as a reader pastes them.
 
 A fenced `sh` block runs as it is printed. An HTML comment right above it says what print cannot:
-`<!-- not run: REASON -->` where it cannot run here, `<!-- stack file: {KEY: VALUE} -->` for what the text
-around it tells the reader to edit in the stack file first.
+`<!-- not run: REASON -->` where it cannot run here, `<!-- run by: TEST -->` where another test runs it on a
+cluster that is up, `<!-- stack file: {KEY: VALUE} -->` for what the text around it tells the reader to edit
+in the stack file first.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Any
 import yaml
 
 _BLOCK = re.compile(r"(?P<notes>(?:^<!--[^\n]*-->\n)*)^```sh\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
-_NOTE = re.compile(r"^<!-- (?P<key>not run|stack file): (?P<value>.*) -->$", re.MULTILINE)
+_NOTE = re.compile(r"^<!-- (?P<key>not run|run by|stack file): (?P<value>.*) -->$", re.MULTILINE)
 _PROMPT = b"Do you want to perform this"
 """Of `pulumi up` and `destroy`; typing filters the answers to choose from."""
 SECONDS = 900.0
@@ -40,8 +41,15 @@ class Block:
     text: str
     reason: str = ""
     """Why it cannot run here; empty for one that runs."""
+    test: str = ""
+    """File of the test that runs it on a cluster that is up; empty for one that is pasted."""
     edits: Mapping[str, Any] | None = None
     """What is merged into the stack file before."""
+
+    @property
+    def is_pasted(self) -> bool:
+        """Whether the guides' own test runs it."""
+        return not (self.reason or self.test)
 
     @property
     def name(self) -> str:
@@ -58,7 +66,13 @@ def _blocks(page: str, text: str) -> Iterator[Block]:
         notes = {note["key"]: note["value"] for note in _NOTE.finditer(found["notes"])}
         line = text.count("\n", 0, found.start("text")) + 1
         edits = yaml.safe_load(notes["stack file"]) if "stack file" in notes else None
-        yield Block(page, line, found["text"], notes.get("not run", ""), edits)
+        yield Block(page, line, found["text"], notes.get("not run", ""), notes.get("run by", ""), edits)
+
+
+def run_by(test: str, page: Path) -> Block:
+    """Return the block of a page that a test runs."""
+    [block] = [each for each in blocks(page) if each.test == Path(test).name]
+    return block
 
 
 @dataclass(frozen=True)
@@ -76,7 +90,7 @@ class Transcript:
 
 def paste(found: list[Block], folder: Path, environment: Mapping[str, str], stack_file: Path) -> Transcript:
     """Paste the blocks that run into one shell in `folder`, and answer `yes` where Pulumi asks."""
-    script = "".join(_with_edits(block, stack_file) for block in found if not block.reason)
+    script = "".join(_with_edits(block, stack_file) for block in found if block.is_pasted)
     master, slave = pty.openpty()
     shell = subprocess.Popen(
         ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", "-c", script],

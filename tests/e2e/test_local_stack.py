@@ -13,7 +13,9 @@ import psutil
 import pytest
 import yaml
 
+from engine.paths import REPOSITORY
 from rehearsal.leaks import known_in, leaks_in, lines_of
+from tests.e2e.guide import run_by
 from tests.e2e.machine import processes_of
 from tests.e2e.manifests import NAMESPACE, container, pod
 from tests.e2e.stack import NAME, Declaration, LocalStack
@@ -66,13 +68,12 @@ def test_status_shows_every_node_and_that_there_is_no_job(stack: LocalStack) -> 
 def test_pulumi_and_kubectl_work_by_hand(stack: LocalStack) -> None:
     config = stack.folder / "by-hand.yaml"
     config.write_text(stack.file.read_text())
-    preview = stack.by_hand(f"pulumi preview --non-interactive -s {NAME} --config-file {config}")
+    printed = run_by(__file__, REPOSITORY / "README.md").text
+    preview = stack.by_hand(printed.replace("-s local", f"-s {NAME} --config-file {config}"))
     assert "unchanged" in preview.out
     assert not [word for word in ("update", "create", "delete", "replace") if f"to {word}" in preview.out]
     assert "warning" not in preview.text
-    assert stack.by_hand("kubectl get nodes -o name").out.split() == sorted(
-        f"node/{name}" for name in stack.names("nodes")
-    )
+    assert [name for name in stack.names("nodes") if f"{name} " not in preview.out] == []
     outputs = json.loads(stack.by_hand(f"pulumi stack output --json -s {NAME}").out)
     assert outputs["endpoint"] == "https://10.233.0.1:6443"
     assert outputs["kubeconfig"] == "[secret]"

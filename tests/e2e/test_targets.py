@@ -7,6 +7,8 @@ vendor's chart brings in (its drivers, its definitions) is not here: `UNSERVED` 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,6 +21,7 @@ from infra import names
 from infra.artifacts import LINKS
 from infra.spec import Stack, load
 from infra.targets.base import PoolSettings
+from tests.e2e.guide import run_by
 from tests.e2e.stack import Declaration, LocalStack
 from tests.infra.golden import CASES, GOLDEN, assert_matches
 from tests.infra.kubeconfigs import write_kubeconfig
@@ -61,6 +64,8 @@ STACKS_OWN = (
     "clustertrainingruntime",
     "localqueue -A",
     "clusterqueue",
+    "admissioncheck",
+    "provisioningrequestconfig",
     "resourceflavor",
     "topologies.kueue.x-k8s.io",
     "storageclass",
@@ -184,6 +189,7 @@ def applied(operators: LocalStack, occupied: set[str], half: TargetHalf) -> Iter
     configure_kueue(operators, objects)
     provision(operators)
     apply(operators, channels(half))
+    heartbeat(operators, half)  # before any job: Kueue would take it for a pool that has room elsewhere
     yield operators
     for kind in ("trainjobs", "jobsets", "jobs"):
         operators.kubectl("delete", kind, "--all", "-n", NAMESPACE)
@@ -263,7 +269,8 @@ def _dra(kind: str, name: str, spec: Declaration, **place: str) -> Declaration:
 
 
 def test_the_example_job_trains_on_the_local_stack(platform: LocalStack) -> None:
-    platform.kubectl("apply", f"--filename={JOB}")
+    [given] = paste_kubectl(platform, run_by(__file__, REPOSITORY / "README.md").text)
+    assert given.returncode == 0, given.stderr
 
     def complete() -> bool:
         conditions = platform.get("trainjob", NAME, "-n", NAMESPACE).get("status", {}).get("conditions", [])
@@ -289,6 +296,41 @@ def test_the_same_job_becomes_the_pods_of_each_target(applied: LocalStack, half:
     assert {each["spec"]["nodeName"] for each in pods} <= simulated
     first = min(pods, key=lambda each: str(each["metadata"]["name"]))
     assert_matches(yaml.safe_dump(told(first), width=110), GOLDEN / "pods" / f"{half.name}.yaml")
+
+
+NOT_HERE = ("doesn't have a resource type", "NotFound")
+"""What kubectl says of a vendor's definitions, and of the drivers that a cloud brings."""
+
+
+def paste_kubectl(cluster: LocalStack, text: str) -> list[subprocess.CompletedProcess[str]]:
+    """Run those lines of a block that ask the API server; `test_jobs_by_context` runs the others."""
+    programs = REPOSITORY / ".trainyard" / "bin"
+    environment = {
+        **os.environ,
+        "KUBECONFIG": str(cluster.kubeconfig),
+        "PATH": f"{programs}:{os.environ['PATH']}",
+    }
+    return [
+        subprocess.run(["bash", "-c", line], env=environment, cwd=REPOSITORY, capture_output=True, text=True)
+        for line in text.splitlines()
+        if line.startswith("kubectl ")
+    ]
+
+
+def test_a_guides_questions_are_answered(applied: LocalStack, half: TargetHalf) -> None:
+    page = REPOSITORY / "docs" / f"{half.stack.provider.kind}.md"
+    heartbeat(applied, half)
+    answers = paste_kubectl(applied, run_by(__file__, page).text)
+    failed = [each.stderr for each in answers if each.returncode]
+    assert [text for text in failed if not any(reason in text for reason in NOT_HERE)] == []
+    shown = "".join(each.stdout for each in answers)
+    node = half.nodes[0]["metadata"]["name"]
+    assert [line for line in shown.splitlines() if line.startswith(node)], shown
+    columns = [each.stdout for each in answers if "custom-columns" in each.args[-1]]
+    amounts = set(ADVERTISED[half.name].values()) - {"16Gi"}
+    for table in columns:
+        [row] = [line.split() for line in table.splitlines() if line.startswith(node)]
+        assert amounts <= set(row), table
 
 
 def told(pod: Declaration) -> Declaration:
