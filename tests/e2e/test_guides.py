@@ -19,6 +19,7 @@ from typing import Any
 
 import flask
 import pytest
+from _pytest.mark import ParameterSet
 from moto.iam.access_control import IAMPolicyStatement, PermissionResult
 from moto.s3.models import FakeBucket
 
@@ -215,7 +216,12 @@ def test_the_guide_works_as_printed(
     expect_a_whole_life(shown, blocks(GUIDES[kind]))
 
 
-@pytest.mark.parametrize("template", TEMPLATES)
+def often(template: str) -> ParameterSet:
+    """All READMEs have the same commands: one is pasted at every change, that of the others in the soak."""
+    return pytest.param(template, marks=() if template == "local" else pytest.mark.soak)
+
+
+@pytest.mark.parametrize("template", [often(each) for each in TEMPLATES])
 def test_a_projects_readme_works_as_printed(
     template: str, clone: Path, home: Path, reader: dict[str, str], tmp_path: Path
 ) -> None:
