@@ -9,13 +9,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 from filelock import FileLock
 
 from engine.paths import Paths
 from engine.progress import Progress
-from local.cluster import ClusterConfig, EmbeddedCluster
+from local.cluster import ClusterConfig, EmbeddedCluster, cgroups
 from local.cluster.layout import Layout
 from local.cluster.network import Network, run_folders
+from local.cluster.processes import end
 from local.toolchain import Toolchain, load_versions
 
 LOCK = Path(tempfile.gettempdir()) / "trainyard-tests-e2e.lock"
@@ -38,10 +40,26 @@ def remove(*clusters: str, progress: Progress) -> None:
             _remove(run, progress)
 
 
+def machines_below(run: Path) -> set[Path]:
+    """Return what identifies the machines that still run: their description in a folder that may be gone."""
+    found = (_last_argument(process) for process in psutil.process_iter())
+    return {path for path in found if run in path.parents}
+
+
+def _last_argument(process: psutil.Process) -> Path:
+    try:
+        return Path(process.cmdline()[-1])
+    except (psutil.Error, IndexError):
+        return Path()
+
+
 def _remove(run: Path, progress: Progress) -> None:
     layout = Layout(run)
-    if not layout.config.exists():  # the files are gone, and the machine was started anew: no process is left
+    if not layout.config.exists():  # someone has cleaned the temporary folder
+        for machine in machines_below(run):
+            end(machine)
         Network(run.parent.name, layout.networks).remove()
+        cgroups.remove(run.parent.name)
         shutil.rmtree(run.parent, ignore_errors=True)
         return
     config = ClusterConfig.parse(json.loads(layout.config.read_text()))
