@@ -17,6 +17,7 @@ import torch.distributed as dist
 from tests.training.launch import events, reached, settings, start
 from trainyard_train.elasticity.config import TimeoutConfig
 from trainyard_train.elasticity.heartbeats import STACKS, Heartbeat, Heartbeats, Kind, stragglers
+from trainyard_train.elasticity.rank_status import AGENT, RankStatuses
 from trainyard_train.parallelism.mesh import Mesh
 
 
@@ -184,15 +185,67 @@ def test_slow_work_has_not_hung(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert alone.ends == [1]
 
 
-def test_ranks_that_hang_all_at_once_end_where_no_collective_would(pair: Group) -> None:
+def test_ranks_that_hang_all_at_once_end_once_a_collective_could_not_take_as_long(pair: Group) -> None:
     for rank in (0, 1):
         with pair.ranks[rank].busy("step", 1):
             pass
         pair.begin(rank, "step", 2)
-    pair.pass_time(40)
-    assert pair.ends == [], "a collective's timeout comes first, which says more"
+    pair.pass_time(20)
+    assert pair.ends == []
     pair.pass_time(1)
-    assert pair.ends == [1, 1]
+    assert pair.ends == [76, 76], "each may wait for another, so that starting again may help"
+
+
+def test_until_its_first_step_is_done_a_rank_may_be_silent_for_as_long_as_a_start_may_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A load may hold the interpreter, so that no thread of the rank comes to its turn."""
+    group = Group(tmp_path, monkeypatch)
+    rank0, other = group.ranks
+    with other.busy("loading"):
+        group.pass_time(2)
+        group.now += 599
+        assert rank0.silent() == []
+        group.now += 2
+        assert rank0.silent() == [1]
+    with other.busy("step", 1):
+        group.pass_time(1)
+    group.pass_time(2)
+    group.now += 59
+    assert rank0.silent() == []
+    group.now += 2
+    assert rank0.silent() == [1]
+
+
+@pytest.mark.parametrize(("watched", "threads"), [(False, 2), (True, 1)])
+def test_no_rank_that_has_an_agent_is_taken_for_dead_for_its_silence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, watched: bool, threads: int
+) -> None:
+    begun: list[threading.Thread] = []
+    monkeypatch.setattr(threading.Thread, "start", lambda thread: begun.append(thread))
+    memory = RankStatuses.create(1)
+    monkeypatch.setenv(AGENT, memory.environment(0)[AGENT])
+    if not watched:
+        monkeypatch.delenv(AGENT)
+    Group(tmp_path, monkeypatch).ranks[0].start()
+    assert len(begun) == threads
+
+
+def test_the_agent_learns_what_is_saved_and_that_work_does_not_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = RankStatuses.create(2)
+    monkeypatch.setenv(AGENT, memory.environment(1)[AGENT])
+    alone = Group(tmp_path, monkeypatch, size=1)
+    alone.ranks[0].saved(20)
+    with alone.ranks[0].busy("step", 21):
+        alone.pass_time(15)
+        assert not memory.ranks[1].stalled
+        alone.pass_time(1)
+        assert memory.ranks[1].stalled
+    alone.pass_time(1)
+    assert [(rank.saved_step, rank.stalled) for rank in memory.ranks] == [(0, False), (20, False)]
+    assert memory.saved_step == 20
 
 
 def test_a_process_that_was_stopped_for_a_while_has_not_hung(

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 import sys
+from datetime import timedelta
 from types import ModuleType, SimpleNamespace
 
 import pytest
+import torch
 import torch.distributed as dist
 
 from trainyard_train.config_base import ConfigError
 from trainyard_train.elasticity.config import TimeoutConfig
+from trainyard_train.launchers import process_group
 from trainyard_train.launchers.process_group import adopt_launcher_settings, join, leave_mpi
 from trainyard_train.parallelism.config import Backend
 
@@ -69,6 +72,22 @@ def test_alone_there_is_one_rank_and_no_process_group() -> None:
     assert not dist.is_initialized()
     assert mesh.gather("key", "value") == ["value"]
     assert mesh.broadcast("other", "word") == "word"
+
+
+@pytest.mark.parametrize(("gpu", "backend"), [(True, "nccl"), (False, "gloo")])
+def test_a_group_leaves_room_for_a_start_and_nccl_connects_to_the_ranks_own_gpu(
+    monkeypatch: pytest.MonkeyPatch, gpu: bool, backend: str
+) -> None:
+    """NCCL's watchdog counts from where a collective was enqueued, while a peer may still load or compile."""
+    place = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "3", "MASTER_ADDR": "a", "MASTER_PORT": "1"}
+    begun: dict[str, object] = {}
+    monkeypatch.setattr("torch.cuda.is_available", lambda: gpu)
+    monkeypatch.setattr("torch.cuda.set_device", lambda device: None)
+    monkeypatch.setattr(process_group, "rendezvous", lambda *_: (dist.HashStore(), 1, 2))
+    monkeypatch.setattr(dist, "init_process_group", lambda name, **how: begun.update(how, name=name))
+    join(TimeoutConfig(rendezvous=300, save=400, collective=20), place)
+    assert (begun["name"], begun["timeout"]) == (backend, timedelta(seconds=420))
+    assert begun["device_id"] == (torch.device("cuda", 3) if gpu else None)
 
 
 @pytest.mark.parametrize(

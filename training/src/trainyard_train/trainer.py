@@ -201,6 +201,7 @@ class Trainer:
             if self.loss_scale:
                 self.loss_scale.resume(checkpoint.manifest.loss_scale)
             self._saved_step = self.step
+        self.heartbeats.saved(self._saved_step)
         self.saver.loaded()
         self.schedule = schedule_for(self.config.optim, self.batch_size, self.step, previous)
         warnings = doubts(self.config.optim, self.batch_size)
@@ -353,6 +354,7 @@ class Trainer:
             sys.stderr.write(f"training: checkpoint of step {pending.step} failed: {error}\n")
             return
         self._saved_step = pending.step
+        self.heartbeats.saved(pending.step)
         if self.cadence:
             self.cadence.durable()
         self._record(

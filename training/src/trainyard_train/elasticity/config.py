@@ -55,9 +55,11 @@ class TimeoutConfig(ConfigSection):
     """For all ranks to arrive again, after they were started again in place; more only delays their start
     elsewhere, where a node is lost."""
     collective: float = Field(default=20, gt=0)
-    """For one collective; longer than the slowest step."""
+    """For one collective; longer than the slowest step. A step that lasts ten times as long as any before has
+    no less than that."""
     silence: float = Field(default=8, ge=3)
-    """Without a sign of life from a rank, until it counts as gone."""
+    """Without a heartbeat of a node's agent, or of a rank that has none, until it counts as failed; a rank
+    may be stopped (SIGSTOP) for as long."""
     stall: float = Field(default=15, gt=0)
     """In one step, until all ranks write down what they are doing; shorter than `collective`. Left out, it is
     no more than three quarters of that."""
@@ -77,6 +79,20 @@ class TimeoutConfig(ConfigSection):
             return values
         shorter = 0.75 * collective
         return {**values, "stall": shorter} if 0 < shorter < cls.model_fields["stall"].default else values
+
+    @property
+    def start(self) -> float:
+        """Seconds that a rank may take until its first step is done: to build, load and compile."""
+        return max(self.save, self.rendezvous)
+
+    @property
+    def watchdog(self) -> float:
+        """Seconds after which a process group gives a collective up, counted from its enqueueing.
+
+        It is the last resort, since NCCL's watchdog ends the process by SIGABRT: a collective may wait for a
+        rank that takes its time to start. `elasticity.heartbeats` ends a step that hangs long before that.
+        """
+        return self.start + self.collective
 
     def until_exit(self, notices: str = "none", environment: Mapping[str, str] = os.environ) -> float:
         """Seconds from a notice to the exit: `leave`, or what the pod's grace allows.

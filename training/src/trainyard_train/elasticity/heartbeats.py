@@ -1,8 +1,10 @@
 """Watching the ranks: one that is gone, one that is slow, and work that does not end.
 
-A collective would wait for its timeout, which must allow for the slowest step. A rank that lives says so
-every second from a thread of its own, however long its steps are; who is silent for too long is gone.
-Rank 0 listens to all, the others listen to rank 0, and hear of the rest by the connections it drops.
+A collective would wait for its timeout, which must allow for the slowest step. The agent of a node watches
+its ranks' processes (`elasticity.agent`). Without one, as under mpirun or torchrun, a rank that lives says so
+every second from a separate thread, however long its steps are; who is silent for too long has failed.
+Rank 0 listens to all, the others listen to rank 0, and hear of the rest by the connections it drops. Until
+its first step is done a rank may be silent for longer: a load may hold Python's interpreter.
 
 A heartbeat carries how long the rank's own part of a step takes, before it waits for others: by that rank 0
 finds a straggler. It also carries what the rank is busy with if that lasts too long: then all ranks write
@@ -31,6 +33,7 @@ import torch.distributed as dist
 
 from trainyard_train.elasticity.config import TimeoutConfig
 from trainyard_train.elasticity.exit_codes import EXIT_FAILED, EXIT_LOST_RANK
+from trainyard_train.elasticity.rank_status import RankStatus
 from trainyard_train.observability.rank_log import log_line
 from trainyard_train.parallelism.mesh import Mesh
 
@@ -71,6 +74,8 @@ class Heartbeat:
     """Of a step, smoothed: from its begin until this rank has its loss; with a GPU, until all is queued."""
     stalled: str = ""
     """The name of the work that does not end; empty if all is well."""
+    silent_seconds: float = 0.0
+    """For which this rank may be silent now, if that is more than `timeouts.silence`."""
 
     def encode(self) -> str:
         """As text."""
@@ -127,6 +132,7 @@ class Heartbeats:
     """Where stacks are written; all ranks share it."""
     record: RecordEvent
     clock: Callable[[], float] = time.monotonic
+    status: RankStatus = field(default_factory=RankStatus.of)
     _heard: dict[int, float] = field(default_factory=dict)
     _latest: dict[int, Heartbeat] = field(default_factory=dict)
     _slow: set[int] = field(default_factory=set)
@@ -142,9 +148,10 @@ class Heartbeats:
     _stopped: threading.Event = field(default_factory=threading.Event)
 
     def start(self) -> None:
-        """Begin, in threads, as soon as all ranks have joined: each must follow within `silence_seconds`."""
+        """Begin, in threads, as soon as all ranks have joined: each must follow in time."""
         self.listen_to(range(1, self.mesh.world_size) if self.mesh.is_rank0 else [0])
-        for work in (self._beat, self._listen) if self.mesh.world_size > 1 else (self._beat,):
+        alone = self.mesh.world_size == 1 or self.status.has_agent
+        for work in (self._beat,) if alone else (self._beat, self._listen):
             threading.Thread(target=work, name="heartbeats", daemon=True).start()
 
     def stop(self) -> None:
@@ -176,15 +183,17 @@ class Heartbeats:
         save = self.timeouts.save
         if kind == "save":  # whoever waits for it ends by itself
             return save / 2, math.inf
-        longest = max(save, self.timeouts.rendezvous)
         if kind in {"start", "loading"}:
-            return save / 2, longest
-        # The collective that others wait in ends first, which says more; compiling takes minutes.
-        usual = self.timeouts.collective * (1 if self.mesh.world_size == 1 else 2)
-        if kind not in self._longest:
-            return self.timeouts.stall, max(usual, longest)
+            return save / 2, self.timeouts.start
+        usual = self.timeouts.collective
+        if kind not in self._longest:  # compiling takes minutes
+            return self.timeouts.stall, max(usual, self.timeouts.start)
         before = self._longest[kind]  # slow work has not hung
         return max(self.timeouts.stall, 2 * before), max(usual, 10 * before)
+
+    def saved(self, step: int) -> None:
+        """Let the agent know that a checkpoint of this step is committed, from which a restart resumes."""
+        self.status.write(saved_step=step)
 
     def own_part_done(self) -> None:
         """From here on this step needs the others."""
@@ -195,7 +204,12 @@ class Heartbeats:
     def silent(self) -> list[int]:
         """The ranks that have not been heard of for too long."""
         now = self.clock()
-        return [rank for rank, heard in self._heard.items() if now - heard > self.timeouts.silence]
+        return [rank for rank, heard in self._heard.items() if now - heard > self._silence_of(rank)]
+
+    def _silence_of(self, rank: int) -> float:
+        """Seconds without a heartbeat after which a rank has failed."""
+        said = self._latest[rank].silent_seconds if rank in self._latest else self.timeouts.start
+        return max(self.timeouts.silence, said)
 
     def _beat(self) -> None:
         """Exchange beats. This thread may hang in the store or lose it; `_listen` will find out."""
@@ -219,6 +233,7 @@ class Heartbeats:
             for rank, text in zip(self._heard, found, strict=True):
                 self._receive(rank, Heartbeat.decode(text))
         self._watch(own)
+        self.status.write(stalled=bool(self._stalled()))
         self._end_if_hung()
 
     def _own_heartbeat(self, beat: int) -> Heartbeat:
@@ -226,7 +241,8 @@ class Heartbeats:
         stalled = work.name if work else ""
         if self.mesh.is_rank0:  # who listens to rank 0 hears of any
             stalled = max([stalled, *(each.stalled for each in self._latest.values())])
-        return Heartbeat(beat, self.mesh.node, self._own_seconds, stalled)
+        silent_seconds = 0 if "step" in self._longest else self.timeouts.start
+        return Heartbeat(beat, self.mesh.node, self._own_seconds, stalled, silent_seconds)
 
     def _stalled(self) -> Work | None:
         work = self._work
@@ -290,7 +306,8 @@ class Heartbeats:
             self._leave(
                 f"{work.name} does not end, after {waited:.0f} s: {self.folder / STACKS} has where the"
                 " threads are; if it only takes long, raise timeouts.collective (of a step) or .save",
-                EXIT_FAILED,
+                # Whose fault it is can be seen from nowhere; another rank may be what this one waits for.
+                EXIT_FAILED if self.mesh.world_size == 1 else EXIT_LOST_RANK,
             )
 
     def _listen(self) -> None:
@@ -298,7 +315,8 @@ class Heartbeats:
             if self._stopped.wait(_BEAT_SECONDS / 2):
                 return
         ranks = ", ".join(map(str, silent))
-        text = f"no sign of rank {ranks} for {self.timeouts.silence:g} s"
+        seconds = min(self._silence_of(rank) for rank in silent)
+        text = f"no sign of rank {ranks} for {seconds:g} s"
         self._leave(text, EXIT_LOST_RANK, ": leaving, so that the run can start again without delay")
 
     def _leave(self, text: str, code: int, what_now: str = "") -> None:

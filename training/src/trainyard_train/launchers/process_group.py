@@ -99,7 +99,9 @@ def join(
             store=dist.PrefixStore("group", store),
             rank=rank,
             world_size=world_size,
-            timeout=timedelta(seconds=timeouts.collective),
+            timeout=timedelta(seconds=timeouts.watchdog),
+            # With it NCCL connects here, and not in the first collective, and to no other GPU.
+            device_id=device if choice.backend == "nccl" else None,
         )
     return Mesh(rank, world_size, device, node, dist.PrefixStore("training", store), choice=choice)
 
