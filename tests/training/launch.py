@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -19,6 +20,7 @@ import psutil
 
 from tests.processes import PATIENCE_SECONDS, free_port, wait_for
 from trainyard_train import train
+from trainyard_train.elasticity.nodes import NAME
 from trainyard_train.observability.metrics import FILE, read_metrics
 
 UNHURRIED = {"timeouts.silence": 20, "timeouts.collective": 120, "timeouts.leave": 60}
@@ -113,16 +115,53 @@ def start_agent(ranks: int, arguments: Sequence[str], environment: Mapping[str, 
     return _start({"PET_NPROC_PER_NODE": str(ranks), **environment}, arguments)
 
 
-def _start(environment: Mapping[str, str], arguments: Sequence[str]) -> Rank:
+@dataclass
+class Nodes(Ranks):
+    """The agents of one run, each with one rank, whose collectives wait for ever once a peer has died."""
+
+    arguments: Sequence[str]
+    meeting: Mapping[str, str]
+
+    @staticmethod
+    def start(count: int, arguments: Sequence[str]) -> Nodes:
+        """Start so many."""
+        place = {"PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": str(free_port())}
+        nodes = Nodes([], arguments, {"PET_NNODES": str(count), **place})
+        nodes.ranks = [nodes.start_one(number) for number in range(count)]
+        return nodes
+
+    def start_one(self, number: int) -> Rank:
+        """Start the agent of one node, in place of another perhaps."""
+        own = {"PET_NODE_RANK": str(number), "NODE_NAME": f"node-{number}"}
+        return _start({**self.meeting, **own}, self.arguments, blocking=True)
+
+    def rank_of(self, number: int) -> psutil.Process | None:
+        """The process of a node's rank, if there is one now."""
+        return next(iter(ranks_of(self.ranks[number].process.pid)), None)
+
+
+def ranks_of(agent: int | None) -> list[psutil.Process]:
+    """The ranks of an agent that live, in order of their birth."""
+    with suppress(psutil.NoSuchProcess):
+        children = sorted(psutil.Process(agent).children(), key=lambda child: child.pid)
+        return [child for child in children if child.name() != NAME]
+    return []
+
+
+def _start(environment: Mapping[str, str], arguments: Sequence[str], *, blocking: bool = False) -> Rank:
     words = Path(tempfile.mkstemp(prefix="rank-")[1])
-    process = _server.Process(target=_main, args=(environment, arguments, words), daemon=True)
+    process = _server.Process(target=_main, args=(environment, arguments, words, blocking), daemon=True)
     process.start()
     return Rank(process, words)
 
 
-def _main(environment: Mapping[str, str], arguments: Sequence[str], words: Path) -> None:
+def _main(environment: Mapping[str, str], arguments: Sequence[str], words: Path, blocking: bool) -> None:
     os.environ.update(environment)
     os.dup2(os.open(words, os.O_WRONLY), sys.stderr.fileno())
+    if blocking:
+        from tests.training.blocking import install
+
+        install()
     train.main(arguments)
 
 

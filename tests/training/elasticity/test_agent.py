@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -13,10 +15,11 @@ import psutil
 import pytest
 
 from tests.processes import PATIENCE_SECONDS, free_port, wait_for
-from tests.training.launch import events, reached, run, settings, sha256
+from tests.training.launch import events, ranks_of, reached, run, settings, sha256
 from trainyard_train.config_base import ConfigError
 from trainyard_train.elasticity.agent import Agent, Node, node_of, verdict
 from trainyard_train.elasticity.config import TimeoutConfig
+from trainyard_train.elasticity.rank_status import RankStatus
 
 TWO_NODES = {
     "PET_NNODES": "2",
@@ -36,6 +39,7 @@ def test_a_rank_is_told_its_place_in_the_words_of_torchrun() -> None:
         "LOCAL_WORLD_SIZE": "4",
         "MASTER_ADDR": "job-node-0-0.job",
         "MASTER_PORT": "29400",
+        "TORCHELASTIC_USE_AGENT_STORE": "True",  # it survives the ranks
     }
 
 
@@ -115,8 +119,7 @@ def test_a_killed_rank_and_those_that_lost_it_are_started_again(tmp_path: Path) 
         return 76
 
     assert agent(tmp_path, work) == 0
-    # A killed rank's peers on other nodes may need `silence` to find out.
-    assert notes(tmp_path, 0) == notes(tmp_path, 1) == [f"{SOON.rendezvous:g}", "3.5"]
+    assert notes(tmp_path, 0) == notes(tmp_path, 1) == [f"{SOON.rendezvous:g}", "0.5"]
 
 
 def test_ranks_that_lost_one_elsewhere_wait_for_it_but_not_for_long(tmp_path: Path) -> None:
@@ -172,6 +175,63 @@ def test_a_rank_that_hangs_does_not_keep_the_others_from_their_restart(tmp_path:
     assert len(notes(tmp_path, 1)) == 2
 
 
+def test_a_rank_that_stays_stopped_is_a_lost_one(tmp_path: Path) -> None:
+    """Its peers wait for it, and its connections stay open."""
+
+    def work(folder: Path, _: float) -> int:
+        if note(folder, "came") > 1:
+            return 0
+        if os.environ["RANK"] == "1":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        time.sleep(PATIENCE_SECONDS)
+        return 1
+
+    assert agent(tmp_path, work) == 0
+    assert len(notes(tmp_path, 0)) == 2
+
+
+def test_a_rank_that_goes_on_in_time_is_not_lost(tmp_path: Path) -> None:
+    def work(folder: Path, _: float) -> int:
+        process = os.getpid()
+        if note(folder, "came") == 1 and not os.fork():
+            os.kill(process, signal.SIGSTOP)
+            time.sleep(1)
+            os.kill(process, signal.SIGCONT)
+            os._exit(0)
+        time.sleep(SOON.silence + 1)
+        return 0
+
+    assert agent(tmp_path, work, ranks=1) == 0
+    assert len(notes(tmp_path, 0)) == 1
+
+
+@pytest.mark.parametrize(("stalled", "code"), [(True, 76), (False, 128 + signal.SIGABRT)])
+def test_a_rank_that_nccls_watchdog_ends_is_a_lost_one_and_no_crash(
+    tmp_path: Path, stalled: bool, code: int
+) -> None:
+    def work(_folder: Path, _: float) -> int:
+        faulthandler.disable()  # pytest's
+        RankStatus.of().write(stalled=stalled)
+        os.abort()
+
+    assert agent(tmp_path, work, restarts=0, ranks=1) == code
+
+
+@pytest.mark.parametrize(("saves", "lives"), [([0, 0, 0, 0, 0], 3), ([10, 10, 20, 20, 20], 5)])
+def test_restarts_are_counted_since_the_last_newer_checkpoint(
+    tmp_path: Path, saves: list[int], lives: int
+) -> None:
+    """With two restarts; the first life's checkpoint is the one that it resumed from, or its first."""
+
+    def work(folder: Path, _: float) -> int:
+        life = note(folder, "came")
+        RankStatus.of().write(saved_step=saves[life - 1])
+        return 76
+
+    assert agent(tmp_path, work, restarts=2, ranks=1) == 1
+    assert len(notes(tmp_path, 0)) == lives
+
+
 def test_an_exception_that_nobody_caught_is_a_failure(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -207,7 +267,7 @@ def test_a_rank_killed_on_one_of_two_nodes_comes_back_and_no_bit_is_changed(
     nodes = [node(patient, PET_NODE_RANK=str(number), **meeting) for number in range(2)]
     try:
         wait_for(lambda: reached(tmp_path, 15))
-        psutil.Process(nodes[lost].pid).children()[0].kill()
+        ranks_of(nodes[lost].pid)[0].kill()
         assert [each.wait(PATIENCE_SECONDS) for each in nodes] == [0, 0]
     finally:
         for each in nodes:

@@ -4,14 +4,13 @@ torchrun starts every rank anew, and each imports PyTorch anew: most of the time
 the next step. Here the import is done once, by a process that computes nothing, has no threads of its own and
 touches no GPU, so that it may be forked at any time; a node with eight ranks has it in memory once.
 
-Nobody is asked across nodes. Ranks that have lost another end by themselves (`EXIT_LOST_RANK`), each node
-starts its own again, and they meet where they met before (`elasticity.rendezvous`). If not all come back
-soon, a node is lost: all end, and whoever started this process (JobSet) starts them elsewhere.
+The agents of several nodes agree on when all ranks are started again (`elasticity.nodes`), since no rank may
+find out that another has died. If not all come back soon, a node is lost: all end, and whoever started this
+process (JobSet) starts them elsewhere.
 """
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import math
 import os
@@ -35,13 +34,29 @@ from trainyard_train.elasticity.exit_codes import (
     EXIT_PREEMPTED,
     EXIT_WRONG_CONFIG,
 )
+from trainyard_train.elasticity.nodes import (
+    BEAT_SECONDS,
+    WAKE,
+    Monitor,
+    NodeEnded,
+    Round,
+    Unreachable,
+    end_with,
+)
+from trainyard_train.elasticity.rank_status import RankStatuses
 from trainyard_train.observability.rank_log import log_line
 
 _LEAVE: Final = frozenset({signal.SIGTERM, signal.SIGINT})
-_HEARD: Final = _LEAVE | {signal.SIGCHLD}
+_HEARD: Final = _LEAVE | {signal.SIGCHLD, WAKE}
 _GRACE_SECONDS: Final = 2.0
-"""From the end of one rank to that of the others, which find out by themselves unless they hang."""
-_PR_SET_PDEATHSIG: Final = 1
+"""From the end of one rank that failed to that of the others, which may find the same wrong."""
+_LOST_SECONDS: Final = 1.0
+"""The same after the loss of a rank, here or elsewhere; the others say so and end, unless they hang."""
+_PREEMPTED_SECONDS: Final = 10.0
+"""The same after a node has left on notice: the others have saved with it, or hang."""
+_APART_SECONDS: Final = _LOST_SECONDS + BEAT_SECONDS + 1.0
+"""Between the restarts of two nodes' ranks at most: one node hears of a lost rank later, and lets its own
+ranks end by themselves; and a second for the machine."""
 
 _SIGNALLED: Final = 128
 """The exit code of a process that a signal ended is that much more than the signal's number, as in shells."""
@@ -80,7 +95,8 @@ class Node(BaseModel):
 
     def environment(self, local_rank: int, ranks: int, port: int) -> dict[str, str]:
         """What a rank is told, in the words of torchrun."""
-        return {
+        of_agent = {"TORCHELASTIC_USE_AGENT_STORE": "True"} if self.count > 1 else {}
+        return of_agent | {
             "RANK": str(self.number * ranks + local_rank),
             "WORLD_SIZE": str(self.count * ranks),
             "LOCAL_RANK": str(local_rank),
@@ -104,22 +120,31 @@ def node_of(environment: Mapping[str, str]) -> Node:
 
 @dataclass
 class Agent:
-    """Starts the ranks of a node, tells them what it is told, and starts them again if one is lost."""
+    """Starts the ranks of a node, passes signals on to them, and starts them again if one is lost."""
 
     node: Node
     work: Work
     restarts: int
+    """How often in a row without a newer checkpoint in between."""
     timeouts: TimeoutConfig
     prepare: Callable[[], object] = lambda: None
     """Imports what ranks need."""
-    _ranks: set[int] = field(default_factory=set)
-    """Processes that live."""
+    _ranks: dict[int, int] = field(default_factory=dict)
+    """Local rank of each process that lives."""
+    _stopped: dict[int, float] = field(default_factory=dict)
+    """Since when a process is stopped, as by SIGSTOP, by the monotonic clock."""
     _ends: list[int] = field(default_factory=list)
     """Exit codes of this round's ranks; −9 for one that SIGKILL ended."""
-    _told: bool = False
-    """Whether this node was told to leave."""
+    _preempted: bool = False
+    """Whether this node has a preemption notice."""
     _cut_short: bool = False
     """Whether this round's last ranks were ended from here."""
+    _monitor: Monitor | None = None
+    """Where there are several nodes."""
+    _current: Round = field(default_factory=lambda: Round(-1))
+    """The round that this node's ranks are in."""
+    _news: Round | NodeEnded | Unreachable | None = None
+    """What the monitor has said since this round began: that it is over."""
 
     def run(self, started: float) -> int:
         """Let the ranks work to their end; returns one exit code for all of them.
@@ -136,47 +161,142 @@ class Agent:
         ranks = _number_of(self.node.processes)
         self.prepare()
         gc.freeze()  # so that collecting garbage in a rank copies no pages of this process
-        rendezvous_seconds = self.timeouts.rendezvous
-        for restart in range(1, self.restarts + 2):
-            code = self._round(ranks, started, rendezvous_seconds)
-            died = code > _SIGNALLED
-            if self._told or restart > self.restarts or not (died or code == EXIT_LOST_RANK):
-                break
-            # Ranks of other nodes may find out by this one's silence alone.
-            rendezvous_seconds = self.timeouts.rejoin + (self.timeouts.silence if died else 0)
-            started = time.time()
-            what = f"ended by {signal.Signals(code - _SIGNALLED).name}" if died else "lost"
-            log_line(f"a rank was {what}: starting this node's again ({restart} of {self.restarts} restarts)")
-        return self._last_word(code, restart - 1)
+        self._statuses = RankStatuses.create(ranks)
+        if self._join(self.timeouts.rendezvous):
+            code = self._run_rounds(ranks, started)
+        else:
+            code = EXIT_PREEMPTED if self._preempted else EXIT_ABSENT_RANK
+        if self._monitor:
+            self._monitor.leave(code)
+        return code
 
-    def _last_word(self, code: int, restarts: int) -> int:
-        """What the ranks' last code means to whoever started this process, and may start all elsewhere."""
-        if code == EXIT_ABSENT_RANK and restarts:  # it was there before: its node is lost
-            code = EXIT_LOST_RANK
-        elif code == EXIT_LOST_RANK and restarts and not self._told:  # all nodes came each time: none is lost
-            log_line(f"a rank was lost after each of {restarts} restarts: starting again does not help")
-            code = EXIT_FAILED
-        return EXIT_PREEMPTED if self._told and code == EXIT_LOST_RANK else code
+    def _run_rounds(self, ranks: int, started: float) -> int:
+        """Start the ranks until they end for good; returns one exit code."""
+        seconds = self.timeouts.rendezvous
+        restarted, in_a_row, saved_step = False, 0, 0
+        while True:
+            code = self._round(ranks, started, seconds)
+            if self._statuses.saved_step > saved_step:
+                saved_step, in_a_row = self._statuses.saved_step, 0
+            died = code > _SIGNALLED
+            if self._preempted or not (died or code == EXIT_LOST_RANK):
+                break
+            if in_a_row == self.restarts:
+                return self._give_up(code)
+            if not self._join_next_round():
+                break
+            restarted, in_a_row = True, in_a_row + 1
+            seconds = self.timeouts.rejoin + (_APART_SECONDS if self._monitor else 0)
+            started = time.time()
+            signalled = f"a rank was ended by {signal.Signals(code - _SIGNALLED).name}" if died else ""
+            log_line(
+                f"{signalled or self._current.why or 'a rank was lost'}: starting this node's again"
+                f" ({in_a_row} of {self.restarts} restarts without a newer checkpoint)"
+            )
+        if code == EXIT_ABSENT_RANK and restarted:  # it was there before: its node is lost
+            return EXIT_LOST_RANK
+        return EXIT_PREEMPTED if self._preempted and code == EXIT_LOST_RANK else code
+
+    def _give_up(self, code: int) -> int:
+        """Return what a loss means after the last restart: all nodes came each time, so none is lost."""
+        if code != EXIT_LOST_RANK or not self.restarts or not isinstance(self._news, Round | None):
+            return code
+        log_line(
+            f"a rank was lost after each of {self.restarts} restarts without a newer checkpoint:"
+            " starting again does not help"
+        )
+        return EXIT_FAILED
+
+    def _join(self, seconds: float) -> bool:
+        """Meet the other nodes; returns whether they were reached in time."""
+        if self.node.count == 1:
+            return True
+        if self._monitor:
+            self._monitor.close()
+        place = (self.node.address, self.node.port)
+        self._news = None
+        self._monitor = Monitor(self.node.number, self.node.count, place, self.timeouts, seconds)
+        return self._await_round(seconds)
+
+    def _join_next_round(self) -> bool:
+        """Agree with the other nodes on the round that follows; returns whether they were reached in time."""
+        if not self._monitor:
+            return True
+        seconds = self.timeouts.rejoin + _APART_SECONDS
+        # Node 0's agent may be there again, with a new store.
+        return self._await_round(seconds) or (isinstance(self._news, Unreachable) and self._join(seconds))
+
+    def _await_round(self, seconds: float) -> bool:
+        """Wait for the round after this node's last one; returns whether it came in time."""
+        deadline = time.monotonic() + seconds
+        while self._news is None and not self._preempted and time.monotonic() < deadline:
+            self._listen(deadline)
+        if isinstance(self._news, Round):
+            self._current, self._news = self._news, None
+            return True
+        if isinstance(self._news, Unreachable):
+            log_line(f"node 0 is not reached at {self.node.address}:{self.node.port}: {self._news.why}")
+        return False
 
     def _round(self, ranks: int, started: float, rendezvous_seconds: float) -> int:
         """Start all ranks and wait for their ends; returns one exit code for all."""
         self._ends, self._cut_short = [], False
+        self._statuses.clear_stalled()
         port = self.node.port or _free_port()
-        environments = [self.node.environment(rank, ranks, port) for rank in range(ranks)]
-        self._ranks = {self._fork(each, started, rendezvous_seconds) for each in environments}
-        deadline = math.inf
+        for rank in range(ranks):
+            environment = self.node.environment(rank, ranks, port) | self._statuses.environment(rank)
+            self._ranks[self._fork(environment, started, rendezvous_seconds)] = rank
+        deadline, reported = math.inf, False
         while self._ranks:
-            heard = signal.sigtimedwait(_HEARD, min(max(deadline - time.monotonic(), 0), 3600))
-            if heard and heard.si_signo in _LEAVE:
-                self._told = True
-                self._send(signal.Signals(heard.si_signo))
-            self._reap()
-            if not self._cut_short and any(code not in {0, EXIT_PREEMPTED} for code in self._ends):
-                deadline = min(deadline, time.monotonic() + _GRACE_SECONDS)
+            self._listen(deadline)
+            self._kill_stopped()
+            if not self._cut_short:
+                deadline = min(deadline, time.monotonic() + self._seconds_left())
+            if not reported and self._lost_one():
+                reported = True
+                self._end_round_everywhere()
             if time.monotonic() >= deadline:
                 self._cut_short, deadline = True, math.inf
                 self._send(signal.SIGKILL)
         return verdict(self._ends)
+
+    def _seconds_left(self) -> float:
+        """From now until the end of the ranks that live; infinite while nothing is wrong."""
+        if isinstance(self._news, NodeEnded) and self._news.code == EXIT_PREEMPTED:
+            return _PREEMPTED_SECONDS
+        if self._news or self._lost_one():
+            return _LOST_SECONDS
+        failed = any(code not in {0, EXIT_PREEMPTED} for code in self._ends)
+        return _GRACE_SECONDS if failed else math.inf
+
+    def _lost_one(self) -> bool:
+        """Whether one of this node's ranks has died, or ended since another had."""
+        return any(code < 0 or code == EXIT_LOST_RANK for code in self._ends)
+
+    def _end_round_everywhere(self) -> None:
+        if self._monitor and not self._preempted:
+            self._monitor.end_round(self._current.number, f"node {self.node.number} has lost a rank")
+
+    def _kill_stopped(self) -> None:
+        """End ranks that somebody has stopped: their peers wait for them for ever."""
+        for process, since in list(self._stopped.items()):
+            if time.monotonic() - since >= self.timeouts.silence:
+                log_line(f"local rank {self._ranks[process]} is stopped for {self.timeouts.silence:g} s")
+                del self._stopped[process]
+                os.kill(process, signal.SIGKILL)
+
+    def _listen(self, deadline: float) -> None:
+        """Wait for a signal, pass on what is for the ranks, and note what has ended or was said."""
+        stopped = (since + self.timeouts.silence for since in self._stopped.values())
+        seconds = min(deadline, *stopped, math.inf) - time.monotonic()
+        heard = signal.sigtimedwait(_HEARD, min(max(seconds, 0), 3600))
+        if heard and heard.si_signo in _LEAVE:
+            self._preempted = True
+            self._send(signal.Signals(heard.si_signo))
+        self._reap()
+        for message in self._monitor.messages() if self._monitor else []:
+            if not isinstance(self._news, NodeEnded | Unreachable):  # which nothing follows
+                self._news = message
 
     def _fork(self, environment: Mapping[str, str], started: float, rendezvous_seconds: float) -> int:
         sys.stdout.flush()
@@ -186,9 +306,9 @@ class Agent:
             return process
         code = EXIT_FAILED
         try:
-            _end_with(agent)
+            end_with(agent)
             os.setpgid(0, 0)  # Ctrl-C on a terminal is for the agent, which passes it on
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD, WAKE})
             os.environ.update(environment)
             code = self.work(started, rendezvous_seconds)
         except BaseException:
@@ -201,15 +321,31 @@ class Agent:
             os.kill(process, number)  # none is reaped elsewhere, so each is still there
 
     def _reap(self) -> None:
-        """Note which ranks have ended."""
-        while self._ranks:
-            process, status = os.waitpid(-1, os.WNOHANG)
+        """Note which ranks have ended, were stopped or go on."""
+        while True:
+            try:
+                process, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
+            except ChildProcessError:
+                return
             if not process:
                 return
-            if process in self._ranks:
-                self._ranks.remove(process)
-                code = os.waitstatus_to_exitcode(status)
-                self._ends.append(EXIT_LOST_RANK if self._cut_short else code)
+            if self._monitor and process == self._monitor.process:
+                self._monitor.reaped()
+            elif process not in self._ranks:
+                continue
+            elif os.WIFSTOPPED(status):
+                self._stopped[process] = time.monotonic()
+            elif os.WIFCONTINUED(status):
+                self._stopped.pop(process, None)
+            else:
+                self._stopped.pop(process, None)
+                self._ends.append(self._code_of(self._ranks.pop(process), status))
+
+    def _code_of(self, rank: int, status: int) -> int:
+        """The exit code of a rank, by what it means."""
+        code = os.waitstatus_to_exitcode(status)
+        aborted_in_collective = code == -signal.SIGABRT and self._statuses.ranks[rank].stalled
+        return EXIT_LOST_RANK if self._cut_short or aborted_in_collective else code
 
 
 def verdict(ends: Collection[int]) -> int:
@@ -235,13 +371,6 @@ def leave(code: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
-
-
-def _end_with(agent: int) -> None:
-    """Let the kernel kill this process when the agent dies, so that no rank stays behind."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != agent:  # it died before that
-        leave(EXIT_LOST_RANK)
 
 
 def _number_of(processes: str) -> int:

@@ -1,0 +1,133 @@
+"""Losses on 3 to 16 nodes whose collectives wait for ever once a peer has died, as NCCL's do.
+
+Each node is an agent with one rank, all on this machine. What is lost, and where, follows from a seed; after
+each loss the run must take a new step within `silence + rejoin + 3` seconds.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.processes import kill, wait_for
+from tests.training.launch import Nodes, events, reached, run, settings, sha256
+from trainyard_train.elasticity.config import TimeoutConfig
+
+TIMEOUTS = TimeoutConfig()
+SECONDS = TIMEOUTS.silence + TIMEOUTS.rejoin + 3
+"""From a loss to the first new step."""
+SAVED = {
+    "steps": 60,
+    "checkpoint.every_steps": 2,
+    "timeouts.silence": TIMEOUTS.silence,
+    "timeouts.collective": TIMEOUTS.collective,
+}
+PACED = {**SAVED, "pace_seconds": 0.2, "steps": 10_000}
+
+
+@contextmanager
+def started(count: int, arguments: list[str]) -> Iterator[Nodes]:
+    nodes = Nodes.start(count, arguments)
+    try:
+        yield nodes
+    finally:
+        for rank in nodes.ranks:
+            rank.process.kill()
+            rank.process.join()
+
+
+def lose(nodes: Nodes, what: str, number: int) -> None:
+    """Kill or stop the rank of a node, or kill the agent, in whose place another comes at once."""
+    if what == "agent":
+        agent = nodes.ranks[number].process
+        agent.kill()
+        agent.join()
+        nodes.ranks[number] = nodes.start_one(number)
+        return
+    wait_for(lambda: nodes.rank_of(number), nodes.said)
+    rank = nodes.rank_of(number)
+    assert rank
+    if what == "stopped":
+        rank.send_signal(signal.SIGSTOP)
+    else:
+        kill(rank)
+
+
+def seconds_to_next_step(nodes: Nodes, run_dir: Path, what: str, number: int) -> float:
+    """Lose something, once checkpoints are saved; returns the seconds from then to another attempt's step."""
+    attempt = events(run_dir, "step")[-1]["attempt"]
+    nodes.until(lambda: [line["attempt"] for line in events(run_dir, "checkpoint")].count(attempt) > 1)
+    begin = time.time()
+    lose(nodes, what, number)
+
+    def later() -> list[float]:
+        return [line["time"] for line in events(run_dir, "step") if line["attempt"] > attempt]
+
+    nodes.until(lambda: bool(later()))
+    return later()[0] - begin
+
+
+def losses(seed: int, count: int) -> list[tuple[str, int]]:
+    """What is lost one after the other: each kind once, where chance draws it, then one at node 0."""
+    chance = random.Random(seed)
+    drawn = [(what, chance.randrange(count)) for what in ("killed", "stopped", "agent")]
+    return [*drawn, (chance.choice(["killed", "agent"]), 0)]
+
+
+@pytest.mark.ranks
+def test_three_nodes_go_on_after_each_loss_in_time_and_no_bit_is_changed(tmp_path: Path) -> None:
+    with started(3, settings(tmp_path, **SAVED, pace_seconds=0.1)) as nodes:
+        nodes.until(lambda: reached(tmp_path, 5))
+        for what, number in (("killed", 0), ("agent", 1)):
+            assert seconds_to_next_step(nodes, tmp_path, what, number) < SECONDS
+        assert [code for code, _ in nodes.wait()] == [0, 0, 0]
+    alone = run(3, settings(tmp_path / "undisturbed", **SAVED))
+    assert sha256(tmp_path) == alone
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("lost", [0, 2])
+def test_when_a_node_does_not_come_back_the_others_end_for_the_job_to_start_all(
+    tmp_path: Path, lost: int
+) -> None:
+    with started(3, settings(tmp_path, **PACED)) as nodes:
+        nodes.until(lambda: reached(tmp_path, 3))
+        nodes.ranks[lost].process.kill()
+        begin = time.monotonic()
+        left = [rank.wait() for number, rank in enumerate(nodes.ranks) if number != lost]
+        assert [code for code, _ in left] == [76, 76], left
+        assert time.monotonic() - begin < 2 * SECONDS
+
+
+@pytest.mark.ranks
+def test_what_fails_on_one_node_ends_the_others_at_once(tmp_path: Path) -> None:
+    """A second notice ends a rank with 1, in the midst of a step."""
+    with started(3, settings(tmp_path, **PACED)) as nodes:
+        nodes.until(lambda: reached(tmp_path, 3))
+        rank = nodes.rank_of(1)
+        assert rank
+        rank.send_signal(signal.SIGSTOP)
+        for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGCONT):
+            rank.send_signal(number)
+        ended = [code for code, _ in nodes.wait()]
+        assert ended[1] in {1, 75}
+        assert ended[0] == ended[2] == (76 if ended[1] == 1 else 75)
+
+
+@pytest.mark.soak
+@pytest.mark.ranks
+@pytest.mark.parametrize("seed", range(14))
+def test_losses_on_up_to_sixteen_nodes(tmp_path: Path, seed: int) -> None:
+    count = 3 + seed
+    with started(count, settings(tmp_path, **PACED)) as nodes:
+        nodes.until(lambda: reached(tmp_path, 5))
+        taken = {}
+        for what, number in losses(seed, count):
+            taken[what, number] = seconds_to_next_step(nodes, tmp_path, what, number)
+        assert max(taken.values()) < SECONDS, taken

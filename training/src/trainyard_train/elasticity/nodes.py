@@ -1,0 +1,306 @@
+"""The agents of several nodes agree on when all ranks are started again.
+
+Where a collective blocks for ever once a peer has died, as NCCL's do, no rank finds out by itself. Its agent
+knows at once, by the process's end, and tells the agents of all nodes through a store that node 0's agent
+hosts; the same store serves the ranks, so it survives all of them. A *round* is one life of all ranks: an
+agent that has lost a rank ends the round, once, and each agent starts its ranks again for the next one.
+
+Each agent has a monitor for this, a separate process: an agent that used the network could hang in it, and
+one with threads could not be forked. The monitor sends a heartbeat for its node every half second. Node 0's
+monitor ends the round of a node that falls silent; one that cannot reach the store for as long says so to
+its agent. A new agent of a node that the store knows already, as after a restart of its container, ends the
+round too, and joins the next one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import secrets
+import signal
+import threading
+import time
+import traceback
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Final
+
+from trainyard_train.elasticity.config import TimeoutConfig
+from trainyard_train.elasticity.exit_codes import EXIT_LOST_RANK
+
+if TYPE_CHECKING:
+    import torch.distributed as dist
+
+BEAT_SECONDS: Final = 0.5
+"""Between two heartbeats of a node: an agent hears that a round is over within that time."""
+FAREWELL_SECONDS: Final = 5.0
+"""For which node 0 keeps the store for nodes that have not ended yet."""
+WAKE: Final = signal.SIGUSR1
+"""Sent to the agent when its monitor has a message."""
+NAME: Final = "node-monitor"
+"""Of the process, in `ps`."""
+_PR_SET_NAME: Final = 15
+_PR_SET_PDEATHSIG: Final = 1
+_ROUND: Final = "nodes/round"
+_END: Final = "nodes/end"
+
+
+@dataclass(frozen=True)
+class Round:
+    """All nodes are in this round, counted from 0 in the life of the store."""
+
+    number: int
+    why: str = ""
+    """Why the one before is over."""
+
+
+@dataclass(frozen=True)
+class NodeEnded:
+    """A node's agent has ended; the run cannot go on without it."""
+
+    node: int
+    code: int
+
+
+@dataclass(frozen=True)
+class Unreachable:
+    """This node has lost the store, and with it the other nodes."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class _Over:
+    """An agent's order to its monitor: end this round."""
+
+    number: int
+    why: str
+
+
+@dataclass(frozen=True)
+class _Leave:
+    """An agent's order to its monitor: tell the others that this node ends, then end."""
+
+    code: int
+
+
+Message = Round | NodeEnded | Unreachable
+
+
+class Monitor:
+    """An agent's side of its monitor."""
+
+    def __init__(
+        self, node: int, count: int, place: tuple[str, int], timeouts: TimeoutConfig, seconds: float
+    ) -> None:
+        """Start the process.
+
+        Args:
+            node: number of this one.
+            count: of the nodes.
+            place: host and port of the store; node 0 opens it there.
+            timeouts: of the run.
+            seconds: for which the store is tried to be reached.
+        """
+        self._pipe, theirs = Pipe()
+        agent = os.getpid()
+        self.process = os.fork()
+        if not self.process:
+            try:
+                end_with(agent)
+                ctypes.CDLL(None).prctl(_PR_SET_NAME, NAME.encode())
+                _Monitoring(node, count, place, timeouts.silence, theirs, agent).run(seconds)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(0)
+        theirs.close()
+
+    def messages(self) -> list[Message]:
+        """Those that have come since the last call."""
+        found: list[Message] = []
+        try:
+            while self._pipe.poll():
+                found.append(self._pipe.recv())
+        except (EOFError, OSError):
+            found.append(Unreachable("the monitor of this node has ended"))
+        return found
+
+    def end_round(self, number: int, why: str) -> None:
+        """Let all nodes start their ranks again, unless this round is over already."""
+        self._send(_Over(number, why))
+
+    def leave(self, code: int) -> None:
+        """Tell the others that this node ends with an exit code; waits until they know, but not for long."""
+        self._send(_Leave(code))
+        deadline = time.monotonic() + 2 * FAREWELL_SECONDS
+        with suppress(EOFError, OSError):  # it closes when the monitor has ended
+            while self._pipe.poll(max(deadline - time.monotonic(), 0)):
+                self._pipe.recv()
+        self.close()
+
+    def close(self) -> None:
+        """End the process."""
+        self._pipe.close()
+        if self.process:
+            os.kill(self.process, signal.SIGKILL)
+            os.waitpid(self.process, 0)
+
+    def reaped(self) -> None:
+        """Note that the process has ended, and its number may be another's."""
+        self.process = 0
+
+    def _send(self, order: _Over | _Leave) -> None:
+        try:
+            self._pipe.send(order)
+        except OSError:  # it has ended, which `messages` says
+            return
+
+
+@dataclass
+class _Monitoring:
+    """The monitor itself."""
+
+    node: int
+    count: int
+    place: tuple[str, int]
+    silence: float
+    pipe: Connection
+    agent: int
+    _round: str = ""
+    """The round as the store has it."""
+    _reached: float | None = None
+    """When the store last answered, by the monotonic clock; None: not yet."""
+    _beats: dict[int, tuple[str, float]] = field(default_factory=dict)
+    """Node → its last heartbeat, and when it came; at node 0."""
+    _silent: set[int] = field(default_factory=set)
+    """Nodes that were heard of and are no longer."""
+    _end: str = "none"
+    """Which node has ended, and its exit code, as the store has it."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def run(self, seconds: float) -> None:
+        """Join the other nodes, then send heartbeats, until the agent or the store is gone."""
+        threading.Thread(target=self._watch, daemon=True).start()
+        try:
+            store = self._connect(seconds)
+            self._register(store)
+            self._exchange(store)
+            while self._obey(store):
+                self._exchange(store)
+        except (RuntimeError, TimeoutError, EOFError, OSError) as error:
+            self._lose(str(error).partition("\n")[0])
+
+    def _connect(self, seconds: float) -> dist.Store:
+        import torch.distributed as dist
+
+        host, port = self.place
+        first = self.node == 0
+        limit = timedelta(seconds=seconds)
+        return dist.TCPStore(host, port, None, first, limit, wait_for_workers=False)
+
+    def _register(self, store: dist.Store) -> None:
+        """Make this node known; whoever takes the place of another agent ends the round of that one."""
+        if self.node == 0:
+            for number in range(self.count):
+                store.compare_set(f"nodes/beat/{number}", "", "none")
+            store.set(_END, "none")
+            store.set(_ROUND, _encoded(Round(0)))
+        self._round = store.get(_ROUND).decode()  # waits for node 0
+        self._reached = time.monotonic()
+        token = secrets.token_hex(8)
+        if store.compare_set(f"nodes/agent/{self.node}", "", token).decode() != token:
+            store.set(f"nodes/agent/{self.node}", token)
+            self._end_round(store, _decoded(self._round).number, f"node {self.node} has started again")
+        else:
+            self._say(_decoded(self._round))
+
+    def _exchange(self, store: dist.Store) -> None:
+        """Send a heartbeat, and tell the agent what is new of the others."""
+        store.set(f"nodes/beat/{self.node}", secrets.token_hex(4))
+        found, end = (text.decode() for text in store.multi_get([_ROUND, _END]))
+        self._reached = time.monotonic()
+        if found != self._round:
+            self._round = found
+            self._say(_decoded(found))
+        if end != self._end:
+            self._end = end
+            self._say(NodeEnded(*map(int, end.split())))
+        if self.node == 0:
+            self._look_at_nodes(store)
+
+    def _look_at_nodes(self, store: dist.Store) -> None:
+        """End the round of a node that has come and fallen silent; once, until it is heard again."""
+        now = time.monotonic()
+        beats = store.multi_get([f"nodes/beat/{number}" for number in range(self.count)])
+        for number, beat in enumerate(text.decode() for text in beats):
+            known, heard = self._beats.get(number, ("none", now))
+            if beat != known:
+                self._beats[number] = (beat, now)
+                self._silent.discard(number)
+            elif number in self._beats and number not in self._silent and now - heard > self.silence:
+                self._silent.add(number)
+                why = f"no heartbeat of node {number} for {self.silence:g} s"
+                self._end_round(store, _decoded(self._round).number, why)
+
+    def _obey(self, store: dist.Store) -> bool:
+        """Do what the agent orders until the next heartbeat is due; returns whether to go on."""
+        if not self.pipe.poll(BEAT_SECONDS):
+            return True
+        order = self.pipe.recv()
+        if isinstance(order, _Over):
+            self._end_round(store, order.number, order.why)
+            return True
+        self._say_farewell(store, order.code)
+        return False
+
+    def _end_round(self, store: dist.Store, number: int, why: str) -> None:
+        """Begin the next round, unless that has been done."""
+        current = store.get(_ROUND).decode()
+        if _decoded(current).number == number:
+            store.compare_set(_ROUND, current, _encoded(Round(number + 1, why)))
+
+    def _say_farewell(self, store: dist.Store, code: int) -> None:
+        if code:
+            store.compare_set(_END, "none", f"{self.node} {code}")
+        store.set(f"nodes/ended/{self.node}", str(code))
+        if self.node == 0:
+            ended = [f"nodes/ended/{number}" for number in {0, *self._beats} - self._silent]
+            store.wait(ended, timedelta(seconds=FAREWELL_SECONDS))
+
+    def _watch(self) -> None:
+        """Say that the store does not answer; the main thread may hang in it for ever."""
+        while self._reached is None or time.monotonic() - self._reached <= self.silence:
+            time.sleep(BEAT_SECONDS)
+        self._lose(f"no answer from {self.place[0]}:{self.place[1]} for {self.silence:g} s")
+
+    def _lose(self, why: str) -> None:
+        self._say(Unreachable(why))
+        os._exit(0)
+
+    def _say(self, message: Message) -> None:
+        with self._lock:
+            try:
+                self.pipe.send(message)
+                os.kill(self.agent, WAKE)
+            except OSError:  # the agent has ended, and so does this process
+                return
+
+
+def end_with(agent: int) -> None:
+    """Let the kernel kill this process when the agent dies, so that none stays behind."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != agent:  # it died before that
+        os._exit(EXIT_LOST_RANK)
+
+
+def _encoded(current: Round) -> str:
+    return json.dumps([current.number, current.why])
+
+
+def _decoded(text: str) -> Round:
+    return Round(*json.loads(text))
