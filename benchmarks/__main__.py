@@ -26,6 +26,7 @@ BENCHES = {
     "restart": "from a killed worker to the first new step, against torchrun --max-restarts",
     "lost": "bytes read and steps computed again after a loss, against bare torchrun and torch.save",
     "loading": "pictures per second from shards on a disk and in S3, against WebDataset and torchdata",
+    "gather": "a value of each of 1,000 ranks for all of them, against the former way",
     "gpu": "tokens per second and MFU on a GPU, against plain PyTorch",
     "idle": "CPU and memory of the idle cluster",
 }

@@ -48,6 +48,30 @@ def test_ranks_that_do_not_fill_the_mesh_are_refused() -> None:
         places(6, 2, 2)
 
 
+def test_a_gather_asks_the_store_as_often_as_there_are_ranks() -> None:
+    asked: list[str] = []
+
+    class Store(dist.HashStore):
+        def set(self, key: str, value: str) -> None:
+            asked.append("set")
+            super().set(key, value)
+
+        def get(self, key: str) -> bytes:
+            asked.append("get")
+            return bytes(super().get(key))
+
+        def multi_get(self, keys: list[str]) -> list[bytes]:
+            asked.append("multi_get")
+            return list(super().multi_get(keys))
+
+    store, count = Store(), 12
+    ranks = [Mesh(rank, count, torch.device("cpu"), "node", store) for rank in range(count)]
+    with ThreadPoolExecutor(count) as pool:
+        found = list(pool.map(lambda mesh: mesh.gather("key", f"“{mesh.rank}”"), reversed(ranks)))
+    assert found == [[f"“{rank}”" for rank in range(count)]] * count
+    assert len(asked) == 2 * count + 2
+
+
 def test_others_wait_for_rank_0_but_not_for_one_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[list[str]] = []
 

@@ -238,7 +238,7 @@ class Saver:
 
     def _forget(self, key: str) -> None:
         """Delete a turn's keys from the store; that this turn ended shows that no rank needs them."""
-        for part in ("draft", "done", *range(self.mesh.world_size)):
+        for part in ("draft", "done", "all", *range(self.mesh.world_size)):
             self.mesh.store.delete_key(f"{key}/{part}")
 
     def _begin(self, step: int) -> str:

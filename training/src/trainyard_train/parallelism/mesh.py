@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -80,9 +81,16 @@ class Mesh:
         return {"pipeline": self.pipeline, "data": self.data_size, "tensor": self.tensor}
 
     def gather(self, key: str, value: str) -> list[str]:
-        """Give every rank the value of each, in order of rank. A key is used once in a process's life."""
+        """Give every rank the value of each, in order of rank. A key is used once in a process's life.
+
+        Rank 0 brings them together, so N ranks ask the store 2 N + 2 times, and not N² times.
+        """
         self.store.set(f"{key}/{self.rank}", value)
-        return [str(self.store.get(f"{key}/{rank}"), "utf-8") for rank in range(self.world_size)]
+        if self.is_rank0:
+            found = self.store.multi_get([f"{key}/{rank}" for rank in range(self.world_size)])
+            self.store.set(f"{key}/all", json.dumps([text.decode() for text in found]))
+        gathered: list[str] = json.loads(self.store.get(f"{key}/all"))
+        return gathered
 
     def broadcast(self, key: str, value: str = "") -> str:
         """Give every rank the value of rank 0. A key is used once in a process's life."""
