@@ -103,11 +103,53 @@ def test_the_digest_tells_runs_apart(tmp_path: Path, undisturbed: str) -> None:
 def test_leaving_at_any_step_and_resuming_changes_no_bit(tmp_path: Path, undisturbed: str, step: int) -> None:
     assert not train(configure(tmp_path), NoticeAt(step))
     saved = events(tmp_path, "preempted")[0]["step"]
-    assert saved == step + 1  # told while a step is taken, all agree in the next
+    evaluated = step % 10 == 0
+    assert saved == step + (not evaluated)  # told while a step is taken, all agree in the next thing they do
     assert train(configure(tmp_path))
     assert sha256(tmp_path) == undisturbed
     steps = [line["step"] for line in events(tmp_path, "step")]
     assert steps == list(range(1, STEPS + 1)), "nothing was repeated"
+
+
+@pytest.mark.parametrize(("batch", "looks"), [(0, 0), (1, 1), (3, 3)])
+def test_a_notice_ends_an_evaluation_after_the_batch_in_which_it_comes(
+    tmp_path: Path, undisturbed: str, monkeypatch: pytest.MonkeyPatch, batch: int, looks: int
+) -> None:
+    """Batch 0: it comes in the step before, and is left at once."""
+    notice = Notice(60) if batch else NoticeAt(9)
+    taken = 0
+
+    def look(trainer: Trainer, part: torch.Tensor) -> torch.Tensor:
+        nonlocal taken
+        taken += 1
+        if taken == batch:
+            notice.request()
+        return look_at(trainer, part)
+
+    look_at = Trainer._look_at
+    monkeypatch.setattr(Trainer, "_look_at", look)
+    monkeypatch.setattr("trainyard_train.trainer.EVALUATED_AT_ONCE", 50)
+    assert not train(configure(tmp_path), notice)
+    assert taken == looks
+    assert [line["step"] for line in events(tmp_path, "preempted")] == [10]
+    assert events(tmp_path, "evaluation") == []
+    monkeypatch.undo()
+    assert train(configure(tmp_path))
+    assert sha256(tmp_path) == undisturbed
+
+
+def test_a_notice_in_the_last_evaluation_costs_that_alone(
+    tmp_path: Path, undisturbed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notice = Notice(60)
+
+    def look(*_: object) -> torch.Tensor:
+        notice.request()
+        return torch.zeros(3)
+
+    monkeypatch.setattr(Trainer, "_look_at", look)
+    assert train(configure(tmp_path, evaluate_every=1000), notice)
+    assert sha256(tmp_path) == undisturbed
 
 
 @settings(max_examples=8)

@@ -168,14 +168,16 @@ class Trainer:
     def _train(self) -> bool:
         while self.step < self.config.steps:
             metrics = self.take_step()
-            if self.step % self.config.evaluate_every == 0 or self.step == self.config.steps:
-                self._evaluate()
-            if metrics.preempted and self.step < self.config.steps:
+            last = self.step == self.config.steps
+            preempted = metrics.preempted and not last
+            if not preempted and (last or self.step % self.config.evaluate_every == 0):
+                preempted = self._evaluate()
+            if preempted and not last:
                 self._leave()
                 return False
             if self._pending and self._pending.saved.done():
                 self._settle()
-            if self.step < self.config.steps and self._save_is_due(metrics):
+            if not last and self._save_is_due(metrics):
                 self._begin_save("interval")
         self._finish()
         return True
@@ -292,22 +294,31 @@ class Trainer:
             return ""
         return f", or begin anew with more optim.warmup_steps ({optim.warmup_steps})"
 
-    def _evaluate(self) -> None:
-        """Look at the held-out data, each rank at its part."""
+    def _evaluate(self) -> bool:
+        """Look at the held-out data, each rank at its part, unless a notice comes; returns whether one did.
+
+        It may take longer than a preemption notice gives, so all ranks agree after each batch.
+        """
         count = min(len(self.data.held_out), self.config.evaluate_samples)
         parts = -(-count // (self.mesh.data_size * EVALUATED_AT_ONCE))
         mine = torch.arange(self.mesh.data_rank, count, self.mesh.data_size)
         taken = mine if len(mine) else torch.tensor([0])  # others may need it to take part
-        sums = torch.stack([self._look_at(part) for part in taken.tensor_split(parts)]).sum(0)
+        sums = torch.zeros(3, dtype=torch.float64, device=self.mesh.device)
+        for part in taken.tensor_split(parts):
+            with self.heartbeats.busy("evaluation", self.step):
+                sums += self._look_at(part)
+                notices = torch.tensor(float(self.notice.requested), device=self.mesh.device)
+                if self.mesh.sum(notices).item():
+                    return True
         if not len(mine):
             sums.zero_()
         with self.heartbeats.busy("evaluation", self.step):
             result = self._aggregate(sums, f"on held-out data after step {self.step}")
         self._record("evaluation", loss=round(result.loss, 6), accuracy=round(result.accuracy, 4))
+        return False
 
     def _look_at(self, part: torch.Tensor) -> torch.Tensor:
-        with self.heartbeats.busy("evaluation", self.step):
-            return self.computation.evaluate(self.data.held_out.take(part).to(self.mesh.device))
+        return self.computation.evaluate(self.data.held_out.take(part).to(self.mesh.device))
 
     def _begin_save(self, reason: str) -> None:
         """Copy what is to be saved, and go on while it is written; a save before this one ends first."""
