@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import mmap
 import re
 import time
 from abc import ABC, abstractmethod
@@ -109,7 +110,7 @@ class Checkpoint:
         """Its name in its store."""
         return step_name(self.manifest.step)
 
-    def read(self, name: str) -> bytes:
+    def read(self, name: str) -> memoryview:
         """The content of one file, checked.
 
         Raises:
@@ -120,7 +121,7 @@ class Checkpoint:
             raise DamagedError(f"{MANIFEST} does not list {name}")
         place = "/".join(filter(None, (self.name, self.manifest.draft, name)))
         try:
-            data = self.store.read(place, entry.size)
+            data = self.store.load(place, entry.size)
         except FileNotFoundError:
             raise DamagedError(f"{name} is missing") from None
         found = FileEntry.of(data)
@@ -211,8 +212,18 @@ class CheckpointStore(ABC):
         """The steps of committed checkpoints, newest first, unverified."""
 
     @abstractmethod
-    def read(self, place: str, size: int | None = None) -> bytes:
-        """The content of a file, whose size in bytes may be known.
+    def read(self, place: str) -> bytes:
+        """The content of a small file.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
+
+    @abstractmethod
+    def load(self, place: str, size: int) -> memoryview:
+        """The content of a file of any size, of which `size` bytes are expected; it may be written to.
+
+        No call holds Python's interpreter for long, since heartbeats and preemption notices need it.
 
         Raises:
             FileNotFoundError: there is none.
@@ -255,6 +266,11 @@ class CheckpointStore(ABC):
             else:
                 return checkpoint
         return None
+
+
+def blank(size: int) -> memoryview:
+    """Memory for a file's content; `bytearray` would hold the interpreter while it fills it with zeros."""
+    return memoryview(mmap.mmap(-1, max(size, 1)))[:size]
 
 
 def step_name(step: int) -> str:

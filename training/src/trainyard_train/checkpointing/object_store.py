@@ -26,6 +26,7 @@ from trainyard_train.checkpointing.checkpoint import (
     FileEntry,
     Manifest,
     Retention,
+    blank,
     step_name,
     step_of,
 )
@@ -44,7 +45,9 @@ MARKED: Final = "superseded"
 _RETRIES: Final = 20
 """Of one request, as long as there is time."""
 _RANGE: Final = 32 << 20
-"""Bytes of one request; a large file is read by several at once."""
+"""Bytes of one request; a large file is read by several …"""
+_AT_ONCE: Final = 8
+"""… that run at the same time."""
 _ADVICE: Final = {
     "nosuchbucket": "make the bucket, or correct checkpoint.store",
     r"timetooskewed|request date header too old|reasonable timeframe": (
@@ -136,14 +139,28 @@ class ObjectStore(CheckpointStore):
     def committed(self) -> list[int]:
         return sorted((step for step, names in self._by_step().items() if MANIFEST in names), reverse=True)
 
-    def read(self, place: str, size: int | None = None) -> bytes:
+    def read(self, place: str) -> bytes:
         path = self._full(place)
         with _explained("get", path):
-            if size is None or size <= _RANGE:
-                return bytes(self.files.cat_file(path))
-            starts = list(range(0, size, _RANGE))
-            ends = [min(start + _RANGE, size) for start in starts]
-            return b"".join(map(bytes, self.files.cat_ranges([path] * len(starts), starts, ends)))
+            return bytes(self.files.cat_file(path))
+
+    def load(self, place: str, size: int) -> memoryview:
+        if size <= _RANGE:
+            data = self.read(place)
+            content = blank(len(data))
+            content[:] = data
+            return content
+        content, done, path = blank(size), 0, self._full(place)
+        starts = range(0, size, _RANGE)
+        for first in range(0, len(starts), _AT_ONCE):
+            some = list(starts[first : first + _AT_ONCE])
+            ends = [min(start + _RANGE, size) for start in some]
+            with _explained("get", path):
+                parts = self.files.cat_ranges([path] * len(some), some, ends, on_error="raise")
+            for part in parts:
+                content[done : done + len(part)] = memoryview(part)
+                done += len(part)
+        return content[:done]
 
     def read_range(self, place: str, start: int, stop: int) -> bytes:
         """Some bytes of a file."""

@@ -77,7 +77,7 @@ class Saver:
     def __init__(self, store: CheckpointStore, mesh: Mesh) -> None:
         self.store = store
         self.mesh = replace(mesh, store=mesh.store.clone())  # waiting on one connection blocks all its users
-        self.held: dict[str, bytes] = {}
+        self.held: dict[str, memoryview] = {}
         """Files of the checkpoint that is loaded, by name: those that this rank read, and checked."""
         self._turns = count()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="saver")

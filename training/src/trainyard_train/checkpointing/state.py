@@ -18,7 +18,7 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from trainyard_train.checkpointing.checkpoint import Checkpoint, DamagedError
+from trainyard_train.checkpointing.checkpoint import Checkpoint, DamagedError, Data
 from trainyard_train.optim.optimizer import is_distributed
 from trainyard_train.parallelism.mesh import Mesh
 
@@ -36,6 +36,7 @@ _TYPES: Final = {
     torch.bool: "BOOL",
 }
 """As safetensors calls them."""
+_KINDS: Final = {name: kind for kind, name in _TYPES.items()}
 Offset = tuple[int, ...]
 """Where a piece begins in the whole tensor, in each dimension."""
 
@@ -133,7 +134,7 @@ class State:
                 return f"{name} holds what is no number: lower optim.lr, or warm up longer"
         return ""
 
-    def restore(self, checkpoint: Checkpoint, held: Mapping[str, bytes]) -> None:
+    def restore(self, checkpoint: Checkpoint, held: Mapping[str, memoryview]) -> None:
         """Put a checkpoint back. A rank that did not exist when it was taken keeps its fresh generators.
 
         A rank takes its own file first. Where that does not hold all that some rank needs, those that have
@@ -152,9 +153,8 @@ class State:
         lacks = bool(self._missing(pieces)) or own not in held
         if any(self.mesh.gather("lacks", "yes" if lacks else "")):
             for name, reader in checkpoint.readers(self.mesh.world_size).items():
-                data = self.mesh.broadcast_bytes(
-                    reader, held.get(name, b""), checkpoint.manifest.files[name].size
-                )
+                size = checkpoint.manifest.files[name].size
+                data = self.mesh.broadcast_bytes(reader, held.get(name, memoryview(b"")), size)
                 if lacks and name != own:
                     self._take(data, pieces)
         if missing := self._missing(pieces):
@@ -163,7 +163,7 @@ class State:
             for name, tensor in self._tensors():
                 pieces.fill(name, _place(tensor), _local(tensor))
 
-    def _take(self, data: bytes, pieces: Pieces) -> dict[str, Any]:
+    def _take(self, data: memoryview, pieces: Pieces) -> dict[str, Any]:
         """Add a file's pieces; returns all that is in it."""
         file = decode(data)
         pieces.add(file["pieces"])
@@ -276,13 +276,16 @@ def _lay_out(
     return header, {name: (len(header) + begin, len(header) + end) for name, (begin, end) in spans.items()}
 
 
-def decode(data: bytes) -> dict[str, Any]:
-    """Read a file of `State.capture`; nothing in it is executed."""
-    from safetensors.torch import load
+def decode(data: Data) -> dict[str, Any]:
+    """Read a file of `State.capture`; nothing in it is executed.
 
-    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-    places = json.loads(header["__metadata__"]["places"])
-    tensors = load(data)
+    The tensors are views of it. The library would copy all of them, for seconds per GiB in which no other
+    thread comes to its turn.
+    """
+    begin = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(bytes(data[8:begin]))
+    places = json.loads(header.pop("__metadata__")["places"])
+    tensors = {name: _view(data, begin, **entry) for name, entry in header.items()}
     return {
         "pieces": {name: (shape, place, tensors[name]) for name, (shape, place) in places.items()},
         "generators": {
@@ -291,6 +294,18 @@ def decode(data: bytes) -> dict[str, Any]:
             if name.startswith(_GENERATOR)
         },
     }
+
+
+def _view(
+    data: Data, begin: int, *, dtype: str, shape: list[int], data_offsets: tuple[int, int]
+) -> torch.Tensor:
+    """One tensor of a file whose tensors begin at `begin`."""
+    kind = _KINDS[dtype]
+    first, last = data_offsets
+    if first == last:  # of which `frombuffer` makes nothing
+        return torch.empty(shape, dtype=kind)
+    count = (last - first) // kind.itemsize
+    return torch.frombuffer(data, dtype=kind, count=count, offset=begin + first).view(shape)
 
 
 def load_tensors(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:

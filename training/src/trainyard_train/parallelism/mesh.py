@@ -98,21 +98,21 @@ class Mesh:
             self.store.set(key, value)
         return str(self.store.get(key), "utf-8")
 
-    def broadcast_bytes(self, owner: int, data: bytes, size: int) -> bytes:
-        """Give every rank the bytes that one has; all must call it, knowing their size."""
+    def broadcast_bytes(self, owner: int, data: memoryview, size: int) -> memoryview:
+        """Give every rank the bytes that one has, in memory that may be written to.
+
+        All must call it, knowing their size.
+        """
         if self.world_size == 1:
             return data
         mine = owner == self.rank
-        whole = (
-            torch.frombuffer(bytearray(data), dtype=torch.uint8)
-            if mine
-            else torch.empty(size, dtype=torch.uint8)
-        )
+        whole = torch.frombuffer(data, dtype=torch.uint8) if mine else torch.empty(size, dtype=torch.uint8)
         for part in whole.split(_SENT_AT_ONCE):
             sent = part.to(self.device)
             dist.broadcast(sent, owner)
-            part.copy_(sent)
-        return data if mine else whole.numpy().tobytes()
+            if not mine:
+                part.copy_(sent)
+        return data if mine else whole.numpy().data
 
     def follow(self, key: str) -> None:
         """Let rank 0 come first; the others wait for it, but not for long, and not for one that is gone."""
