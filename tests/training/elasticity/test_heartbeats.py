@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import signal
 import subprocess
 import sys
@@ -314,5 +315,10 @@ def test_a_rank_that_stands_still_for_a_while_leaves_stacks_of_all_and_the_run_g
     ranks.until(lambda: bool(events(tmp_path, "stalled")))
     ranks.send(1, signal.SIGCONT)
     assert [code for code, _ in ranks.wait()] == [0, 0]
-    stacks = [path.read_text() for path in (tmp_path / STACKS).iterdir()]
-    assert any("in take_step" in each for each in stacks)
+    written = list((tmp_path / STACKS).iterdir())
+    assert any("in take_step" in path.read_text() for path in written if path.suffix == ".txt")
+    flights = [path for path in written if "-flight-" in path.name]
+    assert len(flights) == len(written) / 2
+    assert "gloo:all_reduce" in {
+        each["profiling_name"] for each in pickle.loads(flights[0].read_bytes())["entries"]
+    }

@@ -48,6 +48,21 @@ print(weight.tolist())
     assert run(program) == "[0.0, 0.0]\n"
 
 
+def test_nccls_watchdog_writes_its_collectives_where_stacks_are_unless_a_user_said_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("BUFFER_SIZE", "DUMP_ON_TIMEOUT", "DUMP_TEMP_FILE"):
+        monkeypatch.setenv(f"TORCH_FR_{name}", "")
+        monkeypatch.delenv(f"TORCH_FR_{name}")
+    monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", "50")
+    startup.record_collectives(tmp_path)
+    assert {name: value for name, value in os.environ.items() if name.startswith("TORCH_FR_")} == {
+        "TORCH_FR_BUFFER_SIZE": "50",
+        "TORCH_FR_DUMP_ON_TIMEOUT": "1",
+        "TORCH_FR_DUMP_TEMP_FILE": f"{tmp_path}/watchdog-flight-",
+    }
+
+
 def test_cublas_is_told_in_time_and_what_holds_for_a_run_ends_with_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

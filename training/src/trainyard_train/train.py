@@ -109,6 +109,7 @@ def _train(config: TrainConfig, started: float, rendezvous_seconds: float) -> in
     _import_for(config)
     from trainyard_train.checkpointing.saver import MismatchError
     from trainyard_train.elasticity import startup
+    from trainyard_train.elasticity.heartbeats import STACKS
     from trainyard_train.elasticity.rendezvous import AbsentRankError
     from trainyard_train.launchers import process_group
     from trainyard_train.parallelism import mesh
@@ -119,6 +120,7 @@ def _train(config: TrainConfig, started: float, rendezvous_seconds: float) -> in
     try:
         process_group.adopt_launcher_settings(os.environ, config.backend)
         with startup.deterministic():
+            startup.record_collectives(config.run_dir / STACKS)
             here = process_group.join(
                 config.timeouts, backend=config.backend, rendezvous_seconds=rendezvous_seconds
             )

@@ -29,6 +29,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final, Literal
 
+import torch
 import torch.distributed as dist
 
 from trainyard_train.elasticity.config import TimeoutConfig
@@ -106,6 +107,15 @@ def _stacks() -> str:
         name = names.get(ident, "of a library")
         parts.append("\n".join([f"Thread {name}, most recent call first:", *calls, ""]))
     return "\n".join(parts)
+
+
+def _flight_record() -> bytes:
+    """The last collectives of this process, as `torch.distributed.flight_recorder.fr_trace` reads them."""
+    if not dist.is_initialized():
+        return b""
+    recorder = torch._C._distributed_c10d
+    dump = recorder._dump_nccl_trace if dist.get_backend() == "nccl" else recorder._dump_fr_trace  # type: ignore[attr-defined]
+    return bytes(dump())
 
 
 def stragglers(heartbeats: Mapping[int, Heartbeat]) -> list[int]:
@@ -272,14 +282,16 @@ class Heartbeats:
         self._slow = slow
 
     def _write_stacks(self, work: str) -> None:
-        """Write where each thread of this process is."""
+        """Write where each thread of this process is, and its last collectives."""
         path = self.folder / STACKS / f"{work}-rank-{self.mesh.rank:05d}.txt"
-        stacks = _stacks()
+        stacks, flight = _stacks(), _flight_record()
 
         def write() -> None:
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(stacks)
+                if flight:
+                    path.with_name(f"{work}-flight-{self.mesh.rank}").write_bytes(flight)
             except OSError as error:
                 log_line(f"{path}: {error.strerror}")
             if self.mesh.is_rank0:

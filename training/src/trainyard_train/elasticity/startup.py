@@ -15,6 +15,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
@@ -43,6 +44,16 @@ def deterministic() -> Iterator[None]:
         yield
     finally:
         torch.set_deterministic_debug_mode(before)
+
+
+def record_collectives(folder: Path) -> None:
+    """Keep the last collectives (PyTorch's flight recorder); NCCL's watchdog writes them where stacks are.
+
+    Call it before the process group is made. What a user has set stands.
+    """
+    os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "2000")  # of PyTorch 2.15, and 0 before
+    os.environ.setdefault("TORCH_FR_DUMP_ON_TIMEOUT", "1")
+    os.environ.setdefault("TORCH_FR_DUMP_TEMP_FILE", str(folder / "watchdog-flight-"))
 
 
 class _DeferredCompiler(ModuleType):
