@@ -13,6 +13,8 @@ from engine.provider.resource import Resource
 
 RESOURCE_TYPES: Mapping[str, str] = {
     "trainyard:aws:NodeGroupSize": "engine.provider.node_group_size:NodeGroupSize",
+    "trainyard:azure:AgentPoolSize": "engine.provider.agent_pool_size:AgentPoolSize",
+    "trainyard:gcp:NodePoolSize": "engine.provider.node_pool_size:NodePoolSize",
     "trainyard:kubernetes:CustomResourceDefinitions": (
         "engine.provider.custom_resource_definitions:CustomResourceDefinitions"
     ),

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from infra import names
 
 UNKNOWN_SIZE = "?"
-_PER_ZONE = frozenset({"nodeCount", "initialNodeCount"})
+_PER_ZONE = frozenset({"nodeCount"})
 """Sizes that are those of one zone."""
 
 
@@ -96,6 +96,18 @@ class PoolType:
 
     def _is_rolling(self, path: str) -> bool:
         return _below(path, self.rolling) and not _below(path, self.in_place)
+
+
+@dataclass(frozen=True)
+class Resized:
+    """A resource that is a pool's size alone: of a pool that comes or goes, its groups tell."""
+
+    pool: PoolType = PoolType(labels="labels", sizes=["size"], replaced="")
+
+    def changes(self, step: ResourceStep) -> Iterator[tuple[str, str]]:
+        """Yield the pool where another size is asked for."""
+        if step.op == "update" and step.old.get("size") != step.new.get("size"):
+            yield from self.pool.changes(step)
 
 
 def _counted(size: str) -> str:

@@ -36,6 +36,7 @@ class CloudScope:
         retain_on_delete: bool | None = None,
         delete_before_replace: bool | None = None,
         ignore_changes: list[str] | None = None,
+        custom_timeouts: pulumi.CustomTimeouts | None = None,
     ) -> pulumi.ResourceOptions:
         """Options of a resource: the one explicit provider, and the component as its parent."""
         return pulumi.ResourceOptions(
@@ -46,4 +47,5 @@ class CloudScope:
             retain_on_delete=retain_on_delete,
             delete_before_replace=delete_before_replace,
             ignore_changes=ignore_changes,
+            custom_timeouts=custom_timeouts,
         )

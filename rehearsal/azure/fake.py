@@ -9,6 +9,7 @@ from pathlib import Path
 from rehearsal.azure.subscription import Answers, Subscription
 from rehearsal.cloud import Properties
 from rehearsal.fake import Fake, Stack, Started
+from rehearsal.filled import Filled
 from rehearsal.reach import ANYWHERE, ControlPlane
 
 PACKAGE = "azure-native"
@@ -17,7 +18,9 @@ PACKAGE = "azure-native"
 @contextmanager
 def _start(stack: Stack, folder: Path) -> Iterator[Started]:
     subscription = stack["provider"]["subscription"]
-    yield Started({PACKAGE: Subscription(subscription)}, Answers(folder / PACKAGE, subscription))
+    plugin = Filled("trainyard:azure:AgentPoolSize", "agentPool", folder / PACKAGE)
+    clouds = {PACKAGE: Subscription(subscription), "trainyard": plugin}
+    yield Started(clouds, Answers(folder / PACKAGE, subscription))
 
 
 def _networks(cluster: Properties) -> Sequence[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rehearsal.cloud import Properties
 from rehearsal.fake import Fake, Stack, Started
+from rehearsal.filled import Filled
 from rehearsal.gcp.project import Answers, Project
 from rehearsal.reach import ANYWHERE, ControlPlane
 
@@ -17,7 +18,8 @@ PACKAGE = "gcp"
 @contextmanager
 def _start(stack: Stack, folder: Path) -> Iterator[Started]:
     place = stack["provider"]["project"], stack["provider"]["region"]
-    yield Started({PACKAGE: Project(*place)}, Answers(folder / PACKAGE, *place))
+    plugin = Filled("trainyard:gcp:NodePoolSize", "nodePool", folder / PACKAGE)
+    yield Started({PACKAGE: Project(*place), "trainyard": plugin}, Answers(folder / PACKAGE, *place))
 
 
 def _networks(cluster: Properties) -> Sequence[str]:

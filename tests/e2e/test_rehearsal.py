@@ -22,8 +22,8 @@ PHASES = ["preview", "up", "up again", "refresh", "update", "unprotect", "destro
 AFTER_REFUSALS = ["preview", "up after refusals", *PHASES[2:]]
 SURVIVED = {
     "aws": {"block-not-begun", "no-cards", "spot-empty"},
-    "azure": {"new-identity", "no-cards"},
-    "gcp": {"no-cards"},
+    "azure": {"new-identity", "no-cards", "spot-empty"},
+    "gcp": {"no-cards", "spot-empty"},
     "coreweave": {"no-cards"},
     "onprem": set[str](),
 }
@@ -74,8 +74,10 @@ def test_the_aws_stack_lives_its_whole_life_without_any_spot(tmp_path: Path) -> 
 def test_the_gcp_stack_lives_its_whole_life_without_any_spot(tmp_path: Path) -> None:
     refused = refusing("spot-empty", "left-in-network")
     report = rehearse(tmp_path, "gcp", "--assume-checkpoint", "10", *refused)
-    assert [phase["name"] for phase in report["phases"]] == AFTER_REFUSALS
-    assert [each["name"] for each in report["refused"]] == ["spot-empty", "left-in-network"]
+    assert [phase["name"] for phase in report["phases"]] == PHASES
+    assert [each["name"] for each in report["refused"]] == ["left-in-network"]
+    assert report["survived"] == ["spot-empty"]
+    assert "trainyard:gcp:NodePoolSize training-spot" in report["order"]
     assert "gcp:container/nodePool:NodePool training-reserved" in report["order"]
     (change,) = (phase["pools"] for phase in report["phases"] if phase["name"] == "update")
     assert change == ["pool preprocessing: num_nodes 6 → 12, in place"]
@@ -85,9 +87,11 @@ def test_the_gcp_stack_lives_its_whole_life_without_any_spot(tmp_path: Path) -> 
 def test_the_azure_stack_lives_its_whole_life_without_any_spot(tmp_path: Path) -> None:
     refused = refusing("spot-empty", "left-in-subnet")
     report = rehearse(tmp_path, "azure", "--assume-checkpoint", "15", *refused)
-    assert [phase["name"] for phase in report["phases"]] == AFTER_REFUSALS
-    assert [each["name"] for each in report["refused"]] == ["spot-empty", "left-in-subnet"]
+    assert [phase["name"] for phase in report["phases"]] == PHASES
+    assert [each["name"] for each in report["refused"]] == ["left-in-subnet"]
+    assert report["survived"] == ["spot-empty"]
     order = report["order"]
+    assert "trainyard:azure:AgentPoolSize training-spot" in order
     policy = order.index("kubernetes:mellanox.com/v1alpha1:NicClusterPolicy nic-cluster-policy")
     assert policy < order.index("kubernetes:helm.sh/v3:Release gpu-operator")
     assert "azure-native:storage:BlobContainer training-bucket" in report["keptAfterDestroy"]

@@ -28,6 +28,7 @@ NODE_POOL: dict[str, Any] = {
 }
 CUSTOM: dict[str, Any] = {"spec": {"nodeLabels": POOL, "targetNodes": 2, "instanceType": "h100"}}
 EKS, GKE = "aws:eks/nodeGroup:NodeGroup", "gcp:container/nodePool:NodePool"
+GKE_SIZE = "trainyard:gcp:NodePoolSize"
 CKS = "kubernetes:compute.coreweave.com/v1alpha1:NodePool"
 
 
@@ -89,6 +90,15 @@ ROLLING = "rolling, nodes are replaced one after another"
         (
             step("create-replacement", GKE, NODE_POOL, NODE_POOL, "nodeConfig.spot"),
             "replaced for nodeConfig.spot: its jobs are evicted and the old nodes go before new ones come",
+        ),
+        (
+            step(
+                "update",
+                GKE_SIZE,
+                {"labels": POOL, "size": 2},
+                {"labels": POOL, "size": 6},
+            ),
+            "num_nodes 2 → 6, in place",
         ),
         (
             step("update", CKS, CUSTOM, {"spec": {**CUSTOM["spec"], "targetNodes": 3}}),

@@ -10,12 +10,12 @@ from typing import Any
 import httpx
 import pytest
 
+from infra.clients.google import Google, RefusedError
 from infra.errors import InputError
 from infra.spec import load
 from infra.targets.aws.account import backend as aws
 from infra.targets.backend import Place
 from infra.targets.gcp.account import backend as google
-from infra.targets.gcp.account.api import Google, RefusedError
 from infra.targets.gcp.spec.provider import GcpSpec
 from policies.config import Residency
 from rehearsal.aws.account import ACCOUNT, Account

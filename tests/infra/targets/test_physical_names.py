@@ -159,7 +159,9 @@ UNNAMED = frozenset(
             "QueuePolicy",
             "EventTarget",
             "Tag",
+            "AgentPoolSize",
             "NodeGroupSize",
+            "NodePoolSize",
         ),
         *(
             "AccessEntry",

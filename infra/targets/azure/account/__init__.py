@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import cast
 
+from infra.clients.azure import Azure, NotAskedError, by_command_line
 from infra.spec import Stack
 from infra.targets.account import Preflight
 from infra.targets.azure.account import backend, preflight
-from infra.targets.azure.account.api import Azure
 from infra.targets.azure.account.find import Ask, AzureFinder
 from infra.targets.azure.spec.provider import AzureSpec
 from infra.targets.backend import Backend, Place
@@ -21,10 +21,8 @@ class AzureAccount:
     def preflight(self, stack: Stack) -> Preflight:
         """Ask for what `up` needs, changing nothing."""
         try:
-            found = tuple(
-                preflight.problems(stack, cast(AzureSpec, stack.provider), preflight.by_command_line)
-            )
-        except preflight.NotAskedError as error:
+            found = tuple(preflight.problems(stack, cast(AzureSpec, stack.provider), by_command_line))
+        except NotAskedError as error:
             return Preflight(ASKED, not_asked=f"Azure: {error}")
         return Preflight(ASKED, found)
 

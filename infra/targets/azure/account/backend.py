@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from infra.clients.azure import Azure
 from infra.errors import InputError, Problem
-from infra.targets.azure.account.api import Azure
 from infra.targets.azure.spec.provider import AzureSpec
 from infra.targets.backend import Backend, Place
 

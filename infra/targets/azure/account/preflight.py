@@ -5,9 +5,6 @@ Azure's own command line asks, with whatever it is signed in by; its answers are
 
 from __future__ import annotations
 
-import json
-import shutil
-import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -30,27 +27,6 @@ PROVIDERS = (
 FILESYSTEMS = {"lustre": "StorageCache", "netapp": "NetApp"}
 """Kind of filesystem → the namespace that it needs besides."""
 SPOT_QUOTA = "lowPriorityCores"
-PATIENCE_SECONDS = 120
-
-
-class NotAskedError(Exception):
-    """Nobody can ask: no command line, or nobody is signed in."""
-
-
-def by_command_line(*words: str) -> Any:  # noqa: ANN401 -- JSON
-    """Run `az`. Raises NotAskedError."""
-    program = shutil.which("az")
-    if program is None:
-        raise NotAskedError("no `az` on PATH (install the Azure CLI)")
-    command = [program, *words, "--output", "json"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS)
-    except subprocess.CalledProcessError as error:
-        said = error.stderr.strip().splitlines()
-        raise NotAskedError(f"`az {words[0]} {words[1]}`: {said[-1] if said else 'failed'}") from error
-    except subprocess.TimeoutExpired as error:
-        raise NotAskedError(f"`az {words[0]} {words[1]}` gave no answer in {PATIENCE_SECONDS} s") from error
-    return json.loads(done.stdout or "null")
 
 
 def problems(stack: Stack, spec: AzureSpec, ask: Ask) -> Iterator[Problem]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -37,6 +38,13 @@ PROVISIONING_CLASS = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
 _NODE_RESOURCE = "k8s.io_cluster-autoscaler_node-template_resources_"
 """Tag of a scale set that says what its nodes will have: with none there, the autoscaler cannot look
 (kubernetes/autoscaler, cloudprovider/azure)."""
+
+
+class AgentPoolSize(pulumi.CustomResource):
+    """How many nodes an agent pool is to have, once it is there; of our own plugin."""
+
+    def __init__(self, name: str, inputs: Mapping[str, object], opts: pulumi.ResourceOptions) -> None:
+        super().__init__("trainyard:azure:AgentPoolSize", name, dict(inputs), opts)
 
 
 def pool_settings(pool: NodePoolSpec) -> PoolSettings:
@@ -75,7 +83,7 @@ def agent_pool(
         # A node that is deallocated would come back under its old name with a dead disk. -1: at most the
         # price on demand.
         spot = {"scale_set_priority": "Spot", "scale_set_eviction_policy": "Delete", "spot_max_price": -1}
-    return AgentPool(
+    made = AgentPool(
         scope.named(pool.name),
         agent_pool_name=names.agent_pool(pool.name),
         resource_group_name=grounds.groups.cluster,
@@ -94,15 +102,41 @@ def agent_pool(
             depends_on=_reservation_rights(scope, grounds, pool),
             # Two of a name cannot be, and seldom are there machines for two.
             delete_before_replace=True,
-            # What the autoscaler did is no drift.
-            ignore_changes=["count"] if pool.provisioning else None,
+            # What the autoscaler did is no drift, nor is the minimum that was raised afterwards.
+            ignore_changes=_kept(pool),
         ),
+    )
+    if _is_filled(pool):
+        _fill(scope, pool, made)
+    return made
+
+
+def _kept(pool: NodePoolSpec) -> list[str] | None:
+    if _is_filled(pool):
+        return ["count", "minCount"]
+    return ["count"] if pool.provisioning else None
+
+
+def _is_filled(pool: NodePoolSpec) -> bool:
+    """Whether it begins empty and gets its nodes as there are any, without anything waiting for them.
+
+    Spot alone: by the autoscaler, which may take no part in what was paid for.
+    """
+    return pool.is_spot and not pool.provisioning
+
+
+def _fill(scope: Scope, pool: NodePoolSpec, made: AgentPool) -> None:
+    AgentPoolSize(
+        scope.named(pool.name),
+        {"agentPool": made.id, "size": pool.num_nodes, "labels": {names.POOL_LABEL: pool.name}},
+        # Its provider is the plugin of ours, and not the scope's.
+        pulumi.ResourceOptions(parent=scope.parent, deleted_with=made),
     )
 
 
 def _size(scope: Scope, pool: NodePoolSpec, settings: PoolSettings) -> dict[str, Any]:
     """As many nodes as the stack says, or as many as jobs need, and none for nobody."""
-    if not pool.provisioning:
+    if not pool.provisioning and not _is_filled(pool):
         return {}
     asked = {**catalog.fabric(pool.fabric).resources}
     asked |= {settings.accelerator_resource: settings.accelerators_per_node} if pool.accelerator else {}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import cast
 
+from infra.clients.google import Google, RefusedError
 from infra.errors import MachineError
 from infra.spec import Stack
 from infra.targets.account import Preflight
 from infra.targets.backend import Backend, Place
 from infra.targets.gcp.account import backend, preflight
-from infra.targets.gcp.account.api import Google, RefusedError
 from infra.targets.gcp.account.find import Ask, GcpFinder
 from infra.targets.gcp.spec.provider import GcpSpec
 

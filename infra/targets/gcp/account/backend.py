@@ -9,9 +9,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from infra.clients.google import Answer, Google
 from infra.errors import InputError, Problem
 from infra.targets.backend import Backend, Place
-from infra.targets.gcp.account.api import Answer, Google
 from infra.targets.gcp.spec.provider import GcpSpec
 
 STORAGE = "https://storage.googleapis.com/storage/v1"

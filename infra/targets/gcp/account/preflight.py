@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 
 import httpx
 
+from infra.clients.google import COMPUTE, Answer, Google, RefusedError
 from infra.errors import Problem
 from infra.spec import Stack
 from infra.spec.provider import minor_of
 from infra.targets.account import nobody_is_inside_yet
-from infra.targets.gcp.account.api import COMPUTE, Answer, Google, RefusedError
 from infra.targets.gcp.account.quotas import short_quotas
 from infra.targets.gcp.spec.groups import Group, groups
 from infra.targets.gcp.spec.provider import ExistingManagedLustreSpec, GcpSpec

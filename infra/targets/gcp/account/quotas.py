@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from catalog import Quota, find_quota
+from infra.clients.google import COMPUTE, Google, RefusedError
 from infra.errors import Problem
 from infra.spec import Stack
-from infra.targets.gcp.account.api import COMPUTE, Google, RefusedError
 from infra.targets.gcp.spec.groups import Group
 from infra.targets.gcp.spec.provider import GcpSpec
 

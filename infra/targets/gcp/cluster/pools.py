@@ -52,6 +52,9 @@ MAX_RESOURCE_NAME = 63
 JOB_PODS, SYSTEM_PODS = 32, 110
 """Pods that a node can have: they decide how many addresses it takes (infra/subnets.py)."""
 
+_TIMEOUTS = pulumi.CustomTimeouts(update="60m", delete="60m")
+"""For 35 minutes a resize that gets no nodes holds the node pool (engine/provider/node_pool_size.py)."""
+
 
 @dataclass(frozen=True)
 class Grounds:
@@ -63,6 +66,13 @@ class Grounds:
     node_identity: pulumi.Output[str]
     cards: Mapping[str, Sequence[Card]]
     """Fabric class → further network interfaces of its machines."""
+
+
+class NodePoolSize(pulumi.CustomResource):
+    """How many nodes a node pool is to have, once it is there; of our own plugin."""
+
+    def __init__(self, name: str, inputs: Mapping[str, object], opts: pulumi.ResourceOptions) -> None:
+        super().__init__("trainyard:gcp:NodePoolSize", name, dict(inputs), opts)
 
 
 def pool_settings(pool: NodePoolSpec) -> PoolSettings:
@@ -107,8 +117,8 @@ def node_pool(grounds: Grounds, group: Group, settings: PoolSettings) -> NodePoo
     """Make a node pool."""
     scope, pool = grounds.scope, group.pool
     is_system = pool.capacity == "system"
-    per_zone = group.num_nodes // len(group.zones)
-    return NodePool(
+    begins_empty = bool(pool.provisioning) or group.is_filled
+    made = NodePool(
         scope.named(group.role),
         # In a cluster that was there, others have pools, too.
         name=names.fit(
@@ -118,8 +128,8 @@ def node_pool(grounds: Grounds, group: Group, settings: PoolSettings) -> NodePoo
         location=scope.region,
         node_locations=list(group.zones),
         project=scope.project,
-        node_count=None if pool.provisioning else per_zone,
-        initial_node_count=0 if pool.provisioning else None,
+        node_count=None if begins_empty else group.num_nodes // len(group.zones),
+        initial_node_count=0 if begins_empty else None,
         autoscaling=_autoscaling(group) if pool.provisioning else None,
         queued_provisioning=(
             NodePoolQueuedProvisioningArgs(enabled=True) if pool.provisioning == "queued" else None
@@ -132,8 +142,32 @@ def node_pool(grounds: Grounds, group: Group, settings: PoolSettings) -> NodePoo
         placement_policy=_placement(scope, group),
         network_config=_network(grounds, pool),
         node_config=_node(grounds, group, settings),
-        # Two of a name cannot be, and seldom are there machines for two.
-        opts=scope.options(delete_before_replace=True),
+        opts=scope.options(
+            # Two of a name cannot be, and seldom are there machines for two.
+            delete_before_replace=True,
+            # GKE writes the size of a node pool that was resized there, and its change would replace the pool
+            # (google_container_node_pool, initial_node_count).
+            ignore_changes=["initialNodeCount"] if group.is_filled else None,
+            custom_timeouts=_TIMEOUTS if group.is_filled else None,
+        ),
+    )
+    if group.is_filled:
+        _fill(scope, group, made)
+    return made
+
+
+def _fill(scope: Scope, group: Group, made: NodePool) -> None:
+    """Have the nodes of a node pool that begins empty come as there are any."""
+    NodePoolSize(
+        scope.named(group.role),
+        {
+            "nodePool": made.id,
+            "size": group.num_nodes,
+            "zones": len(group.zones),
+            "labels": {names.POOL_LABEL: group.pool.name},
+        },
+        # Its provider is the plugin of ours, and not the scope's.
+        pulumi.ResourceOptions(parent=scope.parent, deleted_with=made),
     )
 
 

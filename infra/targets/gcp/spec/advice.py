@@ -8,8 +8,7 @@ ADVICE = (
     Advice(
         r"GCE_STOCKOUT|ZONE_RESOURCE_POOL_EXHAUSTED",
         "Compute Engine has none of these machines now. The node pool exists, and GKE goes on trying:"
-        " run the same command again when they have come, or give the pool another zone or machine, or"
-        " `provisioning: queued`, with which it begins empty",
+        " run the same command again when they have come, or give the pool another zone or machine",
     ),
     Advice(
         r"API has not been used in project (?P<project>\S+) before or it is disabled.*api/(?P<api>[\w.]+)/",

@@ -31,6 +31,16 @@ class Group:
         return catalog.find_rack(self.machine.accelerator or "")
 
     @property
+    def is_filled(self) -> bool:
+        """Whether it begins empty and gets its nodes as there are any, without anything waiting for them.
+
+        A node pool that asks for nodes when it is made fails where Compute Engine has none. The system pool
+        is what everything else runs on; slices and racks come as a whole or not at all.
+        """
+        whole = self.is_slice or self.rack is not None
+        return self.pool.capacity != "system" and not self.pool.provisioning and not whole
+
+    @property
     def is_compact(self) -> bool:
         """A GPU fabric that is bought on demand, which nobody else has placed; or where the stack says so."""
         on_fabric = self.pool.fabric not in ("none", "ici")

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from infra.targets.pool_types import PoolChanges, PoolType
+from infra.targets.pool_types import PoolChanges, PoolType, Resized
 
 POOL_TYPES: Mapping[str, PoolChanges] = {
     # GKE: nodePools.update rolls for a node's configuration, by surge; labels and taints are set on nodes.
     "gcp:container/nodePool:NodePool": PoolType(
         labels="nodeConfig.labels",
-        sizes=["nodeCount", "autoscaling.totalMaxNodeCount", "initialNodeCount"],
+        # A node pool that begins empty is sized by a resource of its own.
+        sizes=["nodeCount", "autoscaling.totalMaxNodeCount"],
         per_zone="nodeLocations",
         rolling=["nodeConfig", "version"],
         in_place=["nodeConfig.labels", "nodeConfig.taints", "nodeConfig.resourceLabels", "nodeConfig.tags"],
         replaced="its jobs are evicted and the old nodes go before new ones come",
     ),
+    "trainyard:gcp:NodePoolSize": Resized(),
 }

@@ -8,10 +8,10 @@ from typing import Any
 import httpx
 import pytest
 
+from infra.clients.azure import Azure, RefusedError
 from infra.errors import InputError
 from infra.spec import load
 from infra.targets.azure.account import backend
-from infra.targets.azure.account.api import Azure, RefusedError
 from infra.targets.azure.spec.provider import AzureSpec
 from infra.targets.backend import Place
 from tests.infra.plan import stack_file

@@ -12,8 +12,8 @@ import httpx
 import pulumi_azure_native
 import pytest
 
+from infra.clients.azure import Azure
 from infra.errors import MachineError, TrainyardError
-from infra.targets.azure.account.api import Azure
 from infra.targets.azure.account.find import AzureFinder
 from infra.targets.finding import UNKNOWN, lookups
 from rehearsal.azure.subscription import Answers, Subscription

@@ -167,6 +167,17 @@ def test_only_cards_of_infiniband_get_a_driver(azure_plan: Plan) -> None:
     assert resource["selectors"]["linkTypes"] == ["infiniband"]
 
 
+def test_spot_pools_begin_empty_and_are_asked_for_their_nodes_afterwards(azure_plan: Plan) -> None:
+    """AKS makes no pool whose count is below its minimum: that is raised once the pool is there."""
+    pools, sizes = azure_plan.named("AgentPool"), azure_plan.named("AgentPoolSize")
+    spot = pools["training-spot"]
+    assert (spot["enableAutoScaling"], spot["count"], spot["minCount"], spot["maxCount"]) == (True, 0, 0, 4)
+    assert spot["tags"]["k8s.io_cluster-autoscaler_node-template_resources_nvidia.com_gpu"] == "8"
+    assert {name: each["size"] for name, each in sizes.items()} == {"training-spot": 4}
+    on_demand = pools["training-on-demand"]
+    assert (on_demand["enableAutoScaling"], on_demand["count"]) == (False, 2)
+
+
 def test_operators_run_on_spot_nodes_too(azure_plan: Plan) -> None:
     anywhere = [{"operator": "Exists"}]
     values = {name: each["values"] for name, each in azure_plan.named("Release").items()}

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from infra.clients.azure import NotAskedError, by_command_line
 from infra.errors import Problem
 from infra.spec import Stack, load
 from infra.targets.azure.account import preflight
-from infra.targets.azure.account.preflight import NotAskedError, problems
+from infra.targets.azure.account.preflight import problems
 from infra.targets.azure.spec.provider import AzureSpec
 from tests.infra.plan import stack_file
 from tests.infra.targets.azure.stacks import with_provider
@@ -140,4 +141,4 @@ def test_a_machine_that_is_closed_to_the_subscription_is_a_matter_for_support(st
 def test_without_the_command_line_nothing_is_pretended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(NotAskedError, match="Azure CLI"):
-        preflight.by_command_line("account", "show")
+        by_command_line("account", "show")

@@ -150,8 +150,18 @@ def test_what_is_bought_on_demand_is_placed_together_and_touches_no_reservation(
     found = made(bought, "on-demand")
     assert found["placementPolicy"] == {"type": "COMPACT"}
     assert found["nodeConfig"]["reservationAffinity"] == {"consumeReservationType": "NO_RESERVATION"}
-    assert found["nodeCount"] == 2
     assert "autoscaling" not in found
+
+
+def test_node_pools_of_jobs_begin_empty_and_are_asked_for_their_nodes_afterwards(bought: Plan) -> None:
+    """One that asks for nodes when it is made fails where there are none: only the system pool may."""
+    pools, sizes = bought.named("NodePool"), bought.named("NodePoolSize")
+    begun = {name for name, each in pools.items() if each.get("initialNodeCount") == 0}
+    assert begun == pools.keys() - {"training-system"}
+    assert pools["training-system"]["nodeCount"] > 0
+    assert sizes.keys() == {f"training-{name}" for name in ("on-demand", "spot", "reserved", "dranet")}
+    assert {(each["size"], each["zones"]) for each in sizes.values()} == {(2, 1)}
+    assert sizes["training-spot"]["labels"] == {"trainyard.dev/pool": "spot"}
 
 
 def test_spot_takes_what_there_is(bought: Plan) -> None:
@@ -206,7 +216,8 @@ def test_a_slice_of_several_hosts_is_a_node_pool(gcp: Stack, rendered: Path) -> 
     assert policy == {"type": "", "policyName": "training-v7x-0-0a1b2c3", "tpuTopology": "2x2x2"}
     workload = found.named("ResourcePolicy")["training-v7x-0"]["workloadPolicy"]
     assert workload == {"type": "HIGH_THROUGHPUT", "acceleratorTopology": "2x2x2"}
-    assert made(found, "single")["nodeCount"] == 3
+    assert found.named("NodePoolSize")["training-single"]["size"] == 3
+    assert not [name for name in found.named("NodePoolSize") if name.startswith("training-v")]
     assert "placementPolicy" not in made(found, "single")
 
 

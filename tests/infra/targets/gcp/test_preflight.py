@@ -11,9 +11,9 @@ import pytest
 
 import catalog
 from catalog import Machine
+from infra.clients.google import Google
 from infra.spec import Stack, load, parse
 from infra.spec.node_pool import NodePoolSpec
-from infra.targets.gcp.account.api import Google
 from infra.targets.gcp.account.preflight import problems
 from infra.targets.gcp.account.quotas import _short_families, _unknown, short_quotas
 from infra.targets.gcp.spec.groups import Group, groups

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import subprocess
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,17 +13,39 @@ from typing import Any
 import httpx
 
 from infra.errors import MachineError, Problem, TrainyardError
-from infra.targets.azure.account.preflight import NotAskedError, by_command_line
 
 MANAGEMENT = "https://management.azure.com"
 TIMEOUT_SECONDS = 60.0
+COMMAND_SECONDS = 120
+"""Within these `az` answers."""
 Answer = dict[str, Any]
+
+
+class NotAskedError(Exception):
+    """Nobody can ask: no command line, or nobody is signed in."""
+
+
+def by_command_line(*words: str) -> Any:  # noqa: ANN401 -- JSON
+    """Run `az`. Raises NotAskedError."""
+    program = shutil.which("az")
+    if program is None:
+        raise NotAskedError("no `az` on PATH (install the Azure CLI)")
+    command = [program, *words, "--output", "json"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=COMMAND_SECONDS)
+    except subprocess.CalledProcessError as error:
+        said = error.stderr.strip().splitlines()
+        raise NotAskedError(f"`az {words[0]} {words[1]}`: {said[-1] if said else 'failed'}") from error
+    except subprocess.TimeoutExpired as error:
+        raise NotAskedError(f"`az {words[0]} {words[1]}` gave no answer in {COMMAND_SECONDS} s") from error
+    return json.loads(done.stdout or "null")
 
 
 class RefusedError(TrainyardError):
     """Azure does not do what it was asked to."""
 
     def __init__(self, call: str, status: int, message: str) -> None:
+        self.status, self.message = status, message
         fix = "see to the right that the message names, or sign in to the stack's tenant"
         super().__init__([Problem(call, f"{status}: {message}", "an answer", fix)])
 

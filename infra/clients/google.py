@@ -22,7 +22,7 @@ class RefusedError(TrainyardError):
     """Google does not do what it was asked to."""
 
     def __init__(self, call: str, status: int, message: str) -> None:
-        self.status = status
+        self.status, self.message = status, message
         fix = "see to the right or the API that the message names"
         super().__init__([Problem(call, f"{status}: {message}", "an answer", fix)])
 

@@ -1,0 +1,1 @@
+"""Clients of clouds' APIs, which accounts and the provider plugin ask with the user's own token."""

@@ -1,0 +1,25 @@
+"""Groups of nodes that begin empty, and are asked for their nodes by this project's own plugin."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rehearsal.cloud import Made, Own, RefusedError, Resource
+from rehearsal.store import Store
+
+
+class Filled(Own):
+    """This project's own types, of which one names the group that it is to fill: the cloud must have it."""
+
+    def __init__(self, token: str, group: str, folder: Path) -> None:
+        """`group` is the input that holds the group's ID; `folder`, what the cloud's stand-in has made."""
+        super().__init__()
+        self._token, self._group, self._folder = token, group, folder
+
+    def create(self, resource: Resource) -> Made:
+        """Take the size, and wait for no node. Raises `RefusedError` for a group that is not there."""
+        if resource.token == self._token:
+            wanted = resource.inputs[self._group]
+            if wanted not in {kept.id for kept in Store(self._folder)}:
+                raise RefusedError(f"404: {wanted} is not there")
+        return super().create(resource)

@@ -1,0 +1,163 @@
+"""Groups of GKE and AKS are asked for their nodes and not waited for, by the clouds' APIs."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from typing import Any
+
+import httpx
+import pytest
+from pulumi_azure_native.containerservice.agent_pool import AgentPool
+
+from engine.provider import agent_pool_size, node_pool_size
+from engine.provider.agent_pool_size import AgentPoolSize
+from engine.provider.node_pool_size import NodePoolSize
+from engine.provider.resource import Gone, Resource
+from engine.provider.resource_types import RESOURCE_TYPES, load
+from infra.clients.azure import Azure
+from infra.clients.google import Google
+from infra.errors import TrainyardError
+from tests.engine.progress import Kept
+
+pytestmark = pytest.mark.clouds
+
+NODE_POOL = "projects/example/locations/us-central1/clusters/training/nodePools/spot"
+AGENT_POOL = (
+    "/subscriptions/s/resourceGroups/training/providers/Microsoft.ContainerService"
+    "/managedClusters/training/agentPools/spot"
+)
+GCP = {"nodePool": NODE_POOL, "size": 6, "zones": 3, "labels": {"trainyard.dev/pool": "spot"}}
+AZURE = {"agentPool": AGENT_POOL, "size": 4, "labels": {"trainyard.dev/pool": "spot"}}
+
+
+class Cloud:
+    """What both APIs say of one group, and what they were asked; `refusals` come first."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.refusals: list[tuple[int, str]] = []
+        self.asked: list[tuple[str, Any]] = []
+        self.there = True
+        self.pool: dict[str, Any] = {"vmSize": "Standard_ND96isr_H100_v5", "count": 1, "minCount": 0}
+        transport = httpx.MockTransport(self.answer)
+        monkeypatch.setattr(Google, "of_user", lambda: Google("token", transport))
+        monkeypatch.setattr(Azure, "of_user", lambda _subscription: Azure("token", transport))
+        for module in (node_pool_size, agent_pool_size):
+            monkeypatch.setattr(module, "POLL_SECONDS", 0.0)
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        if not self.there:
+            return httpx.Response(404, json={"error": {"message": "not found"}})
+        if request.method == "GET":
+            return httpx.Response(200, json={"properties": self.pool})
+        if self.refusals:
+            status, message = self.refusals.pop(0)
+            return httpx.Response(status, json={"error": {"message": message}})
+        self.asked.append((str(request.url), json.loads(request.content)))
+        return httpx.Response(201, json={"properties": {"provisioningState": "Updating"}})
+
+
+@pytest.fixture
+def cloud(monkeypatch: pytest.MonkeyPatch) -> Cloud:
+    return Cloud(monkeypatch)
+
+
+@pytest.mark.parametrize("kind", [NodePoolSize, AgentPoolSize])
+def test_the_plugin_serves_the_type(kind: type[Resource]) -> None:
+    assert isinstance(load(RESOURCE_TYPES[kind.TYPE]), kind)
+
+
+def test_a_node_pool_is_asked_for_the_nodes_of_each_zone(cloud: Cloud) -> None:
+    assert NodePoolSize().create(GCP, Kept()) == {}
+    NodePoolSize().update(GCP, {**GCP, "size": 12}, Kept())
+    url = f"https://container.googleapis.com/v1/{NODE_POOL}:setSize"
+    assert cloud.asked == [(url, {"nodeCount": 2}), (url, {"nodeCount": 4})]
+
+
+def test_an_agent_pools_minimum_is_raised_and_all_else_is_put_back(cloud: Cloud) -> None:
+    assert AgentPoolSize().create(AZURE, Kept()) == {}
+    url = f"https://management.azure.com{AGENT_POOL}?api-version=2025-09-01"
+    assert cloud.asked == [(url, {"properties": {**cloud.pool, "minCount": 4}})]
+
+
+def test_the_api_of_agent_pools_is_the_sdks() -> None:
+    assert f"REST API version {agent_pool_size.VERSION}." in inspect.getsource(AgentPool)
+
+
+def test_nodes_that_have_not_come_are_no_drift_but_another_minimum_is(cloud: Cloud) -> None:
+    assert NodePoolSize().read(GCP, {}, Kept()).inputs == GCP
+    cloud.pool["minCount"] = 4
+    assert AgentPoolSize().read(AZURE, {}, Kept()).inputs == AZURE
+    cloud.pool["minCount"] = 0
+    assert AgentPoolSize().read(AZURE, {}, Kept()).inputs == {**AZURE, "size": 0}
+
+
+@pytest.mark.parametrize(("kind", "inputs"), [(NodePoolSize, GCP), (AgentPoolSize, AZURE)])
+def test_a_group_that_is_gone_takes_its_size_along(
+    cloud: Cloud, kind: type[Resource], inputs: dict[str, Any]
+) -> None:
+    cloud.there = False
+    with pytest.raises(Gone):
+        kind().read(inputs, {}, Kept())
+    with pytest.raises(TrainyardError, match="404"):
+        kind().create(inputs, Kept())
+    kind().delete(inputs, Kept())
+
+
+BUSY = [
+    (NodePoolSize, GCP, 400, "Operation operation-1 is currently upgrading cluster training. Please wait."),
+    (NodePoolSize, GCP, 429, "Too many operations: cluster hits the concurrent operations quota 5"),
+    (AgentPoolSize, AZURE, 409, "Operation is not allowed: another operation (Scaling) is in progress"),
+]
+
+
+@pytest.mark.parametrize(("kind", "inputs", "status", "message"), BUSY)
+def test_another_operation_is_waited_for(
+    cloud: Cloud, kind: type[Resource], inputs: dict[str, Any], status: int, message: str
+) -> None:
+    cloud.refusals = [(status, message)] * 2
+    progress = Kept()
+    kind().create(inputs, progress)
+    assert progress.lines == ["spot: another operation is under way"] * 2
+    assert len(cloud.asked) == 1
+
+
+@pytest.mark.parametrize(("kind", "inputs", "status", "message"), BUSY)
+def test_an_operation_that_never_ends_is_not_waited_for_without_end(
+    cloud: Cloud,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: type[Resource],
+    inputs: dict[str, Any],
+    status: int,
+    message: str,
+) -> None:
+    for module in (node_pool_size, agent_pool_size):
+        monkeypatch.setattr(module, "WAIT_SECONDS", 0)
+    cloud.refusals = [(status, message)]
+    with pytest.raises(TrainyardError, match="run `up` again"):
+        kind().create(inputs, Kept())
+
+
+@pytest.mark.parametrize(("kind", "inputs"), [(NodePoolSize, GCP), (AgentPoolSize, AZURE)])
+def test_what_is_refused_is_a_problem_with_a_next_step(
+    cloud: Cloud, kind: type[Resource], inputs: dict[str, Any]
+) -> None:
+    cloud.refusals = [(403, "no permission")]
+    with pytest.raises(TrainyardError, match="run `up` again") as told:
+        kind().create(inputs, Kept())
+    assert told.value.problems[0].got == "403: no permission"
+
+
+@pytest.mark.parametrize(
+    ("kind", "inputs", "wrong"),
+    [
+        (NodePoolSize, GCP, []),
+        (NodePoolSize, {**GCP, "size": "4", "more": 1}, ["size", "more"]),
+        (NodePoolSize, {}, ["nodePool", "size", "zones"]),
+        (AgentPoolSize, AZURE, []),
+        (AgentPoolSize, {**AZURE, "size": "4", "more": 1}, ["size", "more"]),
+        (AgentPoolSize, {}, ["agentPool", "size"]),
+    ],
+)
+def test_inputs_are_checked(kind: type[Resource], inputs: dict[str, Any], wrong: list[str]) -> None:
+    assert [each.property for each in kind().check(inputs)] == wrong
