@@ -4,7 +4,7 @@ A collective would wait for its timeout, which must allow for the slowest step. 
 its ranks' processes (`elasticity.agent`). Without one, as under mpirun or torchrun, a rank that lives says so
 every second from a separate thread, however long its steps are; who is silent for too long has failed.
 Rank 0 listens to all, the others listen to rank 0, and hear of the rest by the connections it drops. Until
-its first step is done a rank may be silent for longer: a load may hold Python's interpreter.
+the first step is done a rank may be silent for longer: a load may hold Python's interpreter.
 
 A heartbeat carries how long the rank's own part of a step takes, before it waits for others: by that rank 0
 finds a straggler. It also carries what the rank is busy with if that lasts too long: then all ranks write
@@ -75,8 +75,6 @@ class Heartbeat:
     """Of a step, smoothed: from its begin until this rank has its loss; with a GPU, until all is queued."""
     stalled: str = ""
     """The name of the work that does not end; empty if all is well."""
-    silent_seconds: float = 0.0
-    """For which this rank may be silent now, if that is more than `timeouts.silence`."""
 
     def encode(self) -> str:
         """As text."""
@@ -186,6 +184,8 @@ class Heartbeats:
             yield
         finally:
             self._work = None
+        if kind == "step" and kind not in self._longest:
+            self.listen_to(self._heard)  # a rank that was silent for as long as its load took has not failed
         self._longest[kind] = max(self._longest.get(kind, 0), self.clock() - work.since)
 
     def _limits(self, kind: Kind) -> tuple[float, float]:
@@ -214,12 +214,15 @@ class Heartbeats:
     def silent(self) -> list[int]:
         """The ranks that have not been heard of for too long."""
         now = self.clock()
-        return [rank for rank, heard in self._heard.items() if now - heard > self._silence_of(rank)]
+        return [rank for rank, heard in self._heard.items() if now - heard > self._silence]
 
-    def _silence_of(self, rank: int) -> float:
-        """Seconds without a heartbeat after which a rank has failed."""
-        said = self._latest[rank].silent_seconds if rank in self._latest else self.timeouts.start
-        return max(self.timeouts.silence, said)
+    @property
+    def _silence(self) -> float:
+        """Seconds without a heartbeat after which a rank has failed.
+
+        Once this one's first step is done, which takes all ranks, none of them starts or loads any more.
+        """
+        return self.timeouts.silence if "step" in self._longest else self.timeouts.start
 
     def _beat(self) -> None:
         """Exchange beats. This thread may hang in the store or lose it; `_listen` will find out."""
@@ -251,8 +254,7 @@ class Heartbeats:
         stalled = work.name if work else ""
         if self.mesh.is_rank0:  # who listens to rank 0 hears of any
             stalled = max([stalled, *(each.stalled for each in self._latest.values())])
-        silent_seconds = 0 if "step" in self._longest else self.timeouts.start
-        return Heartbeat(beat, self.mesh.node, self._own_seconds, stalled, silent_seconds)
+        return Heartbeat(beat, self.mesh.node, self._own_seconds, stalled)
 
     def _stalled(self) -> Work | None:
         work = self._work
@@ -327,8 +329,7 @@ class Heartbeats:
             if self._stopped.wait(_BEAT_SECONDS / 2):
                 return
         ranks = ", ".join(map(str, silent))
-        seconds = min(self._silence_of(rank) for rank in silent)
-        text = f"no sign of rank {ranks} for {seconds:g} s"
+        text = f"no sign of rank {ranks} for {self._silence:g} s"
         self._leave(text, EXIT_LOST_RANK, ": leaving, so that the run can start again without delay")
 
     def _leave(self, text: str, code: int, what_now: str = "") -> None:
