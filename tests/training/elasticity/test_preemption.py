@@ -17,17 +17,23 @@ from trainyard_train.config_base import ConfigError
 from trainyard_train.elasticity.config import GRACE, NOTICE, TimeoutConfig
 
 PROGRAM = """
-import sys, time
+import ctypes, os, sys, time
+if sys.argv[1] == "threads":
+    import numpy
+    numpy.ones((300, 300)) @ numpy.ones((300, 300))  # starts threads that may get signals
+    assert len(os.listdir("/proc/self/task")) > 1
 from trainyard_train.elasticity.preemption import Notice
 notice = Notice(leave_seconds=float(sys.argv[2]))
 notice.watch()
-if sys.argv[1] != "starting":
+if sys.argv[1] in {"stepping", "hanging"}:
     notice.begin_steps()
 print("ready", flush=True)
 if sys.argv[1] == "stepping":
     while not notice.requested:
         notice.sleep(600)
     sys.exit(0)
+if sys.argv[1] == "in C":
+    ctypes.CDLL(None).read(os.pipe()[0], ctypes.create_string_buffer(1), 1)
 time.sleep(600)  # as in a collective that never returns
 """
 
@@ -54,9 +60,10 @@ def tell(mode: str, *signals: signal.Signals, leave_seconds: float = 600) -> tup
     return process.returncode, heard + words
 
 
+@pytest.mark.parametrize("mode", ["starting", "threads", "in C"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_before_the_first_step_it_leaves_at_once_to_be_run_again(number: signal.Signals) -> None:
-    code, words = tell("starting", number)
+def test_before_the_first_step_it_leaves_at_once_to_be_run_again(number: signal.Signals, mode: str) -> None:
+    code, words = tell(mode, number)
     assert code == 75
     assert f"{number.name} before the first step" in words
 
@@ -78,6 +85,61 @@ def test_told_twice_it_leaves_at_once() -> None:
     code, words = tell("hanging", signal.SIGINT, signal.SIGINT)
     assert code == 1
     assert "told twice" in words
+
+
+def watching(program: str) -> tuple[int, str]:
+    """Run a program that watches for notices; its exit code and its words."""
+    begin = """
+import os, signal, time
+from trainyard_train.elasticity.preemption import Notice
+notice = Notice(leave_seconds=600)
+notice.watch()
+notice.begin_steps()
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", begin + program], capture_output=True, text=True, timeout=PATIENCE_SECONDS
+    )
+    return ended.returncode, ended.stdout + ended.stderr
+
+
+def test_a_signal_to_a_forked_child_is_the_childs_own() -> None:
+    code, words = watching("""
+if not (child := os.fork()):
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(600)
+print("ended by", -os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+time.sleep(0.2)
+print("requested", notice.requested)
+""")
+    assert (code, words) == (0, f"ended by {signal.SIGTERM.value}\nrequested False\n")
+
+
+def test_after_the_run_the_handlers_that_were_there_are_back() -> None:
+    code, words = watching("""
+notice.stop()
+assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+assert signal.set_wakeup_fd(-1) == -1
+os.kill(os.getpid(), signal.SIGTERM)
+time.sleep(600)
+""")
+    assert (code, words) == (-signal.SIGTERM, "")
+
+
+def test_an_event_loop_that_handles_signals_of_its_own_takes_none_away() -> None:
+    code, words = watching("""
+import asyncio
+async def main():
+    heard = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, heard.set)
+    os.kill(os.getpid(), signal.SIGUSR1)
+    await heard.wait()
+    os.kill(os.getpid(), signal.SIGTERM)
+    while not notice.requested:
+        await asyncio.sleep(0.01)
+asyncio.run(main())
+""")
+    assert code == 0
+    assert words.count("SIGTERM: saving at the end of this step") == 1
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,9 @@
 """Hearing that this process is to leave, whatever the main thread is busy with.
 
-A thread waits for the signal, because a handler would run only when the main thread is back in Python,
-which it is not while it waits for other ranks; and because process 1 of a container has no default
-action for SIGTERM.
+Python runs a signal's handler only when the main thread is back in Python, which it is not while it waits for
+other ranks. What its handler in C does at once, in whatever thread the kernel chose, is to write the signal's
+number to the wakeup descriptor: there a thread reads it. So it does not matter which threads exist already,
+nor that process 1 of a container has no default action for SIGTERM.
 """
 
 from __future__ import annotations
@@ -10,13 +11,18 @@ from __future__ import annotations
 import faulthandler
 import os
 import signal
+import socket
 import threading
-from typing import Final
+import weakref
+from contextlib import suppress
+from functools import partial
+from types import FrameType
+from typing import Any, Final
 
 from trainyard_train.elasticity.exit_codes import EXIT_FAILED, EXIT_PREEMPTED
 from trainyard_train.observability.rank_log import log_line
 
-_SIGNALS: Final = {signal.SIGTERM, signal.SIGINT}
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class Notice:
@@ -27,6 +33,10 @@ class Notice:
         self._leave_seconds = leave_seconds
         self._requested = threading.Event()
         self._stepping = False
+        self._pipe: tuple[socket.socket, socket.socket] | None = None
+        self._before: dict[signal.Signals, Any] = {}
+        """The handlers that were there, and come back with `stop`."""
+        self._wakeup_before = -1
 
     @property
     def requested(self) -> bool:
@@ -38,9 +48,35 @@ class Notice:
         self._requested.set()
 
     def watch(self) -> None:
-        """Start listening. Call it from the main thread, before any other thread exists."""
-        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-        threading.Thread(target=self._listen, name="notice", daemon=True).start()
+        """Start listening, until `stop`; call it from the main thread. A SIGINT that is ignored stays so.
+
+        Raises:
+            ValueError: another thread called it: Python lets only the main thread handle signals.
+        """
+        reading, writing = self._pipe = socket.socketpair()
+        writing.setblocking(False)
+        self._wakeup_before = signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
+        for number in _SIGNALS:
+            if number is signal.SIGTERM or signal.getsignal(number) is not signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._handle)
+                signal.siginterrupt(number, False)  # or calls of libraries fail in the middle, with EINTR
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)  # an agent has them blocked
+        os.register_at_fork(after_in_child=partial(_forget_in_child, weakref.ref(self)))
+        threading.Thread(target=self._listen, args=(reading,), name="notice", daemon=True).start()
+
+    def stop(self) -> None:
+        """Listen no longer; the handlers that were there before `watch` are there again."""
+        if self._pipe is None:
+            return
+        _, writing = self._pipe
+        self._pipe = None
+        for number, handler in self._before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        current = signal.set_wakeup_fd(self._wakeup_before)
+        if current != writing.fileno():  # an event loop has set one since
+            signal.set_wakeup_fd(current)
+        writing.shutdown(socket.SHUT_RDWR)  # which ends the thread, though forked children have it open
+        writing.close()
 
     def begin_steps(self) -> None:
         """From now on a notice is answered at the end of a step; until now it ends the process at once."""
@@ -60,10 +96,33 @@ class Notice:
         deadline.daemon = True
         deadline.start()
 
-    def _listen(self) -> None:
-        self.tell(signal.Signals(signal.sigwait(_SIGNALS)).name)
-        signal.sigwait(_SIGNALS)
-        _leave("told twice: leaving at once; the last committed checkpoint stands", EXIT_FAILED)
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        """Where an event loop has put another wakeup descriptor in place: pass the signal on late.
+
+        Nothing else is left to do: by the time that Python calls this, `_listen` has been told.
+        """
+        if self._pipe is None:
+            return
+        own = self._pipe[1].fileno()
+        other = signal.set_wakeup_fd(own, warn_on_full_buffer=False)
+        if other != own:
+            signal.set_wakeup_fd(other)
+            self._pipe[1].send(bytes([number]))
+
+    def _listen(self, reading: socket.socket) -> None:
+        heard = 0
+        with reading:
+            while data := reading.recv(1):
+                if self._wakeup_before != -1:
+                    with suppress(OSError):
+                        os.write(self._wakeup_before, data)
+                if data[0] not in self._before:  # of other handlers in this process
+                    continue
+                heard += 1
+                if heard == 2:
+                    text = "told twice: leaving at once; the last committed checkpoint stands"
+                    _leave(text, EXIT_FAILED)
+                self.tell(signal.Signals(data[0]).name)
 
     def _give_up(self) -> None:
         faulthandler.dump_traceback(all_threads=True)
@@ -72,6 +131,16 @@ class Notice:
             " the last committed one stands",
             EXIT_FAILED,
         )
+
+
+def _forget_in_child(notice: weakref.ref[Notice]) -> None:
+    """Give a forked child, such as a worker of a DataLoader, its own signals: it shares the descriptor."""
+    if (parent := notice()) is None or parent._pipe is None:
+        return
+    parent._pipe = None
+    signal.set_wakeup_fd(-1)
+    for number, handler in parent._before.items():
+        signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
 def _leave(text: str, code: int) -> None:
