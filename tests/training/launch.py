@@ -25,9 +25,14 @@ from trainyard_train.observability.metrics import FILE, read_metrics
 
 UNHURRIED = {"timeouts.silence": 20, "timeouts.collective": 120, "timeouts.leave": 60}
 """A machine that is full for long is no rank that is gone."""
-_SLOW_TO_IMPORT = ["trainyard_train.trainer", "torch._dynamo", "torch.distributed.fsdp"]
-_server = multiprocessing.get_context("forkserver")
-_server.set_forkserver_preload(_SLOW_TO_IMPORT)
+_SLOW_TO_IMPORT = [
+    "trainyard_train.trainer",
+    "trainyard_train.run",
+    "torch._dynamo",
+    "torch.distributed.fsdp",
+]
+server = multiprocessing.get_context("forkserver")
+server.set_forkserver_preload(_SLOW_TO_IMPORT)
 
 
 @dataclass
@@ -150,7 +155,7 @@ def ranks_of(agent: int | None) -> list[psutil.Process]:
 
 def _start(environment: Mapping[str, str], arguments: Sequence[str], *, blocking: bool = False) -> Rank:
     words = Path(tempfile.mkstemp(prefix="rank-")[1])
-    process = _server.Process(target=_main, args=(environment, arguments, words, blocking), daemon=True)
+    process = server.Process(target=_main, args=(environment, arguments, words, blocking), daemon=True)
     process.start()
     return Rank(process, words)
 

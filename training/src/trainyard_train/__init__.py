@@ -1,5 +1,33 @@
 """What a team starts its own training from: distributed, exact to the bit, and at home on spot nodes.
 
 It runs under `torchrun`, under Kubeflow Trainer's runtimes and on a laptop with one process, with the
-same configuration file, and imports nothing of the rest of this project.
+same configuration file, and imports nothing of the rest of this project. `Run` brings the same to a loop of
+yours.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trainyard_train.checkpointing.saver import MismatchError as MismatchError
+    from trainyard_train.checkpointing.saver import SaveError as SaveError
+    from trainyard_train.config_base import ConfigError as ConfigError
+    from trainyard_train.elasticity.config import TimeoutConfig as TimeoutConfig
+    from trainyard_train.run import Run as Run
+
+_EXPORTS = {
+    "ConfigError": "config_base",
+    "MismatchError": "checkpointing.saver",
+    "Run": "run",
+    "SaveError": "checkpointing.saver",
+    "TimeoutConfig": "elasticity.config",
+}
+__all__ = sorted(_EXPORTS)  # noqa: PLE0605 -- PyTorch is imported by those who ask for more than a name
+
+
+def __getattr__(name: str) -> object:
+    if name not in _EXPORTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_EXPORTS[name]}"), name)

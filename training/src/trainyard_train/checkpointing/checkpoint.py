@@ -66,6 +66,8 @@ class Manifest:
     files: Mapping[str, FileEntry] = field(default_factory=dict)
     loss_scale: Mapping[str, Any] = field(default_factory=dict)
     """State of the scale of the loss, with float16 (see `trainyard_train.computation.LossScale`)."""
+    state: Mapping[str, Any] = field(default_factory=dict)
+    """What a run of the library tracks (see `checkpointing.tracked.merge`); empty in others, and left out."""
     draft: str = ""
     """Where the files are, seen from the manifest, if not beside it."""
     created: float = field(default_factory=time.time)
@@ -74,6 +76,8 @@ class Manifest:
     def encode(self) -> bytes:
         """JSON with a checksum of its own, since a flipped bit may hit the manifest too."""
         body = {"format": FORMAT, **asdict(self)}
+        if not self.state:
+            del body["state"]
         return json.dumps({**body, "sha256": _digest(body)}, indent=1).encode()
 
     @staticmethod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -37,6 +37,10 @@ class UnsharedError(OSError):
 
 
 Fault = Callable[[], str]
+Report = Callable[[Mesh, str], str]
+"""Says what a rank's files hold, as text; takes the mesh and a prefix for keys of its store."""
+Merge = Callable[[Sequence[str]], Mapping[str, Any]]
+"""Makes of all ranks' reports what the manifest says of its state."""
 DATASET: Final = "dataset"
 """In a run's identity: what the data are, as far as that decides about the order of samples."""
 _WHOSE: Final = {DATASET: "the data now"}
@@ -86,10 +90,21 @@ class Saver:
         """What follows the last commit; only rank 0 has any."""
 
     def start(
-        self, name: str, data: Data, manifest: Manifest, fault: Fault, pace_seconds: float = 0
+        self,
+        name: str,
+        data: Data,
+        manifest: Manifest,
+        fault: Fault,
+        pace_seconds: float = 0,
+        *,
+        report: Report = lambda _mesh, _key: "",
+        merge: Merge = lambda _reports: {},
     ) -> Future[Saved]:
         """Save in the background; one checkpoint after the other. See `save`."""
-        return self._thread.submit(self.save, {name: data}, manifest, fault, time.monotonic(), pace_seconds)
+        begin = time.monotonic()
+        return self._thread.submit(
+            self.save, {name: data}, manifest, fault, begin, pace_seconds, report=report, merge=merge
+        )
 
     def close(self) -> None:
         """Start no save after those begun; waits for none, since a disk or a store may hang."""
@@ -119,6 +134,9 @@ class Saver:
         fault: Fault = lambda: "",
         begin: float | None = None,
         pace_seconds: float = 0,
+        *,
+        report: Report = lambda _mesh, _key: "",
+        merge: Merge = lambda _reports: {},
     ) -> Saved:
         """Write the files of all ranks as one checkpoint.
 
@@ -128,6 +146,8 @@ class Saver:
             fault: asked what speaks against saving these files; empty if nothing does.
             begin: when the save began, by the monotonic clock; now if not given.
             pace_seconds: least time from then to the commit; the rest is slept.
+            report: what this rank's files hold.
+            merge: makes the manifest's `state` of all reports, at rank 0.
 
         Raises:
             SaveError: on every rank, if any of them failed.
@@ -136,10 +156,12 @@ class Saver:
         turn = next(self._turns)
         key = f"save/{turn}"
         draft = self.mesh.broadcast(f"{key}/draft", self._begin(manifest.step) if self.mesh.is_rank0 else "")
-        written = self._write(draft, files, fault) if draft else {"error": "see rank 0"}
+        written: dict[str, Any] = self._write(draft, files, fault) if draft else {"error": "see rank 0"}
+        if draft:
+            written["state"] = report(self.mesh, key)
         reports = [json.loads(text) for text in self.mesh.gather(key, json.dumps(written))]
         time.sleep(max(0.0, begin + pace_seconds - time.monotonic()))
-        error = self._commit(draft, reports, manifest) if self.mesh.is_rank0 else ""
+        error = self._commit(draft, reports, manifest, merge) if self.mesh.is_rank0 else ""
         error = self.mesh.broadcast(f"{key}/done", error)
         seconds = time.monotonic() - begin
         if self.mesh.is_rank0 and turn:
@@ -148,7 +170,7 @@ class Saver:
             raise SaveError(error)
         if self.mesh.is_rank0:
             self._begin_clean_up(manifest.step)
-        size = sum(entry["size"] for report in reports for entry in report["files"].values())
+        size = sum(entry["size"] for each in reports for entry in each["files"].values())
         return Saved(size, seconds)
 
     def newest(self, identity: Mapping[str, Any]) -> tuple[Checkpoint | None, list[str]]:
@@ -238,7 +260,7 @@ class Saver:
 
     def _forget(self, key: str) -> None:
         """Delete a turn's keys from the store; that this turn ended shows that no rank needs them."""
-        for part in ("draft", "done", "all", *range(self.mesh.world_size)):
+        for part in ("draft", "done", "all", "state", "state-digest", *range(self.mesh.world_size)):
             self.mesh.store.delete_key(f"{key}/{part}")
 
     def _begin(self, step: int) -> str:
@@ -261,7 +283,7 @@ class Saver:
     def _own_name(self) -> str:
         return f"rank {self.mesh.rank} on {self.mesh.node}"
 
-    def _commit(self, draft: str, reports: list[dict[str, Any]], manifest: Manifest) -> str:
+    def _commit(self, draft: str, reports: list[dict[str, Any]], manifest: Manifest, merge: Merge) -> str:
         """Commit, or drop the draft; returns what went wrong."""
         errors = [report["error"] for report in reports if "error" in report]
         if not errors:
@@ -269,7 +291,8 @@ class Saver:
                 name: FileEntry(**entry) for report in reports for name, entry in report["files"].items()
             }
             try:
-                self.store.commit(draft, replace(manifest, files=entries))
+                state = merge([report["state"] for report in reports])
+                self.store.commit(draft, replace(manifest, files=entries, state=state))
             except OSError as error:
                 errors.append(str(error))
         if errors and draft:

@@ -30,12 +30,22 @@ _TYPES: Final = {
     torch.float32: "F32",
     torch.float16: "F16",
     torch.bfloat16: "BF16",
+    torch.complex64: "C64",
+    torch.float8_e4m3fn: "F8_E4M3",
+    torch.float8_e4m3fnuz: "F8_E4M3FNUZ",
+    torch.float8_e5m2: "F8_E5M2",
+    torch.float8_e5m2fnuz: "F8_E5M2FNUZ",
     torch.int64: "I64",
     torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint64: "U64",
+    torch.uint32: "U32",
+    torch.uint16: "U16",
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
-"""As safetensors calls them."""
+"""As safetensors calls them; tensors of others are written as their bytes (`U8`), with their type beside."""
 _KINDS: Final = {name: kind for kind, name in _TYPES.items()}
 Offset = tuple[int, ...]
 """Where a piece begins in the whole tensor, in each dimension."""
@@ -63,7 +73,7 @@ class Pieces:
     def fill(self, name: str, place: Offset, target: torch.Tensor) -> None:
         """Copy into a tensor, which lies at `place` in the whole one, what there is of it."""
         for inside, values in self._cuts(name, place, target.shape):
-            target[inside].copy_(values)
+            copy(target[inside], values)
 
     def _cuts(
         self, name: str, place: Offset, size: torch.Size
@@ -86,10 +96,12 @@ class State:
     model: nn.Module
     optimizer: torch.optim.Optimizer
     mesh: Mesh
-    _memory: dict[int, torch.Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """Of the last capture, by its size: to get as much anew costs more than the copy itself."""
+    _buffer: Buffer = field(init=False, repr=False, compare=False)
     _copies: dict[str, torch.Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """Its parameters and moments; a buffer may well hold an infinity."""
+    """Of the last capture, the parameters and moments; a buffer may well hold an infinity."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_buffer", Buffer(pinned=self.mesh.device.type == "cuda"))
 
     def capture(self) -> memoryview:
         """A copy of this rank's pieces and generators, as a file, that later steps do not touch.
@@ -102,37 +114,18 @@ class State:
             places[name] = (list(tensor.shape), list(place))
         for name, state in _generators(self.mesh.device).items():
             tensors[f"{_GENERATOR}{name}"] = state
-        header, spans = _lay_out(tensors, places)
-        size = len(header) + sum(tensor.nbytes for tensor in tensors.values())
-        if size not in self._memory:
-            self._memory.clear()
-            pinned = self.mesh.device.type == "cuda"
-            room = torch.empty(size + PAGE, dtype=torch.uint8, pin_memory=pinned)
-            begin = -room.data_ptr() % PAGE
-            self._memory[size] = room[begin : begin + size]
-        memory = self._memory[size]
-        memory[: len(header)] = torch.frombuffer(header, dtype=torch.uint8)
-        copies = {
-            name: memory[begin:end].view(tensors[name].dtype).view(tensors[name].shape)
-            for name, (begin, end) in spans.items()
-        }
-        for name, copy in copies.items():
-            copy.copy_(tensors[name])
+        memory, copies = self._buffer.fill(tensors, places, {})
         learned = self._learned()
         self._copies.clear()
-        self._copies.update({name: copy for name, copy in copies.items() if name in learned})
-        return memory.numpy().data
+        self._copies.update({name: values for name, values in copies.items() if name in learned})
+        return memory
 
     def spoiled(self) -> str:
         """What is wrong with the last capture, if it has what is no number; empty if not.
 
         The loss says so one step later, which is too late: a run would resume from such weights for ever.
         """
-        for name, values in self._copies.items():
-            # A sum takes a quarter of the time of a look at each, and may only be too large itself.
-            if not values.sum().isfinite() and not values.isfinite().all():
-                return f"{name} holds what is no number: lower optim.lr, or warm up longer"
-        return ""
+        return not_finite(self._copies, ": lower optim.lr, or warm up longer")
 
     def restore(self, checkpoint: Checkpoint, held: Mapping[str, memoryview]) -> None:
         """Put a checkpoint back. A rank that did not exist when it was taken keeps its fresh generators.
@@ -161,7 +154,7 @@ class State:
             raise DamagedError(f"{checkpoint.name} has not all of {missing[0]}")
         with torch.no_grad():
             for name, tensor in self._tensors():
-                pieces.fill(name, _place(tensor), _local(tensor))
+                pieces.fill(name, place_of(tensor), local_of(tensor))
 
     def _take(self, data: memoryview, pieces: Pieces) -> dict[str, Any]:
         """Add a file's pieces; returns all that is in it."""
@@ -208,7 +201,7 @@ class State:
         return [
             name
             for name, tensor in self._tensors()
-            if not pieces.covers(name, _place(tensor), _local(tensor).shape)
+            if not pieces.covers(name, place_of(tensor), local_of(tensor).shape)
         ]
 
     def _make_slots(self, pieces: Pieces) -> None:
@@ -228,26 +221,37 @@ class State:
 
     def _own_part(self, tensor: torch.Tensor) -> tuple[Offset, torch.Tensor]:
         """What this rank writes of a tensor: its share of what it has."""
-        place, local = _place(tensor), _local(tensor)
-        if not local.dim():
-            return place, local
-        index, count = self._replica(tensor)
-        each = -(-len(local) // count)  # as many rows for each, but fewer or none for the last ones
-        first = min(index * each, len(local))
-        return (place[0] + first, *place[1:]), local[first : first + each]
+        if is_distributed(tensor):
+            return share_of(tensor, *replica_of(tensor))
+        ranks = self.mesh.world_size // self.mesh.pipeline
+        return share_of(tensor, self.mesh.rank % ranks, ranks)
 
-    def _replica(self, tensor: torch.Tensor) -> tuple[int, int]:
-        """Which of how many ranks this is that have the same part of a tensor."""
-        if not is_distributed(tensor):
-            ranks = self.mesh.world_size // self.mesh.pipeline
-            return self.mesh.rank % ranks, ranks
-        index, count = 0, 1
-        devices = tensor.device_mesh  # type: ignore[attr-defined]
-        for dimension, placement in enumerate(tensor.placements):  # type: ignore[attr-defined]
-            if placement.is_replicate():
-                index = index * devices.size(dimension) + devices.get_local_rank(dimension)
-                count *= devices.size(dimension)
-        return index, count
+
+def share_of(tensor: torch.Tensor, index: int, count: int) -> tuple[Offset, torch.Tensor]:
+    """What one of several ranks writes that have the same part of a tensor, and where that lies in the whole.
+
+    Args:
+        tensor: as this rank has it.
+        index: which of these ranks this is.
+        count: how many they are.
+    """
+    place, local = place_of(tensor), local_of(tensor)
+    if not local.dim():
+        return place, local
+    each = -(-len(local) // count)  # as many rows for each, but fewer or none for the last ones
+    first = min(index * each, len(local))
+    return (place[0] + first, *place[1:]), local[first : first + each]
+
+
+def replica_of(tensor: torch.Tensor) -> tuple[int, int]:
+    """Which of how many ranks this is that have the same part of a DTensor."""
+    index, count = 0, 1
+    devices = tensor.device_mesh  # type: ignore[attr-defined]
+    for dimension, placement in enumerate(tensor.placements):  # type: ignore[attr-defined]
+        if placement.is_replicate():
+            index = index * devices.size(dimension) + devices.get_local_rank(dimension)
+            count *= devices.size(dimension)
+    return index, count
 
 
 def file_name(rank: int) -> str:
@@ -255,37 +259,93 @@ def file_name(rank: int) -> str:
     return f"rank-{rank:05d}.safetensors"
 
 
-def _lay_out(
-    tensors: Mapping[str, torch.Tensor], places: Mapping[str, Any]
+def copy(target: torch.Tensor, source: torch.Tensor) -> None:
+    """Copy values of any type; PyTorch itself cannot with all of them."""
+    if target.dtype in _TYPES or target.dtype != source.dtype:
+        target.copy_(source)
+    elif target.numel():
+        _bytes(target).copy_(_bytes(source.contiguous()))
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    return (tensor if tensor.dim() else tensor.unsqueeze(0)).view(torch.uint8)
+
+
+def lay_out(
+    tensors: Mapping[str, torch.Tensor], places: Mapping[str, Any], metadata: Mapping[str, str] | None = None
 ) -> tuple[bytearray, dict[str, tuple[int, int]]]:
     """The header of a safetensors file, and from which byte to which in the file each tensor is.
 
     The library would write it too, from copies of its own, which take longer than all else of a save.
     """
     order = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))  # so that all are aligned
-    entries: dict[str, Any] = {"__metadata__": {"places": json.dumps(places)}}
-    spans, end = {}, 0
+    entries: dict[str, Any] = {"__metadata__": {"places": json.dumps(places), **(metadata or {})}}
+    spans, end, other = {}, 0, {}
     for name in order:
-        begin, end = end, end + tensors[name].nbytes
+        tensor = tensors[name]
+        begin, end = end, end + tensor.nbytes
         spans[name] = (begin, end)
-        kind = _TYPES[tensors[name].dtype]
-        entries[name] = {"dtype": kind, "shape": list(tensors[name].shape), "data_offsets": [begin, end]}
+        kind, shape = _TYPES.get(tensor.dtype), list(tensor.shape)
+        if kind is None:
+            kind, shape, other[name] = "U8", [*shape, tensor.element_size()], name_of(tensor.dtype)
+        entries[name] = {"dtype": kind, "shape": shape, "data_offsets": [begin, end]}
+    if other:
+        entries["__metadata__"]["types"] = json.dumps(other)
     text = json.dumps(entries).encode()
-    text += b" " * (-len(text) % 8)
+    text += b" " * (-(8 + len(text)) % (16 if order and tensors[order[0]].element_size() > 8 else 8))
     header = bytearray(len(text).to_bytes(8, "little") + text)
     return header, {name: (len(header) + begin, len(header) + end) for name, (begin, end) in spans.items()}
 
 
+def name_of(dtype: torch.dtype) -> str:
+    """Such as `float32`."""
+    return str(dtype).removeprefix("torch.")
+
+
+@dataclass
+class Buffer:
+    """Memory for captures, which is kept: to get as much anew costs more than the copy itself."""
+
+    pinned: bool
+    """Whether GPUs are to reach it directly."""
+    _memory: dict[int, torch.Tensor] = field(default_factory=dict)
+    """The last one, by its size."""
+
+    def fill(
+        self, tensors: Mapping[str, torch.Tensor], places: Mapping[str, Any], metadata: Mapping[str, str]
+    ) -> tuple[memoryview, dict[str, torch.Tensor]]:
+        """A file of copies, good until the next one; and the copies, by name."""
+        header, spans = lay_out(tensors, places, metadata)
+        size = len(header) + sum(tensor.nbytes for tensor in tensors.values())
+        if size not in self._memory:
+            self._memory.clear()
+            room = torch.empty(size + PAGE, dtype=torch.uint8, pin_memory=self.pinned)
+            begin = -room.data_ptr() % PAGE
+            self._memory[size] = room[begin : begin + size]
+        memory = self._memory[size]
+        memory[: len(header)] = torch.frombuffer(header, dtype=torch.uint8)
+        copies = {
+            name: memory[begin:end].view(tensors[name].dtype).view(tensors[name].shape)
+            for name, (begin, end) in spans.items()
+        }
+        for name, values in copies.items():
+            copy(values, tensors[name])
+        return memory.numpy().data, copies
+
+
 def decode(data: Data) -> dict[str, Any]:
-    """Read a file of `State.capture`; nothing in it is executed.
+    """Read a file of `State.capture` or `TrackedObjects.capture`; nothing in it is executed.
 
     The tensors are views of it. The library would copy all of them, for seconds per GiB in which no other
     thread comes to its turn.
     """
     begin = 8 + int.from_bytes(data[:8], "little")
     header = json.loads(bytes(data[8:begin]))
-    places = json.loads(header.pop("__metadata__")["places"])
+    metadata = header.pop("__metadata__")
+    places = json.loads(metadata["places"])
     tensors = {name: _view(data, begin, **entry) for name, entry in header.items()}
+    for name, kind in json.loads(metadata.get("types", "{}")).items():
+        tensors[name] = tensors[name].flatten().view(getattr(torch, kind)).view(tensors[name].shape[:-1])
     return {
         "pieces": {name: (shape, place, tensors[name]) for name, (shape, place) in places.items()},
         "generators": {
@@ -293,6 +353,7 @@ def decode(data: Data) -> dict[str, Any]:
             for name, state in tensors.items()
             if name.startswith(_GENERATOR)
         },
+        "metadata": metadata,
     }
 
 
@@ -306,6 +367,15 @@ def _view(
         return torch.empty(shape, dtype=kind)
     count = (last - first) // kind.itemsize
     return torch.frombuffer(data, dtype=kind, count=count, offset=begin + first).view(shape)
+
+
+def not_finite(tensors: Mapping[str, torch.Tensor], advice: str = "") -> str:
+    """Names one that holds what is no number; empty if none does."""
+    for name, values in tensors.items():
+        # A sum takes a quarter of the time of a look at each, and may only be too large itself.
+        if not values.sum().isfinite() and not values.isfinite().all():
+            return f"{name} holds what is no number{advice}"
+    return ""
 
 
 def load_tensors(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
@@ -325,17 +395,20 @@ def join(files: Iterable[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         kinds.update({name: values.dtype for name, (_, _, values) in file["pieces"].items()})
     tensors = {}
     for name, shape in pieces.shapes.items():
-        tensors[name] = torch.zeros(shape, dtype=kinds[name])
+        tensors[name] = torch.empty(shape, dtype=kinds[name])
+        _bytes(tensors[name]).zero_()
         pieces.fill(name, (0,) * len(shape), tensors[name])
     return tensors
 
 
-def _local(tensor: torch.Tensor) -> torch.Tensor:
+def local_of(tensor: torch.Tensor) -> torch.Tensor:
+    """What this rank has of a tensor."""
     local: torch.Tensor = tensor.to_local() if is_distributed(tensor) else tensor  # type: ignore[attr-defined]
     return local
 
 
-def _place(tensor: torch.Tensor) -> Offset:
+def place_of(tensor: torch.Tensor) -> Offset:
+    """Where what this rank has of a tensor begins in the whole."""
     if not is_distributed(tensor):
         return (0,) * tensor.dim()
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset

@@ -33,6 +33,7 @@ class Notice:
         self._leave_seconds = leave_seconds
         self._requested = threading.Event()
         self._stepping = False
+        self._deadline: threading.Timer | None = None
         self._pipe: tuple[socket.socket, socket.socket] | None = None
         self._before: dict[signal.Signals, Any] = {}
         """The handlers that were there, and come back with `stop`."""
@@ -66,6 +67,8 @@ class Notice:
 
     def stop(self) -> None:
         """Listen no longer; the handlers that were there before `watch` are there again."""
+        if self._deadline:
+            self._deadline.cancel()
         if self._pipe is None:
             return
         _, writing = self._pipe
@@ -92,9 +95,9 @@ class Notice:
             _leave(f"{word} before the first step: nothing to save", EXIT_PREEMPTED)
         log_line(f"{word}: saving at the end of this step, then leaving")
         self.request()
-        deadline = threading.Timer(self._leave_seconds, self._give_up)
-        deadline.daemon = True
-        deadline.start()
+        self._deadline = threading.Timer(self._leave_seconds, self._give_up)
+        self._deadline.daemon = True
+        self._deadline.start()
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         """Where an event loop has put another wakeup descriptor in place: pass the signal on late.

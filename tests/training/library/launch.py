@@ -1,0 +1,57 @@
+"""Starting ranks that run a function of ours around the library, with PyTorch loaded."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tests.processes import free_port
+from tests.training.launch import Rank, Ranks, server
+
+Program = Callable[[Path, Mapping[str, Any]], int]
+
+
+def start(program: Program, world_size: int, run_dir: Path, settings: Mapping[str, Any]) -> Ranks:
+    """Start all ranks of a world."""
+    port = free_port()
+    ranks = []
+    for rank in range(world_size):
+        environment = {
+            "RANK": str(rank),
+            "WORLD_SIZE": str(world_size),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+            "NODE_NAME": f"node-{rank}",
+        }
+        words = Path(tempfile.mkstemp(prefix="rank-")[1])
+        arguments = (program, environment, run_dir, settings, words)
+        process = server.Process(target=_main, args=arguments)  # no daemon, which could have no workers
+        process.start()
+        ranks.append(Rank(process, words))
+    return Ranks(ranks)
+
+
+def run(program: Program, world_size: int, run_dir: Path, settings: Mapping[str, Any]) -> Sequence[str]:
+    """Run to the end; returns the words of each rank."""
+    ended = start(program, world_size, run_dir, settings).wait()
+    assert [code for code, _ in ended] == [0] * world_size, ended
+    return [words for _, words in ended]
+
+
+def _main(
+    program: Program,
+    environment: Mapping[str, str],
+    run_dir: Path,
+    settings: Mapping[str, Any],
+    words: Path,
+) -> None:
+    os.environ.update(environment)
+    os.dup2(os.open(words, os.O_WRONLY), sys.stderr.fileno())
+    torch.set_num_threads(1)
+    sys.exit(program(run_dir, settings))

@@ -1,0 +1,101 @@
+"""A training loop of somebody's, in a process of each rank: what tests of `Run` start."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
+
+from trainyard_train import Run
+
+SAMPLES = 48
+RESULT = "result.json"
+
+
+class Noisy(Dataset[torch.Tensor]):
+    """Samples that differ at each look, by all three kinds of generators."""
+
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.full((4,), index / SAMPLES) + torch.rand(4) + random.random() + np.random.rand()
+
+
+def build(world_size: int, strategy: str) -> nn.Module:
+    """A model with buffers and dropout, the same on all ranks."""
+    torch.manual_seed(3)
+    model: nn.Module = nn.Sequential(
+        nn.Linear(4, 8), nn.Dropout(0.3), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 1)
+    )
+    if strategy == "ddp" and world_size > 1:
+        return nn.parallel.DistributedDataParallel(model)
+    if strategy == "fsdp":
+        from torch.distributed.fsdp import fully_shard
+
+        fully_shard(model)
+    return model
+
+
+def loader_of(run: Run, settings: Mapping[str, Any]) -> DataLoader[torch.Tensor]:
+    """Batches of two samples: cut over the ranks, or drawn by chance on each."""
+    data, mesh = Noisy(), run.mesh
+    sampler: DistributedSampler[torch.Tensor] | None = None
+    if mesh.world_size > 1:
+        sampler = DistributedSampler(data, mesh.world_size, mesh.rank, seed=5)
+    return DataLoader(
+        data,
+        batch_size=settings.get("batch_size", 2),
+        shuffle=sampler is None,
+        sampler=sampler,
+        num_workers=settings.get("workers", 0),
+        multiprocessing_context="fork" if settings.get("workers") else None,  # others import PyTorch anew
+        persistent_workers=bool(settings.get("persistent", False)),
+    )
+
+
+def train(run_dir: Path, settings: Mapping[str, Any]) -> int:
+    """Train as one rank; returns its exit code."""
+    run = Run.from_environment(run_dir, every_steps=settings.get("every_steps", 1))
+    for generator in (random.seed, np.random.seed):
+        generator(3 + run.mesh.rank)
+    model = build(run.mesh.world_size, settings.get("strategy", "ddp"))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5)
+    torch.manual_seed(3 + run.mesh.rank)
+    per_step = settings.get("per_step", 1)
+    batches = run.batches(loader_of(run, settings), per_step=per_step)
+    notes: dict[str, Any] = {"epochs": []}
+    run.track(model=model, optimizer=optimizer, scheduler=scheduler, notes=notes)
+    with run:
+        for epoch in run.epochs(2):
+            for number, batch in enumerate(batches, start=1):
+                loss = model(batch).square().mean() / per_step
+                loss.backward()
+                if number % per_step == 0:
+                    optimizer.step()
+                    optimizer.zero_grad()
+                    run.step(loss * per_step)
+                    time.sleep(settings.get("pace", 0))
+            scheduler.step()
+            notes["epochs"].append((epoch, optimizer.param_groups[0]["lr"]))
+    if not run.exit_code:
+        _tell(run, model, notes)
+    return run.exit_code
+
+
+def _tell(run: Run, model: nn.Module, notes: Mapping[str, Any]) -> None:
+    """Write down what came out; all ranks call it."""
+    state = model.state_dict().items()
+    whole = {name: each.full_tensor() if hasattr(each, "full_tensor") else each for name, each in state}
+    if run.mesh.is_rank0:
+        weights = {name: each.double().sum().item() for name, each in whole.items()}
+        (run.run_dir / RESULT).write_text(json.dumps([weights, notes]))

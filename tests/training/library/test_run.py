@@ -1,0 +1,48 @@
+"""A loop of anybody's under `Run` goes on where it was, to the bit."""
+
+from __future__ import annotations
+
+import signal
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.training.launch import events, reached
+from tests.training.library.launch import run, start
+from tests.training.library.program import RESULT, train
+from trainyard_train.observability.metrics import FILE, read_metrics, surviving_steps
+
+
+def losses(run_dir: Path) -> list[tuple[int, float]]:
+    return [(line["step"], line["loss"]) for line in surviving_steps(read_metrics(run_dir / FILE))]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "settings"),
+    [
+        (1, {}),
+        (1, {"workers": 2, "per_step": 4, "every_steps": 3}),
+        (1, {"workers": 2, "persistent": True}),
+        (2, {}),
+        (2, {"strategy": "fsdp"}),
+        (2, {"workers": 1}),
+    ],
+    ids=str,
+)
+def test_in_the_middle_of_an_epoch_it_goes_on_as_if_it_had_not_been_ended(
+    tmp_path: Path, ranks: int, settings: dict[str, Any]
+) -> None:
+    run(train, ranks, tmp_path / "undisturbed", settings)
+    disturbed = tmp_path / "disturbed"
+    for attempt, number in enumerate((signal.SIGTERM, signal.SIGKILL), start=1):
+        attempted = start(train, ranks, disturbed, {**settings, "pace": 0.1})
+        attempted.until(partial(reached, disturbed, 3 * attempt, attempt))
+        attempted.send(ranks - 1, number)
+        codes = [code for code, _ in attempted.wait()]
+        assert codes == ([75] * ranks if number is signal.SIGTERM else [76] * (ranks - 1) + [-9])
+    run(train, ranks, disturbed, settings)
+    assert (disturbed / RESULT).read_text() == (tmp_path / "undisturbed" / RESULT).read_text()
+    assert losses(disturbed) == losses(tmp_path / "undisturbed")
+    assert len(events(disturbed, "resumed")) == 2

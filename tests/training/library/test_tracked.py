@@ -1,0 +1,258 @@
+"""Whatever is tracked comes back as it was; what cannot is refused by its name."""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from trainyard_train import ConfigError, MismatchError, Run
+from trainyard_train.checkpointing.state import decode, file_name
+from trainyard_train.parallelism.mesh import Mesh
+
+_NUMBER = re.compile(r"(float|complex|int|uint|bool|bfloat)(8|16|32|64|128)?(_\w+)?")
+TYPES = sorted(
+    {
+        found
+        for name in dir(torch)
+        if isinstance(found := getattr(torch, name), torch.dtype) and _NUMBER.fullmatch(name)
+    },
+    key=str,
+)
+
+
+class Level(enum.IntEnum):
+    HIGH = 3
+
+
+class Kept:
+    """Stateful."""
+
+    def __init__(self, state: dict[Any, Any]) -> None:
+        self.state = state
+
+    def state_dict(self) -> dict[Any, Any]:
+        return self.state
+
+    def load_state_dict(self, state: dict[Any, Any]) -> None:
+        self.state = state
+
+
+def alone(run_dir: Path, **objects: object) -> Run:
+    run = Run(run_dir, Mesh(0, 1, torch.device("cpu"), "node", dist.HashStore()), every_steps=1000)
+    run.track(**objects)
+    return run
+
+
+def again(run_dir: Path, saved: dict[str, object], fresh: dict[str, object]) -> None:
+    """Save some objects after a step, and load them into others."""
+    run = alone(run_dir, **saved)
+    with run:
+        run.step()
+    assert run.exit_code == 0
+    run = alone(run_dir, **fresh)
+    try:
+        assert run.load()
+    finally:
+        run.close()
+    assert run.steps == 1
+
+
+def test_a_state_of_any_kind_comes_back_with_its_types(tmp_path: Path) -> None:
+    state: dict[Any, Any] = {
+        "number": 3,
+        "huge": float("inf"),
+        "text": "ü",
+        "none": None,
+        "yes": True,
+        "bytes": b"\x00\xff",
+        "tuple": (1, [2.5, (3,)]),
+        "set": {1, 2},
+        "deque": deque([1, 2]),
+        "size": torch.Size([2, 3]),
+        "type": torch.bfloat16,
+        "device": torch.device("cuda", 1),
+        "level": Level.HIGH,
+        ("a", 1): {"$": "no tag", 7: "number as a key"},
+        "array": np.arange(6, dtype=np.uint16).reshape(2, 3),
+        "scalar": np.float32(1.5),
+        "tensors": [torch.arange(3), {"deep": torch.ones(2, 2)}],
+    }
+    kept = Kept({})
+    again(tmp_path, {"kept": Kept(state)}, {"kept": kept})
+    array, tensors = kept.state.pop("array"), kept.state.pop("tensors")
+    assert np.array_equal(array, state.pop("array"))
+    assert array.dtype == np.uint16
+    for one, other in zip([tensors[0], tensors[1]["deep"]], [torch.arange(3), torch.ones(2, 2)], strict=True):
+        assert torch.equal(one, other)
+    del state["tensors"]
+    assert kept.state == state
+    assert [type(each) for each in kept.state.values()] == [
+        int if isinstance(each, Level) else type(each) for each in state.values()
+    ]
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_tensors_of_every_type_come_back_bit_for_bit(tmp_path: Path, dtype: torch.dtype) -> None:
+    def some(seed: int) -> list[torch.Tensor]:
+        torch.manual_seed(seed)
+        high = 2 if dtype == torch.bool else 256
+        return [
+            torch.randint(0, high, (n * dtype.itemsize,), dtype=torch.uint8).view(dtype).reshape(shape)
+            for n, shape in [(6, (2, 3)), (1, ()), (0, (0, 4))]
+        ]
+
+    saved, fresh = some(1), some(2)
+    names = ["matrix", "number", "empty"]
+    again(tmp_path, dict(zip(names, saved, strict=True)), dict(zip(names, fresh, strict=True)))
+    for one, other in zip(saved, fresh, strict=True):
+        as_bytes = [each.reshape(-1).view(torch.uint8) for each in (one, other)]
+        assert torch.equal(*as_bytes)
+
+
+def test_an_optimizer_comes_back_with_whatever_it_keeps(tmp_path: Path) -> None:
+    def build(seed: int) -> dict[str, Any]:
+        torch.manual_seed(seed)
+        model = nn.Linear(3, 2)
+        optimizer = torch.optim.LBFGS(model.parameters(), max_iter=2)
+        return {"model": model, "optimizer": optimizer}
+
+    def closure(parts: dict[str, Any]) -> Callable[[], torch.Tensor]:
+        def compute() -> torch.Tensor:
+            parts["optimizer"].zero_grad()
+            loss: torch.Tensor = parts["model"](torch.ones(1, 3)).square().sum()
+            loss.backward()
+            return loss
+
+        return compute
+
+    saved, fresh = build(1), build(2)
+    saved["optimizer"].step(closure(saved))
+    again(tmp_path, saved, fresh)
+    for parts in (saved, fresh):
+        parts["optimizer"].step(closure(parts))
+    assert torch.equal(saved["model"].weight, fresh["model"].weight)
+
+
+def test_moments_keep_their_type_where_weights_have_another(tmp_path: Path) -> None:
+    def build() -> dict[str, Any]:
+        model = nn.Linear(3, 2, dtype=torch.bfloat16)
+        optimizer = torch.optim.AdamW(model.parameters())
+        optimizer.state[model.weight] = {"step": 5, "exp_avg": torch.rand(2, 3), "scale": torch.rand(2)}
+        return {"model": model, "optimizer": optimizer}
+
+    saved, fresh = build(), build()
+    fresh["optimizer"].state.clear()
+    again(tmp_path, saved, fresh)
+    was, now = (parts["optimizer"].state[parts["model"].weight] for parts in (saved, fresh))
+    assert now["exp_avg"].dtype == torch.float32
+    assert all(torch.equal(torch.as_tensor(was[key]), torch.as_tensor(now[key])) for key in was)
+
+
+def test_tied_weights_are_written_once(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(64, 64, bias=False), nn.Linear(64, 64, bias=False))
+    model[1].weight = model[0].weight
+    run = alone(tmp_path, model=model)
+    with run:
+        run.step()
+    data = (tmp_path / "checkpoints" / "step-00000001" / file_name(0)).read_bytes()
+    assert [name for name in decode(data)["pieces"] if name.startswith("model.")] == ["model.0.weight"]
+
+
+class Opaque:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("objects", "message"),
+    [
+        ({"thing": Opaque()}, r"thing: got a .*Opaque; allowed: a module, an optimizer, a tensor, a dict"),
+        ({"extra": {"a": [1, Opaque()]}}, r"extra\.a\.1: got a .*Opaque, which cannot be saved; allowed"),
+        ({"extra": {"a.b": torch.ones(1), "a": {"b": torch.ones(1)}}}, r"extra\.a\.b: two tensors have this"),
+        (
+            {"optimizer": torch.optim.SGD([nn.Parameter(torch.ones(2))])},
+            r"shape \(2,\) that is in no",
+        ),
+        ({"extra": torch.ones(2, device="meta")}, r"extra: got a tensor on the meta device"),
+        ({"extra": torch.eye(2).to_sparse()}, r"extra: got a torch.sparse_coo tensor"),
+    ],
+)
+def test_what_cannot_be_saved_is_refused_by_its_name(
+    tmp_path: Path, objects: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        run = alone(tmp_path, **objects)
+        run.load()
+        run.step()
+        run.save()
+    assert not (tmp_path / "checkpoints").exists() or not list((tmp_path / "checkpoints").glob("step-*"))
+
+
+def test_a_second_object_of_a_name_is_refused_and_so_is_a_late_one(tmp_path: Path) -> None:
+    run = alone(tmp_path, extra={})
+    with pytest.raises(ConfigError, match="extra: is tracked already"):
+        run.track(extra={})
+    run.load()
+    with pytest.raises(ConfigError, match="late: is tracked after the run was loaded"):
+        run.track(late={})
+    run.close()
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (
+            {"model": nn.Linear(3, 4)},
+            r"model\.weight: .* float32 \(2, 3\), the model float32 \(4, 3\)",
+        ),
+        ({"model": nn.Linear(3, 2, bias=False)}, r"model\.bias: only in the checkpoint"),
+        (
+            {"model": nn.Linear(3, 2).double()},
+            r"model\.bias: .* float32 \(2,\), the model float64",
+        ),
+        (
+            {"model": nn.Linear(3, 2), "ema": {}},
+            r"ema: .* nothing of this name, tracked is state",
+        ),
+        ({}, r"model: the checkpoint has module of this name, tracked is nothing"),
+    ],
+)
+def test_a_changed_model_is_refused_with_what_changed_and_nothing_is_lost(
+    tmp_path: Path, changed: dict[str, object], message: str
+) -> None:
+    run = alone(tmp_path, model=nn.Linear(3, 2))
+    with run:
+        run.step()
+    kept = (tmp_path / "checkpoints" / "step-00000001" / "manifest.json").read_bytes()
+    run = alone(tmp_path, **changed)
+    with pytest.raises(MismatchError, match=message):
+        run.load()
+    run.close()
+    assert (tmp_path / "checkpoints" / "step-00000001" / "manifest.json").read_bytes() == kept
+    run = alone(tmp_path, **changed)
+    with pytest.raises(SystemExit, match="2"), run:
+        pass
+
+
+def test_weights_that_are_no_numbers_are_not_committed(tmp_path: Path) -> None:
+    model = nn.Linear(3, 2)
+    run = alone(tmp_path, model=model)
+    run.load()
+    run.step()
+    run.save()
+    with torch.no_grad():
+        model.weight.fill_(float("nan"))
+    run.step()
+    with pytest.raises(OSError, match="step 2 could not be saved"):
+        run.save()
+    run.close()
+    assert [path.name for path in (tmp_path / "checkpoints").glob("step-*")] == ["step-00000001"]

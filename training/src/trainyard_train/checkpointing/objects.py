@@ -1,0 +1,248 @@
+"""What a run may track, and how each kind is read and written: modules, optimizers, any other state."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Final, Protocol, runtime_checkable
+
+import torch
+from torch import nn
+
+from trainyard_train.config_base import ConfigError
+
+_GROUPS: Final = "param_groups"
+_SHARED: Final = "shared_state"
+SHARED: Final = (_GROUPS, _SHARED)
+"""Paths of what an optimizer has besides the state of each parameter."""
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """As in `torch.distributed.checkpoint.stateful`, which takes a second to import."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that is to be saved."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> Any:  # noqa: ANN401
+        """Go on from what `state_dict` returned."""
+
+
+class Tracked(ABC):
+    """One object under its name. Paths are below that name; the empty one is the object itself."""
+
+    kind: str
+    replicated: bool = False
+    """Whether all ranks hold the same, so that they share the writing."""
+
+    @abstractmethod
+    def read(self) -> dict[str, Any]:
+        """What is saved, by path: live tensors, and values that may hold some."""
+
+    def live(self) -> dict[str, torch.Tensor]:
+        """What is loaded in place, by path."""
+        return {}
+
+    @abstractmethod
+    def write(self, values: Mapping[str, Any]) -> None:
+        """Put back what `read` returned; live tensors have been filled already."""
+
+    def of_rank0(self) -> set[str]:
+        """Paths that count on rank 0 alone, from which all others take them."""
+        return set()
+
+
+class TrackedModule(Tracked):
+    """A module without what wraps it: DDP, `torch.compile`."""
+
+    kind = "module"
+
+    def __init__(self, name: str, module: nn.Module) -> None:
+        while isinstance(inner := getattr(module, "_orig_mod", getattr(module, "module", None)), nn.Module):
+            if isinstance(module, nn.parallel.DistributedDataParallel):
+                self.replicated = torch.distributed.get_world_size(module.process_group) == _world_size()
+                self._broadcasts_buffers = module.broadcast_buffers
+            elif not hasattr(module, "_orig_mod") and not isinstance(module, nn.DataParallel):
+                break
+            module = inner
+        self.module = module
+        if any(type(each).__name__ == "FullyShardedDataParallel" for each in module.modules()):
+            raise ConfigError([f"{name}: got a module in FSDP1's wrapper; allowed: FSDP2, by fully_shard()"])
+
+    _broadcasts_buffers = False
+
+    def read(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        seen: set[int] = set()
+        for name, value in self.module.state_dict(keep_vars=True).items():
+            if id(value) not in seen or not isinstance(value, torch.Tensor):  # tied weights count once
+                found[name] = value
+            seen.add(id(value))
+        return found
+
+    def named_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Parameters as they are in the module, by path."""
+        names = {id(value): name for name, value in self.read().items()}
+        for name, parameter in self.module.named_parameters():
+            yield names.get(id(parameter), name), parameter
+
+    def of_rank0(self) -> set[str]:
+        if not (self.replicated and self._broadcasts_buffers):
+            return set()
+        buffers = {id(buffer) for buffer in self.module.buffers()}
+        return {name for name, value in self.read().items() if id(value) in buffers}
+
+    def write(self, values: Mapping[str, Any]) -> None:
+        live = self.live()
+        rest = {path: value for path, value in values.items() if path not in live}
+        if rest:  # what get_extra_state() returned, and what a hook made of other tensors
+            self.module.load_state_dict(rest, strict=False)
+
+    def live(self) -> dict[str, torch.Tensor]:
+        known = {id(each) for each in chain(self.module.parameters(), self.module.buffers())}
+        return {path: value for path, value in self.read().items() if id(value) in known}
+
+
+@dataclass
+class TrackedOptimizer(Tracked):
+    """An optimizer; its state is named by the parameters, so that their order does not matter."""
+
+    name: str
+    optimizer: torch.optim.Optimizer
+    names: Callable[[], Mapping[int, str]]
+    """Path of each tracked parameter, by its `id`."""
+    kind = "optimizer"
+
+    def __post_init__(self) -> None:
+        while isinstance(inner := getattr(self.optimizer, "optimizer", None), torch.optim.Optimizer):
+            self.optimizer = inner  # from Accelerate's wrapper
+
+    def parameters(self) -> dict[str, torch.Tensor]:
+        """Those that are updated, by path; without the module's name if all are of one.
+
+        Raises:
+            ConfigError: one of them would not be saved, since it is in nothing that is tracked.
+        """
+        names, found = self.names(), {}
+        for number, group in enumerate(self.optimizer.param_groups):
+            for parameter in group["params"]:
+                if id(parameter) not in names:
+                    problem = (
+                        f"{self.name}: param_groups[{number}] has a parameter of shape"
+                        f" {tuple(parameter.shape)} that is in no tracked module and would be lost; track the"
+                        " module that has it, or the parameter itself"
+                    )
+                    raise ConfigError([problem])
+                found[names[id(parameter)]] = parameter
+        owners = {path.partition(".")[0] for path in found}
+        return {p.partition(".")[2]: t for p, t in found.items()} if len(owners) == 1 else found
+
+    def read(self) -> dict[str, Any]:
+        state = self.optimizer.state
+        parameters = self.parameters()
+        found: dict[str, Any] = {name: state[p] for name, p in parameters.items() if state.get(p)}
+        if shared := {key: value for key, value in state.items() if not isinstance(key, torch.Tensor)}:
+            found[_SHARED] = shared
+        found[_GROUPS] = [
+            {key: value for key, value in group.items() if key not in {"params", "param_names"}}
+            for group in self.optimizer.param_groups
+        ]
+        return found
+
+    def write(self, values: Mapping[str, Any]) -> None:
+        for name, parameter in self.parameters().items():
+            self.optimizer.state.pop(parameter, None)
+            if name in values:
+                self.optimizer.state[parameter] = values[name]
+        self.optimizer.state.update(values.get(_SHARED, {}))
+        for group, saved in zip(self.optimizer.param_groups, values[_GROUPS], strict=True):
+            for key, value in saved.items():
+                if isinstance(group.get(key), torch.Tensor) and isinstance(value, torch.Tensor):
+                    group[key].copy_(value)  # a graph of the compiler may hold this tensor
+                else:
+                    group[key] = value
+
+
+@dataclass
+class TrackedState(Tracked):
+    """Any object with `state_dict` and `load_state_dict`."""
+
+    state: Stateful
+    kind = "state"
+
+    def read(self) -> dict[str, Any]:
+        return {"": self.state.state_dict()}
+
+    def write(self, values: Mapping[str, Any]) -> None:
+        self.state.load_state_dict(values[""])
+
+
+class TrackedOnRank0(TrackedState):
+    """The same, of which what rank 0 has counts."""
+
+    def of_rank0(self) -> set[str]:
+        return {""}
+
+
+@dataclass
+class TrackedDict(Tracked):
+    """A dict, changed in place."""
+
+    values: MutableMapping[str, Any]
+    kind = "state"
+
+    def read(self) -> dict[str, Any]:
+        return {"": self.values}
+
+    def write(self, values: Mapping[str, Any]) -> None:
+        self.values.clear()
+        self.values.update(values[""])
+
+
+@dataclass
+class TrackedTensor(Tracked):
+    """A tensor, changed in place."""
+
+    tensor: torch.Tensor
+    kind = "tensor"
+
+    def read(self) -> dict[str, Any]:
+        return {"": self.tensor}
+
+    def live(self) -> dict[str, torch.Tensor]:
+        return {"": self.tensor}
+
+    def write(self, values: Mapping[str, Any]) -> None:
+        """It has been filled."""
+
+
+def track(name: str, value: object, names: Callable[[], Mapping[int, str]]) -> Tracked:
+    """How to read and write an object.
+
+    Args:
+        name: under which it is saved.
+        value: the object.
+        names: path of each tracked parameter, by its `id`.
+
+    Raises:
+        ConfigError: there is no way to save it.
+    """
+    if isinstance(value, nn.Module):
+        return TrackedModule(name, value)
+    if isinstance(value, torch.optim.Optimizer):
+        return TrackedOptimizer(name, value, names)
+    if isinstance(value, torch.Tensor):
+        return TrackedTensor(value)
+    if isinstance(value, Stateful):
+        return TrackedState(value)
+    if isinstance(value, MutableMapping):
+        return TrackedDict(value)
+    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    allowed = "a module, an optimizer, a tensor, a dict, or an object with state_dict() and load_state_dict()"
+    raise ConfigError([f"{name}: got a {kind}; allowed: {allowed}"])
+
+
+def _world_size() -> int:
+    return torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1

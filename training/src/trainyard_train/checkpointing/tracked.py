@@ -1,0 +1,430 @@
+"""The objects of a run, whatever they are, as files of a checkpoint, and back.
+
+DTensors are written as their pieces, and parameters under DDP are cut among the ranks, as `state` does it. Of
+all else each rank writes what it has, since nothing but its content can tell whether other ranks hold the
+same: the sha256 of each copy is compared at rank 0, beside the training. What is equal on all ranks is loaded
+by any number of them; what differs by rank, by as many ranks as before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import torch
+
+from trainyard_train.checkpointing import values as state_values
+from trainyard_train.checkpointing.checkpoint import Checkpoint, DamagedError
+from trainyard_train.checkpointing.objects import (
+    SHARED,
+    Tracked,
+    TrackedModule,
+    TrackedOptimizer,
+    TrackedTensor,
+    track,
+)
+from trainyard_train.checkpointing.saver import MismatchError
+from trainyard_train.checkpointing.state import (
+    Buffer,
+    Pieces,
+    decode,
+    file_name,
+    local_of,
+    name_of,
+    not_finite,
+    place_of,
+    replica_of,
+    share_of,
+)
+from trainyard_train.config_base import ConfigError
+from trainyard_train.observability.rank_log import log_line
+from trainyard_train.optim.optimizer import is_distributed
+from trainyard_train.parallelism.mesh import Mesh
+
+_NUMBERS: Final = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
+Agree = Callable[[str], bool]
+"""Whether all ranks have the same text; all must ask."""
+
+
+@dataclass
+class _Found:
+    """What is tracked, at one moment."""
+
+    tensors: dict[str, torch.Tensor] = field(default_factory=dict)
+    """Live, by path."""
+    values: dict[str, Any] = field(default_factory=dict)
+    """All that is not a tensor at the top of its object, as JSON, by path."""
+    replicated: set[str] = field(default_factory=set)
+    """Tensors that are the same on all ranks."""
+    of_rank0: set[str] = field(default_factory=set)
+    learned: set[str] = field(default_factory=set)
+    """Tensors that must be numbers."""
+
+
+@dataclass
+class TrackedObjects:
+    """What a run saves."""
+
+    mesh: Mesh
+    agree: Agree = lambda _: True
+    objects: dict[str, Tracked] = field(default_factory=dict)
+    _described: dict[str, Any] = field(default_factory=dict)
+    """The last capture, as `description` takes it."""
+    _copies: dict[str, torch.Tensor] = field(default_factory=dict)
+    _digested: dict[str, torch.Tensor] = field(default_factory=dict)
+    """Copies that other ranks may have otherwise."""
+
+    def __post_init__(self) -> None:
+        self._buffer = Buffer(pinned=self.mesh.device.type == "cuda")
+
+    def add(self, name: str, value: object) -> None:
+        """Track an object.
+
+        Raises:
+            ConfigError: the name is taken or no name, or there is no way to save such an object.
+        """
+        if name in self.objects:
+            raise ConfigError([f"{name}: is tracked already; give the second one another name"])
+        if not isinstance(value, Tracked):
+            value = track(name, value, self._parameter_names)
+        self.objects[name] = value
+
+    def capture(self, private: Mapping[str, Any]) -> memoryview:
+        """A copy of this rank's part, as a file, good until the next one. All ranks must call it.
+
+        Args:
+            private: JSON that this rank alone gets back, such as its random generators.
+
+        Raises:
+            ConfigError: something in it cannot be saved.
+        """
+        with torch.no_grad():
+            found = self._read()
+            cut = self.agree(json.dumps(sorted(found.replicated)))
+            tensors, places, self._digested = {}, {}, {}
+            owners = {}
+            for path, tensor in found.tensors.items():
+                if path in found.of_rank0 and not self.mesh.is_rank0:
+                    continue
+                place, tensors[path] = self._own_part(tensor, cut and path in found.replicated)
+                places[path] = (list(tensor.shape), list(place))
+                if self._may_differ(path, tensor, found, cut):
+                    owners[path] = f"{path}@{list(place)}"
+            texts = {"values": json.dumps(found.values), "private": json.dumps(private)}
+            memory, copies = self._buffer.fill(tensors, places, texts)
+        self._digested = {key: copies[path] for path, key in owners.items()}
+        self._copies = {path: values for path, values in copies.items() if path in found.learned}
+        self._described = {
+            **{f"t:{path}": self._entry(tensor) for path, tensor in found.tensors.items()},
+            **{
+                f"v:{path}": value
+                for path, value in found.values.items()
+                if self.mesh.is_rank0 or path not in found.of_rank0
+            },
+            **{f"o:{name}": each.kind for name, each in self.objects.items()},
+        }
+        return memory
+
+    def spoiled(self) -> str:
+        """What is wrong with the last capture, if a weight or a moment is no number; empty if not."""
+        return not_finite(self._copies)
+
+    def report(self, mesh: Mesh, key: str) -> str:
+        """What this rank's capture has otherwise than rank 0's, or all at rank 0; in the saver's thread."""
+        own = self._description()
+        text = json.dumps(own, sort_keys=True)
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        if mesh.is_rank0:
+            mesh.store.set(f"{key}/state", text)
+        if mesh.broadcast(f"{key}/state-digest", digest) == digest:
+            return text if mesh.is_rank0 else "{}"
+        first = json.loads(mesh.store.get(f"{key}/state"))
+        return json.dumps({name: value for name, value in own.items() if first.get(name) != value})
+
+    def _description(self) -> dict[str, Any]:
+        described = dict(self._described)
+        if self.mesh.world_size > 1:
+            for key, values in self._digested.items():
+                content = values.contiguous().flatten().view(torch.uint8).numpy().data
+                described[f"d:{key}"] = hashlib.sha256(content).hexdigest()
+        return described
+
+    def restore(self, checkpoint: Checkpoint, held: Mapping[str, bytes]) -> dict[str, Any] | None:
+        """Put a checkpoint back; returns this rank's `private`, None if it was not there.
+
+        Args:
+            checkpoint: all ranks the same.
+            held: what this rank has read of it (see `Checkpoint.readers`).
+
+        Raises:
+            MismatchError: on every rank, if what is tracked does not fit.
+            DamagedError: the checkpoint lacks a part.
+        """
+        saved = checkpoint.manifest.state
+        same_world = checkpoint.manifest.world_size == self.mesh.world_size
+        found = self._read()
+        self._refuse(_changes(self, checkpoint, found, same_world))
+        own = held.get(file_name(self.mesh.rank)) if same_world else None
+        metadata = decode(own)["metadata"] if own is not None else {}
+        values = {**saved["values"]}
+        own_values = json.loads(metadata.get("values", "{}"))
+        values.update({path: own_values[path] for path in saved["by_rank"] if path in own_values})
+        with torch.no_grad():
+            targets = self._targets(saved["tensors"], values, found)
+            self._fill(checkpoint, held, own, targets)
+        for name, each in self.objects.items():
+            each.write(dict(_below(name, values, targets)))
+        return json.loads(metadata["private"]) if metadata else None
+
+    def _read(self) -> _Found:
+        found = _Found()
+        modules = [each for each in self.objects.values() if isinstance(each, TrackedModule)]
+        parameters = {id(p): each.replicated for each in modules for _, p in each.named_tensors()}
+        for name, each in self.objects.items():
+            found.of_rank0 |= {_join(name, path) for path in each.of_rank0()}
+            moments_of = each.parameters() if isinstance(each, TrackedOptimizer) else {}
+            for path, value in each.read().items():
+                here: dict[str, torch.Tensor] = {}
+                packed = state_values.pack(value, _join(name, path), here)
+                if not isinstance(value, torch.Tensor):
+                    found.values[_join(name, path)] = packed
+                parameter = id(moments_of.get(path, value))
+                if parameters.get(parameter):
+                    found.replicated |= here.keys()
+                if parameter in parameters:
+                    found.learned |= {key for key, tensor in here.items() if tensor.dtype in _NUMBERS}
+                if twice := found.tensors.keys() & here.keys():
+                    raise ConfigError([f"{min(twice)}: two tensors have this path; rename one of their keys"])
+                found.tensors.update(here)
+        _check(found.tensors)
+        return found
+
+    def _parameter_names(self) -> dict[int, str]:
+        found = {}
+        for name, each in self.objects.items():
+            if isinstance(each, TrackedModule):
+                found.update({id(p): f"{name}.{path}" for path, p in each.named_tensors()})
+            if isinstance(each, TrackedTensor):
+                found[id(each.tensor)] = f"{name}.{name}"
+        return found
+
+    def _own_part(self, tensor: torch.Tensor, cut: bool) -> tuple[tuple[int, ...], torch.Tensor]:
+        if is_distributed(tensor):
+            return share_of(tensor, *replica_of(tensor))
+        return share_of(tensor, *((self.mesh.rank, self.mesh.world_size) if cut else (0, 1)))
+
+    def _may_differ(self, path: str, tensor: torch.Tensor, found: _Found, cut: bool) -> bool:
+        """Whether other ranks may have something else in the same place."""
+        if is_distributed(tensor):
+            return bool(tensor.device_mesh.size() < self.mesh.world_size)  # type: ignore[attr-defined]
+        return path not in found.of_rank0 and not (cut and path in found.replicated)
+
+    def _entry(self, tensor: torch.Tensor) -> list[Any]:
+        where = "cpu" if tensor.device.type == "cpu" else "device"
+        return [name_of(tensor.dtype), list(tensor.shape), where]
+
+    def _refuse(self, problems: Sequence[str]) -> None:
+        """See to it that all ranks refuse together, each with the same words."""
+        told = [text for text in self.mesh.gather("fits", "\n".join(problems)) if text]
+        if told:
+            raise MismatchError(told[0])
+
+    def _targets(
+        self, index: Mapping[str, Any], values: Mapping[str, Any], found: _Found
+    ) -> dict[str, torch.Tensor]:
+        """Where each tensor goes that this rank needs: the live one, or a new one."""
+        targets = {}
+        for name, each in self.objects.items():
+            live = {_join(name, path): tensor for path, tensor in each.live().items()}
+            moments_of = each.parameters() if isinstance(each, TrackedOptimizer) else {}
+            for path in _own_paths(name, values, each, found):
+                packed = values.get(path)
+                like = moments_of.get(path[len(name) + 1 :])
+                for tensor in [path] if packed is None else state_values.paths(packed):
+                    like = found.tensors.get(tensor, like)
+                    targets[tensor] = live[tensor] if tensor in live else self._blank(index[tensor], like)
+        return targets
+
+    def _blank(self, entry: Sequence[Any], like: torch.Tensor | None) -> torch.Tensor:
+        """Room for a tensor that was saved, cut over ranks as the one that it belongs to."""
+        kind, shape, where = entry
+        dtype = getattr(torch, kind)
+        if like is not None and is_distributed(like) and list(like.shape) == shape:
+            return torch.zeros_like(like, dtype=dtype, requires_grad=False)
+        return torch.empty(shape, dtype=dtype, device=self.mesh.device if where == "device" else "cpu")
+
+    def _fill(
+        self,
+        checkpoint: Checkpoint,
+        held: Mapping[str, bytes],
+        own: bytes | None,
+        targets: Mapping[str, torch.Tensor],
+    ) -> None:
+        """Copy in what the files hold; ranks that have read what others lack send it to all."""
+        pieces = Pieces()
+        if own is not None:
+            pieces.add(decode(own)["pieces"])
+        lacks = bool(_missing(pieces, targets))
+        if any(self.mesh.gather("lacks", "yes" if lacks else "")):
+            for name, reader in checkpoint.readers(self.mesh.world_size).items():
+                size = checkpoint.manifest.files[name].size
+                data = self.mesh.broadcast_bytes(reader, held.get(name, b""), size)
+                if lacks:
+                    pieces.add(decode(data)["pieces"])
+            if own is not None:
+                pieces.add(decode(own)["pieces"])  # last, since what is the rank's own goes before others'
+        if missing := _missing(pieces, targets):
+            raise DamagedError(f"{checkpoint.name} has not all of {missing[0]}")
+        for name, tensor in targets.items():
+            pieces.fill(name, place_of(tensor), local_of(tensor))
+
+
+def merge(reports: Iterable[str]) -> dict[str, Any]:
+    """What the manifest says of all ranks' objects; `by_rank` has the paths of what is not equal on all.
+
+    Args:
+        reports: of all ranks, as `TrackedObjects.report` made them, rank 0's first.
+    """
+    parts: dict[str, dict[str, Any]] = {"t": {}, "v": {}, "o": {}, "d": {}}
+    differ = set()
+    for report in reports:
+        for key, value in json.loads(report).items():
+            part, _, path = key.partition(":")
+            if parts[part].setdefault(path, value) != value:
+                differ.add(path.rpartition("@")[0] if part == "d" else path)
+    return {"tensors": parts["t"], "values": parts["v"], "objects": parts["o"], "by_rank": sorted(differ)}
+
+
+def _changes(state: TrackedObjects, checkpoint: Checkpoint, found: _Found, same_world: bool) -> list[str]:
+    """What is tracked now otherwise than in a checkpoint, for people; empty if nothing."""
+    saved = checkpoint.manifest.state
+    if not saved:
+        return [f"{checkpoint.name} in {checkpoint.store.where} is of `python -m trainyard_train.train`"]
+    index: Mapping[str, Any] = saved["tensors"]
+    changed = []
+    for name in sorted({*saved["objects"], *state.objects}):
+        before, now = (
+            saved["objects"].get(name, "nothing"),
+            getattr(state.objects.get(name), "kind", "nothing"),
+        )
+        if before != now:
+            changed.append(f"{name}: the checkpoint has {before} of this name, tracked is {now}")
+    for path, tensor in found.tensors.items():
+        name = path.partition(".")[0]
+        if isinstance(state.objects[name], TrackedModule | TrackedTensor) and name in saved["objects"]:
+            was, here = _text(index.get(path)), _text(state._entry(tensor))
+            if was != here:
+                changed.append(f"{path}: the checkpoint has {was}, the model {here}")
+    changed += _lost(state, index, found)
+    for name, each in state.objects.items():
+        groups = saved["values"].get(f"{name}.param_groups")
+        if isinstance(each, TrackedOptimizer) and groups is not None:
+            count = len(each.optimizer.param_groups)
+            if len(groups) != count:
+                changed.append(
+                    f"{name}: the checkpoint has {len(groups)} parameter groups, the optimizer {count}"
+                )
+    if not same_world:
+        changed += _bound(state, checkpoint)
+    if not changed:
+        return []
+    where = f"{checkpoint.name} in {checkpoint.store.where}"
+    return [f"{where} does not fit; choose another run_dir, or change back:", *changed]
+
+
+def _text(entry: Sequence[Any] | None) -> str:
+    return f"{entry[0]} {tuple(entry[1])}" if entry else "nothing of this name"
+
+
+def _lost(state: TrackedObjects, index: Mapping[str, Any], found: _Found) -> list[str]:
+    """Parameters and buffers of the checkpoint that no rank has a place for."""
+    modules = {name for name, each in state.objects.items() if isinstance(each, TrackedModule)}
+    own = [path for path in index if path.partition(".")[0] in modules and path not in found.tensors]
+    everywhere = set(own)
+    for text in state.mesh.gather("lost", json.dumps(own)):
+        everywhere &= set(json.loads(text))
+    return [f"{path}: only in the checkpoint" for path in sorted(everywhere)]
+
+
+def _bound(state: TrackedObjects, checkpoint: Checkpoint) -> list[str]:
+    """What each rank had of its own, and other ranks cannot take over."""
+    modules = {name for name, each in state.objects.items() if isinstance(each, TrackedModule)}
+    was, now = checkpoint.manifest.world_size, state.mesh.world_size
+    changed = []
+    for path in checkpoint.manifest.state["by_rank"]:
+        if path.partition(".")[0] in modules and path not in state._parameter_names().values():
+            log_line(f"{path} differs by rank in {checkpoint.name}, of {was} ranks: all {now} take rank 0's")
+        else:
+            changed.append(f"{path}: differs by rank; allowed: {was} ranks as before, now there are {now}")
+    return changed
+
+
+def _own_paths(name: str, values: Mapping[str, Any], each: Tracked, found: _Found) -> list[str]:
+    """Paths of the values and bare tensors of an object that this rank is to load."""
+    here = [path for path in values if _is_below(name, path)]
+    if isinstance(each, TrackedOptimizer):  # of a pipeline, other ranks' parameters are not here
+        mine = {f"{name}.{path}" for path in (*each.parameters(), *SHARED)}
+        return [path for path in here if path in mine]
+    bare = [path for path in found.tensors if path not in here and _is_below(name, path)]
+    return [*(bare if each.live() else ()), *here]
+
+
+def _below(
+    name: str, values: Mapping[str, Any], targets: Mapping[str, torch.Tensor]
+) -> Iterator[tuple[str, Any]]:
+    """The values of an object, with tensors, by the path below its name."""
+    packed = {path: value for path, value in values.items() if _is_below(name, path)}
+    inside = {tensor for value in packed.values() for tensor in state_values.paths(value)}
+    for path, value in packed.items():
+        if all(tensor in targets for tensor in state_values.paths(value)):
+            yield path[len(name) + 1 :], state_values.unpack(value, targets.__getitem__)
+    for path, tensor in targets.items():
+        if _is_below(name, path) and path not in inside:
+            yield path[len(name) + 1 :], tensor
+
+
+def _join(name: str, path: str) -> str:
+    return f"{name}.{path}" if path else name
+
+
+def _is_below(name: str, path: str) -> bool:
+    return path == name or path.startswith(f"{name}.")
+
+
+def _missing(pieces: Pieces, targets: Mapping[str, torch.Tensor]) -> list[str]:
+    return [
+        name
+        for name, tensor in targets.items()
+        if name not in pieces.shapes or not pieces.covers(name, place_of(tensor), local_of(tensor).shape)
+    ]
+
+
+def _check(tensors: Mapping[str, torch.Tensor]) -> None:
+    """See to it that all can be saved.
+
+    Raises:
+        ConfigError: with all that cannot.
+    """
+    problems = [f"{path}: got {wrong}" for path, tensor in tensors.items() if (wrong := _wrong(tensor))]
+    if problems:
+        raise ConfigError(problems)
+
+
+def _wrong(tensor: torch.Tensor) -> str:
+    """What keeps a tensor from being saved; empty if nothing does."""
+    if is_distributed(tensor):
+        if any(each.is_partial() for each in tensor.placements):  # type: ignore[attr-defined]
+            return "a DTensor with partial sums; allowed: placements Replicate and Shard; redistribute() it"
+        return _wrong(local_of(tensor))
+    if tensor.is_meta:
+        return "a tensor on the meta device, which has no values; give it some with to_empty() and an init"
+    if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
+        return (
+            f"a {tensor.layout} tensor, {tensor.dtype}; allowed: dense ones; save its parts in a state_dict()"
+        )
+    if hasattr(tensor, "__tensor_flatten__"):
+        return f"a {type(tensor).__qualname__}; allowed: plain tensors and DTensors, such as its parts"
+    return ""

@@ -1,0 +1,130 @@
+"""Nested state as JSON, with its tensors beside it: what a `state_dict` holds besides tensors.
+
+JSON has no tuples, bytes, sets or keys that are not text: these are objects with a key `$`. Nothing that is
+read is ever executed, so an object of a class of yours is refused: give what it consists of.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections import deque
+from collections.abc import Callable, Mapping, MutableMapping
+from typing import Any, Final
+
+import torch
+
+from trainyard_train.config_base import ConfigError
+
+_TAG: Final = "$"
+_ALLOWED: Final = (
+    "tensors, numbers, text, bytes, None, and lists, tuples, sets, dicts and NumPy arrays of them;"
+    " let state_dict() return only these"
+)
+
+
+def pack(value: Any, path: str, tensors: MutableMapping[str, torch.Tensor]) -> Any:  # noqa: ANN401
+    """JSON for a value; its tensors, by their path, go to `tensors`.
+
+    Raises:
+        ConfigError: the value, or one in it, cannot be saved, or two tensors would have the same path.
+    """
+    packed: Any = value
+    if isinstance(value, torch.Tensor):
+        packed = {_TAG: "tensor", "of": _keep(value, path, tensors)}
+    elif type(value) in (list, tuple, set, frozenset, deque, torch.Size):
+        parts = sorted(value) if isinstance(value, set | frozenset) else value
+        packed = [pack(part, f"{path}.{index}", tensors) for index, part in enumerate(parts)]
+        packed = packed if type(value) is list else {_TAG: type(value).__name__, "of": packed}
+    elif isinstance(value, Mapping):
+        packed = _pack_mapping(value, path, tensors)
+    elif hasattr(value, "__array__") and hasattr(value, "dtype"):  # NumPy's, without importing it
+        packed = _pack_array(value, path, tensors)
+    elif not (value is None or type(value) in (bool, int, float, str)):
+        packed = _pack_other(value, path)
+    return packed
+
+
+def unpack(packed: Any, tensor: Callable[[str], torch.Tensor]) -> Any:  # noqa: ANN401
+    """The value of what `pack` made; `tensor` returns the one of a path."""
+    if isinstance(packed, list):
+        return [unpack(part, tensor) for part in packed]
+    if not isinstance(packed, dict):
+        return packed
+    if _TAG not in packed:
+        return {key: unpack(part, tensor) for key, part in packed.items()}
+    kind, of = packed[_TAG], packed["of"]
+    if kind in _SIMPLE:
+        return _SIMPLE[kind](of)
+    if kind in _LISTS:
+        return _LISTS[kind](unpack(of, tensor))
+    found = tensor(of)
+    return found if kind == "tensor" else found.numpy() if kind == "ndarray" else found.numpy()[()]
+
+
+def no_tensor(path: str) -> torch.Tensor:
+    """For values that have none."""
+    raise KeyError(path)
+
+
+def paths(packed: Any) -> list[str]:  # noqa: ANN401
+    """Of the tensors in what `pack` made."""
+    found: list[str] = []
+    unpack(packed, lambda path: found.append(path) or torch.empty(0))  # type: ignore[func-returns-value]
+    return found
+
+
+_SIMPLE: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "bytes": base64.b64decode,
+    "dtype": lambda name: getattr(torch, name),
+    "device": torch.device,
+}
+_LISTS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "dict": dict,
+    "tuple": tuple,
+    "set": set,
+    "frozenset": frozenset,
+    "deque": deque,
+    "Size": torch.Size,
+}
+
+
+def _keep(tensor: torch.Tensor, path: str, tensors: MutableMapping[str, torch.Tensor]) -> str:
+    if path in tensors:
+        raise ConfigError([f"{path}: two tensors have this path; give one of their keys another name"])
+    tensors[path] = tensor
+    return path
+
+
+def _pack_mapping(
+    value: Mapping[Any, Any], path: str, tensors: MutableMapping[str, torch.Tensor]
+) -> dict[str, Any]:
+    if all(type(key) is str for key in value) and _TAG not in value:
+        return {key: pack(part, f"{path}.{key}", tensors) for key, part in value.items()}
+    pairs = [[pack(key, path, tensors), pack(part, f"{path}.{key}", tensors)] for key, part in value.items()]
+    return {_TAG: "dict", "of": pairs}
+
+
+def _pack_other(value: Any, path: str) -> Any:  # noqa: ANN401
+    if isinstance(value, bytes):
+        return {_TAG: "bytes", "of": base64.b64encode(value).decode()}
+    if isinstance(value, torch.dtype | torch.device):
+        return {_TAG: type(value).__name__, "of": str(value).removeprefix("torch.")}
+    if isinstance(value, int | float):  # of a class derived from these, such as an IntEnum
+        return int(value) if isinstance(value, int) else float(value)
+    if isinstance(value, str):
+        return str.__str__(value)
+    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    raise ConfigError([f"{path}: got a {kind}, which cannot be saved; allowed: {_ALLOWED}"])
+
+
+def _pack_array(value: Any, path: str, tensors: MutableMapping[str, torch.Tensor]) -> dict[str, Any]:  # noqa: ANN401
+    """A NumPy array, or one of its numbers."""
+    import numpy as np
+
+    try:
+        tensor = torch.from_numpy(np.ascontiguousarray(value).copy().reshape(np.shape(value)))
+    except TypeError as error:
+        problem = f"{path}: got a NumPy array of {value.dtype}, which cannot be saved; allowed: numbers"
+        raise ConfigError([problem]) from error
+    kind = "ndarray" if isinstance(value, np.ndarray) else "number"
+    return {_TAG: kind, "of": _keep(tensor, path, tensors)}

@@ -1,0 +1,115 @@
+"""Saving while the training goes on: one checkpoint at a time, and what is said of each."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from trainyard_train.checkpointing.interval import Cadence
+from trainyard_train.checkpointing.saver import Pending, Saved, SaveError
+from trainyard_train.elasticity.config import leave_seconds
+from trainyard_train.elasticity.heartbeats import Heartbeats, RecordEvent
+
+Capture = Callable[[], memoryview]
+"""Copies what is to be saved, as this rank's file."""
+Start = Callable[[memoryview], Future[Saved]]
+"""Begins to write what was captured."""
+
+
+@dataclass
+class Writer:
+    """The save under way, and the last that was committed."""
+
+    heartbeats: Heartbeats
+    record: RecordEvent
+    save_seconds: float
+    """For which a save may take."""
+    cadence: Cadence | None
+    spot_seconds: float | None
+    """The shortest preemption notice of nodes that this may run on."""
+    is_rank0: bool
+    saved_step: int | None = None
+    """The step that the run would resume from; 0 if nothing is saved yet, None before it has looked."""
+    pending: Pending | None = field(default=None, init=False)
+
+    def begin(self, step: int, reason: str, capture: Capture, start: Start) -> None:
+        """Copy what is to be saved, and go on while it is written; a save before this one ends first.
+
+        Raises:
+            SaveError: that neither ends nor fails.
+        """
+        self.settle()
+        begin = time.monotonic()
+        captured = capture()
+        blocked_seconds = time.monotonic() - begin
+        if self.cadence:
+            self.cadence.begun(blocked_seconds)
+        self.pending = Pending(step, reason, blocked_seconds, start(captured))
+
+    def now(self, step: int, reason: str, capture: Capture, start: Start) -> None:
+        """Save a step, if that was not done already, and wait for it.
+
+        Raises:
+            SaveError: it could not be saved.
+        """
+        self.settle()
+        if self.saved_step == step:
+            return
+        self.begin(step, reason, capture, start)
+        self.settle()
+        if self.saved_step != step:
+            raise SaveError(f"step {step} could not be saved")
+
+    def look(self) -> None:
+        """Take note of a save that has ended; waits for none."""
+        if self.pending and self.pending.saved.done():
+            self.settle()
+
+    def settle(self) -> None:
+        """Wait for the save under way. If it fails, that is said and no more: the one before stands.
+
+        Raises:
+            SaveError: it neither ends nor fails; waiting on would hide that for as long as the run lasts.
+        """
+        pending, self.pending = self.pending, None
+        if pending is None:
+            return
+        try:
+            with self.heartbeats.busy("save", pending.step):
+                saved = pending.saved.result(self.save_seconds)
+        except TimeoutError:
+            raise SaveError(
+                f"the checkpoint of step {pending.step} is not durable after {self.save_seconds:g} s:"
+                " the disk or the store hangs; look at it, or raise timeouts.save"
+            ) from None
+        except SaveError as error:
+            self.record("checkpoint_failed", step=pending.step, reason=pending.reason, error=str(error))
+            sys.stderr.write(f"training: checkpoint of step {pending.step} failed: {error}\n")
+            return
+        self.saved_step = pending.step
+        if self.cadence:
+            self.cadence.durable()
+        self.record(
+            "checkpoint",
+            step=pending.step,
+            reason=pending.reason,
+            bytes=saved.size,
+            seconds=round(saved.seconds, 4),
+            blocked_seconds=round(pending.blocked_seconds, 4),
+        )
+        self._warn_if_late(saved.seconds)
+
+    def _warn_if_late(self, seconds: float) -> None:
+        """Say once that a checkpoint takes longer than a spot node would leave to it."""
+        notice = self.spot_seconds
+        if notice is None or seconds <= leave_seconds(notice):
+            return
+        self.spot_seconds = None
+        if self.is_rank0:
+            sys.stderr.write(
+                f"training: a checkpoint took {seconds:.1f} s, and spot nodes here end {notice:g} s after"
+                " their notice: when one is taken, the steps since the last checkpoint are lost\n"
+            )

@@ -1,0 +1,323 @@
+"""Batches of anybody's loader, from which a run goes on in the middle of a pass over the data.
+
+What counts is what steps have finished, not what workers have read ahead. A `DataLoader` is told at which
+batch to begin, so that none is read in vain; of any other iterable, and of an `IterableDataset`, the batches
+before that are read and dropped. The order comes out the same although samplers draw it from random
+generators: a checkpoint has their states at the beginning of the pass. What workers draw depends on the batch
+alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sized
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain, islice
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset
+
+from trainyard_train.checkpointing import generators
+from trainyard_train.config_base import ConfigError
+from trainyard_train.parallelism.mesh import Mesh
+
+Batch = TypeVar("Batch")
+
+
+@dataclass
+class Batches(Generic[Batch]):
+    """One rank's batches, pass after pass; iterate it in place of the loader."""
+
+    name: str
+    loader: Iterable[Batch]
+    mesh: Mesh
+    per_step: int | None
+    """Batches of this rank that one step takes, which are accumulated; None if that varies."""
+    ahead: int
+    """Batches that the loop has taken but no step has finished, since it reads ahead by itself."""
+    epoch: Callable[[], int | None]
+    """The epoch that the run is in; None if it counts none."""
+    _pass: int = -1
+    """Passes that were begun before this one."""
+    _finished: int = 0
+    """Batches of this pass that are in finished steps."""
+    _samples: int = 0
+    """Samples of this pass that ranks of another number had finished, all together."""
+    _in_epoch: int | None = None
+    _handed: int = 0
+    _short: bool = False
+    """Whether the last step took fewer batches than it should, as only the last of a pass may."""
+    _resumed: bool = False
+    _begin: dict[str, Any] | None = None
+    """States of the random generators when this pass began."""
+    _source: Iterable[Batch] = field(init=False)
+    _order: _Order | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self._source = self.loader
+        if isinstance(self.loader, DataLoader) and not isinstance(self.loader.dataset, IterableDataset):
+            self._order = _Order()
+            self._source = _ordered_by(self._order, self.loader, self.mesh.rank)
+
+    def __len__(self) -> int:
+        """Batches of a whole pass, if the loader knows."""
+        assert isinstance(self.loader, Sized)
+        return len(self.loader)
+
+    def __iter__(self) -> Iterator[Batch]:
+        """The batches of the next pass; at first those that are left of the one that the run resumed in.
+
+        Raises:
+            ConfigError: steps take other numbers of batches than they should.
+        """
+        iterator = self._open()
+        self._handed = self._finished
+        for batch in iterator:
+            if self._short:
+                raise ConfigError([self._wrong_count(self._handed - self._finished)])
+            self._handed += 1
+            yield batch
+
+    def close(self) -> None:
+        """End workers that persist from pass to pass."""
+        for each in (self._source, getattr(self._source, "base_dataloader", None)):
+            if self._order and (persistent := getattr(each, "_iterator", None)):
+                persistent._shutdown_workers()
+
+    def finish_step(self) -> None:
+        """Count what was handed out for a step as finished.
+
+        Raises:
+            ConfigError: that was more than a step takes.
+        """
+        taken = self._handed - self._finished
+        if self.per_step is None:
+            self._finished += max(taken - self.ahead, 0)
+            return
+        if taken > self.per_step + self.ahead:
+            raise ConfigError([self._wrong_count(taken)])
+        self._short = 0 < taken < self.per_step
+        self._finished += min(taken, self.per_step)
+
+    def _wrong_count(self, taken: int) -> str:
+        return (
+            f"{self.name}: a step took {taken} batches; allowed: {self.per_step} (per_step), and {self.ahead}"
+            " (ahead) that the loop reads ahead; say how many with run.batches(loader, per_step=…, ahead=…),"
+            " per_step=None if it varies"
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position, the same on all ranks."""
+        return {
+            "pass": self._pass,
+            "finished": self._finished,
+            "samples": self._samples,
+            "epoch": self._in_epoch,
+            "ranks": self.mesh.world_size,
+            "batch_size": self._batch_size(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a position, by as many ranks as there were or by others.
+
+        Raises:
+            ConfigError: these ranks cannot go on with this order.
+        """
+        self._pass, self._in_epoch = state["pass"], state["epoch"]
+        self._finished, self._samples = state["finished"], state["samples"]
+        self._resumed = self._pass >= 0
+        now = (self.mesh.world_size, self._batch_size())
+        if now == (state["ranks"], state["batch_size"]):
+            return
+        done = self._samples + self._finished * state["ranks"] * (state["batch_size"] or 0)
+        problem = self._cannot_go_on(done, state["ranks"])
+        if done and problem:
+            raise ConfigError([f"{self.name}: {problem}"])
+        self._samples, self._finished = done, 0
+
+    def private(self) -> dict[str, Any] | None:
+        """States of the generators of this rank, when the pass began and now."""
+        if self._begin is None:
+            return None
+        return {"begin": self._begin, "now": self._generators()}
+
+    def load_private(self, state: dict[str, Any] | None) -> None:
+        """Take back what `private` returned; None on a rank that did not exist then."""
+        if state is not None:
+            self._begin = state["begin"]
+            self._set_generators(state["now"])
+
+    def _open(self) -> Iterator[Batch]:
+        device, epoch = self.mesh.device, self.epoch()
+        goes_on = self._resumed and self._in_epoch == epoch
+        self._resumed = False
+        if goes_on and self._begin is not None:
+            now, own = generators.capture(device), self._generators()
+            generators.restore(self._begin["all"], device)
+            self._set_generators(self._begin)
+            iterator = self._skip()
+            generators.restore(now, device)
+            self._set_generators(own)
+            return iterator
+        if not goes_on:
+            self._pass, self._finished, self._samples = self._pass + 1, 0, 0
+        self._short, self._in_epoch = False, epoch
+        self._begin = {**self._generators(), "all": generators.capture(device)}
+        return self._skip()
+
+    def _skip(self) -> Iterator[Batch]:
+        """The batches that are left; draws from the generators what the beginning of a pass draws."""
+        number = self._pass if self._in_epoch is None else self._in_epoch
+        sampler = getattr(self.loader, "sampler", None)
+        inner = getattr(getattr(self.loader, "batch_sampler", None), "sampler", None)
+        for each in (self._source, getattr(self.loader, "batch_sampler", None), sampler, inner):
+            if callable(set_epoch := getattr(each, "set_epoch", None)):
+                set_epoch(number)
+        if self._order:
+            self._order.begin(self._samples // self.mesh.world_size, self._finished)
+            return iter(self._source)
+        return islice(iter(self._source), self._finished, None)
+
+    def _batch_size(self) -> int | None:
+        size = getattr(self.loader, "batch_size", None)
+        return size if isinstance(size, int) else None
+
+    def _cannot_go_on(self, done: int, ranks: int) -> str:
+        """Why these ranks cannot take over from others, or with other batches; empty if they can."""
+        sampler = getattr(self.loader, "sampler", None)
+        allowed = f"{ranks} ranks with the same batches as before, now there are {self.mesh.world_size}"
+        if type(getattr(self.loader, "batch_sampler", None)) is not BatchSampler:
+            return f"only batches of a DataLoader's batch_size can be divided anew; allowed: {allowed}"
+        if not isinstance(sampler, DistributedSampler) and (ranks, self.mesh.world_size) != (1, 1):
+            return f"only the order of a DistributedSampler can be divided anew; allowed: {allowed}"
+        if done % self.mesh.world_size:
+            return f"{done} finished samples do not divide by {self.mesh.world_size}; allowed: {allowed}"
+        return ""
+
+    def _own_generators(self) -> list[torch.Generator]:
+        sampler, batches = (getattr(self.loader, name, None) for name in ("sampler", "batch_sampler"))
+        owners = (self.loader, sampler, batches, getattr(batches, "sampler", None))
+        found = {id(g): g for owner in owners if (g := getattr(owner, "generator", None)) is not None}
+        return list(found.values())
+
+    def _generators(self) -> dict[str, Any]:
+        return {"own": [generators.encode(each.get_state()) for each in self._own_generators()]}
+
+    def _set_generators(self, states: dict[str, Any]) -> None:
+        for generator, state in zip(self._own_generators(), states["own"], strict=False):
+            generator.set_state(generators.decode(state))
+
+
+class _Order:
+    """In place of a loader's batch sampler: begins where it is told, and numbers the batches for workers."""
+
+    def __init__(self) -> None:
+        self.batches: Iterable[Any] = ()
+        self.numbered = False
+        self._samples, self._first, self._seed = 0, 0, 0
+
+    def begin(self, samples: int, first: int) -> None:
+        """Let the next pass begin after so many samples of this rank, and then after so many batches."""
+        self._samples, self._first = samples, first
+        if self.numbered:
+            self._seed = int(torch.empty((), dtype=torch.int64).random_())
+
+    def __len__(self) -> int:
+        assert isinstance(self.batches, Sized)
+        return len(self.batches)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 (whatever the sampler has)
+        return getattr(self.__dict__["batches"], name)
+
+    def __iter__(self) -> Iterator[Any]:
+        batches = self.batches
+        if self._samples:
+            assert isinstance(batches, BatchSampler)
+            rest = islice(iter(batches.sampler), self._samples, None)
+            batches = BatchSampler(rest, batches.batch_size, batches.drop_last)
+        left: Iterator[Any] = islice(iter(batches), self._first, None)
+        # Now, and not when the first batch is asked for: a sampler draws from the generators as they are now.
+        left = chain(list(islice(left, 1)), left)
+        if not self.numbered:
+            return left
+        return (_Numbered(f"{self._seed} {at}", each) for at, each in enumerate(left, self._first))
+
+
+@dataclass(frozen=True)
+class _Numbered:
+    """What to read as one batch, and what its random numbers follow from."""
+
+    seed: str
+    indices: Any
+
+
+@dataclass(frozen=True)
+class _Seeded:
+    """A dataset in a worker, where what is drawn for a batch depends on no batch before it."""
+
+    dataset: Any
+    rank: int
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, batch: _Numbered) -> Any:  # noqa: ANN401 (whatever a dataset has)
+        self._seed(batch)
+        return self.dataset[batch.indices]
+
+    def __getitems__(self, batch: _Numbered) -> Any:  # noqa: ANN401
+        self._seed(batch)
+        if callable(many := getattr(self.dataset, "__getitems__", None)):
+            return many(batch.indices)
+        return [self.dataset[index] for index in batch.indices]
+
+    def _seed(self, batch: _Numbered) -> None:
+        digest = hashlib.sha256(f"{batch.seed} {self.rank}".encode()).digest()
+        seed = int.from_bytes(digest[:8], "little")
+        torch.manual_seed(seed)
+        random.seed(seed)
+        if numpy := sys.modules.get("numpy"):
+            numpy.random.seed(seed % (1 << 32))
+
+
+def _ordered_by(order: _Order, loader: Any, rank: int) -> Any:  # noqa: ANN401
+    """A copy of a DataLoader that takes its batches, or single samples, in this order."""
+    clone = object.__new__(type(loader))
+    clone.__dict__.update(loader.__dict__)
+    if base := loader.__dict__.get("base_dataloader"):  # of Accelerate, which wraps one
+        clone.__dict__["base_dataloader"] = _ordered_by(order, base, rank)
+        return clone
+    # DataLoader refuses such changes by its own __setattr__, since iterators may be under way: here none is.
+    kind = "sampler" if loader.batch_sampler is None else "batch_sampler"
+    order.batches = getattr(loader, kind)
+    clone.__dict__[kind] = order
+    if loader.num_workers:
+        order.numbered = True
+        clone.__dict__["dataset"] = _Seeded(loader.dataset, rank)
+        clone.__dict__["worker_init_fn"] = partial(_begin_worker, loader.worker_init_fn)
+    return clone
+
+
+def _begin_worker(then: Callable[[int], object] | None, worker: int) -> None:
+    """Let a worker outlive a SIGTERM to all processes: the step that is under way may need its batches.
+
+    It ends with its rank, or when that tells it to.
+    """
+
+    def listen() -> None:
+        while signal.sigwaitinfo({signal.SIGTERM}).si_pid != os.getppid():
+            pass
+        os._exit(0)
+
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=listen, name="notice", daemon=True).start()
+    if then:
+        then(worker)

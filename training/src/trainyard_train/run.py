@@ -1,0 +1,553 @@
+"""A run of anybody's training loop: what it tracks is saved whole, and it goes on where it was."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+import torch
+import torch.distributed as dist
+from pydantic import ValidationError
+from torch.distributed.device_mesh import DeviceMesh
+
+from trainyard_train.checkpointing import generators
+from trainyard_train.checkpointing.checkpoint import Checkpoint, FormatError, Manifest, Retention
+from trainyard_train.checkpointing.config import CheckpointConfig
+from trainyard_train.checkpointing.interval import Cadence, measured_mtbf
+from trainyard_train.checkpointing.objects import Stateful, TrackedOnRank0
+from trainyard_train.checkpointing.saver import MismatchError, Saver
+from trainyard_train.checkpointing.state import file_name
+from trainyard_train.checkpointing.stores import open_store
+from trainyard_train.checkpointing.tracked import TrackedObjects, merge
+from trainyard_train.checkpointing.values import no_tensor, paths, unpack
+from trainyard_train.checkpointing.writer import Writer
+from trainyard_train.config_base import ConfigError, problems_of
+from trainyard_train.data.batches import Batches
+from trainyard_train.elasticity.agent import leave, refuse
+from trainyard_train.elasticity.agreement import Agreement
+from trainyard_train.elasticity.config import NOTICE, TimeoutConfig, read_seconds
+from trainyard_train.elasticity.exit_codes import EXIT_LOST_RANK, EXIT_PREEMPTED
+from trainyard_train.elasticity.heartbeats import Heartbeats
+from trainyard_train.elasticity.preemption import Notice
+from trainyard_train.elasticity.rendezvous import own_round
+from trainyard_train.launchers import process_group
+from trainyard_train.observability.metrics import FILE as METRICS
+from trainyard_train.observability.metrics import MetricsLog, read_metrics
+from trainyard_train.observability.rank_log import log_line
+from trainyard_train.parallelism.mesh import Mesh, is_lost_rank
+
+Batch = TypeVar("Batch")
+TIMEOUTS: Final = TimeoutConfig(silence=30, collective=600, stall=300)
+"""Longer than those of `trainyard_train.train`: nobody knows what a loop does between two steps."""
+_OWN: Final = "run"
+"""Under this name the position is saved."""
+_runs = count()
+
+
+class PreemptedError(BaseException):
+    """Leaves the loops of a run that was told to; no `except Exception` stops it, and `with run` takes it."""
+
+
+class Run:
+    """A run, or one attempt of it, around a loop of yours.
+
+    ```python
+    run = Run.from_environment("/shared/runs/7", every_steps=100)
+    run.track(model=model, optimizer=optimizer, scheduler=scheduler)
+    loader = run.batches(loader)
+    with run:                             # loads the newest checkpoint
+        for epoch in run.epochs(3):       # from the epoch on that it was in
+            for batch in loader:          # from the batch on that it was at
+                ...
+                run.step(loss)
+    sys.exit(run.exit_code)               # 0, or 75: preempted, with a checkpoint committed
+    ```
+    All ranks call the same in the same order. Wrong settings, and objects that do not fit the checkpoint, end
+    the process with exit code 2 and a line for each; a rank that is gone ends the others with 76.
+    """
+
+    def __init__(
+        self,
+        run_dir: str | Path,
+        mesh: Mesh,
+        *,
+        every_steps: int = 0,
+        keep_last: int = 3,
+        store: str = "",
+        notices: str = "none",
+        timeouts: TimeoutConfig = TIMEOUTS,
+        identity: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Use `from_environment` or `around`, which find out the ranks.
+
+        Args:
+            run_dir: folder that all ranks share.
+            mesh: the ranks.
+            every_steps: from one checkpoint to the next; 0: as often as pays (`checkpointing.interval`).
+            keep_last: how many of the newest checkpoints stay.
+            store: URL of a folder in an object store, for the checkpoints; empty: in `run_dir`.
+            notices: whose metadata service is asked for preemption notices: none, aws, gcp, azure.
+            timeouts: how long to wait for others.
+            identity: JSON that another start must have in common with this one, such as the name of the data.
+
+        Raises:
+            ConfigError: a setting is wrong.
+        """
+        try:
+            config = CheckpointConfig(every_steps=every_steps, keep_last=keep_last, store=store)
+        except ValidationError as error:
+            raise ConfigError(problems_of(error)) from None
+        self.run_dir, self.mesh, self.timeouts = Path(run_dir), mesh, timeouts
+        self.steps = 0
+        """Steps that are finished, of all attempts."""
+        self.epoch = 0
+        """The epoch that the run is in; those before it are finished."""
+        self.loss: float | None = None
+        """Mean over the ranks of what `step` was given one or two steps ago; None before that is known."""
+        self.preempted = False
+        """Whether all ranks have agreed to leave, and have saved."""
+        self.exit_code = 1
+        """What the process is to end with: 0 once the `with` block has come to its end, 75 if preempted."""
+        self.notice = Notice(timeouts.until_exit(notices))
+        _watch(self.notice, notices)
+        self.identity = dict(identity or {})
+        self._config = config
+        self._log = MetricsLog(self.run_dir) if mesh.is_rank0 else None
+        self._heartbeats = Heartbeats(mesh, timeouts, self.run_dir, self._record)
+        self._agreement = Agreement(mesh.world_size, timeouts.collective)
+        self._tracked = TrackedObjects(mesh, self._agreement.same)
+        self._tracked.add(_OWN, _Position(self))
+        self._batches: list[Batches[Any]] = []
+        place = store or str(self.run_dir / "checkpoints")
+        self._saver = Saver(open_store(place, Retention(keep_last), timeouts.store), mesh)
+        self._cadence: Cadence | None = None
+        if mesh.is_rank0 and not every_steps:
+            mtbf = measured_mtbf(read_metrics(self.run_dir / METRICS), config.mtbf_seconds)
+            self._cadence = Cadence(mtbf)
+        self._writer = Writer(
+            self._heartbeats, self._record, timeouts.save, self._cadence, read_seconds(NOTICE), mesh.is_rank0
+        )
+        self._inside = self._loaded = self._in_epochs = self._told = False
+        self._due = False
+        self._found: tuple[Checkpoint | None, list[str]] | None = None
+        self._private: Mapping[str, Any] | None = None
+        """What this rank alone got back from the checkpoint."""
+        self._held: tuple[int, _LateLoss] | None = None
+        """The last step and its loss, of which the other ranks do not know yet."""
+        self._sent: int | None = None
+        """The step whose loss is being summed."""
+        self._since = time.monotonic()
+
+    @classmethod
+    def from_environment(cls, run_dir: str | Path, **settings: Any) -> Self:  # noqa: ANN401
+        """The run of the ranks that torchrun, mpirun or a Trainer started; without them, of this process.
+
+        Where a process group is there already, it is taken.
+
+        Args:
+            run_dir: folder that all ranks share.
+            settings: see `Run`.
+
+        Raises:
+            ConfigError: the launcher's variables, or settings, are wrong.
+            AbsentRankError: not all ranks came in time.
+        """
+        if dist.is_initialized():
+            return cls.around(run_dir, **settings)
+        process_group.adopt_launcher_settings(os.environ)
+        return cls(run_dir, process_group.join(settings.get("timeouts", TIMEOUTS)), **settings)
+
+    @classmethod
+    def around(
+        cls,
+        run_dir: str | Path,
+        ranks: DeviceMesh | dist.ProcessGroup | None = None,
+        **settings: Any,  # noqa: ANN401
+    ) -> Self:
+        """The run of ranks that are connected already.
+
+        Args:
+            run_dir: folder that all ranks share.
+            ranks: a mesh or group of all ranks; None: the default group.
+            settings: see `Run`.
+
+        Raises:
+            ConfigError: it has not all ranks, or settings are wrong.
+        """
+        return cls(run_dir, _mesh_of(ranks, settings.get("timeouts", TIMEOUTS)), **settings)
+
+    def track(self, **objects: object) -> None:
+        """Save and load these, by their names: modules, optimizers, tensors, dicts, or anything Stateful.
+
+        Raises:
+            ConfigError: a name is taken, an object cannot be saved, or the run was loaded already.
+        """
+        for name, value in objects.items():
+            if self._loaded:
+                raise ConfigError([f"{name}: is tracked after the run was loaded; call track() before that"])
+            self._tracked.add(name, value)
+
+    def track_on_rank0(self, **objects: Stateful) -> None:
+        """The same for what may differ by rank, but only rank 0's counts: all others load that.
+
+        Raises:
+            ConfigError: see `track`.
+        """
+        self.track(**{name: TrackedOnRank0(value) for name, value in objects.items()})
+
+    def batches(self, loader: Iterable[Batch], *, per_step: int | None = 1, ahead: int = 0) -> Batches[Batch]:
+        """A loader to iterate in place of this one, which goes on where finished steps have come to.
+
+        Args:
+            loader: what yields this rank's batches, such as a DataLoader.
+            per_step: batches that a step accumulates; None if that varies.
+            ahead: batches that your loop takes from the loader before it works on them.
+
+        Raises:
+            ConfigError: the run was loaded already.
+        """
+        name = "batches" if not self._batches else f"batches-{len(self._batches) + 1}"
+        found = Batches(name, loader, self.mesh, per_step, ahead, self._current_epoch)
+        self.track(**{name: found})
+        self._batches.append(found)
+        return found
+
+    def epochs(self, number: int | None) -> Iterator[int]:
+        """The epochs that are left of so many, beginning with the one that the run is in; None: no end."""
+        self._in_epochs = True
+        try:
+            while (number is None or self.epoch < number) and not self.preempted:
+                yield self.epoch
+                self.epoch += 1
+        finally:
+            self._in_epochs = False
+
+    def step(self, loss: torch.Tensor | float | None = None) -> bool:
+        """A step is finished: count it, save if that is due, leave if any rank was told to.
+
+        Nothing waits for the loss: it goes to the metrics, as the mean over the ranks, one step later.
+
+        Returns:
+            whether to go on. Inside of `with run` the loops are left by themselves.
+
+        Raises:
+            ConfigError: the run was not loaded, or batches do not fit the steps.
+            SaveError: on a notice, if the step could not be saved.
+            RuntimeError: a rank is gone.
+        """
+        if not self._loaded:
+            raise ConfigError(["step(): the run was not loaded; use `with run:`, or call run.load() before"])
+        self.steps += 1
+        for batches in self._batches:
+            batches.finish_step()
+        now = time.monotonic()
+        if self._cadence:
+            self._cadence.step(now - self._since, saving=self._writer.pending is not None)
+        self._since = now
+        self._exchange()
+        self._held = (self.steps, _LateLoss(loss))
+        self._writer.look()
+        if self._told:
+            self._leave()
+        elif self.steps % self._config.every_steps == 0 if self._config.every_steps else self._due:
+            self._due = False
+            self._drain()
+            self._writer.begin(self.steps, "interval", self._capture, self._start)
+        if self.preempted and self._inside:
+            raise PreemptedError
+        return not self.preempted
+
+    def load(self) -> bool:
+        """Go on from the newest checkpoint; `with run` does it.
+
+        Returns:
+            whether there was one.
+
+        Raises:
+            MismatchError: it is of another run, or what is tracked does not fit.
+            ConfigError: these ranks cannot go on with it, or have different settings.
+            FormatError: another version wrote it.
+        """
+        self.find()
+        self._agree("tracked", json.dumps([*self._tracked.objects]))
+        self._loaded = True
+        assert self._found
+        checkpoint, damages = self._found
+        with self._heartbeats.busy("loading"):
+            if checkpoint:
+                self._private = self._tracked.restore(checkpoint, self._saver.held)
+                self.restore_generators()
+            self._saver.loaded()
+        self._writer.saved_step = self.steps
+        self._record(
+            "resumed" if checkpoint else "started",
+            world_size=self.mesh.world_size,
+            device=self.mesh.device.type,
+            damaged=damages,
+        )
+        self.notice.begin_steps()
+        self._since = time.monotonic()
+        return checkpoint is not None
+
+    def find(self) -> Mapping[str, Any]:
+        """Look for the newest checkpoint, before anything is tracked; `load` does it.
+
+        Returns:
+            what it has without tensors, by the name under which it was tracked; empty if there is none.
+
+        Raises:
+            MismatchError: it is of another run.
+            ConfigError: the ranks have different settings.
+        """
+        if self._found is None:
+            self._agree("settings", json.dumps([self._config.model_dump(mode="json"), self.identity]))
+            self._heartbeats.start()
+            with self._heartbeats.busy("loading"):
+                self._found = self._saver.newest(self.identity)
+        checkpoint, _ = self._found
+        values = checkpoint.manifest.state.get("values", {}) if checkpoint else {}
+        return {name: unpack(value, no_tensor) for name, value in values.items() if not paths(value)}
+
+    def restore_generators(self) -> None:
+        """Put this rank's random generators back as they were saved; one that did not exist keeps its own."""
+        if self._private is not None:
+            for batches, state in zip(self._batches, self._private["batches"], strict=True):
+                batches.load_private(state)
+            generators.restore(self._private["generators"], self.mesh.device)
+
+    def save(self) -> None:
+        """Save what is finished, and wait until it is committed; all ranks must call it.
+
+        Raises:
+            SaveError: it could not be saved; the checkpoint before stands.
+            ConfigError: something in it cannot be saved.
+        """
+        self._drain()
+        self._writer.now(self.steps, "asked", self._capture, self._start)
+
+    def close(self) -> None:
+        """Let go of threads and files, and give signals back to who had them; `with run` does it."""
+        self._heartbeats.stop()
+        self._saver.close()
+        for batches in self._batches:
+            batches.close()
+        if self._log:
+            self._log.close()
+        if threading.current_thread() is threading.main_thread():
+            self.notice.stop()
+
+    def __enter__(self) -> Self:
+        try:
+            self.load()
+        except (ConfigError, MismatchError, FormatError) as error:
+            self.mesh.refuse()
+            self.close()
+            self.exit_code = refuse(error)
+            raise SystemExit(self.exit_code) from None
+        except BaseException as error:
+            self._end_if_lost(error)
+            self.close()
+            raise
+        self._inside = True
+        return self
+
+    @contextmanager
+    def entered(self) -> Iterator[Self]:
+        """As `with run`, but for a loop that calls `load` by itself, once it has built what it trains."""
+        self._inside = True
+        try:
+            yield self
+        except BaseException as error:
+            if not self.__exit__(type(error), error, error.__traceback__):
+                raise
+        else:
+            self.__exit__(None, None, None)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        self._inside = False
+        try:
+            if error is None:
+                self.finish()
+            elif isinstance(error, ConfigError | MismatchError | FormatError):
+                self._record("failed", error=str(error))
+                self.exit_code = refuse(error)
+            elif not isinstance(error, PreemptedError):
+                self._record("failed", error=f"{type(error).__name__}: {error}")
+                self._end_if_lost(error)
+        except Exception as wrong:
+            self._end_if_lost(wrong)
+            raise
+        finally:
+            self.close()
+        return isinstance(error, PreemptedError | ConfigError | MismatchError | FormatError)
+
+    def finish(self) -> None:
+        """Save the last step, when all is done; the end of `with run` does it.
+
+        Raises:
+            SaveError: it could not be saved.
+        """
+        self._drain()
+        self._writer.now(self.steps, "final", self._capture, self._start)
+        self._record("finished")
+        self.mesh.shutdown_barrier()
+        self.exit_code = 0
+        self._saver.wait_for_clean_up(self.timeouts.save, lambda: self.notice.requested)
+
+    def _leave(self) -> None:
+        nodes = self.mesh.gather("notice", self.mesh.node if self.notice.requested else "")
+        self._drain()
+        self._record("notice", nodes=[node for node in nodes if node])
+        self._writer.now(self.steps, "notice", self._capture, self._start)
+        self._record("preempted")
+        self.preempted, self.exit_code = True, EXIT_PREEMPTED
+        self.mesh.shutdown_barrier()
+
+    def _exchange(self) -> None:
+        """Tell the other ranks what this one knows; take note of what they told in the step before."""
+        step, loss = self._held or (None, _LateLoss(None))
+        self._held = None
+        value = loss.read()
+        due = bool(self._cadence and self._cadence.due())
+        flags = [float(self.notice.requested), float(due), value or 0.0, float(value is not None)]
+        self._take(self._agreement.exchange(flags))
+        self._sent = step
+
+    def _take(self, sums: list[float] | None) -> None:
+        if sums is None:
+            return
+        told, due, total, number = sums
+        self._told, self._due = self._told or told > 0, due > 0
+        if number:
+            self.loss = total / number
+        if self._sent is not None:
+            self._record("step", at=self._sent, **({"loss": self.loss} if number else {}))
+            self._sent = None
+
+    def _drain(self) -> None:
+        """Learn of the losses of all finished steps: what is committed must be in the metrics, too."""
+        if self._held:
+            self._exchange()
+        self._take(self._agreement.result())
+
+    def _capture(self) -> memoryview:
+        private = {
+            "generators": generators.capture(self.mesh.device),
+            "batches": [each.private() for each in self._batches],
+        }
+        return self._tracked.capture(private)
+
+    def _start(self, captured: memoryview) -> Any:  # noqa: ANN401 (a Future)
+        manifest = Manifest(
+            step=self.steps,
+            samples=0,
+            world_size=self.mesh.world_size,
+            mesh=self.mesh.shape,
+            schedule={},
+            identity=self.identity,
+        )
+        tracked = self._tracked
+        return self._saver.start(
+            file_name(self.mesh.rank), captured, manifest, tracked.spoiled, report=tracked.report, merge=merge
+        )
+
+    def _agree(self, what: str, own: str) -> None:
+        """See to it that all ranks have the same."""
+        first = self.mesh.broadcast(what, own)
+        problem = "" if own == first else f"{what}: rank {self.mesh.rank} has {own}, rank 0 {first}"
+        found = [text for text in self.mesh.gather(what, problem) if text]
+        if found:
+            raise ConfigError([f"{found[0]}; give all ranks the same settings, and track the same names"])
+
+    def _current_epoch(self) -> int | None:
+        return self.epoch if self._in_epochs else None
+
+    def _end_if_lost(self, error: BaseException) -> None:
+        """End at once where another rank is gone: to take the group down in order would wait for it."""
+        if is_lost_rank(error):
+            text = str(error).partition("\n")[0]
+            log_line(f"another rank is gone: {text}; the next start resumes from a committed checkpoint")
+            leave(EXIT_LOST_RANK)
+
+    def _record(self, event: str, at: int | None = None, **values: object) -> None:
+        if self._log:
+            self._log.write(event, **{"step": self.steps if at is None else at, **values})
+
+
+@dataclass
+class _Position:
+    """What a run itself saves."""
+
+    run: Run
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"steps": self.run.steps, "epoch": self.run.epoch}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.run.steps, self.run.epoch = state["steps"], state["epoch"]
+
+
+class _LateLoss:
+    """A loss that is read one step later, when the GPU has long computed it."""
+
+    def __init__(self, loss: torch.Tensor | float | None) -> None:
+        self._value, self._event = loss, None
+        if isinstance(loss, torch.Tensor):
+            whole = loss.detach()
+            whole = whole.full_tensor() if hasattr(whole, "full_tensor") else whole
+            self._value = whole.double().mean().to("cpu", non_blocking=True)
+            if whole.device.type == "cuda":
+                self._event = torch.cuda.Event()
+                self._event.record()
+
+    def read(self) -> float | None:
+        """The number; None if there is none."""
+        if self._event:
+            self._event.synchronize()
+        return None if self._value is None else float(self._value)
+
+
+def _watch(notice: Notice, notices: str) -> None:
+    """Listen to signals, and to a cloud's metadata service."""
+    if threading.current_thread() is threading.main_thread():
+        notice.watch()
+    else:
+        log_line("no signal is heard: Run was made in another thread than the main one; make it there")
+    if notices != "none":
+        from trainyard_train.elasticity.instance_metadata import Watch, metadata_of
+
+        Watch(metadata_of(notices), notice.tell).start()
+
+
+def _mesh_of(ranks: DeviceMesh | dist.ProcessGroup | None, timeouts: TimeoutConfig) -> Mesh:
+    """The ranks of the default group, whose store they share."""
+    if not dist.is_initialized():
+        raise ConfigError(["Run.around(): there is no process group; use Run.from_environment()"])
+    world_size = dist.get_world_size()
+    size = world_size if ranks is None else ranks.size()
+    if size != world_size:
+        raise ConfigError([f"Run.around(): got {size} of {world_size} ranks; allowed: all of them"])
+    device = torch.device("cpu")
+    if torch.cuda.is_available() and getattr(ranks, "device_type", "cuda") == "cuda":
+        device = torch.device("cuda", torch.cuda.current_device())
+    store: dist.Store = dist.PrefixStore(
+        f"trainyard/{next(_runs)}", dist.distributed_c10d._get_default_store()
+    )
+    store.set_timeout(timedelta(seconds=max(timeouts.rendezvous, timeouts.save)))
+    if world_size > 1:
+        store = own_round(store, dist.get_rank(), world_size, timeouts.rendezvous)
+    node = os.environ.get("NODE_NAME") or socket.gethostname()
+    return Mesh(dist.get_rank(), world_size, device, node, store)
