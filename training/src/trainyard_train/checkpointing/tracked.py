@@ -152,7 +152,7 @@ class TrackedObjects:
                 described[f"d:{key}"] = hashlib.sha256(content).hexdigest()
         return described
 
-    def restore(self, checkpoint: Checkpoint, held: Mapping[str, bytes]) -> dict[str, Any] | None:
+    def restore(self, checkpoint: Checkpoint, held: Mapping[str, memoryview]) -> dict[str, Any] | None:
         """Put a checkpoint back; returns this rank's `private`, None if it was not there.
 
         Args:
@@ -259,8 +259,8 @@ class TrackedObjects:
     def _fill(
         self,
         checkpoint: Checkpoint,
-        held: Mapping[str, bytes],
-        own: bytes | None,
+        held: Mapping[str, memoryview],
+        own: memoryview | None,
         targets: Mapping[str, torch.Tensor],
     ) -> None:
         """Copy in what the files hold; ranks that have read what others lack send it to all."""
@@ -271,7 +271,7 @@ class TrackedObjects:
         if any(self.mesh.gather("lacks", "yes" if lacks else "")):
             for name, reader in checkpoint.readers(self.mesh.world_size).items():
                 size = checkpoint.manifest.files[name].size
-                data = self.mesh.broadcast_bytes(reader, held.get(name, b""), size)
+                data = self.mesh.broadcast_bytes(reader, held.get(name, memoryview(b"")), size)
                 if lacks:
                     pieces.add(decode(data)["pieces"])
             if own is not None:
