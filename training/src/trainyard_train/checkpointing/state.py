@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -366,7 +367,10 @@ def _view(
     if first == last:  # of which `frombuffer` makes nothing
         return torch.empty(shape, dtype=kind)
     count = (last - first) // kind.itemsize
-    return torch.frombuffer(data, dtype=kind, count=count, offset=begin + first).view(shape)
+    with warnings.catch_warnings():
+        # Nobody writes to what was read, which an object store's client hands over as it is.
+        warnings.filterwarnings("ignore", "The given buffer is not writable")
+        return torch.frombuffer(data, dtype=kind, count=count, offset=begin + first).view(shape)
 
 
 def not_finite(tensors: Mapping[str, torch.Tensor], advice: str = "") -> str:
