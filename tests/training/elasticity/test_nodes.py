@@ -106,18 +106,21 @@ def test_when_a_node_does_not_come_back_the_others_end_for_the_job_to_start_all(
 
 
 @pytest.mark.ranks
-def test_what_fails_on_one_node_ends_the_others_at_once(tmp_path: Path) -> None:
-    """A second notice ends a rank with 1, in the midst of a step."""
-    with started(3, settings(tmp_path, **PACED)) as nodes:
+def test_what_fails_on_one_node_ends_the_others_with_no_restart(tmp_path: Path) -> None:
+    """A second notice ends a rank with 1, while all of them wait for a checkpoint that takes a minute."""
+    slow = {**PACED, "checkpoint.every_steps": 1000, "checkpoint.pace_seconds": 60}
+    with started(3, settings(tmp_path, **slow)) as nodes:
         nodes.until(lambda: reached(tmp_path, 3))
         rank = nodes.rank_of(1)
         assert rank
-        rank.send_signal(signal.SIGSTOP)
-        for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGCONT):
-            rank.send_signal(number)
-        ended = [code for code, _ in nodes.wait()]
-        assert ended[1] in {1, 75}
-        assert ended[0] == ended[2] == (76 if ended[1] == 1 else 75)
+        rank.terminate()
+        nodes.until(lambda: bool(events(tmp_path, "notice")))
+        rank.terminate()
+        begin = time.monotonic()
+        ended = nodes.wait()
+        assert [code for code, _ in ended] == [76, 1, 76], ended
+        assert time.monotonic() - begin < SECONDS
+        assert not any("starting this node's again" in words for _, words in ended)
 
 
 @pytest.mark.soak
