@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from rehearsal import sdk
+from rehearsal import limits, sdk
 from rehearsal.tables import table
 from rehearsal.wire import UNKNOWN, has_unknown
 
@@ -140,7 +140,7 @@ class Anything:
 
 
 class Typed(Anything):
-    """A cloud known by its SDK alone: inputs must fit the SDK's types."""
+    """A cloud known by its SDK: inputs must fit the SDK's types, and the cloud's limits of names and tags."""
 
     def __init__(
         self,
@@ -154,7 +154,8 @@ class Typed(Anything):
     def check(self, resource: Resource) -> Iterable[Refusal]:
         try:
             found = sdk.problems(resource.token, resource.inputs)
-            return [(path, reason) for path, reason in found if not _QUANTITY.search(path)]
+            refused = [(path, reason) for path, reason in found if not _QUANTITY.search(path)]
+            return refused or list(limits.problems(resource.token, resource.inputs))
         except sdk.NoTypesError:
             self.untyped.add(resource.token)
             return ()

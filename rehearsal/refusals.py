@@ -35,7 +35,7 @@ class KnownRefusal:
     """Title and address of where somebody met it."""
     moment: Moment = "create"
     where: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
-    """Path in the inputs → what is there: the value, `{over: n}` or `{has: key}`."""
+    """Path in the inputs → what is there: the value, `{over: n}`, `{has: key}` or `{among: [value]}`."""
     stays: bool = False
     """Whether the resource is there afterwards, and not what it should be."""
     lasts: bool = False
@@ -85,6 +85,8 @@ def _holds(found: Any, wanted: Any) -> bool:
     """Whether a value is what a row asks for; one that is not known yet is not."""
     if not isinstance(wanted, Mapping):
         return bool(found == wanted)
+    if "among" in wanted:
+        return found in wanted["among"]
     if "over" in wanted:
         return isinstance(found, int | float) and found > wanted["over"]
     return isinstance(found, Mapping) and wanted["has"] in found

@@ -26,6 +26,16 @@ EVERYWHERE = (
         " (`kubectl get nodes -l feature.node.kubernetes.io/pci-15b3.present=true`):"
         f" add a machine that has one (`lspci -d 15b3:`), or remove the fabric of its pool, {RUN_AGAIN}",
     ),
+    Advice(
+        r"ClusterQueue.*resource-in-use",
+        "workloads still hold quota of the queue. Stop it, which evicts them (`kubectl edit clusterqueue"
+        f" QUEUE`: `stopPolicy: HoldAndDrain`), {RUN_AGAIN}",
+    ),
+    Advice(
+        r"NamespaceContentRemaining: Some resources are remaining: (?P<left>[^;]+?) has \d",
+        "something is left in the namespace: {left}. List it (`kubectl get KIND -n NAMESPACE`) and delete it,"
+        f" with the pods that use it, {RUN_AGAIN}",
+    ),
 )
 """What concerns Kubernetes, on whatever target."""
 

@@ -21,9 +21,9 @@ pytestmark = pytest.mark.engine
 PHASES = ["preview", "up", "up again", "refresh", "update", "unprotect", "destroy"]
 AFTER_REFUSALS = ["preview", "up after refusals", *PHASES[2:]]
 SURVIVED = {
-    "aws": {"block-not-begun", "no-cards", "spot-empty"},
+    "aws": {"block-begins-meanwhile", "block-not-begun", "no-cards", "spot-empty"},
     "azure": {"new-identity", "no-cards", "spot-empty"},
-    "gcp": {"no-cards", "spot-empty"},
+    "gcp": {"no-cards", "not-on-demand", "spot-empty"},
     "coreweave": {"no-cards"},
     "onprem": set[str](),
 }
@@ -177,6 +177,23 @@ def test_what_is_brought_along_is_neither_adopted_nor_removed(tmp_path: Path) ->
 
 OTHERS = [case for case in VARIANTS if case not in (AUTOSCALED, *CLUSTERS)]
 """Whose rehearsals no other test looks into."""
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("case", "told", "survived"),
+    [
+        (CASES / "block" / "aws.yaml", ["block-begins-meanwhile"], ["block-not-begun"]),
+        (CASES / "declared" / "gcp.yaml", ["not-on-demand"], []),
+    ],
+    ids=["block", "declared"],
+)
+def test_refusals_that_no_shipped_stack_meets(
+    case: Path, told: list[str], survived: list[str], tmp_path: Path
+) -> None:
+    report = rehearse_case(tmp_path, case, *refusing(*told, *survived))
+    expect_a_whole_life(report, load(case))
+    assert ([each["name"] for each in report["refused"]], report["survived"]) == (told, survived)
 
 
 @pytest.mark.soak

@@ -146,7 +146,7 @@ def test_an_empty_text_is_as_none() -> None:
 def test_the_bucket_is_judged_with_what_ends_its_objects() -> None:
     condition = {"daysSinceCustomTime": 7}
     rules = [{"action": {"type": "Delete"}, "condition": condition}]
-    bucket = {"name": "b", "location": "europe-west1", "lifecycleRules": rules}
+    bucket = {"name": "b-1", "location": "europe-west1", "lifecycleRules": rules}
     assert problems("gcp:storage/bucket:Bucket", bucket) == []
     condition["daysSinceCustomTime"] = 2**40
     ((path, reason),) = problems("gcp:storage/bucket:Bucket", bucket)

@@ -61,6 +61,9 @@ def test_what_nobody_knows_gets_no_advice(message: str) -> None:
         ({"kind": None}, {"kind": "Group"}, False),
         ({"notes": {"has": "x.y/z"}}, {"notes": {"x.y/z": "1"}}, True),
         ({"notes": {"has": "x.y/z"}}, {}, False),
+        ({"kind": {"among": ["a", "b"]}}, {"kind": "b"}, True),
+        ({"kind": {"among": ["a", "b"]}}, {"kind": "c"}, False),
+        ({"kind": {"among": ["a", "b"]}}, {}, False),
     ],
 )
 def test_a_row_meets_what_is_asked_for_so(where: dict[str, Any], inputs: dict[str, Any], meets: bool) -> None:

@@ -22,8 +22,6 @@ from infra.targets.aws.spec.groups import Group
 
 DRAIN_BEFORE_END = timedelta(minutes=45)
 """EC2 ends the machines from 30 minutes before the end on; jobs save before that."""
-TIME_TO_BE_MADE = timedelta(hours=1)
-"""An action in the past is refused: what begins so soon is asked for at once, and EC2 keeps trying."""
 
 
 class NodeGroupSize(pulumi.CustomResource):
@@ -37,7 +35,7 @@ def fill(scope: Scope, group: Group, made: aws.eks.NodeGroup) -> None:
     """Have the nodes of a group come as there are any, within the time of its block if it draws on one."""
     now = _now()
     begins, ends = _span(group)
-    if begins and now < begins - TIME_TO_BE_MADE:
+    if begins and now < begins:
         _at(scope, group, made, when=begins, what="begin")
     elif ends is None or now < ends:
         _ask(scope, group, made)
@@ -73,7 +71,11 @@ def _ask(scope: Scope, group: Group, made: aws.eks.NodeGroup) -> None:
 def _at(
     scope: Scope, group: Group, made: aws.eks.NodeGroup, *, when: datetime, what: Literal["begin", "end"]
 ) -> None:
-    """Have the scaling group resized at a moment; another moment is another action."""
+    """Have the scaling group resized at a moment; another moment is another action.
+
+    Where the moment passes before the group is there, EC2 refuses an action in the past: the next `up` asks
+    for the nodes at once (spec/advice.py).
+    """
     name = scope.named(f"{group.role}-{what}-{when:%Y%m%d%H%M}")
     aws.autoscaling.Schedule(
         name,

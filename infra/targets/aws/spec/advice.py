@@ -29,6 +29,11 @@ ADVICE = (
         f"correct `starts` and `ends` of the pool's block; {_REMOVE}, {RUN_AGAIN}",
     ),
     Advice(
+        r"Scheduled Action \((?P<action>[^)]+)\).*start time is in the past",
+        "the capacity block has begun or ended while `up` ran ({action}): its nodes are asked for, or left"
+        f" alone, at once when you say it again, {RUN_AGAIN}",
+    ),
+    Advice(
         r"Nodegroup cannot be updated as it is currently not in Active State",
         "its health says why (`aws eks describe-nodegroup`, health.issues): where EC2 has no machines,"
         f" wait, {RUN_AGAIN}",

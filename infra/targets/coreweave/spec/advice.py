@@ -10,5 +10,10 @@ ADVICE = (
         "`kubectl describe nodepool` says what is missing (Quota: ask CoreWeave for more; Capacity: wait,"
         f" or name another instance type or zone), {RUN_AGAIN}",
     ),
+    Advice(
+        r"cluster is not Healthy",
+        "CoreWeave deletes clusters that are Healthy: wait until the console shows it as that, or ask"
+        f" CoreWeave's support, {RUN_AGAIN}",
+    ),
 )
 """In the order in which they are tried."""

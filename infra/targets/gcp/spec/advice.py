@@ -6,6 +6,11 @@ from infra.targets.advice import RUN_AGAIN, Advice
 
 ADVICE = (
     Advice(
+        r"machine type (?P<machine>[\w-]+) is not available on demand",
+        "Google sells {machine} in other ways only (`trainyard catalog --cloud gcp`): write `capacity: spot`,"
+        f" `provisioning: queued` or a `reservation`, {RUN_AGAIN}",
+    ),
+    Advice(
         r"GCE_STOCKOUT|ZONE_RESOURCE_POOL_EXHAUSTED",
         "Compute Engine has none of these machines now. The node pool exists, and GKE goes on trying:"
         " run the same command again when they have come, or give the pool another zone or machine",

@@ -147,7 +147,8 @@ def test_groups_of_jobs_begin_empty_and_are_asked_for_their_nodes_afterwards(bou
     ("now", "actions", "size"),
     [
         ("2030-01-01T00:00", {"begin": 2, "end": 0}, None),
-        ("2030-01-07T11:00", {"end": 0}, 2),  # an action in the past is refused: it is asked for at once
+        ("2030-01-07T11:29", {"begin": 2, "end": 0}, None),  # not a minute before the block begins
+        ("2030-01-07T11:30", {"end": 0}, 2),  # an action in the past is refused: it is asked for at once
         ("2030-01-10T00:00", {"end": 0}, 2),
         ("2030-01-14T11:00", {}, None),  # EC2 takes its machines back
         ("2031-01-01T00:00", {}, None),
