@@ -22,7 +22,7 @@ test .trainyard/$(1)/.done -nt requirements/$(1).txt || { rm -rf .trainyard/$(1)
 	$(2) --require-hashes --no-deps --target .trainyard/$(1) -r requirements/$(1).txt && touch .trainyard/$(1)/.done; }
 endef
 
-.PHONY: help up down status doctor test unit clouds training e2e cluster engine ranks nfs soak bench peers tracking deepspeed guides check format lock clean venv venv-dev prepared
+.PHONY: help up down status doctor test unit clouds training e2e cluster engine ranks nfs soak bench peers tracking deepspeed guides clis check format lock clean venv venv-dev prepared
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -82,7 +82,9 @@ tracking: prepared ## The packages of experiment trackers, for their tests
 deepspeed: prepared ## DeepSpeed, for its tests
 	@$(call aside,deepspeed,--no-build-isolation)
 
-guides: prepared ## The AWS command line, for the tests of the guides
+guides: prepared clis ## The AWS command line, for the tests of the guides
+
+clis: venv # for pipelines, too: templates/pipelines/bin
 	@$(call aside,guides)
 
 bench: peers ## Measure, and print ratios

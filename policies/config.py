@@ -155,12 +155,20 @@ class Stack:
 
     @cached_property
     def exemptions(self) -> tuple[Exemption, ...]:
-        """The organisation's, then the stack's own (`trainyard:exemptions`) where it may bring any."""
-        own = parse_exemptions(self.setting("exemptions", []), f"{NAMESPACE}:exemptions")
-        if own and not self.organisation.stack_exemptions:
-            allowed = "none: the organisation grants exemptions itself"
-            raise ConfigError(f"{NAMESPACE}:exemptions: got {len(own)}; allowed: {allowed}")
-        return self.organisation.exemptions + own
+        """The organisation's, then the stack's own (`trainyard:exemptions`) where it may bring any.
+
+        One that the organisation has granted as well is no exemption of the stack's own.
+        """
+        granted, where = self.organisation.exemptions, f"{NAMESPACE}:exemptions"
+        own = parse_exemptions(self.setting("exemptions", []), where)
+        if self.organisation.stack_exemptions:
+            return granted + own
+        for index, exemption in enumerate(own):
+            if not any(each.includes(exemption) for each in granted):
+                got = f"{exemption.policy} for {exemption.resource}"
+                allowed = "what the organisation grants (`granted` of the policy `exemptions` in its file)"
+                raise ConfigError(f"{where}[{index}]: got {got}; allowed: {allowed}. Remove it, or ask them.")
+        return granted
 
 
 def stack_folder(start: Path) -> Path:

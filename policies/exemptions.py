@@ -51,6 +51,10 @@ class Exemption:
         """Whether it names this policy and this resource, expired or not."""
         return policy == self.policy and fnmatchcase(f"{resource_type}::{resource_name}", self.resource)
 
+    def includes(self, other: Exemption) -> bool:
+        """Whether the other one's pattern is this one's, or a text that this one's pattern has."""
+        return other.policy == self.policy and fnmatchcase(other.resource, self.resource)
+
     def expired(self, today: date) -> bool:
         return today > self.expires
 

@@ -130,7 +130,8 @@ def engine_parts(session: Session) -> list[str]:
 def wanted_artifacts(session: Session) -> list[str]:
     """Name what `up` of this stack needs, in the toolchain's words."""
     if not session.is_embedded:
-        return engine_parts(session)
+        programs = () if session.is_fleet else session.target.programs
+        return [*engine_parts(session), *(f"binary/{name}" for name in programs)]
     made = [name for name in session.toolchain.names() if name.startswith(("package/", "image/"))]
     legacy = () if session.stack.operators.legacy_v1 else ("image/training-operator",)
     return [*ENGINE_PARTS, *CLUSTER_PARTS, *(name for name in made if name not in legacy)]

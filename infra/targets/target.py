@@ -47,6 +47,8 @@ class Target:
     """The extra of pyproject.toml with the target's SDK; empty for a target that needs none."""
     plugins: Sequence[str] = ()
     """Pulumi providers that its stacks need besides Kubernetes' and ours."""
+    programs: Sequence[str] = ()
+    """Programs of the toolchain that its kubeconfig executes."""
     cluster: str
     """`module:Class` of its component."""
     account: str = ""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -26,6 +24,10 @@ from tests.e2e.rehearsed import install_plugin, leaks_told, plain_environment, r
 pytestmark = pytest.mark.engine
 
 TEMPLATES = ROOT / "templates"
+GITHUB: Mapping[str, Any] = yaml.safe_load((TEMPLATES / "pipelines/github/trainyard.yml").read_text())
+GITLAB: Mapping[str, Any] = yaml.safe_load((TEMPLATES / "pipelines/gitlab/.gitlab-ci.yml").read_text())
+REFUSED = "allowed: what the organisation grants"
+"""In the message where a stack exempts itself."""
 BIN = ROOT / ".venv/bin"
 ACTIONLINT = "github.com/rhysd/actionlint/cmd/actionlint@v1.7.12"
 
@@ -128,50 +130,70 @@ def runner(tmp_path: Path) -> Runner:
             "STACK": "dev",
             "TRAINYARD": str(workspace / "trainyard"),
             "TRAINYARD_STACKS": str(project / "stacks"),
+            "TRAINYARD_ORGANISATION": str(workspace / "trainyard/templates/pipelines/organisation.json"),
             "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"),
             "GITHUB_REPOSITORY": "team/research",
         },
     )
 
 
-def github_steps(job: str) -> dict[str, dict[str, Any]]:
-    """The steps of a job that run something, by name."""
-    workflow = yaml.safe_load((TEMPLATES / "pipelines/github/trainyard.yml").read_text())
-    return {step["name"]: step for step in workflow["jobs"][job]["steps"] if "run" in step}
+def github_steps(job: str) -> dict[str, str]:
+    """What the named steps of a job run."""
+    return {step["name"]: step["run"] for step in GITHUB["jobs"][job]["steps"] if "run" in step}
 
 
-def gitlab_job(name: str) -> Mapping[str, Any]:
-    jobs: dict[str, Any] = yaml.safe_load((TEMPLATES / "pipelines/gitlab/.gitlab-ci.yml").read_text())
-    job: Mapping[str, Any] = jobs[name]
-    return job
-
-
-def test_a_pull_request_gets_its_comment(runner: Runner, tmp_path: Path) -> None:
+def test_a_pull_request_gets_preview_and_rehearsal_as_its_comment(runner: Runner, tmp_path: Path) -> None:
     steps = github_steps("rehearse")
-    assert list(steps) == ["Prepare", "Rehearse, judge and price", "Comment"]
+    assert list(steps) == ["Prepare", "Rehearse, judge and price", "Summary"]
     for step in steps.values():
-        ended = runner.run(step["run"], PULL_REQUEST="7", GH_TOKEN="none")
+        ended = runner.run(step)
         assert ended.returncode == 0, ended.stderr[-3000:]
-    report = (runner.workspace / "report.md").read_text()
+    report = (runner.workspace / "rehearsal.md").read_text()
     assert report.startswith("### Rehearsal of `dev`: passed")
     assert "### Price of `research`" in report
     assert (tmp_path / "summary.md").read_text() == report
     assert kinds_in(report) == set()
+    reports = runner.workspace / "reports"
+    reports.mkdir()
+    (reports / "rehearsal.md").write_text(report)
+    (reports / "preview.md").write_text("### Preview of `dev`: passed\n")
+    assert runner.run(github_steps("comment")["Comment"], PULL_REQUEST="7", GH_TOKEN="none").returncode == 0
     told = (tmp_path / "gh.arguments").read_text().split("\n")
     assert told[:3] == ["pr", "comment", "7"]
     assert "report.md" in told
+    comment = (runner.workspace / "report.md").read_text()
+    assert comment.index("### Preview") < comment.index("### Rehearsal")
+
+
+def exempted(policy: str, resource: str = "*::*") -> dict[str, str]:
+    """What a change adds to its stack file where it wants to pass."""
+    told = {"owner": "me", "reason": "it is in the way", "expires": "2027-06-30"}
+    return {"policy": policy, "resource": resource, **told}
+
+
+def exempt(runner: Runner, policy: str) -> None:
+    file = Path(runner.environment["TRAINYARD_STACKS"]) / "Pulumi.dev.yaml"
+    data = yaml.safe_load(file.read_text())
+    data["config"]["trainyard:exemptions"].append(exempted(policy))
+    file.write_text(yaml.safe_dump(data, sort_keys=False))
 
 
 def test_what_is_refused_fails_the_step_and_is_in_the_comment(runner: Runner, tmp_path: Path) -> None:
     file = Path(runner.environment["TRAINYARD_STACKS"]) / "Pulumi.dev.yaml"
     file.write_text(file.read_text().replace("allowed: [us-east-2]", "allowed: [eu-*]"))
-    (step,) = gitlab_job("rehearse")["script"]
+    (step,) = GITLAB["rehearse"]["script"]
     assert runner.run(step).returncode == 1
-    report = (runner.workspace / "report.md").read_text()
+    report = (runner.workspace / "rehearsal.md").read_text()
     assert "### Rehearsal of `dev`: failed" in report
     assert "residency-region" in report
-    show, comment = gitlab_job("rehearse")["after_script"]
-    assert runner.run(show).stdout == report
+    exempt(runner, "residency-region")
+    assert runner.run(step).returncode == 1
+    assert REFUSED in (runner.workspace / "rehearsal.md").read_text()
+    (runner.workspace / "preview.md").write_text("### Preview of `dev`: failed\n")
+    put_together, show, comment = GITLAB["comment"]["script"]
+    assert runner.run(put_together).returncode == 0
+    shown = runner.run(show).stdout
+    assert shown.index("### Preview of `dev`: failed") < shown.index("### Rehearsal of `dev`: failed")
     assert runner.run(comment).returncode == 0
     assert not (tmp_path / "curl.arguments").exists()
     assert runner.run(comment, COMMENT_TOKEN="token", CI_API_V4_URL="https://gitlab.invalid").returncode == 0
@@ -199,71 +221,81 @@ def test_a_merge_is_brought_up_and_drift_is_found(
     (tmp_path / "backend").mkdir()
     variables = {**cloud, "PULUMI_BACKEND_URL": (tmp_path / "backend").as_uri(), "SECRETS_PROVIDER": ""}
 
-    def run(job: str, name: str) -> subprocess.CompletedProcess[str]:
-        step = github_steps(job)[name]
-        return runner.run(step["run"], **variables, OPERATION=step["env"]["OPERATION"])
+    def run(job: str) -> subprocess.CompletedProcess[str]:
+        return runner.run(github_steps(job)[job.capitalize()], **variables, OPERATION=job)
 
-    up = run("up", "Up")
+    def previewed() -> tuple[int, str]:
+        return run("preview").returncode, (runner.workspace / "preview.md").read_text()
+
+    assert runner.run(github_steps("prepare")["Prepare"]).returncode == 0
+    assert "The first `up` makes this stack" in previewed()[1]
+    up = run("up")
     assert up.returncode == 0, up.stdout[-3000:] + up.stderr[-3000:]
     assert not (ROOT / "stacks" / "Pulumi.dev.yaml").exists()
-    assert run("drift", "Drift").returncode == 0
+    assert run("drift").returncode == 0
     _delete_a_group_of_nodes()
-    drifted = run_gitlab(runner, "drift", {**variables, "PULUMI_SECRETS_PROVIDER": ""}, tmp_path / "token")
+    drifted = run_gitlab(runner, "drift", {**variables, "PULUMI_SECRETS_PROVIDER": ""}, tmp_path)
     assert drifted.returncode != 0
     assert "research-gpu" in drifted.stdout
+    _scale(runner, 2)
+    state = _content(tmp_path / "backend")
+    code, comment = previewed()
+    assert (code, "### Preview of `dev`: passed" in comment) == (0, True), comment[-3000:]
+    assert "trainyard:aws:NodeGroupSize" in comment
+    exempt(runner, "cost-tags")
+    for operation in ("preview", "up", "drift"):
+        refused = run(operation)
+        shown = refused.stdout + refused.stderr + (runner.workspace / "preview.md").read_text()
+        assert (refused.returncode != 0, REFUSED in shown) == (True, True), shown[-3000:]
+    assert _content(tmp_path / "backend") == state, "what was refused, and a preview, change nothing"
+
+
+def _scale(runner: Runner, nodes: int) -> None:
+    file = Path(runner.environment["TRAINYARD_STACKS"]) / "Pulumi.dev.yaml"
+    file.write_text(file.read_text().replace("on-demand, num_nodes: 1", f"on-demand, num_nodes: {nodes}"))
+
+
+def _content(folder: Path) -> dict[str, bytes]:
+    """The state itself; a refused `up` leaves an entry of history besides."""
+    files = (folder / ".pulumi" / "stacks").rglob("*.json")
+    return {str(file): file.read_bytes() for file in files}
 
 
 def run_gitlab(
-    runner: Runner, name: str, variables: Mapping[str, str], token: Path
+    runner: Runner, name: str, variables: Mapping[str, str], folder: Path
 ) -> subprocess.CompletedProcess[str]:
-    """Run a job that operates a cloud, all its steps; return how the one that operates ended."""
-    operation = gitlab_job(name)["variables"]["OPERATION"]
-    job = gitlab_job(gitlab_job(name)["extends"])
-    put_token, operate = job["script"]
-    told = {"AWS_WEB_IDENTITY_TOKEN_FILE": str(token), "AWS_TOKEN": "of the pipeline"}
-    assert runner.run(put_token, **told).returncode == 0
-    assert (token.read_text(), token.stat().st_mode & 0o777) == ("of the pipeline", 0o600)
-    ended = runner.run(operate, **variables, OPERATION=operation)
+    """Run a job that operates a cloud, all its steps; return how it ended."""
+    operation = GITLAB[name]["variables"]["OPERATION"]
+    job = GITLAB[GITLAB[name]["extends"]]
+    told = {
+        "CREDENTIALS": str(folder / "credentials"),
+        "AWS_TOKEN": "of the pipeline",
+        "OPERATION": operation,
+    }
+    ended = runner.run("\n".join([*job["before_script"], *job["script"]]), **variables, **told)
+    assert (folder / "credentials").exists()
     (clean,) = job["after_script"]
     assert runner.run(clean, **told).returncode == 0
-    assert not token.exists()
+    assert not (folder / "credentials").exists()
     return ended
 
 
-def test_gitlab_clones_the_commit_that_is_named_and_prepares_as_github_does(
-    runner: Runner, tmp_path: Path
-) -> None:
-    clone, checkout, *prepare = gitlab_job(".trainyard")["before_script"]
+def test_gitlab_clones_the_commit_that_is_named(runner: Runner, tmp_path: Path) -> None:
+    clean, clone, checkout, _ = GITLAB[".prepare"]["before_script"]
     commits = subprocess.run(
         ["git", "rev-list", "--max-count=2", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
     )
     before = commits.stdout.split()[-1]
     where = tmp_path / "clone"
+    where.mkdir()
     variables = {"TRAINYARD_URL": str(ROOT), "TRAINYARD_REF": before, "TRAINYARD": str(where)}
-    for step in (clone, checkout):
+    for step in (clean, clone, checkout):
         ended = runner.run(step, **variables)
         assert ended.returncode == 0, ended.stderr
     assert (where / ".git" / "HEAD").read_text().strip() == before
-    assert " && ".join(prepare) == github_steps("up")["Prepare"]["run"]
 
 
 def _delete_a_group_of_nodes() -> None:
     eks = client("eks", "us-east-2")
     (group,) = (name for name in eks.list_nodegroups(clusterName="research")["nodegroups"] if "gpu" in name)
     eks.delete_nodegroup(clusterName="research", nodegroupName=group)
-
-
-def test_both_pipelines_run_the_same_commands_and_store_no_key() -> None:
-    texts = [
-        (TEMPLATES / "pipelines" / name).read_text()
-        for name in ("github/trainyard.yml", "gitlab/.gitlab-ci.yml")
-    ]
-    for text in texts:
-        assert 'rehearse "$STACK" --output markdown > report.md' in text
-        assert 'bash "$TRAINYARD/templates/pipelines/operate.sh"' in text
-        assert not re.search(r"AWS_SECRET_ACCESS_KEY|AWS_ACCESS_KEY_ID|secrets\.", text)
-    assert (
-        json.dumps(yaml.safe_load(texts[0])["jobs"]["up"]["permissions"])
-        == '{"contents": "read", "id-token": "write"}'
-    )
-    assert "id_tokens" in gitlab_job(".operate")

@@ -42,3 +42,11 @@ def test_a_date_that_is_none_is_refused() -> None:
 def test_a_field_that_nobody_knows_is_refused() -> None:
     with pytest.raises(ConfigError, match="expiry"):
         parse_exemptions([{**DATA, "expiry": "2027-03-31"}], "exemptions")
+
+
+def test_one_includes_those_of_its_policy_whose_resources_are_among_its_own() -> None:
+    exemption = Exemption.parse(DATA, "exemptions[0]")
+    assert exemption.includes(exemption)
+    assert exemption.includes(Exemption.parse({**DATA, "resource": "aws:s3/bucket:Bucket::public-a*"}, "own"))
+    assert not exemption.includes(Exemption.parse({**DATA, "resource": "aws:s3/bucket:Bucket::*"}, "own"))
+    assert not exemption.includes(Exemption.parse({**DATA, "policy": "security-tls"}, "own"))

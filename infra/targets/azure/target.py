@@ -43,6 +43,7 @@ TARGET = Target(
     advice=ADVICE,
     packages="azure",
     plugins=("azure-native",),
+    programs=("kubelogin",),
     cluster="infra.targets.azure.cluster:AzureCluster",
     account="infra.targets.azure.account:AzureAccount",
 )

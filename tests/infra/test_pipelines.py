@@ -1,0 +1,238 @@
+"""The pipelines' files: who may ask for a credential, and what has happened before."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from infra.artifacts import ROOT
+from policies import pack
+from policies.config import Stack
+from policies.exemptions import ConfigError, parse_exemptions
+from policies.security import exemptions
+from tests.infra.test_templates import TEMPLATES, filled
+
+PIPELINES = ROOT / "templates" / "pipelines"
+GITHUB: Mapping[str, Any] = yaml.safe_load((PIPELINES / "github/trainyard.yml").read_text())
+GITLAB: Mapping[str, Any] = yaml.safe_load((PIPELINES / "gitlab/.gitlab-ci.yml").read_text())
+OPERATIONS = ("preview", "up", "drift")
+CHECK = 'bash "$TRAINYARD/templates/pipelines/prepare.sh" check'
+OPERATE = 'bash "$TRAINYARD/templates/pipelines/operate.sh"'
+
+
+def steps(job: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = GITHUB["jobs"][job]["steps"]
+    return found
+
+
+def gitlab(name: str) -> dict[str, Any]:
+    """A job of GitLab with what it extends, as GitLab merges them."""
+    job = GITLAB[name]
+    return {**gitlab(job["extends"]), **job} if "extends" in job else dict(job)
+
+
+def test_every_action_is_pinned_by_the_commit_of_a_release() -> None:
+    text = (PIPELINES / "github/trainyard.yml").read_text()
+    used = re.findall(r"uses: (.+)", text)
+    assert used
+    for action in used:
+        assert re.fullmatch(r"[\w.-]+/[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", action), action
+
+
+def test_on_github_only_operating_jobs_may_ask_for_a_token_and_they_download_nothing() -> None:
+    may_ask = {name for name, job in GITHUB["jobs"].items() if "id-token" in job.get("permissions", {})}
+    assert (may_ask, GITHUB["permissions"]) == (set(OPERATIONS), {"contents": "read"})
+    for job in OPERATIONS:
+        assert GITHUB["jobs"][job]["needs"] == "prepare"
+        used = [step.get("uses", "").partition("@")[0] for step in steps(job)]
+        assert "actions/cache/restore" in used
+        assert "actions/cache" not in used
+        assert steps(job)[used.index("actions/cache/restore")]["with"]["fail-on-cache-miss"] is True
+        commands = [step["run"].partition(" >")[0] for step in steps(job) if "run" in step]
+        assert commands == [CHECK, OPERATE]
+        login = used.index("aws-actions/configure-aws-credentials")
+        assert [step.get("run") for step in steps(job)].index(CHECK) < login
+
+
+def test_on_gitlab_only_operating_jobs_have_tokens_and_they_download_nothing() -> None:
+    names = [
+        name for name in GITLAB if not name.startswith(".") and name not in ("stages", "variables", "default")
+    ]
+    assert {name for name in names if "id_tokens" in gitlab(name)} == set(OPERATIONS)
+    for name in OPERATIONS:
+        job = gitlab(name)
+        assert (job["needs"], job["cache"]["policy"]) == (["prepare"], "pull")
+        assert job["cache"]["paths"] == GITLAB["prepare"]["cache"]["paths"]
+        assert job["before_script"] == [CHECK, 'source "$TRAINYARD/templates/pipelines/gitlab/sign-in.sh"']
+        assert OPERATE in job["script"][0]
+
+
+def test_both_pipelines_prepare_and_rehearse_by_the_same_commands() -> None:
+    prepare = next(step["run"] for step in steps("prepare") if step.get("name") == "Prepare")
+    assert gitlab("prepare")["before_script"][-1] == gitlab("rehearse")["before_script"][-1] == prepare
+    rehearsed = next(step["run"] for step in steps("rehearse") if "Rehearse" in step.get("name", ""))
+    assert gitlab("rehearse")["script"] == [rehearsed.strip()]
+
+
+def test_forks_get_no_runner_of_the_network_no_environment_and_no_comment() -> None:
+    own = "github.event.pull_request.head.repo.full_name == github.repository"
+    assert GITHUB["jobs"]["rehearse"]["runs-on"] == "ubuntu-24.04"
+    for name, job in GITHUB["jobs"].items():
+        if name != "rehearse":
+            assert own in job["if"] or job["if"] in (
+                f"github.event_name == '{it}'" for it in ("push", "schedule")
+            )
+    assert GITHUB["jobs"]["comment"]["permissions"] == {"pull-requests": "write"}
+    same = "$CI_MERGE_REQUEST_SOURCE_PROJECT_ID == $CI_PROJECT_ID"
+    for name in ("preview", "comment", "prepare"):
+        assert same in gitlab(name)["rules"][0]["if"]
+
+
+def test_the_one_stored_secret_is_coreweaves_token() -> None:
+    texts = [(PIPELINES / name).read_text() for name in ("github/trainyard.yml", "gitlab/.gitlab-ci.yml")]
+    assert set(re.findall(r"secrets\.(\w+)", "".join(texts))) == {"COREWEAVE_API_TOKEN"}
+    assert not re.search(
+        r"SECRET_ACCESS_KEY|AWS_ACCESS_KEY_ID|credentials_json|CLIENT_SECRET|creds:", "".join(texts)
+    )
+
+
+def test_what_operates_a_cloud_stands_where_the_api_server_is_reached() -> None:
+    for name in ("prepare", *OPERATIONS):
+        assert GITHUB["jobs"][name]["runs-on"] == "${{ vars.TRAINYARD_RUNNER || 'trainyard' }}"
+        assert gitlab(name)["tags"] == ["$TRAINYARD_RUNNER"]
+    environments = {name: GITHUB["jobs"][name].get("environment") for name in GITHUB["jobs"]}
+    assert environments == {
+        "prepare": None, "rehearse": None, "comment": None,
+        "preview": "preview", "up": "production", "drift": "production",
+    }  # fmt: skip
+
+
+def test_the_organisations_file_lies_in_the_clone_in_both() -> None:
+    file = "templates/pipelines/organisation.json"
+    variables = GITLAB["variables"]
+    assert variables["TRAINYARD_ORGANISATION"] == "$TRAINYARD/$TRAINYARD_ORGANISATION_FILE"
+    assert variables["TRAINYARD_ORGANISATION_FILE"] == file
+    inside = "${{ github.workspace }}/trainyard/"
+    told = GITHUB["env"]["TRAINYARD_ORGANISATION"]
+    assert told == f"{inside}${{{{ vars.TRAINYARD_ORGANISATION_FILE || '{file}' }}}}"
+    assert GITHUB["env"]["TRAINYARD"] == inside.rstrip("/")
+
+
+def granted() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((PIPELINES / "organisation.json").read_text())["exemptions"]
+    return found
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_the_shipped_organisation_file_grants_what_shipped_templates_are_exempt_from(template: str) -> None:
+    config = filled(template, "vision")["config"]
+    assert isinstance(config, dict)
+    stack = judged(config.get("trainyard:exemptions", []))
+    assert stack.exemptions == stack.organisation.exemptions
+
+
+def judged(own: object) -> Stack:
+    """A stack with exemptions of its own, under the shipped organisation file."""
+    given = granted()
+    assert given["from_stack"] is False
+    assert set(given) <= set(exemptions.POLICY.parameters)
+    organisation = pack_organisation(given)
+    return Stack(config={"trainyard:exemptions": json.dumps(own)}, organisation=organisation)
+
+
+def pack_organisation(given: Mapping[str, Any]) -> Any:
+    from policies.analyzer import _organisation
+
+    assert {each.policy for each in parse_exemptions(given["granted"], "granted")} <= {
+        policy.name for policy in pack.POLICIES
+    }
+    return _organisation({"exemptions": given})
+
+
+def test_a_stack_cannot_exempt_itself_under_the_shipped_organisation_file() -> None:
+    own = {**granted()["granted"][0], "resource": "kubernetes:*::*"}
+    with pytest.raises(
+        ConfigError, match=r"exemptions\[0\]: got kubernetes-images-pinned for kubernetes:\*::\*; allowed"
+    ):
+        _ = judged([own]).exemptions
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """A clone whose `make` and `trainyard` do nothing, of one commit."""
+    for folder in (".trainyard", ".venv/bin", "stacks", "tools"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "stacks" / "Pulumi.dev.yaml").write_text("config: {}\n")
+    for program in ("tools/make", "tools/git", ".venv/bin/trainyard"):
+        (tmp_path / program).write_text("#!/bin/sh\necho 0123456789abcdef\n")
+        (tmp_path / program).chmod(0o755)
+    places = {"TRAINYARD": str(tmp_path), "TRAINYARD_STACKS": str(tmp_path / "stacks"), "STACK": "dev"}
+    yield {**places, "PATH": f"{tmp_path / 'tools'}:{os.environ['PATH']}"}
+
+
+def prepare(clone: Mapping[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = ["bash", str(PIPELINES / "prepare.sh"), *arguments]
+    return subprocess.run(command, env=dict(clone), capture_output=True, text=True)
+
+
+def test_an_operating_job_stops_where_nothing_is_prepared(clone: dict[str, str]) -> None:
+    refused = prepare(clone, "check")
+    assert refused.returncode == 3
+    assert "got:     nothing" in refused.stderr
+    assert "run the pipeline again" in refused.stderr
+
+
+def test_what_is_prepared_is_of_one_commit_one_folder_and_one_stack_file(clone: dict[str, str]) -> None:
+    assert prepare(clone).returncode == 0
+    assert prepare(clone, "check").returncode == 0
+    (Path(clone["TRAINYARD_STACKS"]) / "Pulumi.dev.yaml").write_text("config: {more: here}\n")
+    assert prepare(clone, "check").returncode == 3
+
+
+def sign_in(folder: Path, **variables: str) -> dict[str, str]:
+    """The variables that GitLab's jobs have after they have signed in."""
+    script = f'source "{PIPELINES / "gitlab/sign-in.sh"}"; env -0'
+    tokens = {"AWS_TOKEN": "of aws", "GOOGLE_TOKEN": "of google", "AZURE_TOKEN": "of azure"}
+    environment = {"PATH": os.environ["PATH"], "CREDENTIALS": str(folder), **tokens, **variables}
+    ended = subprocess.run(
+        ["bash", "-eo", "pipefail", "-c", script], env=environment, capture_output=True, text=True
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    found = dict(line.split("=", 1) for line in ended.stdout.split("\0") if line)
+    assert not set(tokens) & set(found), "no program that follows sees a token"
+    return {key: value for key, value in found.items() if key not in environment}
+
+
+def test_on_gitlab_each_cloud_gets_its_token_as_a_file_of_the_user_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "credentials"
+    assert set(sign_in(folder)) <= {"PWD", "SHLVL", "_"}
+    assert list(folder.iterdir()) == []
+    aws = sign_in(folder, AWS_ROLE_ARN="arn:aws:iam::123456789012:role/up")
+    assert Path(aws["AWS_WEB_IDENTITY_TOKEN_FILE"]).read_text() == "of aws"
+    azure = sign_in(folder, AZURE_CLIENT_ID="client", AZURE_TENANT_ID="tenant", AZURE_SUBSCRIPTION_ID="sub")
+    assert Path(azure["ARM_OIDC_TOKEN_FILE_PATH"]).read_text() == "of azure"
+    assert {azure[name] for name in ("ARM_CLIENT_ID", "ARM_TENANT_ID", "ARM_USE_OIDC")} == {
+        "client",
+        "tenant",
+        "true",
+    }
+    pool = "projects/1/locations/global/workloadIdentityPools/gitlab/providers/project"
+    google = sign_in(
+        folder, GOOGLE_PROVIDER=pool, GOOGLE_SERVICE_ACCOUNT="up@example.iam.gserviceaccount.com"
+    )
+    written = json.loads(Path(google["GOOGLE_APPLICATION_CREDENTIALS"]).read_text())
+    assert written["audience"] == f"//iam.googleapis.com/{pool}"
+    assert (
+        "serviceAccounts/up@example.iam.gserviceaccount.com:" in written["service_account_impersonation_url"]
+    )
+    assert Path(written["credential_source"]["file"]).read_text() == "of google"
+    assert {file.stat().st_mode & 0o777 for file in folder.iterdir()} == {0o600}
+    assert folder.stat().st_mode & 0o777 == 0o700
