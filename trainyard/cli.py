@@ -104,6 +104,29 @@ def bootstrap_backend(
     bootstrap(Session(stack), bucket, region, output)
 
 
+@app.command(name="deploy-role")
+def deploy_role(
+    stack: StackName = "local",
+    github: Annotated[str, typer.Option(metavar="OWNER/NAME", help="The repository on GitHub.")] = "",
+    gitlab: Annotated[str, typer.Option(metavar="GROUP/PROJECT", help="The project on GitLab.")] = "",
+    branch: Annotated[str, typer.Option(help="GitLab: the branch that is brought up.")] = "main",
+    host: Annotated[str, typer.Option(help="A GitLab of your own.")] = "gitlab.com",
+    read: Annotated[
+        bool, typer.Option("--read", help="The role of previews, which changes nothing.")
+    ] = False,
+) -> None:
+    """Print the least rights of a pipeline that brings the stack up, and who may take its role; as JSON.
+
+    Made of what the stack declares, with nobody asked. An administrator makes the role, once.
+
+    [dim]trainyard deploy-role -s aws --github team/research
+    trainyard deploy-role -s aws --github team/research --read[/]
+    """
+    from trainyard.deploy_role import pipeline_of, show_deploy_role
+
+    show_deploy_role(Session(stack), pipeline_of(github, gitlab, reads=read, branch=branch, host=host))
+
+
 @app.command()
 def adopt(stack: StackName = "local") -> None:
     """Take into the state what the cloud has of the stack already.

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from pulumi.runtime import rpc
-from pulumi.runtime.mocks import MockCallArgs, MockMonitor, MockResourceArgs, Mocks, set_mocks
-from pulumi.runtime.stack import run_pulumi_func
 from rich.console import Console
 
 import catalog
@@ -21,12 +17,11 @@ from catalog.image_lint import ImageContents
 from engine.progress import Progress, for_stream
 from infra.artifacts import Artifacts
 from infra.errors import Problem, TrainyardError
-from infra.program import declare
-from infra.sdk_overhead import forget_programs_before, reduce_overhead
 from infra.spec import Stack
 from trainyard.chart_index import Indexes, NoChartError
 from trainyard.forms import Form
 from trainyard.image_contents import ImageArchive, LayerRead, LayerStore, UnreadableImageError, read_image
+from trainyard.plan import declared
 from trainyard.registry import Partial, Registries
 from trainyard.session import Session
 from trainyard.up import ENGINE_PARTS
@@ -67,23 +62,16 @@ class Inventory:
 
 def inventory(stack: Stack, artifacts: Artifacts) -> Inventory:
     """Declare the stack to a recorder, and read what it would bring; nothing is asked of anyone."""
-    recorder = _Recorder()
-
-    def program() -> None:
-        declare(stack, artifacts)
-
-    async def run() -> None:
-        forget_programs_before()
-        set_mocks(_Unknown(), project="trainyard", stack=stack.name, preview=True, monitor=recorder)
-        await run_pulumi_func(program)
-
-    reduce_overhead()
-    asyncio.run(run())
-    images = {image for declared in recorder.declared for image in _images(declared)}
+    found = [
+        each.inputs
+        for each in declared(stack, artifacts)
+        if each.type.startswith(("kubernetes:", "trainyard:platform:"))
+    ]
+    images = {image for each in found for image in _images(each)}
     digests = {chart.name: chart.digest for chart in artifacts.published.values()}
-    charts = {chart for declared in recorder.declared for chart in _charts(declared, digests)}
-    architectures = _architectures(stack, recorder.declared)
-    fabrics = _fabrics(recorder.declared)
+    charts = {chart for each in found for chart in _charts(each, digests)}
+    architectures = _architectures(stack, found)
+    fabrics = _fabrics(found)
     return Inventory(tuple(sorted(images)), tuple(sorted(charts)), architectures, fabrics)
 
 
@@ -119,29 +107,6 @@ def _architectures(stack: Stack, declared: Sequence[Mapping[str, Any]]) -> dict[
         for image in _images(each) if each.get("kind") == "Job" else ():
             found.get(image, set()).update(system)
     return {image: tuple(sorted(kind for kind in kinds if kind)) for image, kinds in sorted(found.items())}
-
-
-class _Unknown(Mocks):
-    """Nothing is known of a resource but what it was declared with, as at a first preview."""
-
-    def new_resource(self, args: MockResourceArgs) -> tuple[str, dict[Any, Any]]:
-        # Azure tells identities in another form than that of the inputs, which the SDK would not take.
-        return "", {} if args.typ.startswith("azure-native:") else dict(args.inputs)
-
-    def call(self, args: MockCallArgs) -> NoReturn:
-        raise AssertionError(f"programs look nothing up, but this one called {args.token}")
-
-
-class _Recorder(MockMonitor):
-    def __init__(self) -> None:
-        super().__init__(_Unknown())
-        self.declared: list[Mapping[str, Any]] = []
-
-    def RegisterResource(self, request: Any) -> Any:  # noqa: N802, ANN401 -- the protocol's name, untyped
-        if request.type.startswith(("kubernetes:", "trainyard:platform:")):
-            self.declared.append(rpc.deserialize_properties(request.object))
-        answer: Any = super().RegisterResource(request)  # type: ignore[no-untyped-call]
-        return answer
 
 
 def _images(value: Any) -> Iterator[str]:  # noqa: ANN401 -- any part of what was declared

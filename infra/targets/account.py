@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Network
 from typing import Any, Protocol
@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from infra.errors import Problem
 from infra.spec import Stack
 from infra.targets.backend import Backend, Place
+from infra.targets.deploying import Declared, DeployRole, Pipeline
 from infra.targets.finding import Finder
 
 DOCUMENTATION = tuple(map(IPv4Network, ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24")))
@@ -41,6 +42,9 @@ class Account(Protocol):
 
         Raises InputError for a bucket that is someone else's or elsewhere.
         """
+
+    def deploy_role(self, stack: Stack, declared: Sequence[Declared], pipeline: Pipeline) -> DeployRole:
+        """Return who may take a pipeline's role, and the least rights for what is declared; ask nobody."""
 
     def finder(self, stack: Stack, ask: Any = None) -> Finder:  # noqa: ANN401 -- each asks in its own way
         """Return what looks here for resources of a stack that the engine's state lacks.

@@ -10,6 +10,8 @@ from typing import Any
 from botocore.model import OperationModel, StructureShape
 
 Inputs = Mapping[str, Any]
+_TAGS = ("Tags", "tags", "BackupPlanTags", "BackupVaultTags")
+"""Parameters that take the tags of what is made."""
 SELF = "{self}"
 """Stands in a request for what an earlier one of the same resource has made."""
 
@@ -42,7 +44,7 @@ def tagged(request: Request, tags: Mapping[str, str], operation: OperationModel)
         kind = _EC2_KINDS.get(kind, re.sub(r"(?<!^)([A-Z])", r"-\1", kind).lower())
         given: Any = [{"ResourceType": kind, "Tags": _tags(tags)}]
         return replace(request, parameters={**request.parameters, "TagSpecifications": given})
-    key = next((key for key in ("Tags", "tags") if key in members), None)
+    key = next((key for key in _TAGS if key in members), None)
     if key is None or key in request.parameters:
         return request
     given = dict(tags)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import cast
 
 import boto3
@@ -10,10 +11,11 @@ from botocore.parsers import ResponseParserError
 
 from infra.spec import Stack
 from infra.targets.account import Preflight
-from infra.targets.aws.account import backend, preflight
+from infra.targets.aws.account import backend, preflight, rights
 from infra.targets.aws.account.find import AwsFinder, Client
 from infra.targets.aws.spec.provider import AwsSpec
 from infra.targets.backend import Backend, Place
+from infra.targets.deploying import Declared, DeployRole, Pipeline
 
 ASKED = "account, rights, zones, quotas, reservations and bucket"
 
@@ -40,6 +42,10 @@ class AwsAccount:
     def make_backend(self, stack: Stack, place: Place) -> Backend:
         """Make the bucket and the key of the engine's state, or put right what is there."""
         return backend.make(place, cast(AwsSpec, stack.provider).account, backend.clients(place.region))
+
+    def deploy_role(self, stack: Stack, declared: Sequence[Declared], pipeline: Pipeline) -> DeployRole:
+        """Return trust and IAM policies of a pipeline's role, by what the stack makes."""
+        return rights.deploy_role(stack, cast(AwsSpec, stack.provider), declared, pipeline)
 
     def finder(self, stack: Stack, ask: Client | None = None) -> AwsFinder:
         """Return what looks here for resources of a stack; `ask` gives clients of boto3 by service."""

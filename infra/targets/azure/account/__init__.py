@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import cast
 
 from infra.clients.azure import Azure, NotAskedError, by_command_line
 from infra.spec import Stack
 from infra.targets.account import Preflight
-from infra.targets.azure.account import backend, preflight
+from infra.targets.azure.account import backend, preflight, rights
 from infra.targets.azure.account.find import Ask, AzureFinder
 from infra.targets.azure.spec.provider import AzureSpec
 from infra.targets.backend import Backend, Place
+from infra.targets.deploying import Declared, DeployRole, Pipeline
 
 ASKED = "subscription, features, machines by zone and quotas; nobody asked for rights"
 
@@ -35,6 +37,10 @@ class AzureAccount:
         """Make the storage account and the key of the engine's state, or put right what is there."""
         spec = cast(AzureSpec, stack.provider)
         return backend.make(place, spec, Azure.of_user(spec.subscription))
+
+    def deploy_role(self, stack: Stack, declared: Sequence[Declared], pipeline: Pipeline) -> DeployRole:
+        """Return trust and custom role of a pipeline, by what the stack makes."""
+        return rights.deploy_role(stack, cast(AzureSpec, stack.provider), declared, pipeline)
 
     def finder(self, stack: Stack, ask: Ask | None = None) -> AzureFinder:
         """Return what looks here for resources of a stack."""

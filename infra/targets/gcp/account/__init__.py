@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import cast
 
 from infra.clients.google import Google, RefusedError
@@ -9,7 +10,8 @@ from infra.errors import MachineError
 from infra.spec import Stack
 from infra.targets.account import Preflight
 from infra.targets.backend import Backend, Place
-from infra.targets.gcp.account import backend, preflight
+from infra.targets.deploying import Declared, DeployRole, Pipeline
+from infra.targets.gcp.account import backend, preflight, rights
 from infra.targets.gcp.account.find import Ask, GcpFinder
 from infra.targets.gcp.spec.provider import GcpSpec
 
@@ -40,6 +42,10 @@ class GcpAccount:
     def make_backend(self, stack: Stack, place: Place) -> Backend:
         """Make the bucket and the key of the engine's state, or put right what is there."""
         return backend.make(place, cast(GcpSpec, stack.provider), Google.of_user())
+
+    def deploy_role(self, stack: Stack, declared: Sequence[Declared], pipeline: Pipeline) -> DeployRole:
+        """Return trust and custom role of a pipeline, by what the stack makes."""
+        return rights.deploy_role(stack, cast(GcpSpec, stack.provider), declared, pipeline)
 
     def finder(self, stack: Stack, ask: Ask | None = None) -> GcpFinder:
         """Return what looks here for resources of a stack."""

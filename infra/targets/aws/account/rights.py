@@ -1,0 +1,225 @@
+"""IAM policies of whoever runs the engine, by the types of what a stack makes (`rights.yaml`)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+from infra.spec import Stack
+from infra.targets.aws.spec.provider import AwsSpec
+from infra.targets.deploying import Declared, DeployRole, Pipeline
+
+TAG = "trainyard.dev/stack"
+LONGEST = 6144
+"""Characters of a managed policy, white space not counted (IAM and STS quotas)."""
+_READS = re.compile(r"(Describe|Get|List)")
+_LENT = re.compile(r"(Delete|Schedule|Put|Enable|Disable|Update|Tag|Untag)")
+"""Never done to what the stack uses and has not made."""
+_SECTIONS = ("make", "change", "grant", "cluster", "named", "beside")
+_LAUNCHED = ("instance", "volume", "network-interface")
+"""What a launch template tags."""
+Statement = dict[str, Any]
+
+
+def deploy_role(stack: Stack, spec: AwsSpec, declared: Sequence[Declared], pipeline: Pipeline) -> DeployRole:
+    """Return trust and policies; KeyError for a type that the table lacks."""
+    ours = [each for each in declared if each.type.startswith(("aws:", "trainyard:aws:"))]
+    statements = list(_Statements(stack, spec, ours, reads=pipeline.reads))
+    name = f"{stack.name}-{'preview' if pipeline.reads else 'deploy'}"
+    rights = {f"{name}-{index}": each for index, each in enumerate(_documents(statements), start=1)}
+    note = "the policy that `trainyard bootstrap` prints: state and its key"
+    return DeployRole(trust(spec, _partition(spec.region), pipeline), rights, (note,))
+
+
+def trust(spec: AwsSpec, partition: str, pipeline: Pipeline) -> Mapping[str, Any]:
+    """Let the pipeline's jobs take the role, on their branch or in their environment alone."""
+    issuer = pipeline.issuer
+    by = "StringLike" if "*" in pipeline.subject else "StringEquals"
+    conditions: dict[str, dict[str, str]] = {"StringEquals": {f"{issuer}:aud": "sts.amazonaws.com"}}
+    conditions.setdefault(by, {})[f"{issuer}:sub"] = pipeline.subject
+    statement = {
+        "Effect": "Allow",
+        "Principal": {"Federated": f"arn:{partition}:iam::{spec.account}:oidc-provider/{issuer}"},
+        "Action": "sts:AssumeRoleWithWebIdentity",
+        "Condition": conditions,
+    }
+    return {"Version": "2012-10-17", "Statement": [statement]}
+
+
+@cache
+def table() -> Mapping[str, Any]:
+    """Return `rights.yaml`."""
+    found: Mapping[str, Any] = yaml.safe_load(files(__package__).joinpath("rights.yaml").read_text())
+    return found
+
+
+class _Statements:
+    """The statements for what a stack declares: one per section and ARN, and those of special conditions."""
+
+    def __init__(self, stack: Stack, spec: AwsSpec, declared: Sequence[Declared], *, reads: bool) -> None:
+        self._stack, self._spec, self._declared, self._only_reads = stack, spec, declared, reads
+        cluster = spec.existing_cluster.name if spec.existing_cluster else stack.name
+        objects = stack.storage.object_store
+        place = {"partition": _partition(spec.region), "region": spec.region, "account": spec.account}
+        names = {"stack": stack.name, "cluster": cluster, "bucket": objects.bucket if objects else ""}
+        self._arns = {name: str(arn).format(**place, **names) for name, arn in table()["arns"].items()}
+        self._types = [table()["types"][kind] for kind in sorted({each.kind for each in declared})]
+        request, resource = ({f"aws:{what}Tag/{TAG}": stack.name} for what in ("Request", "Resource"))
+        self._of_cluster = {f"aws:ResourceTag/kubernetes.io/cluster/{cluster}": "owned"}
+        self._of_cni = {"aws:ResourceTag/cluster.k8s.amazonaws.com/name": cluster}
+        self._tagged, self._asked = resource, request
+        self._conditions: Mapping[str, Any] = {
+            "make": {"StringEquals": request},
+            "change": {"StringEquals": resource},
+            "grant": {"StringEquals": resource, "Bool": {"kms:GrantIsForAWSResource": "true"}},
+            "cluster": {"StringEquals": self._of_cluster},
+        }
+
+    def __iter__(self) -> Iterator[Statement]:
+        looks = {action for rights in self._types for action in rights.get("look", ())}
+        yield from self._statement("look", looks, {"*"})
+        for section in _SECTIONS:
+            for name, actions in sorted(self._gathered(section).items()):
+                condition = self._conditions.get(section)
+                yield from self._statement(f"{section}-{name}", actions, {self._arns[name]}, condition)
+        yield from self._lent()
+        if not self._only_reads:
+            yield from self._tagging()
+            yield from self._roles()
+            yield from self._machines()
+
+    def _gathered(self, section: str) -> dict[str, set[str]]:
+        """Name of an ARN → actions of a section, over all types.
+
+        No two ARNs share a statement: each would be allowed what is for the other one.
+        """
+        found: dict[str, set[str]] = defaultdict(set)
+        for rights in self._types:
+            for name, actions in rights.get(section, {}).items():
+                found[name].update(f"{self._service(name)}:{action}" for action in actions)
+        return found
+
+    def _service(self, name: str) -> str:
+        """The service of a named ARN; a key that is not made yet has none."""
+        arn = str(table()["arns"][name])
+        return "kms" if arn == "*" else arn.split(":")[2]
+
+    def _statement(
+        self, name: str, actions: set[str], arns: set[str], condition: Mapping[str, Any] | None = None
+    ) -> Iterator[Statement]:
+        """Yield a statement, or none where it would allow nothing."""
+        kept = {each for each in actions if not self._only_reads or _READS.match(each.partition(":")[2])}
+        if kept:
+            sid = "".join(part.capitalize() for part in re.split(r"\W", name))
+            said: Statement = {
+                "Sid": sid,
+                "Effect": "Allow",
+                "Action": sorted(kept),
+                "Resource": sorted(arns),
+            }
+            yield said | ({"Condition": condition} if condition else {})
+
+    def _lent(self) -> Iterator[Statement]:
+        """What the stack uses and has not made has no tag of it: it is named."""
+        for name, arns in _brought_along(self._spec, self._arns).items():
+            service = self._service(name)
+            found = {
+                each
+                for rights in self._types
+                for each in (*self._on(rights, "change", name), *self._on(rights, "grant", name))
+            }
+            actions = {f"{service}:{each}" for each in found if not _LENT.match(each)}
+            yield from self._statement(f"lent-{name}", actions, set(arns))
+
+    @staticmethod
+    def _on(rights: Mapping[str, Any], section: str, name: str) -> Sequence[str]:
+        found: Sequence[str] = rights.get(section, {}).get(name, ())
+        return found
+
+    def _tagging(self) -> Iterator[Statement]:
+        """EC2's tags are an action of their own: at creation, and of what has the stack's tag already.
+
+        Whoever could tag anything as the stack's could then do to it what is allowed to the stack's.
+        """
+        made = {name: each for name, each in self._gathered("make").items() if self._service(name) == "ec2"}
+        creations = sorted(each.partition(":")[2] for actions in made.values() for each in actions)
+        arns = {self._arns[name] for name in made}
+        if not creations:
+            return
+        at_creation = {"StringEquals": {**self._asked, "ec2:CreateAction": [*creations, "RunInstances"]}}
+        template = self._arns["launch-template"]
+        machines = {template.replace("launch-template", kind) for kind in _LAUNCHED}
+        yield from self._statement("tag-created", {"ec2:CreateTags"}, arns | machines, at_creation)
+        tags = {"ec2:CreateTags", "ec2:DeleteTags"}
+        yield from self._statement("tag-own", tags, arns, {"StringEquals": self._tagged})
+        if any(each.kind == "DefaultSecurityGroup" for each in self._declared):  # made by EC2, without a tag
+            untagged = {"StringEquals": self._asked, "Null": {f"aws:ResourceTag/{TAG}": "true"}}
+            group = {self._arns["security-group"]}
+            yield from self._statement("tag-default-group", {"ec2:CreateTags"}, group, untagged)
+
+    def _roles(self) -> Iterator[Statement]:
+        role = {self._arns["role"]}
+        services = sorted({service for rights in self._types for service in rights.get("pass", ())})
+        if services:
+            to = {"StringEquals": {"iam:PassedToService": services}}
+            yield from self._statement("pass-roles", {"iam:PassRole"}, role, to)
+        policies = sorted(
+            {str(each.inputs["policyArn"]) for each in self._declared if each.kind == "RolePolicyAttachment"}
+        )
+        if policies:
+            attach = {"iam:AttachRolePolicy", "iam:DetachRolePolicy"}
+            yield from self._statement("attach", attach, role, {"ArnEquals": {"iam:PolicyARN": policies}})
+
+    def _machines(self) -> Iterator[Statement]:
+        if any(rights.get("launch") for rights in self._types):
+            template = {"ArnLike": {"ec2:LaunchTemplate": self._arns["launch-template"]}}
+            yield from self._statement("launch", {"ec2:RunInstances"}, {"*"}, template)
+        if any(rights.get("cni") for rights in self._types):
+            cards = {self._arns["network-interface"]}
+            left = {"ec2:DetachNetworkInterface", "ec2:DeleteNetworkInterface"}
+            yield from self._statement("cni", left, cards, {"StringEquals": self._of_cni})
+
+
+def _brought_along(spec: AwsSpec, arns: Mapping[str, str]) -> Mapping[str, Sequence[str]]:
+    """Name of an ARN in the table → the ARNs that the stack file has."""
+    found: dict[str, list[str]] = defaultdict(list)
+    if network := spec.network.existing:
+        found["vpc"] = [arns["vpc"].replace("*", network.id)]
+        found["subnet"] = [arns["subnet"].replace("*", each) for each in network.subnets.values()]
+    if spec.kms_key:
+        found["key"] = [spec.kms_key]
+    if existing := spec.filesystem.existing:
+        found["security-group"].append(arns["security-group"].replace("*", existing.security_group))
+        kind = "efs" if spec.filesystem.kind == "efs" else "fsx"
+        found[kind] = [arns[kind].replace("*", existing.id)]
+    if spec.existing_cluster:
+        group = spec.existing_cluster.security_group
+        found["security-group"].append(arns["security-group"].replace("*", group))
+    return found
+
+
+def _documents(statements: Sequence[Statement]) -> Iterator[Mapping[str, Any]]:
+    """Put the statements into as few policies as take them, in their order."""
+    pages: list[list[Statement]] = [[]]
+    for statement in statements:
+        if len(_text([*pages[-1], statement])) > LONGEST:
+            pages.append([])
+        pages[-1].append(statement)
+    for page in pages:
+        yield {"Version": "2012-10-17", "Statement": page}
+
+
+def _text(statements: Sequence[Statement]) -> str:
+    return json.dumps({"Version": "2012-10-17", "Statement": statements}, separators=(",", ":"))
+
+
+def _partition(region: str) -> str:
+    prefixes = {"cn-": "aws-cn", "us-gov-": "aws-us-gov"}
+    return next((name for prefix, name in prefixes.items() if region.startswith(prefix)), "aws")

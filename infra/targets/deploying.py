@@ -1,0 +1,90 @@
+"""The role of a pipeline that runs the engine: who may take it, and what it may do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any, Literal
+
+import yaml
+
+from infra.errors import InputError, Problem
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A resource that a stack declares."""
+
+    type: str
+    name: str
+    inputs: Mapping[str, Any]
+
+    @property
+    def kind(self) -> str:
+        """The type's last word."""
+        return self.type.rpartition(":")[2]
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A project of GitHub or GitLab whose jobs take the role, by tokens of OIDC (`id-token`, `id_tokens`)."""
+
+    service: Literal["github", "gitlab"]
+    project: str
+    """`owner/name`, `group/project`."""
+    reads: bool = False
+    """Whether it is the role of previews, which changes nothing."""
+    branch: str = "main"
+    host: str = "gitlab.com"
+    """Of a GitLab of one's own."""
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[\w.-]+(/[\w.-]+)+", self.project):
+            fix = "write it as in the project's address; a pattern would let other projects in"
+            raise InputError([Problem(f"--{self.service}", self.project, "owner/name, group/project", fix)])
+
+    @property
+    def issuer(self) -> str:
+        """Who signs the tokens, without `https://`."""
+        return "token.actions.githubusercontent.com" if self.service == "github" else self.host
+
+    @property
+    def subject(self) -> str:
+        """The claim `sub` of its jobs; with `*` for GitLab's previews, which run on any branch.
+
+        Sources: GitHub, "OpenID Connect reference", subject claims of jobs with an environment; GitLab, "ID
+        token authentication", token payload.
+        """
+        if self.service == "github":
+            return f"repo:{self.project}:environment:{'preview' if self.reads else 'production'}"
+        return f"project_path:{self.project}:ref_type:branch:ref:{'*' if self.reads else self.branch}"
+
+
+def rights_of(package: str, prefix: str, declared: Sequence[Declared]) -> list[str]:
+    """Return what a target's table (`rights.yaml` of `package`) asks for what is declared.
+
+    KeyError for a type that it lacks. A row is a list of rights, or `crud` of a resource type of Azure and
+    what it needs `also`.
+    """
+    table = yaml.safe_load(files(package).joinpath("rights.yaml").read_text(encoding="utf-8"))
+    types = {each.type for each in declared if each.type.startswith(prefix)}
+    rows = [table[each] for each in sorted(types - {f"{prefix}index:Provider"})]
+    return sorted({right for row in rows for right in (row if isinstance(row, list) else _spelled(row))})
+
+
+def _spelled(row: Mapping[str, Any]) -> list[str]:
+    return [f"{row['crud']}/{verb}" for verb in ("read", "write", "delete")] + list(row.get("also", ()))
+
+
+@dataclass(frozen=True)
+class DeployRole:
+    """What the administrator makes, once."""
+
+    trust: Mapping[str, Any]
+    """Who may take it, in the cloud's words."""
+    rights: Mapping[str, Any]
+    """Name → what it may do, in the cloud's words: a policy, a custom role."""
+    notes: tuple[str, ...] = ()
+    """What it cannot say by itself."""

@@ -1,0 +1,53 @@
+"""The custom role of whoever runs the engine, by the types of what a stack makes (`rights.yaml`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from infra.spec import Stack
+from infra.targets.deploying import Declared, DeployRole, Pipeline, rights_of
+from infra.targets.gcp.spec.provider import GcpSpec
+
+_READS = re.compile(r"\.(get|list|getIamPolicy)$")
+
+
+def deploy_role(stack: Stack, spec: GcpSpec, declared: Sequence[Declared], pipeline: Pipeline) -> DeployRole:
+    """Return the identity provider of a pool and the role; KeyError for a type that the table lacks."""
+    wanted = rights_of(__package__, "gcp:", declared)
+    kept = [each for each in wanted if not pipeline.reads or _READS.search(each)]
+    what = "preview" if pipeline.reads else "deploy"
+    role = {"title": f"{stack.name} {what}", "stage": "GA", "includedPermissions": kept}
+    name = f"{stack.name}_{what}".replace("-", "_")  # role IDs take no dash
+    return DeployRole(
+        trust(spec, pipeline),
+        {f"projects/{spec.project}/roles/{name}": role},
+        (
+            "give the role to a service account of its own, in the project, and put that among access.admins",
+            "roles/iam.workloadIdentityUser on that service account, for `member`",
+            "it holds in the whole project: Google's roles know no name of a stack; so one project per stack",
+            "the roles that `trainyard bootstrap` prints: state and its key",
+        ),
+    )
+
+
+def trust(spec: GcpSpec, pipeline: Pipeline) -> Mapping[str, object]:
+    """Return a provider of a workload identity pool for the pipeline's jobs alone, and who they are."""
+    pool = f"projects/{spec.project_number}/locations/global/workloadIdentityPools/{pipeline.service}"
+    start, is_pattern = pipeline.subject.removesuffix("*"), pipeline.subject.endswith("*")
+    condition = f"assertion.sub.startsWith('{start}')" if is_pattern else f"assertion.sub == '{start}'"
+    project = "repository" if pipeline.service == "github" else "project_path"
+    subjects = f"principal://iam.googleapis.com/{pool}/subject/{start}"
+    of_project = f"principalSet://iam.googleapis.com/{pool}/attribute.project/{pipeline.project}"
+    return {
+        "provider": {
+            "name": f"{pool}/providers/{'preview' if pipeline.reads else 'deploy'}",
+            "oidc": {"issuerUri": f"https://{pipeline.issuer}"},
+            "attributeMapping": {
+                "google.subject": "assertion.sub",
+                "attribute.project": f"assertion.{project}",
+            },
+            "attributeCondition": condition,
+        },
+        "member": of_project if is_pattern else subjects,
+    }

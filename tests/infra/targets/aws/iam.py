@@ -1,0 +1,56 @@
+"""IAM's judgement of a call by identity policies, as far as ours go (IAM guide, policy evaluation logic).
+
+A call asks for one action on one or more resources; each of them must be allowed. moto judges actions alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+Keys = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """An action on one resource, and what IAM is told of both."""
+
+    action: str
+    arn: str = "*"
+    keys: Keys = field(default_factory=dict)
+
+
+def is_allowed(asked: Asked, policies: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether a statement allows it; ours deny nothing."""
+    return any(_allows(each, asked) for policy in policies for each in policy["Statement"])
+
+
+def _allows(statement: Mapping[str, Any], asked: Asked) -> bool:
+    assert statement["Effect"] == "Allow"
+    return (
+        any(fnmatchcase(asked.action.lower(), each.lower()) for each in _list(statement["Action"]))
+        and any(fnmatchcase(asked.arn, each) for each in _list(statement["Resource"]))
+        and all(
+            _holds(operator, asked.keys.get(key), _list(values))
+            for operator, conditions in statement.get("Condition", {}).items()
+            for key, values in conditions.items()
+        )
+    )
+
+
+def _holds(operator: str, value: str | None, wanted: Sequence[str]) -> bool:
+    """A key that a request lacks meets no condition but that it is missing."""
+    if operator == "Null":
+        return (value is None) == (wanted[0] == "true")
+    if value is None:
+        return False
+    if operator in ("StringEquals", "Bool"):
+        return value in wanted
+    assert operator in ("ArnLike", "ArnEquals", "StringLike"), operator
+    return any(fnmatchcase(value, each) for each in wanted)
+
+
+def _list(value: Any) -> Sequence[str]:
+    return [value] if isinstance(value, str) else list(value)

@@ -1,0 +1,236 @@
+"""The role of a pipeline may do what the rehearsal of its stack does, and nothing of what a thief would."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import botocore.session
+import pytest
+
+from infra.errors import InputError
+from infra.spec import Stack, load
+from infra.targets.aws.account import rights
+from infra.targets.aws.cluster.scope import tags_of
+from infra.targets.aws.spec.provider import AwsSpec
+from infra.targets.deploying import Declared, DeployRole, Pipeline
+from rehearsal.aws.account import ACCOUNT
+from rehearsal.aws.lives import kind, life
+from rehearsal.cloud import RefusedError
+from tests.infra.plan import Plan, cluster_plan, stack_file
+from tests.infra.targets.aws.calls import REGION, S3, GuardedAccount, arn
+from tests.infra.targets.aws.iam import Asked, is_allowed
+from tests.infra.targets.aws.test_moto import Life, in_order
+from tests.infra.targets.aws.test_plan_of_aws import with_provider
+
+pytestmark = pytest.mark.clouds
+
+PIPELINE = Pipeline("github", "team/research")
+PREVIEW = Pipeline("github", "team/research", reads=True)
+
+
+def role_of(stack: Stack, plan: Plan, pipeline: Pipeline = PIPELINE) -> DeployRole:
+    declared = [Declared(each.type, each.name, each.inputs) for each in plan.resources]
+    return rights.deploy_role(stack, cast(AwsSpec, stack.provider), declared, pipeline)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A stack with its plan and the role that is generated for it."""
+
+    stack: Stack
+    plan: Plan
+    role: DeployRole
+
+    @property
+    def policies(self) -> list[Mapping[str, Any]]:
+        return list(self.role.rights.values())
+
+
+@pytest.fixture(scope="module")
+def subjects(aws: Stack, rendered: Path) -> dict[str, Subject]:
+    """Both stacks, and what they leave out: the queue of notices, the emergency's role."""
+    assert isinstance(aws.provider, AwsSpec)
+    access = aws.provider.access.model_copy(update={"break_glass": aws.provider.access.admins})
+    stacks = {
+        "aws": with_provider(aws, interruption_queue=True, access=access),
+        "aws-dev": load(stack_file("aws-dev")),
+    }
+    plans = {name: cluster_plan(stack, rendered) for name, stack in stacks.items()}
+    return {name: Subject(stacks[name], plan, role_of(stacks[name], plan)) for name, plan in plans.items()}
+
+
+@pytest.mark.parametrize("name", ["aws", "aws-dev"])
+def test_every_call_of_the_stacks_whole_life_is_allowed(name: str, subjects: dict[str, Subject]) -> None:
+    subject = subjects[name]
+    stack = subject.stack
+    tags = tags_of(stack.name, cast(AwsSpec, stack.provider))
+    account = GuardedAccount(stack.name, tags, subject.policies)
+    with account:
+        life_of = Life(account)
+        for registered in in_order(subject.plan):
+            life_of.create(registered)
+        for resource in life_of.made:
+            assert account.exists(resource), resource
+            if "update" in life(resource.token) and kind(resource.token) != "Schedule":
+                account.update(resource, resource.inputs)
+        for resource in reversed(life_of.made):
+            account.delete(resource)
+    assert len(account.asked) > 80
+
+
+def test_without_one_right_the_stack_is_refused(subjects: dict[str, Subject]) -> None:
+    """The calls are judged: a policy that lacks an action stops them."""
+    subject = subjects["aws-dev"]
+    tags = tags_of(subject.stack.name, cast(AwsSpec, subject.stack.provider))
+    text = json.dumps(subject.policies).replace('"ec2:CreateSubnet"', '"ec2:CreateNothing"')
+    with GuardedAccount(subject.stack.name, tags, json.loads(text)) as account:
+        life_of = Life(account)
+        with pytest.raises(RefusedError, match=r"AccessDenied: .*ec2:CreateSubnet"):
+            for registered in in_order(subject.plan):
+                life_of.create(registered)
+
+
+ASKED = {"aws:RequestTag/trainyard.dev/stack": "training"}
+OURS = {"aws:ResourceTag/trainyard.dev/stack": "training"}
+NODE = f"arn:aws:iam::{ACCOUNT}:role/training-node"
+OTHERS = {"aws:ResourceTag/trainyard.dev/stack": "another"}
+OF_ANOTHER = {"aws:ResourceTag/cluster.k8s.amazonaws.com/name": "another"}
+REFUSED = [
+    Asked("iam:CreateUser", f"arn:aws:iam::{ACCOUNT}:user/thief"),
+    Asked("iam:CreateAccessKey", f"arn:aws:iam::{ACCOUNT}:user/admin"),
+    Asked("iam:CreateRole", f"arn:aws:iam::{ACCOUNT}:role/another-node"),
+    Asked("iam:UpdateAssumeRolePolicy", f"arn:aws:iam::{ACCOUNT}:role/admin"),
+    Asked("iam:AttachRolePolicy", NODE, {"iam:PolicyARN": "arn:aws:iam::aws:policy/AdministratorAccess"}),
+    Asked("iam:PassRole", f"arn:aws:iam::{ACCOUNT}:role/admin", {"iam:PassedToService": "ec2.amazonaws.com"}),
+    Asked("iam:PassRole", NODE, {"iam:PassedToService": "lambda.amazonaws.com"}),
+    Asked("iam:CreateOpenIDConnectProvider", f"arn:aws:iam::{ACCOUNT}:oidc-provider/evil"),
+    Asked("sts:AssumeRole", f"arn:aws:iam::{ACCOUNT}:role/training-node"),
+    Asked("s3:GetObject", "arn:aws:s3:::another/secret"),
+    Asked("s3:GetObject", "arn:aws:s3:::example-training-checkpoints/checkpoints/model"),
+    Asked("s3:DeleteBucket", "arn:aws:s3:::another"),
+    Asked("s3:PutBucketPolicy", "arn:aws:s3:::example-training-checkpoints-of-others"),
+    Asked("s3:ListAllMyBuckets"),
+    Asked("eks:DeleteCluster", arn("eks", "cluster/another")),
+    Asked("eks:CreateAccessEntry", arn("eks", "cluster/another")),
+    Asked("eks:CreateNodegroup", arn("eks", "cluster/training-two")),
+    Asked("ec2:RunInstances", "*"),
+    Asked("ec2:CreateVpc", arn("ec2", "vpc/*")),
+    Asked("ec2:CreateVpc", arn("ec2", "vpc/*"), {"aws:RequestTag/trainyard.dev/stack": "another"}),
+    Asked("ec2:DeleteVpc", arn("ec2", "vpc/vpc-0123456789abcdef0"), OTHERS),
+    Asked("ec2:DeleteSubnet", arn("ec2", "subnet/subnet-0123456789abcdef0")),
+    Asked("ec2:AuthorizeSecurityGroupIngress", arn("ec2", "security-group/sg-0123456789abcdef0"), OTHERS),
+    Asked("ec2:TerminateInstances", arn("ec2", "instance/i-0123456789abcdef0"), OURS),
+    Asked("ec2:CreateTags", arn("ec2", "vpc/vpc-0123456789abcdef0"), ASKED),
+    Asked("ec2:CreateTags", arn("ec2", "security-group/sg-1"), ASKED | OTHERS),
+    Asked("ec2:CreateTags", arn("ec2", "instance/i-1"), ASKED),
+    Asked("ec2:DeleteNetworkInterface", arn("ec2", "network-interface/eni-1"), OF_ANOTHER),
+    Asked("kms:Decrypt", arn("kms", "key/1"), OTHERS),
+    Asked("kms:ScheduleKeyDeletion", arn("kms", "key/1"), OTHERS),
+    Asked("kms:PutKeyPolicy", arn("kms", "key/1")),
+    Asked("kms:CreateGrant", arn("kms", "key/1"), OURS),
+    Asked("logs:DeleteLogGroup", arn("logs", "log-group:/aws/eks/another/cluster")),
+    Asked("logs:GetLogEvents", arn("logs", "log-group:/aws/eks/training/cluster")),
+    Asked("fsx:DeleteFileSystem", arn("fsx", "file-system/fs-1"), OTHERS),
+    Asked("elasticfilesystem:ClientMount", arn("elasticfilesystem", "file-system/fs-1"), OURS),
+    Asked("autoscaling:DeleteAutoScalingGroup", arn("autoscaling", "autoScalingGroup:i:x/eks-another")),
+    Asked("sqs:ReceiveMessage", arn("sqs", "training-notices")),
+    Asked("secretsmanager:GetSecretValue", arn("secretsmanager", "secret:x")),
+    Asked("organizations:LeaveOrganization"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "asked", REFUSED, ids=[f"{index}-{each.action}" for index, each in enumerate(REFUSED)]
+)
+def test_what_a_stack_does_not_do_is_refused(asked: Asked, subjects: dict[str, Subject]) -> None:
+    assert not is_allowed(asked, subjects["aws"].policies)
+
+
+def test_the_role_of_previews_changes_nothing(subjects: dict[str, Subject]) -> None:
+    subject = subjects["aws"]
+    policies = role_of(subject.stack, subject.plan, PREVIEW).rights
+    actions = {
+        each for policy in policies.values() for said in policy["Statement"] for each in said["Action"]
+    }
+    assert actions
+    assert {each.partition(":")[2].startswith(("Describe", "Get", "List")) for each in actions} == {True}
+
+
+def test_no_statement_has_a_wildcard_action_and_each_policy_fits(subjects: dict[str, Subject]) -> None:
+    for subject in subjects.values():
+        for policy in subject.policies:
+            assert len(json.dumps(policy, separators=(",", ":"))) <= rights.LONGEST
+            for statement in policy["Statement"]:
+                assert not [each for each in statement["Action"] if "*" in each]
+                assert statement["Resource"] != ["*"] or statement["Sid"].startswith(
+                    ("Look", "Make", "Launch")
+                )
+        assert len(subject.policies) <= 10, "policies that one role takes"
+
+
+SERVICES = {"autoscaling", "backup", "ec2", "efs", "eks", "events", "fsx", "iam", "kms", "logs", "s3", "sqs"}
+
+
+def test_the_table_names_types_that_stacks_make_and_operations_that_aws_has() -> None:
+    session = botocore.session.get_session()
+    actions = {f"s3:{name}" for name in S3.values()} | SPECIAL
+    for service in SERVICES:
+        prefix = {"efs": "elasticfilesystem"}.get(service, service)
+        actions |= {f"{prefix}:{name}" for name in session.get_service_model(service).operation_names}
+    for name, given in rights.table()["types"].items():
+        assert name == "NodeGroupSize" or life(f"aws:x:{name}")
+        said = {
+            f"{_service(target)}:{each}"
+            for section in rights._SECTIONS
+            for target, found in given.get(section, {}).items()
+            for each in found
+        }
+        assert said | set(given.get("look", ())) <= actions, name
+
+
+SPECIAL = {
+    "backup-storage:MountCapsule", "s3:GetBucketCORS", "s3:GetAccelerateConfiguration",
+    "s3:GetBucketObjectLockConfiguration", "s3:GetReplicationConfiguration",
+    "s3:ListTagsForResource", "s3:TagResource", "s3:UntagResource",
+}  # fmt: skip
+"""Actions whose operations have other names, or none (Service Authorization Reference)."""
+
+
+def _service(target: str) -> str:
+    found = str(rights.table()["arns"][target])
+    return "kms" if found == "*" else found.split(":")[2]
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "subject"),
+    [
+        (PIPELINE, "repo:team/research:environment:production"),
+        (PREVIEW, "repo:team/research:environment:preview"),
+        (Pipeline("gitlab", "team/ml/research"), "project_path:team/ml/research:ref_type:branch:ref:main"),
+        (Pipeline("gitlab", "team/research", reads=True), "project_path:team/research:ref_type:branch:ref:*"),
+    ],
+    ids=["github", "github's previews", "gitlab", "gitlab's previews"],
+)
+def test_the_trust_is_in_one_project_and_its_branch_or_environment(
+    pipeline: Pipeline, subject: str, subjects: dict[str, Subject]
+) -> None:
+    spec = cast(AwsSpec, subjects["aws"].stack.provider)
+    (statement,) = rights.trust(spec, "aws", pipeline)["Statement"]
+    issuer = pipeline.issuer
+    assert statement["Principal"] == {"Federated": f"arn:aws:iam::{ACCOUNT}:oidc-provider/{issuer}"}
+    said = {key: value for each in statement["Condition"].values() for key, value in each.items()}
+    assert said == {f"{issuer}:aud": "sts.amazonaws.com", f"{issuer}:sub": subject}
+    assert ("StringLike" in statement["Condition"]) == ("*" in subject)
+
+
+def test_a_pattern_for_a_project_is_refused() -> None:
+    with pytest.raises(InputError, match="would let other projects in"):
+        Pipeline("github", "team/*")
+
+
+def test_region_of_the_calls_is_the_stacks(subjects: dict[str, Subject]) -> None:
+    assert {cast(AwsSpec, each.stack.provider).region for each in subjects.values()} == {REGION}

@@ -1,0 +1,179 @@
+"""The roles of pipelines on Google Cloud and Azure: what their stacks make, and nothing else."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from infra.artifacts import ROOT
+from infra.spec import Stack, load
+from infra.targets.deploying import Declared, DeployRole, Pipeline
+from infra.targets.registry import target_of
+from tests.infra.plan import cluster_plan, stack_file
+
+pytestmark = pytest.mark.clouds
+
+PACKAGES = {"gcp": "pulumi_gcp", "azure": "pulumi_azure_native"}
+DEPLOY, PREVIEW = (Pipeline("github", "team/research", reads=reads) for reads in (False, True))
+BRANCHES = Pipeline("gitlab", "team/research", reads=True)
+
+
+def role_of(stack: str, rendered: Path, pipeline: Pipeline) -> DeployRole:
+    loaded, declared = planned(stack, rendered)
+    account = target_of(loaded.provider.kind).open_account()
+    assert account is not None
+    return account.deploy_role(loaded, declared, pipeline)
+
+
+@cache
+def planned(stack: str, rendered: Path) -> tuple[Stack, Sequence[Declared]]:
+    loaded = load(stack_file(stack))
+    plan = cluster_plan(loaded, rendered)
+    return loaded, [Declared(each.type, each.name, each.inputs) for each in plan.resources]
+
+
+def rights(role: DeployRole) -> set[str]:
+    (found,) = role.rights.values()
+    return set(found.get("includedPermissions", found.get("Actions")))
+
+
+def table(kind: str) -> Mapping[str, Any]:
+    text = (ROOT / "infra" / "targets" / kind / "account" / "rights.yaml").read_text()
+    found: Mapping[str, Any] = yaml.safe_load(text)
+    return found
+
+
+def made(kind: str) -> Iterator[tuple[str, str]]:
+    """Module and class of every resource that the target's program imports."""
+    for file in (ROOT / "infra" / "targets" / kind / "cluster").glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            module = getattr(node, "module", None) or ""
+            if (
+                isinstance(node, ast.ImportFrom)
+                and module.startswith(PACKAGES[kind])
+                and "_inputs" not in module
+            ):
+                yield from (
+                    (module.split(".")[1], name.name) for name in node.names if name.name[0].isupper()
+                )
+
+
+@pytest.mark.parametrize("kind", PACKAGES)
+def test_the_table_has_every_type_that_a_stack_can_make(kind: str) -> None:
+    known = {(key.split(":")[1].split("/")[0], key.rpartition(":")[2]) for key in table(kind)}
+    types = {
+        each for each in made(kind) if each[0] != "provider" and not each[1].endswith(("Args", "Result"))
+    }
+    assert types == known
+
+
+@pytest.mark.parametrize(
+    ("stack", "needed"),
+    [
+        ("gcp", {"container.clusters.create", "lustre.instances.create", "compute.networks.create"}),
+        ("gcp-tpu", {"container.clusters.create", "file.instances.create"}),
+        (
+            "azure",
+            {
+                "Microsoft.ContainerService/managedClusters/write",
+                "Microsoft.StorageCache/amlFilesystems/write",
+            },
+        ),
+    ],
+)
+def test_a_role_has_what_its_stack_makes_and_no_wildcard(
+    stack: str, needed: set[str], rendered: Path
+) -> None:
+    found = rights(role_of(stack, rendered, DEPLOY))
+    assert needed <= found
+    assert not [each for each in found if "*" in each]
+    assert found.isdisjoint(REFUSED)
+
+
+REFUSED = {
+    "compute.instances.create",
+    "compute.instances.setMetadata",
+    "compute.projects.setCommonInstanceMetadata",
+    "container.clusters.createTagBinding",
+    "container.secrets.get",
+    "container.pods.exec",
+    "iam.serviceAccountKeys.create",
+    "iam.serviceAccounts.getAccessToken",
+    "iam.serviceAccounts.signBlob",
+    "iam.serviceAccounts.setIamPolicy",
+    "iam.roles.create",
+    "iam.workloadIdentityPoolProviders.create",
+    "resourcemanager.projects.delete",
+    "storage.objects.get",
+    "storage.objects.delete",
+    "storage.hmacKeys.create",
+    "storage.buckets.setIamPolicy",
+    "cloudkms.cryptoKeyVersions.useToDecrypt",
+    "secretmanager.versions.access",
+    "logging.sinks.create",
+    "lustre.instances.exportData",
+    "Microsoft.Authorization/elevateAccess/action",
+    "Microsoft.Authorization/policyAssignments/write",
+    "Microsoft.ContainerService/managedClusters/listClusterAdminCredential/action",
+    "Microsoft.ContainerService/managedClusters/runcommand/action",
+    "Microsoft.ContainerService/managedClusters/accessProfiles/listCredential/action",
+    "Microsoft.Storage/storageAccounts/listKeys/action",
+    "Microsoft.Storage/storageAccounts/regenerateKey/action",
+    "Microsoft.KeyVault/vaults/purge/action",
+    "Microsoft.KeyVault/vaults/secrets/write",
+    "Microsoft.Compute/virtualMachines/write",
+    "Microsoft.Compute/virtualMachines/runCommand/action",
+    "Microsoft.Resources/subscriptions/write",
+    "Microsoft.Resources/deployments/write",
+    "Microsoft.Network/virtualNetworks/peer/action",
+    "Microsoft.Network/virtualNetworks/virtualNetworkPeerings/write",
+    "Microsoft.Network/publicIPAddresses/ddosProtectionStatus/action",
+    "Microsoft.Storage/storageAccounts/blobServices/containers/blobs/read",
+    "Microsoft.ManagedIdentity/identities/read",
+    "Microsoft.Web/sites/write",
+    "Microsoft.Sql/servers/write",
+    "Microsoft.Network/networkWatchers/packetCaptures/write",
+}
+"""What somebody with the role in hand would look for: 21 on Google Cloud, 21 on Azure."""
+
+
+@pytest.mark.parametrize("stack", ["gcp", "azure"])
+def test_the_role_of_previews_only_reads(stack: str, rendered: Path) -> None:
+    found = rights(role_of(stack, rendered, PREVIEW))
+    assert found
+    assert {each.rpartition("/")[2].rpartition(".")[2] for each in found} <= {
+        "read",
+        "get",
+        "list",
+        "getIamPolicy",
+    }
+
+
+def test_on_google_cloud_the_jobs_of_one_environment_are_let_in(rendered: Path) -> None:
+    trust = role_of("gcp", rendered, DEPLOY).trust
+    subject = "repo:team/research:environment:production"
+    assert trust["provider"]["attributeCondition"] == f"assertion.sub == '{subject}'"
+    assert trust["provider"]["oidc"] == {"issuerUri": "https://token.actions.githubusercontent.com"}
+    assert trust["member"].endswith(f"/workloadIdentityPools/github/subject/{subject}")
+    branches = role_of("gcp", rendered, BRANCHES).trust
+    start = "project_path:team/research:ref_type:branch:ref:"
+    assert branches["provider"]["attributeCondition"] == f"assertion.sub.startsWith('{start}')"
+    assert branches["member"].endswith("/workloadIdentityPools/gitlab/attribute.project/team/research")
+
+
+def test_on_azure_the_jobs_of_one_environment_are_let_in(rendered: Path) -> None:
+    trust = role_of("azure", rendered, DEPLOY).trust
+    assert trust["subject"] == "repo:team/research:environment:production"
+    assert (trust["issuer"], trust["audiences"]) == (
+        f"https://{DEPLOY.issuer}",
+        ["api://AzureADTokenExchange"],
+    )
+    branches = role_of("azure", rendered, BRANCHES).trust
+    matched = "claims['sub'] matches 'project_path:team/research:ref_type:branch:ref:*'"
+    assert branches["claimsMatchingExpression"] == {"value": matched, "languageVersion": 1}

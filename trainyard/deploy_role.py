@@ -1,0 +1,41 @@
+"""`trainyard deploy-role`: the role of a pipeline, by what its stack makes."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import asdict
+
+from infra.artifacts import Artifacts
+from infra.errors import InputError, Problem
+from infra.targets.deploying import Pipeline
+from trainyard.plan import declared
+from trainyard.session import Session
+from trainyard.up import ENGINE_PARTS
+
+
+def pipeline_of(
+    github: str, gitlab: str, *, reads: bool, branch: str = "main", host: str = "gitlab.com"
+) -> Pipeline:
+    """Return the pipeline that the command's options name. Raises InputError."""
+    if bool(github) == bool(gitlab):
+        got = f"--github {github} --gitlab {gitlab}" if github else "neither --github nor --gitlab"
+        fix = "name the project whose jobs take the role"
+        raise InputError([Problem("pipeline", got, "one of --github and --gitlab", fix)])
+    return Pipeline("github" if github else "gitlab", github or gitlab, reads, branch, host)
+
+
+def show_deploy_role(session: Session, pipeline: Pipeline) -> None:
+    """Print who may take the role and what it may do, as JSON; nobody is asked. Raises InputError."""
+    stack = session.stack  # wrong input ends here
+    account = session.target.open_account()
+    if account is None:
+        got = f"kind: {session.target.kind}"
+        fix = "name another one; who runs the engine elsewhere says its guide"
+        raise InputError([Problem(f"stack {session.stack_name}", got, "aws, azure, gcp", fix)])
+    session.packages.ensure(session.progress)
+    session.toolchain.ensure(*ENGINE_PARTS)
+    os.environ["PATH"] = session.toolchain.environment()["PATH"]  # charts are rendered by its helm
+    role = account.deploy_role(stack, declared(stack, Artifacts.from_environment()), pipeline)
+    sys.stdout.write(json.dumps(asdict(role), indent=1) + "\n")

@@ -1,0 +1,57 @@
+"""What a stack declares, with nobody asked: the program against a recorder in the engine's place."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from pulumi.runtime import rpc
+from pulumi.runtime.mocks import MockCallArgs, MockMonitor, MockResourceArgs, Mocks, set_mocks
+from pulumi.runtime.stack import run_pulumi_func
+
+from infra.artifacts import Artifacts
+from infra.program import declare
+from infra.sdk_overhead import forget_programs_before, reduce_overhead
+from infra.spec import Stack
+from infra.targets.deploying import Declared
+
+
+def declared(stack: Stack, artifacts: Artifacts) -> list[Declared]:
+    """Return every resource that the stack declares; what the cloud would answer is not known."""
+    recorder = _Recorder()
+
+    def program() -> None:
+        declare(stack, artifacts)
+
+    async def run() -> None:
+        forget_programs_before()
+        set_mocks(_Unknown(), project="trainyard", stack=stack.name, preview=True, monitor=recorder)
+        await run_pulumi_func(program)
+
+    reduce_overhead()
+    asyncio.run(run())
+    return recorder.declared
+
+
+class _Unknown(Mocks):
+    """Nothing is known of a resource but what it was declared with, as at a first preview."""
+
+    def new_resource(self, args: MockResourceArgs) -> tuple[str, dict[Any, Any]]:
+        # Azure tells identities in another form than that of the inputs, which the SDK would not take.
+        return "", {} if args.typ.startswith("azure-native:") else dict(args.inputs)
+
+    def call(self, args: MockCallArgs) -> NoReturn:
+        raise AssertionError(f"programs look nothing up, but this one called {args.token}")
+
+
+class _Recorder(MockMonitor):
+    def __init__(self) -> None:
+        super().__init__(_Unknown())
+        self.declared: list[Declared] = []
+
+    def RegisterResource(self, request: Any) -> Any:  # noqa: N802, ANN401 -- the protocol's name, untyped
+        properties: Mapping[str, Any] = rpc.deserialize_properties(request.object)
+        self.declared.append(Declared(request.type, request.name, properties))
+        answer: Any = super().RegisterResource(request)  # type: ignore[no-untyped-call]
+        return answer
