@@ -290,6 +290,7 @@ class Run:
                 self.restore_generators()
             self._saver.loaded()
         self._writer.saved_step = self.steps
+        self._heartbeats.saved(self.steps)
         self._record(
             "resumed" if checkpoint else "started",
             world_size=self.mesh.world_size,

@@ -90,6 +90,7 @@ class Writer:
             sys.stderr.write(f"training: checkpoint of step {pending.step} failed: {error}\n")
             return
         self.saved_step = pending.step
+        self.heartbeats.saved(pending.step)
         if self.cadence:
             self.cadence.durable()
         self.record(
