@@ -49,7 +49,7 @@ def loader_of(run: Run, settings: Mapping[str, Any]) -> DataLoader[torch.Tensor]
     """Batches of two samples: cut over the ranks, or drawn by chance on each."""
     data, mesh = Noisy(), run.mesh
     sampler: DistributedSampler[torch.Tensor] | None = None
-    if mesh.world_size > 1:
+    if mesh.world_size > 1 or settings.get("shared"):
         sampler = DistributedSampler(data, mesh.world_size, mesh.rank, seed=5)
     return DataLoader(
         data,
@@ -85,6 +85,8 @@ def train(run_dir: Path, settings: Mapping[str, Any]) -> int:
                     optimizer.zero_grad()
                     run.step(loss * per_step)
                     time.sleep(settings.get("pace", 0))
+                    if run.steps == settings.get("leave_after"):
+                        run.notice.request()
             scheduler.step()
             notes["epochs"].append((epoch, optimizer.param_groups[0]["lr"]))
     if not run.exit_code:

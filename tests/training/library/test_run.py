@@ -11,7 +11,7 @@ import pytest
 
 from tests.training.launch import events, reached
 from tests.training.library.launch import run, start
-from tests.training.library.program import RESULT, train
+from tests.training.library.program import RESULT, SAMPLES, train
 from trainyard_train.observability.metrics import FILE, read_metrics, surviving_steps
 
 
@@ -46,3 +46,15 @@ def test_in_the_middle_of_an_epoch_it_goes_on_as_if_it_had_not_been_ended(
     assert (disturbed / RESULT).read_text() == (tmp_path / "undisturbed" / RESULT).read_text()
     assert losses(disturbed) == losses(tmp_path / "undisturbed")
     assert len(events(disturbed, "resumed")) == 2
+
+
+def test_other_ranks_go_on_with_the_samples_that_are_left_if_these_divide(tmp_path: Path) -> None:
+    """Five steps of two ranks take 20 of an epoch's 48 samples."""
+    codes = [code for code, _ in start(train, 2, tmp_path, {"leave_after": 3}).wait()]
+    assert codes == [75, 75]
+    assert [line["step"] for line in events(tmp_path, "preempted")] == [5]
+    for code, words in start(train, 3, tmp_path, {}).wait():
+        assert code == 2
+        assert "batches: 20 finished samples do not divide by 3; allowed: 2 ranks" in words
+    run(train, 1, tmp_path, {"shared": True})
+    assert [line["step"] for line in events(tmp_path, "finished")] == [5 + (SAMPLES - 20) // 2 + SAMPLES // 2]

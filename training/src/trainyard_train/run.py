@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from itertools import count
 from pathlib import Path
 from types import TracebackType
@@ -163,6 +165,7 @@ class Run:
             ConfigError: the launcher's variables, or settings, are wrong.
             AbsentRankError: not all ranks came in time.
         """
+        _end_refusals_with_their_code()
         if dist.is_initialized():
             return cls.around(run_dir, **settings)
         process_group.adopt_launcher_settings(os.environ)
@@ -185,6 +188,7 @@ class Run:
         Raises:
             ConfigError: it has not all ranks, or settings are wrong.
         """
+        _end_refusals_with_their_code()
         return cls(run_dir, _mesh_of(ranks, settings.get("timeouts", TIMEOUTS)), **settings)
 
     def track(self, **objects: object) -> None:
@@ -519,6 +523,24 @@ class _LateLoss:
         if self._event:
             self._event.synchronize()
         return None if self._value is None else float(self._value)
+
+
+def _end_refusals_with_their_code() -> None:
+    """Let what is refused, and nobody catches, end the process as everywhere here: its lines, exit code 2."""
+    before = sys.excepthook
+    if getattr(before, "func", None) is not _refuse_or:
+        sys.excepthook = partial(_refuse_or, before)
+
+
+def _refuse_or(
+    otherwise: Callable[..., object],
+    kind: type[BaseException],
+    error: BaseException,
+    trace: TracebackType | None,
+) -> None:
+    if isinstance(error, ConfigError | MismatchError | FormatError):
+        raise SystemExit(refuse(error))
+    otherwise(kind, error, trace)
 
 
 def _watch(notice: Notice, notices: str) -> None:
