@@ -22,7 +22,7 @@ test .trainyard/$(1)/.done -nt requirements/$(1).txt || { rm -rf .trainyard/$(1)
 	$(2) --require-hashes --no-deps --target .trainyard/$(1) -r requirements/$(1).txt && touch .trainyard/$(1)/.done; }
 endef
 
-.PHONY: help up down status doctor test unit clouds training e2e cluster engine ranks nfs soak bench peers tracking deepspeed guides clis check format lock clean venv venv-dev prepared
+.PHONY: help up down status doctor test unit clouds training e2e cluster engine ranks nfs soak bench peers tracking deepspeed foreign guides clis check format lock clean venv venv-dev prepared
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -63,10 +63,10 @@ engine: prepared guides ## The tests on the real engine: guides, rehearsals, tem
 	@$(BIN)/python -m tests.e2e.guide README.md $(foreach kind,aws azure coreweave gcp onprem,docs/$(kind).md) templates/*/README.md
 	@$(BEHIND) $(BIN)/pytest $(SLOW)
 
-ranks: tracking deepspeed nfs ## The tests of training jobs of several processes, and of checkpoints on NFS (root)
+ranks: tracking deepspeed foreign nfs ## The tests of training jobs of several processes, and of checkpoints on NFS (root)
 	@$(BEHIND) $(BIN)/pytest $(SLOW)
 
-soak: prepared deepspeed nfs ## The long tests, by seeds; stopped, it goes on where it was (SOAK=FILE: only those)
+soak: prepared deepspeed foreign nfs ## The long tests, by seeds; stopped, it goes on where it was (SOAK=FILE: only those)
 	@$(BIN)/python -m pytest -p tests.soak -m soak -v --durations=5 $(SOAK)
 
 peers: prepared ## The packages that benchmarks compare with
@@ -81,6 +81,9 @@ tracking: prepared ## The packages of experiment trackers, for their tests
 # It comes as source alone, and is built with what the locks hold.
 deepspeed: prepared ## DeepSpeed, for its tests
 	@$(call aside,deepspeed,--no-build-isolation)
+
+foreign: prepared ## Programs that others wrote, for the tests of the library under them
+	@$(call aside,foreign)
 
 guides: prepared clis ## The AWS command line, for the tests of the guides
 
@@ -118,6 +121,8 @@ lock: venv-dev ## Lock the Python packages again (UPGRADE=1: to their newest ver
 	@$(COMPILE) requirements/peers.in -c requirements/training.txt -o requirements/peers.txt \
 		$$(grep -oE '^[a-z0-9._-]+==' requirements/training.txt | tr -d = | sed 's/^/--no-emit-package /')
 	@$(COMPILE) requirements/deepspeed.in -c requirements/training.txt -o requirements/deepspeed.txt \
+		$$(grep -oE '^[a-z0-9._-]+==' requirements/training.txt | tr -d = | sed 's/^/--no-emit-package /')
+	@$(COMPILE) requirements/foreign.in -c requirements/training.txt -o requirements/foreign.txt \
 		$$(grep -oE '^[a-z0-9._-]+==' requirements/training.txt | tr -d = | sed 's/^/--no-emit-package /')
 	@$(COMPILE) requirements/guides.in -o requirements/guides.txt
 	@$(COMPILE) requirements/tracking.in -c requirements/training.txt -o requirements/tracking.txt

@@ -1,0 +1,128 @@
+"""Programs that others wrote and wheels ship, with a patch of ours each, run here without a network."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.paths import REPOSITORY
+from tests.training.foreign.models import make_texts
+
+PACKAGES = REPOSITORY / ".trainyard" / "foreign"
+"""By `make foreign`."""
+PATCHES = Path(__file__).parent / "patches"
+
+
+@dataclass(frozen=True)
+class Program:
+    """One file of a wheel."""
+
+    file: str
+    wheel: str
+    version: str
+    sha256: str
+    prepare: Callable[[Path], Sequence[str]]
+    """Makes what it reads in a folder; returns its arguments but the last, the folder that it writes to."""
+
+    @property
+    def patch(self) -> Path:
+        return PATCHES / Path(self.file).with_suffix(".patch").name
+
+    def patched(self, folder: Path) -> Path:
+        """A copy with our patch, in a folder."""
+        original = PACKAGES / self.file
+        copy = folder / original.name
+        copy.write_bytes(original.read_bytes())
+        command = ["git", "apply", "--unidiff-zero", "-p1", str(self.patch)]
+        subprocess.run(command, cwd=folder, check=True, env=_outside_of_repositories())
+        return copy
+
+    def original_sha256(self) -> str:
+        return hashlib.sha256((PACKAGES / self.file).read_bytes()).hexdigest()
+
+
+def _outside_of_repositories() -> dict[str, str]:
+    return {**os.environ, "GIT_CEILING_DIRECTORIES": "/"}
+
+
+def start(program: Path, arguments: Sequence[str], out: Path, log: Path) -> subprocess.Popen[bytes]:
+    """Start a program, in the folder that it was copied to."""
+    command = [sys.executable, program.name, *arguments, "--output_dir", str(out)]
+    with log.open("ab") as words:
+        environment = _environment(program.parent)
+        return subprocess.Popen(command, cwd=program.parent, env=environment, stdout=words, stderr=words)
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    return {
+        **os.environ,
+        "PYTHONPATH": f"{REPOSITORY}:{PACKAGES}",
+        "HF_HUB_OFFLINE": "1",
+        "HF_DATASETS_OFFLINE": "1",
+        "HF_EVALUATE_OFFLINE": "1",
+        "HF_HOME": str(folder / "cache"),
+        "OMP_NUM_THREADS": "1",
+        "ACCELERATE_USE_CPU": "true",
+    }
+
+
+def _make_model(folder: Path) -> None:
+    command = [sys.executable, "-m", "tests.training.foreign.models", "model"]
+    subprocess.run(command, cwd=folder, check=True, env=_environment(folder), capture_output=True)
+
+
+_COMMON = [
+    "--save_strategy=no",
+    "--report_to=none",
+    "--logging_steps=1",
+    "--per_device_train_batch_size=4",
+    "--num_train_epochs=2",
+    "--learning_rate=0.01",
+    "--use_cpu=True",
+    "--bf16=False",
+    "--disable_tqdm=True",
+    "--max_length=32",
+]
+
+
+def _for_sft(folder: Path) -> list[str]:
+    _make_model(folder)
+    make_texts(folder / "texts", 80)
+    return ["--model_name_or_path=model", "--dataset_name=texts", *_COMMON]
+
+
+def _for_dpo(folder: Path) -> list[str]:
+    _make_model(folder)
+    make_texts(folder / "texts", 80)
+    texts = folder / "texts" / "train.jsonl"
+    lines = [json.loads(line)["text"].split() for line in texts.read_text().splitlines()]
+    pairs = [
+        {"prompt": " ".join(words[:4]), "chosen": " ".join(words[4:8]), "rejected": " ".join(words[8:])}
+        for words in lines
+    ]
+    texts.write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
+    return ["--model_name_or_path=model", "--dataset_name=texts", *_COMMON]
+
+
+PROGRAMS = [
+    Program(
+        "trl/scripts/sft.py",
+        "trl",
+        "1.16.0",
+        "310f4eb5f750a8f2f1ca9ef86235455a6d1d262d1c4cf6c8261ad95090a209dc",
+        _for_sft,
+    ),
+    Program(
+        "trl/scripts/dpo.py",
+        "trl",
+        "1.16.0",
+        "faf93f88277ddb87d6f47f046756527f0c59071096f81545d249eb9fc4639d36",
+        _for_dpo,
+    ),
+]

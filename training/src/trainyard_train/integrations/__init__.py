@@ -1,0 +1,1 @@
+"""`Run` under the loops of others: Hugging Face's Trainer, Lightning, Accelerate."""

@@ -1,0 +1,139 @@
+"""Hugging Face's `Trainer`, and those of TRL that build on it: one line makes it preemptible.
+
+```python
+trainer.add_callback(TrainyardCallback(trainer, "/shared/runs/7"))
+trainer.train()
+```
+The Trainer resumes by its own means: it is given a folder with its `trainer_state.json` from the checkpoint,
+and skips the batches of finished steps. Weights, optimizer and scheduler are loaded by `Run`, where it would
+read its own files. A step counts once its metrics are logged, which is when the next one begins.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback
+from transformers.trainer import TRAINER_STATE_NAME
+
+from trainyard_train.config_base import ConfigError
+from trainyard_train.run import Run
+
+_ADDED_UP = ("_tr_loss", "_total_loss_scalar", "_globalstep_last_logged")
+"""What the Trainer has of the losses since they were last logged, and begins anew when it resumes."""
+
+
+class TrainyardCallback(TrainerCallback):  # type: ignore[misc]
+    """Saves what a Trainer trains, and lets `train()` go on from there; exits with 75 when preempted."""
+
+    def __init__(self, trainer: Any, run_dir: str | Path, **settings: Any) -> None:  # noqa: ANN401
+        """Make it before `train()` is called, on all ranks.
+
+        Args:
+            trainer: a `transformers.Trainer`.
+            run_dir: folder that all ranks share.
+            settings: see `Run`.
+
+        Raises:
+            ConfigError: a setting is wrong, or the Trainer has such a callback already.
+        """
+        if any(isinstance(each, TrainyardCallback) for each in trainer.callback_handler.callbacks):
+            raise ConfigError(["TrainyardCallback: this Trainer has one already; add one only"])
+        self.run = Run.from_environment(run_dir, **settings)
+        self._trainer = trainer
+        self._loss: float | None = None
+        self._sums: dict[str, Any] = {}
+        self._fresh = False
+        """Whether the first step after a load has not begun yet."""
+        self._folder = tempfile.TemporaryDirectory()
+        trainer._inner_training_loop = self._around(trainer._inner_training_loop)
+        for name in (
+            "_load_from_checkpoint",
+            "_load_optimizer_and_scheduler",
+            "_load_scaler",
+            "_load_rng_state",
+        ):
+            setattr(trainer, name, self._instead_of(getattr(trainer, name)))
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ANN401
+        """All has been built: load it."""
+        trainer = self._trainer
+        parts = {"model": trainer.model_wrapped, "optimizer": trainer.optimizer}
+        if trainer.lr_scheduler is not None:
+            parts["scheduler"] = trainer.lr_scheduler
+        if (scaler := getattr(trainer.accelerator, "scaler", None)) is not None:
+            parts["scaler"] = scaler
+        self.run.track(**parts, sums=self._sums)
+        self.run.track_on_rank0(trainer_state=_TrainerState(trainer))
+        self.run.load()
+        self._fresh = True
+        for name, value in self._sums.items():
+            setattr(trainer, name, value)
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ANN401
+        """The step before this one is finished, and logged."""
+        if self._fresh:
+            self._fresh = False
+            self.run.restore_generators()  # again: since the load, the loader has drawn from them
+        self._finish(state)
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:  # noqa: ANN401
+        """Take note of the loss."""
+        self._loss = (logs or {}).get("loss", self._loss)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ANN401
+        """The last step is finished, too."""
+        self._finish(state)
+
+    def _finish(self, state: Any) -> None:  # noqa: ANN401
+        if state.global_step > self.run.steps:
+            self._sums.update({name: getattr(self._trainer, name) for name in _ADDED_UP})
+            loss, self._loss = self._loss, None
+            self.run.step(loss)
+
+    def _around(self, train: Any) -> Any:  # noqa: ANN401
+        """The Trainer's loop within the run's."""
+
+        @functools.wraps(train)
+        def loop(*arguments: Any, **settings: Any) -> Any:  # noqa: ANN401
+            try:
+                with self.run.entered():
+                    state = self.run.find().get("trainer_state")
+                    if state is not None:
+                        Path(self._folder.name, TRAINER_STATE_NAME).write_text(json.dumps(state))
+                        settings["resume_from_checkpoint"] = self._folder.name
+                    return train(*arguments, **settings)
+            finally:
+                self._folder.cleanup()
+            sys.exit(self.run.exit_code)
+
+        return loop
+
+    def _instead_of(self, load: Any) -> Any:  # noqa: ANN401
+        """Let the Trainer load files of its own, but nothing from the folder that it is to resume from."""
+
+        @functools.wraps(load)
+        def loader(folder: Any, *arguments: Any, **settings: Any) -> Any:  # noqa: ANN401
+            return None if folder == self._folder.name else load(folder, *arguments, **settings)
+
+        return loader
+
+
+@dataclasses.dataclass
+class _TrainerState:
+    """The `trainer_state.json` of a Trainer, which reads it by itself."""
+
+    trainer: Any
+
+    def state_dict(self) -> dict[str, Any]:
+        state: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self.trainer.state)))
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """It has been read when the training began."""
