@@ -10,6 +10,7 @@ alone.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import os
 import random
 import signal
@@ -62,7 +63,11 @@ class Batches(Generic[Batch]):
 
     def __post_init__(self) -> None:
         self._source = self.loader
-        if isinstance(self.loader, DataLoader) and not isinstance(self.loader.dataset, IterableDataset):
+        lazy = inspect.isgeneratorfunction(type(self.loader).__iter__)  # begins too late, as Accelerate's
+        is_ordered = isinstance(self.loader, DataLoader) and not isinstance(
+            self.loader.dataset, IterableDataset
+        )
+        if is_ordered and not lazy:
             self._order = _Order()
             self._source = _ordered_by(self._order, self.loader, self.mesh.rank)
 
@@ -183,7 +188,10 @@ class Batches(Generic[Batch]):
         if self._order:
             self._order.begin(self._samples // self.mesh.world_size, self._finished)
             return iter(self._source)
-        return islice(iter(self._source), self._finished, None)
+        iterator = iter(self._source)
+        for _ in islice(iterator, self._finished):  # now, under the states of the generators that this is for
+            pass
+        return iterator
 
     def _batch_size(self) -> int | None:
         size = getattr(self.loader, "batch_size", None)
