@@ -6,10 +6,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+import catalog
+from catalog import PurchaseKind
 from infra import names
 from infra.errors import TrainyardError
 from infra.spec import Stack
 from infra.spec.node_pool import NodePoolSpec
+from infra.targets.cloud_validators import HOW_TO_BUY, purchase_of
 from trainyard.session import Session
 
 if TYPE_CHECKING:
@@ -65,6 +68,17 @@ def _wanted(pool: NodePoolSpec) -> int:
 
 
 def _why(pool: NodePoolSpec) -> str:
+    sold = _sold(pool)
+    if sold:
+        ways = ", or ".join(HOW_TO_BUY[way] for way in sold)
+        return f" ({pool.machine} is not sold as {purchase_of(pool)}: write {ways})"
     if pool.reservation and pool.reservation.starts:
         return f" (its block lasts from {pool.reservation.starts} to {pool.reservation.ends})"
     return " (spot comes when the cloud has some)" if pool.is_spot else ""
+
+
+def _sold(pool: NodePoolSpec) -> tuple[PurchaseKind, ...]:
+    """How a machine is sold, where the pool buys it otherwise: a stack that declares it may."""
+    machine = catalog.find_machine(pool.machine) if pool.machine else None
+    ways = machine.ways if machine else ()
+    return () if purchase_of(pool) in ways else ways

@@ -113,3 +113,10 @@ def test_what_lacks_is_told(
     monkeypatch.setitem(session.__dict__, "engine", Outputs(reached))
     tell_what_lacks(session)
     assert "pool spot: 1 of 4 nodes have come so far (spot comes" in capsys.readouterr().out
+
+
+def test_a_machine_that_is_not_sold_so_is_said_to_be() -> None:
+    """Only a declaration of the stack's own lets it through: nodes would be waited for in vain."""
+    (told,) = lacking(load(CASES / "declared" / "gcp.yaml"), {"system": 3})
+    assert "pool gb200: 0 of 18 nodes" in told
+    assert "a4x-highgpu-4g is not sold as on-demand: write `capacity: reserved`" in told
