@@ -19,7 +19,6 @@ from typing import Any
 
 import flask
 import pytest
-from _pytest.mark import ParameterSet
 from moto.iam.access_control import IAMPolicyStatement, PermissionResult
 from moto.s3.models import FakeBucket
 
@@ -40,6 +39,8 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
 
 GUIDES = {kind: ROOT / "docs" / f"{kind}.md" for kind in ("aws", "azure", "coreweave", "gcp", "onprem")}
 TEMPLATES = {page.parent.name: page for page in sorted((ROOT / "templates").glob("*/README.md"))}
+IN_THE_SOAK = set(TEMPLATES) - {"local"}
+"""Templates whose README is executed by `make soak`: its blocks are those of the others, letter by letter."""
 PAGES = [ROOT / "README.md", *GUIDES.values(), *TEMPLATES.values()]
 EXECUTED = {page.relative_to(ROOT) for page in (*GUIDES.values(), *TEMPLATES.values())}
 """Pages whose blocks the tests below paste; a block of any other one has its reason."""
@@ -77,6 +78,12 @@ def test_every_block_is_executed_or_says_why_not() -> None:
     assert [block.name for block in others if block.is_pasted] == []
     tests = {block.test: Path(__file__).with_name(block.test).read_text() for block in found if block.test}
     assert [name for name, text in tests.items() if "run_by(__file__" not in text] == []
+
+
+@pytest.mark.parametrize("template", sorted(IN_THE_SOAK))
+def test_a_readme_that_the_soak_executes_has_the_blocks_of_the_others(template: str) -> None:
+    texts = [[block.text for block in blocks(TEMPLATES[name])] for name in (template, "local")]
+    assert texts[0] == texts[1]
 
 
 @pytest.fixture(scope="module")
@@ -216,12 +223,10 @@ def test_the_guide_works_as_printed(
     expect_a_whole_life(shown, blocks(GUIDES[kind]))
 
 
-def often(template: str) -> ParameterSet:
-    """All READMEs have the same commands: one is pasted at every change, that of the others in the soak."""
-    return pytest.param(template, marks=() if template == "local" else pytest.mark.soak)
-
-
-@pytest.mark.parametrize("template", [often(each) for each in TEMPLATES])
+@pytest.mark.parametrize(
+    "template",
+    [pytest.param(name, marks=[pytest.mark.soak] if name in IN_THE_SOAK else []) for name in TEMPLATES],
+)
 def test_a_projects_readme_works_as_printed(
     template: str, clone: Path, home: Path, reader: dict[str, str], tmp_path: Path
 ) -> None:
