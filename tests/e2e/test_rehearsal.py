@@ -52,11 +52,13 @@ def refusing(*names: str) -> list[str]:
 
 
 def test_the_aws_stack_lives_its_whole_life_without_any_spot(tmp_path: Path) -> None:
-    refused = refusing("spot-empty", "quota-addresses", "left-in-subnet")
+    """With the refusals that stop `up` early or `destroy`, which cost least; the others: `make soak`."""
+    survived = ["block-not-begun", "no-cards", "spot-empty"]
+    told = {"quota-addresses", "quota-vpcs", "left-in-subnet", "left-in-group", "left-with-address"}
+    refused = refusing(*survived, *told)
     report = rehearse(tmp_path, "aws", "--assume-checkpoint", "60", *refused)
     assert [phase["name"] for phase in report["phases"]] == AFTER_REFUSALS
-    assert [each["name"] for each in report["refused"]] == ["quota-addresses", "left-in-subnet"]
-    assert report["survived"] == ["spot-empty"]
+    assert ({each["name"] for each in report["refused"]}, report["survived"]) == (told, survived)
     assert "trainyard:aws:NodeGroupSize training-spot-p5en-48xlarge-us-east-2b" in report["order"]
     assert report["resources"]["aws"] > 100
     assert "aws:eks/nodeGroup:NodeGroup training-on-demand-us-east-2b" in report["order"]
@@ -72,11 +74,11 @@ def test_the_aws_stack_lives_its_whole_life_without_any_spot(tmp_path: Path) -> 
 
 
 def test_the_gcp_stack_lives_its_whole_life_without_any_spot(tmp_path: Path) -> None:
-    refused = refusing("spot-empty", "left-in-network")
+    told, survived = ["service-agent", "left-in-network"], ["no-cards", "not-on-demand", "spot-empty"]
+    refused = refusing(*told, *survived)
     report = rehearse(tmp_path, "gcp", "--assume-checkpoint", "10", *refused)
-    assert [phase["name"] for phase in report["phases"]] == PHASES
-    assert [each["name"] for each in report["refused"]] == ["left-in-network"]
-    assert report["survived"] == ["spot-empty"]
+    assert [phase["name"] for phase in report["phases"]] == AFTER_REFUSALS
+    assert ([each["name"] for each in report["refused"]], report["survived"]) == (told, survived)
     assert "trainyard:gcp:NodePoolSize training-spot" in report["order"]
     assert "gcp:container/nodePool:NodePool training-reserved" in report["order"]
     (change,) = (phase["pools"] for phase in report["phases"] if phase["name"] == "update")
@@ -85,11 +87,11 @@ def test_the_gcp_stack_lives_its_whole_life_without_any_spot(tmp_path: Path) -> 
 
 
 def test_the_azure_stack_lives_its_whole_life_without_any_spot(tmp_path: Path) -> None:
-    refused = refusing("spot-empty", "left-in-subnet")
+    told, survived = ["feature-off", "left-in-subnet"], ["new-identity", "no-cards", "spot-empty"]
+    refused = refusing(*told, *survived)
     report = rehearse(tmp_path, "azure", "--assume-checkpoint", "15", *refused)
-    assert [phase["name"] for phase in report["phases"]] == PHASES
-    assert [each["name"] for each in report["refused"]] == ["left-in-subnet"]
-    assert report["survived"] == ["spot-empty"]
+    assert [phase["name"] for phase in report["phases"]] == AFTER_REFUSALS
+    assert ([each["name"] for each in report["refused"]], report["survived"]) == (told, survived)
     order = report["order"]
     assert "trainyard:azure:AgentPoolSize training-spot" in order
     policy = order.index("kubernetes:mellanox.com/v1alpha1:NicClusterPolicy nic-cluster-policy")
