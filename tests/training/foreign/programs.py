@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -110,6 +111,49 @@ def _for_dpo(folder: Path) -> list[str]:
     return ["--model_name_or_path=model", "--dataset_name=texts", *_COMMON]
 
 
+_GLUE = """---
+configs:
+- config_name: mrpc
+  data_files:
+  - {split: train, path: train.jsonl}
+  - {split: validation, path: validation.jsonl}
+---
+"""
+_METRIC = """
+import datasets
+import evaluate
+class Accuracy(evaluate.Metric):
+    def _info(self):
+        number = datasets.Value("int64")
+        numbers = datasets.Features({"predictions": number, "references": number})
+        return evaluate.MetricInfo(description="", citation="", inputs_description="", features=numbers)
+    def _compute(self, predictions, references):
+        return {"accuracy": sum(map(int.__eq__, predictions, references)) / len(references)}
+"""
+
+
+def _for_performance(folder: Path) -> list[str]:
+    _make_model(folder)
+    data, metric = folder / "nyu-mll" / "glue", folder / "glue"
+    data.mkdir(parents=True)
+    metric.mkdir()
+    (data / "README.md").write_text(_GLUE)
+    (metric / "glue.py").write_text(_METRIC)
+    chance = random.Random(4)
+    for name, number in (("train", 320), ("validation", 32)):
+        lines = [
+            {
+                "sentence1": " ".join(f"word{chance.randrange(47)}" for _ in range(5)),
+                "sentence2": " ".join(f"word{chance.randrange(47)}" for _ in range(5)),
+                "label": chance.randrange(2),
+                "idx": index,
+            }
+            for index in range(number)
+        ]
+        (data / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return ["--model_name_or_path=model", "--num_epochs=2"]
+
+
 PROGRAMS = [
     Program(
         "trl/scripts/sft.py",
@@ -124,5 +168,12 @@ PROGRAMS = [
         "1.16.0",
         "faf93f88277ddb87d6f47f046756527f0c59071096f81545d249eb9fc4639d36",
         _for_dpo,
+    ),
+    Program(
+        "accelerate/test_utils/scripts/external_deps/test_performance.py",
+        "accelerate",
+        "1.15.0",
+        "32a3a6866756c6f61e07ac41d557e0f375c3806c699c77e75a3fa64c1a00a13e",
+        _for_performance,
     ),
 ]

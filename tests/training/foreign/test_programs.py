@@ -26,8 +26,8 @@ from trainyard_train.observability.metrics import FILE, read_metrics, surviving_
 
 KILLS = 2
 """Of one run."""
-SEEDS = 1 + 49
-"""Of each program: 200 kills of both together."""
+SEEDS = 1 + 33
+"""Of each program: 200 kills of three in `make soak`."""
 MOST_LINES = 10
 Result = tuple[list[tuple[int, float]], dict[str, torch.Tensor]]
 
