@@ -169,7 +169,9 @@ def rehearse_stack(
     refuse: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME", help="Let the cloud refuse so; all: in every way. Another word lists them."
+            metavar="NAME",
+            envvar="TRAINYARD_REFUSE",
+            help="Let the cloud refuse so; all: in every way. Another word lists them.",
         ),
     ] = None,
     adopt: Annotated[

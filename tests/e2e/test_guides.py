@@ -9,6 +9,7 @@ cloud's API server is here.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -52,6 +53,18 @@ LEFT_OUT = {
     "onprem.md: trainyard",
 }
 """Pages, and first words of their blocks that cannot run here, for the reason on the page; may not grow."""
+REFUSALS = {
+    "aws": (
+        ("no-cards", "spot-empty", "block-not-begun"),
+        ("quota-addresses", "quota-vpcs", "left-in-subnet", "left-in-group", "left-with-address"),
+    ),
+    "azure": (("no-cards", "spot-empty", "new-identity"), ("feature-off", "left-in-subnet")),
+    "coreweave": (("no-cards",), ("not-healthy",)),
+    "gcp": (("no-cards", "spot-empty", "not-on-demand"), ("service-agent", "left-in-network")),
+    "onprem": ((), ("no-cards", "left-in-namespace")),
+}
+"""Of each cloud, the refusals that its stack survives, and those that it is told of early in `up` or
+`destroy`, which then runs once more. The others stop `up` late, and are played by `make soak`."""
 CLIS = Path(__file__).with_name("clis")
 KEPT = (
     "HTTP",
@@ -216,11 +229,16 @@ def moto_as_aws(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("kind", GUIDES)
-def test_the_guide_works_as_printed(
+def test_the_guide_works_as_printed_and_its_cloud_refuses(
     kind: str, clone: Path, home: Path, reader: dict[str, str], tmp_path: Path
 ) -> None:
-    shown = follow(kind, clone, home, reader, tmp_path)
+    survived, refused = REFUSALS[kind]
+    refusing = {"TRAINYARD_REFUSE": " ".join((*survived, *refused))}
+    shown = follow(kind, clone, home, reader | refusing, tmp_path)
     expect_a_whole_life(shown, blocks(GUIDES[kind]))
+    text = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", shown.text)
+    assert re.findall(r"^survived (\S+):", text, re.MULTILINE) == [*survived]
+    assert set(re.findall(r"^refused  (\S+):", text, re.MULTILINE)) == {*refused}
 
 
 @pytest.mark.parametrize(

@@ -51,8 +51,8 @@ def refusing(*names: str) -> list[str]:
     return [part for name in names for part in ("--refuse", name)]
 
 
+@pytest.mark.soak
 def test_the_aws_stack_lives_its_whole_life_without_any_spot(tmp_path: Path) -> None:
-    """With the refusals that stop `up` early or `destroy`, which cost least; the others: `make soak`."""
     survived = ["block-not-begun", "no-cards", "spot-empty"]
     told = {"quota-addresses", "quota-vpcs", "left-in-subnet", "left-in-group", "left-with-address"}
     refused = refusing(*survived, *told)
@@ -73,6 +73,7 @@ def test_the_aws_stack_lives_its_whole_life_without_any_spot(tmp_path: Path) -> 
     assert not (ROOT / "stacks" / "checkpoint.aws.json").exists()
 
 
+@pytest.mark.soak
 def test_the_gcp_stack_lives_its_whole_life_without_any_spot(tmp_path: Path) -> None:
     told, survived = ["service-agent", "left-in-network"], ["no-cards", "not-on-demand", "spot-empty"]
     refused = refusing(*told, *survived)
@@ -86,6 +87,7 @@ def test_the_gcp_stack_lives_its_whole_life_without_any_spot(tmp_path: Path) -> 
     assert "gcp:storage/bucket:Bucket training-bucket" in report["keptAfterDestroy"]
 
 
+@pytest.mark.soak
 def test_the_azure_stack_lives_its_whole_life_without_any_spot(tmp_path: Path) -> None:
     told, survived = ["feature-off", "left-in-subnet"], ["new-identity", "no-cards", "spot-empty"]
     refused = refusing(*told, *survived)
