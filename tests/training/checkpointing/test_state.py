@@ -145,12 +145,21 @@ def test_a_part_that_no_rank_has_is_named(tmp_path: Path) -> None:
 
 
 def test_a_load_leaves_other_threads_their_turn(tmp_path: Path) -> None:
-    """A heartbeat and a preemption notice need the interpreter. A busy machine changes no CPU time."""
+    """A heartbeat and a preemption notice need the interpreter.
+
+    What holds it does so in every load; where a busy machine has no processor for the other thread, it has
+    one in another load.
+    """
     torch.manual_seed(0)
     model = nn.Linear(1 << 13, 1 << 13, bias=False)
     mesh = Mesh(0, 1, torch.device("cpu"), "node", dist.HashStore())
     state = State(model, torch.optim.SGD(model.parameters()), mesh)
     checkpoint = save(tmp_path, [state.capture()])
+    assert min(longest_turn(state, checkpoint) for _ in range(5)) < 0.07
+
+
+def longest_turn(state: State, checkpoint: Checkpoint) -> float:
+    """CPU seconds of a load between two turns of another thread."""
     clock = time.pthread_getcpuclockid(threading.get_ident())
     ended = threading.Event()
     turns = [time.clock_gettime(clock)]
@@ -165,4 +174,4 @@ def test_a_load_leaves_other_threads_their_turn(tmp_path: Path) -> None:
     ended.set()
     other.join()
     turns.append(time.clock_gettime(clock))
-    assert max(later - turn for turn, later in itertools.pairwise(turns)) < 0.07
+    return max(later - turn for turn, later in itertools.pairwise(turns))
