@@ -41,6 +41,7 @@ def refusing(session: Session, faults: Faults, names: Sequence[str]) -> Faults:
     """Add the refusals of the stack's target that are named, or all of them. Raises InputError."""
     if not names:
         return faults
+    session.packages.ensure(session.progress)  # the fake may need the target's SDK
     _fake(session)
     known = refusals_of(session.stack.provider.kind)
     chosen = list(known) if ALL in names else names
