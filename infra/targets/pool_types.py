@@ -102,7 +102,7 @@ class PoolType:
 class Resized:
     """A resource that is a pool's size alone: of a pool that comes or goes, its groups tell."""
 
-    pool: PoolType = PoolType(labels="labels", sizes=["size"], replaced="")
+    pool: PoolType = PoolType(labels="labels", sizes=["size", "minSize"], replaced="")
 
     def changes(self, step: ResourceStep) -> Iterator[tuple[str, str]]:
         """Yield the pool where another size is asked for."""
