@@ -329,6 +329,20 @@ def validate(stack: StackName = "local") -> None:
 
 
 @app.command()
+def schema(output: Output = Form.JSON) -> None:
+    """Print the JSON Schema of stack files, for editors; `-o markdown`: their reference page.
+
+    [dim]trainyard schema > stacks/schema.json
+    # yaml-language-server: $schema=schema.json     (the first line of a stack file)[/]
+    """
+    from trainyard.reference import page
+    from trainyard.schema import as_text, file_schema
+
+    found = file_schema()
+    sys.stdout.write(as_text(found) if output == Form.JSON else page(found))
+
+
+@app.command()
 def status(stack: StackName = "local", context: Context = "") -> None:
     """Show nodes and jobs as they are now. With --context a stack file is not needed.
 

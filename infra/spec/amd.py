@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
-from infra.spec.base import Spec, wrong
+from infra.spec.base import Spec, matching
 
-_REFERENCE = re.compile(r"[a-z0-9.-]+(:\d+)?(/[a-z0-9._-]+)+(:[\w.-]+)?@sha256:[0-9a-f]{64}")
-
-
-def _image(value: str) -> str:
-    if _REFERENCE.fullmatch(value):
-        return value
-    raise wrong(
-        "image", "registry/name@sha256:<64 hex digits>", "name the registry, and the image by its digest"
-    )
-
-
-Image = Annotated[str, AfterValidator(_image)]
+Image = Annotated[
+    str,
+    matching(
+        "image",
+        r"[a-z0-9.-]+(:\d+)?(/[a-z0-9._-]+)+(:[\w.-]+)?@sha256:[0-9a-f]{64}",
+        "registry/name@sha256:<64 hex digits>",
+        "name the registry, and the image by its digest",
+    ),
+]
 
 
 class AmdSpec(Spec):

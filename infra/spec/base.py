@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from ipaddress import IPv4Network
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
-from pydantic_core import PydanticCustomError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    Strict,
+)
+from pydantic_core import CoreSchema, PydanticCustomError
 
 _DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _MAX_NAME = 40
@@ -30,6 +39,39 @@ def wrong(kind: str, allowed: str, fix: str, *below: str) -> PydanticCustomError
     return PydanticCustomError(kind, "wrong value", context)
 
 
+@dataclass(frozen=True, eq=False)
+class InSchema:
+    """What a validator takes, in words of JSON Schema: pydantic cannot see into a function."""
+
+    keywords: Mapping[str, Any]
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Add the keywords to what pydantic finds by itself."""
+        return {**handler(core), **self.keywords}
+
+
+@dataclass(frozen=True)
+class _Matching(AfterValidator):
+    """A text of a form; the form is in the JSON Schema too, where its dialect can say it."""
+
+    pattern: str = ""
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Leave out inline flags and properties of Unicode: ECMA-262 lacks the first, and differs in both."""
+        portable = {} if "(?s)" in self.pattern else {"pattern": f"^(?:{self.pattern})$"}
+        return {**handler(core), **portable}
+
+
+@dataclass(frozen=True)
+class _OneOf(BeforeValidator):
+    """A name among several, which the JSON Schema lists."""
+
+    names: Callable[[], Iterable[str]] = tuple
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {**handler(core), "enum": list(self.names())}
+
+
 def matching(kind: str, pattern: str, allowed: str, fix: str) -> AfterValidator:
     """Return a validator of text that must match as a whole, with the words for what does not."""
     compiled = re.compile(pattern)
@@ -39,13 +81,13 @@ def matching(kind: str, pattern: str, allowed: str, fix: str) -> AfterValidator:
             return value
         raise wrong(kind, allowed, fix)
 
-    return AfterValidator(check)
+    return _Matching(check, pattern)
 
 
 def one_of(names: Callable[[], Iterable[str]]) -> BeforeValidator:
     """Return a validator of a name that must be one of these; they are asked for when a value is read."""
 
-    return BeforeValidator(lambda value: check_one_of(value, names()))
+    return _OneOf(lambda value: check_one_of(value, names()), names=names)
 
 
 def check_one_of(value: object, names: Iterable[str]) -> object:
@@ -70,20 +112,6 @@ def _dns_label(value: object) -> object:
     raise wrong("dns_label", "lower-case letters, digits and '-', starting with a letter (RFC 1035)", fix)
 
 
-def _whole_number(value: object) -> object:
-    """Refuse `true` and `"2"`, which a lenient reader would take for numbers."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    raise wrong("whole_number", "a whole number", "write the number without quotes, point or unit")
-
-
-def _true_or_false(value: object) -> object:
-    """Refuse `yes`, `on` and `1`, which YAML 1.1 and 1.2 read differently."""
-    if isinstance(value, bool):
-        return value
-    raise wrong("true_or_false", "true or false", "write true or false, without quotes")
-
-
 def _ipv4_network(value: object) -> object:
     """Say what is wrong with a network in its own terms (host bits, mask)."""
     try:
@@ -92,9 +120,15 @@ def _ipv4_network(value: object) -> object:
         raise wrong("ipv4_network", "an IPv4 network such as 10.64.0.0/16", f"correct it: {error}") from None
 
 
-Name = Annotated[str, BeforeValidator(_dns_label)]
-Integer = Annotated[int, BeforeValidator(_whole_number)]
-Boolean = Annotated[bool, BeforeValidator(_true_or_false)]
+Name = Annotated[
+    str,
+    BeforeValidator(_dns_label),
+    InSchema({"pattern": f"^{_DNS_LABEL.pattern}$", "maxLength": _MAX_NAME}),
+]
+Integer = Annotated[int, Strict()]
+"""Not `true`, `"2"` or `2.0`, which a lenient reader would take for numbers."""
+Boolean = Annotated[bool, Strict()]
+"""Not `yes`, `on` or `1`, which YAML 1.1 and 1.2 read differently."""
 Cidr = Annotated[IPv4Network, BeforeValidator(_ipv4_network)]
 Positive = Annotated[Integer, Field(ge=1)]
 NonNegative = Annotated[Integer, Field(ge=0)]

@@ -21,6 +21,8 @@ _NEAR = 0.5
 
 _ALLOWED: Mapping[str, tuple[str, str]] = {
     "literal_error": ("{expected}", "choose one of these"),
+    "int_type": ("a whole number", "write the number without quotes, point or unit"),
+    "bool_type": ("true or false", "write true or false, without quotes"),
     "string_type": ("text", "write text; quote it where YAML reads it as something else"),
     "string_pattern_mismatch": ("text that matches {pattern}", "spell it so"),
     "string_too_long": ("at most {max_length} characters", "shorten it"),

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network
 from typing import Annotated, Any, ClassVar, get_args
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, GetJsonSchemaHandler, field_validator, model_validator
+from pydantic_core import CoreSchema
 
 import catalog
 from infra.artifacts import kubernetes_version
@@ -100,5 +101,17 @@ class ManagedProviderSpec(ProviderSpec):
     @field_validator("kubernetes_version", mode="before")
     @classmethod
     def _is_supported(cls, value: object) -> object:
+        return check_one_of(value, cls._supported_versions())
+
+    @classmethod
+    def _supported_versions(cls) -> list[str]:
+        """A minor version, or the tested version in full."""
         (kind,) = get_args(cls.model_fields["kind"].annotation)
-        return check_one_of(value, [*supported_minors(kind), kubernetes_version()])
+        return [*supported_minors(kind), kubernetes_version()]
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        schema = handler(core)
+        properties = handler.resolve_ref_schema(schema)["properties"]
+        properties["kubernetes_version"]["enum"] = cls._supported_versions()
+        return schema

@@ -5,7 +5,8 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, SerializeAsAny
+from pydantic import BeforeValidator, GetJsonSchemaHandler, SerializeAsAny
+from pydantic_core import CoreSchema, core_schema
 
 from infra.spec.base import wrong
 from infra.spec.provider import ProviderSpec
@@ -30,4 +31,25 @@ def _by_kind(data: Any) -> Any:  # noqa: ANN401 -- pydantic hands over whatever 
     return target_of(kind).spec.model_validate(data)
 
 
-AnyProvider = Annotated[SerializeAsAny[ProviderSpec], BeforeValidator(_by_kind)]
+class _SchemaByKind:
+    """The same choice in JSON Schema: `kind` says which target's keys there are."""
+
+    @staticmethod
+    def __get_pydantic_json_schema__(core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Use `if` and `then`, not `oneOf`: a validator then reports the wrong key, not every target's."""
+        specs = {kind: target_of(kind).spec for kind in TARGETS}
+        for spec in specs.values():
+            spec.model_rebuild()
+        union = core_schema.union_schema([spec.__pydantic_core_schema__ for spec in specs.values()])
+        return {
+            "type": "object",
+            "required": ["kind"],
+            "properties": {"kind": {"enum": list(specs), "description": "which target"}},
+            "allOf": [
+                {"if": {"properties": {"kind": {"const": kind}}}, "then": each}
+                for kind, each in zip(specs, handler(union)["anyOf"], strict=True)
+            ],
+        }
+
+
+AnyProvider = Annotated[SerializeAsAny[ProviderSpec], BeforeValidator(_by_kind), _SchemaByKind]

@@ -6,28 +6,16 @@ import re
 from ipaddress import IPv4Address
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import BeforeValidator, Field
 
 from infra.spec.amd import AmdSpec, Image
-from infra.spec.base import Boolean, Cidr, Name, NonNegative, Positive, Spec, wrong
+from infra.spec.base import Boolean, Cidr, Name, NonNegative, Positive, Spec, matching, wrong
 from infra.spec.mirror import MirrorSpec
 from infra.spec.provider import ContextCluster, ManagedProviderSpec
 from infra.spec.storage import FilesystemSpec
 
 Installed = Literal["install", "present"]
 """`install` it; or it is `present` already, put there by others, who configure it too."""
-
-
-def _node_name(value: str) -> str:
-    if re.fullmatch(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?", value):
-        return value
-    raise wrong("node_name", "the name of a Node (RFC 1123)", "write it as `kubectl get nodes` shows it")
-
-
-def _label(value: str) -> str:
-    if re.fullmatch(r"([a-z0-9]([-.a-z0-9]*[a-z0-9])?/)?[A-Za-z0-9]([-\w.]{0,61}[A-Za-z0-9])?", value):
-        return value
-    raise wrong("label", "the key of a node label", "write it as `kubectl get nodes --show-labels` shows it")
 
 
 def _address(value: object) -> object:
@@ -44,8 +32,24 @@ def _device_id(value: Any) -> Any:  # noqa: ANN401 -- pydantic hands over whatev
     raise wrong("device_id", "four hex digits in quotes, such as '1021' (ConnectX-7)", fix)
 
 
-NodeName = Annotated[str, AfterValidator(_node_name)]
-LabelKey = Annotated[str, AfterValidator(_label)]
+NodeName = Annotated[
+    str,
+    matching(
+        "node_name",
+        r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?",
+        "the name of a Node (RFC 1123)",
+        "write it as `kubectl get nodes` shows it",
+    ),
+]
+LabelKey = Annotated[
+    str,
+    matching(
+        "label",
+        r"([a-z0-9]([-.a-z0-9]*[a-z0-9])?/)?[A-Za-z0-9]([-\w.]{0,61}[A-Za-z0-9])?",
+        "the key of a node label",
+        "write it as `kubectl get nodes --show-labels` shows it",
+    ),
+]
 Address = Annotated[IPv4Address, BeforeValidator(_address)]
 DeviceId = Annotated[str, BeforeValidator(_device_id)]
 Interface = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,15}$")]

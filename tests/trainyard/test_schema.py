@@ -1,0 +1,125 @@
+"""The JSON Schema of stack files takes what `validate` takes, and refuses what a section alone gets wrong."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+from pydantic import ValidationError
+
+from infra.spec.machine import declared
+from infra.spec.source import STACK_KEY
+from infra.spec.stack import Stack
+from tests.infra.golden import CASES, VARIANTS, assert_matches
+from trainyard.reference import page
+from trainyard.schema import as_text, file_schema
+
+ROOT = Path(__file__).parent.parent.parent
+SHIPPED = sorted((ROOT / "stacks").glob("*.yaml"))
+FORM_IN_CODE = {
+    "azure-dataset-account-misspelled",
+    "bucket-s3-refuses",
+    "coreweave-pods-with-host-bits",
+    "dataset-of-no-scheme",
+    "dataset-with-a-path-that-leads-out",
+    "dataset-without-a-digest",
+    "network-with-host-bits",
+    "onprem-gateway-that-is-none",
+}
+"""Wrong by a form that JSON Schema cannot say, or that several sentences explain better than a pattern."""
+
+
+@cache
+def validator() -> Draft202012Validator:
+    return Draft202012Validator(file_schema())
+
+
+def read_as_editors_do(path: Path) -> Any:
+    """YAML 1.2 has no times: an editor sees a text where PyYAML makes a datetime."""
+    return yaml.load(path.read_text().replace("${PROJECT}", "project"), Loader=_WithoutTimes)
+
+
+class _WithoutTimes(yaml.SafeLoader):
+    pass
+
+
+_WithoutTimes.yaml_implicit_resolvers = {
+    first: [(tag, form) for tag, form in resolvers if not tag.endswith(":timestamp")]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def is_wrong_by_itself(data: Any) -> bool:
+    stack = data["config"][STACK_KEY]
+    try:
+        Stack.model_validate(stack, context={"machines": declared(stack)})
+    except ValidationError:
+        return True
+    return False
+
+
+def wrong_stacks() -> list[Path]:
+    """Wrong stack files that are YAML and hold a stack."""
+    found = []
+    for path in sorted((CASES / "wrong").glob("*.yaml")):
+        try:
+            data = read_as_editors_do(path)
+        except yaml.YAMLError:
+            continue
+        if isinstance(data, dict) and STACK_KEY in (data.get("config") or {}):
+            found.append(path)
+    return found
+
+
+@pytest.mark.parametrize(
+    "path",
+    [*SHIPPED, *VARIANTS, *sorted(ROOT.glob("templates/*/stacks/*.yaml"))],
+    ids=lambda path: str(path.name),
+)
+def test_a_right_file_is_valid(path: Path) -> None:
+    assert [error.message for error in validator().iter_errors(read_as_editors_do(path))] == []
+
+
+def test_what_a_section_alone_gets_wrong_is_refused() -> None:
+    verdicts = {path.stem: read_as_editors_do(path) for path in wrong_stacks()}
+    by_itself = {name for name, data in verdicts.items() if is_wrong_by_itself(data)}
+    refused = {name for name, data in verdicts.items() if not validator().is_valid(data)}
+    assert len(by_itself) > 90
+    assert refused == by_itself - FORM_IN_CODE
+
+
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        ({"name": "Capitals"}, ["name"]),
+        ({"provider": {"kind": "local", "region": "us-east-2"}}, ["provider"]),
+        ({"provider": {"kind": "ibm"}}, ["provider", "kind"]),
+        ({"priorities": {"Very High": 1}}, ["priorities"]),
+        ({"grace_seconds": {"torch-none": 5}}, ["grace_seconds", "torch-none"]),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_an_error_is_at_its_key(change: dict[str, Any], path: list[str]) -> None:
+    data = read_as_editors_do(ROOT / "stacks" / "Pulumi.local.yaml")
+    data["config"][STACK_KEY] |= change
+    (error,) = validator().iter_errors(data)
+    assert list(error.absolute_path) == ["config", STACK_KEY, *path]
+
+
+def test_the_stored_schema_is_that_of_the_code() -> None:
+    Draft202012Validator.check_schema(file_schema())
+    assert_matches(as_text(file_schema()), ROOT / "stacks" / "schema.json")
+
+
+def test_the_page_is_that_of_the_code() -> None:
+    assert_matches(page(file_schema()), ROOT / "docs" / "stack-file.md")
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: str(path.name))
+def test_a_shipped_file_names_its_schema(path: Path) -> None:
+    first = path.read_text().splitlines()[0]
+    assert (path.parent / first.removeprefix("# yaml-language-server: $schema=")).is_file()

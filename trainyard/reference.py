@@ -1,0 +1,143 @@
+"""The reference page of stack files (docs/stack-file.md), made from their JSON Schema."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+Schema = Mapping[str, Any]
+
+INTRODUCTION = (
+    "# Stack files\n\n"
+    "Every key of `Pulumi.<stack>.yaml` that Trainyard reads, made from the models that read it: "
+    "`trainyard schema -o markdown`. `trainyard schema` prints the same as JSON Schema. An editor with the "
+    "YAML language server completes and checks keys by it, where the file's first line says so:\n\n"
+    "```yaml\n# yaml-language-server: $schema=schema.json\n```\n\n"
+    "The [shipped stack files](../stacks) have that line, and [stacks/schema.json](../stacks/schema.json) "
+    "beside them. What sections ask of each other (a job's queue, a pool's machine in its region) only "
+    "`trainyard validate` checks.\n"
+)
+EMPTY_DEFAULTS: tuple[object, ...] = (None, [], {}, "")
+
+
+def page(schema: Schema) -> str:
+    """Return the page: the keys of `config`, then a table for each type, as they are met."""
+    definitions: Mapping[str, Schema] = schema["$defs"]
+    config = schema["properties"]["config"]
+    parts = [INTRODUCTION, "## config\n", *_table(config)]
+    for name in _reached(config, definitions):
+        definition = definitions[name]
+        parts += [f"## {_title(name)}\n", f"{_sentence(definition)}\n", *_table(definition)]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _table(definition: Schema) -> list[str]:
+    """Return the rows of an object's keys."""
+    required = set(definition.get("required", ()))
+    rows = [
+        f"| `{key}` | {_type(each)} | {_default(key, each, required)} | {each.get('description', '')} |"
+        for key, each in definition.get("properties", {}).items()
+    ]
+    return ["| key | value | left out | meaning |", "|---|---|---|---|", *rows, ""]
+
+
+def _reached(start: Schema, definitions: Mapping[str, Schema]) -> Iterator[str]:
+    """Yield each type that a value of `start` can hold, once, those of a table before those below them."""
+    seen: dict[str, None] = {}
+    waiting = [start]
+    while waiting:
+        for name in _references(waiting.pop(0)):
+            if name not in seen:
+                seen[name] = None
+                waiting.append(definitions[name])
+    yield from seen
+
+
+def _references(node: object) -> Iterator[str]:
+    if isinstance(node, Mapping):
+        if "$ref" in node:
+            yield _name(node["$ref"])
+        for each in node.values():
+            yield from _references(each)
+    elif isinstance(node, list):
+        for each in node:
+            yield from _references(each)
+
+
+def _name(reference: str) -> str:
+    return reference.rpartition("/")[2]
+
+
+def _title(name: str) -> str:
+    return name.removesuffix("Spec")
+
+
+def _sentence(definition: Schema) -> str:
+    return " ".join(str(definition.get("description", "")).split())
+
+
+def _type(value: Schema) -> str:
+    """Say in a few words what a value may be."""
+    if choices := list(_alternatives(value)):
+        return _choices(choices)
+    if "$ref" in value:
+        title = _title(_name(value["$ref"]))
+        return f"[{title}](#{title.lower()})"
+    if value.get("type") == "array":
+        return _array(value)
+    if value.get("type") == "object":
+        return _object(value)
+    return f"{_PLAIN.get(value.get('type', ''), 'any')}{_bounds(value)}"
+
+
+def _alternatives(value: Schema) -> Iterator[str]:
+    """Yield what a value may be where it is one of several things."""
+    constant = [value["const"]] if "const" in value else []
+    yield from (f"`{each}`" for each in value.get("enum", constant))
+    several = [*value.get("anyOf", ()), *value.get("oneOf", ())]
+    yield from (_type(each) for each in several if each.get("type") != "null")
+    yield from (_type(each["then"]) for each in value.get("allOf", ()))
+
+
+_PLAIN = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false"}
+MANY = 8
+"""Choices that a cell holds; more are counted, and stand in the schema."""
+
+
+def _choices(names: list[str]) -> str:
+    if len(names) > MANY:
+        return f"{', '.join(names[:MANY])}, … ({len(names)})"
+    return ", ".join(names)
+
+
+def _array(value: Schema) -> str:
+    items = value.get("items") or {}
+    return f"list of {_type(items)}" if items else "list"
+
+
+def _object(value: Schema) -> str:
+    below = value.get("additionalProperties") or next(iter(value.get("patternProperties", {}).values()), None)
+    if isinstance(below, Mapping):
+        return f"name: {_type(below)}"
+    keys = value.get("properties")
+    return f"mapping of {', '.join(f'`{key}`' for key in keys)}" if keys else "mapping"
+
+
+def _bounds(value: Schema) -> str:
+    low = value.get("minimum", value.get("minLength"))
+    high = value.get("maximum", value.get("maxLength"))
+    unit = " characters" if value.get("type") == "string" else ""
+    if low is not None and high is not None:
+        return f", {low} to {high}{unit}"
+    if low is not None:
+        return f", {low}{unit} or more"
+    return f", {high}{unit} at most" if high is not None else ""
+
+
+def _default(key: str, value: Schema, required: set[str]) -> str:
+    if key in required:
+        return "**needed**"
+    default = value.get("default")
+    is_section = isinstance(default, Mapping) and "$ref" in value
+    return "" if is_section or default in EMPTY_DEFAULTS else f"`{json.dumps(default)}`"

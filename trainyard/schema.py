@@ -1,0 +1,109 @@
+"""`trainyard schema`: the JSON Schema of stack files, for editors and for programs that write them.
+
+It is made from the models that read a stack file (infra/spec), so that both have the same keys, types, bounds
+and descriptions. What lies between sections (a job that asks for a queue that is not there) only
+`trainyard validate` finds.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_json_schema
+from pydantic_core.core_schema import DictSchema
+
+from infra.spec.fleet import Fleet
+from infra.spec.source import FLEET_KEY, STACK_KEY
+from infra.spec.stack import Stack
+from policies.exemptions import FIELDS
+from trainyard.state import BACKEND_KEY, SCHEMES
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+REFERENCES = "#/$defs/{model}"
+POLICY_KEYS: dict[str, Any] = {
+    "trainyard:residency": {
+        "description": "where the stack's data may be; an organisation's own list can only be narrowed",
+        "type": "object",
+        "required": ["allowed"],
+        "properties": {
+            "allowed": {
+                "description": "regions, patterns of regions (eu-*) or a jurisdiction (in:eu, in:de)",
+                "type": "array",
+                "items": {"type": "string"},
+            }
+        },
+    },
+    "trainyard:exemptions": {
+        "description": "agreed exceptions from policies, each with its owner and its last day",
+        "type": "array",
+        "items": {
+            "type": "object",
+            "additionalProperties": False,
+            "required": list(FIELDS),
+            "properties": {field: {"type": "string", "minLength": 1} for field in FIELDS},
+        },
+    },
+    "trainyard:purchases": {
+        "description": "names of resources whose creation buys capacity with no way back",
+        "type": "array",
+        "items": {"type": "string"},
+    },
+}
+"""Keys of the same namespace that the policies read (policies/config.py)."""
+
+
+class _Generator(GenerateJsonSchema):
+    """Without titles, which repeat the keys; and strict about the keys that a user chooses."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ANN401 -- pydantic's own signature
+        """Set none."""
+        return False
+
+    def dict_schema(self, schema: DictSchema) -> JsonSchemaValue:
+        """Refuse a key that has not the form of its type; pydantic lets it pass."""
+        found = super().dict_schema(schema)
+        return {**found, "additionalProperties": False} if "patternProperties" in found else found
+
+
+def file_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a whole stack file (`Pulumi.<stack>.yaml`).
+
+    Keys of other namespaces are the engine's, and are left to it.
+    """
+    models, definitions = models_json_schema(
+        [(Stack, "validation"), (Fleet, "validation")], schema_generator=_Generator, ref_template=REFERENCES
+    )
+    ours = {
+        STACK_KEY: models[Stack, "validation"],
+        FLEET_KEY: models[Fleet, "validation"],
+        **POLICY_KEYS,
+        BACKEND_KEY: {
+            "description": "where the engine's state is, as `trainyard bootstrap` prints it; left out: here",
+            "type": "string",
+            "pattern": f"^({'|'.join(SCHEMES)})://",
+        },
+    }
+    return {
+        "$schema": DIALECT,
+        "title": "Trainyard stack file",
+        "type": "object",
+        "required": ["config"],
+        "properties": {
+            "config": {
+                "type": "object",
+                "properties": ours,
+                "oneOf": [{"required": [STACK_KEY]}, {"required": [FLEET_KEY]}],
+            }
+        },
+        "$defs": {name: _without_titles(each) for name, each in sorted(definitions["$defs"].items())},
+    }
+
+
+def _without_titles(definition: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in definition.items() if key != "title"}
+
+
+def as_text(schema: dict[str, Any]) -> str:
+    """Return a schema as the text of its file."""
+    return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
