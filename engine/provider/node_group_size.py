@@ -1,75 +1,64 @@
-"""`trainyard:aws:NodeGroupSize`: how many nodes a node group of EKS is to have, asked for and not waited for.
+"""`trainyard:aws:NodeGroupSize`: how many nodes a node group of EKS should have, without waiting for them.
 
 A group that asks for nodes when it is made is CREATE_FAILED where EC2 has none, and takes no change any more
-(aws/containers-roadmap#2204). One that is made empty is there at once; asked for nodes then, it gets them
+(aws/containers-roadmap#2204). One that is made empty exists at once; asked for nodes then, it gets them
 when EC2 has some. It is asked when the stack's number changes: sizes that somebody else chooses in between (a
 rolling update) stay.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from engine.provider.resource import Failure, Gone, Inputs, Live, Outputs, Progress, Resource
-from infra.errors import Problem, TrainyardError
+from engine.provider.group_size import GroupSize, RefusedError
+from engine.provider.resource import Gone, Inputs, Live, Outputs, Progress
 
-_TEXTS = ("region", "cluster", "nodeGroup")
-_NUMBERS = ("minSize", "size")
-_LABELS = "labels"
-"""Of its nodes: they say which pool the group belongs to. EKS is told them with the group itself."""
 _BUSY = "ResourceInUseException"
 """An update of the group is under way."""
 
 
-class NodeGroupSize(Resource):
-    """At least `minSize` nodes, and `size` as soon as there are machines. Nodes go with their group."""
+class NodeGroupSize(GroupSize):
+    """At least `minSize` nodes, and `size` as soon as there are machines."""
 
     TYPE = "trainyard:aws:NodeGroupSize"
-    REPLACES = frozenset(_TEXTS)
-
-    def check(self, inputs: Inputs) -> list[Failure]:
-        failures = [
-            Failure(name, "is required, as a string")
-            for name in _TEXTS
-            if not isinstance(inputs.get(name), str)
-        ]
-        failures += [
-            Failure(name, "is required, as a whole number")
-            for name in _NUMBERS
-            if not isinstance(inputs.get(name), int)
-        ]
-        others = sorted(inputs.keys() - {*_TEXTS, *_NUMBERS, _LABELS})
-        return failures + [Failure(name, "is no property of this type") for name in others]
+    WHAT = "node group"
+    ALLOWED = "an active group that can be resized"
+    NAMES = ("region", "cluster", "nodeGroup")
+    NUMBERS = ("minSize", "size")
+    WAIT_SECONDS = 40 * 60
+    """As long as botocore's waiter for an active group: 80 times 30 s."""
 
     def identify(self, inputs: Inputs) -> str:
         return f"{inputs['cluster']}/{inputs['nodeGroup']}"
 
-    def create(self, inputs: Inputs, progress: Progress) -> Outputs:
-        from botocore.exceptions import BotoCoreError, ClientError
+    def name(self, inputs: Inputs) -> str:
+        return str(inputs["nodeGroup"])
 
-        try:
-            _ask(inputs, progress)
-        except (BotoCoreError, ClientError) as error:
-            raise TrainyardError([_refused(inputs, str(error))]) from None
-        return {}
+    def look(self, inputs: Inputs) -> str:
+        return f"aws eks describe-nodegroup --cluster-name {inputs['cluster']}"
+
+    def ask(self, inputs: Inputs) -> None:
+        sizes = {"minSize": inputs["minSize"], "desiredSize": inputs["size"], "maxSize": inputs["size"]}
+        with _refusals():
+            _eks(inputs).update_nodegroup_config(**_group(inputs), scalingConfig=sizes)
+
+    def pause(self, inputs: Inputs) -> None:
+        with _refusals():
+            _eks(inputs).get_waiter("nodegroup_active").wait(**_group(inputs))
 
     def read(self, inputs: Inputs, outputs: Outputs, progress: Progress) -> Live:
         from botocore.exceptions import ClientError
 
         try:
-            _eks(inputs).describe_nodegroup(clusterName=inputs["cluster"], nodegroupName=inputs["nodeGroup"])
+            _eks(inputs).describe_nodegroup(**_group(inputs))
         except ClientError as error:
             if error.response["Error"]["Code"] == "ResourceNotFoundException":
                 raise Gone from None
             raise
         # What there is need not be what was asked for, and that is no drift.
         return Live(inputs, outputs)
-
-    def update(self, old: Inputs, new: Inputs, progress: Progress) -> Outputs:
-        return self.create(new, progress)
-
-    def delete(self, inputs: Inputs, progress: Progress) -> None:
-        """Nothing: nodes go with their group."""
 
 
 def _eks(inputs: Inputs) -> Any:  # noqa: ANN401 -- boto3's
@@ -79,22 +68,18 @@ def _eks(inputs: Inputs) -> Any:  # noqa: ANN401 -- boto3's
     return boto3.client("eks", region_name=inputs["region"])
 
 
-def _ask(inputs: Inputs, progress: Progress) -> None:
-    """Ask once no other update is under way."""
-    from botocore.exceptions import ClientError
+def _group(inputs: Inputs) -> dict[str, str]:
+    return {"clusterName": inputs["cluster"], "nodegroupName": inputs["nodeGroup"]}
 
-    eks, group = _eks(inputs), {"clusterName": inputs["cluster"], "nodegroupName": inputs["nodeGroup"]}
-    sizes = {"minSize": inputs["minSize"], "desiredSize": inputs["size"], "maxSize": inputs["size"]}
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Raise RefusedError for what EKS or its client raises."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
     try:
-        eks.update_nodegroup_config(**group, scalingConfig=sizes)
+        yield
     except ClientError as error:
-        if error.response["Error"]["Code"] != _BUSY:
-            raise
-        progress.said(f"{inputs['nodeGroup']}: another update is under way")
-        eks.get_waiter("nodegroup_active").wait(**group)
-        eks.update_nodegroup_config(**group, scalingConfig=sizes)
-
-
-def _refused(inputs: Inputs, told: str) -> Problem:
-    fix = f"see `aws eks describe-nodegroup --cluster-name {inputs['cluster']}`, and run `up` again"
-    return Problem(f"node group {inputs['nodeGroup']}", told, "an active group that can be resized", fix)
+        raise RefusedError(str(error), busy=error.response["Error"]["Code"] == _BUSY) from None
+    except BotoCoreError as error:
+        raise RefusedError(str(error)) from None

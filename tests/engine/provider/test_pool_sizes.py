@@ -10,8 +10,9 @@ import httpx
 import pytest
 from pulumi_azure_native.containerservice.agent_pool import AgentPool
 
-from engine.provider import agent_pool_size, node_pool_size
+from engine.provider import agent_pool_size
 from engine.provider.agent_pool_size import AgentPoolSize
+from engine.provider.group_size import GroupSize
 from engine.provider.node_pool_size import NodePoolSize
 from engine.provider.resource import Gone, Resource
 from engine.provider.resource_types import RESOURCE_TYPES, load
@@ -42,8 +43,7 @@ class Cloud:
         transport = httpx.MockTransport(self.answer)
         monkeypatch.setattr(Google, "of_user", lambda: Google("token", transport))
         monkeypatch.setattr(Azure, "of_user", lambda _subscription: Azure("token", transport))
-        for module in (node_pool_size, agent_pool_size):
-            monkeypatch.setattr(module, "POLL_SECONDS", 0.0)
+        monkeypatch.setattr(GroupSize, "POLL_SECONDS", 0.0)
 
     def answer(self, request: httpx.Request) -> httpx.Response:
         if not self.there:
@@ -131,8 +131,7 @@ def test_an_operation_that_never_ends_is_not_waited_for_without_end(
     status: int,
     message: str,
 ) -> None:
-    for module in (node_pool_size, agent_pool_size):
-        monkeypatch.setattr(module, "WAIT_SECONDS", 0)
+    monkeypatch.setattr(kind, "WAIT_SECONDS", 0)
     cloud.refusals = [(status, message)]
     with pytest.raises(TrainyardError, match="run `up` again"):
         kind().create(inputs, Kept())

@@ -1,0 +1,98 @@
+"""What the sizes of node groups share on every cloud: their inputs, and waiting while a group is busy.
+
+A group is made empty and asked for nodes afterwards: one that asks when it is made fails where the cloud has
+no machines. The nodes are not waited for. Each cloud's type says in its module how it asks, and why so.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import ClassVar
+
+from engine.provider.resource import Failure, Inputs, Outputs, Progress, Resource
+from infra.errors import Problem, TrainyardError
+
+_LABELS = "labels"
+"""Of the group's nodes: they say which pool it belongs to. The cloud gets them with the group itself."""
+
+
+class RefusedError(Exception):
+    """The cloud does not resize the group; while it is `busy` with another operation, later it may."""
+
+    def __init__(self, message: str, *, busy: bool = False) -> None:
+        super().__init__(message)
+        self.busy = busy
+
+
+class GroupSize(Resource):
+    """How many nodes a group should have. The nodes are deleted with their group."""
+
+    WHAT: ClassVar[str]
+    """What the cloud calls such a group."""
+    ALLOWED: ClassVar[str]
+    """What would be resized: for the error message."""
+    NAMES: ClassVar[tuple[str, ...]]
+    """Inputs that are strings and name the group: another value is another group."""
+    NUMBERS: ClassVar[tuple[str, ...]]
+    """Inputs that are whole numbers."""
+    WAIT_SECONDS: ClassVar[float]
+    """How long to wait for other operations on the group."""
+    POLL_SECONDS: ClassVar[float] = 15.0
+
+    def __init_subclass__(cls) -> None:
+        cls.REPLACES = frozenset(cls.NAMES)
+
+    def ask(self, inputs: Inputs) -> None:
+        """Resize the group, without waiting for nodes. Raises RefusedError."""
+        raise NotImplementedError
+
+    def pause(self, inputs: Inputs) -> None:
+        """Wait until a busy group may be asked again. Raises RefusedError."""
+        time.sleep(self.POLL_SECONDS)
+
+    def name(self, inputs: Inputs) -> str:
+        """Return the group's name, as messages use it."""
+        return self.identify(inputs)
+
+    def look(self, inputs: Inputs) -> str:
+        """Return the command that shows the group's state."""
+        raise NotImplementedError
+
+    def check(self, inputs: Inputs) -> list[Failure]:
+        kinds = {**dict.fromkeys(self.NAMES, str), **dict.fromkeys(self.NUMBERS, int)}
+        failures = [
+            Failure(name, f"is required, as {'a string' if kind is str else 'a whole number'}")
+            for name, kind in kinds.items()
+            if not isinstance(inputs.get(name), kind)
+        ]
+        others = sorted(inputs.keys() - {*kinds, _LABELS})
+        return failures + [Failure(name, "is no property of this type") for name in others]
+
+    def create(self, inputs: Inputs, progress: Progress) -> Outputs:
+        """Ask once no other operation is under way. Raises TrainyardError."""
+        until = time.monotonic() + self.WAIT_SECONDS
+        try:
+            while not self._asked(inputs, until):
+                progress.said(f"{self.name(inputs).rpartition('/')[2]}: another operation is under way")
+                self.pause(inputs)
+        except RefusedError as error:
+            fix = f"see `{self.look(inputs)}`, and run `up` again"
+            problem = Problem(f"{self.WHAT} {self.name(inputs)}", str(error), self.ALLOWED, fix)
+            raise TrainyardError([problem]) from None
+        return {}
+
+    def _asked(self, inputs: Inputs, until: float) -> bool:
+        """Whether the group was asked; False where it is busy and there is time left."""
+        try:
+            self.ask(inputs)
+        except RefusedError as error:
+            if error.busy and time.monotonic() < until:
+                return False
+            raise
+        return True
+
+    def update(self, old: Inputs, new: Inputs, progress: Progress) -> Outputs:
+        return self.create(new, progress)
+
+    def delete(self, inputs: Inputs, progress: Progress) -> None:
+        """Do nothing: nodes are deleted with their group."""
