@@ -122,6 +122,28 @@ def test_coreweave_runs_the_driver_itself(plans: Mapping[str, Plan]) -> None:
     ]
 
 
+def test_racks_on_spectrum_x_have_an_interface_of_the_pod_on_each_port(rendered: Path) -> None:
+    text = (CASES / "racks" / "coreweave.yaml").read_text()
+    for of_infiniband, of_ethernet in {
+        "gb300-4x}": "gb300-4x-e}",
+        "gb200-4x}": "gb300-4x-e}",
+        "-ib-": "-roce-",
+    }.items():
+        text = text.replace(of_infiniband, of_ethernet)
+    found = plan(parse(yaml.safe_load(text)["config"]["trainyard:stack"]), rendered)
+    runtime = found.named("ClusterTrainingRuntime")["torch-roce-coreweave-nvl72"]["spec"]["template"]["spec"]
+    template = runtime["replicatedJobs"][0]["template"]["spec"]["template"]
+    networks = template["metadata"]["annotations"]["k8s.v1.cni.cncf.io/networks"].split(",")
+    ports = {f"ibs{gpu}p{port}" for gpu in range(4) for port in range(4)}
+    assert len(networks) == 16
+    assert set(networks) == {f"cw-multus/{port}-macvlan" for port in ports}
+    (container,) = template["spec"]["containers"]
+    assert container["resources"]["limits"]["rdma/ib"] == 1
+    assert {"name": "NCCL_IB_ADDR_FAMILY", "value": "AF_INET6"} in container["env"]
+    assert [each["name"] for each in template["spec"]["resourceClaims"]] == ["nvlink"]
+    assert list(fabric_lint.pod(template["spec"], 16, "roce-coreweave-nvl72")) == []
+
+
 def test_on_premises_the_driver_is_installed_after_the_gpus_and_before_the_domains(
     plans: Mapping[str, Plan],
 ) -> None:
