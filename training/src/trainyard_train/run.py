@@ -77,7 +77,36 @@ class Run:
     ```
     All ranks call the same in the same order. Wrong settings, and objects that do not fit the checkpoint, end
     the process with exit code 2 and a line for each; a rank that is gone ends the others with 76.
+
+    Args:
+        run_dir: folder that all ranks share.
+        mesh: the ranks; `from_environment` and `around` find out what they are.
+        every_steps: from one checkpoint to the next; 0: as often as pays (`checkpointing.interval`).
+        keep_last: how many of the newest checkpoints stay.
+        store: URL of a folder in an object store, for the checkpoints; empty: in `run_dir`.
+        notices: whose metadata service is asked for preemption notices: none, aws, gcp, azure.
+        timeouts: how long to wait for others.
+        identity: JSON that another start must have in common with this one, such as the name of the data.
     """
+
+    steps: int = 0
+    """Steps that are finished, of all attempts."""
+    epoch: int = 0
+    """The epoch that the run is in; those before it are finished."""
+    loss: float | None = None
+    """Mean over the ranks of what `step` was given one or two steps ago; None before that is known."""
+    preempted: bool = False
+    """Whether all ranks have agreed to leave, and have saved."""
+    exit_code: int = 1
+    """What the process is to end with: 0 once the `with` block has come to its end, 75 if preempted."""
+    _inside = _loaded = _in_epochs = _told = _due = False
+    _found: tuple[Checkpoint | None, list[str]] | None = None
+    _private: Mapping[str, Any] | None = None
+    """What this rank alone got back from the checkpoint."""
+    _held: tuple[int, _LateLoss] | None = None
+    """The last step and its loss, of which the other ranks do not know yet."""
+    _sent: int | None = None
+    """The step whose loss is being summed."""
 
     def __init__(
         self,
@@ -91,40 +120,16 @@ class Run:
         timeouts: TimeoutConfig = TIMEOUTS,
         identity: Mapping[str, Any] | None = None,
     ) -> None:
-        """Use `from_environment` or `around`, which find out the ranks.
-
-        Args:
-            run_dir: folder that all ranks share.
-            mesh: the ranks.
-            every_steps: from one checkpoint to the next; 0: as often as pays (`checkpointing.interval`).
-            keep_last: how many of the newest checkpoints stay.
-            store: URL of a folder in an object store, for the checkpoints; empty: in `run_dir`.
-            notices: whose metadata service is asked for preemption notices: none, aws, gcp, azure.
-            timeouts: how long to wait for others.
-            identity: JSON that another start must have in common with this one, such as the name of the data.
+        """Begin to listen to notices; nothing is loaded.
 
         Raises:
             ConfigError: a setting is wrong.
         """
-        try:
-            config = CheckpointConfig(every_steps=every_steps, keep_last=keep_last, store=store)
-        except ValidationError as error:
-            raise ConfigError(problems_of(error)) from None
+        self._config = _config_of(every_steps=every_steps, keep_last=keep_last, store=store)
         self.run_dir, self.mesh, self.timeouts = Path(run_dir), mesh, timeouts
-        self.steps = 0
-        """Steps that are finished, of all attempts."""
-        self.epoch = 0
-        """The epoch that the run is in; those before it are finished."""
-        self.loss: float | None = None
-        """Mean over the ranks of what `step` was given one or two steps ago; None before that is known."""
-        self.preempted = False
-        """Whether all ranks have agreed to leave, and have saved."""
-        self.exit_code = 1
-        """What the process is to end with: 0 once the `with` block has come to its end, 75 if preempted."""
+        self.identity = dict(identity or {})
         self.notice = Notice(timeouts.until_exit(notices))
         _watch(self.notice, notices)
-        self.identity = dict(identity or {})
-        self._config = config
         self._log = MetricsLog(self.run_dir) if mesh.is_rank0 else None
         self._heartbeats = Heartbeats(mesh, timeouts, self.run_dir, self._record)
         self._agreement = Agreement(mesh.world_size, timeouts.collective)
@@ -133,22 +138,10 @@ class Run:
         self._batches: list[Batches[Any]] = []
         place = store or str(self.run_dir / "checkpoints")
         self._saver = Saver(open_store(place, Retention(keep_last), timeouts.store), mesh)
-        self._cadence: Cadence | None = None
-        if mesh.is_rank0 and not every_steps:
-            mtbf = measured_mtbf(read_metrics(self.run_dir / METRICS), config.mtbf_seconds)
-            self._cadence = Cadence(mtbf)
+        self._cadence = self._measured_cadence()
         self._writer = Writer(
             self._heartbeats, self._record, timeouts.save, self._cadence, read_seconds(NOTICE), mesh.is_rank0
         )
-        self._inside = self._loaded = self._in_epochs = self._told = False
-        self._due = False
-        self._found: tuple[Checkpoint | None, list[str]] | None = None
-        self._private: Mapping[str, Any] | None = None
-        """What this rank alone got back from the checkpoint."""
-        self._held: tuple[int, _LateLoss] | None = None
-        """The last step and its loss, of which the other ranks do not know yet."""
-        self._sent: int | None = None
-        """The step whose loss is being summed."""
         self._since = time.monotonic()
 
     @classmethod
@@ -412,6 +405,12 @@ class Run:
         self.exit_code = 0
         self._saver.wait_for_clean_up(self.timeouts.save, lambda: self.notice.requested)
 
+    def _measured_cadence(self) -> Cadence | None:
+        """How often rank 0 asks for checkpoints, if no setting says it."""
+        if not self.mesh.is_rank0 or self._config.every_steps:
+            return None
+        return Cadence(measured_mtbf(read_metrics(self.run_dir / METRICS), self._config.mtbf_seconds))
+
     def _leave(self) -> None:
         nodes = self.mesh.gather("notice", self.mesh.node if self.notice.requested else "")
         self._drain()
@@ -523,6 +522,13 @@ class _LateLoss:
         if self._event:
             self._event.synchronize()
         return None if self._value is None else float(self._value)
+
+
+def _config_of(**settings: Any) -> CheckpointConfig:  # noqa: ANN401
+    try:
+        return CheckpointConfig(**settings)
+    except ValidationError as error:
+        raise ConfigError(problems_of(error)) from None
 
 
 def _end_refusals_with_their_code() -> None:
