@@ -9,8 +9,8 @@ import torch
 from safetensors.torch import load_file
 
 from tests.training.test_trainer import NoticeAt, configure, train
+from trainyard_train.__main__ import main
 from trainyard_train.checkpointing.folder_store import FolderStore
-from trainyard_train.checkpointing.inspect import main
 from trainyard_train.checkpointing.state import load_tensors
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from tests.training.s3 import BUCKET, HANG_SECONDS, Proxy, environment, s3
 from tests.training.test_trainer import NoticeAt, configure, events, sha256, train
+from trainyard_train.__main__ import main
 from trainyard_train.checkpointing.checkpoint import MANIFEST, Manifest, Retention
-from trainyard_train.checkpointing.inspect import main
 from trainyard_train.checkpointing.object_store import ObjectStore, StoreError
 from trainyard_train.checkpointing.stores import open_store
 

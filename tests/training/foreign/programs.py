@@ -56,11 +56,12 @@ def start(program: Path, arguments: Sequence[str], out: Path, log: Path) -> subp
     """Start a program, in the folder that it was copied to."""
     command = [sys.executable, program.name, *arguments, "--output_dir", str(out)]
     with log.open("ab") as words:
-        environment = _environment(program.parent)
-        return subprocess.Popen(command, cwd=program.parent, env=environment, stdout=words, stderr=words)
+        variables = environment(program.parent)
+        return subprocess.Popen(command, cwd=program.parent, env=variables, stdout=words, stderr=words)
 
 
-def _environment(folder: Path) -> dict[str, str]:
+def environment(folder: Path) -> dict[str, str]:
+    """What a program is started with."""
     return {
         **os.environ,
         "PYTHONPATH": f"{REPOSITORY}:{PACKAGES}",
@@ -75,7 +76,7 @@ def _environment(folder: Path) -> dict[str, str]:
 
 def _make_model(folder: Path) -> None:
     command = [sys.executable, "-m", "tests.training.foreign.models", "model"]
-    subprocess.run(command, cwd=folder, check=True, env=_environment(folder), capture_output=True)
+    subprocess.run(command, cwd=folder, check=True, env=environment(folder), capture_output=True)
 
 
 _COMMON = [

@@ -11,6 +11,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from trainyard_train.checkpointing.exporting import export_checkpoint as export_checkpoint
+    from trainyard_train.checkpointing.importing import import_checkpoint as import_checkpoint
     from trainyard_train.checkpointing.saver import MismatchError as MismatchError
     from trainyard_train.checkpointing.saver import SaveError as SaveError
     from trainyard_train.config_base import ConfigError as ConfigError
@@ -23,6 +25,8 @@ _EXPORTS = {
     "Run": "run",
     "SaveError": "checkpointing.saver",
     "TimeoutConfig": "elasticity.config",
+    "export_checkpoint": "checkpointing.exporting",
+    "import_checkpoint": "checkpointing.importing",
 }
 __all__ = sorted(_EXPORTS)  # noqa: PLE0605 -- PyTorch is imported by those who ask for more than a name
 

@@ -1,10 +1,33 @@
-"""`python -m training checkpoint ls|verify|diff|export`: look at what a run has saved."""
+"""`python -m trainyard_train checkpoint|export|import`: what a run has saved, also in other formats."""
 
 from __future__ import annotations
 
+import argparse
 import sys
+from collections.abc import Callable, Sequence
 
-from trainyard_train.checkpointing.inspect import main
+from trainyard_train.checkpointing import exchange, inspect
+from trainyard_train.checkpointing.checkpoint import DamagedError, FormatError
+from trainyard_train.config_base import ConfigError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns 0 if all is well, 1 if something is damaged or differs, 2 for wrong use."""
+    parser = argparse.ArgumentParser(prog="python -m trainyard_train")
+    commands = parser.add_subparsers(required=True)
+    inspect.add_commands(commands)
+    exchange.add_commands(commands)
+    options = parser.parse_args(arguments)
+    command: Callable[[argparse.Namespace], int] = options.command
+    try:
+        return command(options)
+    except ConfigError as error:
+        sys.stderr.writelines(f"training: {problem}\n" for problem in error.problems)
+        return 2
+    except (DamagedError, FormatError, OSError) as error:
+        sys.stderr.write(f"training: {error}\n")
+        return 1
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -9,38 +9,23 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trainyard_train.checkpointing.checkpoint import (
     Checkpoint,
-    CheckpointStore,
     DamagedError,
-    FormatError,
     step_name,
-    step_of,
 )
-from trainyard_train.checkpointing.stores import open_store
+from trainyard_train.checkpointing.stores import find_checkpoint, store_of_run
 
 if TYPE_CHECKING:
     import torch
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns 0 if all is well, 1 if something is damaged or differs, 2 for wrong use."""
-    options = _parser().parse_args(arguments)
-    command: Callable[[argparse.Namespace], int] = options.command
-    try:
-        return command(options)
-    except (DamagedError, FormatError, OSError) as error:
-        sys.stderr.write(f"training: {error}\n")
-        return 1
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m training")
-    checkpoint = parser.add_subparsers(required=True).add_parser("checkpoint", help="look at checkpoints")
+def add_commands(parser: Any) -> None:  # noqa: ANN401 (argparse gives its class no public name)
+    """Those that look at what a run has saved."""
+    checkpoint = parser.add_parser("checkpoint", help="look at checkpoints")
     commands = checkpoint.add_subparsers(required=True)
     for function, paths, text in (
         (_list, ["run"], "list a run's checkpoints"),
@@ -53,11 +38,10 @@ def _parser() -> argparse.ArgumentParser:
         for path in paths:
             command.add_argument(path, type=Path if path == "file" else str)
         command.set_defaults(command=function)
-    return parser
 
 
 def _list(options: argparse.Namespace) -> int:
-    store = _store(options.run)
+    store = store_of_run(options.run)
     _say(f"{'step':>10}  {'samples':>12}  {'ranks':>5}  {'MiB':>10}  saved")
     for step in store.committed():
         try:
@@ -72,7 +56,7 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    store = _store(options.run)
+    store = store_of_run(options.run)
     damaged = 0
     for step in store.committed():
         try:
@@ -108,22 +92,11 @@ def _export(options: argparse.Namespace) -> int:
     return 0
 
 
-def _store(run: str) -> CheckpointStore:
-    """The store of a run: what its folder holds, or a URL."""
-    if "://" in run:
-        return open_store(run)
-    folder = Path(run) / "checkpoints"
-    if not folder.is_dir():
-        raise FileNotFoundError(f"{run} is no run: it has no folder named checkpoints")
-    return open_store(str(folder))
-
-
 def _open(place: str) -> Checkpoint:
-    parent, _, name = place.rstrip("/").rpartition("/")
-    step = step_of(name)
+    store, step = find_checkpoint(place)
     if step is not None:
-        return open_store(parent or ".").open(step)
-    newest = _store(place).newest(lambda step, reason: _say(f"passing over {step_name(step)}: {reason}"))
+        return store.open(step)
+    newest = store.newest(lambda step, reason: _say(f"passing over {step_name(step)}: {reason}"))
     if newest is None:
         raise FileNotFoundError(f"{place} has no whole checkpoint")
     return newest

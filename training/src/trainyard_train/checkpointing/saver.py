@@ -307,6 +307,8 @@ class Saver:
 
 def _mismatch(checkpoint: Checkpoint, identity: Mapping[str, Any]) -> str:
     """What a checkpoint has otherwise than a run that would resume from it; empty if nothing."""
+    if checkpoint.manifest.state.get("imported"):  # which knows of no run
+        return ""
     saved = dict(checkpoint.manifest.identity)
     saved.setdefault(DATASET, identity.get(DATASET))  # older ones do not say
     differences = [

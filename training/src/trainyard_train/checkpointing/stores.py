@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainyard_train.checkpointing.checkpoint import KEEP_THREE, CheckpointStore, Retention
+from trainyard_train.checkpointing.checkpoint import KEEP_THREE, CheckpointStore, Retention, step_of
 from trainyard_train.checkpointing.folder_store import FolderStore
 
 
@@ -21,3 +21,28 @@ def open_store(place: str, retention: Retention = KEEP_THREE, timeout_seconds: f
     from trainyard_train.checkpointing.object_store import ObjectStore  # what reaches it takes time to import
 
     return ObjectStore(place, retention, timeout_seconds)
+
+
+def store_of_run(run: str) -> CheckpointStore:
+    """The store of a run: what its folder holds, or a URL.
+
+    Raises:
+        FileNotFoundError: there is no run.
+    """
+    if "://" in run:
+        return open_store(run)
+    folder = Path(run) / "checkpoints"
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{run} is no run: it has no folder named checkpoints")
+    return open_store(str(folder))
+
+
+def find_checkpoint(place: str) -> tuple[CheckpointStore, int | None]:
+    """The store of a place, and the step if it is one checkpoint; None if it is a run.
+
+    Raises:
+        FileNotFoundError: there is no run.
+    """
+    parent, _, name = place.rstrip("/").rpartition("/")
+    step = step_of(name)
+    return (store_of_run(place), None) if step is None else (open_store(parent or "."), step)

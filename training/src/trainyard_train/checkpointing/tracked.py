@@ -173,9 +173,9 @@ class TrackedObjects:
         own_values = json.loads(metadata.get("values", "{}"))
         values.update({path: own_values[path] for path in saved["by_rank"] if path in own_values})
         with torch.no_grad():
-            targets = self._targets(saved["tensors"], values, found)
+            targets = self._targets(saved, values, found)
             self._fill(checkpoint, held, own, targets)
-        for name, each in self.objects.items():
+        for name, each in self._saved_in(saved).items():
             each.write(dict(_below(name, values, targets)))
         return json.loads(metadata["private"]) if metadata else None
 
@@ -201,6 +201,10 @@ class TrackedObjects:
                 found.tensors.update(here)
         _check(found.tensors)
         return found
+
+    def _saved_in(self, saved: Mapping[str, Any]) -> dict[str, Tracked]:
+        """What a checkpoint has of these: all, unless it was imported."""
+        return {name: each for name, each in self.objects.items() if name in saved["objects"]}
 
     def _parameter_names(self) -> dict[int, str]:
         found = {}
@@ -233,11 +237,11 @@ class TrackedObjects:
             raise MismatchError(told[0])
 
     def _targets(
-        self, index: Mapping[str, Any], values: Mapping[str, Any], found: _Found
+        self, saved: Mapping[str, Any], values: Mapping[str, Any], found: _Found
     ) -> dict[str, torch.Tensor]:
         """Where each tensor goes that this rank needs: the live one, or a new one."""
-        targets = {}
-        for name, each in self.objects.items():
+        index, targets = saved["tensors"], {}
+        for name, each in self._saved_in(saved).items():
             live = {_join(name, path): tensor for path, tensor in each.live().items()}
             moments_of = each.parameters() if isinstance(each, TrackedOptimizer) else {}
             for path in _own_paths(name, values, each, found):
@@ -310,6 +314,8 @@ def _changes(state: TrackedObjects, checkpoint: Checkpoint, found: _Found, same_
             saved["objects"].get(name, "nothing"),
             getattr(state.objects.get(name), "kind", "nothing"),
         )
+        if before == "nothing" and saved.get("imported"):
+            continue  # it begins as it is
         if before != now:
             changed.append(f"{name}: the checkpoint has {before} of this name, tracked is {now}")
     for path, tensor in found.tensors.items():
@@ -343,10 +349,21 @@ def _lost(state: TrackedObjects, index: Mapping[str, Any], found: _Found) -> lis
     """Parameters and buffers of the checkpoint that no rank has a place for."""
     modules = {name for name, each in state.objects.items() if isinstance(each, TrackedModule)}
     own = [path for path in index if path.partition(".")[0] in modules and path not in found.tensors]
+    own = [path for path in own if path not in _ties(state)]  # of which others save every name
     everywhere = set(own)
     for text in state.mesh.gather("lost", json.dumps(own)):
         everywhere &= set(json.loads(text))
-    return [f"{path}: only in the checkpoint" for path in sorted(everywhere)]
+    return [f"{path}: only in the checkpoint, {_text(index[path])}" for path in sorted(everywhere)]
+
+
+def _ties(state: TrackedObjects) -> set[str]:
+    """Other names of weights that are saved once."""
+    return {
+        f"{name}.{path}"
+        for name, each in state.objects.items()
+        if isinstance(each, TrackedModule)
+        for path in each.module.state_dict(keep_vars=True).keys() - each.read().keys()
+    }
 
 
 def _bound(state: TrackedObjects, checkpoint: Checkpoint) -> list[str]:

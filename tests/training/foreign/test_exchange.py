@@ -1,0 +1,55 @@
+"""What is exported is read by `transformers` itself, in shards, and what that saves is imported."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.training.foreign.programs import environment
+
+ROUND = """
+import sys
+from pathlib import Path
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+from trainyard_train import Run, export_checkpoint, import_checkpoint
+
+here = Path(sys.argv[1])
+sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+config = LlamaConfig(vocab_size=50, tie_word_embeddings=True, **sizes)
+
+def same(one, other):
+    one, other = one.state_dict(), other.state_dict()
+    return one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
+
+model = LlamaForCausalLM(config)
+run = Run.from_environment(here / "run")
+run.track(model=model)
+with run:
+    run.step()
+export_checkpoint(here / "run", "hf", here / "out", shard_bytes=4000)
+config.save_pretrained(here / "out")
+assert len(list((here / "out").glob("model-*-of-*.safetensors"))) > 1
+loaded, report = LlamaForCausalLM.from_pretrained(here / "out", output_loading_info=True)
+assert not any(report.values()), report
+assert same(loaded, model)
+
+other = LlamaForCausalLM(config)
+other.save_pretrained(here / "theirs", max_shard_size="4KB")
+import_checkpoint(here / "theirs", here / "new")
+assert not same(model, other)
+run = Run.from_environment(here / "new")
+run.track(model=model, optimizer=torch.optim.AdamW(model.parameters()))
+with run:
+    assert same(model, other)
+"""
+
+
+@pytest.mark.ranks
+def test_shards_go_to_transformers_and_come_from_it(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", ROUND, str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, env=environment(tmp_path))
+    assert ended.returncode == 0, ended.stderr

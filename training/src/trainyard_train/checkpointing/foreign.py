@@ -1,0 +1,222 @@
+"""Reading what others save: `torch.distributed.checkpoint`, `torch.save`, Hugging Face's safetensors.
+
+Tensors stay where they are until they are copied. Pickles are read with a list of what they may name, so that
+nothing in them is executed.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from trainyard_train.checkpointing.state import copy
+from trainyard_train.config_base import ConfigError
+
+Pair = tuple[torch.Tensor, torch.Tensor]
+"""A tensor of a source, and where it is to go."""
+_ALLOWED: Final = "a file of torch.save, a folder of torch.distributed.checkpoint, or safetensors"
+_CLASSES: Final = {
+    "builtins": {"dict", "list", "set", "tuple"},
+    "collections": {"OrderedDict"},
+    "pathlib": {"PosixPath", "PurePosixPath"},
+    "pathlib._local": {"PosixPath", "PurePosixPath"},
+    "torch": {"Size"},
+    "torch._utils": {"_rebuild_layout"},
+    "torch.serialization": {"_get_layout"},
+    "torch.distributed.checkpoint.filesystem": {"_StorageInfo", "_StoragePrefix"},
+    "torch.distributed.checkpoint.metadata": {
+        "BytesStorageMetadata",
+        "ChunkStorageMetadata",
+        "Metadata",
+        "MetadataIndex",
+        "StorageMeta",
+        "TensorProperties",
+        "TensorStorageMetadata",
+        "_MEM_FORMAT_ENCODING",
+    },
+}
+"""What the `.metadata` of DCP may name; types of numbers (`torch.float32`) come beside these."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is in a file or folder of another format."""
+
+    state: Any
+    """As it was nested; tensors may be on the meta device."""
+    copy: Callable[[Sequence[Pair]], None]
+    """Fills the second of each pair with what the source has for the first."""
+
+
+def read(place: Path) -> Source:
+    """What is in a place.
+
+    Raises:
+        ConfigError: it is of no format that is known here, or cannot be read without executing something.
+    """
+    if (place / ".metadata").is_file():
+        return _read_dcp(place)
+    if place.suffix == ".safetensors" or (place.is_dir() and any(place.glob("*.safetensors"))):
+        return _read_safetensors(place)
+    if place.is_file():
+        return _read_torch(place)
+    what = "a folder of something else" if place.is_dir() else "nothing that is there"
+    raise ConfigError([f"{place}: got {what}; allowed: {_ALLOWED}"])
+
+
+def _read_safetensors(place: Path) -> Source:
+    from safetensors import SafetensorError, safe_open
+
+    names: dict[int, tuple[Path, str]] = {}
+    state: dict[str, torch.Tensor] = {}
+    for file in _files_of(place):
+        try:
+            with safe_open(file, "pt") as opened:
+                for name in opened.keys():  # noqa: SIM118 -- it is no mapping
+                    state[name] = _like(opened.get_slice(name), file, opened, name)
+                    names[id(state[name])] = (file, name)
+        except (SafetensorError, OSError) as error:
+            raise ConfigError([f"{file}: cannot be read as safetensors: {error}"]) from error
+
+    def fill(pairs: Sequence[Pair]) -> None:
+        by_file: dict[Path, list[tuple[str, torch.Tensor]]] = {}
+        for tensor, target in pairs:
+            file, name = names[id(tensor)]
+            by_file.setdefault(file, []).append((name, target))
+        for file, wanted in by_file.items():
+            with safe_open(file, "pt") as opened:
+                for name, target in wanted:
+                    copy(target, opened.get_tensor(name))
+
+    return Source(state, fill)
+
+
+def _like(part: Any, file: Path, opened: Any, name: str) -> torch.Tensor:  # noqa: ANN401 (of a Rust library)
+    """A tensor of the same type and shape, on the meta device."""
+    shape = part.get_shape()
+    kind = part[:0].dtype if shape else opened.get_tensor(name).dtype
+    return torch.empty(shape, dtype=kind, device="meta")
+
+
+def _files_of(place: Path) -> list[Path]:
+    """A file, the only one of a folder, or those of its index."""
+    if place.is_file():
+        return [place]
+    index = place / "model.safetensors.index.json"
+    if not index.exists():
+        files = sorted(place.glob("*.safetensors"))
+        if len(files) > 1:
+            raise ConfigError([f"{place}: has {len(files)} files of safetensors and no {index.name}; add it"])
+        return files
+    try:
+        weight_map: Mapping[str, str] = json.loads(index.read_text())["weight_map"]
+    except (ValueError, KeyError) as error:
+        raise ConfigError([f"{index}: cannot be read: {error!r}"]) from error
+    files = [place / name for name in sorted(set(weight_map.values()))]
+    if missing := [f"{file}: is missing, and {index.name} names it" for file in files if not file.is_file()]:
+        raise ConfigError(missing)
+    return files
+
+
+def _read_torch(file: Path) -> Source:
+    try:
+        state = torch.load(file, map_location="cpu", mmap=_is_zip(file), weights_only=True)
+    except pickle.UnpicklingError as error:
+        first = str(error).partition("\n")[0]
+        problem = (
+            f"{file}: cannot be read without executing what is in it: {first}; save a state_dict() of it"
+        )
+        raise ConfigError([problem]) from error
+    except (RuntimeError, ValueError, EOFError) as error:
+        raise ConfigError([f"{file}: cannot be read: {error}; allowed: {_ALLOWED}"]) from error
+    return Source(state, _copy_each)
+
+
+def _is_zip(file: Path) -> bool:
+    """Whether it is of the format since PyTorch 1.6, which alone can be mapped."""
+    with file.open("rb") as opened:
+        return opened.read(2) == b"PK"
+
+
+def _copy_each(pairs: Sequence[Pair]) -> None:
+    for tensor, target in pairs:
+        copy(target, tensor)
+
+
+def _read_dcp(folder: Path) -> Source:
+    from torch.distributed.checkpoint import CheckpointException, FileSystemReader, Metadata, load
+    from torch.distributed.checkpoint._nested_dict import unflatten_state_dict
+    from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
+    from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+    from torch.distributed.checkpoint.planner import ReadItem
+
+    class Reader(FileSystemReader):
+        """Reads `.metadata` with a list of what may be in it."""
+
+        def read_metadata(self, *_: Any, **__: Any) -> Metadata:  # noqa: ANN401
+            return metadata
+
+    class Planner(DefaultLoadPlanner):
+        """The same for what is no tensor."""
+
+        def load_bytes(self, read_item: ReadItem, value: io.BytesIO) -> None:
+            self.original_state_dict[read_item.dest_index.fqn] = torch.load(value, weights_only=True)
+
+    metadata: Metadata = _metadata_of(folder)
+    flat: dict[str, Any] = {}
+    names: dict[int, str] = {}
+    for name, entry in metadata.state_dict_metadata.items():
+        if isinstance(entry, TensorStorageMetadata):
+            flat[name] = torch.empty(entry.size, dtype=entry.properties.dtype, device="meta")
+            names[id(flat[name])] = name
+    values = {name: None for name in metadata.state_dict_metadata if name not in flat}
+
+    def fetch(state: dict[str, Any]) -> None:
+        planner = Planner(flatten_state_dict=False)
+        try:
+            with warnings.catch_warnings(category=UserWarning, action="ignore"):  # that it is not distributed
+                load(state, storage_reader=Reader(folder), planner=planner, no_dist=True)
+        except CheckpointException as error:
+            raise ConfigError([f"{folder}: cannot be read: {first_failure(error)}"]) from error
+
+    if values:
+        fetch(values)
+    state = (
+        unflatten_state_dict(flat | values, metadata.planner_data) if metadata.planner_data else flat | values
+    )
+    return Source(state, lambda pairs: fetch({names[id(tensor)]: target for tensor, target in pairs}))
+
+
+def first_failure(error: Any) -> str:  # noqa: ANN401 (DCP's CheckpointException, which takes time to import)
+    """What went wrong first, in a line."""
+    cause: BaseException = next(iter(error.failures.values()))[0]
+    return f"{type(cause).__name__}: {cause}".partition("\n")[0]
+
+
+def _metadata_of(folder: Path) -> Any:  # noqa: ANN401 (DCP's Metadata, which takes time to import)
+    from torch.distributed.checkpoint.metadata import StorageMeta
+
+    try:
+        with (folder / ".metadata").open("rb") as file:
+            found = _Unpickler(file).load()
+    except pickle.UnpicklingError as error:
+        raise ConfigError([f"{folder / '.metadata'}: {error}"]) from error
+    if getattr(found, "storage_meta", None) is None:
+        found.storage_meta = StorageMeta()
+    return found
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401
+        is_kind = module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)
+        if is_kind or name in _CLASSES.get(module, ()):
+            return super().find_class(module, name)
+        raise pickle.UnpicklingError(f"names {module}.{name}, which DCP does not write there; not read")

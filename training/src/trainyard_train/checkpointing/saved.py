@@ -1,0 +1,182 @@
+"""What a checkpoint holds, read without holding it: files are mapped, tensors joined one at a time."""
+
+from __future__ import annotations
+
+import mmap
+import tempfile
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trainyard_train.checkpointing import values as state_values
+from trainyard_train.checkpointing.checkpoint import (
+    Checkpoint,
+    CheckpointStore,
+    DamagedError,
+    FileEntry,
+    Manifest,
+    step_name,
+)
+from trainyard_train.checkpointing.folder_store import FolderStore
+from trainyard_train.checkpointing.objects import SHARED
+from trainyard_train.checkpointing.state import Pieces, decode
+from trainyard_train.observability.rank_log import log_line
+
+
+@dataclass
+class SavedState:
+    """One checkpoint of any number of ranks. Paths begin with the name of a tracked object."""
+
+    where: str
+    manifest: Manifest
+    kinds: dict[str, torch.dtype] = field(default_factory=dict)
+    """Type of each tensor, by path; of an optimizer in the order of its parameters."""
+    _pieces: Pieces = field(default_factory=Pieces)
+
+    def add(self, data: memoryview) -> None:
+        """Take the content of one file, which stays where it is."""
+        pieces = decode(data)["pieces"]
+        self.kinds |= {path: values.dtype for path, (_, _, values) in pieces.items()}
+        self._pieces.add(pieces)
+
+    @property
+    def objects(self) -> Mapping[str, str]:
+        """Kind of each tracked object, by its name."""
+        found: Mapping[str, str] = self.manifest.state.get("objects", {})
+        return found or {"model": "module", "optimizer": "optimizer"}
+
+    @property
+    def values(self) -> Mapping[str, Any]:
+        """All that is not a tensor at the top of its object, packed, by path."""
+        if self.manifest.state:
+            found: Mapping[str, Any] = self.manifest.state["values"]
+            return found
+        packed: dict[str, dict[str, Any]] = {}  # `python -m trainyard_train.train` saves no values
+        for path in self.kinds:
+            parameter, _, slot = path.rpartition(".")
+            if path.startswith("optimizer."):
+                packed.setdefault(parameter, {})[slot] = {"$": "tensor", "of": path}
+        return packed
+
+    def shape(self, path: str) -> tuple[int, ...]:
+        """Of a whole tensor."""
+        return self._pieces.shapes[path]
+
+    def blank(self, path: str) -> torch.Tensor:
+        """Memory for a tensor, which costs none until it is written to."""
+        return torch.empty(self.shape(path), dtype=self.kinds[path])
+
+    def fill(self, path: str, target: torch.Tensor) -> None:
+        """Copy a whole tensor.
+
+        Raises:
+            DamagedError: the files lack a part of it.
+        """
+        begin = (0,) * len(self.shape(path))
+        if not self._pieces.covers(path, begin, target.shape):
+            raise DamagedError(f"{self.where} has not all of {path}")
+        self._pieces.fill(path, begin, target)
+
+    def tensor(self, path: str) -> torch.Tensor:
+        """A whole tensor, in memory of its own."""
+        target = self.blank(path)
+        self.fill(path, target)
+        return target
+
+    def bare(self, name: str) -> list[str]:
+        """Paths of the tensors of an object that are in no value of it."""
+        inside = {each for packed in self.values.values() for each in state_values.paths(packed)}
+        return [path for path in self.kinds if _is_below(name, path) and path not in inside]
+
+    def tree(self, names: Collection[str], large: Callable[[str], torch.Tensor]) -> dict[str, Any]:
+        """The state of some objects as PyTorch's formats nest it.
+
+        Args:
+            names: of the objects.
+            large: makes the tensors of modules and optimizers, by path; those of other state are read.
+        """
+        return {name: self._state_of(name, self.objects[name], large) for name in names}
+
+    def _state_of(self, name: str, kind: str, large: Callable[[str], torch.Tensor]) -> Any:  # noqa: ANN401
+        packed = {path: each for path, each in self.values.items() if _is_below(name, path)}
+        if kind == "tensor":
+            return large(name)
+        if kind == "state":
+            return state_values.unpack(packed[name], self.tensor)
+        below = {path[len(name) + 1 :]: state_values.unpack(each, large) for path, each in packed.items()}
+        if kind == "module":
+            return {path[len(name) + 1 :]: large(path) for path in self.bare(name)} | below
+        return _optimizer_state(
+            below, [path[len(name) + 1 :] for path in self.kinds if _is_below(name, path)]
+        )
+
+
+def _optimizer_state(below: dict[str, Any], order: list[str]) -> dict[str, Any]:
+    """As `torch.distributed.checkpoint.state_dict` has it: the state of each parameter by its name.
+
+    Which parameter is in which of several groups is not saved; these have no `params`.
+    """
+    rest: dict[str, Any] = {key: below.pop(key) for key in SHARED if key in below}
+    names = sorted(below, key=lambda name: next(i for i, path in enumerate(order) if _is_below(name, path)))
+    groups = rest.pop("param_groups", None)
+    if groups is not None and len(groups) == 1:
+        groups = [{**groups[0], "params": names}]
+    return {"state": {name: below[name] for name in names}, "param_groups": groups or [], **rest}
+
+
+@contextmanager
+def open_saved(store: CheckpointStore, step: int | None = None) -> Iterator[SavedState]:
+    """The newest whole checkpoint, or that of a step, with every byte verified.
+
+    Files of an object store are kept in a temporary folder meanwhile.
+
+    Raises:
+        DamagedError: that step is damaged.
+        FileNotFoundError: there is none.
+    """
+    for number in store.committed() if step is None else [step]:
+        with tempfile.TemporaryDirectory(prefix="trainyard-") as scratch:
+            try:
+                found = _map(store.open(number), Path(scratch))
+            except DamagedError as error:
+                if step is not None:
+                    raise
+                log_line(f"passing over {step_name(number)}: {error}")
+                continue
+            yield found
+            return
+    raise FileNotFoundError(f"{store.where} has no whole checkpoint")
+
+
+def _map(checkpoint: Checkpoint, scratch: Path) -> SavedState:
+    found = SavedState(f"{checkpoint.name} in {checkpoint.store.where}", checkpoint.manifest)
+    # Rank 0's last: what other ranks have otherwise in the same place does not count.
+    for name in sorted(checkpoint.manifest.files, reverse=True):
+        found.add(_mapped(checkpoint, name, scratch))
+    return found
+
+
+def _mapped(checkpoint: Checkpoint, name: str, scratch: Path) -> memoryview:
+    """The content of a file, verified, in the page cache alone."""
+    store = checkpoint.store
+    if isinstance(store, FolderStore):
+        path = store.root.joinpath(checkpoint.name, checkpoint.manifest.draft, name)
+    else:
+        path = scratch / name
+        path.write_bytes(checkpoint.read(name))
+    try:
+        with path.open("rb") as file:
+            data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except (FileNotFoundError, ValueError) as error:  # ValueError: it is empty
+        raise DamagedError(f"{name} is missing or empty") from error
+    if FileEntry.of(data) != checkpoint.manifest.files[name]:
+        raise DamagedError(f"{name} was altered: it is not what the manifest says")
+    return data
+
+
+def _is_below(name: str, path: str) -> bool:
+    return path == name or path.startswith(f"{name}.")
