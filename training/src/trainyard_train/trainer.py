@@ -7,6 +7,7 @@ import math
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,16 +16,17 @@ import torch
 
 from trainyard_train.checkpointing.checkpoint import Manifest, Retention
 from trainyard_train.checkpointing.interval import Cadence, measured_mtbf
-from trainyard_train.checkpointing.saver import DATASET, Pending, SaveError, Saver
+from trainyard_train.checkpointing.saver import DATASET, Saved, Saver
 from trainyard_train.checkpointing.state import State, file_name
 from trainyard_train.checkpointing.stores import open_store
+from trainyard_train.checkpointing.writer import Writer
 from trainyard_train.computation import Computation, LossScale, PipelinedComputation
 from trainyard_train.config import TrainConfig
 from trainyard_train.config_base import ConfigError
 from trainyard_train.data.datasets import load_dataset
 from trainyard_train.data.loader import GlobalOrder, Loader
 from trainyard_train.data.samples import Dataset
-from trainyard_train.elasticity.config import NOTICE, leave_seconds, read_seconds
+from trainyard_train.elasticity.config import NOTICE, read_seconds
 from trainyard_train.elasticity.heartbeats import Heartbeats
 from trainyard_train.elasticity.preemption import Notice
 from trainyard_train.models.build import build_model, tensor_plan
@@ -112,9 +114,10 @@ class Trainer:
         if mesh.is_rank0 and not config.checkpoint.every_steps:
             lines = read_metrics(config.run_dir / METRICS)
             self.cadence = Cadence(measured_mtbf(lines, config.checkpoint.mtbf_seconds))
-        self._saved_step: int | None = None
-        self._pending: Pending | None = None
-        self._spot_seconds = read_seconds(NOTICE)
+        spot_seconds, save_seconds = read_seconds(NOTICE), config.timeouts.save
+        self.writer = Writer(
+            self.heartbeats, self._record, save_seconds, self.cadence, spot_seconds, mesh.is_rank0
+        )
 
     @property
     def batch_size(self) -> int:
@@ -129,7 +132,7 @@ class Trainer:
     @property
     def saved_step(self) -> int | None:
         """The step that this run would resume from; 0 if nothing is saved yet, None before it has looked."""
-        return self._saved_step
+        return self.writer.saved_step
 
     def run(self, started: float) -> bool:
         """Train to the end, or until told to leave; returns whether the end was reached.
@@ -147,7 +150,7 @@ class Trainer:
             finished = self._train()
             self.mesh.shutdown_barrier()
         except DivergedError:
-            self._settle()
+            self.writer.settle()
             raise
         finally:
             self.saver.close()
@@ -175,10 +178,9 @@ class Trainer:
             if preempted and not last:
                 self._leave()
                 return False
-            if self._pending and self._pending.saved.done():
-                self._settle()
+            self.writer.look()
             if not last and self._save_is_due(metrics):
-                self._begin_save("interval")
+                self.writer.begin(self.step, "interval", self.state.capture, self._start_saving_paced)
         self._finish()
         return True
 
@@ -195,15 +197,15 @@ class Trainer:
         nodes = self.mesh.gather("nodes", self.mesh.node)
         checkpoint, damages = self.saver.newest(self.identity)
         previous = None
-        self._saved_step = 0
+        self.writer.saved_step = 0
         if checkpoint:
             self.state.restore(checkpoint, self.saver.held)
             self.step, self.samples = checkpoint.manifest.step, checkpoint.manifest.samples
             previous = Schedule(**checkpoint.manifest.schedule)
             if self.loss_scale:
                 self.loss_scale.resume(checkpoint.manifest.loss_scale)
-            self._saved_step = self.step
-        self.heartbeats.saved(self._saved_step)
+            self.writer.saved_step = self.step
+        self.heartbeats.saved(self.writer.saved_step)
         self.saver.loaded()
         self.schedule = schedule_for(self.config.optim, self.batch_size, self.step, previous)
         warnings = doubts(self.config.optim, self.batch_size)
@@ -256,7 +258,7 @@ class Trainer:
         self.step += 1
         self.samples += self.batch_size
         if self.cadence:
-            self.cadence.step(time.monotonic() - begin, saving=self._pending is not None)
+            self.cadence.step(time.monotonic() - begin, saving=self.writer.pending is not None)
         self.notice.sleep(max(0.0, self.config.pace_seconds - (time.monotonic() - begin)))
         self._record(
             "step",
@@ -320,14 +322,7 @@ class Trainer:
     def _look_at(self, part: torch.Tensor) -> torch.Tensor:
         return self.computation.evaluate(self.data.held_out.take(part).to(self.mesh.device))
 
-    def _begin_save(self, reason: str) -> None:
-        """Copy what is to be saved, and go on while it is written; a save before this one ends first."""
-        self._settle()
-        begin = time.monotonic()
-        captured = self.state.capture()
-        blocked_seconds = time.monotonic() - begin
-        if self.cadence:
-            self.cadence.begun(blocked_seconds)
+    def _start_saving(self, captured: memoryview, pace_seconds: float = 0) -> Future[Saved]:
         manifest = Manifest(
             step=self.step,
             samples=self.samples,
@@ -337,82 +332,22 @@ class Trainer:
             identity=self.identity,
             loss_scale=asdict(self.loss_scale) if self.loss_scale else {},
         )
-        pace_seconds = 0 if reason == "final" else self.config.checkpoint.pace_seconds
-        saved = self.saver.start(
-            file_name(self.mesh.rank), captured, manifest, self.state.spoiled, pace_seconds
-        )
-        self._pending = Pending(self.step, reason, blocked_seconds, saved)
+        name = file_name(self.mesh.rank)
+        return self.saver.start(name, captured, manifest, self.state.spoiled, pace_seconds)
 
-    def _settle(self) -> None:
-        """Wait for the save under way. If it fails, that is said and no more: the one before stands.
-
-        Raises:
-            SaveError: it neither ends nor fails; waiting on would hide that for as long as the run lasts.
-        """
-        pending, self._pending = self._pending, None
-        if pending is None:
-            return
-        try:
-            with self.heartbeats.busy("save", pending.step):
-                saved = pending.saved.result(self.config.timeouts.save)
-        except TimeoutError:
-            raise SaveError(
-                f"the checkpoint of step {pending.step} is not durable after {self.config.timeouts.save:g} s:"
-                " the disk or the store hangs; look at it, or raise timeouts.save"
-            ) from None
-        except SaveError as error:
-            self._record("checkpoint_failed", step=pending.step, reason=pending.reason, error=str(error))
-            sys.stderr.write(f"training: checkpoint of step {pending.step} failed: {error}\n")
-            return
-        self._saved_step = pending.step
-        self.heartbeats.saved(pending.step)
-        if self.cadence:
-            self.cadence.durable()
-        self._record(
-            "checkpoint",
-            step=pending.step,
-            reason=pending.reason,
-            bytes=saved.size,
-            seconds=round(saved.seconds, 4),
-            blocked_seconds=round(pending.blocked_seconds, 4),
-        )
-        self._warn_if_late(saved.seconds)
-
-    def _warn_if_late(self, seconds: float) -> None:
-        """Say once that a checkpoint takes longer than a spot node would leave to it."""
-        notice = self._spot_seconds
-        if notice is None or seconds <= leave_seconds(notice):
-            return
-        self._spot_seconds = None
-        if self.mesh.is_rank0:
-            sys.stderr.write(
-                f"training: a checkpoint took {seconds:.1f} s, and spot nodes here end {notice:g} s after"
-                " their notice: when one is taken, the steps since the last checkpoint are lost\n"
-            )
-
-    def _save_now(self, reason: str) -> None:
-        """Save this step and wait for it.
-
-        Raises:
-            SaveError: it could not be saved.
-        """
-        self._settle()
-        if self._saved_step == self.step:
-            return
-        self._begin_save(reason)
-        self._settle()
-        if self._saved_step != self.step:
-            raise SaveError(f"step {self.step} could not be saved")
+    def _start_saving_paced(self, captured: memoryview) -> Future[Saved]:
+        """As slowly as the configuration says."""
+        return self._start_saving(captured, self.config.checkpoint.pace_seconds)
 
     def _leave(self) -> None:
         nodes = self.mesh.gather("notice", self.mesh.node if self.notice.requested else "")
         self._record("notice", nodes=[node for node in nodes if node])
-        self._save_now("notice")
+        self.writer.now(self.step, "notice", self.state.capture, self._start_saving_paced)
         self._record("preempted", samples=self.samples)
         self.mesh.follow("left")  # mpirun ends all ranks when the first one leaves
 
     def _finish(self) -> None:
-        self._save_now("final")
+        self.writer.now(self.step, "final", self.state.capture, self._start_saving)
         digest = self.state.weights_sha256()
         if not self.mesh.is_rank0:
             return
