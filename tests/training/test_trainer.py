@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.processes import wait_for
 from trainyard_train.checkpointing.folder_store import Files, FolderStore
@@ -32,6 +33,7 @@ from trainyard_train.observability.goodput import goodput
 from trainyard_train.observability.metrics import FILE, read_metrics, surviving_steps
 from trainyard_train.parallelism import mesh
 from trainyard_train.trainer import DivergedError, Trainer
+from trainyard_train.update import Late
 
 STEPS = 24
 
@@ -64,8 +66,9 @@ def configure(run_dir: Path, **values: object) -> TrainConfig:
     )
 
 
-def train(config: TrainConfig, notice: Notice | None = None) -> bool:
-    trainer = Trainer(config, process_group.join(config.timeouts, {}), notice or Notice(60))
+def train(config: TrainConfig, notice: Notice | None = None, *, read_late: bool | None = None) -> bool:
+    mesh = process_group.join(config.timeouts, {})
+    trainer = Trainer(config, mesh, notice or Notice(60), read_late=read_late)
     try:
         return trainer.run(0)
     finally:
@@ -266,13 +269,18 @@ def test_an_evaluation_whose_loss_is_no_number_says_so_and_names_no_step_to_come
         trainer.run(0)
 
 
-def test_weights_that_a_gradient_has_spoiled_are_not_saved_although_the_loss_was_a_number(
+def test_weights_that_are_spoiled_are_not_saved_although_the_loss_was_a_number(
     tmp_path: Path, undisturbed: str
 ) -> None:
     config = configure(tmp_path, checkpoint={"every_steps": 1})
     trainer = Trainer(config, process_group.join(config.timeouts, {}), Notice(60))
     weight = next(trainer.model.parameters())
-    weight.register_hook(lambda gradient: gradient * math.nan if trainer.step == 11 else gradient)
+
+    def spoil(*_: object) -> None:
+        if trainer.step == 11:
+            weight.data.fill_(math.nan)
+
+    trainer.optimizer.register_step_post_hook(spoil)
     with pytest.raises(DivergedError, match="the loss of step 13 is nan"):
         trainer.run(0)
     (failed,) = events(tmp_path, "checkpoint_failed")
@@ -282,6 +290,103 @@ def test_weights_that_a_gradient_has_spoiled_are_not_saved_although_the_loss_was
     assert train(configure(tmp_path))
     assert events(tmp_path, "resumed")[0]["step"] == 11
     assert sha256(tmp_path) == undisturbed
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_a_gradient_that_is_no_number_changes_no_weight_and_ends_the_run(
+    tmp_path: Path, optimizer: str, late: bool
+) -> None:
+    config = configure(tmp_path, optim={"name": optimizer, "lr": 0.01}, checkpoint={"every_steps": 1000})
+    trainer = Trainer(config, process_group.join(config.timeouts, {}), Notice(60), read_late=late)
+    weight = next(trainer.model.parameters())
+    weight.register_hook(lambda gradient: gradient * math.inf if trainer.step == 11 else gradient)
+    weights = []
+    trainer.optimizer.register_step_post_hook(lambda *_: weights.append(trainer.state.weights_sha256()))
+    with pytest.raises(DivergedError, match=r"the length of the gradient of step 12 is (nan|inf): lower"):
+        trainer.run(0)
+    assert len(weights) == 12, "found before another step of the optimizer"
+    assert weights[11] == weights[10] != weights[9]
+
+
+class NothingIsRead(TorchDispatchMode):
+    """Refuses what makes the host wait for the device."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        assert func not in WAITS, f"{func} waits for the device"
+        return func(*args, **(kwargs or {}))
+
+
+WAITS = {torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default}
+
+
+@pytest.mark.parametrize(
+    "values", [{}, {"precision": "float16"}, {"optim": {"name": "adamw", "clip_norm": 0.1}}]
+)
+def test_up_to_the_optimizer_the_host_waits_for_no_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values: dict[str, object]
+) -> None:
+    """On a CPU the calls can be seen that would wait for a GPU; it was not run on one."""
+    config = configure(tmp_path, **values)
+    trainer = Trainer(config, process_group.join(config.timeouts, {}), Notice(60), read_late=True)
+    trainer.prepare(0)
+    reads: list[str] = []
+    read = Late.read
+
+    def watched(late: Late) -> list[float]:
+        reads.append("read")
+        return read(late)
+
+    monkeypatch.setattr(Late, "read", watched)
+    trainer.optimizer.register_step_pre_hook(lambda *_: reads.append("optimizer"))
+    with NothingIsRead():  # type: ignore[no-untyped-call]
+        for _ in range(4):
+            trainer.take_step()
+    assert reads == ["optimizer"] + 3 * ["read", "optimizer"], "a loss is read when the next one is queued"
+    trainer.close()
+
+
+@pytest.mark.parametrize("step", [1, 4, 8, 9, 10, 13, 21])
+def test_losses_that_are_read_a_step_later_change_no_bit_and_no_line(
+    tmp_path: Path, undisturbed: str, step: int
+) -> None:
+    assert not train(configure(tmp_path), NoticeAt(step), read_late=True)
+    saved = events(tmp_path, "preempted")[0]["step"]
+    known_at_once = step % 10 == 0
+    read_by_the_way = step % 10 == 9 or step % 5 == 4  # an evaluation or a save needs what is known
+    assert saved == step + (0 if known_at_once else 1 if read_by_the_way else 2)
+    assert [line["step"] for line in events(tmp_path, "step")] == list(range(1, saved + 1))
+    assert train(configure(tmp_path), read_late=True)
+    assert sha256(tmp_path) == undisturbed
+    assert [line["step"] for line in events(tmp_path, "step")] == list(range(1, STEPS + 1))
+
+
+def test_a_loss_that_is_no_number_is_found_a_step_later_and_no_weight_was_spoiled(tmp_path: Path) -> None:
+    config = configure(tmp_path, optim={"lr": 1e30}, checkpoint={"every_steps": 1000})
+    trainer = Trainer(config, process_group.join(config.timeouts, {}), Notice(60), read_late=True)
+    with pytest.raises(DivergedError, match=r"of step \d is .*lower optim\.lr"):
+        trainer.run(0)
+    assert all(weight.isfinite().all() for weight in trainer.model.parameters())
+
+
+def test_an_evaluation_takes_no_more_samples_at_once_than_a_micro_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    look_at = Trainer._look_at
+
+    def look(trainer: Trainer, part: torch.Tensor) -> torch.Tensor:
+        sizes.append(len(part))
+        return look_at(trainer, part)
+
+    monkeypatch.setattr(Trainer, "_look_at", look)
+    train(configure(tmp_path / "parts", steps=1, accumulate=4))
+    assert max(sizes) <= 25
+    assert sum(sizes) == 359
+    train(configure(tmp_path / "whole", steps=1, data={"batch_size_per_rank": 400}))
+    assert sizes[-1] == 359
 
 
 def test_an_infinity_in_a_buffer_is_saved(tmp_path: Path) -> None:

@@ -21,11 +21,12 @@ from tests.training.test_trainer import train as train_alone
 from trainyard_train.checkpointing.checkpoint import Checkpoint
 from trainyard_train.checkpointing.folder_store import FolderStore
 from trainyard_train.checkpointing.state import load_tensors
-from trainyard_train.computation import LossScale
 from trainyard_train.config import load_config, parse_config
 from trainyard_train.config_base import ConfigError
+from trainyard_train.optim.schedule import Schedule
 from trainyard_train.parallelism.mesh import Mesh
 from trainyard_train.parallelism.parallelize import _stage
+from trainyard_train.update import LossScale
 
 STEPS = 20
 COMMON: dict[str, Any] = {
@@ -34,8 +35,10 @@ COMMON: dict[str, Any] = {
     "checkpoint.keep_last": STEPS,
     "model.dropout": 0,
     "optim.lr": 0.02,
+    "optim.clip_norm": 0.2,
     "data.batch_size_per_rank": 32,
 }
+"""Each step's gradient is longer than it may be: all meshes must find the same length for it."""
 
 
 def checkpoint(run_dir: Path, step: int) -> Checkpoint:
@@ -95,18 +98,52 @@ def test_lower_precision_learns_the_same_and_resumes_to_the_bit(tmp_path: Path, 
     assert low["loss"] == pytest.approx(full["loss"], rel=0.05)
 
 
-def test_the_scale_of_the_loss_falls_on_an_overflow_that_costs_a_step_and_is_saved(tmp_path: Path) -> None:
-    values = {"steps": 12, "precision": "float16", "model": {"hidden": 16, "dropout": 0}}
-    config = configure(tmp_path, **values)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(LossScale.__init__, "__defaults__", (2.0**40, 0))
-        train_alone(config)
-    saved = checkpoint(tmp_path, 12).manifest.loss_scale
-    assert saved["scale"] < 2.0**40
-    assert all(math.isfinite(float(value.sum())) for value in load_tensors(checkpoint(tmp_path, 12)).values())
-    skipped = [line["step"] for line in events(tmp_path, "step") if line.get("skipped")]
-    assert len(skipped) == math.log2(2.0**40 / saved["scale"])
+@pytest.mark.parametrize("late", [False, True])
+def test_an_overflow_costs_a_step_that_the_schedule_does_not_count_and_the_scale_is_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    init = LossScale.__init__
+
+    def begin_too_high(scale: LossScale, device: torch.device) -> None:
+        init(scale, device)
+        scale.load_state_dict({**scale.state_dict(), "scale": 2.0**40})
+
+    monkeypatch.setattr(LossScale, "__init__", begin_too_high)
+    values: dict[str, object] = {
+        "steps": 24,
+        "precision": "float16",
+        "model": {"hidden": 16, "dropout": 0},
+        "optim": {"name": "adamw", "lr": 0.01, "warmup_steps": 100},
+    }
+    train_alone(configure(tmp_path / "whole", **values), read_late=late)
+    steps = events(tmp_path / "whole", "step")
+    skipped = [line["step"] for line in steps if line.get("skipped")]
     assert skipped[0] == 1
+    assert 1 < len(skipped) < 24
+    rates = [line["lr"] for line in steps if not line.get("skipped")]
+    schedule = Schedule(**checkpoint(tmp_path / "whole", 24).manifest.schedule)
+    assert rates == [schedule.rate(done) for done in range(len(rates))]
+    assert rates[-1] > rates[0]
+    saved = checkpoint(tmp_path / "whole", 24)
+    assert saved.manifest.loss_scale["scale"] == 2.0 ** (40 - len(skipped))
+    assert saved.manifest.loss_scale["skipped"] == len(skipped)
+    assert saved.manifest.loss_scale["_growth_tracker"] == 24 - skipped[-1]
+    tensors = load_tensors(saved)
+    assert all(math.isfinite(float(value.sum())) for value in tensors.values())
+    counted = {float(value) for name, value in tensors.items() if name.endswith(".step")}
+    assert counted == {24 - len(skipped)}, "the optimizer counts no skipped step"
+    assert not train_alone(configure(tmp_path / "parted", **values), NoticeAt(3), read_late=late)
+    assert train_alone(configure(tmp_path / "parted", **values), read_late=late)
+    assert sha256(tmp_path / "parted") == sha256(tmp_path / "whole")
+
+
+def test_a_scale_that_versions_before_gradscaler_saved_is_taken() -> None:
+    scale = LossScale(torch.device("cpu"))
+    scale.resume({"scale": 1024.0, "good_steps": 4001})
+    assert scale.value().item() == 1024
+    assert scale.state_dict()["_growth_tracker"] == 1
+    scale.resume({})
+    assert scale.value().item() == 1024
 
 
 @pytest.mark.soak
@@ -155,8 +192,14 @@ def test_four_ranks_in_any_mesh_equal_one_process(
     run(4, arguments)
     assert distance(alone, tmp_path, 1) < 1e-6, "the first step's change is the gradient itself"
     assert distance(alone, tmp_path, STEPS) < 1e-3
-    losses = [[line["loss"] for line in events(path, "step")] for path in (alone, tmp_path)]
+    losses, norms = (
+        [[line[key] for line in events(path, "step")] for path in (alone, tmp_path)]
+        for key in ("loss", "gradient_norm")
+    )
     assert losses[0] == pytest.approx(losses[1], rel=1e-3)
+    assert norms[0][0] == pytest.approx(norms[1][0], rel=3e-6), "of the same weights, to rounding"
+    assert norms[0] == pytest.approx(norms[1], rel=1e-2)
+    assert min(norms[0]) > COMMON["optim.clip_norm"], "all are clipped"
     accuracies = [events(path, "evaluation")[-1]["accuracy"] for path in (alone, tmp_path)]
     assert accuracies[0] == pytest.approx(accuracies[1], abs=0.006)
     # At its last step another number of ranks, in another mesh, loads the same weights and changes nothing.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,42 +13,14 @@ from torch import nn
 from torch.nn import functional
 
 from trainyard_train.data.samples import Samples
+from trainyard_train.optim.optimizer import local_of
 from trainyard_train.parallelism.config import Precision
 from trainyard_train.parallelism.mesh import Mesh
 from trainyard_train.parallelism.parallelize import unwrap
+from trainyard_train.update import LossScale
 
 if TYPE_CHECKING:
     from torch.distributed.pipelining import ScheduleGPipe
-
-
-@dataclass
-class LossScale:
-    """Keeps gradients of float16 from vanishing: doubled every 2000 steps, halved when one overflows.
-
-    The state is saved, and the ranks decide together, so PyTorch's GradScaler, which knows nothing of
-    gradients that are cut over ranks, will not do.
-    """
-
-    scale: float = 2.0**16
-    good_steps: int = 0
-
-    def unscale(self, parameters: Iterable[nn.Parameter], mesh: Mesh) -> bool:
-        """Divide the gradients by the scale; returns whether all of them, on all ranks, are numbers."""
-        gradients = [_local(parameter.grad) for parameter in parameters if parameter.grad is not None]
-        torch._foreach_mul_(gradients, 1 / self.scale)
-        bad = torch.stack([(~gradient.isfinite()).any() for gradient in gradients]).any().float()
-        overflow = mesh.sum(bad).item() > 0
-        self.good_steps = 0 if overflow else self.good_steps + 1
-        if overflow:
-            self.scale /= 2
-        elif self.good_steps % 2000 == 0:
-            self.scale *= 2
-        return not overflow
-
-    def resume(self, state: Mapping[str, Any]) -> None:
-        """Go on from a manifest's state; from the beginning if it has none."""
-        self.scale = state.get("scale", self.scale)
-        self.good_steps = state.get("good_steps", self.good_steps)
 
 
 @dataclass
@@ -96,8 +68,8 @@ class Computation:
         return sums_of(loss, outputs, batch.targets)
 
     def _scaled(self, loss: torch.Tensor) -> torch.Tensor:
-        factor = (self.loss_scale.scale if self.loss_scale else 1) / self.micro_batches
-        return loss if factor == 1 else loss * factor
+        loss = loss if self.micro_batches == 1 else loss / self.micro_batches
+        return self.loss_scale.scale(loss) if self.loss_scale else loss
 
     def _autocast(self) -> AbstractContextManager[Any]:
         if self.precision == "float32":
@@ -106,9 +78,13 @@ class Computation:
 
     @contextmanager
     def _synchronized(self, last: bool) -> Iterator[None]:
-        """Let ranks add up their gradients in the last backward pass of a step only."""
-        if hasattr(self.model, "set_requires_gradient_sync"):  # FSDP
-            self.model.set_requires_gradient_sync(last)  # type: ignore[operator]
+        """Let ranks add up their gradients in the last backward pass of a step only.
+
+        FSDP cuts the gradients of each micro-batch at once, so that no rank ever has whole ones; only what
+        copies of the weights (HSDP) have to add up waits for the last.
+        """
+        if hasattr(self.model, "set_requires_all_reduce"):  # FSDP
+            self.model.set_requires_all_reduce(last)  # type: ignore[operator]
         if isinstance(self.model, nn.parallel.DistributedDataParallel) and not last:
             with self.model.no_sync():
                 yield
@@ -132,7 +108,7 @@ class PipelinedComputation(Computation):
         on_loss()
         if self.mesh.data_size > 1:
             for parameter in self.model.parameters():
-                gradient = _local(parameter.grad)
+                gradient = local_of(parameter.grad)
                 dist.all_reduce(gradient, group=self._ranks["data"])
                 gradient /= self.mesh.data_size
         return self._sums(outputs, losses, batch)
@@ -165,18 +141,21 @@ class PipelinedComputation(Computation):
                 self.mesh.device,
                 group=self._ranks["pipeline"],
             )
-            scale = self.loss_scale
             self._schedules[size, micro_batches] = self._schedule_type(
-                stage,
-                micro_batches,
-                loss_fn=lambda outputs, targets: loss_of(outputs, targets) * (scale.scale if scale else 1),
+                stage, micro_batches, loss_fn=self._scaled_loss
             )
         return self._schedules[size, micro_batches]
+
+    def _scaled_loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        loss = loss_of(outputs, targets)
+        return self.loss_scale.scale(loss) if self.loss_scale else loss
 
     def _sums(self, outputs: torch.Tensor | None, losses: list[torch.Tensor], batch: Samples) -> torch.Tensor:
         if outputs is None or not losses:
             return torch.zeros(3, dtype=torch.float64, device=self.mesh.device)
-        loss = torch.stack(losses).mean() / (self.loss_scale.scale if self.loss_scale else 1)
+        loss = torch.stack(losses).mean()
+        if self.loss_scale:
+            loss = loss / self.loss_scale.value()
         return sums_of(loss, outputs, batch.targets)
 
 
@@ -187,7 +166,7 @@ def loss_of(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 def sums_of(loss: torch.Tensor, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Loss, hits and number of targets, summed over a batch; shape (3,), float64."""
-    count = torch.tensor(targets.numel(), device=outputs.device)
+    count = torch.full((), targets.numel(), device=outputs.device)  # a kernel, and no copy to wait for
     hits = (outputs.argmax(-1) == targets).sum()
     return torch.stack([(loss.detach() * count).double(), hits.double(), count.double()])
 
@@ -199,9 +178,3 @@ def _groups(mesh: Mesh) -> dict[str, dist.ProcessGroup]:
     sizes = (mesh.pipeline, mesh.data_size, mesh.tensor)
     devices = init_device_mesh(mesh.device.type, sizes, mesh_dim_names=("pipeline", "data", "tensor"))
     return {name: devices.get_group(name) for name in ("pipeline", "data")}
-
-
-def _local(tensor: torch.Tensor | None) -> torch.Tensor:
-    assert tensor is not None
-    local: torch.Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
-    return local

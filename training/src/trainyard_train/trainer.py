@@ -20,7 +20,7 @@ from trainyard_train.checkpointing.saver import DATASET, Saved, Saver
 from trainyard_train.checkpointing.state import State, file_name
 from trainyard_train.checkpointing.stores import open_store
 from trainyard_train.checkpointing.writer import Writer
-from trainyard_train.computation import Computation, LossScale, PipelinedComputation
+from trainyard_train.computation import Computation, PipelinedComputation
 from trainyard_train.config import TrainConfig
 from trainyard_train.config_base import ConfigError
 from trainyard_train.data.datasets import load_dataset
@@ -38,10 +38,11 @@ from trainyard_train.optim.schedule import Schedule, doubts, schedule_for
 from trainyard_train.parallelism.fabric import measure
 from trainyard_train.parallelism.mesh import Mesh
 from trainyard_train.parallelism.parallelize import parallelize, unwrap
+from trainyard_train.update import Late, LossScale, Totals, Update
 
 FINAL = "final.json"
 EVALUATED_AT_ONCE = 512
-"""Samples per rank."""
+"""Samples per rank at most; and no more than a micro-batch of a step, which fits into memory."""
 
 
 class DivergedError(ArithmeticError):
@@ -50,30 +51,62 @@ class DivergedError(ArithmeticError):
 
 @dataclass(frozen=True)
 class StepMetrics:
-    """Metrics of one step or evaluation, aggregated over all ranks."""
+    """Metrics of one step, aggregated over all ranks."""
 
     loss: float
     """Mean over the targets, in nats."""
     accuracy: float
     """Part of the targets, 0 to 1."""
-    preempted: bool
-    """Whether any rank has a preemption notice."""
-    due: bool
-    """Whether rank 0 finds that a checkpoint pays."""
+    gradient_norm: float
+    """Of all parameters together, before it was clipped."""
+
+
+@dataclass(frozen=True)
+class _Unread:
+    """A step whose numbers are still on their way from the device, and what the host knows of it."""
+
+    step: int
+    samples: int
+    rate: float
+    seconds: float
+    totals: Late
 
 
 class Trainer:
     """One run, or one attempt of it. Construct it, then `run` it."""
 
     def __init__(
-        self, config: TrainConfig, mesh: Mesh, notice: Notice, listeners: Sequence[Listener] = ()
+        self,
+        config: TrainConfig,
+        mesh: Mesh,
+        notice: Notice,
+        listeners: Sequence[Listener] = (),
+        *,
+        read_late: bool | None = None,
     ) -> None:
-        """Args: listeners: called at rank 0 with each line of the metrics."""
+        """Make all that a run consists of.
+
+        Args:
+            config: of the run.
+            mesh: its ranks.
+            notice: says whether this rank is to leave.
+            listeners: called at rank 0 with each line of the metrics.
+            read_late: whether the numbers of a step are read while the next one is computed; if not given,
+                where the device works on while the host does something else.
+        """
         config.parallel.check(mesh.world_size)
         mesh = mesh.shaped(config.parallel.tensor, config.parallel.pipeline)
         self.config, self.mesh, self.notice = config, mesh, notice
         self.step = 0
         self.samples = 0
+        self.skipped = 0
+        """Steps that an overflow of float16 has cost; the schedule does not count them."""
+        self.metrics: StepMetrics | None = None
+        """Of the last step that was read."""
+        self._read_late = mesh.device.type != "cpu" if read_late is None else read_late
+        self._unread: _Unread | None = None
+        self._told = self._due = False
+        """Whether any rank has a preemption notice; whether a checkpoint pays."""
         self.log = _open_log(config, listeners) if mesh.is_rank0 else None
         self.heartbeats = Heartbeats(mesh, config.timeouts, config.run_dir, self._record)
         self.heartbeats.start()  # before the model is built, which takes time
@@ -97,11 +130,11 @@ class Trainer:
         plan = tensor_plan(config.model)
         sample = self.data.train.take(torch.tensor([0]))
         self.model = parallelize(model, plan, config, mesh, sample.inputs)
-        self.loss_scale = LossScale() if config.precision == "float16" else None
+        self.loss_scale = LossScale(mesh.device) if config.precision == "float16" else None
         compute = PipelinedComputation if mesh.pipeline > 1 else Computation
         self.computation = compute(self.model, mesh, config.accumulate, config.precision, self.loss_scale)
-        together = mesh.tensor == 1
-        self.optimizer = build_optimizer(config.optim, self.model.parameters(), together=together)
+        self.optimizer = build_optimizer(config.optim, self.model.parameters())
+        self.update = Update(self.optimizer, mesh, config.optim.clip_norm, self.loss_scale)
         self.state = State(unwrap(self.model), self.optimizer, mesh)
         torch.manual_seed(_rank_seed(config.seed, mesh))
         place = config.checkpoint.store or str(config.run_dir / "checkpoints")
@@ -170,23 +203,28 @@ class Trainer:
 
     def _train(self) -> bool:
         while self.step < self.config.steps:
-            metrics = self.take_step()
+            self.take_step()
             last = self.step == self.config.steps
-            preempted = metrics.preempted and not last
-            if not preempted and (last or self.step % self.config.evaluate_every == 0):
-                preempted = self._evaluate()
-            if preempted and not last:
+            evaluates = last or self.step % self.config.evaluate_every == 0
+            saves = not last and self._save_is_due
+            if evaluates or saves:
+                self.read()
+            told = self._told
+            if evaluates and not told:
+                told = self._evaluate()
+            if told and not last:
                 self._leave()
                 return False
             self.writer.look()
-            if not last and self._save_is_due(metrics):
+            if saves:
                 self.writer.begin(self.step, "interval", self.state.capture, self._start_saving_paced)
         self._finish()
         return True
 
-    def _save_is_due(self, metrics: StepMetrics) -> bool:
+    @property
+    def _save_is_due(self) -> bool:
         every_steps = self.config.checkpoint.every_steps
-        return self.step % every_steps == 0 if every_steps else metrics.due
+        return self.step % every_steps == 0 if every_steps else self._due
 
     def prepare(self, started: float) -> None:
         """Load the newest checkpoint, if there is one; `run` does it."""
@@ -202,12 +240,15 @@ class Trainer:
             self.state.restore(checkpoint, self.saver.held)
             self.step, self.samples = checkpoint.manifest.step, checkpoint.manifest.samples
             previous = Schedule(**checkpoint.manifest.schedule)
+            scaling = dict(checkpoint.manifest.loss_scale)
+            self.skipped = scaling.pop("skipped", 0)
             if self.loss_scale:
-                self.loss_scale.resume(checkpoint.manifest.loss_scale)
+                self.loss_scale.resume(scaling)
             self.writer.saved_step = self.step
         self.heartbeats.saved(self.writer.saved_step)
         self.saver.loaded()
-        self.schedule = schedule_for(self.config.optim, self.batch_size, self.step, previous)
+        updates = self.step - self.skipped
+        self.schedule = schedule_for(self.config.optim, self.batch_size, updates, previous)
         warnings = doubts(self.config.optim, self.batch_size)
         self._record(
             "resumed" if checkpoint else "started",
@@ -242,52 +283,69 @@ class Trainer:
         if self.mesh.is_rank0:
             sys.stderr.write(f"training: {choice.backend} ({choice.why}); {found.verdict}\n")
 
-    def take_step(self) -> StepMetrics:
-        """One optimizer step of all ranks, without what may follow it; `run` does it."""
+    def take_step(self) -> None:
+        """One optimizer step of all ranks, without what may follow it; `run` does it.
+
+        Nothing in it waits for the device but `read`, for the step before, once this one's work is queued.
+
+        Raises:
+            DivergedError: the step before had a loss or a gradient that is no number.
+        """
         begin = time.monotonic()
-        rate = self.schedule.rate(self.step)
-        set_rate(self.optimizer, rate)
         with self.heartbeats.busy("step", self.step + 1):
             batch = self.loader.batch(self.samples).to(self.mesh.device)
             self.optimizer.zero_grad(set_to_none=True)
             sums = self.computation.backward(batch, self.heartbeats.own_part_done)
-            result = self._aggregate(sums, f"of step {self.step + 1}")
-            overflow = self.loss_scale and not self.loss_scale.unscale(self.model.parameters(), self.mesh)
-            if not overflow:
-                self.optimizer.step()
+            due = bool(self.cadence and self.cadence.due())
+            totals = self.update.agree(sums, [self.notice.requested, due])
+            self.read()
+            rate = self.schedule.rate(self.step - self.skipped)
+            set_rate(self.optimizer, rate)
+            self.update.apply(totals)
+            late = Late(totals)
         self.step += 1
         self.samples += self.batch_size
         if self.cadence:
             self.cadence.step(time.monotonic() - begin, saving=self.writer.pending is not None)
         self.notice.sleep(max(0.0, self.config.pace_seconds - (time.monotonic() - begin)))
-        self._record(
-            "step",
-            loss=round(result.loss, 6),
-            accuracy=round(result.accuracy, 4),
-            lr=rate,
-            samples=self.samples,
-            samples_per_second=round(self.batch_size / (time.monotonic() - begin), 1),
-            **({"skipped": "overflow"} if overflow else {}),
-        )
-        return result
+        self._unread = _Unread(self.step, self.samples, rate, time.monotonic() - begin, late)
+        if not self._read_late:
+            self.read()
 
-    def _aggregate(self, sums: torch.Tensor, of: str) -> StepMetrics:
-        """Add up the metrics of all ranks: all that they tell each other in a step.
-
-        After the backward pass, which has just brought the ranks together: beside it, on a CPU, the little
-        exchange would take three per cent of a step of 70 ms from it.
+    def read(self) -> None:
+        """Wait for the numbers of the last step, unless they were read, and take note of them.
 
         Raises:
-            DivergedError: the loss is no number.
+            DivergedError: its loss or gradient is no number; it has changed no weight.
         """
-        flags = [self.notice.requested, bool(self.cadence and self.cadence.due())]
-        own = torch.cat([sums, torch.tensor(flags, dtype=torch.float64, device=self.mesh.device)])
-        loss_sum, hits, num_targets, preempted, due = self.mesh.sum(own).tolist()
-        if not math.isfinite(loss_sum):
-            raise DivergedError(
-                f"the loss {of} is {loss_sum}: lower optim.lr ({self.config.optim.lr}){self._or_warm_up()}"
-            )
-        return StepMetrics(loss_sum / num_targets, hits / num_targets, preempted > 0, due > 0)
+        unread, self._unread = self._unread, None
+        if unread is None:
+            return
+        totals = Totals(*unread.totals.read())
+        overflow = not math.isfinite(totals.squared_norm)
+        if not math.isfinite(totals.loss):
+            raise self._diverged(f"loss of step {unread.step}", totals.loss)
+        if overflow and not self.loss_scale:
+            raise self._diverged(f"length of the gradient of step {unread.step}", totals.squared_norm)
+        self.skipped += overflow
+        self._told, self._due = self._told or totals.notices > 0, totals.due > 0
+        loss, accuracy = totals.loss / totals.targets, totals.hits / totals.targets
+        norm = math.sqrt(totals.squared_norm)
+        self.metrics = StepMetrics(loss, accuracy, norm)
+        self._record(
+            "step",
+            step=unread.step,
+            loss=round(loss, 6),
+            accuracy=round(accuracy, 4),
+            lr=unread.rate,
+            samples=unread.samples,
+            samples_per_second=round(self.batch_size / unread.seconds, 1),
+            **({"skipped": "overflow"} if overflow else {"gradient_norm": float(f"{norm:.6g}")}),
+        )
+
+    def _diverged(self, what: str, value: float) -> DivergedError:
+        advice = f"lower optim.lr ({self.config.optim.lr}){self._or_warm_up()}"
+        return DivergedError(f"the {what} is {value}: {advice}")
 
     def _or_warm_up(self) -> str:
         """That advice, where it would change anything; a run that resumes keeps its schedule."""
@@ -302,7 +360,8 @@ class Trainer:
         It may take longer than a preemption notice gives, so all ranks agree after each batch.
         """
         count = min(len(self.data.held_out), self.config.evaluate_samples)
-        parts = -(-count // (self.mesh.data_size * EVALUATED_AT_ONCE))
+        at_once = min(EVALUATED_AT_ONCE, self.config.data.batch_size_per_rank // self.config.accumulate)
+        parts = -(-count // (self.mesh.data_size * at_once))
         mine = torch.arange(self.mesh.data_rank, count, self.mesh.data_size)
         taken = mine if len(mine) else torch.tensor([0])  # others may need it to take part
         sums = torch.zeros(3, dtype=torch.float64, device=self.mesh.device)
@@ -315,8 +374,10 @@ class Trainer:
         if not len(mine):
             sums.zero_()
         with self.heartbeats.busy("evaluation", self.step):
-            result = self._aggregate(sums, f"on held-out data after step {self.step}")
-        self._record("evaluation", loss=round(result.loss, 6), accuracy=round(result.accuracy, 4))
+            loss, hits, targets = self.mesh.sum(sums).tolist()
+        if not math.isfinite(loss):
+            raise self._diverged(f"loss on held-out data after step {self.step}", loss)
+        self._record("evaluation", loss=round(loss / targets, 6), accuracy=round(hits / targets, 4))
         return False
 
     def _look_at(self, part: torch.Tensor) -> torch.Tensor:
@@ -330,7 +391,7 @@ class Trainer:
             mesh=self.mesh.shape,
             schedule=asdict(self.schedule),
             identity=self.identity,
-            loss_scale=asdict(self.loss_scale) if self.loss_scale else {},
+            loss_scale={**self.loss_scale.state_dict(), "skipped": self.skipped} if self.loss_scale else {},
         )
         name = file_name(self.mesh.rank)
         return self.saver.start(name, captured, manifest, self.state.spoiled, pace_seconds)
@@ -340,6 +401,7 @@ class Trainer:
         return self._start_saving(captured, self.config.checkpoint.pace_seconds)
 
     def _leave(self) -> None:
+        self.read()
         nodes = self.mesh.gather("notice", self.mesh.node if self.notice.requested else "")
         self._record("notice", nodes=[node for node in nodes if node])
         self.writer.now(self.step, "notice", self.state.capture, self._start_saving_paced)

@@ -36,8 +36,11 @@ class Samples:
         ]
 
     def to(self, device: torch.device) -> Samples:
-        """The same on a device."""
-        return Samples(self.inputs.to(device), self.targets.to(device))
+        """The same on a device; a copy from ordinary memory would wait for all that a GPU has to do."""
+        if device.type == "cpu":
+            return Samples(self.inputs.to(device), self.targets.to(device))
+        inputs, targets = self.inputs.pin_memory(), self.targets.pin_memory()
+        return Samples(inputs.to(device, non_blocking=True), targets.to(device, non_blocking=True))
 
 
 class SampleSource(Protocol):

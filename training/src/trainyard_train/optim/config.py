@@ -17,6 +17,8 @@ class OptimConfig(ConfigSection):
     """The rate at `reference_batch_size`."""
     momentum: float = Field(default=0.9, ge=0, lt=1)
     weight_decay: float = Field(default=1e-4, ge=0)
+    clip_norm: float = Field(default=0, ge=0)
+    """The longest that the gradient of all parameters together may be; a longer one is shortened. 0: any."""
     scaling: Literal["linear", "sqrt", "none"] = "none"
     reference_batch_size: int = Field(default=64, ge=1)
     """The batch that `lr` was tuned with, in samples."""

@@ -1,4 +1,9 @@
-"""The optimizers to choose from."""
+"""The optimizers to choose from: PyTorch's, whose fused kernels update what each rank has.
+
+A fused kernel takes a tensor that says whether to update at all, and one to divide gradients by, so that an
+overflow or a clipped norm is known to the device alone and the host waits for nothing. PyTorch's own `step`
+lacks that for DTensors of SGD, and for parameters on several meshes.
+"""
 
 from __future__ import annotations
 
@@ -10,29 +15,86 @@ import torch
 from trainyard_train.optim.config import OptimConfig
 
 
-def build_optimizer(
-    config: OptimConfig, parameters: Iterable[torch.nn.Parameter], *, together: bool = True
-) -> torch.optim.Optimizer:
-    """SGD with Nesterov momentum (where there is momentum), or AdamW.
+class FusedSGD(torch.optim.SGD):
+    """SGD in one pass over each rank's parts; `found_inf` and `grad_scale` are those of GradScaler."""
 
-    Args:
-        config: which, and its settings.
-        parameters: to be optimized.
-        together: whether PyTorch may update many at once; not where some are cut over ranks and others are
-            not. Those that are whole are updated in one pass over each (fused), which is the fastest.
-    """
+    found_inf: torch.Tensor | None = None
+    """Shape (), float32, on the device: not 0 where this step is to change nothing."""
+    grad_scale: torch.Tensor | None = None
+    """Shape (), float32, on the device: gradients are divided by it, in place."""
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            used = [parameter for parameter in group["params"] if parameter.grad is not None]
+            moments = [_slot(self, each, "momentum_buffer") for each in used] if group["momentum"] else []
+            if used:
+                torch._fused_sgd_(
+                    [local_of(each) for each in used],
+                    [local_of(each.grad) for each in used],
+                    [local_of(each) for each in moments],
+                    weight_decay=group["weight_decay"],
+                    momentum=group["momentum"],
+                    lr=group["lr"],
+                    dampening=group["dampening"],
+                    nesterov=group["nesterov"],
+                    maximize=group["maximize"],
+                    is_first_step=False,  # the momentum is 0 then, which a first step that is skipped needs
+                    grad_scale=self.grad_scale,
+                    found_inf=self.found_inf,
+                )
+
+
+class FusedAdamW(torch.optim.AdamW):
+    """AdamW, likewise."""
+
+    found_inf: torch.Tensor | None = None
+    grad_scale: torch.Tensor | None = None
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            used = [parameter for parameter in group["params"] if parameter.grad is not None]
+            if not used:
+                continue
+            steps = [_steps(self, parameter) for parameter in used]
+            torch._foreach_add_(steps, 1)
+            torch._fused_adamw_(
+                [local_of(each) for each in used],
+                [local_of(each.grad) for each in used],
+                [local_of(_slot(self, each, "exp_avg")) for each in used],
+                [local_of(_slot(self, each, "exp_avg_sq")) for each in used],
+                [],
+                steps,
+                lr=group["lr"],
+                beta1=group["betas"][0],
+                beta2=group["betas"][1],
+                weight_decay=group["weight_decay"],
+                eps=group["eps"],
+                amsgrad=False,
+                maximize=group["maximize"],
+                grad_scale=self.grad_scale,
+                found_inf=self.found_inf,
+            )
+            if self.found_inf is not None:  # a step that was skipped does not count
+                torch._foreach_sub_(steps, [self.found_inf] * len(steps))
+
+
+Fused = FusedSGD | FusedAdamW
+
+
+def build_optimizer(config: OptimConfig, parameters: Iterable[torch.nn.Parameter]) -> Fused:
+    """SGD with Nesterov momentum (where there is momentum), or AdamW."""
     parameters = list(parameters)
-    whole = not any(is_distributed(parameter) for parameter in parameters)
-    how: dict[str, Any] = {"foreach": False} if not together else {"fused": True} if whole else {}
     if config.name == "adamw":
-        return torch.optim.AdamW(parameters, lr=config.lr, weight_decay=config.weight_decay, **how)
-    return torch.optim.SGD(
+        return FusedAdamW(parameters, lr=config.lr, weight_decay=config.weight_decay, fused=True)
+    return FusedSGD(
         parameters,
         lr=config.lr,
         momentum=config.momentum,
         weight_decay=config.weight_decay,
         nesterov=config.momentum > 0,
-        **how,
+        fused=True,
     )
 
 
@@ -41,7 +103,32 @@ def is_distributed(tensor: torch.Tensor) -> bool:
     return hasattr(tensor, "to_local")
 
 
+def local_of(tensor: torch.Tensor | None) -> torch.Tensor:
+    """What this rank has of a tensor."""
+    assert tensor is not None
+    local: torch.Tensor = tensor.to_local() if is_distributed(tensor) else tensor  # type: ignore[attr-defined]
+    return local
+
+
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
     """Use this learning rate in the next step."""
     for group in optimizer.param_groups:
         group["lr"] = rate
+
+
+def _slot(optimizer: torch.optim.Optimizer, parameter: torch.Tensor, name: str) -> torch.Tensor:
+    """What an optimizer remembers of a parameter; it begins as 0."""
+    state: dict[str, Any] = optimizer.state[parameter]
+    if name not in state:
+        state[name] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
+    found: torch.Tensor = state[name]
+    return found
+
+
+def _steps(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> torch.Tensor:
+    """How often a parameter was updated; shape (), float32, beside it."""
+    state: dict[str, Any] = optimizer.state[parameter]
+    if "step" not in state:
+        state["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)
+    found: torch.Tensor = state["step"]
+    return found

@@ -1,0 +1,66 @@
+"""The length of a model's gradient, wherever its pieces are: whole, cut by FSDP or tensors, or in stages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+
+from trainyard_train.optim.optimizer import is_distributed, local_of
+
+_EPSILON = 1e-6
+"""As in `torch.nn.utils.clip_grad_norm_`."""
+
+
+def squared_norm(parameters: Iterable[torch.nn.Parameter], ranks: int) -> torch.Tensor:
+    """What this rank adds to the square of the global norm, which is the sum over all ranks.
+
+    A piece that several ranks have counts on each of them by one over their number.
+
+    Args:
+        parameters: those of this rank, with their gradients.
+        ranks: how many have the same layers as this one: all of its stage.
+
+    Returns:
+        shape (), float64, on the parameters' device; the host waits for nothing.
+    """
+    by_copies: dict[int, list[torch.Tensor]] = {}
+    device = torch.device("cpu")
+    for parameter in parameters:
+        device = parameter.device
+        if parameter.grad is None:
+            continue
+        gradient = _placed_as(parameter)
+        if local_of(gradient).numel():
+            by_copies.setdefault(_copies(gradient, ranks), []).append(local_of(gradient))
+    total = torch.zeros((), dtype=torch.float64, device=device)
+    for copies, gradients in by_copies.items():
+        total += torch.stack(torch._foreach_norm(gradients)).double().square().sum() / copies
+    return total
+
+
+def divisor(norm: torch.Tensor, longest: float) -> torch.Tensor:
+    """What to divide a gradient of that norm by, so that it is no longer than `longest`; 1 if it is not."""
+    return ((norm + _EPSILON) / longest).clamp(min=1)
+
+
+def _placed_as(parameter: torch.nn.Parameter) -> torch.Tensor:
+    """Its gradient, cut as it is; where ranks hold terms of a sum, they add them up."""
+    gradient = parameter.grad
+    assert gradient is not None
+    if is_distributed(gradient) and gradient.placements != parameter.placements:  # type: ignore[attr-defined]
+        gradient = gradient.redistribute(placements=parameter.placements)  # type: ignore[attr-defined]
+        parameter.grad = gradient
+    return gradient
+
+
+def _copies(tensor: torch.Tensor, ranks: int) -> int:
+    """How many ranks have the same piece."""
+    if not is_distributed(tensor):
+        return ranks
+    mesh = tensor.device_mesh  # type: ignore[attr-defined]
+    copies = ranks // mesh.size()
+    for dimension, placement in enumerate(tensor.placements):  # type: ignore[attr-defined]
+        if placement.is_replicate():
+            copies *= mesh.size(dimension)
+    return int(copies)

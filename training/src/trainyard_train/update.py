@@ -1,0 +1,128 @@
+"""From gradients to new weights, without the host waiting for the device.
+
+What all ranks must know of a step (its loss, the length of its gradient, who has a preemption notice) goes
+through one all-reduce on the device. There it is decided whether loss and gradient are numbers, and what to
+divide the gradient by; the optimizer's kernels read that. The host reads the same numbers later: see `Late`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from trainyard_train.optim.gradients import divisor, squared_norm
+from trainyard_train.optim.optimizer import Fused
+from trainyard_train.parallelism.mesh import Mesh
+
+
+class LossScale(torch.amp.GradScaler):
+    """GradScaler, which keeps gradients of float16 from vanishing; all ranks decide together on its scale."""
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__(device.type)
+        self._one = torch.ones((), device=device)
+        self.value()  # makes the scale, which a stage without a loss needs too
+
+    def value(self) -> torch.Tensor:
+        """The scale: shape (), float32, on the device."""
+        scaled: torch.Tensor = self.scale(self._one)
+        return scaled
+
+    def agreed(self, optimizer: torch.optim.Optimizer, found_inf: torch.Tensor) -> None:
+        """Halve the scale after an overflow of any rank, double it after 2000 steps without one.
+
+        Its own `step` would look at this rank's gradients alone.
+        """
+        self._per_optimizer_states[id(optimizer)]["found_inf_per_device"] = {found_inf.device: found_inf}
+        self.update()
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        """Go on from a manifest's state; from the beginning if it has none."""
+        if "good_steps" in state:  # as versions before GradScaler wrote it
+            state = {"scale": state["scale"], "_growth_tracker": state["good_steps"] % 2000}
+        if state:
+            self.load_state_dict({**self.state_dict(), **state})
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Of one step or evaluation, summed over all ranks; `notices` and `due` count ranks."""
+
+    loss: float
+    """Times the number of targets, in nats."""
+    hits: float
+    targets: float
+    notices: float = 0
+    """Ranks that have a preemption notice."""
+    due: float = 0
+    """1 if rank 0 finds that a checkpoint pays."""
+    squared_norm: float = 0
+    """Of the gradient, before it was clipped."""
+
+
+class Late:
+    """Numbers on their way from the device: to read them waits until it has come so far."""
+
+    def __init__(self, values: torch.Tensor) -> None:
+        self._values = values.to("cpu", non_blocking=True)
+        self._event = None
+        if values.device.type == "cuda":
+            self._event = torch.cuda.Event()
+            self._event.record()
+
+    def read(self) -> list[float]:
+        """The numbers."""
+        if self._event:
+            self._event.synchronize()
+        found: list[float] = self._values.tolist()
+        return found
+
+
+@dataclass
+class Update:
+    """The optimizer's part of a step."""
+
+    optimizer: Fused
+    mesh: Mesh
+    clip_norm: float = 0
+    """The longest that a gradient may be; 0: any length."""
+    loss_scale: LossScale | None = None
+
+    def agree(self, sums: torch.Tensor, flags: Sequence[bool]) -> torch.Tensor:
+        """Bring together what a step's `Totals` are; all ranks must call it, after the backward pass.
+
+        Args:
+            sums: loss, hits and targets of this rank.
+            flags: whether it has a notice, and whether a checkpoint is due.
+
+        Returns:
+            shape (6,), float64, on the device, the same on all ranks.
+        """
+        parameters = [each for group in self.optimizer.param_groups for each in group["params"]]
+        square = squared_norm(parameters, self.mesh.world_size // self.mesh.pipeline)
+        if self.loss_scale:
+            square = square / self.loss_scale.value().double().square()
+        own = torch.cat([sums, to_device(flags, self.mesh.device), square[None]])
+        return self.mesh.sum(own)
+
+    def apply(self, totals: torch.Tensor) -> None:
+        """Take the optimizer's step, unless loss or gradient are no numbers: then nothing changes."""
+        found_inf = (~(totals[0].isfinite() & totals[5].isfinite())).float()
+        self.optimizer.found_inf = found_inf
+        scale = self.loss_scale.value() if self.loss_scale else None
+        if self.clip_norm:
+            clip = divisor(totals[5].sqrt(), self.clip_norm).float()
+            scale = clip if scale is None else scale * clip
+        self.optimizer.grad_scale = scale
+        self.optimizer.step()
+        if self.loss_scale:
+            self.loss_scale.agreed(self.optimizer, found_inf)
+
+
+def to_device(values: Sequence[float], device: torch.device) -> torch.Tensor:
+    """Some numbers, as float64; a copy from ordinary memory would wait for all that a GPU has to do."""
+    host = torch.tensor([float(value) for value in values], dtype=torch.float64)
+    return host.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else host
