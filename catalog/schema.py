@@ -100,6 +100,8 @@ class ImageFile:
     package: Name
     """What brings it: a Debian package, else the project that publishes it."""
     source: Source
+    for_ranks: bool = True
+    """Whether ranks load it, in any image; else what the runtime's own image prepares their pod with."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,8 +176,8 @@ class Fabric:
     """Linux capabilities that the container adds."""
     image_files: tuple[ImageFile, ...] = ()
     """What the image must hold so that ranks reach the fabric."""
-    device_files: tuple[Name, ...] = ()
-    """Patterns of device files, each of which the container has one of at least."""
+    node_files: tuple[Name, ...] = ()
+    """What the node gives the container: libraries, and patterns of device files with one match at least."""
     hugepages_2mi_mib: Count | None = None
     host_paths: dict[Name, HostPath] = field(default_factory=dict)
     """Path on the node → where the container has it."""

@@ -34,6 +34,11 @@ SOURCES = "/opt/trainyard/src"
 FORBIDDEN, NOT_FOUND, CONFLICT = 403, 404, 409
 TEAM = names.team_namespace("")
 """How the namespaces of teams begin."""
+_NO_SHELL = (
+    "Its containers were ended as they started (FailedPostStartHook): the platform's check of the fabric"
+    " could not run, since their image has no /bin/sh. Put one into it, or take the check off the runtime:"
+    " unchecked_runtimes in the stack file."
+)
 GONE_SECONDS = 30.0
 """Longest wait for a removed job, beyond its pods' grace period."""
 
@@ -294,9 +299,11 @@ class Jobs:
             raise TrainyardError([_missing(key)])
         conditions = _true_conditions(job)
         if "Complete" in conditions:
-            return JobState("complete", reason=conditions["Complete"])
+            unchecked = [_NO_SHELL] if self._check_failed(key) else []
+            return JobState("complete", reason=" ".join([conditions["Complete"], *unchecked]))
         if "Failed" in conditions:
-            return JobState("failed", reason=conditions["Failed"])
+            said = self._said_by_pods(key)
+            return JobState("failed", reason=" ".join([conditions["Failed"], *said]))
         workload = self._workload(key)
         nodes = tuple(sorted(pod.spec.node_name for pod in self.pods(key) if pod.status.phase == "Running"))
         flavor = _flavor(workload)
@@ -324,6 +331,30 @@ class Jobs:
         selector = f"jobset.sigs.k8s.io/jobset-name={key.name}"
         pods: list[Any] = self._core.list_namespaced_pod(key.namespace, label_selector=selector).items
         return pods
+
+    def _said_by_pods(self, key: JobKey) -> list[str]:
+        """Return why pods ended, as they or the platform's check left it; each reason once.
+
+        The kubelet's event of a check that failed has no reason: one that could not run leaves nothing else.
+        """
+        ended = [
+            status.state.terminated
+            for pod in self.pods(key)
+            for status in pod.status.container_statuses or ()
+            if status.state.terminated
+        ]
+        said = [each.message.strip() for each in ended if each.message]
+        if not said and self._check_failed(key):
+            said = [_NO_SHELL]
+        return list(dict.fromkeys(said))
+
+    def _check_failed(self, key: JobKey) -> bool:
+        """Whether the kubelet ended a container of the job since the check in it failed, or could not run."""
+        reason = "reason=FailedPostStartHook"
+        events = self._core.list_namespaced_event(key.namespace, field_selector=reason).items
+        return bool(
+            {event.involved_object.uid for event in events} & {pod.metadata.uid for pod in self.pods(key)}
+        )
 
     def pod(self, key: JobKey, rank: int = 0) -> Any | None:  # noqa: ANN401 -- the client's own
         """Return the newest pod of one node of the job; None where it has none now."""

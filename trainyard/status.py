@@ -23,11 +23,14 @@ def show_status(session: Session) -> None:
         _show_embedded(session)
     else:
         _show_remote(session)
-    jobs = _table("job", "team", "state", "flavor", "nodes")
+    jobs, reasons = _table("job", "team", "state", "flavor", "nodes"), []
     for key in session.jobs.of_teams(session.namespaces):
         state = session.jobs.state(key)
+        reasons += [f"{key.name}: {state.reason}"] if state.ended else []
         jobs.add_row(key.name, key.team, _coloured(state.phase), state.flavor or "–", ", ".join(state.nodes))
     session.console.print(jobs if jobs.row_count else "no jobs; `trainyard submit` submits the stack's own")
+    for reason in reasons:
+        session.console.print(reason, highlight=False, markup=False, soft_wrap=True)
 
 
 def _show_embedded(session: Session) -> None:

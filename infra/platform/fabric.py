@@ -23,6 +23,8 @@ _TOPOLOGY_FOLDER = "/etc/nccl-topology"
 TOPOLOGY_FILE = "topology.xml"
 _NCCL_CONF = "/etc/nccl.conf"
 """NCCL reads its variables from here, whoever started the process and with which environment."""
+FABRIC_SIGNAL = 64
+"""Ends ranks that would train over TCP: SIGRTMAX, which no framework handles, and no other fault sends."""
 
 
 def resources(fabric: str, accelerators: int) -> dict[str, int | str]:
@@ -39,12 +41,12 @@ def environment(fabric: str) -> dict[str, str]:
 
 
 def needs(fabric: str) -> str:
-    """Return what ranks on the fabric need of their container, for start_on_fabric.py; empty: nothing."""
+    """Return what ranks on the fabric need of their container, for check_fabric.sh; empty: nothing."""
     found = catalog.fabric(fabric)
-    if not found.device_files:
+    if not found.node_files:
         return ""
-    files = [f"{each.file}={each.package}" for each in found.image_files]
-    return " ".join([fabric, *files, *(f"{device}=" for device in found.device_files)])
+    files = [f"{each.file}={each.package}" for each in found.image_files if each.for_ranks]
+    return " ".join([fabric, *files, *(f"{file}=" for file in found.node_files)])
 
 
 def pod_annotations(fabric: str) -> dict[str, str]:
@@ -91,11 +93,14 @@ def host_claim(path: str) -> str:
     return f"host{path.replace('/', '-').replace('_', '-')}"
 
 
-def with_fabric(pod: dict[str, Any], fabric: str) -> dict[str, Any]:
-    """Give the pod what the fabric asks for: memory, paths, settings, capabilities, devices, a daemon."""
+def with_fabric(pod: dict[str, Any], fabric: str, *, check: bool = True) -> dict[str, Any]:
+    """Give the pod what the fabric asks for: memory, paths, settings, capabilities, devices, a daemon.
+
+    And a check that the job reaches it, unless that is left out.
+    """
     found = catalog.fabric(fabric)
     pod = _with_mounts(pod, found)
-    if needs(fabric):
+    if check and needs(fabric):
         pod = {**pod, "containers": [_checked(each, fabric) for each in pod["containers"]]}
     if found.capabilities:
         pod = {**pod, "containers": [_capable(each, found.capabilities) for each in pod["containers"]]}
@@ -136,14 +141,15 @@ def _mounting(container: dict[str, Any], mounts: Sequence[Mapping[str, Any]]) ->
 
 
 def _checked(container: dict[str, Any], fabric: str) -> dict[str, Any]:
-    """NCCL_NET refuses TCP to any command; what the runtime itself starts says why, and sooner.
+    """Check each container as it starts, in whatever image and beside whatever command the job gives it.
 
-    Workers of MPI are left out: a job's variables reach its launcher alone, so that none could say that it
-    means TCP.
+    NCCL_NET refuses TCP as well, but not before the first communicator, and with a message that tells little.
     """
     variable = {"name": "TRAINYARD_FABRIC", "value": needs(fabric)}
     command = {"command": [*on_fabric(fabric), *container["command"]]} if "command" in container else {}
-    return {**container, **command, "env": [*container["env"], variable]}
+    check = ["/bin/sh", "-c", program("check_fabric.sh").rstrip(), "check_fabric", str(FABRIC_SIGNAL)]
+    lifecycle = {**container.get("lifecycle", {}), "postStart": {"exec": {"command": check}}}
+    return {**container, **command, "env": [*container["env"], variable], "lifecycle": lifecycle}
 
 
 def _capable(container: dict[str, Any], capabilities: Sequence[str]) -> dict[str, Any]:

@@ -19,13 +19,15 @@ from infra.platform.base import (
     metadata,
     python_environment,
 )
-from infra.platform.fabric import environment, pod_annotations, resources, with_fabric
+from infra.platform.fabric import FABRIC_SIGNAL, environment, pod_annotations, resources, with_fabric
 from infra.platform.programs import program
 from infra.spec.grace import runtime_grace_seconds
 from infra.targets.base import PoolSettings
 
 EX_USAGE = 2
 """Exit status of a program that was started in the wrong way, as of `argparse`."""
+EX_NO_FABRIC = 128 + FABRIC_SIGNAL
+"""Exit status of ranks that would have trained over TCP on a pool with a fabric (check_fabric.sh)."""
 EX_TEMPFAIL, EX_LOST_RANK = 75, 76
 """Exit statuses of a rank that was told to leave and has saved (sysexits.h), and of one that lost another."""
 MAX_RESTARTS = 5
@@ -129,13 +131,14 @@ def _worker_pod(context: Context, fabric: str) -> dict[str, Any]:
         "args": list(named),
         "readinessProbe": {"tcpSocket": {"port": 2222}, "periodSeconds": 2},
     }
-    return {**pod, "containers": [{**container, **sshd, **_tells_ranks()}]}
+    return {**pod, "containers": [_tells_ranks({**container, **sshd})]}
 
 
-def _tells_ranks() -> dict[str, Any]:
+def _tells_ranks(container: dict[str, Any]) -> dict[str, Any]:
     """Let a pod that is to end tell its ranks, and wait for their checkpoint and their end."""
     command = ["python3", "-c", program("end_ranks.py")]
-    return {"lifecycle": {"preStop": {"exec": {"command": command}}}}
+    lifecycle = {**container.get("lifecycle", {}), "preStop": {"exec": {"command": command}}}
+    return {**container, "lifecycle": lifecycle}
 
 
 def _launcher_pod(context: Context, fabric: str) -> dict[str, Any]:
@@ -145,7 +148,7 @@ def _launcher_pod(context: Context, fabric: str) -> dict[str, Any]:
     variables = [{"name": name, "value": value} for name, value in _PRRTE.items()]
     # mpirun knows itself in the host file by its address, so its name must have reached DNS.
     waiting = {
-        **container,
+        **{key: value for key, value in container.items() if key != "lifecycle"},
         "name": "wait-for-dns",
         "command": ["python3", "-c", program("wait_for_dns.py")],
         "resources": {},
@@ -153,7 +156,7 @@ def _launcher_pod(context: Context, fabric: str) -> dict[str, Any]:
     return {
         **pod,
         "initContainers": [*pod.get("initContainers", []), waiting],
-        "containers": [{**container, "env": container["env"] + variables, **_tells_ranks()}],
+        "containers": [_tells_ranks({**container, "env": container["env"] + variables})],
     }
 
 
@@ -167,7 +170,9 @@ def _failure_policy() -> dict[str, Any]:
         "name": "wrong_configuration",
         "action": "FailJobSet",
         **reasons,
-        "onJobFailureMessagePatterns": [f"failed with exit code {EX_USAGE} matching FailJob rule"],
+        "onJobFailureMessagePatterns": [
+            f"failed with exit code ({EX_USAGE}|{EX_NO_FABRIC}) matching FailJob rule"
+        ],
     }
     spot = {"name": "spot", "action": "RestartJobSetAndIgnoreMaxRestarts", **reasons}
     return {"maxRestarts": MAX_RESTARTS, "rules": [hopeless, spot]}
@@ -206,7 +211,7 @@ def _replicated_job(
     rules = [
         {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
         {"action": "FailJob", "onExitCodes": {**ends, "values": [EX_TEMPFAIL, EX_LOST_RANK]}},
-        {"action": "FailJob", "onExitCodes": {**ends, "values": [EX_USAGE]}},
+        {"action": "FailJob", "onExitCodes": {**ends, "values": [EX_USAGE, EX_NO_FABRIC]}},
     ]
     template = {"metadata": {**({"labels": own} if own else {}), "annotations": dict(asked)}, "spec": pod}
     job = {"backoffLimit": 0, "podFailurePolicy": {"rules": rules}, "template": template}
@@ -230,7 +235,10 @@ def _pod(context: Context, framework: str, fabric: str, container: dict[str, Any
             for claim, read_only in claims.items()
         ],
     }
-    return pod if all(names.SIMULATED_LABEL in pool.labels for pool in pools) else with_fabric(pod, fabric)
+    if all(names.SIMULATED_LABEL in pool.labels for pool in pools):
+        return pod
+    check = names.runtime(framework, fabric) not in context.stack.unchecked_runtimes
+    return with_fabric(pod, fabric, check=check)
 
 
 def _container(context: Context, pools: Sequence[PoolSettings]) -> dict[str, Any]:

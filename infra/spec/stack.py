@@ -42,6 +42,10 @@ class Stack(Spec):
     grace_seconds: dict[Name, GraceSeconds] = Field(
         default={}, description="seconds from SIGTERM to SIGKILL of a runtime's pods, by the runtime's name"
     )
+    unchecked_runtimes: tuple[Name, ...] = Field(
+        default=(),
+        description="runtimes whose jobs start without a check that their image reaches the fabric",
+    )
     job: JobSpec | None = Field(default=None, description="the stack's own training job")
 
     def pool(self, name: str) -> NodePoolSpec:

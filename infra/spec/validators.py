@@ -296,6 +296,16 @@ def grace_is_of_runtimes_that_can_give_it(
             yield path, str(seconds), allowed, "lower it, or add a pool of this fabric that is not spot"
 
 
+def unchecked_runtimes_are_of_the_stack(
+    pools: Pools, operators: OperatorsSpec, unchecked_runtimes: Sequence[str]
+) -> Iterator[Finding]:
+    """A name that no runtime has would leave the check in place, unnoticed."""
+    runtimes = runtime_names(pools, operators)
+    for index, runtime in enumerate(unchecked_runtimes):
+        if runtime not in runtimes:
+            yield unknown(("unchecked_runtimes", index), runtime, runtimes, "a runtime of this stack")
+
+
 def a_jobs_grace_is_given_wherever_it_lands(
     *,
     provider: ProviderSpec,

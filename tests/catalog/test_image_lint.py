@@ -94,6 +94,7 @@ def test_a_class_of_gpus_with_a_network_of_its_own_refuses_to_fall_back_to_socke
         )
         assert ("NCCL_NET" in fabric.environment) == has_network, fabric.name
         assert bool(fabric.image_files) == has_network, fabric.name
+        assert bool(fabric.node_files) == has_network, fabric.name
         if "IPC_LOCK" in fabric.capabilities:
             assert fabric.environment["NCCL_NET"] == "IB"
-            assert fabric.device_files
+            assert fabric.image_files[0].for_ranks

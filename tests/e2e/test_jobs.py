@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 import psutil
 import pytest
 
 from engine.paths import REPOSITORY
+from infra.platform.fabric import with_fabric
+from infra.platform.runtimes import EX_NO_FABRIC
 from tests.e2e import manifests
 from tests.e2e.jobs import conditions, logs, submitted
 from tests.e2e.manifests import NAMESPACE
@@ -23,6 +28,11 @@ LOSS_STEP = 15
 """Between two checkpoints, which are ten steps apart."""
 SAVE_SECONDS = 20
 """Twice what a run has to leave in where nobody tells it of a grace."""
+FABRIC, SET = "ib-sriov", "jobset.sigs.k8s.io/jobset-name"
+CONTAINER: Declaration = {
+    "containers": [{"env": [], "resources": {}, "volumeMounts": [], "securityContext": {"capabilities": {}}}],
+    "volumes": [],
+}
 HELLO = ["mpirun", "-n", "2", "python3", "-m", "trainyard_train.launchers.mpi_hello"]
 
 
@@ -131,6 +141,96 @@ def test_a_wrong_configuration_ends_the_job_at_once(stack: LocalStack) -> None:
     status = stack.get("jobset", "-n", NAMESPACE, "wrong")["status"]
     assert status["terminalState"] == "Failed"
     assert status.get("restarts", 0) == 0
+
+
+NO_SHELL = "trainyard.local/pause:1.0.0"
+"""An image that holds one program and nothing else."""
+
+
+@pytest.fixture(scope="module")
+def on_fabric(stack: LocalStack) -> Iterator[LocalStack]:
+    """The runtimes of a pool with InfiniBand, on nodes that have none."""
+    [check] = with_fabric(CONTAINER, FABRIC)["containers"]
+    for framework in ("torch", "mpi"):
+        runtime = stack.get("clustertrainingruntime", f"{framework}-none")
+        runtime["metadata"] = {"name": f"{framework}-{FABRIC}", "labels": runtime["metadata"]["labels"]}
+        for replicated in runtime["spec"]["template"]["spec"]["replicatedJobs"]:
+            [container] = replicated["template"]["spec"]["template"]["spec"]["containers"]
+            container["lifecycle"] = {**container.get("lifecycle", {}), **check["lifecycle"]}
+            container["env"] += [*check["env"], {"name": "NCCL_NET", "value": "IB"}]
+        stack.apply(runtime)
+    yield stack
+    stack.kubectl("delete", "clustertrainingruntime", f"torch-{FABRIC}", f"mpi-{FABRIC}")
+
+
+def of_its_own(
+    name: str, *, framework: str = "torch", command: str = "sleep 300", **trainer: object
+) -> Declaration:
+    """A job with a command of its own, which knows nothing of Trainyard."""
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {
+            "name": name,
+            "namespace": NAMESPACE,
+            "labels": {"kueue.x-k8s.io/queue-name": "research"},
+        },
+        "spec": {
+            "runtimeRef": {"name": f"{framework}-{FABRIC}"},
+            "trainer": {"numNodes": 2, "command": command.split(), **trainer},
+        },
+    }
+
+
+def ends(stack: LocalStack, name: str, condition: str) -> float:
+    """Wait until the job has come to this end; return the seconds since its first pod started."""
+
+    def ended() -> bool:
+        true = conditions(stack, "trainjob", name)
+        assert not (true.keys() & {"Complete", "Failed"}) - {condition}, json.dumps(true)
+        return condition in true
+
+    stack.wait_until(ended, f"{condition} of {name}")
+    job = stack.get("trainjob", "-n", NAMESPACE, name)
+    [end] = [each for each in job["status"]["conditions"] if each["type"] == condition]
+    pods = stack.get("pods", "-n", NAMESPACE, "-l", f"jobset.sigs.k8s.io/jobset-name={name}")["items"]
+    first = min(pod["status"]["startTime"] for pod in pods)
+    return (datetime.fromisoformat(end["lastTransitionTime"]) - datetime.fromisoformat(first)).total_seconds()
+
+
+@pytest.mark.parametrize("framework", ["torch", "mpi"])
+def test_a_job_that_would_fall_back_to_tcp_fails_within_a_minute_and_says_why(
+    on_fabric: LocalStack, framework: str
+) -> None:
+    name = f"sockets-{framework}"
+    on_fabric.apply(of_its_own(name, framework=framework))
+    assert ends(on_fabric, name, "Failed") < 60
+    assert on_fabric.counted_restarts(name) == 0, "nothing would be different"
+    said = on_fabric.trainyard("status").out
+    assert f"ranks would train over TCP, on a pool with the fabric {FABRIC}:" in said
+    assert "/dev/infiniband/uverbs*: not there; the node gave this pod none" in said
+    assert "NCCL_NET=Socket" in said
+    pods = on_fabric.get("pods", "-n", NAMESPACE, "-l", f"{SET}={name}")["items"]
+    codes = {pod["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] for pod in pods}
+    assert EX_NO_FABRIC in codes
+    log = on_fabric.trainyard("logs", name).out
+    assert log.count("ranks would train over TCP") == 1
+    described = on_fabric.kubectl("describe", "pods", "-n", NAMESPACE, "-l", f"{SET}={name}")
+    assert "FailedPostStartHook" in described
+    assert "ranks would train over TCP" in described
+
+
+def test_a_job_that_means_tcp_is_left_alone(on_fabric: LocalStack) -> None:
+    means = {"name": "NCCL_NET", "value": "Socket"}
+    on_fabric.apply(of_its_own("means-tcp", command="sleep 2", env=[means]))
+    ends(on_fabric, "means-tcp", "Complete")
+
+
+def test_an_image_without_a_shell_is_told_so_even_where_its_program_ends_well(on_fabric: LocalStack) -> None:
+    """The kubelet sends SIGTERM where a hook fails, on which this program ends with 0."""
+    on_fabric.apply(of_its_own("no-shell", command="/pause", image=NO_SHELL))
+    ends(on_fabric, "no-shell", "Complete")
+    assert "their image has no /bin/sh" in on_fabric.trainyard("status").out
 
 
 def test_fsdp_leaves_on_notice_and_ends_with_the_weights_that_a_laptop_gets(

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from infra.names import HOSTNAME_LABEL, LEAF_LABEL
+from infra.platform.runtimes import EX_NO_FABRIC
 from infra.spec import Stack
 from tests.infra.golden import GOLDEN, assert_matches
 from tests.infra.plan import Plan, plan
@@ -121,7 +122,8 @@ def test_the_loss_of_a_spot_node_restarts_the_job_without_counting(local_plan: P
 def test_a_wrong_configuration_is_not_started_again(local_plan: Plan, name: str) -> None:
     runtime = local_plan.named("ClusterTrainingRuntime")[name]
     assert fate_of(runtime, ended_with(EXIT_WRONG_CONFIG)) == "FailJobSet"
-    assert exit_codes(runtime) == {EXIT_WRONG_CONFIG, EXIT_PREEMPTED, EXIT_LOST_RANK}
+    assert fate_of(runtime, ended_with(EX_NO_FABRIC)) == "FailJobSet"
+    assert exit_codes(runtime) == {EXIT_WRONG_CONFIG, EX_NO_FABRIC, EXIT_PREEMPTED, EXIT_LOST_RANK}
 
 
 def test_operators_run_on_the_system_pool(local_plan: Plan) -> None:

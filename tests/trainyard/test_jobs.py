@@ -154,18 +154,37 @@ class FakeCustom:
 
 
 def jobs(
-    job: dict[str, Any] | None, workloads: list[dict[str, Any]] | None = None, nodes: tuple[str, ...] = ()
+    job: dict[str, Any] | None,
+    workloads: list[dict[str, Any]] | None = None,
+    nodes: tuple[str, ...] = (),
+    *,
+    said: str = "",
+    hook_failed_in: str = "",
 ) -> Jobs:
     found = Jobs.__new__(Jobs)
     pods = [
         SimpleNamespace(
             spec=SimpleNamespace(node_name=node, termination_grace_period_seconds=300),
-            status=SimpleNamespace(phase="Running"),
+            metadata=SimpleNamespace(uid=f"pod-on-{node}"),
+            status=SimpleNamespace(
+                phase="Running",
+                container_statuses=[
+                    SimpleNamespace(state=SimpleNamespace(terminated=SimpleNamespace(message=said)))
+                ],
+            ),
         )
         for node in nodes
     ]
     found._custom = FakeCustom(job, workloads or [])
-    found._core = SimpleNamespace(list_namespaced_pod=lambda *_, **__: SimpleNamespace(items=pods))
+    failed = SimpleNamespace(involved_object=SimpleNamespace(uid=hook_failed_in))
+
+    def list_events(namespace: str, *, field_selector: str) -> SimpleNamespace:
+        assert (namespace, field_selector) == ("team-research", "reason=FailedPostStartHook")
+        return SimpleNamespace(items=[failed] if hook_failed_in else [])
+
+    found._core = SimpleNamespace(
+        list_namespaced_pod=lambda *_, **__: SimpleNamespace(items=pods), list_namespaced_event=list_events
+    )
     return found
 
 
@@ -198,6 +217,24 @@ def test_a_job_runs_once_all_its_pods_do() -> None:
 def test_an_end_is_told_with_the_operators_message() -> None:
     state = jobs(trainjob(("Failed", "too many restarts"))).state(KEY)
     assert (state.phase, state.reason, state.ended) == ("failed", "too many restarts", True)
+
+
+def test_an_end_is_told_with_what_its_pods_said_once() -> None:
+    failed = trainjob(("Failed", "jobset failed"))
+    state = jobs(failed, nodes=("spot-0", "spot-1"), said="over TCP\n", hook_failed_in="pod-on-spot-0").state(
+        KEY
+    )
+    assert state.reason == "jobset failed over TCP"
+
+
+@pytest.mark.parametrize(("kind", "phase"), [("Failed", "failed"), ("Complete", "complete")])
+def test_an_image_without_a_shell_is_told_so_however_its_program_ended(kind: str, phase: str) -> None:
+    found = jobs(trainjob((kind, "it ended")), nodes=("spot-0",), hook_failed_in="pod-on-spot-0").state(KEY)
+    assert (found.phase, found.reason.startswith("it ended Its containers were ended")) == (phase, True)
+    assert "/bin/sh" in found.reason
+    assert "unchecked_runtimes" in found.reason
+    others = jobs(trainjob((kind, "it ended")), nodes=("spot-0",), hook_failed_in="another-job").state(KEY)
+    assert others.reason == "it ended"
 
 
 def test_a_missing_job_names_the_next_step() -> None:

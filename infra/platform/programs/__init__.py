@@ -18,8 +18,10 @@ def program(name: str, **values: str) -> str:
 
 
 def on_fabric(fabric: str) -> list[str]:
-    """Return what comes before a command whose ranks need a fabric; empty where nothing is to be checked."""
-    return ["python3", "-c", program("start_on_fabric.py")] if catalog.fabric(fabric).device_files else []
+    """Return what comes before a command whose ranks use a fabric; empty where the class has none."""
+    if not catalog.fabric(fabric).node_files:
+        return []
+    return ["/bin/sh", "-c", program("start_on_fabric.sh").rstrip(), "sh"]
 
 
 @cache

@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import sysconfig
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,8 +16,8 @@ import pytest
 
 from infra.platform import programs
 from infra.platform.base import HOME
-from infra.platform.programs import program
-from infra.platform.runtimes import EX_TEMPFAIL, EX_USAGE
+from infra.platform.programs import on_fabric, program
+from infra.platform.runtimes import EX_TEMPFAIL
 
 FOLDER = Path(programs.__file__).parent
 SHELL = sorted(path.name for path in FOLDER.glob("*.sh"))
@@ -177,76 +176,14 @@ def test_nccl_gets_what_the_fabrics_script_sets_and_nothing_else(tmp_path: Path)
     assert run(text, tmp_path, shell="bash") != 0
 
 
-def on_fabric(needs: Mapping[str, str], **variables: str) -> subprocess.CompletedProcess[str]:
-    """Start `echo NCCL_NET` as a rank; `needs` is the file → what has it."""
-    told = " ".join(["ib-ndr", *(f"{file}={package}" for file, package in needs.items())])
-    environment = {"PATH": os.environ["PATH"], "TRAINYARD_FABRIC": told, "NCCL_NET": "IB", **variables}
-    command = [
-        "python3",
-        "-c",
-        program("start_on_fabric.py"),
-        "sh",
-        "-c",
-        'echo "$NCCL_NET" "$@"',
-        "sh",
-        "a b",
-    ]
-    return subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=20)
-
-
-@pytest.fixture
-def there(tmp_path: Path) -> dict[str, str]:
-    """What a container has: a library, one beside it, a file of the image, a device."""
-    for name in ("mlx5.driver", "uverbs0"):
-        (tmp_path / name).touch()
-    beside = f"../{sysconfig.get_config_var('MULTIARCH')}/libc.so.*"
-    return {
-        "libc.so.6": "libc6",
-        beside: "libc6",
-        f"{tmp_path}/mlx5.driver": "ibverbs-providers",
-        f"{tmp_path}/uverbs*": "",
-    }
-
-
-def test_ranks_start_where_their_fabric_has_all_it_needs(there: dict[str, str]) -> None:
-    started = on_fabric(there)
-    assert (started.returncode, started.stdout, started.stderr) == (0, "IB a b\n", "")
-
-
-@pytest.mark.parametrize(
-    ("file", "package", "told"),
-    [
-        ("libibverbs-none.so.1", "libibverbs1", "  libibverbs-none.so.1: cannot open"),
-        (
-            "libibverbs/libmlx5-rdmav*.none",
-            "ibverbs-providers",
-            "not beside its library; ibverbs-providers has it",
-        ),
-        (
-            "/etc/libibverbs.d/none.driver",
-            "ibverbs-providers",
-            "none.driver: not there; ibverbs-providers has it",
-        ),
-        ("/dev/infiniband/none*", "", "none*: not there; the node gave this pod no device"),
-    ],
-)
-def test_ranks_that_would_use_tcp_are_refused_with_what_they_lack(
-    there: dict[str, str], file: str, package: str, told: str
-) -> None:
-    refused = on_fabric({**there, file: package})
-    assert (refused.returncode, refused.stdout) == (EX_USAGE, "")
-    assert "fabric ib-ndr" in refused.stderr
-    assert told in refused.stderr
-    assert "NCCL_NET=Socket" in refused.stderr
-    assert "libc6" not in refused.stderr
-
-
-def test_a_job_that_means_tcp_or_has_one_node_starts_without_a_fabric() -> None:
-    nothing = {"/dev/infiniband/none*": ""}
-    assert on_fabric(nothing, NCCL_NET="Socket").stdout == "Socket a b\n"
-    assert on_fabric(nothing, PET_NNODES="1").stdout == " a b\n"
-    assert on_fabric(nothing, PET_NNODES="2").returncode == EX_USAGE
-    assert on_fabric(nothing, TRAINYARD_FABRIC="").returncode == 0
+@pytest.mark.parametrize(("nodes", "network"), [("1", ""), ("2", "IB"), ("", "IB")])
+def test_nccl_chooses_the_network_of_a_job_of_one_node(nodes: str, network: str) -> None:
+    command = [*on_fabric("ib-ndr"), "sh", "-c", 'echo "$NCCL_NET/$*"', "sh", "a b"]
+    environment = {"PATH": os.environ["PATH"], "NCCL_NET": "IB", "PET_NNODES": nodes}
+    started = subprocess.run(
+        command, env=environment, check=False, capture_output=True, text=True, timeout=20
+    )
+    assert (started.returncode, started.stdout) == (0, f"{network}/a b\n")
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from infra.platform.fabric import with_fabric
+from infra.platform.fabric import needs, with_fabric
 from infra.platform.programs import on_fabric, program
+from infra.platform.runtimes import EX_NO_FABRIC
 from infra.spec.grace import runtime_grace_seconds
 from infra.spec.job import JobSpec
 from tests.infra.plan import Plan
@@ -109,30 +110,33 @@ def on(fabric: str, **container: Any) -> dict[str, Any]:
     return found
 
 
-def test_what_the_runtime_starts_on_a_fabric_is_checked_first() -> None:
-    told = {each["name"]: each["value"] for each in on("efav3", command=["torchrun"])["env"]}[
-        "TRAINYARD_FABRIC"
-    ]
-    assert told.startswith("efav3 libnccl-net-ofi.so=aws-ofi-nccl ")
-    assert told.endswith(" /dev/infiniband/uverbs*=")
-    assert '"' not in told  # sshd_config has no way to write one
-    assert on("efav3", command=["torchrun"])["command"] == [*on_fabric("efav3"), "torchrun"]
-    assert on_fabric("efav3")[-1] == program("start_on_fabric.py")
+@pytest.mark.parametrize("fabric", ["ib-ndr", "efav3", "roce-sriov", "roce", "tcpxo"])
+def test_a_container_on_a_fabric_is_checked_as_it_starts(fabric: str) -> None:
+    container = on(fabric, command=["torchrun"], lifecycle={"preStop": {"exec": {"command": ["a"]}}})
+    assert {"name": "TRAINYARD_FABRIC", "value": needs(fabric)} in container["env"]
+    command = container["lifecycle"]["postStart"]["exec"]["command"]
+    assert command[:2] == ["/bin/sh", "-c"]
+    assert command[2] == program("check_fabric.sh").rstrip()
+    assert 128 + int(command[-1]) == EX_NO_FABRIC
+    assert container["lifecycle"]["preStop"] == {"exec": {"command": ["a"]}}
+    assert container["command"] == [*on_fabric(fabric), "torchrun"]
 
 
-@pytest.mark.parametrize("fabric", ["none", "roce", "tcpxo", "rocm"])
-def test_where_no_device_of_verbs_is_given_nothing_is_checked(fabric: str) -> None:
+def test_a_runtime_may_be_left_unchecked() -> None:
+    pod = with_fabric({"containers": [{**BARE, **CAPABLE}], "volumes": []}, "ib-ndr", check=False)
+    assert "lifecycle" not in pod["containers"][0]
+
+
+@pytest.mark.parametrize("fabric", ["none", "rocm", "ici", "nvl72"])
+def test_where_there_is_no_network_but_tcp_nothing_is_checked(fabric: str) -> None:
     container = on(fabric, command=["torchrun"])
     assert container["command"] == ["torchrun"]
+    assert "lifecycle" not in container
     assert "TRAINYARD_FABRIC" not in {each["name"] for each in container["env"]}
 
 
-def test_workers_of_mpi_are_not_checked_since_no_variable_of_a_job_reaches_them() -> None:
-    assert "command" not in on("ib-ndr")
-
-
 @pytest.mark.parametrize("framework", ["torch", "mpi"])
-def test_a_job_that_we_submit_is_checked_before_its_ranks_start(framework: str) -> None:
+def test_a_job_that_we_submit_starts_as_the_runtimes_own_command_does(framework: str) -> None:
     def command(fabric: str) -> list[str]:
         job = JobSpec(
             name="a",

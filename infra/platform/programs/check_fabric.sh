@@ -1,0 +1,76 @@
+#!/bin/sh
+# Refuse ranks that would train over TCP on a pool that has a fabric: the postStart hook of a job's containers.
+#
+# It runs in the job's own image, beside the job's own command, whatever these are: POSIX sh, and no other program.
+# TRAINYARD_FABRIC has the class and what its network needs of this container: `file=package` for each file of the
+# image, `file=` for what the node gives. A job of one node needs no network; NCCL_NET=Socket says that TCP is meant.
+# The loader is asked for libraries as NCCL asks it (LD_PRELOAD; one that is static or musl's answers nothing, which
+# counts as found). What lies beside the programs of PATH counts too: conda's Python finds its libraries there.
+# The kubelet's event gives no reason (FailedPostStartHook: "PostStartHook failed"), so the message goes to the log of
+# the job and to its termination message. The signal $1 then ends the container's first process, whose parent is
+# outside of the pod, by an exit status that no other fault gives.
+case "${TRAINYARD_FABRIC:-none} ${PET_NNODES:-} ${NCCL_NET:-}" in
+  none* | *' 1 '* | *' '[Ss][Oo][Cc][Kk][Ee][Tt]) exit 0 ;;
+esac
+prefixes=$(IFS=:; for folder in $PATH; do printf '%s ' "${folder%/*}"; done)
+one_of() {
+  for found in $1; do [ -e "$found" ] && return 0; done
+  return 1
+}
+under_prefix() {
+  for prefix in $prefixes; do one_of "$prefix/$1" && return 0; done
+  return 1
+}
+library() {
+  answer=$(LD_PRELOAD=$1 /bin/sh -c : 2>&1)
+  case $answer in
+    '' | *'libraries: libcu'*) libraries="${libraries:-} $1" ;; # CUDA's comes with Python's packages
+    *'('*) why=${answer#*\(} why=${why%%)*}; under_prefix "lib*/$1" ;;
+    *) why=${answer##*libraries: }; return 1 ;;
+  esac
+}
+beside_library() {
+  # shellcheck disable=SC2016
+  folders=$(LD_PRELOAD=${libraries:-} /bin/sh -c 'while read -r _ _ _ _ _ path; do
+    case $path in */lib*.so*) echo "${path%/*}" ;; esac; done </proc/self/maps')
+  [ "$folders" ] || return 0
+  for folder in $folders; do one_of "$folder/$1" && return 0; done
+  under_prefix "lib*/$1"
+}
+has() {
+  why='not there'
+  case $1 in
+    /*) one_of "$1" || under_prefix "${1#/}" ;;
+    */*) beside_library "$1" ;;
+    *) library "$1" ;;
+  esac
+}
+set -f
+for need in ${TRAINYARD_FABRIC#* }; do
+  file=${need%%=*} package=${need#*=}
+  set +f
+  has "$file" || missing="${missing:-}
+  $file: $why; ${package:-the node gave this pod none}${package:+ has it}"
+done
+case "$NCCL_NET ${NCCL_IB_DISABLE:-0} ${NCCL_NET_PLUGIN:-}" in
+  'IB 0 '*) ;;
+  'IB '*) missing="${missing:-}
+  NCCL_IB_DISABLE=$NCCL_IB_DISABLE: it turns the fabric off; leave it out" ;;
+  *' none') missing="${missing:-}
+  NCCL_NET_PLUGIN=none: it keeps NCCL from the plugin of $NCCL_NET; leave it out" ;;
+esac
+[ "${missing:-}" ] || exit 0
+message="trainyard: ranks would train over TCP, on a pool with the fabric ${TRAINYARD_FABRIC%% *}:$missing
+Put it into the image (training/images has all of it; \`trainyard images --check\` looks for it). Among the variables
+of the job NCCL_NET=Socket says that TCP is meant, TRAINYARD_FABRIC=none that this check is wrong."
+echo "$message" >&2
+[ "${1:-}" ] || exit 1
+echo "$message" 2>/dev/null >/dev/termination-log
+for process in /proc/[0-9]*; do
+  [ "$process/ns/mnt" -ef /proc/self/ns/mnt ] && [ "${process#/proc/}" != $$ ] || continue
+  read -r _ _ _ parent _ <"$process/stat"
+  [ "$parent" = 0 ] || continue
+  echo "$message" 2>/dev/null >"$process/fd/2"
+  kill "-$1" "${process#/proc/}"
+done
+exit 1
