@@ -18,4 +18,14 @@ def test_a_preview_lists_what_would_be_made_and_makes_nothing(guest: LocalStack)
 def test_the_platform_comes_up_on_a_cluster_of_others_after_kills(platform: LocalStack) -> None:
     assert platform.names("clusterqueues") == ["gpu"]
     assert [item["status"]["readyReplicas"] for item in platform.get("deployments", "-A")["items"]] == [1] * 5
-    assert list(platform.trainyard("up", "--no-job").changes) == ["unchanged"]
+
+
+def test_up_changes_nothing_and_runs_the_stacks_job_by_the_context(platform: LocalStack) -> None:
+    said = platform.trainyard("up")
+    assert list(said.changes) == ["unchanged"]
+    assert "admitted to" in said.text
+    assert "pods run on" in said.text
+    assert "node   training:" in said.text, "the first node's own log is shown"
+    assert "digits: complete" in said.text
+    platform.trainyard("cancel")
+    platform.wait_until(lambda: platform.names("trainjobs", "-A") == [], "the cluster without the job")
