@@ -252,11 +252,16 @@ class MachineFacts:
     """Empty: not known here."""
     regions: tuple[Name, ...] = ()
     """Regions that offer it; empty: not known here."""
+    sold_in: dict[PurchaseKind, tuple[Name, ...]] = field(default_factory=dict)
+    """Regions of a way to buy it that only some of its regions have."""
     sources: Annotated[tuple[Source, ...], NOT_EMPTY]
 
     def __post_init__(self) -> None:
         if (self.accelerator is None) != (self.num_accelerators == 0):
             raise ValueError("accelerator and num_accelerators go together")
+        for way, regions in self.sold_in.items():
+            if way not in self.purchase or not set(regions) < set(self.regions):
+                raise ValueError(f"sold_in: {way} is one of `purchase`, in some of `regions`")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,6 +279,10 @@ class Machine(MachineFacts):
         """How it can be bought; empty: not known here."""
         reserved: tuple[PurchaseKind, ...] = ("reservation",) if "on-demand" in self.purchase else ()
         return (*self.purchase, *reserved)
+
+    def ways_in(self, region: str) -> tuple[PurchaseKind, ...]:
+        """How it can be bought in a region; empty: not known here."""
+        return tuple(way for way in self.ways if region in self.sold_in.get(way, (region,)))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -206,7 +206,8 @@ def machines(**filters: Unpack[MachineFilters]) -> tuple[Machine, ...]:
 def _passes(row: Machine, filters: MachineFilters) -> bool:
     if "region" in filters and row.offered_in(filters["region"]) is False:
         return False
-    if "purchase" in filters and row.ways and filters["purchase"] not in row.ways:
+    ways = row.ways_in(filters["region"]) if "region" in filters else row.ways
+    if "purchase" in filters and row.ways and filters["purchase"] not in ways:
         return False
     exact = {key: value for key, value in filters.items() if key not in ("region", "purchase")}
     return all(getattr(row, key) == value for key, value in exact.items())

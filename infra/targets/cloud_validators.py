@@ -114,9 +114,11 @@ def machine_is_sold(index: int, pool: NodePoolSpec, machine: Machine, region: st
         allowed = f"regions that offer it: {', '.join(machine.regions)}"
         yield path, f"{machine.name} in {region}", allowed, _another_machine(machine, region)
     purchase = purchase_of(pool)
-    if machine.ways and purchase not in machine.ways:
-        fix = f"write {', or '.join(HOW_TO_BUY[way] for way in machine.ways)}; or choose another machine"
-        yield path, f"{machine.name} as {purchase}", " or ".join(machine.ways), fix
+    ways = machine.ways if machine.offered_in(region) is False else machine.ways_in(region)
+    if machine.ways and purchase not in ways:
+        where = f" in {region}" if purchase in machine.ways else ""
+        fix = f"write {', or '.join(HOW_TO_BUY[way] for way in ways)}; or choose another machine"
+        yield path, f"{machine.name} as {purchase}{where}", " or ".join(ways), fix
 
 
 def _another_machine(machine: Machine, region: str) -> str:

@@ -94,7 +94,26 @@ def test_region_and_purchase_drop_only_what_is_known_not_to_be_offered() -> None
 def test_an_offer_is_yes_no_or_unknown() -> None:
     assert catalog.machine("aws", "p5en.48xlarge").offered_in("us-east-2") is True
     assert catalog.machine("aws", "p5en.48xlarge").offered_in("eu-west-1") is False
-    assert catalog.machine("gcp", "g2-standard-8").offered_in("us-central1") is None
+    assert catalog.machine("gcp", "a4x-highgpu-4g").offered_in("us-central1") is None
+    for name in ("g2-standard-4", "g2-standard-8", "g2-standard-48"):
+        assert catalog.machine("gcp", name).offered_in("us-west4") is True
+        assert catalog.machine("gcp", name).offered_in("us-east5") is False
+
+
+def test_a_way_to_buy_is_known_by_region_where_the_price_list_says_so() -> None:
+    tpu = catalog.machine("gcp", "ct6e-standard-4t")
+    assert tpu.ways == ("on-demand", "spot", "flex-start", "reservation")
+    assert tpu.ways_in("europe-west4") == tpu.ways
+    assert tpu.ways_in("southamerica-west1") == ("on-demand", "flex-start", "reservation")
+    assert tpu.ways_in("asia-east1") == ("flex-start", "reservation")
+    assert (
+        catalog.machine("aws", "p5.48xlarge").ways_in("us-east-1")
+        == catalog.machine("aws", "p5.48xlarge").ways
+    )
+    assert tpu.name not in {
+        row.name for row in catalog.machines(region="southamerica-west1", purchase="spot")
+    }
+    assert tpu.name in {row.name for row in catalog.machines(region="europe-west4", purchase="spot")}
 
 
 def test_google_sells_its_newest_machines_in_other_ways_than_on_demand() -> None:
