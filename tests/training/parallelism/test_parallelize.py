@@ -98,6 +98,22 @@ def test_lower_precision_learns_the_same_and_resumes_to_the_bit(tmp_path: Path, 
     assert low["loss"] == pytest.approx(full["loss"], rel=0.05)
 
 
+@pytest.mark.ranks
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_lower_precision_under_fsdp_is_its_own_policy_and_learns_the_same(
+    tmp_path: Path, precision: str
+) -> None:
+    values = {"strategy": "fsdp", "steps": 60, "evaluate_every": 60, "data.batch_size_per_rank": 32}
+    run(2, settings(tmp_path / "full", **values))
+    run(2, settings(tmp_path / "low", **values, precision=precision))
+    full, low = (events(tmp_path / name, "evaluation")[-1]["loss"] for name in ("full", "low"))
+    assert full != low
+    assert low == pytest.approx(full, rel=0.05)
+    kinds = {values.dtype for values in load_tensors(checkpoint(tmp_path / "low", 60)).values()}
+    assert torch.bfloat16 not in kinds
+    assert torch.float16 not in kinds, "what is kept stays in float32"
+
+
 @pytest.mark.parametrize("late", [False, True])
 def test_an_overflow_costs_a_step_that_the_schedule_does_not_count_and_the_scale_is_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool

@@ -13,10 +13,10 @@ from torch import nn
 from torch.nn import functional
 
 from trainyard_train.data.samples import Samples
-from trainyard_train.optim.optimizer import local_of
 from trainyard_train.parallelism.config import Precision
 from trainyard_train.parallelism.mesh import Mesh
-from trainyard_train.parallelism.parallelize import unwrap
+from trainyard_train.parallelism.parallelize import is_sharded, unwrap
+from trainyard_train.tensors import local_of
 from trainyard_train.update import LossScale
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Computation:
         return self.loss_scale.scale(loss) if self.loss_scale else loss
 
     def _autocast(self) -> AbstractContextManager[Any]:
-        if self.precision == "float32":
+        if self.precision == "float32" or is_sharded(self.model):  # FSDP has a policy of its own
             return nullcontext()
         return torch.autocast(self.mesh.device.type, dtype=getattr(torch, self.precision))
 
@@ -83,7 +83,7 @@ class Computation:
         FSDP cuts the gradients of each micro-batch at once, so that no rank ever has whole ones; only what
         copies of the weights (HSDP) have to add up waits for the last.
         """
-        if hasattr(self.model, "set_requires_all_reduce"):  # FSDP
+        if is_sharded(self.model):
             self.model.set_requires_all_reduce(last)  # type: ignore[operator]
         if isinstance(self.model, nn.parallel.DistributedDataParallel) and not last:
             with self.model.no_sync():

@@ -29,7 +29,7 @@ from trainyard_train.data.samples import Dataset
 from trainyard_train.elasticity.config import NOTICE, read_seconds
 from trainyard_train.elasticity.heartbeats import Heartbeats
 from trainyard_train.elasticity.preemption import Notice
-from trainyard_train.models.build import build_model, tensor_plan
+from trainyard_train.models.build import build_model, layers_of, tensor_plan
 from trainyard_train.observability.config import ExportConfig
 from trainyard_train.observability.metrics import FILE as METRICS
 from trainyard_train.observability.metrics import Listener, MetricsLog, read_metrics
@@ -125,11 +125,13 @@ class Trainer:
         order = GlobalOrder(len(self.data.train), config.seed)
         size = config.data.batch_size_per_rank
         self.loader = Loader(self.data.train, order, size, mesh.data_rank, mesh.data_size)
+        with torch.device("meta"):
+            model = build_model(config.model, self.data.num_classes)
+        sample = self.data.train.take(torch.tensor([0])).inputs
         torch.manual_seed(config.seed)
-        model = build_model(config.model, self.data.num_classes)
+        layers = layers_of(config.model, self.data.num_classes)
         plan = tensor_plan(config.model)
-        sample = self.data.train.take(torch.tensor([0]))
-        self.model = parallelize(model, plan, config, mesh, sample.inputs)
+        self.model = parallelize(model, layers, plan, config, mesh=mesh, sample=sample)
         self.loss_scale = LossScale(mesh.device) if config.precision == "float16" else None
         compute = PipelinedComputation if mesh.pipeline > 1 else Computation
         self.computation = compute(self.model, mesh, config.accumulate, config.precision, self.loss_scale)

@@ -20,8 +20,8 @@ import torch
 from torch import nn
 
 from trainyard_train.checkpointing.checkpoint import Checkpoint, DamagedError, Data
-from trainyard_train.optim.optimizer import is_distributed
 from trainyard_train.parallelism.mesh import Mesh
+from trainyard_train.tensors import is_distributed
 
 _GENERATOR: Final = "generator."
 PAGE: Final = 4096

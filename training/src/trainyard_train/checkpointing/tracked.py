@@ -41,8 +41,8 @@ from trainyard_train.checkpointing.state import (
 )
 from trainyard_train.config_base import ConfigError
 from trainyard_train.observability.rank_log import log_line
-from trainyard_train.optim.optimizer import is_distributed
 from trainyard_train.parallelism.mesh import Mesh
+from trainyard_train.tensors import is_distributed
 
 _NUMBERS: Final = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
 Agree = Callable[[str], bool]

@@ -1,18 +1,32 @@
-"""The networks to choose from, as sequences of layers."""
+"""The networks to choose from, as sequences of layers.
+
+A network is made layer by layer, so that a rank never needs room for more than one besides its own part.
+"""
 
 from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
 
 from torch import nn
 
 from trainyard_train.models.config import ModelConfig
-from trainyard_train.models.gpt import build_gpt, gpt_tensor_plan
-from trainyard_train.models.resnet import build_resnet
+from trainyard_train.models.gpt import gpt_layers, gpt_tensor_plan
+from trainyard_train.models.resnet import resnet_layers
+
+Layers = Iterator[tuple[str, nn.Module]]
 
 
 def build_model(config: ModelConfig, num_classes: int) -> nn.Sequential:
     """The network that the configuration names; weights come from PyTorch's global generator."""
-    build = {"mlp": _mlp, "convnet": _convnet, "gpt": build_gpt, "resnet": build_resnet}[config.name]
-    return build(config, num_classes)
+    layers = sorted(layers_of(config, num_classes), key=lambda layer: int(layer[0]))
+    return nn.Sequential(OrderedDict(layers))
+
+
+def layers_of(config: ModelConfig, num_classes: int) -> Layers:
+    """Its layers with their names, in the order in which the generator gives them their weights."""
+    make = {"mlp": _mlp, "convnet": _convnet, "gpt": gpt_layers, "resnet": resnet_layers}[config.name]
+    return make(config, num_classes)
 
 
 def tensor_plan(config: ModelConfig) -> dict[str, str]:
@@ -20,24 +34,20 @@ def tensor_plan(config: ModelConfig) -> dict[str, str]:
     return gpt_tensor_plan(config) if config.name == "gpt" else {"1": "column", "4": "row"}
 
 
-def _mlp(config: ModelConfig, num_classes: int) -> nn.Sequential:
-    return nn.Sequential(
-        nn.Flatten(),
-        nn.Linear(64, config.hidden),
-        nn.ReLU(),
-        nn.Dropout(config.dropout),
-        nn.Linear(config.hidden, num_classes),
-    )
+def _mlp(config: ModelConfig, num_classes: int) -> Layers:
+    yield "0", nn.Flatten()
+    yield "1", nn.Linear(64, config.hidden)
+    yield "2", nn.ReLU()
+    yield "3", nn.Dropout(config.dropout)
+    yield "4", nn.Linear(config.hidden, num_classes)
 
 
-def _convnet(config: ModelConfig, num_classes: int) -> nn.Sequential:
-    return nn.Sequential(
-        nn.Conv2d(1, config.hidden, 3, padding=1),
-        nn.ReLU(),
-        nn.Conv2d(config.hidden, 2 * config.hidden, 3, padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Dropout(config.dropout),
-        nn.Linear(2 * config.hidden * 16, num_classes),
-    )
+def _convnet(config: ModelConfig, num_classes: int) -> Layers:
+    yield "0", nn.Conv2d(1, config.hidden, 3, padding=1)
+    yield "1", nn.ReLU()
+    yield "2", nn.Conv2d(config.hidden, 2 * config.hidden, 3, padding=1)
+    yield "3", nn.ReLU()
+    yield "4", nn.MaxPool2d(2)
+    yield "5", nn.Flatten()
+    yield "6", nn.Dropout(config.dropout)
+    yield "7", nn.Linear(2 * config.hidden * 16, num_classes)

@@ -6,6 +6,8 @@ tensor parallelism divides: by heads in attention, by columns and rows in the fe
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import nn
 from torch.nn import functional
@@ -13,10 +15,15 @@ from torch.nn import functional
 from trainyard_train.models.config import ModelConfig
 
 
-def build_gpt(config: ModelConfig, vocabulary: int) -> nn.Sequential:
-    """Token ids of shape (n, t), t up to `config.context`, → scores of shape (n, t, vocabulary)."""
-    blocks = [Block(config) for _ in range(config.layers)]
-    return nn.Sequential(Embedding(config, vocabulary), *blocks, Head(config, vocabulary))
+def gpt_layers(config: ModelConfig, vocabulary: int) -> Iterator[tuple[str, nn.Module]]:
+    """Token ids of shape (n, t), t up to `config.context`, → scores of shape (n, t, vocabulary).
+
+    The blocks' weights are drawn first, as they always were: a seed keeps its meaning.
+    """
+    for number in range(config.layers):
+        yield str(number + 1), Block(config)
+    yield "0", Embedding(config, vocabulary)
+    yield str(config.layers + 1), Head(config, vocabulary)
 
 
 def gpt_tensor_plan(config: ModelConfig) -> dict[str, str]:

@@ -9,6 +9,7 @@ and a run goes on the same with another world size.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Final
 
 import torch
@@ -23,19 +24,17 @@ _WIDER: Final = 4
 """How much wider than inside a bottleneck is at its ends."""
 
 
-def build_resnet(config: ModelConfig, num_classes: int) -> nn.Sequential:
+def resnet_layers(config: ModelConfig, num_classes: int) -> Iterator[tuple[str, nn.Module]]:
     """Pictures of shape (n, 3, side, side) → scores of shape (n, classes); the paper has 64 hidden."""
-    bottleneck = config.depth >= 50
-    layers: list[nn.Module] = [_stem(config.hidden)]
-    channels = config.hidden
+    yield "0", _stem(config.hidden)
+    channels, index = config.hidden, 1
     for stage, count in enumerate(BLOCKS[config.depth]):
-        width = config.hidden << stage
         for number in range(count):
             stride = 2 if stage and not number else 1
-            block = Block(channels, width, stride, bottleneck)
-            layers.append(block)
-            channels = block.channels
-    return nn.Sequential(*layers, _head(channels, num_classes, config.dropout))
+            block = Block(channels, config.hidden << stage, stride, config.depth >= 50)
+            yield str(index), block
+            channels, index = block.channels, index + 1
+    yield str(index), _head(channels, num_classes, config.dropout)
 
 
 class Block(nn.Module):

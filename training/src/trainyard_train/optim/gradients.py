@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import torch
 
-from trainyard_train.optim.optimizer import is_distributed, local_of
+from trainyard_train.tensors import is_distributed, local_of
 
 _EPSILON = 1e-6
 """As in `torch.nn.utils.clip_grad_norm_`."""

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from trainyard_train.optim.config import OptimConfig
+from trainyard_train.tensors import local_of
 
 
 class FusedSGD(torch.optim.SGD):
@@ -96,18 +97,6 @@ def build_optimizer(config: OptimConfig, parameters: Iterable[torch.nn.Parameter
         nesterov=config.momentum > 0,
         fused=True,
     )
-
-
-def is_distributed(tensor: torch.Tensor) -> bool:
-    """Whether it is cut over ranks: a DTensor, whose type is not imported where it is not used."""
-    return hasattr(tensor, "to_local")
-
-
-def local_of(tensor: torch.Tensor | None) -> torch.Tensor:
-    """What this rank has of a tensor."""
-    assert tensor is not None
-    local: torch.Tensor = tensor.to_local() if is_distributed(tensor) else tensor  # type: ignore[attr-defined]
-    return local
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:

@@ -59,6 +59,10 @@ class ParallelSettings(Protocol):
         """DDP or FSDP."""
 
     @property
+    def precision(self) -> Precision:
+        """Of the forward pass."""
+
+    @property
     def parallel(self) -> ParallelConfig:
         """Sizes of the mesh."""
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import shutil
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,8 +17,9 @@ import torch
 from torch import nn
 
 from trainyard_train.config_base import ConfigError
-from trainyard_train.parallelism.config import ParallelSettings
+from trainyard_train.parallelism.config import ParallelSettings, Precision
 from trainyard_train.parallelism.mesh import Mesh
+from trainyard_train.tensors import local_of, part_of
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -25,24 +27,29 @@ if TYPE_CHECKING:
 
 def parallelize(
     model: nn.Sequential,
+    layers: Iterable[tuple[str, nn.Module]],
     plan: Mapping[str, str],
     config: ParallelSettings,
+    *,
     mesh: Mesh,
     sample: torch.Tensor,
 ) -> nn.Module:
     """Spread a model as the configuration says; alone, a rank keeps it as it is.
 
     Args:
-        model: with the same weights on every rank.
+        model: on the device `meta`: of its weights there are the shapes alone.
+        layers: its layers with their weights, the same on every rank, each asked for when the one before was
+            taken over: beside its own part, a rank has room for one layer alone.
         plan: layer → `column` or `row`: how tensor parallelism divides its weight.
-        config: strategy and mesh.
+        config: strategy, precision and mesh.
         mesh: the ranks.
         sample: a batch of inputs, whose values do not matter.
 
     Raises:
         ConfigError: the ranks, or the model, cannot be divided so.
     """
-    stage = _stage(model, mesh).to(mesh.device)
+    _check(config, mesh)
+    stage = _stage(model, mesh)
     devices = _devices(mesh, config) if config.strategy == "fsdp" or mesh.tensor > 1 else None
     if devices and mesh.tensor > 1:
         _divide_layers(stage, plan, devices["tensor"])
@@ -53,21 +60,47 @@ def parallelize(
     if config.compile:
         _compile(stage, mesh.device)
     if devices and config.strategy == "fsdp":
-        return _shard(stage, devices["replicate", "shard"] if config.parallel.shard else devices["shard"])
-    if mesh.data_size == 1 or mesh.pipeline > 1:
-        return stage
-    if mesh.tensor > 1:
-        problem = (
-            f"strategy: got ddp with parallel.tensor {mesh.tensor} and {mesh.data_size} parts of the batch;"
-            " allowed: fsdp, or no more ranks than tensor × pipeline"
-        )
-        raise ConfigError([problem])
-    return _replicate(stage, mesh, sample)
+        over = devices["replicate", "shard"] if config.parallel.shard else devices["shard"]
+        _shard(stage, over, config.precision)
+    _fill(stage, layers, mesh.device)
+    whole = config.strategy == "fsdp" or mesh.data_size == 1 or mesh.pipeline > 1
+    return stage if whole else _replicate(stage, mesh, sample)
+
+
+def is_sharded(model: nn.Module) -> bool:
+    """Whether FSDP cuts it."""
+    return hasattr(model, "set_requires_all_reduce")
 
 
 def unwrap(model: nn.Module) -> nn.Module:
     """The model itself, with the names of its own parameters."""
     return model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
+
+
+def _check(config: ParallelSettings, mesh: Mesh) -> None:
+    if config.strategy == "ddp" and mesh.data_size > 1 and mesh.pipeline == 1 and mesh.tensor > 1:
+        problem = (
+            f"strategy: got ddp with parallel.tensor {mesh.tensor} and {mesh.data_size} parts of the batch;"
+            " allowed: fsdp, or no more ranks than tensor × pipeline"
+        )
+        raise ConfigError([problem])
+
+
+def _fill(model: nn.Module, layers: Iterable[tuple[str, nn.Module]], device: torch.device) -> None:
+    """Give each weight its room, and what this rank has of it."""
+    model.to_empty(device=device)
+    own = dict(model.named_children())
+    for name, layer in layers:
+        if name in own:
+            _copy(layer, own[name])
+        del layer  # before the next one is made
+
+
+@torch.no_grad()
+def _copy(layer: nn.Module, target: nn.Module) -> None:
+    values = dict([*layer.named_parameters(), *layer.named_buffers()])
+    for name, tensor in [*target.named_parameters(), *target.named_buffers()]:
+        local_of(tensor).copy_(part_of(values[name], tensor))
 
 
 def _devices(mesh: Mesh, config: ParallelSettings) -> DeviceMesh:
@@ -160,15 +193,19 @@ def _replicate(model: nn.Module, mesh: Mesh, sample: torch.Tensor) -> nn.Module:
     return replica
 
 
-def _shard(model: nn.Module, devices: DeviceMesh) -> nn.Module:
+def _shard(model: nn.Module, devices: DeviceMesh, precision: Precision) -> None:
     """Cut each layer's parameters, gradients and moments over the ranks, whole only while in use (FSDP2).
 
-    Over two dimensions of the mesh, the first keeps copies and the second cuts (HSDP).
+    Over two dimensions of the mesh, the first keeps copies and the second cuts (HSDP). In lower precision a
+    layer is brought together in it, and gradients are added up in float32; with autocast instead, a rank
+    would bring together all of float32, and keep its own copy of each layer.
     """
-    from torch.distributed.fsdp import fully_shard  # seconds to import, so only where it is used
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard  # seconds, so only where it is used
 
+    lower = None if precision == "float32" else getattr(torch, precision)
+    inside = MixedPrecisionPolicy(param_dtype=lower, reduce_dtype=torch.float32 if lower else None)
     for layer in model.children():
         if any(True for _ in layer.parameters()):
-            fully_shard(layer, mesh=devices)
-    fully_shard(model, mesh=devices)
-    return model
+            fully_shard(layer, mesh=devices, mp_policy=inside)
+    outside = replace(inside, output_dtype=torch.float32 if lower else None)
+    fully_shard(model, mesh=devices, mp_policy=outside)

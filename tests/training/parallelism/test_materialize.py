@@ -1,0 +1,123 @@
+"""Under FSDP no rank ever holds the whole model: neither its weights, nor their gradients."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import json
+import os
+import re
+import sysconfig
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.processes import free_port
+from tests.training.launch import server
+from trainyard_train.config import parse_config
+from trainyard_train.data import text
+from trainyard_train.elasticity.preemption import Notice
+from trainyard_train.launchers import process_group
+from trainyard_train.models.build import build_model, layers_of
+from trainyard_train.models.config import ModelConfig
+from trainyard_train.parallelism.parallelize import parallelize
+from trainyard_train.trainer import Trainer
+
+MIB = 1 << 20
+SIZES = {"144 MiB": (512, 12), "528 MiB": (1024, 11)}
+"""Width and number of layers."""
+RANKS = 2
+
+
+@pytest.mark.parametrize("name", ["mlp", "convnet", "gpt", "resnet"])
+def test_layers_that_are_made_one_by_one_have_the_weights_of_the_whole(tmp_path: Path, name: str) -> None:
+    config = ModelConfig.model_validate({"name": name, "hidden": 8, "heads": 2, "depth": 18, "context": 8})
+    torch.manual_seed(3)
+    whole = build_model(config, 10)
+    with torch.device("meta"):
+        model = build_model(config, 10)
+    torch.manual_seed(3)
+    settings = parse_config({"run_dir": tmp_path})
+    mesh = process_group.join(settings.timeouts, {})
+    built = parallelize(model, layers_of(config, 10), {}, settings, mesh=mesh, sample=torch.zeros(1))
+    one, other = whole.state_dict(), built.state_dict()
+    assert list(one) == list(other)
+    assert all(torch.equal(one[key], other[key]) for key in one)
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("size", ["144 MiB", pytest.param("528 MiB", marks=pytest.mark.soak)])
+def test_a_rank_holds_its_shard_and_a_layer_and_no_whole_gradient(tmp_path: Path, size: str) -> None:
+    """Two ranks; peaks of resident memory above the moment before."""
+    text.main([str(tmp_path / "shards"), f"{sysconfig.get_paths()['stdlib']}/json"])
+    port = free_port()
+    ranks = [
+        server.Process(target=_measure, args=(rank, port, tmp_path, *SIZES[size])) for rank in range(RANKS)
+    ]
+    for each in ranks:
+        each.start()
+    for each in ranks:
+        each.join(180)
+    assert [each.exitcode for each in ranks] == [0] * RANKS
+    for rank in range(RANKS):
+        found = json.loads((tmp_path / f"rank-{rank}.json").read_text())
+        whole, shard, layer = found["whole"], found["whole"] / RANKS, found["layer"]
+        assert whole / MIB >= float(size.split()[0])
+        room = 32 * MIB  # what else a process needs that joins a group
+        assert found["built"] < shard + layer + room < whole, "its shard, and one layer at a time"
+        assert found["parts"] - found["step"] < shard / 2, "a first micro-batch leaves no whole gradients"
+
+
+def _measure(rank: int, port: int, folder: Path, width: int, layers: int) -> None:
+    place = {"RANK": rank, "WORLD_SIZE": RANKS, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    os.environ.update({name: str(value) for name, value in place.items()})
+    torch.set_num_threads(1)
+    config = parse_config(
+        {
+            "run_dir": folder / "run",
+            "strategy": "fsdp",
+            "model": {"name": "gpt", "hidden": width, "layers": layers, "heads": 8, "context": 8},
+            "data": {"name": "text", "path": str(folder / "shards"), "batch_size_per_rank": 2},
+            "optim": {"momentum": 0},
+            "timeouts": {"silence": 100, "collective": 300},
+        }
+    )
+    mesh = process_group.join(config.timeouts)
+    importlib.import_module("torch.distributed.fsdp")  # which is no part of the model
+
+    _give_back_what_is_freed()
+    before = _resident()
+    trainer = Trainer(config, mesh, Notice(60))
+    found = {"built": _peak() - before}
+    trainer.prepare(0)
+    for name, trainer.computation.micro_batches in (("step", 1), ("parts", 2)):
+        _resident()
+        trainer.take_step()
+        found[name] = _peak() - before
+    sizes = [4 * sum(each.numel() for each in layer.parameters()) for layer in trainer.model.children()]
+    (folder / f"rank-{rank}.json").write_text(json.dumps({**found, "whole": sum(sizes), "layer": max(sizes)}))
+    mesh.shutdown_barrier()
+    os._exit(0)
+
+
+def _give_back_what_is_freed() -> None:
+    """Let glibc map each tensor by itself: in its heap a gap of the size of a layer would count for long."""
+    m_mmap_threshold = -3  # malloc.h
+    assert ctypes.CDLL(None).mallopt(m_mmap_threshold, 1 << 16)
+
+
+def _resident() -> int:
+    """Bytes of memory now; from here on the peak is counted anew."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return _status("VmRSS")
+
+
+def _peak() -> int:
+    return _status("VmHWM")
+
+
+def _status(name: str) -> int:
+    found = re.search(rf"^{name}:\s+(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)
+    assert found
+    return 1024 * int(found[1])

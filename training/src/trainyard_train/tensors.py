@@ -1,0 +1,28 @@
+"""Tensors that may be cut over ranks: DTensors, whose type is not imported where it is not used."""
+
+from __future__ import annotations
+
+import torch
+
+
+def is_distributed(tensor: torch.Tensor) -> bool:
+    """Whether it is cut over ranks."""
+    return hasattr(tensor, "to_local")
+
+
+def local_of(tensor: torch.Tensor | None) -> torch.Tensor:
+    """What this rank has of it."""
+    assert tensor is not None
+    local: torch.Tensor = tensor.to_local() if is_distributed(tensor) else tensor  # type: ignore[attr-defined]
+    return local
+
+
+def part_of(whole: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """What this rank needs of a whole tensor for one that is cut."""
+    if not is_distributed(target):
+        return whole
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+    devices, placements = target.device_mesh, target.placements  # type: ignore[attr-defined]
+    sizes, begins = compute_local_shape_and_global_offset(target.shape, devices, placements)
+    return whole[tuple(slice(begin, begin + size) for begin, size in zip(begins, sizes, strict=True))]
