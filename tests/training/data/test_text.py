@@ -25,7 +25,16 @@ from trainyard_train.checkpointing.saver import MismatchError
 from trainyard_train.config import load_config, parse_config
 from trainyard_train.config_base import ConfigError
 from trainyard_train.data.loader import GlobalOrder, Loader
-from trainyard_train.data.text import END, INDEX, ShardError, TokenShards, documents, main, write_shards
+from trainyard_train.data.text import (
+    END,
+    INDEX,
+    ShardError,
+    TokenShards,
+    documents,
+    main,
+    write_shards,
+    write_tokens,
+)
 
 __all__ = ["s3"]
 STDLIB = Path(sysconfig.get_path("stdlib"))
@@ -335,3 +344,70 @@ def test_settings_that_do_not_fit_are_named(values: dict[str, Any], message: str
     with pytest.raises(ConfigError) as caught:
         parse_config({"run_dir": "/tmp/run", **values})
     assert message in "\n".join(caught.value.problems)
+
+
+LARGE = 128_256
+"""Kinds of tokens of a large vocabulary, more than uint16 can tell apart."""
+
+
+def large_tokens(folder: Path) -> np.ndarray[Any, Any]:
+    """Shards of uint32 in a folder; returns all tokens."""
+    tokens = np.random.default_rng(3).integers(0, LARGE, 1000)
+    parts = np.split(tokens, [100, 350, 351])
+    assert write_tokens(folder, parts, LARGE, tokens_per_shard=300) == 1000
+    return tokens
+
+
+def test_a_large_vocabulary_is_kept_in_uint32_and_read_over_the_ends_of_shards(tmp_path: Path) -> None:
+    tokens = large_tokens(tmp_path)
+    index = json.loads((tmp_path / INDEX).read_text())
+    assert index["dtype"] == "uint32"
+    assert [shard["tokens"] for shard in index["shards"]] == [300, 300, 300, 100]
+    assert (tmp_path / "shard-00000.bin").stat().st_size == 1200
+    shards = TokenShards(str(tmp_path), context=7)
+    shards.check()
+    samples = shards.take(torch.arange(len(shards)))
+    assert samples.inputs.flatten().tolist() == tokens[: 7 * len(shards)].tolist()
+    assert samples.targets.flatten().tolist() == tokens[1 : 7 * len(shards) + 1].tolist()
+    assert samples.inputs.max() > 1 << 16
+
+
+def test_shards_that_do_not_say_their_type_are_of_uint16(shards: Path, tmp_path: Path) -> None:
+    shutil.copytree(shards, tmp_path / "old")
+    index = json.loads((shards / INDEX).read_text())
+    assert index.pop("dtype") == "uint16"
+    (tmp_path / "old" / INDEX).write_text(json.dumps(index))
+    old, new = (TokenShards(str(place), context=16) for place in (tmp_path / "old", shards))
+    old.check()
+    assert torch.equal(old.take(torch.tensor([3, 9])).inputs, new.take(torch.tensor([3, 9])).inputs)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (
+            {"dtype": "uint16"},
+            r"dtype: uint16 cannot hold all of a vocabulary of 128256; allowed",
+        ),
+        (
+            {"dtype": "uint16", "vocabulary": 9},
+            r"0\.bin has 1200 bytes; .* says 600; .*correct dtype",
+        ),
+        ({"dtype": "int8"}, r"index\.json: dtype: got 'int8'; allowed: uint16 or uint32"),
+    ],
+)
+def test_tokens_of_another_size_than_the_index_says_are_refused(
+    tmp_path: Path, changed: dict[str, object], message: str
+) -> None:
+    large_tokens(tmp_path)
+    index = json.loads((tmp_path / INDEX).read_text())
+    (tmp_path / INDEX).write_text(json.dumps({**index, **changed}))
+    with pytest.raises(ShardError, match=message):
+        TokenShards(str(tmp_path), context=7).check()
+
+
+@pytest.mark.parametrize("wrong", [LARGE, -1])
+def test_a_token_that_is_not_in_the_vocabulary_is_not_written(tmp_path: Path, wrong: int) -> None:
+    with pytest.raises(ShardError, match=f"got token {wrong}; allowed: 0 to 128255"):
+        write_tokens(tmp_path, [np.array([5, wrong])], LARGE)
+    assert not (tmp_path / INDEX).exists()

@@ -2,7 +2,8 @@
 
 A source is a file or a folder: `.jsonl` or `.jsonl.zst` with a document in `text` of each line (the layout
 of The Pile), or plain text, a document per file. Tokens are bytes, and 256 ends a document. Shards are
-arrays of uint16 and an index; tokens of any other tokenizer in the same form will do.
+arrays of uint16, or uint32 where the vocabulary has more than 65,536 tokens, and an index, which says which
+(`dtype`); tokens of any other tokenizer in the same form will do (`write_tokens`).
 
 A sample is a window of the whole sequence of tokens, so the global order of samples, and with it a resume
 in the middle of an epoch by any number of ranks, works as for any other data.
@@ -33,7 +34,8 @@ VOCABULARY: Final = 257
 _CHUNK: Final = 1 << 20
 """Bytes of a compressed file that are read at once."""
 _PLAIN: Final = frozenset({".txt", ".md", ".rst", ".py"})
-Tokens = np.ndarray[tuple[int], np.dtype[np.uint16]]
+_TYPES: Final[dict[str, np.dtype[Any]]] = {"uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}
+"""By the name in the index; without one there it is the first."""
 
 
 class ShardError(ValueError):
@@ -71,7 +73,7 @@ class TokenShards:
         parts = [list(self._parts(int(begin), self.context + 1)) for begin in begins]
         data = self._read([part for window in parts for part in window])
         tokens_of = (b"".join(next(data) for _ in window) for window in parts)
-        windows = np.stack([np.frombuffer(window, dtype=np.uint16) for window in tokens_of])
+        windows = np.stack([np.frombuffer(window, dtype=self._type) for window in tokens_of])
         if (largest := int(windows.max())) >= self.vocabulary:
             allowed = f"below {self.vocabulary}, as {INDEX} says"
             raise ShardError(f"{self.place}: got token {largest}; allowed: {allowed}; make the shards again")
@@ -99,10 +101,14 @@ class TokenShards:
         """
         problems = []
         for shard in self._index["shards"]:
-            size, expected = self._files.size(shard["name"]), 2 * shard["tokens"]
+            size, expected = self._files.size(shard["name"]), self._type.itemsize * shard["tokens"]
             if size != expected:
                 found = "is missing" if size is None else f"has {size} bytes"
-                problems.append(f"{shard['name']} {found}; {INDEX} says {expected}; copy it again")
+                problem = f"{shard['name']} {found}; {INDEX} says {expected}; copy it again"
+                wrong_type = size in {kind.itemsize * shard["tokens"] for kind in _TYPES.values()}
+                problems.append(
+                    f"{problem}, or correct dtype there ({self._type})" if wrong_type else problem
+                )
         if not problems and len(self) < 1:
             problems.append(f"{self._ends[-1]} tokens; allowed: more than data.context ({self.context})")
         if problems:
@@ -124,8 +130,19 @@ class TokenShards:
             offset = begin - (self._ends[shard - 1] if shard else 0)
             here = min(count, self._ends[shard] - begin)
             name = self._index["shards"][shard]["name"]
-            yield name, 2 * offset, 2 * (offset + here)
+            yield name, self._type.itemsize * offset, self._type.itemsize * (offset + here)
             begin, count, shard = begin + here, count - here, shard + 1
+
+    @cached_property
+    def _type(self) -> np.dtype[Any]:
+        name = self._index.get("dtype", "uint16")
+        if name not in _TYPES:
+            allowed = " or ".join(_TYPES)
+            raise ShardError(f"{self.place}/{INDEX}: dtype: got {name!r}; allowed: {allowed}")
+        if self.vocabulary > 1 << (8 * _TYPES[name].itemsize):
+            problem = f"{name} cannot hold all of a vocabulary of {self.vocabulary}; allowed: uint32"
+            raise ShardError(f"{self.place}/{INDEX}: dtype: {problem}; make the shards again")
+        return _TYPES[name]
 
     @cached_property
     def _index(self) -> dict[str, Any]:
@@ -173,34 +190,61 @@ def write_shards(out: Path, texts: Iterable[str], tokens_per_shard: int) -> int:
     Raises:
         ShardError: there is no text, or `out` has shards already.
     """
+    encoded = (np.frombuffer(each.encode(errors="replace"), dtype=np.uint8) for each in texts)
+    ended = (np.append(each.astype(np.uint16), np.uint16(END)) for each in encoded)
+    return write_tokens(out, ended, VOCABULARY, tokens_per_shard)
+
+
+def write_tokens(
+    out: Path, documents: Iterable[np.ndarray[Any, Any]], vocabulary: int, tokens_per_shard: int = 1 << 26
+) -> int:
+    """Write documents that a tokenizer of yours has encoded; returns the number of tokens.
+
+    Args:
+        out: folder of the shards.
+        documents: of each its tokens, whole numbers from 0 on, with what marks its end.
+        vocabulary: how many kinds there are; above 65,536, tokens are written as uint32.
+        tokens_per_shard: of all but the last.
+
+    Raises:
+        ShardError: there are no tokens, one is not in the vocabulary, or `out` has shards already.
+    """
     if (out / INDEX).exists():
         raise ShardError(f"{out} has shards already; choose another folder, or remove it")
     out.mkdir(parents=True, exist_ok=True)
+    name = "uint16" if vocabulary <= 1 << 16 else "uint32"
     shards: list[dict[str, Any]] = []
-    buffer: list[Tokens] = []
-
-    def flush(least: int) -> None:
-        tokens = np.concatenate(buffer) if buffer else np.empty(0, np.uint16)
-        while len(tokens) >= least:
-            part, tokens = tokens[:tokens_per_shard], tokens[tokens_per_shard:]
-            shards.append({"name": f"shard-{len(shards):05d}.bin", "tokens": len(part)})
-            part.tofile(out / shards[-1]["name"])
-        buffer[:] = [tokens]
-
-    pending = 0
-    for text in texts:
-        encoded = np.frombuffer(text.encode(errors="replace"), dtype=np.uint8).astype(np.uint16)
-        buffer.append(np.append(encoded, np.uint16(END)))
-        pending += len(encoded) + 1
-        if pending >= tokens_per_shard:
-            flush(tokens_per_shard)
-            pending = len(buffer[0])
-    flush(1)
+    for part in _cut((_checked(each, vocabulary) for each in documents), tokens_per_shard):
+        shards.append({"name": f"shard-{len(shards):05d}.bin", "tokens": len(part)})
+        part.astype(_TYPES[name]).tofile(out / shards[-1]["name"])
     if not shards:
         raise ShardError("no document was found")
-    index = {"vocabulary": VOCABULARY, "shards": shards}
+    index = {"vocabulary": vocabulary, "dtype": name, "shards": shards}
     (out / INDEX).write_text(json.dumps(index, indent=1) + "\n")
     return sum(shard["tokens"] for shard in shards)
+
+
+def _checked(tokens: np.ndarray[Any, Any], vocabulary: int) -> np.ndarray[Any, Any]:
+    if len(tokens) and not 0 <= int(tokens.min()) <= int(tokens.max()) < vocabulary:
+        wrong = int(tokens.max()) if int(tokens.max()) >= vocabulary else int(tokens.min())
+        raise ShardError(f"got token {wrong}; allowed: 0 to {vocabulary - 1}, as the vocabulary says")
+    return tokens
+
+
+def _cut(documents: Iterable[np.ndarray[Any, Any]], size: int) -> Iterator[np.ndarray[Any, Any]]:
+    """The tokens of all documents in parts of one size; the last may be smaller."""
+    buffer: list[np.ndarray[Any, Any]] = []
+    pending = 0
+    for tokens in documents:
+        buffer.append(tokens)
+        pending += len(tokens)
+        if pending >= size:
+            whole = np.concatenate(buffer)
+            full = len(whole) - len(whole) % size
+            yield from np.split(whole[:full], full // size)
+            buffer, pending = [whole[full:]], len(whole) - full
+    if pending:
+        yield np.concatenate(buffer)
 
 
 def _known(path: Path) -> bool:
