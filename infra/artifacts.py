@@ -52,8 +52,8 @@ class Artifacts:
     """Folder with `<name>/` (a Helm chart) or `<name>.yaml` (a manifest) per operator."""
     training_image: str
     """Reference of the image that training jobs run in."""
-    training_env: Path
-    """Folder of Python packages that training pods mount, read only."""
+    training_env: Path | None
+    """Folder of Python packages that pods on nodes of this machine mount, read only; None: not made."""
     images: Mapping[str, str]
     """Reference of each pinned image, by its name in `versions.yaml`."""
     rendered: Path = LINKS / "rendered"
@@ -65,7 +65,8 @@ class Artifacts:
     def from_environment(cls, environ: Mapping[str, str] = os.environ, root: Path = ROOT) -> Artifacts:
         """Read `TRAINYARD_CHARTS`, `TRAINYARD_TRAINING_IMAGE` and `TRAINYARD_TRAINING_ENV`.
 
-        Raises MachineError, with all that is missing, where neither the variable nor the link is there.
+        Raises MachineError, with all that is missing, where neither the variable nor the link is there. The
+        training environment (5.9 GB) may be missing: stacks in a cloud never read it.
         """
         links = root / ".trainyard"
         charts = Path(environ.get("TRAINYARD_CHARTS") or links / "charts")
@@ -75,7 +76,6 @@ class Artifacts:
         image = environ.get("TRAINYARD_TRAINING_IMAGE") or written
         missing = [
             *(_missing("TRAINYARD_CHARTS", charts) if not charts.is_dir() else ()),
-            *(_missing("TRAINYARD_TRAINING_ENV", training_env) if not training_env.is_dir() else ()),
             *(_missing("TRAINYARD_TRAINING_IMAGE", image_file) if not image else ()),
         ]
         if missing:
@@ -85,7 +85,8 @@ class Artifacts:
         published = {
             name: PublishedChart(name, **each) for name, each in versions.get("published_charts", {}).items()
         }
-        return cls(charts, image, training_env, images, links / "rendered", published)
+        made = training_env if training_env.is_dir() else None
+        return cls(charts, image, made, images, links / "rendered", published)
 
     def chart(self, name: str) -> Path:
         """Return the folder or manifest of an operator; MachineError where there is none."""
@@ -93,6 +94,12 @@ class Artifacts:
             if path.exists():
                 return path
         raise MachineError(_missing("TRAINYARD_CHARTS", self.charts / name))
+
+    def mounted_env(self) -> Path:
+        """Return the training environment; MachineError where there is none."""
+        if self.training_env is None:
+            raise MachineError(_missing("TRAINYARD_TRAINING_ENV", LINKS / "training-env"))
+        return self.training_env
 
 
 def _missing(variable: str, path: Path) -> list[Problem]:

@@ -222,7 +222,7 @@ def show_images(session: Session, form: Form, *, check: bool, archive: Path | No
         archive: look into this one.
     """
     stack = session.stack  # wrong input ends here
-    session.toolchain.ensure(*ENGINE_PARTS)
+    session.toolchain.ensure(*ENGINE_PARTS, *session.target.artifacts)
     found = inventory(stack, Artifacts.from_environment())
     if form == "json":
         sys.stdout.write(json.dumps(asdict(found), indent=1) + "\n")

@@ -23,7 +23,6 @@ ENGINE_PARTS = (
     "manifest/mpi-operator",
     "manifest/provisioning-requests",
     "manifest/training-operator",
-    "env/training",
 )
 """What every preview needs: the engine, its providers, and the charts that it renders."""
 CLUSTER_PARTS = (
@@ -123,8 +122,10 @@ def _tell(session: Session, result: Result) -> None:
 
 def engine_parts(session: Session) -> list[str]:
     """Name what the engine needs for this stack, the providers of its target among it."""
-    plugins = () if session.is_fleet else session.target.plugins
-    return [*ENGINE_PARTS, *(f"binary/pulumi-resource-{name}" for name in plugins)]
+    if session.is_fleet:
+        return [*ENGINE_PARTS]
+    plugins = (f"binary/pulumi-resource-{name}" for name in session.target.plugins)
+    return [*ENGINE_PARTS, *session.target.artifacts, *plugins]
 
 
 def wanted_artifacts(session: Session) -> list[str]:
@@ -134,4 +135,4 @@ def wanted_artifacts(session: Session) -> list[str]:
         return [*engine_parts(session), *(f"binary/{name}" for name in programs)]
     made = [name for name in session.toolchain.names() if name.startswith(("package/", "image/"))]
     legacy = () if session.stack.operators.legacy_v1 else ("image/training-operator",)
-    return [*ENGINE_PARTS, *CLUSTER_PARTS, *(name for name in made if name not in legacy)]
+    return [*engine_parts(session), *CLUSTER_PARTS, *(name for name in made if name not in legacy)]

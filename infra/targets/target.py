@@ -49,6 +49,8 @@ class Target:
     """Pulumi providers that its stacks need besides Kubernetes' and ours."""
     programs: Sequence[str] = ()
     """Programs of the toolchain that its kubeconfig executes."""
+    artifacts: Sequence[str] = ()
+    """What the toolchain makes that pods of its stacks mount, where these run on nodes of this machine."""
     cluster: str
     """`module:Class` of its component."""
     account: str = ""

@@ -103,7 +103,17 @@ def test_everything_that_is_missing_is_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(MachineError) as caught:
         Artifacts.from_environment({}, tmp_path)
     missing = {problem.path for problem in caught.value.problems}
-    assert missing == {"TRAINYARD_CHARTS", "TRAINYARD_TRAINING_ENV", "TRAINYARD_TRAINING_IMAGE"}
+    assert missing == {"TRAINYARD_CHARTS", "TRAINYARD_TRAINING_IMAGE"}
+
+
+def test_a_training_environment_that_was_not_made_is_missed_where_pods_mount_it(tmp_path: Path) -> None:
+    (tmp_path / "charts").mkdir()
+    (tmp_path / "versions.yaml").write_text("images: {}\n")
+    found = Artifacts.from_environment(
+        {"TRAINYARD_CHARTS": str(tmp_path / "charts"), "TRAINYARD_TRAINING_IMAGE": "i"}, tmp_path
+    )
+    with pytest.raises(MachineError, match="TRAINYARD_TRAINING_ENV"):
+        found.mounted_env()
 
 
 def test_the_pinned_charts_are_there(rendered: Path) -> None:

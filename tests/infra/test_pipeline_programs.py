@@ -20,7 +20,7 @@ from infra.targets.registry import TARGETS, target_of
 from local.toolchain import load_versions
 from tests.infra.plan import stack_file
 from trainyard.session import Session
-from trainyard.up import wanted_artifacts
+from trainyard.up import engine_parts, wanted_artifacts
 
 pytestmark = pytest.mark.engine
 
@@ -93,3 +93,10 @@ def test_prepare_brings_the_programs_that_the_toolchain_has_for_a_kubeconfig(kin
     assert {f"binary/{name}" for name in programs} <= set(wanted_artifacts(session))
     assert set(programs) <= set(load_versions().builds)
     assert programs == (("kubelogin",) if kind == "azure" else ())
+
+
+@pytest.mark.parametrize("kind", TARGETS)
+def test_pytorch_is_prepared_only_where_pods_mount_it_from_this_machine(kind: str) -> None:
+    session = Session(stack_file(kind).stem.removeprefix("Pulumi."))
+    for prepared in (wanted_artifacts(session), engine_parts(session)):
+        assert ("env/training" in prepared) == (kind == "local")

@@ -63,7 +63,7 @@ def play(
     session.packages.ensure(session.progress)
     fake = _fake(session)
     _check_pool(session, faults, fake)
-    session.toolchain.ensure(*ENGINE_PARTS)
+    session.toolchain.ensure(*ENGINE_PARTS, *session.target.artifacts)
     stack = session.stack.model_dump(mode="json", by_alias=True)
     reach = Reach(fake.control_plane, origin_of(origin, stack)) if fake.control_plane else None
     with apart(session, assumed) as project:

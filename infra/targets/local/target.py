@@ -22,5 +22,6 @@ TARGET = Target(
         Feature.NVLINK_DOMAINS: "simulated GPUs have no NVLink: leave `fabric` out",
     },
     pool_types=POOL_TYPES,
+    artifacts=("env/training",),
     cluster="infra.targets.local.cluster.cluster:LocalCluster",
 )

@@ -167,7 +167,7 @@ def _cluster_settings(stack: Stack, spec: LocalSpec, artifacts: Artifacts) -> Cl
         image_pull_policy="Never" if spec.cluster == "embedded" else "IfNotPresent",
         data_dir=spec.data_dir or f"{state}/{stack.name}/data",
         training_image=artifacts.training_image,
-        training_env=str(artifacts.training_env),
+        training_env=str(artifacts.mounted_env()),
     )
 
 
