@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -147,22 +148,6 @@ NO_SHELL = "trainyard.local/pause:1.0.0"
 """An image that holds one program and nothing else."""
 
 
-@pytest.fixture(scope="module")
-def on_fabric(stack: LocalStack) -> Iterator[LocalStack]:
-    """The runtimes of a pool with InfiniBand, on nodes that have none."""
-    [check] = with_fabric(CONTAINER, FABRIC)["containers"]
-    for framework in ("torch", "mpi"):
-        runtime = stack.get("clustertrainingruntime", f"{framework}-none")
-        runtime["metadata"] = {"name": f"{framework}-{FABRIC}", "labels": runtime["metadata"]["labels"]}
-        for replicated in runtime["spec"]["template"]["spec"]["replicatedJobs"]:
-            [container] = replicated["template"]["spec"]["template"]["spec"]["containers"]
-            container["lifecycle"] = {**container.get("lifecycle", {}), **check["lifecycle"]}
-            container["env"] += [*check["env"], {"name": "NCCL_NET", "value": "IB"}]
-        stack.apply(runtime)
-    yield stack
-    stack.kubectl("delete", "clustertrainingruntime", f"torch-{FABRIC}", f"mpi-{FABRIC}")
-
-
 def of_its_own(
     name: str, *, framework: str = "torch", command: str = "sleep 300", **trainer: object
 ) -> Declaration:
@@ -182,6 +167,31 @@ def of_its_own(
     }
 
 
+ON_FABRIC = {
+    "torch": of_its_own("sockets-torch"),
+    "mpi": of_its_own("sockets-mpi", framework="mpi"),
+    "tcp": of_its_own("means-tcp", command="sleep 2", env=[{"name": "NCCL_NET", "value": "Socket"}]),
+    "shell": of_its_own("no-shell", command="/pause", image=NO_SHELL),
+}
+
+
+@pytest.fixture(scope="module")
+def on_fabric(stack: LocalStack) -> Iterator[LocalStack]:
+    """The runtimes of a pool with InfiniBand on nodes that have none, and jobs on them."""
+    [check] = with_fabric(CONTAINER, FABRIC)["containers"]
+    for framework in ("torch", "mpi"):
+        runtime = stack.get("clustertrainingruntime", f"{framework}-none")
+        runtime["metadata"] = {"name": f"{framework}-{FABRIC}", "labels": runtime["metadata"]["labels"]}
+        for replicated in runtime["spec"]["template"]["spec"]["replicatedJobs"]:
+            [container] = replicated["template"]["spec"]["template"]["spec"]["containers"]
+            container["lifecycle"] = {**container.get("lifecycle", {}), **check["lifecycle"]}
+            container["env"] += [*check["env"], {"name": "NCCL_NET", "value": "IB"}]
+        stack.apply(runtime)
+    stack.apply(*ON_FABRIC.values())  # together: each takes two of the four nodes for some seconds
+    yield stack
+    stack.kubectl("delete", "clustertrainingruntime", f"torch-{FABRIC}", f"mpi-{FABRIC}")
+
+
 def ends(stack: LocalStack, name: str, condition: str) -> float:
     """Wait until the job has come to this end; return the seconds since its first pod started."""
 
@@ -198,39 +208,34 @@ def ends(stack: LocalStack, name: str, condition: str) -> float:
     return (datetime.fromisoformat(end["lastTransitionTime"]) - datetime.fromisoformat(first)).total_seconds()
 
 
-@pytest.mark.parametrize("framework", ["torch", "mpi"])
-def test_a_job_that_would_fall_back_to_tcp_fails_within_a_minute_and_says_why(
-    on_fabric: LocalStack, framework: str
-) -> None:
-    name = f"sockets-{framework}"
-    on_fabric.apply(of_its_own(name, framework=framework))
+@pytest.mark.parametrize("name", ["sockets-torch", "sockets-mpi"])
+def test_a_job_that_would_fall_back_to_tcp_fails_within_a_minute(on_fabric: LocalStack, name: str) -> None:
     assert ends(on_fabric, name, "Failed") < 60
     assert on_fabric.counted_restarts(name) == 0, "nothing would be different"
-    said = on_fabric.trainyard("status").out
-    assert f"ranks would train over TCP, on a pool with the fabric {FABRIC}:" in said
-    assert "/dev/infiniband/uverbs*: not there; the node gave this pod none" in said
-    assert "NCCL_NET=Socket" in said
-    pods = on_fabric.get("pods", "-n", NAMESPACE, "-l", f"{SET}={name}")["items"]
-    codes = {pod["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] for pod in pods}
-    assert EX_NO_FABRIC in codes
-    log = on_fabric.trainyard("logs", name).out
-    assert log.count("ranks would train over TCP") == 1
-    described = on_fabric.kubectl("describe", "pods", "-n", NAMESPACE, "-l", f"{SET}={name}")
+    selected = ("pods", "-n", NAMESPACE, "-l", f"{SET}={name}")
+    ended = [pod["status"]["containerStatuses"][0]["state"] for pod in on_fabric.get(*selected)["items"]]
+    assert EX_NO_FABRIC in {state["terminated"]["exitCode"] for state in ended}
+    described = on_fabric.kubectl("describe", *selected)
     assert "FailedPostStartHook" in described
     assert "ranks would train over TCP" in described
 
 
 def test_a_job_that_means_tcp_is_left_alone(on_fabric: LocalStack) -> None:
-    means = {"name": "NCCL_NET", "value": "Socket"}
-    on_fabric.apply(of_its_own("means-tcp", command="sleep 2", env=[means]))
     ends(on_fabric, "means-tcp", "Complete")
 
 
-def test_an_image_without_a_shell_is_told_so_even_where_its_program_ends_well(on_fabric: LocalStack) -> None:
-    """The kubelet sends SIGTERM where a hook fails, on which this program ends with 0."""
-    on_fabric.apply(of_its_own("no-shell", command="/pause", image=NO_SHELL))
+def test_the_command_line_says_why_a_job_was_ended(on_fabric: LocalStack) -> None:
+    """An image without a shell as well: the kubelet sends SIGTERM, on which this program ends with 0."""
     ends(on_fabric, "no-shell", "Complete")
-    assert "their image has no /bin/sh" in on_fabric.trainyard("status").out
+    _, *told = re.split(r"(?m)^(?=[a-z-]+: )", on_fabric.trainyard("status").out)
+    reasons = {each.partition(":")[0]: each for each in told}
+    for name in ("sockets-torch", "sockets-mpi"):
+        assert f"ranks would train over TCP, on a pool with the fabric {FABRIC}:" in reasons[name]
+        assert "/dev/infiniband/uverbs*: not there; the node gave this pod none" in reasons[name]
+        assert "NCCL_NET=Socket" in reasons[name]
+    assert "their image has no /bin/sh" in reasons["no-shell"]
+    log = on_fabric.trainyard("logs", "sockets-torch").out
+    assert log.count("ranks would train over TCP") == 1
 
 
 def test_fsdp_leaves_on_notice_and_ends_with_the_weights_that_a_laptop_gets(
