@@ -197,6 +197,8 @@ def _placement_group(name: str, inputs: Inputs) -> list[Request]:
 
 def _role(name: str, inputs: Inputs) -> list[Request]:
     parameters = {"RoleName": name, "AssumeRolePolicyDocument": inputs["assumeRolePolicy"]}
+    if boundary := inputs.get("permissionsBoundary"):
+        parameters["PermissionsBoundary"] = boundary
     return [Request("iam", "create_role", parameters, "Role.Arn")]
 
 

@@ -22,9 +22,10 @@ LONGEST = 6144
 _READS = re.compile(r"(Describe|Get|List)")
 _LENT = re.compile(r"(Delete|Schedule|Put|Enable|Disable|Update|Tag|Untag)")
 """Never done to what the stack uses and has not made."""
-_SECTIONS = ("make", "change", "grant", "cluster", "named", "beside")
+_SECTIONS = ("make", "change", "grant", "cluster", "named", "bound", "beside")
 _LAUNCHED = ("instance", "volume", "network-interface")
 """What a launch template tags."""
+_PUT_BOUNDARY = "iam:PutRolePermissionsBoundary"
 Statement = dict[str, Any]
 
 
@@ -34,8 +35,17 @@ def deploy_role(stack: Stack, spec: AwsSpec, declared: Sequence[Declared], pipel
     statements = list(_Statements(stack, spec, ours, reads=pipeline.reads))
     name = f"{stack.name}-{'preview' if pipeline.reads else 'deploy'}"
     rights = {f"{name}-{index}": each for index, each in enumerate(_documents(statements), start=1)}
-    note = "the policy that `trainyard bootstrap` prints: state and its key"
-    return DeployRole(trust(spec, _partition(spec.region), pipeline), rights, (note,))
+    return DeployRole(trust(spec, _partition(spec.region), pipeline), rights, tuple(_notes(stack, spec)))
+
+
+def _notes(stack: Stack, spec: AwsSpec) -> Iterator[str]:
+    yield "the policy that `trainyard bootstrap` prints: state and its key"
+    yield f"name the role otherwise than `{stack.name}-…`: it changes the trust of roles of such names"
+    if spec.permissions_boundary is None:
+        yield (
+            "name a managed policy in `provider.permissions_boundary`: without one, who has this role can"
+            f" make a role `{stack.name}-…` with rights that this one has not"
+        )
 
 
 def trust(spec: AwsSpec, partition: str, pipeline: Pipeline) -> Mapping[str, Any]:
@@ -75,12 +85,15 @@ class _Statements:
         self._of_cluster = {f"aws:ResourceTag/kubernetes.io/cluster/{cluster}": "owned"}
         self._of_cni = {"aws:ResourceTag/cluster.k8s.amazonaws.com/name": cluster}
         self._tagged, self._asked = resource, request
-        self._conditions: Mapping[str, Any] = {
+        self._conditions: dict[str, Any] = {
             "make": {"StringEquals": request},
             "change": {"StringEquals": resource},
             "grant": {"StringEquals": resource, "Bool": {"kms:GrantIsForAWSResource": "true"}},
             "cluster": {"StringEquals": self._of_cluster},
         }
+        if boundary := spec.permissions_boundary:
+            # IAM judges by the boundary of the request where it sets one, else by that of the role.
+            self._conditions["bound"] = {"StringEquals": {"iam:PermissionsBoundary": boundary}}
 
     def __iter__(self) -> Iterator[Statement]:
         looks = {action for rights in self._types for action in rights.get("look", ())}
@@ -104,6 +117,8 @@ class _Statements:
         for rights in self._types:
             for name, actions in rights.get(section, {}).items():
                 found[name].update(f"{self._service(name)}:{action}" for action in actions)
+        if "bound" not in self._conditions:  # without one it would be a right to set any
+            found["role"].discard(_PUT_BOUNDARY)
         return found
 
     def _service(self, name: str) -> str:
@@ -175,7 +190,8 @@ class _Statements:
         )
         if policies:
             attach = {"iam:AttachRolePolicy", "iam:DetachRolePolicy"}
-            yield from self._statement("attach", attach, role, {"ArnEquals": {"iam:PolicyARN": policies}})
+            condition = {"ArnEquals": {"iam:PolicyARN": policies}, **self._conditions.get("bound", {})}
+            yield from self._statement("attach", attach, role, condition)
 
     def _machines(self) -> Iterator[Statement]:
         if any(rights.get("launch") for rights in self._types):

@@ -29,6 +29,7 @@ def break_glass_role(scope: Scope, logs: aws.cloudwatch.LogGroup) -> aws.iam.Rol
         description=f"{scope.name}: all rights in the cluster, in an emergency",
         assume_role_policy=document(*_trust(scope)),
         max_session_duration=SESSION_SECONDS,
+        permissions_boundary=scope.spec.permissions_boundary,
         opts=scope.options(),
     )
     where = allow(["eks:DescribeCluster"], scope.arn("eks", f"cluster/{scope.name}"))

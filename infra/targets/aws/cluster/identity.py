@@ -114,7 +114,12 @@ def _role(
 ) -> pulumi.Output[str]:
     """Make a role, and return its ARN: what takes it waits for its rights, and goes before they do."""
     name = scope.named(role)
-    made = aws.iam.Role(scope.named(role, MAX_ROLE_NAME), assume_role_policy=trust, opts=scope.options())
+    made = aws.iam.Role(
+        scope.named(role, MAX_ROLE_NAME),
+        assume_role_policy=trust,
+        permissions_boundary=scope.spec.permissions_boundary,
+        opts=scope.options(),
+    )
     rights: list[pulumi.CustomResource] = [
         aws.iam.RolePolicyAttachment(
             f"{name}-{policy.rpartition('/')[2]}",

@@ -41,6 +41,15 @@ KeyArn = Annotated[
         "write the ARN of the key; an alias or a replica (mrk-…) will not do",
     ),
 ]
+PolicyArn = Annotated[
+    str,
+    matching(
+        "aws_policy",
+        r"arn:aws[a-z-]*:iam::(\d{12}|aws):policy/[\w+=,.@/-]+",
+        "the ARN of a managed policy: arn:aws:iam::123456789012:policy/boundary",
+        "write the policy's ARN, as `aws iam list-policies` says it",
+    ),
+]
 _TAG_CHARACTERS = r"[\w .:/=+@-]"
 TagKey = Annotated[
     str,
@@ -199,6 +208,9 @@ class AwsSpec(WithMachines, ManagedProviderSpec):
     interruption_queue: Boolean = Field(
         default=False,
         description="queue of EC2's notices for self-managed nodes (Karpenter, Node Termination Handler)",
+    )
+    permissions_boundary: PolicyArn | None = Field(
+        default=None, description="managed policy that bounds the rights of every role that the stack makes"
     )
     deletion_protection: Boolean = Field(
         default=True, description="refuse to delete cluster and filesystem; put it off before a destroy"

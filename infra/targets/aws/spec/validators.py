@@ -101,6 +101,17 @@ def an_existing_vpc_has_a_subnet_per_zone(provider: AwsSpec) -> Iterator[Finding
         yield ("provider", "network", "existing", "subnets"), got, allowed, fix
 
 
+def the_boundary_is_of_this_account(provider: AwsSpec) -> Iterator[Finding]:
+    """A boundary is a policy of AWS or of the account whose roles it bounds (IAM guide)."""
+    if provider.permissions_boundary is None:
+        return
+    account = provider.permissions_boundary.split(":")[4]
+    if account not in (provider.account, "aws"):
+        fix = "name a policy of the stack's account, or one of AWS"
+        path = ("provider", "permissions_boundary")
+        yield path, f"a policy of {account}", f"a policy of {provider.account}, or AWS's", fix
+
+
 def the_key_is_of_this_account_and_region(provider: AwsSpec) -> Iterator[Finding]:
     """Disks and filesystems take a key of their own region only; a replica would hold data elsewhere."""
     if provider.kms_key is None:

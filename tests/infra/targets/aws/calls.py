@@ -71,12 +71,18 @@ def questions(request: Request, stack: str, theirs: Mapping[str, Keys]) -> Itera
     asked = _request_tags(request, name)
     parameters = {key: value for key, value in request.parameters.items() if value is not None}
     for resource, keys in _RESOURCES[request.service](request.operation, name, parameters, asked):
-        yield Asked(action, resource, theirs.get(resource, tags) if keys is None else keys)
+        known = theirs.get(resource, tags if keys is None else {})
+        yield Asked(action, resource, known if keys is None else {**_bounded(service, known), **keys})
     if asked and service == "ec2":
         made = arn("ec2", f"{MADE[name]}/*")
         yield Asked("ec2:CreateTags", made, {**asked, "ec2:CreateAction": name})
     for role in _ROLE.findall(str(request.parameters)) if request.operation in PASSED else ():
         yield Asked("iam:PassRole", role, {"iam:PassedToService": PASSED[request.operation]})
+
+
+def _bounded(service: str, known: Keys) -> Keys:
+    """IAM tells of a role that is there its boundary, and no tag that our policies ask for."""
+    return known if service == "iam" else {}
 
 
 def _request_tags(request: Request, name: str) -> dict[str, str]:
@@ -122,7 +128,8 @@ def _eks(operation: str, _name: str, parameters: Mapping[str, Any], _asked: Keys
 
 
 def _iam(operation: str, _name: str, parameters: Mapping[str, Any], _asked: Keys) -> Found:
-    keys = {"iam:PolicyARN": parameters["PolicyArn"]} if "PolicyArn" in parameters else {}
+    told = {"PolicyArn": "iam:PolicyARN", "PermissionsBoundary": "iam:PermissionsBoundary"}
+    keys = {key: parameters[name] for name, key in told.items() if name in parameters}
     yield f"arn:aws:iam::{ACCOUNT}:role/{parameters['RoleName']}", keys
 
 
@@ -217,6 +224,8 @@ class GuardedAccount(Account):
 
     def create(self, resource: Resource) -> Made:
         made = super().create(replace(resource, default_tags=self._given))
+        if boundary := resource.inputs.get("permissionsBoundary"):
+            self._theirs[made.outputs["arn"]] = {"iam:PermissionsBoundary": boundary}
         if resource.token.endswith(":Cluster"):
             group = made.outputs["vpcConfig"]["clusterSecurityGroupId"]
             owned = {f"aws:ResourceTag/kubernetes.io/cluster/{resource.inputs['name']}": "owned"}

@@ -29,6 +29,7 @@ from tests.infra.targets.aws.test_plan_of_aws import with_provider
 pytestmark = pytest.mark.clouds
 
 PIPELINE = Pipeline("github", "team/research")
+BOUNDARY = f"arn:aws:iam::{ACCOUNT}:policy/boundary"
 PREVIEW = Pipeline("github", "team/research", reads=True)
 
 
@@ -52,11 +53,11 @@ class Subject:
 
 @pytest.fixture(scope="module")
 def subjects(aws: Stack, rendered: Path) -> dict[str, Subject]:
-    """Both stacks, and what they leave out: the queue of notices, the emergency's role."""
+    """Both stacks, and what they leave out: the queue of notices, the emergency's role, the boundary."""
     assert isinstance(aws.provider, AwsSpec)
     access = aws.provider.access.model_copy(update={"break_glass": aws.provider.access.admins})
     stacks = {
-        "aws": with_provider(aws, interruption_queue=True, access=access),
+        "aws": with_provider(aws, interruption_queue=True, access=access, permissions_boundary=BOUNDARY),
         "aws-dev": load(stack_file("aws-dev")),
     }
     plans = {name: cluster_plan(stack, rendered) for name, stack in stacks.items()}
@@ -99,7 +100,25 @@ OURS = {"aws:ResourceTag/trainyard.dev/stack": "training"}
 NODE = f"arn:aws:iam::{ACCOUNT}:role/training-node"
 OTHERS = {"aws:ResourceTag/trainyard.dev/stack": "another"}
 OF_ANOTHER = {"aws:ResourceTag/cluster.k8s.amazonaws.com/name": "another"}
+BOUND = {"iam:PermissionsBoundary": BOUNDARY}
+WIDER = {"iam:PermissionsBoundary": "arn:aws:iam::aws:policy/AdministratorAccess"}
+JOIN = {"iam:PolicyARN": "arn:aws:iam::aws:policy/AmazonEKSWorkerNodePolicy"}
 REFUSED = [
+    Asked("iam:CreateRole", NODE),
+    Asked("iam:CreateRole", NODE, WIDER),
+    Asked("iam:PutRolePolicy", NODE),
+    Asked("iam:PutRolePolicy", NODE, WIDER),
+    Asked("iam:AttachRolePolicy", NODE, JOIN),
+    Asked("iam:AttachRolePolicy", NODE, JOIN | WIDER),
+    Asked("iam:DeleteRolePolicy", NODE),
+    Asked("iam:PutRolePermissionsBoundary", NODE, WIDER),
+    Asked("iam:DeleteRolePermissionsBoundary", NODE, BOUND),
+    Asked("iam:CreatePolicyVersion", BOUNDARY),
+    Asked("iam:SetDefaultPolicyVersion", BOUNDARY),
+    Asked("iam:DeletePolicyVersion", BOUNDARY),
+    Asked("iam:DeletePolicy", BOUNDARY),
+    Asked("iam:UpdateAssumeRolePolicy", f"arn:aws:iam::{ACCOUNT}:role/deploy-training"),
+    Asked("iam:PutRolePolicy", f"arn:aws:iam::{ACCOUNT}:role/deploy-training", BOUND),
     Asked("iam:CreateUser", f"arn:aws:iam::{ACCOUNT}:user/thief"),
     Asked("iam:CreateAccessKey", f"arn:aws:iam::{ACCOUNT}:user/admin"),
     Asked("iam:CreateRole", f"arn:aws:iam::{ACCOUNT}:role/another-node"),
@@ -148,6 +167,20 @@ REFUSED = [
 )
 def test_what_a_stack_does_not_do_is_refused(asked: Asked, subjects: dict[str, Subject]) -> None:
     assert not is_allowed(asked, subjects["aws"].policies)
+
+
+def test_roles_are_made_and_given_rights_within_the_boundary_alone(subjects: dict[str, Subject]) -> None:
+    bounded, unbounded = subjects["aws"], subjects["aws-dev"]
+    roles = bounded.plan.named("Role").values()
+    assert {each["permissionsBoundary"] for each in roles} == {BOUNDARY}
+    for action in ("CreateRole", "PutRolePolicy", "DeleteRolePolicy", "PutRolePermissionsBoundary"):
+        assert is_allowed(Asked(f"iam:{action}", NODE, BOUND), bounded.policies)
+    assert is_allowed(Asked("iam:AttachRolePolicy", NODE, JOIN | BOUND), bounded.policies)
+    assert not [note for note in bounded.role.notes if "permissions_boundary" in note]
+    assert [note for note in unbounded.role.notes if "permissions_boundary" in note]
+    of_dev = NODE.replace("training-", f"{unbounded.stack.name}-")
+    assert is_allowed(Asked("iam:CreateRole", of_dev), unbounded.policies)
+    assert not is_allowed(Asked("iam:PutRolePermissionsBoundary", of_dev, WIDER), unbounded.policies)
 
 
 def test_the_role_of_previews_changes_nothing(subjects: dict[str, Subject]) -> None:
