@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any, Literal
 
@@ -86,5 +86,7 @@ class DeployRole:
     """Who may take it, in the cloud's words."""
     rights: Mapping[str, Any]
     """Name → what it may do, in the cloud's words: a policy, a custom role."""
+    condition: Mapping[str, Any] = field(default_factory=dict)
+    """Of the binding by which it gets the role, in the cloud's words: which roles it can give to others."""
     notes: tuple[str, ...] = ()
     """What it cannot say by itself."""

@@ -13,6 +13,7 @@ import yaml
 
 from infra.artifacts import ROOT
 from infra.spec import Stack, load
+from infra.targets.azure.account.rights import PRIVILEGED
 from infra.targets.deploying import Declared, DeployRole, Pipeline
 from infra.targets.registry import target_of
 from tests.infra.plan import cluster_plan, stack_file
@@ -153,6 +154,36 @@ def test_the_role_of_previews_only_reads(stack: str, rendered: Path) -> None:
         "list",
         "getIamPolicy",
     }
+
+
+def test_on_google_cloud_it_grants_the_roles_of_the_stack_alone(rendered: Path) -> None:
+    expression = role_of("gcp", rendered, DEPLOY).condition["expression"]
+    _, declared = planned("gcp", rendered)
+    granted = {each.inputs["role"] for each in declared if each.kind == "IAMMember"}
+    attribute, _, roles = expression.partition(".hasOnly(")
+    assert attribute == "api.getAttribute('iam.googleapis.com/modifiedGrantsByRole', [])"
+    assert set(ast.literal_eval(roles.removesuffix(")"))) == granted
+    assert granted.isdisjoint({"roles/owner", "roles/editor", "roles/resourcemanager.projectIamAdmin"})
+    assert not role_of("gcp", rendered, PREVIEW).condition
+
+
+def test_on_azure_it_gives_and_takes_no_role_that_gives_roles(rendered: Path) -> None:
+    condition = role_of("azure", rendered, DEPLOY).condition
+    assert condition["conditionVersion"] == "2.0"
+    write, delete = condition["condition"].split(" AND ")
+    assert "roleAssignments/write'" in write
+    assert "@Request[" in write
+    assert "roleAssignments/delete'" in delete
+    assert "@Resource[" in delete
+    _, declared = planned("azure", rendered)
+    assigned = {
+        str(each.inputs["roleDefinitionId"]).rpartition("/")[2]
+        for each in declared
+        if each.kind == "RoleAssignment"
+    }
+    assert not [each for each in assigned if each in condition["condition"]]
+    assert all(each in part for each in PRIVILEGED.values() for part in (write, delete))
+    assert not role_of("azure", rendered, PREVIEW).condition
 
 
 def test_on_google_cloud_the_jobs_of_one_environment_are_let_in(rendered: Path) -> None:

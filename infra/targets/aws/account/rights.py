@@ -35,7 +35,8 @@ def deploy_role(stack: Stack, spec: AwsSpec, declared: Sequence[Declared], pipel
     statements = list(_Statements(stack, spec, ours, reads=pipeline.reads))
     name = f"{stack.name}-{'preview' if pipeline.reads else 'deploy'}"
     rights = {f"{name}-{index}": each for index, each in enumerate(_documents(statements), start=1)}
-    return DeployRole(trust(spec, _partition(spec.region), pipeline), rights, tuple(_notes(stack, spec)))
+    notes = tuple(_notes(stack, spec))
+    return DeployRole(trust(spec, _partition(spec.region), pipeline), rights, notes=notes)
 
 
 def _notes(stack: Stack, spec: AwsSpec) -> Iterator[str]:

@@ -8,6 +8,12 @@ from infra.spec import Stack
 from infra.targets.azure.spec.provider import AzureSpec
 from infra.targets.deploying import Declared, DeployRole, Pipeline, rights_of
 
+PRIVILEGED = {
+    "Owner": "8e3af657-a8ff-443c-a75c-2fe8c4bcb635",
+    "Role Based Access Control Administrator": "f58310d9-a9f6-439a-9e8d-f62e7b41a168",
+    "User Access Administrator": "18d7d88d-d35e-4fb5-a5c3-7773c20a72d9",
+}
+"""Built-in roles that assign roles (Azure RBAC: built-in roles, privileged)."""
 AUDIENCE = "api://AzureADTokenExchange"
 
 
@@ -28,12 +34,27 @@ def deploy_role(
         "AssignableScopes": [scope],
     }
     notes = (
-        f"assign it at {scope}: the stack makes its own resource groups",
-        "constrain its role assignments by a condition to the roles that the stack assigns",
+        f"assign it at {scope} under `condition`: the stack makes its own resource groups",
         "put the application's group among access.admins",
         "the roles that `trainyard bootstrap` prints: state and its key",
     )
-    return DeployRole(trust(pipeline), {f"{stack.name}-{what}": role}, notes)
+    condition = {} if pipeline.reads else assigns_no_rights()
+    return DeployRole(trust(pipeline), {f"{stack.name}-{what}": role}, condition, notes)
+
+
+def assigns_no_rights() -> Mapping[str, str]:
+    """Return the condition by which it neither gives nor takes the roles that give roles.
+
+    Source: Azure RBAC, "Delegate Azure role assignment management to others with conditions".
+    """
+    kept = ", ".join(PRIVILEGED.values())
+    of = "[Microsoft.Authorization/roleAssignments:RoleDefinitionId]"
+    limits = (
+        f"((!(ActionMatches{{'Microsoft.Authorization/roleAssignments/{verb}'}}))"
+        f" OR ({where}{of} ForAnyOfAllValues:GuidNotEquals {{{kept}}}))"
+        for verb, where in (("write", "@Request"), ("delete", "@Resource"))
+    )
+    return {"condition": " AND ".join(limits), "conditionVersion": "2.0"}
 
 
 def trust(pipeline: Pipeline) -> Mapping[str, object]:

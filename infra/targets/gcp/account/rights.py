@@ -9,6 +9,7 @@ from infra.spec import Stack
 from infra.targets.deploying import Declared, DeployRole, Pipeline, rights_of
 from infra.targets.gcp.spec.provider import GcpSpec
 
+_PROJECT_GRANT = "gcp:projects/iAMMember:IAMMember"
 _READS = re.compile(r"\.(get|list|getIamPolicy)$")
 
 
@@ -22,13 +23,28 @@ def deploy_role(stack: Stack, spec: GcpSpec, declared: Sequence[Declared], pipel
     return DeployRole(
         trust(spec, pipeline),
         {f"projects/{spec.project}/roles/{name}": role},
+        {} if pipeline.reads else _grants(declared),
         (
-            "give the role to a service account of its own, in the project, and put that among access.admins",
+            "give the role, under `condition`, to a service account of its own, in the project, and put that"
+            " among access.admins",
             "roles/iam.workloadIdentityUser on that service account, for `member`",
             "it holds in the whole project: Google's roles know no name of a stack; so one project per stack",
             "the roles that `trainyard bootstrap` prints: state and its key",
         ),
     )
+
+
+def _grants(declared: Sequence[Declared]) -> Mapping[str, object]:
+    """Let it grant and revoke the project's roles that the stack does, and no others.
+
+    Where a request grants nothing the attribute is empty, and the condition holds (IAM, "Set limits on
+    granting roles").
+    """
+    roles = sorted({str(each.inputs["role"]) for each in declared if each.type == _PROJECT_GRANT})
+    if not roles:
+        return {}
+    attribute = "api.getAttribute('iam.googleapis.com/modifiedGrantsByRole', [])"
+    return {"title": "roles of the stack alone", "expression": f"{attribute}.hasOnly({roles!r})"}
 
 
 def trust(spec: GcpSpec, pipeline: Pipeline) -> Mapping[str, object]:
