@@ -142,50 +142,54 @@ def adopt(stack: StackName = "local") -> None:
     adopt_what_exists(Session(stack))
 
 
+FailedType = Annotated[str, typer.Option(metavar="TYPE[:NTH]", help="Let the NTH creation of a type fail.")]
+PoolWithoutCapacity = Annotated[
+    str, typer.Option(metavar="POOL", help="Let the cloud have no machines for a pool.")
+]
+CrashAfter = Annotated[
+    int, typer.Option(metavar="N", min=0, help="Kill the engine (-9) when N resources are made.")
+]
+Slow = Annotated[bool, typer.Option("--slow", help="Let every operation take its time.")]
+Origin = Annotated[
+    str,
+    typer.Option(
+        "--from",
+        metavar="ADDRESS|inside",
+        help="Run `up` at this address of the internet, or `inside` the cluster's network; left out: in"
+        " a network that the stack's `public_cidrs` names, else somewhere outside.",
+    ),
+]
+Refusals = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        envvar="TRAINYARD_REFUSE",
+        help="Let the cloud refuse so; all: in every way. Another word lists them.",
+    ),
+]
+Adopt = Annotated[
+    bool,
+    typer.Option("--adopt", help="Lose the state on the way, and come back after `destroy`: see `adopt`."),
+]
+AssumedCheckpoint = Annotated[
+    float | None,
+    typer.Option(metavar="SECONDS", min=0, help="Take a checkpoint to last so long, where none is measured."),
+]
+
+
 @app.command(name="rehearse")
 def rehearse_stack(
     name: StackArgument = "",
     stack: StackName = "local",
     output: Output = Form.TEXT,
-    fail: Annotated[
-        str, typer.Option(metavar="TYPE[:NTH]", help="Let the NTH creation of a type fail.")
-    ] = "",
-    insufficient_capacity: Annotated[
-        str, typer.Option(metavar="POOL", help="Let the cloud have no machines for a pool.")
-    ] = "",
-    crash_after: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Kill the engine (-9) when N resources are made.")
-    ] = 0,
-    slow: Annotated[bool, typer.Option("--slow", help="Let every operation take its time.")] = False,
-    origin: Annotated[
-        str,
-        typer.Option(
-            "--from",
-            metavar="ADDRESS|inside",
-            help="Run `up` at this address of the internet, or `inside` the cluster's network; left out: in"
-            " a network that the stack's `public_cidrs` names, else somewhere outside.",
-        ),
-    ] = "",
-    refuse: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            envvar="TRAINYARD_REFUSE",
-            help="Let the cloud refuse so; all: in every way. Another word lists them.",
-        ),
-    ] = None,
-    adopt: Annotated[
-        bool,
-        typer.Option(
-            "--adopt", help="Lose the state on the way, and come back after `destroy`: see `adopt`."
-        ),
-    ] = False,
-    assume_checkpoint: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SECONDS", min=0, help="Take a checkpoint to last so long, where none is measured."
-        ),
-    ] = None,
+    fail: FailedType = "",
+    insufficient_capacity: PoolWithoutCapacity = "",
+    crash_after: CrashAfter = 0,
+    slow: Slow = False,
+    origin: Origin = "",
+    refuse: Refusals = None,
+    adopt: Adopt = False,
+    assume_checkpoint: AssumedCheckpoint = None,
 ) -> None:
     """Play the stack's whole life with nothing real behind it.
 
