@@ -29,19 +29,9 @@ from trainyard_train.elasticity.preemption import Notice
 from trainyard_train.launchers import process_group
 from trainyard_train.models.build import build_model
 from trainyard_train.models.config import ModelConfig
+from trainyard_train.observability.device import peak_of
 from trainyard_train.trainer import Trainer
 
-PEAKS: Mapping[str, float] = {
-    "A100": 312e12,
-    "H100 PCIe": 756e12,
-    "H100": 989e12,
-    "H200": 989e12,
-    "B200": 2250e12,
-    "L4": 121e12,
-    "L40S": 362e12,
-    "MI300X": 1307e12,
-}
-"""FLOP per second in bfloat16 without sparsity, by the vendors' data sheets; the longest name counts."""
 COMPARED = 20
 """Steps at whose losses is looked, before any time is taken."""
 Block = Callable[[], float]
@@ -108,14 +98,8 @@ def flops_per_token(model: ModelConfig) -> float:
     return 6 * weights + 12 * model.layers * model.hidden * model.context
 
 
-def peak_of(device: str) -> float | None:
-    """What a device could do, by its name."""
-    known = [name for name in PEAKS if name in device]
-    return PEAKS[max(known, key=len)] if known else None
-
-
 def _utilisation(model: ModelConfig, tokens_per_second: float) -> str:
-    peak = peak_of(torch.cuda.get_device_name()) if torch.cuda.is_available() else None
+    peak = peak_of(torch.cuda.get_device_name(), "bfloat16") if torch.cuda.is_available() else None
     if peak is None:
         return ""
     return f", {tokens_per_second:,.0f} tokens/s, MFU {tokens_per_second * flops_per_token(model) / peak:.1%}"

@@ -23,10 +23,6 @@ def test_arms_that_do_not_the_same_work_are_found() -> None:
         gpu._check([1.0, 2.0], [1.0, 3.0], config)
 
 
-def test_work_is_counted_and_held_against_the_device() -> None:
+def test_work_is_counted() -> None:
     model = ModelConfig(name="gpt", hidden=768, layers=12, heads=12, context=1024)
     assert gpu.flops_per_token(model) == pytest.approx(6 * 85e6 + 12 * 12 * 768 * 1024, rel=0.01)
-    assert gpu.peak_of("NVIDIA H100 PCIe") == 756e12
-    assert gpu.peak_of("NVIDIA H100 80GB HBM3") == 989e12
-    assert gpu.peak_of("NVIDIA L40S") == 362e12
-    assert gpu.peak_of("a new one") is None

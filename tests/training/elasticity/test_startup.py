@@ -71,3 +71,14 @@ def test_cublas_is_told_in_time_and_what_holds_for_a_run_ends_with_it(
         assert torch.are_deterministic_algorithms_enabled()
         assert os.environ["CUBLAS_WORKSPACE_CONFIG"] in {":4096:8", ":16:8"}, "all that PyTorch accepts"
     assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_who_wants_it_not_gets_what_pytorch_does_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    with startup.deterministic():
+        assert torch.backends.cudnn.deterministic
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    with startup.deterministic(wanted=False):
+        assert "CUBLAS_WORKSPACE_CONFIG" not in os.environ
+        assert not torch.are_deterministic_algorithms_enabled()
+        assert not torch.backends.cudnn.deterministic

@@ -30,6 +30,7 @@ _NOT_HERE: Final = (
     "backend",
     "precision",
     "recompute",
+    "deterministic",
     "compile",
     "export",
     "notices",

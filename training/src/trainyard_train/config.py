@@ -38,6 +38,9 @@ class TrainConfig(ConfigSection):
     """Micro-batches that a step's samples of each rank are divided into, to save memory."""
     recompute: bool = False
     """Keep no activations inside of layers, and compute them again in the backward pass, to save memory."""
+    deterministic: bool = True
+    """Take only algorithms that give the same bits for the same input, or fail: without them a run that
+    resumes may end with other weights than one that never stopped."""
     compile: bool = False
     """Compile the layers with torch.compile; it takes minutes at each start."""
     model: ModelConfig = ModelConfig()

@@ -119,7 +119,7 @@ def _train(config: TrainConfig, started: float, rendezvous_seconds: float) -> in
     here = trainer = None
     try:
         process_group.adopt_launcher_settings(os.environ, config.backend)
-        with startup.deterministic():
+        with startup.deterministic(config.deterministic):
             startup.record_collectives(config.run_dir / STACKS)
             here = process_group.join(
                 config.timeouts, backend=config.backend, rendezvous_seconds=rendezvous_seconds

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from trainyard_train.checkpointing.checkpoint import Manifest, Retention
 from trainyard_train.checkpointing.interval import Cadence, measured_mtbf
@@ -31,6 +32,7 @@ from trainyard_train.elasticity.heartbeats import Heartbeats
 from trainyard_train.elasticity.preemption import Notice
 from trainyard_train.models.build import build_model, layers_of, tensor_plan
 from trainyard_train.observability.config import ExportConfig
+from trainyard_train.observability.device import Tracer, flops_of, memory, peak_of
 from trainyard_train.observability.metrics import FILE as METRICS
 from trainyard_train.observability.metrics import Listener, MetricsLog, read_metrics
 from trainyard_train.optim.optimizer import build_optimizer, set_rate
@@ -108,6 +110,7 @@ class Trainer:
         self._told = self._due = False
         """Whether any rank has a preemption notice; whether a checkpoint pays."""
         self.log = _open_log(config, listeners) if mesh.is_rank0 else None
+        self.tracer = Tracer(config.run_dir, self._record) if mesh.is_rank0 else None
         self.heartbeats = Heartbeats(mesh, config.timeouts, config.run_dir, self._record)
         self.heartbeats.start()  # before the model is built, which takes time
         try:
@@ -128,6 +131,7 @@ class Trainer:
         with torch.device("meta"):
             model = build_model(config.model, self.data.num_classes)
         sample = self.data.train.take(torch.tensor([0])).inputs
+        self._peak_rate = self._find_peak_rate(model, sample)
         torch.manual_seed(config.seed)
         layers = layers_of(config.model, self.data.num_classes)
         plan = tensor_plan(config.model)
@@ -153,6 +157,13 @@ class Trainer:
         self.writer = Writer(
             self.heartbeats, self._record, save_seconds, self.cadence, spot_seconds, mesh.is_rank0
         )
+
+    def _find_peak_rate(self, model: nn.Module, sample: torch.Tensor) -> float | None:
+        """Samples per second of all ranks that their devices could train, if each did all that it can."""
+        if self.mesh.device.type != "cuda":
+            return None
+        peak = peak_of(torch.cuda.get_device_name(self.mesh.device), self.config.precision)
+        return peak * self.mesh.world_size / flops_of(model, sample.to("meta")) if peak else None
 
     @property
     def batch_size(self) -> int:
@@ -188,6 +199,8 @@ class Trainer:
             self.writer.settle()
             raise
         finally:
+            if self.tracer:
+                self.tracer.close()
             self.saver.close()
             self.loader.close()
             self.heartbeats.stop()
@@ -199,7 +212,7 @@ class Trainer:
     def close(self) -> None:
         """Let go of threads, files and ports, which a process that goes on would keep."""
         self.heartbeats.stop()
-        for part in ("saver", "loader", "data", "log"):
+        for part in ("tracer", "saver", "loader", "data", "log"):
             if held := getattr(self, part, None):
                 held.close()
 
@@ -294,6 +307,8 @@ class Trainer:
             DivergedError: the step before had a loss or a gradient that is no number.
         """
         begin = time.monotonic()
+        if self.tracer:
+            self.tracer.before(self.step + 1)
         with self.heartbeats.busy("step", self.step + 1):
             batch = self.loader.batch(self.samples).to(self.mesh.device)
             self.optimizer.zero_grad(set_to_none=True)
@@ -305,6 +320,8 @@ class Trainer:
             set_rate(self.optimizer, rate)
             self.update.apply(totals)
             late = Late(totals)
+        if self.tracer:
+            self.tracer.after()
         self.step += 1
         self.samples += self.batch_size
         if self.cadence:
@@ -334,6 +351,7 @@ class Trainer:
         loss, accuracy = totals.loss / totals.targets, totals.hits / totals.targets
         norm = math.sqrt(totals.squared_norm)
         self.metrics = StepMetrics(loss, accuracy, norm)
+        rate = self.batch_size / unread.seconds
         self._record(
             "step",
             step=unread.step,
@@ -341,7 +359,9 @@ class Trainer:
             accuracy=round(accuracy, 4),
             lr=unread.rate,
             samples=unread.samples,
-            samples_per_second=round(self.batch_size / unread.seconds, 1),
+            samples_per_second=round(rate, 1),
+            **({"mfu": round(rate / self._peak_rate, 4)} if self._peak_rate else {}),
+            **memory(self.mesh.device),
             **({"skipped": "overflow"} if overflow else {"gradient_norm": float(f"{norm:.6g}")}),
         )
 

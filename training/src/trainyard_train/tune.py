@@ -154,7 +154,7 @@ def run_trial(trial: optuna.Trial, search: Search, overrides: Sequence[str], not
                 raise optuna.TrialPruned
 
     alone = {name: value for name, value in os.environ.items() if name == "NODE_NAME"}
-    with startup.deterministic():
+    with startup.deterministic(config.deterministic):
         trainer = Trainer(config, process_group.join(config.timeouts, alone), notice, [look])
         try:
             finished = trainer.run(0)

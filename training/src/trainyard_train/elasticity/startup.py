@@ -33,17 +33,25 @@ def defer_compiler() -> None:
 
 
 @contextmanager
-def deterministic() -> Iterator[None]:
-    """The same input gives the same bits, or an error; cuBLAS is to be told so before its first call."""
+def deterministic(wanted: bool = True) -> Iterator[None]:
+    """The same input gives the same bits, or an error; cuBLAS is to be told so before its first call.
+
+    Args:
+        wanted: if not, PyTorch chooses algorithms as it likes.
+    """
     import torch
 
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    before = torch.get_deterministic_debug_mode()
-    torch.set_deterministic_debug_mode("error")
+    cudnn = torch.backends.cudnn
+    before = torch.get_deterministic_debug_mode(), cudnn.deterministic, cudnn.benchmark
+    if wanted:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.set_deterministic_debug_mode("error")
+        cudnn.deterministic, cudnn.benchmark = True, False
     try:
         yield
     finally:
-        torch.set_deterministic_debug_mode(before)
+        torch.set_deterministic_debug_mode(before[0])
+        cudnn.deterministic, cudnn.benchmark = before[1:]
 
 
 def record_collectives(folder: Path) -> None:

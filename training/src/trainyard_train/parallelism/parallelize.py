@@ -19,7 +19,7 @@ from torch import nn
 from trainyard_train.config_base import ConfigError
 from trainyard_train.parallelism.config import ParallelSettings, Precision
 from trainyard_train.parallelism.mesh import Mesh
-from trainyard_train.tensors import local_of, part_of
+from trainyard_train.tensors import is_distributed, local_of, part_of
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -88,12 +88,19 @@ def _check(config: ParallelSettings, mesh: Mesh) -> None:
 
 def _fill(model: nn.Module, layers: Iterable[tuple[str, nn.Module]], device: torch.device) -> None:
     """Give each weight its room, and what this rank has of it."""
-    model.to_empty(device=device)
+    model._apply(lambda tensor: _room_for(tensor, device))
     own = dict(model.named_children())
     for name, layer in layers:
         if name in own:
             _copy(layer, own[name])
         del layer  # before the next one is made
+
+
+def _room_for(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """As `Module.to_empty`, which imports half of PyTorch's compiler for an ordinary tensor."""
+    if is_distributed(tensor):
+        return torch.empty_like(tensor, device=device)
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
 
 
 @torch.no_grad()

@@ -1,0 +1,123 @@
+"""What a device could do, what it holds, and a trace of what it does, when asked for."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import nn
+
+from trainyard_train.observability.rank_log import log_line
+
+PEAKS: Final[Mapping[str, float]] = {
+    "A100": 312e12,  # nvidia.com/content/dam/en-zz/Solutions/Data-Center/a100/pdf/nvidia-a100-datasheet.pdf
+    "H100 PCIe": 756e12,  # NVIDIA H100 data sheet: 1,513 with sparsity
+    "H100": 989e12,  # NVIDIA H100 data sheet, SXM: 1,979 with sparsity
+    "H200": 989e12,  # NVIDIA H200 data sheet, SXM: 1,979 with sparsity
+    "B200": 2250e12,  # NVIDIA DGX B200 data sheet: 36 PFLOP/s with sparsity for eight, dense half of it
+    "L4": 121e12,  # NVIDIA L4 data sheet: 242 with sparsity
+    "L40S": 362e12,  # NVIDIA L40S data sheet: 362.05
+    "MI300X": 1307e12,  # AMD Instinct MI300X data sheet: 1,307.4
+}
+"""FLOP per second in bfloat16 and float16 without sparsity, by the vendors' data sheets."""
+REQUEST: Final = "profile"
+"""Whoever makes this file in a run's folder gets a trace; it may hold the number of steps."""
+TRACES: Final = "traces"
+_STEPS: Final = 3
+_MOST_STEPS: Final = 100
+
+
+def peak_of(device: str, precision: str) -> float | None:
+    """FLOP per second that a device could do, by its name; None where no source says it.
+
+    In float32 it depends on whether matrices may be multiplied in TF32, so nothing is said.
+    """
+    if precision == "float32":
+        return None
+    words = f" {device} ".replace("-", " ")
+    known = [name for name in PEAKS if f" {name} " in words]
+    return PEAKS[max(known, key=len)] if known else None
+
+
+def flops_of(model: nn.Module, inputs: torch.Tensor) -> int:
+    """FLOP of a training step on some inputs: of all products of matrices, three times the forward pass's.
+
+    The backward pass has two products for each of the forward pass. What is recomputed does not count.
+
+    Args:
+        model: on the device `meta`, not divided.
+        inputs: on the device `meta`.
+    """
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model(inputs)
+    return 3 * int(counter.get_total_flops())
+
+
+def memory(device: torch.device) -> dict[str, int]:
+    """Peaks in bytes since the process began: of tensors and what PyTorch holds, or of resident memory."""
+    if device.type == "cuda":
+        return {
+            "allocated_peak_bytes": torch.cuda.max_memory_allocated(device),
+            "reserved_peak_bytes": torch.cuda.max_memory_reserved(device),
+        }
+    return {"resident_peak_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}
+
+
+class Tracer:
+    """Traces some steps of this rank whenever a file asks for it, for chrome://tracing or Perfetto."""
+
+    def __init__(self, run_dir: Path, record: Callable[..., None]) -> None:
+        self._request, self._traces, self._record = run_dir / REQUEST, run_dir / TRACES, record
+        self._profiler: Any = None
+        self._first = self._left = 0
+
+    def before(self, step: int) -> None:
+        """Look for a request, before a step is taken."""
+        if self._profiler is None and self._request.exists() and (steps := self._take()):
+            self._first, self._left = step, steps
+            self._profiler = torch.profiler.profile()
+            self._profiler.start()
+
+    def after(self) -> None:
+        """End the trace after the last of its steps, and write it."""
+        if self._profiler is None:
+            return
+        self._left -= 1
+        if self._left == 0:
+            self.close()
+
+    def close(self) -> None:
+        """Write what there is."""
+        profiler, self._profiler = self._profiler, None
+        if profiler is None:
+            return
+        profiler.stop()
+        path = self._traces / f"step-{self._first:08d}.json"
+        try:
+            self._traces.mkdir(exist_ok=True)
+            profiler.export_chrome_trace(str(path))
+        except (OSError, RuntimeError) as error:
+            log_line(f"no trace: {path}: {error}")
+            return
+        self._record("trace", file=f"{TRACES}/{path.name}")
+
+    def _take(self) -> int:
+        """How many steps are asked for; the request is done with."""
+        text = ""
+        with suppress(OSError):
+            text = self._request.read_text(errors="replace").strip()
+            self._request.unlink()
+        if not text:
+            return _STEPS
+        if text.isdecimal() and 1 <= int(text) <= _MOST_STEPS:
+            return int(text)
+        log_line(
+            f"no trace: {self._request}: got {text[:40]!r}; allowed: 1 to {_MOST_STEPS} steps, or nothing"
+        )
+        return 0
