@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from benchmarks.figures import save, show
+from benchmarks.figures import PAGE, save, show, write_page
 from engine.paths import Paths
 
 BENCHES = {
@@ -49,6 +49,7 @@ def main(
         figures = importlib.import_module(f"benchmarks.{name}").measure()
         show(console, figures)
         save(name, figures)
+        PAGE.write_text(write_page())
         missed |= not all(figure.holds for figure in figures)
     sys.exit(missed)
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median, quantiles
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 RESULTS = Path(__file__).parent / "results"
+PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
+BEGIN, END = "<!-- figures -->", "<!-- end of figures -->"
+"""What is between them on the page is written by `python -m benchmarks.figures`."""
 
 
 @dataclass(frozen=True)
@@ -97,3 +102,55 @@ def save(name: str, figures: Sequence[Figure]) -> Path:
         json.dumps({"machine": machine, "figures": [asdict(figure) for figure in figures]}, indent=1) + "\n"
     )
     return path
+
+
+def load(path: Path) -> list[Figure]:
+    """The figures that `save` kept; none of a file that keeps something else."""
+    return [
+        Figure(
+            each["claim"], _samples(each["ours"]), each["at_most"], each["peer"] and _samples(each["peer"])
+        )
+        for each in json.loads(path.read_text()).get("figures", [])
+    ]
+
+
+def write_page(page: Path = PAGE, results: Path = RESULTS) -> str:
+    """The page with its table of figures written anew from what was kept; whoever measures writes it back."""
+    before, _, rest = page.read_text().partition(BEGIN)
+    after = rest.partition(END)[2]
+    rows = [row for path in sorted(results.glob("*.json")) for row in _rows(path)]
+    head = "| benchmark | claim | ours | peer | figure | target | load |\n|---|---|---|---|---|---|---|"
+    return f"{before}{BEGIN}\n{head}\n{''.join(f'{row}{chr(10)}' for row in rows)}{END}{after}"
+
+
+def _rows(path: Path) -> list[str]:
+    machine = json.loads(path.read_text()).get("machine", {})
+    return [
+        f"| `{path.stem}` | {figure.claim} | {_shown(figure.ours)} |"
+        f" {f'{figure.peer.name}: {_shown(figure.peer)}' if figure.peer else '–'} | {_result(figure)} |"
+        f" {_target(figure)} | {machine['load']:.1f} |"
+        for figure in load(path)
+    ]
+
+
+def _shown(samples: Samples) -> str:
+    return f"{samples.median:.4g} {samples.unit} ({samples.spread}; {len(samples.values)})"
+
+
+def _result(figure: Figure) -> str:
+    text = f"{figure.value:.3g} ×" if figure.peer else f"{figure.value:.3g} {figure.ours.unit}"
+    return text if figure.holds else f"**{text}, missed**"
+
+
+def _target(figure: Figure) -> str:
+    if math.isinf(figure.at_most):
+        return "–"
+    return f"≤ {figure.at_most:.4g} {'×' if figure.peer else figure.ours.unit}"
+
+
+def _samples(kept: Mapping[str, Any]) -> Samples:
+    return Samples(kept["name"], kept["unit"], tuple(kept["values"]))
+
+
+if __name__ == "__main__":
+    PAGE.write_text(write_page())

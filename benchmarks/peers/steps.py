@@ -1,5 +1,8 @@
-"""Two ranks that take steps with our trainer, bare DDP, Accelerate and Lightning, in turn: A B C D D C B A.
+"""Two ranks that take steps with our trainer and with peers, in turn: A B C D D C B A.
 
+The peers are bare DDP as it comes and tuned as ours is (channels last, fused optimizer, gradients as views of
+the buckets; threads are the same for all), Accelerate and Lightning. All run with deterministic algorithms,
+as `trainyard_train.train` does; in one more arm ours runs without them, which says what they cost.
 Taken in the same processes and within seconds, so that what else the machine does touches all alike.
 `python -m torch.distributed.run --standalone --nproc-per-node=2 -m benchmarks.peers.steps SETTINGS BLOCKS`
 writes the seconds of each block of steps, by the clock and of CPU, and each arm's losses, to `measured.json`
@@ -51,15 +54,18 @@ def main() -> None:
     trainer = Trainer(config, mesh, Notice(60))
     trainer.prepare(time.time())
     arms: dict[str, Callable[[], float]] = {"ours": lambda: _ours(trainer)}
-    for name, build in {"bare": _bare, "accelerate": by_accelerate, "lightning": by_lightning}.items():
-        arms[name] = _compared(build(*_ingredients(config)))
+    peers = {"bare": _bare, "tuned": _tuned, "accelerate": by_accelerate, "lightning": by_lightning}
+    for name, build in peers.items():
+        arms[name] = _compared(build(*_ingredients(config, tuned=name == "tuned")))
+    arms["free"] = arms["ours"]  # the same trainer, on algorithms that PyTorch chooses as it likes
     seconds: dict[str, list[float]] = {name: [] for name in arms}
     cpu_seconds: dict[str, list[float]] = {name: [] for name in arms}
     losses: dict[str, list[float]] = {name: [] for name in arms}
     for name in (*arms, *reversed(arms)) * blocks:
         dist.barrier()
         begin, cpu_begin = time.monotonic(), time.process_time()
-        losses[name] += [arms[name]() for _ in range(STEPS)]
+        with startup.deterministic(wanted=name != "free"):
+            losses[name] += [arms[name]() for _ in range(STEPS)]
         seconds[name].append(time.monotonic() - begin)
         cpu_seconds[name].append(time.process_time() - cpu_begin)
     measured = {"seconds": seconds, "cpu_seconds": cpu_seconds, "losses": losses}
@@ -76,16 +82,23 @@ def _ours(trainer: Trainer) -> float:
     return trainer.metrics.loss
 
 
-def _ingredients(config: TrainConfig) -> tuple[nn.Module, torch.optim.Optimizer, Part]:
-    """The same model, optimizer and data for each of the peers."""
+def _ingredients(config: TrainConfig, *, tuned: bool) -> tuple[nn.Module, torch.optim.Optimizer, Part]:
+    """The same model, optimizer and data for each of the peers; tuned as ours are, or as PyTorch has them."""
     rank, world_size, size = dist.get_rank(), dist.get_world_size(), config.data.batch_size_per_rank
     data = load_dataset(config.data, config.model.context, config.seed)
     order = GlobalOrder(len(data.train), config.seed)
     torch.manual_seed(config.seed)
-    model = build_model(config.model, data.num_classes)
+    model: nn.Module = build_model(config.model, data.num_classes)
+    if tuned:
+        model = model.to(memory_format=torch.channels_last)
     rates = config.optim
     optimizer = torch.optim.SGD(
-        model.parameters(), rates.lr, rates.momentum, weight_decay=rates.weight_decay, nesterov=True
+        model.parameters(),
+        rates.lr,
+        rates.momentum,
+        weight_decay=rates.weight_decay,
+        nesterov=True,
+        fused=tuned or None,
     )
 
     def part(step: int) -> Samples:
@@ -96,7 +109,15 @@ def _ingredients(config: TrainConfig) -> tuple[nn.Module, torch.optim.Optimizer,
 
 def _bare(model: nn.Module, optimizer: torch.optim.Optimizer, part: Part) -> Step:
     """The loop of PyTorch's own tutorial."""
-    parallel = nn.parallel.DistributedDataParallel(model)
+    return _loop(nn.parallel.DistributedDataParallel(model), optimizer, part)
+
+
+def _tuned(model: nn.Module, optimizer: torch.optim.Optimizer, part: Part) -> Step:
+    """The same, with gradients that live in the buckets which are exchanged."""
+    return _loop(nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True), optimizer, part)
+
+
+def _loop(parallel: nn.Module, optimizer: torch.optim.Optimizer, part: Part) -> Step:
     taken = 0
 
     def step() -> torch.Tensor:
