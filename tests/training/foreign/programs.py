@@ -18,6 +18,8 @@ from tests.training.foreign.models import make_texts
 PACKAGES = REPOSITORY / ".trainyard" / "foreign"
 """By `make foreign`."""
 PATCHES = Path(__file__).parent / "patches"
+TEXTS = 52
+"""Of which all programs make 13 steps in each of two epochs."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +54,11 @@ def _outside_of_repositories() -> dict[str, str]:
     return {**os.environ, "GIT_CEILING_DIRECTORIES": "/"}
 
 
-def start(program: Path, arguments: Sequence[str], out: Path, log: Path) -> subprocess.Popen[bytes]:
+def start(
+    program: Path, arguments: Sequence[str], log: Path, launcher: Sequence[str] = ()
+) -> subprocess.Popen[bytes]:
     """Start a program, in the folder that it was copied to."""
-    command = [sys.executable, program.name, *arguments, "--output_dir", str(out)]
+    command = [sys.executable, *launcher, program.name, *arguments]
     with log.open("ab") as words:
         variables = environment(program.parent)
         return subprocess.Popen(command, cwd=program.parent, env=variables, stdout=words, stderr=words)
@@ -95,13 +99,13 @@ _COMMON = [
 
 def _for_sft(folder: Path) -> list[str]:
     _make_model(folder)
-    make_texts(folder / "texts", 80)
+    make_texts(folder / "texts", TEXTS)
     return ["--model_name_or_path=model", "--dataset_name=texts", *_COMMON]
 
 
 def _for_dpo(folder: Path) -> list[str]:
     _make_model(folder)
-    make_texts(folder / "texts", 80)
+    make_texts(folder / "texts", TEXTS)
     texts = folder / "texts" / "train.jsonl"
     lines = [json.loads(line)["text"].split() for line in texts.read_text().splitlines()]
     pairs = [
@@ -141,7 +145,7 @@ def _for_performance(folder: Path) -> list[str]:
     (data / "README.md").write_text(_GLUE)
     (metric / "glue.py").write_text(_METRIC)
     chance = random.Random(4)
-    for name, number in (("train", 320), ("validation", 32)):
+    for name, number in (("train", 4 * TEXTS), ("validation", 32)):
         lines = [
             {
                 "sentence1": " ".join(f"word{chance.randrange(47)}" for _ in range(5)),
@@ -153,6 +157,16 @@ def _for_performance(folder: Path) -> list[str]:
         ]
         (data / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return ["--model_name_or_path=model", "--num_epochs=2"]
+
+
+def _for_transformer(folder: Path) -> list[str]:
+    chance = random.Random(4)
+    (folder / "data").mkdir()
+    text = "\n".join(" ".join(f"word{chance.randrange(47)}" for _ in range(12)) for _ in range(74))
+    (folder / "data" / "wikitext-2.txt").write_text(text)
+    # Its bindings are among our packages, and Lightning expects an ImportError where MPI itself is not.
+    (folder / "mpi4py.py").write_text('raise ImportError("there is no MPI")')
+    return []
 
 
 PROGRAMS = [
@@ -176,5 +190,12 @@ PROGRAMS = [
         "1.15.0",
         "32a3a6866756c6f61e07ac41d557e0f375c3806c699c77e75a3fa64c1a00a13e",
         _for_performance,
+    ),
+    Program(
+        "lightning/pytorch/demos/transformer.py",
+        "lightning",
+        "2.6.6",
+        "6655cf1b00acc96209b878598c2b5e63d1246bc32342e1991d42c5fc57aa4e4d",
+        _for_transformer,
     ),
 ]

@@ -1,16 +1,13 @@
-"""What the callback for Hugging Face's Trainer refuses."""
+"""What the callbacks for Hugging Face's Trainer and for Lightning refuse."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from engine.paths import REPOSITORY
-from tests.training.foreign.programs import PACKAGES
+from tests.processes import PATIENCE_SECONDS
+from tests.training.foreign.forks import Forks
 
 TWICE = """
 import sys
@@ -25,12 +22,50 @@ trainer.add_callback(TrainyardCallback(trainer, sys.argv[1]))
 """
 
 
+IN_LIGHTNING = """
+import sys
+from lightning.pytorch import Trainer
+from lightning.pytorch.demos.boring_classes import BoringModel
+from trainyard_train import Run
+from trainyard_train.integrations.lightning import TrainyardCallback
+
+callbacks = [TrainyardCallback(sys.argv[1]) for _ in range(int(sys.argv[2]))]
+run = Run.from_environment(sys.argv[1]) if len(callbacks) == 1 else None
+Trainer(accelerator="cpu", logger=False, callbacks=callbacks).fit(BoringModel())
+"""
+
+
+def refusal(forks: Forks, program: str, folder: Path, *arguments: str) -> tuple[int, str]:
+    """The exit code and the last line of a program."""
+    (folder / "mpi4py.py").write_text('raise ImportError("there is no MPI")')
+    file, log = folder / "program.py", folder / "log"
+    file.write_text(program)
+    code = forks.start(file, [str(folder / "run"), *arguments], log).wait(PATIENCE_SECONDS)
+    return code, log.read_text().splitlines()[-1]
+
+
 @pytest.mark.ranks
-def test_a_second_callback_is_refused(tmp_path: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": f"{REPOSITORY}:{PACKAGES}"}
-    command = [sys.executable, "-c", TWICE, str(tmp_path)]
-    ended = subprocess.run(command, capture_output=True, text=True, env=environment)
-    assert (ended.returncode, ended.stderr.splitlines()[-1]) == (
+def test_a_second_callback_is_refused(tmp_path: Path, forks: Forks) -> None:
+    assert refusal(forks, TWICE, tmp_path) == (
         2,
         "training: TrainyardCallback: this Trainer has one already; add one only",
     )
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [
+        ("2", "TrainyardCallback: this Trainer has one already; give it one only"),
+        (
+            "1",
+            "run_dir: got {run}, but this process has a run in {run} already; allowed: one, by a callback or",
+        ),
+    ],
+)
+def test_lightning_takes_one_callback_and_no_run_beside_it(
+    tmp_path: Path, forks: Forks, number: str, message: str
+) -> None:
+    code, line = refusal(forks, IN_LIGHTNING, tmp_path, number)
+    assert code == 2
+    assert line.startswith("training: " + message.format(run=tmp_path / "run"))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.training.foreign.programs import environment
+from tests.processes import PATIENCE_SECONDS
+from tests.training.foreign.forks import Forks
 
 ROUND = """
 import sys
@@ -49,7 +48,7 @@ with run:
 
 
 @pytest.mark.ranks
-def test_shards_go_to_transformers_and_come_from_it(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", ROUND, str(tmp_path)]
-    ended = subprocess.run(command, capture_output=True, text=True, env=environment(tmp_path))
-    assert ended.returncode == 0, ended.stderr
+def test_shards_go_to_transformers_and_come_from_it(tmp_path: Path, forks: Forks) -> None:
+    program, log = tmp_path / "program.py", tmp_path / "log"
+    program.write_text(ROUND)
+    assert forks.start(program, [str(tmp_path)], log).wait(PATIENCE_SECONDS) == 0, log.read_text()

@@ -1,6 +1,7 @@
 """Programs that we did not write, with ten changed lines at most, are killed and lose nothing.
 
-`make test` kills each twice, `make soak` all together two hundred times; the seed is in the test's name.
+`make test` kills each twice, in forks of a process that has imported what they import; `make soak` all
+together two hundred times, each start anew. The seed is in the test's name.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from dataclasses import dataclass
 from importlib.metadata import distributions
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 
 from tests.processes import PATIENCE_SECONDS, wait_for
+from tests.training.foreign.forks import Forks, Started
 from tests.training.foreign.programs import PACKAGES, PROGRAMS, Program, start
 from tests.training.launch import events
 from trainyard_train.checkpointing.state import load_tensors
@@ -26,9 +29,16 @@ from trainyard_train.observability.metrics import FILE, read_metrics, surviving_
 
 KILLS = 2
 """Of one run."""
-SEEDS = 1 + 33
-"""Of each program: 200 kills of three in `make soak`."""
+SEEDS = 1 + 25
+"""Of each program: 200 kills of four in `make soak`."""
 MOST_LINES = 10
+_TWO_RANKS = (
+    "-m",
+    "torch.distributed.run",
+    "--nproc-per-node=2",
+    "--rdzv-backend=c10d",
+    "--rdzv-endpoint=localhost:0",
+)
 Result = tuple[list[tuple[int, float]], dict[str, torch.Tensor]]
 
 
@@ -38,15 +48,25 @@ class Place:
 
     program: Path
     arguments: list[str]
+    forks: Forks
 
-    def start(self, name: str) -> subprocess.Popen[bytes]:
-        return start(self.program, self.arguments, self.program.parent / name, self.log(name))
+    def start(self, name: str, *, anew: bool = False) -> subprocess.Popen[bytes] | Started:
+        """By a fork, or as a process that imports everything anew."""
+        arguments = [*self.arguments, "--output_dir", str(self.program.parent / name)]
+        if anew:
+            return start(self.program, arguments, self.log(name))
+        return self.forks.start(self.program, arguments, self.log(name))
+
+    def start_ranks(self, name: str) -> subprocess.Popen[bytes]:
+        """Two of them, by torchrun."""
+        arguments = [*self.arguments, "--output_dir", str(self.program.parent / name)]
+        return start(self.program, arguments, self.log(name), launcher=_TWO_RANKS)
 
     def log(self, name: str) -> Path:
         return self.program.parent / f"{name}.log"
 
-    def finish(self, name: str) -> None:
-        assert self.start(name).wait(PATIENCE_SECONDS) == 0, self.log(name).read_text()
+    def finish(self, name: str, *, anew: bool = False) -> None:
+        assert self.start(name, anew=anew).wait(PATIENCE_SECONDS) == 0, self.log(name).read_text()
 
     def result(self, name: str) -> Result:
         """The losses of all steps and the tensors of the last checkpoint."""
@@ -60,14 +80,16 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Program], Place]:
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, forks: Forks) -> Callable[[Program], Place]:
     """The place of a program, where it has run to its end once."""
     places: dict[str, Place] = {}
 
     def make(program: Program) -> Place:
         if program.file not in places:
             folder = tmp_path_factory.mktemp("program")
-            place = places[program.file] = Place(program.patched(folder), list(program.prepare(folder)))
+            place = places[program.file] = Place(
+                program.patched(folder), list(program.prepare(folder)), forks
+            )
             place.finish("undisturbed")
         return places[program.file]
 
@@ -101,11 +123,11 @@ def test_killed_at_random_it_loses_nothing_and_ends_as_if_it_had_not_been(
     program: Program, seed: int, undisturbed: Callable[[Program], Place]
 ) -> None:
     place, chance = undisturbed(program), random.Random(f"{program.file} {seed}")
-    name = f"seed-{seed}"
+    name, anew = f"seed-{seed}", seed > 0
     run_dir = place.program.parent / name
     for number in chance.sample([signal.SIGTERM, signal.SIGKILL], KILLS):
         known, more = len(events(run_dir, "step")), chance.randrange(1, 12)
-        process = place.start(name)
+        process = place.start(name, anew=anew)
         wait_for(
             lambda: len(events(run_dir, "step")) >= known + more or process.poll() is not None,  # noqa: B023
             place.log(name).read_text,
@@ -113,12 +135,44 @@ def test_killed_at_random_it_loses_nothing_and_ends_as_if_it_had_not_been(
         process.send_signal(number)
         code = process.wait(PATIENCE_SECONDS)
         assert code == (75 if number is signal.SIGTERM else -number), place.log(name).read_text()
-    place.finish(name)
+    place.finish(name, anew=anew)
     assert _attempts(run_dir) == KILLS + 1
     losses, tensors = place.result(name)
     expected_losses, expected_tensors = place.result("undisturbed")
     assert losses == expected_losses
     assert tensors.keys() == expected_tensors.keys()
+    assert [key for key, value in tensors.items() if not value.equal(expected_tensors[key])] == []
+
+
+@pytest.mark.soak
+@pytest.mark.ranks
+@pytest.mark.parametrize("seed", range(4))
+def test_two_ranks_of_a_program_lose_nothing_when_one_is_killed_or_all_are_told_to_leave(
+    seed: int, tmp_path: Path, forks: Forks
+) -> None:
+    """As torchrun starts it, which ends the other rank, or hands the notice to both."""
+    (program,) = (each for each in PROGRAMS if each.wheel == "accelerate")
+    place = Place(program.patched(tmp_path), list(program.prepare(tmp_path)), forks)
+    assert place.start_ranks("undisturbed").wait(PATIENCE_SECONDS) == 0, place.log("undisturbed").read_text()
+    run_dir, chance = tmp_path / "disturbed", random.Random(seed)
+    for number in chance.sample([signal.SIGTERM, signal.SIGKILL], KILLS):
+        known, more = len(events(run_dir, "step")), chance.randrange(1, 4)
+        launcher = place.start_ranks("disturbed")
+        wait_for(
+            lambda: len(events(run_dir, "step")) >= known + more or launcher.poll() is not None,  # noqa: B023
+            place.log("disturbed").read_text,
+        )
+        ranks = [
+            each for each in psutil.Process(launcher.pid).children() if place.program.name in each.cmdline()
+        ]
+        target = launcher if number is signal.SIGTERM else chance.choice(ranks)
+        target.send_signal(number)
+        assert launcher.wait(PATIENCE_SECONDS) != 0
+    assert place.start_ranks("disturbed").wait(PATIENCE_SECONDS) == 0, place.log("disturbed").read_text()
+    assert _attempts(run_dir) == KILLS + 1
+    losses, tensors = place.result("disturbed")
+    expected_losses, expected_tensors = place.result("undisturbed")
+    assert losses == expected_losses
     assert [key for key, value in tensors.items() if not value.equal(expected_tensors[key])] == []
 
 

@@ -28,6 +28,7 @@ def start(program: Program, world_size: int, run_dir: Path, settings: Mapping[st
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(port),
             "NODE_NAME": f"node-{rank}",
+            **settings.get("environment", {}),
         }
         words = Path(tempfile.mkstemp(prefix="rank-")[1])
         arguments = (program, environment, run_dir, settings, words)

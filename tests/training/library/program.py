@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Replicate
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 from trainyard_train import Run
@@ -42,6 +44,20 @@ def build(world_size: int, strategy: str) -> nn.Module:
         from torch.distributed.fsdp import fully_shard
 
         fully_shard(model)
+    if strategy == "hsdp":
+        from torch.distributed.fsdp import fully_shard
+
+        fully_shard(
+            model, mesh=init_device_mesh("cpu", (2, world_size // 2), mesh_dim_names=("copy", "shard"))
+        )
+    if strategy == "tp":
+        from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+        plan = {
+            "0": ColwiseParallel(output_layouts=Replicate()),
+            "4": RowwiseParallel(input_layouts=Replicate()),
+        }
+        parallelize_module(model, init_device_mesh("cpu", (world_size,), mesh_dim_names=("tensor",)), plan)
     return model
 
 
@@ -50,7 +66,8 @@ def loader_of(run: Run, settings: Mapping[str, Any]) -> DataLoader[torch.Tensor]
     data, mesh = Noisy(), run.mesh
     sampler: DistributedSampler[torch.Tensor] | None = None
     if mesh.world_size > 1 or settings.get("shared"):
-        sampler = DistributedSampler(data, mesh.world_size, mesh.rank, seed=5)
+        parts = (1, 0) if settings.get("strategy") == "tp" else (mesh.world_size, mesh.rank)
+        sampler = DistributedSampler(data, *parts, seed=5)
     return DataLoader(
         data,
         batch_size=settings.get("batch_size", 2),
@@ -64,13 +81,15 @@ def loader_of(run: Run, settings: Mapping[str, Any]) -> DataLoader[torch.Tensor]
 
 def train(run_dir: Path, settings: Mapping[str, Any]) -> int:
     """Train as one rank; returns its exit code."""
-    run = Run.from_environment(run_dir, every_steps=settings.get("every_steps", 1))
+    every_steps, store = settings.get("every_steps", 1), settings.get("store", "")
+    run = Run.from_environment(run_dir, every_steps=every_steps, store=store)
+    seed = 3 if settings.get("strategy") == "tp" else 3 + run.mesh.rank
     for generator in (random.seed, np.random.seed):
-        generator(3 + run.mesh.rank)
+        generator(seed)
     model = build(run.mesh.world_size, settings.get("strategy", "ddp"))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5)
-    torch.manual_seed(3 + run.mesh.rank)
+    torch.manual_seed(seed)
     per_step = settings.get("per_step", 1)
     batches = run.batches(loader_of(run, settings), per_step=per_step)
     notes: dict[str, Any] = {"epochs": []}

@@ -12,7 +12,11 @@ import pytest
 from tests.training.launch import events, reached
 from tests.training.library.launch import run, start
 from tests.training.library.program import RESULT, SAMPLES, train
+from tests.training.s3 import BUCKET, Proxy, environment, s3
+from trainyard_train.checkpointing.stores import open_store
 from trainyard_train.observability.metrics import FILE, read_metrics, surviving_steps
+
+__all__ = ["s3"]
 
 
 def losses(run_dir: Path) -> list[tuple[int, float]]:
@@ -28,20 +32,36 @@ def losses(run_dir: Path) -> list[tuple[int, float]]:
         (2, {}),
         (2, {"strategy": "fsdp"}),
         (2, {"workers": 1}),
+        pytest.param(2, {"strategy": "tp"}, marks=pytest.mark.ranks),
+        pytest.param(4, {"strategy": "hsdp"}, marks=pytest.mark.ranks),
     ],
     ids=str,
 )
 def test_in_the_middle_of_an_epoch_it_goes_on_as_if_it_had_not_been_ended(
     tmp_path: Path, ranks: int, settings: dict[str, Any]
 ) -> None:
-    run(train, ranks, tmp_path / "undisturbed", settings)
+    go_on(tmp_path, ranks, settings, settings)
+
+
+@pytest.mark.ranks
+def test_so_it_does_from_an_object_store(tmp_path: Path, s3: Proxy) -> None:
+    store = f"s3://{BUCKET}/runs/7"
+    go_on(tmp_path, 2, {}, {"store": store, "environment": environment(s3)})
+    assert open_store(store).committed()[0] == 24
+    assert not (tmp_path / "disturbed" / "checkpoints").exists()
+
+
+def go_on(tmp_path: Path, ranks: int, undisturbed: dict[str, Any], settings: dict[str, Any]) -> None:
+    """Compare a run that is ended twice, by a notice and by a kill, with one that is not."""
+    run(train, ranks, tmp_path / "undisturbed", undisturbed)
     disturbed = tmp_path / "disturbed"
     for attempt, number in enumerate((signal.SIGTERM, signal.SIGKILL), start=1):
         attempted = start(train, ranks, disturbed, {**settings, "pace": 0.1})
         attempted.until(partial(reached, disturbed, 3 * attempt, attempt))
         attempted.send(ranks - 1, number)
-        codes = [code for code, _ in attempted.wait()]
-        assert codes == ([75] * ranks if number is signal.SIGTERM else [76] * (ranks - 1) + [-9])
+        ended = attempted.wait()
+        codes = [code for code, _ in ended]
+        assert codes == ([75] * ranks if number is signal.SIGTERM else [76] * (ranks - 1) + [-9]), ended
     run(train, ranks, disturbed, settings)
     assert (disturbed / RESULT).read_text() == (tmp_path / "undisturbed" / RESULT).read_text()
     assert losses(disturbed) == losses(tmp_path / "undisturbed")

@@ -16,7 +16,7 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, ClassVar, Final, Self, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -99,6 +99,8 @@ class Run:
     """Whether all ranks have agreed to leave, and have saved."""
     exit_code: int = 1
     """What the process is to end with: 0 once the `with` block has come to its end, 75 if preempted."""
+    _open: ClassVar[Run | None] = None
+    """The run of this process, from its construction until it is closed."""
     _inside = _loaded = _in_epochs = _told = _due = False
     _found: tuple[Checkpoint | None, list[str]] | None = None
     _private: Mapping[str, Any] | None = None
@@ -125,6 +127,8 @@ class Run:
         Raises:
             ConfigError: a setting is wrong.
         """
+        if Run._open is not None:
+            raise ConfigError([_second(Run._open, run_dir)])
         self._config = _config_of(every_steps=every_steps, keep_last=keep_last, store=store)
         self.run_dir, self.mesh, self.timeouts = Path(run_dir), mesh, timeouts
         self.identity = dict(identity or {})
@@ -143,6 +147,7 @@ class Run:
             self._heartbeats, self._record, timeouts.save, self._cadence, read_seconds(NOTICE), mesh.is_rank0
         )
         self._since = time.monotonic()
+        Run._open = self
 
     @classmethod
     def from_environment(cls, run_dir: str | Path, **settings: Any) -> Self:  # noqa: ANN401
@@ -229,6 +234,10 @@ class Run:
                 self.epoch += 1
         finally:
             self._in_epochs = False
+
+    def in_epoch(self, number: int) -> None:
+        """Of a loop that counts its epochs by itself: the one that it is in."""
+        self.epoch, self._in_epochs = number, True
 
     def step(self, loss: torch.Tensor | float | None = None) -> bool:
         """A step is finished: count it, save if that is due, leave if any rank was told to.
@@ -336,6 +345,8 @@ class Run:
 
     def close(self) -> None:
         """Let go of threads and files, and give signals back to who had them; `with run` does it."""
+        if Run._open is self:
+            Run._open = None
         self._heartbeats.stop()
         self._saver.close()
         for batches in self._batches:
@@ -522,6 +533,13 @@ class _LateLoss:
         if self._event:
             self._event.synchronize()
         return None if self._value is None else float(self._value)
+
+
+def _second(first: Run, run_dir: str | Path) -> str:
+    return (
+        f"run_dir: got {run_dir}, but this process has a run in {first.run_dir} already; allowed: one, by a"
+        " callback or by Run; track all objects with it, or close() it before"
+    )
 
 
 def _config_of(**settings: Any) -> CheckpointConfig:  # noqa: ANN401

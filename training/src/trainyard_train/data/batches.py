@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sized
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import torch
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset
@@ -72,9 +72,18 @@ class Batches(Generic[Batch]):
             self._source = _ordered_by(self._order, self.loader, self.mesh.rank)
 
     def __len__(self) -> int:
-        """Batches of a whole pass, if the loader knows."""
-        assert isinstance(self.loader, Sized)
-        return len(self.loader)
+        """Batches of a whole pass.
+
+        Raises:
+            TypeError: the loader does not know.
+        """
+        return len(cast(Sized, self.loader))
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        """Whatever else the loader has, such as its `dataset`."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.__dict__["loader"], name)
 
     def __iter__(self) -> Iterator[Batch]:
         """The batches of the next pass; at first those that are left of the one that the run resumed in.

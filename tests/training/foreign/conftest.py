@@ -1,0 +1,17 @@
+"""What the tests of foreign programs share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.training.foreign.forks import Forks
+from tests.training.foreign.programs import environment
+
+
+@pytest.fixture(scope="session")
+def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
+    started = Forks(environment(tmp_path_factory.mktemp("forks")))
+    yield started
+    started.close()

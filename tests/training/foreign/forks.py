@@ -1,0 +1,131 @@
+"""A process that has imported what foreign programs import, and forks for each of their starts.
+
+The imports take most of such a program's time. From then on a fork runs it as `python FILE` would.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+_IMPORTED = [
+    "trl.trainer.sft_trainer",
+    "trl.trainer.dpo_trainer",
+    "transformers.models.llama.modeling_llama",
+    "evaluate",
+    "lightning.pytorch",
+    "trainyard_train.integrations.lightning",
+    "trainyard_train.integrations.transformers",
+]
+
+
+@dataclass
+class Started:
+    """A program that was started by a fork; as far as tests need it, a `subprocess.Popen`."""
+
+    pid: int
+    exit_file: Path
+
+    def poll(self) -> int | None:
+        return int(self.exit_file.read_text()) if self.exit_file.exists() else None
+
+    def wait(self, timeout: float) -> int:
+        deadline = time.monotonic() + timeout
+        while (code := self.poll()) is None:
+            if time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired("a forked program", timeout)
+            time.sleep(0.02)
+        return code
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+
+class Forks:
+    """Starts programs; all that still run end with it."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        command = [sys.executable, "-m", "tests.training.foreign.forks"]
+        pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self._process = subprocess.Popen(command, env=environment, text=True, bufsize=1, **pipes)
+
+    def start(self, program: Path, arguments: Sequence[str], log: Path) -> Started:
+        """Run a program in its folder, its words added to a log."""
+        assert self._process.stdin
+        assert self._process.stdout
+        request = {"program": str(program), "arguments": [*arguments], "log": str(log)}
+        self._process.stdin.write(json.dumps(request) + "\n")
+        pid = int(self._process.stdout.readline())
+        return Started(pid, _exit_file(log, pid))
+
+    def close(self) -> None:
+        assert self._process.stdin
+        self._process.stdin.close()
+        self._process.wait()
+
+
+def _exit_file(log: Path, pid: int) -> Path:
+    return log.with_name(f"{log.name}.{pid}")
+
+
+def _serve() -> dict[str, Any]:
+    """Fork for each request; returns it, in the fork."""
+    logs: dict[int, Path] = {}
+    while True:
+        ready, *_ = select.select([sys.stdin.fileno()], [], [], 0.02)
+        with suppress(ChildProcessError):
+            _note_ended(logs)
+        if not ready:
+            continue
+        line = sys.stdin.readline()
+        if not line:
+            for pid in logs:
+                os.kill(pid, signal.SIGKILL)
+            os._exit(0)
+        request: dict[str, Any] = json.loads(line)
+        if not (pid := os.fork()):
+            return request
+        logs[pid] = Path(request["log"])
+        sys.stdout.write(f"{pid}\n")
+        sys.stdout.flush()
+
+
+def _note_ended(logs: dict[int, Path]) -> None:
+    while (found := os.waitpid(-1, os.WNOHANG))[0]:
+        pid, status = found
+        file = _exit_file(logs.pop(pid), pid)
+        draft = file.with_name(f"{file.name}.tmp")
+        draft.write_text(str(os.waitstatus_to_exitcode(status)))
+        draft.rename(file)
+
+
+def _become(request: dict[str, Any]) -> str:
+    """Make this process what `python FILE ARGUMENT...` would begin with; returns the file."""
+    program = Path(request["program"])
+    os.chdir(program.parent)
+    words = os.open(request["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    for descriptor in (sys.stdout.fileno(), sys.stderr.fileno()):
+        os.dup2(words, descriptor)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), sys.stdin.fileno())
+    sys.argv = [program.name, *request["arguments"]]
+    sys.path[0] = str(program.parent)
+    return program.name
+
+
+if __name__ == "__main__":
+    for name in _IMPORTED:
+        import_module(name)
+    runpy.run_path(_become(_serve()), run_name="__main__")

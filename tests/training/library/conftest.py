@@ -1,0 +1,16 @@
+"""A test that leaves its run open closes it at its end: a process has one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from trainyard_train import Run
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    if Run._open:
+        Run._open.close()

@@ -1,0 +1,176 @@
+"""Lightning's `Trainer`: a callback makes it preemptible, and lets it go on in the middle of an epoch.
+
+```python
+trainer = Trainer(max_epochs=3, callbacks=[TrainyardCallback("/shared/runs/7", every_steps=100)])
+trainer.fit(model, loader)
+```
+Lightning goes on by its own loops' progress, which is saved beside the weights, and reads the batches that
+are left from `Run`. A step counts when its batch has ended; where a validation or the end of the epoch
+follows, after these, so that neither is left out nor done twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch.callbacks import Checkpoint
+
+from trainyard_train.config_base import ConfigError
+from trainyard_train.run import Run
+
+
+class TrainyardCallback(Checkpoint):  # type: ignore[misc]
+    """Saves what a Trainer fits, and lets `fit()` go on from there; exits with 75 when preempted.
+
+    Lightning calls callbacks of this base class after all others.
+    """
+
+    run: Run
+
+    def __init__(self, run_dir: str | Path, **settings: Any) -> None:  # noqa: ANN401
+        """Give it to the Trainer in place of a ModelCheckpoint, on all ranks.
+
+        Args:
+            run_dir: folder that all ranks share.
+            settings: see `Run`.
+        """
+        self._run_dir, self._settings = run_dir, settings
+        self._open = False
+        self._steps = 0
+        """Of the optimizer, that are finished."""
+        self._pending: Any = None
+        """Outputs of a step that is not finished yet."""
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ANN401
+        """The ranks are connected: join them.
+
+        Raises:
+            ConfigError: a setting is wrong, or there is such a callback already.
+        """
+        if stage != "fit":
+            return
+        self.run, self._open = Run.from_environment(self._run_dir, **self._settings), True
+        if sum(isinstance(each, TrainyardCallback) for each in trainer.callbacks) > 1:
+            raise ConfigError(["TrainyardCallback: this Trainer has one already; give it one only"])
+        if trainer.reload_dataloaders_every_n_epochs:
+            raise ConfigError(["reload_dataloaders_every_n_epochs: allowed with TrainyardCallback: 0"])
+        # A notice is the run's to answer: Lightning would leave the loop before all ranks have agreed to it.
+        trainer._signal_connector._sigterm_notifier_fn = lambda *_: None
+
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
+        """All has been built but the loader: build that, and load."""
+        fetcher = self._take_loader(trainer)
+        self.run.track(model=trainer.strategy.model, progress=_Progress(trainer, self))
+        self.run.track(**_numbered("optimizer", trainer.optimizers))
+        self.run.track(**_numbered("scheduler", [each.scheduler for each in trainer.lr_scheduler_configs]))
+        self.run.__enter__()
+        if self.run.steps:
+            trainer._checkpoint_connector._loaded_checkpoint = {}  # of ckpt_path, for the first start
+        self._steps = trainer.global_step
+        self.run.in_epoch(trainer.fit_loop.epoch_progress.current.processed)
+        iter(fetcher)
+
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
+        """Let the loader begin a pass of its own."""
+        self.run.in_epoch(trainer.fit_loop.epoch_progress.current.processed)
+
+    def on_train_batch_end(
+        self,
+        trainer: Any,  # noqa: ANN401
+        pl_module: Any,  # noqa: ANN401
+        outputs: Any,  # noqa: ANN401
+        *_: Any,  # noqa: ANN401
+    ) -> None:
+        """A step is finished, if the optimizer took one and nothing follows that belongs to it."""
+        if trainer.global_step == self._steps:
+            return
+        self._steps, self._pending = trainer.global_step, outputs or {}
+        loop = trainer.fit_loop.epoch_loop
+        if not loop._num_ready_batches_reached() and not loop._should_check_val_fx(
+            trainer.fit_loop._data_fetcher
+        ):
+            self._finish_step(trainer)
+
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
+        """What a validation in the middle of an epoch belongs to is finished, too."""
+        if not trainer.sanity_checking and not trainer.fit_loop.epoch_loop._num_ready_batches_reached():
+            self._finish_step(trainer)
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
+        """The last step of the epoch is finished."""
+        self._finish_step(trainer)
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
+        """Save the last step."""
+        self._end(None)
+
+    def on_fit_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
+        """The same where nothing was left to train."""
+        self._end(None)
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:  # noqa: ANN401
+        """Leave with the exit code of the reason."""
+        if self._end(exception):
+            raise SystemExit(self.run.exit_code) from None
+
+    def _take_loader(self, trainer: Any) -> Any:  # noqa: ANN401
+        """Put the run's batches in place of the loader's; returns what fetches them."""
+        loop = trainer.fit_loop
+        loop.setup_data()
+        combined, fetcher = loop._combined_loader, loop._data_fetcher
+        if combined is None or len(combined.flattened) != 1:
+            number = len(combined.flattened) if combined else 0
+            raise ConfigError([f"train_dataloaders: got {number} loaders; allowed with TrainyardCallback: 1"])
+        fetcher.teardown()  # it has begun to read
+        combined.flattened = [self.run.batches(combined.flattened[0], per_step=None)]
+        fetcher.setup(combined)
+        return fetcher
+
+    def _finish_step(self, trainer: Any) -> None:  # noqa: ANN401
+        outputs, self._pending = self._pending, None
+        if outputs is None:
+            return
+        (batches,) = trainer.fit_loop._combined_loader.flattened
+        batches.ahead = len(getattr(trainer.fit_loop._data_fetcher, "batches", ()))
+        self.run.in_epoch(trainer.fit_loop.epoch_progress.current.processed)
+        self.run.step(outputs.get("loss"))
+
+    def _end(self, error: BaseException | None) -> bool:
+        """Close the run once; returns whether an error is one that the run itself answers."""
+        if not self._open:
+            return False
+        self._open = False
+        kind = None if error is None else type(error)
+        return self.run.__exit__(kind, error, None if error is None else error.__traceback__)
+
+
+def _numbered(name: str, objects: list[Any]) -> dict[str, Any]:
+    return {name if not number else f"{name}-{number + 1}": each for number, each in enumerate(objects)}
+
+
+@dataclass
+class _Progress:
+    """Where Lightning's loops are, and what its other parts keep."""
+
+    trainer: Any
+    owner: TrainyardCallback
+
+    def state_dict(self) -> dict[str, Any]:
+        loops = self.trainer.fit_loop.state_dict()
+        loops["state_dict"].pop("combined_loader", None)  # which the run has by itself
+        return {"loops": loops, **{name: each.state_dict() for name, each in self._parts().items()}}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.trainer.fit_loop.load_state_dict(state.pop("loops"))
+        for name, each in self._parts().items():
+            if name in state:
+                each.load_state_dict(state[name])
+
+    def _parts(self) -> dict[str, Any]:
+        parts = {each.state_key: each for each in self.trainer.callbacks if each is not self.owner}
+        parts["precision"] = self.trainer.precision_plugin
+        if self.trainer.datamodule is not None:
+            parts["datamodule"] = self.trainer.datamodule
+        return parts
