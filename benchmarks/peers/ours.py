@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 from benchmarks.peers.reads import counted
 from trainyard_train import train
-from trainyard_train.checkpointing.checkpoint import Checkpoint
 from trainyard_train.checkpointing.saver import Saver
 from trainyard_train.config import load_config
 
@@ -19,12 +18,12 @@ def main() -> None:
     """Train as the settings say."""
     settings = Path(sys.argv[1])
     run_dir = load_config(settings).run_dir
-    newest = Saver.newest
+    load = Saver.load
 
-    def noted(saver: Saver, identity: Mapping[str, Any]) -> tuple[Checkpoint | None, list[str]]:
-        return counted(lambda: newest(saver, identity), run_dir, saver.mesh.rank)
+    def noted(saver: Saver, identity: Mapping[str, Any], restore: Callable[..., object]) -> object:
+        return counted(lambda: load(saver, identity, restore), run_dir, saver.mesh.rank)
 
-    with patch.object(Saver, "newest", noted):
+    with patch.object(Saver, "load", noted):
         train.main(["--config", str(settings)])
 
 

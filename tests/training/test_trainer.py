@@ -8,6 +8,7 @@ import math
 import re
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -206,11 +207,13 @@ def test_the_last_step_is_saved_so_a_finished_run_runs_again_to_no_effect(tmp_pa
     assert {line["attempt"] for line in events(tmp_path, "step")} == {1}
 
 
-def test_damaged_checkpoints_are_named_and_cost_no_bit(tmp_path: Path, undisturbed: str) -> None:
+@pytest.mark.parametrize("seen", ["before a load", "in the midst of it"])
+def test_damaged_checkpoints_are_named_and_cost_no_bit(tmp_path: Path, undisturbed: str, seen: str) -> None:
     train(configure(tmp_path), NoticeAt(17))
     for step in (18, 15):
         model = tmp_path / "checkpoints" / f"step-{step:08d}" / "rank-00000.safetensors"
-        model.write_bytes(model.read_bytes()[:-1])
+        content = model.read_bytes()
+        model.write_bytes(content[:-1] + (bytes([content[-1] ^ 1]) if seen == "in the midst of it" else b""))
     train(configure(tmp_path))
     resumed = events(tmp_path, "resumed")[0]
     assert resumed["step"] == 10
@@ -478,10 +481,10 @@ def fill_disk(patch: pytest.MonkeyPatch, for_step: str) -> None:
     """Let writes fail for the checkpoints of some steps."""
     write = Files.write
 
-    def maybe(files: Files, path: Path, data: bytes) -> None:
+    def maybe(files: Files, path: Path, data: bytes, finish: Callable[[], object] = lambda: None) -> None:
         if re.search(for_step, path.parent.name):
             raise OSError(errno.ENOSPC, "No space left on device")
-        write(files, path, data)
+        write(files, path, data, finish)
 
     patch.setattr(Files, "write", maybe)
 
@@ -516,10 +519,10 @@ def test_a_disk_that_hangs_ends_the_run_with_a_word_and_what_was_committed_stand
     awake = threading.Event()
     write = Files.write
 
-    def hang(files: Files, path: Path, data: bytes) -> None:
+    def hang(files: Files, path: Path, data: bytes, finish: Callable[[], object] = lambda: None) -> None:
         if "step-00000010" in str(path):
             awake.wait()
-        write(files, path, data)
+        write(files, path, data, finish)
 
     assert not train(configure(tmp_path), NoticeAt(4))
     monkeypatch.setattr(Files, "write", hang)

@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 import signal
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,8 +20,8 @@ class Recording(Files):
 
     calls: list[tuple[str, str]] = field(default_factory=list)
 
-    def write(self, path: Path, data: Data) -> None:
-        super().write(path, data)
+    def write(self, path: Path, data: Data, finish: Callable[[], object] = lambda: None) -> None:
+        super().write(path, data, finish)
         self.calls.append(("write", _short(path)))
 
     def rename(self, source: Path, target: Path) -> None:
@@ -53,8 +54,8 @@ class Forgetful(Files):
     _content: dict[int, bytes] = field(default_factory=dict, init=False)
     _moved: dict[int, Path] = field(default_factory=dict, init=False)
 
-    def write(self, path: Path, data: Data) -> None:
-        super().write(path, data)
+    def write(self, path: Path, data: Data, finish: Callable[[], object] = lambda: None) -> None:
+        super().write(path, data, finish)
         self._content[path.stat().st_ino] = bytes(data) if self.fsync else b""
 
     def sync_directory(self, path: Path) -> None:
@@ -98,11 +99,11 @@ class Failing(Recording):
             self.calls.append(("failed", ""))
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def write(self, path: Path, data: Data) -> None:
+    def write(self, path: Path, data: Data, finish: Callable[[], object] = lambda: None) -> None:
         if len(self.calls) == self.at:
             path.write_bytes(data[: len(data) // 2])
         self._count()
-        super().write(path, data)
+        super().write(path, data, finish)
 
     def rename(self, source: Path, target: Path) -> None:
         self._count()
@@ -123,11 +124,11 @@ class Killing(Recording):
         if len(self.calls) == self.at:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def write(self, path: Path, data: Data) -> None:
+    def write(self, path: Path, data: Data, finish: Callable[[], object] = lambda: None) -> None:
         if len(self.calls) == self.at:
             path.write_bytes(data[: len(data) // 2])
         self._count()
-        super().write(path, data)
+        super().write(path, data, finish)
 
     def rename(self, source: Path, target: Path) -> None:
         self._count()

@@ -118,10 +118,10 @@ def test_what_fails_after_the_commit_costs_no_checkpoint(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     class NoRoom(Files):
-        def write(self, path: Path, data: Data) -> None:
+        def write(self, path: Path, data: Data, finish: Callable[[], object] = lambda: None) -> None:
             if path.name.startswith("latest"):
                 raise OSError(errno.ENOSPC, "No space left on device")
-            super().write(path, data)
+            super().write(path, data, finish)
 
     store = FolderStore(tmp_path, files=NoRoom())
     assert on_ranks(tmp_path, save_and_rest, [store, FolderStore(tmp_path)]) == [21, 21]
@@ -209,8 +209,8 @@ def test_a_folder_that_one_rank_does_not_share_costs_no_checkpoint_that_is_there
 
 def test_a_node_that_alters_what_it_reads_costs_no_checkpoint(tmp_path: Path) -> None:
     class Altering(FolderStore):
-        def load(self, place: str, size: int) -> memoryview:
-            return memoryview(super().load(place, size).tobytes().replace(b"x", b"y"))
+        def read_range(self, place: str, start: int, stop: int) -> memoryview:
+            return memoryview(super().read_range(place, start, stop).tobytes().replace(b"x", b"y"))
 
     on_ranks(tmp_path, lambda saver: save(saver, 10))
 
@@ -245,21 +245,21 @@ def test_what_speaks_against_one_rank_s_files_fails_the_checkpoint_on_all(tmp_pa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_ranks_read_each_file_once_among_them_and_their_own_themselves(tmp_path: Path) -> None:
+def test_ranks_verify_each_file_once_among_them_where_there_is_no_older_checkpoint(tmp_path: Path) -> None:
     class Counting(FolderStore):
-        def load(self, place: str, size: int) -> memoryview:
-            read.append(place)
-            return super().load(place, size)
+        def read_range(self, place: str, start: int, stop: int) -> memoryview:
+            read.append((place, start, stop))
+            return super().read_range(place, start, stop)
 
-    read: list[str] = []
+    read: list[tuple[str, int, int]] = []
     on_ranks(tmp_path, lambda saver: save(saver, 10))
-
-    def load(saver: Saver) -> list[str]:
-        saver.newest(IDENTITY)
-        return list(saver.held)
-
-    assert on_ranks(tmp_path, load, [Counting(tmp_path), Counting(tmp_path)]) == [["rank-0"], ["rank-1"]]
-    assert sorted(read) == ["step-00000010/rank-0", "step-00000010/rank-1"]
+    stores: list[FolderStore] = [Counting(tmp_path), Counting(tmp_path)]
+    on_ranks(tmp_path, lambda saver: saver.newest(IDENTITY), stores)
+    assert sorted(read) == [("step-00000010/rank-0", 0, 10), ("step-00000010/rank-1", 0, 11)]
+    on_ranks(tmp_path, lambda saver: save(saver, 20))
+    read.clear()
+    on_ranks(tmp_path, lambda saver: saver.newest(IDENTITY), stores)
+    assert read == []
 
 
 def test_a_checkpoint_of_another_run_is_refused_with_every_difference(tmp_path: Path) -> None:

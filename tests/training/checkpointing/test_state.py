@@ -5,7 +5,10 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
@@ -21,35 +24,63 @@ from trainyard_train.checkpointing.state import PAGE, State, decode, file_name, 
 from trainyard_train.parallelism.mesh import Mesh
 
 
-class InTurn(Mesh):
-    """A rank that is looked at alone: it is given what others would read."""
+@dataclass(frozen=True)
+class Threads(Mesh):
+    """A rank that is a thread, and sends blocks through the store."""
 
-    def gather(self, key: str, value: str) -> list[str]:
-        return [value]
+    sent: Counter[tuple[int, ...]] = field(default_factory=Counter, compare=False)
+    """Bytes that each group of ranks was sent; of this rank."""
+    turns: Counter[tuple[int, ...]] = field(default_factory=Counter, compare=False)
 
-    def broadcast_bytes(self, owner: int, data: memoryview, size: int) -> memoryview:
-        assert len(data) == size
-        return data
+    def share(self, owner: int, ranks: Sequence[int], data: torch.Tensor, size: int) -> torch.Tensor:
+        assert self.rank in ranks
+        assert owner in ranks
+        if len(ranks) == 1:
+            return data
+        group = (owner, *ranks)
+        key = f"sent/{group}/{self.turns[group]}"
+        self.turns[group] += 1
+        if owner == self.rank:
+            assert len(data) == size
+            self.store.set(key, data.numpy().tobytes().hex())
+            return data
+        self.sent[tuple(ranks)] += size
+        return torch.tensor(list(bytes.fromhex(self.store.get(key).decode())), dtype=torch.uint8)
 
 
-def load_all(states: Sequence[State], checkpoint: Checkpoint) -> Iterator[State]:
-    """Restore one rank after the other."""
-    held = {name: checkpoint.read(name) for name in checkpoint.manifest.files}
-    for state in states:
-        state.restore(checkpoint, held)
-        yield state
+def load_all(states: Sequence[State], checkpoint: Checkpoint) -> None:
+    """Restore all ranks at once."""
+    errors: list[DamagedError] = []
+
+    def load(state: State) -> None:
+        try:
+            state.restore(checkpoint)
+        except DamagedError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=load, args=[state], name=str(state.mesh.rank)) for state in states]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({str(error) for error in errors}) == bool(errors), "all say the same"
+    assert len(errors) in {0, len(states)}
+    for error in errors:
+        raise error
 
 
 def ranks(world_size: int, seed: int) -> list[State]:
     """States of as many ranks, equal but for their generators' use."""
     states = []
+    store = dist.HashStore()
+    store.set_timeout(timedelta(seconds=20))
     for rank in range(world_size):
         torch.manual_seed(seed)
         model = nn.Sequential(nn.Linear(5, 3), nn.BatchNorm1d(3), nn.Linear(3, 2))
         optimizer = torch.optim.AdamW(model.parameters())
         model(torch.randn(4, 5)).sum().backward()
         optimizer.step()
-        mesh = InTurn(rank, world_size, torch.device("cpu"), "node", dist.HashStore())
+        mesh = Threads(rank, world_size, torch.device("cpu"), "node", store)
         states.append(State(model, optimizer, mesh))
     return states
 
@@ -80,7 +111,8 @@ def test_any_number_of_ranks_loads_every_parameter_buffer_and_moment(
     checkpoint = save(tmp_path, [state.capture() for state in source])
     fresh = ranks(loaded_by, seed=2)
     assert fresh[0].weights_sha256() != source[0].weights_sha256()
-    for state in load_all(fresh, checkpoint):
+    load_all(fresh, checkpoint)
+    for state in fresh:
         assert state.weights_sha256() == source[0].weights_sha256()
         old, new = source[0].optimizer.state_dict()["state"], state.optimizer.state_dict()["state"]
         for index, slots in old.items():
@@ -119,15 +151,21 @@ def test_saving_again_takes_no_new_memory_and_one_rank_s_file_is_open_to_the_lib
     assert tensors["model.1.num_batches_tracked"].dtype == torch.int64
 
 
-def test_each_rank_gets_its_own_generator_back(tmp_path: Path) -> None:
+def test_each_rank_gets_its_own_generator_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     captured, expected = [], []
     for state in ranks(2, seed=1):
         torch.manual_seed(100 + state.mesh.rank)
         captured.append(state.capture())
-        expected.append(torch.rand(3))
+        expected.append(torch.get_rng_state())
     checkpoint = save(tmp_path, captured)
-    for state in load_all(ranks(2, seed=2), checkpoint):
-        assert torch.equal(torch.rand(3), expected[state.mesh.rank])
+    found: dict[str, torch.Tensor] = {}
+
+    def keep(states: dict[str, torch.Tensor], device: torch.device) -> None:
+        found[threading.current_thread().name[-1]] = states["cpu"]  # threads share the generator itself
+
+    monkeypatch.setattr("trainyard_train.checkpointing.state._set_generators", keep)
+    load_all(ranks(2, seed=2), checkpoint)
+    assert all(torch.equal(found[str(rank)], state) for rank, state in enumerate(expected))
 
 
 def test_a_file_that_was_altered_is_not_loaded(tmp_path: Path) -> None:
@@ -141,7 +179,7 @@ def test_a_file_that_was_altered_is_not_loaded(tmp_path: Path) -> None:
 def test_a_part_that_no_rank_has_is_named(tmp_path: Path) -> None:
     checkpoint = save(tmp_path, [state.capture() for state in ranks(2, seed=1)][:1])
     with pytest.raises(DamagedError, match=r"step-00000001 has not all of model\."):
-        list(load_all(ranks(1, seed=2), checkpoint))
+        load_all(ranks(1, seed=2), checkpoint)
 
 
 def test_a_load_leaves_other_threads_their_turn(tmp_path: Path) -> None:
@@ -170,7 +208,7 @@ def longest_turn(state: State, checkpoint: Checkpoint) -> float:
 
     other = threading.Thread(target=take_turns)
     other.start()
-    state.restore(checkpoint, {name: checkpoint.read(name) for name in checkpoint.manifest.files})
+    state.restore(checkpoint, str(time.monotonic()))
     ended.set()
     other.join()
     turns.append(time.clock_gettime(clock))

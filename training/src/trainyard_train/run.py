@@ -285,15 +285,14 @@ class Run:
             ConfigError: these ranks cannot go on with it, or have different settings.
             FormatError: another version wrote it.
         """
-        self.find()
+        self._find(whole=False)
         self._agree("tracked", json.dumps([*self._tracked.objects]))
         self._loaded = True
-        assert self._found
-        checkpoint, damages = self._found
         with self._heartbeats.busy("loading"):
-            if checkpoint:
-                self._private = self._tracked.restore(checkpoint, self._saver.held)
-                self.restore_generators()
+            restore = self._tracked.restore
+            checkpoint, damages, self._private = self._saver.load(self.identity, restore, self._found)
+            self._found = checkpoint, damages
+            self.restore_generators()
             self._saver.loaded()
         self._writer.saved_step = self.steps
         self._heartbeats.saved(self.steps)
@@ -308,7 +307,9 @@ class Run:
         return checkpoint is not None
 
     def find(self) -> Mapping[str, Any]:
-        """Look for the newest checkpoint, before anything is tracked; `load` does it.
+        """Look for the newest checkpoint, and verify it, before anything is tracked.
+
+        `load` goes by what is found here, and else verifies what it reads while it loads.
 
         Returns:
             what it has without tensors, by the name under which it was tracked; empty if there is none.
@@ -317,14 +318,18 @@ class Run:
             MismatchError: it is of another run.
             ConfigError: the ranks have different settings.
         """
+        checkpoint, _ = self._find(whole=True)
+        values = checkpoint.manifest.state.get("values", {}) if checkpoint else {}
+        return {name: unpack(value, no_tensor) for name, value in values.items() if not paths(value)}
+
+    def _find(self, whole: bool) -> tuple[Checkpoint | None, list[str]]:
+        """The newest checkpoint; `whole`: verified, since somebody acts on it before it is loaded."""
         if self._found is None:
             self._agree("settings", json.dumps([self._config.model_dump(mode="json"), self.identity]))
             self._heartbeats.start()
             with self._heartbeats.busy("loading"):
-                self._found = self._saver.newest(self.identity)
-        checkpoint, _ = self._found
-        values = checkpoint.manifest.state.get("values", {}) if checkpoint else {}
-        return {name: unpack(value, no_tensor) for name, value in values.items() if not paths(value)}
+                self._found = self._saver.newest(self.identity, whole=whole)
+        return self._found
 
     def restore_generators(self) -> None:
         """Put this rank's random generators back as they were saved; one that did not exist keeps its own."""

@@ -248,11 +248,10 @@ class Trainer:
 
     def _load(self, started: float) -> None:
         nodes = self.mesh.gather("nodes", self.mesh.node)
-        checkpoint, damages = self.saver.newest(self.identity)
+        checkpoint, damages, _ = self.saver.load(self.identity, self.state.restore)
         previous = None
         self.writer.saved_step = 0
         if checkpoint:
-            self.state.restore(checkpoint, self.saver.held)
             self.step, self.samples = checkpoint.manifest.step, checkpoint.manifest.samples
             previous = Schedule(**checkpoint.manifest.schedule)
             scaling = dict(checkpoint.manifest.loss_scale)

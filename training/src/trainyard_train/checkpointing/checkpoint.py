@@ -1,7 +1,9 @@
 """Checkpoints that exist whole or not at all, wherever they are kept.
 
-A checkpoint is a set of files and a manifest, written last, that lists the size and the sha256 of each.
-Loading verifies every byte and falls back past what is damaged. `folder_store` keeps them in a folder that
+A checkpoint is a set of files and a manifest, written last, that lists the size and the sha256 of each. A
+file of tensors holds in its header the sha256 of each block of what follows, and the manifest then has that
+of the header: so a part of a file can be verified without the rest. Loading verifies all that it takes, and
+falls back past what is damaged. `folder_store` keeps them in a folder that
 the ranks share, `object_store` in S3 and its like.
 
 Nothing here needs PyTorch.
@@ -15,15 +17,27 @@ import mmap
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from typing import Any, ClassVar, Final, TypeVar
+
+T = TypeVar("T")
 
 MANIFEST: Final = "manifest.json"
 LATEST: Final = "latest"
-FORMAT: Final = 3
+FORMAT: Final = 4
+READABLE: Final = frozenset({3, FORMAT})
+"""Formats that this version reads; in 3 no file has digests of its blocks."""
 Data = bytes | memoryview
 """The content of a file."""
+BLOCK: Final = 8 << 20
+"""Bytes that have a digest of their own, are read by one request and sent by one message."""
+_SEAL: Final = b'{"__metadata__": {"sha256": "'
+"""How the header of a file with room for the digests of its blocks begins, after its length of 8 bytes."""
+_HEX: Final = 64
+"""Characters of a sha256."""
 _COMMITTED: Final = re.compile(r"step-(\d{8,})")
 
 
@@ -41,6 +55,8 @@ class FileEntry:
 
     size: int
     sha256: str
+    header: int = 0
+    """Bytes of the header, whose sha256 it is, and which has that of each block; 0: it is of all."""
 
     @staticmethod
     def of(data: Data) -> FileEntry:
@@ -93,7 +109,7 @@ class Manifest:
             stated = body.pop("sha256")
             if stated != _digest(body):  # of every format; a flipped bit must not look like another version
                 raise DamagedError(f"{MANIFEST} was altered: its own checksum does not match")
-            if (found := body.pop("format")) != FORMAT:
+            if (found := body.pop("format")) not in READABLE:
                 raise FormatError(_of_another_version(found))
             return Manifest(**{**body, "files": {n: FileEntry(**e) for n, e in body["files"].items()}})
         except (DamagedError, FormatError):
@@ -120,33 +136,148 @@ class Checkpoint:
         Raises:
             DamagedError: missing, of another size, or altered.
         """
+        stored = self.file(name)
+        content = blank(stored.entry.size)
+        for begin, block in stored.blocks():
+            content[begin : begin + len(block)] = block
+        return content
+
+    def file(self, name: str) -> StoredFile:
+        """One file, to be read in parts.
+
+        Raises:
+            DamagedError: the manifest does not list it.
+        """
         entry = self.manifest.files.get(name)
         if entry is None:
             raise DamagedError(f"{MANIFEST} does not list {name}")
         place = "/".join(filter(None, (self.name, self.manifest.draft, name)))
-        try:
-            data = self.store.load(place, entry.size)
-        except FileNotFoundError:
-            raise DamagedError(f"{name} is missing") from None
-        found = FileEntry.of(data)
-        if found.size != entry.size:
-            raise DamagedError(f"{name} has {found.size} bytes, the manifest says {entry.size}")
-        if found.sha256 != entry.sha256:
-            raise DamagedError(f"{name} was altered: its sha256 does not match the manifest")
-        return data
+        return StoredFile(name, place, entry, self.store)
 
     def readers(self, world_size: int) -> dict[str, int]:
-        """File → the rank that reads it for all; its own, where there are as many ranks as there were."""
+        """File → the rank that checks it for all; its own, where there are as many ranks as there were."""
         return {name: number % world_size for number, name in enumerate(sorted(self.manifest.files))}
 
-    def verify(self) -> None:
-        """Read every file once and compare it with the manifest.
+    def verify(self, names: Sequence[str] | None = None) -> None:
+        """Read files once, block by block, and compare them with the manifest.
+
+        Args:
+            names: which; None: all.
 
         Raises:
             DamagedError: for the first file that differs.
         """
-        for name in self.manifest.files:
-            self.read(name)
+        for name in self.manifest.files if names is None else names:
+            for _ in self.file(name).blocks():
+                pass
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """One file of a checkpoint; what is read of it is compared with its digests."""
+
+    name: str
+    place: str
+    """Seen from the store."""
+    entry: FileEntry
+    store: CheckpointStore
+
+    def check_size(self) -> None:
+        """Compare its size.
+
+        Raises:
+            DamagedError: missing, or of another size.
+        """
+        found = self.store.size(self.place)
+        if found is None:
+            raise DamagedError(f"{self.name} is missing")
+        if found != self.entry.size:
+            raise DamagedError(f"{self.name} has {found} bytes, the manifest says {self.entry.size}")
+
+    def read(self, start: int, stop: int) -> memoryview:
+        """Some bytes, of which nothing is known but their number.
+
+        Raises:
+            DamagedError: they are not there.
+        """
+        if start == stop:
+            return memoryview(b"")
+        try:
+            data = self.store.read_range(self.place, start, stop)
+        except FileNotFoundError:
+            raise DamagedError(f"{self.name} is missing") from None
+        if len(data) != stop - start:
+            raise DamagedError(f"{self.name} has no bytes {start + len(data)} to {stop}")
+        return memoryview(data)
+
+    def header(self) -> memoryview:
+        """The header; verified if the file has digests of its blocks, else only with the whole.
+
+        Raises:
+            DamagedError: missing, or altered.
+        """
+        if self.entry.header:
+            data = self.read(0, self.entry.header)
+            self.compare(data, self.entry.sha256)
+            return data
+        size = 8 + int.from_bytes(self.read(0, min(8, self.entry.size)), "little")
+        if size > self.entry.size:
+            raise DamagedError(f"{self.name} was altered: its header is longer than the file")
+        return self.read(0, size)
+
+    def ranges(self) -> list[tuple[int, int]]:
+        """From where to where each block is in the file: after the header, or from its begin."""
+        first, size = self.entry.header, self.entry.size
+        return [(begin, min(begin + BLOCK, size)) for begin in range(first, size, BLOCK)]
+
+    def block_at(self, position: int) -> int:
+        """The number of the block that a byte is in."""
+        return (position - self.entry.header) // BLOCK
+
+    def blocks(self) -> Iterator[tuple[int, memoryview]]:
+        """All of it in order, and where each part begins; at the end of it, all is verified.
+
+        Raises:
+            DamagedError: missing, of another size, or altered.
+        """
+        self.check_size()
+        numbers = range(len(self.ranges()))
+        if self.entry.header:
+            data = self.header()
+            yield 0, data
+            digests = digests_of(data)
+            yield from ahead(lambda number: self.block(number, digests), numbers, self.store)
+            return
+        found = hashlib.sha256()
+        for start, block in ahead(self.block, numbers, self.store):
+            found.update(block)
+            yield start, block
+        self.compare(found.hexdigest(), self.entry.sha256)
+
+    def block(self, number: int, digests: Sequence[str] = ()) -> tuple[int, memoryview]:
+        """A block, and where it begins.
+
+        Args:
+            number: from 0.
+            digests: of all blocks; empty if they have none.
+
+        Raises:
+            DamagedError: missing, or altered.
+        """
+        start, stop = self.ranges()[number]
+        data = self.read(start, stop)
+        if digests:
+            self.compare(data, digests[number])
+        return start, data
+
+    def compare(self, found: Data | str, digest: str) -> None:
+        """Compare data, or its digest, with the digest that it should have.
+
+        Raises:
+            DamagedError: they differ.
+        """
+        if (found if isinstance(found, str) else hashlib.sha256(found).hexdigest()) != digest:
+            raise DamagedError(f"{self.name} was altered: its sha256 does not match the manifest")
 
 
 @dataclass(frozen=True)
@@ -174,6 +305,9 @@ class CheckpointStore(ABC):
 
     Every call may raise OSError: then nothing that was committed is lost.
     """
+
+    reads_ahead: ClassVar[int] = 2
+    """Blocks that are read while another is worked on."""
 
     @property
     @abstractmethod
@@ -224,14 +358,18 @@ class CheckpointStore(ABC):
         """
 
     @abstractmethod
-    def load(self, place: str, size: int) -> memoryview:
-        """The content of a file of any size, of which `size` bytes are expected; it may be written to.
+    def read_range(self, place: str, start: int, stop: int) -> Data:
+        """Some bytes of a file; fewer if it is shorter. Several threads may call it at once.
 
         No call holds Python's interpreter for long, since heartbeats and preemption notices need it.
 
         Raises:
             FileNotFoundError: there is none.
         """
+
+    @abstractmethod
+    def size(self, place: str) -> int | None:
+        """Of a file, in bytes; None if there is none."""
 
     @abstractmethod
     def quarantine(self, step: int) -> str:
@@ -272,9 +410,57 @@ class CheckpointStore(ABC):
         return None
 
 
+def ahead(read: Callable[[int], T], numbers: Iterable[int], store: CheckpointStore) -> Iterator[T]:
+    """What a function returns for each number, in order, while the next few are read by threads."""
+    with ThreadPoolExecutor(store.reads_ahead) as pool:
+        waiting: deque[Future[T]] = deque()
+        for number in numbers:
+            waiting.append(pool.submit(read, number))
+            if len(waiting) > store.reads_ahead:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
 def blank(size: int) -> memoryview:
     """Memory for a file's content; `bytearray` would hold the interpreter while it fills it with zeros."""
-    return memoryview(mmap.mmap(-1, max(size, 1)))[:size]
+    return memoryview(mmap.mmap(-1, max(size, 1), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))[:size]
+
+
+def room_for_digests(size: int) -> str:
+    """What stands first in the metadata of a header, under `sha256`, until `seal` fills it in.
+
+    Args:
+        size: bytes after the header.
+    """
+    return "0" * (_HEX * -(-size // BLOCK))
+
+
+def header_size(data: Data) -> int:
+    """Bytes of the header of a file with room for the digests of its blocks; 0 for any other."""
+    size = 8 + int.from_bytes(data[:8], "little")
+    has_room = bytes(data[8 : 8 + len(_SEAL)]) == _SEAL and size <= len(data)
+    return size if has_room else 0
+
+
+def seal(data: Data) -> FileEntry:
+    """Write the digests of a file's blocks into its header, where it has room for them; returns its entry."""
+    header = header_size(data)
+    if not header or isinstance(data, bytes) or data.readonly:
+        return FileEntry.of(data)
+    starts = range(header, len(data), BLOCK)
+    digests = "".join(hashlib.sha256(data[at : at + BLOCK]).hexdigest() for at in starts).encode()
+    first = 8 + len(_SEAL)
+    if bytes(data[first + len(digests) : first + len(digests) + 1]) != b'"':  # room for other blocks
+        return FileEntry.of(data)
+    data[first : first + len(digests)] = digests
+    return FileEntry(len(data), hashlib.sha256(data[:header]).hexdigest(), header)
+
+
+def digests_of(header: Data) -> list[str]:
+    """The digests that `seal` wrote, of each block in order."""
+    text = bytes(header[8 + len(_SEAL) :]).partition(b'"')[0].decode()
+    return [text[at : at + _HEX] for at in range(0, len(text), _HEX)]
 
 
 def step_name(step: int) -> str:

@@ -14,6 +14,7 @@ import os
 import re
 import secrets
 import shutil
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +30,8 @@ from trainyard_train.checkpointing.checkpoint import (
     Manifest,
     Retention,
     blank,
+    header_size,
+    seal,
     step_name,
     step_of,
 )
@@ -50,14 +53,23 @@ class Files:
         """Create a directory; it may exist."""
         path.mkdir(parents=True, exist_ok=True)
 
-    def write(self, path: Path, data: Data) -> None:
-        """Create a file with this content and wait until the disk has it."""
+    def write(self, path: Path, data: Data, finish: Callable[[], object] = lambda: None) -> None:
+        """Create a file with this content and wait until the disk has it.
+
+        Args:
+            path: of the file.
+            data: its content.
+            finish: called before the header is written, which may change it.
+        """
         with path.open("wb", buffering=0) as file:
-            content = memoryview(data)
-            done = _write_past_the_cache(file.fileno(), content) if len(content) >= _LARGE else 0
-            while done < len(content):
-                done += os.write(file.fileno(), content[done:])
-            os.fsync(file.fileno())
+            content, descriptor = memoryview(data), file.fileno()
+            head = min(-(-header_size(data) // _BLOCK) * _BLOCK, len(content))
+            os.lseek(descriptor, head, os.SEEK_SET)
+            _write(descriptor, content[head:])
+            finish()
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            _write(descriptor, content[:head])
+            os.fsync(descriptor)
 
     def rename(self, source: Path, target: Path) -> None:
         """Give a file or directory another name, replacing a file of that name, in one step."""
@@ -74,6 +86,12 @@ class Files:
     def remove_tree(self, path: Path) -> None:
         """Delete a directory and what is in it; parts that are gone already do not matter."""
         shutil.rmtree(path, ignore_errors=True)
+
+
+def _write(descriptor: int, content: memoryview) -> None:
+    done = _write_past_the_cache(descriptor, content) if len(content) >= _LARGE else 0
+    while done < len(content):
+        done += os.write(descriptor, content[done:])
 
 
 def _write_past_the_cache(descriptor: int, content: memoryview) -> int:
@@ -118,9 +136,9 @@ class FolderStore(CheckpointStore):
 
     def write(self, draft: str, name: str, data: Data) -> FileEntry:
         with ThreadPoolExecutor(1) as pool:  # neither hashing nor waiting for the disk needs the interpreter
-            entry = pool.submit(FileEntry.of, data)
+            entry = pool.submit(seal, data)
             try:
-                self.files.write(self.root / draft / name, data)
+                self.files.write(self.root / draft / name, data, entry.result)
             except FileNotFoundError as error:
                 raise FileNotFoundError(
                     f"{self.root / draft} is not there: another run has cleared it, or run_dir is not one"
@@ -160,13 +178,17 @@ class FolderStore(CheckpointStore):
     def read(self, place: str) -> bytes:
         return (self.root / place).read_bytes()
 
-    def load(self, place: str, size: int) -> memoryview:
+    def read_range(self, place: str, start: int, stop: int) -> memoryview:
         # Not mapped: an error of the disk, or of NFS, would end the process by a signal.
         with (self.root / place).open("rb", buffering=0) as file:
-            content, done = blank(os.fstat(file.fileno()).st_size), 0
-            while found := file.readinto(content[done:]):
+            content, done = blank(stop - start), 0
+            while found := os.preadv(file.fileno(), [content[done:]], start + done):
                 done += found
         return content[:done]
+
+    def size(self, place: str) -> int | None:
+        path = self.root / place
+        return path.stat().st_size if path.is_file() else None
 
     def quarantine(self, step: int) -> str:
         aside = f"{step_name(step)}.damaged.{secrets.token_hex(4)}"

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from trainyard_train.checkpointing.checkpoint import (
     KEEP_THREE,
@@ -26,13 +26,14 @@ from trainyard_train.checkpointing.checkpoint import (
     FileEntry,
     Manifest,
     Retention,
-    blank,
+    seal,
     step_name,
     step_of,
 )
 from trainyard_train.checkpointing.lifecycle import Marks, marks_of
 
 if TYPE_CHECKING:
+    import obstore
     from fsspec import AbstractFileSystem
 
 CLOUDS: Final = {"s3": "S3", "gs": "Google Cloud Storage", "az": "Azure Blob Storage"}
@@ -44,10 +45,6 @@ MARKED: Final = "superseded"
 """The file that says which checkpoints are marked for the bucket's rule."""
 _RETRIES: Final = 20
 """Of one request, as long as there is time."""
-_RANGE: Final = 32 << 20
-"""Bytes of one request; a large file is read by several …"""
-_AT_ONCE: Final = 8
-"""… that run at the same time."""
 _ADVICE: Final = {
     "nosuchbucket": "make the bucket, or correct checkpoint.store",
     r"timetooskewed|request date header too old|reasonable timeframe": (
@@ -70,6 +67,7 @@ class StoreError(OSError):
 class ObjectStore(CheckpointStore):
     """A prefix in a bucket."""
 
+    reads_ahead: ClassVar[int] = 4
     url: str
     """Such as `s3://bucket/runs/7`."""
     retention: Retention = KEEP_THREE
@@ -92,8 +90,9 @@ class ObjectStore(CheckpointStore):
         return f"{step_name(step)}/{secrets.token_hex(4)}"
 
     def write(self, draft: str, name: str, data: Data) -> FileEntry:
+        entry = seal(data)
         self.put(f"{draft}/{name}", data)
-        return FileEntry.of(data)
+        return entry
 
     def commit(self, draft: str, manifest: Manifest) -> None:
         step = manifest.step
@@ -144,28 +143,11 @@ class ObjectStore(CheckpointStore):
         with _explained("get", path):
             return bytes(self.files.cat_file(path))
 
-    def load(self, place: str, size: int) -> memoryview:
-        if size <= _RANGE:
-            data = self.read(place)
-            content = blank(len(data))
-            content[:] = data
-            return content
-        content, done, path = blank(size), 0, self._full(place)
-        starts = range(0, size, _RANGE)
-        for first in range(0, len(starts), _AT_ONCE):
-            some = list(starts[first : first + _AT_ONCE])
-            ends = [min(start + _RANGE, size) for start in some]
-            with _explained("get", path):
-                parts = self.files.cat_ranges([path] * len(some), some, ends, on_error="raise")
-            for part in parts:
-                content[done : done + len(part)] = memoryview(part)
-                done += len(part)
-        return content[:done]
-
-    def read_range(self, place: str, start: int, stop: int) -> bytes:
-        """Some bytes of a file."""
+    def read_range(self, place: str, start: int, stop: int) -> Data:
         path = self._full(place)
         with _explained("get", path):
+            if self._is_cloud:  # fsspec would copy what came
+                return memoryview(_get_range(self.files, path, start, stop))
             return bytes(self.files.cat_file(path, start=start, end=stop))
 
     def read_parts(self, parts: Sequence[tuple[str, int, int]]) -> list[bytes]:
@@ -324,6 +306,13 @@ def _delete_at_once(files: AbstractFileSystem, paths: Sequence[str]) -> None:
 
     bucket = paths[0].partition("/")[0]
     obstore.delete(files._construct_store(bucket), [path.partition("/")[2] for path in paths])
+
+
+def _get_range(files: AbstractFileSystem, path: str, start: int, stop: int) -> obstore.Bytes:
+    import obstore
+
+    bucket, _, key = path.partition("/")
+    return obstore.get_range(files._construct_store(bucket), key, start=start, end=stop)
 
 
 def _find(files: AbstractFileSystem, top: str) -> list[str]:

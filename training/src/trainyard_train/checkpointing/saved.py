@@ -17,7 +17,6 @@ from trainyard_train.checkpointing.checkpoint import (
     Checkpoint,
     CheckpointStore,
     DamagedError,
-    FileEntry,
     Manifest,
     step_name,
 )
@@ -162,20 +161,19 @@ def _map(checkpoint: Checkpoint, scratch: Path) -> SavedState:
 
 def _mapped(checkpoint: Checkpoint, name: str, scratch: Path) -> memoryview:
     """The content of a file, verified, in the page cache alone."""
-    store = checkpoint.store
+    store, stored = checkpoint.store, checkpoint.file(name)
     if isinstance(store, FolderStore):
-        path = store.root.joinpath(checkpoint.name, checkpoint.manifest.draft, name)
+        checkpoint.verify([name])
+        path = store.root / stored.place
     else:
         path = scratch / name
-        path.write_bytes(checkpoint.read(name))
+        with path.open("wb") as copied:
+            copied.writelines(block for _, block in stored.blocks())
     try:
         with path.open("rb") as file:
-            data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     except (FileNotFoundError, ValueError) as error:  # ValueError: it is empty
         raise DamagedError(f"{name} is missing or empty") from error
-    if FileEntry.of(data) != checkpoint.manifest.files[name]:
-        raise DamagedError(f"{name} was altered: it is not what the manifest says")
-    return data
 
 
 def _is_below(name: str, path: str) -> bool:

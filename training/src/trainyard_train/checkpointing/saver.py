@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import count
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from trainyard_train.checkpointing.checkpoint import (
     Checkpoint,
@@ -22,6 +22,8 @@ from trainyard_train.checkpointing.checkpoint import (
 )
 from trainyard_train.observability.rank_log import log_line
 from trainyard_train.parallelism.mesh import Mesh
+
+T = TypeVar("T")
 
 
 class SaveError(OSError):
@@ -81,9 +83,9 @@ class Saver:
     def __init__(self, store: CheckpointStore, mesh: Mesh) -> None:
         self.store = store
         self.mesh = replace(mesh, store=mesh.store.clone())  # waiting on one connection blocks all its users
-        self.held: dict[str, memoryview] = {}
-        """Files of the checkpoint that is loaded, by name: those that this rank read, and checked."""
         self._turns = count()
+        self._attempts = count()
+        """At finding a checkpoint, and at loading one."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="saver")
         self._cleaner = ThreadPoolExecutor(1, thread_name_prefix="cleaner")
         self._clean_up: Future[None] | None = None
@@ -173,11 +175,18 @@ class Saver:
         size = sum(entry["size"] for each in reports for entry in each["files"].values())
         return Saved(size, seconds)
 
-    def newest(self, identity: Mapping[str, Any]) -> tuple[Checkpoint | None, list[str]]:
+    def newest(
+        self, identity: Mapping[str, Any], *, whole: bool = False
+    ) -> tuple[Checkpoint | None, list[str]]:
         """The checkpoint to resume from, the same on all ranks, and what was wrong with newer ones.
 
-        Each rank reads and verifies its part of the files, so that together they read each once; what it read
-        is in `held`. Rank 0 sets damaged ones aside and clears what dead runs left.
+        The ranks look at the sizes of all files; what is in them is verified when it is loaded. Rank 0 sets
+        damaged checkpoints aside and clears what dead runs left.
+
+        Args:
+            identity: what the checkpoint must have in common with this run.
+            whole: verify all that is in it now, too, each rank a part of the files. It is always done where
+                there is no older one to fall back to: a load that fails would leave nothing to begin with.
 
         Raises:
             MismatchError: the checkpoint is of a run with another identity.
@@ -187,42 +196,86 @@ class Saver:
         if self.mesh.is_rank0:
             self.store.collect_garbage()
         checkpoint = None
-        for turn in count():
+        while True:
+            key = f"find/{next(self._attempts)}"
             steps = self.store.committed() if self.mesh.is_rank0 else []
-            chosen = json.loads(self.mesh.broadcast(f"load/{turn}/step", json.dumps(steps[:1])))
+            chosen = json.loads(self.mesh.broadcast(f"{key}/steps", json.dumps(steps[:2])))
             if not chosen:
                 break
-            checkpoint, damage = self._read_part(chosen[0])
-            found = [text for text in self.mesh.gather(f"load/{turn}/damage", damage) if text]
-            if not found:
+            checkpoint, damage = self._look_at_part(chosen[0], whole or len(chosen) == 1)
+            if not any(found := self.mesh.gather(f"{key}/damage", damage)):
                 break
-            verdict = self._judge(chosen[0], found[0], damages) if self.mesh.is_rank0 else ""
-            if verdict := self.mesh.broadcast(f"load/{turn}/verdict", verdict):
-                self.mesh.shutdown_barrier()
-                raise UnsharedError(verdict)
+            self._set_aside(key, chosen[0], next(filter(None, found)), damages)
             checkpoint = None
-        damages = json.loads(self.mesh.broadcast("load/damages", json.dumps(damages)))
+        damages = json.loads(self.mesh.broadcast(f"{key}/damages", json.dumps(damages)))
         if checkpoint and (mismatch := _mismatch(checkpoint, identity)):
             self.mesh.shutdown_barrier()
             raise MismatchError(mismatch)
         return checkpoint, damages
 
+    def load(
+        self,
+        identity: Mapping[str, Any],
+        restore: Callable[[Checkpoint, str], T],
+        found: tuple[Checkpoint | None, list[str]] | None = None,
+    ) -> tuple[Checkpoint | None, list[str], T | None]:
+        """Put the newest checkpoint that is whole back.
+
+        Args:
+            identity: see `newest`.
+            restore: takes a checkpoint and a prefix for keys; raises DamagedError on all ranks if it is
+                damaged.
+            found: what `newest` returned; looked for if not given.
+
+        Returns:
+            the checkpoint, what was wrong with newer ones, and what `restore` returned.
+
+        Raises:
+            MismatchError: the checkpoint is of a run with another identity.
+            UnsharedError: on every rank, if one cannot read a checkpoint that rank 0 finds whole, or if one
+                that was whole a moment ago is not, and there is no other.
+        """
+        checkpoint, damages = found or self.newest(identity)
+        while checkpoint:
+            key = f"load/{next(self._attempts)}"
+            try:
+                return checkpoint, damages, restore(checkpoint, key)
+            except DamagedError as error:
+                self._set_aside(key, checkpoint.manifest.step, str(error), damages)
+            checkpoint, more = self.newest(identity)
+            damages = [*json.loads(self.mesh.broadcast(f"{key}/damages", json.dumps(damages))), *more]
+            if not checkpoint:
+                raise UnsharedError(f"{damages[-1]}; some of it was loaded: start again, to begin anew")
+        return None, damages, None
+
     def loaded(self) -> None:
         """Wait until every rank has loaded; only then may anything be saved, and so be pruned."""
-        self.held = {}
         self.mesh.gather("loaded", "")
 
-    def _read_part(self, step: int) -> tuple[Checkpoint | None, str]:
-        """Read and verify the files that are this rank's to read; returns what is wrong, too."""
-        self.held = {}
+    def _look_at_part(self, step: int, whole: bool) -> tuple[Checkpoint | None, str]:
+        """Look at the files that are this rank's to look at; returns what is wrong, too."""
         try:
             checkpoint = self.store.open(step)
-            for name, reader in checkpoint.readers(self.mesh.world_size).items():
-                if reader == self.mesh.rank:
-                    self.held[name] = checkpoint.read(name)
+            readers = checkpoint.readers(self.mesh.world_size)
+            mine = [name for name, reader in readers.items() if reader == self.mesh.rank]
+            for name in mine:
+                checkpoint.file(name).check_size()
+            if whole:
+                checkpoint.verify(mine)
         except DamagedError as error:
             return None, f"{error} (says {self._own_name})"
         return checkpoint, ""
+
+    def _set_aside(self, key: str, step: int, reason: str, damages: list[str]) -> None:
+        """Set a damaged checkpoint aside, at rank 0, which takes note of it.
+
+        Raises:
+            UnsharedError: on every rank, if rank 0 finds it whole.
+        """
+        verdict = self._judge(step, reason, damages) if self.mesh.is_rank0 else ""
+        if verdict := self.mesh.broadcast(f"{key}/verdict", verdict):
+            self.mesh.shutdown_barrier()
+            raise UnsharedError(verdict)
 
     def _judge(self, step: int, reason: str, damages: list[str]) -> str:
         """Set a checkpoint aside, if rank 0 finds it damaged too; else return what is wrong.

@@ -19,37 +19,24 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from trainyard_train.checkpointing.checkpoint import Checkpoint, DamagedError, Data
+from trainyard_train.checkpointing import tensors as tensor_files
+from trainyard_train.checkpointing.checkpoint import Checkpoint, Data, room_for_digests
+from trainyard_train.checkpointing.loading import Reading, Targets
+from trainyard_train.checkpointing.tensors import (
+    KINDS,
+    TYPES,
+    Offset,
+    as_bytes,
+    copy,
+    name_of,
+)
 from trainyard_train.parallelism.mesh import Mesh
-from trainyard_train.tensors import is_distributed
+from trainyard_train.tensors import is_distributed, local_of
 
+file_name = tensor_files.file_name  # where callers look for it
 _GENERATOR: Final = "generator."
 PAGE: Final = 4096
 """Bytes: a capture begins at a multiple, since disks take straight from memory only what does."""
-_TYPES: Final = {
-    torch.float64: "F64",
-    torch.float32: "F32",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.complex64: "C64",
-    torch.float8_e4m3fn: "F8_E4M3",
-    torch.float8_e4m3fnuz: "F8_E4M3FNUZ",
-    torch.float8_e5m2: "F8_E5M2",
-    torch.float8_e5m2fnuz: "F8_E5M2FNUZ",
-    torch.int64: "I64",
-    torch.int32: "I32",
-    torch.int16: "I16",
-    torch.int8: "I8",
-    torch.uint64: "U64",
-    torch.uint32: "U32",
-    torch.uint16: "U16",
-    torch.uint8: "U8",
-    torch.bool: "BOOL",
-}
-"""As safetensors calls them; tensors of others are written as their bytes (`U8`), with their type beside."""
-_KINDS: Final = {name: kind for kind, name in _TYPES.items()}
-Offset = tuple[int, ...]
-"""Where a piece begins in the whole tensor, in each dimension."""
 
 
 @dataclass
@@ -128,41 +115,33 @@ class State:
         """
         return not_finite(self._copies, ": lower optim.lr, or warm up longer")
 
-    def restore(self, checkpoint: Checkpoint, held: Mapping[str, memoryview]) -> None:
+    def restore(self, checkpoint: Checkpoint, key: str = "restore") -> None:
         """Put a checkpoint back. A rank that did not exist when it was taken keeps its fresh generators.
-
-        A rank takes its own file first. Where that does not hold all that some rank needs, those that have
-        read the others send them to all.
 
         Args:
             checkpoint: all ranks the same.
-            held: what this rank has read of it (see `Checkpoint.readers`).
+            key: prefix of keys in the store of the ranks, used once.
 
         Raises:
-            DamagedError: the checkpoint lacks a part.
+            DamagedError: on all ranks, if it lacks a part, or one was altered; weights and moments are then
+                of no use.
         """
-        pieces, own = Pieces(), file_name(self.mesh.rank)
-        if own in held:
-            _set_generators(self._take(held[own], pieces)["generators"], self.mesh.device)
-        lacks = bool(self._missing(pieces)) or own not in held
-        if any(self.mesh.gather("lacks", "yes" if lacks else "")):
-            for name, reader in checkpoint.readers(self.mesh.world_size).items():
-                size = checkpoint.manifest.files[name].size
-                data = self.mesh.broadcast_bytes(reader, held.get(name, memoryview(b"")), size)
-                if lacks and name != own:
-                    self._take(data, pieces)
-        if missing := self._missing(pieces):
-            raise DamagedError(f"{checkpoint.name} has not all of {missing[0]}")
-        with torch.no_grad():
-            for name, tensor in self._tensors():
-                pieces.fill(name, place_of(tensor), local_of(tensor))
+        reading = Reading(checkpoint, self.mesh, key)
+        generators = {
+            name: torch.empty(piece.shape, dtype=piece.dtype)
+            for name, piece in (reading.own.pieces.items() if reading.own else ())
+            if name.startswith(_GENERATOR)
+        }
+        targets: Targets = reading.index(lambda: self._targets(reading.shapes))
+        reading.fill({**targets, **{name: ((0,), state) for name, state in generators.items()}})
+        if generators:
+            states = {name.removeprefix(_GENERATOR): state for name, state in generators.items()}
+            _set_generators(states, self.mesh.device)
 
-    def _take(self, data: memoryview, pieces: Pieces) -> dict[str, Any]:
-        """Add a file's pieces; returns all that is in it."""
-        file = decode(data)
-        pieces.add(file["pieces"])
-        self._make_slots(pieces)
-        return file
+    def _targets(self, shapes: Mapping[str, tuple[int, ...]]) -> Targets:
+        """Where each tensor goes; a new optimizer gets its slots."""
+        self._make_slots(shapes)
+        return {name: (place_of(tensor), local_of(tensor).detach()) for name, tensor in self._tensors()}
 
     def weights_sha256(self) -> str:
         """A digest of every parameter and buffer: equal if and only if they are equal bit for bit.
@@ -197,18 +176,10 @@ class State:
             if tensor.is_floating_point() and (name in parameters or name.startswith("optimizer."))
         }
 
-    def _missing(self, pieces: Pieces) -> list[str]:
-        """Names of what is not there as a whole."""
-        return [
-            name
-            for name, tensor in self._tensors()
-            if not pieces.covers(name, place_of(tensor), local_of(tensor).shape)
-        ]
-
-    def _make_slots(self, pieces: Pieces) -> None:
+    def _make_slots(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Give a new optimizer, which has none before its first step, the slots that were saved."""
         parameters = dict(self.model.named_parameters())
-        for name, shape in pieces.shapes.items():
+        for name, shape in shapes.items():
             kind, _, rest = name.partition(".")
             of, _, slot = rest.rpartition(".")
             if kind == "optimizer" and of in parameters and slot not in self.optimizer.state[parameters[of]]:
@@ -255,23 +226,6 @@ def replica_of(tensor: torch.Tensor) -> tuple[int, int]:
     return index, count
 
 
-def file_name(rank: int) -> str:
-    """The file that a rank writes."""
-    return f"rank-{rank:05d}.safetensors"
-
-
-def copy(target: torch.Tensor, source: torch.Tensor) -> None:
-    """Copy values of any type; PyTorch itself cannot with all of them."""
-    if target.dtype in _TYPES or target.dtype != source.dtype:
-        target.copy_(source)
-    elif target.numel():
-        _bytes(target).copy_(_bytes(source.contiguous()))
-
-
-def _bytes(tensor: torch.Tensor) -> torch.Tensor:
-    return (tensor if tensor.dim() else tensor.unsqueeze(0)).view(torch.uint8)
-
-
 def lay_out(
     tensors: Mapping[str, torch.Tensor], places: Mapping[str, Any], metadata: Mapping[str, str] | None = None
 ) -> tuple[bytearray, dict[str, tuple[int, int]]]:
@@ -280,13 +234,15 @@ def lay_out(
     The library would write it too, from copies of its own, which take longer than all else of a save.
     """
     order = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))  # so that all are aligned
-    entries: dict[str, Any] = {"__metadata__": {"places": json.dumps(places), **(metadata or {})}}
+    room = room_for_digests(sum(tensor.nbytes for tensor in tensors.values()))
+    about = {"sha256": room, "places": json.dumps(places), **(metadata or {})}  # `seal` looks for it there
+    entries: dict[str, Any] = {"__metadata__": about}
     spans, end, other = {}, 0, {}
     for name in order:
         tensor = tensors[name]
         begin, end = end, end + tensor.nbytes
         spans[name] = (begin, end)
-        kind, shape = _TYPES.get(tensor.dtype), list(tensor.shape)
+        kind, shape = TYPES.get(tensor.dtype), list(tensor.shape)
         if kind is None:
             kind, shape, other[name] = "U8", [*shape, tensor.element_size()], name_of(tensor.dtype)
         entries[name] = {"dtype": kind, "shape": shape, "data_offsets": [begin, end]}
@@ -296,11 +252,6 @@ def lay_out(
     text += b" " * (-(8 + len(text)) % (16 if order and tensors[order[0]].element_size() > 8 else 8))
     header = bytearray(len(text).to_bytes(8, "little") + text)
     return header, {name: (len(header) + begin, len(header) + end) for name, (begin, end) in spans.items()}
-
-
-def name_of(dtype: torch.dtype) -> str:
-    """Such as `float32`."""
-    return str(dtype).removeprefix("torch.")
 
 
 @dataclass
@@ -362,7 +313,7 @@ def _view(
     data: Data, begin: int, *, dtype: str, shape: list[int], data_offsets: tuple[int, int]
 ) -> torch.Tensor:
     """One tensor of a file whose tensors begin at `begin`."""
-    kind = _KINDS[dtype]
+    kind = KINDS[dtype]
     first, last = data_offsets
     if first == last:  # of which `frombuffer` makes nothing
         return torch.empty(shape, dtype=kind)
@@ -400,15 +351,9 @@ def join(files: Iterable[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
     tensors = {}
     for name, shape in pieces.shapes.items():
         tensors[name] = torch.empty(shape, dtype=kinds[name])
-        _bytes(tensors[name]).zero_()
+        as_bytes(tensors[name]).zero_()
         pieces.fill(name, (0,) * len(shape), tensors[name])
     return tensors
-
-
-def local_of(tensor: torch.Tensor) -> torch.Tensor:
-    """What this rank has of a tensor."""
-    local: torch.Tensor = tensor.to_local() if is_distributed(tensor) else tensor  # type: ignore[attr-defined]
-    return local
 
 
 def place_of(tensor: torch.Tensor) -> Offset:

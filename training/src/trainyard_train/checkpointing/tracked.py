@@ -17,7 +17,8 @@ from typing import Any, Final
 import torch
 
 from trainyard_train.checkpointing import values as state_values
-from trainyard_train.checkpointing.checkpoint import Checkpoint, DamagedError
+from trainyard_train.checkpointing.checkpoint import Checkpoint
+from trainyard_train.checkpointing.loading import Reading, Targets
 from trainyard_train.checkpointing.objects import (
     SHARED,
     Tracked,
@@ -29,20 +30,16 @@ from trainyard_train.checkpointing.objects import (
 from trainyard_train.checkpointing.saver import MismatchError
 from trainyard_train.checkpointing.state import (
     Buffer,
-    Pieces,
-    decode,
-    file_name,
-    local_of,
-    name_of,
     not_finite,
     place_of,
     replica_of,
     share_of,
 )
+from trainyard_train.checkpointing.tensors import name_of
 from trainyard_train.config_base import ConfigError
 from trainyard_train.observability.rank_log import log_line
 from trainyard_train.parallelism.mesh import Mesh
-from trainyard_train.tensors import is_distributed
+from trainyard_train.tensors import is_distributed, local_of
 
 _NUMBERS: Final = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
 Agree = Callable[[str], bool]
@@ -152,29 +149,32 @@ class TrackedObjects:
                 described[f"d:{key}"] = hashlib.sha256(content).hexdigest()
         return described
 
-    def restore(self, checkpoint: Checkpoint, held: Mapping[str, memoryview]) -> dict[str, Any] | None:
+    def restore(self, checkpoint: Checkpoint, key: str = "restore") -> dict[str, Any] | None:
         """Put a checkpoint back; returns this rank's `private`, None if it was not there.
 
         Args:
             checkpoint: all ranks the same.
-            held: what this rank has read of it (see `Checkpoint.readers`).
+            key: prefix of keys in the store of the ranks, used once.
 
         Raises:
             MismatchError: on every rank, if what is tracked does not fit.
-            DamagedError: the checkpoint lacks a part.
+            DamagedError: on every rank, if the checkpoint lacks a part, or one was altered; the tensors that
+                are tracked are then of no use, all else is as it was.
         """
         saved = checkpoint.manifest.state
         same_world = checkpoint.manifest.world_size == self.mesh.world_size
         found = self._read()
-        self._refuse(_changes(self, checkpoint, found, same_world))
-        own = held.get(file_name(self.mesh.rank)) if same_world else None
-        metadata = decode(own)["metadata"] if own is not None else {}
+        self._refuse(_changes(self, checkpoint, found, same_world, key), key)
+        reading = Reading(checkpoint, self.mesh, key)
+        metadata = reading.own.metadata if reading.own and same_world else {}
         values = {**saved["values"]}
         own_values = json.loads(metadata.get("values", "{}"))
         values.update({path: own_values[path] for path in saved["by_rank"] if path in own_values})
         with torch.no_grad():
             targets = self._targets(saved, values, found)
-            self._fill(checkpoint, held, own, targets)
+        where: Targets = {name: (place_of(each), local_of(each).detach()) for name, each in targets.items()}
+        reading.index(lambda: where)
+        reading.fill(where)
         for name, each in self._saved_in(saved).items():
             each.write(dict(_below(name, values, targets)))
         return json.loads(metadata["private"]) if metadata else None
@@ -230,9 +230,9 @@ class TrackedObjects:
         where = "cpu" if tensor.device.type == "cpu" else "device"
         return [name_of(tensor.dtype), list(tensor.shape), where]
 
-    def _refuse(self, problems: Sequence[str]) -> None:
+    def _refuse(self, problems: Sequence[str], key: str) -> None:
         """See to it that all ranks refuse together, each with the same words."""
-        told = [text for text in self.mesh.gather("fits", "\n".join(problems)) if text]
+        told = [text for text in self.mesh.gather(f"{key}/fits", "\n".join(problems)) if text]
         if told:
             raise MismatchError(told[0])
 
@@ -260,31 +260,6 @@ class TrackedObjects:
             return torch.zeros_like(like, dtype=dtype, requires_grad=False)
         return torch.empty(shape, dtype=dtype, device=self.mesh.device if where == "device" else "cpu")
 
-    def _fill(
-        self,
-        checkpoint: Checkpoint,
-        held: Mapping[str, memoryview],
-        own: memoryview | None,
-        targets: Mapping[str, torch.Tensor],
-    ) -> None:
-        """Copy in what the files hold; ranks that have read what others lack send it to all."""
-        pieces = Pieces()
-        if own is not None:
-            pieces.add(decode(own)["pieces"])
-        lacks = bool(_missing(pieces, targets))
-        if any(self.mesh.gather("lacks", "yes" if lacks else "")):
-            for name, reader in checkpoint.readers(self.mesh.world_size).items():
-                size = checkpoint.manifest.files[name].size
-                data = self.mesh.broadcast_bytes(reader, held.get(name, memoryview(b"")), size)
-                if lacks:
-                    pieces.add(decode(data)["pieces"])
-            if own is not None:
-                pieces.add(decode(own)["pieces"])  # last, since what is the rank's own goes before others'
-        if missing := _missing(pieces, targets):
-            raise DamagedError(f"{checkpoint.name} has not all of {missing[0]}")
-        for name, tensor in targets.items():
-            pieces.fill(name, place_of(tensor), local_of(tensor))
-
 
 def merge(reports: Iterable[str]) -> dict[str, Any]:
     """What the manifest says of all ranks' objects; `by_rank` has the paths of what is not equal on all.
@@ -302,7 +277,9 @@ def merge(reports: Iterable[str]) -> dict[str, Any]:
     return {"tensors": parts["t"], "values": parts["v"], "objects": parts["o"], "by_rank": sorted(differ)}
 
 
-def _changes(state: TrackedObjects, checkpoint: Checkpoint, found: _Found, same_world: bool) -> list[str]:
+def _changes(
+    state: TrackedObjects, checkpoint: Checkpoint, found: _Found, same_world: bool, key: str
+) -> list[str]:
     """What is tracked now otherwise than in a checkpoint, for people; empty if nothing."""
     saved = checkpoint.manifest.state
     if not saved:
@@ -324,7 +301,7 @@ def _changes(state: TrackedObjects, checkpoint: Checkpoint, found: _Found, same_
             was, here = _text(index.get(path)), _text(state._entry(tensor))
             if was != here:
                 changed.append(f"{path}: the checkpoint has {was}, the model {here}")
-    changed += _lost(state, index, found)
+    changed += _lost(state, index, found, key)
     for name, each in state.objects.items():
         groups = saved["values"].get(f"{name}.param_groups")
         if isinstance(each, TrackedOptimizer) and groups is not None:
@@ -345,13 +322,13 @@ def _text(entry: Sequence[Any] | None) -> str:
     return f"{entry[0]} {tuple(entry[1])}" if entry else "nothing of this name"
 
 
-def _lost(state: TrackedObjects, index: Mapping[str, Any], found: _Found) -> list[str]:
+def _lost(state: TrackedObjects, index: Mapping[str, Any], found: _Found, key: str) -> list[str]:
     """Parameters and buffers of the checkpoint that no rank has a place for."""
     modules = {name for name, each in state.objects.items() if isinstance(each, TrackedModule)}
     own = [path for path in index if path.partition(".")[0] in modules and path not in found.tensors]
     own = [path for path in own if path not in _ties(state)]  # of which others save every name
     everywhere = set(own)
-    for text in state.mesh.gather("lost", json.dumps(own)):
+    for text in state.mesh.gather(f"{key}/lost", json.dumps(own)):
         everywhere &= set(json.loads(text))
     return [f"{path}: only in the checkpoint, {_text(index[path])}" for path in sorted(everywhere)]
 
@@ -409,14 +386,6 @@ def _join(name: str, path: str) -> str:
 
 def _is_below(name: str, path: str) -> bool:
     return path == name or path.startswith(f"{name}.")
-
-
-def _missing(pieces: Pieces, targets: Mapping[str, torch.Tensor]) -> list[str]:
-    return [
-        name
-        for name, tensor in targets.items()
-        if name not in pieces.shapes or not pieces.covers(name, place_of(tensor), local_of(tensor).shape)
-    ]
 
 
 def _check(tensors: Mapping[str, torch.Tensor]) -> None:

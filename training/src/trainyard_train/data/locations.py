@@ -102,7 +102,7 @@ class StoreLocation:
         return self._store.read(name)
 
     def read_range(self, name: str, start: int, stop: int) -> bytes:
-        return self._store.read_range(name, start, stop)
+        return bytes(self._store.read_range(name, start, stop))
 
     def read_parts(self, parts: Sequence[FileRange]) -> list[bytes]:
         return self._store.read_parts(parts)

@@ -101,7 +101,7 @@ class _Bucket:
     def chunks(self, name: str) -> Iterator[bytes]:
         size = self._sizes[name]
         for start in range(0, size, _CHUNK):
-            yield self._store.read_range(name, start, min(start + _CHUNK, size))
+            yield bytes(self._store.read_range(name, start, min(start + _CHUNK, size)))
 
 
 class _Web:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -19,9 +20,6 @@ _FOLLOW_SECONDS: Final = 2.0
 
 _REFUSE_SECONDS: Final = 10.0
 """For which a rank waits for others that may find the same wrong as it does."""
-
-_SENT_AT_ONCE: Final = 64 << 20
-"""Bytes of one collective, so that none takes long."""
 
 
 @dataclass(frozen=True)
@@ -99,20 +97,36 @@ class Mesh:
         return str(self.store.get(key), "utf-8")
 
     def broadcast_bytes(self, owner: int, data: memoryview, size: int) -> memoryview:
-        """Give every rank the bytes that one has, in memory that may be written to.
+        """Give every rank the bytes that one has.
 
         All must call it, knowing their size.
         """
-        if self.world_size == 1:
-            return data
+        everyone = range(self.world_size)
+        whole = torch.frombuffer(bytearray(data if owner == self.rank else b"-"), dtype=torch.uint8)
+        found = self.share(owner, everyone, whole, size).cpu()
+        return data if owner == self.rank else found.numpy().data
+
+    def share(self, owner: int, ranks: Sequence[int], data: torch.Tensor, size: int) -> torch.Tensor:
+        """Give some ranks the bytes that one of them has, on this rank's device; they alone call it.
+
+        Args:
+            owner: who has them.
+            ranks: all that take part, the owner among them.
+            data: the bytes, at the owner.
+            size: their number.
+        """
+        if len(ranks) == 1 or not size:
+            return data[:size]
         mine = owner == self.rank
-        whole = torch.frombuffer(data, dtype=torch.uint8) if mine else torch.empty(size, dtype=torch.uint8)
-        for part in whole.split(_SENT_AT_ONCE):
-            sent = part.to(self.device)
+        sent = data.to(self.device) if mine else torch.empty(size, dtype=torch.uint8, device=self.device)
+        if len(ranks) == self.world_size:
             dist.broadcast(sent, owner)
-            if not mine:
-                part.copy_(sent)
-        return data if mine else whole.numpy().data
+        elif mine:
+            for work in [dist.isend(sent, rank) for rank in ranks if rank != owner]:
+                work.wait()  # type: ignore[union-attr]
+        else:
+            dist.recv(sent, owner)
+        return sent
 
     def follow(self, key: str) -> None:
         """Let rank 0 come first; the others wait for it, but not for long, and not for one that is gone."""

@@ -1,0 +1,219 @@
+"""Each rank reads what it needs, what several need is read once, and damage is found in any of it."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from tests.training.checkpointing.test_state import Threads
+from trainyard_train.checkpointing.checkpoint import MANIFEST, Checkpoint, DamagedError, Manifest, digests_of
+from trainyard_train.checkpointing.folder_store import FolderStore
+from trainyard_train.checkpointing.loading import Reading, boxes
+from trainyard_train.checkpointing.state import Buffer
+from trainyard_train.checkpointing.tensors import file_name
+
+WHOLE = {
+    "a": torch.arange(600.0).view(20, 30),
+    "b": torch.arange(70, dtype=torch.int16),
+    "c": torch.tensor(3.0),
+}
+Cut = Callable[[torch.Tensor, int, int], tuple[tuple[int, ...], torch.Tensor]]
+"""What a rank of so many has of a tensor, and where that begins."""
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainyard_train.checkpointing.checkpoint.BLOCK", 128)
+
+
+def all_of_it(tensor: torch.Tensor, rank: int, ranks: int) -> tuple[tuple[int, ...], torch.Tensor]:
+    return (0,) * tensor.dim(), tensor
+
+
+def along(dimension: int) -> Cut:
+    def cut(tensor: torch.Tensor, rank: int, ranks: int) -> tuple[tuple[int, ...], torch.Tensor]:
+        if not tensor.dim():
+            return (), tensor
+        axis = min(dimension, tensor.dim() - 1)
+        each = -(-tensor.shape[axis] // ranks)
+        first = min(rank * each, tensor.shape[axis])
+        place = tuple(first if number == axis else 0 for number in range(tensor.dim()))
+        return place, tensor.narrow(axis, first, min(each, tensor.shape[axis] - first))
+
+    return cut
+
+
+@dataclass(frozen=True)
+class Counting(FolderStore):
+    ranges: list[tuple[str, int, int]] = field(default_factory=list, compare=False)
+
+    def read_range(self, place: str, start: int, stop: int) -> memoryview:
+        self.ranges.append((place, start, stop))
+        return super().read_range(place, start, stop)
+
+
+def save(root: Path, ranks: int, cut: Cut) -> Checkpoint:
+    store = Counting(root)
+    draft, files = store.begin(1), {}
+    for rank in range(ranks):
+        parts = {name: cut(tensor, rank, ranks) for name, tensor in WHOLE.items()}
+        places = {name: (list(WHOLE[name].shape), list(place)) for name, (place, _) in parts.items()}
+        tensors = {name: part.contiguous() for name, (_, part) in parts.items()}
+        data, _ = Buffer(pinned=False).fill(tensors, places, {})
+        files[file_name(rank)] = store.write(draft, file_name(rank), data)
+    store.commit(draft, Manifest(1, 1, ranks, {}, {}, {}, files))
+    return store.open(1)
+
+
+def load(checkpoint: Checkpoint, ranks: int, cut: Cut) -> tuple[list[Threads], list[str]]:
+    """Load on all ranks, and compare; returns the ranks, and what was wrong with it for each."""
+    store = dist.HashStore()
+    meshes = [Threads(rank, ranks, torch.device("cpu"), "node", store) for rank in range(ranks)]
+    damages: list[str] = []
+    wrong: list[str] = []
+
+    def one(mesh: Threads) -> None:
+        parts = {name: cut(tensor, mesh.rank, ranks) for name, tensor in WHOLE.items()}
+        targets = {name: (place, torch.full_like(part, -1)) for name, (place, part) in parts.items()}
+        try:
+            reading = Reading(checkpoint, mesh, "one")
+            reading.index(lambda: targets)
+            reading.fill(targets)
+        except DamagedError as error:
+            damages.append(str(error))
+            return
+        wrong.extend(name for name, (_, part) in parts.items() if not part.equal(targets[name][1]))
+
+    threads = [threading.Thread(target=one, args=[mesh]) for mesh in meshes]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert len(damages) in {0, ranks}
+    return meshes, damages
+
+
+LAYOUTS = {"ddp": along(0), "columns": along(1), "replicas": all_of_it}
+
+
+@pytest.mark.parametrize("saved", LAYOUTS)
+@pytest.mark.parametrize("loaded", LAYOUTS)
+@pytest.mark.parametrize(("was", "now"), [(1, 3), (3, 1), (2, 3), (4, 2)])
+def test_any_layout_loads_any_other_and_reads_no_byte_twice(
+    tmp_path: Path, saved: str, loaded: str, was: int, now: int
+) -> None:
+    checkpoint = save(tmp_path, was, LAYOUTS[saved])
+    store = checkpoint.store
+    assert isinstance(store, Counting)
+    _, damages = load(checkpoint, now, LAYOUTS[loaded])
+    assert damages == []
+    blocks = [part for part in store.ranges if part[1] >= checkpoint.file(Path(part[0]).name).entry.header]
+    assert len(blocks) == len(set(blocks))
+    assert all(stop - start <= 128 for _, start, stop in blocks)
+
+
+def test_ranks_share_the_reading_of_what_all_need(tmp_path: Path) -> None:
+    checkpoint = save(tmp_path, 1, along(0))
+    meshes, _ = load(checkpoint, 4, all_of_it)
+    file = checkpoint.file(file_name(0))
+    received = [sum(mesh.sent.values()) for mesh in meshes]
+    received[0] += file.entry.header  # which rank 0 has read, and sent to all
+    assert len(file.ranges()) == 20
+    assert max(received) - min(received) <= 128
+    assert sum(received) == 3 * file.entry.size + file.entry.header
+
+
+def test_a_rank_whose_layout_is_as_it_was_reads_its_own_file_alone(tmp_path: Path) -> None:
+    checkpoint = save(tmp_path, 3, along(0))
+    meshes, _ = load(checkpoint, 3, along(0))
+    assert not any(mesh.sent for mesh in meshes)
+    assert isinstance(checkpoint.store, Counting)
+    assert len(checkpoint.store.ranges) == sum(
+        1 + len(checkpoint.file(name).ranges()) for name in checkpoint.manifest.files
+    )
+
+
+def test_a_rank_reads_only_what_it_needs(tmp_path: Path) -> None:
+    checkpoint = save(tmp_path, 1, along(0))
+    assert isinstance(checkpoint.store, Counting)
+    first_rows = WHOLE["a"][:2]
+    target = torch.zeros_like(first_rows)
+    mesh = Threads(0, 1, torch.device("cpu"), "node", dist.HashStore())
+    reading = Reading(checkpoint, mesh, "one")
+    reading.index(lambda: {"a": ((0, 0), target)})
+    reading.fill({"a": ((0, 0), target)})
+    assert target.equal(first_rows)
+    assert len(checkpoint.store.ranges) == 1 + 2, "the header, and 240 bytes"
+
+
+def old(root: Path) -> Checkpoint:
+    """The same checkpoint as a version wrote it whose files had one digest each."""
+    path = root / "step-00000001" / MANIFEST
+    manifest = json.loads(path.read_text())
+    for name, entry in manifest["files"].items():
+        content = (path.parent / name).read_bytes()
+        entry.pop("header")
+        entry["sha256"] = hashlib.sha256(content).hexdigest()
+    manifest.pop("sha256")
+    manifest["format"] = 3
+    digest = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+    path.write_text(json.dumps({**manifest, "sha256": digest}))
+    return Counting(root).open(1)
+
+
+@pytest.mark.parametrize("now", [1, 2, 3])
+def test_a_checkpoint_of_the_former_format_loads_and_each_file_is_read_once(tmp_path: Path, now: int) -> None:
+    save(tmp_path, 2, along(0))
+    checkpoint = old(tmp_path)
+    assert load(checkpoint, now, all_of_it)[1] == []
+    assert isinstance(checkpoint.store, Counting)
+    blocks = [part for part in checkpoint.store.ranges if part[1]]
+    assert len(blocks) == len(set(blocks))
+
+
+@pytest.mark.parametrize("written", ["now", "formerly"])
+@pytest.mark.parametrize("now", [1, 2, 3])
+def test_a_bit_that_flipped_anywhere_is_found_by_all_ranks(tmp_path: Path, written: str, now: int) -> None:
+    checkpoint = save(tmp_path, 2, along(0))
+    if written == "formerly":
+        checkpoint = old(tmp_path)
+    path = tmp_path / "step-00000001" / file_name(1)
+    content = path.read_bytes()
+    for at in range(0, len(content), 97):
+        path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+        _, damages = load(checkpoint, now, all_of_it)
+        assert len(set(damages)) == 1, at
+        assert file_name(1) in damages[0]
+
+
+def test_the_header_of_a_file_has_the_digest_of_each_block(tmp_path: Path) -> None:
+    checkpoint = save(tmp_path, 1, along(0))
+    file = checkpoint.file(file_name(0))
+    assert len(digests_of(file.header())) == len(file.ranges()) == 20
+    checkpoint.verify()
+
+
+def shapes() -> list[Sequence[int]]:
+    return [(), (1,), (7,), (3, 4), (1, 5), (2, 3, 4), (3, 1, 2, 2)]
+
+
+@pytest.mark.parametrize("shape", shapes())
+def test_boxes_hold_the_elements_of_any_interval_in_order(shape: Sequence[int]) -> None:
+    whole = torch.arange(max(1, torch.Size(shape).numel())).view(shape)
+    for first, last in itertools.combinations(range(whole.numel() + 1), 2):
+        found = [
+            whole[tuple(slice(a, a + n) for a, n in zip(offset, extent, strict=True))].flatten()
+            for offset, extent in boxes(shape, first, last)
+        ]
+        assert torch.cat(found).tolist() == list(range(first, last))
+        assert len(found) <= max(1, 2 * len(shape) - 1)

@@ -1,0 +1,424 @@
+"""Loading a checkpoint under any layout, each rank straight into its own tensors.
+
+Every rank knows from the headers of the files which blocks it needs. Those that it alone needs it reads
+itself; what several need is divided among them, and each sends what it has read to the others that need it.
+So the store is read once in total, and a rank never has more of a checkpoint than its tensors and a few
+blocks. Where the layout is as it was, a rank reads its own file, and sends and receives nothing.
+
+Damage is found by all ranks together, at the same points, so that none waits for one that has given up.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import warnings
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+from trainyard_train.checkpointing.checkpoint import (
+    Checkpoint,
+    DamagedError,
+    Data,
+    StoredFile,
+    ahead,
+    digests_of,
+)
+from trainyard_train.checkpointing.tensors import KINDS, Offset, copy, file_name
+from trainyard_train.parallelism.mesh import Mesh
+
+Targets = Mapping[str, tuple[Offset, torch.Tensor]]
+"""Tensors to be filled, by name, and where each begins in the whole."""
+_Interval = tuple[int, int]
+_Needs = Mapping[str, Sequence[_Interval]]
+"""From which block to which a rank needs of each file."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a tensor in a file."""
+
+    whole: tuple[int, ...]
+    """Shape of the tensor."""
+    place: Offset
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    begin: int
+    """Of its first byte, from the begin of the file."""
+
+    @property
+    def end(self) -> int:
+        """Of its last byte, and one."""
+        return self.begin + math.prod(self.shape) * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a file says of itself."""
+
+    file: StoredFile
+    pieces: Mapping[str, Piece]
+    metadata: Mapping[str, str]
+    digests: Sequence[str]
+    """Of its blocks; empty if only the whole file has one."""
+    unverified: bytes
+    """Itself, if only the whole file has a digest; else empty."""
+
+    @staticmethod
+    def parse(file: StoredFile, data: Data) -> Header:
+        """Read the header of a safetensors file that a capture made.
+
+        Raises:
+            DamagedError: it is none.
+        """
+        try:
+            entries = json.loads(bytes(data[8:]))
+            metadata = entries.pop("__metadata__")
+            places = json.loads(metadata["places"])
+            types = json.loads(metadata.get("types", "{}"))
+            pieces = {
+                name: _piece(entry, places.get(name), types.get(name), len(data))
+                for name, entry in entries.items()
+            }
+            if any(not len(data) <= each.begin <= each.end <= file.entry.size for each in pieces.values()):
+                raise ValueError("a tensor lies outside of the file")
+            if file.entry.header:
+                return Header(file, pieces, metadata, digests_of(data), b"")
+            return Header(file, pieces, metadata, (), bytes(data))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DamagedError(f"{file.name} was altered: its header cannot be read: {error}") from None
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Blocks of a file, one after the other, that one rank reads."""
+
+    file: str
+    blocks: range
+    reader: int
+    ranks: Sequence[int]
+    """Those that need them, and the reader, in order."""
+
+
+@dataclass
+class Reading:
+    """One attempt at a checkpoint; all ranks make it together."""
+
+    checkpoint: Checkpoint
+    mesh: Mesh
+    key: str
+    """Prefix of its keys in the store of the ranks, used once."""
+    headers: dict[str, Header] = field(default_factory=dict, init=False)
+    own: Header | None = field(default=None, init=False)
+    """That of the file of this rank's number, if there is one."""
+    _damage: str = field(default="", init=False)
+    _taken: dict[str, list[tuple[Piece, Offset, torch.Tensor]]] = field(default_factory=dict, init=False)
+    """What goes where, by file."""
+
+    def __post_init__(self) -> None:
+        name = file_name(self.mesh.rank)
+        if name in self.checkpoint.manifest.files and (data := self._raw(name)):
+            self._parse(name, data)
+            self.own = self.headers.get(name)
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of all tensors in the files whose headers are known."""
+        known = (header.pieces for header in self.headers.values())
+        return {name: piece.whole for pieces in known for name, piece in pieces.items()}
+
+    def index(self, targets: Callable[[], Targets]) -> Targets:
+        """See where everything is: in each rank's own file, or if a rank lacks something there, in any.
+
+        Args:
+            targets: called again when more headers are known.
+
+        Raises:
+            DamagedError: on all ranks, if a header was altered.
+        """
+        found = targets()
+        lacks = self.own is None or bool(self._missing(found))
+        if any(self._agree("index", lacks)):
+            self._share_headers()
+            found = targets()
+        return found
+
+    def fill(self, targets: Targets) -> None:
+        """Read all that the targets need into them.
+
+        Raises:
+            DamagedError: on all ranks, if a part is missing or was altered; what the targets then hold is of
+                no use.
+        """
+        if missing := self._missing(targets):
+            self._note(DamagedError(f"{self.checkpoint.name} has not all of {missing[0]}"))
+        needs: list[_Needs] = self._agree("needs", self._needs())
+        runs = plan(self.checkpoint, needs)
+        with torch.no_grad():
+            self._read(sorted(_events(runs, self.mesh.rank)), runs)
+        self._agree("read", None)
+
+    def _missing(self, targets: Targets) -> list[str]:
+        """Names of what is nowhere as a whole; the rest is noted, from the own file if it is there."""
+        self._taken, missing = {}, []
+        order = [self.own] if self.own else []
+        order += [header for name, header in sorted(self.headers.items()) if header is not self.own]
+        for name, (place, tensor) in targets.items():
+            seen, count, known = set(), 0, False
+            for header in order:
+                if known and count == tensor.numel():
+                    break
+                piece = header.pieces.get(name)
+                known |= piece is not None
+                if piece is None or (piece.place, piece.shape) in seen:
+                    continue  # what another rank had as well counts once
+                if size := _overlap(piece.place, piece.shape, place, tensor.shape):
+                    seen.add((piece.place, piece.shape))
+                    self._taken.setdefault(header.file.name, []).append((piece, place, tensor))
+                    count += size
+            if not known or count != tensor.numel():
+                missing.append(name)
+        return missing
+
+    def _needs(self) -> dict[str, list[_Interval]]:
+        """The blocks that hold what is to be taken."""
+        needs: dict[str, list[_Interval]] = {}
+        for name, taken in self._taken.items():
+            file = self.headers[name].file
+            found = sorted(_span(piece, place, tensor, file) for piece, place, tensor in taken)
+            needs[name] = list(_joined(found))
+            taken.sort(key=lambda each: each[0].begin)
+        if self.own and self.own.unverified:  # whatever its header says is used
+            needs[self.own.file.name] = [(0, len(self.own.file.ranges()))]
+        return needs
+
+    def _read(self, events: Sequence[tuple[int, int]], runs: Sequence[_Run]) -> None:
+        """Take part in all that concerns this rank, in the order that all have; read some blocks ahead."""
+        mine = [(runs[number], at) for at, number in events if runs[number].reader == self.mesh.rank]
+        found = ahead(lambda turn: self._block(*mine[turn]), range(len(mine)), self.checkpoint.store)
+        hashes = {name: hashlib.sha256(each.unverified) for name, each in self.headers.items()}
+        for at, number in events:
+            run = runs[number]
+            file = self.headers[run.file].file
+            start, stop = file.ranges()[run.blocks[at]]
+            data = torch.empty(0)
+            if run.reader == self.mesh.rank:
+                content = next(found)
+                if not file.entry.header:
+                    self._verify_whole(run, at, content, hashes[run.file])
+                data = _tensor(content)
+            self._take(run.file, start, self.mesh.share(run.reader, run.ranks, data, stop - start))
+
+    def _block(self, run: _Run, at: int) -> Data:
+        """A block, verified; zeros if it is damaged, so that those that wait for it go on."""
+        header, number = self.headers[run.file], run.blocks[at]
+        try:
+            return header.file.block(number, header.digests)[1]
+        except DamagedError as error:
+            self._note(error)
+            start, stop = header.file.ranges()[number]
+            return bytes(stop - start)
+
+    def _verify_whole(self, run: _Run, at: int, content: Data, found: hashlib._Hash) -> None:
+        """Compare a file that has one digest, once all was read; the header counts as it was used."""
+        header = self.headers[run.file]
+        found.update(content[max(0, len(header.unverified) - header.file.ranges()[at][0]) :])
+        if at == len(run.blocks) - 1:
+            try:
+                header.file.compare(found.hexdigest(), header.file.entry.sha256)
+            except DamagedError as error:
+                self._note(error)
+
+    def _take(self, name: str, start: int, data: torch.Tensor) -> None:
+        """Copy what a block holds to where it goes."""
+        taken = self._taken.get(name, [])
+        stop = start + len(data)
+        last = bisect_right(taken, stop - 1, key=lambda each: each[0].begin)
+        for piece, place, tensor in taken[:last]:
+            first, end = max(piece.begin, start), min(piece.end, stop)
+            if first < end:
+                values = data[first - start : end - start].view(piece.dtype)
+                _copy_elements(values, (first - piece.begin) // piece.dtype.itemsize, piece, place, tensor)
+
+    def _share_headers(self) -> None:
+        """Give all ranks the headers of all files, each of which one rank reads."""
+        readers = self.checkpoint.readers(self.mesh.world_size)
+        mine = {name: self._raw(name) for name, reader in readers.items() if reader == self.mesh.rank}
+        sizes: dict[str, int] = {}
+        for found in self._agree("headers", {name: len(data) for name, data in mine.items()}):
+            sizes.update(found)
+        for name, reader in readers.items():
+            data = self.mesh.broadcast_bytes(reader, mine.get(name, memoryview(b"")), sizes[name])
+            if name not in self.headers:
+                self._parse(name, data)
+        self._agree("parsed", None)
+
+    def _raw(self, name: str) -> memoryview:
+        """A header as it is in its file; empty if it is damaged."""
+        try:
+            return self.checkpoint.file(name).header()
+        except DamagedError as error:
+            self._note(error)
+            return memoryview(b"")
+
+    def _parse(self, name: str, data: Data) -> None:
+        try:
+            self.headers[name] = Header.parse(self.checkpoint.file(name), data)
+        except DamagedError as error:
+            self._note(error)
+
+    def _note(self, error: DamagedError) -> None:
+        self._damage = self._damage or f"{error} (says rank {self.mesh.rank} on {self.mesh.node})"
+
+    def _agree(self, point: str, value: Any) -> list[Any]:  # noqa: ANN401 (JSON)
+        """Give all ranks the value of each.
+
+        Raises:
+            DamagedError: on all ranks, if one has found damage.
+        """
+        texts = self.mesh.gather(f"{self.key}/{point}", json.dumps([self._damage, value]))
+        found = [json.loads(text) for text in texts]
+        if damages := [damage for damage, _ in found if damage]:
+            raise DamagedError(damages[0])
+        return [each for _, each in found]
+
+
+def plan(checkpoint: Checkpoint, needs: Sequence[_Needs]) -> list[_Run]:
+    """Which rank reads what, the same on all: of those that need a block, one; each about as much.
+
+    Args:
+        checkpoint: all ranks the same.
+        needs: of each rank.
+    """
+    runs: list[_Run] = []
+    blocks_of = [0] * len(needs)
+    for name in sorted(checkpoint.manifest.files):
+        file = checkpoint.file(name)
+        who = {rank: of[name] for rank, of in enumerate(needs) if of.get(name)}
+        segments = list(_segments(who)) if who else []
+        if segments and not file.entry.header:  # it has one digest, so one rank reads it all
+            segments = [(0, len(file.ranges()), sorted(who))]
+        for first, last, ranks in segments:
+            parts = min(len(ranks), last - first) if file.entry.header else 1
+            readers = sorted(ranks, key=blocks_of.__getitem__)
+            for part, reader in enumerate(readers[:parts]):
+                cut = [first + (last - first) * each // parts for each in (part, part + 1)]
+                runs.append(_Run(name, range(*cut), reader, ranks))
+                blocks_of[reader] += cut[1] - cut[0]
+    return runs
+
+
+def boxes(shape: Sequence[int], first: int, last: int) -> Iterator[tuple[Offset, tuple[int, ...]]]:
+    """The boxes that elements `first` to `last` of a row-major array fill, in order: two a dimension at most.
+
+    Yields:
+        where a box begins, and its shape.
+    """
+    if len(shape) < 2:
+        yield ((first,), (last - first,)) if shape else ((), ())
+        return
+    row = math.prod(shape[1:])
+    (top, head), (bottom, tail) = divmod(first, row), divmod(last, row)
+    if head:
+        for offset, extent in boxes(shape[1:], head, min(row, last - top * row)):
+            yield (top, *offset), (1, *extent)
+        top += 1
+    if top < bottom:
+        yield (top, *[0] * (len(shape) - 1)), (bottom - top, *shape[1:])
+    if tail and top <= bottom:
+        for offset, extent in boxes(shape[1:], 0, tail):
+            yield (bottom, *offset), (1, *extent)
+
+
+def _events(runs: Sequence[_Run], rank: int) -> Iterator[tuple[int, int]]:
+    """The blocks that concern a rank: which of its run, and the run's number. All ranks go in this order."""
+    for number, run in enumerate(runs):
+        if rank in run.ranks:
+            yield from ((at, number) for at in range(len(run.blocks)))
+
+
+def _segments(who: Mapping[int, Sequence[_Interval]]) -> Iterator[tuple[int, int, list[int]]]:
+    """Blocks, one after the other, that the same ranks need."""
+    cuts = sorted({end for intervals in who.values() for interval in intervals for end in interval})
+    for first, last in pairwise(cuts):
+        ranks = [r for r, of in who.items() if any(begin <= first and last <= end for begin, end in of)]
+        if ranks:
+            yield first, last, ranks
+
+
+def _joined(intervals: Iterable[_Interval]) -> Iterator[_Interval]:
+    """Intervals, in order of their begins, without those that touch."""
+    current: _Interval | None = None
+    for begin, end in intervals:
+        if current and begin <= current[1]:
+            current = current[0], max(current[1], end)
+        else:
+            if current:
+                yield current
+            current = begin, end
+    if current:
+        yield current
+
+
+def _piece(entry: Mapping[str, Any], place: Sequence[Any] | None, kind: str | None, header: int) -> Piece:
+    """One tensor of a file whose header has so many bytes."""
+    shape, dtype = tuple(entry["shape"]), KINDS[entry["dtype"]]
+    if kind:
+        shape, dtype = shape[:-1], getattr(torch, kind)
+    whole, begins = place or (shape, [0] * len(shape))
+    return Piece(tuple(whole), tuple(begins), shape, dtype, header + entry["data_offsets"][0])
+
+
+def _common(
+    one: Offset, one_shape: Sequence[int], other: Offset, other_shape: Sequence[int]
+) -> list[tuple[int, int]]:
+    """What two boxes have in common, in each dimension; empty where the end comes before the begin."""
+    sides = zip(one, one_shape, other, other_shape, strict=True)
+    return [(max(a, b), min(a + size, b + other)) for a, size, b, other in sides]
+
+
+def _overlap(*boxes: Any) -> int:  # noqa: ANN401
+    """How many elements two boxes have in common."""
+    return math.prod(max(0, end - begin) for begin, end in _common(*boxes))
+
+
+def _span(piece: Piece, place: Offset, tensor: torch.Tensor, file: StoredFile) -> _Interval:
+    """The blocks from the first byte of a piece that a tensor needs to the last."""
+    first = last = 0
+    common = _common(piece.place, piece.shape, place, tensor.shape)
+    for (begin, end), origin, size in zip(common, piece.place, piece.shape, strict=True):
+        first, last = first * size + begin - origin, last * size + end - 1 - origin
+    size = piece.dtype.itemsize
+    return file.block_at(piece.begin + first * size), file.block_at(piece.begin + (last + 1) * size - 1) + 1
+
+
+def _copy_elements(
+    values: torch.Tensor, first: int, piece: Piece, place: Offset, tensor: torch.Tensor
+) -> None:
+    """Copy some elements of a piece, from the given one on, to where they go."""
+    done = 0
+    for offset, extent in boxes(piece.shape, first, first + len(values)):
+        size = math.prod(extent)
+        box = values[done : done + size].view(extent)
+        done += size
+        begin = tuple(map(sum, zip(piece.place, offset, strict=True)))
+        common = _common(begin, extent, place, tensor.shape)
+        if all(low < high for low, high in common):
+            inside, source = (
+                tuple(slice(low - a, high - a) for (low, high), a in zip(common, origin, strict=True))
+                for origin in (place, begin)
+            )
+            copy(tensor[inside], box[source])
+
+
+def _tensor(data: Data) -> torch.Tensor:
+    with warnings.catch_warnings():
+        # Nobody writes to what was read, which an object store's client hands over as it is.
+        warnings.filterwarnings("ignore", "The given buffer is not writable")
+        return torch.frombuffer(data, dtype=torch.uint8)
