@@ -35,12 +35,15 @@ class Proxy:
     """Verb, path, number of the request from 0 → what to do: "", an HTTP status, perhaps with S3's own code
     ("403 RequestTimeTooSkewed"), "hang", "drop", or "mute": act on it and lose the answer."""
     requests: list[tuple[str, str]] = field(default_factory=list)
+    conditional: list[bool] = field(default_factory=list)
+    """Of each request, whether it has If-None-Match."""
 
     _turns: threading.Lock = field(default_factory=threading.Lock)
 
-    def fault(self, verb: str, path: str) -> str:
+    def fault(self, verb: str, path: str, conditional: bool) -> str:
         """Take note of a request, and say what to do with it."""
         with self._turns:
+            self.conditional.append(conditional)
             self.requests.append((verb, path))
             return self.rule(verb, path, len(self.requests) - 1)
 
@@ -50,6 +53,7 @@ class Proxy:
 
     def reset(self, rule: Callable[[str, str, int], str] = lambda verb, path, number: "") -> None:
         self.requests.clear()
+        self.conditional.clear()
         self.rule = rule
 
 
@@ -60,7 +64,7 @@ class _Handler(BaseHTTPRequestHandler):
     upstream: ClassVar[int]
 
     def _pass_on(self) -> None:
-        fault = self.proxy.fault(self.command, self.path)
+        fault = self.proxy.fault(self.command, self.path, "If-None-Match" in self.headers)
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         if fault == "hang":
             time.sleep(HANG_SECONDS)

@@ -16,7 +16,7 @@ from tests.training.s3 import BUCKET, HANG_SECONDS, Proxy, environment, s3
 from tests.training.test_trainer import NoticeAt, configure, events, sha256, train
 from trainyard_train.__main__ import main
 from trainyard_train.checkpointing.checkpoint import MANIFEST, Manifest, Retention
-from trainyard_train.checkpointing.object_store import ObjectStore, StoreError
+from trainyard_train.checkpointing.object_store import ObjectStore, StoreError, part_size
 from trainyard_train.checkpointing.stores import open_store
 
 __all__ = ["s3"]
@@ -221,6 +221,63 @@ def test_two_runs_that_save_the_same_step_leave_one_whole_checkpoint(url: str) -
     assert one.open(5).manifest.draft == drafts[0].rpartition("/")[2]
 
 
+def written(store: ObjectStore, step: int) -> tuple[str, Manifest]:
+    """A draft with its files, and its manifest."""
+    draft = store.begin(step)
+    return draft, manifest(step, {name: store.write(draft, name, content(step)) for name in FILES})
+
+
+def test_of_two_runs_that_commit_a_step_at_once_one_stands_and_the_other_s_draft_goes(url: str) -> None:
+    """S3 answers 412 where the object is there (docs.aws.amazon.com, API_PutObject, If-None-Match)."""
+
+    class Late(ObjectStore):
+        def _list(self, below: str = "") -> list[str]:
+            found = super()._list(below)
+            if not one.committed():  # after the other has looked, and found no manifest
+                one.commit(*first)
+            return found
+
+    one, other = ObjectStore(url), Late(url)
+    first, second = written(one, 5), written(other, 5)
+    other.commit(*second)
+    assert newest_step(one) == 5
+    assert one.open(5).manifest.draft == first[0].rpartition("/")[2]
+    assert not one._list(second[0])
+
+
+@pytest.mark.parametrize("fault", ["409 ConditionalRequestConflict", "501 NotImplemented", "mute"])
+def test_a_commit_stands_where_s3_asks_to_try_again_knows_no_condition_or_loses_its_answer(
+    url: str, s3: Proxy, impatient: None, fault: str
+) -> None:
+    """S3 answers 409 if another request for the key is under way: "retry the upload" (API_PutObject).
+
+    Stores that know no conditional writes answer 501, as S3 did before August 2024 (ceph/s3-tests#218).
+    """
+    store = ObjectStore(url)
+    draft, its = written(store, 5)
+
+    def rule(verb: str, path: str, number: int) -> str:
+        again = fault.startswith("501") or s3.conditional.count(True) == 1
+        return fault if s3.conditional[number] and again else ""
+
+    s3.reset(rule)
+    begin = time.monotonic()
+    store.commit(draft, its)
+    assert time.monotonic() - begin < 10
+    assert any(s3.conditional)
+    s3.reset()
+    assert newest_step(store) == 5
+    assert store.open(5).manifest.draft == draft.rpartition("/")[2]
+
+
+@pytest.mark.parametrize("size", [1, 5 << 30, (10_000 * (8 << 20)) + 1, 1 << 40, 48 << 40])
+def test_a_file_of_any_size_has_parts_that_s3_takes(size: int) -> None:
+    """At most 10,000 parts of 5 MiB to 5 GiB (docs.aws.amazon.com, Amazon S3 multipart upload limits)."""
+    part = part_size(size)
+    assert -(-size // part) <= 10_000
+    assert 5 << 20 <= part <= 5 << 30
+
+
 def patience(fault: str) -> float:
     """Seconds for a request: few where nothing else ends the wait for an answer."""
     return 2 if fault == "hang" else 60
@@ -268,7 +325,7 @@ def test_a_commit_whose_answer_is_lost_stands_with_all_its_files(
     save(store, 1)
     draft = store.begin(2)
     files = {name: store.write(draft, name, content(2)) for name in FILES}
-    s3.reset(lambda verb, path, number: "mute" if verb == "PUT" else "")
+    s3.reset(lambda verb, path, number: "mute" if verb == "PUT" or MANIFEST in path else "")
     with pytest.raises(StoreError, match=MANIFEST):
         store.commit(draft, manifest(2, files))
     s3.reset()

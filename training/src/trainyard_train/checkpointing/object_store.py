@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
+from threading import Event
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from trainyard_train.checkpointing.checkpoint import (
@@ -43,8 +44,19 @@ _ENDPOINTS: Final = ("AWS_ENDPOINT_URL", "STORAGE_EMULATOR_HOST", "AZURE_STORAGE
 _DAMAGED: Final = "damaged"
 MARKED: Final = "superseded"
 """The file that says which checkpoints are marked for the bucket's rule."""
+_PARTS: Final = 10_000
+"""Of an upload, at most; a part has 5 MiB to 5 GiB but for the last (docs.aws.amazon.com, Amazon S3 multipart
+upload limits), so a file may have 48 TiB. Google Cloud Storage has the same, Azure takes more parts."""
+_PART: Final = 8 << 20
+"""Bytes of a part, if so many of them are enough."""
+_IN_FLIGHT: Final = 96 << 20
+"""Bytes of parts that are sent at once, if that is more than two."""
+_CREATES: Final = 3
+"""Attempts at a conditional write; S3 says of a conflict that it should be tried again."""
 _RETRIES: Final = 20
 """Of one request, as long as there is time."""
+_UNKNOWN_CONDITION: Final = re.compile(r"NotImplemented|status[a-z ]*: 501", re.I)
+"""S3 before August 2024, and stores like it, answer a condition with 501 (ceph/s3-tests#218)."""
 _ADVICE: Final = {
     "nosuchbucket": "make the bucket, or correct checkpoint.store",
     r"timetooskewed|request date header too old|reasonable timeframe": (
@@ -75,6 +87,8 @@ class ObjectStore(CheckpointStore):
     """For one request with all its retries."""
     _in_doubt: set[str] = field(default_factory=set, init=False, compare=False)
     """Drafts whose manifest was sent, and no answer came: they may be committed, or be so any moment."""
+    _unconditional: Event = field(default_factory=Event, init=False, compare=False)
+    """Set once the store has refused a condition, which takes seconds: it is asked again and again."""
     files: AbstractFileSystem = field(default=None, compare=False)
     """How the store is reached; made from `url` if not given."""
 
@@ -104,8 +118,10 @@ class ObjectStore(CheckpointStore):
             self.discard(draft)
             return
         self._in_doubt.add(draft)
-        self.put(f"{step_name(step)}/{MANIFEST}", replace(manifest, draft=nonce).encode())
+        stands = self._create(f"{step_name(step)}/{MANIFEST}", replace(manifest, draft=nonce).encode())
         self._in_doubt.remove(draft)
+        if not stands:
+            self.discard(draft)
 
     def clean_up(self, step: int) -> None:
         self.put(LATEST, step_name(step).encode())
@@ -242,7 +258,45 @@ class ObjectStore(CheckpointStore):
         """Write a file; it appears whole or not at all."""
         path = self._full(place)
         with _explained("put", path):
-            self.files.pipe_file(path, data)
+            if self._is_cloud:
+                _put(self.files, path, data)
+            else:
+                self.files.pipe_file(path, data)
+
+    def _create(self, place: str, data: bytes) -> bool:
+        """Write a file unless it is there already, if the store can tell; returns whether this one is there.
+
+        What comes after a lost answer, a repeated request or a conflict looks like somebody else's file, and
+        may be ours: its content tells.
+        """
+        if not self._is_cloud or self._unconditional.is_set():
+            self.put(place, data)
+            return True
+        path = self._full(place)
+        for attempt in range(1, _CREATES + 1):
+            try:
+                with _explained("put", path):
+                    _create(self.files, path, data)
+                return True
+            except StoreError as error:
+                if _UNKNOWN_CONDITION.search(str(error)):
+                    self._unconditional.set()
+                    self.put(place, data)
+                    return True
+                found = self._content(place)
+                there_already = type(error.__cause__).__name__ == "AlreadyExistsError"  # 409 and 412
+                if found == data or (there_already and found is not None):
+                    return found == data
+                if not there_already or attempt == _CREATES:
+                    raise
+        raise AssertionError  # the last attempt returns or raises
+
+    def _content(self, place: str) -> bytes | None:
+        """Of a small file; None if there is none, or the store does not say."""
+        try:
+            return self.read(place)
+        except OSError:
+            return None
 
     def _delete(self, places: Sequence[str]) -> None:
         """Delete files, many at once where the store can; those that are gone already do not matter."""
@@ -306,6 +360,29 @@ def _delete_at_once(files: AbstractFileSystem, paths: Sequence[str]) -> None:
 
     bucket = paths[0].partition("/")[0]
     obstore.delete(files._construct_store(bucket), [path.partition("/")[2] for path in paths])
+
+
+def part_size(size: int) -> int:
+    """Bytes of each part of a file of so many, in MiB without a rest."""
+    return max(_PART, -(-size // (_PARTS << 20)) << 20)
+
+
+def _put(files: AbstractFileSystem, path: str, data: Data) -> None:
+    """Write an object, a large one in parts, which are taken straight from memory."""
+    import obstore
+
+    bucket, _, key = path.partition("/")
+    part = part_size(len(data))
+    at_once = max(2, _IN_FLIGHT // part)
+    obstore.put(files._construct_store(bucket), key, data, chunk_size=part, max_concurrency=at_once)
+
+
+def _create(files: AbstractFileSystem, path: str, data: bytes) -> None:
+    """Write an object that must not be there."""
+    import obstore
+
+    bucket, _, key = path.partition("/")
+    obstore.put(files._construct_store(bucket), key, data, mode="create")
 
 
 def _get_range(files: AbstractFileSystem, path: str, start: int, stop: int) -> obstore.Bytes:
