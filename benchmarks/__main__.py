@@ -23,6 +23,7 @@ BENCHES = {
     "recovery": "from a node's death to the first new step, with and without notice",
     "throughput": "samples per second in training, against bare torchrun and DDP, Lightning and Accelerate",
     "checkpoints": "what a checkpoint costs the training, against dcp.async_save",
+    "resharding": "peak memory and seconds of a load under another layout, against dcp.load",
     "restart": "from a killed worker to the first new step, against torchrun --max-restarts",
     "lost": "bytes read and steps computed again after a loss, against bare torchrun and torch.save",
     "loading": "pictures per second from shards on a disk and in S3, against WebDataset and torchdata",

@@ -33,10 +33,10 @@ def measure() -> list[Figure]:
     return [
         Figure(claim, samples("ours", key), at_most, peer=samples("peer", key))
         for claim, key, at_most in (
-            ("step time added by a checkpoint of 50 MB, two ranks", "total", 0.5),
+            ("step time added by a checkpoint of 50 MB, two ranks", "total", 0.35),
             ("CPU time that it takes, which other work on the machine hardly touches", "cpu", 0.5),
             ("time until it is durable", "durable", 1.0),
-            ("time for which the training stands still", "blocked", 0.5),
+            ("time for which the training stands still", "blocked", 0.25),
         )
     ]
 

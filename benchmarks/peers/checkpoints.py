@@ -28,7 +28,8 @@ from torch import nn
 from trainyard_train.checkpointing.checkpoint import Manifest, Retention
 from trainyard_train.checkpointing.folder_store import FolderStore
 from trainyard_train.checkpointing.saver import Saved, Saver
-from trainyard_train.checkpointing.state import State, file_name
+from trainyard_train.checkpointing.state import State
+from trainyard_train.checkpointing.tensors import file_name
 from trainyard_train.elasticity.config import TimeoutConfig
 from trainyard_train.launchers.process_group import join
 from trainyard_train.parallelism.mesh import Mesh
@@ -57,7 +58,13 @@ class Bench:
         return time.monotonic() - begin
 
     def measure(self, save: Callable[[int], Future[Any]], number: int) -> dict[str, float]:
-        """Save, and train on: how long that took by the clock and of CPU, and when the save was durable."""
+        """Save, and train on: how long that took by the clock and of CPU, and when the save was durable.
+
+        What the peer saved before is deleted first, since a user's run would do it beside the training.
+        """
+        if self.mesh.is_rank0:
+            for old in self.folder.glob("peer-*"):
+                shutil.rmtree(old)
         dist.barrier()
         durable: list[float] = []
         begin, cpu_begin = time.monotonic(), time.process_time()
@@ -140,9 +147,6 @@ def _peer(bench: Bench) -> Callable[[int], Future[Any]]:
 
     def save(number: int) -> Future[Any]:
         path = bench.folder / f"peer-{number}"
-        if bench.mesh.is_rank0:
-            for old in bench.folder.glob("peer-*"):
-                shutil.rmtree(old)
         weights, moments = get_state_dict(bench.model, bench.optimizer)
         writer = dcp.FileSystemWriter(path, sync_files=True)
         done = dcp.async_save(

@@ -1,0 +1,112 @@
+"""What it takes to load a checkpoint under another layout, against `torch.distributed.checkpoint.load`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.figures import Figure, Samples, alternating
+
+MIB = 512
+"""Of the state that each rank has after the load."""
+ROUNDS = 1
+"""Of A B B A."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A layout, and how many ranks save and load."""
+
+    layout: str
+    saved_by: int
+    loaded_by: int
+
+    @property
+    def mib(self) -> int:
+        """Of the whole state."""
+        return MIB * (self.loaded_by if self.layout == "fsdp" else 1)
+
+    @property
+    def text(self) -> str:
+        return f"{self.layout.upper()}, {self.saved_by} → {self.loaded_by} ranks, ≥ {MIB} MiB each"
+
+
+CHANGES = (Change("fsdp", 2, 4), Change("fsdp", 4, 2), Change("ddp", 2, 2), Change("ddp", 2, 4))
+
+
+@dataclass(frozen=True)
+class Load:
+    """One load; of all ranks the worst."""
+
+    peak: float
+    """MiB above the moment before it."""
+    own: float
+    """MiB of the rank's own tensors."""
+    seconds: float
+
+
+def measure() -> list[Figure]:
+    """Save by both arms, and load by each in processes of its own, in turn."""
+    return [figure for change in CHANGES for figure in _measured(change)]
+
+
+def _measured(change: Change) -> list[Figure]:
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        for arm in ("ours", "peer"):
+            _run(change.saved_by, "save", arm, change, folder)
+        loads: dict[str, list[Load]] = {"ours": [], "peer": []}
+
+        def load(arm: str) -> Callable[[], float]:
+            def once() -> float:
+                _run(change.loaded_by, "load", arm, change, folder)
+                loads[arm].append(_worst(Path(folder), change.loaded_by))
+                return loads[arm][-1].seconds
+
+            return once
+
+        alternating(load("ours"), load("peer"), ROUNDS)
+    return figures(change, loads["ours"], loads["peer"])
+
+
+def figures(change: Change, ours: Sequence[Load], peer: Sequence[Load]) -> list[Figure]:
+    """Of the loads of both arms."""
+
+    def samples(name: str, unit: str, values: Sequence[float]) -> Samples:
+        return Samples(name, unit, tuple(values))
+
+    peak = samples("trainyard", "MiB", [each.peak for each in ours])
+    own = samples("its own tensors", "MiB", [each.own for each in ours])
+    theirs = samples("dcp.load", "MiB", [each.peak for each in peer])
+    seconds = (
+        samples("trainyard, every byte verified", "s", [each.seconds for each in ours]),
+        samples("dcp.load", "s", [each.seconds for each in peer]),
+    )
+    return [
+        Figure(f"peak memory of a load, {change.text}", peak, 1.1, peer=theirs),
+        Figure(f"the same, against the rank's own tensors, {change.text}", peak, 1.3, peer=own),
+        Figure(f"seconds of a load, {change.text}", seconds[0], 1.0, peer=seconds[1]),
+    ]
+
+
+def _run(ranks: int, action: str, arm: str, change: Change, folder: str) -> None:
+    launch = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        f"--nproc-per-node={ranks}",
+        "-m",
+    ]
+    what = [action, arm, change.layout, folder, str(change.mib)]
+    subprocess.run([*launch, "benchmarks.peers.resharding", *what], check=True)
+
+
+def _worst(folder: Path, ranks: int) -> Load:
+    found = [json.loads((folder / f"{rank}.json").read_text()) for rank in range(ranks)]
+    peak, own, seconds = (max(each[key] for each in found) for key in ("peak", "own", "seconds"))
+    return Load(peak / 2**20, own / 2**20, seconds)
