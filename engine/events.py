@@ -169,7 +169,7 @@ class Report:
         if event.get("ephemeral"):
             self.task.advanced(self._done, text=f"{label(urn)}: {message}")
         elif severity == "error":
-            fix = self.advise(message) or _fix(message)
+            fix = self.advise(message) or GO_ON
             self.problems.append(Problem(label(urn) or "the stack", message, "no error", fix))
         else:
             where = f"{label(urn)}: " if urn else ""
@@ -195,17 +195,6 @@ class Report:
         "policyEvent": _judges,
         "summaryEvent": _sums_up,
     }
-
-
-def _fix(message: str) -> str:
-    """Return the next step after an error of a resource."""
-    if UNREACHABLE.search(message):
-        return (
-            "run where the API server is reached, or let your network in (access.public_cidrs on AWS and"
-            " Azure, access.dns_endpoint on Google Cloud, public_endpoint on CoreWeave): docs/runners.md."
-            " Then run the same command again"
-        )
-    return GO_ON
 
 
 def label(urn: str) -> str:

@@ -21,6 +21,12 @@ RUN_AGAIN = "and run the same command again: what is done is kept"
 """How a next step ends."""
 EVERYWHERE = (
     Advice(
+        r"cluster is unreachable.*(i/o timeout|no such host|deadline exceeded|Timeout)",
+        "run where the API server is reached, or let your network in (access.public_cidrs on AWS and"
+        " Azure, access.dns_endpoint on Google Cloud, public_endpoint on CoreWeave): docs/runners.md."
+        " Then run the same command again",
+    ),
+    Advice(
         r"NicClusterPolicy[^:]*.*(notReady|timed out)",
         "Node Feature Discovery sees no network card on any node"
         " (`kubectl get nodes -l feature.node.kubernetes.io/pci-15b3.present=true`):"

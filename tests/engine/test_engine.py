@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from engine.events import Report, Result, label
 from engine.paths import REPOSITORY, Paths
 from engine.recovery import MARKER
 from infra.errors import ExitCode, TrainyardError
+from infra.targets.advice import next_step
 from tests.engine.progress import Kept
 from tests.processes import PATIENCE_SECONDS, wait_for
 
@@ -386,7 +388,7 @@ def test_a_failure_is_told_once_by_its_cause() -> None:
 
 def test_an_api_server_that_does_not_answer_is_told_once_with_the_next_step() -> None:
     lines = Kept()
-    report = Report(lines, lines)
+    report = Report(lines, lines, partial(next_step, ()))
     silent = (
         "configured Kubernetes cluster is unreachable: unable to load schema information from the API server:"
         ' Get "https://x.eks.amazonaws.com/openapi/v2?timeout=32s": dial tcp 10.64.1.9:443: i/o timeout'
