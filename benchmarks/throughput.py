@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import subprocess
 import sys
 import tempfile
@@ -29,11 +28,10 @@ PEERS = {
     "tuned": ("torchrun and DDP, tuned as ours", 1.02),
     "accelerate": ("Accelerate, as it comes", 1.0),
     "lightning": ("Lightning, as it comes", 1.0),
-    "free": ("trainyard without deterministic algorithms", math.inf),
 }
 """Arm → its name, and at most how much of its time ours may take. Tuned: channels last, a fused optimizer,
-gradients as views of the buckets; all arms have the same number of threads, and all but the last run with
-deterministic algorithms."""
+gradients as views of the buckets; all arms have the same number of threads, and run with deterministic
+algorithms."""
 LAUNCH = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m"]
 
 

@@ -2,7 +2,7 @@
 
 The peers are bare DDP as it comes and tuned as ours is (channels last, fused optimizer, gradients as views of
 the buckets; threads are the same for all), Accelerate and Lightning. All run with deterministic algorithms,
-as `trainyard_train.train` does; in one more arm ours runs without them, which says what they cost.
+as `trainyard_train.train` does.
 Taken in the same processes and within seconds, so that what else the machine does touches all alike.
 `python -m torch.distributed.run --standalone --nproc-per-node=2 -m benchmarks.peers.steps SETTINGS BLOCKS`
 writes the seconds of each block of steps, by the clock and of CPU, and each arm's losses, to `measured.json`
@@ -57,14 +57,13 @@ def main() -> None:
     peers = {"bare": _bare, "tuned": _tuned, "accelerate": by_accelerate, "lightning": by_lightning}
     for name, build in peers.items():
         arms[name] = _compared(build(*_ingredients(config, tuned=name == "tuned")))
-    arms["free"] = arms["ours"]  # the same trainer, on algorithms that PyTorch chooses as it likes
     seconds: dict[str, list[float]] = {name: [] for name in arms}
     cpu_seconds: dict[str, list[float]] = {name: [] for name in arms}
     losses: dict[str, list[float]] = {name: [] for name in arms}
     for name in (*arms, *reversed(arms)) * blocks:
         dist.barrier()
         begin, cpu_begin = time.monotonic(), time.process_time()
-        with startup.deterministic(wanted=name != "free"):
+        with startup.deterministic():
             losses[name] += [arms[name]() for _ in range(STEPS)]
         seconds[name].append(time.monotonic() - begin)
         cpu_seconds[name].append(time.process_time() - cpu_begin)
