@@ -24,6 +24,8 @@ _CLUSTER_SCOPED = frozenset(
         "ResourceFlavor",
         "StorageClass",
         "Topology",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
         "ValidatingWebhookConfiguration",
         "WorkloadPriorityClass",
     }

@@ -1,4 +1,4 @@
-"""Namespaces: one per operator that is installed, one for storage, one per team."""
+"""Namespaces: one per installed operator, one for storage, one for the rules of teams, one per team."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ class Namespaces(Layer):
 
     def __init__(self, context: Context, operators: Iterable[str], parent: pulumi.Resource) -> None:
         teams = [names.team_namespace(team.name) for team in context.stack.teams]
+        owners = {
+            names.team_namespace(team.name): {names.TEAM_LABEL: team.name} for team in context.stack.teams
+        }
         levels = {
+            names.ADMISSION_NAMESPACE: "restricted",
             **dict.fromkeys(operators, "baseline"),
             # The one Job that makes the folders of volumes runs as root, with no more than CHOWN.
             names.STORAGE_NAMESPACE: "baseline",
@@ -30,7 +34,9 @@ class Namespaces(Layer):
                 {
                     "apiVersion": "v1",
                     "kind": "Namespace",
-                    "metadata": metadata(name, labels={"pod-security.kubernetes.io/enforce": level}),
+                    "metadata": metadata(
+                        name, labels={"pod-security.kubernetes.io/enforce": level, **owners.get(name, {})}
+                    ),
                 }
             )
             for name, level in levels.items()

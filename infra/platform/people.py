@@ -17,13 +17,22 @@ _LOOK = ("get", "list", "watch")
 _SUBMIT = ("create", "delete")
 """To change a job is to submit another one: queues hold on to what they have admitted."""
 MEMBER, VIEWER = "trainyard-team-member", "trainyard-team-viewer"
+CATALOGUE = "trainyard-teams"
+"""What members and viewers of all teams see of the cluster: what a job may name."""
 _SEEN: Mapping[str, Sequence[str]] = {
-    "": ("events", "persistentvolumeclaims", "pods", "pods/log"),
-    "batch": ("jobs",),
-    "jobset.x-k8s.io": ("jobsets",),
+    "": ("events", "limitranges", "persistentvolumeclaims", "pods", "pods/log", "resourcequotas"),
+    "events.k8s.io": ("events",),
     "kueue.x-k8s.io": ("localqueues", "workloads"),
 }
-"""API group → what a job becomes. No Secrets, and no way into a pod: a job has its team's storage keys."""
+"""API group → what a job becomes, and what the team may use. Nobody reads a Secret."""
+_WRITTEN: Mapping[str, Sequence[str]] = {"": ("secrets",)}
+"""Only `create` never shows what is in a Secret: `patch` and `delete` return it."""
+_ENTERED: Mapping[str, Sequence[str]] = {"": ("pods/exec", "pods/portforward")}
+"""kubectl asks by a WebSocket first, which takes `get`, and since Kubernetes 1.35 `create` as well."""
+_CATALOGUE: Mapping[str, Sequence[str]] = {
+    "kueue.x-k8s.io": ("resourceflavors", "topologies", "workloadpriorityclasses"),
+    "trainer.kubeflow.org": ("clustertrainingruntimes",),
+}
 _LEGACY_JOBS = ("mpijobs", "pytorchjobs", "tfjobs", "xgboostjobs")
 
 
@@ -36,16 +45,39 @@ class People(Layer):
         jobs = _jobs(context)
         seen = {**_SEEN, **jobs}
         roles = [
-            self.add(_role(MEMBER, [*_rules(seen, _LOOK), *_rules(jobs, _SUBMIT)])),
+            self.add(_role(MEMBER, [*_rules(seen, _LOOK), *_submitting(jobs)])),
             self.add(_role(VIEWER, _rules(seen, _LOOK))),
         ]
+        everybody = sorted(
+            {self._called(context, group) for team in context.stack.teams for group in team.groups}
+        )
+        catalogue = self.add(_role(CATALOGUE, _rules(_catalogue(context), _LOOK)))
+        self.add(_cluster_binding(CATALOGUE, everybody), [catalogue])
         for team in context.stack.teams:
             namespace = names.team_namespace(team.name)
             for role, groups in ((MEMBER, team.members), (VIEWER, team.viewers)):
-                called = [context.settings.groups.get(group, group) for group in groups]
+                called = [self._called(context, group) for group in groups]
                 if called:
                     self.add(_binding(role, namespace, called), [namespaces.by_name[namespace], *roles])
         self.register_outputs({})
+
+    @staticmethod
+    def _called(context: Context, group: str) -> str:
+        return context.settings.groups.get(group, group)
+
+
+def _submitting(jobs: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
+    return [
+        *_rules(jobs, _SUBMIT),
+        *_rules(_WRITTEN, ("create",)),
+        *_rules(_ENTERED, ("create", "get")),
+    ]
+
+
+def _catalogue(context: Context) -> dict[str, Sequence[str]]:
+    operators = context.stack.operators
+    installed = {"kueue.x-k8s.io": operators.kueue, "trainer.kubeflow.org": operators.trainer}
+    return {group: kinds for group, kinds in _CATALOGUE.items() if installed[group] != "off"}
 
 
 def _jobs(context: Context) -> dict[str, Sequence[str]]:
@@ -53,7 +85,13 @@ def _jobs(context: Context) -> dict[str, Sequence[str]]:
     operators = context.stack.operators
     kubeflow = _LEGACY_JOBS if operators.legacy_v1 else ("mpijobs",) if operators.mpi != "off" else ()
     trainer = ("trainjobs",) if operators.trainer != "off" else ()
-    jobs: dict[str, Sequence[str]] = {"trainer.kubeflow.org": trainer, "kubeflow.org": kubeflow}
+    jobset = ("jobsets",) if operators.jobset != "off" else ()
+    jobs: dict[str, Sequence[str]] = {
+        "batch": ("jobs",),
+        "jobset.x-k8s.io": jobset,
+        "trainer.kubeflow.org": trainer,
+        "kubeflow.org": kubeflow,
+    }
     return {group: kinds for group, kinds in jobs.items() if kinds}
 
 
@@ -69,11 +107,18 @@ def _role(name: str, rules: Sequence[Mapping[str, Any]]) -> Manifest:
 
 
 def _binding(role: str, namespace: str, groups: Sequence[str]) -> Manifest:
-    subjects = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": name} for name in groups]
+    return {**_bound("RoleBinding", role, groups), "metadata": metadata(role, namespace)}
+
+
+def _cluster_binding(role: str, groups: Sequence[str]) -> Manifest:
+    return {**_bound("ClusterRoleBinding", role, groups), "metadata": metadata(role)}
+
+
+def _bound(kind: str, role: str, groups: Sequence[str]) -> Manifest:
+    group = _API.partition("/")[0]
     return {
         "apiVersion": _API,
-        "kind": "RoleBinding",
-        "metadata": metadata(role, namespace),
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
-        "subjects": subjects,
+        "kind": kind,
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": group, "kind": "Group", "name": name} for name in groups],
     }

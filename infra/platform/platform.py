@@ -9,6 +9,7 @@ import pulumi
 from infra.artifacts import Artifacts
 from infra.charts import Renderer
 from infra.platform import autoscaler, jobset, kueue, legacy_v1, mpi, trainer
+from infra.platform.admission import Admission
 from infra.platform.autoscaler import Autoscaler
 from infra.platform.base import Context
 from infra.platform.claims import Claims
@@ -45,6 +46,7 @@ class Platform(pulumi.ComponentResource):
         context = Context(stack, cluster.settings, cluster.pools, cluster.access, artifacts, renderer)
         plans = [PLANS[name](context) for name in _installed(stack.operators)]
         namespaces = Namespaces(context, [plan.namespace for plan in plans], self)
+        Admission(context, namespaces, self)
         if any(team.groups for team in stack.teams):
             People(context, namespaces, self)
         more = [autoscaler.requests(context)] if cluster.settings.autoscaler else []

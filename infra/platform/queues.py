@@ -55,8 +55,8 @@ class Queues(Layer):
         }
         for team in stack.teams:
             namespace = namespaces.by_name[names.team_namespace(team.name)]
-            for queue in team.queues:
-                self.add(_local_queue(team, queue), [namespace, queues[queue]])
+            for name, queue in team.local_queues.items():
+                self.add(_local_queue(team, name, queue), [namespace, queues[queue]])
         for name, value in stack.priorities.items():
             self.add(_priority(name, value), kueue)
         self.ready: list[KubernetesObject] = list(queues.values())
@@ -175,11 +175,11 @@ def _cluster_queue(queue: QueueSpec, resource: dict[str, str], on_call: Sequence
     }
 
 
-def _local_queue(team: TeamSpec, queue: str) -> Manifest:
+def _local_queue(team: TeamSpec, name: str, queue: str) -> Manifest:
     return {
         "apiVersion": _API,
         "kind": "LocalQueue",
-        "metadata": metadata(team.local_queue(queue), names.team_namespace(team.name)),
+        "metadata": metadata(name, names.team_namespace(team.name)),
         "spec": {"clusterQueue": queue},
     }
 

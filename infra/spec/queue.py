@@ -8,6 +8,8 @@ from pydantic import Field
 
 from infra.spec.base import Integer, Name, NonNegative, Spec, matching
 
+DEFAULT_LOCAL_QUEUE = "default"
+"""Kueue's own name for it (pkg/controller/constants, DefaultLocalQueueName)."""
 Group = Annotated[
     str,
     matching(
@@ -43,6 +45,9 @@ class TeamSpec(Spec):
     more_queues: tuple[Name, ...] = Field(
         default=(), description="other cluster queues that it may submit to, such as those of other machines"
     )
+    priorities: tuple[Name, ...] = Field(
+        default=(), description="priorities that the team's jobs may have; empty: all of the stack's"
+    )
     members: tuple[Group, ...] = Field(
         default=(), description="groups that submit, watch and cancel jobs in the team's namespace"
     )
@@ -58,6 +63,12 @@ class TeamSpec(Spec):
     def local_queue(self, queue: str = "") -> str:
         """Name of the local queue into one of them: the team's own for the first."""
         return self.name if queue in {"", self.queue} else f"{self.name}-{queue}"
+
+    @property
+    def local_queues(self) -> dict[str, str]:
+        """Local queue → its cluster queue. Kueue puts a job without a label into `default`."""
+        named = {self.local_queue(queue): queue for queue in self.queues}
+        return {DEFAULT_LOCAL_QUEUE: self.queue, **named}
 
     @property
     def groups(self) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 import catalog
+from infra.spec.admission import AdmissionSpec
 from infra.spec.base import Name, Spec
 from infra.spec.dataset import DatasetSpec
 from infra.spec.grace import GraceSeconds
@@ -36,6 +37,9 @@ class Stack(Spec):
     operators: OperatorsSpec = Field(default=OperatorsSpec(), description="controllers under the jobs")
     queues: tuple[QueueSpec, ...] = Field(min_length=1, description="cluster queues")
     teams: tuple[TeamSpec, ...] = Field(min_length=1, description="teams that submit jobs")
+    admission: AdmissionSpec = Field(
+        default=AdmissionSpec(), description="what the API server holds the teams to"
+    )
     priorities: dict[Name, PriorityValue] = Field(
         default=dict(DEFAULT_PRIORITIES), min_length=1, description="workload priorities, name to value"
     )

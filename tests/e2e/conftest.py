@@ -23,6 +23,7 @@ ORDER = (
     "test_language_host",
     "test_cluster",
     "test_legacy_jobs",
+    "test_tenancy",
     "test_local_stack",
     "test_jobs",
     "test_topology",

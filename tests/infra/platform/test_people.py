@@ -9,15 +9,21 @@ from typing import Any
 import pytest
 
 from infra.spec import Stack
+from infra.spec.queue import TeamSpec
 from tests.infra.plan import Plan, plan
 
-FORBIDDEN = {"secrets", "pods/exec", "pods/attach", "pods/portforward", "serviceaccounts/token", "roles"}
+FORBIDDEN = {"pods/attach", "pods/ephemeralcontainers", "serviceaccounts/token", "roles", "configmaps"}
 
 
 @pytest.fixture(scope="module")
 def with_people(local: Stack, rendered: Path) -> Plan:
-    team = local.teams[0].model_copy(update={"members": ("research",), "viewers": ("evaluation", "audit")})
-    return plan(local.model_copy(update={"teams": (team, *local.teams[1:])}), rendered)
+    team, other = local.teams
+    team = team.model_copy(update={"members": ("research",), "viewers": ("evaluation", "audit")})
+    return plan(local.model_copy(update={"teams": (team, nobodys(other))}), rendered)
+
+
+def nobodys(team: TeamSpec) -> TeamSpec:
+    return team.model_copy(update={"members": (), "viewers": ()})
 
 
 def rules(found: Plan, role: str) -> dict[str, set[str]]:
@@ -33,8 +39,10 @@ def subjects(binding: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(each["kind"], each["name"]) for each in binding["subjects"]]
 
 
-def test_a_team_without_groups_has_no_roles(local_plan: Plan) -> None:
-    assert not [name for name in local_plan.named("ClusterRole") if name.startswith("trainyard-")]
+def test_a_team_without_groups_has_no_roles(local: Stack, rendered: Path) -> None:
+    teams = tuple(nobodys(team) for team in local.teams)
+    found = plan(local.model_copy(update={"teams": teams}), rendered)
+    assert not [name for name in found.named("ClusterRole") if name.startswith("trainyard-")]
 
 
 def test_groups_are_bound_in_the_namespace_of_their_team_alone(with_people: Plan, local: Stack) -> None:
@@ -45,18 +53,47 @@ def test_groups_are_bound_in_the_namespace_of_their_team_alone(with_people: Plan
     assert subjects(member) == [("Group", "research")]
     assert subjects(viewer) == [("Group", "evaluation"), ("Group", "audit")]
     assert member["metadata"]["namespace"] == namespace
-    assert not [name for name in with_people.named("ClusterRoleBinding") if "trainyard" in name]
+
+
+def test_all_see_what_a_job_may_name_and_nothing_else_of_the_cluster(with_people: Plan) -> None:
+    bound = with_people.named("ClusterRoleBinding")
+    assert [name for name in bound if name.startswith("trainyard")] == ["trainyard-teams"]
+    assert subjects(bound["trainyard-teams"]) == [
+        ("Group", "audit"),
+        ("Group", "evaluation"),
+        ("Group", "research"),
+    ]
+    seen = rules(with_people, "trainyard-teams")
+    assert set(seen) == {
+        "clustertrainingruntimes",
+        "resourceflavors",
+        "topologies",
+        "workloadpriorityclasses",
+    }
+    assert all(verbs == {"get", "list", "watch"} for verbs in seen.values())
 
 
 def test_members_submit_and_cancel_jobs_and_read_logs(with_people: Plan) -> None:
     member = rules(with_people, "trainyard-team-member")
-    for jobs in ("trainjobs", "mpijobs"):
+    for jobs in ("jobs", "jobsets", "mpijobs", "trainjobs"):
         assert member[jobs] == {"get", "list", "watch", "create", "delete"}
     for seen in ("pods", "pods/log", "workloads"):
         assert member[seen] == {"get", "list", "watch"}
 
 
-def test_viewers_change_nothing_and_nobody_reads_secrets_or_enters_a_pod(with_people: Plan) -> None:
+def test_members_write_secrets_that_nobody_reads(with_people: Plan) -> None:
+    """`patch` and `delete` would return what is in them."""
+    assert rules(with_people, "trainyard-team-member")["secrets"] == {"create"}
+    assert "secrets" not in rules(with_people, "trainyard-team-viewer")
+
+
+def test_members_enter_pods_and_viewers_do_not(with_people: Plan) -> None:
+    ways = ("pods/exec", "pods/portforward")
+    assert all(rules(with_people, "trainyard-team-member")[way] == {"create", "get"} for way in ways)
+    assert not {*ways} & set(rules(with_people, "trainyard-team-viewer"))
+
+
+def test_viewers_change_nothing_and_nobody_has_more_than_a_job_needs(with_people: Plan) -> None:
     assert all(
         verbs == {"get", "list", "watch"} for verbs in rules(with_people, "trainyard-team-viewer").values()
     )

@@ -114,8 +114,10 @@ def test_where_any_pool_of_the_queue_will_do_nothing_is_patched() -> None:
 def test_a_team_has_a_local_queue_into_each_of_its_queues(rendered: Path) -> None:
     found = plan(onprem({}, num_nodes=2), rendered).named("LocalQueue")
     assert {name: each["spec"]["clusterQueue"] for name, each in found.items()} == {
+        "team-research/default": "nvidia",
         "team-research/research": "nvidia",
         "team-research/research-amd": "amd",
+        "team-vision/default": "amd",
         "team-vision/vision": "amd",
     }
 

@@ -1,0 +1,202 @@
+"""The table of paths: where each kind of job has the templates of its pods, and how many nodes it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from infra.platform.admission.rules import Rule
+
+
+@dataclass(frozen=True)
+class JobKind:
+    """A kind of job. In a path, `[]` stands for each entry of a list, `{}` for each value of a mapping."""
+
+    resource: str
+    group: str
+    versions: Sequence[str]
+    paths: Sequence[str] = ()
+    """Of whole templates."""
+    partial_paths: Sequence[str] = ()
+    """Of what is laid over a template that somebody else has written."""
+    num_nodes: str = "1"
+    """A CEL expression."""
+    orphans_by_default: bool = False
+    """Whether a request to delete it that names no propagation policy leaves its pods running."""
+
+
+def _replicas(field: str) -> str:
+    return (
+        f"object.spec.?{field}.orValue({{}}).map(role,"
+        f" int(object.spec.{field}[role].?replicas.orValue(1))).sum()"
+    )
+
+
+_PATCH = "spec.runtimePatches[].trainingRuntimeSpec.template.spec.replicatedJobs[].template.spec.template"
+
+JOB_KINDS: Sequence[JobKind] = (
+    JobKind(
+        "jobs",
+        "batch",
+        ("v1",),
+        paths=("spec.template",),
+        num_nodes="object.spec.?parallelism.orValue(1)",
+        # pkg/registry/batch/job/strategy.go, DefaultGarbageCollectionPolicy
+        orphans_by_default=True,
+    ),
+    JobKind(
+        "jobsets",
+        "jobset.x-k8s.io",
+        ("v1alpha2",),
+        paths=("spec.replicatedJobs[].template.spec.template",),
+        num_nodes="object.spec.?replicatedJobs.orValue([]).map(job, int(job.?replicas.orValue(1)) *"
+        " int(job.template.spec.?parallelism.orValue(1))).sum()",
+    ),
+    JobKind(
+        "trainjobs",
+        "trainer.kubeflow.org",
+        ("v1alpha1",),
+        partial_paths=(_PATCH,),
+        num_nodes="object.spec.?trainer.?numNodes.orValue(1)",
+    ),
+    JobKind(
+        "mpijobs",
+        "kubeflow.org",
+        ("v2beta1",),
+        paths=("spec.mpiReplicaSpecs{}.template",),
+        num_nodes=_replicas("mpiReplicaSpecs"),
+    ),
+    JobKind(
+        "pytorchjobs",
+        "kubeflow.org",
+        ("v1",),
+        paths=("spec.pytorchReplicaSpecs{}.template",),
+        num_nodes=_replicas("pytorchReplicaSpecs"),
+    ),
+    JobKind(
+        "xgboostjobs",
+        "kubeflow.org",
+        ("v1",),
+        paths=("spec.xgbReplicaSpecs{}.template",),
+        num_nodes=_replicas("xgbReplicaSpecs"),
+    ),
+    JobKind(
+        "rayjobs",
+        "ray.io",
+        ("v1",),
+        paths=(
+            "spec.rayClusterSpec.headGroupSpec.template",
+            "spec.rayClusterSpec.workerGroupSpecs[].template",
+            "spec.submitterPodTemplate",
+        ),
+    ),
+)
+
+_TRAINER = (
+    "{'metadata': {}, 'spec': {'containers': [{"
+    "?'image': object.spec.?trainer.?image, ?'env': object.spec.?trainer.?env,"
+    " ?'resources': object.spec.?trainer.?resourcesPerNode}]}}"
+)
+"""A TrainJob's `trainer`, as the container that it lays over its runtime's."""
+
+
+def for_every_pod(kind: JobKind, rule: Rule) -> str:
+    """Return the CEL expression that the rule holds for every template of a job."""
+    partial = () if rule.of == "whole" else kind.partial_paths
+    terms = [_for_every(path, _of_pod(rule)) for path in (*kind.paths, *partial)]
+    if partial and kind.resource == "trainjobs":
+        terms.append(f"[dyn({_TRAINER})].all(pod, {_of_pod(rule)})")
+    return " && ".join(f"({term})" for term in terms) or "true"
+
+
+def _of_pod(rule: Rule) -> str:
+    """A list of one, by which the expression can name it."""
+    return (
+        f"[{_containers('pod')}].all(containers, {rule.holds})" if "containers." in rule.holds else rule.holds
+    )
+
+
+def _containers(pod: str) -> str:
+    kinds = ("containers", "initContainers", "ephemeralContainers")
+    return " + ".join(f"{pod}.?spec.?{kind}.orValue([])" for kind in kinds)
+
+
+CONTAINERS_OF_OBJECT = _containers("variables.object")
+"""All containers of a pod that is judged itself."""
+
+
+def _for_every(path: str, expression: str, root: str = "object", depth: int = 0) -> str:
+    """Return that `expression` holds for each `pod` at the end of the path, if there is one."""
+    ends = [path.index(mark) for mark in ("[]", "{}") if mark in path]
+    if not ends:
+        optional = "".join(f".?{key}" for key in path.split("."))
+        return f"{root}{optional}.optMap(pod, {expression}).orValue(true)"
+    head, mark, rest = path[: min(ends)], path[min(ends) : min(ends) + 2], path[min(ends) + 3 :]
+    collection = root + "".join(f".?{key}" for key in head.split("."))
+    each = f"each{depth}"
+    inner = _for_every(rest, expression, each if mark == "[]" else f"values{depth}[{each}]", depth + 1)
+    if mark == "[]":
+        return f"{collection}.orValue([]).all({each}, {inner})"
+    return f"[{collection}.orValue({{}})].all(values{depth}, values{depth}.all({each}, {inner}))"
+
+
+JOB_RULES: Sequence[Rule] = (
+    Rule(
+        "queue",
+        "object.metadata.?labels[?'kueue.x-k8s.io/queue-name'].orValue('') in allowed.queues",
+        "label kueue.x-k8s.io/queue-name: name a queue of this namespace, one of {queues}.",
+    ),
+    Rule(
+        "priority",
+        "object.metadata.?labels[?'kueue.x-k8s.io/priority-class'].orValue(allowed.priorities[0]) in"
+        " allowed.priorities",
+        "label kueue.x-k8s.io/priority-class: use a priority of this team, one of {priorities}.",
+    ),
+    Rule(
+        "priority-of-policy",
+        "object.spec.?runPolicy.?schedulingPolicy.?priorityClass.orValue('') == ''",
+        "runPolicy.schedulingPolicy.priorityClass: leave it out; use the label"
+        " kueue.x-k8s.io/priority-class.",
+    ),
+    Rule(
+        "owner",
+        "size(object.metadata.?ownerReferences.orValue([])) == 0 || request.userInfo.username.startsWith("
+        "'system:serviceaccount:kube-system:') || (request.operation == 'UPDATE' &&"
+        " oldObject.metadata.?ownerReferences == object.metadata.?ownerReferences)",
+        "metadata.ownerReferences: leave them out; as the child of an admitted job this one would"
+        " pass its queue.",
+    ),
+    Rule(
+        "job-finalizers",
+        "object.metadata.?finalizers.orValue([]).all(each, request.operation == 'UPDATE' && each in"
+        " oldObject.metadata.?finalizers.orValue([]))",
+        "metadata.finalizers: leave them out; a job that cannot be deleted keeps its accelerators.",
+    ),
+    Rule(
+        "exclusive-job",
+        "!('alpha.jobset.sigs.k8s.io/exclusive-topology' in object.metadata.?annotations.orValue({}))",
+        "annotation alpha.jobset.sigs.k8s.io/exclusive-topology: leave it out, it closes a domain to others;"
+        " ask for pods close to each other with kueue.x-k8s.io/podset-preferred-topology.",
+    ),
+    Rule(
+        "managed-by",
+        "!has(object.spec.managedBy) || request.operation == 'UPDATE' || object.spec.managedBy in"
+        " ['kueue.x-k8s.io/multikueue', 'kubernetes.io/job-controller',"
+        " 'trainer.kubeflow.org/trainjob-controller',"
+        " 'jobset.sigs.k8s.io/jobset-controller']",
+        "spec.managedBy: leave it out; the cluster says which controller runs a job.",
+    ),
+)
+"""What is asked of a job itself."""
+
+FABRIC_RULE = Rule(
+    "fabric",
+    "containers.all(c, [c.?resources.?limits.orValue({})].all(limits, size(allowed.fabric_resources) == 0 ||"
+    " !allowed.accelerators.exists(each, each in limits) || allowed.fabric_resources.exists(each,"
+    " each in limits)"
+    " || c.?env.orValue([]).exists(each, each.name == 'NCCL_NET' && each.?value.orValue('') == 'Socket')))",
+    "resources: a job of several nodes on this pool asks for its fabric as well"
+    " ({fabric_resources}), or trains"
+    " over TCP; to do that on purpose, set NCCL_NET: Socket.",
+)
+"""Of a job of several nodes: without devices of the fabric NCCL takes TCP, and nothing says so."""

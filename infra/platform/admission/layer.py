@@ -1,0 +1,38 @@
+"""The layer: the parameters first, since without them every policy refuses."""
+
+from __future__ import annotations
+
+import pulumi
+
+from infra import names
+from infra.platform.admission.jobs import JOB_KINDS, JobKind
+from infra.platform.admission.parameters import config_map
+from infra.platform.admission.policies import manifests
+from infra.platform.base import Context, Layer
+from infra.platform.namespaces import Namespaces
+from infra.spec.operators import OperatorsSpec
+
+
+class Admission(Layer):
+    """Policies of the API server for the namespaces of teams."""
+
+    def __init__(self, context: Context, namespaces: Namespaces, parent: pulumi.Resource) -> None:
+        spec = context.stack.admission
+        super().__init__(context, "admission", {"spec": spec.model_dump(mode="json")}, parent)
+        parameters = self.add(config_map(context), [namespaces.by_name[names.ADMISSION_NAMESPACE]])
+        policies = list(manifests(_kinds(context.stack.operators), spec.controllers))
+        for policy, binding in zip(policies[::2], policies[1::2], strict=True):
+            self.add(binding, [self.add(policy, [parameters])])
+        self.register_outputs({})
+
+
+def _kinds(operators: OperatorsSpec) -> list[JobKind]:
+    """Name the kinds of jobs that the cluster has, or may be given by others: RayJobs."""
+    needs = {
+        "jobsets": operators.jobset != "off",
+        "trainjobs": operators.trainer != "off",
+        "mpijobs": operators.mpi != "off",
+        "pytorchjobs": operators.legacy_v1,
+        "xgboostjobs": operators.legacy_v1,
+    }
+    return [kind for kind in JOB_KINDS if needs.get(kind.resource, True)]

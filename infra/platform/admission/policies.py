@@ -1,0 +1,251 @@
+"""ValidatingAdmissionPolicies: rules and paths, as the API server reads them.
+
+Each policy has one binding for all teams: it selects the namespaces with the label `trainyard.dev/team`, and
+reads what differs in one ConfigMap that no team can write. Where that, or the team's part, is missing,
+nothing is admitted.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from infra import names
+from infra.charts import Manifest
+from infra.platform.admission.jobs import CONTAINERS_OF_OBJECT, FABRIC_RULE, JOB_RULES, JobKind, for_every_pod
+from infra.platform.admission.parameters import LISTS, PARAMETERS
+from infra.platform.admission.rules import POD_RULES, Rule
+from infra.platform.base import metadata
+
+_API = "admissionregistration.k8s.io/v1"
+_ACCOUNT = "system:serviceaccount"
+OPERATORS = ("jobset-system", "kubeflow", "kubeflow-system", "kueue-system", "mpi-operator")
+"""Namespaces of the controllers that make and change a job's parts; upstream's own names."""
+POD_MAKERS = ("kubeflow", "mpi-operator")
+"""Those that make pods themselves, of jobs that a queue has admitted; the others make Jobs."""
+CLUSTER = ("system:kube-controller-manager", "system:kube-scheduler")
+KUBE_SYSTEM = (
+    "generic-garbage-collector",
+    "job-controller",
+    "namespace-controller",
+    "node-controller",
+    "pod-garbage-collector",
+    "ttl-after-finished-controller",
+)
+"""Controllers of Kubernetes that change, or end, what others have submitted."""
+
+
+def manifests(kinds: Sequence[JobKind], controllers: Sequence[str]) -> Iterator[Manifest]:
+    """Yield each policy and its binding; `controllers` are further service accounts, `namespace/name`."""
+    yield from _bound("pods", _POD_RESOURCES, _pod_rules(), controllers, _POD_CONDITION)
+    for kind in kinds:
+        resources = [_resource(kind.group, kind.versions, [kind.resource])]
+        yield from _bound(kind.resource, resources, _job_rules(kind), controllers, _PEOPLE)
+    for orphans in (False, True):
+        chosen = [kind for kind in kinds if kind.orphans_by_default == orphans]
+        resources = [_resource(kind.group, kind.versions, [kind.resource], "DELETE") for kind in chosen]
+        name, rule = ("deleted-jobs", _deletion_rule()) if orphans else ("deleted", _orphaning_rule())
+        if resources:
+            yield from _bound(name, resources, {rule.name: (rule.holds, rule)}, controllers, _PEOPLE)
+    for name, resource, rule in _OTHERS:
+        yield from _bound(name, [resource], {rule.name: (rule.holds, rule)}, controllers, _PEOPLE)
+
+
+Rules = Mapping[str, tuple[str, Rule]]
+"""Name → what must hold of the object, and the rule that it comes from."""
+
+
+def _pod_rules() -> Rules:
+    """Pods are the authority: whatever a template said, and whoever filled it in, this is what would run."""
+    return {rule.name: (_of_the_object(rule.holds), rule) for rule in POD_RULES}
+
+
+def _of_the_object(expression: str) -> str:
+    """Name the pod and its containers by variables, which the API server works out once for all rules."""
+    return re.sub(
+        r"(?<![.\w])containers\.", "variables.containers.", re.sub(r"\bpod\.", "object.", expression)
+    )
+
+
+def _job_rules(kind: JobKind) -> Rules:
+    """What pods would be refused for, said when the job is submitted: a refused pod is an event elsewhere."""
+    early = [rule for rule in POD_RULES if rule.of != "made"]
+    of_pods = {rule.name: (for_every_pod(kind, rule), rule) for rule in early}
+    fabric = (f"int({kind.num_nodes}) <= 1 || ({for_every_pod(kind, FABRIC_RULE)})", FABRIC_RULE)
+    of_jobs = {rule.name: (rule.holds, rule) for rule in JOB_RULES}
+    return {**of_jobs, **of_pods, FABRIC_RULE.name: fabric}
+
+
+def _deletion_rule() -> Rule:
+    return Rule(
+        "no-orphans",
+        "request.?options.?propagationPolicy.orValue('') in ['Background', 'Foreground']"
+        " || request.?options.?orphanDependents.orValue(true) == false",
+        "delete it with propagationPolicy Background, as kubectl does: else its pods run on without quota.",
+    )
+
+
+def _orphaning_rule() -> Rule:
+    return Rule(
+        "no-orphans",
+        "request.?options.?propagationPolicy.orValue('') != 'Orphan'"
+        " && request.?options.?orphanDependents.orValue(false) == false",
+        "delete it with --cascade=background: pods that are orphaned run on without quota.",
+    )
+
+
+def _resource(
+    group: str, versions: Sequence[str], resources: Sequence[str], *operations: str
+) -> dict[str, Any]:
+    return {
+        "apiGroups": [group],
+        "apiVersions": list(versions),
+        "operations": list(operations or ("CREATE", "UPDATE")),
+        "resources": list(resources),
+    }
+
+
+_POD_RESOURCES = [_resource("", ["v1"], ["pods", "pods/ephemeralcontainers"])]
+_PEOPLE = "!({controller})"
+"""What the cluster's own controllers make of a job was judged with the job."""
+_POD_CONDITION = "request.operation == 'CREATE' || !({controller})"
+
+_OTHERS: Sequence[tuple[str, dict[str, Any], Rule]] = (
+    (
+        "secrets",
+        _resource("", ["v1"], ["secrets"]),
+        Rule(
+            "secret-type",
+            "!(object.?type.orValue('Opaque') in ['kubernetes.io/service-account-token',"
+            " 'bootstrap.kubernetes.io/token'])",
+            "type of a Secret: use Opaque; a Secret that Kubernetes fills in would be somebody else's token.",
+        ),
+    ),
+    (
+        "workloads",
+        _resource("kueue.x-k8s.io", ["*"], ["workloads"]),
+        Rule(
+            "workloads-by-queue",
+            "false",
+            "submit a job, and the queue makes its workload; to cancel it, delete the job.",
+        ),
+    ),
+)
+
+
+def _bound(
+    name: str,
+    resources: Sequence[Mapping[str, Any]],
+    rules: Rules,
+    controllers: Sequence[str],
+    condition: str,
+) -> tuple[Manifest, Manifest]:
+    name = f"trainyard-teams-{name}"
+    return _policy(name, resources, rules, controllers, condition), _binding(name)
+
+
+def _policy(
+    name: str,
+    resources: Sequence[Mapping[str, Any]],
+    rules: Rules,
+    controllers: Sequence[str],
+    condition: str,
+) -> Manifest:
+    text = " ".join(expression for expression, _ in rules.values())
+    variables = {"team": f"namespaceObject.metadata.labels['{names.TEAM_LABEL}']", **_facts(controllers)}
+    variables |= {each: _list(each) for each in LISTS if f"allowed.{each}" in text}
+    match = condition.format(controller=_is_controller(controllers))
+    return {
+        "apiVersion": _API,
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": metadata(name),
+        "spec": {
+            "failurePolicy": "Fail",
+            "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+            "matchConstraints": {
+                "namespaceSelector": {"matchExpressions": [{"key": names.TEAM_LABEL, "operator": "Exists"}]},
+                "resourceRules": [dict(each) for each in resources],
+            },
+            "matchConditions": [{"name": "asked-by", "expression": match}],
+            "variables": [{"name": key, "expression": value} for key, value in variables.items()],
+            "validations": [_validation(expression, rule) for expression, rule in rules.values()],
+        },
+    }
+
+
+def _facts(controllers: Sequence[str]) -> dict[str, str]:
+    """What rules ask besides the lists: who asks, and whether a pod has its place already."""
+    return {
+        # A rule is of several kinds, and not every field that it looks for is of each of them.
+        "object": "dyn(object)",
+        "oldObject": "dyn(oldObject)",
+        "containers": CONTAINERS_OF_OBJECT,
+        "is_controller": _is_controller(controllers),
+        "makes_queued_pods": _asked_by(POD_MAKERS, ["job-controller"], controllers),
+        "is_placed": (
+            "request.operation == 'UPDATE' && request.resource.resource == 'pods'"
+            " && variables.oldObject.spec.?nodeSelector == variables.object.spec.?nodeSelector"
+            " && variables.oldObject.spec.?tolerations == variables.object.spec.?tolerations"
+        ),
+    }
+
+
+def _is_controller(controllers: Sequence[str]) -> str:
+    return (
+        f"{_asked_by(OPERATORS, KUBE_SYSTEM, controllers)} || request.userInfo.username in {list(CLUSTER)!r}"
+        # Hubs of fleets send jobs that they have judged; a namespace of that name is the platform's to make.
+        f" || request.userInfo.?groups.orValue([]).exists(each, each.startsWith('{_ACCOUNT}s:fleet-'))"
+    )
+
+
+def _asked_by(namespaces: Sequence[str], kube_system: Sequence[str], others: Sequence[str]) -> str:
+    groups = [f"{_ACCOUNT}s:{namespace}" for namespace in namespaces]
+    users = [f"{_ACCOUNT}:kube-system:{name}" for name in kube_system]
+    users += [f"{_ACCOUNT}:{other.replace('/', ':')}" for other in others]
+    return (
+        f"request.userInfo.username in {users!r}"
+        f" || request.userInfo.?groups.orValue([]).exists(each, each in {groups!r})"
+    )
+
+
+def _list(name: str) -> str:
+    return f"params.data[variables.team + '.{name}'].split(', ').filter(each, each != '')"
+
+
+_ALLOWED = re.compile(r"\ballowed\.(\w+)")
+_OBJECT = re.compile(r"\b(object|oldObject)\b")
+_SHOWN = re.compile(r"\{(\w+)\}")
+
+
+def _validation(expression: str, rule: Rule) -> dict[str, str]:
+    expression = _OBJECT.sub(r"variables.\1", _ALLOWED.sub(r"variables.\1", expression))
+    found = {"expression": expression, "message": _SHOWN.sub("…", rule.message)}
+    parts = _SHOWN.split(rule.message)
+    if len(parts) == 1:
+        return {**found, "reason": "Forbidden"}
+    shown = [
+        f"(params.data[variables.team + '.{part}'] == '' ? 'none' : params.data[variables.team + '.{part}'])"
+        if index % 2
+        else json.dumps(part)
+        for index, part in enumerate(parts)
+    ]
+    return {**found, "messageExpression": " + ".join(shown), "reason": "Forbidden"}
+
+
+def _binding(policy: str) -> Manifest:
+    return {
+        "apiVersion": _API,
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": metadata(policy),
+        "spec": {
+            "policyName": policy,
+            "validationActions": ["Deny"],
+            "paramRef": {
+                "name": PARAMETERS,
+                "namespace": names.ADMISSION_NAMESPACE,
+                "parameterNotFoundAction": "Deny",
+            },
+        },
+    }

@@ -1,0 +1,272 @@
+"""The rules of team namespaces: for each a CEL expression that must hold, and what to do where it does not.
+
+In an expression `pod` is a pod or the template of one, with `metadata` and `spec`; `containers` is all of its
+containers; `allowed.NAME` is a list from the stack file (`parameters.py`), which a message shows by `{NAME}`.
+`variables.is_controller` is whether a controller that the cluster trusts makes the request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Of = Literal["any", "whole", "made"]
+"""`any`: pods, templates, and what a TrainJob lays over its runtime's. `whole`: not the latter, a part of a
+pod. `made`: pods alone, since a template does not say who makes its pods."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What must hold."""
+
+    name: str
+    holds: str
+    """A CEL expression."""
+    message: str
+    """What to do; it begins with the thing that is at fault."""
+    of: Of = "any"
+
+
+_NO_DEVICES = (
+    "containers.all(c, ['limits', 'requests'].all(part, c.?resources[?part].orValue({}).all(name,"
+    " name in ['cpu', 'memory', 'ephemeral-storage'] || name.startsWith('hugepages-'))))"
+    " && size(pod.spec.?resourceClaims.orValue([])) == 0"
+)
+_ANTI_AFFINITY = (
+    "pod.spec.?affinity.?podAntiAffinity.?requiredDuringSchedulingIgnoredDuringExecution.orValue([])"
+)
+_NODE_TERMS = (
+    "pod.spec.?affinity.?nodeAffinity.?requiredDuringSchedulingIgnoredDuringExecution"
+    ".?nodeSelectorTerms.orValue([])"
+)
+_POD_TERMS = " + ".join(
+    f"pod.spec.?affinity.?{kind}.?requiredDuringSchedulingIgnoredDuringExecution.orValue([])"
+    for kind in ("podAffinity", "podAntiAffinity")
+) + "".join(
+    f" + pod.spec.?affinity.?{kind}.?preferredDuringSchedulingIgnoredDuringExecution.orValue([])"
+    ".map(each, each.podAffinityTerm)"
+    for kind in ("podAffinity", "podAntiAffinity")
+)
+_CONTEXT = "c.?securityContext"
+
+NODE: Sequence[Rule] = (
+    Rule(
+        "host-namespaces",
+        "['hostNetwork', 'hostPID', 'hostIPC'].all(each, pod.spec[?each].orValue(false) == false)",
+        "hostNetwork, hostPID, hostIPC: leave them out; pods of a job reach each other by the pods' network.",
+    ),
+    Rule(
+        "privileged",
+        f"containers.all(c, {_CONTEXT}.?privileged.orValue(false) == false)",
+        "securityContext.privileged: leave it out; devices come by resources.limits, not by privilege.",
+    ),
+    Rule(
+        "capabilities",
+        f"containers.all(c, {_CONTEXT}.?capabilities.?add.orValue([]).all(each, each in"
+        f" allowed.capabilities))",
+        "securityContext.capabilities.add: leave it out; allowed here: {capabilities}.",
+    ),
+    Rule(
+        "volumes",
+        "pod.spec.?volumes.orValue([]).all(volume, volume.all(kind, kind in ['name', 'configMap', 'csi',"
+        " 'downwardAPI', 'emptyDir', 'ephemeral', 'image', 'persistentVolumeClaim', 'projected', 'secret']))",
+        "volumes: no paths of the node (hostPath) and no disks by name; use a claim, such as checkpoints.",
+    ),
+    Rule(
+        "host-ports",
+        "containers.all(c, c.?ports.orValue([]).all(port, port.?hostPort.orValue(0) == 0))",
+        "ports.hostPort: leave it out; `kubectl port-forward` reaches a pod's own port.",
+    ),
+    Rule(
+        "proc-mount",
+        f"containers.all(c, {_CONTEXT}.?procMount.orValue('Default') == 'Default')",
+        "securityContext.procMount: leave it out.",
+    ),
+    Rule(
+        "sysctls",
+        "size(pod.spec.?securityContext.?sysctls.orValue([])) == 0",
+        "securityContext.sysctls: leave them out; ask the platform to set them on the nodes.",
+    ),
+    Rule(
+        "root",
+        f"containers.all(c, c.?image.orValue('') in allowed.root_images || ({_CONTEXT}.?runAsNonRoot.orValue("
+        f"pod.spec.?securityContext.?runAsNonRoot.orValue(false)) && {_CONTEXT}.?runAsUser.orValue("
+        "pod.spec.?securityContext.?runAsUser.orValue(1000)) != 0))",
+        "securityContext: set runAsNonRoot: true and a runAsUser other than 0, such as 1000.",
+        of="whole",
+    ),
+    Rule(
+        "escalation",
+        f"containers.all(c, {_CONTEXT}.?allowPrivilegeEscalation.orValue(true) == false"
+        f" && 'ALL' in {_CONTEXT}.?capabilities.?drop.orValue([]))",
+        "securityContext of a container: set allowPrivilegeEscalation: false and capabilities:"
+        " {drop: [ALL]}.",
+        of="whole",
+    ),
+    Rule(
+        "seccomp",
+        f"containers.all(c,"
+        f" {_CONTEXT}.?seccompProfile.?type.orValue(pod.spec.?securityContext.?seccompProfile"
+        ".?type.orValue('Unconfined')) != 'Unconfined')",
+        "securityContext.seccompProfile: set type: RuntimeDefault.",
+        of="whole",
+    ),
+    Rule(
+        "node-name",
+        "!has(pod.spec.nodeName) || pod.spec.nodeName == '' || request.operation == 'UPDATE'",
+        "nodeName: leave it out; the queue and the scheduler choose the node.",
+    ),
+)
+"""What would give a pod its node."""
+
+IDENTITY: Sequence[Rule] = (
+    Rule(
+        "service-account",
+        "pod.spec.?serviceAccountName.orValue('default') in ['', 'default']"
+        " && pod.spec.?serviceAccount.orValue('default') in ['', 'default']",
+        "serviceAccountName: leave it out; the team's own account is `default`.",
+    ),
+    Rule(
+        "tokens",
+        "pod.spec.?volumes.orValue([]).all(volume, volume.?projected.?sources.orValue([]).all(source,"
+        " !has(source.serviceAccountToken) || volume.name.startsWith('kube-api-access-')"
+        " || source.serviceAccountToken.?audience.orValue('') in ['sts.amazonaws.com',"
+        " 'pods.eks.amazonaws.com',"
+        " 'api://AzureADTokenExchange']))",
+        "volumes.projected.serviceAccountToken: leave it out; the cloud's own webhook adds the token"
+        " of a job.",
+    ),
+    Rule(
+        "owners",
+        "size(pod.?metadata.?ownerReferences.orValue([])) == 0 || variables.is_controller"
+        " || (request.operation == 'UPDATE' && oldObject.?metadata.?ownerReferences =="
+        " pod.?metadata.?ownerReferences)",
+        "metadata.ownerReferences: leave them out; controllers alone say whose a pod is.",
+        of="made",
+    ),
+    Rule(
+        "finalizers",
+        "pod.?metadata.?finalizers.orValue([]).all(each, each in ['batch.kubernetes.io/job-tracking',"
+        " 'foregroundDeletion', 'orphan'])",
+        "metadata.finalizers of a pod: leave them out; a pod that cannot be deleted keeps its accelerators.",
+    ),
+    Rule(
+        "read-only-claims",
+        "pod.spec.?volumes.orValue([]).all(volume, !(volume.?persistentVolumeClaim.?claimName.orValue('') in"
+        " allowed.read_only_claims) || volume.?persistentVolumeClaim.?readOnly.orValue(false) ||"
+        " containers.all(c,"
+        " c.?volumeMounts.orValue([]).all(mount, mount.name != volume.name ||"
+        " mount.?readOnly.orValue(false))))",
+        "volumes: claims that teams share are read only here ({read_only_claims}): set readOnly: true.",
+    ),
+)
+"""Who a pod is, and what it may write to."""
+
+PLACE: Sequence[Rule] = (
+    Rule(
+        "tolerations",
+        "variables.is_placed || pod.spec.?tolerations.orValue([]).all(each, each.?key.orValue('') in"
+        " allowed.taints)",
+        "tolerations: leave them out; the queue adds those of its pools. Allowed here: {taints}.",
+    ),
+    Rule(
+        "selectors",
+        "variables.is_placed || pod.spec.?nodeSelector.orValue({}).all(key, key in allowed.node_labels)",
+        "nodeSelector: leave it out, or select by a label of the team's pools: {node_labels}.",
+    ),
+    Rule(
+        "pools",
+        "variables.is_placed || (pod.spec.?nodeSelector[?'trainyard.dev/pool'].orValue('') in"
+        " allowed.pools + ['']"
+        " && pod.spec.?nodeSelector[?'trainyard.dev/capacity'].orValue('') != 'system')",
+        "nodeSelector: pools of this team are {pools}; leave it out, and the queue chooses among them.",
+    ),
+    Rule(
+        "node-affinity",
+        f"variables.is_placed || {_NODE_TERMS}.all(term, size(term.?matchFields.orValue([])) == 0 &&"
+        " term.?matchExpressions.orValue([]).all(each, each.key in allowed.node_labels && (each.key !="
+        " 'trainyard.dev/pool' || (each.operator == 'In' && each.values.all(value, value in"
+        " allowed.pools)))))",
+        "nodeAffinity: name pools of this team ({pools}) with operator In, or other labels of"
+        " theirs: {node_labels}.",
+    ),
+    Rule(
+        "pod-affinity",
+        f"({_POD_TERMS}).all(term, !has(term.namespaceSelector) && term.?namespaces.orValue([]).all(each,"
+        " each == request.namespace))",
+        "podAffinity, podAntiAffinity: leave out namespaces and namespaceSelector; they would close"
+        " nodes to others.",
+    ),
+    Rule(
+        "exclusive-topology",
+        "!('alpha.jobset.sigs.k8s.io/exclusive-topology' in pod.?metadata.?annotations.orValue({}))",
+        "annotation alpha.jobset.sigs.k8s.io/exclusive-topology: leave it out, it closes a domain to others;"
+        " ask for pods close to each other with kueue.x-k8s.io/podset-preferred-topology.",
+    ),
+    Rule(
+        "anti-affinity-domain",
+        f"{_ANTI_AFFINITY}.all(term, term.topologyKey == 'kubernetes.io/hostname')",
+        "podAntiAffinity: use topologyKey kubernetes.io/hostname, or a preference in place of a requirement.",
+    ),
+    Rule(
+        "pod-priority",
+        "pod.spec.?priorityClassName.orValue('') == ''",
+        "priorityClassName: leave it out; a job's priority is its label kueue.x-k8s.io/priority-class, one of"
+        " {priorities}.",
+    ),
+    Rule(
+        "grace",
+        "pod.spec.?terminationGracePeriodSeconds.orValue(0) <= 3600",
+        "terminationGracePeriodSeconds: at most 3600; a cancelled job's quota is free before its"
+        " pods have ended.",
+    ),
+)
+"""Where a pod runs, before whom, and for how long after its end."""
+
+DEVICES: Sequence[Rule] = (
+    Rule(
+        "devices-by-queue",
+        f"variables.makes_queued_pods || request.operation == 'UPDATE' || ({_NO_DEVICES})",
+        "accelerators and other devices: submit a job (TrainJob, JobSet, MPIJob, Job); a pod made by"
+        " hand has none.",
+        of="made",
+    ),
+    Rule(
+        "devices-by-environment",
+        "containers.all(c, c.?env.orValue([]).all(each, each.name != 'NVIDIA_VISIBLE_DEVICES' ||"
+        " each.?value.orValue('') in ['none', 'void']))",
+        "env NVIDIA_VISIBLE_DEVICES: leave it out; ask for accelerators in resources.limits.",
+    ),
+    Rule(
+        "resource-claims",
+        "pod.spec.?resourceClaims.orValue([]).all(each, each.?resourceClaimTemplateName.orValue('') in"
+        " allowed.claim_templates)",
+        "resourceClaims: use the templates that the platform has made here: {claim_templates}.",
+    ),
+    Rule(
+        "runtime-class",
+        f"!has(pod.spec.runtimeClassName) || !({_NO_DEVICES})",
+        "runtimeClassName: leave it out of a pod without accelerators.",
+        of="whole",
+    ),
+)
+"""What a queue counts."""
+
+IMAGES: Sequence[Rule] = (
+    Rule(
+        "image-registries",
+        "size(allowed.registries) == 0 || containers.all(c, !has(c.image) || c.image in"
+        " allowed.stack_images ||"
+        " allowed.registries.exists(prefix, c.image.startsWith(prefix)))",
+        "image: push it to one of the registries that this stack allows: {registries}.",
+    ),
+    Rule(
+        "image-digests",
+        "size(allowed.digests) == 0 || containers.all(c, !has(c.image) || c.image in allowed.stack_images ||"
+        " c.image.matches('@sha256:[0-9a-f]{64}$'))",
+        "image: name it by its digest, name@sha256:…; `docker buildx imagetools inspect NAME` shows it.",
+    ),
+)
+
+POD_RULES: Sequence[Rule] = (*NODE, *IDENTITY, *PLACE, *DEVICES, *IMAGES)

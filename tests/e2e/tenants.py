@@ -1,0 +1,383 @@
+"""Members of teams with credentials of their own, and what they would bring: attacks, and sound work."""
+
+from __future__ import annotations
+
+import copy
+import ssl
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import yaml
+
+from local.cluster.pki import Authority, Subject
+from tests.e2e.manifests import GPU, NAMESPACE, QUEUE, Manifest, container, legacy_job, mpi_job, pod_spec
+from tests.e2e.stack import LocalStack
+
+JOB_CONTROLLER = "system:serviceaccount:kube-system:job-controller"
+IMAGE = "registry.example.com/training:1"
+SLEEP = ["sleep", "1"]
+Patch = Mapping[str, Any]
+_SOUND: Patch = {}
+
+
+class Person:
+    """Somebody with a certificate that the cluster has signed, and nothing else."""
+
+    def __init__(self, stack: LocalStack, name: str, *groups: str) -> None:
+        pair = Authority(stack.run / "pki", "ca").issue(f"person-{name}", Subject(name, groups))
+        authority = str(stack.run / "pki" / "ca.crt")
+        context = ssl.create_default_context(cafile=authority)
+        context.load_cert_chain(pair.certificate, pair.key)
+        admin = yaml.safe_load(stack.kubeconfig.read_text())
+        server = admin["clusters"][0]["cluster"]["server"]
+        self._http = httpx.Client(base_url=server, verify=context, timeout=30, trust_env=False)
+        self.kubeconfig = _kubeconfig(stack.folder / f"{name}.kubeconfig", server, authority, pair)
+
+    def ask(self, verb: str, path: str, body: Manifest | None = None, **query: str) -> httpx.Response:
+        """Ask the API server, which keeps nothing of it."""
+        kind = "application/merge-patch+json" if verb == "PATCH" else "application/json"
+        changes = {} if verb == "GET" else {"dryRun": "All"}
+        arguments: dict[str, Any] = {"headers": {"content-type": kind}} | ({"json": body} if body else {})
+        return self._http.request(verb, path, params={**changes, **query}, **arguments)
+
+    def create(self, manifest: Manifest, *, user: str = "", groups: tuple[str, ...] = ()) -> httpx.Response:
+        """Try to create it; `user` is whom an administrator speaks for."""
+        headers = [("impersonate-user", user), *(("impersonate-group", group) for group in groups)]
+        path = collection(manifest)
+        return self._http.post(
+            path, params={"dryRun": "All"}, json=manifest, headers=headers if user else None
+        )
+
+
+def _kubeconfig(file: Path, server: str, authority: str, pair: Any) -> Path:
+    cluster = {"server": server, "certificate-authority": authority}
+    user = {"client-certificate": str(pair.certificate), "client-key": str(pair.key)}
+    context = {"cluster": "trial", "user": "person", "namespace": NAMESPACE}
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "trial", "cluster": cluster}],
+        "users": [{"name": "person", "user": user}],
+        "contexts": [{"name": "trial", "context": context}],
+        "current-context": "trial",
+    }
+    file.write_text(yaml.safe_dump(config))
+    return file
+
+
+def collection(manifest: Manifest) -> str:
+    """Return the path that objects of this kind are created under."""
+    api = manifest["apiVersion"]
+    root = f"/apis/{api}" if "/" in api else f"/api/{api}"
+    namespace = manifest["metadata"].get("namespace", NAMESPACE)
+    return f"{root}/namespaces/{namespace}/{manifest['kind'].lower()}s"
+
+
+def merged(base: Manifest, patch: Patch) -> Manifest:
+    """Return the manifest with these fields; a list under a key is merged by position."""
+    result = copy.deepcopy(base)
+    for key, value in patch.items():
+        old = result.get(key)
+        if isinstance(value, Mapping) and isinstance(old, dict):
+            result[key] = merged(old, value)
+        elif isinstance(value, list) and isinstance(old, list) and value and isinstance(value[0], Mapping):
+            heads = [merged(a, b) for a, b in zip(old, value, strict=False)]
+            result[key] = [*heads, *old[len(value) :], *value[len(old) :]]
+        else:
+            result[key] = copy.deepcopy(value)
+    return result
+
+
+def template(patch: Patch = _SOUND, *, gpu: bool = True) -> Manifest:
+    """Return the template of a sound pod, with what an attack changes in it."""
+    sound = {"metadata": {}, "spec": pod_spec(container(IMAGE, SLEEP, gpu=gpu))}
+    return merged(sound, patch)
+
+
+def _object(api: str, kind: str, spec: Manifest, queue: str | None = QUEUE) -> Manifest:
+    labels = {"kueue.x-k8s.io/queue-name": queue} if queue else {}
+    return {
+        "apiVersion": api,
+        "kind": kind,
+        "metadata": {"name": "trial", "namespace": NAMESPACE, "labels": labels},
+        "spec": spec,
+    }
+
+
+def pod(patch: Patch = _SOUND, *, gpu: bool = True) -> Manifest:
+    made = template(patch, gpu=gpu)
+    about = {"name": "trial", "namespace": NAMESPACE, **made["metadata"]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": made["spec"]}
+
+
+def job(patch: Patch = _SOUND, *, gpu: bool = True, queue: str | None = QUEUE) -> Manifest:
+    return _object("batch/v1", "Job", {"template": template(patch, gpu=gpu)}, queue)
+
+
+def job_set(patch: Patch = _SOUND, *, gpu: bool = True, queue: str | None = QUEUE) -> Manifest:
+    replicated = {"name": "node", "template": {"spec": {"template": template(patch, gpu=gpu)}}}
+    return _object("jobset.x-k8s.io/v1alpha2", "JobSet", {"replicatedJobs": [replicated]}, queue)
+
+
+def mpi(patch: Patch = _SOUND, *, queue: str | None = QUEUE) -> Manifest:
+    made = mpi_job("trial", IMAGE, num_nodes=2, command=SLEEP)
+    worker = made["spec"]["mpiReplicaSpecs"]["Worker"]
+    worker["template"] = merged({"metadata": {}, **worker["template"]}, patch)
+    return made if queue else {**made, "metadata": {**made["metadata"], "labels": {}}}
+
+
+def pytorch(patch: Patch = _SOUND, *, queue: str | None = QUEUE) -> Manifest:
+    made = legacy_job("PyTorchJob", "trial", IMAGE, container_name="pytorch", command=SLEEP)
+    worker = made["spec"]["pytorchReplicaSpecs"]["Worker"]
+    worker["template"] = merged({"metadata": {}, **worker["template"]}, patch)
+    return made if queue else {**made, "metadata": {**made["metadata"], "labels": {}}}
+
+
+_PATCHED = {
+    "affinity",
+    "containers",
+    "initContainers",
+    "nodeSelector",
+    "securityContext",
+    "serviceAccountName",
+    "terminationGracePeriodSeconds",
+    "tolerations",
+    "volumes",
+}
+"""Fields of a pod that a TrainJob's `runtimePatches` have."""
+
+
+def train_job(patch: Patch = _SOUND, *, queue: str | None = QUEUE) -> Manifest:
+    """Lay the attack over the runtime, as far as a TrainJob can."""
+    spec = {key: value for key, value in patch.get("spec", {}).items() if key in _PATCHED}
+    if "containers" in spec:
+        kept = {"name", "env", "securityContext", "volumeMounts"}
+        named = [{"name": "node", **each} for each in spec["containers"]]
+        spec["containers"] = [{key: each[key] for key in each if key in kept} for each in named]
+    laid = {"metadata": patch.get("metadata", {}), "spec": spec}
+    jobs = [{"name": "node", "template": {"spec": {"template": laid}}}]
+    patches = [{"manager": "trial", "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}}}]
+    made = _object(
+        "trainer.kubeflow.org/v1alpha1",
+        "TrainJob",
+        {"runtimeRef": {"name": "torch-none"}, "trainer": {"numNodes": 1, "image": IMAGE}},
+        queue,
+    )
+    return merged(made, {"spec": {"runtimePatches": patches}}) if patch else made
+
+
+CARRIERS: Mapping[str, Callable[[Patch], Manifest]] = {
+    "Job": job,
+    "JobSet": job_set,
+    "MPIJob": mpi,
+    "PyTorchJob": pytorch,
+    "TrainJob": train_job,
+}
+"""What a member submits, around the same pod."""
+
+
+@dataclass(frozen=True)
+class Attack:
+    """A pod that must not run, and what the refusal names."""
+
+    patch: Patch
+    message: str
+    train_job: bool = True
+    """Whether a TrainJob can carry it."""
+    whole: bool = False
+    """Whether only a whole template shows it."""
+    by_pod_security: bool = False
+    """Whether Pod Security refuses the pod itself before the policies see it."""
+    gpu: bool = field(default=True)
+
+
+def _spec(**fields: Any) -> Patch:
+    return {"spec": fields}
+
+
+def _main(**fields: Any) -> Patch:
+    return {"spec": {"containers": [fields]}}
+
+
+def _security(**fields: Any) -> Patch:
+    return _main(securityContext=fields)
+
+
+def _volume(**source: Any) -> Patch:
+    return _spec(volumes=[{}, {"name": "more", **source}])
+
+
+_OTHER_TEAM = {"labelSelector": {}, "topologyKey": "kubernetes.io/hostname", "namespaceSelector": {}}
+_ZONE = {"labelSelector": {}, "topologyKey": "topology.kubernetes.io/zone"}
+_BY_POOL = {"key": "trainyard.dev/pool", "operator": "NotIn", "values": ["spot"]}
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_SIGNED = {"path": "token", "expirationSeconds": 3600, "audience": "vault"}
+
+
+def _node_term(term: Manifest) -> Patch:
+    return _spec(affinity={"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": [term]}}})
+
+
+ATTACKS: Mapping[str, Attack] = {
+    "host network": Attack(_spec(hostNetwork=True), "hostNetwork", False, by_pod_security=True),
+    "host processes": Attack(_spec(hostPID=True), "hostPID", False, by_pod_security=True),
+    "host memory": Attack(_spec(hostIPC=True), "hostIPC", False, by_pod_security=True),
+    "privilege": Attack(
+        {
+            "spec": {
+                "containers": [{"securityContext": {"privileged": True, "allowPrivilegeEscalation": True}}]
+            }
+        },
+        "securityContext",
+        by_pod_security=True,
+    ),
+    "capability": Attack(
+        _security(capabilities={"drop": ["ALL"], "add": ["SYS_ADMIN"]}),
+        "capabilities.add",
+        by_pod_security=True,
+    ),
+    "root": Attack(_security(runAsUser=0), "runAsUser", whole=True, by_pod_security=True),
+    "perhaps root": Attack(_security(runAsNonRoot=False), "runAsNonRoot", whole=True, by_pod_security=True),
+    "escalation": Attack(
+        _security(allowPrivilegeEscalation=True),
+        "allowPrivilegeEscalation",
+        whole=True,
+        by_pod_security=True,
+    ),
+    "no seccomp": Attack(
+        _security(seccompProfile={"type": "Unconfined"}), "seccompProfile", whole=True, by_pod_security=True
+    ),
+    "host path": Attack(_volume(hostPath={"path": "/"}), "hostPath", by_pod_security=True),
+    "a disk by its name": Attack(
+        _volume(nfs={"server": "nfs", "path": "/"}), "volumes", by_pod_security=True
+    ),
+    "host port": Attack(
+        _main(ports=[{"containerPort": 80, "hostPort": 80}]), "hostPort", False, by_pod_security=True
+    ),
+    "sysctl": Attack(
+        _spec(securityContext={"sysctls": [{"name": "net.core.somaxconn", "value": "1"}]}),
+        "sysctls",
+        by_pod_security=True,
+    ),
+    "node by name": Attack(_spec(nodeName="spot-0"), "nodeName", False),
+    "another account": Attack(_spec(serviceAccountName="deployer"), "serviceAccountName"),
+    "a token for others": Attack(
+        _volume(projected={"sources": [{"serviceAccountToken": _SIGNED}]}), "serviceAccountToken"
+    ),
+    "a finalizer on pods": Attack({"metadata": {"finalizers": ["example.com/mine"]}}, "finalizers"),
+    "a shared claim, writable": Attack(
+        _spec(
+            volumes=[{"persistentVolumeClaim": {"claimName": "training-env", "readOnly": False}}],
+            containers=[
+                {"volumeMounts": [{"name": "env", "mountPath": "/opt/trainyard/env", "readOnly": False}]}
+            ],
+        ),
+        "read only",
+        # Trainer itself takes no volume without its name.
+        train_job=False,
+    ),
+    "every taint": Attack(_spec(tolerations=[{"operator": "Exists"}]), "tolerations"),
+    "a notice's taint": Attack(
+        _spec(tolerations=[{"key": "trainyard.dev/preempting", "operator": "Exists"}]), "tolerations"
+    ),
+    "a node's label": Attack(_spec(nodeSelector={"kubernetes.io/hostname": "spot-0"}), "nodeSelector"),
+    "another pool": Attack(_spec(nodeSelector={"trainyard.dev/pool": "h100"}), "pools of this team"),
+    "the operators' pool": Attack(
+        _spec(nodeSelector={"trainyard.dev/capacity": "system"}), "pools of this team"
+    ),
+    "a node by affinity": Attack(
+        _node_term({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["spot-0"]}]}),
+        "nodeAffinity",
+    ),
+    "all pools but one": Attack(_node_term({"matchExpressions": [_BY_POOL]}), "nodeAffinity"),
+    "keep others away": Attack(
+        _spec(affinity={"podAntiAffinity": {_REQUIRED: [_OTHER_TEAM]}}), "namespaceSelector"
+    ),
+    "keep others away, if possible": Attack(
+        _spec(
+            affinity={
+                "podAntiAffinity": {
+                    "preferredDuringSchedulingIgnoredDuringExecution": [
+                        {
+                            "weight": 1,
+                            "podAffinityTerm": {
+                                **_OTHER_TEAM,
+                                "namespaces": ["team-platform"],
+                                "namespaceSelector": None,
+                            },
+                        }
+                    ]
+                }
+            }
+        ),
+        "namespaceSelector",
+    ),
+    "a zone for oneself": Attack(_spec(affinity={"podAntiAffinity": {_REQUIRED: [_ZONE]}}), "topologyKey"),
+    "a domain for oneself": Attack(
+        {"metadata": {"annotations": {"alpha.jobset.sigs.k8s.io/exclusive-topology": "trainyard.dev/leaf"}}},
+        "exclusive-topology",
+    ),
+    "a pod's priority": Attack(
+        _spec(priorityClassName="system-node-critical"), "priorityClassName", train_job=False
+    ),
+    "ends in a year": Attack(
+        _spec(terminationGracePeriodSeconds=31_536_000), "terminationGracePeriodSeconds"
+    ),
+    "every GPU by a variable": Attack(
+        _main(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]), "NVIDIA_VISIBLE_DEVICES"
+    ),
+    "a claim of one's own": Attack(
+        _spec(resourceClaims=[{"name": "all", "resourceClaimTemplateName": "mine"}]),
+        "resourceClaims",
+        train_job=False,
+    ),
+}
+"""Boundary → a pod that would cross it; the same for every kind of job."""
+
+
+def carried() -> Iterator[tuple[str, str, Attack, Manifest]]:
+    """Yield each attack in every kind of job that can carry it: name, kind, attack, manifest."""
+    for name, attack in ATTACKS.items():
+        for kind, carrier in CARRIERS.items():
+            if kind != "TrainJob" or (attack.train_job and not attack.whole):
+                yield name, kind, attack, carrier(attack.patch)
+
+
+def _labelled(manifest: Manifest, **labels: str) -> Manifest:
+    named = {f"kueue.x-k8s.io/{key.replace('_', '-')}": value for key, value in labels.items()}
+    return merged(manifest, {"metadata": {"labels": named}})
+
+
+_OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "admitted", "uid": "0", "controller": True}
+
+
+def jobs_by_themselves() -> Iterator[tuple[str, str, Manifest, str]]:
+    """Yield attacks on the queue itself: name, kind, manifest, what the refusal names."""
+    for kind, carrier in CARRIERS.items():
+        yield "another queue", kind, _labelled(carrier({}), queue_name="gpu"), "queue-name"
+        yield "another's priority", kind, _labelled(carrier({}), priority_class="urgent"), "priority-class"
+        owned = merged(carrier({}), {"metadata": {"ownerReferences": [_OWNER]}})
+        yield "a forged owner", kind, owned, "ownerReferences"
+        held = merged(carrier({}), {"metadata": {"finalizers": ["example.com/mine"]}})
+        yield "a finalizer", kind, held, "finalizers"
+    exclusive = {"metadata": {"annotations": {"alpha.jobset.sigs.k8s.io/exclusive-topology": "zone"}}}
+    yield "a domain for oneself", "JobSet", merged(job_set(), exclusive), "exclusive-topology"
+    for kind, made in (("MPIJob", mpi()), ("PyTorchJob", pytorch())):
+        policy = {"spec": {"runPolicy": {"schedulingPolicy": {"priorityClass": "system-node-critical"}}}}
+        yield "priority of the run policy", kind, merged(made, policy), "schedulingPolicy"
+
+
+def sdk_job() -> Manifest:
+    """Return what the Kubeflow SDK sends: no label, resources by its own names, a function as the command."""
+    made = train_job(queue=None)
+    made["metadata"] = {"name": "trial", "namespace": NAMESPACE}
+    made["spec"]["trainer"] = {
+        "numNodes": 2,
+        "resourcesPerNode": {"requests": GPU, "limits": GPU},
+        "command": ["bash", "-c", "torchrun script.py"],
+        "env": [{"name": "EPOCHS", "value": "1"}],
+    }
+    return made

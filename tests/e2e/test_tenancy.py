@@ -1,0 +1,354 @@
+"""Teams on one cluster: what a member may not do, and what must go on working; the API server keeps nothing.
+
+Members have certificates of their own. Pods are tried as the job controller would make them: they are what is
+judged in the end, whoever filled in a template.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+
+import httpx
+import pytest
+import yaml
+
+from engine.paths import REPOSITORY
+from tests.e2e.manifests import GPU, NAMESPACE, Manifest
+from tests.e2e.stack import LocalStack
+from tests.e2e.tenants import (
+    ATTACKS,
+    IMAGE,
+    JOB_CONTROLLER,
+    Person,
+    carried,
+    job,
+    job_set,
+    jobs_by_themselves,
+    merged,
+    mpi,
+    pod,
+    pytorch,
+    sdk_job,
+    train_job,
+)
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+
+POLICY = "ValidatingAdmissionPolicy 'trainyard-teams-"
+OTHER = "team-platform"
+ACCOUNTS, MASTERS = "system:serviceaccounts", "system:masters"
+KUBECTL = REPOSITORY / ".trainyard" / "bin" / "kubectl"
+CONTROLLER_GROUPS = (
+    "system:serviceaccounts",
+    "system:serviceaccounts:kube-system",
+    "system:authenticated",
+)
+
+
+@pytest.fixture(scope="module")
+def member(stack: LocalStack) -> Person:
+    return Person(stack, "mei", "research")
+
+
+@pytest.fixture(scope="module")
+def viewer(stack: LocalStack) -> Person:
+    return Person(stack, "vera", "research-viewers")
+
+
+@pytest.fixture(scope="module")
+def admin(stack: LocalStack) -> Person:
+    return Person(stack, "administrator", "system:masters")
+
+
+def refusal(answer: httpx.Response) -> str:
+    """Return why the API server refused; empty where it did not."""
+    return "" if answer.is_success else str(answer.json()["message"])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def occasions(stack: LocalStack) -> Iterator[None]:
+    """What attacks name: an account, a job that the queue holds, a pod that never starts."""
+    stack.kubectl("create", "serviceaccount", "deployer", "-n", NAMESPACE)
+    stack.apply(merged(job(), {"metadata": {"name": "admitted"}, "spec": {"parallelism": 1000}}))
+    gates = {"spec": {"schedulingGates": [{"name": "example.com/never"}]}}
+    stack.apply(merged(pod(gates, gpu=False), {"metadata": {"name": "resting"}}))
+    yield
+    stack.kubectl("delete", "serviceaccount/deployer", "job/admitted", "pod/resting", "-n", NAMESPACE)
+
+
+def test_a_pod_that_crosses_a_boundary_is_refused_whoever_makes_it(admin: Person) -> None:
+    wrong = {}
+    for name, attack in ATTACKS.items():
+        said = refusal(admin.create(pod(attack.patch), user=JOB_CONTROLLER, groups=CONTROLLER_GROUPS))
+        expected = "violates PodSecurity" if attack.by_pod_security else attack.message
+        if expected not in said and (POLICY not in said or attack.message not in said):
+            wrong[name] = said
+    assert wrong == {}
+
+
+def test_policies_hold_where_pod_security_does_not(stack: LocalStack, admin: Person) -> None:
+    """On some fabrics a team's namespace is `privileged`, since pods of jobs need a capability."""
+    label = "pod-security.kubernetes.io/enforce"
+    stack.kubectl("label", "namespace", OTHER, "--overwrite", f"{label}=privileged")
+    wrong = {}
+    try:
+        for name, attack in ATTACKS.items():
+            if attack.by_pod_security:
+                made = merged(pod(attack.patch), {"metadata": {"namespace": OTHER}})
+                said = refusal(admin.create(made, user=JOB_CONTROLLER, groups=CONTROLLER_GROUPS))
+                if POLICY not in said or attack.message not in said:
+                    wrong[name] = said
+    finally:
+        stack.kubectl("label", "namespace", OTHER, "--overwrite", f"{label}=restricted")
+    assert wrong == {}
+
+
+def test_a_pod_that_is_there_is_not_changed_into_such_a_one(admin: Person) -> None:
+    """By whoever may patch pods; a member may not."""
+    path = f"{CORE}/namespaces/{NAMESPACE}/pods/resting"
+    spied = {"name": "debug", "image": IMAGE, "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}
+    sound = pod()["spec"]["containers"][0]["securityContext"]
+    debug = {"spec": {"ephemeralContainers": [{**spied, "securityContext": sound}]}}
+    moved = {"spec": {"nodeSelector": {"kubernetes.io/hostname": "spot-0"}}}
+    said = refusal(admin.ask("PATCH", f"{path}/ephemeralcontainers", debug))
+    assert "NVIDIA_VISIBLE_DEVICES" in said
+    assert "nodeSelector" in refusal(admin.ask("PATCH", path, moved))
+    assert refusal(admin.ask("PATCH", path, {"metadata": {"labels": {"a": "b"}}})) == ""
+
+
+def test_a_member_who_submits_such_a_pod_is_told_at_once(member: Person) -> None:
+    wrong = {}
+    for name, kind, attack, manifest in carried():
+        said = refusal(member.create(manifest))
+        if POLICY not in said or attack.message not in said:
+            wrong[f"{name} in a {kind}"] = said
+    assert wrong == {}
+
+
+def test_a_job_keeps_to_its_queue_and_its_priorities(member: Person) -> None:
+    wrong = {}
+    for name, kind, manifest, message in jobs_by_themselves():
+        said = refusal(member.create(manifest))
+        if POLICY not in said or message not in said:
+            wrong[f"{name} in a {kind}"] = said
+    assert wrong == {}
+
+
+def test_a_pod_made_by_hand_has_no_accelerator(admin: Person) -> None:
+    """Even where somebody has been given more rights than a member has."""
+
+    def refused(manifest: Manifest) -> str:
+        return refusal(admin.create(manifest, user="eve", groups=(MASTERS,)))
+
+    assert "submit a job" in refused(pod())
+    owned = {"ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "a", "uid": "0"}]}
+    assert "ownerReferences" in refused(pod({"metadata": owned}, gpu=False))
+    token = {"name": "token", "annotations": {"kubernetes.io/service-account.name": "default"}}
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {**token, "namespace": NAMESPACE}}
+    assert "Opaque" in refused({**secret, "type": "kubernetes.io/service-account-token"})
+
+
+def test_sound_work_is_admitted(member: Person, admin: Person) -> None:
+    example = yaml.safe_load((REPOSITORY / "examples" / "trainjob.yaml").read_text())
+    own_image = {"spec": {"trainer": {"image": "ghcr.io/mei/model:1", "resourcesPerNode": {"limits": GPU}}}}
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "tracker"}, "stringData": {"k": "v"}}
+    sound = {
+        "the example": example,
+        "TrainJob": train_job(),
+        "an image of one's own": merged(train_job(), own_image),
+        "Kubeflow's SDK": sdk_job(),
+        "JobSet": job_set(),
+        "MPIJob": mpi(),
+        "PyTorchJob": pytorch(),
+        "Job": job(),
+        "CPU job": job(gpu=False),
+        "Secret": secret,
+    }
+    refused = {name: said for name, each in sound.items() if (said := refusal(member.create(each)))}
+    assert refused == {}
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "resting", "uid": "0"}
+    made = pod({"metadata": {"ownerReferences": [owner]}})
+    assert refusal(admin.create(made, user=JOB_CONTROLLER, groups=CONTROLLER_GROUPS)) == ""
+    for place, name in (("mpi-operator", "mpi-operator"), ("kubeflow", "training-operator")):
+        user, groups = f"system:serviceaccount:{place}:{name}", (f"{ACCOUNTS}:{place}", MASTERS)
+        assert refusal(admin.create(made, user=user, groups=groups)) == ""
+
+
+def test_a_job_that_is_deleted_takes_its_pods_along(stack: LocalStack, member: Person) -> None:
+    """Orphans would run on, with their quota free for the next."""
+    stack.apply(merged(job(), {"metadata": {"name": "orphaning"}, "spec": {"suspend": True}}))
+    path = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs/orphaning"
+    try:
+        for query in ({}, {"propagationPolicy": "Orphan"}, {"orphanDependents": "true"}):
+            said = refusal(member.ask("DELETE", path, None, **query))
+            assert "propagationPolicy Background" in said
+        assert refusal(member.ask("DELETE", path, propagationPolicy="Background")) == ""
+    finally:
+        stack.kubectl("delete", "job", "orphaning", "-n", NAMESPACE)
+
+
+def test_members_and_viewers_do_what_a_job_needs_and_no_more(member: Person, viewer: Person) -> None:
+    """Verb by resource by boundary: whom the API server refuses, before any policy is asked."""
+    passed = [f"{verb} {path}" for verb, path, body in FORBIDDEN if member.ask(verb, path, body).is_success]
+    assert passed == []
+    looked = [path for path in LOOKED if not viewer.ask("GET", path).is_success]
+    assert looked == []
+    assert refusal(viewer.create(train_job()))
+    assert "pods/exec" in refusal(viewer.ask("POST", f"/api/v1/namespaces/{NAMESPACE}/pods/any/exec"))
+
+
+CORE, APPS, RBAC = "/api/v1", "/apis/apps/v1", "/apis/rbac.authorization.k8s.io/v1"
+KUEUE, TRAINER = "/apis/kueue.x-k8s.io/v1beta2", "/apis/trainer.kubeflow.org/v1alpha1"
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+HOME, AWAY = f"{CORE}/namespaces/{NAMESPACE}", f"{CORE}/namespaces/{OTHER}"
+LOOKED = (
+    f"{HOME}/pods",
+    f"{HOME}/events",
+    f"{HOME}/resourcequotas",
+    f"{KUEUE}/namespaces/{NAMESPACE}/localqueues",
+    f"{KUEUE}/namespaces/{NAMESPACE}/workloads",
+    f"{KUEUE}/workloadpriorityclasses",
+    f"{TRAINER}/namespaces/{NAMESPACE}/trainjobs",
+    f"{TRAINER}/clustertrainingruntimes",
+    "/apis/batch/v1/namespaces/team-research/jobs",
+)
+_ANY: dict[str, object] = {"metadata": {"name": "any"}}
+_AT_HOME = (
+    ("POST", f"{HOME}/pods"),
+    ("PATCH", f"{HOME}/pods/any"),
+    ("DELETE", f"{HOME}/pods/any"),
+    ("POST", f"{HOME}/pods/any/binding"),
+    ("POST", f"{HOME}/pods/any/eviction"),
+    ("PATCH", f"{HOME}/pods/any/ephemeralcontainers"),
+    ("PATCH", f"{HOME}/pods/any/status"),
+    ("POST", f"{HOME}/pods/any/attach"),
+    ("GET", f"{HOME}/secrets"),
+    ("GET", f"{HOME}/secrets/object-store"),
+    ("PATCH", f"{HOME}/secrets/object-store"),
+    ("PUT", f"{HOME}/secrets/object-store"),
+    ("DELETE", f"{HOME}/secrets/object-store"),
+    ("DELETE", f"{HOME}/secrets"),
+    ("GET", f"{HOME}/configmaps"),
+    ("POST", f"{HOME}/configmaps"),
+    ("POST", f"{HOME}/services"),
+    ("POST", f"{HOME}/serviceaccounts"),
+    ("POST", f"{HOME}/serviceaccounts/default/token"),
+    ("POST", f"{HOME}/persistentvolumeclaims"),
+    ("DELETE", f"{HOME}/persistentvolumeclaims/checkpoints"),
+    ("PATCH", f"{HOME}/resourcequotas/team"),
+    ("DELETE", f"{HOME}/limitranges/team"),
+    ("PATCH", HOME),
+    ("DELETE", HOME),
+    ("POST", f"{APPS}/namespaces/{NAMESPACE}/deployments"),
+    ("POST", f"{APPS}/namespaces/{NAMESPACE}/daemonsets"),
+    ("POST", f"{APPS}/namespaces/{NAMESPACE}/statefulsets"),
+    ("POST", f"/apis/batch/v1/namespaces/{NAMESPACE}/cronjobs"),
+    ("PATCH", f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs/any"),
+    ("PATCH", f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs/any/status"),
+    ("PATCH", f"{TRAINER}/namespaces/{NAMESPACE}/trainjobs/any"),
+    ("POST", f"{TRAINER}/namespaces/{NAMESPACE}/trainingruntimes"),
+    ("POST", f"{KUEUE}/namespaces/{NAMESPACE}/localqueues"),
+    ("PATCH", f"{KUEUE}/namespaces/{NAMESPACE}/localqueues/research"),
+    ("POST", f"{KUEUE}/namespaces/{NAMESPACE}/workloads"),
+    ("PATCH", f"{KUEUE}/namespaces/{NAMESPACE}/workloads/any"),
+    ("PATCH", f"{KUEUE}/namespaces/{NAMESPACE}/workloads/any/status"),
+    ("DELETE", f"{KUEUE}/namespaces/{NAMESPACE}/workloads/any"),
+    ("POST", f"{RBAC}/namespaces/{NAMESPACE}/roles"),
+    ("POST", f"{RBAC}/namespaces/{NAMESPACE}/rolebindings"),
+    ("PATCH", f"{RBAC}/namespaces/{NAMESPACE}/rolebindings/trainyard-team-member"),
+    ("POST", f"/apis/networking.k8s.io/v1/namespaces/{NAMESPACE}/networkpolicies"),
+    ("POST", f"/apis/networking.k8s.io/v1/namespaces/{NAMESPACE}/ingresses"),
+    ("POST", f"/apis/resource.k8s.io/v1/namespaces/{NAMESPACE}/resourceclaims"),
+    ("POST", f"/apis/resource.k8s.io/v1/namespaces/{NAMESPACE}/resourceclaimtemplates"),
+)
+_OF_OTHERS = (
+    ("GET", f"{AWAY}/pods"),
+    ("GET", f"{AWAY}/pods/any/log"),
+    ("POST", f"{AWAY}/pods/any/exec"),
+    ("POST", f"{AWAY}/pods/any/portforward"),
+    ("GET", f"{AWAY}/secrets"),
+    ("POST", f"{AWAY}/secrets"),
+    ("GET", f"{AWAY}/events"),
+    ("GET", f"{TRAINER}/namespaces/{OTHER}/trainjobs"),
+    ("POST", f"{TRAINER}/namespaces/{OTHER}/trainjobs"),
+    ("DELETE", f"{TRAINER}/namespaces/{OTHER}/trainjobs/any"),
+    ("GET", f"{KUEUE}/namespaces/{OTHER}/workloads"),
+    ("GET", f"{KUEUE}/workloads"),
+    ("GET", f"{CORE}/pods"),
+    ("GET", f"{CORE}/secrets"),
+    ("GET", f"{CORE}/namespaces"),
+    ("POST", f"{CORE}/namespaces"),
+)
+_OF_THE_PLATFORM = (
+    ("GET", f"{CORE}/namespaces/trainyard-storage/secrets/object-store"),
+    ("POST", f"{CORE}/namespaces/trainyard-storage/pods"),
+    ("PATCH", f"{CORE}/namespaces/trainyard-admission/configmaps/teams"),
+    ("DELETE", f"{CORE}/namespaces/trainyard-admission/configmaps/teams"),
+    ("PATCH", f"{CORE}/namespaces/kueue-system/configmaps/kueue-manager-config"),
+    ("PATCH", f"{APPS}/namespaces/kueue-system/deployments/kueue-controller-manager"),
+    ("DELETE", f"{APPS}/namespaces/jobset-system/deployments/jobset-controller"),
+    ("GET", f"{CORE}/namespaces/kueue-system/secrets"),
+    ("DELETE", f"{ADMISSION}/validatingadmissionpolicies/trainyard-teams-pods"),
+    ("DELETE", f"{ADMISSION}/validatingadmissionpolicybindings/trainyard-teams-pods"),
+    ("DELETE", f"{ADMISSION}/validatingwebhookconfigurations/kueue-validating-webhook-configuration"),
+    ("POST", f"{TRAINER}/clustertrainingruntimes"),
+    ("PATCH", f"{TRAINER}/clustertrainingruntimes/torch-none"),
+    ("POST", f"{KUEUE}/clusterqueues"),
+    ("PATCH", f"{KUEUE}/clusterqueues/gpu"),
+    ("POST", f"{KUEUE}/workloadpriorityclasses"),
+    ("POST", f"{KUEUE}/resourceflavors"),
+    ("POST", "/apis/scheduling.k8s.io/v1/priorityclasses"),
+    ("POST", f"{RBAC}/clusterroles"),
+    ("POST", f"{RBAC}/clusterrolebindings"),
+    ("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"),
+    ("POST", "/apis/certificates.k8s.io/v1/certificatesigningrequests"),
+    ("POST", f"{CORE}/persistentvolumes"),
+    ("GET", f"{CORE}/nodes"),
+    ("PATCH", f"{CORE}/nodes/spot-0"),
+    ("DELETE", f"{CORE}/nodes/spot-0"),
+    ("GET", f"{CORE}/nodes/spot-0/proxy/pods"),
+    ("POST", f"{CORE}/nodes/spot-0/proxy/run/team-platform/any/node"),
+)
+FORBIDDEN = [(verb, path, _ANY) for verb, path in (*_AT_HOME, *_OF_OTHERS, *_OF_THE_PLATFORM)]
+
+
+def kubectl(person: Person, *words: str, given: str = "") -> str:
+    """Run kubectl as this person, and return what it prints."""
+    command = [str(KUBECTL), f"--kubeconfig={person.kubeconfig}", *words]
+    done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, f"kubectl {' '.join(words)}: {done.stderr}"
+    return done.stdout
+
+
+def test_a_member_works_in_a_pod_of_a_job_and_cancels_it(stack: LocalStack, member: Person) -> None:
+    main = {"image": stack.training_image, "command": ["python3", "-m", "http.server", "8080"]}
+    server = merged(job({"spec": {"containers": [main]}}), {"metadata": {"name": "served"}})
+    kubectl(member, "create", "--filename=-", given=yaml.safe_dump(server))
+
+    def running() -> bool:
+        phase = "--output=jsonpath={.items[*].status.phase}"
+        return kubectl(member, "get", "pods", "--selector=job-name=served", phase) == "Running"
+
+    try:
+        stack.wait_until(running, "pod of the job")
+        assert kubectl(member, "exec", "job/served", "--", "id", "-u").strip() == "1000"
+        assert "HTTP" in forwarded(member)
+        assert '"GET / ' in kubectl(member, "logs", "job/served")
+        assert "served" in kubectl(member, "get", "workloads", "--output=name")
+    finally:
+        kubectl(member, "delete", "job", "served", "--wait=true")
+
+
+def forwarded(person: Person) -> str:
+    """Return the first line that the pod's server answers through a forwarded port."""
+    command = [str(KUBECTL), f"--kubeconfig={person.kubeconfig}", "port-forward", "job/served", ":8080"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            said = process.stdout.readline()  # Forwarding from 127.0.0.1:41234 -> 8080
+            port = said.partition(" -> ")[0].rpartition(":")[2]
+            answer = httpx.get(f"http://127.0.0.1:{port}/", trust_env=False)
+            return f"{answer.http_version} {answer.status_code}"
+        finally:
+            process.terminate()

@@ -1,0 +1,129 @@
+"""What the API server is given to judge teams by; `tests/e2e/test_tenancy.py` tries it on a real one."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from infra.platform.admission.jobs import JOB_KINDS, for_every_pod
+from infra.platform.admission.parameters import LISTS
+from infra.platform.admission.policies import manifests
+from infra.platform.admission.rules import POD_RULES, Rule
+from infra.spec import Stack, load
+from infra.spec.admission import AdmissionSpec
+from tests.infra.golden import GOLDEN, assert_matches
+from tests.infra.plan import Plan, plan, stack_file
+
+
+def lists(found: Plan) -> dict[str, list[str]]:
+    """`<team>.<list>` → its entries."""
+    data = found.named("ConfigMap")["trainyard-admission/teams"]["data"]
+    return {key: [each for each in text.split(", ") if each] for key, text in data.items()}
+
+
+@pytest.fixture(scope="module")
+def onprem(rendered: Path) -> Plan:
+    return plan(load(stack_file("onprem")), rendered)
+
+
+def test_every_policy_fails_closed_and_is_bound_to_all_teams(local_plan: Plan) -> None:
+    policies = local_plan.named("ValidatingAdmissionPolicy")
+    bindings = local_plan.named("ValidatingAdmissionPolicyBinding")
+    assert policies.keys() == bindings.keys()
+    for name, policy in policies.items():
+        spec = policy["spec"]
+        assert spec["failurePolicy"] == "Fail"
+        [selected] = spec["matchConstraints"]["namespaceSelector"]["matchExpressions"]
+        assert selected == {"key": "trainyard.dev/team", "operator": "Exists"}
+        binding = bindings[name]["spec"]
+        assert binding["paramRef"]["parameterNotFoundAction"] == "Deny"
+        assert binding["validationActions"] == ["Deny"]
+
+
+def test_namespaces_of_teams_alone_are_labelled(local_plan: Plan, local: Stack) -> None:
+    labels = {name: each["metadata"]["labels"] for name, each in local_plan.named("Namespace").items()}
+    owners = {name: each.get("trainyard.dev/team") for name, each in labels.items()}
+    assert {name: owner for name, owner in owners.items() if owner} == {
+        f"team-{team.name}": team.name for team in local.teams
+    }
+
+
+def test_each_team_has_the_pools_of_its_own_queues(onprem: Plan) -> None:
+    found = lists(onprem)
+    assert found["research.pools"] == ["h100"]
+    assert found["vision.pools"] == ["mi300x"]
+    assert "nvidia.com/gpu" in found["research.taints"]
+    assert "nvidia.com/gpu" not in found["vision.taints"]
+    assert found["research.queues"] == ["default", "research"]
+    assert found["research.fabric_resources"] == ["rdma/ib_shared"]
+    assert found["research.capabilities"] == ["IPC_LOCK"]
+
+
+def test_images_of_the_stack_are_allowed_whatever_the_registries(local: Stack, rendered: Path) -> None:
+    asked = AdmissionSpec(registries=("registry.example.com/training/",), digests=True)
+    found = lists(plan(local.model_copy(update={"admission": asked}), rendered))
+    assert found["research.registries"] == ["registry.example.com/training/"]
+    assert found["research.digests"] == ["true"]
+    [image] = found["research.stack_images"]
+    assert image.startswith("trainyard.local/training:")
+
+
+def test_a_team_has_all_priorities_or_those_that_it_names(local: Stack, rendered: Path) -> None:
+    teams = (local.teams[0].model_copy(update={"priorities": ("low",)}), *local.teams[1:])
+    found = lists(plan(local.model_copy(update={"teams": teams, "job": None}), rendered))
+    assert found["research.priorities"] == ["low"]
+    assert found["platform.priorities"] == ["low", "normal", "high"]
+
+
+def test_further_controllers_make_pods_of_queued_jobs() -> None:
+    [pods, *_] = manifests(JOB_KINDS, ["kuberay-operator/kuberay"])
+    variables = {each["name"]: each["expression"] for each in pods["spec"]["variables"]}
+    assert "'system:serviceaccount:kuberay-operator:kuberay'" in variables["makes_queued_pods"]
+    assert "kuberay" not in str([*manifests(JOB_KINDS, [])])
+
+
+def policies() -> list[dict[str, Any]]:
+    return [dict(each) for each in manifests(JOB_KINDS, []) if each["kind"] == "ValidatingAdmissionPolicy"]
+
+
+def test_every_list_that_a_rule_reads_is_made_and_declared() -> None:
+    used = set()
+    for policy in policies():
+        declared = {each["name"] for each in policy["spec"]["variables"]}
+        text = " ".join(each["expression"] for each in policy["spec"]["validations"])
+        read = set(re.findall(r"\bvariables\.(\w+)", text))
+        assert read <= declared, policy["metadata"]["name"]
+        used |= read
+    assert set(LISTS) <= used
+
+
+def test_every_refusal_says_what_to_do_within_what_the_api_server_takes() -> None:
+    for policy in policies():
+        names = [each["message"] for each in policy["spec"]["validations"]]
+        assert all(20 < len(name) < 300 and "\n" not in name for name in names)
+        # Each validation is compiled by itself; the API server takes 1 MiB per object.
+        assert len(str(policy)) < 200_000
+
+
+def test_what_is_asked_of_pods_is_the_golden_policy() -> None:
+    [pods] = [each for each in policies() if each["metadata"]["name"] == "trainyard-teams-pods"]
+    assert_matches(yaml.safe_dump(pods, width=110, sort_keys=False), GOLDEN / "admission.yaml")
+
+
+def test_names_of_rules_differ() -> None:
+    names = [rule.name for rule in POD_RULES]
+    assert len(names) == len(set(names))
+
+
+def test_paths_lead_to_each_template_of_a_kind() -> None:
+    rule = Rule("any", "pod.spec.hostPID == false", "")
+    said = {kind.resource: for_every_pod(kind, rule) for kind in JOB_KINDS}
+    assert said["jobs"].startswith("(object.?spec.?template.optMap(pod, ")
+    assert "object.?spec.?replicatedJobs.orValue([]).all(each0, each0.?template" in said["jobsets"]
+    assert "values0.all(each0, values0[each0].?template.optMap(pod" in said["mpijobs"]
+    assert said["trainjobs"].count("pod.spec.hostPID") == 2
+    assert said["rayjobs"].count("pod.spec.hostPID") == 3
