@@ -52,7 +52,7 @@ def session(engine: Engine, folder: Path, *, is_embedded: bool) -> Session:
         packages=SimpleNamespace(ensure=lambda _: None),
         console=SimpleNamespace(print=lambda _: None),
         engine=engine,
-        target=SimpleNamespace(pool_types={}, plugins=(), programs=()),
+        target=SimpleNamespace(pool_types={}, plugins=(), artifacts=(), programs=()),
         is_fleet=False,
         is_embedded=is_embedded,
         is_searchable=False,
