@@ -180,6 +180,7 @@ def test_a_change_of_the_stack_file_touches_what_it_names_and_nothing_else(stack
         "core/v1:PersistentVolumeClaim team-vision/training-env",
         "core/v1:Secret team-vision/object-store",
         "kueue.x-k8s.io/v1beta2:ClusterQueue gpu",
+        "kueue.x-k8s.io/v1beta2:LocalQueue team-vision/default",
         "kueue.x-k8s.io/v1beta2:LocalQueue team-vision/vision",
     ]
     assert [name for name in changed if name.startswith("apps/v1:")] == []

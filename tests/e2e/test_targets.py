@@ -135,8 +135,11 @@ def heartbeat(cluster: LocalStack, half: TargetHalf) -> None:
 
 @pytest.fixture(scope="module")
 def occupied(platform: LocalStack) -> set[str]:
-    """Namespaces of what runs here: their objects are judged, and stay as they are."""
-    return set(platform.names("namespaces")) - {NAMESPACE}
+    """Namespaces of what runs here: their objects are judged, and stay as they are.
+
+    A team's, and what the API server admits there, are each stack's own.
+    """
+    return set(platform.names("namespaces")) - {NAMESPACE, names.ADMISSION_NAMESPACE}
 
 
 @pytest.fixture(scope="module")

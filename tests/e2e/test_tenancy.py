@@ -323,7 +323,8 @@ def kubectl(person: Person, *words: str, given: str = "") -> str:
 
 def test_a_member_works_in_a_pod_of_a_job_and_cancels_it(stack: LocalStack, member: Person) -> None:
     main = {"image": stack.training_image, "command": ["python3", "-m", "http.server", "8080"]}
-    server = merged(job({"spec": {"containers": [main]}}), {"metadata": {"name": "served"}})
+    soon = {"containers": [main], "terminationGracePeriodSeconds": 1}  # the server does not heed SIGTERM
+    server = merged(job({"spec": soon}), {"metadata": {"name": "served"}})
     kubectl(member, "create", "--filename=-", given=yaml.safe_dump(server))
 
     def running() -> bool:
@@ -337,7 +338,7 @@ def test_a_member_works_in_a_pod_of_a_job_and_cancels_it(stack: LocalStack, memb
         assert '"GET / ' in kubectl(member, "logs", "job/served")
         assert "served" in kubectl(member, "get", "workloads", "--output=name")
     finally:
-        kubectl(member, "delete", "job", "served", "--wait=true")
+        kubectl(member, "delete", "job", "served", "--cascade=foreground", "--wait=true")
 
 
 def forwarded(person: Person) -> str:

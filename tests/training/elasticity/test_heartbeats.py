@@ -279,7 +279,7 @@ def test_a_disk_that_hangs_keeps_nobody_from_saying_where_it_hangs_and_from_endi
 def test_a_run_of_one_process_whose_data_hangs_in_an_evaluation_says_where_and_ends(
     tmp_path: Path,
 ) -> None:
-    """The third look at what is held out never ends."""
+    """The third evaluation never ends."""
     program = f"""
 import threading
 from trainyard_train import train
@@ -287,7 +287,7 @@ from trainyard_train.data.samples import Samples
 take = Samples.take
 looks = []
 def hang(samples, indices, at=None):
-    if at is None and len(indices) > 1:
+    if at is None and len(indices) > 1 and indices[0] == 0:
         looks.append(1)
     return threading.Event().wait() if len(looks) == 3 else take(samples, indices, at)
 Samples.take = hang

