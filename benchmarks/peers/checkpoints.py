@@ -29,7 +29,7 @@ from trainyard_train.checkpointing.checkpoint import Manifest, Retention
 from trainyard_train.checkpointing.folder_store import FolderStore
 from trainyard_train.checkpointing.saver import Saved, Saver
 from trainyard_train.checkpointing.state import State
-from trainyard_train.checkpointing.tensors import file_name
+from trainyard_train.checkpointing.tensor_files import file_name
 from trainyard_train.elasticity.config import TimeoutConfig
 from trainyard_train.launchers.process_group import join
 from trainyard_train.parallelism.mesh import Mesh

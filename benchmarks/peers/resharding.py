@@ -25,11 +25,11 @@ from torch.distributed.fsdp import fully_shard
 from trainyard_train.checkpointing.checkpoint import Manifest
 from trainyard_train.checkpointing.folder_store import FolderStore
 from trainyard_train.checkpointing.saver import Saver
-from trainyard_train.checkpointing.state import State, place_of
-from trainyard_train.checkpointing.tensors import file_name
+from trainyard_train.checkpointing.state import State
+from trainyard_train.checkpointing.tensor_files import file_name
 from trainyard_train.elasticity.config import TimeoutConfig
 from trainyard_train.launchers.process_group import join
-from trainyard_train.tensors import is_distributed, local_of
+from trainyard_train.tensors import is_distributed, local_of, place_of
 
 WIDTH = 2048
 """A layer has 16 MiB of weights, and as much twice of moments."""

@@ -19,7 +19,7 @@ from trainyard_train.checkpointing.checkpoint import MANIFEST, Checkpoint, Damag
 from trainyard_train.checkpointing.folder_store import FolderStore
 from trainyard_train.checkpointing.loading import Reading, boxes
 from trainyard_train.checkpointing.state import Buffer
-from trainyard_train.checkpointing.tensors import file_name
+from trainyard_train.checkpointing.tensor_files import file_name
 
 WHOLE = {
     "a": torch.arange(600.0).view(20, 30),

@@ -17,12 +17,23 @@ def local_of(tensor: torch.Tensor | None) -> torch.Tensor:
     return local
 
 
+def place_of(tensor: torch.Tensor) -> tuple[int, ...]:
+    """Where what this rank has of it begins in the whole, in each dimension."""
+    return _box_of(tensor)[0] if is_distributed(tensor) else (0,) * tensor.dim()
+
+
 def part_of(whole: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     """What this rank needs of a whole tensor for one that is cut."""
     if not is_distributed(target):
         return whole
+    begins, sizes = _box_of(target)
+    return whole[tuple(slice(begin, begin + size) for begin, size in zip(begins, sizes, strict=True))]
+
+
+def _box_of(tensor: torch.Tensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Where this rank's part of a DTensor begins, and its shape."""
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-    devices, placements = target.device_mesh, target.placements  # type: ignore[attr-defined]
-    sizes, begins = compute_local_shape_and_global_offset(target.shape, devices, placements)
-    return whole[tuple(slice(begin, begin + size) for begin, size in zip(begins, sizes, strict=True))]
+    devices, placements = tensor.device_mesh, tensor.placements  # type: ignore[attr-defined]
+    sizes, begins = compute_local_shape_and_global_offset(tensor.shape, devices, placements)
+    return tuple(begins), tuple(sizes)

@@ -22,7 +22,7 @@ import torch
 from trainyard_train.checkpointing.foreign import first_failure
 from trainyard_train.checkpointing.saved import SavedState, open_saved
 from trainyard_train.checkpointing.stores import find_checkpoint
-from trainyard_train.checkpointing.tensors import copy
+from trainyard_train.checkpointing.tensor_files import copy
 from trainyard_train.config_base import ConfigError
 
 SHARD_BYTES: Final = 5 * 10**9

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import torch
 
-from trainyard_train.checkpointing.tensors import copy
+from trainyard_train.checkpointing.tensor_files import copy
 from trainyard_train.config_base import ConfigError
 
 Pair = tuple[torch.Tensor, torch.Tensor]

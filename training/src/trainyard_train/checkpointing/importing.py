@@ -17,7 +17,7 @@ from trainyard_train.checkpointing.checkpoint import CheckpointStore, Manifest
 from trainyard_train.checkpointing.foreign import Source, read
 from trainyard_train.checkpointing.state import file_name, lay_out
 from trainyard_train.checkpointing.stores import open_store
-from trainyard_train.checkpointing.tensors import copy, name_of
+from trainyard_train.checkpointing.tensor_files import copy, name_of
 from trainyard_train.config_base import ConfigError
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import warnings
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,7 +29,16 @@ from trainyard_train.checkpointing.checkpoint import (
     ahead,
     digests_of,
 )
-from trainyard_train.checkpointing.tensors import KINDS, Offset, copy, file_name
+from trainyard_train.checkpointing.tensor_files import (
+    Offset,
+    Piece,
+    common,
+    copy,
+    file_name,
+    from_bytes,
+    read_header,
+    slices,
+)
 from trainyard_train.parallelism.mesh import Mesh
 
 Targets = Mapping[str, tuple[Offset, torch.Tensor]]
@@ -38,24 +46,6 @@ Targets = Mapping[str, tuple[Offset, torch.Tensor]]
 _Interval = tuple[int, int]
 _Needs = Mapping[str, Sequence[_Interval]]
 """From which block to which a rank needs of each file."""
-
-
-@dataclass(frozen=True)
-class Piece:
-    """A part of a tensor in a file."""
-
-    whole: tuple[int, ...]
-    """Shape of the tensor."""
-    place: Offset
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-    begin: int
-    """Of its first byte, from the begin of the file."""
-
-    @property
-    def end(self) -> int:
-        """Of its last byte, and one."""
-        return self.begin + math.prod(self.shape) * self.dtype.itemsize
 
 
 @dataclass(frozen=True)
@@ -78,14 +68,7 @@ class Header:
             DamagedError: it is none.
         """
         try:
-            entries = json.loads(bytes(data[8:]))
-            metadata = entries.pop("__metadata__")
-            places = json.loads(metadata["places"])
-            types = json.loads(metadata.get("types", "{}"))
-            pieces = {
-                name: _piece(entry, places.get(name), types.get(name), len(data))
-                for name, entry in entries.items()
-            }
+            pieces, metadata = read_header(data)
             if any(not len(data) <= each.begin <= each.end <= file.entry.size for each in pieces.values()):
                 raise ValueError("a tensor lies outside of the file")
             if file.entry.header:
@@ -212,7 +195,7 @@ class Reading:
                 content = next(found)
                 if not file.entry.header:
                     self._verify_whole(run, at, content, hashes[run.file])
-                data = _tensor(content)
+                data = from_bytes(content)
             self._take(run.file, start, self.mesh.share(run.reader, run.ranks, data, stop - start))
 
     def _block(self, run: _Run, at: int) -> Data:
@@ -366,33 +349,16 @@ def _joined(intervals: Iterable[_Interval]) -> Iterator[_Interval]:
         yield current
 
 
-def _piece(entry: Mapping[str, Any], place: Sequence[Any] | None, kind: str | None, header: int) -> Piece:
-    """One tensor of a file whose header has so many bytes."""
-    shape, dtype = tuple(entry["shape"]), KINDS[entry["dtype"]]
-    if kind:
-        shape, dtype = shape[:-1], getattr(torch, kind)
-    whole, begins = place or (shape, [0] * len(shape))
-    return Piece(tuple(whole), tuple(begins), shape, dtype, header + entry["data_offsets"][0])
-
-
-def _common(
-    one: Offset, one_shape: Sequence[int], other: Offset, other_shape: Sequence[int]
-) -> list[tuple[int, int]]:
-    """What two boxes have in common, in each dimension; empty where the end comes before the begin."""
-    sides = zip(one, one_shape, other, other_shape, strict=True)
-    return [(max(a, b), min(a + size, b + other)) for a, size, b, other in sides]
-
-
 def _overlap(*boxes: Any) -> int:  # noqa: ANN401
     """How many elements two boxes have in common."""
-    return math.prod(max(0, end - begin) for begin, end in _common(*boxes))
+    return math.prod(max(0, end - begin) for begin, end in common(*boxes))
 
 
 def _span(piece: Piece, place: Offset, tensor: torch.Tensor, file: StoredFile) -> _Interval:
     """The blocks from the first byte of a piece that a tensor needs to the last."""
     first = last = 0
-    common = _common(piece.place, piece.shape, place, tensor.shape)
-    for (begin, end), origin, size in zip(common, piece.place, piece.shape, strict=True):
+    shared = common(piece.place, piece.shape, place, tensor.shape)
+    for (begin, end), origin, size in zip(shared, piece.place, piece.shape, strict=True):
         first, last = first * size + begin - origin, last * size + end - 1 - origin
     size = piece.dtype.itemsize
     return file.block_at(piece.begin + first * size), file.block_at(piece.begin + (last + 1) * size - 1) + 1
@@ -408,17 +374,6 @@ def _copy_elements(
         box = values[done : done + size].view(extent)
         done += size
         begin = tuple(map(sum, zip(piece.place, offset, strict=True)))
-        common = _common(begin, extent, place, tensor.shape)
-        if all(low < high for low, high in common):
-            inside, source = (
-                tuple(slice(low - a, high - a) for (low, high), a in zip(common, origin, strict=True))
-                for origin in (place, begin)
-            )
-            copy(tensor[inside], box[source])
-
-
-def _tensor(data: Data) -> torch.Tensor:
-    with warnings.catch_warnings():
-        # Nobody writes to what was read, which an object store's client hands over as it is.
-        warnings.filterwarnings("ignore", "The given buffer is not writable")
-        return torch.frombuffer(data, dtype=torch.uint8)
+        shared = common(begin, extent, place, tensor.shape)
+        if all(low < high for low, high in shared):
+            copy(tensor[slices(shared, place)], box[slices(shared, begin)])

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -19,19 +18,22 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from trainyard_train.checkpointing import tensors as tensor_files
+from trainyard_train.checkpointing import tensor_files
 from trainyard_train.checkpointing.checkpoint import Checkpoint, Data, room_for_digests
 from trainyard_train.checkpointing.loading import Reading, Targets
-from trainyard_train.checkpointing.tensors import (
-    KINDS,
+from trainyard_train.checkpointing.tensor_files import (
     TYPES,
     Offset,
     as_bytes,
+    common,
     copy,
+    from_bytes,
     name_of,
+    read_header,
+    slices,
 )
 from trainyard_train.parallelism.mesh import Mesh
-from trainyard_train.tensors import is_distributed, local_of
+from trainyard_train.tensors import is_distributed, local_of, place_of
 
 file_name = tensor_files.file_name  # where callers look for it
 _GENERATOR: Final = "generator."
@@ -68,13 +70,9 @@ class Pieces:
     ) -> Iterator[tuple[tuple[slice, ...], torch.Tensor]]:
         """What the parts of a tensor have in common with a region, where it is not empty."""
         for (begin, extent), values in self._parts.get(name, {}).items():
-            inside, source = [], []
-            for region, length, part, part_length in zip(place, size, begin, extent, strict=True):
-                start, stop = max(region, part), min(region + length, part + part_length)
-                inside.append(slice(start - region, stop - region))
-                source.append(slice(start - part, stop - part))
-            if all(side.start < side.stop for side in inside):
-                yield tuple(inside), values[tuple(source)]
+            shared = common(place, size, begin, extent)
+            if all(low < high for low, high in shared):
+                yield slices(shared, place), values[slices(shared, begin)]
 
 
 @dataclass(frozen=True)
@@ -292,14 +290,17 @@ def decode(data: Data) -> dict[str, Any]:
     thread comes to its turn.
     """
     begin = 8 + int.from_bytes(data[:8], "little")
-    header = json.loads(bytes(data[8:begin]))
-    metadata = header.pop("__metadata__")
-    places = json.loads(metadata["places"])
-    tensors = {name: _view(data, begin, **entry) for name, entry in header.items()}
-    for name, kind in json.loads(metadata.get("types", "{}")).items():
-        tensors[name] = tensors[name].flatten().view(getattr(torch, kind)).view(tensors[name].shape[:-1])
+    found, metadata = read_header(data[:begin])
+    tensors = {
+        name: from_bytes(data[piece.begin : piece.end]).view(piece.dtype).view(piece.shape)
+        for name, piece in found.items()
+    }
     return {
-        "pieces": {name: (shape, place, tensors[name]) for name, (shape, place) in places.items()},
+        "pieces": {
+            name: (piece.whole, piece.place, tensors[name])
+            for name, piece in found.items()
+            if not name.startswith(_GENERATOR)
+        },
         "generators": {
             name.removeprefix(_GENERATOR): state
             for name, state in tensors.items()
@@ -307,21 +308,6 @@ def decode(data: Data) -> dict[str, Any]:
         },
         "metadata": metadata,
     }
-
-
-def _view(
-    data: Data, begin: int, *, dtype: str, shape: list[int], data_offsets: tuple[int, int]
-) -> torch.Tensor:
-    """One tensor of a file whose tensors begin at `begin`."""
-    kind = KINDS[dtype]
-    first, last = data_offsets
-    if first == last:  # of which `frombuffer` makes nothing
-        return torch.empty(shape, dtype=kind)
-    count = (last - first) // kind.itemsize
-    with warnings.catch_warnings():
-        # Nobody writes to what was read, which an object store's client hands over as it is.
-        warnings.filterwarnings("ignore", "The given buffer is not writable")
-        return torch.frombuffer(data, dtype=kind, count=count, offset=begin + first).view(shape)
 
 
 def not_finite(tensors: Mapping[str, torch.Tensor], advice: str = "") -> str:
@@ -354,16 +340,6 @@ def join(files: Iterable[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         as_bytes(tensors[name]).zero_()
         pieces.fill(name, (0,) * len(shape), tensors[name])
     return tensors
-
-
-def place_of(tensor: torch.Tensor) -> Offset:
-    """Where what this rank has of a tensor begins in the whole."""
-    if not is_distributed(tensor):
-        return (0,) * tensor.dim()
-    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
-
-    devices, placements = tensor.device_mesh, tensor.placements  # type: ignore[attr-defined]
-    return tuple(compute_local_shape_and_global_offset(tensor.shape, devices, placements)[1])
 
 
 def _generators(device: torch.device) -> dict[str, torch.Tensor]:

@@ -31,15 +31,14 @@ from trainyard_train.checkpointing.saver import MismatchError
 from trainyard_train.checkpointing.state import (
     Buffer,
     not_finite,
-    place_of,
     replica_of,
     share_of,
 )
-from trainyard_train.checkpointing.tensors import name_of
+from trainyard_train.checkpointing.tensor_files import name_of
 from trainyard_train.config_base import ConfigError
 from trainyard_train.observability.rank_log import log_line
 from trainyard_train.parallelism.mesh import Mesh
-from trainyard_train.tensors import is_distributed, local_of
+from trainyard_train.tensors import is_distributed, local_of, place_of
 
 _NUMBERS: Final = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
 Agree = Callable[[str], bool]

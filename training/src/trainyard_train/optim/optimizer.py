@@ -7,7 +7,7 @@ lacks that for DTensors of SGD, and for parameters on several meshes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,8 +16,8 @@ from trainyard_train.optim.config import OptimConfig
 from trainyard_train.tensors import local_of
 
 
-class FusedSGD(torch.optim.SGD):
-    """SGD in one pass over each rank's parts; `found_inf` and `grad_scale` are those of GradScaler."""
+class Fused(torch.optim.Optimizer):
+    """An optimizer that updates each rank's parts in one pass, with the attributes that GradScaler sets."""
 
     found_inf: torch.Tensor | None = None
     """Shape (), float32, on the device: not 0 where this step is to change nothing."""
@@ -28,60 +28,63 @@ class FusedSGD(torch.optim.SGD):
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         for group in self.param_groups:
             used = [parameter for parameter in group["params"] if parameter.grad is not None]
-            moments = [_slot(self, each, "momentum_buffer") for each in used] if group["momentum"] else []
             if used:
-                torch._fused_sgd_(
-                    [local_of(each) for each in used],
-                    [local_of(each.grad) for each in used],
-                    [local_of(each) for each in moments],
-                    weight_decay=group["weight_decay"],
-                    momentum=group["momentum"],
-                    lr=group["lr"],
-                    dampening=group["dampening"],
-                    nesterov=group["nesterov"],
-                    maximize=group["maximize"],
-                    is_first_step=False,  # the momentum is 0 then, which a first step that is skipped needs
-                    grad_scale=self.grad_scale,
-                    found_inf=self.found_inf,
-                )
+                self._update(group, used)
+
+    def _update(self, group: Mapping[str, Any], used: Sequence[torch.Tensor]) -> None:
+        """Update parameters of one group, which all have gradients."""
+        raise NotImplementedError
+
+    def _locals(self, used: Sequence[torch.Tensor], slot: str) -> list[torch.Tensor]:
+        """What this rank has of one thing that is remembered of each parameter."""
+        return [local_of(_slot(self, parameter, slot)) for parameter in used]
 
 
-class FusedAdamW(torch.optim.AdamW):
-    """AdamW, likewise."""
+class FusedSGD(Fused, torch.optim.SGD):
+    """SGD."""
 
-    found_inf: torch.Tensor | None = None
-    grad_scale: torch.Tensor | None = None
-
-    @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
-        for group in self.param_groups:
-            used = [parameter for parameter in group["params"] if parameter.grad is not None]
-            if not used:
-                continue
-            steps = [_steps(self, parameter) for parameter in used]
-            torch._foreach_add_(steps, 1)
-            torch._fused_adamw_(
-                [local_of(each) for each in used],
-                [local_of(each.grad) for each in used],
-                [local_of(_slot(self, each, "exp_avg")) for each in used],
-                [local_of(_slot(self, each, "exp_avg_sq")) for each in used],
-                [],
-                steps,
-                lr=group["lr"],
-                beta1=group["betas"][0],
-                beta2=group["betas"][1],
-                weight_decay=group["weight_decay"],
-                eps=group["eps"],
-                amsgrad=False,
-                maximize=group["maximize"],
-                grad_scale=self.grad_scale,
-                found_inf=self.found_inf,
-            )
-            if self.found_inf is not None:  # a step that was skipped does not count
-                torch._foreach_sub_(steps, [self.found_inf] * len(steps))
+    def _update(self, group: Mapping[str, Any], used: Sequence[torch.Tensor]) -> None:
+        torch._fused_sgd_(
+            [local_of(each) for each in used],
+            [local_of(each.grad) for each in used],
+            self._locals(used, "momentum_buffer") if group["momentum"] else [],
+            weight_decay=group["weight_decay"],
+            momentum=group["momentum"],
+            lr=group["lr"],
+            dampening=group["dampening"],
+            nesterov=group["nesterov"],
+            maximize=group["maximize"],
+            is_first_step=False,  # the momentum is 0 then, which a first step that is skipped needs
+            grad_scale=self.grad_scale,
+            found_inf=self.found_inf,
+        )
 
 
-Fused = FusedSGD | FusedAdamW
+class FusedAdamW(Fused, torch.optim.AdamW):
+    """AdamW."""
+
+    def _update(self, group: Mapping[str, Any], used: Sequence[torch.Tensor]) -> None:
+        steps = [_steps(self, parameter) for parameter in used]
+        torch._foreach_add_(steps, 1)
+        torch._fused_adamw_(
+            [local_of(each) for each in used],
+            [local_of(each.grad) for each in used],
+            self._locals(used, "exp_avg"),
+            self._locals(used, "exp_avg_sq"),
+            [],
+            steps,
+            lr=group["lr"],
+            beta1=group["betas"][0],
+            beta2=group["betas"][1],
+            weight_decay=group["weight_decay"],
+            eps=group["eps"],
+            amsgrad=False,
+            maximize=group["maximize"],
+            grad_scale=self.grad_scale,
+            found_inf=self.found_inf,
+        )
+        if self.found_inf is not None:  # a step that was skipped does not count
+            torch._foreach_sub_(steps, [self.found_inf] * len(steps))
 
 
 def build_optimizer(config: OptimConfig, parameters: Iterable[torch.nn.Parameter]) -> Fused:
