@@ -32,6 +32,7 @@ CLUSTER_PARTS = (
     "binary/kube-proxy",
     "binary/kubelet",
     "binary/coredns",
+    "binary/network-policies",
 )
 """What the embedded cluster is made of, beside Debian's packages and the images."""
 

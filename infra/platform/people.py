@@ -23,6 +23,7 @@ _SEEN: Mapping[str, Sequence[str]] = {
     "": ("events", "limitranges", "persistentvolumeclaims", "pods", "pods/log", "resourcequotas"),
     "events.k8s.io": ("events",),
     "kueue.x-k8s.io": ("localqueues", "workloads"),
+    "networking.k8s.io": ("networkpolicies",),
 }
 """API group → what a job becomes, and what the team may use. Nobody reads a Secret."""
 _WRITTEN: Mapping[str, Sequence[str]] = {"": ("secrets",)}

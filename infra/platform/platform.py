@@ -16,6 +16,7 @@ from infra.platform.claims import Claims
 from infra.platform.datasets import Datasets
 from infra.platform.device_plugins import DevicePlugins
 from infra.platform.namespaces import Namespaces
+from infra.platform.networks import Networks
 from infra.platform.node_software import NodeSoftware
 from infra.platform.object_store import ObjectStore
 from infra.platform.operator import Definitions, Operator, OperatorPlan
@@ -47,6 +48,7 @@ class Platform(pulumi.ComponentResource):
         plans = [PLANS[name](context) for name in _installed(stack.operators)]
         namespaces = Namespaces(context, [plan.namespace for plan in plans], self)
         Admission(context, namespaces, self)
+        Networks(context, namespaces, self)
         if any(team.groups for team in stack.teams):
             People(context, namespaces, self)
         more = [autoscaler.requests(context)] if cluster.settings.autoscaler else []

@@ -15,6 +15,7 @@ from infra.spec.finding import Check, run
 from infra.spec.fleet import Fleet
 from infra.spec.fleet_validators import CHECKS as FLEET_CHECKS
 from infra.spec.machine import declared
+from infra.spec.network_validators import CHECKS as NETWORK_CHECKS
 from infra.spec.problems import problems
 from infra.spec.source import FLEET_KEY, STACK_KEY, Source, read
 from infra.spec.stack import Stack
@@ -57,6 +58,7 @@ def _stack_checks(sections: Sections) -> Iterator[Check]:
     provider = sections.get("provider")
     yield from STACK_CHECKS
     yield from DATASET_CHECKS
+    yield from NETWORK_CHECKS
     yield from target_of(provider.kind).validators if provider else ()
 
 

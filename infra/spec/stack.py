@@ -13,6 +13,7 @@ from infra.spec.base import Name, Spec
 from infra.spec.dataset import DatasetSpec
 from infra.spec.grace import GraceSeconds
 from infra.spec.job import JobSpec
+from infra.spec.network import NetworkSpec
 from infra.spec.node_pool import NodePoolSpec
 from infra.spec.operators import OperatorsSpec
 from infra.spec.placement import Placement, offers, place
@@ -39,6 +40,9 @@ class Stack(Spec):
     teams: tuple[TeamSpec, ...] = Field(min_length=1, description="teams that submit jobs")
     admission: AdmissionSpec = Field(
         default=AdmissionSpec(), description="what the API server holds the teams to"
+    )
+    network: NetworkSpec = Field(
+        default=NetworkSpec(), description="what the teams' pods may connect to outside of their namespace"
     )
     priorities: dict[Name, PriorityValue] = Field(
         default=dict(DEFAULT_PRIORITIES), min_length=1, description="workload priorities, name to value"

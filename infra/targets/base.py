@@ -37,6 +37,24 @@ CAPACITY_MODES: Mapping[str | None, CapacityMode] = {
 """How a stack file says it (`provisioning`) → what it is."""
 
 
+INTERNET = "0.0.0.0/0"
+PRIVATE = ("10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16")
+"""RFC 1918 and RFC 6598: pods, nodes, the API server, and what else is inside."""
+LINK_LOCAL = "169.254.0.0/16"
+"""The metadata service of a node among others."""
+NODE_LOCAL_DNS = "169.254.20.10/32"
+"""Where NodeLocal DNSCache listens on every node (Kubernetes: Using NodeLocal DNSCache in clusters)."""
+
+
+@dataclass(frozen=True)
+class Destination:
+    """What pods of all teams may connect to by TCP, outside of the cluster's pods."""
+
+    cidr: str
+    """INTERNET leaves out all private networks."""
+    ports: tuple[int, ...]
+
+
 @dataclass(frozen=True)
 class ClusterSettings:
     """What is known of the cluster at preview: it decides which resources exist."""
@@ -71,6 +89,10 @@ class ClusterSettings:
     """`Never` where images are imported onto the nodes beforehand."""
     software: NodeSoftwareSettings = field(default_factory=NodeSoftwareSettings)
     autoscaler: AutoscalerSettings | None = None
+    dns: tuple[str, ...] = (NODE_LOCAL_DNS,)
+    """Networks that answer DNS and are no pods of kube-system."""
+    destinations: tuple[Destination, ...] = ()
+    """The target's object store, and the endpoint that gives pods their identity in the cloud."""
     groups: Mapping[str, str] = field(default_factory=dict)
     """Group of people in the stack file → its name in the cluster, where the target gives it another one."""
 

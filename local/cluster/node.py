@@ -1,4 +1,4 @@
-"""A node as one machine: containerd, kubelet and kube-proxy."""
+"""A node as one machine: containerd, kubelet, kube-proxy, and what enforces NetworkPolicies."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from local.cluster.kube_proxy import kube_proxy
 from local.cluster.layout import gate
 from local.cluster.machine import Daemon, MachineSpec, Mount
 from local.cluster.network import ROUTER_SYSCTLS
+from local.cluster.network_policies import network_policies
 
 LEASE_SECONDS = 8
 """kubelet renews at a quarter of it; with the grace of the controller manager a dead node shows in 10 s."""
@@ -46,7 +47,7 @@ class NodeMachine:
         for name, content in files.items():
             write(self.folder / name, content)
         return MachineSpec(
-            daemons=(self.containerd(), self.kubelet(), self.proxy()),
+            daemons=(self.policies(), self.containerd(), self.kubelet(), self.proxy()),
             sysctls=ROUTER_SYSCTLS,
             mounts=(
                 Mount("tmpfs", "", "/run"),
@@ -73,6 +74,9 @@ class NodeMachine:
 
     def proxy(self) -> Daemon:
         return kube_proxy(self.folder, self.name, self.context)
+
+    def policies(self) -> Daemon:
+        return network_policies(self.folder, self.name, self.context)
 
     def kubelet_config(self) -> dict[str, object]:
         """KubeletConfiguration; what is not here is upstream's default."""

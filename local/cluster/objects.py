@@ -1,15 +1,16 @@
-"""The objects that a cluster of ours has from its start: its Nodes, and the Service of its DNS."""
+"""The objects that a cluster of ours has from its start: Nodes, the Service of its DNS, daemons' rights."""
 
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from local.cluster.addresses import AddressPlan
 from local.cluster.api import ApiServer, Object
 from local.cluster.config import NodeConfig, Taint
 from local.cluster.control_plane import DNS_USER
+from local.cluster.network_policies import USER as POLICIES_USER
 
 GPU = "nvidia.com/gpu"
 PREEMPTING = "trainyard.dev/preempting"
@@ -20,8 +21,25 @@ _DNS_ENDPOINTS = "/apis/discovery.k8s.io/v1/namespaces/kube-system/endpointslice
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 
+_WATCHED: Mapping[str, Mapping[str, Sequence[str]]] = {
+    DNS_USER: {
+        "": ("services", "namespaces", "pods", "endpoints"),
+        "discovery.k8s.io": ("endpointslices",),
+    },
+    POLICIES_USER: {"": ("namespaces", "pods"), "networking.k8s.io": ("networkpolicies",)},
+}
+"""Daemon outside of pods → API group → what it lists and watches."""
+
+
+def apply_rights(api: ApiServer) -> None:
+    """Declare what the daemons may read that upstream has no role for."""
+    for user, resources in _WATCHED.items():
+        api.apply(f"{_RBAC}/clusterroles/{user}", _role(user, resources))
+        api.apply(f"{_RBAC}/clusterrolebindings/{user}", _binding(user))
+
+
 def apply_dns(api: ApiServer, plan: AddressPlan) -> None:
-    """Declare the Service `kube-dns`, whose server runs outside of pods, and what that server may read."""
+    """Declare the Service `kube-dns`, whose server runs outside of pods."""
     ports = [{"name": name, "port": 53, "protocol": protocol} for name, protocol in _DNS_PORTS]
     service: Object = {
         "apiVersion": "v1",
@@ -43,8 +61,6 @@ def apply_dns(api: ApiServer, plan: AddressPlan) -> None:
     }
     api.apply(_DNS_SERVICE, service)
     api.apply(_DNS_ENDPOINTS, endpoints)
-    api.apply(f"{_RBAC}/clusterroles/{DNS_USER}", _dns_role())
-    api.apply(f"{_RBAC}/clusterrolebindings/{DNS_USER}", _dns_binding())
 
 
 def apply_node(api: ApiServer, config: NodeConfig, plan: AddressPlan) -> None:
@@ -112,28 +128,24 @@ def _is_foreign(key: str) -> bool:
     return key.startswith("node.kubernetes.io/") or key == PREEMPTING
 
 
-def _dns_role() -> Object:
+def _role(user: str, resources: Mapping[str, Sequence[str]]) -> Object:
     rules = [
-        {
-            "apiGroups": [""],
-            "resources": ["services", "namespaces", "pods", "endpoints"],
-            "verbs": ["list", "watch"],
-        },
-        {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
+        {"apiGroups": [group], "resources": list(kinds), "verbs": ["list", "watch"]}
+        for group, kinds in resources.items()
     ]
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRole",
-        "metadata": {"name": DNS_USER},
+        "metadata": {"name": user},
         "rules": rules,
     }
 
 
-def _dns_binding() -> Object:
+def _binding(user: str) -> Object:
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRoleBinding",
-        "metadata": {"name": DNS_USER},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": DNS_USER},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": DNS_USER}],
+        "metadata": {"name": user},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": user},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
     }

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from ipaddress import IPv4Network
 from pathlib import Path
 
-from infra.errors import MachineError, Problem
-from local.cluster import cgroups
-from local.cluster.commands import PROGRAM_PATH, run
+from infra.errors import MachineError, Problem, TrainyardError
+from local.cluster import cgroups, network_policies
+from local.cluster.commands import PROGRAM_PATH, program, run
 from local.cluster.config import ClusterConfig
 from local.cluster.containerd import CNI_PLUGINS
 from local.cluster.contracts import Artifacts
@@ -26,6 +26,7 @@ BINARIES = (
     "kube-proxy",
     "kubelet",
     "coredns",
+    network_policies.PROGRAM,
 )
 PROGRAMS = {
     "etcd": "etcd-server",
@@ -128,12 +129,24 @@ def _artifacts(config: ClusterConfig, artifacts: Artifacts) -> Iterator[Problem]
         else:
             if name == "binary/kubelet":
                 yield from _version(config.kubernetes_version, run(str(found), "--version").split()[-1])
+            if name == f"binary/{network_policies.PROGRAM}":
+                yield from _packet_queue(found)
 
 
 def _version(wanted: str, found: str) -> Iterator[Problem]:
     if found.removeprefix("v") != wanted.removeprefix("v"):
         fix = "set the version that versions.yaml pins"
         yield Problem("cluster.kubernetesVersion", wanted, found, fix)
+
+
+def _packet_queue(enforcer: Path) -> Iterator[Problem]:
+    """Let what enforces NetworkPolicies try its rules, in a network namespace that goes with it."""
+    try:
+        run(program("unshare"), "--net", str(enforcer), "--check", "--pods=192.0.2.0/24")
+    except TrainyardError as error:
+        needs = "nftables with the target NFQUEUE (CONFIG_NETFILTER_XT_TARGET_NFQUEUE, NFT_COMPAT)"
+        fix = "modprobe -a nf_tables nft_compat xt_NFQUEUE nfnetlink_queue nf_conntrack"
+        yield Problem("kernel", error.problems[0].got, needs, fix)
 
 
 def _folders(data_dir: Path, run_folder: Path) -> Iterator[Problem]:

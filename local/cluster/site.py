@@ -25,7 +25,14 @@ from local.cluster.layout import VERSION, Layout, gate
 from local.cluster.machine import Machine
 from local.cluster.network import CONTROL, Network
 from local.cluster.node import SHARED_FOLDERS, NodeMachine
-from local.cluster.objects import apply_dns, apply_node, is_ready, node_path, report_starting
+from local.cluster.objects import (
+    apply_dns,
+    apply_node,
+    apply_rights,
+    is_ready,
+    node_path,
+    report_starting,
+)
 from local.cluster.preemption import fail_pods
 from local.cluster.processes import wait_until
 
@@ -185,6 +192,7 @@ class Site:
     def _declare(self) -> None:
         """Make the API's objects follow the config, so that nodes find themselves described."""
         wait_until(lambda: self.api.exists("/api/v1/namespaces/kube-system"), seconds=API_SECONDS)
+        apply_rights(self.api)
         apply_dns(self.api, self.plan)
         for node in self.config.nodes:
             apply_node(self.api, node, self.plan)

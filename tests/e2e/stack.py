@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
 
@@ -237,6 +238,20 @@ class LocalStack:
     def wait_until(self, condition: Callable[[], bool], what: str) -> None:
         met = wait_until(condition, seconds=SECONDS, poll_seconds=0.3)
         assert met, f"never {what}:\n{self.kubectl('get', 'nodes,pods', '-A')}{self.kubectl('events', '-A')}"
+
+    @property
+    def control(self) -> str:
+        """Address of the control plane: API server and DNS."""
+        return str(IPv4Network(NETWORK["node_cidr"])[1])
+
+    def service(self, name: str, namespace: str) -> str:
+        """Address of a Service."""
+        return str(self.get("service", name, "-n", namespace)["spec"]["clusterIP"])
+
+    def addresses(self, namespace: str, selector: str) -> list[str]:
+        """Addresses of the pods with these labels that run."""
+        pods = self.get("pods", "-n", namespace, "-l", selector, "--field-selector=status.phase=Running")
+        return [pod["status"]["podIP"] for pod in pods["items"]]
 
     @property
     def training_image(self) -> str:

@@ -6,15 +6,17 @@ judged in the end, whoever filled in a template.
 
 from __future__ import annotations
 
+import json
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import httpx
 import pytest
 import yaml
 
 from engine.paths import REPOSITORY
-from tests.e2e.manifests import GPU, NAMESPACE, Manifest
+from tests.e2e import probes
+from tests.e2e.manifests import GPU, NAMESPACE, Manifest, container
 from tests.e2e.stack import LocalStack
 from tests.e2e.tenants import (
     ATTACKS,
@@ -353,3 +355,78 @@ def forwarded(person: Person) -> str:
             return f"{answer.http_version} {answer.status_code}"
         finally:
             process.terminate()
+
+
+@pytest.fixture(scope="module")
+def served(stack: LocalStack) -> Iterator[None]:
+    """Two pods of a job, one of another team's, and one of no team's; all serve.
+
+    Those of the team try the API server before all else, when nobody can know them yet.
+    """
+    first = {"API server": f"{stack.service('kubernetes', 'default')}:443"}
+    main = {"image": stack.training_image, "command": probes.serving(first)}
+    soon = {"containers": [main], "terminationGracePeriodSeconds": 1}  # the server does not heed SIGTERM
+    ours = merged(job({"spec": soon}), {"metadata": {"name": "open"}, "spec": {"parallelism": 2}})
+    theirs = merged(job({"spec": soon}, queue="platform"), {"metadata": {"name": "open", "namespace": OTHER}})
+    nobodys: Manifest = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "open", "namespace": "default"},
+        "spec": {"containers": [{**container(stack.training_image, probes.serving({})), "volumeMounts": []}]},
+    }
+    stack.apply(ours, theirs, nobodys)
+    try:
+        stack.wait_until(lambda: len(stack.addresses(NAMESPACE, "job-name=open")) == 2, "pods of the team")
+        stack.wait_until(lambda: len(stack.addresses(OTHER, "job-name=open")) == 1, "pod of the other team")
+        stack.kubectl("wait", "pod/open", "-n", "default", "--for=condition=Ready", "--timeout=120s")
+        yield
+    finally:
+        for namespace in (NAMESPACE, OTHER):
+            stack.kubectl("delete", "job", "open", "-n", namespace, "--cascade=foreground")
+        stack.kubectl("delete", "pod", "open", "-n", "default", "--grace-period=1")
+
+
+def closed_places(stack: LocalStack) -> dict[str, str]:
+    """Return what no pod of a team may reach, and others do."""
+    nodes = stack.get("nodes")["items"]
+    kubelets = {node["metadata"]["name"]: node["status"]["addresses"][0]["address"] for node in nodes}
+    [kueue] = stack.addresses("kueue-system", "control-plane=controller-manager")
+    return {
+        **{f"kubelet of {name}": f"{address}:10250" for name, address in kubelets.items()},
+        "API server": f"{stack.service('kubernetes', 'default')}:443",
+        "API server by its own address": f"{stack.control}:6443",
+        "Kueue's webhook": f"{stack.service('kueue-webhook-service', 'kueue-system')}:443",
+        "Kueue's webhook by its pod": f"{kueue}:9443",
+        "Kueue's metrics": f"{kueue}:8443",
+        "DNS server's host, by another port": f"{stack.control}:22",
+    }
+
+
+@pytest.mark.usefixtures("served")
+def test_a_pod_of_a_team_reaches_its_own_and_what_the_stack_names(stack: LocalStack, member: Person) -> None:
+    [theirs] = stack.addresses(OTHER, "job-name=open")
+    here, there = stack.addresses(NAMESPACE, "job-name=open")
+    never = {"the other team": f"{theirs}:{probes.PORT}", "metadata service": "169.254.169.254:80"}
+    wanted = {
+        "itself": f"{here}:{probes.PORT}",
+        "the job's other pod": f"{there}:{probes.PORT}",
+        "object store": f"object-store.trainyard-storage.svc:{7070}",
+        "DNS by TCP": f"{stack.service('kube-dns', 'kube-system')}:53",
+    }
+    closed = closed_places(stack)
+    places = {**never, **closed, **wanted}
+    said = kubectl(member, "exec", "job/open", "--", *probes.trying(places))
+    assert json.loads(said) == expected(places, wanted)
+    # The same from a pod of no team: it is the policy that closes, and not that nobody serves there.
+    outside = stack.kubectl("exec", "-n", "default", "open", "--", *probes.trying({**never, **closed}))
+    assert json.loads(outside) == expected({**never, **closed}, closed)
+
+
+@pytest.mark.usefixtures("served")
+def test_a_pod_is_held_to_its_policy_before_anybody_knows_its_address(member: Person) -> None:
+    """Its first packet leaves before the kubelet has told the API server of it."""
+    assert 'FIRST {"API server": "closed"}' in kubectl(member, "logs", "job/open")
+
+
+def expected(places: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
+    return {name: "open" if name in wanted else "closed" for name in places}

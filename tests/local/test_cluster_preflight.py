@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.errors import ExitCode, MachineError, Problem
+from infra.errors import ExitCode, MachineError, Problem, TrainyardError
 from local.cluster import ClusterConfig, NodeConfig, preflight
 from local.cluster.layout import Layout
 
@@ -14,6 +14,8 @@ CONFIG = ClusterConfig(
     nodes=(NodeConfig(name="spot-0", pool="spot", images=("training",)),),
     data_dir="/data",
 )
+
+PACKET_QUEUE = preflight._packet_queue
 
 
 class Artifacts:
@@ -38,6 +40,7 @@ def good_machine(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempP
     limit.write_text("1000000\n")
     for name in ("_privileges", "_programs", "_kernel"):
         monkeypatch.setattr(preflight, name, list)
+    monkeypatch.setattr(preflight, "_packet_queue", lambda _: [])
     monkeypatch.setattr(preflight, "host_routes", lambda: [("192.0.2.0/24", "eth0")])
     monkeypatch.setattr(preflight, "FREE_GIB", 0)
     monkeypatch.setattr(preflight, "INOTIFY_LIMIT", limit)
@@ -150,3 +153,21 @@ class TestPrivileges:
         monkeypatch.setattr("shutil.which", lambda *_, **__: None)
         fixes = {problem.fix for problem in preflight._programs()}
         assert "apt-get install etcd-server" in fixes
+
+
+def test_a_kernel_that_cannot_queue_packets_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What enforces NetworkPolicies tries it; without it no pod could connect to anything."""
+    said = Problem("unshare", "rules of nftables: no such file or directory (exit status 1)", "", "")
+
+    def fails(*_: str) -> str:
+        raise TrainyardError([said])
+
+    monkeypatch.setattr(preflight, "_packet_queue", PACKET_QUEUE)
+    monkeypatch.setattr(preflight, "program", str)
+    monkeypatch.setattr(preflight, "_version", lambda *_: [])
+    monkeypatch.setattr(preflight, "run", lambda *argv: fails() if "--check" in argv else "v v1.35.4")
+    [problem] = problems(tmp_path)
+    assert (problem.path, problem.got) == ("kernel", said.got)
+    assert "modprobe" in problem.fix

@@ -29,6 +29,10 @@ FORM_IN_CODE = {
     "dataset-without-a-digest",
     "network-with-host-bits",
     "onprem-gateway-that-is-none",
+    "teams-network-to-a-name",
+    "teams-network-with-host-bits",
+    "teams-network-with-two-places",
+    "teams-network-without-a-place",
 }
 """Wrong by a form that JSON Schema cannot say, or that several sentences explain better than a pattern."""
 

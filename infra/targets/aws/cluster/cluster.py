@@ -39,7 +39,7 @@ from infra.targets.aws.cluster.filesystem import (
     use_efs,
     use_lustre,
 )
-from infra.targets.aws.cluster.identity import associate, datasets_role, node_role, team_role
+from infra.targets.aws.cluster.identity import POD_IDENTITY, associate, datasets_role, node_role, team_role
 from infra.targets.aws.cluster.interruption import make_queue
 from infra.targets.aws.cluster.keys import Keys, make_keys
 from infra.targets.aws.cluster.network import make_network
@@ -49,9 +49,11 @@ from infra.targets.aws.spec.groups import groups
 from infra.targets.aws.spec.provider import AwsSpec, LustreSpec
 from infra.targets.aws.spec.registries import PINNED_AT, registry_of
 from infra.targets.base import (
+    INTERNET,
     Cluster,
     ClusterOutputs,
     ClusterSettings,
+    Destination,
     DevicePlugin,
     ObjectStoreOutputs,
     PoolSettings,
@@ -178,6 +180,7 @@ def _settings(stack: Stack, spec: AwsSpec, pools: Mapping[str, PoolSettings]) ->
         ),
         autoscaler=autoscaler.settings(cluster, stack.name, spec.region) if breathes else None,
         provisioning_class="best-effort-atomic-scale-up.autoscaling.x-k8s.io" if breathes else "",
+        destinations=(Destination(POD_IDENTITY, (80,)), Destination(INTERNET, (443,))),
         groups={principal: group_of(principal) for team in stack.teams for principal in team.groups},
     )
 

@@ -13,6 +13,8 @@ from infra.targets.aws.cluster.keys import use_of_data_key
 from infra.targets.aws.cluster.policy import Statement, allow, assumed_by, document
 from infra.targets.aws.cluster.scope import Scope
 
+POD_IDENTITY = "169.254.170.23/32"
+"""Of EKS Pod Identity's agent on every node (EKS: Pod Identity Agent)."""
 MAX_ROLE_NAME = 64
 """IAM user guide, IAM and STS quotas."""
 

@@ -19,6 +19,7 @@ from infra.operator_settings.node_software import NodeSoftwareSettings
 from infra.spec import Stack
 from infra.spec.provider import ProviderKind
 from infra.spec.storage import LifecycleSpec
+from infra.subnets import aks_ranges
 from infra.targets.azure.cluster.bucket import Store, make_bucket
 from infra.targets.azure.cluster.control_plane import ControlPlane, kubeconfig, make_control_plane
 from infra.targets.azure.cluster.filesystem import make_filesystem
@@ -42,9 +43,11 @@ from infra.targets.azure.cluster.pools import (
 from infra.targets.azure.cluster.scope import Scope
 from infra.targets.azure.spec.provider import AzureSpec
 from infra.targets.base import (
+    INTERNET,
     Cluster,
     ClusterOutputs,
     ClusterSettings,
+    Destination,
     ObjectStoreOutputs,
     PoolSettings,
     StorageClass,
@@ -162,7 +165,14 @@ def _settings(stack: Stack, spec: AzureSpec, pools: Mapping[str, PoolSettings]) 
         environment={"AZURE_STORAGE_ACCOUNT_NAME": spec.storage_account},
         pod_labels=USES_IDENTITY,
         software=_software(stack, spec, pools),
+        destinations=tuple(Destination(each, (443,)) for each in (*_endpoints(spec), INTERNET)),
     )
+
+
+def _endpoints(spec: AzureSpec) -> list[str]:
+    """The subnet of the storage account's private endpoint; of subnets that exist, the stack names it."""
+    network = spec.network
+    return [] if network.existing else [str(aks_ranges(network.cidr).endpoints)]
 
 
 def _software(stack: Stack, spec: AzureSpec, pools: Mapping[str, PoolSettings]) -> NodeSoftwareSettings:

@@ -18,9 +18,11 @@ from infra.spec import Stack
 from infra.spec.provider import ProviderKind
 from infra.spec.storage import LifecycleSpec
 from infra.targets.base import (
+    INTERNET,
     Cluster,
     ClusterOutputs,
     ClusterSettings,
+    Destination,
     ObjectStoreOutputs,
     PoolSettings,
 )
@@ -113,6 +115,9 @@ def _settings(stack: Stack, spec: CoreweaveSpec, pools: Mapping[str, PoolSetting
         data_dir="",
         training_image=spec.training_image,
         serves_object_store=False,
+        # http://cwlota.com, and https://cwobject.com (CoreWeave: Configure endpoints). Where LOTA has private
+        # addresses, the stack names them.
+        destinations=(Destination(INTERNET, (80, 443)),),
     )
 
 

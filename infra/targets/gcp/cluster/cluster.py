@@ -17,9 +17,12 @@ from infra.spec import Stack
 from infra.spec.provider import ProviderKind
 from infra.spec.storage import LifecycleSpec
 from infra.targets.base import (
+    INTERNET,
+    NODE_LOCAL_DNS,
     Cluster,
     ClusterOutputs,
     ClusterSettings,
+    Destination,
     DevicePlugin,
     ObjectStoreOutputs,
     PoolSettings,
@@ -30,7 +33,13 @@ from infra.targets.gcp.cluster.bucket import make_bucket
 from infra.targets.gcp.cluster.control_plane import kubeconfig, make_control_plane, use_control_plane
 from infra.targets.gcp.cluster.fabric import cluster_mtu, make_fabrics, publish
 from infra.targets.gcp.cluster.filesystem import make_filesystem
-from infra.targets.gcp.cluster.identity import break_glass, human_access, node_identity, read_datasets
+from infra.targets.gcp.cluster.identity import (
+    METADATA_SERVER,
+    break_glass,
+    human_access,
+    node_identity,
+    read_datasets,
+)
 from infra.targets.gcp.cluster.keys import Keys, make_keys
 from infra.targets.gcp.cluster.network import make_network
 from infra.targets.gcp.cluster.pools import Grounds, node_pool, pool_settings
@@ -146,6 +155,8 @@ def _settings(stack: Stack, spec: GcpSpec, pools: Mapping[str, PoolSettings]) ->
         training_image=spec.training_image,
         serves_object_store=False,
         device_plugins=tuple(plugins),
+        dns=(NODE_LOCAL_DNS, METADATA_SERVER),
+        destinations=(Destination(METADATA_SERVER, (80, 8080)), Destination(INTERNET, (443,))),
     )
 
 

@@ -31,6 +31,8 @@ NODE_ROLES = ("roles/container.defaultNodeServiceAccount", "roles/artifactregist
 _HUMAN_ROLES = {"admins": "roles/container.admin", "viewers": "roles/container.viewer"}
 _TEAM_ROLE = "roles/container.clusterViewer"
 """Through the door of the API server, and nothing behind it: what a team may do is bound in its namespace."""
+METADATA_SERVER = "169.254.169.254/32"
+"""GKE's own, by Workload Identity: it gives pods tokens, and hides the node's; Cloud DNS answers there."""
 _MAX_ACCOUNT_ID = 30
 _MAX_ENTITLEMENT_ID = 63
 BREAK_GLASS_SECONDS = 3600

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
+from ipaddress import IPv4Address
 from typing import ClassVar, cast
+from urllib.parse import urlsplit
 
 import pulumi
 import yaml
@@ -20,7 +22,16 @@ from infra.operator_settings.network_operator import AddressPool, NetworkOperato
 from infra.operator_settings.node_software import Mirror, NodeSoftwareSettings
 from infra.spec import Stack
 from infra.spec.provider import ProviderKind
-from infra.targets.base import Cluster, ClusterOutputs, ClusterSettings, ObjectStoreOutputs, PoolSettings
+from infra.targets.base import (
+    INTERNET,
+    PRIVATE,
+    Cluster,
+    ClusterOutputs,
+    ClusterSettings,
+    Destination,
+    ObjectStoreOutputs,
+    PoolSettings,
+)
 from infra.targets.kubeconfig import reference
 from infra.targets.onprem.cluster.filesystem import nfs_volumes, shared_class
 from infra.targets.onprem.cluster.nodes import node_labels, pool_settings, topology
@@ -87,7 +98,19 @@ def _settings(stack: Stack, spec: OnpremSpec, pools: Mapping[str, PoolSettings])
         serves_object_store=False,
         environment=_roce(spec),
         software=_software(stack, spec, pools),
+        destinations=_store(spec.object_store.endpoint),
     )
+
+
+def _store(endpoint: str) -> tuple[Destination, ...]:
+    """Where its address is; a name is resolved by pods, and NetworkPolicies know none: its networks are."""
+    url = urlsplit(endpoint)
+    port = url.port or {"http": 80, "https": 443}[url.scheme]
+    try:
+        networks = [f"{IPv4Address(url.hostname or '')}/32"]
+    except ValueError:
+        networks = [INTERNET, *PRIVATE]
+    return tuple(Destination(each, (port,)) for each in networks)
 
 
 def _roce(spec: OnpremSpec) -> dict[str, str]:

@@ -1,0 +1,78 @@
+"""Checks of what teams may connect to. They are run as those of `validators` are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from ipaddress import IPv4Network
+
+from infra.spec.finding import Checks, Finding, unknown
+from infra.spec.network import NetworkSpec
+from infra.spec.queue import TeamSpec
+
+Teams = tuple[TeamSpec, ...]
+
+_LINK_LOCAL, _LOOPBACK, _MULTICAST = map(IPv4Network, ("169.254.0.0/16", "127.0.0.0/8", "224.0.0.0/3"))
+_PLATFORM = (
+    "jobset-system",
+    "kube-system",
+    "kubeflow",
+    "kubeflow-system",
+    "kueue-system",
+    "mpi-operator",
+    "trainyard-admission",
+    "trainyard-storage",
+)
+
+
+def egress_is_named_once(network: NetworkSpec) -> Iterator[Finding]:
+    """The name says in a review what a rule is for."""
+    counts = Counter(each.name for each in network.egress)
+    for index, each in enumerate(network.egress):
+        if counts[each.name] > 1:
+            path = ("network", "egress", index, "name")
+            yield path, repr(each.name), "a name that no other entry has", "rename or remove one of them"
+
+
+def egress_leads_out_of_the_node(network: NetworkSpec) -> Iterator[Finding]:
+    """Link-local addresses are the node's: its metadata service has the node's own credentials."""
+    for index, each in enumerate(network.egress):
+        for closed in (_LINK_LOCAL, _LOOPBACK, _MULTICAST):
+            if each.cidr and each.cidr.subnet_of(closed):
+                allowed = f"a network outside of {closed}"
+                fix = "leave it out; what gives pods their identity is open already"
+                yield ("network", "egress", index, "cidr"), str(each.cidr), allowed, fix
+
+
+def egress_leads_to_no_team_and_no_operator(network: NetworkSpec, teams: Teams) -> Iterator[Finding]:
+    """Teams are closed to each other; operators' webhooks and metrics are nobody's but the API server's."""
+    own = [f"team-{team.name}" for team in teams]
+    for index, each in enumerate(network.egress):
+        if each.namespace in (*own, *_PLATFORM):
+            allowed = "a namespace that is neither a team's nor the platform's"
+            fix = "run what both are to reach in a namespace for it"
+            yield ("network", "egress", index, "namespace"), repr(each.namespace), allowed, fix
+
+
+def egress_ports_are_given_once(network: NetworkSpec) -> Iterator[Finding]:
+    """A port that stands there twice was meant to be another."""
+    for index, each in enumerate(network.egress):
+        for position, port in enumerate(each.ports):
+            if port in each.ports[:position]:
+                path = ("network", "egress", index, "ports", position)
+                yield path, str(port), "each port once", "remove it, or write the port that was meant"
+
+
+def egress_is_of_teams_of_the_stack(network: NetworkSpec, teams: Teams) -> Iterator[Finding]:
+    """A rule for a team that is not there would open nothing."""
+    known = [team.name for team in teams]
+    for index, each in enumerate(network.egress):
+        for position, name in enumerate(each.teams):
+            path = ("network", "egress", index, "teams", position)
+            if name not in known:
+                yield unknown(path, name, known, "a team of this stack")
+            elif name in each.teams[:position]:
+                yield path, repr(name), "each team once", "remove one of the two"
+
+
+CHECKS = Checks(__name__)

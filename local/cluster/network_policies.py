@@ -1,0 +1,32 @@
+"""What enforces NetworkPolicies on a node: a program of ours around kube-network-policies' verdicts.
+
+Its source is `local/go/network-policies`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from local.cluster.context import Context
+from local.cluster.layout import gate
+from local.cluster.machine import Daemon
+
+PROGRAM = "network-policies"
+USER = "system:network-policies"
+
+
+def network_policies(folder: Path, node: str, context: Context) -> Daemon:
+    """Return the daemon of a node.
+
+    It starts before the API server serves: its rules are to be there before the first pod, and it waits for
+    the gate itself.
+    """
+    argv = (
+        context.binary(PROGRAM),
+        f"--kubeconfig={context.client(USER)}",
+        f"--node={node}",
+        f"--pods={context.plan.nodes[node].pod_subnet}",
+        f"--cluster={context.plan.pod_network}",
+        f"--gate={gate(folder)}",
+    )
+    return Daemon(PROGRAM, argv, str(folder / f"{PROGRAM}.log"), {"GOGC": "100"})
