@@ -173,7 +173,10 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
                     context.abort(grpc.StatusCode.ABORTED, f"`{' '.join(command)}` failed")
         except ProgramEnvironmentError as problem:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(problem))
-        names = ", ".join(f"pulumi_{each.package.name.replace('-', '_')}" for each in request.packages)
+        # The package's folder is named after its publisher too: an SDK of `team/trainyard` is `team_trainyard`.
+        names = ", ".join(
+            each.parent.name for path in paths for each in (root / path).glob("*/pulumi-plugin.json")
+        )
         return language_pb2.LinkResponse(import_instructions=f"In Python: import {names}")
 
     def About(

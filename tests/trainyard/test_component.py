@@ -41,6 +41,13 @@ def test_the_plugin_has_the_schema_of_the_models() -> None:
     assert_matches(as_text(SCHEMA), PATH)
 
 
+def test_the_version_is_said_once() -> None:
+    """A program's SDK asks for the tag that the schema names."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    plugin = json.loads((PATH.parent / "pulumi-plugin.json").read_text())
+    assert SCHEMA["version"] == plugin["version"] == project["version"]
+
+
 def test_every_key_of_the_spec_is_a_property() -> None:
     assert set(TYPES[f"{MODULE}Stack"]["properties"]) == {
         field.alias or name for name, field in Stack.model_fields.items()
