@@ -173,11 +173,9 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
                     context.abort(grpc.StatusCode.ABORTED, f"`{' '.join(command)}` failed")
         except ProgramEnvironmentError as problem:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(problem))
-        # The package's folder is named after its publisher too: an SDK of `team/trainyard` is `team_trainyard`.
-        names = ", ".join(
-            each.parent.name for path in paths for each in (root / path).glob("*/pulumi-plugin.json")
-        )
-        return language_pb2.LinkResponse(import_instructions=f"In Python: import {names}")
+        # A module is named after the publisher too: `team_trainyard` of `team/trainyard`.
+        modules = [each.parent.name for path in paths for each in (root / path).glob("*/pulumi-plugin.json")]
+        return language_pb2.LinkResponse(import_instructions=f"In Python: import {', '.join(modules)}")
 
     def About(
         self, request: language_pb2.AboutRequest, _context: grpc.ServicerContext

@@ -47,10 +47,10 @@ def shipped(name: str = "local") -> Any:
     return yaml.safe_load((REPOSITORY / f"stacks/Pulumi.{name}.yaml").read_text())["config"][STACK_KEY]
 
 
-def in_yaml(folder: Path, stacks: dict[str, Any]) -> None:
+def in_yaml(folder: Path, stacks: dict[str, Any], name: str = "team") -> None:
     resources = {name: {"type": TYPE, "properties": {"stack": stack}} for name, stack in stacks.items()}
     project = {
-        "name": "team",
+        "name": name,
         "runtime": "yaml",
         "plugins": PLUGIN,
         "resources": resources,
@@ -93,14 +93,19 @@ def parts(report: Any, prefix: str = "") -> dict[tuple[str, str], Any]:
 def program(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[Any, Any]:
     """What our own program declares."""
     folder = tmp_path_factory.mktemp("program")
-    project = yaml.safe_load((REPOSITORY / "Pulumi.yaml").read_text())
+    own_program(folder)
+    return parts(preview(folder, environment))
+
+
+def own_program(folder: Path, name: str = "trainyard") -> None:
+    """Our program, on a stack of its own."""
+    project = {**yaml.safe_load((REPOSITORY / "Pulumi.yaml").read_text()), "name": name}
     project["main"] = str(REPOSITORY / "infra")
     project["runtime"]["options"]["virtualenv"] = str(REPOSITORY / ".venv")
     (folder / "Pulumi.yaml").write_text(yaml.safe_dump(project))
     (folder / "stacks").mkdir()
     file = {"config": {STACK_KEY: shipped()}}
     (folder / "stacks/Pulumi.dev.yaml").write_text(yaml.safe_dump(file))
-    return parts(preview(folder, environment))
 
 
 @pytest.mark.parametrize("write", [in_yaml, in_python])
