@@ -111,6 +111,11 @@ lock: venv-dev ## Lock the Python packages again (UPGRADE=1: to their newest ver
 	@for extra in aws coreweave gcp azure; do \
 		$(COMPILE) pyproject.toml requirements/build.in --extra $$extra -c requirements/dev.txt \
 			-o requirements/$$extra.txt || exit 1; done
+	@$(COMPILE) requirements/plugin.in -c requirements/dev.txt -o requirements/plugin.txt
+	@for extra in aws coreweave gcp azure; do \
+		$(COMPILE) requirements/plugin-$$extra.in -c requirements/dev.txt -o requirements/plugin-$$extra.txt \
+			$$(grep -oE '^[a-z0-9._-]+==' requirements/plugin.txt | tr -d = | sed 's/^/--no-emit-package /') \
+			|| exit 1; done
 	@$(COMPILE) requirements/uv.in -c requirements/dev.txt -o requirements/uv.txt
 	@$(COMPILE) requirements/go.in -o requirements/go.txt
 	@$(COMPILE) requirements/training.in -o requirements/training.txt

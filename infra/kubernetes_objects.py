@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,6 +67,31 @@ def not_awaited(manifest: Mapping[str, Any]) -> dict[str, Any]:
     return {**manifest, "metadata": {**metadata, "annotations": annotations}}
 
 
+_CLUSTER: ContextVar[str] = ContextVar("cluster", default="")
+
+
+@contextmanager
+def named_after(cluster: str) -> Iterator[None]:
+    """Put a cluster's name before that of each object declared meanwhile.
+
+    A program may hold several clusters, and a URN says of which types the parents are, not which they are.
+    Each object keeps its own name as an alias: a program that had one cluster alone moves into the component.
+    """
+    token = _CLUSTER.set(cluster)
+    try:
+        yield
+    finally:
+        _CLUSTER.reset(token)
+
+
+def _named(name: str, opts: pulumi.ResourceOptions) -> tuple[str, pulumi.ResourceOptions]:
+    cluster = _CLUSTER.get()
+    if not cluster:
+        return name, opts
+    alias = pulumi.ResourceOptions(aliases=[pulumi.Alias(name=name)])
+    return f"{cluster}/{name}", pulumi.ResourceOptions.merge(opts, alias)
+
+
 @dataclass(frozen=True)
 class Probe:
     """An object whose creation shows that an operator's webhooks answer."""
@@ -92,7 +119,8 @@ class KubernetesObject(pulumi.CustomResource):
             opts = pulumi.ResourceOptions.merge(opts, secret)
         token = type_token(manifest["apiVersion"], manifest["kind"])
         name = logical_name(manifest)
-        super().__init__(token, f"{cluster}/{name}" if cluster else name, dict(manifest), opts)
+        name, opts = _named(f"{cluster}/{name}" if cluster else name, opts)
+        super().__init__(token, name, dict(manifest), opts)
 
 
 class ObjectThatIs(pulumi.CustomResource):
@@ -104,6 +132,7 @@ class ObjectThatIs(pulumi.CustomResource):
         self, logical: str, api_version: str, kind: str, name: str, opts: pulumi.ResourceOptions
     ) -> None:
         opts = pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(id=name))
+        logical, opts = _named(logical, opts)
         super().__init__(type_token(api_version, kind), logical, {"spec": None}, opts)
 
 
@@ -115,7 +144,8 @@ class NodeLabels(pulumi.CustomResource):
         force = {"pulumi.com/patchForce": "true"}
         metadata = {"name": node, "labels": dict(labels), "annotations": force}
         inputs = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
-        super().__init__("kubernetes:core/v1:NodePatch", node, inputs, opts)
+        name, opts = _named(node, opts)
+        super().__init__("kubernetes:core/v1:NodePatch", name, inputs, opts)
 
 
 class ServiceAccountAnnotations(pulumi.CustomResource):
@@ -127,13 +157,15 @@ class ServiceAccountAnnotations(pulumi.CustomResource):
         force = {"pulumi.com/patchForce": "true"}
         metadata = {"name": "default", "namespace": namespace, "annotations": {**force, **annotations}}
         inputs = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
-        super().__init__("kubernetes:core/v1:ServiceAccountPatch", f"{namespace}/default", inputs, opts)
+        name, opts = _named(f"{namespace}/default", opts)
+        super().__init__("kubernetes:core/v1:ServiceAccountPatch", name, inputs, opts)
 
 
 class Release(pulumi.CustomResource):
     """A chart that helm fetches and installs when the stack goes up."""
 
     def __init__(self, name: str, inputs: Mapping[str, Any], opts: pulumi.ResourceOptions) -> None:
+        name, opts = _named(name, opts)
         super().__init__("kubernetes:helm.sh/v3:Release", name, dict(inputs), opts)
 
 

@@ -48,17 +48,19 @@ def _configured(name: str, key: str) -> tuple[Any, Source | None]:
     return configured, None
 
 
-def declare_fleet(fleet: Fleet) -> dict[str, Any]:
-    """Declare what joins the fleet's stacks and return the outputs."""
-    return Joined(fleet).told
+def declare_fleet(fleet: Fleet, options: pulumi.ResourceOptions | None = None) -> dict[str, Any]:
+    """Declare what joins the fleet's stacks and return the outputs; `options` are those of its component."""
+    return Joined(fleet, options).told
 
 
-def declare(stack: Stack, artifacts: Artifacts) -> dict[str, Any]:
-    """Declare every resource of the stack and return its outputs.
+def declare(
+    stack: Stack, artifacts: Artifacts, options: pulumi.ResourceOptions | None = None
+) -> dict[str, Any]:
+    """Declare every resource of the stack and return its outputs; `options` are those of its components.
 
     Raises InputError for what the target lacks, MachineError for a chart or helm that is missing.
     """
     target = target_of(stack.provider.kind).cluster_class()
-    cluster = target(stack, artifacts)
-    Platform(stack, cluster, artifacts)
+    cluster = target(stack, artifacts, options)
+    Platform(stack, cluster, artifacts, options)
     return stack_outputs(stack, cluster)

@@ -333,12 +333,22 @@ def validate(stack: StackName = "local") -> None:
 
 
 @app.command()
-def schema(output: Output = Form.JSON) -> None:
+def schema(
+    output: Output = Form.JSON,
+    package: Annotated[bool, typer.Option(help="The schema of the component package instead.")] = False,
+) -> None:
     """Print the JSON Schema of stack files, for editors; `-o markdown`: their reference page.
+
+    With --package the schema of the component package (docs/package.md), made from the same models.
 
     [dim]trainyard schema > stacks/schema.json
     # yaml-language-server: $schema=schema.json     (the first line of a stack file)[/]
     """
+    if package:
+        from trainyard.component import schema as of_package
+
+        sys.stdout.write(of_package.as_text(of_package.package_schema()))
+        return
     from trainyard.reference import page
     from trainyard.schema import as_text, file_schema
 

@@ -10,9 +10,9 @@ from dataclasses import asdict
 from infra.artifacts import Artifacts
 from infra.errors import InputError, Problem
 from infra.targets.deploying import Pipeline
+from trainyard.parts import ENGINE_PARTS
 from trainyard.plan import declared
 from trainyard.session import Session
-from trainyard.up import ENGINE_PARTS
 
 
 def pipeline_of(

@@ -21,10 +21,10 @@ from infra.spec import Stack
 from trainyard.chart_index import Indexes, NoChartError
 from trainyard.forms import Form
 from trainyard.image_contents import ImageArchive, LayerRead, LayerStore, UnreadableImageError, read_image
+from trainyard.parts import ENGINE_PARTS
 from trainyard.plan import declared
 from trainyard.registry import Partial, Registries
 from trainyard.session import Session
-from trainyard.up import ENGINE_PARTS
 
 _CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
 

@@ -7,34 +7,10 @@ import time
 from engine.events import Result
 from infra.errors import InputError, Problem
 from trainyard.capacity import tell_what_lacks
+from trainyard.parts import CLUSTER_PARTS, ENGINE_PARTS, PACKAGE_PARTS
 from trainyard.pool_changes import pool_changes
 from trainyard.run import run_stack_job
 from trainyard.session import Session, one_at_a_time
-
-ENGINE_PARTS = (
-    "binary/pulumi",
-    "binary/pulumi-resource-kubernetes",
-    "binary/helm",
-    "binary/kubectl",
-    "plugin/python-exec",
-    "chart/jobset",
-    "chart/trainer",
-    "chart/kueue",
-    "manifest/mpi-operator",
-    "manifest/provisioning-requests",
-    "manifest/training-operator",
-)
-"""What every preview needs: the engine, its providers, and the charts that it renders."""
-CLUSTER_PARTS = (
-    "binary/kube-apiserver",
-    "binary/kube-controller-manager",
-    "binary/kube-scheduler",
-    "binary/kube-proxy",
-    "binary/kubelet",
-    "binary/coredns",
-    "binary/network-policies",
-)
-"""What the embedded cluster is made of, beside Debian's packages and the images."""
 
 
 def bring_up(session: Session, *, run_job: bool) -> None:
@@ -97,6 +73,7 @@ def prepare_machine(session: Session, *, for_tests: bool = False) -> None:
     """Bring all that the stack needs into the cache; a filled cache costs well under a second."""
     session.packages.ensure(session.progress)
     tests = [name for name in session.toolchain.names() if name.startswith("test-package/")]
+    tests += PACKAGE_PARTS
     session.toolchain.ensure(*wanted_artifacts(session), *(tests if for_tests else ()))
 
 

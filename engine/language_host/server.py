@@ -6,6 +6,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
+import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +27,8 @@ from engine.stubs import language_pb2, language_pb2_grpc, plugin_pb2
 EXEC_VARIABLE = "TRAINYARD_PYTHON_EXEC"
 EXEC_IN_MODULE = "github.com/pulumi/pulumi/sdk/v3@v{version}/python/cmd/pulumi-language-python-exec"
 
+CODEGEN = "pulumi-codegen"
+"""Our program around the engine's own code generators (local/go/pulumi-codegen)."""
 ALREADY_EXPLAINED = 32
 """`pulumi-language-python-exec` ends with it after it has shown the user's error itself."""
 
@@ -136,6 +140,42 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
                     context.abort(grpc.StatusCode.ABORTED, f"`{' '.join(command)}` failed")
         except ProgramEnvironmentError as problem:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(problem))
+
+    def GeneratePackage(
+        self, request: language_pb2.GeneratePackageRequest, context: grpc.ServicerContext
+    ) -> language_pb2.GeneratePackageResponse:
+        """Write the SDK of a package from its schema (`pulumi package add`)."""
+        program = shutil.which(CODEGEN)
+        if program is None:
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"no {CODEGEN}: `trainyard prepare --tests`")
+        command = [program, "python", request.loader_target, request.directory]
+        written = subprocess.run(
+            command, input=request.schema, capture_output=True, text=True, check=False, start_new_session=True
+        )
+        if written.returncode:
+            context.abort(grpc.StatusCode.UNKNOWN, written.stderr.strip())
+        for name, content in request.extra_files.items():
+            Path(request.directory, name).write_bytes(content)
+        return language_pb2.GeneratePackageResponse()
+
+    def Link(
+        self, request: language_pb2.LinkRequest, context: grpc.ServicerContext
+    ) -> language_pb2.LinkResponse:
+        """Have a program use SDKs that were written for it: lines of its requirements, installed at once."""
+        environment, root = _environment(request.info), Path(request.info.root_directory)
+        requirements = root / "requirements.txt"
+        there = requirements.read_text().splitlines() if requirements.exists() else []
+        paths = [str(Path(os.path.relpath(root / each.path, root))) for each in request.packages]
+        requirements.write_text("\n".join([*there, *(path for path in paths if path not in there)]) + "\n")
+        try:
+            for command in _install_commands(environment, root):
+                if self._children.run(command, root, environment.variables(os.environ)) != 0:
+                    context.abort(grpc.StatusCode.ABORTED, f"`{' '.join(command)}` failed")
+        except ProgramEnvironmentError as problem:
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(problem))
+        # A module is named after the publisher too: `team_trainyard` of `team/trainyard`.
+        modules = [each.parent.name for path in paths for each in (root / path).glob("*/pulumi-plugin.json")]
+        return language_pb2.LinkResponse(import_instructions=f"In Python: import {', '.join(modules)}")
 
     def About(
         self, request: language_pb2.AboutRequest, _context: grpc.ServicerContext

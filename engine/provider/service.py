@@ -16,6 +16,7 @@ from google.protobuf.empty_pb2 import Empty
 from google.protobuf.struct_pb2 import Struct
 
 from engine.plugin_server import PluginServer
+from engine.provider.components import COMPONENTS, REFUSED, Components
 from engine.provider.operations import EngineLog, Operations
 from engine.provider.resource import Cancelled, Gone, Outputs, Progress, Resource
 from engine.provider.resource_types import RESOURCE_TYPES, load
@@ -37,15 +38,22 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
     """
 
     def __init__(
-        self, engine: str, operations: Operations, resources: Mapping[str, Callable[[], Resource]]
+        self,
+        engine: str,
+        operations: Operations,
+        resources: Mapping[str, Callable[[], Resource]],
+        components: Components | None = None,
     ) -> None:
         self._operations = operations
         self._resources = resources
+        self._components = components or Components()
+        self._engine = engine
         self._log = EngineLog(engine) if engine else None
 
     def Handshake(
         self, request: provider_pb2.ProviderHandshakeRequest, _context: grpc.ServicerContext
     ) -> provider_pb2.ProviderHandshakeResponse:
+        self._engine = request.engine_address
         self._log = EngineLog(request.engine_address)
         return provider_pb2.ProviderHandshakeResponse(accept_secrets=True)
 
@@ -71,6 +79,23 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         self, _request: provider_pb2.ConfigureRequest, _context: grpc.ServicerContext
     ) -> provider_pb2.ConfigureResponse:
         return provider_pb2.ConfigureResponse(acceptSecrets=True, supportsPreview=True)
+
+    def Construct(
+        self, request: provider_pb2.ConstructRequest, context: grpc.ServicerContext
+    ) -> provider_pb2.ConstructResponse:
+        if request.type not in COMPONENTS:
+            context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT, f"{request.type} is no component of this provider"
+            )
+        ended = self._components.construct(request.type, request.SerializeToString(), self._engine)
+        if ended.code == REFUSED:
+            status = status_pb2.Status.FromString(ended.answer)
+            details = (("grpc-status-details-bin", ended.answer),)
+            context.abort_with_status(_Status(grpc.StatusCode.INVALID_ARGUMENT, status.message, details))
+        if ended.code:
+            context.abort(grpc.StatusCode.UNKNOWN, f"ended with exit code {ended.code}:\n{ended.said}")
+        response: provider_pb2.ConstructResponse = provider_pb2.ConstructResponse.FromString(ended.answer)
+        return response
 
     def Check(
         self, request: provider_pb2.CheckRequest, context: grpc.ServicerContext
@@ -178,6 +203,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
 
     def Cancel(self, _request: Empty, _context: grpc.ServicerContext) -> Empty:
         self._operations.cancel()
+        self._components.stop()
         return Empty()
 
     def _run(self, urn: str, operation: Callable[[Progress], T]) -> T:
@@ -220,11 +246,16 @@ class _Status(grpc.Status):
 
 def serve() -> None:
     """Serve the engine, whose address is the last argument."""
-    operations = Operations()
-    plugin = PluginServer(on_stop=operations.cancel)
+    operations, components = Operations(), Components()
+
+    def stop() -> None:
+        operations.cancel()
+        components.stop()
+
+    plugin = PluginServer(on_stop=stop)
     engine = sys.argv[-1] if len(sys.argv) > 1 else ""
     resources = {token: partial(load, reference) for token, reference in RESOURCE_TYPES.items()}
     provider_pb2_grpc.add_ResourceProviderServicer_to_server(
-        Provider(engine, operations, resources), plugin.server
+        Provider(engine, operations, resources, components), plugin.server
     )
     plugin.run()

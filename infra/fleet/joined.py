@@ -16,9 +16,9 @@ from infra.spec.fleet import Fleet
 class Joined(pulumi.ComponentResource):
     """Accounts on the workers, then their tokens in the hub, then the queues that use them."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: Fleet, opts: pulumi.ResourceOptions | None = None) -> None:
         spec: dict[str, Any] = fleet.model_dump(mode="json", by_alias=True, exclude_none=True)
-        super().__init__("trainyard:infra:Fleet", fleet.name, {"fleet": spec})
+        super().__init__("trainyard:infra:Fleet", fleet.name, {"fleet": spec}, opts)
         stacks = Stacks(fleet, self)
         workers = {each.name: Worker(fleet, each, stacks, self) for each in fleet.workers}
         access = connect(f"{fleet.name}-hub", stacks.hub.kubeconfig, None, self)

@@ -41,8 +41,15 @@ PLANS: Mapping[str, Callable[[Context], OperatorPlan]] = {
 class Platform(pulumi.ComponentResource):
     """Operators, storage, queues and runtimes of one cluster."""
 
-    def __init__(self, stack: Stack, cluster: Cluster, artifacts: Artifacts) -> None:
-        super().__init__("trainyard:infra:Platform", stack.name, {"operators": stack.operators.model_dump()})
+    def __init__(
+        self,
+        stack: Stack,
+        cluster: Cluster,
+        artifacts: Artifacts,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        inputs = {"operators": stack.operators.model_dump()}
+        super().__init__("trainyard:infra:Platform", stack.name, inputs, opts)
         renderer = Renderer(artifacts, cluster.settings.kubernetes_version)
         context = Context(stack, cluster.settings, cluster.pools, cluster.access, artifacts, renderer)
         plans = [PLANS[name](context) for name in _installed(stack.operators)]

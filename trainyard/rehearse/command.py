@@ -20,12 +20,12 @@ from rehearsal.reach import Reach, origin_of, reached
 from rehearsal.rehearse import Phase, Rehearsal, Stage, rehearse, with_common
 from trainyard.find import finder
 from trainyard.forms import Form
+from trainyard.parts import ENGINE_PARTS
 from trainyard.price import bill, show_price
 from trainyard.rehearse.operations import Operations
 from trainyard.rehearse.project import MADE, Assumption, apart
 from trainyard.rehearse.report import Report, changes, failure
 from trainyard.session import Session
-from trainyard.up import ENGINE_PARTS
 
 ALL = "all"
 """In place of a refusal's name: every one that the target knows."""

@@ -17,6 +17,7 @@ from google.protobuf.empty_pb2 import Empty
 from google.protobuf.struct_pb2 import Struct
 
 from engine.provider import operations
+from engine.provider.components import COMPONENTS
 from engine.provider.operations import Operations
 from engine.provider.resource import Failure, Gone, Live, Progress, Resource
 from engine.provider.resource_types import RESOURCE_TYPES, load
@@ -323,7 +324,7 @@ def test_a_type_of_another_provider_is_refused_by_name(bench: Bench) -> None:
 def test_the_schema_agrees_with_the_types(bench: Bench) -> None:
     schema = json.loads(bench.provider.GetSchema(provider_pb2.GetSchemaRequest()).schema)
     assert schema["version"] == VERSION
-    assert schema["resources"].keys() == RESOURCE_TYPES.keys()
+    assert schema["resources"].keys() == RESOURCE_TYPES.keys() | COMPONENTS.keys()
     for token, reference in RESOURCE_TYPES.items():
         each = load(reference)
         assert token == each.TYPE

@@ -1,0 +1,5 @@
+"""The engine runs this folder as a plugin: `pulumi package add <this repository>@<version>`."""
+
+from engine.provider import main
+
+main()

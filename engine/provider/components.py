@@ -1,0 +1,74 @@
+"""Components: each is declared by a process of its own, so that several of one program are made at a time.
+
+The process may load an SDK that was installed a moment ago, and holds the SDK's globals for one component
+alone. It gets the engine's request on stdin and answers on stdout; stderr is shown where it fails.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+COMPONENTS: Mapping[str, str] = {
+    "trainyard:index:Cluster": "trainyard.component",
+    "trainyard:index:Fleet": "trainyard.component",
+}
+"""Type token → module that is run (`python -m`) to declare it."""
+ROOT = Path(__file__).resolve().parents[2]
+REFUSED = 2
+"""Exit code of a process whose answer is a status, not a response: the input is wrong."""
+GRACE_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a process ended."""
+
+    code: int
+    answer: bytes
+    said: str
+
+
+class Components:
+    """Starts the processes, and ends them when the user interrupts."""
+
+    def __init__(self) -> None:
+        self._running: set[subprocess.Popen[bytes]] = set()
+
+    def construct(self, token: str, request: bytes, engine: str) -> Ended:
+        """Declare one component, in a process that runs to its end."""
+        # A plugin that pip has not installed (`pulumi package add`) finds its modules by the path alone.
+        paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", COMPONENTS[token], engine],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        )
+        self._running.add(process)
+        try:
+            answer, said = process.communicate(request)
+            return Ended(process.returncode, answer, said.decode(errors="replace").strip())
+        finally:
+            self._running.discard(process)
+
+    def stop(self) -> None:
+        """End all that run."""
+        for process in list(self._running):
+            threading.Thread(target=_end, args=(process,), daemon=True).start()
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        process.terminate()
+        try:
+            process.wait(GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()

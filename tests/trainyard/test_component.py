@@ -1,0 +1,120 @@
+"""The package's schema is the spec's, and the component's parts are the program's."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tomllib
+from typing import Any
+
+import pytest
+import yaml
+from pulumi.runtime.proto import errors_pb2
+
+from infra.artifacts import ROOT
+from infra.errors import InputError, Problem
+from infra.spec.source import STACK_KEY
+from infra.spec.stack import Stack
+from infra.targets.registry import TARGETS, target_of
+from tests.infra.golden import assert_matches
+from trainyard.component.components import COMPONENTS
+from trainyard.component.construct import _status, whole_numbers
+from trainyard.component.outputs import MODULE, OUTPUTS
+from trainyard.component.schema import PATH, as_text, package_schema
+
+SCHEMA = package_schema()
+TYPES = SCHEMA["types"]
+
+
+def shipped(name: str) -> Any:
+    return yaml.safe_load((ROOT / "stacks" / f"Pulumi.{name}.yaml").read_text())["config"][STACK_KEY]
+
+
+def refused(change: dict[str, Any], component: str = "Cluster") -> list[Problem]:
+    with pytest.raises(InputError) as error:
+        COMPONENTS[MODULE + component].read({**shipped("local"), **change})
+    return list(error.value.problems)
+
+
+def test_the_plugin_has_the_schema_of_the_models() -> None:
+    """Where it has not: `trainyard schema --package`, into engine/provider/schema.json."""
+    assert_matches(as_text(SCHEMA), PATH)
+
+
+def test_the_version_is_said_once() -> None:
+    """A program's SDK asks for the tag that the schema names."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    plugin = json.loads((PATH.parent / "pulumi-plugin.json").read_text())
+    assert SCHEMA["version"] == plugin["version"] == project["version"]
+
+
+def test_every_key_of_the_spec_is_a_property() -> None:
+    assert set(TYPES[f"{MODULE}Stack"]["properties"]) == {
+        field.alias or name for name, field in Stack.model_fields.items()
+    }
+    kinds = TYPES[f"{MODULE}Stack"]["properties"]["provider"]["discriminator"]["mapping"]
+    assert list(kinds) == list(TARGETS)
+    for kind, reference in kinds.items():
+        keys = TYPES[reference.removeprefix("#/types/")]["properties"]
+        assert set(keys) == {f.alias or name for name, f in target_of(kind).spec.model_fields.items()}
+        assert keys["kind"]["const"] == kind
+
+
+def test_no_type_is_referred_to_that_is_not_there() -> None:
+    references = {part.split('"')[0] for part in json.dumps(SCHEMA).split('"#/types/')[1:]}
+    assert references <= set(TYPES)
+
+
+def test_the_outputs_are_those_of_the_program() -> None:
+    golden = yaml.safe_load((ROOT / "tests/golden/local.yaml").read_text())["outputs"]
+    assert set(golden) == set(OUTPUTS["Cluster"])
+
+
+def test_whole_floats_are_numbers_again() -> None:
+    assert json.dumps(whole_numbers({"a": [1.0, 1.5], "b": True})) == '{"a": [1, 1.5], "b": true}'
+
+
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        ({"schema": 7}, "stack.schema"),
+        ({"name": "No Name"}, "stack.name"),
+        ({"provider": {"kind": "awz"}}, "stack.provider.kind"),
+        ({"provider": "aws"}, "stack.provider"),
+        ({"pools": []}, "stack.pools"),
+        ({"pools": [{"name": "system"}]}, "stack.pools[0].capacity"),
+        ({"storage": {"checkpoints": {"size_gib": 0}}}, "stack.storage.checkpoints.size_gib"),
+        ({"operators": {"kueue": "perhaps"}}, "stack.operators.kueue"),
+        ({"queues": 3}, "stack.queues"),
+        ({"priorities": {"high": "one"}}, "stack.priorities.high"),
+        ({"priorites": {"high": 1}}, "stack.priorites"),
+        ({"teams": [{"name": "research", "queue": "none-such"}]}, "stack.teams[0].queue"),
+        ({"job": {"name": "x"}}, "stack.job.team"),
+    ],
+)
+def test_a_wrong_argument_is_named_with_what_is_allowed(change: dict[str, Any], path: str) -> None:
+    problems = refused(change)
+    (problem,) = [each for each in problems if each.path == path]
+    assert problem.got and problem.allowed and problem.fix
+
+
+def test_every_problem_reaches_the_engine_at_its_property() -> None:
+    with pytest.raises(InputError) as error:
+        COMPONENTS[f"{MODULE}Cluster"].read({**shipped("local"), "name": 3, "pools": []})
+    details = errors_pb2.InputPropertiesError()
+    assert _status(error.value).details[0].Unpack(details)
+    assert {each.property_path for each in details.errors} >= {"stack.name", "stack.pools"}
+    assert all("allowed: " in each.reason and "fix: " in each.reason for each in details.errors)
+
+
+def test_the_training_package_asks_for_what_its_locks_are_made_from() -> None:
+    project = tomllib.loads((ROOT / "training/pyproject.toml").read_text())["project"]
+    asked = {"training": project["dependencies"], **project["optional-dependencies"]}
+    for name, packages in asked.items():
+        lines = (ROOT / "requirements" / f"{name}.in").read_text().splitlines()
+        assert packages == [line for line in lines if line and not line.startswith("#")]
+
+
+def test_the_repository_has_no_link_for_which_the_engine_would_refuse_it() -> None:
+    listed = subprocess.run(["git", "ls-files", "-s"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert not [line for line in listed.stdout.splitlines() if line.startswith("120000")]

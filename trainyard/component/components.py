@@ -1,0 +1,95 @@
+"""The components themselves: the outer resource, and below it what a program of ours declares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+
+from infra.errors import InputError, Problem
+from infra.kubernetes_objects import named_after
+from infra.program import declare, declare_fleet
+from infra.spec import Fleet, Stack, parse, parse_fleet
+from infra.spec.source import Source
+from trainyard.component.needs import provide
+from trainyard.component.outputs import OUTPUTS
+
+Declare = Callable[[pulumi.ResourceOptions], Mapping[str, Any]]
+"""Declares all parts with these options of each, and returns the outputs."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One component of the package."""
+
+    name: str
+    key: str
+    """Its one input, by which paths of problems begin."""
+    prepare: Callable[[Any, Source], Declare]
+    """Reads the input; InputError with every problem, MachineError for what cannot be had."""
+
+    def read(self, data: Any) -> Declare:  # noqa: ANN401 -- whatever the user wrote
+        """Check the input and install what its target needs, before anything is declared."""
+        try:
+            return self.prepare(data, Source(self.key, key=self.key))
+        except InputError as error:
+            raise InputError([_within(self.key, problem) for problem in error.problems]) from None
+
+
+class Component(pulumi.ComponentResource):
+    """What the program sees; it holds the components that a program of ours has at its root."""
+
+    def __init__(
+        self, kind: Kind, name: str, declare_parts: Declare | None, opts: pulumi.ResourceOptions
+    ) -> None:
+        """Without `declare_parts`, at a preview that does not know the input, it stands alone."""
+        super().__init__(f"trainyard:index:{kind.name}", name, {}, opts)
+        self.outputs: Mapping[str, Any]
+        if declare_parts is None:
+            self._warn(kind.key)
+            self.outputs = dict.fromkeys(OUTPUTS[kind.name], pulumi.Output.from_input(pulumi.UNKNOWN))
+            self.register_outputs({})
+            return
+        # What a program of ours has declared at its root goes below this, by its alias, as it is.
+        aliases: list[pulumi.Alias | pulumi.Input[str]] = [pulumi.Alias(parent=pulumi.ROOT_STACK_RESOURCE)]
+        self.outputs = declare_parts(pulumi.ResourceOptions(parent=self, aliases=aliases))
+        self.register_outputs(dict(self.outputs))
+
+    def _warn(self, key: str) -> None:
+        text = (
+            f"`{key}` holds a value that is known only after `pulumi up`: this preview lists no part of it, "
+            "and no policy can judge one. Give known values, or read them by Config or a StackReference."
+        )
+        pulumi.log.warn(text, resource=self)
+
+
+def _within(key: str, problem: Problem) -> Problem:
+    """Spell a path from the component's input on: `stack.pools[0].num_nodes`."""
+    inside = problem.path == key or problem.path.startswith((f"{key}.", f"{key}["))
+    path = problem.path if inside else f"{key}.{problem.path}"
+    return Problem(path, problem.got, problem.allowed, problem.fix)
+
+
+def _cluster(data: Any, source: Source) -> Declare:  # noqa: ANN401
+    stack: Stack = parse(data, source)
+    artifacts = provide(stack, pulumi.log.info)
+    return lambda options: _named_after(stack.name, lambda: declare(stack, artifacts, options))
+
+
+def _fleet(data: Any, source: Source) -> Declare:  # noqa: ANN401
+    fleet: Fleet = parse_fleet(data, source)
+    return lambda options: _named_after(fleet.name, lambda: declare_fleet(fleet, options))
+
+
+def _named_after(name: str, made: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+    with named_after(name):
+        return made()
+
+
+COMPONENTS: Mapping[str, Kind] = {
+    "trainyard:index:Cluster": Kind("Cluster", "stack", _cluster),
+    "trainyard:index:Fleet": Kind("Fleet", "fleet", _fleet),
+}
+"""By type token."""

@@ -1,0 +1,99 @@
+"""From the engine's request to a declared component, with what its target needs installed on the way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pulumi
+from pulumi.runtime import settings
+from pulumi.runtime.proto import errors_pb2, provider_pb2, status_pb2
+
+from engine.provider.components import REFUSED
+from infra.errors import InputError, Problem, TrainyardError
+from infra.sdk_overhead import reduce_overhead
+from trainyard.component.components import COMPONENTS, Component
+
+reduce_overhead()
+# After it: the SDK's server takes functions of the SDK by name that are replaced here.
+from pulumi.provider.provider import ConstructResult  # noqa: E402
+from pulumi.provider.server import ProviderServicer  # noqa: E402
+from pulumi.runtime.stack import wait_for_rpcs  # noqa: E402
+
+INVALID_ARGUMENT = 3
+"""Code of google.rpc by which the engine reads the details of a status."""
+
+
+def construct(request: bytes, engine: str) -> tuple[int, bytes]:
+    """Declare what the request asks for; return the exit code, and a response or a status."""
+    asked = provider_pb2.ConstructRequest.FromString(request)
+    try:
+        response = asyncio.run(_construct(asked, engine))
+    except TrainyardError as error:
+        return REFUSED, _status(error).SerializeToString()
+    return 0, response.SerializeToString()
+
+
+async def _construct(request: provider_pb2.ConstructRequest, engine: str) -> provider_pb2.ConstructResponse:
+    settings.reset_options(
+        organization=request.organization or "organization",
+        project=request.project or None,
+        stack=request.stack or None,
+        parallel=request.parallel or None,
+        engine_address=engine,
+        monitor_address=request.monitorEndpoint,
+        preview=request.dryRun,
+    )
+    await settings._load_monitor_feature_support()  # type: ignore[no-untyped-call]
+    pulumi.runtime.config.set_all_config(dict(request.config), list(request.configSecretKeys))
+    kind = COMPONENTS[request.type]
+    inputs = await ProviderServicer._construct_inputs(request.inputs, request.inputDependencies)
+    given = pulumi.Output.from_input(inputs.get(kind.key))
+    known = await given.is_known()
+    parts = kind.read(whole_numbers(await given.future())) if known else None
+    component = Component(kind, request.name, parts, _options(request))
+    result = ConstructResult(urn=component.urn, state=component.outputs)
+    response = await ProviderServicer._construct_response(None, result)  # type: ignore[arg-type]
+    await wait_for_rpcs()
+    return response
+
+
+def _options(request: provider_pb2.ConstructRequest) -> pulumi.ResourceOptions:
+    """Read the caller's options; the SDK's own function fails at `deleted_with` before its 3.249."""
+    deleted_with, request.deletedWith = request.deletedWith, ""
+    options = ProviderServicer._construct_options(request)
+    if deleted_with:
+        options.deleted_with = pulumi.resource.DependencyResource(deleted_with)
+    return options
+
+
+def whole_numbers(value: Any) -> Any:  # noqa: ANN401 -- JSON
+    """Return a value in which whole numbers are ints: the protocol knows floats alone."""
+    if isinstance(value, Mapping):
+        return {key: whole_numbers(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [whole_numbers(part) for part in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _status(error: TrainyardError) -> status_pb2.Status:
+    """Return what the engine shows: each problem at its property."""
+    status = status_pb2.Status(code=INVALID_ARGUMENT, message=_summary(error))
+    details = errors_pb2.InputPropertiesError()
+    for problem in error.problems if isinstance(error, InputError) else ():
+        details.errors.add(property_path=problem.path, reason=_reason(problem))
+    if details.errors:
+        status.details.add().Pack(details)
+    else:
+        status.message = str(error)
+    return status
+
+
+def _summary(error: TrainyardError) -> str:
+    count = len(error.problems)
+    return f"{count} problem{'s' if count > 1 else ''}; nothing was declared"
+
+
+def _reason(problem: Problem) -> str:
+    return f"got {problem.got}; allowed: {problem.allowed}; fix: {problem.fix}"

@@ -1,0 +1,87 @@
+"""What a component's target needs on this machine: its SDK, charts, helm; installed for that target alone.
+
+All by digest: packages by the locks' hashes, charts by go.sum, releases by their publishers' checksums. Where
+everything is there it costs a few look-ups of files.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+from engine.paths import Paths
+from infra.artifacts import Artifacts
+from infra.errors import MachineError, Problem
+from infra.spec import Stack
+from infra.targets.registry import target_of
+from infra.targets.target import Target
+from trainyard.parts import CHART_PARTS, CLUSTER_PARTS
+
+Say = Callable[[str], None]
+LINES_SHOWN = 6
+"""Of what an installation said before it failed."""
+
+
+def provide(stack: Stack, say: Say) -> Artifacts:
+    """Install what is missing, and say so. Raises MachineError for what cannot be had."""
+    target, paths = target_of(stack.provider.kind), Paths.from_environment()
+    _provide_sdk(target, paths, say)
+    os.environ["PATH"] = f"{paths.bin}{os.pathsep}{os.environ.get('PATH', '')}"
+    if not _has_charts(paths.bin.parent) or stack.provider.on_host is not None:
+        _provide_parts(stack, target, paths, say)
+    return Artifacts.from_environment()
+
+
+def _provide_sdk(target: Target, paths: Paths, say: Say) -> None:
+    try:
+        target.cluster_class()
+    except ModuleNotFoundError:
+        lock = paths.repository / "requirements" / f"plugin-{target.packages}.txt"
+        say(f"the SDK of {target.kind} is not installed: installing it from requirements/{lock.name}")
+        command = _install(lock)
+        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+        if ended.returncode:
+            got = " ".join((ended.stdout + ended.stderr).splitlines()[-LINES_SHOWN:])
+            fix = f"install it by hand: {' '.join(command)}"
+            raise MachineError([Problem(f"SDK of {target.kind}", got, str(lock), fix)]) from None
+        importlib.invalidate_caches()
+        target.cluster_class()
+
+
+def _install(lock: Path) -> list[str]:
+    """Return the command that installs a lock where this Python looks for packages."""
+    if find_spec("pip") is not None:
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    else:
+        pip = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", sys.executable]
+    # What other packages the SDK asks for is in the lock that the environment was made from.
+    return [*pip, "--no-deps", "--require-hashes", "-r", str(lock)]
+
+
+def _has_charts(links: Path) -> bool:
+    charts = Path(os.environ.get("TRAINYARD_CHARTS") or links / "charts")
+    names = [part.partition("/")[2] for part in CHART_PARTS]
+    there = all((charts / name).exists() or (charts / f"{name}.yaml").exists() for name in names)
+    return there and shutil.which("helm") is not None
+
+
+def _provide_parts(stack: Stack, target: Target, paths: Paths, say: Say) -> None:
+    from engine.progress import PlainProgress
+    from local.toolchain import Toolchain, load_versions
+
+    class Said(PlainProgress):
+        def said(self, text: str) -> None:
+            say(text)
+
+    toolchain = Toolchain(paths, load_versions(), Said())
+    wanted = [*CHART_PARTS, "binary/helm", *target.artifacts]
+    if stack.provider.on_host is not None:
+        made = [name for name in toolchain.names() if name.startswith(("package/", "image/"))]
+        wanted += [*CLUSTER_PARTS, "binary/kubectl", *made]
+    toolchain.ensure(*wanted)

@@ -1,0 +1,106 @@
+"""What the components tell, typed; `infra/outputs.py` and `infra/fleet/joined.py` give the values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+MODULE = "trainyard:index:"
+_TEXT = {"type": "string"}
+_NUMBER = {"type": "integer"}
+_FLAG = {"type": "boolean"}
+_ANY = {"$ref": "pulumi.json#/Any"}
+
+
+def _map(of: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "additionalProperties": of}
+
+
+def _list(of: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": of}
+
+
+def _type(name: str) -> dict[str, Any]:
+    return {"$ref": f"#/types/{MODULE}{name}"}
+
+
+def _said(of: Mapping[str, Any], description: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401 -- JSON
+    return {**of, "description": description, **more}
+
+
+TYPES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    "CheckpointsPlace": {
+        "claim": _said(_TEXT, "claim that pods mount"),
+        "mount": _said(_TEXT, "where pods have it"),
+        "folders": _said(_map(_TEXT), "team → folder"),
+    },
+    "ObjectStorePlace": {
+        "endpoint": _said(_TEXT, "as pods reach it"),
+        "bucket": _said(_TEXT, "bucket of checkpoints"),
+        "secret": _said(_TEXT, "Secret of each team's namespace with the keys; none with a cloud's identity"),
+        "outside": _said(_TEXT, "as it is reached from outside, where that differs"),
+    },
+    "PoolState": {
+        "capacity": _said(_TEXT, "spot, on-demand, reserved or system"),
+        "nodes": _said(_list(_TEXT), "names of nodes; none where the cloud names them"),
+        "acceleratorsPerNode": _said(_NUMBER, "0: takes no jobs"),
+        "simulated": _said(_FLAG, "whether its accelerators are a number alone"),
+        "preemptionNoticeSeconds": _said(_NUMBER, "from notice to loss, s; none where nodes are not taken"),
+    },
+    "TeamQueue": {
+        "namespace": _said(_TEXT, "where the team's jobs are"),
+        "localQueue": _said(_TEXT, "what jobs name"),
+        "clusterQueue": _said(_TEXT, "where its quota is"),
+        "moreLocalQueues": _said(_map(_TEXT), "its other queues"),
+    },
+    "WorkerState": {
+        "place": _said(_TEXT, "region or country"),
+        "tokenExpires": _said(_TEXT, "when the hub's token ends"),
+    },
+    "FleetQueue": {
+        "teams": _said(_list(_TEXT), "who may use it"),
+        "workers": _said(_list(_TEXT), "where its jobs may run"),
+    },
+}
+"""Type → its properties."""
+LEFT_OUT = frozenset({"secret", "outside", "preemptionNoticeSeconds", "moreLocalQueues"})
+"""Properties that are not always there."""
+
+OUTPUTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    "Cluster": {
+        "name": _said(_TEXT, "name of the cluster"),
+        "kind": _said(_TEXT, "its target"),
+        "place": _said(_TEXT, "region, zone or country; empty where the stack says none"),
+        "endpoint": _said(_TEXT, "its API server"),
+        "kubeconfig": _said(_TEXT, "how to reach it", secret=True),
+        "dataDir": _said(_TEXT, "root of the shared volumes on nodes; empty for a filesystem"),
+        "checkpoints": _said(_type("CheckpointsPlace"), "where checkpoints are"),
+        "objectStore": _said(_type("ObjectStorePlace"), "the object store of jobs"),
+        "datasets": _said(_map(_TEXT), "dataset → path in pods"),
+        "pools": _said(_map(_type("PoolState")), "pools by name"),
+        "queues": _said(_map(_type("TeamQueue")), "team → where its jobs queue"),
+        "priorities": _said(_list(_TEXT), "lowest first"),
+        "runtimes": _said(_list(_TEXT), "training runtimes"),
+        "job": _said(_ANY, "the job that the stack declares"),
+    },
+    "Fleet": {
+        "name": _said(_TEXT, "name of the fleet"),
+        "hub": _said(_TEXT, "stack of the hub"),
+        "workers": _said(_map(_type("WorkerState")), "workers by name"),
+        "queues": _said(_map(_type("FleetQueue")), "queues by name"),
+    },
+}
+"""Component → its outputs. Each is declared by itself: a map that holds one unknown is wholly unknown."""
+NOT_ALWAYS = frozenset({"job"})
+
+
+def output_types() -> dict[str, Any]:
+    """Return the types of outputs as the package's schema has them."""
+    return {
+        MODULE + name: {
+            "type": "object",
+            "properties": dict(properties),
+            "required": sorted(properties.keys() - LEFT_OUT),
+        }
+        for name, properties in TYPES.items()
+    }

@@ -1,0 +1,183 @@
+"""The package's schema: what editors and compilers of every Pulumi language know of our components.
+
+Types come from the JSON Schema of stack files, and so from the models that read them. What only a run can
+tell (a pattern, a bound, a machine in its region) is in the descriptions, and checked when a program runs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from engine.provider import service
+from infra.spec.source import FLEET_KEY, STACK_KEY
+from trainyard.component.outputs import MODULE, NOT_ALWAYS, OUTPUTS, output_types
+from trainyard.schema import file_schema
+
+MOST_CHOICES = 12
+"""An enum of more (machines, regions) stays text: an editor's list of hundreds helps nobody."""
+COMPONENTS = {"Cluster": ("stack", STACK_KEY), "Fleet": ("fleet", FLEET_KEY)}
+"""Component → its input, and the key of stack files that holds the same."""
+DESCRIPTIONS = {
+    "Cluster": "A GPU training cluster: node pools, fabric, checkpoint storage, operators and queues.",
+    "Fleet": "What joins clusters: jobs of a hub run on workers, and only where their data may be.",
+}
+PATH = Path(service.__file__).parent / "schema.json"
+"""Where the plugin has it: resource types by hand, components and their types made by this module."""
+_PLAIN = {"string": "string", "integer": "integer", "number": "number", "boolean": "boolean"}
+
+Schema = Mapping[str, Any]
+
+
+def package_schema() -> dict[str, Any]:
+    """Return the plugin's schema with the components as the models have them now."""
+    written = json.loads(PATH.read_text())
+    kept = {part: _without_ours(written[part]) for part in ("types", "resources")}
+    types, components = _Types(file_schema()), {}
+    for name, (key, section) in COMPONENTS.items():
+        value = types.of(types.config[section], name)
+        components[MODULE + name] = {
+            "isComponent": True,
+            "description": DESCRIPTIONS[name],
+            "inputProperties": {key: {**value, "description": f"what `{section}` of a stack file holds"}},
+            "requiredInputs": [key],
+            "properties": {each: dict(told) for each, told in OUTPUTS[name].items()},
+            "required": [each for each in OUTPUTS[name] if each not in NOT_ALWAYS],
+        }
+    return {
+        **written,
+        "types": {**kept["types"], **dict(sorted({**types.made, **output_types()}.items()))},
+        "resources": {**kept["resources"], **components},
+        "language": {
+            "python": {"respectSchemaVersion": True, "pyproject": {"enabled": True}},
+            "nodejs": {"respectSchemaVersion": True},
+        },
+    }
+
+
+def as_text(schema: Schema) -> str:
+    """Return a schema as the text of its file."""
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+
+
+def _without_ours(part: Schema) -> dict[str, Any]:
+    return {token: each for token, each in part.items() if not token.startswith(MODULE)}
+
+
+class _Types:
+    """Translates values; `made` collects the types that they refer to."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.config: Schema = schema["properties"]["config"]["properties"]
+        self._definitions: Mapping[str, Schema] = schema["$defs"]
+        self.made: dict[str, Any] = {}
+
+    def of(self, value: Schema, owner: str) -> dict[str, Any]:
+        """Return the type of a value; `owner` names an enum that has no name of its own."""
+        if "$ref" in value:
+            return self._object(value["$ref"].rpartition("/")[2])
+        if "allOf" in value:
+            return self._by_kind([each["then"] for each in value["allOf"]], "kind", owner)
+        if choices := _choices(value):
+            return self._choice(choices, value, owner)
+        if "enum" in value or "const" in value:
+            return self._enum(value, owner)
+        return self._plain(value, owner)
+
+    def _plain(self, value: Schema, owner: str) -> dict[str, Any]:
+        if value.get("type") == "array":
+            return {"type": "array", "items": self.of(value.get("items") or {}, owner)}
+        if value.get("type") == "object":
+            return {"type": "object", "additionalProperties": self.of(_below(value), owner)}
+        return {"type": _PLAIN[value["type"]]} if "type" in value else {"$ref": "pulumi.json#/Any"}
+
+    def _choice(self, choices: list[Schema], value: Schema, owner: str) -> dict[str, Any]:
+        if len(choices) == 1:
+            return self.of(choices[0], owner)
+        if "discriminator" in value:
+            return self._by_kind(choices, value["discriminator"]["propertyName"], owner)
+        # Of numbers one is enough: whole ones are numbers too.
+        kept = [each for each in choices if each.get("type") != "integer"]
+        return {"oneOf": [self.of(each, owner) for each in kept]}
+
+    def _by_kind(self, choices: list[Schema], key: str, owner: str) -> dict[str, Any]:
+        found = [self.of(each, owner) for each in choices]
+        mapping = {}
+        for each, type_ in zip(choices, found, strict=True):
+            kind = self._definitions[each["$ref"].rpartition("/")[2]]["properties"][key]
+            for word in kind.get("enum", [kind.get("const")]):
+                mapping[word] = type_["$ref"]
+        return {"oneOf": found, "discriminator": {"propertyName": key, "mapping": mapping}}
+
+    def _enum(self, value: Schema, owner: str) -> dict[str, Any]:
+        words = value.get("enum", [value.get("const")])
+        if not all(isinstance(word, str) for word in words):
+            return {"type": "integer"}
+        if len(words) == 1 or len(words) > MOST_CHOICES:
+            return {"type": "string"}
+        token = MODULE + owner
+        self.made[token] = {
+            "type": "string",
+            "enum": [{"name": _enumerator(word), "value": word} for word in words],
+        }
+        return {"$ref": f"#/types/{token}"}
+
+    def _object(self, name: str) -> dict[str, Any]:
+        definition, token = self._definitions[name], MODULE + name.removesuffix("Spec")
+        if "enum" in definition:
+            return self._enum(definition, name)
+        if token not in self.made:
+            self.made[token] = {}  # a type may hold itself
+            title = name.removesuffix("Spec")
+            self.made[token] = {
+                "type": "object",
+                "description": " ".join(str(definition.get("description", "")).split()),
+                "properties": {
+                    key: self._property(key, each, title) for key, each in definition["properties"].items()
+                },
+                "required": sorted(definition.get("required", ())),
+            }
+        return {"$ref": f"#/types/{token}"}
+
+    def _property(self, key: str, value: Schema, owner: str) -> dict[str, Any]:
+        said = {"description": _described(value)} if _described(value) else {}
+        constant = {"const": value["const"]} if isinstance(value.get("const"), str) else {}
+        return {**self.of(value, owner + _camel(key, "_")), **constant, **said}
+
+
+def _choices(value: Schema) -> list[Schema]:
+    """Return what a value may be where it is one of several things; that it may be left out is no choice."""
+    several = [*value.get("anyOf", ()), *value.get("oneOf", ())]
+    return [each for each in several if each.get("type") != "null"]
+
+
+def _below(value: Schema) -> Schema:
+    """Return what each key of a mapping holds."""
+    below = value.get("additionalProperties") or next(iter(value.get("patternProperties", {}).values()), None)
+    return below if isinstance(below, Mapping) else {}
+
+
+def _described(value: Schema) -> str:
+    """Say what a value means, and what it may be where its type cannot say so."""
+    return f"{value.get('description', '')}{_allowed(value)}".strip()
+
+
+def _allowed(value: Schema) -> str:
+    bounds = [value, *_choices(value)]
+    words = {"minimum": "{} or more", "maximum": "{} or less", "pattern": "matches `{}`"}
+    found = [text.format(each[word]) for each in bounds for word, text in words.items() if word in each]
+    return f" ({', '.join(found)})" if found else ""
+
+
+def _enumerator(word: str) -> str:
+    """Return a name that every language takes: `OnDemand`, `V135`."""
+    name = _camel(word, "-._ ")
+    return f"V{name}" if name[:1].isdigit() else name
+
+
+def _camel(text: str, separators: str) -> str:
+    for separator in separators:
+        text = text.replace(separator, " ")
+    return "".join(word[:1].upper() + word[1:] for word in text.split())

@@ -1,0 +1,34 @@
+"""What the toolchain makes for a stack, by name: for every preview, and for an embedded cluster."""
+
+from __future__ import annotations
+
+CHART_PARTS = (
+    "chart/jobset",
+    "chart/trainer",
+    "chart/kueue",
+    "manifest/mpi-operator",
+    "manifest/provisioning-requests",
+    "manifest/training-operator",
+)
+"""What every program renders."""
+ENGINE_PARTS = (
+    "binary/pulumi",
+    "binary/pulumi-resource-kubernetes",
+    "binary/helm",
+    "binary/kubectl",
+    "plugin/python-exec",
+    *CHART_PARTS,
+)
+"""What every preview needs: the engine, its providers, and the charts that it renders."""
+CLUSTER_PARTS = (
+    "binary/kube-apiserver",
+    "binary/kube-controller-manager",
+    "binary/kube-scheduler",
+    "binary/kube-proxy",
+    "binary/kubelet",
+    "binary/coredns",
+    "binary/network-policies",
+)
+"""What the embedded cluster is made of, beside Debian's packages and the images."""
+PACKAGE_PARTS = ("binary/pulumi-codegen", "binary/pulumi-language-yaml")
+"""What the tests of the package need, where the engine was built and has the languages' parts not with it."""
