@@ -182,6 +182,7 @@ def test_a_change_of_the_stack_file_touches_what_it_names_and_nothing_else(stack
         "kueue.x-k8s.io/v1beta2:ClusterQueue gpu",
         "kueue.x-k8s.io/v1beta2:LocalQueue team-vision/default",
         "kueue.x-k8s.io/v1beta2:LocalQueue team-vision/vision",
+        "networking.k8s.io/v1:NetworkPolicy team-vision/team",
     ]
     assert [name for name in changed if name.startswith("apps/v1:")] == []
     queue = stack.get("clusterqueue", "gpu")
