@@ -22,6 +22,9 @@ from infra.platform.programs import on_fabric
 from infra.spec import Stack
 from infra.spec.dataset import DATA_PATH, DatasetSpec
 from infra.spec.job import LEAVE, JobSpec
+from infra.spec.share import Share, canonical
+from trainyard import train_job
+from trainyard.train_job import ORIGIN, PORTS, Origin
 from trainyard_train.elasticity.config import leave_seconds
 
 GROUP, VERSION = "trainer.kubeflow.org", "v1alpha1"
@@ -93,28 +96,38 @@ class JobState:
 
 
 def manifest(
-    job: JobSpec, run: str, datasets: Sequence[DatasetSpec] = (), place: Place | None = None
+    job: JobSpec,
+    run: str,
+    datasets: Sequence[DatasetSpec] = (),
+    place: Place | None = None,
+    *,
+    share: Share | None = None,
 ) -> dict[str, Any]:
     """Render the TrainJob; `run` names the folder of this run on the checkpoint volume.
 
-    Without a `place` it goes to the team's first queue, and to any of its pools.
+    Args:
+        job: with the name of its runtime.
+        run: names the folder of this run.
+        datasets: of the stack, those that the job reads among them.
+        place: left out: the team's first queue, and any of its pools.
+        share: what goes with each accelerator; left out: of a machine that nobody knows.
     """
     place = place or Place(job.team)
-    job = with_data(job, datasets)
-    leave = {LEAVE: f"{leave_seconds(job.grace_seconds):g}"} if job.grace_seconds else {}
-    settings = {**job.overrides, **leave, "run_dir": f"{CHECKPOINTS}/{job.name}/{run}"}
     asked = job.model_dump_json(exclude={"interruptions"}, exclude_defaults=True)
-    spec = hashlib.sha256(asked.encode()).hexdigest()[:12]
-    overrides = [f"--set={key}={_yaml(value)}" for key, value in settings.items()]
-    config = f"--config={SOURCES}/training/configs/{job.config}.yaml"
-    # They take the place of the runtime's own, so the fabric's are said again.
-    fabric = catalog.fabric(job.runtime.partition("-")[2])
-    resources = {fabric.accelerator_resource: str(job.accelerators_per_node)} | {
-        name: str(amount) for name, amount in fabric.pod_resources.items()
-    }
-    asked_for = [{"name": name} for name in fabric_lint.claims(fabric.name)]
-    claims = {"claims": asked_for} if asked_for else {}
+    read = [each for each in datasets if each.name in {job.dataset, *job.datasets}]
+    job = with_data(job, datasets)
+    run_dir = f"{CHECKPOINTS}/{job.name}/{run}"
+    started = _started(job, run_dir)
+    hashes = {each.name: each.digest for each in read}
+    words = job.command or (*started["command"], *started["args"])
+    origin = Origin(job.image or "", words, hashes)
+    spec = hashlib.sha256((asked + "".join(hashes.values())).encode()).hexdigest()[:12]
     labels = {"kueue.x-k8s.io/queue-name": place.local_queue, "kueue.x-k8s.io/priority-class": job.priority}
+    limit = {"activeDeadlineSeconds": job.time_limit_minutes * 60} if job.time_limit_minutes else {}
+    patches = [
+        *([_only_on(place.pools, job)] if place.pools else []),
+        *filter(None, [train_job.patch(job)]),
+    ]
     return {
         "apiVersion": f"{GROUP}/{VERSION}",
         "kind": "TrainJob",
@@ -122,27 +135,65 @@ def manifest(
             "name": job.name,
             "namespace": JobKey(job.team, job.name).namespace,
             "labels": labels,
-            "annotations": {RUN: run, SPEC: spec},
+            "annotations": {RUN: run, SPEC: spec, **_told(job, origin)},
         },
         "spec": {
             "runtimeRef": {"name": job.runtime},
-            **({"runtimePatches": [_only_on(place.pools, job.runtime)]} if place.pools else {}),
+            **limit,
+            **({"runtimePatches": patches} if patches else {}),
             "trainer": {
                 "numNodes": job.num_nodes,
-                "numProcPerNode": job.processes_per_node,
-                "command": _command(job),
-                "args": [config, *overrides],
-                "resourcesPerNode": {"requests": resources, "limits": resources, **claims},
+                "numProcPerNode": _ranks_of_torchrun(job),
+                **({"image": job.image} if job.image else {}),
+                **started,
+                "env": train_job.environment(job, run_dir, origin, datasets),
+                "resourcesPerNode": _resources(job, share or Share()),
             },
         },
     }
 
 
+def _told(job: JobSpec, origin: Origin) -> dict[str, str]:
+    """Annotations that say where the job came from, and what it serves."""
+    ports = {PORTS: ",".join(f"{name}={port}" for name, port in job.ports.items())} if job.ports else {}
+    return {ORIGIN: origin.as_text(), **ports}
+
+
+def _ranks_of_torchrun(job: JobSpec) -> int:
+    """What a torchrun of the job's own starts on each node, too."""
+    started_by_itself = job.command is not None and job.processes_per_node is None
+    return job.accelerators_per_node if started_by_itself else job.ranks_per_node
+
+
+def _started(job: JobSpec, run_dir: str) -> dict[str, list[str]]:
+    """What the container starts: the job's own command, or the training package with a configuration."""
+    if job.command is not None:
+        return {"command": train_job.command_of(job)}
+    leave = {LEAVE: f"{leave_seconds(job.grace_seconds):g}"} if job.grace_seconds else {}
+    restarts = {"restarts": job.restarts} if job.restarts is not None else {}
+    settings = {**job.overrides, **leave, **restarts, "run_dir": run_dir}
+    overrides = [f"--set={key}={_yaml(value)}" for key, value in settings.items()]
+    config = f"--config={SOURCES}/training/configs/{job.config}.yaml"
+    return {"command": _command(job), "args": [config, *overrides]}
+
+
+def _resources(job: JobSpec, share: Share) -> dict[str, Any]:
+    """They take the place of the runtime's own, so the fabric's are said again."""
+    fabric = catalog.fabric(job.runtime.partition("-")[2])
+    devices = {fabric.accelerator_resource: str(job.accelerators_per_node)} | {
+        name: canonical(str(amount)) for name, amount in fabric.pod_resources.items()
+    }
+    requests, limits = train_job.resources(job, share.requests(job.accelerators_per_node))
+    asked_for = [{"name": name} for name in fabric_lint.claims(fabric.name)]
+    claims = {"claims": asked_for} if asked_for else {}
+    return {"requests": {**requests, **devices}, "limits": {**limits, **devices}, **claims}
+
+
 def _command(job: JobSpec) -> list[str]:
     """What starts the ranks: of its own node in each pod, or of all nodes in an MPI job's launcher."""
     ranks = ["python3", "-m", job.module]
-    if job.runtime.startswith("mpi-"):
-        ranks = ["mpirun", "-n", str(job.num_nodes * job.processes_per_node), *ranks]
+    if train_job.is_mpi(job):
+        ranks = ["mpirun", "-n", str(job.num_nodes * job.ranks_per_node), *ranks]
     return [*on_fabric(job.runtime.partition("-")[2]), *ranks]
 
 
@@ -166,20 +217,12 @@ def place_of(stack: Stack) -> Place | None:
     return Place(team.local_queue(stack.job.queue), pools)
 
 
-def _only_on(pools: Sequence[str], runtime: str) -> dict[str, Any]:
+def _only_on(pools: Sequence[str], job: JobSpec) -> dict[str, Any]:
     """Keep all pods of the job to some pools; Kueue passes over the flavors that these rule out."""
     match = {"key": names.POOL_LABEL, "operator": "In", "values": list(pools)}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [match]}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
-    replicated = ["node", "launcher"] if runtime.startswith("mpi-") else ["node"]
-    jobs = [
-        {"name": name, "template": {"spec": {"template": {"spec": {"affinity": affinity}}}}}
-        for name in replicated
-    ]
-    return {
-        "manager": "trainyard.dev/placement",
-        "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}},
-    }
+    return train_job.laid_over("trainyard.dev/placement", job, {"affinity": affinity})
 
 
 def _yaml(value: object) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from infra.errors import ExitCode, InputError, Problem, TrainyardError
 from infra.spec.job import JobSpec
+from infra.spec.share import share_of
 from trainyard.follow import Follower, Losses, Story, until_ended
 from trainyard.jobs import CHECKPOINTS, RUN, JobKey, JobState, Staging, manifest, place_of
 from trainyard.logs import follow_logs
@@ -32,7 +33,7 @@ def run_stack_job(session: Session, job: JobSpec, started: float) -> None:
         await_data(session, job)
         session.jobs.delete_and_wait(key)
         session.jobs.submit(_manifest(session, job, run))
-    if not session.is_on_host:
+    if not session.is_on_host or job.command is not None:  # only the training package writes metrics
         _follow_logs(session, key, run)
         return
     story = _follow(session, job, run)
@@ -154,25 +155,26 @@ def _submitted_run(session: Session, job: JobSpec) -> str | None:
 
 def _manifest(session: Session, job: JobSpec, run: str) -> dict[str, Any]:
     stack = session.stack
-    return manifest(job, run, stack.datasets, place_of(stack) if job == stack.job else None)
+    share = share_of(job.runtime.partition("-")[2], stack.pools)
+    place = place_of(stack) if job == stack.job else None
+    return manifest(job, run, stack.datasets, place, share=share)
 
 
 def await_data(session: Session, job: JobSpec) -> None:
-    """Return once the job's dataset is staged: a job that waited for it would hold its accelerators.
+    """Return once the job's datasets are staged: a job that waited for one would hold its accelerators.
 
     Raises:
-        TrainyardError: it could not be staged, or nothing stages it.
+        TrainyardError: one could not be staged, or nothing stages it.
     """
-    if job.dataset is None:
-        return
-    staging = session.jobs.staging(job.dataset, job.team)
-    if staging.phase == "under way":
-        with session.progress.task(f"dataset {job.dataset}"):
-            while staging.phase == "under way":
-                time.sleep(STAGING_POLL_SECONDS)
-                staging = session.jobs.staging(job.dataset, job.team)
-    if staging.phase not in {"staged", "hidden"}:
-        raise TrainyardError([_not_staged(job.dataset, staging)])
+    for dataset in filter(None, (job.dataset, *job.datasets)):
+        staging = session.jobs.staging(dataset, job.team)
+        if staging.phase == "under way":
+            with session.progress.task(f"dataset {dataset}"):
+                while staging.phase == "under way":
+                    time.sleep(STAGING_POLL_SECONDS)
+                    staging = session.jobs.staging(dataset, job.team)
+        if staging.phase not in {"staged", "hidden"}:
+            raise TrainyardError([_not_staged(dataset, staging)])
 
 
 def _not_staged(dataset: str, staging: Staging) -> Problem:

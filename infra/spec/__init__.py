@@ -1,7 +1,18 @@
 """What the user declares: typed, frozen, pure. `load` and `parse` are the way in."""
 
 from infra.spec.fleet import Fleet
-from infra.spec.load import load, load_fleet, parse, parse_fleet
+from infra.spec.job import JobSpec
+from infra.spec.load import load, load_fleet, load_job, parse, parse_fleet, parse_job
 from infra.spec.stack import Stack
 
-__all__ = ["Fleet", "Stack", "load", "load_fleet", "parse", "parse_fleet"]
+__all__ = [
+    "Fleet",
+    "JobSpec",
+    "Stack",
+    "load",
+    "load_fleet",
+    "load_job",
+    "parse",
+    "parse_fleet",
+    "parse_job",
+]

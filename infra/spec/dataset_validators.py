@@ -108,6 +108,10 @@ def datasets_fit(
 
 def the_jobs_dataset_exists(job: JobSpec | None, datasets: Datasets) -> Iterator[Finding]:
     """It gives the job its path, so nothing else does."""
+    known = [dataset.name for dataset in datasets]
+    for index, name in enumerate(job.datasets if job else ()):
+        if name not in known:
+            yield unknown(("job", "datasets", index), name, known, "a dataset of this stack")
     if job is None or job.dataset is None:
         return
     names = [dataset.name for dataset in datasets]

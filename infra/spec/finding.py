@@ -42,7 +42,16 @@ def run(
     `known` are all sections that the file can have. TypeError for a check that asks for another one: it would
     never be run.
     """
-    problems = []
+    return [
+        Problem(source.show(path), got, allowed, fix, source.location(path))
+        for path, got, allowed, fix in found_by(checks, known, sections)
+    ]
+
+
+def found_by(
+    checks: Iterable[Check], known: Collection[str], sections: Mapping[str, Any]
+) -> Iterator[Finding]:
+    """Yield what the checks find whose sections are all there. TypeError as `run` says."""
     for check in checks:
         needed = inspect.signature(check).parameters
         for name in needed.keys() - known:
@@ -50,9 +59,7 @@ def run(
             asks = f"{check.__module__}.{check.__name__} asks for a section {name!r}"
             raise TypeError(f"{asks}; did you mean {near[0]!r}?")
         if needed.keys() <= sections.keys():
-            for path, got, allowed, fix in check(**{name: sections[name] for name in needed}):
-                problems.append(Problem(source.show(path), got, allowed, fix, source.location(path)))
-    return problems
+            yield from check(**{name: sections[name] for name in needed})
 
 
 def unknown(path: KeyPath, got: str, known: Iterable[str], what: str) -> Finding:

@@ -1,12 +1,14 @@
-"""The stack's own training job: what `trainyard up` runs to show that the cluster trains."""
+"""A training job: the `job` of a stack file, and the whole of a `job.yaml` (`trainyard run`)."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from infra.spec.base import Name, NonNegative, Positive, Spec
+from infra.spec.base import Name, NonNegative, Positive, Spec, matching
 from infra.spec.fabric import NeededFabric
 from infra.spec.grace import GraceSeconds
 
@@ -15,6 +17,49 @@ Setting = bool | int | float | str
 
 LEAVE = "timeouts.leave"
 """The training package's setting for the seconds from a notice to the exit."""
+
+
+Image = Annotated[
+    str,
+    matching(
+        "image",
+        r"[^\s@]+@sha256:[0-9a-f]{64}",
+        "an image by its digest: registry.example.com/name@sha256:…, which no push changes",
+        "`docker buildx imagetools inspect NAME:TAG` shows its digest",
+    ),
+]
+Variable = Annotated[
+    str,
+    matching("variable", r"[A-Za-z_][A-Za-z0-9_]*", "letters, digits and '_', no digit first", "spell it so"),
+]
+_SecretKey = Annotated[
+    str,
+    matching("secret_key", r"[-._a-zA-Z0-9]{1,253}", "letters, digits, '-', '_' and '.'", "spell it so"),
+]
+_Secret = Annotated[
+    str,
+    matching(
+        "secret_name",
+        r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?",
+        "the name of a Secret in the team's namespace: small letters, digits, '-' and '.'",
+        "spell it as the Secret is called",
+    ),
+]
+Word = Annotated[
+    str, matching("word", r"(?s)[^\x00]+", "text that is not empty", "write it, or leave it out")
+]
+Port = Annotated[Positive, Field(le=65535)]
+
+
+class SecretSpec(Spec):
+    """A part of a Secret that is there already, as a variable or as a file; its content is never here."""
+
+    secret: _Secret = Field(description="name of the Secret, in the team's namespace")
+    key: _SecretKey = Field(description="key of the Secret whose value is meant")
+    variable: Variable | None = Field(default=None, description="variable that has the value")
+    file: _SecretKey | None = Field(
+        default=None, description="in place of a variable: name of a file below /var/run/secrets/trainyard"
+    )
 
 
 class InterruptionSpec(Spec):
@@ -38,7 +83,10 @@ class NeedsSpec(Spec):
 
 
 class JobSpec(Spec):
-    """A TrainJob: on a runtime of the stack, or on the one that has what it needs."""
+    """A TrainJob: on a runtime of the stack, or on the one that has what it needs.
+
+    It runs a configuration of the training package (`config`), or a command of its own (`command`).
+    """
 
     name: Name = Field(description="name of the TrainJob")
     team: Name = Field(description="name of the team that owns it")
@@ -49,17 +97,54 @@ class JobSpec(Spec):
     queue: Name | None = Field(
         default=None, description="one of the team's queues; left out: its first, or where its needs are met"
     )
-    num_nodes: Annotated[Positive, Field(le=5000)] = Field(description="nodes (pods) of the job")
+    num_nodes: Annotated[Positive, Field(le=5000)] = Field(default=1, description="nodes (pods) of the job")
     accelerators_per_node: Annotated[Positive, Field(le=16)] = Field(
         default=1, description="accelerators of each node"
     )
-    processes_per_node: Annotated[Positive, Field(le=64)] = Field(default=1, description="ranks on each node")
+    processes_per_node: Annotated[Positive, Field(le=64)] | None = Field(
+        default=None,
+        description="ranks on each node; left out: one per accelerator for a command that begins with python,"
+        " else 1",
+    )
+    cpu: Annotated[Positive, Field(le=1024)] | None = Field(
+        default=None, description="processors of each node; left out: the accelerators' share of the machine"
+    )
+    memory_gib: Annotated[Positive, Field(le=65536)] | None = Field(
+        default=None,
+        description="memory of each node in GiB, its limit too; left out: the share, without a limit",
+    )
+    shared_memory_gib: Annotated[Positive, Field(le=65536)] | None = Field(
+        default=None, description="size of /dev/shm in GiB, a part of the memory; left out: 64 MiB"
+    )
     priority: Name = Field(default="normal", description="name of one of the stack's priorities")
+    image: Image | None = Field(
+        default=None, description="image that it runs in, by digest; left out: the runtime's"
+    )
+    command: tuple[Word, ...] | None = Field(
+        default=None, min_length=1, description="program and arguments, in place of a config"
+    )
+    environment: dict[Variable, str] = Field(default={}, description="variables; none of them secret")
+    secrets: tuple[SecretSpec, ...] = Field(default=(), description="values from Secrets, by reference")
+    datasets: tuple[Name, ...] = Field(
+        default=(), description="datasets that its command reads, each by the path in TRAINYARD_DATASET_NAME"
+    )
+    ports: dict[Name, Port] = Field(
+        default={}, description="ports that it serves on its first node, such as tensorboard: 6006"
+    )
+    time_limit_minutes: Annotated[Positive, Field(le=527040)] | None = Field(
+        default=None, description="minutes from its start to its end, come what may; queueing does not count"
+    )
+    restarts: Annotated[NonNegative, Field(le=1000)] | None = Field(
+        default=None,
+        description="how often a node's ranks are started again in place after one has died; left out: 3",
+    )
     module: Annotated[str, Field(pattern=r"^[a-z_][\w.]*$")] = Field(
         default="training.train", description="Python module that each rank runs"
     )
     dataset: Name | None = Field(default=None, description="name of the dataset that it reads")
-    config: Name = Field(description="name of a configuration in training/configs")
+    config: Name | None = Field(
+        default=None, description="name of a configuration in training/configs, in place of a command"
+    )
     overrides: dict[str, Setting] = Field(default={}, description="settings that differ, dotted key to value")
     grace_seconds: GraceSeconds | None = Field(
         default=None,
@@ -68,3 +153,18 @@ class JobSpec(Spec):
     interruptions: tuple[InterruptionSpec, ...] = Field(
         default=(), description="spot losses that `trainyard up` brings about, to show that the job survives"
     )
+
+    @property
+    def ranks_per_node(self) -> int:
+        """How many ranks are started on each node."""
+        if self.processes_per_node is not None:
+            return self.processes_per_node
+        return self.accelerators_per_node if starts_by_rank(self.command or ()) else 1
+
+
+PYTHON = re.compile(r"python(3(\.\d+)?)?")
+
+
+def starts_by_rank(command: Sequence[str]) -> bool:
+    """Whether a command is a program of Python's, which starts once per accelerator; others once per node."""
+    return bool(command) and PYTHON.fullmatch(command[0]) is not None

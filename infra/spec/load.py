@@ -14,10 +14,12 @@ from infra.spec.dataset_validators import CHECKS as DATASET_CHECKS
 from infra.spec.finding import Check, run
 from infra.spec.fleet import Fleet
 from infra.spec.fleet_validators import CHECKS as FLEET_CHECKS
+from infra.spec.job import JobSpec
+from infra.spec.job_validators import CHECKS as JOB_CHECKS
 from infra.spec.machine import declared
 from infra.spec.network_validators import CHECKS as NETWORK_CHECKS
 from infra.spec.problems import problems
-from infra.spec.source import FLEET_KEY, STACK_KEY, Source, read
+from infra.spec.source import FLEET_KEY, STACK_KEY, Source, read, read_whole
 from infra.spec.stack import Stack
 from infra.spec.validators import CHECKS as STACK_CHECKS
 from infra.targets.registry import target_of
@@ -51,6 +53,17 @@ def parse(data: Any, source: Source | None = None) -> Stack:  # noqa: ANN401 -- 
 def parse_fleet(data: Any, source: Source | None = None) -> Fleet:  # noqa: ANN401 -- whatever the user wrote
     """Read a fleet from plain data, as `parse` reads a stack."""
     return _whole(Fleet, data, source or Source(FLEET_KEY, key=FLEET_KEY), lambda _: FLEET_CHECKS)
+
+
+def load_job(path: Path, defaults: Mapping[str, Any] | None = None) -> JobSpec:
+    """Read a job.yaml; `defaults` stand in for keys that it leaves out. Raises InputError as `load` does."""
+    data, source = read_whole(path)
+    return parse_job({**(defaults or {}), **data}, source)
+
+
+def parse_job(data: Any, source: Source | None = None) -> JobSpec:  # noqa: ANN401 -- whatever the user wrote
+    """Read a job from plain data, as `parse` reads a stack."""
+    return _whole(JobSpec, data, source or Source("job", key="job"), lambda _: JOB_CHECKS)
 
 
 def _stack_checks(sections: Sections) -> Iterator[Check]:

@@ -19,6 +19,14 @@ from infra.spec.targets import target_model
 _NEAR = 0.5
 """How alike two keys must be for one to be offered for the other (difflib's ratio)."""
 
+_ALSO_CALLED = {
+    "cmd": "command",
+    "env": "environment",
+    "gpus": "accelerators_per_node",
+    "memory": "memory_gib",
+}
+"""Others' words for keys of ours."""
+
 _ALLOWED: Mapping[str, tuple[str, str]] = {
     "literal_error": ("{expected}", "choose one of these"),
     "int_type": ("a whole number", "write the number without quotes, point or unit"),
@@ -74,6 +82,8 @@ def _problem(
 ) -> Problem:
     allowed, fix = _explain(model, error, path, data)
     got = "nothing" if error["type"] == "missing" else _short(_value(path, data))
+    if "secrets" in path and error["type"] in {"extra_forbidden", "model_type", "tuple_type"}:
+        got = "a value (not shown)"  # whoever writes one here may have written the secret itself
     if error["loc"][-1:] == ("[key]",):
         got = f"the key {path[-1]!r}"
     return Problem(source.show(path), got, allowed, fix, source.location(path))
@@ -100,7 +110,8 @@ def _explain(
 
 
 def _unknown_key(key: str, fields: Mapping[str, FieldInfo]) -> tuple[str, str]:
-    near = get_close_matches(key, fields, n=1, cutoff=_NEAR)
+    meant = _ALSO_CALLED.get(key, "")
+    near = [meant] if meant in fields else get_close_matches(key, fields, n=1, cutoff=_NEAR)
     fix = f"did you mean {near[0]!r}?" if near else "remove the key"
     return "the keys " + ", ".join(fields), fix
 

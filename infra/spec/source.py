@@ -60,18 +60,35 @@ def read(path: Path, key: str = STACK_KEY) -> tuple[Any, Source]:
 
     Raises InputError where the file cannot be read, is no YAML, or has no mapping under the key.
     """
+    root = _composed(path)
+    node = _child(_child(root, "config"), key)
+    if not isinstance(node, yaml.MappingNode):
+        raise InputError([_nothing_there(path, key)])
+    return _of(path, node, key)
+
+
+def read_whole(path: Path) -> tuple[Any, Source]:
+    """Read a file that is one mapping, such as a job.yaml. Raises InputError as `read` does."""
+    node = _composed(path)
+    if not isinstance(node, yaml.MappingNode):
+        allowed, fix = "a mapping: `key: value` lines", "write the keys of docs/stack-file.md, `job`"
+        raise InputError([Problem(str(path), "no mapping", allowed, fix, str(path))])
+    return _of(path, node, path.name)
+
+
+def _composed(path: Path) -> yaml.Node | None:
     try:
-        root = yaml.compose(path.read_text(encoding="utf-8"), Loader=_Loader)
+        return yaml.compose(path.read_text(encoding="utf-8"), Loader=_Loader)
     except OSError as error:
         raise InputError([_unreadable(path, error.strerror or str(error))]) from None
     except UnicodeDecodeError:
         raise InputError([_unreadable(path, "bytes that are not UTF-8")]) from None
     except yaml.YAMLError as error:
         raise InputError([_not_yaml(path, error)]) from None
-    node = _child(_child(root, "config"), key)
-    if not isinstance(node, yaml.MappingNode):
-        raise InputError([_nothing_there(path, key)])
-    twice = tuple(_duplicate(path, key, mark) for key, mark in _duplicates(node, ()))
+
+
+def _of(path: Path, node: yaml.Node, key: str) -> tuple[Any, Source]:
+    twice = tuple(_duplicate(path, each, mark) for each, mark in _duplicates(node, ()))
     return _Loader("").construct_document(node), Source(str(path), dict(_marks(node, ())), twice, key)
 
 

@@ -8,9 +8,10 @@ from typing import Any, Protocol
 
 import catalog
 from catalog import fabric_lint
-from infra.spec.finding import Checks, Finding, unknown
+from infra.spec.finding import Checks, Finding, found_by, unknown
 from infra.spec.grace import runtime_grace_seconds
 from infra.spec.job import LEAVE, JobSpec
+from infra.spec.job_validators import CHECKS as JOB_CHECKS
 from infra.spec.node_pool import NodePoolSpec
 from infra.spec.operators import OperatorsSpec
 from infra.spec.placement import Offer, offers, place
@@ -194,6 +195,14 @@ def job_references_exist(
         yield unknown(("job", "priority"), job.priority, priorities, "a priority of this stack")
     if job.needs is None and job.runtime not in runtimes:
         yield unknown(("job", "runtime"), job.runtime, runtimes, "a runtime of this stack")
+
+
+def a_job_is_sound_by_itself(job: JobSpec | None) -> Iterator[Finding]:
+    """As `trainyard run` checks a job.yaml, which is nothing but a job."""
+    if job is not None:
+        sections = {name: getattr(job, name) for name in JobSpec.model_fields}
+        for path, got, allowed, fix in found_by(JOB_CHECKS, JobSpec.model_fields, sections):
+            yield ("job", *path), got, allowed, fix
 
 
 def a_jobs_queue_is_its_teams(job: JobSpec | None, teams: Teams) -> Iterator[Finding]:

@@ -6,7 +6,6 @@ thing that differs is a piece of configuration.
 
 from __future__ import annotations
 
-import copy
 import json
 import re
 from collections.abc import Mapping
@@ -24,6 +23,7 @@ from policies.neighbours import Neighbour, Neighbours
 from policies.pack import POLICIES
 from policies.policy import Policy, Resource
 from policies.unknowns import UNKNOWN, Properties
+from tests import patches
 
 FOLDER = Path(__file__).parent / "cases"
 TODAY = datetime.now(UTC).date()
@@ -126,7 +126,7 @@ def _case(name: str, entry: Mapping[str, Any], compliant: Mapping[str, Mapping[s
     violating = replace(
         clean,
         name=f"{name}-violates",
-        props=_broken(base["props"], entry.get("set", {})),
+        props=patches.changed(base["props"], entry.get("set", {})),
         protect=entry.get("set_protect", clean.protect),
         world=world,
     )
@@ -148,7 +148,9 @@ def _beside(
         Twin(
             f"{twin.name}-{kind}",
             entry["type"],
-            _broken(entry["props"], {entry.get("points", "bucket"): THIS, **(changes.get(kind) or {})}),
+            patches.changed(
+                entry["props"], {entry.get("points", "bucket"): THIS, **(changes.get(kind) or {})}
+            ),
             protect=False,
             component=False,
             world=twin.world,
@@ -163,20 +165,6 @@ def _dated(data: Any) -> Any:
         return (TODAY + timedelta(days=int(match[1]))).isoformat()
 
     return json.loads(re.sub(r"\$days([+-]\d+)", shift, json.dumps(data)))
-
-
-def _broken(props: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
-    broken: Any = copy.deepcopy(dict(props))
-    for path, value in change.items():
-        *parents, last = [int(i) if i else name for name, i in re.findall(r"([^.\[\]]+)|\[(\d+)\]", path)]
-        block = broken
-        for part in parents:
-            block = block.setdefault(part, {}) if isinstance(part, str) else block[part]
-        if value is None:
-            del block[last]
-        else:
-            block[last] = value
-    return dict(broken)
 
 
 def judged(twin: Twin, policies: tuple[Policy, ...] = POLICIES) -> list[Finding]:

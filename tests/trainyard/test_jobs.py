@@ -65,7 +65,7 @@ def test_mpirun_starts_all_ranks_of_an_mpi_job() -> None:
 def test_a_job_on_a_fabric_asks_for_its_devices_too() -> None:
     job = JOB.model_copy(update={"runtime": "torch-efav3", "accelerators_per_node": 8})
     limits = manifest(job, "run-001")["spec"]["trainer"]["resourcesPerNode"]["limits"]
-    assert limits == {"nvidia.com/gpu": "8", "vpc.amazonaws.com/efa": "16", "hugepages-2Mi": "5120Mi"}
+    assert limits == {"nvidia.com/gpu": "8", "vpc.amazonaws.com/efa": "16", "hugepages-2Mi": "5Gi"}
 
 
 def test_what_was_asked_for_has_a_hash_that_scheduled_losses_do_not_change() -> None:

@@ -156,7 +156,8 @@ def test_a_job_says_the_claim_and_the_resource_of_its_fabric_again() -> None:
         return per_node
 
     assert asked("torch-roce-dra", 8)["claims"] == [{"name": "fabric"}]
-    assert asked("torch-roce", 8) == {"requests": {"nvidia.com/gpu": "8"}, "limits": {"nvidia.com/gpu": "8"}}
+    requests = {"cpu": "2", "memory": "4Gi", "nvidia.com/gpu": "8"}
+    assert asked("torch-roce", 8) == {"requests": requests, "limits": {"nvidia.com/gpu": "8"}}
     assert asked("torch-ici", 4)["limits"] == {"google.com/tpu": "4"}
 
 

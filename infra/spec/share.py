@@ -1,0 +1,69 @@
+"""The share of a machine's processors and memory that goes with each of its accelerators."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from infra.spec.node_pool import NodePoolSpec
+
+_GIVEN = 0.8
+"""Of a machine: the rest is the kubelet's, the system's and the daemons' of the platform.
+
+Above what clouds hold back on machines with accelerators (GKE: 255 MiB to 2 % of large memories and 0.25 to
+1 % of processors; EKS 11 MiB per pod and 100 MiB; AKS 20 MiB per pod, at most 25 %), with room for daemons.
+"""
+_CPUS, _MEMORY_GIB = 0.25, 0.5
+"""Per accelerator, where nobody says what the machine has: so much that a pod is not the first evicted."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """What a pod asks for with each accelerator."""
+
+    cpus: float = _CPUS
+    memory_gib: float = _MEMORY_GIB
+
+    def requests(self, accelerators: int) -> dict[str, str]:
+        """Return what so many accelerators come with, as Kubernetes writes it itself.
+
+        A TrainJob's trainer is immutable, and Kueue writes it back: a quantity must be as it comes back.
+        """
+        milli, mebi = int(self.cpus * accelerators * 1000), int(self.memory_gib * accelerators * 1024)
+        return {"cpu": str(milli // 1000) if milli % 1000 == 0 else f"{milli}m", "memory": quantity(mebi)}
+
+
+def share_of(fabric: str, pools: Iterable[NodePoolSpec]) -> Share:
+    """Return what fits on every pool of a fabric class that runs jobs; small where a machine is not known."""
+    shares = [_of(pool) for pool in pools if pool.accelerator and pool.fabric == fabric]
+    known = [share for share in shares if share]
+    if not known or len(known) < len(shares):
+        return Share()
+    return Share(min(each.cpus for each in known), min(each.memory_gib for each in known))
+
+
+def _of(pool: NodePoolSpec) -> Share | None:
+    machine = pool.find_machine(pool.machine)
+    if machine is None or machine.memory_gib is None or pool.accelerator is None:
+        return None
+    number = pool.accelerator.count
+    return Share(_floor(_GIVEN * machine.vcpus / number), _floor(_GIVEN * float(machine.memory_gib) / number))
+
+
+def _floor(value: float) -> float:
+    """Down to a quarter: figures that people read."""
+    return math.floor(value * 4) / 4
+
+
+def quantity(mebi: int) -> str:
+    """Return so many MiB in the unit that Kubernetes writes them in: the largest that leaves no rest."""
+    units = ["Mi", "Gi", "Ti"]
+    while mebi % 1024 == 0 and len(units) > 1 and mebi:
+        mebi, units = mebi // 1024, units[1:]
+    return f"{mebi}{units[0]}"
+
+
+def canonical(text: str) -> str:
+    """Return a quantity as Kubernetes writes it, of one that is in MiB; any other as it is."""
+    return quantity(int(text.removesuffix("Mi"))) if text.endswith("Mi") else text

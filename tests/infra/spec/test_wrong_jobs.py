@@ -1,0 +1,57 @@
+"""Wrong job files, each a patch of a sound one: what is said of it, word for word."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from infra.errors import ExitCode, InputError
+from infra.spec import load_job, parse_job
+from infra.spec.stack import Stack
+from tests.patches import changed
+
+FOLDER = Path(__file__).parent / "jobs"
+GOOD = yaml.safe_load((FOLDER / "good.yaml").read_text())
+WRONG = yaml.safe_load((FOLDER / "wrong.yaml").read_text())
+
+
+def said(job: Mapping[str, Any]) -> list[str]:
+    with pytest.raises(InputError) as caught:
+        parse_job(job)
+    assert caught.value.exit_code is ExitCode.WRONG_INPUT
+    return [f"{each.path}: {each.got}; {each.allowed}; {each.fix}" for each in caught.value.problems]
+
+
+@pytest.mark.parametrize("case", WRONG, ids=lambda case: " ".join(case["set"]))
+def test_a_wrong_job_says_where_what_is_allowed_and_what_to_do(case: Mapping[str, Any]) -> None:
+    assert said(changed(GOOD, case["set"])) == case["problems"]
+
+
+def test_there_are_enough_of_them_to_cover_the_keys() -> None:
+    assert len(WRONG) >= 60
+    met = {path.split(".")[0].split("[")[0] for case in WRONG for path in case["set"]}
+    assert set(GOOD) <= met
+
+
+def test_a_sound_job_is_read_from_its_file_with_defaults_for_what_it_leaves_out(tmp_path: Path) -> None:
+    job = load_job(FOLDER / "good.yaml", {"name": "other", "processes_per_node": 4})
+    assert (job.name, job.ranks_per_node) == ("tune", 4)
+    assert parse_job(GOOD).ranks_per_node == 8, "python starts once per accelerator"
+    assert parse_job({**GOOD, "command": ["torchrun", "x.py"], "restarts": None}).ranks_per_node == 1
+
+
+def test_a_problem_names_the_line_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text("name: tune\nteam: research\ncommand: [python, train.py]\nport: {web: 8080}\n")
+    with pytest.raises(InputError) as caught:
+        load_job(file)
+    [problem] = caught.value.problems
+    assert (problem.path, problem.location, problem.fix) == ("port", f"{file}:4:1", "did you mean 'ports'?")
+
+
+def test_the_job_of_a_stack_file_is_the_same_type() -> None:
+    assert "JobSpec" in str(Stack.model_fields["job"].annotation)

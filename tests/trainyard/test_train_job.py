@@ -1,0 +1,131 @@
+"""What a TrainJob says of a job with a command."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from infra.spec import JobSpec, parse_job
+from infra.spec.dataset import DatasetSpec
+from infra.spec.node_pool import NodePoolSpec
+from infra.spec.share import Share, canonical, share_of
+from trainyard.jobs import manifest
+
+IMAGE = f"registry.example.com/training@sha256:{'0' * 64}"
+PILE = DatasetSpec(name="the-pile", source="s3://example-data/pile/", digest=f"sha256:{'0' * 64}", size_gib=1)
+
+
+def job(*command: str, **more: Any) -> JobSpec:
+    asked = {"name": "tune", "team": "research", "runtime": "torch-none", "command": list(command)}
+    return parse_job({**asked, "num_nodes": 2, "accelerators_per_node": 4, **more})
+
+
+def spec(given: JobSpec, **how: Any) -> dict[str, Any]:
+    found: dict[str, Any] = manifest(given, "run-001", [PILE], **how)["spec"]
+    return found
+
+
+def variables(given: JobSpec) -> dict[str, Any]:
+    return {each["name"]: each.get("value", each.get("valueFrom")) for each in spec(given)["trainer"]["env"]}
+
+
+TORCHRUN = ["-m", "torch.distributed.run", "--max-restarts=3"]
+MPI = {"runtime": "mpi-none"}
+
+
+@pytest.mark.parametrize(
+    ("given", "started", "ranks"),
+    [
+        (job("python", "train.py", "--lr=1"), ["python", *TORCHRUN, "train.py", "--lr=1"], 4),
+        (job("python3", "-u", "train.py"), ["python3", *TORCHRUN, "train.py"], 4),
+        (job("python", "-m", "mine.train", "-x"), ["python", *TORCHRUN, "--module", "mine.train", "-x"], 4),
+        (job("python", "a.py", processes_per_node=1), ["python", *TORCHRUN, "a.py"], 1),
+        (job("python", "a.py", restarts=0), ["python", *TORCHRUN[:2], "--max-restarts=0", "a.py"], 4),
+        (job("torchrun", "train.py"), ["torchrun", "train.py"], 4),
+        (job("accelerate", "launch", "a.py"), ["accelerate", "launch", "a.py"], 4),
+        (job("sh", "a.sh", processes_per_node=2), ["python3", *TORCHRUN, "--no-python", "sh", "a.sh"], 2),
+        (job("mpirun", "./a.out", **MPI), ["mpirun", "./a.out"], 4),
+        (
+            job("python", "a.py", environment={"A": "1"}, **MPI),
+            ["mpirun", "-n", "8", "-x", "A", "python", "a.py"],
+            4,
+        ),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_python_starts_once_per_accelerator_and_the_rest_once_per_node(
+    given: JobSpec, started: list[str], ranks: int
+) -> None:
+    trainer = spec(given)["trainer"]
+    assert trainer["command"] == started
+    assert trainer["numProcPerNode"] == ranks
+    assert "args" not in trainer
+
+
+def test_secrets_are_there_by_reference_alone() -> None:
+    by_variable = {"secret": "hf-1", "key": "value", "variable": "HF_TOKEN"}
+    by_file = {"secret": "netrc-2", "key": "content", "file": "netrc"}
+    given = job("python", "a.py", secrets=[by_variable, by_file])
+    assert variables(given)["HF_TOKEN"] == {"secretKeyRef": {"name": "hf-1", "key": "value"}}
+    (patch,) = spec(given)["runtimePatches"]
+    (replicated,) = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+    pod = replicated["template"]["spec"]["template"]["spec"]
+    (source,) = pod["volumes"][0]["projected"]["sources"]
+    assert source == {"secret": {"name": "netrc-2", "items": [{"key": "content", "path": "netrc"}]}}
+    (mount,) = pod["containers"][0]["volumeMounts"]
+    assert mount == {"name": "secret-files", "mountPath": "/var/run/secrets/trainyard", "readOnly": True}
+
+
+def test_a_command_is_told_where_its_data_are_and_what_it_came_from() -> None:
+    given = job("python", "a.py", datasets=["the-pile"], ports={"tensor-board": 6006}, image=IMAGE)
+    told = variables(given)
+    assert told["TRAINYARD_DATASET_THE_PILE"] == f"/mnt/datasets/the-pile/sha256-{'0' * 64}"
+    assert told["TRAINYARD_PORT_TENSOR_BOARD"] == "6006"
+    assert told["TRAINYARD_RUN_DIR"] == "/mnt/checkpoints/tune/run-001"
+    annotations = manifest(given, "run-001", [PILE])["metadata"]["annotations"]
+    assert annotations["trainyard.dev/ports"] == "tensor-board=6006"
+    assert json.loads(annotations["trainyard.dev/origin"]) == {
+        "image": IMAGE,
+        "command": ["python", "a.py"],
+        "datasets": {"the-pile": PILE.digest},
+    }
+    assert spec(given)["trainer"]["image"] == IMAGE
+
+
+def test_limits_of_time_and_memory_are_the_clusters_to_keep() -> None:
+    given = job("python", "a.py", time_limit_minutes=90, cpu=8, memory_gib=1024, shared_memory_gib=16)
+    found = spec(given)
+    assert found["activeDeadlineSeconds"] == 5400
+    assert found["trainer"]["resourcesPerNode"] == {
+        "requests": {"cpu": "8", "memory": "1Ti", "nvidia.com/gpu": "4"},
+        "limits": {"memory": "1Ti", "nvidia.com/gpu": "4"},
+    }
+    (patch,) = found["runtimePatches"]
+    assert '"sizeLimit": "16Gi"' in json.dumps(patch)
+
+
+def test_a_job_that_ends_sooner_tells_torchrun() -> None:
+    told = variables(job("python", "a.py", grace_seconds=60))
+    assert (told["TRAINYARD_GRACE_SECONDS"], told["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"]) == ("60", "55")
+
+
+def test_each_accelerator_comes_with_its_share_of_the_machine() -> None:
+    facts = {"name": "pool", "capacity": "on-demand", "num_nodes": 1}
+    known = NodePoolSpec.model_validate({**facts, "machine": "p5.48xlarge"})
+    share = share_of(known.fabric, [known])
+    assert share == Share(cpus=19.0, memory_gib=204.75), "four fifths of 192 vCPUs and 2,048 GiB, by eight"
+    assert spec(job("python", "a.py"), share=share)["trainer"]["resourcesPerNode"]["requests"] == {
+        "cpu": "76",
+        "memory": "819Gi",
+        "nvidia.com/gpu": "4",
+    }
+    simulated = {"model": "simulated", "count": 1}
+    unknown = NodePoolSpec.model_validate({**facts, "accelerator": simulated})
+    assert share_of("none", [unknown]) == Share()
+    assert Share().requests(1) == {"cpu": "250m", "memory": "512Mi"}
+
+
+def test_quantities_are_as_kubernetes_writes_them() -> None:
+    assert [canonical(text) for text in ("5120Mi", "512Mi", "1048576Mi", "8")] == ["5Gi", "512Mi", "1Ti", "8"]

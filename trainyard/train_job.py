@@ -1,0 +1,171 @@
+"""What a TrainJob says of a job with a command: how it starts, what it gets, and where it came from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from infra import names
+from infra.platform.programs import on_fabric
+from infra.spec.dataset import DatasetSpec
+from infra.spec.job import JobSpec, starts_by_rank
+from infra.spec.share import quantity
+from trainyard_train.elasticity.config import leave_seconds
+
+ORIGIN, PORTS = "trainyard.dev/origin", "trainyard.dev/ports"
+"""Annotations of a TrainJob: what its result depends on (see `Origin`), and its ports, `name=number,…`."""
+SECRET_FILES = "/var/run/secrets/trainyard"  # noqa: S105 -- a folder
+RESTARTS = 3
+"""Of a node's ranks in place, where a job does not say how often."""
+_SHARED_MEMORY = {"name": "shared-memory", "mountPath": "/dev/shm"}  # noqa: S108 -- where PyTorch and NCCL look
+_READABLE = 0o440
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a job's result depends on, apart from the machines and what is in the image."""
+
+    image: str
+    command: Sequence[str]
+    datasets: Mapping[str, str]
+    """Name of each dataset → its digest."""
+
+    def as_text(self) -> str:
+        """Return it as one line of JSON."""
+        return json.dumps(
+            {
+                "image": self.image,
+                "command": list(self.command),
+                "datasets": dict(self.datasets),
+            },
+            separators=(",", ":"),
+        )
+
+
+def is_mpi(job: JobSpec) -> bool:
+    """Whether all its ranks are started by one mpirun."""
+    return job.runtime.startswith("mpi-")
+
+
+def replicated_jobs(job: JobSpec) -> list[str]:
+    """Name the parts of its JobSet whose pods have ranks."""
+    return ["node", "launcher"] if is_mpi(job) else ["node"]
+
+
+def command_of(job: JobSpec) -> list[str]:
+    """Return what the container starts: the fabric's settings first, then the ranks."""
+    return [*on_fabric(job.runtime.partition("-")[2]), *_ranks(job)]
+
+
+def _ranks(job: JobSpec) -> list[str]:
+    """A program of Python's once per accelerator, anything else once per node, unless the job says how often.
+
+    Ranks start under torchrun, which the image has with PyTorch; Trainer's variables are its settings.
+    """
+    command = list(job.command or ())
+    by_rank = starts_by_rank(command)
+    if not by_rank and job.processes_per_node is None:
+        return command
+    if is_mpi(job):
+        given = [name for name in variables(job) for name in ("-x", name)]
+        return ["mpirun", "-n", str(job.num_nodes * job.ranks_per_node), *given, *command]
+    restarts = f"{RESTARTS if job.restarts is None else job.restarts}"
+    words = [word for index, word in enumerate(command) if not (by_rank and word == "-u" and index == 1)]
+    torchrun = ["-m", "torch.distributed.run", f"--max-restarts={restarts}"]
+    if not by_rank:
+        return ["python3", *torchrun, "--no-python", *words]
+    module = ["--module"] if words[1] == "-m" else []
+    return [words[0], *torchrun, *module, *words[1 + len(module) :]]
+
+
+def variables(job: JobSpec) -> list[str]:
+    """Name the variables that the job itself has."""
+    return [*job.environment, *(each.variable for each in job.secrets if each.variable)]
+
+
+def environment(
+    job: JobSpec, run_dir: str, origin: Origin, datasets: Sequence[DatasetSpec] = ()
+) -> list[dict[str, Any]]:
+    """Return the variables of each node: the job's own, its secrets by reference, and where things are."""
+    paths = {each.name: f"{names.DATASETS_MOUNT}/{each.path}" for each in datasets}
+    told = {
+        **job.environment,
+        "TRAINYARD_JOB": job.name,
+        "TRAINYARD_RUN_DIR": run_dir,
+        "TRAINYARD_ORIGIN": origin.as_text(),
+        **{f"TRAINYARD_DATASET_{_upper(name)}": paths[name] for name in job.datasets if name in paths},
+        **{f"TRAINYARD_PORT_{_upper(name)}": str(port) for name, port in job.ports.items()},
+        **_grace(job),
+    }
+    by_reference = [
+        {
+            "name": each.variable,
+            "valueFrom": {"secretKeyRef": {"name": each.secret, "key": each.key}},
+        }
+        for each in job.secrets
+        if each.variable
+    ]
+    return [{"name": name, "value": value} for name, value in told.items()] + by_reference
+
+
+def _upper(name: str) -> str:
+    return name.upper().replace("-", "_")
+
+
+def _grace(job: JobSpec) -> dict[str, str]:
+    """A job that ends sooner than its pods must: for the training package, and for torchrun."""
+    if job.grace_seconds is None:
+        return {}
+    leave = int(leave_seconds(job.grace_seconds))
+    return {
+        "TRAINYARD_GRACE_SECONDS": str(job.grace_seconds),
+        "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(leave),
+    }
+
+
+def resources(job: JobSpec, share: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return what each node asks for of processors and memory, and its limits.
+
+    Memory that the job names is its limit too: what takes more would take it from others.
+    """
+    asked = dict(share)
+    if job.cpu is not None:
+        asked["cpu"] = str(job.cpu)
+    if job.memory_gib is not None:
+        asked["memory"] = quantity(job.memory_gib * 1024)
+    return asked, {"memory": asked["memory"]} if job.memory_gib is not None else {}
+
+
+def patch(job: JobSpec) -> dict[str, Any] | None:
+    """Return what is laid over the runtime's pods: volumes for files of Secrets and shared memory."""
+    volumes: list[dict[str, Any]] = []
+    mounts: list[dict[str, Any]] = []
+    if job.shared_memory_gib is not None:
+        size = {"medium": "Memory", "sizeLimit": quantity(job.shared_memory_gib * 1024)}
+        volumes.append({"name": _SHARED_MEMORY["name"], "emptyDir": size})
+        mounts.append(dict(_SHARED_MEMORY))
+    if files := [each for each in job.secrets if each.file]:
+        sources = [
+            {"secret": {"name": each.secret, "items": [{"key": each.key, "path": each.file}]}}
+            for each in files
+        ]
+        volumes.append({"name": "secret-files", "projected": {"sources": sources, "defaultMode": _READABLE}})
+        mounts.append({"name": "secret-files", "mountPath": SECRET_FILES, "readOnly": True})
+    if not volumes:
+        return None
+    pod = {"volumes": volumes, "containers": [{"name": "node", "volumeMounts": mounts}]}
+    return laid_over("trainyard.dev/job", job, pod)
+
+
+def laid_over(manager: str, job: JobSpec, pod: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a runtime patch of all pods that have ranks; `manager` is whose it is."""
+    jobs = [
+        {"name": name, "template": {"spec": {"template": {"spec": dict(pod)}}}}
+        for name in replicated_jobs(job)
+    ]
+    return {
+        "manager": manager,
+        "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}},
+    }
