@@ -16,6 +16,7 @@ from urllib3.exceptions import MaxRetryError
 
 from infra.errors import ExitCode, MachineError, Problem, TrainyardError
 from trainyard.forms import CatalogPart, Form
+from trainyard.member import commands as member
 from trainyard.session import Session
 
 app = typer.Typer(
@@ -480,6 +481,9 @@ def credential(context: Annotated[str, typer.Argument(help="A context of your ow
     from infra.targets.kubeconfig import credential as found
 
     sys.stdout.write(json.dumps(found(context)))
+
+
+app.add_typer(member.app)
 
 
 def main() -> None:

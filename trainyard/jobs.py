@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from kubernetes import client
@@ -82,7 +82,7 @@ class JobState:
     """Where a job stands, as the queue and the operators tell it."""
 
     phase: str
-    """`queued`, `admitted`, `running`, `complete` or `failed`."""
+    """`queued`, `admitted`, `running`, `pausing`, `paused`, `complete` or `failed`."""
     flavor: str = ""
     """The queue's flavor that it was admitted to; empty while it waits."""
     reason: str = ""
@@ -340,19 +340,13 @@ class Jobs:
         job = self.get(key)
         if job is None:
             raise TrainyardError([_missing(key)])
-        conditions = _true_conditions(job)
-        if "Complete" in conditions:
-            unchecked = [_NO_SHELL] if self._check_failed(key) else []
-            return JobState("complete", reason=" ".join([conditions["Complete"], *unchecked]))
-        if "Failed" in conditions:
-            said = self._said_by_pods(key)
-            return JobState("failed", reason=" ".join([conditions["Failed"], *said]))
-        workload = self._workload(key)
-        nodes = tuple(sorted(pod.spec.node_name for pod in self.pods(key) if pod.status.phase == "Running"))
-        flavor = _flavor(workload)
-        if not flavor:
-            return JobState("queued", reason=_waiting_reason(workload))
-        return JobState("running" if len(nodes) == _num_nodes(job) else "admitted", flavor, "", nodes)
+        nodes = [pod.spec.node_name for pod in self.pods(key) if pod.status.phase == "Running"]
+        now = state_of(job, self._workload(key), nodes)
+        if now.phase == "complete" and self._check_failed(key):
+            return replace(now, reason=f"{now.reason} {_NO_SHELL}")
+        if now.phase == "failed":
+            return replace(now, reason=" ".join([now.reason, *self._said_by_pods(key)]))
+        return now
 
     def staging(self, dataset: str, team: str) -> Staging:
         """Look for the Job that stages a dataset, for all teams or for this one."""
@@ -431,6 +425,24 @@ class Jobs:
         return owned[0] if owned else {}
 
 
+def state_of(job: Mapping[str, Any], workload: Mapping[str, Any], running_on: Sequence[str]) -> JobState:
+    """Return where a job stands, by its object, the queue's record of it (empty: none yet) and the nodes on
+    which its pods run.
+    """
+    conditions = _true_conditions(job)
+    for end in ("Complete", "Failed"):
+        if end in conditions:
+            return JobState(end.lower(), reason=conditions[end])
+    nodes = tuple(sorted(running_on))
+    if workload.get("spec", {}).get("active") is False:
+        reason = _true_conditions(workload).get("Evicted", "")
+        return JobState("pausing" if nodes else "paused", reason=reason, nodes=nodes)
+    flavor = _flavor(workload)
+    if not flavor:
+        return JobState("queued", reason=waiting_reason(workload))
+    return JobState("running" if len(nodes) == _num_nodes(job) else "admitted", flavor, "", nodes)
+
+
 def _how_far(status: Any) -> Literal["under way", "staged", "failed"]:  # noqa: ANN401 -- the client's own
     if status.succeeded:
         return "staged"
@@ -448,7 +460,7 @@ def _true_conditions(thing: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _num_nodes(job: Mapping[str, Any]) -> int:
-    return int(job["spec"]["trainer"]["numNodes"])
+    return int(job["spec"].get("trainer", {}).get("numNodes", 1))
 
 
 def _flavor(workload: Mapping[str, Any]) -> str:
@@ -458,7 +470,8 @@ def _flavor(workload: Mapping[str, Any]) -> str:
     return next((str(flavor) for item in assignments for flavor in item.get("flavors", {}).values()), "")
 
 
-def _waiting_reason(workload: Mapping[str, Any]) -> str:
+def waiting_reason(workload: Mapping[str, Any]) -> str:
+    """Return why the queue has not admitted a job yet."""
     for condition in workload.get("status", {}).get("conditions", ()):
         if condition["type"] == "QuotaReserved" and condition["status"] == "False":
             return str(condition.get("message", ""))

@@ -79,7 +79,7 @@ def submit_job(session: Session, *, follow: bool, run: str = "") -> None:
 
 def cancel_job(session: Session, name: str) -> None:
     """Remove a job; its checkpoints stay."""
-    key = _key(session, name)
+    key = key_of(session, name)
     session.jobs.state(key)  # says so where there is none
     run = ((session.jobs.get(key) or {}).get("metadata", {}).get("annotations") or {}).get(RUN, "")
     session.jobs.delete(key)
@@ -93,13 +93,18 @@ def cancel_job(session: Session, name: str) -> None:
 
 def show_logs(session: Session, name: str, *, rank: int, follow: bool) -> None:
     """Copy a node's log to the terminal as it comes."""
-    stream = session.jobs.logs(_key(session, name), rank, follow=follow)
+    stream = session.jobs.logs(key_of(session, name), rank, follow=follow)
     for chunk in stream.stream():
         session.console.file.write(chunk.decode(errors="replace"))
         session.console.file.flush()
 
 
-def _key(session: Session, name: str) -> JobKey:
+def key_of(session: Session, name: str) -> JobKey:
+    """Return the key of the job of that name; without a name, of the stack's own.
+
+    Raises:
+        InputError: no team that the user sees has such a job, or several have.
+    """
     if not name:
         job = stack_job(session)
         return JobKey(job.team, job.name)

@@ -16,6 +16,7 @@ from infra import names
 from infra.errors import InputError, Problem, TrainyardError
 from infra.spec import Fleet, Stack, load, load_fleet
 from infra.spec.source import FLEET_KEY, holds
+from infra.targets.kubeconfig import namespace_of
 from infra.targets.registry import target_of
 from infra.targets.target import Target
 from local.cluster import preflight
@@ -177,8 +178,13 @@ class Session:
 
     @property
     def namespaces(self) -> list[str]:
-        """Namespaces of the stack's teams, where there is a stack file: users may see no others."""
-        return [names.team_namespace(team.name) for team in self.stack.teams] if self.has_file else []
+        """Namespaces of the stack's teams, or the context's own where there is no stack file.
+
+        Users may see no others.
+        """
+        if self.has_file:
+            return [names.team_namespace(team.name) for team in self.stack.teams]
+        return [found] if self.context and (found := namespace_of(self.context)) else []
 
     @property
     def has_file(self) -> bool:

@@ -30,8 +30,11 @@ _WRITTEN: Mapping[str, Sequence[str]] = {"": ("secrets",)}
 """Only `create` never shows what is in a Secret: `patch` and `delete` return it."""
 _ENTERED: Mapping[str, Sequence[str]] = {"": ("pods/exec", "pods/portforward")}
 """kubectl asks by a WebSocket first, which takes `get`, and since Kubernetes 1.35 `create` as well."""
+_PAUSED: Mapping[str, Sequence[str]] = {"kueue.x-k8s.io": ("workloads",)}
+"""`spec.active` pauses a job; an admission policy refuses a change of anything else."""
 _CATALOGUE: Mapping[str, Sequence[str]] = {
-    "kueue.x-k8s.io": ("resourceflavors", "topologies", "workloadpriorityclasses"),
+    # Quotas and sums of what is in use: they name no job of another team.
+    "kueue.x-k8s.io": ("clusterqueues", "resourceflavors", "topologies", "workloadpriorityclasses"),
     "trainer.kubeflow.org": ("clustertrainingruntimes",),
 }
 _LEGACY_JOBS = ("mpijobs", "pytorchjobs", "tfjobs", "xgboostjobs")
@@ -46,7 +49,7 @@ class People(Layer):
         jobs = _jobs(context)
         seen = {**_SEEN, **jobs}
         roles = [
-            self.add(_role(MEMBER, [*_rules(seen, _LOOK), *_submitting(jobs)])),
+            self.add(_role(MEMBER, [*_rules(seen, _LOOK), *_submitting(jobs), *_pausing(context)])),
             self.add(_role(VIEWER, _rules(seen, _LOOK))),
         ]
         everybody = sorted(
@@ -73,6 +76,10 @@ def _submitting(jobs: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
         *_rules(_WRITTEN, ("create",)),
         *_rules(_ENTERED, ("create", "get")),
     ]
+
+
+def _pausing(context: Context) -> list[dict[str, Any]]:
+    return [] if context.stack.operators.kueue == "off" else _rules(_PAUSED, ("patch",))
 
 
 def _catalogue(context: Context) -> dict[str, Sequence[str]]:

@@ -98,6 +98,15 @@ def own_context(name: str, path: str = PATH, environ: Mapping[str, str] = os.env
     return yaml.safe_dump(config, sort_keys=True)
 
 
+def namespace_of(name: str, path: str = "--context", environ: Mapping[str, str] = os.environ) -> str:
+    """Return the namespace that a context names; empty where it names none.
+
+    `path` is where the user wrote the name. Raises InputError where no file has the context.
+    """
+    context, _, _ = _entries(name, environ, path=path)
+    return str(context.get("namespace", ""))
+
+
 def _plugin(name: str) -> Entry:
     command, *words = COMMAND
     return {

@@ -26,6 +26,7 @@ ORDER = (
     "test_tenancy",
     "test_local_stack",
     "test_jobs",
+    "test_member",
     "test_topology",
     "test_search",
     "test_soak",

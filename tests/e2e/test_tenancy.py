@@ -177,6 +177,30 @@ def test_sound_work_is_admitted(member: Person, admin: Person) -> None:
         assert refusal(admin.create(made, user=user, groups=groups)) == ""
 
 
+def test_a_member_pauses_a_job_and_changes_nothing_else_of_its_workload(
+    stack: LocalStack, member: Person, admin: Person
+) -> None:
+    """Even an administrator may not: a higher priority or fewer pods would get round the queue."""
+    [name] = [
+        each["metadata"]["name"]
+        for each in stack.get("workloads.kueue.x-k8s.io", "-n", NAMESPACE)["items"]
+        if each["metadata"]["ownerReferences"][0]["name"] == "admitted"
+    ]
+    path = f"{KUEUE}/namespaces/{NAMESPACE}/workloads/{name}"
+    assert refusal(member.ask("PATCH", path, {"spec": {"active": False}})) == ""
+    attacks: tuple[Manifest, ...] = (
+        {"spec": {"priority": 99999}},
+        {"spec": {"active": False, "queueName": "default"}},
+        {"spec": {"maximumExecutionTimeSeconds": 1}},
+        {"metadata": {"labels": {"kueue.x-k8s.io/priority-class": "high"}}},
+        {"metadata": {"finalizers": ["example.com/mine"]}},
+        {"metadata": {"ownerReferences": []}},
+    )
+    for attack in attacks:
+        for person in (member, admin):
+            assert "spec.active" in refusal(person.ask("PATCH", path, attack)), attack
+
+
 def test_a_job_that_is_deleted_takes_its_pods_along(stack: LocalStack, member: Person) -> None:
     """Orphans would run on, with their quota free for the next."""
     stack.apply(merged(job(), {"metadata": {"name": "orphaning"}, "spec": {"suspend": True}}))

@@ -112,6 +112,15 @@ _PEOPLE = "!({controller})"
 """What the cluster's own controllers make of a job was judged with the job."""
 _POD_CONDITION = "request.operation == 'CREATE' || !({controller})"
 
+_ONLY_PAUSED = (
+    "request.operation == 'UPDATE'"
+    " && object.spec.all(each, each == 'active' || object.spec[?each] == oldObject.spec[?each])"
+    " && oldObject.spec.all(each, each == 'active' || object.spec[?each] == oldObject.spec[?each])"
+    " && ['labels', 'annotations', 'finalizers', 'ownerReferences'].all(each,"
+    " object.metadata[?each] == oldObject.metadata[?each])"
+)
+"""Of a workload: the same, but for the field that pauses its job."""
+
 _OTHERS: Sequence[tuple[str, dict[str, Any], Rule]] = (
     (
         "secrets",
@@ -128,8 +137,9 @@ _OTHERS: Sequence[tuple[str, dict[str, Any], Rule]] = (
         _resource("kueue.x-k8s.io", ["*"], ["workloads"]),
         Rule(
             "workloads-by-queue",
-            "false",
-            "submit a job, and the queue makes its workload; to cancel it, delete the job.",
+            _ONLY_PAUSED,
+            "submit a job, and the queue makes its workload; to cancel it, delete the job; to pause it,"
+            " set spec.active to false, and nothing else.",
         ),
     ),
 )

@@ -65,6 +65,7 @@ def test_all_see_what_a_job_may_name_and_nothing_else_of_the_cluster(with_people
     ]
     seen = rules(with_people, "trainyard-teams")
     assert set(seen) == {
+        "clusterqueues",
         "clustertrainingruntimes",
         "resourceflavors",
         "topologies",
@@ -77,8 +78,9 @@ def test_members_submit_and_cancel_jobs_and_read_logs(with_people: Plan) -> None
     member = rules(with_people, "trainyard-team-member")
     for jobs in ("jobs", "jobsets", "mpijobs", "trainjobs"):
         assert member[jobs] == {"get", "list", "watch", "create", "delete"}
-    for seen in ("pods", "pods/log", "workloads"):
+    for seen in ("pods", "pods/log"):
         assert member[seen] == {"get", "list", "watch"}
+    assert member["workloads"] == {"get", "list", "watch", "patch"}, "to pause a job"
 
 
 def test_members_write_secrets_that_nobody_reads(with_people: Plan) -> None:

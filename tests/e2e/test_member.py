@@ -1,0 +1,142 @@
+"""The commands of a team's member, on a real cluster: by a context of their own and their rights alone."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from infra.errors import InputError
+from infra.spec import load
+from tests.e2e.manifests import NAMESPACE
+from tests.e2e.stack import LocalStack, job, overrides
+from tests.e2e.tenants import Person
+from trainyard.cli import app
+from trainyard.jobs import manifest
+from trainyard.member.forward import forward_port
+from trainyard.session import Session
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+
+JOB, RUN = "touched", "run-001"
+VALUE = "swordfish-6021"
+Command = Callable[..., str]
+
+
+def command_of(person: Person, patch: pytest.MonkeyPatch) -> Command:
+    """Run `trainyard …` as this person, with no stack file; an expected error is raised."""
+
+    def run(*words: str, given: str = "") -> str:
+        patch.setenv("KUBECONFIG", str(person.kubeconfig))
+        place = ("--context", "trial", "--stack", "unwritten")
+        index = words.index("--") if "--" in words else len(words)
+        done = CliRunner().invoke(app, [*words[:index], *place, *words[index:]], input=given)
+        if done.exception and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    return run
+
+
+@pytest.fixture
+def member(stack: LocalStack, monkeypatch: pytest.MonkeyPatch) -> Command:
+    monkeypatch.setenv("COLUMNS", "200")
+    return command_of(Person(stack, "mei", "research"), monkeypatch)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def submitted(stack: LocalStack) -> None:
+    """A job that would take minutes."""
+    with stack.declared(job(JOB), overrides(steps=5000)):
+        declared = load(stack.file).job
+    assert declared is not None
+    stack.apply(manifest(declared, RUN))
+
+
+def state(member: Command) -> str:
+    [found] = [each for each in json.loads(member("jobs", "-o", "json")) if each["name"] == JOB]
+    return str(found["state"])
+
+
+def test_a_member_sees_and_enters_a_running_job(stack: LocalStack, member: Command) -> None:
+    stack.wait_until(lambda: state(member) == "running", "a running job")
+    assert JOB in member("jobs")
+    assert "research" in member("queue")
+    shell = in_a_pod(stack, "--rank", "1", "--", "sh", "-c", "hostname; cat; exit 7", given="typed")
+    assert (shell.stdout, shell.returncode) == (f"{JOB}-node-0-1\ntyped", 7)
+
+
+def in_a_pod(stack: LocalStack, *words: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    """Run `trainyard shell` as the member, in a process of its own: it reads its own standard input."""
+    program = str(Path(sys.prefix) / "bin" / "trainyard")
+    place = ("--context", "trial", "--stack", "unwritten")
+    environment = {**os.environ, "KUBECONFIG": str(stack.folder / "mei.kubeconfig")}
+    command = [program, "shell", JOB, *place, *words]
+    return subprocess.run(
+        command, env=environment, input=given, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+@pytest.mark.usefixtures("member")
+def test_a_port_of_a_job_answers_here(stack: LocalStack) -> None:
+    serve = "exec python3 -m http.server 8123 --directory /tmp > /tmp/served 2>&1"
+    in_a_pod(stack, "--", "sh", "-c", f"({serve}) & sleep 1")
+    told = io.StringIO()
+    session = Session("unwritten", console=Console(file=told, width=200), context="trial")
+    threading.Thread(target=forward_port, args=(session, JOB, "0:8123", 0), daemon=True).start()
+    stack.wait_until(lambda: "→" in told.getvalue(), "a port that listens")
+    address = told.getvalue().split(" ")[0]
+    stack.wait_until(lambda: answers(address), "an answer through the port")
+
+
+def answers(address: str) -> bool:
+    try:
+        return httpx.get(f"http://{address}/", trust_env=False).is_success
+    except httpx.HTTPError:
+        return False
+
+
+def test_another_team_sees_and_touches_nothing_of_it(
+    stack: LocalStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stranger = command_of(Person(stack, "pia", "platform"), monkeypatch)
+    assert JOB not in stranger("jobs")
+    assert JOB not in stranger("queue")
+    for words in (("shell", JOB), ("forward", JOB, "80"), ("pause", JOB), ("resume", JOB), ("cancel", JOB)):
+        with pytest.raises(InputError, match="there is none"):
+            stranger(*words)
+
+
+def test_a_paused_job_saves_and_goes_on_with_the_next_step(stack: LocalStack, member: Command) -> None:
+    run = stack.run_of(JOB, RUN)
+    stack.wait_until(lambda: run.step > 0, "a first step")
+    assert "its 2 pods left on notice, with their work saved" in member("pause", JOB)
+    assert state(member) == "paused"
+    assert "paused already" in member("pause", JOB)
+    member("resume", JOB)
+    stack.wait_until(lambda: len(run.nodes) == 2, "a second attempt")
+    run.assert_no_checkpointed_step_was_lost()
+    assert run.repeated_steps == []
+    assert JOB in member("cancel", JOB)
+
+
+def test_a_secret_is_written_and_seen_by_nobody(stack: LocalStack, member: Command) -> None:
+    said = [member("secret", "set", "HF_TOKEN", given=f"{VALUE}\n") for _ in range(2)]
+    assert "Secret hf-token-v2" in said[1]
+    assert VALUE not in "".join(said)
+    with pytest.raises(Exception, match="you may not list them"):
+        member("secret", "ls")
+    with pytest.raises(Exception, match="you may not delete them"):
+        member("secret", "rm", "HF_TOKEN")
+    stack.kubectl("delete", "secret", "hf-token-v1", "hf-token-v2", "-n", NAMESPACE)

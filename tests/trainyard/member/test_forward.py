@@ -1,0 +1,23 @@
+"""Ports as they are written; what goes through one is in tests/e2e/test_member.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from infra.errors import InputError
+from trainyard.member.forward import parsed
+
+
+@pytest.mark.parametrize(
+    ("written", "ports"), [("6006", (6006, 6006)), ("16006:6006", (16006, 6006)), ("0:8000", (0, 8000))]
+)
+def test_a_port_here_and_there(written: str, ports: tuple[int, int]) -> None:
+    assert parsed(written) == ports
+
+
+@pytest.mark.parametrize(
+    "written", ["", "http", "0", "65536", "1:2:3", "6006:", "-1", "6006:0", "70000:6006"]
+)
+def test_what_is_no_port_is_refused(written: str) -> None:
+    with pytest.raises(InputError, match="PORT or LOCAL:PORT"):
+        parsed(written)

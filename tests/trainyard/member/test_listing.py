@@ -1,0 +1,73 @@
+"""The jobs of a team, as `trainyard jobs` lists them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from itertools import islice
+from typing import Any
+
+import pytest
+
+from tests.trainyard.member.lists import admitted, condition, pod, research, train_job, workload
+from trainyard.member import listing
+from trainyard.member.cluster import Object
+from trainyard.member.listing import JobRow, brief, changes, rows
+
+
+def row(record: Object, *conditions: dict[str, str], pods: Sequence[Object] = ()) -> JobRow:
+    cluster = research(record, jobs=[train_job("digits", *conditions)])
+    cluster.running = pods
+    [found] = rows(cluster)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("record", "conditions", "state"),
+    [
+        (workload("digits"), [], "queued"),
+        (workload("digits", *admitted()), [], "running"),
+        (workload("digits", condition("Evicted"), active=False), [], "pausing"),
+        (workload("digits", *admitted(), condition("Finished")), [condition("Failed")], "failed"),
+    ],
+)
+def test_each_state(record: Object, conditions: list[dict[str, str]], state: str) -> None:
+    pods = [pod("digits", 0, "spot-0"), pod("digits", 1, "spot-1")]
+    assert row(record, *conditions, pods=pods).state == state
+
+
+def test_a_job_without_its_pods_is_paused() -> None:
+    found = row(workload("digits", condition("Evicted", message="deactivated"), active=False))
+    assert (found.state, found.reason) == ("paused", "deactivated")
+
+
+def test_a_row_has_what_the_queue_knows() -> None:
+    found = row(workload("digits", *admitted()), pods=[pod("digits", 1, "b"), pod("digits", 0, "a")])
+    assert (found.team, found.accelerators, found.nodes, found.flavor) == ("research", 2, 2, "spot")
+    assert (found.priority, found.running_on) == ("normal", ("a", "b"))
+
+
+def test_a_job_that_the_queue_has_not_seen_is_listed_too() -> None:
+    cluster = research(jobs=[train_job("new")])
+    [found] = rows(cluster)
+    assert (found.state, found.accelerators) == ("queued", None)
+
+
+def test_the_newest_job_comes_last() -> None:
+    jobs = [train_job("b", created="2026-11-24T00:02:00Z"), train_job("a", created="2026-11-24T00:01:00Z")]
+    assert [each.name for each in rows(research(jobs=jobs))] == ["a", "b"]
+
+
+def test_a_watch_shows_changes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: Iterator[Any] = iter([["one"], ["one"], ["two"]])
+    monkeypatch.setattr(listing, "rows", lambda _: next(looks))
+    monkeypatch.setattr(listing, "POLL_SECONDS", 0)
+    seen: list[Any] = list(islice(changes(research()), 2))
+    assert seen == [["one"], ["two"]]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0 s"), (68, "1 min 8 s"), (7200, "2 h"), (90061, "1 d 1 h")]
+)
+def test_a_span_of_time_in_two_units(seconds: int, text: str) -> None:
+    assert brief(timedelta(seconds=seconds)) == text

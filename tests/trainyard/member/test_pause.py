@@ -1,0 +1,24 @@
+"""What a pause says of the pods that it ended; the pause itself is in tests/e2e/test_member.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from trainyard.member.pause import outcome
+
+
+@pytest.mark.parametrize(
+    ("codes", "text"),
+    [
+        ({}, "no pod ran"),
+        ({"a": 75, "b": 75}, "2 pods left on notice, with their work saved"),
+        ({"a": 75, "b": 143}, "not all pods left on notice (b exited with 143)"),
+        ({"a": None}, "a went unseen"),
+    ],
+)
+def test_the_ends_of_pods_say_whether_a_checkpoint_was_committed(
+    codes: Mapping[str, int | None], text: str
+) -> None:
+    assert text in outcome(codes)

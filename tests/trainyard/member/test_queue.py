@@ -1,0 +1,121 @@
+"""The queue as a member sees it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from kubernetes.client.exceptions import ApiException
+
+from tests.trainyard.member.lists import (
+    admitted,
+    cluster_queue,
+    condition,
+    research,
+    workload,
+)
+from trainyard.member.cluster import Object
+from trainyard.member.queue import Queue, pools_of, queues
+
+NOW = datetime(2026, 11, 24, 0, 10, tzinfo=UTC)
+WAITS = condition("QuotaReserved", status="False", message="insufficient unused quota")
+
+
+@dataclass
+class Visibility:
+    """Kueue's API for the order of a queue, or the API server's refusal."""
+
+    items: list[dict[str, Any]] | None = None
+
+    def list_namespaced_custom_object(self, *place: str, **_: object) -> dict[str, Any]:
+        assert place[0] == "visibility.kueue.x-k8s.io"
+        if self.items is None:
+            raise ApiException(status=403, reason="Forbidden")
+        return {"items": self.items}
+
+
+def queue_of(
+    *records: Object, queue: Object | None = None, items: list[dict[str, Any]] | None = None
+) -> Queue:
+    cluster = research(*records, queue=queue)
+    cluster.custom = Visibility(items)
+    [found] = queues(cluster, NOW)
+    return found
+
+
+def test_what_waits_says_why_and_what_goes_first() -> None:
+    early = workload("early", WAITS, created="2026-11-24T00:01:00Z")
+    urgent = workload("urgent", WAITS, created="2026-11-24T00:05:00Z", priority=10000)
+    late = workload("late", WAITS, created="2026-11-24T00:02:00Z")
+    found = queue_of(early, urgent, late, queue=cluster_queue(used=8, pending=5))
+    assert [(each.job, each.before) for each in found.waiting] == [
+        ("urgent", ()),
+        ("early", ("urgent",)),
+        ("late", ("urgent", "early")),
+    ]
+    assert {each.reason for each in found.waiting} == {"insufficient unused quota"}
+    assert found.waiting[0].others_before is None, "the order is not visible"
+    assert found.others_waiting == 2
+
+
+def test_where_the_order_is_visible_others_before_are_counted() -> None:
+    items = [{"metadata": {"name": "trainjob-late"}, "positionInClusterQueue": 3, "positionInLocalQueue": 1}]
+    early = workload("early", WAITS, created="2026-11-24T00:01:00Z")
+    late = workload("late", WAITS, created="2026-11-24T00:02:00Z")
+    found = queue_of(early, late, queue=cluster_queue(used=8), items=items)
+    assert [each.others_before for each in found.waiting] == [None, 2]
+
+
+def test_an_evicted_job_waits_since_then() -> None:
+    evicted = workload("evicted", WAITS, condition("Evicted", "2026-11-24T00:08:00Z"))
+    other = workload("other", WAITS, created="2026-11-24T00:07:00Z")
+    assert [each.job for each in queue_of(evicted, other, queue=cluster_queue()).waiting] == [
+        "other",
+        "evicted",
+    ]
+
+
+def test_a_paused_job_waits_for_nobody() -> None:
+    assert queue_of(workload("paused", WAITS, active=False), queue=cluster_queue()).waiting == ()
+
+
+def test_the_start_is_bounded_by_the_limit_of_what_runs() -> None:
+    runs = workload("runs", *admitted("2026-11-24T00:00:00Z"), gpus=8, maximumExecutionTimeSeconds=1800)
+    found = queue_of(runs, workload("waits", WAITS), queue=cluster_queue(used=8))
+    [start] = [each.start for each in found.waiting]
+    assert start.earliest == NOW
+    assert start.latest == datetime(2026, 11, 24, 0, 30, tzinfo=UTC)
+    assert start.basis.startswith("1 running jobs of yours, 1 with a time limit")
+
+
+def test_what_other_teams_hold_leaves_the_start_open() -> None:
+    found = queue_of(workload("waits", WAITS), queue=cluster_queue(used=8))
+    [start] = [each.start for each in found.waiting]
+    assert (start.earliest, start.latest) == (NOW, None)
+    assert "8 GPUs of other teams" in start.basis
+
+
+def test_a_job_larger_than_every_pool_never_starts() -> None:
+    found = queue_of(workload("huge", WAITS, gpus=9), queue=cluster_queue())
+    [start] = [each.start for each in found.waiting]
+    assert start.earliest is None
+    assert start.basis == "no pool of this queue has 9 GPUs"
+
+
+def test_a_queue_that_is_not_visible_is_said_to_be_so() -> None:
+    found = queue_of(workload("waits", WAITS))
+    assert (found.pools, found.others_waiting) == ((), None)
+    assert found.waiting[0].start.basis == "the quota of this queue is not visible to you"
+
+
+@pytest.mark.parametrize(
+    ("limits", "free"), [({}, 10), ({"borrowingLimit": "2"}, 8), ({"borrowingLimit": "0"}, 6)]
+)
+def test_a_queue_may_use_what_its_cohort_has_free(limits: dict[str, Any], free: int) -> None:
+    own = cluster_queue(quota=8, used=2, cohort="lab", **limits)
+    other = cluster_queue(quota=8, used=4, cohort="lab", name="other")
+    stranger = cluster_queue(quota=8, name="stranger", cohort="others")
+    [pool] = pools_of("gpu", {"gpu": own, "other": other, "stranger": stranger})
+    assert (pool.quota, pool.used, pool.free) == (8, 2, free)

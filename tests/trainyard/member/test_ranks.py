@@ -1,0 +1,41 @@
+"""Which pod has which rank."""
+
+from __future__ import annotations
+
+import pytest
+
+from infra.errors import InputError
+from tests.trainyard.member.lists import pod, research
+from trainyard.jobs import JobKey
+from trainyard.member.ranks import pods_of, running_pod
+
+KEY = JobKey("research", "digits")
+
+
+def test_ranks_are_counted_over_the_nodes() -> None:
+    cluster = research()
+    cluster.running = [pod("digits", 1, "b"), pod("digits", 0, "a"), pod("other", 0, "c")]
+    assert [(each.number, each.node, each.first_rank) for each in pods_of(cluster, KEY)] == [
+        (0, "a", 0),
+        (1, "b", 2),
+    ]
+    assert [running_pod(cluster, KEY, rank).node for rank in range(4)] == ["a", "a", "b", "b"]
+
+
+def test_a_rank_that_the_job_has_not_is_told_with_those_it_has() -> None:
+    cluster = research()
+    cluster.running = [pod("digits", 0, "a")]
+    with pytest.raises(InputError, match="0 to 1"):
+        running_pod(cluster, KEY, 2)
+
+
+def test_a_rank_whose_pod_waits_is_told_so() -> None:
+    cluster = research()
+    cluster.running = [pod("digits", 0, "a", phase="Pending")]
+    with pytest.raises(InputError, match="is Pending"):
+        running_pod(cluster, KEY, 0)
+
+
+def test_a_job_without_pods_is_told_so() -> None:
+    with pytest.raises(InputError, match="no pods now"):
+        running_pod(research(), KEY, 0)

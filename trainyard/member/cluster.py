@@ -1,0 +1,139 @@
+"""A cluster as a member of a team sees it: lists of plain data from the API server, by their own rights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+from kubernetes import client
+from kubernetes.client.exceptions import ApiException
+
+from infra import names
+from infra.errors import InputError, Problem
+from trainyard.jobs import FORBIDDEN, NOT_FOUND, JobKey
+from trainyard.session import Session
+
+Object = Mapping[str, Any]
+Kind = tuple[str, str, str]
+TRAIN_JOBS: Kind = ("trainer.kubeflow.org", "v1alpha1", "trainjobs")
+JOB_SETS: Kind = ("jobset.x-k8s.io", "v1alpha2", "jobsets")
+WORKLOADS: Kind = ("kueue.x-k8s.io", "v1beta2", "workloads")
+LOCAL_QUEUES: Kind = ("kueue.x-k8s.io", "v1beta2", "localqueues")
+CLUSTER_QUEUES: Kind = ("kueue.x-k8s.io", "v1beta2", "clusterqueues")
+"""API group, version and resource."""
+_INVISIBLE = frozenset({FORBIDDEN, NOT_FOUND})
+
+
+class Cluster:
+    """Reads what its user may read; what they may not is left out."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        # The client's own types are wrong in places: what it returns is read as plain data.
+        self.core: Any = client.CoreV1Api(session.api)
+        self.custom: Any = client.CustomObjectsApi(session.api)
+
+    @cached_property
+    def namespaces(self) -> list[str]:
+        """Namespaces of the teams that the user may look into.
+
+        Raises:
+            InputError: nothing says which these are.
+        """
+        found = self._labelled_namespaces() or self._session.namespaces
+        if not found:
+            raise InputError([_no_team(self._session)])
+        return found
+
+    def _labelled_namespaces(self) -> list[str]:
+        """Of the whole cluster, which an administrator may list."""
+        try:
+            answer = self.core.list_namespace(label_selector=names.TEAM_LABEL, _preload_content=False)
+        except ApiException as error:
+            if error.status == FORBIDDEN:
+                return []
+            raise
+        return sorted(str(each["metadata"]["name"]) for each in json.loads(answer.data)["items"])
+
+    def namespace(self, team: str) -> str:
+        """Return the namespace of a team; without a name, of the only team that there is.
+
+        Raises:
+            InputError: there are several.
+        """
+        if team:
+            return names.team_namespace(team)
+        if len(self.namespaces) != 1:
+            teams = ", ".join(each.removeprefix(names.team_namespace("")) for each in self.namespaces)
+            raise InputError([Problem("--team", "left out", f"one of {teams}", "name the team: --team NAME")])
+        return self.namespaces[0]
+
+    def objects(self, kind: Kind, namespace: str) -> list[Object]:
+        """Return all objects of a kind; none where the user may not list them, or the cluster has no such."""
+        group, version, plural = kind
+        try:
+            found = self.custom.list_namespaced_custom_object(group, version, namespace, plural)
+        except ApiException as error:
+            if error.status in _INVISIBLE:
+                return []
+            raise
+        items: list[Object] = found["items"]
+        return items
+
+    def cluster_queues(self) -> dict[str, Object]:
+        """Return the queues of the cluster by name; none where the user may not list them."""
+        try:
+            found = self.custom.list_cluster_custom_object(*CLUSTER_QUEUES)
+        except ApiException as error:
+            if error.status in _INVISIBLE:
+                return {}
+            raise
+        return {item["metadata"]["name"]: item for item in found["items"]}
+
+    def pods(self, namespace: str, job: str = "") -> list[Object]:
+        """Return the pods of a job, or of all jobs of a namespace."""
+        label = "jobset.sigs.k8s.io/jobset-name"
+        return self._core_list("pod", namespace, label_selector=f"{label}={job}" if job else label)
+
+    def events(self, namespace: str) -> list[Object]:
+        """Return the events of a namespace."""
+        return self._core_list("event", namespace)
+
+    def _core_list(self, kind: str, namespace: str, **query: str) -> list[Object]:
+        ask = getattr(self.core, f"list_namespaced_{kind}")
+        try:
+            items: list[Object] = json.loads(ask(namespace, **query, _preload_content=False).data)["items"]
+        except ApiException as error:
+            if error.status in _INVISIBLE:
+                return []
+            raise
+        return items
+
+    def workload(self, key: JobKey) -> Object | None:
+        """Return the queue's record of a job; None where the queue has none."""
+        return next(
+            (
+                each
+                for each in self.objects(WORKLOADS, key.namespace)
+                if owner(each) == ("TrainJob", key.name)
+            ),
+            None,
+        )
+
+
+def owner(item: Object) -> tuple[str, str]:
+    """Return kind and name of the object that a controller made this one for."""
+    owners = item["metadata"].get("ownerReferences") or [{"kind": "", "name": ""}]
+    return owners[0]["kind"], owners[0]["name"]
+
+
+def _no_team(session: Session) -> Problem:
+    context = f"context {session.context}" if session.context else f"stack {session.stack_name}"
+    return Problem(
+        path="--context",
+        got=f"{context} names no namespace of a team",
+        allowed=f"a context with the namespace of your team ({names.team_namespace('NAME')})",
+        fix="set it: kubectl config set-context CONTEXT --namespace " + names.team_namespace("NAME"),
+    )

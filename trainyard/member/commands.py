@@ -1,0 +1,164 @@
+"""The commands of a team's member, as the command line knows them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from trainyard.forms import Form
+from trainyard.session import Session
+
+app = typer.Typer()
+
+StackName = Annotated[
+    str,
+    typer.Option("--stack", "-s", envvar="TRAINYARD_STACK", help="The stack, as in stacks/Pulumi.NAME.yaml."),
+]
+Context = Annotated[
+    str,
+    typer.Option(
+        "--context",
+        envvar="TRAINYARD_CONTEXT",
+        help="A context of your kubeconfig, with your team's namespace; a stack file is not needed then.",
+    ),
+]
+Output = Annotated[Form, typer.Option("--output", "-o", help="Form of the result on stdout.")]
+JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job, as `trainyard jobs` names it.")]
+
+
+@app.command()
+def jobs(
+    stack: StackName = "local",
+    context: Context = "",
+    output: Output = Form.TEXT,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Stay, and show each change.")] = False,
+) -> None:
+    """List the jobs of your teams: their state, GPUs, restarts and nodes, and why they wait or failed.
+
+    [dim]trainyard jobs --context research
+    trainyard jobs --watch
+    trainyard jobs -o json | jq -r '.[] | select(.state == "failed").name'[/]
+    """
+    from trainyard.member.listing import show_jobs
+
+    show_jobs(Session(stack, context=context), output, watch=watch)
+
+
+@app.command()
+def queue(stack: StackName = "local", context: Context = "", output: Output = Form.TEXT) -> None:
+    """Say what waits and why, what is before it, which GPUs are free, and when it may start.
+
+    A start is a range, and says what it is based on: time limits of jobs, and how long the team's own took.
+
+    [dim]trainyard queue --context research
+    trainyard queue -o json | jq '.waiting[0].start'[/]
+    """
+    from trainyard.member.queue import show_queue
+
+    show_queue(Session(stack, context=context), output)
+
+
+@app.command()
+def pause(name: JobName, stack: StackName = "local", context: Context = "") -> None:
+    """Let a job save and leave its GPUs; it keeps its name, and goes on with `trainyard resume`.
+
+    Its pods get the notice of a preemption: our training package commits a checkpoint and leaves within the
+    grace period; a program that does not heed SIGTERM goes back to its last checkpoint.
+
+    [dim]trainyard pause digits --context research[/]
+    """
+    from trainyard.member.pause import pause_job
+
+    pause_job(Session(stack, context=context), name)
+
+
+@app.command()
+def resume(name: JobName, stack: StackName = "local", context: Context = "") -> None:
+    """Put a paused job back into its queue; it goes on from its newest checkpoint."""
+    from trainyard.member.pause import resume_job
+
+    resume_job(Session(stack, context=context), name)
+
+
+secret = typer.Typer(no_args_is_help=True, help="Secrets of a team, for its jobs; nobody reads one back.")
+app.add_typer(secret, name="secret")
+SecretName = Annotated[
+    str, typer.Argument(metavar="NAME", help="As the variable that your program reads: HF_TOKEN.")
+]
+Team = Annotated[str, typer.Option(help="The team; left out: the only one that you are in.")]
+
+
+@secret.command(name="set")
+def set_secret(name: SecretName, stack: StackName = "local", context: Context = "", team: Team = "") -> None:
+    """Keep a value for the team's jobs. It is asked for, hidden, or read from the standard input.
+
+    Each value is a new Secret, which it names; the value is in no argument, log, output or job's object.
+
+    [dim]trainyard secret set HF_TOKEN --context research
+    pass show hf | trainyard secret set HF_TOKEN[/]
+    """
+    from trainyard.member import secrets
+
+    secrets.set_secret(Session(stack, context=context), name, team)
+
+
+@secret.command(name="ls")
+def list_secrets(
+    stack: StackName = "local", context: Context = "", team: Team = "", output: Output = Form.TEXT
+) -> None:
+    """List names and versions, never values. Members of a team may not: it takes an administrator."""
+    from trainyard.member import secrets
+
+    secrets.list_secrets(Session(stack, context=context), team, output)
+
+
+@secret.command(name="rm")
+def remove_secret(
+    name: SecretName, stack: StackName = "local", context: Context = "", team: Team = ""
+) -> None:
+    """Remove all versions of a secret. Members of a team may not: it takes an administrator."""
+    from trainyard.member import secrets
+
+    secrets.remove_secret(Session(stack, context=context), name, team)
+
+
+Rank = Annotated[int, typer.Option(min=0, help="The rank, counted over all nodes of the job.")]
+
+
+@app.command(context_settings={"ignore_unknown_options": True})
+def shell(
+    name: JobName,
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- PROGRAM …]", help="Run this in place of a shell.")
+    ] = None,
+    stack: StackName = "local",
+    context: Context = "",
+    rank: Rank = 0,
+) -> None:
+    """Open a shell beside a rank of a running job, or run one program there and end with its exit code.
+
+    [dim]trainyard shell digits --rank 3
+    trainyard shell digits -- nvidia-smi[/]
+    """
+    from trainyard.member.shell import open_shell
+
+    raise typer.Exit(open_shell(Session(stack, context=context), name, rank, command or ()))
+
+
+@app.command()
+def forward(
+    name: JobName,
+    port: Annotated[str, typer.Argument(metavar="[LOCAL:]PORT", help="Such as 6006, or 16006:6006.")],
+    stack: StackName = "local",
+    context: Context = "",
+    rank: Rank = 0,
+) -> None:
+    """Reach a port of a running job's pod on this machine (127.0.0.1 alone), until Ctrl-C.
+
+    [dim]trainyard forward digits 6006           TensorBoard of rank 0
+    trainyard forward digits 0:8000 --rank 8    on any port that is free here[/]
+    """
+    from trainyard.member.forward import forward_port
+
+    forward_port(Session(stack, context=context), name, port, rank)

@@ -1,0 +1,97 @@
+"""When a waiting job may start: a range, from what is known of the jobs that hold the accelerators.
+
+Both ends are played through: at the earliest nobody is before the job and each running one takes as little
+time as it may; at the latest all that is before it goes first, and each takes as long as it may. What nobody
+knows the end of has none: then the range is open.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import quantiles
+
+ENOUGH_JOBS = 5
+"""Ended jobs from which a share of them can be told."""
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A running job of one flavor."""
+
+    accelerators: int
+    seconds: float
+    """For which it has run."""
+    limit: float = math.inf
+    """Seconds after which the queue ends it."""
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """How long the team's jobs took that have ended, in seconds."""
+
+    number: int = 0
+    shortest: float = 0.0
+    """A tenth took less; 0 where too few have ended."""
+    longest: float = math.inf
+    """A tenth took longer; infinite where too few have ended."""
+
+    @staticmethod
+    def of(seconds: Sequence[float]) -> Lengths:
+        """Summarise the lengths of ended jobs."""
+        if len(seconds) < ENOUGH_JOBS:
+            return Lengths(len(seconds))
+        tenths = quantiles(seconds, n=10, method="inclusive")
+        return Lengths(len(seconds), tenths[0], tenths[-1])
+
+
+@dataclass(frozen=True)
+class Room:
+    """A flavor, as far as the user sees it."""
+
+    free: int
+    holders: tuple[Holder, ...] = ()
+    others: int = 0
+    """Accelerators of jobs that the user cannot see."""
+
+
+def earliest(room: Room, needed: int, lengths: Lengths) -> float:
+    """Return seconds from now; infinite where the flavor has not as many accelerators."""
+    ends = [(max(0.0, lengths.shortest - each.seconds), each.accelerators) for each in room.holders]
+    return _start(room.free, [*ends, (0.0, room.others)], [], needed)
+
+
+def latest(room: Room, needed: int, ahead: Sequence[int], lengths: Lengths) -> float:
+    """Return seconds from now; infinite where nothing limits it.
+
+    Args:
+        ahead: accelerators of each job that goes first.
+    """
+    ends = [(_longest(each, lengths) - each.seconds, each.accelerators) for each in room.holders]
+    waiting = [(number, lengths.longest) for number in ahead]
+    return _start(room.free, [*ends, (math.inf, room.others)], waiting, needed)
+
+
+def _longest(holder: Holder, lengths: Lengths) -> float:
+    """A job that has outlasted the others' lengths can take any time."""
+    usual = lengths.longest if holder.seconds < lengths.longest else math.inf
+    return min(holder.limit, usual)
+
+
+def _start(
+    free: int, ends: Sequence[tuple[float, int]], ahead: Sequence[tuple[int, float]], needed: int
+) -> float:
+    """Let jobs start in their order, each when enough is free; return when the last of them does."""
+    running, now = list(ends), 0.0
+    heapq.heapify(running)
+    for accelerators, seconds in (*ahead, (needed, 0.0)):
+        while free < accelerators:
+            if not running:
+                return math.inf
+            end, freed = heapq.heappop(running)
+            now, free = max(now, end), free + freed
+        free -= accelerators
+        heapq.heappush(running, (now + seconds, accelerators))
+    return now

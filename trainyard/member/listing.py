@@ -1,0 +1,165 @@
+"""`trainyard jobs`: the jobs of one's teams, once or as they change."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from infra import names
+from trainyard.forms import Form
+from trainyard.jobs import state_of
+from trainyard.member import workloads
+from trainyard.member.cluster import JOB_SETS, TRAIN_JOBS, WORKLOADS, Cluster, Object, owner
+from trainyard.session import Session
+
+POLL_SECONDS = 2.0
+COLOURS = {"running": "green", "complete": "green", "failed": "red", "paused": "yellow", "pausing": "yellow"}
+
+
+@dataclass(frozen=True)
+class JobRow:
+    """A job on one line."""
+
+    name: str
+    team: str
+    state: str
+    """As `JobState.phase`."""
+    accelerators: int | None
+    """Of all its nodes; None until the queue has seen the job."""
+    nodes: int | None
+    flavor: str
+    priority: str
+    restarts: int
+    """How often all of its pods were started again."""
+    created: datetime
+    reason: str
+    """Why it waits, ended or is paused."""
+    running_on: tuple[str, ...]
+
+
+def show_jobs(session: Session, form: Form, *, watch: bool) -> None:
+    """Print the jobs of the user's teams; with `watch` again whenever something has changed."""
+    cluster = Cluster(session)
+    if not watch:
+        _print(session.console, rows(cluster), form)
+    elif form is Form.JSON:
+        for found in changes(cluster):
+            session.console.file.write(_json(found, indent=None) + "\n")
+            session.console.file.flush()
+    else:
+        with Live(console=session.console, auto_refresh=False) as live:
+            for found in changes(cluster):
+                live.update(_table(found), refresh=True)
+
+
+def changes(cluster: Cluster) -> Iterator[list[JobRow]]:
+    """Yield the jobs now, and again after each change, until the user stops it."""
+    before: list[JobRow] | None = None
+    while True:
+        now = rows(cluster)
+        if now != before:
+            yield now
+        before = now
+        time.sleep(POLL_SECONDS)
+
+
+def rows(cluster: Cluster) -> list[JobRow]:
+    """Read all jobs of the user's teams, the newest last."""
+    found = [row for namespace in cluster.namespaces for row in _of_namespace(cluster, namespace)]
+    return sorted(found, key=lambda row: (row.created, row.team, row.name))
+
+
+def _of_namespace(cluster: Cluster, namespace: str) -> Iterator[JobRow]:
+    jobs = cluster.objects(TRAIN_JOBS, namespace)
+    if not jobs:
+        return
+    records = {
+        owner(each)[1]: each for each in cluster.objects(WORKLOADS, namespace) if owner(each)[0] == "TrainJob"
+    }
+    sets = {each["metadata"]["name"]: each for each in cluster.objects(JOB_SETS, namespace)}
+    pods = cluster.pods(namespace)
+    for job in jobs:
+        name = job["metadata"]["name"]
+        yield _row(job, records.get(name, {}), sets.get(name, {}), _nodes(pods, name))
+
+
+def _nodes(pods: Sequence[Object], job: str) -> list[str]:
+    label = "jobset.sigs.k8s.io/jobset-name"
+    own = [pod for pod in pods if pod["metadata"]["labels"].get(label) == job]
+    return [pod["spec"]["nodeName"] for pod in own if pod["status"].get("phase") == "Running"]
+
+
+def _row(job: Object, record: Object, job_set: Object, running_on: Sequence[str]) -> JobRow:
+    about = job["metadata"]
+    state = state_of(job, record, running_on)
+    return JobRow(
+        name=about["name"],
+        team=about["namespace"].removeprefix(names.team_namespace("")),
+        state=state.phase,
+        accelerators=workloads.accelerators(record) if record else None,
+        nodes=workloads.nodes(record) if record else None,
+        flavor=state.flavor,
+        priority=workloads.priority(record) if record else "",
+        restarts=int(job_set.get("status", {}).get("restarts", 0)),
+        created=workloads.created(job),
+        reason=state.reason,
+        running_on=state.nodes,
+    )
+
+
+def _print(console: Console, found: Sequence[JobRow], form: Form) -> None:
+    if form is Form.JSON:
+        console.file.write(_json(found, indent=2) + "\n")
+        return
+    console.print(_table(found) if found else "no jobs")
+    for row in found:
+        if row.reason:
+            console.print(f"{row.name}: {row.reason}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _json(found: Sequence[JobRow], indent: int | None) -> str:
+    plain = [{**asdict(row), "created": row.created.isoformat()} for row in found]
+    return json.dumps(plain, indent=indent)
+
+
+def _table(found: Sequence[JobRow]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in ("job", "team", "state", "GPUs", "flavor", "priority", "restarts", "age", "nodes"):
+        table.add_column(column, no_wrap=column != "nodes")
+    for row in found:
+        state = f"[{COLOURS.get(row.state, 'cyan')}]{row.state}[/]"
+        number = "–" if row.accelerators is None else str(row.accelerators)
+        age = brief(datetime.now(UTC) - row.created)
+        where = ", ".join(row.running_on)
+        table.add_row(
+            row.name,
+            row.team,
+            state,
+            number,
+            row.flavor or "–",
+            row.priority or "–",
+            str(row.restarts),
+            age,
+            where,
+        )
+    return table
+
+
+def brief(time_span: timedelta) -> str:
+    """Write a span of time in its two largest units: `2 h 5 min`."""
+    seconds = max(0, int(time_span.total_seconds()))
+    units = [
+        ("d", seconds // 86400),
+        ("h", seconds // 3600 % 24),
+        ("min", seconds // 60 % 60),
+        ("s", seconds % 60),
+    ]
+    first = next((index for index, (_, number) in enumerate(units) if number), 3)
+    return " ".join(f"{number} {unit}" for unit, number in units[first : first + 2] if number) or "0 s"

@@ -1,0 +1,208 @@
+"""`trainyard pause` and `resume`: give the accelerators back, and go on later from the newest checkpoint.
+
+The queue does it, as it does a preemption: `spec.active: false` on the job's Workload suspends the job, whose
+pods get SIGTERM and their grace period to commit a checkpoint. What each pod ended with says whether it did.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from kubernetes.client.exceptions import ApiException
+from kubernetes.watch import Watch
+from urllib3.exceptions import HTTPError
+
+from infra.errors import InputError, Problem, TrainyardError
+from trainyard.jobs import JobKey
+from trainyard.member.cluster import WORKLOADS, Cluster, Object
+from trainyard.run import key_of
+from trainyard.session import Session
+from trainyard_train.elasticity.exit_codes import EXIT_PREEMPTED
+
+MARGIN_SECONDS = 60.0
+"""For the queue, the operators and the kubelets, beyond the pods' grace period."""
+LABEL = "jobset.sigs.k8s.io/jobset-name"
+
+
+def pause_job(session: Session, name: str) -> None:
+    """Let the job commit a checkpoint and leave its place; return when its pods have ended.
+
+    Raises:
+        InputError: there is no such job, it has ended, or no queue holds it.
+        TrainyardError: pods are still there after their grace period.
+    """
+    key = key_of(session, name)
+    cluster = Cluster(session)
+    workload = _workload(session, cluster, key, "pause")
+    if workload["spec"].get("active") is False:
+        session.console.print(
+            f"{key.name} is paused already; {_next_step(key)}", highlight=False, soft_wrap=True
+        )
+        return
+    pods = [pod for pod in cluster.pods(key.namespace, key.name) if pod["status"].get("phase") == "Running"]
+    first_log = _Follower(cluster, pods[0]) if pods else None
+    ends = _Ends(cluster, key, pods)
+    _set_active(cluster, key, workload, active=False)
+    with session.progress.task(f"pause {key.name}"):
+        codes = ends.wait(_grace(pods) + MARGIN_SECONDS)
+    for line in first_log.lines() if first_log else ():
+        session.progress.said(f"  node   {line}")
+    session.console.print(
+        f"{key.name} is paused: {outcome(codes)}; {_next_step(key)}", highlight=False, soft_wrap=True
+    )
+
+
+def resume_job(session: Session, name: str) -> None:
+    """Put a paused job back into its queue; it goes on from its newest checkpoint.
+
+    Raises:
+        InputError: there is no such job, it has ended, or no queue holds it.
+    """
+    key = key_of(session, name)
+    cluster = Cluster(session)
+    workload = _workload(session, cluster, key, "resume")
+    if workload["spec"].get("active") is not False:
+        session.console.print(f"{key.name} is not paused", highlight=False)
+        return
+    _set_active(cluster, key, workload, active=True)
+    follow = f"see `trainyard queue`, and follow it with `trainyard logs -f {key.name}`"
+    session.console.print(f"{key.name} is in its queue again; {follow}", highlight=False, soft_wrap=True)
+
+
+def outcome(codes: Mapping[str, int | None]) -> str:
+    """Say what a pause has left, by the exit code of each pod; None where nobody saw its end."""
+    if not codes:
+        return "no pod ran"
+    if set(codes.values()) == {EXIT_PREEMPTED}:
+        return f"its {len(codes)} pods left on notice, with their work saved"
+    others = ", ".join(
+        f"{pod} {'went unseen' if code is None else f'exited with {code}'}"
+        for pod, code in sorted(codes.items())
+        if code != EXIT_PREEMPTED
+    )
+    return f"not all pods left on notice ({others}): the last checkpoint that was committed stands"
+
+
+def _workload(session: Session, cluster: Cluster, key: JobKey, verb: str) -> Object:
+    found, state = cluster.workload(key), session.jobs.state(key)
+    if found is None or state.ended:
+        got = f"it is {state.phase}" if state.ended else "no queue holds it"
+        fix = f"look at `trainyard jobs`, and {verb} what waits, runs or is paused"
+        raise InputError([Problem(f"job {key.name}", got, "a job in a queue", fix)])
+    return found
+
+
+def _set_active(cluster: Cluster, key: JobKey, workload: Object, *, active: bool) -> None:
+    group, version, plural = WORKLOADS
+    body = {"spec": {"active": active}}
+    cluster.custom.patch_namespaced_custom_object(
+        group, version, key.namespace, plural, workload["metadata"]["name"], body
+    )
+
+
+def _grace(pods: list[Object]) -> float:
+    return max((float(pod["spec"].get("terminationGracePeriodSeconds", 30)) for pod in pods), default=0.0)
+
+
+def _next_step(key: JobKey) -> str:
+    return f"to go on: trainyard resume {key.name}"
+
+
+class _Ends:
+    """The exit code of each pod, which is gone soon after its end: so it is watched from before."""
+
+    def __init__(self, cluster: Cluster, key: JobKey, pods: list[Object]) -> None:
+        self._codes: dict[str, int | None] = {pod["metadata"]["name"]: None for pod in pods}
+        self._left = set(self._codes)
+        self._cluster, self._key = cluster, key
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._stop = threading.Event()
+        if pods:
+            self._thread.start()
+
+    def wait(self, seconds: float) -> dict[str, int | None]:
+        """Return the codes once all pods have ended.
+
+        Raises:
+            TrainyardError: they have not after that time.
+        """
+        deadline = time.monotonic() + seconds
+        while self._left and time.monotonic() < deadline:
+            time.sleep(0.2)
+            if not self._thread.is_alive():
+                self._look()
+        self._stop.set()
+        if self._left:
+            raise TrainyardError([_lingers(self._key, sorted(self._left), seconds)])
+        return self._codes
+
+    def _watch(self) -> None:
+        core = self._cluster.core
+        with suppress(ApiException, HTTPError):  # the list tells, then
+            watch: Any = Watch()  # type: ignore[no-untyped-call]
+            for event in watch.stream(
+                core.list_namespaced_pod, self._key.namespace, label_selector=f"{LABEL}={self._key.name}"
+            ):
+                self._note(event["raw_object"], deleted=event["type"] == "DELETED")
+                if self._stop.is_set() or not self._left:
+                    return
+
+    def _look(self) -> None:
+        pods = {
+            pod["metadata"]["name"]: pod for pod in self._cluster.pods(self._key.namespace, self._key.name)
+        }
+        for name in list(self._left):
+            if name in pods:
+                self._note(pods[name], deleted=False)
+            else:
+                self._left.discard(name)
+
+    def _note(self, pod: Mapping[str, Any], *, deleted: bool) -> None:
+        name = pod["metadata"]["name"]
+        if name not in self._left:
+            return
+        ended = [
+            each["state"]["terminated"]["exitCode"]
+            for each in pod["status"].get("containerStatuses", ())
+            if "terminated" in each.get("state", {})
+        ]
+        if ended:
+            self._codes[name] = int(ended[0])
+        if ended or deleted:
+            self._left.discard(name)
+
+
+class _Follower:
+    """What a pod writes from now to its end, read beside: its log goes with it."""
+
+    def __init__(self, cluster: Cluster, pod: Object) -> None:
+        self._text = b""
+        about = pod["metadata"]
+        self._stream = cluster.core.read_namespaced_pod_log(
+            about["name"], about["namespace"], follow=True, tail_lines=0, _preload_content=False
+        )
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        with suppress(HTTPError):
+            for chunk in self._stream.stream():
+                self._text += chunk
+
+    def lines(self) -> list[str]:
+        """Return what it wrote of its leaving, at most its last five lines."""
+        self._thread.join(2)
+        return self._text.decode(errors="replace").splitlines()[-5:]
+
+
+def _lingers(key: JobKey, pods: list[str], seconds: float) -> Problem:
+    return Problem(
+        path=f"job {key.name}",
+        got=f"{', '.join(pods)} still there {seconds:.0f} s after the pause",
+        allowed="pods that end within their grace period",
+        fix=f"look for what holds them: kubectl describe pod -n {key.namespace} {pods[0]}",
+    )

@@ -1,0 +1,347 @@
+"""`trainyard queue`: what waits and why, what is before it, what is free, and when it may start."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from kubernetes.client.exceptions import ApiException
+from rich.console import Console
+from rich.table import Table
+
+import catalog
+from infra import names
+from trainyard.forms import Form
+from trainyard.jobs import waiting_reason
+from trainyard.member import workloads
+from trainyard.member.cluster import LOCAL_QUEUES, WORKLOADS, Cluster, Object, owner
+from trainyard.member.estimate import Holder, Lengths, Room, earliest, latest
+from trainyard.member.listing import brief
+from trainyard.session import Session
+
+VISIBILITY = ("visibility.kueue.x-k8s.io", "v1beta2")
+"""Kueue's API for the order of a queue; few users may ask it."""
+
+
+@dataclass(frozen=True)
+class Pool:
+    """A pool's quota in one queue, in accelerators."""
+
+    name: str
+    quota: int
+    """Of this queue."""
+    used: int
+    """By this queue, some of which may be borrowed."""
+    free: int
+    """For this queue, with what it can borrow of its cohort."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """When a job may start."""
+
+    earliest: datetime | None
+    """None: never, as the queue is."""
+    latest: datetime | None
+    """None: nothing limits it."""
+    basis: str
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A job that waits."""
+
+    job: str
+    team: str
+    accelerators: int
+    priority: str
+    since: datetime
+    reason: str
+    before: tuple[str, ...]
+    """Jobs of the user's teams that go first, in their order."""
+    others_before: int | None
+    """Jobs of other teams that go first; None where the user may not see the order."""
+    start: Start
+
+
+@dataclass(frozen=True)
+class Queue:
+    """A queue of the cluster that the user's teams submit to."""
+
+    name: str
+    teams: tuple[str, ...]
+    pools: tuple[Pool, ...]
+    waiting: tuple[Waiting, ...]
+    others_waiting: int | None
+    """Jobs of other teams; None where the user may not see the queue."""
+
+
+def show_queue(session: Session, form: Form) -> None:
+    """Print every queue of the user's teams, and what waits in it."""
+    found = queues(Cluster(session), datetime.now(UTC))
+    if form is Form.JSON:
+        session.console.file.write(
+            json.dumps([asdict(each) for each in found], indent=2, default=_iso) + "\n"
+        )
+        return
+    for each in found:
+        _print(session.console, each)
+    if not found:
+        session.console.print("no queue leads out of these teams")
+
+
+@dataclass(frozen=True)
+class _Outlook:
+    """What a start in one queue depends on."""
+
+    rooms: Mapping[str, Room]
+    """By flavor."""
+    lengths: Lengths
+    now: datetime
+
+
+def queues(cluster: Cluster, now: datetime) -> list[Queue]:
+    """Read the queues of the user's teams."""
+    leads = {
+        (namespace, each["metadata"]["name"]): str(each["spec"]["clusterQueue"])
+        for namespace in cluster.namespaces
+        for each in cluster.objects(LOCAL_QUEUES, namespace)
+    }
+    records = [each for namespace in cluster.namespaces for each in cluster.objects(WORKLOADS, namespace)]
+    known = cluster.cluster_queues()
+    found = []
+    for name in sorted(set(leads.values())):
+        leading = [key for key, queue in leads.items() if queue == name]
+        own = [each for each in records if _local_queue(each) in leading]
+        positions = _positions(cluster, leading) if any(map(workloads.is_waiting, own)) else {}
+        teams = sorted({namespace.removeprefix(names.team_namespace("")) for namespace, _ in leading})
+        found.append(_queue(name, teams, own, known, positions, now=now))
+    return found
+
+
+def _queue(
+    name: str,
+    teams: Sequence[str],
+    own: Sequence[Object],
+    known: Mapping[str, Object],
+    positions: Mapping[str, int],
+    *,
+    now: datetime,
+) -> Queue:
+    running = [each for each in own if workloads.is_running(each)]
+    line = _in_order([each for each in own if workloads.is_waiting(each)])
+    pools = pools_of(name, known)
+    rooms = {pool.name: _room(pool, running, known, now) for pool in pools}
+    lengths = Lengths.of([seconds for each in own if (seconds := _length(each)) is not None])
+    outlook = _Outlook(rooms, lengths, now)
+    waiting = tuple(
+        _waiting(each, line[:index], positions.get(_place(each)), outlook) for index, each in enumerate(line)
+    )
+    pending = int(known[name].get("status", {}).get("pendingWorkloads", 0)) if name in known else None
+    others = None if pending is None else max(0, pending - len(line))
+    return Queue(name, tuple(teams), tuple(pools), waiting, others)
+
+
+def pools_of(name: str, known: Mapping[str, Object]) -> list[Pool]:
+    """Return the pools of a queue; none where the user may not see the queue."""
+    if name not in known:
+        return []
+    spec = known[name]["spec"]
+    cohort = [
+        each
+        for each in known.values()
+        if each is known[name]
+        or (spec.get("cohortName") and each["spec"].get("cohortName") == spec["cohortName"])
+    ]
+    return [_pool(flavor, known[name], cohort) for flavor in _quotas(known[name])]
+
+
+def _pool(flavor: str, queue: Object, cohort: Sequence[Object]) -> Pool:
+    (nominal, borrowing), used = _quotas(queue)[flavor], _usage(queue).get(flavor, 0)
+    all_free = sum(_quotas(each).get(flavor, (0, None))[0] - _usage(each).get(flavor, 0) for each in cohort)
+    own_limit = math.inf if borrowing is None and len(cohort) > 1 else nominal + (borrowing or 0)
+    return Pool(flavor, nominal, used, max(0, int(min(all_free, own_limit - used))))
+
+
+def _quotas(queue: Object) -> dict[str, tuple[int, int | None]]:
+    """Return quota and borrowing limit of each flavor, in accelerators."""
+    kinds = catalog.accelerator_resources()
+    return {
+        flavor["name"]: (int(each["nominalQuota"]), _number(each.get("borrowingLimit")))
+        for group in queue["spec"].get("resourceGroups", ())
+        for flavor in group["flavors"]
+        for each in flavor["resources"]
+        if each["name"] in kinds
+    }
+
+
+def _number(text: str | None) -> int | None:
+    return None if text is None else int(text)
+
+
+def _usage(queue: Object) -> dict[str, int]:
+    kinds = catalog.accelerator_resources()
+    return {
+        flavor["name"]: int(each["total"])
+        for flavor in queue.get("status", {}).get("flavorsReservation", ())
+        for each in flavor["resources"]
+        if each["name"] in kinds
+    }
+
+
+def _room(pool: Pool, running: Sequence[Object], known: Mapping[str, Object], now: datetime) -> Room:
+    """Of a pool: what is free, who of the user's teams holds the rest, and how much others hold."""
+    holders = tuple(
+        Holder(held, _seconds_held(each, now), workloads.limit_seconds(each) or math.inf)
+        for each in running
+        if (held := workloads.by_flavor(each).get(pool.name, 0))
+    )
+    everywhere = sum(_usage(queue).get(pool.name, 0) for queue in known.values())
+    others = max(0, everywhere - sum(each.accelerators for each in holders))
+    return Room(pool.free, holders, others)
+
+
+def _seconds_held(workload: Object, now: datetime) -> float:
+    start = workloads.since(workload, "Admitted") or workloads.since(workload, "QuotaReserved")
+    return (now - start).total_seconds() if start else 0.0
+
+
+def _length(workload: Object) -> float | None:
+    """For how long a job ran that has ended, since it was last admitted."""
+    start, end = workloads.since(workload, "Admitted"), workloads.since(workload, "Finished")
+    return (end - start).total_seconds() if start and end else None
+
+
+def _in_order(waiting: Sequence[Object]) -> list[Object]:
+    """As Kueue orders a queue: by priority, then by the time of the eviction or of the submission."""
+
+    def place(workload: Object) -> tuple[int, datetime]:
+        evicted = workloads.since(workload, "Evicted")
+        return -int(workload["spec"].get("priority", 0)), evicted or workloads.created(workload)
+
+    return sorted(waiting, key=place)
+
+
+def _positions(cluster: Cluster, leading: Sequence[tuple[str, str]]) -> dict[str, int]:
+    """Return the place of each waiting job in the whole queue, by its workload, where the user may ask."""
+    found: dict[str, int] = {}
+    for namespace, local_queue in leading:
+        place = (*VISIBILITY, namespace, f"localqueues/{local_queue}/pendingworkloads")
+        try:
+            items = cluster.custom.list_namespaced_custom_object(*place, _request_timeout=10)["items"]
+        except ApiException:
+            return {}  # few may, and where nobody serves it the API server says so by other codes
+        found |= {
+            f"{namespace}/{item['metadata']['name']}": int(item["positionInClusterQueue"]) for item in items
+        }
+    return found
+
+
+def _waiting(workload: Object, before: Sequence[Object], position: int | None, outlook: _Outlook) -> Waiting:
+    about = workload["metadata"]
+    needed = workloads.accelerators(workload)
+    return Waiting(
+        job=owner(workload)[1],
+        team=about["namespace"].removeprefix(names.team_namespace("")),
+        accelerators=needed,
+        priority=workloads.priority(workload),
+        since=workloads.since(workload, "Evicted") or workloads.created(workload),
+        reason=waiting_reason(workload),
+        before=tuple(owner(each)[1] for each in before),
+        others_before=None if position is None else max(0, position - len(before)),
+        start=_start(needed, [workloads.accelerators(each) for each in before], outlook),
+    )
+
+
+def _start(needed: int, ahead: Sequence[int], outlook: _Outlook) -> Start:
+    """Take the best flavor for each end of the range."""
+    rooms, lengths = outlook.rooms.values(), outlook.lengths
+    first = min((earliest(room, needed, lengths) for room in rooms), default=math.inf)
+    last = min((latest(room, needed, ahead, lengths) for room in rooms), default=math.inf)
+    basis = _basis(needed, outlook.rooms, lengths)
+    return Start(_after(outlook.now, first), _after(outlook.now, last), basis)
+
+
+def _after(now: datetime, seconds: float) -> datetime | None:
+    return None if math.isinf(seconds) else now + timedelta(seconds=seconds)
+
+
+def _basis(needed: int, rooms: Mapping[str, Room], lengths: Lengths) -> str:
+    if not rooms:
+        return "the quota of this queue is not visible to you"
+    if all(math.isinf(earliest(room, needed, Lengths())) for room in rooms.values()):
+        return f"no pool of this queue has {needed} GPUs"
+    holders = [holder for room in rooms.values() for holder in room.holders]
+    limited = sum(not math.isinf(holder.limit) for holder in holders)
+    parts = [f"{len(holders)} running jobs of yours, {limited} with a time limit"]
+    if others := sum(room.others for room in rooms.values()):
+        parts.append(f"{others} GPUs of other teams, whose ends are not known")
+    if math.isinf(lengths.longest):
+        parts.append(f"{lengths.number} ended jobs of yours are too few to tell how long one takes")
+    else:
+        short, long = (brief(timedelta(seconds=each)) for each in (lengths.shortest, lengths.longest))
+        parts.append(f"of {lengths.number} ended jobs of yours 80 % took {short} to {long}")
+    return "; ".join(parts)
+
+
+def _local_queue(workload: Object) -> tuple[str, str]:
+    return workload["metadata"]["namespace"], str(workload["spec"].get("queueName", ""))
+
+
+def _place(workload: Object) -> str:
+    return f"{workload['metadata']['namespace']}/{workload['metadata']['name']}"
+
+
+def _iso(value: Any) -> str:  # noqa: ANN401 -- what JSON does not know
+    return str(value.isoformat())
+
+
+def _print(console: Console, queue: Queue) -> None:
+    console.print(f"[bold]queue {queue.name}[/] of {', '.join(queue.teams)}", highlight=False)
+    if queue.pools:
+        table = _table("pool", "quota", "in use", "free")
+        for pool in queue.pools:
+            table.add_row(pool.name, str(pool.quota), str(pool.used), str(pool.free))
+        console.print(table)
+    if not queue.waiting:
+        console.print("nothing of yours waits")
+    else:
+        table = _table("waits", "team", "GPUs", "priority", "since", "before it", "may start")
+        for each in queue.waiting:
+            table.add_row(*_row(each))
+        console.print(table)
+    for each in queue.waiting:
+        for text in (each.reason, f"start: {each.start.basis}"):
+            console.print(f"{each.job}: {text}", highlight=False, markup=False, soft_wrap=True)
+    if queue.others_waiting:
+        console.print(f"{queue.others_waiting} jobs of other teams wait in this queue", highlight=False)
+
+
+def _row(each: Waiting) -> tuple[str, ...]:
+    before = [*each.before, *([f"{each.others_before} of other teams"] if each.others_before else [])]
+    since = brief(datetime.now(UTC) - each.since)
+    start = each.start
+    first, last = (_clock(moment) for moment in (start.earliest, start.latest))
+    when = "never" if start.earliest is None else f"{first} to {last or 'nobody knows'}"
+    return each.job, each.team, str(each.accelerators), each.priority, since, ", ".join(before) or "–", when
+
+
+def _clock(moment: datetime | None) -> str:
+    """Write a time of this day by its hour, any other with its date; in the time zone of this machine."""
+    if moment is None:
+        return ""
+    here = moment.astimezone()
+    if (moment - datetime.now(UTC)).total_seconds() < 1:
+        return "now"
+    return here.strftime("%H:%M" if here.date() == datetime.now().astimezone().date() else "%Y-%m-%d %H:%M")
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in columns:
+        table.add_column(column)
+    return table

@@ -1,0 +1,117 @@
+"""A program in a pod of a job: its input, output and exit code, over the API server's exec."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+from kubernetes import client
+from kubernetes.client.exceptions import ApiException
+from kubernetes.stream import portforward, stream
+
+from infra.errors import Problem, TrainyardError
+from trainyard.member.ranks import NodePod
+
+_CALLS = threading.Lock()
+"""The client's `stream` swaps a method of the client that it is given while it connects."""
+ERROR_CHANNEL = 3
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a program in a pod ended."""
+
+    code: int
+    output: str
+    errors: str
+
+
+class Remote:
+    """The way into pods, by a client that nothing else uses."""
+
+    def __init__(self, api: client.ApiClient) -> None:
+        own: Any = client.ApiClient(api.configuration)
+        self._core: Any = client.CoreV1Api(own)
+
+    def run(self, pod: NodePod, command: Sequence[str], seconds: float = 60) -> Ended:
+        """Run a program to its end.
+
+        Raises:
+            TrainyardError: the pod cannot be entered.
+        """
+        connection = self.start(pod, command, stdin=False, tty=False)
+        output, errors = b"", b""
+        connection.run_forever(timeout=seconds)
+        output += connection.read_channel(1)
+        errors += connection.read_channel(2)
+        return Ended(exit_code(connection), _text(output), _text(errors))
+
+    def start(self, pod: NodePod, command: Sequence[str], *, stdin: bool, tty: bool) -> Any:  # noqa: ANN401
+        """Return the connection to a program that has started, its channels as bytes.
+
+        Raises:
+            TrainyardError: the pod cannot be entered.
+        """
+        options = {"stdin": stdin, "stdout": True, "stderr": not tty, "tty": tty, "container": pod.container}
+        try:
+            with _CALLS:
+                return stream(
+                    self._core.connect_get_namespaced_pod_exec,
+                    pod.name,
+                    pod.namespace,
+                    command=list(command),
+                    **options,
+                    binary=True,
+                    _preload_content=False,
+                )
+        except ApiException as error:
+            raise TrainyardError([_shut(pod, error)]) from error
+
+    def socket(self, pod: NodePod, port: int) -> Any:  # noqa: ANN401 -- a socket of the client's own
+        """Return a connection to a port of the pod, and whatever says why it broke off.
+
+        Raises:
+            TrainyardError: the pod cannot be entered.
+        """
+        try:
+            with _CALLS:
+                return portforward(
+                    self._core.connect_get_namespaced_pod_portforward,
+                    pod.name,
+                    pod.namespace,
+                    ports=str(port),
+                )
+        except ApiException as error:
+            raise TrainyardError([_shut(pod, error)]) from error
+
+
+def exit_code(connection: Any) -> int:  # noqa: ANN401 -- the client's own
+    """Return the exit code of a program that has ended; 1 where the connection broke off before."""
+    status = yaml.safe_load(_text(connection.read_channel(ERROR_CHANNEL))) or {}
+    if status.get("status") == "Success":
+        return 0
+    causes = (status.get("details") or {}).get("causes") or []
+    codes = [each["message"] for each in causes if each.get("reason") == "ExitCode"]
+    return int(codes[0]) if codes else 1
+
+
+def _text(value: bytes | str) -> str:
+    return value if isinstance(value, str) else value.decode(errors="replace")
+
+
+def _shut(pod: NodePod, error: ApiException) -> Problem:
+    reason = str(error.reason)
+    try:
+        reason = json.loads(error.body or "")["message"]
+    except (TypeError, ValueError, KeyError):
+        reason = reason.splitlines()[0]
+    return Problem(
+        path=f"pod {pod.name}",
+        got=f"the API server refused the way in: {reason}",
+        allowed="a running pod of your own team's job",
+        fix="see `trainyard jobs`; viewers of a team may look, and not enter",
+    )

@@ -1,0 +1,85 @@
+"""`trainyard shell`: a shell, or one program, beside a rank of a job."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import signal
+import sys
+import termios
+import tty
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from trainyard.member.cluster import Cluster
+from trainyard.member.ranks import running_pod
+from trainyard.member.remote import Remote, exit_code
+from trainyard.run import key_of
+from trainyard.session import Session
+
+SHELL = ("/bin/sh", "-c", "command -v bash > /dev/null && exec bash; exec sh")
+STDIN, STDOUT, STDERR, RESIZE = 0, 1, 2, 4
+"""Channels of the connection."""
+CHUNK = 1 << 16
+
+
+def open_shell(session: Session, name: str, rank: int, command: Sequence[str]) -> int:
+    """Run a shell, or the program that is given, in the pod of a rank; return its exit code.
+
+    Raises:
+        InputError: there is no such job, or the rank does not run.
+        TrainyardError: the pod cannot be entered.
+    """
+    key = key_of(session, name)
+    pod = running_pod(Cluster(session), key, rank)
+    is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    words = list(command) or list(SHELL)
+    connection = Remote(session.api).start(pod, words, stdin=True, tty=is_terminal)
+    if not is_terminal:
+        return _copied(connection)
+    with _raw_terminal(connection):
+        return _copied(connection)
+
+
+def _copied(connection: Any) -> int:  # noqa: ANN401 -- the client's own
+    """Copy what is typed there and what is written here, until the program ends."""
+    source = sys.stdin.fileno()
+    listening = [source, connection.sock.sock]
+    while connection.is_open():
+        ready, _, _ = select.select(listening, (), (), 1.0)
+        if source in ready:
+            typed = os.read(source, CHUNK)
+            if typed:
+                connection.write_channel(STDIN, typed)
+            else:
+                listening.remove(source)
+                connection.close_channel(STDIN)
+        connection.update(timeout=0)
+        for channel, sink in ((STDOUT, sys.stdout), (STDERR, sys.stderr)):
+            if written := connection.read_channel(channel):
+                sink.buffer.write(written)
+                sink.buffer.flush()
+    return exit_code(connection)
+
+
+@contextmanager
+def _raw_terminal(connection: Any) -> Iterator[None]:  # noqa: ANN401 -- the client's own
+    """Pass every key on, Ctrl-C too, and the terminal's size whenever it changes."""
+
+    def resized(*_: object) -> None:
+        size = shutil.get_terminal_size()
+        connection.write_channel(RESIZE, json.dumps({"Width": size.columns, "Height": size.lines}))
+
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    handler = signal.signal(signal.SIGWINCH, resized)
+    try:
+        tty.setraw(descriptor)
+        resized()
+        yield
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+        signal.signal(signal.SIGWINCH, handler)

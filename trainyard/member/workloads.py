@@ -1,0 +1,85 @@
+"""What the queue knows of a job: its Workload, read as accelerators, times and limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+import catalog
+from trainyard.member.cluster import Object
+
+
+def accelerators(workload: Object) -> int:
+    """Return how many accelerators all pods of the job ask for."""
+    return sum(
+        int(pod_set["count"]) * _of_template(pod_set["template"]["spec"])
+        for pod_set in workload["spec"]["podSets"]
+    )
+
+
+def _of_template(pod: Object) -> int:
+    kinds = catalog.accelerator_resources()
+    asked = [container.get("resources", {}) for container in pod["containers"]]
+    return sum(
+        int({**each.get("requests", {}), **each.get("limits", {})}.get(kind, 0))
+        for each in asked
+        for kind in kinds
+    )
+
+
+def by_flavor(workload: Object) -> dict[str, int]:
+    """Return the accelerators that an admitted job has of each flavor."""
+    found: dict[str, int] = {}
+    kinds = catalog.accelerator_resources()
+    for pod_set in workload.get("status", {}).get("admission", {}).get("podSetAssignments", ()):
+        usage = pod_set.get("resourceUsage", {})
+        for resource, flavor in pod_set.get("flavors", {}).items():
+            if resource in kinds:
+                found[flavor] = found.get(flavor, 0) + int(usage.get(resource, 0))
+    return found
+
+
+def nodes(workload: Object) -> int:
+    """Return how many pods the job has."""
+    return sum(int(pod_set["count"]) for pod_set in workload["spec"]["podSets"])
+
+
+def priority(workload: Object) -> str:
+    """Return the name of its priority class; its number where it has none."""
+    reference = workload["spec"].get("priorityClassRef") or {}
+    return str(reference.get("name") or workload["spec"].get("priority", 0))
+
+
+def limit_seconds(workload: Object) -> float | None:
+    """Return the longest time that the queue lets it run; None without a limit."""
+    limit = workload["spec"].get("maximumExecutionTimeSeconds")
+    return None if limit is None else float(limit)
+
+
+def since(workload: Object, condition: str) -> datetime | None:
+    """Return when a condition became true; None where it is not."""
+    for each in workload.get("status", {}).get("conditions", ()):
+        if each["type"] == condition and each["status"] == "True":
+            return moment(each["lastTransitionTime"])
+    return None
+
+
+def is_waiting(workload: Object) -> bool:
+    """Whether it stands in the queue: neither admitted, nor paused, nor at its end."""
+    active = workload["spec"].get("active", True)
+    return bool(active) and not (since(workload, "QuotaReserved") or since(workload, "Finished"))
+
+
+def is_running(workload: Object) -> bool:
+    """Whether it has its quota, and has not ended."""
+    return since(workload, "QuotaReserved") is not None and since(workload, "Finished") is None
+
+
+def created(item: Mapping[str, Mapping[str, str]]) -> datetime:
+    """Return when an object was made."""
+    return moment(item["metadata"]["creationTimestamp"])
+
+
+def moment(text: str) -> datetime:
+    """Read a time as Kubernetes writes it."""
+    return datetime.fromisoformat(text)
