@@ -28,6 +28,8 @@ SETTINGS = {
     "PULUMI_DIY_BACKEND_DISABLE_CHECKPOINT_BACKUPS": "true",
     # A certificate Secret that its controller has filled in conflicts with a second apply.
     "PULUMI_K8S_ENABLE_PATCH_FORCE": "true",
+    # Between a ConfigMap and the one in its place, admission has no parameters and refuses everything.
+    "PULUMI_K8S_ENABLE_CONFIGMAP_MUTABLE": "true",
     "PULUMI_ENABLE_STREAMING_JSON_PREVIEW": "true",
     "PULUMI_FALLBACK_TO_STATE_SECRETS_MANAGER": "true",
     "PULUMI_IGNORE_AMBIENT_PLUGINS": "true",
