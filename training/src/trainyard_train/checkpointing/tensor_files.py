@@ -65,7 +65,7 @@ def read_header(data: bytes | bytearray | memoryview) -> tuple[dict[str, Piece],
         data: from the file's begin to the first tensor.
 
     Returns:
-        what the file holds, by name, and its metadata.
+        what the file holds, by name, tensors in the order in which they were saved, and its metadata.
 
     Raises:
         ValueError, KeyError, TypeError, AttributeError: it is none.
@@ -73,8 +73,10 @@ def read_header(data: bytes | bytearray | memoryview) -> tuple[dict[str, Piece],
     entries = json.loads(bytes(data[8:]))
     metadata = entries.pop("__metadata__")
     places, types = json.loads(metadata["places"]), json.loads(metadata.get("types", "{}"))
+    # A writer of safetensors sorts by type and name; an optimizer's parameters have an order of their own.
     pieces = {
-        name: _piece(entry, places.get(name), types.get(name), len(data)) for name, entry in entries.items()
+        name: _piece(entries[name], places.get(name), types.get(name), len(data))
+        for name in dict.fromkeys([*places, *entries])
     }
     return pieces, metadata
 
