@@ -44,6 +44,8 @@ LINK_LOCAL = "169.254.0.0/16"
 """The metadata service of a node among others."""
 NODE_LOCAL_DNS = "169.254.20.10/32"
 """Where NodeLocal DNSCache listens on every node (Kubernetes: Using NodeLocal DNSCache in clusters)."""
+OTHERS_DNS = (NODE_LOCAL_DNS, *PRIVATE)
+"""In a cluster of others, which may answer DNS from nodes or outside of it: a plan cannot ask it where."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from infra.spec.node_pool import NodePoolSpec
 from infra.spec.operators import OperatorsSpec
 from infra.spec.provider import ContextCluster, ProviderKind
 from infra.targets.base import (
-    NODE_LOCAL_DNS,
+    OTHERS_DNS,
     Cluster,
     ClusterOutputs,
     ClusterSettings,
@@ -169,7 +169,7 @@ def _cluster_settings(stack: Stack, spec: LocalSpec, artifacts: Artifacts) -> Cl
         data_dir=spec.data_dir or f"{state}/{stack.name}/data",
         training_image=artifacts.training_image,
         training_env=str(artifacts.mounted_env()),
-        dns=(f"{spec.network.node_cidr[1]}/32",) if spec.cluster == "embedded" else (NODE_LOCAL_DNS,),
+        dns=(f"{spec.network.node_cidr[1]}/32",) if spec.cluster == "embedded" else OTHERS_DNS,
     )
 
 

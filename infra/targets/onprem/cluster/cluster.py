@@ -24,6 +24,7 @@ from infra.spec import Stack
 from infra.spec.provider import ProviderKind
 from infra.targets.base import (
     INTERNET,
+    OTHERS_DNS,
     PRIVATE,
     Cluster,
     ClusterOutputs,
@@ -98,6 +99,7 @@ def _settings(stack: Stack, spec: OnpremSpec, pools: Mapping[str, PoolSettings])
         serves_object_store=False,
         environment=_roce(spec),
         software=_software(stack, spec, pools),
+        dns=OTHERS_DNS,
         destinations=_store(spec.object_store.endpoint),
     )
 
