@@ -80,6 +80,9 @@ def engine_environment(toolchain: Artifacts) -> dict[str, str]:
         "PULUMI_SKIP_UPDATE_CHECK": "true",
         "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
         "PULUMI_IGNORE_AMBIENT_PLUGINS": "true",
+        # What `trainyard up` sets (engine.SETTINGS): without it a plain `pulumi up` replaces ConfigMaps.
+        "PULUMI_K8S_ENABLE_CONFIGMAP_MUTABLE": "true",
+        "PULUMI_K8S_ENABLE_PATCH_FORCE": "true",
         "TMPDIR": str(engine / "tmp"),
     }
 

@@ -71,7 +71,9 @@ def test_pulumi_and_kubectl_work_by_hand(stack: LocalStack) -> None:
     printed = run_by(__file__, REPOSITORY / "README.md").text
     preview = stack.by_hand(printed.replace("-s local", f"-s {NAME} --config-file {config}"))
     assert "unchanged" in preview.out
-    assert not [word for word in ("update", "create", "delete", "replace") if f"to {word}" in preview.out]
+    assert not [word for word in ("update", "create", "delete", "replace") if f"to {word}" in preview.out], (
+        preview.out
+    )
     assert "warning" not in preview.text
     assert [name for name in stack.names("nodes") if f"{name} " not in preview.out] == []
     outputs = json.loads(stack.by_hand(f"pulumi stack output --json -s {NAME}").out)

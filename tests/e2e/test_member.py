@@ -35,9 +35,9 @@ Command = Callable[..., str]
 
 def command_of(person: Person, patch: pytest.MonkeyPatch) -> Command:
     """Run `trainyard …` as this person, with no stack file; an expected error is raised."""
+    patch.setenv("KUBECONFIG", str(person.kubeconfig))
 
     def run(*words: str, given: str = "") -> str:
-        patch.setenv("KUBECONFIG", str(person.kubeconfig))
         place = ("--context", "trial", "--stack", "unwritten")
         index = words.index("--") if "--" in words else len(words)
         done = CliRunner().invoke(app, [*words[:index], *place, *words[index:]], input=given)
