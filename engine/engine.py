@@ -21,19 +21,14 @@ from engine.paths import Paths
 from engine.process import Ended, EngineProcess
 from engine.progress import Progress
 from engine.recovery import MARKER, Finder
+from engine.settings import FOR_ANY_PULUMI
 from infra.errors import GO_ON, ExitCode, Problem, TrainyardError
 
 SETTINGS = {
+    **FOR_ANY_PULUMI,
     # A copy of the state before each of some 300 writes takes a tenth of an `up`.
     "PULUMI_DIY_BACKEND_DISABLE_CHECKPOINT_BACKUPS": "true",
-    # A certificate Secret that its controller has filled in conflicts with a second apply.
-    "PULUMI_K8S_ENABLE_PATCH_FORCE": "true",
-    # Between a ConfigMap and the one in its place, admission has no parameters and refuses everything.
-    "PULUMI_K8S_ENABLE_CONFIGMAP_MUTABLE": "true",
     "PULUMI_ENABLE_STREAMING_JSON_PREVIEW": "true",
-    "PULUMI_FALLBACK_TO_STATE_SECRETS_MANAGER": "true",
-    "PULUMI_IGNORE_AMBIENT_PLUGINS": "true",
-    "PULUMI_SKIP_UPDATE_CHECK": "true",
     # Plugins start in the program's folder, whose `platform` must not stand before the standard library's.
     "PYTHONSAFEPATH": "1",
 }

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from engine import plugins
 from engine.paths import Paths
+from engine.settings import FOR_ANY_PULUMI
 from local.toolchain.sbom import FILE
 from local.toolchain.search import find_on_path
 
@@ -70,19 +71,14 @@ def engine_environment(toolchain: Artifacts) -> dict[str, str]:
     ours = {"TRAINYARD_PYTHON_EXEC": str(scripts / "pulumi-language-python-exec")} if scripts else {}
     return {
         **ours,
+        **FOR_ANY_PULUMI,
         "PATH": os.pathsep.join(
             [str(bin_folder), str(toolchain.paths.venv / "bin"), os.environ.get("PATH", "")]
         ),
         "PULUMI_HOME": str(engine / "home"),
         "PULUMI_BACKEND_URL": engine.as_uri(),
         "PULUMI_CONFIG_PASSPHRASE_FILE": str(passphrase),
-        "PULUMI_FALLBACK_TO_STATE_SECRETS_MANAGER": "true",
-        "PULUMI_SKIP_UPDATE_CHECK": "true",
         "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
-        "PULUMI_IGNORE_AMBIENT_PLUGINS": "true",
-        # What `trainyard up` sets (engine.SETTINGS): without it a plain `pulumi up` replaces ConfigMaps.
-        "PULUMI_K8S_ENABLE_CONFIGMAP_MUTABLE": "true",
-        "PULUMI_K8S_ENABLE_PATCH_FORCE": "true",
         "TMPDIR": str(engine / "tmp"),
     }
 

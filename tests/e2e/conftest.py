@@ -109,6 +109,7 @@ def host(stack: LocalStack, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     config = ClusterConfig.parse(json.loads(stack.cluster_json.read_text()))
     config = config.model_copy(update={"name": HOST, "data_dir": str(folder / "data")})
     paths = Paths(cache=Paths.from_environment().cache, state=folder)
+    # Not what pytest puts in its place for one test: that is closed when the cluster goes down.
     progress = for_stream(sys.__stderr__ or sys.stderr)
     cluster = EmbeddedCluster(
         config, paths=paths, toolchain=Toolchain(paths, load_versions(), progress), progress=progress

@@ -39,8 +39,8 @@ def test_the_stack_file_goes_before_the_environment(tmp_path: Path) -> None:
 def test_a_state_elsewhere_is_sent_compressed_unless_the_user_says_otherwise(tmp_path: Path) -> None:
     file = stack_file(tmp_path, "s3://ours")
     assert backend_variables(file, LOCAL, {})["PULUMI_DIY_BACKEND_GZIP"] == "true"
-    told = backend_variables(file, LOCAL, {"PULUMI_DIY_BACKEND_GZIP": "false"})
-    assert told["PULUMI_DIY_BACKEND_GZIP"] == "false"
+    variables = backend_variables(file, LOCAL, {"PULUMI_DIY_BACKEND_GZIP": "false"})
+    assert variables["PULUMI_DIY_BACKEND_GZIP"] == "false"
 
 
 def test_what_an_earlier_env_has_exported_is_no_other_backend(tmp_path: Path) -> None:

@@ -1,0 +1,11 @@
+"""Variables that any `pulumi` on a stack of ours needs: that of `up`, and one by hand after `env`."""
+
+FOR_ANY_PULUMI = {
+    # A certificate Secret that its controller has filled in conflicts with a second apply.
+    "PULUMI_K8S_ENABLE_PATCH_FORCE": "true",
+    # Between a ConfigMap and the one in its place, admission has no parameters and refuses everything.
+    "PULUMI_K8S_ENABLE_CONFIGMAP_MUTABLE": "true",
+    "PULUMI_FALLBACK_TO_STATE_SECRETS_MANAGER": "true",
+    "PULUMI_IGNORE_AMBIENT_PLUGINS": "true",
+    "PULUMI_SKIP_UPDATE_CHECK": "true",
+}
