@@ -251,6 +251,7 @@ def test_leftovers_of_dead_runs_are_cleared_and_nothing_else(tmp_path: Path) -> 
     save(store, 10)
     store.begin(20)
     (tmp_path / "step-00000005.trash.0a1b2c3d").mkdir()
+    (tmp_path / "latest.tmp.0a1b2c3d").write_text("step-0000")
     (tmp_path / "notes").mkdir()
     store.collect_garbage()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["latest", "notes", "step-00000010"]
@@ -263,6 +264,28 @@ def test_a_run_that_lost_its_draft_to_a_newer_run_commits_nothing(tmp_path: Path
     with pytest.raises(FileNotFoundError):
         old.write(draft, "model.pt", b"late")
     assert newest_step(new) is None
+
+
+class Between(Files):
+    """Before each rename another run does something."""
+
+    def __init__(self, other: Callable[[], object]) -> None:
+        self.other = other
+
+    def rename(self, source: Path, target: Path) -> None:
+        self.other()
+        super().rename(source, target)
+
+
+@pytest.mark.parametrize("other", ["cleans up", "collects garbage"])
+def test_a_clean_up_in_whose_midst_another_run_does_the_same_ends_well(tmp_path: Path, other: str) -> None:
+    rival = FolderStore(tmp_path, retention=Retention(1))
+    for step in (1, 2):
+        save(FolderStore(tmp_path), step)
+    do = {"cleans up": lambda: rival.clean_up(2), "collects garbage": rival.collect_garbage}[other]
+    FolderStore(tmp_path, retention=Retention(1), files=Between(do)).clean_up(2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["latest", "step-00000002"]
+    assert (tmp_path / "latest").read_text() == "step-00000002"
 
 
 def run_and_die(store: FolderStore, steps: list[int], told: Path) -> int:

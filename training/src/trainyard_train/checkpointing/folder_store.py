@@ -16,6 +16,7 @@ import secrets
 import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -36,7 +37,7 @@ from trainyard_train.checkpointing.checkpoint import (
     step_of,
 )
 
-_LEFTOVER: Final = re.compile(r"step-\d{8,}\.(tmp|trash)\.[0-9a-f]+")
+_LEFTOVER: Final = re.compile(rf"(step-\d{{8,}}|{LATEST})\.(tmp|trash)\.[0-9a-f]+")
 
 _DIRECT: Final = getattr(os, "O_DIRECT", 0)
 """Linux has it."""
@@ -84,8 +85,11 @@ class Files:
             os.close(descriptor)
 
     def remove_tree(self, path: Path) -> None:
-        """Delete a directory and what is in it; parts that are gone already do not matter."""
-        shutil.rmtree(path, ignore_errors=True)
+        """Delete a file, or a directory and what is in it; parts that are gone already do not matter."""
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def _write(descriptor: int, content: memoryview) -> None:
@@ -196,15 +200,17 @@ class FolderStore(CheckpointStore):
         return aside
 
     def _point_latest_at(self, target: Path) -> None:
-        draft = self.root / f"{LATEST}.tmp"
+        draft = self.root / f"{LATEST}.tmp.{secrets.token_hex(4)}"
         self.files.write(draft, target.name.encode())
-        self.files.rename(draft, self.root / LATEST)
+        with suppress(FileNotFoundError):  # another run has begun and cleared it; that one points `latest`
+            self.files.rename(draft, self.root / LATEST)
         self.files.sync_directory(self.root)
 
     def _remove(self, step: int) -> None:
         path = self.root / step_name(step)
         trash = path.with_name(f"{path.name}.trash.{secrets.token_hex(4)}")
-        self.files.rename(path, trash)  # a half-deleted checkpoint must not look like one
+        with suppress(FileNotFoundError):  # another run has deleted it
+            self.files.rename(path, trash)  # a half-deleted checkpoint must not look like one
         self.files.remove_tree(trash)
 
     def _entries(self) -> list[Path]:
