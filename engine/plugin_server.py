@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 from types import FrameType
 
 import grpc
@@ -27,7 +28,8 @@ class PluginServer:
 
     def __init__(self, on_stop: Callable[[], None]) -> None:
         self._on_stop = on_stop
-        self._stop = threading.Event()
+        # Not an Event: its lock is not reentrant, so a handler that interrupts its own thread's `wait` hangs.
+        self._stop: SimpleQueue[None] = SimpleQueue()
         self.server = grpc.server(ThreadPoolExecutor(WORKERS), options=CHANNEL_OPTIONS)
 
     def run(self) -> None:
@@ -39,22 +41,22 @@ class PluginServer:
         self.server.start()
         sys.stdout.write(f"{port}\n")
         sys.stdout.flush()
-        self._stop.wait()
+        self._stop.get()
         self._on_stop()
         self.server.stop(GRACE_SECONDS).wait(GRACE_SECONDS)
         # A worker may sit in a long operation; joining it would outlast the engine's patience.
         os._exit(0)
 
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
-        self._stop.set()
+        self._stop.put(None)
 
     def _stop_with_parent(self, parent: int) -> None:
         """A killed engine sends no signal; its pidfd becomes readable when it ends."""
         try:
             descriptor = os.pidfd_open(parent)
         except ProcessLookupError:
-            self._stop.set()
+            self._stop.put(None)
             return
         with os.fdopen(descriptor) as pidfd:
             select.select([pidfd], [], [])
-        self._stop.set()
+        self._stop.put(None)
