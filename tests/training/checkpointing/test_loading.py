@@ -7,7 +7,8 @@ import itertools
 import json
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,14 @@ import torch
 import torch.distributed as dist
 
 from tests.training.checkpointing.test_state import Threads
-from trainyard_train.checkpointing.checkpoint import MANIFEST, Checkpoint, DamagedError, Manifest, digests_of
+from trainyard_train.checkpointing.checkpoint import (
+    MANIFEST,
+    Checkpoint,
+    DamagedError,
+    Held,
+    Manifest,
+    digests_of,
+)
 from trainyard_train.checkpointing.folder_store import FolderStore
 from trainyard_train.checkpointing.loading import Reading, boxes
 from trainyard_train.checkpointing.state import Buffer
@@ -141,6 +149,28 @@ def test_a_rank_whose_layout_is_as_it_was_reads_its_own_file_alone(tmp_path: Pat
     assert len(checkpoint.store.ranges) == sum(
         1 + len(checkpoint.file(name).ranges()) for name in checkpoint.manifest.files
     )
+
+
+def test_who_has_a_file_in_memory_reads_it_for_those_that_have_not(tmp_path: Path) -> None:
+    """Two nodes of one rank each, under DDP: both need all, and each has what it wrote itself."""
+    saved = save(tmp_path, 2, along(0))
+    content = {name: (tmp_path / "step-00000001" / name).read_bytes() for name in saved.manifest.files}
+    store = dist.HashStore()
+    held = [Held({file_name(rank): memoryview(content[file_name(rank)])}) for rank in range(2)]
+    seen = [replace(saved, store=Counting(tmp_path), held=each) for each in held]
+    meshes = [Threads(rank, 2, torch.device("cpu"), f"node-{rank}", store) for rank in range(2)]
+    targets = [{name: ((0,) * each.dim(), each * 0) for name, each in WHOLE.items()} for _ in range(2)]
+
+    def one(rank: int) -> None:
+        reading = Reading(seen[rank], meshes[rank], "one")
+        reading.index(lambda: targets[rank])
+        reading.fill(targets[rank])
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(one, range(2)))
+    assert all(found.equal(WHOLE[name]) for each in targets for name, (_, found) in each.items())
+    assert [each.bytes_from_store for each in held] == [0, 0]
+    assert [each.store.ranges for each in seen if isinstance(each.store, Counting)] == [[], []]
 
 
 def test_a_rank_reads_only_what_it_needs(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ from trainyard_train.elasticity.agreement import Agreement
 from trainyard_train.elasticity.config import NOTICE, TimeoutConfig, read_seconds
 from trainyard_train.elasticity.exit_codes import EXIT_LOST_RANK, EXIT_PREEMPTED
 from trainyard_train.elasticity.heartbeats import Heartbeats
+from trainyard_train.elasticity.node_memory import NodeMemory
 from trainyard_train.elasticity.preemption import Notice
 from trainyard_train.elasticity.rendezvous import own_round
 from trainyard_train.launchers import process_group
@@ -84,6 +85,8 @@ class Run:
         every_steps: from one checkpoint to the next; 0: as often as pays (`checkpointing.interval`).
         keep_last: how many of the newest checkpoints stay.
         store: URL of a folder in an object store, for the checkpoints; empty: in `run_dir`.
+        memory_gib: of each node's memory at most, in which its agent keeps the newest checkpoint for ranks
+            that it starts again; None: what is free allows.
         notices: whose metadata service is asked for preemption notices: none, aws, gcp, azure.
         timeouts: how long to wait for others.
         identity: JSON that another start must have in common with this one, such as the name of the data.
@@ -118,6 +121,7 @@ class Run:
         every_steps: int = 0,
         keep_last: int = 3,
         store: str = "",
+        memory_gib: float | None = None,
         notices: str = "none",
         timeouts: TimeoutConfig = TIMEOUTS,
         identity: Mapping[str, Any] | None = None,
@@ -129,7 +133,9 @@ class Run:
         """
         if Run._open is not None:
             raise ConfigError([_second(Run._open, run_dir)])
-        self._config = _config_of(every_steps=every_steps, keep_last=keep_last, store=store)
+        self._config = _config_of(
+            every_steps=every_steps, keep_last=keep_last, store=store, memory_gib=memory_gib
+        )
         self.run_dir, self.mesh, self.timeouts = Path(run_dir), mesh, timeouts
         self.identity = dict(identity or {})
         self.notice = Notice(timeouts.until_exit(notices))
@@ -137,11 +143,12 @@ class Run:
         self._log = MetricsLog(self.run_dir) if mesh.is_rank0 else None
         self._heartbeats = Heartbeats(mesh, timeouts, self.run_dir, self._record)
         self._agreement = Agreement(mesh.world_size, timeouts.collective)
-        self._tracked = TrackedObjects(mesh, self._agreement.same)
+        memory = NodeMemory.of(memory_gib)
+        self._tracked = TrackedObjects(mesh, self._agreement.same, memory)
         self._tracked.add(_OWN, _Position(self))
         self._batches: list[Batches[Any]] = []
         place = store or str(self.run_dir / "checkpoints")
-        self._saver = Saver(open_store(place, Retention(keep_last), timeouts.store), mesh)
+        self._saver = Saver(open_store(place, Retention(keep_last), timeouts.store), mesh, memory)
         self._cadence = self._measured_cadence()
         self._writer = Writer(
             self._heartbeats, self._record, timeouts.save, self._cadence, read_seconds(NOTICE), mesh.is_rank0
@@ -301,6 +308,7 @@ class Run:
             world_size=self.mesh.world_size,
             device=self.mesh.device.type,
             damaged=damages,
+            **({"bytes_from_store": checkpoint.held.bytes_from_store} if checkpoint else {}),
         )
         self.notice.begin_steps()
         self._since = time.monotonic()

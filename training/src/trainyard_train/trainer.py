@@ -29,6 +29,7 @@ from trainyard_train.data.loader import GlobalOrder, Loader
 from trainyard_train.data.samples import Dataset
 from trainyard_train.elasticity.config import NOTICE, read_seconds
 from trainyard_train.elasticity.heartbeats import Heartbeats
+from trainyard_train.elasticity.node_memory import NodeMemory
 from trainyard_train.elasticity.preemption import Notice
 from trainyard_train.models.build import build_model, layers_of, tensor_plan
 from trainyard_train.observability.config import ExportConfig
@@ -141,13 +142,14 @@ class Trainer:
         self.computation = compute(self.model, mesh, config.accumulate, config.precision, self.loss_scale)
         self.optimizer = build_optimizer(config.optim, self.model.parameters())
         self.update = Update(self.optimizer, mesh, config.optim.clip_norm, self.loss_scale)
-        self.state = State(unwrap(self.model), self.optimizer, mesh)
+        memory = NodeMemory.of(config.checkpoint.memory_gib)
+        self.state = State(unwrap(self.model), self.optimizer, mesh, memory)
         torch.manual_seed(_rank_seed(config.seed, mesh))
         place = config.checkpoint.store or str(config.run_dir / "checkpoints")
         retention = Retention(
             config.checkpoint.keep_last, config.checkpoint.keep_every, config.checkpoint.superseded == "tag"
         )
-        self.saver = Saver(open_store(place, retention, store_seconds), mesh)
+        self.saver = Saver(open_store(place, retention, store_seconds), mesh, memory)
         self.schedule: Schedule
         self.cadence: Cadence | None = None
         if mesh.is_rank0 and not config.checkpoint.every_steps:
@@ -274,6 +276,7 @@ class Trainer:
             device=self.mesh.device.type,
             startup_seconds=round(time.time() - started, 3),
             damaged=damages,
+            **({"bytes_from_store": checkpoint.held.bytes_from_store} if checkpoint else {}),
             warnings=warnings,
         )
         if self.mesh.is_rank0:

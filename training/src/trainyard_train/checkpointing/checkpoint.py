@@ -118,12 +118,23 @@ class Manifest:
             raise DamagedError(f"{MANIFEST} cannot be read: {error}") from None
 
 
+@dataclass
+class Held:
+    """What the memory of a node has of a checkpoint, and what was read of it in spite of that."""
+
+    files: dict[str, memoryview] = field(default_factory=dict)
+    """The content of files, by name; it is verified like what the store has."""
+    bytes_from_store: int = 0
+    """Read from the store by all ranks together, when the checkpoint was loaded."""
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """One committed checkpoint."""
 
     manifest: Manifest
     store: CheckpointStore = field(compare=False)
+    held: Held = field(default_factory=Held, compare=False)
 
     @property
     def name(self) -> str:
@@ -152,7 +163,7 @@ class Checkpoint:
         if entry is None:
             raise DamagedError(f"{MANIFEST} does not list {name}")
         place = "/".join(filter(None, (self.name, self.manifest.draft, name)))
-        return StoredFile(name, place, entry, self.store)
+        return StoredFile(name, place, entry, self.store, self.held.files.get(name))
 
     def readers(self, world_size: int) -> dict[str, int]:
         """File → the rank that checks it for all; its own, where there are as many ranks as there were."""
@@ -181,6 +192,8 @@ class StoredFile:
     """Seen from the store."""
     entry: FileEntry
     store: CheckpointStore
+    held: memoryview | None = field(default=None, compare=False)
+    """Its content in this node's memory, if it is there."""
 
     def check_size(self) -> None:
         """Compare its size.
@@ -217,9 +230,7 @@ class StoredFile:
             DamagedError: missing, or altered.
         """
         if self.entry.header:
-            data = self.read(0, self.entry.header)
-            self.compare(data, self.entry.sha256)
-            return data
+            return self._verified(0, self.entry.header, self.entry.sha256)
         size = 8 + int.from_bytes(self.read(0, min(8, self.entry.size)), "little")
         if size > self.entry.size:
             raise DamagedError(f"{self.name} was altered: its header is longer than the file")
@@ -265,10 +276,21 @@ class StoredFile:
             DamagedError: missing, or altered.
         """
         start, stop = self.ranges()[number]
+        return start, self._verified(start, stop, digests[number]) if digests else self.read(start, stop)
+
+    def is_held(self, data: memoryview) -> bool:
+        """Whether what was read is in this node's memory, and not from the store."""
+        return self.held is not None and data.obj is self.held.obj
+
+    def _verified(self, start: int, stop: int, digest: str) -> memoryview:
+        """Some bytes that have a digest: from this node's memory, unless they differ there."""
+        if self.held is not None:
+            data = self.held[start:stop]
+            if hashlib.sha256(data).hexdigest() == digest:
+                return data
         data = self.read(start, stop)
-        if digests:
-            self.compare(data, digests[number])
-        return start, data
+        self.compare(data, digest)
+        return data
 
     def compare(self, found: Data | str, digest: str) -> None:
         """Compare data, or its digest, with the digest that it should have.

@@ -24,6 +24,9 @@ class CheckpointConfig(ConfigSection):
     superseded: Literal["delete", "tag"] = "delete"
     """What becomes of the others. `tag`: objects in S3 and Azure get `trainyard.dev/superseded=true`, those
     in Google Cloud Storage a custom time, by which a rule of the bucket deletes them later."""
+    memory_gib: float | None = Field(default=None, ge=0)
+    """Of each node's memory at most, in which its agent keeps the newest checkpoint for ranks that it starts
+    again; two captures of each rank. Left out, what is free allows; 0: none."""
     store: str = ""
     """URL of a folder in an object store, such as `s3://bucket/runs/7`; empty: `checkpoints` in run_dir."""
 

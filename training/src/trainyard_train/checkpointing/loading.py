@@ -14,7 +14,7 @@ import hashlib
 import json
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -101,6 +101,7 @@ class Reading:
     own: Header | None = field(default=None, init=False)
     """That of the file of this rank's number, if there is one."""
     _damage: str = field(default="", init=False)
+    _bytes_from_store: int = field(default=0, init=False)
     _taken: dict[str, list[tuple[Piece, Offset, torch.Tensor]]] = field(default_factory=dict, init=False)
     """What goes where, by file."""
 
@@ -141,11 +142,11 @@ class Reading:
         """
         if missing := self._missing(targets):
             self._note(DamagedError(f"{self.checkpoint.name} has not all of {missing[0]}"))
-        needs: list[_Needs] = self._agree("needs", self._needs())
-        runs = plan(self.checkpoint, needs)
+        found = self._agree("needs", [self._needs(), sorted(self.checkpoint.held.files)])
+        runs = plan(self.checkpoint, [needs for needs, _ in found], [held for _, held in found])
         with torch.no_grad():
             self._read(sorted(_events(runs, self.mesh.rank)), runs)
-        self._agree("read", None)
+        self.checkpoint.held.bytes_from_store = sum(self._agree("read", self._bytes_from_store))
 
     def _missing(self, targets: Targets) -> list[str]:
         """Names of what is nowhere as a whole; the rest is noted, from the own file if it is there."""
@@ -193,12 +194,16 @@ class Reading:
             data = torch.empty(0)
             if run.reader == self.mesh.rank:
                 content = next(found)
+                self._count(file, content)
                 if not file.entry.header:
                     self._verify_whole(run, at, content, hashes[run.file])
                 data = from_bytes(content)
             self._take(run.file, start, self.mesh.share(run.reader, run.ranks, data, stop - start))
 
-    def _block(self, run: _Run, at: int) -> Data:
+    def _count(self, file: StoredFile, content: memoryview) -> None:
+        self._bytes_from_store += 0 if file.is_held(content) else len(content)
+
+    def _block(self, run: _Run, at: int) -> memoryview:
         """A block, verified; zeros if it is damaged, so that those that wait for it go on."""
         header, number = self.headers[run.file], run.blocks[at]
         try:
@@ -206,7 +211,7 @@ class Reading:
         except DamagedError as error:
             self._note(error)
             start, stop = header.file.ranges()[number]
-            return bytes(stop - start)
+            return memoryview(bytes(stop - start))
 
     def _verify_whole(self, run: _Run, at: int, content: Data, found: hashlib._Hash) -> None:
         """Compare a file that has one digest, once all was read; the header counts as it was used."""
@@ -245,10 +250,13 @@ class Reading:
     def _raw(self, name: str) -> memoryview:
         """A header as it is in its file; empty if it is damaged."""
         try:
-            return self.checkpoint.file(name).header()
+            file = self.checkpoint.file(name)
+            header = file.header()
         except DamagedError as error:
             self._note(error)
             return memoryview(b"")
+        self._count(file, header)
+        return header
 
     def _parse(self, name: str, data: Data) -> None:
         try:
@@ -272,12 +280,13 @@ class Reading:
         return [each for _, each in found]
 
 
-def plan(checkpoint: Checkpoint, needs: Sequence[_Needs]) -> list[_Run]:
+def plan(checkpoint: Checkpoint, needs: Sequence[_Needs], held: Sequence[Collection[str]]) -> list[_Run]:
     """Which rank reads what, the same on all: of those that need a block, one; each about as much.
 
     Args:
         checkpoint: all ranks the same.
         needs: of each rank.
+        held: of each rank: files that its node has in memory, and that others therefore do not read.
     """
     runs: list[_Run] = []
     blocks_of = [0] * len(needs)
@@ -288,8 +297,9 @@ def plan(checkpoint: Checkpoint, needs: Sequence[_Needs]) -> list[_Run]:
         if segments and not file.entry.header:  # it has one digest, so one rank reads it all
             segments = [(0, len(file.ranges()), sorted(who))]
         for first, last, ranks in segments:
-            parts = min(len(ranks), last - first) if file.entry.header else 1
-            readers = sorted(ranks, key=blocks_of.__getitem__)
+            able = [rank for rank in ranks if name in held[rank]] or ranks
+            parts = min(len(able), last - first) if file.entry.header else 1
+            readers = sorted(able, key=blocks_of.__getitem__)
             for part, reader in enumerate(readers[:parts]):
                 cut = [first + (last - first) * each // parts for each in (part, part + 1)]
                 runs.append(_Run(name, range(*cut), reader, ranks))

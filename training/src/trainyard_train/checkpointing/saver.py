@@ -20,6 +20,7 @@ from trainyard_train.checkpointing.checkpoint import (
     Manifest,
     step_name,
 )
+from trainyard_train.elasticity.node_memory import NodeMemory
 from trainyard_train.observability.rank_log import log_line
 from trainyard_train.parallelism.mesh import Mesh
 
@@ -80,8 +81,15 @@ _LOOK_SECONDS: Final = 0.1
 class Saver:
     """Coordinates the ranks through the store, so that no collective of the training is disturbed."""
 
-    def __init__(self, store: CheckpointStore, mesh: Mesh) -> None:
-        self.store = store
+    def __init__(self, store: CheckpointStore, mesh: Mesh, memory: NodeMemory | None = None) -> None:
+        """Begin with nothing saved.
+
+        Args:
+            store: where checkpoints are kept.
+            mesh: the ranks.
+            memory: of the node, where what is saved was captured; None: it keeps nothing.
+        """
+        self.store, self.memory = store, memory or NodeMemory()
         self.mesh = replace(mesh, store=mesh.store.clone())  # waiting on one connection blocks all its users
         self._turns = count()
         self._attempts = count()
@@ -170,6 +178,7 @@ class Saver:
             self._forget(f"save/{turn - 1}")
         if error:
             raise SaveError(error)
+        self.memory.commit()
         if self.mesh.is_rank0:
             self._begin_clean_up(manifest.step)
         size = sum(entry["size"] for each in reports for entry in each["files"].values())
@@ -239,7 +248,9 @@ class Saver:
         while checkpoint:
             key = f"load/{next(self._attempts)}"
             try:
-                return checkpoint, damages, restore(checkpoint, key)
+                restored = restore(checkpoint, key)
+                checkpoint.held.files.clear()  # which the next captures change
+                return checkpoint, damages, restored
             except DamagedError as error:
                 self._set_aside(key, checkpoint.manifest.step, str(error), damages)
             checkpoint, more = self.newest(identity)
@@ -256,6 +267,7 @@ class Saver:
         """Look at the files that are this rank's to look at; returns what is wrong, too."""
         try:
             checkpoint = self.store.open(step)
+            checkpoint.held.files.update(self._held(checkpoint.manifest))
             readers = checkpoint.readers(self.mesh.world_size)
             mine = [name for name, reader in readers.items() if reader == self.mesh.rank]
             for name in mine:
@@ -265,6 +277,12 @@ class Saver:
         except DamagedError as error:
             return None, f"{error} (says {self._own_name})"
         return checkpoint, ""
+
+    def _held(self, manifest: Manifest) -> dict[str, memoryview]:
+        """The files of a checkpoint that this node's memory has."""
+        entries = {name: each for name, each in manifest.files.items() if each.header}
+        found = {n: self.memory.find(each.size, each.header, each.sha256) for n, each in entries.items()}
+        return {name: content for name, content in found.items() if content is not None}
 
     def _set_aside(self, key: str, step: int, reason: str, damages: list[str]) -> None:
         """Set a damaged checkpoint aside, at rank 0, which takes note of it.

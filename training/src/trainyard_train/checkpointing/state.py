@@ -32,6 +32,7 @@ from trainyard_train.checkpointing.tensor_files import (
     read_header,
     slices,
 )
+from trainyard_train.elasticity.node_memory import NodeMemory
 from trainyard_train.parallelism.mesh import Mesh
 from trainyard_train.tensors import is_distributed, local_of, place_of
 
@@ -82,12 +83,14 @@ class State:
     model: nn.Module
     optimizer: torch.optim.Optimizer
     mesh: Mesh
+    memory: NodeMemory = field(default_factory=NodeMemory)
+    """Where captures go."""
     _buffer: Buffer = field(init=False, repr=False, compare=False)
     _copies: dict[str, torch.Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Of the last capture, the parameters and moments; a buffer may well hold an infinity."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_buffer", Buffer(pinned=self.mesh.device.type == "cuda"))
+        object.__setattr__(self, "_buffer", Buffer(self.mesh.device.type == "cuda", self.memory))
 
     def capture(self) -> memoryview:
         """A copy of this rank's pieces and generators, as a file, that later steps do not touch.
@@ -258,8 +261,12 @@ class Buffer:
 
     pinned: bool
     """Whether GPUs are to reach it directly."""
+    node: NodeMemory = field(default_factory=NodeMemory)
+    """Where captures go, as far as it has room."""
     _memory: dict[int, torch.Tensor] = field(default_factory=dict)
-    """The last one, by its size."""
+    """Of this process alone: the last one, by its size."""
+    _pinned: dict[int, torch.Tensor] = field(default_factory=dict)
+    """Memory of the node that GPUs reach, by its address."""
 
     def fill(
         self, tensors: Mapping[str, torch.Tensor], places: Mapping[str, Any], metadata: Mapping[str, str]
@@ -267,12 +274,7 @@ class Buffer:
         """A file of copies, good until the next one; and the copies, by name."""
         header, spans = lay_out(tensors, places, metadata)
         size = len(header) + sum(tensor.nbytes for tensor in tensors.values())
-        if size not in self._memory:
-            self._memory.clear()
-            room = torch.empty(size + PAGE, dtype=torch.uint8, pin_memory=self.pinned)
-            begin = -room.data_ptr() % PAGE
-            self._memory[size] = room[begin : begin + size]
-        memory = self._memory[size]
+        memory = self._room(size)
         memory[: len(header)] = torch.frombuffer(header, dtype=torch.uint8)
         copies = {
             name: memory[begin:end].view(tensors[name].dtype).view(tensors[name].shape)
@@ -281,6 +283,28 @@ class Buffer:
         for name, values in copies.items():
             copy(values, tensors[name])
         return memory.numpy().data, copies
+
+    def _room(self, size: int) -> torch.Tensor:
+        if (shared := self.node.room(size)) is not None:
+            self._memory.clear()
+            memory = torch.frombuffer(shared, dtype=torch.uint8)
+            return self._pin(memory) if self.pinned else memory
+        if size not in self._memory:
+            self._memory.clear()
+            room = torch.empty(size + PAGE, dtype=torch.uint8, pin_memory=self.pinned)
+            begin = -room.data_ptr() % PAGE
+            self._memory[size] = room[begin : begin + size]
+        return self._memory[size]
+
+    def _pin(self, memory: torch.Tensor) -> torch.Tensor:
+        """Let GPUs reach memory of the node directly, once; where that fails, copies are slower."""
+        for address in [address for address, each in self._pinned.items() if len(each) != len(memory)]:
+            torch.cuda.cudart().cudaHostUnregister(address)
+            del self._pinned[address]
+        if memory.data_ptr() not in self._pinned:
+            torch.cuda.cudart().cudaHostRegister(memory.data_ptr(), len(memory), 0)
+            self._pinned[memory.data_ptr()] = memory
+        return memory
 
 
 def decode(data: Data) -> dict[str, Any]:

@@ -36,6 +36,7 @@ from trainyard_train.checkpointing.state import (
 )
 from trainyard_train.checkpointing.tensor_files import name_of
 from trainyard_train.config_base import ConfigError
+from trainyard_train.elasticity.node_memory import NodeMemory
 from trainyard_train.observability.rank_log import log_line
 from trainyard_train.parallelism.mesh import Mesh
 from trainyard_train.tensors import is_distributed, local_of, place_of
@@ -66,6 +67,8 @@ class TrackedObjects:
 
     mesh: Mesh
     agree: Agree = lambda _: True
+    memory: NodeMemory = field(default_factory=NodeMemory)
+    """Where captures go."""
     objects: dict[str, Tracked] = field(default_factory=dict)
     _described: dict[str, Any] = field(default_factory=dict)
     """The last capture, as `description` takes it."""
@@ -74,7 +77,7 @@ class TrackedObjects:
     """Copies that other ranks may have otherwise."""
 
     def __post_init__(self) -> None:
-        self._buffer = Buffer(pinned=self.mesh.device.type == "cuda")
+        self._buffer = Buffer(self.mesh.device.type == "cuda", self.memory)
 
     def add(self, name: str, value: object) -> None:
         """Track an object.

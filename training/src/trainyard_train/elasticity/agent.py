@@ -26,6 +26,7 @@ from typing import Final, NoReturn
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from trainyard_train.config_base import ConfigError, problems_of
+from trainyard_train.elasticity import node_memory
 from trainyard_train.elasticity.config import TimeoutConfig
 from trainyard_train.elasticity.exit_codes import (
     EXIT_ABSENT_RANK,
@@ -162,6 +163,7 @@ class Agent:
         self.prepare()
         gc.freeze()  # so that collecting garbage in a rank copies no pages of this process
         self._statuses = RankStatuses.create(ranks)
+        self._memory = node_memory.create(ranks)
         if self._join(self.timeouts.rendezvous):
             code = self._run_rounds(ranks, started)
         else:
@@ -245,6 +247,7 @@ class Agent:
         port = self.node.port or _free_port()
         for rank in range(ranks):
             environment = self.node.environment(rank, ranks, port) | self._statuses.environment(rank)
+            environment |= node_memory.environment(self._memory, rank)
             self._ranks[self._fork(environment, started, rendezvous_seconds)] = rank
         deadline, reported = math.inf, False
         while self._ranks:

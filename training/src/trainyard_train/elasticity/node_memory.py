@@ -1,0 +1,172 @@
+"""The newest checkpoint in the memory of its node, for ranks that the agent starts again in place.
+
+The agent makes memory files before it forks, two for each of its ranks, and never looks into them. A rank
+captures its part of a checkpoint into the one that does not hold the newest committed; so there always is
+one that is whole, whenever a rank dies. The agent outlives its ranks, and so do these files; they end with
+the agent. Each rank reads those of the whole node.
+
+What is in a file is not written down beside it, where it could be wrong: the manifest in the store says what
+the sha256 of a checkpoint's files is, and one that has it is that file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+FILES: Final = "TRAINYARD_NODE_MEMORY"
+"""The descriptors of the node's memory files, and this process's local rank, such as `5,6,7,8:1`."""
+_EACH: Final = 2
+"""Memory files of a rank."""
+_SHARE: Final = 0.5
+"""Of the memory that is free: as much may be taken for second files."""
+_MEMORY: Final = Path("/proc/meminfo")
+_CGROUP: Final = Path("/sys/fs/cgroup")
+
+
+@dataclass
+class MemoryFile:
+    """One memory file."""
+
+    descriptor: int
+    _mapped: memoryview | None = field(default=None, init=False)
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return os.fstat(self.descriptor).st_size
+
+    def writable(self, size: int) -> memoryview:
+        """All of it, with this size from now on; the same memory as long as the size stays."""
+        if self._mapped is None or len(self._mapped) != size:
+            self._mapped = None
+            os.ftruncate(self.descriptor, size)
+            memory = mmap.mmap(self.descriptor, size)
+            with suppress(OSError):  # where the kernel gives memory files no huge pages
+                memory.madvise(mmap.MADV_HUGEPAGE)
+            self._mapped = memoryview(memory)
+        return self._mapped
+
+    def read(self) -> memoryview:
+        """What it holds, in place; no longer than until its rank captures again."""
+        return memoryview(mmap.mmap(self.descriptor, 0, access=mmap.ACCESS_READ))
+
+    def clear(self) -> None:
+        """Give its memory back."""
+        self._mapped = None
+        os.ftruncate(self.descriptor, 0)
+
+
+@dataclass
+class NodeMemory:
+    """The memory files of a node, as one of its ranks has them; without an agent there are none."""
+
+    files: tuple[MemoryFile, ...] = ()
+    local_rank: int = 0
+    limit_bytes: int | None = None
+    """For all files of the node together; None: what is free allows."""
+    _committed: MemoryFile | None = field(default=None, init=False)
+    """Holds this rank's part of the newest committed checkpoint."""
+    _captured: MemoryFile | None = field(default=None, init=False)
+    """Holds the last capture."""
+    _count: tuple[int, int] = field(default=(0, 0), init=False)
+    """For captures of this size: how many files this rank may use."""
+
+    @staticmethod
+    def of(limit_gib: float | None = None, environment: Mapping[str, str] = os.environ) -> NodeMemory:
+        """That of this process's node.
+
+        Args:
+            limit_gib: for all ranks of the node together; None: what is free allows.
+            environment: of this process.
+        """
+        descriptors, _, local_rank = environment.get(FILES, "").partition(":")
+        files = tuple(MemoryFile(int(each)) for each in descriptors.split(",") if each)
+        limit = None if limit_gib is None else int(limit_gib * 2**30)
+        return NodeMemory(files, int(local_rank or 0), limit)
+
+    @property
+    def own(self) -> tuple[MemoryFile, ...]:
+        """Those of this rank."""
+        return self.files[_EACH * self.local_rank : _EACH * (self.local_rank + 1)]
+
+    def room(self, size: int) -> memoryview | None:
+        """Where to capture so many bytes; None: there is no memory of the node for it."""
+        if self._count[0] != size:
+            self._count = size, self._allowed(size)
+        count = self._count[1]
+        if not count:
+            self._captured = None
+            self._clear_but(None)
+            return None
+        self._captured = next((each for each in self.own if each is not self._committed), None)
+        if count == 1:  # each capture takes the place of what was committed, which is then in the store alone
+            self._captured = self._committed or self._captured
+            self._clear_but(self._captured)
+        return self._captured.writable(size) if self._captured else None
+
+    def commit(self) -> None:
+        """The last capture is of a checkpoint that is committed now."""
+        self._committed = self._captured or self._committed
+
+    def find(self, size: int, header: int, sha256: str) -> memoryview | None:
+        """The content of a checkpoint's file, if one of the node's ranks has captured it.
+
+        Args:
+            size: of the file.
+            header: bytes of its header, which has the digest of each block of the rest.
+            sha256: of the header.
+        """
+        for each in self.files if header else ():
+            if each.size != size:
+                continue
+            content = each.read()
+            if hashlib.sha256(content[:header]).hexdigest() == sha256:
+                if each in self.own:
+                    self._committed = each
+                return content
+        return None
+
+    def _clear_but(self, kept: MemoryFile | None) -> None:
+        for each in self.own:
+            if each is not kept:
+                each.clear()
+        if self._committed is not kept:
+            self._committed = None
+
+    def _allowed(self, size: int) -> int:
+        """How many files of so many bytes this rank may use, if the others of its node have as many."""
+        if not self.own:
+            return 0
+        of_each = size * len(self.files) // _EACH
+        if self.limit_bytes is not None:
+            return min(_EACH, self.limit_bytes // max(1, of_each))
+        have = sum(each.size == size for each in self.own)
+        return _EACH if have == _EACH or of_each <= _SHARE * available_bytes() else 1
+
+
+def create(ranks: int) -> tuple[int, ...]:
+    """Descriptors of empty memory files for so many ranks, which they inherit; an agent calls it."""
+    return tuple(os.memfd_create(f"checkpoint-{number}") for number in range(_EACH * ranks))
+
+
+def environment(descriptors: tuple[int, ...], local_rank: int) -> dict[str, str]:
+    """What a rank must know to find them."""
+    return {FILES: f"{','.join(map(str, descriptors))}:{local_rank}"}
+
+
+def available_bytes(meminfo: Path = _MEMORY, cgroup: Path = _CGROUP) -> int:
+    """Memory that this machine, or this pod where it has a limit (cgroup v2), could still give out."""
+    lines = dict(line.split(":") for line in meminfo.read_text().splitlines())
+    free = int(lines["MemAvailable"].split()[0]) << 10
+    with suppress(OSError, ValueError, KeyError):  # ValueError: the limit is `max`
+        limit, used = (int((cgroup / f"memory.{name}").read_text()) for name in ("max", "current"))
+        cached = dict(line.split() for line in (cgroup / "memory.stat").read_text().splitlines())
+        free = min(free, limit - used + int(cached["inactive_file"]))
+    return max(0, free)
