@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 
 from tests.training.checkpointing.test_state import Threads
+from trainyard_train.checkpointing import loading
 from trainyard_train.checkpointing.checkpoint import (
     MANIFEST,
     Checkpoint,
@@ -64,9 +65,9 @@ def along(dimension: int) -> Cut:
 class Counting(FolderStore):
     ranges: list[tuple[str, int, int]] = field(default_factory=list, compare=False)
 
-    def read_range(self, place: str, start: int, stop: int) -> memoryview:
-        self.ranges.append((place, start, stop))
-        return super().read_range(place, start, stop)
+    def read_into(self, place: str, start: int, parts: Sequence[memoryview]) -> int:
+        self.ranges.append((place, start, start + sum(map(len, parts))))
+        return super().read_into(place, start, parts)
 
 
 def save(root: Path, ranks: int, cut: Cut) -> Checkpoint:
@@ -149,6 +150,16 @@ def test_a_rank_whose_layout_is_as_it_was_reads_its_own_file_alone(tmp_path: Pat
     assert len(checkpoint.store.ranges) == sum(
         1 + len(checkpoint.file(name).ranges()) for name in checkpoint.manifest.files
     )
+
+
+def test_what_one_rank_alone_needs_is_read_straight_into_its_tensors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("copied")
+
+    monkeypatch.setattr(loading, "_copy_elements", refuse)
+    assert load(save(tmp_path, 3, along(0)), 3, along(0))[1] == []
 
 
 def test_who_has_a_file_in_memory_reads_it_for_those_that_have_not(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -209,8 +209,11 @@ def test_a_folder_that_one_rank_does_not_share_costs_no_checkpoint_that_is_there
 
 def test_a_node_that_alters_what_it_reads_costs_no_checkpoint(tmp_path: Path) -> None:
     class Altering(FolderStore):
-        def read_range(self, place: str, start: int, stop: int) -> memoryview:
-            return memoryview(super().read_range(place, start, stop).tobytes().replace(b"x", b"y"))
+        def read_into(self, place: str, start: int, parts: Sequence[memoryview]) -> int:
+            count = super().read_into(place, start, parts)
+            for part in parts:
+                part[:] = part.tobytes().replace(b"x", b"y")
+            return count
 
     on_ranks(tmp_path, lambda saver: save(saver, 10))
 
@@ -247,9 +250,9 @@ def test_what_speaks_against_one_rank_s_files_fails_the_checkpoint_on_all(tmp_pa
 
 def test_ranks_verify_each_file_once_among_them_where_there_is_no_older_checkpoint(tmp_path: Path) -> None:
     class Counting(FolderStore):
-        def read_range(self, place: str, start: int, stop: int) -> memoryview:
-            read.append((place, start, stop))
-            return super().read_range(place, start, stop)
+        def read_into(self, place: str, start: int, parts: Sequence[memoryview]) -> int:
+            read.append((place, start, start + sum(map(len, parts))))
+            return super().read_into(place, start, parts)
 
     read: list[tuple[str, int, int]] = []
     on_ranks(tmp_path, lambda saver: save(saver, 10))

@@ -32,7 +32,14 @@ class Threads(Mesh):
     """Bytes that each group of ranks was sent; of this rank."""
     turns: Counter[tuple[int, ...]] = field(default_factory=Counter, compare=False)
 
-    def share(self, owner: int, ranks: Sequence[int], data: torch.Tensor, size: int) -> torch.Tensor:
+    def share(
+        self,
+        owner: int,
+        ranks: Sequence[int],
+        data: torch.Tensor,
+        size: int,
+        room: torch.Tensor | None = None,
+    ) -> torch.Tensor:
         assert self.rank in ranks
         assert owner in ranks
         if len(ranks) == 1:

@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
+from itertools import cycle
 from typing import Any, ClassVar, Final, TypeVar
 
 T = TypeVar("T")
@@ -207,14 +208,22 @@ class StoredFile:
         if found != self.entry.size:
             raise DamagedError(f"{self.name} has {found} bytes, the manifest says {self.entry.size}")
 
-    def read(self, start: int, stop: int) -> memoryview:
+    def read(self, start: int, stop: int, room: memoryview | None = None) -> memoryview:
         """Some bytes, of which nothing is known but their number.
+
+        Args:
+            start: the first.
+            stop: after the last.
+            room: where to read them; None: wherever the store has them.
 
         Raises:
             DamagedError: they are not there.
         """
         if start == stop:
             return memoryview(b"")
+        if room is not None:
+            self.read_into(start, [room[: stop - start]])
+            return room[: stop - start]
         try:
             data = self.store.read_range(self.place, start, stop)
         except FileNotFoundError:
@@ -222,6 +231,19 @@ class StoredFile:
         if len(data) != stop - start:
             raise DamagedError(f"{self.name} has no bytes {start + len(data)} to {stop}")
         return memoryview(data)
+
+    def read_into(self, start: int, parts: Sequence[memoryview]) -> None:
+        """Some bytes, one part after the other, of which nothing is known but their number.
+
+        Raises:
+            DamagedError: they are not there.
+        """
+        try:
+            count = self.store.read_into(self.place, start, parts)
+        except FileNotFoundError:
+            raise DamagedError(f"{self.name} is missing") from None
+        if count != (size := sum(map(len, parts))):
+            raise DamagedError(f"{self.name} has no bytes {start + count} to {start + size}")
 
     def header(self) -> memoryview:
         """The header; verified if the file has digests of its blocks, else only with the whole.
@@ -248,6 +270,8 @@ class StoredFile:
     def blocks(self) -> Iterator[tuple[int, memoryview]]:
         """All of it in order, and where each part begins; at the end of it, all is verified.
 
+        A part is good until the next one is asked for, which takes its memory.
+
         Raises:
             DamagedError: missing, of another size, or altered.
         """
@@ -257,38 +281,55 @@ class StoredFile:
             data = self.header()
             yield 0, data
             digests = digests_of(data)
-            yield from ahead(lambda number: self.block(number, digests), numbers, self.store)
+            yield from ahead(lambda number, room: self.block(number, digests, room), numbers, self.store)
             return
         found = hashlib.sha256()
-        for start, block in ahead(self.block, numbers, self.store):
+        for start, block in ahead(lambda number, room: self.block(number, (), room), numbers, self.store):
             found.update(block)
             yield start, block
         self.compare(found.hexdigest(), self.entry.sha256)
 
-    def block(self, number: int, digests: Sequence[str] = ()) -> tuple[int, memoryview]:
+    def block(
+        self, number: int, digests: Sequence[str] = (), room: memoryview | None = None
+    ) -> tuple[int, memoryview]:
         """A block, and where it begins.
 
         Args:
             number: from 0.
             digests: of all blocks; empty if they have none.
+            room: where to read it; None: wherever the store has it.
 
         Raises:
             DamagedError: missing, or altered.
         """
         start, stop = self.ranges()[number]
-        return start, self._verified(start, stop, digests[number]) if digests else self.read(start, stop)
+        if not digests:
+            return start, self.read(start, stop, room)
+        return start, self._verified(start, stop, digests[number], room)
+
+    def place_block(self, number: int, digest: str, parts: Sequence[memoryview]) -> None:
+        """Read a block to where its bytes go.
+
+        Raises:
+            DamagedError: missing, or altered; the parts then hold what was read.
+        """
+        self.read_into(self.ranges()[number][0], parts)
+        found = hashlib.sha256()
+        for part in parts:
+            found.update(part)
+        self.compare(found.hexdigest(), digest)
 
     def is_held(self, data: memoryview) -> bool:
         """Whether what was read is in this node's memory, and not from the store."""
         return self.held is not None and data.obj is self.held.obj
 
-    def _verified(self, start: int, stop: int, digest: str) -> memoryview:
+    def _verified(self, start: int, stop: int, digest: str, room: memoryview | None = None) -> memoryview:
         """Some bytes that have a digest: from this node's memory, unless they differ there."""
         if self.held is not None:
             data = self.held[start:stop]
             if hashlib.sha256(data).hexdigest() == digest:
                 return data
-        data = self.read(start, stop)
+        data = self.read(start, stop, room)
         self.compare(data, digest)
         return data
 
@@ -330,6 +371,8 @@ class CheckpointStore(ABC):
 
     reads_ahead: ClassVar[int] = 2
     """Blocks that are read while another is worked on."""
+    has_own_memory: ClassVar[bool] = True
+    """Whether what is read comes in memory of the store's client, so that other room would be a copy."""
 
     @property
     @abstractmethod
@@ -389,6 +432,20 @@ class CheckpointStore(ABC):
             FileNotFoundError: there is none.
         """
 
+    def read_into(self, place: str, start: int, parts: Sequence[memoryview]) -> int:
+        """Some bytes of a file, one part after the other; returns how many there were.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
+        data = memoryview(self.read_range(place, start, start + sum(map(len, parts))))
+        done = 0
+        for part in parts:
+            found = data[done : done + len(part)]
+            part[: len(found)] = found
+            done += len(found)
+        return done
+
     @abstractmethod
     def size(self, place: str) -> int | None:
         """Of a file, in bytes; None if there is none."""
@@ -432,12 +489,24 @@ class CheckpointStore(ABC):
         return None
 
 
-def ahead(read: Callable[[int], T], numbers: Iterable[int], store: CheckpointStore) -> Iterator[T]:
-    """What a function returns for each number, in order, while the next few are read by threads."""
+def ahead(
+    read: Callable[[int, memoryview | None], T], numbers: Iterable[int], store: CheckpointStore
+) -> Iterator[T]:
+    """What a function returns for each number, in order, while the next few are read by threads.
+
+    Args:
+        read: takes a number, and room for a block, which is given again once the next result is asked for:
+            to touch new memory takes several times as long as to read into some that is there. None where
+            the store's client has its own.
+        numbers: in order.
+        store: what is read.
+    """
+    count = 0 if store.has_own_memory else store.reads_ahead + 1
+    rooms = cycle([blank(BLOCK) for _ in range(count)] or [None])
     with ThreadPoolExecutor(store.reads_ahead) as pool:
         waiting: deque[Future[T]] = deque()
         for number in numbers:
-            waiting.append(pool.submit(read, number))
+            waiting.append(pool.submit(read, number, next(rooms)))
             if len(waiting) > store.reads_ahead:
                 yield waiting.popleft().result()
         while waiting:

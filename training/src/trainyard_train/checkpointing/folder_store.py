@@ -14,12 +14,14 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from trainyard_train.checkpointing.checkpoint import (
     KEEP_THREE,
@@ -43,6 +45,8 @@ _DIRECT: Final = getattr(os, "O_DIRECT", 0)
 """Linux has it."""
 _BLOCK: Final = 4096
 """Bytes: what is written past the page cache begins and ends at such multiples, in memory and in the file."""
+_PARTS: Final = 1024
+"""Of memory that one call reads into, at most (IOV_MAX)."""
 _LARGE: Final = 1 << 20
 """Bytes; below it nothing is gained."""
 
@@ -122,6 +126,7 @@ def _write_past_the_cache(descriptor: int, content: memoryview) -> int:
 class FolderStore(CheckpointStore):
     """A folder of checkpoints."""
 
+    has_own_memory: ClassVar[bool] = False
     root: Path
     retention: Retention = KEEP_THREE
     files: Files = field(default_factory=Files)
@@ -183,12 +188,20 @@ class FolderStore(CheckpointStore):
         return (self.root / place).read_bytes()
 
     def read_range(self, place: str, start: int, stop: int) -> memoryview:
+        content = blank(stop - start)
+        return content[: self.read_into(place, start, [content])]
+
+    def read_into(self, place: str, start: int, parts: Sequence[memoryview]) -> int:
         # Not mapped: an error of the disk, or of NFS, would end the process by a signal.
+        left, done = deque(parts), 0
         with (self.root / place).open("rb", buffering=0) as file:
-            content, done = blank(stop - start), 0
-            while found := os.preadv(file.fileno(), [content[done:]], start + done):
+            while left and (found := os.preadv(file.fileno(), list(islice(left, _PARTS)), start + done)):
                 done += found
-        return content[:done]
+                while left and found >= len(left[0]):
+                    found -= len(left.popleft())
+                if found:
+                    left[0] = left[0][found:]
+        return done
 
     def size(self, place: str) -> int | None:
         path = self.root / place

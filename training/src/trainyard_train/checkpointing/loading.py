@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 from trainyard_train.checkpointing.checkpoint import (
+    BLOCK,
     Checkpoint,
     DamagedError,
     Data,
@@ -32,6 +33,7 @@ from trainyard_train.checkpointing.checkpoint import (
 from trainyard_train.checkpointing.tensor_files import (
     Offset,
     Piece,
+    as_bytes,
     common,
     copy,
     file_name,
@@ -185,7 +187,9 @@ class Reading:
     def _read(self, events: Sequence[tuple[int, int]], runs: Sequence[_Run]) -> None:
         """Take part in all that concerns this rank, in the order that all have; read some blocks ahead."""
         mine = [(runs[number], at) for at, number in events if runs[number].reader == self.mesh.rank]
-        found = ahead(lambda turn: self._block(*mine[turn]), range(len(mine)), self.checkpoint.store)
+        store = self.checkpoint.store
+        found = ahead(lambda turn, room: self._block(*mine[turn], room), range(len(mine)), store)
+        received = torch.empty(BLOCK, dtype=torch.uint8, device=self.mesh.device)
         hashes = {name: hashlib.sha256(each.unverified) for name, each in self.headers.items()}
         for at, number in events:
             run = runs[number]
@@ -194,20 +198,30 @@ class Reading:
             data = torch.empty(0)
             if run.reader == self.mesh.rank:
                 content = next(found)
+                if content is None:
+                    self._bytes_from_store += stop - start
+                    continue
                 self._count(file, content)
                 if not file.entry.header:
                     self._verify_whole(run, at, content, hashes[run.file])
                 data = from_bytes(content)
-            self._take(run.file, start, self.mesh.share(run.reader, run.ranks, data, stop - start))
+            self._take(run.file, start, self.mesh.share(run.reader, run.ranks, data, stop - start, received))
 
     def _count(self, file: StoredFile, content: memoryview) -> None:
         self._bytes_from_store += 0 if file.is_held(content) else len(content)
 
-    def _block(self, run: _Run, at: int) -> memoryview:
-        """A block, verified; zeros if it is damaged, so that those that wait for it go on."""
+    def _block(self, run: _Run, at: int, room: memoryview | None) -> memoryview | None:
+        """A block, verified; zeros if it is damaged, so that those that wait for it go on.
+
+        None: it was read straight to where it goes.
+        """
         header, number = self.headers[run.file], run.blocks[at]
         try:
-            return header.file.block(number, header.digests)[1]
+            for_this_rank_alone = len(run.ranks) == 1 and header.digests and header.file.held is None
+            if for_this_rank_alone and (parts := self._parts(run.file, *header.file.ranges()[number])):
+                header.file.place_block(number, header.digests[number], parts)
+                return None
+            return header.file.block(number, header.digests, room)[1]
         except DamagedError as error:
             self._note(error)
             start, stop = header.file.ranges()[number]
@@ -223,16 +237,34 @@ class Reading:
             except DamagedError as error:
                 self._note(error)
 
-    def _take(self, name: str, start: int, data: torch.Tensor) -> None:
-        """Copy what a block holds to where it goes."""
+    def _parts(self, name: str, start: int, stop: int) -> list[memoryview]:
+        """Where the bytes from one to another of a file go; empty if some of them have to be copied there."""
+        parts: list[memoryview] = []
+        at = start
+        for piece, place, tensor, first, end in self._inside(name, start, stop):
+            memory, begin = _memory_of(piece, place, tensor)
+            if first != at or first < begin or end > begin + len(memory):
+                return []
+            parts.append(memory[first - begin : end - begin])
+            at = end
+        return parts if at == stop else []
+
+    def _inside(
+        self, name: str, start: int, stop: int
+    ) -> Iterator[tuple[Piece, Offset, torch.Tensor, int, int]]:
+        """The pieces that are to be taken from these bytes of a file, and from where to where in the file."""
         taken = self._taken.get(name, [])
-        stop = start + len(data)
         last = bisect_right(taken, stop - 1, key=lambda each: each[0].begin)
         for piece, place, tensor in taken[:last]:
             first, end = max(piece.begin, start), min(piece.end, stop)
             if first < end:
-                values = data[first - start : end - start].view(piece.dtype)
-                _copy_elements(values, (first - piece.begin) // piece.dtype.itemsize, piece, place, tensor)
+                yield piece, place, tensor, first, end
+
+    def _take(self, name: str, start: int, data: torch.Tensor) -> None:
+        """Copy what a block holds to where it goes."""
+        for piece, place, tensor, first, end in self._inside(name, start, start + len(data)):
+            values = data[first - start : end - start].view(piece.dtype)
+            _copy_elements(values, (first - piece.begin) // piece.dtype.itemsize, piece, place, tensor)
 
     def _share_headers(self) -> None:
         """Give all ranks the headers of all files, each of which one rank reads."""
@@ -372,6 +404,18 @@ def _span(piece: Piece, place: Offset, tensor: torch.Tensor, file: StoredFile) -
         first, last = first * size + begin - origin, last * size + end - 1 - origin
     size = piece.dtype.itemsize
     return file.block_at(piece.begin + first * size), file.block_at(piece.begin + (last + 1) * size - 1) + 1
+
+
+def _memory_of(piece: Piece, place: Offset, tensor: torch.Tensor) -> tuple[memoryview, int]:
+    """A tensor's memory, if a piece's bytes go there as they are, and where in the file that would begin."""
+    alike = tensor.dtype == piece.dtype and tensor.device.type == "cpu" and tensor.is_contiguous()
+    if not alike or tensor.is_conj() or tensor.is_neg():
+        return memoryview(b""), 0
+    if (piece.place[1:], piece.shape[1:]) != (place[1:], tensor.shape[1:]):  # rows of another length
+        return memoryview(b""), 0
+    row = math.prod(piece.shape[1:]) * piece.dtype.itemsize
+    first = place[0] - piece.place[0] if place else 0
+    return as_bytes(tensor).flatten().numpy().data, piece.begin + first * row
 
 
 def _copy_elements(

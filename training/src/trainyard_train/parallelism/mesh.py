@@ -106,7 +106,14 @@ class Mesh:
         found = self.share(owner, everyone, whole, size).cpu()
         return data if owner == self.rank else found.numpy().data
 
-    def share(self, owner: int, ranks: Sequence[int], data: torch.Tensor, size: int) -> torch.Tensor:
+    def share(
+        self,
+        owner: int,
+        ranks: Sequence[int],
+        data: torch.Tensor,
+        size: int,
+        room: torch.Tensor | None = None,
+    ) -> torch.Tensor:
         """Give some ranks the bytes that one of them has, on this rank's device; they alone call it.
 
         Args:
@@ -114,11 +121,17 @@ class Mesh:
             ranks: all that take part, the owner among them.
             data: the bytes, at the owner.
             size: their number.
+            room: where to receive them, of no less bytes, on this rank's device.
         """
         if len(ranks) == 1 or not size:
             return data[:size]
         mine = owner == self.rank
-        sent = data.to(self.device) if mine else torch.empty(size, dtype=torch.uint8, device=self.device)
+        if mine:
+            sent = data.to(self.device)
+        elif room is None:
+            sent = torch.empty(size, dtype=torch.uint8, device=self.device)
+        else:
+            sent = room[:size]
         if len(ranks) == self.world_size:
             dist.broadcast(sent, owner)
         elif mine:
