@@ -25,7 +25,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.figures import Figure, Samples
-from benchmarks.two_ranks import Bare, Ours, check_same_losses, wait_for
+from benchmarks.two_ranks import Bare, Dcp, Ours, check_same_losses, wait_for
 
 EVERY = 20
 """Steps between two saves of the peer."""
@@ -50,7 +50,8 @@ SETTINGS: Mapping[str, Any] = {
 }
 """4.9 million weights: with their momentum 39 MB."""
 Arm = type[Ours | Bare]
-ARMS: tuple[Arm, ...] = (Ours, Bare)
+PEERS: Mapping[str, Arm] = {"torch.save": Bare, "dcp.async_save": Dcp}
+"""Under torchrun; NVRx's launcher starts the same program, which then saves and loads as much."""
 
 
 @dataclass(frozen=True)
@@ -107,17 +108,20 @@ class Saves:
 
 def measure() -> list[Figure]:
     """Take all figures; the losses of both arms are compared in all runs."""
-    return [*(_read_again(ranks) for ranks in (2, 4)), *(each for pace in PACES for each in _repeated(pace))]
+    return [
+        *(each for ranks in (2, 4) for each in _read_again(ranks)),
+        *(each for peer in PEERS for pace in PACES for each in _repeated(pace, peer)),
+    ]
 
 
-def _read_again(ranks: int) -> Figure:
-    ours, peer = (_megabytes(arm, ranks) for arm in ARMS)
-    return Figure(
-        f"bytes of checkpoints read again after a loss, {ranks} ranks",
-        Samples("trainyard", "MB", (ours,)),
-        at_most=0.5,
-        peer=Samples("torch.load", "MB", (peer,)),
-    )
+def _read_again(ranks: int) -> list[Figure]:
+    ours = Samples("trainyard", "MB", (_megabytes(Ours, ranks),))
+    claim = f"bytes of checkpoints read again after a loss, {ranks} ranks"
+    found = {name.replace("async_", "").replace("save", "load"): arm for name, arm in PEERS.items()}
+    return [
+        Figure(claim, ours, at_most=0.5, peer=Samples(name, "MB", (_megabytes(arm, ranks),)))
+        for name, arm in found.items()
+    ]
 
 
 def _megabytes(arm: Arm, ranks: int) -> float:
@@ -139,16 +143,17 @@ def _megabytes(arm: Arm, ranks: int) -> float:
             training.kill()
 
 
-def _repeated(pace: float) -> list[Figure]:
-    first = _take(pace, TRIED)
-    cost = {arm: median(first.seconds(arm)) for arm in ARMS}
-    every = interval(cost[Ours], cost[Bare], max(run.steps_under_way for run in first.saving[Ours]))
-    found = _take(pace, every)
+def _repeated(pace: float, name: str) -> list[Figure]:
+    arms = (Ours, PEERS[name])
+    first = _take(pace, TRIED, arms[1])
+    own, others = (median(first.seconds(arm)) for arm in arms)
+    every = interval(own, others, max(run.steps_under_way for run in first.saving[Ours]))
+    found = _take(pace, every, arms[1])
     where = f"{PACES[pace]}, saves every {every} against {EVERY}"
-    repeated = [tuple(run.repeated() for run in found.saving[arm]) for arm in ARMS]
-    added = [tuple(1000 * each for each in found.seconds(arm)) for arm in ARMS]
+    repeated = [tuple(run.repeated() for run in found.saving[arm]) for arm in arms]
+    added = [tuple(1000 * each for each in found.seconds(arm)) for arm in arms]
     return [
-        Figure(claim, Samples("trainyard", unit, ours), at_most, peer=Samples("torch.save", unit, peer))
+        Figure(claim, Samples("trainyard", unit, ours), at_most, peer=Samples(name, unit, peer))
         for claim, unit, at_most, (ours, peer) in (
             (f"steps repeated after a loss, {where}", "steps", 0.5, repeated),
             (f"time that these saves add to a step, {where}", "ms", 1.0, added),
@@ -172,11 +177,11 @@ def interval(ours: float, peer: float, under_way: int) -> int:
     return max(1, math.ceil(TRIED * ours / peer), under_way)
 
 
-def _take(pace: float, every: int) -> Saves:
+def _take(pace: float, every: int, peer: Arm) -> Saves:
     """Run both arms without saves, and with saves of ours every so many steps."""
-    arms: list[tuple[Arm, int]] = [(Ours, NEVER), (Bare, NEVER), (Ours, every), (Bare, EVERY)]
-    calm: dict[Arm, list[Run]] = {arm: [] for arm in ARMS}
-    saving: dict[Arm, list[Run]] = {arm: [] for arm in ARMS}
+    arms: list[tuple[Arm, int]] = [(Ours, NEVER), (peer, NEVER), (Ours, every), (peer, EVERY)]
+    calm: dict[Arm, list[Run]] = {Ours: [], peer: []}
+    saving: dict[Arm, list[Run]] = {Ours: [], peer: []}
     known: list[float] = []
     for arm, steps in [*arms, *reversed(arms)] * ROUNDS:
         run, losses = _run(arm, pace, steps)

@@ -12,10 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import psutil
 
+from benchmarks.peers import PACKAGES, reach
+from benchmarks.peers.ddp import newest, step_of
 from benchmarks.peers.reads import FILE as READS
 from trainyard_train.checkpointing.folder_store import FolderStore
 from trainyard_train.observability.metrics import FILE, read_metrics
@@ -136,12 +138,19 @@ class Ours(Training):
 class Bare(Training):
     """`benchmarks.peers.ddp` under torchrun, which starts all workers again when one ends."""
 
+    launcher: ClassVar[Sequence[str]] = ("torch.distributed.run", "--standalone")
+    saves_by: ClassVar[Sequence[str]] = ()
+    """Arguments of `benchmarks.peers.ddp`."""
+
     def start(self) -> None:
-        options = ["--standalone", f"--nproc-per-node={self.ranks}", "--max-restarts=3"]
-        torchrun = [sys.executable, "-m", "torch.distributed.run", *options]
-        command = [*torchrun, "-m", "benchmarks.peers.ddp", self._write_settings()]
+        options = [f"--nproc-per-node={self.ranks}", "--max-restarts=3"]
+        program = ["-m", "benchmarks.peers.ddp", self._write_settings(), *self.saves_by]
         # Else its workers, started again, find dead ranks' addresses in their store, and hang (PyTorch 2.15).
-        self._launch(command, os.environ | {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"})
+        environment = os.environ | {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"} | self._variables()
+        self._launch([sys.executable, "-m", *self.launcher, *options, *program], environment)
+
+    def _variables(self) -> dict[str, str]:
+        return {}
 
     def steps(self) -> list[dict[str, Any]]:
         ranks = [self._lines(rank) for rank in range(self.ranks)]
@@ -172,6 +181,33 @@ class Bare(Training):
 
     def _lines(self, rank: int) -> list[dict[str, Any]]:
         return _lines(self.run_dir / f"steps-{rank}.jsonl")
+
+
+@dataclass
+class Dcp(Bare):
+    """The same, tuned as ours is, with `dcp.async_save` and `dcp.load`."""
+
+    saves_by: ClassVar[Sequence[str]] = ("dcp",)
+
+    def saved_step(self) -> int:
+        found = newest(self.run_dir)
+        return step_of(found) if found else 0
+
+
+@dataclass
+class Nvrx(Dcp):
+    """The same under the launcher of NVIDIA's resiliency extension."""
+
+    launcher: ClassVar[Sequence[str]] = (
+        "nvidia_resiliency_ext.fault_tolerance.launcher",
+        "--rdzv-backend=c10d",
+        "--rdzv-endpoint=127.0.0.1:0",
+        "--ignore-missing-fault-tol-cfg",
+    )
+
+    def _variables(self) -> dict[str, str]:
+        reach()
+        return {"PYTHONPATH": os.pathsep.join([str(PACKAGES), os.environ.get("PYTHONPATH", "")])}
 
 
 def check_same_losses(one: Sequence[float], other: Sequence[float]) -> None:

@@ -2,7 +2,7 @@
 
 The peers are bare DDP as it comes and tuned as ours is (channels last, fused optimizer, gradients as views of
 the buckets; threads are the same for all), Accelerate and Lightning. All run with deterministic algorithms,
-as `trainyard_train.train` does.
+as `trainyard_train.train` does; the tuned one once more without, which says what they cost.
 Taken in the same processes and within seconds, so that what else the machine does touches all alike.
 `python -m torch.distributed.run --standalone --nproc-per-node=2 -m benchmarks.peers.steps SETTINGS BLOCKS`
 writes the seconds of each block of steps, by the clock and of CPU, and each arm's losses, to `measured.json`
@@ -37,6 +37,8 @@ from trainyard_train.trainer import Trainer
 
 STEPS = 10
 """In a block."""
+FREE = "free"
+"""The arm without deterministic algorithms."""
 COMPARED = 20
 """Steps at whose losses is looked, before any time is taken."""
 Step = Callable[[], torch.Tensor]
@@ -54,16 +56,22 @@ def main() -> None:
     trainer = Trainer(config, mesh, Notice(60))
     trainer.prepare(time.time())
     arms: dict[str, Callable[[], float]] = {"ours": lambda: _ours(trainer)}
-    peers = {"bare": _bare, "tuned": _tuned, "accelerate": by_accelerate, "lightning": by_lightning}
+    peers = {
+        "bare": _bare,
+        "tuned": _tuned,
+        FREE: _tuned,
+        "accelerate": by_accelerate,
+        "lightning": by_lightning,
+    }
     for name, build in peers.items():
-        arms[name] = _compared(build(*_ingredients(config, tuned=name == "tuned")))
+        arms[name] = _compared(build(*_ingredients(config, tuned=build is _tuned)))
     seconds: dict[str, list[float]] = {name: [] for name in arms}
     cpu_seconds: dict[str, list[float]] = {name: [] for name in arms}
     losses: dict[str, list[float]] = {name: [] for name in arms}
     for name in (*arms, *reversed(arms)) * blocks:
         dist.barrier()
         begin, cpu_begin = time.monotonic(), time.process_time()
-        with startup.deterministic():
+        with startup.deterministic(name != FREE):
             losses[name] += [arms[name]() for _ in range(STEPS)]
         seconds[name].append(time.monotonic() - begin)
         cpu_seconds[name].append(time.process_time() - cpu_begin)
