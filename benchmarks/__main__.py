@@ -28,7 +28,7 @@ BENCHES = {
     "lost": "bytes read and steps computed again after a loss, against bare torchrun and torch.save",
     "loading": "pictures per second from shards on a disk and in S3, against WebDataset and torchdata",
     "gather": "a value of each of 1,000 ranks for all of them, against the former way",
-    "gpu": "tokens per second and MFU on a GPU, against plain PyTorch",
+    "gpu": "all that needs a GPU, in 15 minutes: killed ranks, NCCL's watchdog, a GPT, a Llama, large states",
     "idle": "CPU and memory of the idle cluster",
 }
 ASKED_FOR = {"gpu"}

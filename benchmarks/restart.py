@@ -56,7 +56,8 @@ def measure() -> list[Figure]:
 
 
 def _large() -> list[Figure]:
-    arms: dict[str, type[Ours | Bare]] = {"trainyard": Ours, **{name: arm for name, (arm, _) in PEERS.items()}}
+    arms: dict[str, type[Ours | Bare]] = {"trainyard": Ours}
+    arms |= {name: arm for name, (arm, _) in PEERS.items()}
     peaks: dict[str, list[float]] = {name: [] for name in arms}
 
     def once(name: str) -> float:

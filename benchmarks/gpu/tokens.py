@@ -1,7 +1,7 @@
 """Tokens per second and MFU of a GPT on one GPU, against plain PyTorch: the same model, data and optimizer.
 
-`python -m benchmarks gpu` on a machine with a GPU is all. Without one it trains a tiny model on the CPU,
-which shows no more than that both arms run and have the same losses. Ours trains as `trainyard_train.train`
+Without a GPU it trains a tiny model on the CPU, which shows no more than that both arms run and have the same
+losses. Ours trains as `trainyard_train.train`
 does, with deterministic algorithms, its tally of each step and its metrics; the peer is the loop of
 PyTorch's tutorial, which looks at its loss in the first steps alone.
 """
@@ -20,6 +20,7 @@ import torch
 from torch.nn import functional
 
 from benchmarks.figures import Figure, Samples, alternating
+from benchmarks.gpu import places
 from trainyard_train.config import TrainConfig, parse_config
 from trainyard_train.data import text
 from trainyard_train.data.datasets import load_dataset
@@ -69,16 +70,12 @@ def compare(size: Size, *, compiled: bool) -> list[Figure]:
         ValueError: the losses of the two differ.
     """
     with tempfile.TemporaryDirectory() as folder:
-        shards = f"{folder}/shards"
-        text.main(
-            [shards, f"{sysconfig.get_paths()['stdlib']}/json", f"{sysconfig.get_paths()['stdlib']}/email"]
-        )
+        shards = write_shards(folder)
         config = _config(size, folder, shards, compiled=compiled)
         ours, peer = _ours(config), _plain(config)
         _check([ours() for _ in range(COMPARED)], [peer() for _ in range(COMPARED)], config)
         taken = alternating(_block(ours, size.steps), _block(peer, size.steps), size.rounds)
-    where = torch.cuda.get_device_name() if torch.cuda.is_available() else "a CPU, tiny: shows that it runs"
-    what = f"time per token{', compiled' if compiled else ''}, on {where}"
+    what = f"time per token{', compiled' if compiled else ''}, on {places.where()}"
     tokens = size.steps * size.batch * config.model.context
     one, other = (tuple(1e6 * seconds / tokens for seconds in arm) for arm in taken)
     ratio = median(mine / theirs for mine, theirs in zip(one, other, strict=True))
@@ -90,6 +87,13 @@ def compare(size: Size, *, compiled: bool) -> list[Figure]:
             peer=Samples("plain PyTorch", "µs", other),
         )
     ]
+
+
+def write_shards(folder: str) -> str:
+    """Write texts that every machine has as shards of tokens; returns where."""
+    shards, library = f"{folder}/shards", sysconfig.get_paths()["stdlib"]
+    text.main([shards, f"{library}/json", f"{library}/email"])
+    return shards
 
 
 def flops_per_token(model: ModelConfig) -> float:
@@ -170,19 +174,14 @@ def _plain(config: TrainConfig) -> Callable[[], float]:
 
 def _block(step: Callable[[], float], steps: int) -> Block:
     def block() -> float:
-        _wait()
+        places.wait()
         begin = time.monotonic()
         for _ in range(steps):
             step()
-        _wait()
+        places.wait()
         return time.monotonic() - begin
 
     return block
-
-
-def _wait() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
 
 
 def _check(ours: list[float], peer: list[float], config: TrainConfig) -> None:

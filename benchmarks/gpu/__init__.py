@@ -1,0 +1,77 @@
+"""All that needs a GPU, in 15 minutes on one: `python -m benchmarks gpu`.
+
+Each part runs in a process of its own, which has so many seconds and no more, so that one which hangs, or
+ends with a GPU in its hands, costs no other. Without a GPU all run in tiny sizes on the CPU: that shows that
+they run, and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+
+from benchmarks.figures import Figure, Samples
+
+PARTS = {
+    "ranks": 150,
+    "nccl": 60,
+    "tokens": 240,
+    "llama": 210,
+    "states": 180,
+}
+"""Module of each part → seconds that it may take; 14 minutes together."""
+
+
+def measure() -> list[Figure]:
+    """Run all parts.
+
+    Raises:
+        RuntimeError: some of them failed; their last words, after the others have run and were shown.
+    """
+    figures: list[Figure] = []
+    failed = []
+    for part in PARTS:
+        found, words = run(part)
+        figures += found
+        if words:
+            failed.append(f"{part}: {words}")
+            sys.stderr.write(f"{failed[-1]}\n")
+    if failed and not figures:
+        raise RuntimeError("\n".join(failed))
+    return [*figures, Figure("parts that failed", Samples("trainyard", "", (float(len(failed)),)), 0)]
+
+
+def run(part: str) -> tuple[list[Figure], str]:
+    """The figures of a part, or what it said when it failed."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "figures.json"
+        command = [sys.executable, "-m", "benchmarks.gpu", part, str(out)]
+        try:
+            ended = subprocess.run(command, timeout=PARTS[part], capture_output=True, text=True, check=False)
+        except subprocess.TimeoutExpired as error:
+            return [], f"took more than {error.timeout:g} s"
+        if ended.returncode or not out.exists():
+            return [], f"exit code {ended.returncode}: {ended.stderr[-2000:]}"
+        return [decoded(each) for each in json.loads(out.read_text())], ""
+
+
+def encoded(figure: Figure) -> dict[str, object]:
+    """As JSON has it."""
+    return asdict(figure)
+
+
+def decoded(found: dict[str, object]) -> Figure:
+    """What `encoded` made."""
+
+    def samples(values: object) -> Samples:
+        assert isinstance(values, dict)
+        return Samples(values["name"], values["unit"], tuple(values["values"]))
+
+    peer = samples(found["peer"]) if found["peer"] else None
+    at_most = found["at_most"]
+    assert isinstance(at_most, int | float)
+    return Figure(str(found["claim"]), samples(found["ours"]), at_most, peer)

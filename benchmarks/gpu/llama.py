@@ -1,0 +1,162 @@
+"""A step of a Llama of 1.2 billion parameters under `Run`, against the same loop without it.
+
+The model is that of Llama 3.2 1B, and the settings are torchtitan's for one GPU: parameters in float32 and
+bfloat16 by autocast, blocks and loss compiled one by one, fused AdamW, PyTorch's attention. Both arms train
+the same model, in turn, so that nothing but the calls of the library differs.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from benchmarks.figures import Figure, Samples, alternating
+from benchmarks.gpu import places
+from trainyard_train import Run
+
+
+@dataclass(frozen=True)
+class Size:
+    """Of a Llama, its batch and the steps of a block."""
+
+    hidden: int
+    layers: int
+    heads: int
+    groups: int
+    """Heads of keys and values."""
+    inner: int
+    vocabulary: int
+    context: int
+    batch: int
+    steps: int
+    rounds: int
+
+
+BILLION = Size(2048, 16, 32, 8, 8192, 128_256, context=2048, batch=4, steps=10, rounds=4)
+TINY = Size(32, 2, 4, 2, 64, 128, context=16, batch=2, steps=3, rounds=1)
+
+
+def measure() -> list[Figure]:
+    """Train with and without the library, in turn."""
+    size = BILLION if places.ON_GPU else TINY
+    with tempfile.TemporaryDirectory() as folder:
+        run = Run.from_environment(folder, every_steps=1_000_000)
+        model, step = _training(size)
+        run.track(model=model)
+        run.load()
+        with_run = partial(_block, lambda: run.step(step()), size.steps)
+        without = partial(_block, step, size.steps)
+        for warm in (with_run, without):
+            warm()
+        ours, peer = alternating(with_run, without, size.rounds)
+        run.close()
+    tokens = size.steps * size.batch * size.context
+    parameters = sum(each.numel() for each in model.parameters())
+    one, other = (tuple(1e6 * seconds / tokens for seconds in arm) for arm in (ours, peer))
+    return [
+        Figure(
+            f"time per token, Llama of {parameters / 1e6:,.0f} million parameters, on {places.where()}",
+            Samples("with trainyard_train.Run", "µs", one),
+            1.02,
+            peer=Samples("the same loop without", "µs", other),
+        )
+    ]
+
+
+def _training(size: Size) -> tuple[nn.Module, Callable[[], torch.Tensor]]:
+    """The model, and what takes a step and returns its loss."""
+    torch.manual_seed(7)
+    torch.set_float32_matmul_precision("high")
+    with places.DEVICE:
+        model = Llama(size)
+    loss_of = functional.cross_entropy
+    if places.ON_GPU:
+        for block in model.blocks:
+            block.compile(fullgraph=True)
+        loss_of = torch.compile(loss_of)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), 3e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=places.ON_GPU or None
+    )
+    data = torch.randint(size.vocabulary, (size.batch, size.context + 1), device=places.DEVICE)
+
+    def step() -> torch.Tensor:
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast(places.DEVICE.type, dtype=torch.bfloat16, enabled=places.ON_GPU):
+            scores = model(data[:, :-1])
+            loss: torch.Tensor = loss_of(scores.flatten(0, 1).float(), data[:, 1:].flatten())
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return model, step
+
+
+def _block(step: Callable[[], object], steps: int) -> float:
+    places.wait()
+    begin = time.monotonic()
+    for _ in range(steps):
+        step()
+    places.wait()
+    return time.monotonic() - begin
+
+
+class Llama(nn.Module):
+    """Takes tokens, returns scores."""
+
+    def __init__(self, size: Size) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(size.vocabulary, size.hidden)
+        self.blocks = nn.ModuleList(_Block(size) for _ in range(size.layers))
+        self.norm = nn.RMSNorm(size.hidden)
+        width = size.hidden // size.heads
+        rates = 500_000.0 ** (-torch.arange(0, width, 2) / width)
+        angles = torch.outer(torch.arange(size.context), rates)
+        self.register_buffer("turns", torch.stack([angles.cos(), angles.sin()]), persistent=False)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        values = self.embedding(tokens)
+        for block in self.blocks:
+            values = block(values, self.turns)
+        scores: torch.Tensor = functional.linear(self.norm(values), self.embedding.weight)
+        return scores
+
+
+class _Block(nn.Module):
+    def __init__(self, size: Size) -> None:
+        super().__init__()
+        self.width = size.hidden // size.heads
+        few = size.groups * self.width
+        self.first, self.second = nn.RMSNorm(size.hidden), nn.RMSNorm(size.hidden)
+        self.queries = nn.Linear(size.hidden, size.hidden, bias=False)
+        self.keys, self.values = (nn.Linear(size.hidden, few, bias=False) for _ in range(2))
+        self.out = nn.Linear(size.hidden, size.hidden, bias=False)
+        self.gate, self.up = (nn.Linear(size.hidden, size.inner, bias=False) for _ in range(2))
+        self.down = nn.Linear(size.inner, size.hidden, bias=False)
+
+    def forward(self, values: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
+        inside = self.first(values)
+        queries, keys, contents = (
+            part(inside).unflatten(-1, (-1, self.width)).transpose(1, 2)
+            for part in (self.queries, self.keys, self.values)
+        )
+        attended = functional.scaled_dot_product_attention(
+            _turned(queries, turns), _turned(keys, turns), contents, is_causal=True, enable_gqa=True
+        )
+        values = values + self.out(attended.transpose(1, 2).flatten(2))
+        inside = self.second(values)
+        result: torch.Tensor = values + self.down(functional.silu(self.gate(inside)) * self.up(inside))
+        return result
+
+
+def _turned(values: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
+    """Rotary position embedding."""
+    one, other = values.float().chunk(2, dim=-1)
+    cos, sin = turns
+    return torch.cat([one * cos - other * sin, other * cos + one * sin], dim=-1).to(values.dtype)

@@ -1,0 +1,106 @@
+"""One rank under NCCL: a collective that never ends is ended by its watchdog, and a group can be aborted.
+
+The collective waits behind a kernel that spins, as one does behind a peer that is gone. What the agent makes
+of the SIGABRT that follows is tested without a GPU. There, gloo and an abort of the process take their place.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from benchmarks.figures import Figure, Samples
+from benchmarks.gpu import places
+from trainyard_train.elasticity import startup
+
+TIMEOUT_SECONDS = 5.0
+"""Of the group."""
+_SPIN_CYCLES = 1 << 38
+"""More than two minutes of any GPU."""
+
+
+def measure() -> list[Figure]:
+    """Let one process hang, and one abort its group."""
+    with tempfile.TemporaryDirectory() as folder:
+        hung, code = _timed("hang", folder)
+        dumps = len(list(Path(folder).glob("watchdog-flight-*")))
+        aborted, other = _timed("abort", folder)
+    where = places.where()
+    ends = f"a collective that hangs → the process is ended, timeout of {TIMEOUT_SECONDS:g} s, on {where}"
+    return [
+        _figure(ends, "s", hung, TIMEOUT_SECONDS + 15),
+        _figure(
+            "wrong ends of it: not by SIGABRT, or no record of the collectives",
+            "",
+            float((code != -signal.SIGABRT) + (not dumps)),
+            0,
+        ),
+        _figure(f"abort of a group with a collective under way, on {where}", "s", aborted, 10),
+        _figure("wrong ends of that", "", float(other != 0), 0),
+    ]
+
+
+def _figure(claim: str, unit: str, value: float, at_most: float) -> Figure:
+    return Figure(claim, Samples("trainyard", unit, (value,)), at_most)
+
+
+def _timed(what: str, folder: str) -> tuple[float, int]:
+    """Seconds from when it says that it begins until its process ends, and the exit code."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.gpu.nccl", what, folder], stdout=subprocess.PIPE
+    )
+    assert process.stdout
+    process.stdout.readline()
+    begin = time.monotonic()
+    code = process.wait()
+    return time.monotonic() - begin, code
+
+
+def _group(folder: str) -> None:
+    """A group of this process alone, as the trainer makes one."""
+    startup.record_collectives(Path(folder))
+    backend = "nccl" if places.ON_GPU else "gloo"
+    device = torch.device("cuda", 0) if places.ON_GPU else None
+    seconds = timedelta(seconds=TIMEOUT_SECONDS)
+    dist.init_process_group(
+        backend, store=dist.HashStore(), rank=0, world_size=1, timeout=seconds, device_id=device
+    )
+    dist.all_reduce(torch.ones(1, device=places.DEVICE))
+    places.wait()
+
+
+def _under_way() -> None:
+    """A collective that does not come to its end."""
+    if places.ON_GPU:
+        torch.cuda._sleep(_SPIN_CYCLES)
+    dist.all_reduce(torch.ones(1, device=places.DEVICE), async_op=True)
+
+
+def main() -> None:
+    """Do what the first argument says."""
+    what, folder = sys.argv[1:]
+    _group(folder)
+    _under_way()
+    sys.stdout.write("begins\n")
+    sys.stdout.flush()
+    if what == "abort":
+        abort = getattr(dist.distributed_c10d, "_abort_process_group", dist.destroy_process_group)
+        (abort if places.ON_GPU else dist.destroy_process_group)()
+        os._exit(0)
+    if not places.ON_GPU:
+        (Path(folder) / "watchdog-flight-0").touch()
+        os.abort()
+    time.sleep(10 * TIMEOUT_SECONDS)  # the watchdog is a thread
+
+
+if __name__ == "__main__":
+    main()

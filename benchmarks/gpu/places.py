@@ -1,0 +1,28 @@
+"""Where the parts run, and what they say of it."""
+
+from __future__ import annotations
+
+import torch
+
+ON_GPU = torch.cuda.is_available()
+DEVICE = torch.device("cuda" if ON_GPU else "cpu")
+MIB = 1 << 20
+
+
+def where() -> str:
+    """The GPU's name."""
+    return torch.cuda.get_device_name() if ON_GPU else "a CPU, tiny: shows that it runs"
+
+
+def wait() -> None:
+    """Until the device has done all that it was given."""
+    if ON_GPU:
+        torch.cuda.synchronize()
+
+
+def used_bytes() -> int:
+    """Of the GPU's memory, by all processes; 0 without one."""
+    if not ON_GPU:
+        return 0
+    free, total = torch.cuda.mem_get_info()
+    return total - free

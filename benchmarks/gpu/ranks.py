@@ -1,0 +1,140 @@
+"""Two ranks on one GPU under the agent: forks, CUDA in each, and what a rank leaves that is killed.
+
+A GPU that was touched before a fork is of no use after it, so the agent must not have; and a rank that ends
+by SIGKILL must give its memory on the GPU back. gloo carries the collectives, since NCCL takes one rank for
+each GPU. The run is killed again and again, and must end with the weights of one that was not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+
+from benchmarks.figures import Figure, Samples
+from benchmarks.gpu import places
+from trainyard_train.launchers import process_group
+from trainyard_train.observability.metrics import FILE, read_metrics
+
+KILLS = 3 if places.ON_GPU else 1
+STEPS, EVERY = (60, 5) if places.ON_GPU else (16, 4)
+GPT: Mapping[str, int] = {"hidden": 512, "layers": 8, "heads": 8, "context": 256}
+TINY: Mapping[str, int] = {"hidden": 16, "layers": 1, "heads": 2, "context": 16}
+
+
+def measure() -> list[Figure]:
+    """Train once undisturbed and once with kills; compare."""
+    before = places.used_bytes()
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        calm = _train(Path(folder) / "calm", kills=0)
+        killed = _train(Path(folder) / "killed", kills=KILLS)
+        left = places.used_bytes() - before
+    where = places.where()
+    resumed = [line for line in killed.lines if line["event"] == "resumed"]
+    return [
+        _figure(f"rank killed → first new step, two gloo ranks, on {where}", "s", killed.seconds, 5),
+        _figure(
+            f"weights that differ from an undisturbed run's after {KILLS} kills, on {where}",
+            "",
+            [float(calm.sha256 != killed.sha256)],
+            0,
+        ),
+        _figure(
+            "bytes that restarted ranks read from the store, the rest was in memory",
+            "B",
+            [float(sum(line["bytes_from_store"] for line in resumed))],
+            0,
+        ),
+        _figure(f"memory of the GPU that killed ranks kept, on {where}", "MiB", [left / places.MIB], 64),
+    ]
+
+
+def _figure(claim: str, unit: str, values: list[float], at_most: float) -> Figure:
+    return Figure(claim, Samples("trainyard", unit, tuple(values)), at_most)
+
+
+class _Ended:
+    """A run that came to its end."""
+
+    def __init__(self, run_dir: Path, seconds: list[float]) -> None:
+        self.seconds = seconds
+        self.lines = read_metrics(run_dir / FILE)
+        self.sha256 = json.loads((run_dir / "final.json").read_text())["sha256"]
+
+
+def _train(run_dir: Path, kills: int) -> _Ended:
+    run_dir.mkdir()
+    settings = run_dir / "settings.json"
+    settings.write_text(json.dumps(_settings(run_dir)))
+    command = [sys.executable, "-m", "benchmarks.gpu.ranks", str(settings)]
+    with (run_dir / "stderr.txt").open("wb") as words:
+        agent = subprocess.Popen(command, env=os.environ | {"PET_NPROC_PER_NODE": "2"}, stderr=words)
+    try:
+        seconds = [_kill_one(agent, run_dir, attempt) for attempt in range(1, kills + 1)]
+        code = agent.wait()
+    finally:
+        agent.kill()
+    if code:
+        raise RuntimeError(f"exit code {code}: {(run_dir / 'stderr.txt').read_text()[-2000:]}")
+    return _Ended(run_dir, seconds)
+
+
+def _kill_one(agent: subprocess.Popen[bytes], run_dir: Path, attempt: int) -> float:
+    """Kill a rank of this attempt, once it has saved; seconds until the next one's first step."""
+    _wait_for(agent, run_dir, "checkpoint", attempt)
+    begin = time.time()
+    psutil.Process(agent.pid).children()[1].kill()
+    return float(_wait_for(agent, run_dir, "step", attempt + 1)["time"]) - begin
+
+
+def _wait_for(agent: subprocess.Popen[bytes], run_dir: Path, event: str, attempt: int) -> dict[str, Any]:
+    while agent.poll() is None:
+        for line in read_metrics(run_dir / FILE):
+            if (line["event"], line["attempt"]) == (event, attempt):
+                return line
+        time.sleep(0.02)
+    words = (run_dir / "stderr.txt").read_text()[-2000:]
+    raise RuntimeError(f"ended with {agent.returncode} before a {event} of attempt {attempt}: {words}")
+
+
+def _settings(run_dir: Path) -> dict[str, Any]:
+    from benchmarks.gpu.tokens import write_shards
+
+    model = GPT if places.ON_GPU else TINY
+    shards = write_shards(str(run_dir))
+    return {
+        "run_dir": str(run_dir),
+        "steps": STEPS,
+        "seed": 7,
+        "backend": "gloo",
+        "strategy": "ddp",
+        "restarts": KILLS,
+        "pace_seconds": 0.05,
+        "model": {"name": "gpt", "dropout": 0.1, **model},
+        "data": {"name": "text", "path": shards, "batch_size_per_rank": 4},
+        "optim": {"name": "adamw", "lr": 3e-4},
+        "checkpoint": {"every_steps": EVERY},
+        "evaluate_every": STEPS,
+        "timeouts": {"rejoin": 60},
+    }
+
+
+def _all_on_one(local_rank: int) -> torch.device:
+    """The device of a rank where all have the same GPU."""
+    return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+
+
+if __name__ == "__main__":
+    from trainyard_train import train
+
+    process_group._device = _all_on_one
+    train.main(["--config", sys.argv[1]])
