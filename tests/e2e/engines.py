@@ -1,0 +1,83 @@
+"""The real engine on a project in a folder, with stand-ins in place of the clouds."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from engine.paths import Paths
+from engine.progress import for_stream
+from infra.artifacts import ROOT
+from infra.spec import load
+from local.toolchain import Toolchain, load_versions
+from rehearsal.fake import fake_of
+from rehearsal.leaks import CREDENTIALS
+from rehearsal.rehearse import ANY_VERSION, with_common
+from rehearsal.standin import StandIn
+from tests.e2e.rehearsed import plain_environment
+from trainyard.parts import PACKAGE_PARTS
+
+PLUGIN = {"providers": [{"name": "trainyard", "path": str(ROOT / ".trainyard/bin")}]}
+"""Our provider as this clone has it; `pulumi package add` has tests of its own."""
+
+
+@dataclass(frozen=True)
+class ProjectEngine:
+    """The engine's commands on the stack `dev` of a project."""
+
+    project: Path
+    environment: Mapping[str, str]
+
+    def pulumi(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run a command, to its end."""
+        return subprocess.run(
+            ["pulumi", *words],
+            cwd=self.project,
+            env=dict(self.environment),
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+
+    def preview(self, *options: str) -> subprocess.CompletedProcess[str]:
+        """Preview a program that uses the package."""
+        file = self.project / "Pulumi.yaml"
+        program = yaml.safe_load(file.read_text())
+        program["plugins"] = PLUGIN
+        program.pop("packages", None)
+        file.write_text(yaml.safe_dump(program, sort_keys=False))
+        self.pulumi("stack", "init", "dev")
+        return self.pulumi("preview", "-s", "dev", "--suppress-progress", *options)
+
+
+@contextmanager
+def engine_for(project: Path, folder: Path, *, own: bool = False) -> Iterator[ProjectEngine]:
+    """Stand in for what the stack file `dev` needs; `own`: for our provider too, whose resources are real."""
+    paths = Paths.from_environment({**os.environ, "TRAINYARD_STATE": str(folder / "state")})
+    toolchain = Toolchain(paths, load_versions(), for_stream())
+    toolchain.ensure(*PACKAGE_PARTS)
+    variables = {**plain_environment(folder), **toolchain.environment(), **CREDENTIALS}
+    with ExitStack() as opened:
+        clouds: dict[str, Any] = {}
+        if (file := project / "stacks/Pulumi.dev.yaml").exists():
+            stack = load(file)
+            data = stack.model_dump(mode="json", by_alias=True)
+            started = opened.enter_context(fake_of(stack.provider.kind).start(data, folder / "made"))
+            variables |= started.variables
+            clouds = with_common(started.clouds)
+        made = {
+            package: opened.enter_context(
+                StandIn([package], ANY_VERSION, cloud=cloud, folder=folder / package)
+            )
+            for package, cloud in clouds.items()
+            if own or package != "trainyard"
+        }
+        attached = ",".join(f"{package}:{each.port}" for package, each in made.items())
+        yield ProjectEngine(project, {**variables, "PULUMI_DEBUG_PROVIDERS": attached})
