@@ -22,7 +22,7 @@ from typing import Any
 from google.protobuf import empty_pb2, json_format
 from pulumi.runtime.proto import analyzer_pb2, plugin_pb2
 
-from policies import pack, previews, rpc, wire
+from policies import pack, presence, previews, rpc, wire
 from policies.config import Measurement, Organisation, Stack, check_patterns, stack_folder
 from policies.exemptions import ConfigError, Exemption, parse_exemptions
 from policies.judgement import Court, Finding
@@ -85,6 +85,7 @@ class Analyzer:
         previewed = previews.file_of(request.project, request.stack, self.stack.environment)
         if request.dry_run:
             previews.forget(previewed)
+        presence.announce(request.project, request.stack, self.stack.environment)
         with _refusing(context):
             self.stack = replace(
                 self.stack,
@@ -293,3 +294,4 @@ def serve(policies: Sequence[Policy]) -> None:
         server.serve()
     finally:
         analyzer.write_reports()  # a run that was stopped has never come to AnalyzeStack
+        presence.retract(analyzer.stack.project, analyzer.stack.name, analyzer.stack.environment)

@@ -23,6 +23,10 @@ def judge(resource: Resource) -> Iterator[Violation]:
     for block in (stack.block("provider"), *stack.blocks("pools")):
         for name in ("region", "zones"):
             yield from _permitted(resource, block, name)
+        # CoreWeave's zones are its regions; what is in no cloud has a country for one.
+        for name in ("zone", "country"):
+            for place in block.texts(name):
+                yield from must_be_permitted(resource, block.at(name), place.lower())
 
 
 def _permitted(resource: Resource, block: Properties, name: str) -> Iterator[Violation]:

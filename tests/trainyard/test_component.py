@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import tomllib
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,12 +15,16 @@ from pulumi.runtime.proto import errors_pb2
 
 from infra.artifacts import ROOT
 from infra.errors import InputError, Problem
-from infra.spec.source import STACK_KEY
+from infra.spec import parse
+from infra.spec.source import FLEET_KEY, STACK_KEY
 from infra.spec.stack import Stack
 from infra.targets.registry import TARGETS, target_of
+from policies import presence
+from policies.config import Stack as Run
 from tests.infra.golden import assert_matches
 from trainyard.component.components import COMPONENTS
 from trainyard.component.construct import _status, whole_numbers
+from trainyard.component.guards import check_stack, unjudged
 from trainyard.component.outputs import MODULE, OUTPUTS
 from trainyard.component.schema import PATH, as_text, package_schema
 
@@ -30,9 +36,15 @@ def shipped(name: str) -> Any:
     return yaml.safe_load((ROOT / "stacks" / f"Pulumi.{name}.yaml").read_text())["config"][STACK_KEY]
 
 
-def refused(change: dict[str, Any], component: str = "Cluster") -> list[Problem]:
+RUN = Run("team", "dev")
+NO_SPOT = [{"name": "gpu", "flavors": [{"pool": "on-demand", "quota": 16}]}]
+
+
+def refused(change: dict[str, Any], stack: str = "local", **config: Any) -> list[Problem]:
+    """Problems of a shipped stack with this change, under this configuration (`trainyard:` keys)."""
+    run = Run("team", "dev", config={f"trainyard:{key}": json.dumps(each) for key, each in config.items()})
     with pytest.raises(InputError) as error:
-        COMPONENTS[MODULE + component].read({**shipped("local"), **change})
+        COMPONENTS[f"{MODULE}Cluster"].read({**shipped(stack), **change}, run)
     return list(error.value.problems)
 
 
@@ -100,11 +112,76 @@ def test_a_wrong_argument_is_named_with_what_is_allowed(change: dict[str, Any], 
 
 def test_every_problem_reaches_the_engine_at_its_property() -> None:
     with pytest.raises(InputError) as error:
-        COMPONENTS[f"{MODULE}Cluster"].read({**shipped("local"), "name": 3, "pools": []})
+        COMPONENTS[f"{MODULE}Cluster"].read({**shipped("local"), "name": 3, "pools": []}, RUN)
     details = errors_pb2.InputPropertiesError()
     assert _status(error.value).details[0].Unpack(details)
     assert {each.property_path for each in details.errors} >= {"stack.name", "stack.pools"}
     assert all("allowed: " in each.reason and "fix: " in each.reason for each in details.errors)
+
+
+def test_spot_without_a_fallback_is_refused_where_no_policy_judges() -> None:
+    """The spec refuses a queue of nothing but spot; the guard, a spot pool that no queue has."""
+    (problem,) = refused({"queues": NO_SPOT}, "azure")
+    assert (problem.path, problem.got) == ("stack.queues", "none for spot pool spot")
+    assert problem.fix.startswith("add a flavor of an on-demand")
+
+
+@pytest.mark.parametrize(
+    ("stack", "allowed", "path", "got"),
+    [
+        ("aws", ["eu-*"], "stack.provider.region", "us-east-2"),
+        ("gcp", ["in:us"], "stack.provider.region", "europe-west1"),
+        ("azure", ["in:us"], "stack.provider.region", "westeurope"),
+        ("coreweave", ["in:us"], "stack.provider.zone", "eu-south-04a"),
+        ("onprem", ["in:us"], "stack.provider.country", "de"),
+    ],
+)
+def test_data_outside_of_the_declared_residency_is_refused_where_no_policy_judges(
+    stack: str, allowed: list[str], path: str, got: str
+) -> None:
+    country = {"provider": {**shipped("onprem")["provider"], "country": "DE"}} if stack == "onprem" else {}
+    problems = {each.path: each for each in refused(country, stack, residency={"allowed": allowed})}
+    assert (problems[path].got, problems[path].allowed) == (got, ", ".join(allowed))
+
+
+def test_an_exemption_of_the_policies_holds_for_what_the_component_refuses_too() -> None:
+    told = {"owner": "ml", "reason": "short jobs", "expires": "2099-01-01"}
+    exempt = {"policy": "spot-fallback", "resource": "trainyard:infra:AzureCluster::*", **told}
+    stack = parse({**shipped("azure"), "queues": NO_SPOT})
+    check_stack(stack, Run("team", "dev", config={"trainyard:exemptions": json.dumps([exempt])}))
+    (problem,) = refused({}, exemptions=[{**exempt, "expires": "soon"}])
+    assert problem.path == "stack" and "exemptions[0].expires" in problem.got
+
+
+def test_a_fleets_worker_outside_of_the_declared_residency_is_refused() -> None:
+    file = yaml.safe_load((ROOT / "stacks/Pulumi.hybrid.yaml").read_text())["config"]
+    run = Run("team", "dev", config={"trainyard:residency": json.dumps({"allowed": ["in:eu"]})})
+    with pytest.raises(InputError) as error:
+        COMPONENTS[f"{MODULE}Fleet"].read(file[FLEET_KEY], run)
+    (problem,) = error.value.problems
+    assert (problem.path, problem.got) == ("fleet.workers[0].place", "us-east-2")
+
+
+def test_a_plan_that_no_pack_judges_says_how_to_add_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PULUMI_HOME", str(tmp_path))
+    assert f"pulumi preview --policy-pack {ROOT / 'policies'}" in unjudged(RUN)
+    assert "pulumi up --policy-pack" in unjudged(replace(RUN, dry_run=False))
+    presence.announce("team", "dev", {"PULUMI_HOME": str(tmp_path)})
+    assert unjudged(RUN) == ""
+    assert unjudged(replace(RUN, name="prod"))
+    presence.retract("team", "dev", {"PULUMI_HOME": str(tmp_path)})
+    assert unjudged(RUN)
+
+
+def test_a_pack_that_was_killed_judges_nothing(tmp_path: Path) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    presence.announce("team", "dev", {"PULUMI_HOME": str(tmp_path)})
+    (file,) = tmp_path.rglob("*.judging")
+    file.write_text(str(ended.pid))
+    assert not presence.is_judging("team", "dev", {"PULUMI_HOME": str(tmp_path)})
 
 
 def test_the_training_package_asks_for_what_its_locks_are_made_from() -> None:

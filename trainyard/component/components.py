@@ -13,6 +13,8 @@ from infra.kubernetes_objects import named_after
 from infra.program import declare, declare_fleet
 from infra.spec import Fleet, Stack, parse, parse_fleet
 from infra.spec.source import Source
+from policies.config import Stack as Run
+from trainyard.component.guards import check_fleet, check_stack, unjudged
 from trainyard.component.needs import provide
 from trainyard.component.outputs import OUTPUTS
 
@@ -27,13 +29,13 @@ class Kind:
     name: str
     key: str
     """Its one input, by which paths of problems begin."""
-    prepare: Callable[[Any, Source], Declare]
+    prepare: Callable[[Any, Source, Run], Declare]
     """Reads the input; InputError with every problem, MachineError for what cannot be had."""
 
-    def read(self, data: Any) -> Declare:  # noqa: ANN401 -- whatever the user wrote
+    def read(self, data: Any, run: Run) -> Declare:  # noqa: ANN401 -- whatever the user wrote
         """Check the input and install what its target needs, before anything is declared."""
         try:
-            return self.prepare(data, Source(self.key, key=self.key))
+            return self.prepare(data, Source(self.key, key=self.key), run)
         except InputError as error:
             raise InputError([_within(self.key, problem) for problem in error.problems]) from None
 
@@ -42,10 +44,12 @@ class Component(pulumi.ComponentResource):
     """What the program sees; it holds the components that a program of ours has at its root."""
 
     def __init__(
-        self, kind: Kind, name: str, declare_parts: Declare | None, opts: pulumi.ResourceOptions
+        self, kind: Kind, name: str, declare_parts: Declare | None, run: Run, opts: pulumi.ResourceOptions
     ) -> None:
         """Without `declare_parts`, at a preview that does not know the input, it stands alone."""
         super().__init__(f"trainyard:index:{kind.name}", name, {}, opts)
+        if warning := unjudged(run):
+            pulumi.log.warn(warning, resource=self)
         self.outputs: Mapping[str, Any]
         if declare_parts is None:
             self._warn(kind.key)
@@ -72,14 +76,16 @@ def _within(key: str, problem: Problem) -> Problem:
     return Problem(path, problem.got, problem.allowed, problem.fix)
 
 
-def _cluster(data: Any, source: Source) -> Declare:  # noqa: ANN401
+def _cluster(data: Any, source: Source, run: Run) -> Declare:  # noqa: ANN401
     stack: Stack = parse(data, source)
+    check_stack(stack, run)
     artifacts = provide(stack, pulumi.log.info)
     return lambda options: _named_after(stack.name, lambda: declare(stack, artifacts, options))
 
 
-def _fleet(data: Any, source: Source) -> Declare:  # noqa: ANN401
+def _fleet(data: Any, source: Source, run: Run) -> Declare:  # noqa: ANN401
     fleet: Fleet = parse_fleet(data, source)
+    check_fleet(fleet, run)
     return lambda options: _named_after(fleet.name, lambda: declare_fleet(fleet, options))
 
 

@@ -13,6 +13,7 @@ from pulumi.runtime.proto import errors_pb2, provider_pb2, status_pb2
 from engine.provider.components import REFUSED
 from infra.errors import InputError, Problem, TrainyardError
 from infra.sdk_overhead import reduce_overhead
+from policies.config import Stack as Run
 from trainyard.component.components import COMPONENTS, Component
 
 reduce_overhead()
@@ -51,8 +52,9 @@ async def _construct(request: provider_pb2.ConstructRequest, engine: str) -> pro
     inputs = await ProviderServicer._construct_inputs(request.inputs, request.inputDependencies)
     given = pulumi.Output.from_input(inputs.get(kind.key))
     known = await given.is_known()
-    parts = kind.read(whole_numbers(await given.future())) if known else None
-    component = Component(kind, request.name, parts, _options(request))
+    run = Run(request.project, request.stack, request.dryRun, dict(request.config))
+    parts = kind.read(whole_numbers(await given.future()), run) if known else None
+    component = Component(kind, request.name, parts, run, _options(request))
     result = ConstructResult(urn=component.urn, state=component.outputs)
     response = await ProviderServicer._construct_response(None, result)  # type: ignore[arg-type]
     await wait_for_rpcs()

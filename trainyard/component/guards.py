@@ -1,0 +1,78 @@
+"""What the components refuse by themselves, so that no program is unguarded: lost work, and data abroad.
+
+The rules and their exemptions (`trainyard:exemptions`) are the policy pack's own; the pack has many more.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from infra.artifacts import ROOT
+from infra.errors import InputError, Problem
+from infra.spec import Fleet, Stack
+from infra.targets.registry import target_of
+from policies import presence
+from policies.config import Stack as Run
+from policies.exemptions import ConfigError
+from policies.judgement import Court
+from policies.policy import Resource
+from policies.residency import spot_targets
+from policies.spot import fallback
+from policies.unknowns import Properties
+
+RULES = (fallback.POLICY, spot_targets.POLICY)
+PACK = ROOT / "policies"
+
+
+def check_stack(stack: Stack, run: Run) -> None:
+    """Refuse data outside of `trainyard:residency`, and spot without a fallback. Raises InputError."""
+    token = f"trainyard:infra:{target_of(stack.provider.kind).cluster.rpartition(':')[2]}"
+    spec = Properties({"stack": stack.model_dump(mode="json", by_alias=True)})
+    _raise(_found(Resource(token, stack.name, props=spec, stack=_readable(run, "stack"))))
+
+
+def check_fleet(fleet: Fleet, run: Run) -> None:
+    """Refuse workers outside of `trainyard:residency`: jobs take their data there. Raises InputError."""
+    _raise(_workers_abroad(fleet, _readable(run, "fleet")))
+
+
+def unjudged(run: Run) -> str:
+    """Return how to add the policy pack, where none of this package judges the run; else nothing."""
+    if presence.is_judging(run.project, run.name, os.environ):
+        return ""
+    command = f"pulumi {'preview' if run.dry_run else 'up'} --policy-pack {PACK}"
+    return (
+        "no policy judges this plan: the component itself refuses only what leaves `trainyard:residency` and "
+        f"spot pools without a fallback. With the pack of this version: {command}"
+    )
+
+
+def _readable(run: Run, path: str) -> Run:
+    """Return the run whose configuration the rules can read. Raises InputError where they cannot."""
+    try:
+        _ = run.residency, run.exemptions
+    except ConfigError as error:
+        allowed, fix = "configuration as docs/policies.md has it", "correct it in the stack's configuration"
+        raise InputError([Problem(path, str(error), allowed, fix)]) from None
+    return run
+
+
+def _found(resource: Resource) -> Iterator[Problem]:
+    for finding in Court(RULES).judge(resource):
+        if finding.stops:
+            found, remedy = finding.violation, finding.policy.remedy
+            fix = f"{remedy[:1].lower()}{remedy[1:].removesuffix('.')}"
+            yield Problem(found.property, str(found.got), found.allowed, fix)
+
+
+def _workers_abroad(fleet: Fleet, run: Run) -> Iterator[Problem]:
+    for index, worker in enumerate(fleet.workers):
+        if run.residency.declared and not run.residency.permits(worker.place.name):
+            path, fix = f"fleet.workers[{index}].place", "remove the worker, or use one that is there"
+            yield Problem(path, worker.place.name, str(run.residency), fix)
+
+
+def _raise(found: Iterator[Problem]) -> None:
+    if problems := list(found):
+        raise InputError(problems)
