@@ -328,8 +328,8 @@ def validate(stack: StackName = "local") -> None:
         workers = ", ".join(f"{worker.name} in {worker.place.name}" for worker in session.fleet.workers)
         session.console.print(f"[green]✓[/] {session.stack_file.name} is valid: {workers}", highlight=False)
         return
-    declared_backend(session.stack_file)
     pools = ", ".join(f"{pool.name} × {pool.num_nodes}" for pool in session.stack.pools)
+    declared_backend(session.stack_file)
     session.console.print(f"[green]✓[/] {session.stack_file.name} is valid: {pools}", highlight=False)
 
 
@@ -355,6 +355,23 @@ def schema(
 
     found = file_schema()
     sys.stdout.write(as_text(found) if output == Form.JSON else page(found))
+
+
+@app.command()
+def migrate(
+    file: Annotated[Path, typer.Argument(help="A stack file, or a fleet's.")],
+    write: Annotated[bool, typer.Option("--write", help="Rewrite the file.")] = False,
+    since: Annotated[int | None, typer.Option(help="Its version, where `schema:` is mistaken.")] = None,
+) -> None:
+    """Show what the present `schema:` changes in an older stack file, as a diff; comments stay.
+
+    Files from before the first release may say `schema: 1` and be of version 0: --since 0.
+
+    [dim]trainyard migrate stacks/Pulumi.prod.yaml --write[/]
+    """
+    from trainyard.migrate import migrate_file
+
+    migrate_file(file, Console(), write=write, since=since)
 
 
 @app.command()

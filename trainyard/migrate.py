@@ -1,0 +1,38 @@
+"""`trainyard migrate`: a stack file in the present version of its format, first as a diff."""
+
+from __future__ import annotations
+
+from difflib import unified_diff
+from pathlib import Path
+
+import yaml
+from rich.console import Console
+from rich.text import Text
+
+from infra.errors import InputError, Problem
+from infra.spec import load, load_fleet
+from infra.spec.migrations import LATEST, migrate
+from infra.spec.source import FLEET_KEY, holds
+
+COLOURS = {"+": "green", "-": "red", "@": "cyan"}
+
+
+def migrate_file(file: Path, console: Console, *, write: bool = False, since: int | None = None) -> None:
+    """Print the difference, and write it if so asked. Raises InputError where the result does not hold.
+
+    A result with problems is written all the same: they are of the file, and are put right in it.
+    """
+    try:
+        before = file.read_text(encoding="utf-8")
+        after = migrate(before, since)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        got = " ".join(str(error).split())
+        raise InputError([Problem(str(file), got, "a stack file in UTF-8 YAML", "name one")]) from None
+    if after == before:
+        console.print(f"{file}: nothing to change for schema {LATEST}", highlight=False)
+    for line in unified_diff(before.splitlines(), after.splitlines(), str(file), "migrated", lineterm=""):
+        console.print(Text(line, COLOURS.get(line[:1], "")))
+    if write and after != before:
+        file.write_text(after, encoding="utf-8")
+        console.print(f"{file}: written", highlight=False)
+        (load_fleet if holds(file, FLEET_KEY) else load)(file)
