@@ -1,0 +1,69 @@
+"""The state that a release's program makes: `python -m tests.e2e.release`, once before each tag.
+
+It is made by the real engine and stand-ins, of a small stack, and kept packed. What the next code does to it
+is held in `test_release.py`.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from infra.artifacts import ROOT
+from tests.e2e.engines import engine_for
+
+STACK = "aws-dev"
+STATE = ROOT / "tests/golden/release" / f"{STACK}.json.gz"
+STACK_FILE = STATE.with_name(f"Pulumi.{STACK}.yaml")
+"""As it was when the state was made: a key that a later release moves is migrated by the test."""
+PROJECT = "trainyard"
+
+
+def own_program(folder: Path) -> Path:
+    """Write a project of our program, on the stack file of the release."""
+    project = {**yaml.safe_load((ROOT / "Pulumi.yaml").read_text()), "name": PROJECT}
+    project["main"] = str(ROOT / "infra")
+    project["runtime"]["options"]["virtualenv"] = str(ROOT / ".venv")
+    (folder / "stacks").mkdir(parents=True)
+    (folder / "Pulumi.yaml").write_text(yaml.safe_dump(project))
+    (folder / "stacks/Pulumi.dev.yaml").write_text(STACK_FILE.read_text())
+    return folder
+
+
+def make(folder: Path) -> dict[str, Any]:
+    """Bring the stack up on stand-ins and return the engine's state of it."""
+    with engine_for(own_program(folder / "project"), folder, own=True) as engine:
+        engine.pulumi("stack", "init", "dev")
+        up = engine.pulumi("up", "-s", "dev", "--yes", "--skip-preview", "--suppress-progress")
+        if up.returncode:
+            sys.exit((up.stdout + up.stderr)[-4000:])
+        exported = engine.pulumi("stack", "export", "-s", "dev", "--show-secrets")
+        state: dict[str, Any] = json.loads(exported.stdout)
+    deployment = state["deployment"]
+    deployment.pop("secrets_providers")  # of this run's passphrase; whoever imports it has another
+    for resource in deployment["resources"]:
+        for of_this_machine in ("sourcePosition", "stackTrace"):
+            resource.pop(of_this_machine, None)
+    return state
+
+
+def main() -> None:
+    """Write the state anew, with the stack file that it is of."""
+    STATE.parent.mkdir(parents=True, exist_ok=True)
+    STACK_FILE.write_text((ROOT / "stacks" / f"Pulumi.{STACK}.yaml").read_text())
+    with tempfile.TemporaryDirectory() as name:
+        state = make(Path(name))
+    text = json.dumps(state, separators=(",", ":"), sort_keys=True).replace(str(ROOT), "/trainyard")
+    STATE.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
+    made = len(state["deployment"]["resources"])
+    sys.stdout.write(f"{STATE.relative_to(ROOT)}: {made} resources, {STATE.stat().st_size // 1024} KiB\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""An upgrade replaces nothing that holds data or runs jobs: the present code on the last release's state."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from infra.spec.migrations import migrate
+from tests.e2e.engines import PLUGIN, engine_for
+from tests.e2e.release import PROJECT, STATE, own_program
+
+pytestmark = pytest.mark.engine
+
+KEPT = (
+    "aws:ec2", "aws:efs", "aws:eks", "aws:iam", "aws:kms", "aws:s3", "kubernetes:core/v1:Namespace",
+    "kubernetes:core/v1:PersistentVolume", "kubernetes:kueue.x-k8s.io", "kubernetes:storage.k8s.io",
+    "kubernetes:core/v1:Secret", "trainyard:aws",
+)  # fmt: skip
+"""Beginnings of types: pools, cluster, network, keys, storage, queues, and who teams are."""
+COMPONENT = {
+    "name": PROJECT,
+    "runtime": "yaml",
+    "stackConfigDir": "stacks",
+    "plugins": PLUGIN,
+    "resources": {"cluster": {"type": "trainyard:Cluster", "properties": {"stack": "${trainyard:stack}"}}},
+}
+
+
+def state() -> Any:
+    return json.loads(gzip.decompress(STATE.read_bytes()))
+
+
+def plan(project: Path, folder: Path) -> dict[str, Any]:
+    """What an `up` of this project would do to the release's state: the engine's own report."""
+    file = project / "stacks/Pulumi.dev.yaml"
+    file.write_text(migrate(file.read_text()))
+    with engine_for(project, folder) as engine:
+        engine.pulumi("stack", "init", "dev")
+        kept = state()
+        salt = yaml.safe_load(file.read_text())["encryptionsalt"]
+        kept["deployment"]["secrets_providers"] = {"type": "passphrase", "state": {"salt": salt}}
+        (folder / "state.json").write_text(json.dumps(kept))
+        taken = engine.pulumi("stack", "import", "-s", "dev", "--file", str(folder / "state.json"))
+        assert taken.returncode == 0, taken.stderr
+        previewed = engine.pulumi("preview", "-s", "dev", "--json")
+        assert previewed.returncode == 0, (previewed.stdout + previewed.stderr)[-3000:]
+    found: dict[str, Any] = json.loads(previewed.stdout)
+    return found
+
+
+def harm(report: dict[str, Any]) -> list[str]:
+    """Steps that take away, or make anew, what holds data or runs jobs."""
+    told = []
+    for step in report["steps"]:
+        kind = step["urn"].split("::")[2].rpartition("$")[2]
+        if kind.startswith(KEPT) and step["op"] not in {"same", "update", "refresh", "read"}:
+            told.append(f"{step['op']} {kind} {step['urn'].rpartition('::')[2]}")
+    return told
+
+
+def test_the_state_of_the_release_has_what_must_not_be_replaced() -> None:
+    resources = state()["deployment"]["resources"]
+    kinds = Counter(each["type"] for each in resources)
+    beginnings = {beginning for beginning in KEPT for kind in kinds if kind.startswith(beginning)}
+    assert beginnings == set(KEPT)
+    assert STATE.stat().st_size < 150_000
+
+
+def test_the_present_program_replaces_nothing_of_it(tmp_path: Path) -> None:
+    report = plan(own_program(tmp_path / "project"), tmp_path)
+    assert harm(report) == []
+    assert report["changeSummary"]["same"] > 200
+
+
+def test_a_program_moves_into_the_component_and_nothing_is_replaced(tmp_path: Path) -> None:
+    project = own_program(tmp_path / "project")
+    (project / "Pulumi.yaml").write_text(yaml.safe_dump(COMPONENT))
+    report = plan(project, tmp_path)
+    assert harm(report) == []
+    assert report["changeSummary"]["create"] <= 2, "the component, and the provider that has it"
+
+
+def test_the_check_sees_a_replacement(tmp_path: Path) -> None:
+    """A pool of another name is another pool."""
+    project = own_program(tmp_path / "project")
+    file = project / "stacks/Pulumi.dev.yaml"
+    file.write_text(file.read_text().replace("zones: [us-east-2a", "zones: [us-east-2c, us-east-2a"))
+    assert any(told.startswith("create") or "replace" in told for told in harm(plan(project, tmp_path)))
