@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ from engine.paths import REPOSITORY, Paths
 from engine.progress import for_stream
 from infra.spec.source import STACK_KEY
 from local.toolchain import Toolchain, load_versions
+from tests.trainyard.wrong_arguments import WRONG, with_wrong
+from trainyard.component.schema import PATH
 from trainyard.parts import PACKAGE_PARTS
 
 pytestmark = pytest.mark.engine
@@ -32,6 +36,36 @@ stacks = json.load(open("stacks.json"))
 made = [Cluster(name, stack) for name, stack in stacks.items()]
 pulumi.export("queues", made[0].queues)
 """
+TYPESCRIPT = """
+import * as automation from "@pulumi/pulumi/automation";
+import * as trainyard from "./sdk";
+
+const stack = JSON.parse(process.argv[2]) as trainyard.types.input.StackArgs;
+
+async function main() {
+    const program = async () => ({ queues: new trainyard.Cluster("research", { stack }).queues });
+    const made = await automation.LocalWorkspace.createOrSelectStack({
+        stackName: "dev", projectName: "typescript", program,
+    });
+    try {
+        process.stdout.write(JSON.stringify((await made.preview()).changeSummary));
+    } catch (error) {
+        process.stdout.write(String(error));
+    }
+}
+void main();
+"""
+NPM = (f"@pulumi/pulumi@{version('pulumi')}", "typescript@5")
+TSC = (
+    "--strict",
+    "--target",
+    "es2020",
+    "--module",
+    "commonjs",
+    "--moduleResolution",
+    "node",
+    "--skipLibCheck",
+)
 
 
 @pytest.fixture(scope="module")
@@ -130,17 +164,48 @@ def test_two_clusters_stand_in_one_program(
 
 
 @pytest.mark.parametrize("write", [in_yaml, in_python])
-def test_wrong_arguments_are_refused_by_the_property_that_is_wrong(
+def test_wrong_arguments_are_all_told_each_by_its_property(
     write: Any, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    stack = shipped()
-    stack["pools"][0]["num_nodes"] = -1
-    stack["teams"][0]["queue"] = "none-such"
-    write(tmp_path, {"research": stack})
-    told = preview(tmp_path, environment, code=1)
-    for path in ("stack.pools[0].num_nodes", "stack.teams[0].queue"):
-        assert f"property {path} with value" in told, told[-3000:]
-    assert told.count("fix: ") >= 2
+    write(tmp_path, {"research": with_wrong(shipped())})
+    told_at_each_property(preview(tmp_path, environment, code=1))
+
+
+def told_at_each_property(told: str) -> None:
+    assert len(WRONG) > 20
+    missing = [path for path in WRONG if f"property stack.{path} with value" not in told]
+    assert not missing, told[-3000:]
+    assert told.count("fix: ") >= len(WRONG)
+
+
+@pytest.mark.soak
+def test_typescript_compiles_strictly_and_has_the_plan_and_the_refusals(
+    environment: dict[str, str], program: dict[Any, Any], tmp_path: Path
+) -> None:
+    """Inline, by the Automation API: the engine's host for Node.js cannot be had as a Go module."""
+    schema, codegen = PATH.read_text(), ["pulumi-codegen", "nodejs", "127.0.0.1:1", str(tmp_path / "sdk")]
+    subprocess.run(codegen, env=environment, input=schema, text=True, check=True)
+    (tmp_path / "program.ts").write_text(TYPESCRIPT)
+    for command in (
+        ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--no-package-lock", *NPM],
+        ["npx", "tsc", *TSC, "--outDir", "out", "program.ts"],
+    ):
+        subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True, timeout=300)
+    shutil.copy(tmp_path / "sdk/package.json", tmp_path / "out/sdk")
+
+    def run(stack: Any) -> subprocess.CompletedProcess[str]:
+        command = ["node", "out/program.js", json.dumps(stack)]
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+
+    right = run(shipped())
+    # Besides the parts: the stack and the component.
+    assert json.loads(right.stdout)["create"] == len(program) + 2, right.stderr[-2000:]
+    told_at_each_property(run(with_wrong(shipped())).stdout)
+    text = TYPESCRIPT.replace("{ stack }", "{ stack: { ...stack, name: 3 } }")
+    (tmp_path / "program.ts").write_text(text)
+    check = ["npx", "tsc", *TSC, "--noEmit", "program.ts"]
+    wrong = subprocess.run(check, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert "not assignable to type" in wrong.stdout
 
 
 def test_a_wrong_type_is_found_before_anything_is_declared(

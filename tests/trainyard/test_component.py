@@ -22,6 +22,7 @@ from infra.targets.registry import TARGETS, target_of
 from policies import presence
 from policies.config import Stack as Run
 from tests.infra.golden import assert_matches
+from tests.trainyard.wrong_arguments import WRONG, with_wrong
 from trainyard.component.components import COMPONENTS
 from trainyard.component.construct import _status, whole_numbers
 from trainyard.component.guards import check_stack, unjudged
@@ -107,6 +108,15 @@ def test_whole_floats_are_numbers_again() -> None:
 def test_a_wrong_argument_is_named_with_what_is_allowed(change: dict[str, Any], path: str) -> None:
     problems = refused(change)
     (problem,) = [each for each in problems if each.path == path]
+    assert problem.got and problem.allowed and problem.fix
+
+
+@pytest.mark.parametrize("path", WRONG)
+def test_a_wrong_value_is_refused_at_its_property(path: str) -> None:
+    """The same as a program in each language has together (`tests/e2e/test_component.py`)."""
+    (problem,) = [
+        each for each in refused(with_wrong(shipped("local"), path)) if each.path == f"stack.{path}"
+    ]
     assert problem.got and problem.allowed and problem.fix
 
 
