@@ -11,7 +11,9 @@ import asyncio
 
 import pulumi
 from pulumi import log, resource
+from pulumi.runtime import resource as registration
 from pulumi.runtime import stack
+from pulumi.runtime.proto import source_pb2
 from pulumi.runtime.settings import SETTINGS
 
 _wait_for_rpcs = stack.wait_for_rpcs
@@ -21,6 +23,7 @@ def reduce_overhead(*, debug_lines: bool = False) -> None:
     """Put our functions in the SDK's place, for this process."""
     stack.wait_for_rpcs = wait_for_rpcs
     resource.collapse_alias_to_urn = _as_it_is  # type: ignore[attr-defined, assignment]
+    registration._get_stack_trace = _no_stack_trace
     if not debug_lines:
         log.debug = _unsaid
 
@@ -63,6 +66,15 @@ def _as_it_is(alias: object, *_: object) -> object:
     Ours takes them; azure-native gives each resource dozens, one for each version of the API.
     """
     return alias
+
+
+def _no_stack_trace() -> source_pb2.StackTrace:
+    """Stand for `_get_stack_trace`: where in this package a resource is declared, down to the line.
+
+    The engine keeps it with each resource: a quarter of the state, which is written after every step, and
+    the paths of the machine that ran the program.
+    """
+    return source_pb2.StackTrace()
 
 
 def _unsaid(

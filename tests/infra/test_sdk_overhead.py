@@ -10,14 +10,14 @@ from typing import Any
 import pulumi
 import pytest
 from pulumi.runtime import stack
-from pulumi.runtime.mocks import MockCallArgs, MockResourceArgs, Mocks, set_mocks
+from pulumi.runtime.mocks import MockCallArgs, MockMonitor, MockResourceArgs, Mocks, set_mocks
 
 from infra import sdk_overhead
 
 logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # as the SDK's own start of a program has it
 Wait = Callable[[], Awaitable[None]]
 ORIGINAL: Wait = sdk_overhead._wait_for_rpcs
-pytestmark = pytest.mark.parametrize("wait", [ORIGINAL, sdk_overhead.wait_for_rpcs], ids=["theirs", "ours"])
+both = pytest.mark.parametrize("wait", [ORIGINAL, sdk_overhead.wait_for_rpcs], ids=["theirs", "ours"])
 
 
 class Cloud(Mocks):
@@ -49,6 +49,7 @@ def made(name: str, **inputs: object) -> pulumi.CustomResource:
     return pulumi.CustomResource("test:index:Thing", name, dict(inputs))
 
 
+@both
 def test_what_is_declared_once_an_output_is_known_is_waited_for(wait: Wait) -> None:
     seen: list[str] = []
 
@@ -62,11 +63,13 @@ def test_what_is_declared_once_an_output_is_known_is_waited_for(wait: Wait) -> N
     assert seen == ["second-id"]
 
 
+@both
 def test_a_resource_that_is_refused_fails_the_program(wait: Wait) -> None:
     with pytest.raises(Exception, match="the cloud refused it"):
         run(lambda: [made("first"), made("refused"), made("last")], wait)
 
 
+@both
 def test_an_output_that_fails_fails_the_program(wait: Wait) -> None:
     def fails(_: str) -> None:
         raise ValueError("not a number")
@@ -75,6 +78,7 @@ def test_an_output_that_fails_fails_the_program(wait: Wait) -> None:
         run(lambda: made("first").id.apply(fails), wait)
 
 
+@both
 def test_what_is_made_of_a_refused_one_fails_with_it(wait: Wait) -> None:
     def program() -> None:
         refused = made("refused")
@@ -83,3 +87,22 @@ def test_what_is_made_of_a_refused_one_fails_with_it(wait: Wait) -> None:
 
     with pytest.raises(Exception, match="the cloud refused it"):
         run(program, wait)
+
+
+def test_no_resource_says_in_which_line_of_the_machines_files_it_is_declared() -> None:
+    seen: list[Any] = []
+
+    class Monitor(MockMonitor):
+        def RegisterResource(self, request: Any) -> Any:  # noqa: N802 -- the protocol's name
+            seen.append(request)
+            return super().RegisterResource(request)  # type: ignore[no-untyped-call]
+
+    async def program() -> None:
+        sdk_overhead.forget_programs_before()
+        set_mocks(Cloud(), project="trainyard", stack="test", monitor=Monitor(Cloud()))
+        await stack.run_pulumi_func(lambda: void(made("thing")))
+
+    sdk_overhead.reduce_overhead()
+    asyncio.run(program())
+    [thing] = (each for each in seen if each.name == "thing")
+    assert not thing.HasField("sourcePosition") and not thing.stackTrace.frames
