@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import Distribution, distributions
@@ -91,6 +91,10 @@ class ProgramEnvironment:
                 found.append(Plugin(declared["name"], version.removeprefix("v"), server))
         return sorted(found, key=lambda plugin: plugin.name)
 
+    def version_of(self, package: str) -> str:
+        """The version of one installed package, empty for none; the metadata of all others stays unread."""
+        return next((each.version for each in self._named(package)), "")
+
     def packages(self, *, transitive: bool) -> list[Package]:
         """Installed packages; without `transitive` only those that no other one requires."""
         required = set() if transitive else {name for each in self._distributions for name in _requires(each)}
@@ -106,6 +110,9 @@ class ProgramEnvironment:
         folders = [*prefix.glob("lib/python3*/site-packages"), *prefix.glob("lib/python3*/dist-packages")]
         return sorted(folders)
 
+    def _named(self, package: str) -> Iterable[Distribution]:
+        return distributions(name=package, path=[str(path) for path in self._site_packages])
+
     @cached_property
     def _distributions(self) -> list[Distribution]:
         found = distributions(path=[str(path) for path in self._site_packages])
@@ -116,7 +123,7 @@ class ProgramEnvironment:
         for folder in self._site_packages:
             yield from folder.glob("*/pulumi-plugin.json")
         # An editable install has no files of ours in site-packages.
-        if any(canonicalize_name(each.name) == OWN_DISTRIBUTION for each in self._distributions):
+        if any(self._named(OWN_DISTRIBUTION)):
             yield OWN_PLUGIN
 
 

@@ -181,8 +181,8 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         self, request: language_pb2.AboutRequest, _context: grpc.ServicerContext
     ) -> language_pb2.AboutResponse:
         environment = _environment(request.info)
-        pip = {package.name: package.version for package in environment.packages(transitive=True)}
-        metadata = {"virtualenv": str(environment.virtualenv or ""), "pulumi": pip.get("pulumi", "")}
+        pulumi = environment.version_of("pulumi")
+        metadata = {"virtualenv": str(environment.virtualenv or ""), "pulumi": pulumi}
         home = environment.python.resolve()
         return language_pb2.AboutResponse(
             executable=str(environment.python), version=home.name.removeprefix("python"), metadata=metadata
