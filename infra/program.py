@@ -9,7 +9,6 @@ from typing import Any
 import pulumi
 
 from infra.artifacts import ROOT, Artifacts
-from infra.fleet import Joined
 from infra.outputs import stack_outputs
 from infra.platform import Platform
 from infra.spec import Fleet, Stack, parse, parse_fleet
@@ -50,6 +49,8 @@ def _configured(name: str, key: str) -> tuple[Any, Source | None]:
 
 def declare_fleet(fleet: Fleet, options: pulumi.ResourceOptions | None = None) -> dict[str, Any]:
     """Declare what joins the fleet's stacks and return the outputs; `options` are those of its component."""
+    from infra.fleet import Joined  # what a stack alone has no use for
+
     return Joined(fleet, options).told
 
 
