@@ -12,7 +12,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.markup import escape
-from urllib3.exceptions import MaxRetryError
 
 from infra.errors import ExitCode, MachineError, Problem, TrainyardError
 from trainyard.forms import CatalogPart, Form
@@ -513,7 +512,7 @@ def main() -> None:
     except typer.TyperException as error:  # a wrong flag or argument
         error.show()  # type: ignore[attr-defined]
         code = ExitCode.WRONG_INPUT
-    except (MaxRetryError, OSError) as error:
+    except OSError as error:
         code = _tell(errors, _explained(error))
     except Exception as error:
         code = _tell(errors, _refused(error))
@@ -523,11 +522,14 @@ def main() -> None:
 
 
 def _refused(error: Exception) -> TrainyardError:
-    """Say what the cluster's API server refused; raise what is no answer of one.
+    """Say what the cluster's API server refused, or that it is out of reach; raise what is neither.
 
-    Its type is known where the command has asked one: the client takes longer to import than most commands.
+    The types are known where the command has asked one: the client takes longer to import than most commands.
     """
-    client = sys.modules.get("kubernetes.client.exceptions")
+    http, client = map(sys.modules.get, ("urllib3.exceptions", "kubernetes.client.exceptions"))
+    if http is not None and isinstance(error, http.MaxRetryError):
+        fix = "of the embedded cluster: run `trainyard up`; else look for the way to the API server"
+        return TrainyardError([Problem("the cluster's API", str(error.reason), "an answer", fix)])
     if client is None or not isinstance(error, client.ApiException):
         raise error
     reason = str(error.reason)
@@ -540,11 +542,8 @@ def _refused(error: Exception) -> TrainyardError:
     return TrainyardError([Problem("the cluster's API", f"{error.status}: {reason}", "an answer", fix)])
 
 
-def _explained(error: MaxRetryError | OSError) -> TrainyardError:
+def _explained(error: OSError) -> TrainyardError:
     """Say what the user can do about it; raise what nobody has foreseen."""
-    if isinstance(error, MaxRetryError):
-        fix = "of the embedded cluster: run `trainyard up`; else look for the way to the API server"
-        return TrainyardError([Problem("the cluster's API", str(error.reason), "an answer", fix)])
     if error.errno not in REFUSALS:
         raise error
     fix = "put that right, or set TRAINYARD_STATE and TRAINYARD_CACHE to folders of your own"

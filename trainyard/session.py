@@ -19,10 +19,6 @@ from infra.spec.source import FLEET_KEY, holds
 from infra.targets.kubeconfig import namespace_of
 from infra.targets.registry import target_of
 from infra.targets.target import Target
-from local.cluster import preflight
-from local.cluster.layout import Layout
-from local.cluster.network import Network
-from trainyard.jobs import Jobs
 from trainyard.packages import Packages
 from trainyard.state import backend_variables
 
@@ -31,7 +27,9 @@ if TYPE_CHECKING:
 
     from engine.engine import Engine
     from local.cluster import EmbeddedCluster
+    from local.cluster.layout import Layout
     from local.toolchain import Toolchain
+    from trainyard.jobs import Jobs
 
 
 class Session:
@@ -148,6 +146,9 @@ class Session:
         Raises:
             MachineError: with all of it: no root, no space, addresses that are taken, ….
         """
+        from local.cluster import preflight
+        from local.cluster.network import Network
+
         cluster = self.stack.provider.on_host
         if cluster is None:
             return
@@ -174,6 +175,8 @@ class Session:
     @cached_property
     def jobs(self) -> Jobs:
         """The cluster's jobs. Raises TrainyardError as `api` does."""
+        from trainyard.jobs import Jobs
+
         return Jobs(self.api)
 
     @property
@@ -203,6 +206,9 @@ class Session:
 
     @property
     def _layout(self) -> Layout:
+        from local.cluster import preflight
+        from local.cluster.layout import Layout
+
         if self.is_embedded:
             preflight.check_privileges()  # its folder is root's alone
         return Layout(self.paths.cluster_run(self.stack.name))
