@@ -1,4 +1,4 @@
-"""`python -m trainyard_train checkpoint|export|import`: what a run has saved, also in other formats."""
+"""`python -m trainyard_train run|checkpoint|export|import`: start a program; look at what a run has saved."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 
+from trainyard_train import script
 from trainyard_train.checkpointing import exchange, inspect
 from trainyard_train.checkpointing.checkpoint import DamagedError, FormatError
 from trainyard_train.config_base import ConfigError
@@ -15,6 +16,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns 0 if all is well, 1 if something is damaged or differs, 2 for wrong use."""
     parser = argparse.ArgumentParser(prog="python -m trainyard_train")
     commands = parser.add_subparsers(required=True)
+    script.add_commands(commands)
     inspect.add_commands(commands)
     exchange.add_commands(commands)
     options = parser.parse_args(arguments)

@@ -1,0 +1,106 @@
+"""`python -m trainyard_train run PROGRAM`: a program of anybody's as all ranks of this node, under the agent.
+
+A program that uses `Run` gets what `trainyard_train.train` has: PyTorch is imported once for all ranks, a
+lost rank is started again in place, and its checkpoint comes from this node's memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import importlib
+import os
+import runpy
+import sys
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from trainyard_train.config_base import ConfigError
+from trainyard_train.elasticity.agent import Agent, node_of
+from trainyard_train.elasticity.exit_codes import EXIT_FAILED
+
+
+def add_commands(parser: Any) -> None:  # noqa: ANN401 (argparse gives its class no public name)
+    """The command that starts it."""
+    text = "start a program that uses Run as all ranks of this node, and again in place when one is lost"
+    command = parser.add_parser("run", help=text, description=text)
+    command.add_argument("--nproc-per-node", metavar="N", help="ranks: a number, auto, gpu or cpu")
+    command.add_argument(
+        "--restarts", type=int, default=3, metavar="N", help="in a row without a newer checkpoint (3)"
+    )
+    command.add_argument(
+        "--preload",
+        default="",
+        metavar="MODULES",
+        help="what to import once for all ranks beside PyTorch, such as transformers,datasets;"
+        " nothing that touches a GPU when it is imported",
+    )
+    command.add_argument("-m", "--module", action="store_true", help="the program is a module's name")
+    command.add_argument("program", help="a file of Python")
+    command.add_argument("arguments", nargs=argparse.REMAINDER, help="its own")
+    command.set_defaults(command=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    started = time.time()
+    problems = []
+    if not options.module and not Path(options.program).is_file():
+        problems.append(f"program: got {options.program}; allowed: a file, or a module's name with -m")
+    if options.restarts < 0:
+        problems.append(f"--restarts: got {options.restarts}; allowed: 0 or more")
+    if problems:
+        raise ConfigError(problems)
+    if options.nproc_per_node:
+        os.environ["PET_NPROC_PER_NODE"] = options.nproc_per_node
+    if os.environ.get("PET_NPROC_PER_NODE", "1") != "1":
+        os.environ.setdefault("OMP_NUM_THREADS", "1")  # as torchrun; PyTorch reads it when it is imported
+    from trainyard_train.run import TIMEOUTS
+
+    work = partial(_as_rank, options.program, options.arguments, options.module)
+    prepare = partial(_import, [name for name in options.preload.split(",") if name])
+    return Agent(node_of(os.environ), work, options.restarts, TIMEOUTS, prepare).run(started)
+
+
+def _import(names: Sequence[str]) -> None:
+    """Import what takes long.
+
+    Raises:
+        ConfigError: there is no such module.
+    """
+    from trainyard_train.elasticity import startup
+
+    startup.defer_compiler()
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            raise ConfigError([f"--preload: got {name}, which cannot be imported: {error}"]) from None
+
+
+def _as_rank(
+    program: str, arguments: Sequence[str], module: bool, _started: float, _rendezvous_seconds: float
+) -> int:
+    """Be the program; returns its exit code."""
+    sys.argv = [program, *arguments]
+    try:
+        if module:
+            sys.path.insert(0, str(Path.cwd()))
+            runpy.run_module(program, run_name="__main__", alter_sys=True)
+        else:
+            sys.path.insert(0, str(Path(program).resolve().parent))
+            runpy.run_path(program, run_name="__main__")
+    except SystemExit as end:
+        return _code_of(end)
+    finally:
+        atexit._run_exitfuncs()  # what others leave to the end of the interpreter, which a fork does not see
+    return 0
+
+
+def _code_of(end: SystemExit) -> int:
+    if end.code is None or isinstance(end.code, int):
+        return end.code or 0
+    sys.stderr.write(f"{end.code}\n")
+    return EXIT_FAILED
