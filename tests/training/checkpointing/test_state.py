@@ -52,7 +52,8 @@ class Threads(Mesh):
             self.store.set(key, data.numpy().tobytes().hex())
             return data
         self.sent[tuple(ranks)] += size
-        return torch.tensor(list(bytes.fromhex(self.store.get(key).decode())), dtype=torch.uint8)
+        found = torch.tensor(list(bytes.fromhex(self.store.get(key).decode())), dtype=torch.uint8)
+        return found if room is None else room[:size].copy_(found)
 
 
 def load_all(states: Sequence[State], checkpoint: Checkpoint) -> None:

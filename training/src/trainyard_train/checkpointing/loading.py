@@ -91,6 +91,16 @@ class _Run:
     """Those that need them, and the reader, in order."""
 
 
+@dataclass(frozen=True)
+class _Block:
+    """What this rank has read."""
+
+    content: memoryview
+    """Of a block that went to several places, the first of them."""
+    placed: bool
+    """Whether it was read straight to where it goes."""
+
+
 @dataclass
 class Reading:
     """One attempt at a checkpoint; all ranks make it together."""
@@ -195,37 +205,34 @@ class Reading:
             run = runs[number]
             file = self.headers[run.file].file
             start, stop = file.ranges()[run.blocks[at]]
-            data = torch.empty(0)
+            data, room = torch.empty(0), received
             if run.reader == self.mesh.rank:
-                content = next(found)
-                if content is None:
-                    self._bytes_from_store += stop - start
-                    continue
-                self._count(file, content)
+                block = next(found)
+                placed, data = block.placed, from_bytes(block.content)
+                self._bytes_from_store += 0 if file.is_held(block.content) else stop - start
                 if not file.entry.header:
-                    self._verify_whole(run, at, content, hashes[run.file])
-                data = from_bytes(content)
-            self._take(run.file, start, self.mesh.share(run.reader, run.ranks, data, stop - start, received))
+                    self._verify_whole(run, at, block.content, hashes[run.file])
+            else:
+                parts = self._parts(run.file, start, stop) if self.mesh.device.type == "cpu" else []
+                if placed := len(parts) == 1:
+                    room = from_bytes(parts[0])
+            data = self.mesh.share(run.reader, run.ranks, data, stop - start, room)
+            if not placed:
+                self._take(run.file, start, data)
 
-    def _count(self, file: StoredFile, content: memoryview) -> None:
-        self._bytes_from_store += 0 if file.is_held(content) else len(content)
-
-    def _block(self, run: _Run, at: int, room: memoryview | None) -> memoryview | None:
-        """A block, verified; zeros if it is damaged, so that those that wait for it go on.
-
-        None: it was read straight to where it goes.
-        """
+    def _block(self, run: _Run, at: int, room: memoryview | None) -> _Block:
+        """A block, verified; zeros if it is damaged, so that those that wait for it go on."""
         header, number = self.headers[run.file], run.blocks[at]
+        start, stop = header.file.ranges()[number]
         try:
-            for_this_rank_alone = len(run.ranks) == 1 and header.digests and header.file.held is None
-            if for_this_rank_alone and (parts := self._parts(run.file, *header.file.ranges()[number])):
+            parts = self._parts(run.file, start, stop) if header.digests and not header.file.held else []
+            if len(parts) == 1 or (parts and len(run.ranks) == 1):  # others are sent it from one place
                 header.file.place_block(number, header.digests[number], parts)
-                return None
-            return header.file.block(number, header.digests, room)[1]
+                return _Block(parts[0], placed=True)
+            return _Block(header.file.block(number, header.digests, room)[1], placed=False)
         except DamagedError as error:
             self._note(error)
-            start, stop = header.file.ranges()[number]
-            return memoryview(bytes(stop - start))
+            return _Block(memoryview(bytes(stop - start)), placed=False)
 
     def _verify_whole(self, run: _Run, at: int, content: Data, found: hashlib._Hash) -> None:
         """Compare a file that has one digest, once all was read; the header counts as it was used."""
@@ -287,7 +294,7 @@ class Reading:
         except DamagedError as error:
             self._note(error)
             return memoryview(b"")
-        self._count(file, header)
+        self._bytes_from_store += 0 if file.is_held(header) else len(header)
         return header
 
     def _parse(self, name: str, data: Data) -> None:

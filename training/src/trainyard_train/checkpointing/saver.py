@@ -280,9 +280,8 @@ class Saver:
 
     def _held(self, manifest: Manifest) -> dict[str, memoryview]:
         """The files of a checkpoint that this node's memory has."""
-        entries = {name: each for name, each in manifest.files.items() if each.header}
-        found = {n: self.memory.find(each.size, each.header, each.sha256) for n, each in entries.items()}
-        return {name: content for name, content in found.items() if content is not None}
+        found = self.memory.find({n: each.sha256 for n, each in manifest.files.items() if each.header})
+        return {name: each for name, each in found.items() if len(each) == manifest.files[name].size}
 
     def _set_aside(self, key: str, step: int, reason: str, damages: list[str]) -> None:
         """Set a damaged checkpoint aside, at rank 0, which takes note of it.

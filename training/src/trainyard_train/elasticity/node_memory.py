@@ -24,6 +24,8 @@ FILES: Final = "TRAINYARD_NODE_MEMORY"
 """The descriptors of the node's memory files, and this process's local rank, such as `5,6,7,8:1`."""
 _EACH: Final = 2
 """Memory files of a rank."""
+_LENGTH: Final = 8
+"""Bytes at the begin of a safetensors file that say how long the header after them is."""
 _SHARE: Final = 0.5
 """Of the memory that is free: as much may be taken for second files."""
 _MEMORY: Final = Path("/proc/meminfo")
@@ -56,6 +58,14 @@ class MemoryFile:
     def read(self) -> memoryview:
         """What it holds, in place; no longer than until its rank captures again."""
         return memoryview(mmap.mmap(self.descriptor, 0, access=mmap.ACCESS_READ))
+
+    def digest(self) -> str:
+        """The sha256 of the header of what it holds; empty if it holds nothing that has one."""
+        if self.size < _LENGTH:
+            return ""
+        content = self.read()
+        header = _LENGTH + int.from_bytes(content[:_LENGTH], "little")
+        return hashlib.sha256(content[:header]).hexdigest() if header <= len(content) else ""
 
     def clear(self) -> None:
         """Give its memory back."""
@@ -115,23 +125,16 @@ class NodeMemory:
         """The last capture is of a checkpoint that is committed now."""
         self._committed = self._captured or self._committed
 
-    def find(self, size: int, header: int, sha256: str) -> memoryview | None:
-        """The content of a checkpoint's file, if one of the node's ranks has captured it.
+    def find(self, digests: Mapping[str, str]) -> dict[str, memoryview]:
+        """The content of those files of a checkpoint that ranks of this node have captured, by their names.
 
         Args:
-            size: of the file.
-            header: bytes of its header, which has the digest of each block of the rest.
-            sha256: of the header.
+            digests: sha256 of each file's header, in which is that of each block of the rest, by its name.
         """
-        for each in self.files if header else ():
-            if each.size != size:
-                continue
-            content = each.read()
-            if hashlib.sha256(content[:header]).hexdigest() == sha256:
-                if each in self.own:
-                    self._committed = each
-                return content
-        return None
+        captured = {digest: (each, each.read()) for each in self.files if (digest := each.digest())}
+        found = {name: captured[digest] for name, digest in digests.items() if digest in captured}
+        self._committed = next((each for each, _ in found.values() if each in self.own), self._committed)
+        return {name: content for name, (_, content) in found.items()}
 
     def _clear_but(self, kept: MemoryFile | None) -> None:
         for each in self.own:
