@@ -29,7 +29,6 @@ def losses(run_dir: Path) -> list[tuple[int, float]]:
         (1, {}),
         (1, {"workers": 2, "per_step": 4, "every_steps": 3}),
         (1, {"workers": 2, "persistent": True}),
-        (2, {}),
         (2, {"strategy": "fsdp"}),
         (2, {"workers": 1}),
         pytest.param(2, {"strategy": "tp"}, marks=pytest.mark.ranks),
