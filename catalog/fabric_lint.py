@@ -5,7 +5,7 @@ mapping will do; one that raises where a value is not known lets the caller fail
 
 Sources: AWS EKS user guide, "Run machine learning training on Amazon EKS with Elastic Fabric Adapter" (a host
 path to /dev/infiniband hides the devices from libfabric; ranks with EFA's settings but no device use TCP);
-NCCL user guide, environment variables and "Shared memory"; NVIDIA Network Operator, RDMA (memory lock).
+NCCL user guide, environment variables and "Shared memory".
 """
 
 from __future__ import annotations
@@ -35,8 +35,6 @@ SIMULATED_LABEL = "trainyard.dev/simulated"
 HOST_DEVICE = "nvidia.com/hostdev"
 """A card of the machine that is moved into the pod (NVIDIA Network Operator)."""
 DEVICES = ("vpc.amazonaws.com/efa", "rdma/*", HOST_DEVICE)
-MEMORY_LOCK = ("rdma/*", HOST_DEVICE)
-"""Resources whose users pin memory themselves; EFA's kernel driver needs no capability."""
 DEVICES_CLAIM, NVLINK_CLAIM = "fabric", "nvlink"
 _CLAIMS: Mapping[str, str] = {DEVICES_CLAIM: "claim", NVLINK_CLAIM: "nvlink_domain"}
 """Name of a pod's claim → what of a fabric class asks for it: devices, and a place in an NVLink domain."""
@@ -86,7 +84,7 @@ def pod(spec: Mapping[str, Any], num_nodes: int = 1, fabric: str = "") -> Iterat
                     )
             yield from _claims(container.get("resources") or {}, fabric, num_nodes, (*path, "resources"))
         if any(_has(limits, device) for device in DEVICES):
-            yield from _memory(container, limits, path, shared)
+            yield from _memory(container, path, shared)
     yield from _host_paths(spec)
 
 
@@ -183,15 +181,7 @@ def _settings(
                 )
 
 
-def _memory(
-    container: Mapping[str, Any], limits: Mapping[str, Any], path: KeyPath, shared: Sequence[str]
-) -> Iterator[Fault]:
-    capabilities = ((container.get("securityContext") or {}).get("capabilities") or {}).get("add") or ()
-    if any(_has(limits, name) for name in MEMORY_LOCK) and "IPC_LOCK" not in capabilities:
-        where = (*path, "securityContext", "capabilities", "add")
-        yield Fault(
-            where, "no memory lock", "IPC_LOCK", "without it RDMA registers no memory, and NCCL uses TCP"
-        )
+def _memory(container: Mapping[str, Any], path: KeyPath, shared: Sequence[str]) -> Iterator[Fault]:
     mounts = [mount for mount in container.get("volumeMounts") or () if mount.get("mountPath") == "/dev/shm"]  # noqa: S108
     if not any(mount.get("name") in shared for mount in mounts):
         allowed = "an emptyDir with medium Memory at /dev/shm"

@@ -172,8 +172,9 @@ class Fabric:
     """Variables that must not be set: they override what the fabric's plugin works out by itself."""
     setup: str = ""
     """Shell line (bash) that sets what NCCL needs, where that follows from what is on the node."""
-    capabilities: tuple[Name, ...] = ()
-    """Linux capabilities that the container adds."""
+    pins_memory: bool = False
+    """Whether its cards need memory locked: the nodes' limit must allow it (RLIMIT_MEMLOCK; Linux,
+    drivers/infiniband/core/umem.c). CAP_IPC_LOCK helps root alone: a user's process does not get it."""
     image_files: tuple[ImageFile, ...] = ()
     """What the image must hold so that ranks reach the fabric."""
     node_files: tuple[Name, ...] = ()

@@ -227,18 +227,28 @@ def images(
         Path | None,
         typer.Option(help="Look into an OCI archive, which is not pushed yet, as the training image."),
     ] = None,
+    lock: Annotated[
+        bool, typer.Option("--lock", help="Write the digest of each into the stack file.")
+    ] = False,
 ) -> None:
     """List every image and chart that a stack brings onto its nodes.
 
     With a mirror in the stack file they are listed where the mirror has them. --check asks the registries for
     each, with the logins of ~/.docker/config.json, looks into the training images for the libraries that the
-    pools' fabrics need, and fails with what is not to be had.
+    pools' fabrics need, and fails with what is not to be had. --lock asks for the digest of each tag,
+    and writes it into the stack file (images.digests): nodes then pull what was there when you looked.
 
     [dim]trainyard images onprem
+    trainyard images onprem --lock
     trainyard images onprem --check
     trainyard images onprem --archive torch.oci.tar
     trainyard images onprem -o json | jq -r '.images[]'[/]
     """
+    if lock:
+        from trainyard.lock import lock_images
+
+        lock_images(Session(name or stack))
+        return
     from trainyard.images import show_images
 
     show_images(Session(name or stack), output, check=check, archive=archive)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,8 +33,16 @@ _HOSTS = {_DOCKER_HUB: "registry-1.docker.io"}
 _LOOPBACK = ("localhost", "127.0.0.1")
 _TIMEOUT_SECONDS = 15.0
 _CHUNK_BYTES = 1 << 20
-_TOLD = {401: "not without a login", 403: "not with this login", 404: "not there"}
+_TOO_MANY = 429
+_TOLD = {
+    401: "not without a login",
+    403: "not with this login",
+    404: "not there",
+    _TOO_MANY: "too many requests: it gives no more for now",
+}
 """What a status other than 200 says of a manifest."""
+_TRIES, _MAX_WAIT_SECONDS = 4, 20.0
+"""Of a registry that asks to wait: Docker Hub's limits are by the hour, and nobody waits for that."""
 
 
 def take_apart(reference: str) -> tuple[str, str, str]:
@@ -80,6 +90,7 @@ class Registries:
     credentials: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Host → base64 of `user:password`."""
     http: urllib3.PoolManager = field(default_factory=urllib3.PoolManager, repr=False)
+    sleep: Callable[[float], None] = field(default=time.sleep, repr=False)
 
     @classmethod
     def from_docker_config(cls, environ: Mapping[str, str] = os.environ) -> Registries:
@@ -104,6 +115,30 @@ class Registries:
         if answer.status == 200:
             return None
         return Missing(_TOLD.get(answer.status, f"status {answer.status}"))
+
+    def digest(self, reference: str) -> str | Missing:
+        """Return what a tag names now, `sha256:…`: the index of an image for several processors."""
+        host, name, version = take_apart(reference)
+        try:
+            answer = self._patiently("GET", host, f"{_place(host, name)}/manifests/{version}")
+        except urllib3.exceptions.HTTPError as error:
+            return Missing(f"{host} cannot be reached ({type(error).__name__})")
+        if answer.status != 200:
+            return Missing(_TOLD.get(answer.status, f"status {answer.status}"))
+        found = f"sha256:{hashlib.sha256(answer.data).hexdigest()}"
+        told = answer.headers.get("Docker-Content-Digest", found)
+        return found if told == found else Missing(f"{host} calls it {told}, and sends {found}")
+
+    def _patiently(self, method: str, host: str, url: str) -> urllib3.BaseHTTPResponse:
+        """Ask, and again after as long as the registry says, where it has too much to do."""
+        for tried in range(_TRIES):
+            answer = self._ask(method, host, url)
+            asked = answer.headers.get("Retry-After", "")
+            wait = float(asked) if asked.isdecimal() else 2.0**tried
+            if answer.status != _TOO_MANY or wait > _MAX_WAIT_SECONDS:
+                break
+            self.sleep(wait)
+        return answer
 
     def image(self, reference: str) -> RegistryImage:
         """Return what reads the parts of an image; nothing is asked yet."""
@@ -178,7 +213,7 @@ class Registries:
             url,
             headers={"Accept": _TYPES, **headers},
             timeout=_TIMEOUT_SECONDS,
-            retries=urllib3.Retry(1, redirect=3),
+            retries=urllib3.Retry(1, redirect=3, respect_retry_after_header=False),
             preload_content=preload,
         )
 

@@ -10,6 +10,7 @@ from infra.operator_settings.dra_driver import DraDriverSettings
 from infra.operator_settings.gpu_operator import GpuOperatorSettings
 from infra.operator_settings.network_operator import NetworkOperatorSettings
 from infra.spec.fabric import FabricClass
+from infra.spec.mirror import MirrorSpec
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,11 @@ class Mirror:
         """Return where the mirror has an image; one of its own host is there already."""
         host = self.registry.partition("/")[0]
         return reference if reference.startswith(f"{host}/") else f"{self.registry}/{reference}"
+
+
+def mirror_of(spec: MirrorSpec | None) -> Mirror | None:
+    """Return the mirror that a stack names."""
+    return Mirror(spec.registry, spec.charts) if spec else None
 
 
 @dataclass(frozen=True)
@@ -59,8 +65,3 @@ class NodeSoftwareSettings:
         host, slash, path = reference.partition("/")
         reference = f"{self.registries.get(host, host)}{slash}{path}"
         return self.mirror.image(reference) if self.mirror else reference
-
-    @property
-    def moves_images(self) -> bool:
-        """Whether any image is elsewhere than where it is pinned."""
-        return bool(self.mirror or self.registries)

@@ -21,6 +21,7 @@ from infra.kubernetes_objects import (
 )
 from infra.platform.images import with_images
 from infra.spec import Stack
+from infra.spec.queue import TeamSpec
 from infra.targets.base import ClusterSettings, PoolSettings
 
 
@@ -44,6 +45,15 @@ class Context:
     def job_pools(self) -> list[PoolSettings]:
         """Pools that take jobs."""
         return [pool for pool in self.pools.values() if pool.accelerators_per_node]
+
+    def image(self, reference: str) -> str:
+        """Return an image as nodes pull it: from the mirror, and by its digest, where the stack has them."""
+        return self.stack.images.pinned(self.settings.software.image(reference))
+
+    def pools_of(self, team: TeamSpec) -> list[PoolSettings]:
+        """Pools that a team's queues lead to."""
+        queues = [queue for queue in self.stack.queues if queue.name in team.queues]
+        return [self.pools[flavor.pool] for queue in queues for flavor in queue.flavors]
 
     @property
     def fabrics(self) -> list[str]:
@@ -78,7 +88,7 @@ class Layer(pulumi.ComponentResource):
         options = pulumi.ResourceOptions(parent=parent)
         super().__init__(f"trainyard:platform:{kind}", name, dict(inputs), options)
         self._access = context.access
-        self._software = context.settings.software
+        self._image = context.image
         self._webhooks = [each for each in operator if isinstance(each, ServingWebhooks)]
 
     def add(
@@ -89,9 +99,7 @@ class Layer(pulumi.ComponentResource):
     ) -> KubernetesObject:
         """Declare an object; `options` are merged into those of every child."""
         base = self._access.options(self, depends_on)
-        if self._software.moves_images:
-            manifest = with_images(manifest, self._software.image)
-        manifest = known_once_served(manifest, self._webhooks)
+        manifest = known_once_served(with_images(manifest, self._image), self._webhooks)
         return KubernetesObject(manifest, pulumi.ResourceOptions.merge(base, options))
 
 

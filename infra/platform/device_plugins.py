@@ -7,9 +7,10 @@ from typing import Any
 
 import pulumi
 
+import catalog
 from infra import names
 from infra.charts import Manifest
-from infra.platform import fabric_installers
+from infra.platform import fabric_installers, memory_lock
 from infra.platform.base import Context, Layer, metadata
 from infra.targets.base import DevicePlugin
 
@@ -27,6 +28,7 @@ _FABRICS = {
     "gib-arm64": ("roce-nvl72",),
     "tcpxo": ("tcpxo",),
     "device-injector": ("tcpxo",),
+    "memory-lock": tuple(fabric.name for fabric in catalog.fabrics() if fabric.pins_memory),
 }
 """Plugin → its fabric classes. Where EFA is claimed another driver has it: never both on a node."""
 
@@ -39,7 +41,9 @@ class DevicePlugins(Layer):
         super().__init__(context, "device-plugins", {"plugins": list(plugins)}, parent)
         for plugin in plugins:
             nodes = _nodes(plugin, context)
-            if plugin in fabric_installers.NAMES:
+            if plugin == "memory-lock":
+                self.add(_daemon_set(memory_lock.NAME, memory_lock.pod(), nodes))
+            elif plugin in fabric_installers.NAMES:
                 self.add(_daemon_set(fabric_installers.NAMES[plugin], fabric_installers.pod(plugin), nodes))
             else:
                 self.add(_daemon_set(f"{plugin}-device-plugin", _pod(plugin), nodes))

@@ -23,6 +23,8 @@ _TOPOLOGY_FOLDER = "/etc/nccl-topology"
 TOPOLOGY_FILE = "topology.xml"
 _NCCL_CONF = "/etc/nccl.conf"
 """NCCL reads its variables from here, whoever started the process and with which environment."""
+LOCKED_BYTES = 2**30
+"""Memory that ranks must be able to lock: NCCL's buffers are 4 MiB per channel and peer (NCCL_BUFFSIZE)."""
 FABRIC_SIGNAL = 64
 """Ends ranks that would train over TCP: SIGRTMAX, which no framework handles, and no other fault sends."""
 
@@ -46,7 +48,8 @@ def needs(fabric: str) -> str:
     if not found.node_files:
         return ""
     files = [f"{each.file}={each.package}" for each in found.image_files if each.for_ranks]
-    return " ".join([fabric, *files, *(f"{file}=" for file in found.node_files)])
+    locked = [f"locked-memory={LOCKED_BYTES}"] if found.pins_memory else []
+    return " ".join([fabric, *files, *(f"{file}=" for file in found.node_files), *locked])
 
 
 def pod_annotations(fabric: str) -> dict[str, str]:
@@ -66,10 +69,10 @@ def pod_annotations(fabric: str) -> dict[str, str]:
     }
 
 
-def needs_privilege(fabrics: Iterable[str]) -> bool:
-    """Whether pods on one of these fabrics have capabilities that Pod Security's `restricted` refuses."""
+def privileged_daemons(fabrics: Iterable[str]) -> list[tuple[Daemon, str]]:
+    """Return the daemons that Pod Security's `restricted` refuses in a job's pod, and where that is said."""
     found = [catalog.fabric(fabric) for fabric in fabrics]
-    return any(each.capabilities or (each.daemon and each.daemon.capabilities) for each in found)
+    return [(each.daemon, each.source.url) for each in found if each.daemon and each.daemon.capabilities]
 
 
 def topology_name(fabric: str) -> str:
@@ -94,7 +97,7 @@ def host_claim(path: str) -> str:
 
 
 def with_fabric(pod: dict[str, Any], fabric: str, *, check: bool = True) -> dict[str, Any]:
-    """Give the pod what the fabric asks for: memory, paths, settings, capabilities, devices, a daemon.
+    """Give the pod what the fabric asks for: memory, paths, settings, devices, a daemon.
 
     And a check that the job reaches it, unless that is left out.
     """
@@ -102,8 +105,6 @@ def with_fabric(pod: dict[str, Any], fabric: str, *, check: bool = True) -> dict
     pod = _with_mounts(pod, found)
     if check and needs(fabric):
         pod = {**pod, "containers": [_checked(each, fabric) for each in pod["containers"]]}
-    if found.capabilities:
-        pod = {**pod, "containers": [_capable(each, found.capabilities) for each in pod["containers"]]}
     if found.setup:
         pod = _with_settings(pod, found)
     if found.topology:
@@ -150,12 +151,6 @@ def _checked(container: dict[str, Any], fabric: str) -> dict[str, Any]:
     check = ["/bin/sh", "-c", program("check_fabric.sh").rstrip(), "check_fabric", str(FABRIC_SIGNAL)]
     lifecycle = {**container.get("lifecycle", {}), "postStart": {"exec": {"command": check}}}
     return {**container, **command, "env": [*container["env"], variable], "lifecycle": lifecycle}
-
-
-def _capable(container: dict[str, Any], capabilities: Sequence[str]) -> dict[str, Any]:
-    context = container["securityContext"]
-    allowed = {**context["capabilities"], "add": list(capabilities)}
-    return {**container, "securityContext": {**context, "capabilities": allowed}}
 
 
 def _with_settings(pod: dict[str, Any], fabric: Fabric) -> dict[str, Any]:

@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import pulumi
 
 from infra import names
 from infra.kubernetes_objects import KubernetesObject
 from infra.platform.base import Context, Layer, metadata
-from infra.platform.fabric import needs_privilege
+from infra.platform.fabric import privileged_daemons
+from infra.spec.queue import TeamSpec
+
+EXCEPTION = "trainyard.dev/pod-security-exception"
+"""Annotation of a team's namespace that is not held to `restricted`: what for, and who says so."""
 
 
 class Namespaces(Layer):
     """`by_name` maps each namespace to its resource."""
 
     def __init__(self, context: Context, operators: Iterable[str], parent: pulumi.Resource) -> None:
-        teams = [names.team_namespace(team.name) for team in context.stack.teams]
-        owners = {
-            names.team_namespace(team.name): {names.TEAM_LABEL: team.name} for team in context.stack.teams
-        }
+        teams = {names.team_namespace(team.name): team for team in context.stack.teams}
+        exceptions = {name: _exception(team, context) for name, team in teams.items()}
         levels = {
             names.ADMISSION_NAMESPACE: "restricted",
             **dict.fromkeys(operators, "baseline"),
             # The one Job that makes the folders of volumes runs as root, with no more than CHOWN.
             names.STORAGE_NAMESPACE: "baseline",
-            # Some fabrics need capabilities in the pods of jobs themselves.
-            **dict.fromkeys(teams, "privileged" if needs_privilege(context.fabrics) else "restricted"),
+            **{name: "privileged" if why else "restricted" for name, why in exceptions.items()},
         }
         super().__init__(context, "namespaces", {"levels": levels}, parent)
         self.by_name: dict[str, KubernetesObject] = {
@@ -34,11 +36,24 @@ class Namespaces(Layer):
                 {
                     "apiVersion": "v1",
                     "kind": "Namespace",
-                    "metadata": metadata(
-                        name, labels={"pod-security.kubernetes.io/enforce": level, **owners.get(name, {})}
-                    ),
+                    "metadata": _metadata(name, level, teams.get(name), exceptions.get(name, "")),
                 }
             )
             for name, level in levels.items()
         }
         self.register_outputs({"names": list(levels)})
+
+
+def _exception(team: TeamSpec, context: Context) -> str:
+    """Why the team cannot be held to `restricted`: one daemon of its pools' fabric; empty: it is held."""
+    fabrics = sorted({pool.fabric_class for pool in context.pools_of(team)})
+    return "; ".join(
+        f"{daemon.name} adds {', '.join(daemon.capabilities)} ({source})"
+        for daemon, source in privileged_daemons(fabrics)
+    )
+
+
+def _metadata(name: str, level: str, team: TeamSpec | None, exception: str) -> dict[str, Any]:
+    owner = {names.TEAM_LABEL: team.name} if team else {}
+    about = metadata(name, labels={"pod-security.kubernetes.io/enforce": level, **owner})
+    return {**about, "annotations": {EXCEPTION: exception}} if exception else about

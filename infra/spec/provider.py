@@ -12,6 +12,7 @@ from pydantic_core import CoreSchema
 import catalog
 from infra.artifacts import kubernetes_version
 from infra.spec.base import Spec, check_one_of, one_of
+from infra.spec.mirror import MirrorSpec
 from infra.spec.storage import FilesystemSpec
 
 ProviderKind = str
@@ -88,6 +89,10 @@ class ManagedProviderSpec(ProviderSpec):
 
     kubernetes_version: str = Field(
         default_factory=kubernetes_version, description="minor version of Kubernetes, in quotes"
+    )
+    mirror: MirrorSpec | None = Field(
+        default=None,
+        description="images and charts from a registry of one's own, such as inside of an air gap",
     )
 
     @model_validator(mode="before")

@@ -75,6 +75,14 @@ def read(path: Path, key: str = STACK_KEY) -> tuple[Any, Source]:
     return _of(path, node, key)
 
 
+def node_of(text: str, keys: tuple[str, ...]) -> yaml.Node | None:
+    """Return the node of a stack file's text under these keys, with its marks; None where there is none."""
+    node = yaml.compose(text, Loader=_Loader)
+    for key in keys:
+        node = _child(node, key)
+    return node
+
+
 def read_whole(path: Path) -> tuple[Any, Source]:
     """Read a file that is one mapping, such as a job.yaml. Raises InputError as `read` does."""
     node = _composed(path)

@@ -12,6 +12,7 @@ from infra.spec.admission import AdmissionSpec
 from infra.spec.base import Name, Spec
 from infra.spec.dataset import DatasetSpec
 from infra.spec.grace import GraceSeconds
+from infra.spec.images import ImagesSpec
 from infra.spec.job import JobSpec
 from infra.spec.network import NetworkSpec
 from infra.spec.node_pool import NodePoolSpec
@@ -41,6 +42,7 @@ class Stack(Spec):
     admission: AdmissionSpec = Field(
         default=AdmissionSpec(), description="what the API server holds the teams to"
     )
+    images: ImagesSpec = Field(default=ImagesSpec(), description="digests of the images that nodes pull")
     network: NetworkSpec = Field(
         default=NetworkSpec(), description="what the teams' pods may connect to outside of their namespace"
     )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import pulumi
 
+import catalog
 from infra import names
 from infra.artifacts import Artifacts
 from infra.kubernetes_objects import Access
@@ -24,8 +25,9 @@ TAINT_EFFECTS = {
     "PreferNoSchedule": "PREFER_NO_SCHEDULE",
 }
 """Kubernetes' words → those of EKS's and GKE's APIs."""
-DevicePlugin = Literal["nvidia", "efa", "gib", "gib-arm64", "tcpxo", "device-injector"]
-"""`gib…`: NCCL over Google's RoCE; `tcpxo` and `device-injector`: NCCL over GPUDirect-TCPXO."""
+DevicePlugin = Literal["nvidia", "efa", "gib", "gib-arm64", "tcpxo", "device-injector", "memory-lock"]
+"""`gib…`: NCCL over Google's RoCE; `tcpxo` and `device-injector`: NCCL over GPUDirect-TCPXO; `memory-lock`: a
+limit on locked memory that RDMA can work with, where nodes do not come with one."""
 CapacityMode = Literal["fixed", "autoscaled", "queued"]
 """`fixed`: the pool has the nodes that it has. `autoscaled`: nodes come one by one, as pods wait for them.
 `queued`: Kueue asks for all nodes of a job at once, by a ProvisioningRequest."""
@@ -200,6 +202,12 @@ class Cluster(pulumi.ComponentResource):
         # The spec is given as inputs so that policies can judge the intent.
         spec: dict[str, Any] = stack.model_dump(mode="json", by_alias=True)
         super().__init__(f"trainyard:infra:{type(self).__name__}", stack.name, {"stack": spec}, opts)
+
+
+def memory_lock(pools: Iterable[PoolSettings]) -> tuple[DevicePlugin, ...]:
+    """What nodes need where their limit on locked memory is the distribution's, and a fabric pins memory."""
+    pins = any(catalog.fabric(pool.fabric_class).pins_memory for pool in pools)
+    return ("memory-lock",) if pins else ()
 
 
 def pool_labels(pool: NodePoolSpec) -> dict[str, str]:

@@ -5,6 +5,11 @@ kube-proxy is there because the API server calls webhooks by their Services.
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import yaml
+
+from local.cluster import audit
 from local.cluster.addresses import API_PORT
 from local.cluster.commands import program
 from local.cluster.context import Context
@@ -58,6 +63,8 @@ class ControlPlane:
     def spec(self, any_node: str) -> MachineSpec:
         """Write the config files and return what the machine runs; `any_node` is the name of a node."""
         self._write_corefile()
+        self.context.layout.audit.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write(self._audit_policy, yaml.safe_dump(audit.POLICY))
         daemons = (
             self.etcd(),
             self.api_server(),
@@ -137,8 +144,13 @@ class ControlPlane:
             "--anonymous-auth=false",
             "--allow-privileged=true",
             "--profiling=false",
+            *audit.flags(self.context.layout.audit, self._audit_policy),
         )
         return self._daemon("kube-apiserver", argv)
+
+    @property
+    def _audit_policy(self) -> Path:
+        return self.context.layout.control / "audit-policy.yaml"
 
     def controller_manager(self) -> Daemon:
         kubeconfig = self.context.client("system:kube-controller-manager")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -89,9 +90,19 @@ def mount(entry: Mount) -> None:
     subprocess.run(command, check=True)
 
 
+def let_pods_lock_memory() -> None:
+    """Pods have containerd's limit, and that has ours: no limit, or as much as this host lets us have."""
+    most = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
+    try:
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    except ValueError:  # without CAP_SYS_RESOURCE
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (most, most))
+
+
 def main(path: str) -> None:
     """Bring the machine of this file up and keep it so."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    let_pods_lock_memory()
     spec = json.loads(Path(path).read_text())
     for entry in spec["mounts"]:
         mount(entry)

@@ -48,6 +48,11 @@ class Layout:
         return self.run / "events.jsonl"
 
     @property
+    def audit(self) -> Path:
+        """The API server's audit log (0700); it outlives the run, as the data do."""
+        return self.run.parent / "audit"
+
+    @property
     def control(self) -> Path:
         return self.run / "control"
 

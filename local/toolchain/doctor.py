@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import resource
 import shutil
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
@@ -108,6 +109,7 @@ def _machine(toolchain: Toolchain) -> Iterator[Finding]:
     yield _user()
     yield _capabilities()
     yield _memory()
+    yield _locked_memory()
     yield _cgroups()
     for folder in (toolchain.paths.cache, toolchain.paths.state):
         there = next(path for path in (folder, *folder.parents) if path.exists())
@@ -125,10 +127,14 @@ def _user() -> Finding:
     return Finding("machine", "user", State.PROBLEM, f"uid {os.geteuid()}", fix)
 
 
-def _capabilities() -> Finding:
+def _lacks_capabilities(names: Iterable[str]) -> list[str]:
     status = Path("/proc/self/status").read_text()
     effective = int(status.split("CapEff:")[1].split()[0], 16)
-    missing = [name for name, bit in _CAPABILITIES.items() if not effective & (1 << bit)]
+    return [name for name in names if not effective & (1 << _CAPABILITIES[name])]
+
+
+def _capabilities() -> Finding:
+    missing = _lacks_capabilities(_CAPABILITIES)
     if not missing:
         return Finding("machine", "capabilities", State.OK, ", ".join(_CAPABILITIES))
     if missing == ["SYS_RESOURCE"]:
@@ -143,6 +149,14 @@ def _memory() -> Finding:
     state = State.OK if gib >= MEMORY_GIB else State.PROBLEM
     fix = f"the cluster and its job want {MEMORY_GIB:.0f} GiB: end something, or use a larger machine"
     return Finding("machine", "memory", state, f"{gib:.1f} GiB available", fix)
+
+
+def _locked_memory() -> Finding:
+    """Pods of the embedded cluster may lock as much: nothing that it runs needs more."""
+    most = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
+    if most == resource.RLIM_INFINITY or not _lacks_capabilities(["SYS_RESOURCE"]):
+        return Finding("machine", "locked memory", State.OK, "pods: no limit")
+    return Finding("machine", "locked memory", State.OK, f"pods: {most // 2**20} MiB (no SYS_RESOURCE)")
 
 
 def _cgroups() -> Finding:

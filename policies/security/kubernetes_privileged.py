@@ -20,6 +20,7 @@ DRIVERS = (
     "kube-system/*efa*device-plugin*",
     "kube-system/nccl-*-installer",
     "kube-system/device-injector",
+    "kube-system/memory-lock",
     "kube-system/csi-azurelustre-node",
     "kube-system/amdgpu-driver",
 )

@@ -7,8 +7,10 @@ judged in the end, whoever filled in a template.
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import httpx
 import pytest
@@ -40,6 +42,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 POLICY = "ValidatingAdmissionPolicy 'trainyard-teams-"
 OTHER = "team-platform"
 ACCOUNTS, MASTERS = "system:serviceaccounts", "system:masters"
+CAP_SYS_RESOURCE = 24
 KUBECTL = REPOSITORY / ".trainyard" / "bin" / "kubectl"
 CONTROLLER_GROUPS = (
     "system:serviceaccounts",
@@ -90,7 +93,7 @@ def test_a_pod_that_crosses_a_boundary_is_refused_whoever_makes_it(admin: Person
 
 
 def test_policies_hold_where_pod_security_does_not(stack: LocalStack, admin: Person) -> None:
-    """On some fabrics a team's namespace is `privileged`, since pods of jobs need a capability."""
+    """On TCPXO a team's namespace is `privileged`, since the fabric's daemon is a part of each pod."""
     label = "pod-security.kubernetes.io/enforce"
     stack.kubectl("label", "namespace", OTHER, "--overwrite", f"{label}=privileged")
     wrong = {}
@@ -104,6 +107,80 @@ def test_policies_hold_where_pod_security_does_not(stack: LocalStack, admin: Per
     finally:
         stack.kubectl("label", "namespace", OTHER, "--overwrite", f"{label}=restricted")
     assert wrong == {}
+
+
+DAEMON = {
+    "name": "fabric-daemon",
+    "image": "registry.example.com/fabric/daemon:1",
+    "restartPolicy": "Always",
+    "command": ["/bin/run", "--fast"],
+    "env": [{"name": "LD_LIBRARY_PATH", "value": "/usr/local/nvidia/lib64"}],
+    "securityContext": {
+        "runAsUser": 0,
+        "runAsNonRoot": False,
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"], "add": ["NET_ADMIN"]},
+    },
+    "volumeMounts": [{"name": "host-sys", "mountPath": "/hostsysfs"}],
+}
+"""As TCPXO's runtime has its own: a fabric that no node here has."""
+DAEMONS = (
+    "image registry.example.com/fabric/daemon:1, name fabric-daemon, command /bin/run --fast"
+    ", env LD_LIBRARY_PATH=/usr/local/nvidia/lib64, mount host-sys /hostsysfs, capability NET_ADMIN"
+)
+WITH_DAEMON = {
+    "metadata": {"namespace": OTHER},
+    "spec": {
+        "initContainers": [DAEMON],
+        "volumes": [{}, {"name": "host-sys", "persistentVolumeClaim": {"claimName": "host-sys"}}],
+    },
+}
+CHANGED: Mapping[str, Manifest] = {
+    "name": {"name": "mine"},
+    "command": {"command": ["/bin/sh"]},
+    "arguments": {"args": ["-c", "id"]},
+    "library": {"env": [{"name": "LD_PRELOAD", "value": "/mnt/checkpoints/mine.so"}]},
+    "path": {"env": [{"value": "/mnt/checkpoints"}]},
+    "mount": {"volumeMounts": [{"mountPath": "/usr/local/nvidia/lib64"}]},
+    "part of a mount": {"volumeMounts": [{"subPath": "mine"}]},
+    "team's own folder": {"volumeMounts": [{}, {"name": "env", "mountPath": "/fts", "readOnly": True}]},
+    "hook": {"lifecycle": {"postStart": {"exec": {"command": ["id"]}}}},
+    "probe": {"startupProbe": {"exec": {"command": ["id"]}}},
+    "working folder": {"workingDir": "/mnt/checkpoints"},
+    "capability": {"securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}},
+}
+
+
+def test_a_fabrics_daemon_runs_as_root_in_the_runtimes_form_alone(stack: LocalStack, admin: Person) -> None:
+    def said(patch: Manifest) -> str:
+        made = merged(pod(WITH_DAEMON), {"spec": {"initContainers": [patch]}})
+        return refusal(admin.create(made, user=JOB_CONTROLLER, groups=CONTROLLER_GROUPS))
+
+    label = "pod-security.kubernetes.io/enforce"
+    stack.kubectl("label", "namespace", OTHER, "--overwrite", f"{label}=privileged")
+    knows_daemons(stack, DAEMONS)
+    try:
+        stack.wait_until(lambda: not said({}), "the list of the team's daemons")
+        refused = {name: said(patch) for name, patch in CHANGED.items()}
+        swapped = {"spec": {"volumes": [{}, {"persistentVolumeClaim": {"claimName": "checkpoints"}}]}}
+        refused["claim"] = refusal(
+            admin.create(merged(pod(WITH_DAEMON), swapped), user=JOB_CONTROLLER, groups=CONTROLLER_GROUPS)
+        )
+        because = ("fabric's daemon runs as root", "capabilities.add")
+        assert {
+            name: text for name, text in refused.items() if not any(each in text for each in because)
+        } == {}
+        shell = f"{AWAY}/pods/any/exec"
+        assert "daemon runs as root" in admin.ask("POST", shell, container="fabric-daemon", command="id").text
+        assert "not found" in admin.ask("POST", shell, container="node", command="id").text
+    finally:
+        stack.kubectl("label", "namespace", OTHER, "--overwrite", f"{label}=restricted")
+        knows_daemons(stack, "")
+
+
+def knows_daemons(stack: LocalStack, daemons: str) -> None:
+    patch = json.dumps({"data": {"platform.daemons": daemons}})
+    stack.kubectl("patch", "configmap", "teams", "-n", "trainyard-admission", "--type=merge", "-p", patch)
 
 
 def test_a_pod_that_is_there_is_not_changed_into_such_a_one(admin: Person) -> None:
@@ -339,6 +416,44 @@ _OF_THE_PLATFORM = (
 FORBIDDEN = [(verb, path, _ANY) for verb, path in (*_AT_HOME, *_OF_OTHERS, *_OF_THE_PLATFORM)]
 
 
+LOCKS = (
+    "python3",
+    "-c",
+    "import ctypes, mmap; size = 96 * 2**20; memory = mmap.mmap(-1, size)"
+    "; start = ctypes.addressof(ctypes.c_char.from_buffer(memory))"
+    "; print(ctypes.CDLL(None).mlock(ctypes.c_void_p(start), ctypes.c_size_t(size)) == 0)",
+)
+"""Whether a pod may lock 96 MiB, as RDMA would."""
+
+
+def may_lock() -> bool:
+    """Whether this host lets nodes give their pods more than a little; a pod has no capability for it."""
+    unlimited = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1] == resource.RLIM_INFINITY
+    capabilities = int(Path("/proc/self/status").read_text().split("CapEff:")[1].split()[0], 16)
+    return unlimited or bool(capabilities & 1 << CAP_SYS_RESOURCE)
+
+
+def test_what_a_member_asked_for_is_in_the_audit_log_and_not_what_it_held(
+    stack: LocalStack, member: Person
+) -> None:
+    secret = {"metadata": {"name": "audited"}, "stringData": {"token": "nobody-may-read-this"}}
+    assert member.ask("POST", f"{HOME}/secrets", secret).is_success
+    assert member.ask("GET", f"{AWAY}/secrets").status_code == 403
+    log = stack.run.parent / "audit" / "audit.log"
+    assert log.stat().st_mode & 0o777 == 0o600
+    assert log.parent.stat().st_mode & 0o777 == 0o700
+    text = log.read_text()
+    asked = [json.loads(line) for line in text.splitlines() if '"username":"mei"' in line]
+    found = {
+        (each["verb"], each["objectRef"].get("namespace"), each["responseStatus"]["code"])
+        for each in asked
+        if each["objectRef"]["resource"] == "secrets"
+    }
+    assert {("create", NAMESPACE, 201), ("list", OTHER, 403)} <= found
+    assert "nobody-may-read-this" not in text
+    assert not any("requestObject" in each or "responseObject" in each for each in asked)
+
+
 def kubectl(person: Person, *words: str, given: str = "") -> str:
     """Run kubectl as this person, and return what it prints."""
     command = [str(KUBECTL), f"--kubeconfig={person.kubeconfig}", *words]
@@ -360,6 +475,7 @@ def test_a_member_works_in_a_pod_of_a_job_and_cancels_it(stack: LocalStack, memb
     try:
         stack.wait_until(running, "pod of the job")
         assert kubectl(member, "exec", "job/served", "--", "id", "-u").strip() == "1000"
+        assert kubectl(member, "exec", "job/served", "--", *LOCKS).strip() == str(may_lock())
         assert "HTTP" in forwarded(member)
         assert '"GET / ' in kubectl(member, "logs", "job/served")
         assert "served" in kubectl(member, "get", "workloads", "--output=name")

@@ -20,7 +20,6 @@ POD: dict[str, Any] = {
             "name": "node",
             "env": [{"name": "NCCL_IB_DISABLE", "value": "0"}],
             "resources": {"limits": {"nvidia.com/gpu": 8, "rdma/ib": 8}},
-            "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}},
             "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],
         }
     ],
@@ -54,7 +53,6 @@ def test_a_pod_with_all_that_its_fabric_needs_is_let_pass() -> None:
             {"resources": {"limits": {}}},
             ("containers[0].env[0].name", "NCCL_IB_DISABLE=0 without rdma/*"),
         ),
-        ({"securityContext": {}}, ("containers[0].securityContext.capabilities.add", "no memory lock")),
         ({"volumes": [{"name": "shm", "emptyDir": {}}]}, ("containers[0].volumeMounts", "no shared memory")),
         (
             {"volumes": [*POD["volumes"], {"name": "ib", "hostPath": {"path": "/dev/infiniband"}}]},

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import catalog
+from catalog import Daemon
 from infra import names
 from infra.charts import Manifest
 from infra.platform.base import Context, metadata
-from infra.platform.fabric import claims, host_claim, host_paths
+from infra.platform.fabric import claims, host_claim, host_paths, privileged_daemons
 from infra.spec.queue import TeamSpec
 from infra.targets.base import PoolSettings
 
@@ -46,8 +47,8 @@ def config_map(context: Context) -> Manifest:
 
 LISTS = (
     "accelerators",
-    "capabilities",
     "claim_templates",
+    "daemons",
     "digests",
     "fabric_resources",
     "node_labels",
@@ -56,7 +57,6 @@ LISTS = (
     "queues",
     "read_only_claims",
     "registries",
-    "root_images",
     "stack_images",
     "taints",
 )
@@ -64,21 +64,20 @@ LISTS = (
 
 def _of(team: TeamSpec, context: Context) -> dict[str, Sequence[str]]:
     """Return the lists of a team, by the pools that its queues lead to."""
-    pools = _pools(team, context)
+    pools = context.pools_of(team)
     fabrics = sorted({pool.fabric_class for pool in pools})
     admission = context.stack.admission
     found = {
         "accelerators": {pool.accelerator_resource for pool in pools},
-        "capabilities": _capabilities(fabrics),
         "claim_templates": [template for fabric in fabrics for template in claims(fabric).values()],
+        "daemons": [each for daemon in _daemons(fabrics) for each in _containers(daemon, context)],
         "digests": ["true"] if admission.digests else [],
         "fabric_resources": _fabric_resources(fabrics),
         "node_labels": {*_NODE_LABELS, *(label for pool in pools for label in pool.selector)},
         "pools": [pool.name for pool in pools],
         "read_only_claims": _read_only_claims(context),
         "registries": admission.registries,
-        "root_images": _moved(_daemons(fabrics), context),
-        "stack_images": _moved(_stack_images(context, fabrics), context),
+        "stack_images": map(context.image, _stack_images(context, fabrics)),
         "taints": {*_SYSTEM_TAINTS, *_taints(pools)},
     }
     ordered = {
@@ -86,11 +85,6 @@ def _of(team: TeamSpec, context: Context) -> dict[str, Sequence[str]]:
         "queues": list(team.local_queues),
     }
     return {**{name: sorted(set(entries)) for name, entries in found.items()}, **ordered}
-
-
-def _pools(team: TeamSpec, context: Context) -> list[PoolSettings]:
-    queues = [queue for queue in context.stack.queues if queue.name in team.queues]
-    return [context.pools[flavor.pool] for queue in queues for flavor in queue.flavors]
 
 
 def _priorities(team: TeamSpec, context: Context) -> Iterable[str]:
@@ -105,15 +99,18 @@ def _taints(pools: Iterable[PoolSettings]) -> Iterable[str]:
         yield from (name for name in catalog.fabric(pool.fabric_class).pod_resources if "/" in name)
 
 
-def _capabilities(fabrics: Iterable[str]) -> list[str]:
-    found = [catalog.fabric(fabric) for fabric in fabrics]
-    daemons = [each.daemon.capabilities for each in found if each.daemon]
-    return [name for names in (*(each.capabilities for each in found), *daemons) for name in names]
+def _daemons(fabrics: Iterable[str]) -> list[Daemon]:
+    return [daemon for daemon, _ in privileged_daemons(fabrics)]
 
 
-def _daemons(fabrics: Iterable[str]) -> list[str]:
-    found = [catalog.fabric(fabric).daemon for fabric in fabrics]
-    return [daemon.image for daemon in found if daemon]
+def _containers(daemon: Daemon, context: Context) -> Iterator[str]:
+    """What a container has that is a daemon, as the rule `daemon` spells it: nothing of it is the team's."""
+    yield f"image {context.image(daemon.image)}"
+    yield f"name {daemon.name}"
+    yield f"command {' '.join(daemon.command)}"
+    yield from (f"env {name}={value}" for name, value in daemon.environment.items())
+    yield from (f"mount {host_claim(path)} {each.mount}" for path, each in daemon.host_paths.items())
+    yield from (f"capability {name}" for name in daemon.capabilities)
 
 
 def _fabric_resources(fabrics: Sequence[str]) -> list[str]:
@@ -133,10 +130,5 @@ def _read_only_claims(context: Context) -> list[str]:
 def _stack_images(context: Context, fabrics: Iterable[str]) -> list[str]:
     """Images that the stack itself names: its author has chosen them."""
     settings = context.settings
-    return [settings.training_image, *settings.training_images.values(), *_daemons(fabrics)]
-
-
-def _moved(images: Iterable[str], context: Context) -> list[str]:
-    """As pods have them: through the mirror, where there is one."""
-    software = context.settings.software
-    return [software.image(image) if software.moves_images else image for image in images]
+    daemons = [daemon.image for daemon in _daemons(fabrics)]
+    return [settings.training_image, *settings.training_images.values(), *daemons]

@@ -123,6 +123,15 @@ _ONLY_PAUSED = (
 
 _OTHERS: Sequence[tuple[str, dict[str, Any], Rule]] = (
     (
+        "shells",
+        _resource("", ["v1"], ["pods/exec", "pods/attach"], "CONNECT"),
+        Rule(
+            "daemon-shell",
+            "!(('name ' + object.?container.orValue('')) in allowed.daemons)",
+            "container: choose one of the job's own, such as node; the fabric's daemon runs as root.",
+        ),
+    ),
+    (
         "secrets",
         _resource("", ["v1"], ["secrets"]),
         Rule(

@@ -49,6 +49,22 @@ _POD_TERMS = " + ".join(
     for kind in ("podAffinity", "podAntiAffinity")
 )
 _CONTEXT = "c.?securityContext"
+_IS_DAEMON = "('image ' + c.?image.orValue('')) in allowed.daemons"
+_AS_THE_STACK_HAS_IT = (
+    "c.all(key, key in ['command', 'env', 'image', 'imagePullPolicy', 'name', 'resources', 'restartPolicy',"
+    " 'securityContext', 'terminationMessagePath', 'terminationMessagePolicy', 'volumeMounts'])"
+    " && ('name ' + c.name) in allowed.daemons"
+    " && ('command ' + c.?command.orValue([]).join(' ')) in allowed.daemons"
+    # The Job controller adds the index to every container of an indexed Job.
+    " && c.?env.orValue([]).all(each, each.name == 'JOB_COMPLETION_INDEX' ||"
+    " ('env ' + each.name + '=' + each.?value.orValue('')) in allowed.daemons)"
+    " && c.?volumeMounts.orValue([]).all(mount, !has(mount.subPath) && !has(mount.subPathExpr) &&"
+    " (mount.mountPath == '/var/run/secrets/kubernetes.io/serviceaccount' ||"
+    " (('mount ' + mount.name + ' ' + mount.mountPath) in allowed.daemons &&"
+    " pod.spec.?volumes.orValue([]).all(volume, volume.name != mount.name ||"
+    " volume.?persistentVolumeClaim.?claimName.orValue('') == mount.name))))"
+)
+"""What a team could change of it would be the team's own program, as root."""
 
 NODE: Sequence[Rule] = (
     Rule(
@@ -63,9 +79,17 @@ NODE: Sequence[Rule] = (
     ),
     Rule(
         "capabilities",
-        f"containers.all(c, {_CONTEXT}.?capabilities.?add.orValue([]).all(each, each in"
-        f" allowed.capabilities))",
-        "securityContext.capabilities.add: leave it out; allowed here: {capabilities}.",
+        f"containers.all(c, {_CONTEXT}.?capabilities.?add.orValue([]).all(each, {_IS_DAEMON} &&"
+        " ('capability ' + each) in allowed.daemons))",
+        "securityContext.capabilities.add: leave it out; a user's process gets none, and nodes let it lock"
+        " memory without.",
+    ),
+    Rule(
+        "daemon",
+        f"containers.all(c, !({_IS_DAEMON}) || ({_AS_THE_STACK_HAS_IT}))",
+        "the fabric's daemon runs as root: leave its container as the runtime has it (name, command, env,"
+        " volumeMounts), and add nothing to it.",
+        of="whole",
     ),
     Rule(
         "volumes",
@@ -90,7 +114,7 @@ NODE: Sequence[Rule] = (
     ),
     Rule(
         "root",
-        f"containers.all(c, c.?image.orValue('') in allowed.root_images || ({_CONTEXT}.?runAsNonRoot.orValue("
+        f"containers.all(c, {_IS_DAEMON} || ({_CONTEXT}.?runAsNonRoot.orValue("
         f"pod.spec.?securityContext.?runAsNonRoot.orValue(false)) && {_CONTEXT}.?runAsUser.orValue("
         "pod.spec.?securityContext.?runAsUser.orValue(1000)) != 0))",
         "securityContext: set runAsNonRoot: true and a runAsUser other than 0, such as 1000.",

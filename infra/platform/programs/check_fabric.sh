@@ -6,6 +6,8 @@
 # image, `file=` for what the node gives. A job of one node needs no network; NCCL_NET=Socket says that TCP is meant.
 # The loader is asked for libraries as NCCL asks it (LD_PRELOAD; one that is static or musl's answers nothing, which
 # counts as found). What lies beside the programs of PATH counts too: conda's Python finds its libraries there.
+# `locked-memory=bytes` is what the node must let the ranks lock: below it RDMA registers no buffers. A node may only
+# just have come, and its limit follows (DaemonSet memory-lock): the signal before $1 then, which is worth a restart.
 # The kubelet's event gives no reason (FailedPostStartHook: "PostStartHook failed"), so the message goes to the log of
 # the job and to its termination message. The signal $1 then ends the container's first process, whose parent is
 # outside of the pod, by an exit status that no other fault gives.
@@ -45,12 +47,31 @@ has() {
     *) library "$1" ;;
   esac
 }
+first_processes() {
+  for process in /proc/[0-9]*; do
+    [ "$process/ns/mnt" -ef /proc/self/ns/mnt ] && [ "${process#/proc/}" != $$ ] || continue
+    read -r _ _ _ parent _ <"$process/stat"
+    [ "$parent" != 0 ] || echo "$process"
+  done
+}
+may_lock() {
+  for process in $(first_processes); do
+    while read -r one two three soft _; do
+      [ "$one $two $three" = 'Max locked memory' ] || continue
+      [ "$soft" = unlimited ] || [ "$soft" -ge "$1" ] || { locked=$soft; return 1; }
+    done <"$process/limits"
+  done
+}
 set -f
 for need in ${TRAINYARD_FABRIC#* }; do
   file=${need%%=*} package=${need#*=}
   set +f
-  has "$file" || missing="${missing:-}
-  $file: $why; ${package:-the node gave this pod none}${package:+ has it}"
+  case $file in
+    locked-memory) may_lock "$package" || low="
+  locked memory: the node allows $locked bytes, and RDMA takes $package at least; its limit is the platform's to raise" ;;
+    *) has "$file" || missing="${missing:-}
+  $file: $why; ${package:-the node gave this pod none}${package:+ has it}" ;;
+  esac
 done
 case "$NCCL_NET ${NCCL_IB_DISABLE:-0} ${NCCL_NET_PLUGIN:-}" in
   'IB 0 '*) ;;
@@ -59,18 +80,17 @@ case "$NCCL_NET ${NCCL_IB_DISABLE:-0} ${NCCL_NET_PLUGIN:-}" in
   *' none') missing="${missing:-}
   NCCL_NET_PLUGIN=none: it keeps NCCL from the plugin of $NCCL_NET; leave it out" ;;
 esac
-[ "${missing:-}" ] || exit 0
-message="trainyard: ranks would train over TCP, on a pool with the fabric ${TRAINYARD_FABRIC%% *}:$missing
+[ "${missing:-}${low:-}" ] || exit 0
+message="trainyard: ranks would train over TCP, on a pool with the fabric ${TRAINYARD_FABRIC%% *}:${missing:-}${low:-}
 Put it into the image (training/images has all of it; \`trainyard images --check\` looks for it). Among the variables
 of the job NCCL_NET=Socket says that TCP is meant, TRAINYARD_FABRIC=none that this check is wrong."
 echo "$message" >&2
 [ "${1:-}" ] || exit 1
 echo "$message" 2>/dev/null >/dev/termination-log
-for process in /proc/[0-9]*; do
-  [ "$process/ns/mnt" -ef /proc/self/ns/mnt ] && [ "${process#/proc/}" != $$ ] || continue
-  read -r _ _ _ parent _ <"$process/stat"
-  [ "$parent" = 0 ] || continue
+signal=$1
+[ "${missing:-}" ] || signal=$((signal - 1))
+for process in $(first_processes); do
   echo "$message" 2>/dev/null >"$process/fd/2"
-  kill "-$1" "${process#/proc/}"
+  kill "-$signal" "${process#/proc/}"
 done
 exit 1

@@ -60,7 +60,7 @@ def test_each_team_has_the_pools_of_its_own_queues(onprem: Plan) -> None:
     assert "nvidia.com/gpu" not in found["vision.taints"]
     assert found["research.queues"] == ["default", "research"]
     assert found["research.fabric_resources"] == ["rdma/ib_shared"]
-    assert found["research.capabilities"] == ["IPC_LOCK"]
+    assert found["research.daemons"] == []
 
 
 def test_images_of_the_stack_are_allowed_whatever_the_registries(local: Stack, rendered: Path) -> None:

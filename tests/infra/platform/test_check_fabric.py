@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -238,21 +239,25 @@ def _child(process: int) -> int:
     return int(children.read_text().split()[0])
 
 
+def hooked(main: subprocess.Popen[str], **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run the check beside a container's first process, with its class's signal."""
+    enter = [NSENTER, f"--target={_child(main.pid)}", "--pid", "--mount", "--root", "--wd"]
+    return subprocess.run(
+        [*enter, *CHECK, str(FABRIC_SIGNAL)],
+        env={"PATH": "/bin", "NCCL_NET": "IB", "TRAINYARD_FABRIC": needs("ib-ndr"), **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=20,
+    )
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="enters the namespaces of a container, as a kubelet does")
 def test_a_container_that_is_refused_ends_with_the_reason_in_its_log(tmp_path: Path) -> None:
     root = Root(tmp_path / "root", "dash")
     root.file("/dev/termination-log")
     with pod(root) as main:
-        inside = _child(main.pid)
-        enter = [NSENTER, f"--target={inside}", "--pid", "--mount", "--root", "--wd"]
-        hook = subprocess.run(
-            [*enter, *CHECK, str(FABRIC_SIGNAL)],
-            env={"PATH": "/bin", "NCCL_NET": "IB", "TRAINYARD_FABRIC": needs("ib-ndr")},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=20,
-        )
+        hook = hooked(main)
         assert main.wait(20) == -FABRIC_SIGNAL, "the container's first process has ended, and not by a TERM"
         assert EX_NO_FABRIC == 128 + FABRIC_SIGNAL == 192
     assert main.stderr
@@ -260,3 +265,17 @@ def test_a_container_that_is_refused_ends_with_the_reason_in_its_log(tmp_path: P
     assert hook.returncode != 0
     assert "fabric ib-ndr:" in log
     assert (root.folder / "dev/termination-log").read_text() == log
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="enters the namespaces of a container, as a kubelet does")
+def test_a_node_that_lets_ranks_lock_too_little_memory_is_worth_a_restart(tmp_path: Path) -> None:
+    """Its limit is raised soon after it has come, so the signal is not the one that nothing helps against."""
+    root = Root(tmp_path / "root", "dash")
+    root.fill("ib-ndr")
+    root.file("/dev/termination-log")
+    with pod(root) as main:
+        resource.prlimit(_child(main.pid), resource.RLIMIT_MEMLOCK, (2**20, 2**20))
+        assert hooked(main, TRAINYARD_FABRIC=f"ib-ndr locked-memory={2**20}").returncode == 0
+        hook = hooked(main)
+        assert main.wait(20) == 1 - FABRIC_SIGNAL
+    assert "locked memory: the node allows 1048576 bytes, and RDMA takes 1073741824" in hook.stderr

@@ -12,7 +12,7 @@ import catalog
 from infra import names
 from infra.artifacts import Artifacts
 from infra.kubernetes_objects import connect
-from infra.operator_settings.node_software import Mirror, NodeSoftwareSettings
+from infra.operator_settings.node_software import NodeSoftwareSettings, mirror_of
 from infra.spec import Stack
 from infra.spec.fabric import FabricClass
 from infra.spec.provider import ProviderKind
@@ -176,7 +176,7 @@ def _settings(stack: Stack, spec: AwsSpec, pools: Mapping[str, PoolSettings]) ->
         software=NodeSoftwareSettings(
             efa_claims=_claimed(jobs),
             registries={PINNED_AT: registry_of(spec.region)},
-            mirror=Mirror(spec.mirror.registry, spec.mirror.charts) if spec.mirror else None,
+            mirror=mirror_of(spec.mirror),
         ),
         autoscaler=autoscaler.settings(cluster, stack.name, spec.region) if breathes else None,
         provisioning_class="best-effort-atomic-scale-up.autoscaling.x-k8s.io" if breathes else "",

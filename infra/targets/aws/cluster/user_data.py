@@ -12,17 +12,24 @@ from typing import Any
 from catalog import Machine
 
 _BOUNDARY = "=trainyard="
+_LIMITS = [
+    {"type": "RLIMIT_NOFILE", "soft": 65536, "hard": 1048576},
+    {"type": "RLIMIT_MEMLOCK", "soft": 2**50, "hard": 2**50},
+]
+"""Of every container. The list takes the place of the AMI's own, so its limit of files is here again
+(amazon-eks-ami, nodeadm/internal/containerd/base-runtime-spec.json). Memory: 1 PiB, which no
+machine has; nodeadm reads numbers as floating point, in which the largest of 64 bits would overflow."""
 
 
 def user_data(machine: Machine, *, lustre_over_efa: bool) -> str | None:
     """Return the user data of a machine's launch template, in base64; None where there is nothing to say.
 
-    Local disks become one RAID0 for images, pods' scratch space and logs. With Lustre over EFA, the node
-    brings up LNet on its EFA devices before anything is mounted.
+    Local disks become one RAID0 for images, pods' scratch space and logs. Pods may lock what memory EFA pins.
+    With Lustre over EFA, the node brings up LNet on its EFA devices before anything is mounted.
     """
     parts = []
-    if machine.local_nvme_gib:
-        parts.append(_part("application", "node.eks.aws", json.dumps(_node_config(), indent=2)))
+    if config := _node_config(machine):
+        parts.append(_part("application", "node.eks.aws", json.dumps(config, indent=2)))
     if lustre_over_efa:
         script = files("infra.targets.aws.cluster").joinpath("lnet.sh").read_text(encoding="ascii")
         parts.append(_part("text", "x-shellscript", script))
@@ -32,12 +39,13 @@ def user_data(machine: Machine, *, lustre_over_efa: bool) -> str | None:
     return base64.b64encode(message.as_bytes()).decode()
 
 
-def _node_config() -> dict[str, Any]:
-    return {
-        "apiVersion": "node.eks.aws/v1alpha1",
-        "kind": "NodeConfig",
-        "spec": {"instance": {"localStorage": {"strategy": "RAID0"}}},
-    }
+def _node_config(machine: Machine) -> dict[str, Any] | None:
+    spec: dict[str, Any] = {}
+    if machine.local_nvme_gib:
+        spec["instance"] = {"localStorage": {"strategy": "RAID0"}}
+    if machine.efa:
+        spec["containerd"] = {"baseRuntimeSpec": {"process": {"rlimits": _LIMITS}}}
+    return {"apiVersion": "node.eks.aws/v1alpha1", "kind": "NodeConfig", "spec": spec} if spec else None
 
 
 def _part(kind: str, subtype: str, text: str) -> MIMENonMultipart:

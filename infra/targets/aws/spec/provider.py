@@ -10,7 +10,6 @@ from pydantic import Field
 from catalog.purchases.aws import default_snapshot_days
 from infra.spec.base import Boolean, Cidr, Positive, Spec, matching
 from infra.spec.machine import WithMachines
-from infra.spec.mirror import MirrorSpec
 from infra.spec.provider import ManagedProviderSpec
 from infra.spec.storage import FilesystemSpec
 
@@ -201,9 +200,6 @@ class AwsSpec(WithMachines, ManagedProviderSpec):
         default=None, description="key for disks, filesystem and bucket; left out: one is made"
     )
     existing_bucket: Boolean = Field(default=False, description="the object store's bucket is there already")
-    mirror: MirrorSpec | None = Field(
-        default=None, description="images and charts from a registry of one's own, such as ECR"
-    )
     existing_cluster: ExistingEksSpec | None = Field(default=None, description="a cluster to use")
     interruption_queue: Boolean = Field(
         default=False,

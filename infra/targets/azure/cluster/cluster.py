@@ -15,7 +15,7 @@ from infra.kubernetes_objects import connect
 from infra.operator_settings.amd_operator import AmdOperatorSettings
 from infra.operator_settings.gpu_operator import GpuOperatorSettings
 from infra.operator_settings.network_operator import NetworkOperatorSettings
-from infra.operator_settings.node_software import NodeSoftwareSettings
+from infra.operator_settings.node_software import NodeSoftwareSettings, mirror_of
 from infra.spec import Stack
 from infra.spec.provider import ProviderKind
 from infra.spec.storage import LifecycleSpec
@@ -51,6 +51,7 @@ from infra.targets.base import (
     ObjectStoreOutputs,
     PoolSettings,
     StorageClass,
+    memory_lock,
 )
 
 CARDS = ("101c", "101e")
@@ -162,6 +163,7 @@ def _settings(stack: Stack, spec: AzureSpec, pools: Mapping[str, PoolSettings]) 
         training_image=spec.training_image,
         training_images={catalog.accelerator_resource("amd"): spec.amd.training_image} if spec.amd else {},
         serves_object_store=False,
+        device_plugins=memory_lock(pools.values()),
         environment={"AZURE_STORAGE_ACCOUNT_NAME": spec.storage_account},
         pod_labels=USES_IDENTITY,
         software=_software(stack, spec, pools),
@@ -191,6 +193,7 @@ def _software(stack: Stack, spec: AzureSpec, pools: Mapping[str, PoolSettings]) 
         gpu_operator=GpuOperatorSettings(installs_driver=True, service_monitor=False) if nvidia else None,
         amd_operator=_amd(stack, spec),
         lustre_driver=spec.filesystem.kind == "lustre",
+        mirror=mirror_of(spec.mirror),
         node_os=NODE_OS,
         # Spot nodes have AKS's own taint; a node that is being taken away still has its devices.
         tolerates_all=True,

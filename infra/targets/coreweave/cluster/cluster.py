@@ -14,6 +14,7 @@ import yaml
 from infra import names
 from infra.artifacts import Artifacts
 from infra.kubernetes_objects import KubernetesObject, connect
+from infra.operator_settings.node_software import NodeSoftwareSettings, mirror_of
 from infra.spec import Stack
 from infra.spec.provider import ProviderKind
 from infra.spec.storage import LifecycleSpec
@@ -25,6 +26,7 @@ from infra.targets.base import (
     Destination,
     ObjectStoreOutputs,
     PoolSettings,
+    memory_lock,
 )
 from infra.targets.coreweave.cluster.bucket import make_bucket
 from infra.targets.coreweave.cluster.pools import node_pool, pool_settings
@@ -115,6 +117,8 @@ def _settings(stack: Stack, spec: CoreweaveSpec, pools: Mapping[str, PoolSetting
         data_dir="",
         training_image=spec.training_image,
         serves_object_store=False,
+        device_plugins=memory_lock(pools.values()),
+        software=NodeSoftwareSettings(mirror=mirror_of(spec.mirror)),
         # http://cwlota.com, and https://cwobject.com (CoreWeave: Configure endpoints). Where LOTA has private
         # addresses, the stack names them.
         destinations=(Destination(INTERNET, (80, 443)),),

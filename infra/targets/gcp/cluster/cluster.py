@@ -12,7 +12,7 @@ from infra import names
 from infra.artifacts import Artifacts
 from infra.kubernetes_objects import connect
 from infra.operator_settings.dra_driver import DraDriverSettings
-from infra.operator_settings.node_software import NodeSoftwareSettings
+from infra.operator_settings.node_software import NodeSoftwareSettings, mirror_of
 from infra.spec import Stack
 from infra.spec.provider import ProviderKind
 from infra.spec.storage import LifecycleSpec
@@ -58,9 +58,9 @@ _RACK_DRIVER = DraDriverSettings(GPU_DRIVER, RACKS, tolerates_all=True, needs_cr
 NODE_POOL = "cloud.google.com/gke-nodepool"
 """The slice of a TPU machine."""
 _PLUGINS: Mapping[str, tuple[DevicePlugin, ...]] = {
-    "roce": ("gib",),
-    "roce-dra": ("gib",),
-    "roce-nvl72": ("gib-arm64",),
+    "roce": ("gib", "memory-lock"),
+    "roce-dra": ("gib", "memory-lock"),
+    "roce-nvl72": ("gib-arm64", "memory-lock"),
     "tcpxo": ("tcpxo", "device-injector"),
 }
 """Fabric class → what its nodes need; drivers and devices of GPUs and TPUs are GKE's own."""
@@ -150,7 +150,9 @@ def _settings(stack: Stack, spec: GcpSpec, pools: Mapping[str, PoolSettings]) ->
         provisioning_class="queued-provisioning.gke.io",
         # A rack is a subblock of Google's network.
         rack_label="",
-        software=NodeSoftwareSettings(dra_driver=_RACK_DRIVER if RACKS in fabrics else None),
+        software=NodeSoftwareSettings(
+            dra_driver=_RACK_DRIVER if RACKS in fabrics else None, mirror=mirror_of(spec.mirror)
+        ),
         data_dir="",
         training_image=spec.training_image,
         serves_object_store=False,

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import combinations
 
 from infra.spec.finding import Checks, Finding
+from infra.spec.images import ImagesSpec
 from infra.spec.node_pool import NodePoolSpec
 from infra.spec.storage import StorageSpec
 from infra.targets.local.spec.provider import LocalSpec
@@ -82,6 +83,13 @@ def embedded_clusters_are_small(name: str, provider: LocalSpec, pools: Pools) ->
     if num_nodes > MAX_EMBEDDED_NODES:
         allowed = f"at most {MAX_EMBEDDED_NODES} nodes on one machine"
         yield ("pools",), f"{num_nodes} nodes", allowed, "lower num_nodes, or use a cluster by `context:`"
+
+
+def imported_images_have_no_digests(provider: LocalSpec, images: ImagesSpec) -> Iterator[Finding]:
+    """Nodes of the embedded cluster pull nothing: images are made here, of what versions.yaml pins."""
+    if provider.cluster == "embedded" and images.digests:
+        got = f"{len(images.digests)} images"
+        yield ("images", "digests"), got, "nothing, on the embedded cluster", "remove the key"
 
 
 CHECKS = Checks(__name__)

@@ -19,7 +19,7 @@ from infra.operator_settings.amd_operator import AmdOperatorSettings
 from infra.operator_settings.dra_driver import DraDriverSettings
 from infra.operator_settings.gpu_operator import GpuOperatorSettings
 from infra.operator_settings.network_operator import AddressPool, NetworkOperatorSettings, NicAccess
-from infra.operator_settings.node_software import Mirror, NodeSoftwareSettings
+from infra.operator_settings.node_software import NodeSoftwareSettings, mirror_of
 from infra.spec import Stack
 from infra.spec.provider import ProviderKind
 from infra.targets.base import (
@@ -32,6 +32,7 @@ from infra.targets.base import (
     Destination,
     ObjectStoreOutputs,
     PoolSettings,
+    memory_lock,
 )
 from infra.targets.kubeconfig import reference
 from infra.targets.onprem.cluster.filesystem import nfs_volumes, shared_class
@@ -97,6 +98,7 @@ def _settings(stack: Stack, spec: OnpremSpec, pools: Mapping[str, PoolSettings])
         training_image=spec.training_image,
         training_images={catalog.accelerator_resource("amd"): spec.amd.training_image} if spec.amd else {},
         serves_object_store=False,
+        device_plugins=memory_lock(pools.values()) if spec.memory_lock == "install" else (),
         environment=_roce(spec),
         software=_software(stack, spec, pools),
         dns=OTHERS_DNS,
@@ -133,7 +135,7 @@ def _software(stack: Stack, spec: OnpremSpec, pools: Mapping[str, PoolSettings])
         dra_driver=_dra_driver(spec) if in_racks and spec.dra_driver == "install" else None,
         amd_operator=_amd(spec) if spec.amd_operator == "install" else None,
         nfs_driver=spec.filesystem.driver == "install",
-        mirror=Mirror(spec.mirror.registry, spec.mirror.charts) if spec.mirror else None,
+        mirror=mirror_of(spec.mirror),
         node_os=spec.node_os,
     )
 

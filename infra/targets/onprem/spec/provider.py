@@ -10,7 +10,6 @@ from pydantic import BeforeValidator, Field
 
 from infra.spec.amd import AmdSpec, Image
 from infra.spec.base import Boolean, Cidr, Name, NonNegative, Positive, Spec, matching, wrong
-from infra.spec.mirror import MirrorSpec
 from infra.spec.provider import ContextCluster, ManagedProviderSpec
 from infra.spec.storage import FilesystemSpec
 
@@ -167,6 +166,11 @@ class OnpremSpec(ManagedProviderSpec):
         default="ubuntu24.04", description="system of the machines, as tags of driver images name it"
     )
     network_operator: Installed = Field(default="install", description="NVIDIA's Network Operator")
+    memory_lock: Installed = Field(
+        default="install",
+        description="memory that RDMA may lock; `present`: LimitMEMLOCK=infinity in the unit of containerd or"
+        " CRI-O on every machine",
+    )
     amd_operator: Installed = Field(default="install", description="AMD's GPU Operator")
     infiniband: InfinibandSpec | None = Field(default=None, description="the RDMA cards")
     filesystem: NfsSpec = Field(description="the shared filesystem, under checkpoints")
@@ -174,4 +178,3 @@ class OnpremSpec(ManagedProviderSpec):
     service_monitors: Boolean = Field(
         default=False, description="GPU metrics for the Prometheus operator, where the cluster has it"
     )
-    mirror: MirrorSpec | None = Field(default=None, description="images and charts from inside of an air gap")

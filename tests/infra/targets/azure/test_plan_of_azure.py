@@ -560,7 +560,7 @@ def test_pods_on_amds_gpus_have_all_cards_and_the_image_for_rocm(amd_plan: Plan)
     (container,) = pod["containers"]
     assert container["resources"]["limits"] == {"amd.com/gpu": 8, "rdma/ib": 8}
     assert container["image"].startswith("registry.example.com/training-image@")
-    assert container["securityContext"]["capabilities"]["add"] == ["IPC_LOCK"]
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     variables = {each["name"]: each.get("value") for each in container["env"]}
     assert variables["RCCL_MSCCL_ENABLE"] == "0"
     assert "NCCL_TOPO_FILE" not in variables

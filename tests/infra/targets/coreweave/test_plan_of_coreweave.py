@@ -93,7 +93,7 @@ def test_nothing_runs_before_the_system_nodes_are_there(coreweave_plan: Plan) ->
 
 def test_no_driver_is_installed(coreweave_plan: Plan) -> None:
     assert not coreweave_plan.named("Release")
-    assert not coreweave_plan.named("DaemonSet")
+    assert list(coreweave_plan.named("DaemonSet")) == ["kube-system/memory-lock"]
 
 
 def test_infiniband_labels_are_the_levels_of_the_topology(coreweave_plan: Plan) -> None:

@@ -86,7 +86,7 @@ def test_a_pod_on_roce_needs_no_privilege_and_no_path_of_the_node(gcp_plan: Plan
     assert {f"team-research/{claim}" for claim in claims} <= set(gcp_plan.named("PersistentVolumeClaim"))
 
 
-def test_tcpxo_brings_its_daemon_and_says_that_it_needs_privilege(mega_plan: Plan) -> None:
+def test_tcpxo_brings_its_daemon_and_is_a_named_exception_of_the_teams_that_use_it(mega_plan: Plan) -> None:
     template = job(mega_plan, "torch-tcpxo")
     daemon = template["spec"]["initContainers"][0]
     assert daemon["name"] == "tcpxo-daemon"
@@ -95,6 +95,10 @@ def test_tcpxo_brings_its_daemon_and_says_that_it_needs_privilege(mega_plan: Pla
     devices = yaml.safe_load(template["metadata"]["annotations"]["devices.gke.io/container.tcpxo-daemon"])
     assert {"path": "/dev/dmabuf_import_helper"} in devices
     assert level(mega_plan, "team-research") == "privileged"
+    about = mega_plan.named("Namespace")["team-research"]["metadata"]["annotations"]
+    assert about["trainyard.dev/pod-security-exception"].startswith(
+        "tcpxo-daemon adds NET_ADMIN, NET_BIND_SERVICE (https://docs.cloud.google.com/"
+    )
     (container,) = template["spec"]["containers"]
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     claims = mega_plan.named("PersistentVolumeClaim")
@@ -104,7 +108,10 @@ def test_tcpxo_brings_its_daemon_and_says_that_it_needs_privilege(mega_plan: Pla
 
 
 def test_installers_run_where_their_fabric_is(gcp_plan: Plan, mega_plan: Plan, tpu_plan: Plan) -> None:
-    assert set(gcp_plan.named("DaemonSet")) == {"kube-system/nccl-rdma-installer"}
+    assert set(gcp_plan.named("DaemonSet")) == {
+        "kube-system/nccl-rdma-installer",
+        "kube-system/memory-lock",
+    }
     assert set(mega_plan.named("DaemonSet")) == {
         "kube-system/nccl-tcpxo-installer",
         "kube-system/device-injector",

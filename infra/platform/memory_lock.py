@@ -1,0 +1,41 @@
+"""The limit on locked memory of nodes, raised for the pods that start on them.
+
+RDMA pins memory, which counts against RLIMIT_MEMLOCK. A container takes its limit from containerd, where
+8 MiB are usual; CAP_IPC_LOCK in a pod would lift it for root alone (kubernetes/kubernetes#56374). For jobs to
+be `restricted` (Pod Security), one daemon raises it, of containerd and of pods that wait for their image.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from infra.platform.fabric_installers import NODE_SHELL
+from infra.platform.programs import program
+
+NAME = "memory-lock"
+
+
+def pod() -> dict[str, Any]:
+    """Return the daemon's pod. It sees the node's processes and changes their limits, and nothing else."""
+    container = {
+        "name": NAME,
+        "image": NODE_SHELL,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["/bin/sh", "-c", program("raise_memory_lock.sh")],
+        "resources": {"requests": {"cpu": "1m", "memory": "8Mi"}, "limits": {"memory": "32Mi"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            # prlimit(2): of processes of others, and above their hard limit.
+            "capabilities": {"drop": ["ALL"], "add": ["SYS_RESOURCE"]},
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+    }
+    return {
+        "priorityClassName": "system-node-critical",
+        "automountServiceAccountToken": False,
+        "hostPID": True,
+        # Jobs on spot nodes pin memory too.
+        "tolerations": [{"operator": "Exists"}],
+        "containers": [container],
+    }

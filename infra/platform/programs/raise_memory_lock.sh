@@ -1,0 +1,24 @@
+#!/bin/sh
+# Let pods of this node lock memory: containers have the limit of what starts them (containerd's shim, of the pod, or
+# CRI-O's conmon), and that has the limit of containerd or CRI-O. Both may start anew: so again every few seconds.
+limits() {
+  while read -r one two three soft hard _; do
+    [ "$one $two $three" != 'Max locked memory' ] || echo "$soft $hard"
+  done
+}
+while :; do
+  for process in /proc/[0-9]*; do
+    { read -r name <"$process/comm"; } 2>/dev/null || continue
+    case $name in
+      containerd | crio) found=1 ;;
+      containerd-shim* | conmon) ;;
+      *) continue ;;
+    esac
+    had=$({ limits <"$process/limits"; } 2>/dev/null)
+    case $had in '' | 'unlimited unlimited') continue ;; esac
+    prlimit --memlock=unlimited:unlimited --pid "${process#/proc/}" || [ ! -e "$process" ] || exit 1
+    echo "$name ${process#/proc/}: locked memory is unlimited; until now $had bytes (soft, hard)"
+  done
+  [ "${found:-}" ] || { echo "neither containerd nor crio is among the processes of this node" >&2; exit 1; }
+  sleep 5
+done

@@ -1,0 +1,41 @@
+"""Images by what is in them: the digest that each tag had when somebody looked."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from infra.spec.base import Spec, matching
+
+Reference = Annotated[
+    str,
+    matching(
+        "image_reference",
+        r"[a-z0-9][^\s@]*",
+        "an image by its tag, as `trainyard images` lists it",
+        "let `trainyard images --lock` write it",
+    ),
+]
+Digest = Annotated[
+    str,
+    matching(
+        "image_digest",
+        r"sha256:[0-9a-f]{64}",
+        "sha256: and 64 hex digits",
+        "let `trainyard images --lock` write it",
+    ),
+]
+
+
+class ImagesSpec(Spec):
+    """What nodes pull, besides that the stack names images itself."""
+
+    digests: dict[Reference, Digest] = Field(
+        default={}, description="image to its digest, as `trainyard images --lock` writes them"
+    )
+
+    def pinned(self, reference: str) -> str:
+        """Return the image with its digest, where it has one here; the tag stays, to be read."""
+        digest = self.digests.get(reference)
+        return f"{reference}@{digest}" if digest else reference

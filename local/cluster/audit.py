@@ -1,0 +1,55 @@
+"""The API server's audit log: who asked for what, and what came of it; never what a request held."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+FILE = "audit.log"
+_MAX_MIB, _BACKUPS, _DAYS = 20, 4, 90
+"""100 MiB at most, and the first four parts of it compressed."""
+
+_SYSTEM_USERS = (
+    "system:apiserver",
+    "system:kube-controller-manager",
+    "system:kube-proxy",
+    "system:kube-scheduler",
+)
+_SYSTEM_GROUPS = ("system:nodes", "system:serviceaccounts:kube-system")
+_HEARTBEATS = (
+    {"group": "coordination.k8s.io", "resources": ["leases"]},
+    {"group": "", "resources": ["events", "nodes/status", "pods/status"]},
+    {"group": "events.k8s.io", "resources": ["events"]},
+)
+_READS = ("get", "list", "watch")
+_SECRETS = {"group": "", "resources": ["secrets", "serviceaccounts/token"]}
+
+POLICY: dict[str, Any] = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    # A request is one line: once it has been answered.
+    "omitStages": ["RequestReceived", "ResponseStarted"],
+    "rules": [
+        # Whoever reads a Secret is named, the cluster's own parts too.
+        {"level": "Metadata", "resources": [_SECRETS]},
+        {"level": "None", "users": list(_SYSTEM_USERS), "verbs": list(_READS)},
+        {"level": "None", "userGroups": list(_SYSTEM_GROUPS), "verbs": list(_READS)},
+        # Operators watch; what they change is kept.
+        {"level": "None", "userGroups": ["system:serviceaccounts"], "verbs": ["watch"]},
+        {"level": "None", "resources": list(_HEARTBEATS)},
+        {"level": "None", "nonResourceURLs": ["/healthz*", "/livez*", "/readyz*", "/openapi*", "/version"]},
+        {"level": "Metadata"},
+    ],
+}
+
+
+def flags(folder: Path, policy: Path) -> tuple[str, ...]:
+    """Return the API server's flags; it makes the file readable for its owner alone, and its folder is so."""
+    return (
+        f"--audit-policy-file={policy}",
+        f"--audit-log-path={folder / FILE}",
+        f"--audit-log-maxsize={_MAX_MIB}",
+        f"--audit-log-maxbackup={_BACKUPS}",
+        f"--audit-log-maxage={_DAYS}",
+        "--audit-log-compress=true",
+    )

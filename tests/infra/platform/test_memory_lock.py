@@ -1,0 +1,78 @@
+"""The daemon that raises the limit on locked memory, run over processes of a namespace of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from infra.platform import memory_lock
+from infra.platform.programs import program
+
+LITTLE = 2**16
+UNSHARED = [str(shutil.which("unshare")), "--fork", "--pid", "--mount-proc", "--kill-child"]
+SCRIPT = program("raise_memory_lock.sh")
+NODE = """
+import os, resource, subprocess, sys, time
+little, script, programs = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
+hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
+started = [subprocess.Popen([each, "60"]) for each in programs]
+for each in started:
+    resource.prlimit(each.pid, resource.RLIMIT_MEMLOCK, (little, hard))
+daemon = subprocess.Popen(["/bin/sh", "-c", script])
+for _ in range(100):
+    limits = [resource.prlimit(each.pid, resource.RLIMIT_MEMLOCK)[0] for each in started]
+    if daemon.poll() is not None or limits[0] != little:
+        break
+    time.sleep(0.05)
+time.sleep(0.2)
+limits = [resource.prlimit(each.pid, resource.RLIMIT_MEMLOCK)[0] for each in started]
+print(daemon.poll(), *(limit == hard for limit in limits))
+"""
+"""Processes of a node that are told to lock little, and the daemon over them."""
+
+
+def run(folder: Path, *names: str) -> tuple[list[str], str]:
+    """Return how the daemon ended, if it did, whose limit it has raised, and what it says against it."""
+    for name in names:
+        shutil.copy(str(shutil.which("sleep")), folder / name)
+    # As high as this machine lets anybody, which without CAP_SYS_RESOURCE is not for ever.
+    script = SCRIPT.replace(
+        "--memlock=unlimited:unlimited", "--memlock=$(ulimit -H -l | awk '{print $1 * 1024}')"
+    )
+    if "unlimited" in subprocess.run(["sh", "-c", "ulimit -H -l"], capture_output=True, text=True).stdout:
+        script = SCRIPT
+    programs = [str(folder / name) for name in names]
+    done = subprocess.run(
+        [*UNSHARED, sys.executable, "-c", NODE, str(LITTLE), script, *programs],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    return done.stdout.splitlines()[-1].split(), done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes a namespace of processes, as nodes are one")
+def test_what_starts_containers_may_lock_memory_and_nothing_else_may_lock_more(tmp_path: Path) -> None:
+    names = ("containerd", "containerd-shim-runc-v2", "sshd")
+    assert run(tmp_path, *names)[0] == ["None", "True", "True", "False"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes a namespace of processes, as nodes are one")
+def test_a_node_without_a_runtime_that_it_knows_is_not_passed_over_in_silence(tmp_path: Path) -> None:
+    ended, said = run(tmp_path, "sshd")
+    assert ended == ["1", "False"]
+    assert "neither containerd nor crio is among the processes of this node" in said
+
+
+def test_the_daemon_has_one_capability_and_no_path_of_the_node() -> None:
+    pod = memory_lock.pod()
+    [container] = pod["containers"]
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["SYS_RESOURCE"]}
+    assert "volumes" not in pod
+    assert "hostNetwork" not in pod
