@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from infra import names
-from infra.platform.programs import on_fabric
+from infra.platform.programs import on_fabric, program
 from infra.spec.dataset import DatasetSpec
 from infra.spec.job import JobSpec, starts_by_rank
 from infra.spec.share import quantity
@@ -60,9 +60,10 @@ def command_of(job: JobSpec) -> list[str]:
 
 
 def _ranks(job: JobSpec) -> list[str]:
-    """A program of Python's once per accelerator, anything else once per node, unless the job says how often.
+    """A program of Python's once per accelerator, all else once per node, unless the job says otherwise.
 
-    Ranks start under torchrun, which the image has with PyTorch; Trainer's variables are its settings.
+    Our agent starts ranks where the image has it, else torchrun, which comes with PyTorch; both read
+    Trainer's variables.
     """
     command = list(job.command or ())
     by_rank = starts_by_rank(command)
@@ -72,12 +73,11 @@ def _ranks(job: JobSpec) -> list[str]:
         given = [name for name in variables(job) for name in ("-x", name)]
         return ["mpirun", "-n", str(job.num_nodes * job.ranks_per_node), *given, *command]
     restarts = f"{RESTARTS if job.restarts is None else job.restarts}"
-    words = [word for index, word in enumerate(command) if not (by_rank and word == "-u" and index == 1)]
-    torchrun = ["-m", "torch.distributed.run", f"--max-restarts={restarts}"]
     if not by_rank:
-        return ["python3", *torchrun, "--no-python", *words]
-    module = ["--module"] if words[1] == "-m" else []
-    return [words[0], *torchrun, *module, *words[1 + len(module) :]]
+        torchrun = ["-m", "torch.distributed.run", f"--max-restarts={restarts}", "--no-python"]
+        return ["python3", *torchrun, *command]
+    words = [word for index, word in enumerate(command) if not (word == "-u" and index == 1)]
+    return ["/bin/sh", "-c", program("start_ranks.sh").rstrip(), "start_ranks", restarts, *words]
 
 
 def variables(job: JobSpec) -> list[str]:

@@ -23,7 +23,11 @@ _RANKS = re.compile(r"(LOCAL_|GROUP_|NODE_|ROLE_)?RANK|(LOCAL_|ROLE_)?WORLD_SIZE
 _OURS = ("PET_", "TRAINYARD_", "TORCHELASTIC_", "OMPI_", "PRTE_", "PMIX_")
 _DEVICES = frozenset({"NVIDIA_VISIBLE_DEVICES"})
 """The API server lets no job set it."""
-_TAKEN_PORTS = {2222: "sshd of MPI jobs", 29500: "the ranks' own meeting"}
+_TAKEN_PORTS = {
+    2222: "sshd of MPI jobs",
+    29500: "the ranks' own meeting",
+    29501: "their process group's",
+}
 _PYTHON_FLAGS = frozenset({"-u"})
 """What changes nothing here: output is unbuffered."""
 

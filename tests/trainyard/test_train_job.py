@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from infra.platform.programs import program
 from infra.spec import JobSpec, parse_job
 from infra.spec.dataset import DatasetSpec
 from infra.spec.node_pool import NodePoolSpec
@@ -31,21 +34,22 @@ def variables(given: JobSpec) -> dict[str, Any]:
     return {each["name"]: each.get("value", each.get("valueFrom")) for each in spec(given)["trainer"]["env"]}
 
 
-TORCHRUN = ["-m", "torch.distributed.run", "--max-restarts=3"]
+BY_RANK = ["/bin/sh", "-c", program("start_ranks.sh").rstrip(), "start_ranks"]
+TORCHRUN = ["-m", "torch.distributed.run", "--max-restarts=3", "--no-python"]
 MPI = {"runtime": "mpi-none"}
 
 
 @pytest.mark.parametrize(
     ("given", "started", "ranks"),
     [
-        (job("python", "train.py", "--lr=1"), ["python", *TORCHRUN, "train.py", "--lr=1"], 4),
-        (job("python3", "-u", "train.py"), ["python3", *TORCHRUN, "train.py"], 4),
-        (job("python", "-m", "mine.train", "-x"), ["python", *TORCHRUN, "--module", "mine.train", "-x"], 4),
-        (job("python", "a.py", processes_per_node=1), ["python", *TORCHRUN, "a.py"], 1),
-        (job("python", "a.py", restarts=0), ["python", *TORCHRUN[:2], "--max-restarts=0", "a.py"], 4),
+        (job("python", "train.py", "--lr=1"), [*BY_RANK, "3", "python", "train.py", "--lr=1"], 4),
+        (job("python3", "-u", "train.py"), [*BY_RANK, "3", "python3", "train.py"], 4),
+        (job("python", "-m", "mine.train", "-x"), [*BY_RANK, "3", "python", "-m", "mine.train", "-x"], 4),
+        (job("python", "a.py", processes_per_node=1), [*BY_RANK, "3", "python", "a.py"], 1),
+        (job("python", "a.py", restarts=0), [*BY_RANK, "0", "python", "a.py"], 4),
         (job("torchrun", "train.py"), ["torchrun", "train.py"], 4),
         (job("accelerate", "launch", "a.py"), ["accelerate", "launch", "a.py"], 4),
-        (job("sh", "a.sh", processes_per_node=2), ["python3", *TORCHRUN, "--no-python", "sh", "a.sh"], 2),
+        (job("sh", "a.sh", processes_per_node=2), ["python3", *TORCHRUN, "sh", "a.sh"], 2),
         (job("mpirun", "./a.out", **MPI), ["mpirun", "./a.out"], 4),
         (
             job("python", "a.py", environment={"A": "1"}, **MPI),
@@ -53,7 +57,7 @@ MPI = {"runtime": "mpi-none"}
             4,
         ),
     ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+    ids=lambda value: " ".join(value)[-40:] if isinstance(value, list) else "",
 )
 def test_python_starts_once_per_accelerator_and_the_rest_once_per_node(
     given: JobSpec, started: list[str], ranks: int
@@ -92,6 +96,28 @@ def test_a_command_is_told_where_its_data_are_and_what_it_came_from() -> None:
         "datasets": {"the-pile": PILE.digest},
     }
     assert spec(given)["trainer"]["image"] == IMAGE
+
+
+@pytest.mark.parametrize(
+    ("has_agent", "words", "started"),
+    [
+        (True, ["python", "a.py", "-x"], "-m trainyard_train run --restarts=3 a.py -x"),
+        (True, ["python", "-m", "mine"], "-m trainyard_train run --restarts=3 -m mine"),
+        (False, ["python", "a.py", "-x"], "-m torch.distributed.run --max-restarts=3 a.py -x"),
+        (False, ["python", "-m", "mine", "1"], "-m torch.distributed.run --max-restarts=3 --module mine 1"),
+    ],
+)
+def test_ranks_are_started_by_our_agent_where_the_image_has_it(
+    tmp_path: Path, has_agent: bool, words: list[str], started: str
+) -> None:
+    """An image that has no `python` has `python3`."""
+    python = tmp_path / "python3"
+    python.write_text(f'#!/bin/sh\nif [ "$1" = -c ]; then exit {0 if has_agent else 1}; fi\necho "$*"\n')
+    python.chmod(0o755)
+    done = subprocess.run(
+        [*BY_RANK, "3", *words], env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"{started}\n"
 
 
 def test_limits_of_time_and_memory_are_the_clusters_to_keep() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import mmap
 import os
 import random
@@ -60,6 +61,19 @@ def test_a_checkpoint_comes_back_as_it_was_saved(tmp_path: Path) -> None:
     assert found.manifest.samples == 20 * 64
     assert found.read("rank-00000.safetensors") == content(20)
     assert (tmp_path / "latest").read_text() == "step-00000020"
+
+
+def test_a_checkpoint_says_what_its_run_was_started_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nobody says, or what is said is no JSON, it is as one of an earlier version."""
+    known = {"code": "sha256:0", "commit": "c0ffee"}
+    for step, text, origin in ((1, json.dumps(known), known), (2, "no JSON", {})):
+        monkeypatch.setenv("TRAINYARD_ORIGIN", text)
+        written = (save(FolderStore(tmp_path), step) / MANIFEST).read_bytes()
+        monkeypatch.setenv("TRAINYARD_ORIGIN", '{"code": "sha256:1"}')
+        assert Manifest.decode(written).origin == origin, "not that of the run that reads it"
+        assert (b"origin" in written) == bool(origin)
 
 
 def test_a_folder_that_is_not_there_holds_no_checkpoint(tmp_path: Path) -> None:

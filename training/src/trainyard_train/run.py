@@ -45,6 +45,7 @@ from trainyard_train.elasticity.node_memory import NodeMemory
 from trainyard_train.elasticity.preemption import Notice
 from trainyard_train.elasticity.rendezvous import own_round
 from trainyard_train.launchers import process_group
+from trainyard_train.observability import origin
 from trainyard_train.observability.metrics import FILE as METRICS
 from trainyard_train.observability.metrics import MetricsLog, read_metrics
 from trainyard_train.observability.rank_log import log_line
@@ -309,6 +310,7 @@ class Run:
             device=self.mesh.device.type,
             damaged=damages,
             **({"bytes_from_store": checkpoint.held.bytes_from_store} if checkpoint else {}),
+            **origin.recorded(),
         )
         self.notice.begin_steps()
         self._since = time.monotonic()

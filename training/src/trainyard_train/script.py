@@ -11,16 +11,19 @@ import atexit
 import importlib
 import os
 import runpy
+import signal
 import sys
+import threading
 import time
-from collections.abc import Sequence
+import traceback
+from collections.abc import MutableMapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from trainyard_train.config_base import ConfigError
-from trainyard_train.elasticity.agent import Agent, node_of
-from trainyard_train.elasticity.exit_codes import EXIT_FAILED
+from trainyard_train.elasticity.agent import Agent, leave, node_of
+from trainyard_train.elasticity.exit_codes import EXIT_FAILED, EXIT_LOST_RANK
 
 
 def add_commands(parser: Any) -> None:  # noqa: ANN401 (argparse gives its class no public name)
@@ -84,6 +87,7 @@ def _as_rank(
     program: str, arguments: Sequence[str], module: bool, _started: float, _rendezvous_seconds: float
 ) -> int:
     """Be the program; returns its exit code."""
+    _be_a_rank(os.environ)
     sys.argv = [program, *arguments]
     try:
         if module:
@@ -93,10 +97,50 @@ def _as_rank(
             sys.path.insert(0, str(Path(program).resolve().parent))
             runpy.run_path(program, run_name="__main__")
     except SystemExit as end:
-        return _code_of(end)
-    finally:
-        atexit._run_exitfuncs()  # what others leave to the end of the interpreter, which a fork does not see
-    return 0
+        code = _code_of(end)
+    except BaseException as error:
+        traceback.print_exc()
+        if _lost_another(error):
+            leave(EXIT_LOST_RANK)  # at once: what belongs to the process group would wait for that rank
+        code = EXIT_FAILED
+    else:
+        code = 0
+    # What others leave to the end of the interpreter, which a fork does not see.
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    return code
+
+
+def _be_a_rank(environment: MutableMapping[str, str]) -> None:
+    """Say all that torchrun says, and hear signals as any program does; `Run` listens in its own way.
+
+    The agents' store outlives a round of ranks, with what lost ones have left in it. So rank 0 has a new one
+    for the process group of each round, as without an agent, beside it.
+    """
+    if environment.pop("TORCHELASTIC_USE_AGENT_STORE", None):
+        environment["MASTER_PORT"] = str(int(environment["MASTER_PORT"]) + 1)
+    ranks = int(environment["LOCAL_WORLD_SIZE"])
+    environment.update(
+        {
+            "GROUP_RANK": str(int(environment["RANK"]) // ranks),
+            "GROUP_WORLD_SIZE": str(int(environment["WORLD_SIZE"]) // ranks),
+            "ROLE_NAME": "default",
+            "ROLE_RANK": environment["RANK"],
+            "ROLE_WORLD_SIZE": environment["WORLD_SIZE"],
+            "TORCHELASTIC_RUN_ID": environment.get("TRAINYARD_JOB", "none"),
+        }
+    )
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT})
+
+
+def _lost_another(error: BaseException) -> bool:
+    """Whether a collective failed since another rank is gone."""
+    if "torch.distributed" not in sys.modules:
+        return False
+    from trainyard_train.parallelism.mesh import is_lost_rank
+
+    return is_lost_rank(error)
 
 
 def _code_of(end: SystemExit) -> int:

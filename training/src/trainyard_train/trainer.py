@@ -32,6 +32,7 @@ from trainyard_train.elasticity.heartbeats import Heartbeats
 from trainyard_train.elasticity.node_memory import NodeMemory
 from trainyard_train.elasticity.preemption import Notice
 from trainyard_train.models.build import build_model, layers_of, tensor_plan
+from trainyard_train.observability import origin
 from trainyard_train.observability.config import ExportConfig
 from trainyard_train.observability.device import Tracer, flops_of, memory, peak_of
 from trainyard_train.observability.metrics import FILE as METRICS
@@ -278,6 +279,7 @@ class Trainer:
             damaged=damages,
             **({"bytes_from_store": checkpoint.held.bytes_from_store} if checkpoint else {}),
             warnings=warnings,
+            **origin.recorded(),
         )
         if self.mesh.is_rank0:
             sys.stderr.write("".join(f"training: {warning}\n" for warning in warnings))

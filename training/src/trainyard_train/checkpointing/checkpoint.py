@@ -24,6 +24,8 @@ from dataclasses import asdict, dataclass, field
 from itertools import cycle
 from typing import Any, ClassVar, Final, TypeVar
 
+from trainyard_train.observability.origin import origin_of
+
 T = TypeVar("T")
 
 MANIFEST: Final = "manifest.json"
@@ -89,12 +91,16 @@ class Manifest:
     """Where the files are, seen from the manifest, if not beside it."""
     created: float = field(default_factory=time.time)
     """Unix time; for people only, nothing depends on it."""
+    origin: Mapping[str, Any] = field(default_factory=origin_of)
+    """What the run was started from (see `observability.origin`), likewise; left out where nobody says."""
 
     def encode(self) -> bytes:
         """JSON with a checksum of its own, since a flipped bit may hit the manifest too."""
         body = {"format": FORMAT, **asdict(self)}
         if not self.state:
             del body["state"]
+        if not self.origin:
+            del body["origin"]
         return json.dumps({**body, "sha256": _digest(body)}, indent=1).encode()
 
     @staticmethod
@@ -112,6 +118,7 @@ class Manifest:
                 raise DamagedError(f"{MANIFEST} was altered: its own checksum does not match")
             if (found := body.pop("format")) not in READABLE:
                 raise FormatError(_of_another_version(found))
+            body = {"origin": {}, **body}
             return Manifest(**{**body, "files": {n: FileEntry(**e) for n, e in body["files"].items()}})
         except (DamagedError, FormatError):
             raise

@@ -1,0 +1,91 @@
+"""Any program of Python's as the ranks of a node: as torchrun would start it, and again where one is lost."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.processes import PATIENCE_SECONDS, free_port
+
+SUM = """
+import os, pathlib, signal, sys, torch, torch.distributed as dist
+import helper
+dist.init_process_group("gloo")
+value = torch.ones(1) * (dist.get_rank() + 1)
+dist.all_reduce(value)
+lost = pathlib.Path(sys.argv[1])
+if dist.get_rank() == int(sys.argv[2]) and not lost.exists():
+    lost.touch()
+    os.kill(os.getpid(), signal.SIGKILL)
+dist.barrier()
+names = ("LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_WORLD_SIZE", "OMP_NUM_THREADS")
+print(int(value), helper.NAME, *(os.environ[name] for name in names))
+dist.destroy_process_group()
+"""
+ENDS = """
+import atexit, sys, threading, time
+atexit.register(lambda: print("flushed"))
+threading.Thread(target=lambda: (time.sleep(0.2), print("joined"))).start()
+sys.exit(eval(sys.argv[1]))
+"""
+
+
+def start(folder: Path, words: Sequence[str], **told: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "trainyard_train", "run", *words]
+    environment = {**os.environ, "PET_NPROC_PER_NODE": "1", **told}
+    environment.pop("OMP_NUM_THREADS", None)
+    return subprocess.Popen(
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, errors = process.communicate(timeout=PATIENCE_SECONDS)
+    return process.returncode, out, errors
+
+
+@pytest.mark.parametrize("lost_rank", [0, 3], ids=["rank 0, whose store it is", "a rank of the other node"])
+def test_ranks_of_two_nodes_meet_again_when_one_is_lost(tmp_path: Path, lost_rank: int) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "helper.py").write_text("NAME = 'helped'\n")
+    (tmp_path / "sub" / "sum.py").write_text(SUM)
+    place = {"PET_NNODES": "2", "PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": str(free_port())}
+    words = ("sub/sum.py", str(tmp_path / "lost"), str(lost_rank))
+    nodes = [start(tmp_path, words, PET_NPROC_PER_NODE="2", PET_NODE_RANK=str(n), **place) for n in (0, 1)]
+    for number, (code, out, errors) in enumerate(map(ended, nodes)):
+        assert code == 0, errors
+        assert sorted(out.split("\n")) == ["", f"10 helped 0 2 {number} 4 1", f"10 helped 1 2 {number} 4 1"]
+        assert "starting this node's again" in errors
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "said"),
+    [("None", 0, ""), ("7", 7, ""), ("'no such layer'", 1, "no such layer"), ("1/0", 1, "ZeroDivisionError")],
+)
+def test_it_ends_as_the_program_does_with_its_threads_and_hooks(
+    tmp_path: Path, given: str, code: int, said: str
+) -> None:
+    (tmp_path / "ends.py").write_text(ENDS)
+    found = ended(start(tmp_path, ["ends.py", given]))
+    assert (found[0], found[1]) == (code, "joined\nflushed\n")
+    assert said in found[2]
+
+
+def test_a_module_runs_as_the_main_one(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "train.py").write_text("import sys; print(__name__, __package__, sys.argv[1:])\n")
+    code, out, _ = ended(start(tmp_path, ["-m", "mine.train", "--lr", "1"]))
+    assert (code, out) == (0, "__main__ mine ['--lr', '1']\n")
+
+
+def test_a_program_that_does_not_heed_a_notice_ends_by_it(tmp_path: Path) -> None:
+    (tmp_path / "waits.py").write_text("import time; print('ready', flush=True); time.sleep(600)\n")
+    process = start(tmp_path, ["waits.py"])
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    process.terminate()
+    assert ended(process)[0] == 143

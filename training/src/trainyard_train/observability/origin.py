@@ -1,0 +1,25 @@
+"""What a run was started from, as whoever submitted its job says it: code, image, command, data, commit."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any, Final
+
+VARIABLE: Final = "TRAINYARD_ORIGIN"
+"""JSON; `trainyard run` and `trainyard submit` set it."""
+
+
+def origin_of(environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
+    """Return what is known; empty where nobody says, or what is said cannot be read."""
+    try:
+        found = json.loads(environment.get(VARIABLE, "{}"))
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def recorded(environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
+    """Return it as a field of the metrics; none where nothing is known."""
+    return {"origin": found} if (found := origin_of(environment)) else {}
