@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -58,8 +57,6 @@ def play(
 
     `origin` is where the engine runs: an address or `inside`; empty: a network that the stack names.
     """
-    # What a fake has made lives to the end; searching it for garbage took a sixth of the time.
-    gc.set_threshold(100_000)
     session.packages.ensure(session.progress)
     fake = _fake(session)
     _check_pool(session, faults, fake)
