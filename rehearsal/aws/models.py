@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
@@ -29,6 +30,19 @@ asks_a_server = False
 """Whether moto is the server that `AWS_ENDPOINT_URL` names, and not in this process."""
 
 
+_making = threading.Lock()
+"""A session is not safe for threads that make clients."""
+
+
+@cache
+def _session() -> Any:
+    """Return the session of all clients: each one reads megabytes of endpoints anew."""
+    core = botocore.session.Session(session_vars={"profile": (None, None, None, None)})
+    for file in ("config_file", "credentials_file"):
+        core.set_config_variable(file, os.devnull)
+    return boto3.Session(botocore_session=core)
+
+
 @cache
 def client(service: str, region: str) -> Any:
     """Return a client with keys that are none: only moto, or nobody, can be at its other end.
@@ -36,14 +50,11 @@ def client(service: str, region: str) -> Any:
     What the user has configured (a profile, the address of another AWS) does not reach it: moto answers at
     AWS's own addresses alone, and a request to any other one would go out.
     """
-    core = botocore.session.Session(session_vars={"profile": (None, None, None, None)})
-    for file in ("config_file", "credentials_file"):
-        core.set_config_variable(file, os.devnull)
-    make: Any = boto3.Session(botocore_session=core).client
     keys = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing"}  # moto's own convention
     given: Any = {"ignore_configured_endpoint_urls": not asks_a_server}  # which the stubs do not know
     config = Config(retries={"total_max_attempts": 1}, **given)
-    made = make(service, region_name=region, config=config, **keys)
+    with _making:
+        made = _session().client(service, region_name=region, config=config, **keys)
     made.meta.events.register("provide-client-params", _by_motos_ids)
     made.meta.events.register("after-call", _by_aws_ids)
     return made
