@@ -19,6 +19,7 @@ BENCHES = {
     "policies": "preview of a stack with 2,000 resources under all policies, against none",
     "buckets": "the same of a plain program of buckets, and of packs without rules",
     "preview": "preview of the local stack, against a bare Pulumi program with the same resources",
+    "package": "preview of the local stack through the component package, against our program",
     "pools": "preview of stacks with 50, 100 and 200 pools, against a bare program with as many resources",
     "recovery": "from a node's death to the first new step, with and without notice",
     "throughput": "samples per second in training, against bare torchrun and DDP, Lightning and Accelerate",

@@ -1,0 +1,73 @@
+"""Preview of the local stack through the component package, against our own program on the same stack."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import yaml
+
+from benchmarks.arena import arena, quiet
+from benchmarks.bare import check_same, engine, write_project
+from benchmarks.figures import Figure, Samples, alternating
+from engine.engine import Engine
+from engine.events import Result
+from infra.artifacts import ROOT
+from infra.spec.source import STACK_KEY
+from trainyard.parts import PACKAGE_PARTS
+
+ROUNDS = 3
+COMPONENT = "trainyard:index:Cluster"
+
+
+def write_program(folder: Path, stack_file: Path) -> Path:
+    """Write what the templates have: a YAML program that hands a stack file to the component."""
+    config = {STACK_KEY: yaml.safe_load(stack_file.read_text())["config"][STACK_KEY]}
+    write_project(folder, "local", {"config": config})
+    program = {
+        "name": folder.name,
+        "runtime": "yaml",
+        "stackConfigDir": "stacks",
+        "plugins": {"providers": [{"name": "trainyard", "path": str(ROOT / ".trainyard/bin")}]},
+        "resources": {"cluster": {"type": COMPONENT, "properties": {"stack": f"${{{STACK_KEY}}}"}}},
+    }
+    (folder / "Pulumi.yaml").write_text(yaml.safe_dump(program))
+    return folder
+
+
+def without_component(result: Result) -> Result:
+    """Leave the component itself out: the parts are to be the same."""
+    parts = tuple(each for each in result.announced if each["type"] != COMPONENT)
+    return replace(result, announced=parts)
+
+
+def measure() -> list[Figure]:
+    """Time the engine's preview of both in the order A B B A, after one of each that is not counted."""
+    with arena() as place, tempfile.TemporaryDirectory() as folder:
+        session = place.session
+        session.toolchain.ensure()
+        session.toolchain.ensure(*PACKAGE_PARTS)
+        environment = session.toolchain.environment()
+        paths = replace(session.paths, repository=ROOT)
+        paths.engine.mkdir(parents=True, exist_ok=True)
+        home = str(paths.engine / "home")
+        program = Engine(
+            paths, {**environment, "PULUMI_BACKEND_URL": paths.engine.as_uri(), "PULUMI_HOME": home}
+        )
+        package = engine(write_program(Path(folder) / "package", session.stack_file), environment)
+        through = without_component(package.preview("local", quiet()))
+        check_same(through, program.preview("local", quiet()))
+        taken, against = alternating(
+            lambda: package.preview("local", quiet()).seconds,
+            lambda: program.preview("local", quiet()).seconds,
+            ROUNDS,
+        )
+    return [
+        Figure(
+            "preview of the local stack through the package",
+            Samples("YAML program with the component", "s", taken),
+            at_most=1.1,
+            peer=Samples("our program", "s", against),
+        )
+    ]
