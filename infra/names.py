@@ -50,6 +50,8 @@ AUTOSCALER = "cluster-autoscaler"
 TOPOLOGY = "fabric"
 RACK_TOPOLOGY = "racks"
 """The same with NVLink domains as a level: a node without the label would take no job of it."""
+HOST_TOPOLOGY = "hosts"
+"""Of pools without accelerators: clouds say of no others where in the network they are."""
 ANY_FABRIC = "distributed"
 """In a runtime's name, the fabric that jobs of this stack meet first: Kubeflow's own `torch-distributed`."""
 

@@ -56,6 +56,20 @@ class Context:
         return [self.pools[flavor.pool] for queue in queues for flavor in queue.flavors]
 
     @property
+    def cpu_pools(self) -> list[PoolSettings]:
+        """Pools for work beside the jobs with accelerators; spot nodes may go at any moment."""
+        return [
+            pool
+            for pool in self.pools.values()
+            if not pool.accelerators_per_node and pool.capacity not in {"system", "spot"}
+        ]
+
+    @property
+    def queued_pools(self) -> list[PoolSettings]:
+        """Pools that a queue gives out."""
+        return [*self.cpu_pools, *self.job_pools]
+
+    @property
     def fabrics(self) -> list[str]:
         """Fabric classes that jobs run on."""
         return sorted({pool.fabric_class for pool in self.job_pools})

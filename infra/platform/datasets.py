@@ -127,7 +127,6 @@ def _environment_mounts(context: Context) -> list[dict[str, Any]]:
 
 def _where(context: Context) -> tuple[dict[str, str], list[dict[str, str]]]:
     """A pool for work beside the jobs, where the stack has one that stays; else the operators' pool."""
-    for pool in context.pools.values():
-        if pool.capacity not in {"system", "spot"} and not pool.accelerators_per_node:
-            return pool.selector, pool.tolerations
+    for pool in context.cpu_pools:
+        return pool.selector, pool.tolerations
     return context.system_selector, []

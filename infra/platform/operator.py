@@ -17,7 +17,7 @@ from infra.kubernetes_objects import (
     not_awaited,
     placed,
 )
-from infra.platform.base import Context, Layer
+from infra.platform.base import Context, Layer, metadata
 
 _WORKLOADS = frozenset({"Deployment", "Service", "APIService"})
 _ROLES = frozenset({"Role", "ClusterRole"})
@@ -82,6 +82,7 @@ class Operator(Layer):
         self._add_all(offered, [namespace])
         grounds = self._add_all(used, [namespace])
         running = self._add_all(workloads, [*grounds, *definitions.resources])
+        self._add_all([_budget(each) for each in workloads if each["kind"] == "Deployment"], [namespace])
         # Nothing would judge the probe before the webhooks are declared.
         self.ready = [*running, *self._serving(plan, [*judges, *running])]
         self.register_outputs({"namespace": plan.namespace})
@@ -103,6 +104,24 @@ class Operator(Layer):
 
 def _declared(manifest: Manifest) -> Manifest:
     return not_awaited(manifest) if manifest["kind"] == "Service" else manifest
+
+
+def _budget(deployment: Manifest) -> Manifest:
+    """Let drains take one replica at a time.
+
+    An operator has one where nobody scales it, so `minAvailable: 1` would hold every drain of its node for
+    ever. A replica that is not ready is no reason to wait either.
+    """
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": metadata(deployment["metadata"]["name"], deployment["metadata"]["namespace"]),
+        "spec": {
+            "maxUnavailable": 1,
+            "selector": deployment["spec"]["selector"],
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        },
+    }
 
 
 def _split(manifests: Sequence[Manifest]) -> tuple[list[Manifest], list[Manifest]]:

@@ -24,6 +24,8 @@ _SEEN: Mapping[str, Sequence[str]] = {
     "events.k8s.io": ("events",),
     "kueue.x-k8s.io": ("localqueues", "workloads"),
     "networking.k8s.io": ("networkpolicies",),
+    # The team's own jobs, each with its place in the whole queue.
+    "visibility.kueue.x-k8s.io": ("localqueues/pendingworkloads",),
 }
 """API group → what a job becomes, and what the team may use. Nobody reads a Secret."""
 _WRITTEN: Mapping[str, Sequence[str]] = {"": ("secrets",)}

@@ -15,6 +15,7 @@ from infra.platform.base import Context
 from infra.platform.claims import Claims
 from infra.platform.datasets import Datasets
 from infra.platform.device_plugins import DevicePlugins
+from infra.platform.limits import Limits
 from infra.platform.namespaces import Namespaces
 from infra.platform.networks import Networks
 from infra.platform.node_software import NodeSoftware
@@ -56,6 +57,7 @@ class Platform(pulumi.ComponentResource):
         namespaces = Namespaces(context, [plan.namespace for plan in plans], self)
         Admission(context, namespaces, self)
         Networks(context, namespaces, self)
+        Limits(context, namespaces, cluster.outputs, self)
         if any(team.groups for team in stack.teams):
             People(context, namespaces, self)
         more = [autoscaler.requests(context)] if cluster.settings.autoscaler else []

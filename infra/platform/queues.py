@@ -7,6 +7,7 @@ flavor when the nodes of the first are gone, and not only when its quota is used
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pulumi
 
@@ -16,11 +17,15 @@ from infra.charts import Manifest
 from infra.kubernetes_objects import KubernetesObject
 from infra.platform.base import Context, Layer, metadata
 from infra.platform.namespaces import Namespaces
-from infra.spec.queue import QueueSpec, TeamSpec
+from infra.spec.queue import FlavorSpec, QueueSpec, TeamSpec
 from infra.targets.base import ClusterSettings, PoolSettings
 
 _API = "kueue.x-k8s.io/v1beta2"
 _PROVISIONING = "nodes-on-call"
+_PODS, _ENOUGH_PODS = "pods", "100k"
+"""Where a queue covers pods, Kueue counts those of every job by itself (`corev1.ResourcePods`). So a job that
+asks for no accelerators has a flavor too, without which nothing would place it. Their number is limited by
+kubelets, and by the quota of the team's namespace."""
 
 
 class Queues(Layer):
@@ -41,16 +46,13 @@ class Queues(Layer):
         super().__init__(context, "queues", inputs, parent, kueue)
         topologies = {
             name: self.add(_topology(name, context.settings), kueue)
-            for name in sorted({_topology_of(pool) for pool in context.job_pools})
+            for name in sorted({_topology_of(pool) for pool in context.queued_pools})
         }
-        flavors = [self.add(_flavor(pool), [topologies[_topology_of(pool)]]) for pool in context.job_pools]
+        flavors = [self.add(_flavor(pool), [topologies[_topology_of(pool)]]) for pool in context.queued_pools]
         queued = [pool for pool in context.job_pools if pool.capacity_mode == "queued"]
         checks = self._admission_checks(context, queued, kueue)
-        resource = {pool.name: pool.accelerator_resource for pool in context.job_pools}
         queues = {
-            queue.name: self.add(
-                _cluster_queue(queue, resource, _on_call(queue, queued)), [*flavors, *checks]
-            )
+            queue.name: self.add(_cluster_queue(queue, context, _on_call(queue, queued)), [*flavors, *checks])
             for queue in stack.queues
         }
         for team in stack.teams:
@@ -74,12 +76,16 @@ class Queues(Layer):
 
 
 def _topology_of(pool: PoolSettings) -> str:
+    if not pool.accelerators_per_node:
+        return names.HOST_TOPOLOGY
     return names.RACK_TOPOLOGY if catalog.fabric(pool.fabric_class).nvlink_domain else names.TOPOLOGY
 
 
 def _topology(name: str, settings: ClusterSettings) -> Manifest:
     """An NVLink domain is narrower than a leaf, and wider than a host."""
     *network, host = settings.topology_labels
+    if name == names.HOST_TOPOLOGY:
+        network = []
     racks = [settings.rack_label] if name == names.RACK_TOPOLOGY and settings.rack_label else []
     levels = [*network, *racks, host]
     return {
@@ -138,16 +144,9 @@ def _admission_check() -> Manifest:
     }
 
 
-def _cluster_queue(queue: QueueSpec, resource: dict[str, str], on_call: Sequence[str]) -> Manifest:
-    flavors = [
-        {
-            "name": flavor.pool,
-            # As Kueue's webhook writes it: a number would be changed back at each second `up`.
-            "resources": [{"name": resource[flavor.pool], "nominalQuota": str(flavor.quota)}],
-        }
-        for flavor in queue.flavors
-    ]
+def _cluster_queue(queue: QueueSpec, context: Context, on_call: Sequence[str]) -> Manifest:
     cohort = {"cohortName": queue.cohort} if queue.cohort else {}
+    weight = {} if queue.weight is None else {"fairSharing": {"weight": str(queue.weight)}}
     check = {"name": _PROVISIONING, "onFlavors": list(on_call)}
     checked = {"admissionChecksStrategy": {"admissionChecks": [check]}} if on_call else {}
     return {
@@ -156,6 +155,7 @@ def _cluster_queue(queue: QueueSpec, resource: dict[str, str], on_call: Sequence
         "metadata": metadata(queue.name),
         "spec": {
             **cohort,
+            **weight,
             **checked,
             # Every team's namespace may have a local queue; which one does is the stack's word.
             "namespaceSelector": {},
@@ -165,14 +165,40 @@ def _cluster_queue(queue: QueueSpec, resource: dict[str, str], on_call: Sequence
                 "withinClusterQueue": "LowerPriority",
                 "reclaimWithinCohort": "Any" if queue.cohort else "Never",
             },
-            "resourceGroups": [
-                {
-                    "coveredResources": sorted({resource[each.pool] for each in queue.flavors}),
-                    "flavors": flavors,
-                }
-            ],
+            "resourceGroups": [_resource_group(queue, context)],
         },
     }
+
+
+def _resource_group(queue: QueueSpec, context: Context) -> dict[str, Any]:
+    """One group, so that a job has one flavor. Every flavor of it lists all that the group covers.
+
+    Pools without accelerators come first: there jobs of processors alone take no room from others.
+    """
+    resource = {pool.name: pool.accelerator_resource for pool in context.job_pools}
+    accelerators = sorted({resource[flavor.pool] for flavor in queue.flavors})
+    quotas: dict[str, dict[str, dict[str, str]]] = {pool.name: {} for pool in context.cpu_pools}
+    quotas |= {flavor.pool: {resource[flavor.pool]: _quota(flavor)} for flavor in queue.flavors}
+    return {
+        "coveredResources": [*accelerators, _PODS],
+        "flavors": [
+            {
+                "name": pool,
+                "resources": [
+                    *({"name": name, **given.get(name, {"nominalQuota": "0"})} for name in accelerators),
+                    {"name": _PODS, "nominalQuota": _ENOUGH_PODS},
+                ],
+            }
+            for pool, given in quotas.items()
+        ],
+    }
+
+
+def _quota(flavor: FlavorSpec) -> dict[str, str]:
+    """As Kueue's webhook writes it: a number would be changed back at each second `up`."""
+    limits = {"borrowingLimit": flavor.borrowing_limit, "lendingLimit": flavor.lending_limit}
+    said = {name: str(limit) for name, limit in limits.items() if limit is not None}
+    return {"nominalQuota": str(flavor.quota), **said}
 
 
 def _local_queue(team: TeamSpec, name: str, queue: str) -> Manifest:

@@ -75,9 +75,7 @@ class Storage(Layer):
 
     def _shared_claims(self, context: Context, storage_class: str) -> None:
         """A filesystem of its own for each team; it stays when the stack goes."""
-        sizes = {names.CHECKPOINTS_CLAIM: context.stack.storage.checkpoints.size_gib}
-        if context.stack.datasets:
-            sizes[names.DATASETS_CLAIM] = _datasets_gib(context)
+        sizes = _shared_sizes(context)
         kept = pulumi.ResourceOptions(retain_on_delete=True)
         for team in context.stack.teams:
             namespace = names.team_namespace(team.name)
@@ -93,6 +91,11 @@ class Storage(Layer):
         # The volume is as large as what lies under it; a claim that has one of its own cannot be resized.
         kept = pulumi.ResourceOptions(ignore_changes=["spec.resources"])
         return self.add(_persistent_volume_claim(name, volume), [made, namespace], kept)
+
+
+def _shared_sizes(context: Context) -> dict[str, int]:
+    sizes = {names.CHECKPOINTS_CLAIM: context.stack.storage.checkpoints.size_gib}
+    return {**sizes, names.DATASETS_CLAIM: _datasets_gib(context)} if context.stack.datasets else sizes
 
 
 def _datasets_gib(context: Context) -> int:
@@ -122,6 +125,15 @@ def _team_volumes(context: Context, outputs: ClusterOutputs) -> Iterator[_Volume
             bucket = outputs.bucket_source(_checkpoints(team.name))
             yield _Volume(names.BUCKET_CLAIM, namespace, bucket, size, "ReadWriteMany")
         yield from _host_volumes(context, namespace)
+
+
+def claimed_gib(context: Context, outputs: ClusterOutputs) -> int:
+    """Return what the platform's own claims come to in the namespace of each team."""
+    teams = max(1, len(context.stack.teams))
+    static = sum(volume.size_gib for volume in _team_volumes(context, outputs)) // teams
+    if outputs.volume_source:
+        return static
+    return static + sum(_shared_sizes(context).values())
 
 
 def _same_folder(source: VolumeSource, path: str, team: str) -> Mapping[str, Any]:

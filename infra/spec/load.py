@@ -19,6 +19,7 @@ from infra.spec.job_validators import CHECKS as JOB_CHECKS
 from infra.spec.machine import declared
 from infra.spec.network_validators import CHECKS as NETWORK_CHECKS
 from infra.spec.problems import problems
+from infra.spec.queue_validators import CHECKS as QUEUE_CHECKS
 from infra.spec.source import FLEET_KEY, STACK_KEY, Source, read, read_whole
 from infra.spec.stack import Stack
 from infra.spec.validators import CHECKS as STACK_CHECKS
@@ -72,6 +73,7 @@ def _stack_checks(sections: Sections) -> Iterator[Check]:
     yield from STACK_CHECKS
     yield from DATASET_CHECKS
     yield from NETWORK_CHECKS
+    yield from QUEUE_CHECKS
     yield from target_of(provider.kind).validators if provider else ()
 
 

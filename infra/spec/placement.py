@@ -10,7 +10,7 @@ from infra import names
 from infra.spec.fabric import ANY_FABRIC
 from infra.spec.job import JobSpec, NeedsSpec
 from infra.spec.node_pool import NodePoolSpec
-from infra.spec.queue import QueueSpec, TeamSpec
+from infra.spec.queue import QueueSpec, TeamSpec, most
 
 PLAIN_FABRICS = frozenset({"none", "rocm"})
 """Classes that are TCP between pods."""
@@ -33,6 +33,7 @@ class Offer:
     queue: str
     pool: NodePoolSpec
     quota: int
+    """With what its cohort lends it."""
 
     @property
     def memory_gib(self) -> float | None:
@@ -67,7 +68,7 @@ def offers(
         if name in by_name and queue in {"", name}:
             for flavor in by_name[name].flavors:
                 if flavor.pool in known:
-                    yield Offer(name, known[flavor.pool], flavor.quota)
+                    yield Offer(name, known[flavor.pool], most(by_name[name], flavor, queues))
 
 
 def place(job: JobSpec, needs: NeedsSpec, found: Sequence[Offer]) -> Placement | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from infra.spec.base import Integer, Name, NonNegative, Spec, matching
+from infra.spec.base import Integer, Name, NonNegative, Positive, Spec, matching, wrong
 
 DEFAULT_LOCAL_QUEUE = "default"
 """Kueue's own name for it (pkg/controller/constants, DefaultLocalQueueName)."""
@@ -22,11 +23,27 @@ Group = Annotated[
 """A group of people, as the target knows it: an IAM role, a Google Group, a name in the tokens' claim."""
 
 
+Weight = Annotated[NonNegative, Field(le=1000)]
+
+
 class FlavorSpec(Spec):
     """A queue's share of one pool."""
 
     pool: Name = Field(description="name of a pool with accelerators")
     quota: NonNegative = Field(description="accelerators of the pool that this queue may use")
+    borrowing_limit: NonNegative | None = Field(
+        default=None,
+        description="accelerators beyond its quota, of what its cohort has free; left out: all of it",
+    )
+    lending_limit: NonNegative | None = Field(
+        default=None,
+        description="accelerators of its quota that the others of its cohort may use; left out: all",
+    )
+
+    @property
+    def lent(self) -> int:
+        """Accelerators that the others of the cohort may use."""
+        return self.quota if self.lending_limit is None else self.lending_limit
 
 
 class QueueSpec(Spec):
@@ -34,7 +51,67 @@ class QueueSpec(Spec):
 
     name: Name = Field(description="name of the cluster queue")
     cohort: Name | None = Field(default=None, description="queues of one cohort lend to each other")
+    weight: Weight | None = Field(
+        default=None,
+        description="part of what the cohort has free, against the weights of its other queues (fair"
+        " sharing); 0: what nobody else wants; left out: 1, and no fair sharing where no queue has one",
+    )
     flavors: tuple[FlavorSpec, ...] = Field(min_length=1, description="pools, the preferred one first")
+
+
+def lenders(queue: QueueSpec, queues: Sequence[QueueSpec]) -> list[QueueSpec]:
+    """Return the other queues of its cohort."""
+    return [each for each in queues if queue.cohort and each is not queue and each.cohort == queue.cohort]
+
+
+def lent(queues: Iterable[QueueSpec], pool: str) -> int:
+    """Return how many accelerators of a pool these queues lend."""
+    return sum(flavor.lent for queue in queues for flavor in queue.flavors if flavor.pool == pool)
+
+
+def most(queue: QueueSpec, flavor: FlavorSpec, queues: Sequence[QueueSpec]) -> int:
+    """Return how many accelerators of a flavor its queue has when its cohort wants none."""
+    borrowed = lent(lenders(queue, queues), flavor.pool)
+    limit = borrowed if flavor.borrowing_limit is None else flavor.borrowing_limit
+    return flavor.quota + min(borrowed, limit)
+
+
+class TeamLimitsSpec(Spec):
+    """What the namespace of a team may hold, beside the accelerators that its queues give."""
+
+    job_pods: Annotated[Positive, Field(le=50_000)] | None = Field(
+        default=None,
+        description="pods (nodes) of one job; left out: 100, or the accelerators of the team's largest pool"
+        " where there are more",
+    )
+    pods: Annotated[Positive, Field(le=100_000)] | None = Field(
+        default=None,
+        description="pods that have not ended; left out: 500, or twice the accelerators of the team's pools"
+        " where that is more",
+    )
+    cpus: Positive | None = Field(
+        default=None,
+        description="processors that all pods ask for; left out: twice those of the team's pools, since a pod"
+        " that ends and its successor count both",
+    )
+    memory_gib: Positive | None = Field(
+        default=None, description="memory that all pods ask for; left out: twice that of the team's pools"
+    )
+    scratch_gib: Positive = Field(
+        default=100,
+        description="ephemeral storage of a container (its files outside of volumes, logs, emptyDir): a pod"
+        " that takes more is evicted",
+    )
+    claimed_gib: NonNegative = Field(
+        default=1024, description="storage that pods claim (ephemeral volumes), beside the platform's claims"
+    )
+    jobs: Annotated[Positive, Field(le=50_000)] = Field(
+        default=1000, description="Jobs, those of JobSets and TrainJobs among them, until they are deleted"
+    )
+    secrets: Annotated[Positive, Field(le=5000)] = Field(default=200, description="Secrets")
+    config_maps: Annotated[Positive, Field(le=5000)] = Field(
+        default=1000, description="ConfigMaps, such as the controllers make for jobs"
+    )
 
 
 class TeamSpec(Spec):
@@ -54,6 +131,22 @@ class TeamSpec(Spec):
     viewers: tuple[Group, ...] = Field(
         default=(), description="groups that look at jobs, pods and logs in the team's namespace"
     )
+    limits: TeamLimitsSpec = Field(
+        default=TeamLimitsSpec(), description="what the team's namespace may hold, beside its accelerators"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _weight_is_of_a_queue(cls, data: Any) -> Any:  # noqa: ANN401 -- whatever the user wrote
+        """Kueue before 0.18.5 weighs local queues by a usage in which accelerators may count as nothing.
+
+        kubernetes-sigs/kueue#13763. Whoever looks for the key is told where it is.
+        """
+        if isinstance(data, dict) and "weight" in data:
+            allowed = "a weight of a queue (queues[].weight): local queues of one queue are served alike"
+            fix = "give the team a queue for itself in the same cohort, and that queue the weight"
+            raise wrong("team_weight", allowed, fix, "weight")
+        return data
 
     @property
     def queues(self) -> tuple[str, ...]:

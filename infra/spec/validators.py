@@ -16,7 +16,7 @@ from infra.spec.node_pool import NodePoolSpec
 from infra.spec.operators import OperatorsSpec
 from infra.spec.placement import Offer, offers, place
 from infra.spec.provider import ProviderSpec
-from infra.spec.queue import FlavorSpec, QueueSpec, TeamSpec
+from infra.spec.queue import FlavorSpec, QueueSpec, TeamSpec, most
 from infra.spec.source import KeyPath
 from infra.spec.stack import runtime_names
 from infra.spec.storage import StorageSpec
@@ -249,7 +249,8 @@ def job_fits_a_flavor(job: JobSpec | None, teams: Teams, queues: Queues, pools: 
         return
     slots = {
         flavor.pool: min(
-            known[flavor.pool].num_slots(job.accelerators_per_node), flavor.quota // job.accelerators_per_node
+            known[flavor.pool].num_slots(job.accelerators_per_node),
+            most(queue, flavor, queues) // job.accelerators_per_node,
         )
         for flavor in queue.flavors
     }

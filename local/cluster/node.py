@@ -18,6 +18,8 @@ from local.cluster.network_policies import network_policies
 
 LEASE_SECONDS = 8
 """kubelet renews at a quarter of it; with the grace of the controller manager a dead node shows in 10 s."""
+POD_PIDS = 4096
+"""Processes and threads of a pod. All nodes share the host's numbers, of which many hosts have 32768."""
 SHARED_FOLDERS = ("/var/lib/kubelet", "/var/lib/cni", "/var/log")
 """Paths that kubelet and the CNI library have built in; each node sees a folder of its own there."""
 
@@ -99,6 +101,7 @@ class NodeMachine:
             "cgroupRoot": f"/{cgroups.ROOT}/{self.cgroup}",
             "enforceNodeAllocatable": ["none"],  # five nodes share one machine's memory
             "failCgroupV1": False,
+            "podPidsLimit": POD_PIDS,
             "failSwapOn": False,
             "makeIPTablesUtilChains": False,
             "oomScoreAdj": 0,

@@ -117,6 +117,6 @@ def legacy_job(
         for role, number in (("Master", 1), ("Worker", num_workers))
     }
     prefix = {"PyTorchJob": "pytorch", "XGBoostJob": "xgb"}[kind]
-    # The operator calls a job done when its master is; a worker that ends a moment later keeps its log.
-    run_policy = {"cleanPodPolicy": "None"}
+    # The operator calls a job done when its master is, and then ends workers that run: so the master is last.
+    run_policy = {"cleanPodPolicy": "Running"}
     return queued("kubeflow.org/v1", kind, name, {"runPolicy": run_policy, f"{prefix}ReplicaSpecs": replicas})

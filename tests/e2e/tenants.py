@@ -108,7 +108,9 @@ def _object(api: str, kind: str, spec: Manifest, queue: str | None = QUEUE) -> M
 
 
 def pod(patch: Patch = _SOUND, *, gpu: bool = True) -> Manifest:
-    made = template(patch, gpu=gpu)
+    """Return a pod as a controller makes it of a job that the queue has put on a pool."""
+    made = merged({"spec": {"nodeSelector": {"trainyard.dev/pool": "spot"}}}, template(gpu=gpu))
+    made = merged(made, patch)
     about = {"name": "trial", "namespace": NAMESPACE, **made["metadata"]}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": made["spec"]}
 
@@ -323,9 +325,7 @@ ATTACKS: Mapping[str, Attack] = {
     "a pod's priority": Attack(
         _spec(priorityClassName="system-node-critical"), "priorityClassName", train_job=False
     ),
-    "ends in a year": Attack(
-        _spec(terminationGracePeriodSeconds=31_536_000), "terminationGracePeriodSeconds"
-    ),
+    "ends in an hour": Attack(_spec(terminationGracePeriodSeconds=3600), "terminationGracePeriodSeconds"),
     "every GPU by a variable": Attack(
         _main(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]), "NVIDIA_VISIBLE_DEVICES"
     ),
@@ -351,6 +351,7 @@ def _labelled(manifest: Manifest, **labels: str) -> Manifest:
     return merged(manifest, {"metadata": {"labels": named}})
 
 
+LARGE: Patch = {"replicas": 101}
 _OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "admitted", "uid": "0", "controller": True}
 
 
@@ -363,6 +364,14 @@ def jobs_by_themselves() -> Iterator[tuple[str, str, Manifest, str]]:
         yield "a forged owner", kind, owned, "ownerReferences"
         held = merged(carrier({}), {"metadata": {"finalizers": ["example.com/mine"]}})
         yield "a finalizer", kind, held, "finalizers"
+    many = {"Job": {"parallelism": 101}, "JobSet": {"replicatedJobs": [{"replicas": 101}]}}
+    many |= {"TrainJob": {"trainer": {"numNodes": 101}}, "MPIJob": {"mpiReplicaSpecs": {"Worker": LARGE}}}
+    many |= {"PyTorchJob": {"pytorchReplicaSpecs": {"Worker": LARGE}}}
+    for kind, spec in many.items():
+        yield "more pods than a job may have", kind, merged(CARRIERS[kind]({}), {"spec": spec}), "job_pods"
+    for kind in ("MPIJob", "PyTorchJob"):
+        outliving = merged(CARRIERS[kind]({}), {"spec": {"runPolicy": {"cleanPodPolicy": "None"}}})
+        yield "workers that outlive the job", kind, outliving, "cleanPodPolicy"
     exclusive = {"metadata": {"annotations": {"alpha.jobset.sigs.k8s.io/exclusive-topology": "zone"}}}
     yield "a domain for oneself", "JobSet", merged(job_set(), exclusive), "exclusive-topology"
     for kind, made in (("MPIJob", mpi()), ("PyTorchJob", pytorch())):

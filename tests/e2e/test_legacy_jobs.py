@@ -13,6 +13,8 @@ from tests.e2e.stack import LocalStack
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 
+LAST = "import os, time\nif os.environ['RANK'] == '0': time.sleep(5)\n"
+"""The job ends with its master: by then the other ranks have."""
 SUM = (
     "import torch, torch.distributed as dist\n"
     "dist.init_process_group('gloo')\n"
@@ -20,8 +22,9 @@ SUM = (
     "dist.all_reduce(total)\n"
     "print('sum over', dist.get_world_size(), 'ranks:', total.item())\n"
     "dist.destroy_process_group()\n"  # gloo's threads may else abort the process that ends
+    f"{LAST}"
 )
-TELL = "import os; print('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'])"
+TELL = f"{LAST}print('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'])"
 
 
 @pytest.fixture(scope="module", autouse=True)

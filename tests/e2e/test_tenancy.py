@@ -18,7 +18,7 @@ import yaml
 
 from engine.paths import REPOSITORY
 from tests.e2e import probes
-from tests.e2e.manifests import GPU, NAMESPACE, Manifest, container
+from tests.e2e.manifests import GPU, NAMESPACE, QUEUE, Manifest, container
 from tests.e2e.stack import LocalStack
 from tests.e2e.tenants import (
     ATTACKS,
@@ -26,6 +26,7 @@ from tests.e2e.tenants import (
     JOB_CONTROLLER,
     Person,
     carried,
+    collection,
     job,
     job_set,
     jobs_by_themselves,
@@ -34,6 +35,7 @@ from tests.e2e.tenants import (
     pod,
     pytorch,
     sdk_job,
+    template,
     train_job,
 )
 
@@ -75,7 +77,7 @@ def refusal(answer: httpx.Response) -> str:
 def occasions(stack: LocalStack) -> Iterator[None]:
     """What attacks name: an account, a job that the queue holds, a pod that never starts."""
     stack.kubectl("create", "serviceaccount", "deployer", "-n", NAMESPACE)
-    stack.apply(merged(job(), {"metadata": {"name": "admitted"}, "spec": {"parallelism": 1000}}))
+    stack.apply(merged(job(), {"metadata": {"name": "admitted"}, "spec": {"parallelism": 100}}))
     gates = {"spec": {"schedulingGates": [{"name": "example.com/never"}]}}
     stack.apply(merged(pod(gates, gpu=False), {"metadata": {"name": "resting"}}))
     yield
@@ -223,6 +225,9 @@ def test_a_pod_made_by_hand_has_no_accelerator(admin: Person) -> None:
     assert "submit a job" in refused(pod())
     owned = {"ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "a", "uid": "0"}]}
     assert "ownerReferences" in refused(pod({"metadata": owned}, gpu=False))
+    no_queue = {**pod(gpu=False), "spec": template(gpu=False)["spec"]}
+    by_controller = admin.create(no_queue, user=JOB_CONTROLLER, groups=CONTROLLER_GROUPS)
+    assert "the operators' nodes take none" in refusal(by_controller)
     token = {"name": "token", "annotations": {"kubernetes.io/service-account.name": "default"}}
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {**token, "namespace": NAMESPACE}}
     assert "Opaque" in refused({**secret, "type": "kubernetes.io/service-account-token"})
@@ -280,15 +285,71 @@ def test_a_member_pauses_a_job_and_changes_nothing_else_of_its_workload(
 
 def test_a_job_that_is_deleted_takes_its_pods_along(stack: LocalStack, member: Person) -> None:
     """Orphans would run on, with their quota free for the next."""
-    stack.apply(merged(job(), {"metadata": {"name": "orphaning"}, "spec": {"suspend": True}}))
-    path = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs/orphaning"
+    of_job = {"metadata": {"name": "orphaning"}, "spec": {"parallelism": 90}}  # more than the queue has
+    of_others = {"metadata": {"name": "orphaning"}}
+    made = {
+        "jobs": merged(job(), of_job),
+        "jobsets": merged(merged(job_set(), {"spec": {"replicatedJobs": [{"replicas": 90}]}}), of_others),
+        "mpijobs": merged(
+            merged(mpi(), {"spec": {"mpiReplicaSpecs": {"Worker": {"replicas": 90}}}}), of_others
+        ),
+        "trainjobs": merged(merged(train_job(), {"spec": {"trainer": {"numNodes": 90}}}), of_others),
+    }
+    stack.apply(*made.values())
+    wrong = []
     try:
-        for query in ({}, {"propagationPolicy": "Orphan"}, {"orphanDependents": "true"}):
-            said = refusal(member.ask("DELETE", path, None, **query))
-            assert "propagationPolicy Background" in said
-        assert refusal(member.ask("DELETE", path, propagationPolicy="Background")) == ""
+        for kind, manifest in made.items():
+            path = f"{collection(manifest)}/orphaning"
+            ways: list[dict[str, str]] = [{"propagationPolicy": "Orphan"}, {"orphanDependents": "true"}]
+            for query in [*ways, {}] if kind == "jobs" else ways:  # an old default of Jobs is to orphan
+                if "without quota" not in refusal(member.ask("DELETE", path, None, **query)):
+                    wrong.append((kind, query))
+            for policy in ("Background", "Foreground"):
+                assert refusal(member.ask("DELETE", path, propagationPolicy=policy)) == ""
     finally:
-        stack.kubectl("delete", "job", "orphaning", "-n", NAMESPACE)
+        for kind in made:
+            stack.kubectl("delete", kind, "orphaning", "-n", NAMESPACE)
+    assert wrong == []
+
+
+def test_a_namespace_holds_no_more_than_its_limits(admin: Person) -> None:
+    """Whoever fills it: an administrator's requests are counted too."""
+    big, wide = {"ephemeral-storage": "101Gi"}, {"cpu": "9000"}
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1025Gi"}}}
+    about = {"name": "trial", "namespace": NAMESPACE}
+    refused = {
+        "maximum ephemeral-storage": pod({"spec": {"containers": [{"resources": {"limits": big}}]}}),
+        "requested: requests.cpu=": pod({"spec": {"containers": [{"resources": {"requests": wide}}]}}),
+        "requested: requests.storage=": {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": about,
+            "spec": claim,
+        },
+        "requested: services.nodeports=": {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": about,
+            "spec": {"type": "NodePort", "ports": [{"port": 80}]},
+        },
+    }
+    for message, manifest in refused.items():
+        user = JOB_CONTROLLER if manifest["kind"] == "Pod" else ""
+        said = refusal(admin.create(manifest, user=user, groups=CONTROLLER_GROUPS if user else ()))
+        assert message in said
+
+
+def test_a_member_sees_a_jobs_place_in_the_queue_and_cannot_end_the_queue_by_asking(
+    stack: LocalStack, member: Person
+) -> None:
+    """Before 0.18.4 a large `limit` ended Kueue (kubernetes-sigs/kueue#13053)."""
+    [before] = stack.get("pods", "-n", "kueue-system")["items"]
+    path = f"{VISIBILITY}/namespaces/{NAMESPACE}/localqueues/{QUEUE}/pendingworkloads"
+    answer = member.ask("GET", path, limit=str(2**63 - 1)).json()
+    [place] = [each for each in answer["items"] if each["metadata"]["name"].startswith("job-admitted-")]
+    assert place["positionInClusterQueue"] >= 0
+    [after] = stack.get("pods", "-n", "kueue-system")["items"]
+    assert after["status"]["containerStatuses"] == before["status"]["containerStatuses"]
 
 
 def test_members_and_viewers_do_what_a_job_needs_and_no_more(member: Person, viewer: Person) -> None:
@@ -303,6 +364,7 @@ def test_members_and_viewers_do_what_a_job_needs_and_no_more(member: Person, vie
 
 CORE, APPS, RBAC = "/api/v1", "/apis/apps/v1", "/apis/rbac.authorization.k8s.io/v1"
 KUEUE, TRAINER = "/apis/kueue.x-k8s.io/v1beta2", "/apis/trainer.kubeflow.org/v1alpha1"
+VISIBILITY = "/apis/visibility.kueue.x-k8s.io/v1beta2"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 HOME, AWAY = f"{CORE}/namespaces/{NAMESPACE}", f"{CORE}/namespaces/{OTHER}"
 LOOKED = (
@@ -378,6 +440,8 @@ _OF_OTHERS = (
     ("DELETE", f"{TRAINER}/namespaces/{OTHER}/trainjobs/any"),
     ("GET", f"{KUEUE}/namespaces/{OTHER}/workloads"),
     ("GET", f"{KUEUE}/workloads"),
+    ("GET", f"{VISIBILITY}/namespaces/{OTHER}/localqueues/platform/pendingworkloads"),
+    ("GET", f"{VISIBILITY}/clusterqueues/gpu/pendingworkloads"),
     ("GET", f"{CORE}/pods"),
     ("GET", f"{CORE}/secrets"),
     ("GET", f"{CORE}/namespaces"),
@@ -462,10 +526,12 @@ def kubectl(person: Person, *words: str, given: str = "") -> str:
     return done.stdout
 
 
-def test_a_member_works_in_a_pod_of_a_job_and_cancels_it(stack: LocalStack, member: Person) -> None:
+def test_a_member_works_in_a_pod_of_a_job_of_processors_alone_and_cancels_it(
+    stack: LocalStack, member: Person
+) -> None:
     main = {"image": stack.training_image, "command": ["python3", "-m", "http.server", "8080"]}
     soon = {"containers": [main], "terminationGracePeriodSeconds": 1}  # the server does not heed SIGTERM
-    server = merged(job({"spec": soon}), {"metadata": {"name": "served"}})
+    server = merged(job({"spec": soon}, gpu=False), {"metadata": {"name": "served"}})
     kubectl(member, "create", "--filename=-", given=yaml.safe_dump(server))
 
     def running() -> bool:
@@ -479,6 +545,8 @@ def test_a_member_works_in_a_pod_of_a_job_and_cancels_it(stack: LocalStack, memb
         assert "HTTP" in forwarded(member)
         assert '"GET / ' in kubectl(member, "logs", "job/served")
         assert "served" in kubectl(member, "get", "workloads", "--output=name")
+        placed = kubectl(member, "get", "pods", "--selector=job-name=served", "-o=jsonpath={..nodeName}")
+        assert placed.startswith("spot-"), "the queue's first pool, and none of the operators' nodes"
     finally:
         kubectl(member, "delete", "job", "served", "--cascade=foreground", "--wait=true")
 

@@ -24,7 +24,9 @@ from trainyard.member.listing import brief
 from trainyard.session import Session
 
 VISIBILITY = ("visibility.kueue.x-k8s.io", "v1beta2")
-"""Kueue's API for the order of a queue; few users may ask it."""
+"""Kueue's API for the order of a queue: of a local queue's jobs, each with its place in the whole queue."""
+MOST_POSITIONS = 1000
+"""Jobs of one local queue; Kueue's own default."""
 
 
 @dataclass(frozen=True)
@@ -232,9 +234,11 @@ def _positions(cluster: Cluster, leading: Sequence[tuple[str, str]]) -> dict[str
     for namespace, local_queue in leading:
         place = (*VISIBILITY, namespace, f"localqueues/{local_queue}/pendingworkloads")
         try:
-            items = cluster.custom.list_namespaced_custom_object(*place, _request_timeout=10)["items"]
+            items = cluster.custom.list_namespaced_custom_object(
+                *place, limit=MOST_POSITIONS, _request_timeout=10
+            )["items"]
         except ApiException:
-            return {}  # few may, and where nobody serves it the API server says so by other codes
+            return {}  # a Kueue of somebody else's may not serve it, or not to members
         found |= {
             f"{namespace}/{item['metadata']['name']}": int(item["positionInClusterQueue"]) for item in items
         }

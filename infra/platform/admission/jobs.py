@@ -173,6 +173,12 @@ JOB_RULES: Sequence[Rule] = (
         "metadata.finalizers: leave them out; a job that cannot be deleted keeps its accelerators.",
     ),
     Rule(
+        "no-pods-after-the-end",
+        "!(request.resource.resource in ['mpijobs', 'pytorchjobs', 'xgboostjobs'])"
+        " || object.spec.?runPolicy.?cleanPodPolicy.orValue('None') in ['All', 'Running']",
+        "runPolicy.cleanPodPolicy: set Running; pods that outlive the job's end would run on without quota.",
+    ),
+    Rule(
         "exclusive-job",
         "!('alpha.jobset.sigs.k8s.io/exclusive-topology' in object.metadata.?annotations.orValue({}))",
         "annotation alpha.jobset.sigs.k8s.io/exclusive-topology: leave it out, it closes a domain to others;"
@@ -188,6 +194,13 @@ JOB_RULES: Sequence[Rule] = (
     ),
 )
 """What is asked of a job itself."""
+
+SIZE_RULE = Rule(
+    "size",
+    "{num_nodes} <= int(allowed.job_pods[0])",
+    "nodes of a job: this team's jobs may have so many pods: {job_pods} (teams[].limits.job_pods).",
+)
+"""Of a job as a whole; `{num_nodes}` is its kind's."""
 
 FABRIC_RULE = Rule(
     "fabric",

@@ -20,7 +20,9 @@ class Admission(Layer):
         spec = context.stack.admission
         super().__init__(context, "admission", {"spec": spec.model_dump(mode="json")}, parent)
         parameters = self.add(config_map(context), [namespaces.by_name[names.ADMISSION_NAMESPACE]])
-        policies = list(manifests(_kinds(context.stack.operators), spec.controllers))
+        operators = context.stack.operators
+        queued = operators.kueue != "off"
+        policies = list(manifests(_kinds(operators), spec.controllers, queued=queued))
         for policy, binding in zip(policies[::2], policies[1::2], strict=True):
             self.add(binding, [self.add(policy, [parameters])])
         self.register_outputs({})

@@ -10,6 +10,8 @@ from infra import names
 from infra.charts import Manifest
 from infra.platform.base import Context, metadata
 from infra.platform.fabric import claims, host_claim, host_paths, privileged_daemons
+from infra.spec.grace import LASTING_SECONDS
+from infra.spec.limits import limits_of
 from infra.spec.queue import TeamSpec
 from infra.targets.base import PoolSettings
 
@@ -51,6 +53,8 @@ LISTS = (
     "daemons",
     "digests",
     "fabric_resources",
+    "grace_seconds",
+    "job_pods",
     "node_labels",
     "pools",
     "priorities",
@@ -65,6 +69,7 @@ LISTS = (
 def _of(team: TeamSpec, context: Context) -> dict[str, Sequence[str]]:
     """Return the lists of a team, by the pools that its queues lead to."""
     pools = context.pools_of(team)
+    places = [*pools, *context.cpu_pools]
     fabrics = sorted({pool.fabric_class for pool in pools})
     admission = context.stack.admission
     found = {
@@ -73,12 +78,14 @@ def _of(team: TeamSpec, context: Context) -> dict[str, Sequence[str]]:
         "daemons": [each for daemon in _daemons(fabrics) for each in _containers(daemon, context)],
         "digests": ["true"] if admission.digests else [],
         "fabric_resources": _fabric_resources(fabrics),
-        "node_labels": {*_NODE_LABELS, *(label for pool in pools for label in pool.selector)},
-        "pools": [pool.name for pool in pools],
+        "grace_seconds": [str(max((LASTING_SECONDS, *context.stack.grace_seconds.values())))],
+        "job_pods": [str(limits_of(team, context.stack.queues, context.stack.pools).job_pods)],
+        "node_labels": {*_NODE_LABELS, *(label for pool in places for label in pool.selector)},
+        "pools": [pool.name for pool in places],
         "read_only_claims": _read_only_claims(context),
         "registries": admission.registries,
         "stack_images": map(context.image, _stack_images(context, fabrics)),
-        "taints": {*_SYSTEM_TAINTS, *_taints(pools)},
+        "taints": {*_SYSTEM_TAINTS, *_taints(pools), *_own_taints(context.cpu_pools)},
     }
     ordered = {
         "priorities": sorted(_priorities(team, context), key=lambda name: context.stack.priorities[name]),
@@ -93,10 +100,14 @@ def _priorities(team: TeamSpec, context: Context) -> Iterable[str]:
 
 def _taints(pools: Iterable[PoolSettings]) -> Iterable[str]:
     """Kubernetes adds a toleration of each device that a pod asks for, by the name of the resource."""
+    yield from _own_taints(pools)
     for pool in pools:
-        yield from (each["key"] for each in pool.tolerations)
         yield pool.accelerator_resource
         yield from (name for name in catalog.fabric(pool.fabric_class).pod_resources if "/" in name)
+
+
+def _own_taints(pools: Iterable[PoolSettings]) -> Iterable[str]:
+    return (each["key"] for pool in pools for each in pool.tolerations)
 
 
 def _daemons(fabrics: Iterable[str]) -> list[Daemon]:

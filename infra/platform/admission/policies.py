@@ -14,9 +14,16 @@ from typing import Any
 
 from infra import names
 from infra.charts import Manifest
-from infra.platform.admission.jobs import CONTAINERS_OF_OBJECT, FABRIC_RULE, JOB_RULES, JobKind, for_every_pod
+from infra.platform.admission.jobs import (
+    CONTAINERS_OF_OBJECT,
+    FABRIC_RULE,
+    JOB_RULES,
+    SIZE_RULE,
+    JobKind,
+    for_every_pod,
+)
 from infra.platform.admission.parameters import LISTS, PARAMETERS
-from infra.platform.admission.rules import POD_RULES, Rule
+from infra.platform.admission.rules import PLACED_BY_QUEUE, POD_RULES, Rule
 from infra.platform.base import metadata
 
 _API = "admissionregistration.k8s.io/v1"
@@ -37,9 +44,14 @@ KUBE_SYSTEM = (
 """Controllers of Kubernetes that change, or end, what others have submitted."""
 
 
-def manifests(kinds: Sequence[JobKind], controllers: Sequence[str]) -> Iterator[Manifest]:
-    """Yield each policy and its binding; `controllers` are further service accounts, `namespace/name`."""
-    yield from _bound("pods", _POD_RESOURCES, _pod_rules(), controllers, _POD_CONDITION)
+def manifests(
+    kinds: Sequence[JobKind], controllers: Sequence[str], *, queued: bool = True
+) -> Iterator[Manifest]:
+    """Yield each policy and its binding; `controllers` are further service accounts, `namespace/name`.
+
+    `queued` is whether a queue gives jobs their place.
+    """
+    yield from _bound("pods", _POD_RESOURCES, _pod_rules(queued=queued), controllers, _POD_CONDITION)
     for kind in kinds:
         resources = [_resource(kind.group, kind.versions, [kind.resource])]
         yield from _bound(kind.resource, resources, _job_rules(kind), controllers, _PEOPLE)
@@ -57,9 +69,10 @@ Rules = Mapping[str, tuple[str, Rule]]
 """Name → what must hold of the object, and the rule that it comes from."""
 
 
-def _pod_rules() -> Rules:
+def _pod_rules(*, queued: bool) -> Rules:
     """Pods are the authority: whatever a template said, and whoever filled it in, this is what would run."""
-    return {rule.name: (_of_the_object(rule.holds), rule) for rule in POD_RULES}
+    rules = (*POD_RULES, PLACED_BY_QUEUE) if queued else POD_RULES
+    return {rule.name: (_of_the_object(rule.holds), rule) for rule in rules}
 
 
 def _of_the_object(expression: str) -> str:
@@ -75,7 +88,8 @@ def _job_rules(kind: JobKind) -> Rules:
     of_pods = {rule.name: (for_every_pod(kind, rule), rule) for rule in early}
     fabric = (f"int({kind.num_nodes}) <= 1 || ({for_every_pod(kind, FABRIC_RULE)})", FABRIC_RULE)
     of_jobs = {rule.name: (rule.holds, rule) for rule in JOB_RULES}
-    return {**of_jobs, **of_pods, FABRIC_RULE.name: fabric}
+    size = (SIZE_RULE.holds.format(num_nodes=f"int({kind.num_nodes})"), SIZE_RULE)
+    return {**of_jobs, SIZE_RULE.name: size, **of_pods, FABRIC_RULE.name: fabric}
 
 
 def _deletion_rule() -> Rule:

@@ -241,9 +241,9 @@ PLACE: Sequence[Rule] = (
     ),
     Rule(
         "grace",
-        "pod.spec.?terminationGracePeriodSeconds.orValue(0) <= 3600",
-        "terminationGracePeriodSeconds: at most 3600; a cancelled job's quota is free before its"
-        " pods have ended.",
+        "pod.spec.?terminationGracePeriodSeconds.orValue(0) <= int(allowed.grace_seconds[0])",
+        "terminationGracePeriodSeconds: at most {grace_seconds}, as this stack's runtimes have"
+        " (grace_seconds); a cancelled job's quota is free before its pods have ended.",
     ),
 )
 """Where a pod runs, before whom, and for how long after its end."""
@@ -292,5 +292,15 @@ IMAGES: Sequence[Rule] = (
         "image: name it by its digest, name@sha256:…; `docker buildx imagetools inspect NAME` shows it.",
     ),
 )
+
+PLACED_BY_QUEUE = Rule(
+    "placed-by-queue",
+    "!variables.makes_queued_pods || request.operation == 'UPDATE'"
+    " || pod.spec.?nodeSelector[?'trainyard.dev/pool'].orValue('') in allowed.pools",
+    "nodeSelector: pods of a job run on the pool that its queue has chosen, one of {pools}; the operators'"
+    " nodes take none.",
+    of="made",
+)
+"""Of pods of jobs, where there are queues. What a person makes by hand has no devices, and is seldom."""
 
 POD_RULES: Sequence[Rule] = (*NODE, *IDENTITY, *PLACE, *DEVICES, *IMAGES)

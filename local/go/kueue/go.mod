@@ -2,7 +2,7 @@ module trainyard.local/kueue
 
 go 1.26.0
 
-require sigs.k8s.io/kueue v0.18.2
+require sigs.k8s.io/kueue v0.18.4
 
 require (
 	cel.dev/expr v0.25.1 // indirect
@@ -74,7 +74,7 @@ require (
 	github.com/prometheus/client_model v0.6.2 // indirect
 	github.com/prometheus/common v0.67.5 // indirect
 	github.com/prometheus/procfs v0.19.2 // indirect
-	github.com/ray-project/kuberay/ray-operator v1.6.1 // indirect
+	github.com/ray-project/kuberay/ray-operator v1.6.2 // indirect
 	github.com/robfig/cron/v3 v3.0.1 // indirect
 	github.com/sirupsen/logrus v1.9.4 // indirect
 	github.com/smallnest/chanx v1.2.0 // indirect

@@ -117,6 +117,29 @@ def test_webhooks_do_not_wait_for_their_controller(local_plan: Plan) -> None:
     assert not any("Deployment" in urn for each in hooks for urn in each.dependencies)
 
 
+def test_a_drain_takes_one_replica_of_an_operator_at_a_time_and_waits_for_none(local_plan: Plan) -> None:
+    deployments = {
+        name: each["spec"]["selector"]
+        for name, each in local_plan.named("Deployment").items()
+        if not name.startswith("trainyard-")
+    }
+    budgets = local_plan.named("PodDisruptionBudget")
+    assert {name: each["spec"]["selector"] for name, each in budgets.items()} == deployments
+    assert {each["spec"]["maxUnavailable"] for each in budgets.values()} == {1}
+
+
+def test_kueue_collects_its_garbage_before_it_is_out_of_memory(local_plan: Plan) -> None:
+    deployment = local_plan.named("Deployment")["kueue-system/kueue-controller-manager"]
+    [manager] = deployment["spec"]["template"]["spec"]["containers"]
+    assert manager["resources"]["limits"]["memory"] == "2Gi"
+    assert {"name": "GOMEMLIMIT", "value": "1600MiB"} in manager["env"]
+
+
+def test_finished_workloads_are_not_kept_for_ever() -> None:
+    policies = configuration(OperatorsSpec(), "local")["objectRetentionPolicies"]
+    assert policies == {"workloads": {"afterFinished": "168h0m0s"}}
+
+
 def test_queues_wait_until_kueue_serves(local_plan: Plan) -> None:
     (topology,) = (each for each in local_plan.resources if each.type.endswith(":Topology"))
     assert any("kueue-system/kueue-controller-manager" in urn for urn in topology.dependencies)

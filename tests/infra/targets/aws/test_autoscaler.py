@@ -59,6 +59,22 @@ def test_the_plan_is_the_golden_one(found: Plan) -> None:
     assert_matches(text_of(Plan(tuple(concerned))) + told, GOLDEN / "autoscaled-aws.yaml")
 
 
+def test_jobs_of_processors_alone_go_to_the_pool_without_accelerators_first(found: Plan) -> None:
+    """Jobs with accelerators find no quota there, and no place in the network."""
+    for queue in found.named("ClusterQueue").values():
+        [group] = queue["spec"]["resourceGroups"]
+        first = group["flavors"][0]
+        assert first["name"] == "preprocessing"
+        assert first["resources"] == [
+            {"name": "nvidia.com/gpu", "nominalQuota": "0"},
+            {"name": "pods", "nominalQuota": "100k"},
+        ]
+    assert found.named("ResourceFlavor")["preprocessing"]["spec"]["topologyName"] == "hosts"
+    assert found.named("Topology")["hosts"]["spec"]["levels"] == [{"nodeLabel": "kubernetes.io/hostname"}]
+    lists = found.named("ConfigMap")["trainyard-admission/teams"]["data"]
+    assert all("preprocessing" in each for name, each in lists.items() if name.endswith(".pools"))
+
+
 def test_the_policies_let_the_plan_and_the_first_preview_pass(
     found: Plan, stack: Stack, rendered: Path
 ) -> None:

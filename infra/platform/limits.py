@@ -1,0 +1,83 @@
+"""Limits: what the namespace of a team may hold, whoever fills it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pulumi
+
+from infra import names
+from infra.charts import Manifest
+from infra.platform.base import Context, Layer, metadata
+from infra.platform.namespaces import Namespaces
+from infra.platform.storage import claimed_gib
+from infra.spec.limits import limits_of
+from infra.spec.queue import TeamSpec
+from infra.targets.base import ClusterOutputs
+
+LIMITS = "team"
+_ENDED_PODS = 10
+"""Pods that have ended stay until their job is deleted: so many times those that run."""
+_LEAST = {"cpu": "50m", "memory": "128Mi", "ephemeral-storage": "0"}
+"""What a container asks for that does not say: a quota takes no pod that asks for no processors and memory.
+
+No limit of memory comes with it, which would end sound jobs: a container that takes much more than it asks
+for is the first that the kernel ends where its node has no more.
+"""
+
+
+class Limits(Layer):
+    """A ResourceQuota and a LimitRange per team."""
+
+    def __init__(
+        self, context: Context, namespaces: Namespaces, outputs: ClusterOutputs, parent: pulumi.Resource
+    ) -> None:
+        teams = {team.name: team.limits.model_dump(mode="json") for team in context.stack.teams}
+        super().__init__(context, "limits", {"teams": teams}, parent)
+        for team in context.stack.teams:
+            namespace = namespaces.by_name[names.team_namespace(team.name)]
+            self.add(limit_range(team), [namespace])
+            self.add(quota(team, context, claimed_gib(context, outputs)), [namespace])
+        self.register_outputs({})
+
+
+def limit_range(team: TeamSpec) -> Manifest:
+    """Return the defaults of each container, and the most that it may write to its node."""
+    scratch = {"ephemeral-storage": f"{team.limits.scratch_gib}Gi"}
+    container = {"type": "Container", "default": scratch, "max": scratch, "defaultRequest": _LEAST}
+    return _object("v1", "LimitRange", team, {"limits": [container]})
+
+
+def quota(team: TeamSpec, context: Context, platform_gib: int) -> Manifest:
+    """Return the ResourceQuota; `platform_gib` is what the platform itself claims in the namespace.
+
+    TrainJobs, JobSets and MPIJobs are counted by the Jobs that they become: a quota that counts a custom
+    resource refuses all of it until the quota controller has seen its definition, up to 5 min later.
+    """
+    limits, found = team.limits, limits_of(team, context.stack.queues, context.stack.pools)
+    hard: dict[str, int | str] = {
+        "pods": found.pods,
+        "count/pods": _ENDED_PODS * found.pods,
+        "requests.cpu": found.cpus,
+        "requests.memory": f"{found.memory_gib}Gi",
+        "requests.storage": f"{limits.claimed_gib + platform_gib}Gi",
+        "count/jobs.batch": limits.jobs,
+        "count/secrets": limits.secrets,
+        "count/configmaps": limits.config_maps,
+        "count/services": limits.jobs,  # one for each job of several pods, which find each other by it
+        "services.loadbalancers": 0,
+        "services.nodeports": 0,
+    }
+    # As the API server writes quantities back: text, in the largest unit that leaves no rest.
+    return _object("v1", "ResourceQuota", team, {"hard": {name: _text(each) for name, each in hard.items()}})
+
+
+def _text(amount: int | str) -> str:
+    if isinstance(amount, int):
+        return f"{amount // 1000}k" if amount and amount % 1000 == 0 else str(amount)
+    return amount
+
+
+def _object(api: str, kind: str, team: TeamSpec, spec: dict[str, Any]) -> Manifest:
+    about = metadata(LIMITS, names.team_namespace(team.name))
+    return {"apiVersion": api, "kind": kind, "metadata": about, "spec": spec}

@@ -1,0 +1,58 @@
+"""The limits of a team's namespace, with what the stack leaves out filled in from the pools of its queues."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from infra.spec.node_pool import NodePoolSpec
+from infra.spec.queue import QueueSpec, TeamSpec
+
+_JOB_PODS, _PODS = 100, 500
+_UNKNOWN_CPUS, _UNKNOWN_MEMORY_GIB = 256, 4096
+"""Of a node whose machine nobody describes: more than any of the catalogue has."""
+_AGAIN = 2
+"""A job that starts again has pods that still end beside those that start."""
+
+
+@dataclass(frozen=True)
+class TeamLimits:
+    """What a namespace may hold, of what depends on its pools."""
+
+    job_pods: int
+    pods: int
+    cpus: int
+    memory_gib: int
+
+
+def limits_of(team: TeamSpec, queues: Sequence[QueueSpec], pools: Sequence[NodePoolSpec]) -> TeamLimits:
+    """Return the team's limits: its own, or those that its pools come to."""
+    said, found = team.limits, _pools_of(team, queues, pools)
+    accelerators = [pool.num_accelerators for pool in found]
+    machines = [_machines(pool) for pool in found]
+    job_pods = said.job_pods or max((_JOB_PODS, *accelerators))
+    return TeamLimits(
+        job_pods,
+        said.pods or max(_PODS, _AGAIN * sum(accelerators), job_pods),
+        said.cpus or _AGAIN * sum(cpus for cpus, _ in machines),
+        said.memory_gib or _AGAIN * sum(memory for _, memory in machines),
+    )
+
+
+def _pools_of(
+    team: TeamSpec, queues: Sequence[QueueSpec], pools: Sequence[NodePoolSpec]
+) -> list[NodePoolSpec]:
+    """Pools of its queues, and those for work beside the jobs with accelerators."""
+    named = {flavor.pool for queue in queues if queue.name in team.queues for flavor in queue.flavors}
+    return [
+        pool for pool in pools if pool.name in named or (not pool.accelerator and pool.capacity != "system")
+    ]
+
+
+def _machines(pool: NodePoolSpec) -> tuple[int, int]:
+    """Return processors and memory of all nodes of a pool, by its largest machine."""
+    found = [pool.find_machine(name) for name in (pool.machine, *(pool.alternatives or ()))]
+    cpus = max(each.vcpus if each else _UNKNOWN_CPUS for each in found)
+    memory = max(float(each.memory_gib or 0) if each else 0.0 for each in found)
+    return pool.num_nodes * cpus, pool.num_nodes * (math.ceil(memory) or _UNKNOWN_MEMORY_GIB)

@@ -1,0 +1,60 @@
+"""What the namespace of a team may hold; `tests/e2e/test_tenancy.py` fills one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from infra.spec import Stack
+from infra.spec.load import parse
+from tests.infra.plan import Plan, plan
+from tests.patches import changed
+
+GOOD = yaml.safe_load((Path(__file__).parent.parent / "spec" / "queues" / "good.yaml").read_text())
+
+
+@pytest.fixture(scope="module")
+def found(rendered: Path) -> Plan:
+    return plan(parse(GOOD), rendered)
+
+
+def test_every_team_has_a_quota_and_defaults(local_plan: Plan, local: Stack) -> None:
+    expected = {f"team-{team.name}/team" for team in local.teams}
+    assert set(local_plan.named("ResourceQuota")) == set(local_plan.named("LimitRange")) == expected
+
+
+def test_a_quota_holds_what_the_stack_says_and_what_the_platform_claims(found: Plan) -> None:
+    hard = found.named("ResourceQuota")["team-speech/team"]["spec"]["hard"]
+    assert hard == {
+        "pods": "64",
+        "count/pods": "640",
+        "requests.cpu": "64",
+        "requests.memory": "256Gi",
+        "requests.storage": "21Gi",  # 20 of checkpoints, 1 of the training environment
+        "count/jobs.batch": "100",
+        "count/secrets": "20",
+        "count/configmaps": "100",
+        "count/services": "100",
+        "services.loadbalancers": "0",
+        "services.nodeports": "0",
+    }
+
+
+def test_quantities_are_written_as_they_come_back(rendered: Path) -> None:
+    """The next `up` would find others changed."""
+    many = plan(parse(changed(GOOD, {"teams[1].limits.jobs": 2000})), rendered)
+    assert many.named("ResourceQuota")["team-speech/team"]["spec"]["hard"]["count/jobs.batch"] == "2k"
+
+
+def test_containers_that_say_nothing_ask_for_little_and_none_fills_its_node(found: Plan) -> None:
+    [container] = found.named("LimitRange")["team-speech/team"]["spec"]["limits"]
+    assert container["defaultRequest"] == {"cpu": "50m", "memory": "128Mi", "ephemeral-storage": "0"}
+    assert container["max"] == container["default"] == {"ephemeral-storage": "50Gi"}
+    assert "memory" not in container["default"], "it would end sound jobs"
+
+
+def test_jobs_are_held_to_their_size_by_admission(found: Plan) -> None:
+    lists = found.named("ConfigMap")["trainyard-admission/teams"]["data"]
+    assert (lists["speech.job_pods"], lists["vision.job_pods"]) == ("8", "100")

@@ -1,0 +1,63 @@
+"""Queues: flavors by pool, what queues of a cohort share, and where jobs of processors alone run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from infra.spec.load import parse
+from tests.infra.plan import Plan, plan
+
+GOOD = yaml.safe_load((Path(__file__).parent.parent / "spec" / "queues" / "good.yaml").read_text())
+
+
+@pytest.fixture(scope="module")
+def weighed(rendered: Path) -> Plan:
+    return plan(parse(GOOD), rendered)
+
+
+def flavors(found: Plan, queue: str) -> dict[str, dict[str, dict[str, Any]]]:
+    """Flavor → resource → its quota and limits."""
+    [group] = found.named("ClusterQueue")[queue]["spec"]["resourceGroups"]
+    for flavor in group["flavors"]:
+        assert [each["name"] for each in flavor["resources"]] == group["coveredResources"]
+    return {
+        flavor["name"]: {
+            each["name"]: {key: value for key, value in each.items() if key != "name"}
+            for each in flavor["resources"]
+        }
+        for flavor in group["flavors"]
+    }
+
+
+def test_weights_and_limits_are_those_of_the_stack_file(weighed: Plan) -> None:
+    found = {name: each["spec"].get("fairSharing") for name, each in weighed.named("ClusterQueue").items()}
+    assert found == {"vision": {"weight": "2"}, "speech": {"weight": "1"}, "robots": None}
+    vision, speech = flavors(weighed, "vision"), flavors(weighed, "speech")
+    assert vision["spot"]["nvidia.com/gpu"] == {
+        "nominalQuota": "4",
+        "borrowingLimit": "2",
+        "lendingLimit": "4",
+    }
+    assert vision["on-demand"]["nvidia.com/gpu"] == {"nominalQuota": "2", "lendingLimit": "0"}
+    assert speech["spot"]["nvidia.com/gpu"] == {"nominalQuota": "2"}
+
+
+def test_fair_sharing_is_on_where_a_queue_has_a_weight(weighed: Plan, local_plan: Plan) -> None:
+    def settings(found: Plan) -> dict[str, Any]:
+        config = found.named("ConfigMap")["kueue-system/kueue-manager-config"]
+        read: dict[str, Any] = yaml.safe_load(config["data"]["controller_manager_config.yaml"])
+        return read
+
+    assert settings(weighed)["fairSharing"]["preemptionStrategies"]
+    assert "fairSharing" not in settings(local_plan)
+
+
+def test_a_job_of_processors_alone_has_a_flavor(local_plan: Plan) -> None:
+    """Kueue counts pods by itself, so that there is something that every job asks for."""
+    found = flavors(local_plan, "gpu")
+    assert list(found) == ["spot", "on-demand"]
+    assert all(each["pods"] == {"nominalQuota": "100k"} for each in found.values())
