@@ -60,6 +60,8 @@ class Artifacts:
     """Where rendered charts are kept, by content."""
     published: Mapping[str, PublishedChart] = field(default_factory=dict)
     """Charts that are not among `charts`, by name."""
+    digests: Mapping[str, str] = field(default_factory=dict)
+    """Digest of the publisher's image, by the name of a pinned image, where it is known."""
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ, root: Path = ROOT) -> Artifacts:
@@ -86,7 +88,8 @@ class Artifacts:
             name: PublishedChart(name, **each) for name, each in versions.get("published_charts", {}).items()
         }
         made = training_env if training_env.is_dir() else None
-        return cls(charts, image, made, images, links / "rendered", published)
+        digests = {name: each["digest"] for name, each in versions["images"].items() if "digest" in each}
+        return cls(charts, image, made, images, links / "rendered", published, digests)
 
     def chart(self, name: str) -> Path:
         """Return the folder or manifest of an operator; MachineError where there is none."""
@@ -94,6 +97,10 @@ class Artifacts:
             if path.exists():
                 return path
         raise MachineError(_missing("TRAINYARD_CHARTS", self.charts / name))
+
+    def pulled(self, name: str) -> str:
+        """Return the reference of a pinned image by its digest, for nodes that pull it from a registry."""
+        return "@".join(filter(None, (self.images[name], self.digests.get(name))))
 
     def mounted_env(self) -> Path:
         """Return the training environment; MachineError where there is none."""

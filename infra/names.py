@@ -36,6 +36,8 @@ ACCELERATOR_RESOURCE = catalog.accelerator_resource("nvidia")
 
 ADMISSION_NAMESPACE = "trainyard-admission"
 STORAGE_NAMESPACE = "trainyard-storage"
+LOGS_NAMESPACE = "trainyard-logs"
+LOGS_CLAIM = "logs"
 CHECKPOINTS_CLAIM = "checkpoints"
 CHECKPOINTS_MOUNT = "/mnt/checkpoints"
 BUCKET_CLAIM = "bucket"
@@ -64,6 +66,11 @@ def node(pool: str, index: int) -> str:
 def team_namespace(team: str) -> str:
     """Namespace of a team: `team-research`."""
     return f"team-{team}"
+
+
+def logs_reader(team: str) -> str:
+    """Name of the pod, in LOGS_NAMESPACE, by which members of a team read its logs: `team-research-0`."""
+    return f"{team_namespace(team)}-0"
 
 
 def runtime(framework: str, fabric: str) -> str:

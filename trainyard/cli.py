@@ -454,20 +454,6 @@ def cancel(name: JobName = "", stack: StackName = "local", context: Context = ""
 
 
 @app.command()
-def logs(
-    name: JobName = "",
-    stack: StackName = "local",
-    rank: Annotated[int, typer.Option(help="Which node of the job.")] = 0,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Stay and show new lines.")] = False,
-    context: Context = "",
-) -> None:
-    """Print what one node of a job has written."""
-    from trainyard.run import show_logs
-
-    show_logs(Session(stack, context=context), name, rank=rank, follow=follow)
-
-
-@app.command()
 def preempt(
     node: Annotated[str, typer.Argument(help="The node, as `trainyard status` names it.")],
     stack: StackName = "local",

@@ -39,18 +39,18 @@ def _show_pod(jobs: Jobs, key: JobKey, progress: Progress, shown: str) -> str:
     if pod is None or pod.metadata.name == shown or pod.status.phase == "Pending":
         return shown
     try:
-        for line in _lines(jobs.logs(key, follow=True).stream()):
-            progress.said(f"  node   {line}")
+        for line in whole_lines(jobs.logs(key, follow=True).stream()):
+            progress.said(f"  node   {line.decode(errors='replace')}")
     except (ApiException, HTTPError):
         return shown  # it went meanwhile, or the connection broke off: the next look tells
     return str(pod.metadata.name)
 
 
-def _lines(chunks: Iterator[bytes]) -> Iterator[str]:
+def whole_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the lines of a stream without their ends; the last one, too, where it has none."""
     rest = b""
     for chunk in chunks:
         *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            yield line.decode(errors="replace")
+        yield from lines
     if rest:
-        yield rest.decode(errors="replace")
+        yield rest

@@ -91,14 +91,6 @@ def cancel_job(session: Session, name: str) -> None:
     session.console.print(f"removed {key.name}; {kept}{resume}", highlight=False)
 
 
-def show_logs(session: Session, name: str, *, rank: int, follow: bool) -> None:
-    """Copy a node's log to the terminal as it comes."""
-    stream = session.jobs.logs(key_of(session, name), rank, follow=follow)
-    for chunk in stream.stream():
-        session.console.file.write(chunk.decode(errors="replace"))
-        session.console.file.flush()
-
-
 def key_of(session: Session, name: str) -> JobKey:
     """Return the key of the job of that name; without a name, of the stack's own.
 

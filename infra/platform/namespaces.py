@@ -1,4 +1,4 @@
-"""Namespaces: one per installed operator, one for storage, one for the rules of teams, one per team."""
+"""Namespaces: one per installed operator, for storage, for logs, for the rules of teams, one per team."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ class Namespaces(Layer):
             # The one Job that makes the folders of volumes runs as root, with no more than CHOWN.
             names.STORAGE_NAMESPACE: "baseline",
             **{name: "privileged" if why else "restricted" for name, why in exceptions.items()},
+            # What keeps logs reads them in a folder of the node.
+            **({names.LOGS_NAMESPACE: "privileged"} if context.stack.logs.kept else {}),
         }
         super().__init__(context, "namespaces", {"levels": levels}, parent)
         self.by_name: dict[str, KubernetesObject] = {

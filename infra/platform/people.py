@@ -65,7 +65,25 @@ class People(Layer):
                 called = [self._called(context, group) for group in groups]
                 if called:
                     self.add(_binding(role, namespace, called), [namespaces.by_name[namespace], *roles])
+            if context.stack.logs.kept and team.members:
+                self._let_read_logs(
+                    team.name, [self._called(context, each) for each in team.members], namespaces
+                )
         self.register_outputs({})
+
+    def _let_read_logs(self, team: str, members: Sequence[str], namespaces: Namespaces) -> None:
+        """Let the members of a team into one pod by its name: the one that has the folder of its logs."""
+        about = metadata(names.team_namespace(team), names.LOGS_NAMESPACE)
+        reader = {"apiGroups": [""], "resourceNames": [names.logs_reader(team)]}
+        rules = [
+            {**reader, "resources": ["pods"], "verbs": ["get"]},
+            {**reader, "resources": ["pods/exec"], "verbs": ["create", "get"]},
+        ]
+        namespace = namespaces.by_name[names.LOGS_NAMESPACE]
+        role = self.add({"apiVersion": _API, "kind": "Role", "metadata": about, "rules": rules}, [namespace])
+        bound = _bound("RoleBinding", about["name"], members)
+        bound["roleRef"]["kind"] = "Role"
+        self.add({**bound, "metadata": about}, [role])
 
     @staticmethod
     def _called(context: Context, group: str) -> str:

@@ -16,6 +16,7 @@ from infra.platform.claims import Claims
 from infra.platform.datasets import Datasets
 from infra.platform.device_plugins import DevicePlugins
 from infra.platform.limits import Limits
+from infra.platform.logs import Logs
 from infra.platform.namespaces import Namespaces
 from infra.platform.networks import Networks
 from infra.platform.node_software import NodeSoftware
@@ -76,6 +77,8 @@ class Platform(pulumi.ComponentResource):
             Datasets(
                 context, namespaces, storage, shared=cluster.outputs.volume_source is not None, parent=self
             )
+        if stack.logs.kept:
+            Logs(context, namespaces, storage, self)
         if cluster.settings.serves_object_store:
             keys = cluster.outputs.object_store_keys
             assert keys is not None, "the target gives the keys of a store that the platform serves"

@@ -44,7 +44,7 @@ class Published(Layer):
         )
         before: list[pulumi.Resource] = [self.namespace]
         if critical_pods:
-            before.append(self.add(_room(namespace, critical_pods), [self.namespace]))
+            before.append(self.add(room_for_critical_pods(namespace, critical_pods), [self.namespace]))
         release = {
             "name": chart.name,
             "namespace": namespace,
@@ -59,7 +59,8 @@ class Published(Layer):
         self.register_outputs({})
 
 
-def _room(namespace: str, pods: int) -> Manifest:
+def room_for_critical_pods(namespace: str, pods: int) -> Manifest:
+    """Return the quota without which GKE lets no pod of critical priority into a namespace."""
     critical = ["system-node-critical", "system-cluster-critical"]
     expression = {"scopeName": "PriorityClass", "operator": "In", "values": critical}
     return {

@@ -22,6 +22,10 @@ STORAGE_CLASS = "shared"
 DATA_CLAIM = "data"
 DATASETS = "datasets"
 """Folder of the shared filesystem under which datasets are staged."""
+LOGS = "logs"
+"""Folder under which each team has one for the logs of its pods."""
+_LOGS_GIB = 10
+"""Where the logs are a filesystem of their own."""
 Access = Literal["ReadWriteMany", "ReadOnlyMany"]
 
 
@@ -64,6 +68,8 @@ class Storage(Layer):
             self._claim(volume)
         if context.stack.datasets and context.settings.training_env:
             self._claim(_training_env(context.settings.training_env, names.STORAGE_NAMESPACE))
+        if context.stack.logs.kept:
+            self._logs_claim(outputs)
         for place, given in outputs.service_accounts.items():
             options = context.access.options(self, [namespaces.by_name[place]])
             annotated = ServiceAccountAnnotations(place, given, options)
@@ -82,6 +88,17 @@ class Storage(Layer):
             for name, size in sizes.items():
                 claim = _shared_claim(name, namespace, size, storage_class)
                 self.add(claim, [self._namespaces.by_name[namespace]], kept)
+
+    def _logs_claim(self, outputs: ClusterOutputs) -> None:
+        """One volume for all teams, which no pod of a team mounts."""
+        namespace = names.LOGS_NAMESPACE
+        if outputs.volume_source:
+            source = outputs.volume_source(LOGS)
+            self._claim(_Volume(names.LOGS_CLAIM, namespace, source, _LOGS_GIB, "ReadWriteMany"))
+        else:
+            claim = _shared_claim(names.LOGS_CLAIM, namespace, _LOGS_GIB, outputs.shared_class)
+            kept = pulumi.ResourceOptions(retain_on_delete=True)
+            self.add(claim, [self._namespaces.by_name[namespace]], kept)
 
     def _claim(self, volume: _Volume) -> KubernetesObject:
         namespace = self._namespaces.by_name[volume.namespace]
@@ -253,7 +270,8 @@ def _make_folders(context: Context) -> Manifest:
     bucket = f"{names.OBJECT_STORE}/{context.stack.storage.object_store.bucket}"
     store = [names.OBJECT_STORE, bucket] if context.settings.serves_object_store else []
     datasets = [DATASETS] if context.stack.datasets else []
-    folders = [*store, *datasets, *(_checkpoints(team.name) for team in context.stack.teams)]
+    logs = [LOGS, *(f"{LOGS}/{team.name}" for team in context.stack.teams)] if context.stack.logs.kept else []
+    folders = [*store, *datasets, *logs, *(_checkpoints(team.name) for team in context.stack.teams)]
     owner = str(JOB_USER)
     command = [
         "install",

@@ -14,6 +14,7 @@ from infra.spec.dataset import DatasetSpec
 from infra.spec.grace import GraceSeconds
 from infra.spec.images import ImagesSpec
 from infra.spec.job import JobSpec
+from infra.spec.logs import LogsSpec
 from infra.spec.network import NetworkSpec
 from infra.spec.node_pool import NodePoolSpec
 from infra.spec.operators import OperatorsSpec
@@ -46,6 +47,7 @@ class Stack(Spec):
     network: NetworkSpec = Field(
         default=NetworkSpec(), description="what the teams' pods may connect to outside of their namespace"
     )
+    logs: LogsSpec = Field(default=LogsSpec(), description="what is kept of what the teams' pods write")
     priorities: dict[Name, PriorityValue] = Field(
         default=dict(DEFAULT_PRIORITIES), min_length=1, description="workload priorities, name to value"
     )

@@ -124,6 +124,8 @@ class Image(_Pinned):
     """Path of the program inside; also its entrypoint."""
     names: tuple[str, ...]
     """Full references; the first is the one to use."""
+    digest: Annotated[str, Field(pattern=r"^(sha256:[0-9a-f]{64})?$")] = ""
+    """Of the publisher's image by the first of these names, for nodes that pull it; empty: not known."""
 
 
 class TrainingImage(_Pinned):

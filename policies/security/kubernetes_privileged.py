@@ -23,6 +23,7 @@ DRIVERS = (
     "kube-system/memory-lock",
     "kube-system/csi-azurelustre-node",
     "kube-system/amdgpu-driver",
+    "trainyard-logs/collector",
 )
 """Drivers and device plugins need the node; only admins write to their namespaces."""
 

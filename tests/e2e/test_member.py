@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
@@ -18,7 +19,7 @@ from typer.testing import CliRunner
 
 from infra.errors import InputError
 from infra.spec import load
-from tests.e2e.manifests import NAMESPACE
+from tests.e2e.manifests import NAMESPACE, train_job
 from tests.e2e.stack import LocalStack, job, overrides
 from tests.e2e.tenants import Person
 from trainyard.cli import app
@@ -64,8 +65,8 @@ def submitted(stack: LocalStack) -> None:
     stack.apply(manifest(declared, RUN))
 
 
-def state(member: Command) -> str:
-    [found] = [each for each in json.loads(member("jobs", "-o", "json")) if each["name"] == JOB]
+def state(member: Command, job: str = JOB) -> str:
+    [found] = [each for each in json.loads(member("jobs", "-o", "json")) if each["name"] == job]
     return str(found["state"])
 
 
@@ -79,13 +80,23 @@ def test_a_member_sees_and_enters_a_running_job(stack: LocalStack, member: Comma
 
 def in_a_pod(stack: LocalStack, *words: str, given: str = "") -> subprocess.CompletedProcess[str]:
     """Run `trainyard shell` as the member, in a process of its own: it reads its own standard input."""
-    program = str(Path(sys.prefix) / "bin" / "trainyard")
-    place = ("--context", "trial", "--stack", "unwritten")
-    environment = {**os.environ, "KUBECONFIG": str(stack.folder / "mei.kubeconfig")}
-    command = [program, "shell", JOB, *place, *words]
+    command, environment = as_mei(stack, "shell", JOB)
     return subprocess.run(
-        command, env=environment, input=given, capture_output=True, text=True, timeout=120, check=False
+        [*command, *words],
+        env=environment,
+        input=given,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
+
+
+def as_mei(stack: LocalStack, *words: str) -> tuple[list[str], dict[str, str]]:
+    """Return the command line of the member, and its environment."""
+    program = str(Path(sys.prefix) / "bin" / "trainyard")
+    command = [program, *words, "--context", "trial", "--stack", "unwritten"]
+    return command, {**os.environ, "KUBECONFIG": str(stack.folder / "mei.kubeconfig")}
 
 
 @pytest.mark.usefixtures("member")
@@ -113,7 +124,8 @@ def test_another_team_sees_and_touches_nothing_of_it(
     stranger = command_of(Person(stack, "pia", "platform"), monkeypatch)
     assert JOB not in stranger("jobs")
     assert JOB not in stranger("queue")
-    for words in (("shell", JOB), ("forward", JOB, "80"), ("pause", JOB), ("resume", JOB), ("cancel", JOB)):
+    others = (("shell", JOB), ("forward", JOB, "80"), ("logs", JOB), ("pause", JOB), ("resume", JOB))
+    for words in (*others, ("cancel", JOB)):
         with pytest.raises(InputError, match="there is none"):
             stranger(*words)
 
@@ -129,6 +141,82 @@ def test_a_paused_job_saves_and_goes_on_with_the_next_step(stack: LocalStack, me
     run.assert_no_checkpointed_step_was_lost()
     assert run.repeated_steps == []
     assert JOB in member("cancel", JOB)
+
+
+SAYS = r"""
+trap 'exit 75' TERM
+folder=/mnt/checkpoints/said attempt=0 number=0
+mkdir -p $folder
+until mkdir "$folder/$attempt-$PET_NODE_RANK" 2> /dev/null; do attempt=$((attempt + 1)); done
+head -c 11000000 /dev/zero | tr '\0' "$attempt" | fold -w 20000 | tee "$folder/$attempt-$PET_NODE_RANK/out"
+until [ -e $folder/stop ]; do
+    number=$((number + 1))
+    printf 'node %s says %s  \377\n' "$PET_NODE_RANK" $number | tee -a "$folder/$attempt-$PET_NODE_RANK/out"
+    sleep 0.05
+done
+"""
+"""Writes the same on the standard output and into a file; the kubelet renames a log above 10 MiB."""
+SPOKEN = "spoken"
+
+
+def test_all_that_the_ranks_wrote_is_kept_after_two_lost_nodes(stack: LocalStack, member: Command) -> None:
+    written = stack.data / "checkpoints" / "research" / "said"
+    stack.apply(train_job(SPOKEN, runtime="torch-none", num_nodes=2, command=["/bin/sh", "-c", SAYS]))
+    lost = [node_of(stack, written, attempt=0), ""]
+    follow, environment = as_mei(stack, "logs", SPOKEN, "-f", "--node", "1")
+    with subprocess.Popen(
+        follow, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as followed:
+        stack.wait_until(lambda: has_rotated(stack, lost[0]), "a log that the kubelet has renamed")
+        stack.trainyard("preempt", lost[0], "--notice", "3")
+        lost[1] = node_of(stack, written, attempt=1)
+        stack.trainyard("preempt", lost[0], "--return")
+        stack.trainyard("preempt", lost[1], "--no-notice")
+        node_of(stack, written, attempt=2)
+        (written / "stop").touch()
+        stack.wait_until(lambda: state(member, SPOKEN) == "complete", "the end of the job")
+        told, _ = followed.communicate(timeout=60)
+    stack.trainyard("preempt", lost[1], "--return")
+    stack.kubectl("delete", "jobset", SPOKEN, "-n", NAMESPACE)
+    assert followed.returncode == 0
+    assert told.count(b"node 1 says 1 ") == 3, "each attempt was followed"
+    for attempt in range(3):
+        for node in range(2):
+            said = logs_of(stack, SPOKEN, "--attempt", str(attempt), "--node", str(node))
+            wrote = (written / f"{attempt}-{node}" / "out").read_bytes()
+            killed = attempt == 1 and node == 0
+            # What stood in the log of a node when it was killed, and had not been read.
+            assert len(wrote) - len(said) <= (2000 if killed else 0)
+            assert hashlib.sha256(said).digest() == hashlib.sha256(wrote[: len(said)]).digest()
+    assert b"node 1 | node 1 says 2 " in logs_of(stack, SPOKEN, "--attempt", "2")
+
+
+def node_of(stack: LocalStack, written: Path, attempt: int) -> str:
+    """Return where the first node of an attempt runs, once all of it have spoken."""
+    files = [written / f"{attempt}-{node}" / "out" for node in range(2)]
+    stack.wait_until(
+        lambda: all(file.exists() and file.stat().st_size > 11_010_000 for file in files), "spoken"
+    )
+    pods = stack.get("pods", "-n", NAMESPACE, "--field-selector=status.phase=Running")["items"]
+    [node] = [
+        pod["spec"]["nodeName"]
+        for pod in pods
+        if pod["metadata"]["name"].startswith(f"{SPOKEN}-node-0-0-")
+        and "deletionTimestamp" not in pod["metadata"]
+    ]
+    return str(node)
+
+
+def has_rotated(stack: LocalStack, node: str) -> bool:
+    logs = stack.run / "nodes" / node / "var" / "log" / "pods"
+    return any(logs.glob(f"team-research_{SPOKEN}-node-0-0-*/node/0.log.2*"))
+
+
+def logs_of(stack: LocalStack, *words: str) -> bytes:
+    command, environment = as_mei(stack, "logs", *words)
+    done = subprocess.run(command, env=environment, capture_output=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout
 
 
 def test_a_secret_is_written_and_seen_by_nobody(stack: LocalStack, member: Command) -> None:

@@ -154,7 +154,7 @@ class Plan:
 def artifacts(rendered: Path) -> Artifacts:
     """Return this clone's artifacts, with what differs from machine to machine pinned."""
     here = Artifacts.from_environment()
-    return Artifacts(here.charts, IMAGE, TRAINING_ENV, here.images, rendered, here.published)
+    return Artifacts(here.charts, IMAGE, TRAINING_ENV, here.images, rendered, here.published, here.digests)
 
 
 def record(

@@ -25,6 +25,7 @@ Context = Annotated[
 ]
 Output = Annotated[Form, typer.Option("--output", "-o", help="Form of the result on stdout.")]
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job, as `trainyard jobs` names it.")]
+OptionalJob = Annotated[str, typer.Argument(metavar="[JOB]", help="The job; left out: the stack's own.")]
 
 
 @app.command()
@@ -57,6 +58,33 @@ def queue(stack: StackName = "local", context: Context = "", output: Output = Fo
     from trainyard.member.queue import show_queue
 
     show_queue(Session(stack, context=context), output)
+
+
+@app.command()
+def logs(
+    name: OptionalJob = "",
+    stack: StackName = "local",
+    context: Context = "",
+    rank: Annotated[int | None, typer.Option(min=0, help="The node of this rank alone.")] = None,
+    node: Annotated[int | None, typer.Option(min=0, help="This node alone, counted from 0.")] = None,
+    attempt: Annotated[
+        int | None, typer.Option(min=0, help="This start of the job's pods alone, from 0.")
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Stay until the job ends.")] = False,
+) -> None:
+    """Print what a job has written: all nodes, all attempts, after their pods are gone too.
+
+    Of several nodes each line says which one wrote it; of one node lines are as they were written.
+
+    [dim]trainyard logs digits
+    trainyard logs digits -f --rank 0
+    trainyard logs digits --attempt 1 --node 3 > node-3.log[/]
+    """
+    from trainyard.member.logs import ALL, Selection, show_logs
+
+    rank, node, attempt = (ALL if each is None else each for each in (rank, node, attempt))
+    chosen = Selection(rank=rank, node=node, attempt=attempt)
+    show_logs(Session(stack, context=context), name, chosen, follow=follow)
 
 
 @app.command()

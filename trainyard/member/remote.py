@@ -6,7 +6,7 @@ import json
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import yaml
 from kubernetes import client
@@ -14,11 +14,24 @@ from kubernetes.client.exceptions import ApiException
 from kubernetes.stream import portforward, stream
 
 from infra.errors import Problem, TrainyardError
-from trainyard.member.ranks import NodePod
 
 _CALLS = threading.Lock()
 """The client's `stream` swaps a method of the client that it is given while it connects."""
 ERROR_CHANNEL = 3
+
+
+class PodContainer(Protocol):
+    """A container of a pod, as the API server wants it named."""
+
+    @property
+    def name(self) -> str:
+        """Of the pod."""
+
+    @property
+    def namespace(self) -> str: ...
+
+    @property
+    def container(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -37,7 +50,7 @@ class Remote:
         own: Any = client.ApiClient(api.configuration)
         self._core: Any = client.CoreV1Api(own)
 
-    def run(self, pod: NodePod, command: Sequence[str], seconds: float = 60) -> Ended:
+    def run(self, pod: PodContainer, command: Sequence[str], seconds: float = 60) -> Ended:
         """Run a program to its end.
 
         Raises:
@@ -50,7 +63,7 @@ class Remote:
         errors += connection.read_channel(2)
         return Ended(exit_code(connection), _text(output), _text(errors))
 
-    def start(self, pod: NodePod, command: Sequence[str], *, stdin: bool, tty: bool) -> Any:  # noqa: ANN401
+    def start(self, pod: PodContainer, command: Sequence[str], *, stdin: bool, tty: bool) -> Any:  # noqa: ANN401
         """Return the connection to a program that has started, its channels as bytes.
 
         Raises:
@@ -71,7 +84,7 @@ class Remote:
         except ApiException as error:
             raise TrainyardError([_shut(pod, error)]) from error
 
-    def socket(self, pod: NodePod, port: int) -> Any:  # noqa: ANN401 -- a socket of the client's own
+    def socket(self, pod: PodContainer, port: int) -> Any:  # noqa: ANN401 -- a socket of the client's own
         """Return a connection to a port of the pod, and whatever says why it broke off.
 
         Raises:
@@ -103,7 +116,7 @@ def _text(value: bytes | str) -> str:
     return value if isinstance(value, str) else value.decode(errors="replace")
 
 
-def _shut(pod: NodePod, error: ApiException) -> Problem:
+def _shut(pod: PodContainer, error: ApiException) -> Problem:
     reason = str(error.reason)
     try:
         reason = json.loads(error.body or "")["message"]

@@ -17,9 +17,10 @@ INTERNET = EgressSpec(name="models", cidr=IPv4Network("0.0.0.0/0"), ports=(443,)
 
 
 def policies(found: Plan) -> dict[str, Mapping[str, Any]]:
-    """Namespace → the spec of its policy."""
+    """Namespace of a team → the spec of its policy."""
     made = found.named("NetworkPolicy").values()
-    return {each["metadata"]["namespace"]: each["spec"] for each in made}
+    spaces = {each["metadata"]["namespace"]: each["spec"] for each in made}
+    return {space: spec for space, spec in spaces.items() if space.startswith("team-")}
 
 
 def reaches(spec: Mapping[str, Any], address: str, port: int) -> bool:

@@ -95,6 +95,20 @@ def test_members_enter_pods_and_viewers_do_not(with_people: Plan) -> None:
     assert not {*ways} & set(rules(with_people, "trainyard-team-viewer"))
 
 
+def test_members_enter_the_reader_of_their_logs_by_its_name_alone(with_people: Plan) -> None:
+    roles = {name: each for name, each in with_people.named("Role").items() if "trainyard-logs/" in name}
+    assert set(roles) == {"trainyard-logs/team-research"}, "the other team has no members"
+    [role] = roles.values()
+    assert {tuple(rule["resourceNames"]) for rule in role["rules"]} == {("team-research-0",)}
+    assert {kind: set(rule["verbs"]) for rule in role["rules"] for kind in rule["resources"]} == {
+        "pods": {"get"},
+        "pods/exec": {"create", "get"},
+    }
+    binding = with_people.named("RoleBinding")["trainyard-logs/team-research"]
+    assert subjects(binding) == [("Group", "research")]
+    assert binding["roleRef"]["kind"] == "Role"
+
+
 def test_viewers_change_nothing_and_nobody_has_more_than_a_job_needs(with_people: Plan) -> None:
     assert all(
         verbs == {"get", "list", "watch"} for verbs in rules(with_people, "trainyard-team-viewer").values()

@@ -43,8 +43,8 @@ LUSTRE_DRIVER = "azurelustre.csi.azure.com"
 BLOB_DRIVER = "blob.csi.azure.com"
 VOLUME = "training"
 TIB = 1024**4
-_SHARED = "shared"
-"""Container of what is nobody's in particular."""
+_SHARED, _LOGS = "shared", "logs"
+"""Containers of what is nobody's in particular, and of the logs of all teams' pods."""
 
 
 def make_filesystem(
@@ -203,10 +203,10 @@ def netapp_volumes(volume: CapacityPoolVolume) -> VolumeSource:
 
 
 def _blob_nfs(scope: Scope, spec: BlobNfsSpec, grounds: Grounds, teams: Sequence[str]) -> VolumeSource:
-    """A container for each team: NFS 3.0 mounts no folder of one."""
+    """A container for each team, and one for logs: NFS 3.0 mounts no folder of one."""
     account = blob_account(scope, grounds, "nfs", spec.account, nfs=True)
     reached, _ = grounds.endpoints.make("nfs", account.id, "blob", "privatelink.blob.core.windows.net")
-    names = {"": _SHARED, **{f"checkpoints/{team}": f"checkpoints-{team}" for team in teams}}
+    names = {"": _SHARED, _LOGS: _LOGS, **{f"checkpoints/{team}": f"checkpoints-{team}" for team in teams}}
     made = {
         path: container(scope, grounds, account, f"nfs-{name}", name, depends_on=[reached])
         for path, name in names.items()

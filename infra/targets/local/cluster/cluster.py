@@ -19,7 +19,6 @@ from infra.artifacts import LINKS, Artifacts
 from infra.kubernetes_objects import connect
 from infra.spec import Stack
 from infra.spec.node_pool import NodePoolSpec
-from infra.spec.operators import OperatorsSpec
 from infra.spec.provider import ContextCluster, ProviderKind
 from infra.targets.base import (
     OTHERS_DNS,
@@ -132,7 +131,7 @@ def embedded_inputs(
                 "gpus": pool.accelerators_per_node,
                 "labels": {**pool.labels, **labels},
                 "taints": [dict(taint) for taint in pool.taints],
-                "images": _images(pool, stack.operators),
+                "images": _images(pool, stack),
             }
             for pool in pools.values()
             for name in pool.node_names
@@ -144,10 +143,12 @@ def embedded_inputs(
     }
 
 
-def _images(pool: PoolSettings, operators: OperatorsSpec) -> list[str]:
+def _images(pool: PoolSettings, stack: Stack) -> list[str]:
     """Names of the pinned images that the pool's nodes need; there is no registry to pull from."""
+    operators = stack.operators
+    everywhere = [*(["otel-collector"] if stack.logs.kept else []), "training"]
     if pool.capacity != "system":
-        return ["training"]
+        return everywhere
     modes = {
         "jobset-manager": operators.jobset,
         "trainer-manager": operators.trainer,
@@ -155,7 +156,7 @@ def _images(pool: PoolSettings, operators: OperatorsSpec) -> list[str]:
         "kueue-manager": operators.kueue,
         "training-operator": "install" if operators.legacy_v1 else "off",
     }
-    return [*(image for image, mode in modes.items() if mode == "install"), "versitygw", "training"]
+    return [*(image for image, mode in modes.items() if mode == "install"), "versitygw", *everywhere]
 
 
 def _cluster_settings(stack: Stack, spec: LocalSpec, artifacts: Artifacts) -> ClusterSettings:

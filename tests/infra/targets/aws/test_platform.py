@@ -67,8 +67,10 @@ def test_device_plugins_run_where_the_devices_are(aws_plan: Plan, dev_plan: Plan
     assert aws_plan.named("DaemonSet").keys() == {
         "kube-system/nvidia-device-plugin",
         "kube-system/efa-device-plugin",
+        "trainyard-logs/collector",
     }
-    assert dev_plan.named("DaemonSet").keys() == {"kube-system/nvidia-device-plugin"}
+    small = dev_plan.named("DaemonSet").keys()
+    assert small == {"kube-system/nvidia-device-plugin", "trainyard-logs/collector"}
     spec = aws_plan.named("DaemonSet")["kube-system/efa-device-plugin"]["spec"]["template"]["spec"]
     (term,) = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
         "nodeSelectorTerms"

@@ -339,6 +339,7 @@ def test_folders_of_lustre_are_volumes_of_their_own(azure_plan: Plan) -> None:
         "training-lustre",
         "training-lustre-checkpoints-research",
         "training-lustre-checkpoints-platform",
+        "training-lustre-logs",
     }
     attributes = sources["training-lustre-checkpoints-research"]["volumeAttributes"]
     assert attributes == {"mgs-ip-address": "10.64.128.4", "sub-dir": "checkpoints/research"}
@@ -369,6 +370,7 @@ def test_netapp_and_blob_storage_are_volumes_too(azure: Stack, rendered: Path) -
     csi = [each["spec"]["csi"]["volumeAttributes"] for each in blob.named("PersistentVolume").values()]
     assert {each["containerName"] for each in csi} == {
         "shared",
+        "logs",
         "checkpoints-research",
         "checkpoints-platform",
     }

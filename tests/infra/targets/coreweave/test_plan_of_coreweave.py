@@ -93,7 +93,8 @@ def test_nothing_runs_before_the_system_nodes_are_there(coreweave_plan: Plan) ->
 
 def test_no_driver_is_installed(coreweave_plan: Plan) -> None:
     assert not coreweave_plan.named("Release")
-    assert list(coreweave_plan.named("DaemonSet")) == ["kube-system/memory-lock"]
+    installed = set(coreweave_plan.named("DaemonSet"))
+    assert installed == {"kube-system/memory-lock", "trainyard-logs/collector"}
 
 
 def test_infiniband_labels_are_the_levels_of_the_topology(coreweave_plan: Plan) -> None:
@@ -112,7 +113,7 @@ def test_a_pod_asks_for_infiniband_as_coreweave_gives_it(coreweave_plan: Plan) -
 
 def test_a_team_has_a_shared_volume_of_its_own(coreweave_plan: Plan) -> None:
     claims = coreweave_plan.named("PersistentVolumeClaim")
-    assert set(claims) == {"team-research/checkpoints", "team-platform/checkpoints"}
+    assert set(claims) == {"team-research/checkpoints", "team-platform/checkpoints", "trainyard-logs/logs"}
     for claim in claims.values():
         assert claim["spec"]["storageClassName"] == "shared-vast"
         assert claim["spec"]["accessModes"] == ["ReadWriteMany"]

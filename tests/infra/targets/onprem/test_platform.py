@@ -234,7 +234,8 @@ def test_the_lint_refuses_pods_without_the_cards(fabric: str) -> None:
 def test_folders_of_teams_are_volumes_of_their_own(onprem_plan: Plan) -> None:
     volumes = [each["spec"] for each in onprem_plan.named("PersistentVolume").values()]
     shares = {each["csi"]["volumeAttributes"]["share"] for each in volumes}
-    assert shares == {"/training", "/training/checkpoints/research", "/training/checkpoints/vision"}
+    teams = {f"/training/checkpoints/{team}" for team in ("research", "vision")}
+    assert shares == {"/training", "/training/logs", *teams}
     assert len({each["csi"]["volumeHandle"] for each in volumes}) == len(volumes)
 
 

@@ -1,0 +1,18 @@
+"""Logs: what the cluster keeps of what jobs write, after their pods are gone."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from infra.spec.base import Boolean, Integer, Spec
+
+
+class LogsSpec(Spec):
+    """The logs of the teams' pods, on the shared filesystem."""
+
+    kept: Boolean = Field(default=True, description="whether the logs of pods outlive them")
+    retention_days: Annotated[Integer, Field(ge=1, le=3650)] = Field(
+        default=30, description="days after its last line that a log is deleted"
+    )

@@ -1,0 +1,82 @@
+"""What `trainyard logs` makes of the reader's lines; the reader itself is tested beside its program."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from infra.errors import InputError, TrainyardError
+from tests.trainyard.member.lists import train_job
+from trainyard.jobs import JobKey
+from trainyard.logs import whole_lines
+from trainyard.member.logs import Selection, _of_a_node, _records, ranks_per_node
+
+KEY = JobKey("research", "digits")
+GPU = {"limits": {"nvidia.com/gpu": "4"}}
+
+
+def job(**trainer: Any) -> Any:
+    return {**train_job("digits"), "spec": {"trainer": {"numNodes": 2, **trainer}}}
+
+
+@pytest.mark.parametrize(
+    ("found", "ranks"),
+    [
+        (job(numProcPerNode=8), 8),
+        (job(numProcPerNode="2"), 2),
+        (job(numProcPerNode="auto", resourcesPerNode=GPU), 4),
+        (job(), 1),
+        (None, None),
+    ],
+)
+def test_ranks_of_a_node_are_as_trainer_counts_them(found: Any, ranks: int | None) -> None:
+    assert ranks_per_node(found) == ranks
+
+
+def test_a_rank_is_looked_for_on_its_node() -> None:
+    assert _of_a_node(Selection(rank=9), job(numProcPerNode=8), KEY).node == 1
+    assert _of_a_node(Selection(node=3), None, KEY).node == 3
+
+
+def test_a_rank_of_a_removed_job_and_a_rank_beside_a_node_are_refused() -> None:
+    with pytest.raises(InputError, match="name the node"):
+        _of_a_node(Selection(rank=9), None, KEY)
+    with pytest.raises(InputError, match="leave one of them out"):
+        _of_a_node(Selection(rank=9, node=1), job(), KEY)
+
+
+class Connection:
+    """The client's connection to a program that prints these chunks and ends with a code."""
+
+    def __init__(self, chunks: list[bytes], code: int = 0, errors: bytes = b"") -> None:
+        self._chunks, self._errors = chunks, errors
+        causes = [{"reason": "ExitCode", "message": str(code)}]
+        self._status = json.dumps({"status": "Failure" if code else "Success", "details": {"causes": causes}})
+
+    def is_open(self) -> bool:
+        return bool(self._chunks)
+
+    def update(self, timeout: float) -> None:
+        """It has come already."""
+
+    def read_channel(self, channel: int) -> bytes:
+        if channel == 1:
+            return self._chunks.pop(0)
+        return self._errors if channel == 2 else self._status.encode()
+
+
+def records(connection: Connection) -> Iterator[bytes]:
+    return _records(connection, lambda: False)
+
+
+def test_lines_are_whole_however_they_are_cut_on_the_way() -> None:
+    assert list(records(Connection([b"one\ntw", b"", b"o\nthree\n"]))) == [b"one", b"two", b"three"]
+    assert list(whole_lines(iter([b"one\ntw", b"o\nthree"]))) == [b"one", b"two", b"three"]
+
+
+def test_a_reader_that_fails_is_no_end_of_the_log() -> None:
+    with pytest.raises(TrainyardError, match="ended with 1: OSError: stale file handle"):
+        list(records(Connection([b"one\n"], 1, b"Traceback\nOSError: stale file handle\n")))

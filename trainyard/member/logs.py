@@ -1,0 +1,287 @@
+"""`trainyard logs`: what all nodes of a job wrote in all its attempts.
+
+The lines are kept on the cluster's shared filesystem, and read by a pod of the platform's that members of
+the team may enter (`infra/platform/logs.py`). Where there is none, or it has nothing of the job yet, the pods
+that are there now are asked.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from kubernetes.client.exceptions import ApiException
+
+import catalog
+from infra import names
+from infra.errors import InputError, Problem, TrainyardError
+from trainyard.jobs import FORBIDDEN, NOT_FOUND, JobKey
+from trainyard.logs import whole_lines
+from trainyard.member.cluster import Cluster, Object
+from trainyard.member.ranks import NodePod, pods_of
+from trainyard.member.remote import Remote, exit_code
+from trainyard.run import key_of
+from trainyard.session import Session
+
+ALL = -1
+STDOUT, STDERR = 1, 2
+"""Channels of the connection."""
+CLOCKS_SECONDS = 5.0
+"""By which the clocks of a node and of the API server may differ."""
+LAST_LINES_SECONDS = 3.0
+"""Longest from what a pod writes to where it can be read."""
+LOOK_SECONDS = 3.0
+"""Between two looks whether a job that is followed has ended."""
+READ = ("/bin/sh", "-c", 'exec python3 -c "$READ_LOGS" "$@"', "sh")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Whose lines; -1: all."""
+
+    rank: int = ALL
+    node: int = ALL
+    attempt: int = ALL
+
+
+@dataclass(frozen=True)
+class Reader:
+    """The pod that has the logs of a team."""
+
+    name: str
+    namespace: str = names.LOGS_NAMESPACE
+    container: str = "reader"
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line that a node of a job wrote."""
+
+    attempt: int
+    node: int
+    host: str
+    """The Kubernetes node."""
+    moment: str
+    """In UTC, without a zone."""
+    text: bytes
+
+
+class KeptLogs:
+    """What is kept of one job; `trainyard bundle` reads it too."""
+
+    def __init__(self, session: Session, key: JobKey) -> None:
+        self._session, self._key = session, key
+        self._reader = Reader(names.logs_reader(key.team))
+
+    @cached_property
+    def job(self) -> Object | None:
+        """The TrainJob; None where it was removed."""
+        return self._session.jobs.get(self._key)
+
+    def is_there(self) -> bool:
+        """Whether the cluster keeps logs that the user may read.
+
+        Raises:
+            TrainyardError: it does, and what reads them does not run.
+        """
+        core = Cluster(self._session).core
+        try:
+            pod = core.read_namespaced_pod(self._reader.name, self._reader.namespace)
+        except ApiException as error:
+            if error.status in {FORBIDDEN, NOT_FOUND}:
+                return False
+            raise
+        if pod.status.phase != "Running":
+            raise TrainyardError([_reader_down(self._reader, str(pod.status.phase))])
+        return True
+
+    def lines(self, chosen: Selection, *, follow: bool = False) -> Iterator[Line]:
+        """Yield the lines of an attempt in the order of their times, or as they come.
+
+        Raises:
+            TrainyardError: what reads them failed.
+        """
+        connection = self._started("follow" if follow else "show", chosen)
+        ended = self._ended if follow else (lambda: False)
+        for record in _records(connection, ended):
+            attempt, node, host, moment, text = record.split(b" ", 4)
+            yield Line(int(attempt), int(node), host.decode(), moment.decode(), text)
+
+    def attempts(self) -> list[int]:
+        """Return the numbers of the attempts of which something is kept."""
+        found = _records(self._started("list", Selection()), lambda: False)
+        return sorted({int(record.split(b" ", 1)[0]) for record in found})
+
+    def _started(self, mode: str, chosen: Selection) -> Any:  # noqa: ANN401 -- the client's own
+        since = 0.0
+        if self.job:  # a job of that name that was removed before is another one
+            created = datetime.fromisoformat(self.job["metadata"]["creationTimestamp"])
+            since = created.timestamp() - CLOCKS_SECONDS
+        words = (self._key.name, f"{since:.0f}", mode, str(chosen.node), str(chosen.attempt))
+        return Remote(self._session.api).start(self._reader, [*READ, *words], stdin=True, tty=False)
+
+    def _ended(self) -> bool:
+        job = self._session.jobs.get(self._key)
+        return job is None or self._session.jobs.state(self._key).ended
+
+
+def show_logs(session: Session, name: str, chosen: Selection, *, follow: bool) -> None:
+    """Print the lines of a job; with several nodes, each after the node that wrote it.
+
+    Raises:
+        InputError: there is no such job, rank, node or attempt.
+        TrainyardError: the logs cannot be read.
+    """
+    key = key_of_kept(session, name)
+    logs = KeptLogs(session, key)
+    chosen = _of_a_node(chosen, logs.job, key)
+    found = False
+    if logs.is_there():
+        for line in _after_headings(logs.lines(chosen, follow=follow)):
+            found = True
+            _write(line, marked=chosen.node == ALL)
+            if follow:
+                sys.stdout.flush()
+    if not found:
+        _show_running(session, key, chosen, logs.job, follow=follow)
+
+
+def _write(line: Line, *, marked: bool) -> None:
+    mark = f"node {line.node} | ".encode() if marked else b""
+    sys.stdout.buffer.write(mark + line.text + b"\n")
+
+
+def _after_headings(lines: Iterator[Line]) -> Iterator[Line]:
+    """Say on the standard error where an attempt begins: what is printed is what was written."""
+    attempt = ALL
+    for line in lines:
+        if line.attempt != attempt:
+            attempt = line.attempt
+            sys.stderr.write(f"── attempt {attempt}, since {line.moment[:19]}Z\n")
+        yield line
+
+
+def key_of_kept(session: Session, name: str) -> JobKey:
+    """Return the key of a job; of one that was removed, by its name and the only team that there is.
+
+    Raises:
+        InputError: there is no such job, and nothing is kept of one.
+    """
+    try:
+        return key_of(session, name)
+    except InputError:
+        spaces = session.namespaces
+        if len(spaces) != 1 or not name:
+            raise
+        key = JobKey(spaces[0].removeprefix(names.team_namespace("")), name)
+        logs = KeptLogs(session, key)
+        if logs.is_there() and logs.attempts():
+            return key
+        raise
+
+
+def ranks_per_node(job: Object | None) -> int | None:
+    """Return how many ranks each node of a job has, as Trainer counts them; None where nothing says so."""
+    if job is None:
+        return None
+    trainer = job["spec"].get("trainer", {})
+    number = str(trainer.get("numProcPerNode", 1))
+    if number.isdigit():
+        return int(number)
+    limits = trainer.get("resourcesPerNode", {}).get("limits", {})
+    return max(1, *(int(limits.get(kind, 0)) for kind in catalog.accelerator_resources()))
+
+
+def _of_a_node(chosen: Selection, job: Object | None, key: JobKey) -> Selection:
+    if chosen.rank == ALL:
+        return chosen
+    if chosen.node != ALL:
+        fix = "leave one of them out"
+        raise InputError([Problem("--rank and --node", f"{chosen.rank} and {chosen.node}", "one", fix)])
+    ranks = ranks_per_node(job)
+    if ranks is None:
+        got = f"job {key.name} was removed: nothing says how many ranks a node had"
+        raise InputError([Problem("--rank", got, "a job that is there", "name the node: --node N")])
+    return replace(chosen, node=chosen.rank // ranks)
+
+
+def _records(connection: Any, ended: Any) -> Iterator[bytes]:  # noqa: ANN401 -- the client's own
+    """Yield what the reader prints, line by line, until it ends, or the job that it follows has ended."""
+    rest, errors, looked, is_last = b"", b"", time.monotonic(), False
+    while connection.is_open():
+        connection.update(timeout=1.0)
+        *lines, rest = (rest + (connection.read_channel(STDOUT) or b"")).split(b"\n")
+        errors += connection.read_channel(STDERR) or b""
+        yield from lines
+        now = time.monotonic()
+        if is_last and now > looked + LAST_LINES_SECONDS:
+            connection.close()
+            return
+        if not is_last and now > looked + LOOK_SECONDS:
+            looked, is_last = now, ended()
+    if code := exit_code(connection):
+        last = errors.decode(errors="replace").strip().rpartition("\n")[2]
+        got = f"ended with {code}: {last}" if last else "the connection broke off"
+        raise TrainyardError([Problem("what reads the logs", got, "all lines", "run the command again")])
+
+
+def _reader_down(reader: Reader, phase: str) -> Problem:
+    return Problem(
+        path=f"pod {reader.name} in {reader.namespace}",
+        got=phase,
+        allowed="a pod that runs: it has the logs of the team",
+        fix="ask who runs the cluster; the pods that are there now: kubectl logs",
+    )
+
+
+def _show_running(
+    session: Session, key: JobKey, chosen: Selection, job: Object | None, *, follow: bool
+) -> None:
+    """Print what the kubelets have of the pods that are there now."""
+    if job is None or chosen.attempt != ALL:
+        raise InputError([_nothing(key, chosen)])
+    pods = list(running_logs(session, key, chosen.node, follow=follow))
+    if not pods:
+        raise InputError([_nothing(key, chosen)])
+    sys.stderr.write("── of the pods that are there now: nothing is kept of them\n")
+
+    def copy(pod: NodePod, lines: Iterator[bytes]) -> None:
+        for text in lines:
+            _write(Line(pod.attempt, pod.number, pod.node, "", text), marked=chosen.node == ALL)
+
+    # Each is followed by itself; what has been written is printed node by node.
+    with ThreadPoolExecutor(len(pods) if follow else 1) as pool:
+        for copied in [pool.submit(copy, *each) for each in pods]:
+            copied.result()
+
+
+def running_logs(
+    session: Session, key: JobKey, node: int = ALL, *, follow: bool = False
+) -> Iterator[tuple[NodePod, Iterator[bytes]]]:
+    """Yield each pod of a job that has started with the lines that its kubelet has."""
+    cluster = Cluster(session)
+    for pod in pods_of(cluster, key):
+        if pod.phase != "Pending" and node in {ALL, pod.number}:
+            answer = cluster.core.read_namespaced_pod_log(
+                pod.name, pod.namespace, container=pod.container, follow=follow, _preload_content=False
+            )
+            yield pod, whole_lines(answer.stream())
+
+
+def _nothing(key: JobKey, chosen: Selection) -> Problem:
+    node = "" if chosen.node == ALL else f" of node {chosen.node}"
+    attempt = "" if chosen.attempt == ALL else f" in attempt {chosen.attempt}"
+    return Problem(
+        path=f"job {key.name}",
+        got=f"it has written nothing{node}{attempt}",
+        allowed="a job that has been started",
+        fix=f"leave the selection out: trainyard logs {key.name}"
+        if node or attempt
+        else "see `trainyard queue`",
+    )
