@@ -6,8 +6,10 @@ import hashlib
 import io
 import json
 import os
+import re
 import subprocess
 import sys
+import tarfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -97,6 +99,23 @@ def as_mei(stack: LocalStack, *words: str) -> tuple[list[str], dict[str, str]]:
     program = str(Path(sys.prefix) / "bin" / "trainyard")
     command = [program, *words, "--context", "trial", "--stack", "unwritten"]
     return command, {**os.environ, "KUBECONFIG": str(stack.folder / "mei.kubeconfig")}
+
+
+def test_all_of_a_running_job_goes_into_one_archive(
+    stack: LocalStack, member: Command, tmp_path: Path
+) -> None:
+    stack.wait_until(lambda: stack.run_of(JOB, RUN).step > 0, "a first step")
+    file = tmp_path / "touched.tar.gz"
+    member("bundle", JOB, "--to", str(file))
+    with tarfile.open(file) as archive:
+        found = {path.removeprefix(f"{JOB}/") for path in archive.getnames()}
+        stacks = archive.extractfile(f"{JOB}/stacks/node-1.txt")
+        assert stacks
+        assert re.search(r"rank 1, process \d+\n(.*\n)*Thread 0x", stacks.read().decode())
+    logs = {f"logs/attempt-0/node-{node}.log" for node in range(2)}
+    objects = {"trainjob.json", "jobset.json", "workload.json", "pods.json", "events.json"}
+    assert found == {*logs, *objects, "stacks/node-0.txt", "stacks/node-1.txt"}
+    assert member("stacks", JOB).count("rank ") == 2
 
 
 @pytest.mark.usefixtures("member")

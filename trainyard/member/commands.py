@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -85,6 +86,40 @@ def logs(
     rank, node, attempt = (ALL if each is None else each for each in (rank, node, attempt))
     chosen = Selection(rank=rank, node=node, attempt=attempt)
     show_logs(Session(stack, context=context), name, chosen, follow=follow)
+
+
+@app.command()
+def stacks(name: JobName, stack: StackName = "local", context: Context = "") -> None:
+    """Print where each thread of each rank of a running job is.
+
+    Ranks that train with trainyard_train answer, also while they wait in a library; others are named.
+
+    [dim]trainyard stacks digits[/]
+    """
+    from trainyard.member.stacks import show_stacks
+
+    show_stacks(Session(stack, context=context), name)
+
+
+@app.command()
+def bundle(
+    name: JobName,
+    stack: StackName = "local",
+    context: Context = "",
+    to: Annotated[Path | None, typer.Option(help="The archive; left out: JOB-TIME.tar.gz here.")] = None,
+) -> None:
+    """Pack all that is known of a job into one archive: for whoever looks for what went wrong.
+
+    The logs of all nodes and attempts, the stacks of ranks that run, events, and the job's objects, with the
+    values of variables and arguments that are named as secrets left out. Logs are as the job wrote them.
+
+    [dim]trainyard bundle digits
+    trainyard bundle digits --to digits.tar.gz[/]
+    """
+    from trainyard.member.bundle import write_bundle
+
+    session = Session(stack, context=context)
+    session.console.print(write_bundle(session, name, to), highlight=False)
 
 
 @app.command()

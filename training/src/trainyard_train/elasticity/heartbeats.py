@@ -35,6 +35,7 @@ import torch.distributed as dist
 from trainyard_train.elasticity.config import TimeoutConfig
 from trainyard_train.elasticity.exit_codes import EXIT_FAILED, EXIT_LOST_RANK
 from trainyard_train.elasticity.rank_status import RankStatus
+from trainyard_train.elasticity.stacks import answer_with_stacks
 from trainyard_train.observability.rank_log import log_line
 from trainyard_train.parallelism.mesh import Mesh
 
@@ -157,6 +158,7 @@ class Heartbeats:
 
     def start(self) -> None:
         """Begin, in threads, as soon as all ranks have joined: each must follow in time."""
+        answer_with_stacks()
         self.listen_to(range(1, self.mesh.world_size) if self.mesh.is_rank0 else [0])
         alone = self.mesh.world_size == 1 or self.status.has_agent
         for work in (self._beat,) if alone else (self._beat, self._listen):

@@ -1,0 +1,70 @@
+"""Stacks on a signal, as `trainyard stacks` asks for them in a pod."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from infra.platform.programs import program
+
+RANK = """
+import signal, sys, time
+from trainyard_train.elasticity.stacks import answer_with_stacks
+{before}
+answer_with_stacks()
+def waits_for_a_peer():
+    print("ready", flush=True)
+    time.sleep(60)
+waits_for_a_peer()
+"""
+
+
+def started(folder: Path, rank: int, before: str = "") -> subprocess.Popen[str]:
+    environment = {**os.environ, "TMPDIR": str(folder), "RANK": str(rank)}
+    process = subprocess.Popen(
+        [sys.executable, "-c", RANK.format(before=before)],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def stacks(folder: Path) -> str:
+    command = [sys.executable, "-c", program("print_stacks.py")]
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60)
+    return done.stdout
+
+
+def test_every_rank_says_where_it_is_and_goes_on(tmp_path: Path) -> None:
+    ranks = [started(tmp_path, rank) for rank in (1, 0)]
+    try:
+        for _ in range(2):  # the second answer is not the first one's
+            told = stacks(tmp_path)
+            assert [line.split(",")[0] for line in told.splitlines() if line[:4] == "rank"] == [
+                "rank 0",
+                "rank 1",
+            ]
+            assert told.count("in waits_for_a_peer") == 2
+        assert [rank.poll() for rank in ranks] == [None, None]
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.communicate()
+    assert "no rank here answers" in stacks(tmp_path), "their files stay, their processes do not"
+
+
+def test_a_program_with_a_handler_of_its_own_keeps_it(tmp_path: Path) -> None:
+    own = "signal.signal(signal.SIGUSR2, lambda *_: sys.exit(7))"
+    rank = started(tmp_path, 0, before=own)
+    assert "no rank here answers" in stacks(tmp_path)
+    assert rank.poll() is None
+    rank.send_signal(signal.SIGUSR2)
+    assert rank.wait(10) == 7
+    rank.communicate()

@@ -1,0 +1,33 @@
+"""The stacks of this process, whenever somebody asks for them: `trainyard stacks JOB` sends the signal.
+
+Python's own handler in C writes them, so a process answers while it waits in a library, for another rank say.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import tempfile
+from pathlib import Path
+from typing import Final, TextIO
+
+STACKS_SIGNAL: Final = signal.SIGUSR2
+PREFIX: Final = "trainyard-stacks-"
+_open: dict[int, TextIO] = {}
+"""Process → the file that its handler writes to, open as long as it lives; a fork has its own."""
+
+
+def answer_with_stacks(folder: Path | None = None) -> None:
+    """Write the stacks of all threads into a file of this process, in `folder`, at each SIGUSR2.
+
+    A program that has a handler of its own for the signal keeps it.
+    """
+    if _open.get(os.getpid()) or signal.getsignal(STACKS_SIGNAL) is not signal.SIG_DFL:
+        return
+    path = (folder or Path(tempfile.gettempdir())) / f"{PREFIX}{os.getpid()}"
+    file = path.open("w")
+    file.write(f"rank {os.environ.get('RANK', '0')}\n")
+    file.flush()
+    faulthandler.register(STACKS_SIGNAL, file, all_threads=True)
+    _open[os.getpid()] = file
