@@ -118,6 +118,7 @@ lock: venv-dev ## Lock the Python packages again (UPGRADE=1: to their newest ver
 			|| exit 1; done
 	@$(COMPILE) requirements/uv.in -c requirements/dev.txt -o requirements/uv.txt
 	@$(COMPILE) requirements/go.in -o requirements/go.txt
+	@$(COMPILE) requirements/member.in -o requirements/member.txt
 	@$(COMPILE) requirements/training.in -o requirements/training.txt
 	@$(COMPILE) requirements/training.in -c requirements/training.txt -o requirements/training-rocm.txt \
 		$$(grep -oE '^(torch|triton|cuda-[a-z-]+|nvidia-[a-z0-9-]+)=' requirements/training.txt | tr -d = | \

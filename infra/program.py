@@ -10,7 +10,7 @@ import pulumi
 
 from infra.artifacts import ROOT, Artifacts
 from infra.outputs import stack_outputs
-from infra.platform import Platform
+from infra.platform.platform import Platform
 from infra.spec import Fleet, Stack, parse, parse_fleet
 from infra.spec.source import FLEET_KEY, STACK_KEY, Source, read
 from infra.targets.registry import target_of

@@ -35,9 +35,20 @@ def connect(session: Session) -> client.ApiClient:
     """
     if session.is_on_host:
         return client_from(_own_kubeconfig(session), session.kubeconfig.parent / "client")
-    made = client_from(_kubeconfig(session), session.paths.engine / "tmp")
+    # Who names a context of their own need not be root, nor have a stack.
+    keys = session.paths.cache / "keys" if session.context else session.paths.engine / "tmp"
+    made = client_from(_kubeconfig(session), keys)
     _probe(made, session)
     return made
+
+
+def reaching(session: Session) -> str:
+    """Return the kubeconfig by which the stack's cluster is reached; it may hold a credential.
+
+    Raises:
+        TrainyardError: the stack is not up.
+    """
+    return _own_kubeconfig(session) if session.is_on_host else _kubeconfig(session)
 
 
 def _own_kubeconfig(session: Session) -> str:

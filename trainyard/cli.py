@@ -488,11 +488,43 @@ def env(stack: StackName = "local") -> None:
 
 
 @app.command(hidden=True)
-def credential(context: Annotated[str, typer.Argument(help="A context of your own kubeconfig.")]) -> None:
-    """Print its credential: Kubernetes' clients ask for it where a stack's kubeconfig names the context."""
+def credential(
+    context: Annotated[str, typer.Argument(help="A context of your own kubeconfig.")] = "",
+    stack: StackName = "local",
+    member: Annotated[str, typer.Option(help="Of the embedded cluster: a member of this team.")] = "",
+) -> None:
+    """Print a credential: Kubernetes' clients ask for it where a kubeconfig names this command."""
     from infra.targets.kubeconfig import credential as found
+    from trainyard.access_export import member_credential
 
-    sys.stdout.write(json.dumps(found(context)))
+    made = member_credential(Session(stack), member) if member else found(context)
+    sys.stdout.write(json.dumps(made))
+
+
+access = typer.Typer(no_args_is_help=True, help="How people reach a cluster.")
+app.add_typer(access, name="access")
+
+
+@access.command(name="export")
+def export_access(
+    team: Annotated[str, typer.Option(help="The team whose members are to reach it.")],
+    stack: StackName = "local",
+    sign_in: Annotated[
+        str, typer.Option(metavar="COMMAND", help="What prints their credentials, if not the stack's own.")
+    ] = "",
+    to: Annotated[Path | None, typer.Option(help="The file; left out: STACK-TEAM.access.yaml here.")] = None,
+) -> None:
+    """Write what a member of a team needs to reach the cluster. No secret is in it: send it as you like.
+
+    They take it with `trainyard login FILE`.
+
+    [dim]trainyard access export --team research -s aws
+    trainyard access export --team research -s onprem --sign-in 'kubectl oidc-login get-token …'[/]
+    """
+    from trainyard.access_export import export_access as export
+
+    session = Session(stack)
+    session.console.print(export(session, team, sign_in, to), highlight=False)
 
 
 app.add_typer(member.app)

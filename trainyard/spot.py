@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from local.cluster import EmbeddedCluster, PreemptionRecord
 from trainyard.session import Session
+
+if TYPE_CHECKING:
+    from local.cluster import EmbeddedCluster, PreemptionRecord
 
 
 def take_node(session: Session, node: str, notice_seconds: float | None) -> None:

@@ -1,4 +1,7 @@
-"""The Kubernetes layer, the same for every target."""
+"""The Kubernetes layer, the same for every target.
+
+It imports nothing by itself: the commands of a team's member read the programs below it, without Pulumi.
+"""
 
 if __name__ == "platform":
     # The engine starts programs and plugins in `infra/`. Where PYTHONPATH has a relative entry, Python finds
@@ -13,7 +16,3 @@ if __name__ == "platform":
     assert _spec is not None and _spec.loader is not None
     sys.modules["platform"] = module_from_spec(_spec)
     _spec.loader.exec_module(sys.modules["platform"])
-else:
-    from infra.platform.platform import Platform
-
-    __all__ = ["Platform"]

@@ -1,9 +1,25 @@
-"""The embedded cluster: a real control plane and real nodes, as processes of this machine."""
+"""The embedded cluster: a real control plane and real nodes, as processes of this machine.
 
-from local.cluster.cluster import ClusterInfo, ClusterStatus, EmbeddedCluster, NodeStatus
-from local.cluster.config import ClusterConfig, NodeConfig, Taint
-from local.cluster.events import Event, read_events
-from local.cluster.preemption import PreemptionRecord
+Its parts are imported on use: commands that reach another cluster read the names of a few of them alone.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from local.cluster.cluster import ClusterInfo, ClusterStatus, EmbeddedCluster, NodeStatus
+    from local.cluster.config import ClusterConfig, NodeConfig, Taint
+    from local.cluster.events import Event, read_events
+    from local.cluster.preemption import PreemptionRecord
+
+_MODULES = {
+    "cluster": ("ClusterInfo", "ClusterStatus", "EmbeddedCluster", "NodeStatus"),
+    "config": ("ClusterConfig", "NodeConfig", "Taint"),
+    "events": ("Event", "read_events"),
+    "preemption": ("PreemptionRecord",),
+}
 
 __all__ = [
     "ClusterConfig",
@@ -17,3 +33,11 @@ __all__ = [
     "Taint",
     "read_events",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Import the module of a name (PEP 562)."""
+    for module, exported in _MODULES.items():
+        if name in exported:
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(name)

@@ -70,7 +70,7 @@ def session(folder: Path, *, context: str = "", cluster: object = None, output: 
         is_on_host=False,
         stack_name="mine",
         stack=SimpleNamespace(provider=SimpleNamespace(cluster=cluster)),
-        paths=SimpleNamespace(engine=folder / "engine"),
+        paths=SimpleNamespace(engine=folder / "engine", cache=folder / "engine"),
         toolchain=SimpleNamespace(ensure=lambda *_: None),
         engine=engine,
         guide="docs/aws.md",

@@ -40,7 +40,10 @@ def test_commands_of_the_guides_exist_with_their_options(guide: Path) -> None:
     known = commands()
     for command, words in typed(guide):
         assert command in known, f"{guide.name}: trainyard {command}"
-        options = {name for each in known[command].params for name in (*each.opts, *each.secondary_opts)}
+        found = known[command]
+        while below := getattr(found, "commands", None):
+            found = below[words.pop(0)]
+        options = {name for each in found.params for name in (*each.opts, *each.secondary_opts)}
         asked = {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)}
         assert asked <= {*options, "--help"}, f"{guide.name}: trainyard {command} {words}"
 

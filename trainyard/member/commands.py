@@ -62,6 +62,23 @@ def queue(stack: StackName = "local", context: Context = "", output: Output = Fo
 
 
 @app.command()
+def login(
+    file: Annotated[Path, typer.Argument(help="From who runs the cluster: `trainyard access export`.")],
+    allow: Annotated[
+        str, typer.Option(metavar="PROGRAM", help="A program that it may run to sign you in.")
+    ] = "",
+) -> None:
+    """Make a context of your kubeconfig by which you reach a cluster as a member of a team.
+
+    [dim]trainyard login training-research.access.yaml
+    export TRAINYARD_CONTEXT=training-research[/]
+    """
+    from trainyard.member.login import log_in
+
+    log_in(Session("local"), file, allowed=allow)
+
+
+@app.command()
 def logs(
     name: OptionalJob = "",
     stack: StackName = "local",

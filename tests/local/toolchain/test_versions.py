@@ -47,7 +47,7 @@ def test_every_lock_file_is_there_with_hashes_and_without_addresses(versions: Ve
         assert "--index-url" not in text
 
 
-IMAGES = {"training.txt", "training-rocm.txt", "tracking.txt", "peers.txt", "deepspeed.txt"}
+IMAGES = {"member.txt", "training.txt", "training-rocm.txt", "tracking.txt", "peers.txt", "deepspeed.txt"}
 """Locks of what goes into images and beside them, apart from the environment that `make` makes."""
 
 

@@ -1,0 +1,43 @@
+"""The commands of a team's member need no more than the lock of their small install."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from importlib.metadata import packages_distributions
+
+from engine.paths import REPOSITORY
+
+MEMBER = REPOSITORY / "trainyard" / "member"
+IMPORTS = """
+import importlib, sys
+missing, modules = (words.split(",") for words in sys.argv[1:])
+
+class NotInstalled:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in missing:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, NotInstalled())
+for name in modules:
+    importlib.import_module(name)
+"""
+OURS = {"trainyard", "trainyard-train"}
+
+
+def test_they_import_nothing_that_their_lock_has_not() -> None:
+    """What libraries import where it is there is hidden too, as it is not there."""
+    lock = (REPOSITORY / "requirements" / "member.txt").read_text()
+    locked = OURS | set(re.findall(r"(?m)^([a-z0-9._-]+)==", lock))
+    missing = [
+        module
+        for module, distributions in packages_distributions().items()
+        if not locked & {name.lower().replace("_", "-") for name in distributions}
+    ]
+    assert {"pulumi", "grpc", "boto3", "cryptography", "torch"} & set(missing) >= {"pulumi", "boto3"}
+    modules = ["trainyard.cli", "trainyard.run"]
+    modules += [f"trainyard.member.{path.stem}" for path in sorted(MEMBER.glob("[a-z]*.py"))]
+    command = [sys.executable, "-c", IMPORTS, ",".join(missing), ",".join(modules)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=REPOSITORY)
+    assert done.returncode == 0, done.stderr

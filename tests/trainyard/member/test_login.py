@@ -1,0 +1,96 @@
+"""What `trainyard login` takes, and leaves of a kubeconfig; the way in is in tests/e2e/test_member.py."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from infra.errors import InputError
+from trainyard.member.login import FORMAT, kubeconfig_file, merged, read, write
+
+ACCESS: dict[str, Any] = {
+    "format": FORMAT,
+    "name": "training-research",
+    "namespace": "team-research",
+    "groups": ["research"],
+    "cluster": {"server": "https://10.0.0.1", "certificate-authority-data": "Y2E="},
+    "user": {
+        "exec": {
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "command": "aws",
+            "args": ["eks", "get-token", "--cluster-name", "training"],
+        }
+    },
+}
+
+
+def saved(folder: Path, **changes: Any) -> Path:
+    file = folder / "training-research.access.yaml"
+    file.write_text(yaml.safe_dump({**copy.deepcopy(ACCESS), **changes}))
+    return file
+
+
+def test_a_context_is_added_and_the_rest_of_the_kubeconfig_stays(tmp_path: Path) -> None:
+    mine = {"name": "mine", "user": {"token": "kept"}}
+    before: dict[str, Any] = {
+        "users": [mine],
+        "current-context": "mine",
+        "preferences": {"colors": True},
+    }
+    place = tmp_path / ".kube" / "config"
+    access = read(saved(tmp_path))
+    for _ in range(2):  # again, it changes nothing
+        write(place, merged(before, access, place))
+        before = yaml.safe_load(place.read_text())
+    assert before["users"] == [mine, {"name": "training-research", "user": ACCESS["user"]}]
+    assert before["current-context"] == "mine"
+    assert before["preferences"] == {"colors": True}
+    [context] = before["contexts"]
+    assert context["context"]["namespace"] == "team-research"
+    assert place.stat().st_mode & 0o777 == 0o600
+    assert [each.name for each in place.parent.iterdir()] == ["config"]
+
+
+def test_another_cluster_of_that_name_is_not_replaced(tmp_path: Path) -> None:
+    other = {"clusters": [{"name": "training-research", "cluster": {"server": "https://10.9.9.9"}}]}
+    with pytest.raises(InputError, match="kubectl config delete-cluster training-research"):
+        merged(other, ACCESS, tmp_path)
+
+
+@pytest.mark.parametrize("command", ["sh", "/tmp/aws", "./kubelogin", ""])
+def test_a_file_runs_no_program_that_nobody_has_allowed(tmp_path: Path, command: str) -> None:
+    file = saved(tmp_path, user={"exec": {"command": command}})
+    with pytest.raises(InputError, match=r"user\.exec\.command"):
+        read(file)
+    if command:
+        assert read(file, allowed=command)["name"] == "training-research"
+
+
+def test_a_file_sets_no_variable_that_changes_which_code_runs(tmp_path: Path) -> None:
+    plugin = {**ACCESS["user"]["exec"], "env": [{"name": "LD_PRELOAD", "value": "/tmp/x.so"}]}
+    with pytest.raises(InputError, match="LD_PRELOAD"):
+        read(saved(tmp_path, user={"exec": plugin}))
+
+
+def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
+    file = saved(tmp_path, cluster={"server": "http://10.0.0.1"}, user={"exec": {"command": "sh"}})
+    with pytest.raises(InputError) as wrong:
+        read(file)
+    assert len(wrong.value.problems) == 2
+
+
+@pytest.mark.parametrize("text", ["", "a: [", "format: other/1", "[]"])
+def test_a_file_of_something_else_says_where_to_get_one(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "file"
+    file.write_text(text)
+    with pytest.raises(InputError, match="trainyard access export"):
+        read(file)
+
+
+def test_the_first_file_of_the_variable_is_written_to() -> None:
+    assert kubeconfig_file({"KUBECONFIG": ":/a:/b", "HOME": "/home/mei"}) == Path("/a")
+    assert kubeconfig_file({"HOME": "/home/mei"}) == Path("/home/mei/.kube/config")

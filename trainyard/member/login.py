@@ -1,0 +1,125 @@
+"""`trainyard login FILE`: a context of one's own kubeconfig, from a file of `trainyard access export`."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from infra.errors import InputError, Problem
+from trainyard.session import Session
+
+FORMAT = "trainyard-access/1"
+PROGRAMS = frozenset({"aws", "gke-gcloud-auth-plugin", "kubelogin", "kubectl", "trainyard"})
+"""What a file may have run without a question; each signs its user in and no more."""
+VARIABLE = re.compile(r"(AWS|AZURE|AAD|CLOUDSDK|GOOGLE|USE_GKE)_[A-Z_]+")
+"""What a file may set for them: of a cloud's sign-in, and nothing that changes which code runs."""
+Section = dict[str, Any]
+_KEYS = {"format", "name", "namespace", "groups", "cluster", "user"}
+
+
+def log_in(session: Session, file: Path, *, allowed: str = "") -> None:
+    """Write the context, ask the cluster who the user is there, and say what to do next.
+
+    `allowed` names a program that the file may run to sign in, besides those that are known.
+
+    Raises:
+        InputError: with all that is wrong in the file, or in what the kubeconfig has by that name.
+        TrainyardError: the cluster cannot be reached, or does not know the user.
+    """
+    access = read(file, allowed)
+    place = kubeconfig_file()
+    write(place, merged(_content(place), access, place))
+    name = access["name"]
+    session.console.print(f"context {name} in {place}, namespace {access['namespace']}", highlight=False)
+    reached = Session(session.stack_name, session.paths, session.console, context=name)
+    session.console.print(f"signed in as {_whoami(reached)}", highlight=False)
+    session.console.print(f"export TRAINYARD_CONTEXT={name}", highlight=False)
+
+
+def read(file: Path, allowed: str = "") -> Section:
+    """Return what the file says.
+
+    Raises:
+        InputError: with all that is wrong in it.
+    """
+    fix = "ask who runs the cluster for it: trainyard access export --team TEAM"
+    try:
+        found = yaml.safe_load(file.read_text())
+    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(
+            [Problem(str(file), str(error), "a file of `trainyard access export`", fix)]
+        ) from None
+    if not isinstance(found, dict) or found.get("format") != FORMAT or set(found) != _KEYS:
+        got = found.get("format", "no format") if isinstance(found, dict) else type(found).__name__
+        raise InputError([Problem(str(file), str(got), f"format {FORMAT}, keys {sorted(_KEYS)}", fix)])
+    problems = []
+    command = str(found["user"].get("exec", {}).get("command", ""))
+    if command not in PROGRAMS | {allowed or "trainyard"}:
+        ask = f"look at what it is; if you trust the file: --allow {command}"
+        problems.append(Problem(f"{file}:user.exec.command", command, f"one of {sorted(PROGRAMS)}", ask))
+    for variable in found["user"].get("exec", {}).get("env") or ():
+        if not VARIABLE.fullmatch(variable["name"]):
+            path = f"{file}:user.exec.env"
+            problems.append(Problem(path, variable["name"], "variables of a cloud's sign-in", fix))
+    server = str(found["cluster"].get("server", ""))
+    if not server.startswith("https://"):
+        problems.append(Problem(f"{file}:cluster.server", server, "an address with https", fix))
+    if problems:
+        raise InputError(problems)
+    return found
+
+
+def kubeconfig_file(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the file that kubectl writes to: the first of `$KUBECONFIG`, else `~/.kube/config`."""
+    first = next(filter(None, environ.get("KUBECONFIG", "").split(":")), "")
+    return Path(first) if first else Path(environ.get("HOME", "/")) / ".kube" / "config"
+
+
+def merged(config: Section, access: Section, place: Path) -> Section:
+    """Return the kubeconfig with the context; the rest of it stays as it is.
+
+    Raises:
+        InputError: it has something else by that name.
+    """
+    name = access["name"]
+    context = {"cluster": name, "user": name, "namespace": access["namespace"]}
+    entries = {"clusters": ("cluster", access["cluster"]), "users": ("user", access["user"])}
+    result: Section = {"apiVersion": "v1", "kind": "Config", **config}
+    for section, (key, value) in {**entries, "contexts": ("context", context)}.items():
+        others = [each for each in result.get(section) or () if each["name"] != name]
+        [*before] = [each for each in result.get(section) or () if each["name"] == name]
+        if section == "clusters" and before and before[0][key].get("server") != value["server"]:
+            got = f"{name} is {before[0][key].get('server')}"
+            fix = f"take it out: kubectl config delete-cluster {name}"
+            raise InputError([Problem(str(place), got, f"no cluster {name}, or {value['server']}", fix)])
+        result[section] = [*others, {"name": name, key: value}]
+    result.setdefault("current-context", name)
+    return result
+
+
+def write(place: Path, config: Section) -> None:
+    """Put the kubeconfig in place in one step, for its owner alone."""
+    place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with tempfile.NamedTemporaryFile("w", dir=place.parent, prefix=".kubeconfig-", delete=False) as file:
+        file.write(yaml.safe_dump(config, sort_keys=False))
+    Path(file.name).replace(place)
+
+
+def _content(place: Path) -> Section:
+    return (yaml.safe_load(place.read_text()) if place.is_file() else None) or {}
+
+
+def _whoami(session: Session) -> str:
+    from kubernetes import client
+
+    reviews: Any = client.AuthenticationV1Api(session.api)
+    review = reviews.create_self_subject_review(client.V1SelfSubjectReview())
+    user = review.status.user_info
+    groups = [group for group in user.groups or () if not group.startswith("system:")]
+    return f"{user.username}, of {', '.join(groups) or 'no group'}"
