@@ -234,7 +234,7 @@ def test_the_command_line_says_why_a_job_was_ended(on_fabric: LocalStack) -> Non
         assert "/dev/infiniband/uverbs*: not there; the node gave this pod none" in reasons[name]
         assert "NCCL_NET=Socket" in reasons[name]
     assert "their image has no /bin/sh" in reasons["no-shell"]
-    log = on_fabric.trainyard("logs", "sockets-torch").out
+    log = on_fabric.trainyard("logs", "sockets-torch", "--node", "0").out
     assert log.count("ranks would train over TCP") == 1
 
 
