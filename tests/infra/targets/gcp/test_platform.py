@@ -202,7 +202,7 @@ def test_a_job_on_tpus_gets_one_slice_and_is_found_by_gke(tpu_plan: Plan) -> Non
         "cloud.google.com/gke-tpu-topology": "4x4",
     }
     (group,) = tpu_plan.named("ClusterQueue")["tpu"]["spec"]["resourceGroups"]
-    assert group["coveredResources"] == ["google.com/tpu"]
+    assert group["coveredResources"] == ["google.com/tpu", "pods"]
     levels = [each["nodeLabel"] for each in tpu_plan.named("Topology")["fabric"]["spec"]["levels"]]
     assert annotations["kueue.x-k8s.io/podset-required-topology"] in levels
 
