@@ -55,14 +55,17 @@ class MachineSpec:
     folders: tuple[str, ...] = ()
 
     def to_json(self) -> str:
-        """What init reads, with a digest of the files that the daemons read once, at their start."""
+        """What init reads, with a digest of the files that the daemons read once, at their start.
+
+        A log is what a daemon writes: the audit log of the API server grows, and starts nothing anew.
+        """
         return json.dumps({**asdict(self), "inputs": self._inputs()}, indent=1)
 
     def _inputs(self) -> str:
         arguments = [argument for daemon in self.daemons for argument in daemon.argv[1:]]
         values = [argument.split("=", 1)[-1] for argument in arguments]
-        files = [Path(value) for value in values if value.startswith("/") and Path(value).is_file()]
-        return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+        paths = [Path(value) for value in values if value.startswith("/") and not value.endswith(".log")]
+        return hashlib.sha256(b"".join(path.read_bytes() for path in paths if path.is_file())).hexdigest()
 
 
 @dataclass(frozen=True)

@@ -71,6 +71,14 @@ def test_a_machine_changes_with_a_config_file_that_its_daemons_read(context: Con
     assert spec.to_json() != before
 
 
+def test_a_machine_is_the_same_when_the_audit_log_has_grown(context: Context) -> None:
+    spec = specs(context)["control"]
+    before = spec.to_json()
+    log = next(word for daemon in spec.daemons for word in daemon.argv if word.startswith("--audit-log-path="))
+    Path(log.partition("=")[2]).write_text("{}")
+    assert spec.to_json() == before
+
+
 def test_nothing_secret_is_in_a_command_line(context: Context) -> None:
     assert all("PRIVATE KEY" not in spec.to_json() for spec in specs(context).values())
 
