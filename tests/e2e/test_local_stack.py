@@ -181,18 +181,25 @@ def test_a_change_of_the_stack_file_touches_what_it_names_and_nothing_else(stack
     # The volume of the training environment carries the digest of what it holds.
     changed = [re.sub(r"-[0-9a-f]{8}$", "", name) for name in done.changed]
     assert [name for name in changed if "Queue" in name or "team-" in name] == [
+        "apps/v1:StatefulSet trainyard-logs/team-vision",
+        "core/v1:LimitRange team-vision/team",
         "core/v1:Namespace team-vision",
         f"core/v1:PersistentVolume {NAME}-team-vision-checkpoints",
         f"core/v1:PersistentVolume {NAME}-team-vision-training-env",
         "core/v1:PersistentVolumeClaim team-vision/checkpoints",
         "core/v1:PersistentVolumeClaim team-vision/training-env",
+        # With the nodes grow the processors and memory that a team may ask for.
+        "core/v1:ResourceQuota team-platform/team",
+        "core/v1:ResourceQuota team-research/team",
+        "core/v1:ResourceQuota team-vision/team",
         "core/v1:Secret team-vision/object-store",
         "kueue.x-k8s.io/v1beta2:ClusterQueue gpu",
         "kueue.x-k8s.io/v1beta2:LocalQueue team-vision/default",
         "kueue.x-k8s.io/v1beta2:LocalQueue team-vision/vision",
         "networking.k8s.io/v1:NetworkPolicy team-vision/team",
     ]
-    assert [name for name in changed if name.startswith("apps/v1:")] == []
+    restarted = [name for name in changed if name.startswith("apps/v1:")]
+    assert restarted == ["apps/v1:StatefulSet trainyard-logs/team-vision"], "no operator restarts"
     queue = stack.get("clusterqueue", "gpu")
     assert queue["metadata"]["generation"] == before + 1
     [group] = queue["spec"]["resourceGroups"]
