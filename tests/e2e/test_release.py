@@ -55,11 +55,14 @@ def plan(project: Path, folder: Path) -> dict[str, Any]:
 
 
 def harm(report: dict[str, Any]) -> list[str]:
-    """Steps that take away, or make anew, what holds data or runs jobs."""
+    """Steps that take away, or make anew, what holds data or runs jobs.
+
+    A version may add objects; what is only named anew is deleted under its old name as well.
+    """
     told = []
     for step in report["steps"]:
         kind = step["urn"].split("::")[2].rpartition("$")[2]
-        if kind.startswith(KEPT) and step["op"] not in {"same", "update", "refresh", "read"}:
+        if kind.startswith(KEPT) and step["op"] not in {"same", "create", "update", "refresh", "read"}:
             told.append(f"{step['op']} {kind} {step['urn'].rpartition('::')[2]}")
     return told
 
@@ -72,18 +75,25 @@ def test_the_state_of_the_release_has_what_must_not_be_replaced() -> None:
     assert STATE.stat().st_size < 150_000
 
 
-def test_the_present_program_replaces_nothing_of_it(tmp_path: Path) -> None:
-    report = plan(own_program(tmp_path / "project"), tmp_path)
-    assert harm(report) == []
-    assert report["changeSummary"]["same"] > 200
+@pytest.fixture(scope="module")
+def present(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """What the present program would do to it."""
+    folder = tmp_path_factory.mktemp("present")
+    return plan(own_program(folder / "project"), folder)
 
 
-def test_a_program_moves_into_the_component_and_nothing_is_replaced(tmp_path: Path) -> None:
+def test_the_present_program_replaces_nothing_of_it(present: Any) -> None:
+    assert harm(present) == []
+    assert present["changeSummary"]["same"] > 150
+
+
+def test_a_program_moves_into_the_component_and_nothing_is_replaced(present: Any, tmp_path: Path) -> None:
     project = own_program(tmp_path / "project")
     (project / "Pulumi.yaml").write_text(yaml.safe_dump(COMPONENT))
     report = plan(project, tmp_path)
     assert harm(report) == []
-    assert report["changeSummary"]["create"] <= 2, "the component, and the provider that has it"
+    more = report["changeSummary"]["create"] - present["changeSummary"].get("create", 0)
+    assert more <= 2, "the component, and the provider that has it"
 
 
 def test_the_check_sees_a_replacement(tmp_path: Path) -> None:
