@@ -173,8 +173,8 @@ def test_a_fabrics_daemon_runs_as_root_in_the_runtimes_form_alone(stack: LocalSt
             name: text for name, text in refused.items() if not any(each in text for each in because)
         } == {}
         shell = f"{AWAY}/pods/any/exec"
-        assert "daemon runs as root" in admin.ask("POST", shell, container="fabric-daemon", command="id").text
-        assert "not found" in admin.ask("POST", shell, container="node", command="id").text
+        assert "daemon runs as root" in admin.ask("GET", shell, container="fabric-daemon", command="id").text
+        assert "not found" in admin.ask("GET", shell, container="node", command="id").text
     finally:
         stack.kubectl("label", "namespace", OTHER, "--overwrite", f"{label}=restricted")
         knows_daemons(stack, "")
