@@ -78,7 +78,7 @@ def _of(team: TeamSpec, context: Context) -> dict[str, Sequence[str]]:
         "daemons": [each for daemon in _daemons(fabrics) for each in _containers(daemon, context)],
         "digests": ["true"] if admission.digests else [],
         "fabric_resources": _fabric_resources(fabrics),
-        "grace_seconds": [str(max((LASTING_SECONDS, *context.stack.grace_seconds.values())))],
+        "grace_seconds": [str(_longest_grace(context))],
         "job_pods": [str(limits_of(team, context.stack.queues, context.stack.pools).job_pods)],
         "node_labels": {*_NODE_LABELS, *(label for pool in places for label in pool.selector)},
         "pools": [pool.name for pool in places],
@@ -143,3 +143,9 @@ def _stack_images(context: Context, fabrics: Iterable[str]) -> list[str]:
     settings = context.settings
     daemons = [daemon.image for daemon in _daemons(fabrics)]
     return [settings.training_image, *settings.training_images.values(), *daemons]
+
+
+def _longest_grace(context: Context) -> int:
+    """Return the longest grace that a runtime's pods may have, as `runtime_grace_seconds` finds it."""
+    notices = [pool.preemption_notice_seconds or 0 for pool in context.job_pools]
+    return max(LASTING_SECONDS, *context.stack.grace_seconds.values(), *notices)
