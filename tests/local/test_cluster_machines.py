@@ -74,7 +74,8 @@ def test_a_machine_changes_with_a_config_file_that_its_daemons_read(context: Con
 def test_a_machine_is_the_same_when_the_audit_log_has_grown(context: Context) -> None:
     spec = specs(context)["control"]
     before = spec.to_json()
-    log = next(word for daemon in spec.daemons for word in daemon.argv if word.startswith("--audit-log-path="))
+    words = [word for daemon in spec.daemons for word in daemon.argv]
+    log = next(word for word in words if word.startswith("--audit-log-path="))
     Path(log.partition("=")[2]).write_text("{}")
     assert spec.to_json() == before
 
