@@ -270,10 +270,12 @@ class Machine(MachineFacts):
     """A machine type of a cloud."""
 
     cloud: Cloud
+    unlisted_regions: tuple[Name, ...] = ()
+    """Regions of the cloud of which the sources say nothing."""
 
     def offered_in(self, region: str) -> bool | None:
         """Whether the region offers it; None where the catalogue does not know."""
-        return region in self.regions if self.regions else None
+        return region in self.regions if self.regions and region not in self.unlisted_regions else None
 
     @property
     def ways(self) -> tuple[PurchaseKind, ...]:
@@ -442,6 +444,8 @@ class MachinesFile(DataFile):
     """machines/<cloud>.yaml"""
 
     machines: tuple[MachineFacts, ...]
+    unlisted_regions: tuple[Name, ...] = ()
+    """Regions of which the sources say nothing: whether they offer a machine is not known here."""
 
 
 @dataclass(frozen=True, kw_only=True)

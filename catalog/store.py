@@ -90,8 +90,11 @@ def _source(key: object, sources: Mapping[str, Source]) -> object:
 
 @cache
 def _machines(cloud: Cloud) -> dict[str, Machine]:
-    rows = load(f"machines/{cloud}.yaml", MachinesFile).machines
-    return {row.name: Machine(cloud=cloud, **vars(row)) for row in rows}
+    found = load(f"machines/{cloud}.yaml", MachinesFile)
+    return {
+        row.name: Machine(cloud=cloud, unlisted_regions=found.unlisted_regions, **vars(row))
+        for row in found.machines
+    }
 
 
 @cache

@@ -11,11 +11,11 @@ from pathlib import Path
 import yaml
 
 from infra.errors import InputError, Problem
+from infra.spec.source import BACKEND_KEY
 from infra.targets.backend import Backend
 from policies.config import Residency, check_patterns
 from trainyard.forms import Form
 from trainyard.session import Session
-from trainyard.state import BACKEND_KEY
 
 
 def bootstrap(session: Session, bucket: str, region: str, form: Form) -> None:

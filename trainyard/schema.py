@@ -14,10 +14,10 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_jso
 from pydantic_core.core_schema import DictSchema
 
 from infra.spec.fleet import Fleet
-from infra.spec.source import FLEET_KEY, STACK_KEY
+from infra.spec.source import BACKEND_KEY, CONFIG_KEYS, FLEET_KEY, NAMESPACE, STACK_KEY
 from infra.spec.stack import Stack
 from policies.exemptions import FIELDS
-from trainyard.state import BACKEND_KEY, SCHEMES
+from trainyard.state import SCHEMES
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 REFERENCES = "#/$defs/{model}"
@@ -93,6 +93,9 @@ def file_schema() -> dict[str, Any]:
             "config": {
                 "type": "object",
                 "properties": ours,
+                "propertyNames": {
+                    "anyOf": [{"enum": list(CONFIG_KEYS)}, {"not": {"pattern": f"^{NAMESPACE}"}}]
+                },
                 "oneOf": [{"required": [STACK_KEY]}, {"required": [FLEET_KEY]}],
             }
         },

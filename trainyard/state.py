@@ -10,9 +10,8 @@ from urllib.parse import urlsplit
 import yaml
 
 from infra.errors import InputError, Problem
+from infra.spec.source import BACKEND_KEY
 
-BACKEND_KEY = "trainyard:backend"
-"""In the stack file's `config`: the URL of a Pulumi backend."""
 SCHEMES = ("azblob", "file", "gs", "https", "s3")
 """Those of Pulumi's backends (Pulumi, "State and backends")."""
 PASSPHRASES = ("PULUMI_CONFIG_PASSPHRASE", "PULUMI_CONFIG_PASSPHRASE_FILE")

@@ -27,6 +27,16 @@ Digest = Annotated[
     ),
 ]
 
+PinnedImage = Annotated[
+    str,
+    matching(
+        "image",
+        r"[^\s@]+@sha256:[0-9a-f]{64}",
+        "an image by its digest: registry.example.com/name@sha256:…, which no push changes",
+        "`docker buildx imagetools inspect NAME:TAG` shows its digest",
+    ),
+]
+
 
 class ImagesSpec(Spec):
     """What nodes pull, besides that the stack names images itself."""

@@ -11,6 +11,7 @@ from pydantic import Field
 from infra.spec.base import Name, NonNegative, Positive, Spec, matching
 from infra.spec.fabric import NeededFabric
 from infra.spec.grace import GraceSeconds
+from infra.spec.images import PinnedImage
 
 Setting = bool | int | float | str
 """A setting of the training package, which checks name and value itself when the job is submitted."""
@@ -19,15 +20,6 @@ LEAVE = "timeouts.leave"
 """The training package's setting for the seconds from a notice to the exit."""
 
 
-Image = Annotated[
-    str,
-    matching(
-        "image",
-        r"[^\s@]+@sha256:[0-9a-f]{64}",
-        "an image by its digest: registry.example.com/name@sha256:…, which no push changes",
-        "`docker buildx imagetools inspect NAME:TAG` shows its digest",
-    ),
-]
 Variable = Annotated[
     str,
     matching("variable", r"[A-Za-z_][A-Za-z0-9_]*", "letters, digits and '_', no digit first", "spell it so"),
@@ -117,7 +109,7 @@ class JobSpec(Spec):
         default=None, description="size of /dev/shm in GiB, a part of the memory; left out: 64 MiB"
     )
     priority: Name = Field(default="normal", description="name of one of the stack's priorities")
-    image: Image | None = Field(
+    image: PinnedImage | None = Field(
         default=None, description="image that it runs in, by digest; left out: the runtime's"
     )
     command: tuple[Word, ...] | None = Field(

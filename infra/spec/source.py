@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,13 @@ from infra.errors import InputError, Problem
 
 KeyPath = tuple[str | int, ...]
 
+NAMESPACE = "trainyard:"
 STACK_KEY = "trainyard:stack"
 FLEET_KEY = "trainyard:fleet"
+BACKEND_KEY = "trainyard:backend"
+POLICY_KEYS = ("trainyard:residency", "trainyard:exemptions", "trainyard:purchases")
+CONFIG_KEYS = (STACK_KEY, FLEET_KEY, BACKEND_KEY, *POLICY_KEYS)
+"""Keys of the configuration that are read; those of other namespaces are the engine's and the user's."""
 
 
 _RESOLVERS = {
@@ -68,11 +74,12 @@ def read(path: Path, key: str = STACK_KEY) -> tuple[Any, Source]:
 
     Raises InputError where the file cannot be read, is no YAML, or has no mapping under the key.
     """
-    root = _composed(path)
-    node = _child(_child(root, "config"), key)
+    config = _child(_composed(path), "config")
+    unread = tuple(_unread_keys(path, config))
+    node = _child(config, key)
     if not isinstance(node, yaml.MappingNode):
-        raise InputError([_nothing_there(path, key)])
-    return _of(path, node, key)
+        raise InputError([_nothing_there(path, key), *unread])
+    return _of(path, node, key, unread)
 
 
 def node_of(text: str, keys: tuple[str, ...]) -> yaml.Node | None:
@@ -111,9 +118,20 @@ def _explained(path: Path, error: yaml.YAMLError) -> yaml.YAMLError:
     return error
 
 
-def _of(path: Path, node: yaml.Node, key: str) -> tuple[Any, Source]:
+def _of(path: Path, node: yaml.Node, key: str, found: tuple[Problem, ...] = ()) -> tuple[Any, Source]:
     twice = tuple(_duplicate(path, each, mark) for each, mark in _duplicates(node, ()))
-    return _Loader("").construct_document(node), Source(str(path), dict(_marks(node, ())), twice, key)
+    return _Loader("").construct_document(node), Source(str(path), dict(_marks(node, ())), found + twice, key)
+
+
+def _unread_keys(path: Path, config: yaml.Node | None) -> Iterator[Problem]:
+    """Find keys of our namespace that nothing reads: a residency that is misspelt would hold nobody."""
+    for key, at, _ in _items(config) if isinstance(config, yaml.MappingNode) else ():
+        name = str(key)
+        if name.startswith(NAMESPACE) and name not in CONFIG_KEYS:
+            near = get_close_matches(name, CONFIG_KEYS, n=1, cutoff=0.5)
+            fix = f"did you mean {near[0]!r}?" if near else "remove it"
+            where = f"{path}:{at.start_mark.line + 1}:{at.start_mark.column + 1}"
+            yield Problem(f"config.{name}", "a key that nothing reads", ", ".join(CONFIG_KEYS), fix, where)
 
 
 def holds(path: Path, key: str) -> bool:

@@ -133,7 +133,7 @@ def spot_has_a_fallback(pools: Pools, queues: Queues) -> Iterator[Finding]:
     for index, queue in enumerate(queues):
         if {flavor.pool for flavor in queue.flavors} <= spot:
             allowed = "one flavor or more of an on-demand or reserved pool"
-            fix = "add such a pool after the spot pools"
+            fix = "add such a pool after the spot pools; one that begins empty costs nothing (docs/pools.md)"
             yield ("queues", index, "flavors"), "nothing but spot pools", allowed, fix
 
 
@@ -193,7 +193,7 @@ def job_references_exist(
         yield unknown(("job", "team"), job.team, [team.name for team in teams], "a team of this stack")
     if job.priority not in priorities:
         yield unknown(("job", "priority"), job.priority, priorities, "a priority of this stack")
-    if job.needs is None and job.runtime not in runtimes:
+    if job.needs is None and job.runtime not in runtimes and all(map(_understood, pools)):
         yield unknown(("job", "runtime"), job.runtime, runtimes, "a runtime of this stack")
 
 
@@ -245,7 +245,9 @@ def job_fits_a_flavor(job: JobSpec | None, teams: Teams, queues: Queues, pools: 
         return
     queue = next((queue for queue in queues if team and queue.name == (job.queue or team.queue)), None)
     known = {pool.name: pool for pool in pools}
-    if queue is None or any(flavor.pool not in known for flavor in queue.flavors):
+    if queue is None or not all(
+        flavor.pool in known and _understood(known[flavor.pool]) for flavor in queue.flavors
+    ):
         return
     slots = {
         flavor.pool: min(

@@ -72,7 +72,8 @@ def unknown_machine(path: KeyPath, got: str, known: Sequence[str], what: str) ->
     """Return the finding for a machine type that nobody knows, with the nearest one."""
     _, shown, allowed, fix = unknown(path, got, known, f"{what} in the catalogue")
     near = fix.removesuffix(", or add it")
-    declare = f"else declare it with its facts: `provider.machines: {{{got}: …}}` (docs/catalog.md)"
+    facts = f"{{{got}: {{vcpus: …, memory_gib: …}}}}"
+    declare = f"else declare it with its facts: `provider.machines: {facts}` (docs/catalog.md)"
     return path, shown, allowed, f"{near}{' ' if near.endswith('?') else ', '}{declare}"
 
 
@@ -122,10 +123,12 @@ def machine_is_sold(index: int, pool: NodePoolSpec, machine: Machine, region: st
 
 
 def _another_machine(machine: Machine, region: str) -> str:
-    others = catalog.machines(cloud=machine.cloud, accelerator=machine.accelerator or "", region=region)
-    if not machine.accelerator or not others:
-        return "choose another machine or region"
-    return f"with {machine.accelerator} there: {', '.join(other.name for other in others)}"
+    """What is sold there of its kind, and the way where the catalogue is older than the offer."""
+    there = catalog.machines(cloud=machine.cloud, region=region)
+    others = [other.name for other in there if other.accelerator == machine.accelerator]
+    kind = f"with {machine.accelerator}" if machine.accelerator else "without accelerators"
+    choose = f"{kind} there: {', '.join(others)}" if others else "choose another machine or region"
+    return f"{choose}; if {region} has it by now, declare it: `provider.machines` (docs/catalog.md)"
 
 
 def the_api_server_is_not_open_to_the_world(provider: _Reachable) -> Iterator[Finding]:

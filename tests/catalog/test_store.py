@@ -95,6 +95,7 @@ def test_an_offer_is_yes_no_or_unknown() -> None:
     assert catalog.machine("aws", "p5en.48xlarge").offered_in("us-east-2") is True
     assert catalog.machine("aws", "p5en.48xlarge").offered_in("eu-west-1") is False
     assert catalog.machine("gcp", "a4x-highgpu-4g").offered_in("us-central1") is None
+    assert catalog.machine("aws", "p5en.48xlarge").offered_in("us-gov-west-1") is None
     for name in ("g2-standard-4", "g2-standard-8", "g2-standard-48"):
         assert catalog.machine("gcp", name).offered_in("us-west4") is True
         assert catalog.machine("gcp", name).offered_in("us-east5") is False

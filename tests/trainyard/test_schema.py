@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 from pydantic import ValidationError
 
 from infra.spec.machine import declared
-from infra.spec.source import STACK_KEY
+from infra.spec.source import CONFIG_KEYS, NAMESPACE, STACK_KEY
 from infra.spec.stack import Stack
 from tests.infra.golden import CASES, VARIANTS, assert_matches
 from trainyard.reference import page
@@ -58,6 +58,8 @@ _WithoutTimes.yaml_implicit_resolvers = {
 
 
 def is_wrong_by_itself(data: Any) -> bool:
+    if any(key.startswith(NAMESPACE) and key not in CONFIG_KEYS for key in data["config"]):
+        return True
     stack = data["config"][STACK_KEY]
     try:
         Stack.model_validate(stack, context={"machines": declared(stack)})

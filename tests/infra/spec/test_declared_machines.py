@@ -99,7 +99,7 @@ def test_without_its_facts_it_is_refused_with_the_way_to_declare_it() -> None:
     with pytest.raises(InputError) as caught:
         parse(stack_data("gcp", "a5-highgpu-8g", None))
     (problem,) = [each for each in caught.value.problems if each.path == "pools[1].machine"]
-    assert "`provider.machines: {a5-highgpu-8g: …}`" in problem.fix
+    assert "`provider.machines: {a5-highgpu-8g: {vcpus: …, memory_gib: …}}`" in problem.fix
 
 
 def test_groups_and_interfaces_are_those_of_the_facts() -> None:

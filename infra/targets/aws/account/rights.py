@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from infra.spec import Stack
+from infra.targets.aws.spec.partitions import partition_of
 from infra.targets.aws.spec.provider import AwsSpec
 from infra.targets.deploying import Declared, DeployRole, Pipeline
 
@@ -36,7 +37,7 @@ def deploy_role(stack: Stack, spec: AwsSpec, declared: Sequence[Declared], pipel
     name = f"{stack.name}-{'preview' if pipeline.reads else 'deploy'}"
     rights = {f"{name}-{index}": each for index, each in enumerate(_documents(statements), start=1)}
     notes = tuple(_notes(stack, spec))
-    return DeployRole(trust(spec, _partition(spec.region), pipeline), rights, notes=notes)
+    return DeployRole(trust(spec, partition_of(spec.region), pipeline), rights, notes=notes)
 
 
 def _notes(stack: Stack, spec: AwsSpec) -> Iterator[str]:
@@ -78,7 +79,7 @@ class _Statements:
         self._stack, self._spec, self._declared, self._only_reads = stack, spec, declared, reads
         cluster = spec.existing_cluster.name if spec.existing_cluster else stack.name
         objects = stack.storage.object_store
-        place = {"partition": _partition(spec.region), "region": spec.region, "account": spec.account}
+        place = {"partition": partition_of(spec.region), "region": spec.region, "account": spec.account}
         names = {"stack": stack.name, "cluster": cluster, "bucket": objects.bucket if objects else ""}
         self._arns = {name: str(arn).format(**place, **names) for name, arn in table()["arns"].items()}
         self._types = [table()["types"][kind] for kind in sorted({each.kind for each in declared})]
@@ -235,8 +236,3 @@ def _documents(statements: Sequence[Statement]) -> Iterator[Mapping[str, Any]]:
 
 def _text(statements: Sequence[Statement]) -> str:
     return json.dumps({"Version": "2012-10-17", "Statement": statements}, separators=(",", ":"))
-
-
-def _partition(region: str) -> str:
-    prefixes = {"cn-": "aws-cn", "us-gov-": "aws-us-gov"}
-    return next((name for prefix, name in prefixes.items() if region.startswith(prefix)), "aws")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from infra.targets.aws.spec.partitions import partition_of
 from infra.targets.aws.spec.provider import AwsSpec
 from infra.targets.scope import CloudScope
 
 MAX_TAG_VALUE = 256
 _TAG_PUNCTUATION = "_.:/=+-@"
 """What tags take besides letters, digits and spaces (AWS, "Best practices for tagging AWS resources")."""
-_PARTITIONS = {"cn-": "aws-cn", "us-gov-": "aws-us-gov"}
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,7 @@ class Scope(CloudScope):
     @property
     def partition(self) -> str:
         """First part of every ARN."""
-        found = (name for prefix, name in _PARTITIONS.items() if self.region.startswith(prefix))
-        return next(found, "aws")
+        return partition_of(self.region)
 
     @property
     def tags(self) -> dict[str, str]:

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from catalog.purchases.aws import default_snapshot_days
 from infra.spec.base import Boolean, Cidr, Positive, Spec, matching
+from infra.spec.images import PinnedImage
 from infra.spec.machine import WithMachines
 from infra.spec.provider import ManagedProviderSpec
 from infra.spec.storage import FilesystemSpec
@@ -190,9 +191,7 @@ class AwsSpec(WithMachines, ManagedProviderSpec):
     )
     network: AwsNetworkSpec = Field(default=AwsNetworkSpec(), description="the VPC")
     access: AwsAccessSpec = Field(description="who may use the cluster")
-    training_image: str = Field(
-        pattern=r"^\S+@sha256:[0-9a-f]{64}$", description="image that jobs run in, by digest, in a registry"
-    )
+    training_image: PinnedImage = Field(description="image that jobs run in, by digest, in a registry")
     filesystem: Annotated[LustreSpec | EfsSpec, Field(discriminator="kind")] = Field(
         description="the shared filesystem, under checkpoints"
     )

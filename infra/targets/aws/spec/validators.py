@@ -11,6 +11,7 @@ from infra.spec.node_pool import NodePoolSpec
 from infra.spec.queue import QueueSpec, TeamSpec
 from infra.spec.source import KeyPath
 from infra.spec.storage import StorageSpec
+from infra.targets.aws.spec.partitions import UNSERVED, partition_of
 from infra.targets.aws.spec.provider import AwsSpec, LustreSpec
 from infra.targets.aws.spec.registries import UNKNOWN
 from infra.targets.cloud_validators import (
@@ -50,6 +51,30 @@ def the_region_is_known(provider: AwsSpec) -> Iterator[Finding]:
     known = [region.name for region in catalog.regions("aws")]
     if not _is_known(provider.region):
         yield unknown(("provider", "region"), provider.region, known, "a region of AWS")
+
+
+def the_partition_is_served(provider: AwsSpec) -> Iterator[Finding]:
+    """In China and the European Sovereign Cloud, names that policies and endpoints go by are others."""
+    if partition_of(provider.region) in UNSERVED:
+        allowed = "a region of AWS, or of GovCloud (us-gov-…)"
+        fix = "make the EKS cluster there yourself, and bring it in: `kind: onprem` (docs/other-clouds.md)"
+        yield ("provider", "region"), provider.region, allowed, fix
+
+
+def principals_are_of_the_partition(provider: AwsSpec, teams: tuple[TeamSpec, ...]) -> Iterator[Finding]:
+    """An access entry for somebody of another partition is refused, when the cluster is up."""
+    partition, access = partition_of(provider.region), provider.access
+    named: dict[KeyPath, tuple[str, ...]] = {
+        ("provider", "access", role): getattr(access, role) for role in ("admins", "viewers", "break_glass")
+    }
+    for index, team in enumerate(teams):
+        named |= {("teams", index, role): getattr(team, role) for role in ("members", "viewers")}
+    for path, principals in named.items():
+        for position, principal in enumerate(principals):
+            other = principal.split(":")[1] if principal.startswith("arn:") else partition
+            if other != partition:
+                allowed = f"arn:{partition}:…, since {provider.region} is in that partition"
+                yield (*path, position), principal, allowed, "name a principal of the stack's account"
 
 
 def zones_are_of_the_region(provider: AwsSpec) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from infra.spec.amd import AmdSpec
 from infra.spec.base import Boolean, Cidr, Positive, Spec, matching
+from infra.spec.images import PinnedImage
 from infra.spec.machine import WithMachines
 from infra.spec.provider import ManagedProviderSpec
 from infra.spec.storage import KEEP_IN_THE_BUCKET, FilesystemSpec
@@ -186,9 +187,7 @@ class AzureSpec(WithMachines, ManagedProviderSpec):
     registry: RegistryId | None = Field(
         default=None, description="Azure container registry that nodes may pull from"
     )
-    training_image: str = Field(
-        pattern=r"^\S+@sha256:[0-9a-f]{64}$", description="image that jobs run in, by digest, in a registry"
-    )
+    training_image: PinnedImage = Field(description="image that jobs run in, by digest, in a registry")
     amd: AmdSpec | None = Field(default=None, description="images for pools with AMD GPUs")
     filesystem: Annotated[AzureLustreSpec | NetAppSpec | BlobNfsSpec, Field(discriminator="kind")] = Field(
         description="the shared filesystem, under checkpoints"

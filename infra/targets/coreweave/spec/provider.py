@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from infra.spec.base import Boolean, Cidr, Name, Spec
+from infra.spec.images import PinnedImage
 from infra.spec.machine import WithMachines
 from infra.spec.provider import ManagedProviderSpec
 from infra.spec.storage import KEEP_IN_THE_BUCKET
@@ -47,9 +48,7 @@ class CoreweaveSpec(WithMachines, ManagedProviderSpec):
         default=False, description="reach the API server from the internet; false: from the VPC alone"
     )
     oidc: OidcSpec | None = Field(default=None, description="identity provider of people")
-    training_image: str = Field(
-        pattern=r"^\S+@sha256:[0-9a-f]{64}$", description="image that jobs run in, by digest, in a registry"
-    )
+    training_image: PinnedImage = Field(description="image that jobs run in, by digest, in a registry")
     object_store_secret: Name = Field(
         default="object-store",
         description="Secret in each team's namespace, put there by others: no key goes through this stack",

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from infra.spec.base import Boolean, Cidr, Positive, Spec, matching
+from infra.spec.images import PinnedImage
 from infra.spec.machine import WithMachines
 from infra.spec.provider import ManagedProviderSpec
 from infra.spec.storage import KEEP_IN_THE_BUCKET, FilesystemSpec
@@ -182,9 +183,7 @@ class GcpSpec(WithMachines, ManagedProviderSpec):
     release_channel: Literal["regular", "stable", "extended", "none"] = Field(
         default="regular", description="who decides on upgrades; queued provisioning needs none"
     )
-    training_image: str = Field(
-        pattern=r"^\S+@sha256:[0-9a-f]{64}$", description="image that jobs run in, by digest, in a registry"
-    )
+    training_image: PinnedImage = Field(description="image that jobs run in, by digest, in a registry")
     filesystem: Annotated[ManagedLustreSpec | FilestoreSpec, Field(discriminator="kind")] = Field(
         description="the shared filesystem, under checkpoints"
     )

@@ -90,6 +90,7 @@ def test_tcpxo_brings_its_daemon_and_is_a_named_exception_of_the_teams_that_use_
     template = job(mega_plan, "torch-tcpxo")
     daemon = template["spec"]["initContainers"][0]
     assert daemon["name"] == "tcpxo-daemon"
+    assert "--num_nics=8" in daemon["command"][-1].split(), "as in Google's manifest"
     assert daemon["restartPolicy"] == "Always"
     assert set(daemon["securityContext"]["capabilities"]["add"]) == {"NET_ADMIN", "NET_BIND_SERVICE"}
     devices = yaml.safe_load(template["metadata"]["annotations"]["devices.gke.io/container.tcpxo-daemon"])

@@ -1,0 +1,14 @@
+"""Partitions of AWS: the first part of every ARN, and those that a stack can be made in."""
+
+from __future__ import annotations
+
+USUAL = "aws"
+OTHERS = {"cn-": "aws-cn", "us-gov-": "aws-us-gov", "eusc-": "aws-eusc"}
+"""Beginning of a region's name → its partition (AWS General Reference, "Amazon Resource Names")."""
+UNSERVED = frozenset({"aws-cn", "aws-eusc"})
+"""Those whose endpoints are in another domain (amazonaws.com.cn, amazonaws.eu), as is `kms:ViaService`."""
+
+
+def partition_of(region: str) -> str:
+    """Return the partition that a region is in."""
+    return next((name for prefix, name in OTHERS.items() if region.startswith(prefix)), USUAL)
