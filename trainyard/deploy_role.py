@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from dataclasses import asdict
 
-from infra.artifacts import Artifacts
 from infra.errors import InputError, Problem
 from infra.targets.deploying import Pipeline
-from trainyard.parts import ENGINE_PARTS
-from trainyard.plan import declared
+from trainyard.plan import declared, prepared
 from trainyard.session import Session
 
 
@@ -34,8 +31,5 @@ def show_deploy_role(session: Session, pipeline: Pipeline) -> None:
         got = f"kind: {session.target.kind}"
         fix = "name another one; who runs the engine elsewhere says its guide"
         raise InputError([Problem(f"stack {session.stack_name}", got, "aws, azure, gcp", fix)])
-    session.packages.ensure(session.progress)
-    session.toolchain.ensure(*ENGINE_PARTS)
-    os.environ["PATH"] = session.toolchain.environment()["PATH"]  # charts are rendered by its helm
-    role = account.deploy_role(stack, declared(stack, Artifacts.from_environment()), pipeline)
+    role = account.deploy_role(stack, declared(stack, prepared(session)), pipeline)
     sys.stdout.write(json.dumps(asdict(role), indent=1) + "\n")

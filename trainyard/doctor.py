@@ -18,9 +18,8 @@ def examine(session: Session) -> int:
         session.toolchain, wanted_artifacts(session), [lambda: _remains(session)], _packages(session)
     )
     diagnosis.render(session.console)
-    session.console.print(
-        "[green]`make up` can start.[/]" if not diagnosis.exit_code else "`make up` cannot start yet."
-    )
+    unable = "`trainyard up` cannot start yet."
+    session.console.print(unable if diagnosis.exit_code else "[green]`trainyard up` can start.[/]")
     return diagnosis.exit_code or _examine_account(session)
 
 

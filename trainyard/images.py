@@ -21,8 +21,7 @@ from infra.spec import Stack
 from trainyard.chart_index import Indexes, NoChartError
 from trainyard.forms import Form
 from trainyard.image_contents import ImageArchive, LayerRead, LayerStore, UnreadableImageError, read_image
-from trainyard.parts import ENGINE_PARTS
-from trainyard.plan import declared
+from trainyard.plan import declared, prepared
 from trainyard.registry import Partial, Registries
 from trainyard.session import Session
 
@@ -222,8 +221,7 @@ def show_images(session: Session, form: Form, *, check: bool, archive: Path | No
         archive: look into this one.
     """
     stack = session.stack  # wrong input ends here
-    session.toolchain.ensure(*ENGINE_PARTS, *session.target.artifacts)
-    found = inventory(stack, Artifacts.from_environment())
+    found = inventory(stack, prepared(session))
     if form == "json":
         sys.stdout.write(json.dumps(asdict(found), indent=1) + "\n")
     else:

@@ -18,7 +18,7 @@ from infra.spec import Stack
 from infra.spec.images import ImagesSpec
 from infra.spec.source import STACK_KEY, node_of, read
 from trainyard.images import inventory
-from trainyard.parts import ENGINE_PARTS
+from trainyard.plan import prepared
 from trainyard.registry import Missing, Registries
 from trainyard.session import Session
 
@@ -34,8 +34,7 @@ def lock_images(session: Session, registries: Registries | None = None) -> None:
         InputError: the stack pulls nothing.
         TrainyardError: an image is not to be had; the file is as it was.
     """
-    session.toolchain.ensure(*ENGINE_PARTS, *session.target.artifacts)
-    wanted = by_tag(session.stack, Artifacts.from_environment())
+    wanted = by_tag(session.stack, prepared(session))
     before = session.stack.images.digests
     digests = resolve(wanted, registries or Registries.from_docker_config())
     write(session.stack_file, digests)

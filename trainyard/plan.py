@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
@@ -15,6 +16,16 @@ from infra.program import declare
 from infra.sdk_overhead import forget_programs_before, reduce_overhead
 from infra.spec import Stack
 from infra.targets.deploying import Declared
+from trainyard.parts import ENGINE_PARTS
+from trainyard.session import Session
+
+
+def prepared(session: Session) -> Artifacts:
+    """Get what declaring the stack takes: the target's SDK, charts, and helm, which renders them."""
+    session.packages.ensure(session.progress)
+    session.toolchain.ensure(*ENGINE_PARTS, *session.target.artifacts)
+    os.environ["PATH"] = session.toolchain.environment()["PATH"]
+    return Artifacts.from_environment()
 
 
 def declared(stack: Stack, artifacts: Artifacts) -> list[Declared]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import subprocess
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from engine.progress import PlainProgress
-from infra.artifacts import Artifacts
+from infra.artifacts import ROOT, Artifacts
 from infra.spec import load
 from tests.infra.kubeconfigs import write_kubeconfig
 from tests.infra.plan import stack_file
@@ -108,6 +109,15 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Inventory:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KUBECONFIG", str(write_kubeconfig(tmp_path_factory.mktemp("kube") / "config")))
         return inventory(load(stack_file("onprem")), Artifacts.from_environment())
+
+
+@pytest.mark.engine
+def test_the_command_needs_no_program_on_the_path_of_whoever_runs_it(tmp_path: Path) -> None:
+    command = [str(ROOT / ".venv/bin/trainyard"), "images", "aws-dev", "-o", "json"]
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(Path.home()), "TRAINYARD_STATE": str(tmp_path)}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert any("kueue" in image for image in json.loads(ended.stdout)["images"])
 
 
 def test_behind_an_air_gap_everything_is_in_the_mirror(found: Inventory) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import re
 import threading
 from collections.abc import Iterator
@@ -224,3 +225,6 @@ class Toolchain:
 
     def ensure(self, *parts: str) -> None:
         assert parts
+
+    def environment(self) -> dict[str, str]:
+        return dict(os.environ)

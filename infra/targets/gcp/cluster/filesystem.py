@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
 import pulumi
+from pulumi.output import UNKNOWN
 from pulumi_gcp.filestore._inputs import InstanceFileSharesArgs, InstanceNetworkArgs
 from pulumi_gcp.filestore.instance import Instance as Filestore
+from pulumi_gcp.filestore.outputs import InstanceNetwork
 from pulumi_gcp.lustre.instance import Instance as Lustre
 
 from infra import names
@@ -37,7 +40,13 @@ def make_filesystem(scope: Scope, network: Network, keys: Keys) -> VolumeSource:
     if spec.existing:
         return filestore_volumes(str(spec.existing.address), spec.existing.share)
     share = _filestore(scope, spec, network, keys)
-    return filestore_volumes(share.networks.apply(lambda found: str(found[0].ip_addresses[0])), SHARE)
+    return filestore_volumes(share.networks.apply(_address), SHARE)
+
+
+def _address(networks: Sequence[InstanceNetwork]) -> pulumi.Output[str]:
+    """Where the share is; not known where nobody has made it, though all that it was asked for is."""
+    addresses = networks[0].ip_addresses or [UNKNOWN]
+    return pulumi.Output.from_input(cast(str, addresses[0]))
 
 
 def _lustre(scope: Scope, spec: ManagedLustreSpec, network: Network, keys: Keys) -> Lustre:

@@ -7,6 +7,7 @@ from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
+from pulumi.output import Unknown
 
 from infra.spec import Stack
 from infra.targets.gcp.spec.provider import (
@@ -87,6 +88,14 @@ def test_an_existing_lustre_is_mounted_and_its_service_gets_no_key(gcp: Stack, r
     }
     attributes = mounted["example-training/europe-west1-b/scratch-checkpoints-research"]
     assert attributes == {"ip": "10.9.8.7", "filesystem": "data/checkpoints/research"}
+
+
+def test_the_address_of_a_share_is_not_known_before_it_is_made(gcp: Stack, rendered: Path) -> None:
+    """In a network that is there all that is asked for is known, and so is what a preview tells of it."""
+    filestore = FilestoreSpec(kind="filestore", capacity_gib=18000)
+    found = plan(with_provider(gcp, network=NETWORK, filesystem=filestore), rendered, preview=True)
+    volumes = [each["spec"] for each in found.named("PersistentVolume").values()]
+    assert {type(each["nfs"]["server"]) for each in volumes if "nfs" in each} == {Unknown}
 
 
 def test_an_existing_share_is_mounted(gcp: Stack, rendered: Path) -> None:
