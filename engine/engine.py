@@ -59,7 +59,13 @@ class Engine:
         self._paths = paths
         self._find = find
         self._advise = advise
-        self._environment = {**os.environ, **environment, **SETTINGS, MARKER: str(paths.engine)}
+        self._environment = {
+            **os.environ,
+            "TRAINYARD_STACKS": str(paths.stacks.absolute()),
+            **environment,
+            **SETTINGS,
+            MARKER: str(paths.engine),
+        }
         project = yaml.safe_load((paths.repository / "Pulumi.yaml").read_text())
         self._project: dict[str, Any] = project
         self._backend = self._open_backend()

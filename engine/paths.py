@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+"""The clone, or the tree that a wheel has of it (setup.py)."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Paths:
     """What lives: clusters, engine state, data."""
     repository: Path = REPOSITORY
     stacks_folder: Path | None = None
-    """Where stack files are, if not in the repository."""
+    """Where stack files are, if neither in the clone nor in `stacks` of the working folder."""
     organisation: Path | None = None
     """Configuration of the policies that holds for every stack, out of a stack's reach."""
 
@@ -39,9 +40,14 @@ class Paths:
         )
 
     @property
+    def is_installed(self) -> bool:
+        """Whether the repository came with a wheel, whose .pth file is beside it, and is no clone."""
+        return (self.repository.parent / "trainyard.pth").exists()
+
+    @property
     def stacks(self) -> Path:
-        """The folder of `Pulumi.<stack>.yaml`."""
-        return self.stacks_folder or self.repository / "stacks"
+        """The folder of `Pulumi.<stack>.yaml`: of the clone, or of the project that is worked in."""
+        return self.stacks_folder or (Path.cwd() if self.is_installed else self.repository) / "stacks"
 
     def stack_file(self, stack: str) -> Path:
         """What a user declares; never written to."""

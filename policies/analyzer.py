@@ -81,7 +81,8 @@ class Analyzer:
     def ConfigureStack(
         self, request: analyzer_pb2.AnalyzerStackConfigureRequest, context: rpc.Call
     ) -> analyzer_pb2.AnalyzerStackConfigureResponse:
-        file = stack_folder(Path.cwd()) / f"checkpoint.{request.stack}.json"
+        folder = stack_folder(Path.cwd(), self.stack.environment)
+        file = folder / f"checkpoint.{request.stack}.json"
         previewed = previews.file_of(request.project, request.stack, self.stack.environment)
         if request.dry_run:
             previews.forget(previewed)

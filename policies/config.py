@@ -171,8 +171,10 @@ class Stack:
         return granted
 
 
-def stack_folder(start: Path) -> Path:
-    """The folder of the stack files of the project that `start` lies in."""
+def stack_folder(start: Path, environment: Mapping[str, str]) -> Path:
+    """The folder of the stack files: `TRAINYARD_STACKS`, else of the project that `start` lies in."""
+    if named := environment.get("TRAINYARD_STACKS"):
+        return Path(named)
     for folder in (start, *start.parents):
         if (folder / "Pulumi.yaml").exists():
             project = yaml.safe_load((folder / "Pulumi.yaml").read_text(encoding="utf-8")) or {}

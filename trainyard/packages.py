@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import shlex
 import subprocess
 import sys
@@ -57,6 +58,9 @@ class Packages:
         """The one command that installs them where this Python looks for packages."""
         if self.is_installable:
             return shlex.join([str(self._script), self.extra])
+        if origin := _origin_of_tool():
+            extras = ",".join(sorted({self.extra, *_installed_extras()}))
+            return shlex.join(["uv", "tool", "install", f"{DISTRIBUTION}[{extras}] @ {origin}"])
         install = ["uv", "pip", "install", "--python", sys.executable]
         if self.lock.exists():
             return shlex.join([*install, "--require-hashes", "-r", str(self.lock)])
@@ -115,6 +119,27 @@ def _required(extra: str) -> Sequence[Requirement]:
         for each in found
         if each.marker and each.marker.evaluate({"extra": extra}) and not each.marker.evaluate({"extra": ""})
     ]
+
+
+def _origin_of_tool() -> str:
+    """Return where `uv tool install` has this distribution from; empty where something else has installed it.
+
+    The name alone is another project's on PyPI. The file is that of PEP 610.
+    """
+    if not (Path(sys.prefix) / "uv-receipt.toml").exists():
+        return ""
+    written = metadata.distribution(DISTRIBUTION).read_text("direct_url.json")
+    origin = json.loads(written or "{}")
+    if (vcs := origin.get("vcs_info")) is None:
+        return str(origin.get("url", ""))
+    revision = vcs.get("requested_revision") or vcs["commit_id"]
+    return f"{vcs['vcs']}+{origin['url']}@{revision}"
+
+
+def _installed_extras() -> list[str]:
+    """Return the extras whose packages are installed: the tool would lose those that are not asked for."""
+    named = metadata.metadata(DISTRIBUTION).get_all("Provides-Extra") or []
+    return [each for each in named if all(map(_is_installed, _required(each)))]
 
 
 def _locked(requirement: Requirement, versions: Mapping[str, str]) -> Requirement:

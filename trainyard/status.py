@@ -18,7 +18,7 @@ def show_status(session: Session) -> None:
     """Print what there is now."""
     if session.is_on_host:
         if not session.cluster_exists:
-            session.console.print(f"{session.stack_name}: no cluster; `make up` starts it")
+            session.console.print(f"{session.stack_name}: no cluster; `trainyard up` starts it")
             return
         _show_embedded(session)
     else:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from infra.errors import ExitCode, MachineError, Problem
@@ -79,12 +80,13 @@ class Diagnosis:
         area = ""
         for finding in self.findings:
             state = f"[{colours[finding.state]}]{finding.state}[/]"
-            table.add_row("" if finding.area == area else finding.area, finding.name, state, finding.detail)
+            shown = "" if finding.area == area else finding.area
+            table.add_row(shown, escape(finding.name), state, escape(finding.detail))
             area = finding.area
         console.print(table)
         for finding in self.findings:
             if finding.state is State.PROBLEM:
-                console.print(f"[red]{finding.name}[/]: {finding.fix}")
+                console.print(f"[red]{escape(finding.name)}[/]: {escape(finding.fix)}")
 
 
 def diagnose(

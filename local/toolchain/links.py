@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import shlex
+import sys
 import tempfile
 from pathlib import Path
 from typing import Protocol
@@ -39,7 +40,7 @@ def refresh(toolchain: Artifacts) -> None:
     """Link what is there, each link replaced by one rename; a link to what is gone is removed.
 
     `bin/` for PATH, `charts/`, `training-env`, `training-sbom.cdx.json`, and the file `training-image` with
-    the image's reference.
+    the image's reference. What was installed from a wheel has no `.venv`: it is the running environment.
     """
     root = toolchain.paths.bin.parent
     links = {root / _place(name): toolchain.find(name) for name in toolchain.names() if _place(name)}
@@ -53,6 +54,8 @@ def refresh(toolchain: Artifacts) -> None:
     for name in wrapped:
         _write(toolchain.paths.bin / name, _wrapper(toolchain, _WRAPPED[name]), mode=0o755)
     _write(root / "training-image", toolchain.image("training"), mode=0o644)
+    if toolchain.paths.is_installed:
+        _link(toolchain.paths.venv, Path(sys.prefix))
 
 
 def engine_environment(toolchain: Artifacts) -> dict[str, str]:

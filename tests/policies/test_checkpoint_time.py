@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from datetime import date
+from pathlib import Path
 
 import pytest
 
-from policies.config import Measurement, Stack
+from policies.config import Measurement, Stack, stack_folder
 from policies.judgement import Court
 from policies.policy import Resource
 from policies.spot import checkpoint_time
@@ -29,6 +30,12 @@ def refusals(kind: str, seconds: float) -> list[str]:
 @pytest.mark.parametrize("kind", ["aws", "azure", "coreweave"])
 def test_twenty_seconds_are_enough_where_the_notice_is_thirty_or_more(kind: str) -> None:
     assert refusals(kind, 20) == []
+
+
+def test_the_measurement_is_beside_the_stack_file(tmp_path: Path) -> None:
+    (tmp_path / "Pulumi.yaml").write_text("name: lab\nstackConfigDir: stacks\n")
+    assert stack_folder(tmp_path / "program", {}) == tmp_path / "stacks"
+    assert stack_folder(tmp_path, {"TRAINYARD_STACKS": "/elsewhere"}) == Path("/elsewhere")
 
 
 def test_twenty_seconds_are_refused_where_gke_leaves_fifteen() -> None:

@@ -31,6 +31,6 @@ def test_nobody_is_told_to_install_the_distribution_of_somebody_else() -> None:
     listed = subprocess.run(
         ["git", "ls-files", "-z"], cwd=REPOSITORY, capture_output=True, check=True, text=True
     )
-    wrong = re.compile(rb"pip install (?:-\S+ )*trainyard(?!-train)\b")
+    wrong = re.compile(rb"(?:pip|tool) install (?:-\S+ )*[\"']?trainyard(?!-train|\[\S+\] @|[/{])\b")
     files = [REPOSITORY / name for name in listed.stdout.split("\0") if name]
     assert [path for path in files if path.is_file() and wrong.search(Path(path).read_bytes())] == []

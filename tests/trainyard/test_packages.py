@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -131,6 +132,34 @@ def test_outside_of_the_clones_environment_one_command_is_named(
     assert fix.startswith(f"uv pip install --python {sys.executable} ")
     assert fix.endswith(what)
     assert refused.value.exit_code == ExitCode.MACHINE
+
+
+GIT = {"url": "https://example.com/trainyard.git", "vcs_info": {"vcs": "git", "commit_id": "0a1b"}}
+TAGGED = {**GIT, "vcs_info": {"vcs": "git", "requested_revision": "v0.1.0", "commit_id": "0a1b"}}
+WHEEL = {"url": "file:///trainyard-0.1.0-py3-none-any.whl", "archive_info": {}}
+
+
+@pytest.mark.parametrize(
+    ("direct_url", "origin"),
+    [
+        (TAGGED, "git+https://example.com/trainyard.git@v0.1.0"),
+        (GIT, "git+https://example.com/trainyard.git@0a1b"),
+        (WHEEL, "file:///trainyard-0.1.0-py3-none-any.whl"),
+    ],
+)
+def test_a_tool_is_installed_again_from_where_it_came_with_the_extras_that_it_has(
+    installed: Installed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, direct_url: object, origin: str
+) -> None:
+    """PEP 610 has the forms; the name alone is another project's."""
+    (tmp_path / "uv-receipt.toml").touch()
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    ours, texts = metadata.distribution("trainyard"), {"direct_url.json": json.dumps(direct_url)}
+    read = ours.read_text
+    monkeypatch.setattr(ours, "read_text", lambda name: texts.get(name) or read(name))
+    monkeypatch.setattr(metadata, "distribution", lambda _name: ours)
+    assert of(tmp_path).command == f"uv tool install 'trainyard[aws] @ {origin}'"
+    installed.versions["pulumi-coreweave"] = "1.0.1"
+    assert of(tmp_path).command == f"uv tool install 'trainyard[aws,coreweave] @ {origin}'"
 
 
 def test_an_environment_without_pip_is_not_made_anew_under_the_command(

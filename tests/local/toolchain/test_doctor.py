@@ -55,6 +55,13 @@ def test_what_a_person_has_to_do_is_a_problem_with_the_next_step(
     assert "user: run as root" in text_of(diagnosis)
 
 
+def test_brackets_are_shown_as_they_are() -> None:
+    fix = "uv tool install 'trainyard[aws] @ git+https://example.com/trainyard.git'"
+    finding = Finding("packages", "aws", State.PROBLEM, "trainyard[aws] is missing", fix)
+    shown = text_of(Diagnosis((finding,)))
+    assert "trainyard[aws] is missing" in shown and f"aws: {fix}" in shown
+
+
 def test_too_little_memory_is_a_problem(toolchain: Toolchain, monkeypatch: pytest.MonkeyPatch) -> None:
     memory = psutil.virtual_memory()._replace(available=2**30)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)

@@ -4,7 +4,9 @@ import io
 import json
 import os
 import shutil
+import sys
 import tarfile
+from pathlib import Path
 
 import pytest
 
@@ -263,6 +265,14 @@ def test_programs_are_linked_for_path(toolchain: Toolchain, workshop: Workshop) 
     assert (workshop.paths.bin / "tool").resolve() == toolchain.path("binary/tool")
     host = (workshop.paths.bin / "pulumi-language-python").read_text()
     assert host == f'#!/bin/sh\nexec {workshop.paths.venv}/bin/python -P -m engine.language_host "$@"\n'
+
+
+def test_what_came_with_a_wheel_has_the_running_environment(toolchain: Toolchain, workshop: Workshop) -> None:
+    toolchain.ensure("binary/tool")
+    assert not workshop.paths.venv.exists()
+    (workshop.paths.repository.parent / "trainyard.pth").touch()
+    toolchain.ensure("binary/tool")
+    assert workshop.paths.venv.readlink() == Path(sys.prefix)
 
 
 def test_the_official_language_host_is_linked_where_there_is_one(
