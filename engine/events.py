@@ -180,7 +180,7 @@ class Report:
         message = event["message"].strip()
         where = label(event.get("resourceUrn", "")) or "the stack"
         if event["enforcementLevel"] == "mandatory":
-            fix = f"change the stack file, or write an exemption for {name}"
+            fix = f"change the stack file, or exempt it: {_exemption(event)} (docs/policies.md#exemptions)"
             self.problems.append(Problem(where, message, f"what the policy {name} allows", fix))
         else:
             self.progress.said(f"warning: {where}: {name}: {message}")
@@ -195,6 +195,13 @@ class Report:
         "policyEvent": _judges,
         "summaryEvent": _sums_up,
     }
+
+
+def _exemption(event: Mapping[str, Any]) -> str:
+    """What would be written, by somebody who answers for it."""
+    parts = event.get("resourceUrn", "").split("::")
+    resource = f"{parts[2].rpartition('$')[2]}::{parts[3]}" if len(parts) > 3 else "TYPE::NAME"
+    return f"{{policy: {event['policyName']}, resource: {resource!r}, owner: …, reason: …, expires: …}}"
 
 
 def label(urn: str) -> str:

@@ -38,7 +38,7 @@ EVERYWHERE = (
         f" QUEUE`: `stopPolicy: HoldAndDrain`), {RUN_AGAIN}",
     ),
     Advice(
-        r"NamespaceContentRemaining: Some resources are remaining: (?P<left>[^;]+?) has \d",
+        r"NamespaceContentRemaining: Some resources are remaining: (?P<left>[^;]+?)\.? has \d",
         "something is left in the namespace: {left}. List it (`kubectl get KIND -n NAMESPACE`) and delete it,"
         f" with the pods that use it, {RUN_AGAIN}",
     ),

@@ -37,8 +37,9 @@ class Existing:
                 resourcesVpcConfig={"subnetIds": subnets},
             )
         if self.bucket:
-            place = {"LocationConstraint": region}
-            models.client("s3", region).create_bucket(Bucket=self.bucket, CreateBucketConfiguration=place)
+            told = {"CreateBucketConfiguration": {"LocationConstraint": region}}
+            place = {} if region == "us-east-1" else told
+            models.client("s3", region).create_bucket(Bucket=self.bucket, **place)
         return known
 
     def _network(self, region: str) -> dict[str, str]:

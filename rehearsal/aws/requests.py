@@ -247,7 +247,9 @@ def _log_metric_filter(_name: str, inputs: Inputs) -> list[Request]:
 
 
 def _bucket(_name: str, inputs: Inputs) -> list[Request]:
-    place = {"CreateBucketConfiguration": {"LocationConstraint": inputs["region"]}}
+    # us-east-1 is the one region that S3 does not want to be told (API reference, CreateBucket).
+    told = {"CreateBucketConfiguration": {"LocationConstraint": inputs["region"]}}
+    place = {} if inputs["region"] == "us-east-1" else told
     return [Request("s3", "create_bucket", {"Bucket": inputs["bucket"], **place})]
 
 
