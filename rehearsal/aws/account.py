@@ -17,6 +17,7 @@ from typing import Any
 import jmespath
 from botocore.exceptions import BotoCoreError, ClientError
 from moto import mock_aws
+from moto.utilities.utils import get_partition
 
 from rehearsal import sdk
 from rehearsal.aws import models, principals
@@ -272,7 +273,12 @@ class Account:
         ]
 
     def _context(self, resource: Resource) -> dict[str, Any]:
-        place = {"logical": resource.name, "account": ACCOUNT, "region": self.region}
+        place = {
+            "logical": resource.name,
+            "account": ACCOUNT,
+            "region": self.region,
+            "partition": get_partition(self.region),
+        }
         return {**resource.inputs, **resource.outputs, "self": resource.id, "id": resource.id, **place}
 
     def _identity(self, resource: Resource, answers: Mapping[str, Any]) -> str:

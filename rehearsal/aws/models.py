@@ -51,10 +51,15 @@ def client(service: str, region: str) -> Any:
     AWS's own addresses alone, and a request to any other one would go out.
     """
     keys = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing"}  # moto's own convention
-    given: Any = {"ignore_configured_endpoint_urls": not asks_a_server}  # which the stubs do not know
-    config = Config(retries={"total_max_attempts": 1}, **given)
+    unknown: Any = {"ignore_configured_endpoint_urls": not asks_a_server}  # to the stubs
+    config = Config(retries={"total_max_attempts": 1}, **unknown)
+    if service == "iam" and region.startswith("us-gov-"):
+        # By AWS's own address, iam.us-gov.amazonaws.com, moto does not see which partition it is.
+        given = {"endpoint_url": f"https://iam.{region}.amazonaws.com"}
+    else:
+        given = {}
     with _making:
-        made = _session().client(service, region_name=region, config=config, **keys)
+        made = _session().client(service, region_name=region, config=config, **keys, **given)
     made.meta.events.register("provide-client-params", _by_motos_ids)
     made.meta.events.register("after-call", _by_aws_ids)
     return made
