@@ -57,6 +57,14 @@ class TrainyardError(Exception):
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
 
+class InterruptedByUser(TrainyardError):  # noqa: N818 -- it is no error
+    """Ctrl-C, with what stands now and how to go on."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__([], ExitCode.INTERRUPTED)
+        self.text = text
+
+
 class InputError(TrainyardError):
     """The user's input is wrong; nothing was started."""
 

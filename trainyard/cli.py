@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from infra.errors import ExitCode, MachineError, Problem, TrainyardError
+from infra.errors import ExitCode, InterruptedByUser, MachineError, Problem, TrainyardError
 from trainyard.forms import CatalogPart, Form
 from trainyard.member import commands as member
 from trainyard.session import Session
@@ -535,6 +535,9 @@ def main() -> None:
     errors = Console(stderr=True)
     try:
         code = app(standalone_mode=False)  # its value is 130 after Ctrl-C, and that of a `typer.Exit`
+    except InterruptedByUser as stop:
+        errors.print(f"[yellow]Interrupted.[/] {escape(stop.text)}", highlight=False, soft_wrap=True)
+        sys.exit(stop.exit_code)
     except TrainyardError as error:
         code = _tell(errors, error)
     except typer.TyperException as error:  # a wrong flag or argument

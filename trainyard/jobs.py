@@ -20,11 +20,11 @@ from infra import names
 from infra.errors import ExitCode, Problem, TrainyardError
 from infra.platform.programs import on_fabric
 from infra.spec import Stack
-from infra.spec.dataset import DATA_PATH, DatasetSpec
+from infra.spec.dataset import DATA_PATH
 from infra.spec.job import LEAVE, JobSpec
 from infra.spec.share import Share, canonical
 from trainyard import train_job
-from trainyard.train_job import ORIGIN, PORTS, Origin
+from trainyard.train_job import ORIGIN, PORTS, Dataset, Origin
 from trainyard_train.elasticity.config import leave_seconds
 
 GROUP, VERSION = "trainer.kubeflow.org", "v1alpha1"
@@ -32,6 +32,8 @@ CHECKPOINTS = "/mnt/checkpoints"
 """Where every training runtime mounts the team's checkpoint volume."""
 RUN, SPEC, LOSSES = "trainyard.dev/run", "trainyard.dev/spec", "trainyard.dev/losses"
 """Annotations of a TrainJob: its run, the hash of what was asked for, scheduled spot losses so far."""
+JOB = "trainyard.dev/job"
+"""The job as it was asked for, as JSON: `trainyard rerun` starts it again."""
 SOURCES = "/opt/trainyard/src"
 """Where the training image holds the training package."""
 FORBIDDEN, NOT_FOUND, CONFLICT = 403, 404, 409
@@ -68,6 +70,18 @@ class Place:
 
 
 @dataclass(frozen=True)
+class Checkout:
+    """What is known of a job besides what it says itself."""
+
+    image: str = ""
+    """Its runtime's."""
+    commit: str = ""
+    """That was checked out in its folder."""
+    dirty: bool = False
+    """Whether files differed from it."""
+
+
+@dataclass(frozen=True)
 class Staging:
     """How far a dataset is."""
 
@@ -98,10 +112,11 @@ class JobState:
 def manifest(
     job: JobSpec,
     run: str,
-    datasets: Sequence[DatasetSpec] = (),
+    datasets: Sequence[Dataset] = (),
     place: Place | None = None,
     *,
     share: Share | None = None,
+    checkout: Checkout | None = None,
 ) -> dict[str, Any]:
     """Render the TrainJob; `run` names the folder of this run on the checkpoint volume.
 
@@ -111,6 +126,7 @@ def manifest(
         datasets: of the stack, those that the job reads among them.
         place: left out: the team's first queue, and any of its pools.
         share: what goes with each accelerator; left out: of a machine that nobody knows.
+        checkout: where its code and its image came from, as far as that is known.
     """
     place = place or Place(job.team)
     asked = job.model_dump_json(exclude={"interruptions"}, exclude_defaults=True)
@@ -120,7 +136,9 @@ def manifest(
     started = _started(job, run_dir)
     hashes = {each.name: each.digest for each in read}
     words = job.command or (*started["command"], *started["args"])
-    origin = Origin(job.image or "", words, hashes)
+    found = checkout or Checkout()
+    image = job.image or found.image
+    origin = Origin(image, words, hashes, job.code or "", found.commit, dirty=found.dirty)
     spec = hashlib.sha256((asked + "".join(hashes.values())).encode()).hexdigest()[:12]
     labels = {"kueue.x-k8s.io/queue-name": place.local_queue, "kueue.x-k8s.io/priority-class": job.priority}
     limit = {"activeDeadlineSeconds": job.time_limit_minutes * 60} if job.time_limit_minutes else {}
@@ -135,7 +153,7 @@ def manifest(
             "name": job.name,
             "namespace": JobKey(job.team, job.name).namespace,
             "labels": labels,
-            "annotations": {RUN: run, SPEC: spec, **_told(job, origin)},
+            "annotations": {RUN: run, SPEC: spec, JOB: asked, **_told(job, origin)},
         },
         "spec": {
             "runtimeRef": {"name": job.runtime},
@@ -197,7 +215,7 @@ def _command(job: JobSpec) -> list[str]:
     return [*on_fabric(job.runtime.partition("-")[2]), *ranks]
 
 
-def with_data(job: JobSpec, datasets: Sequence[DatasetSpec]) -> JobSpec:
+def with_data(job: JobSpec, datasets: Sequence[Dataset]) -> JobSpec:
     """Return the job with the path of its dataset among its settings."""
     if job.dataset is None:
         return job
@@ -377,7 +395,10 @@ class Jobs:
         ended = [
             status.state.terminated
             for pod in self.pods(key)
-            for status in pod.status.container_statuses or ()
+            for status in (
+                *(pod.status.init_container_statuses or ()),
+                *(pod.status.container_statuses or ()),
+            )
             if status.state.terminated
         ]
         said = [each.message.strip() for each in ended if each.message]

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from infra import names
 from infra.platform.programs import on_fabric, program
-from infra.spec.dataset import DatasetSpec
 from infra.spec.job import JobSpec, starts_by_rank
 from infra.spec.share import quantity
 from trainyard_train.elasticity.config import leave_seconds
@@ -21,6 +20,23 @@ RESTARTS = 3
 """Of a node's ranks in place, where a job does not say how often."""
 _SHARED_MEMORY = {"name": "shared-memory", "mountPath": "/dev/shm"}  # noqa: S108 -- where PyTorch and NCCL look
 _READABLE = 0o440
+_START_IN = 'cd "$0" && exec "$@"'
+
+
+class Dataset(Protocol):
+    """What a job must know of data that it reads."""
+
+    @property
+    def name(self) -> str:
+        """As the stack calls it."""
+
+    @property
+    def path(self) -> str:
+        """Seen from the folder of datasets."""
+
+    @property
+    def digest(self) -> str:
+        """Of its contents."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +47,12 @@ class Origin:
     command: Sequence[str]
     datasets: Mapping[str, str]
     """Name of each dataset → its digest."""
+    code: str = ""
+    """Digest of the folder that it starts in; empty where it brings none."""
+    commit: str = ""
+    """What was checked out in that folder; empty where nobody knows."""
+    dirty: bool = False
+    """Whether files differed from the commit."""
 
     def as_text(self) -> str:
         """Return it as one line of JSON."""
@@ -39,6 +61,8 @@ class Origin:
                 "image": self.image,
                 "command": list(self.command),
                 "datasets": dict(self.datasets),
+                **({"code": self.code} if self.code else {}),
+                **({"commit": self.commit, "dirty": self.dirty} if self.commit else {}),
             },
             separators=(",", ":"),
         )
@@ -55,8 +79,9 @@ def replicated_jobs(job: JobSpec) -> list[str]:
 
 
 def command_of(job: JobSpec) -> list[str]:
-    """Return what the container starts: the fabric's settings first, then the ranks."""
-    return [*on_fabric(job.runtime.partition("-")[2]), *_ranks(job)]
+    """Return what the container starts: the fabric's settings first, then the ranks, where the code is."""
+    inside = ["/bin/sh", "-c", _START_IN, names.CODE_FOLDER] if job.code else []
+    return [*on_fabric(job.runtime.partition("-")[2]), *inside, *_ranks(job)]
 
 
 def _ranks(job: JobSpec) -> list[str]:
@@ -86,7 +111,7 @@ def variables(job: JobSpec) -> list[str]:
 
 
 def environment(
-    job: JobSpec, run_dir: str, origin: Origin, datasets: Sequence[DatasetSpec] = ()
+    job: JobSpec, run_dir: str, origin: Origin, datasets: Sequence[Dataset] = ()
 ) -> list[dict[str, Any]]:
     """Return the variables of each node: the job's own, its secrets by reference, and where things are."""
     paths = {each.name: f"{names.DATASETS_MOUNT}/{each.path}" for each in datasets}
@@ -95,6 +120,7 @@ def environment(
         "TRAINYARD_JOB": job.name,
         "TRAINYARD_RUN_DIR": run_dir,
         "TRAINYARD_ORIGIN": origin.as_text(),
+        **({"TRAINYARD_CODE": job.code} if job.code else {}),
         **{f"TRAINYARD_DATASET_{_upper(name)}": paths[name] for name in job.datasets if name in paths},
         **{f"TRAINYARD_PORT_{_upper(name)}": str(port) for name, port in job.ports.items()},
         **_grace(job),
@@ -139,7 +165,7 @@ def resources(job: JobSpec, share: Mapping[str, str]) -> tuple[dict[str, str], d
 
 
 def patch(job: JobSpec) -> dict[str, Any] | None:
-    """Return what is laid over the runtime's pods: volumes for files of Secrets and shared memory."""
+    """Return what is laid over the runtime's pods: volumes for files of Secrets and shared memory, code."""
     volumes: list[dict[str, Any]] = []
     mounts: list[dict[str, Any]] = []
     if job.shared_memory_gib is not None:
@@ -153,9 +179,14 @@ def patch(job: JobSpec) -> dict[str, Any] | None:
         ]
         volumes.append({"name": "secret-files", "projected": {"sources": sources, "defaultMode": _READABLE}})
         mounts.append({"name": "secret-files", "mountPath": SECRET_FILES, "readOnly": True})
-    if not volumes:
+    pod: dict[str, Any] = {}
+    if volumes:
+        pod |= {"volumes": volumes, "containers": [{"name": "node", "volumeMounts": mounts}]}
+    if job.code:
+        told = [{"name": names.CODE_VARIABLE, "value": job.code}]
+        pod["initContainers"] = [{"name": names.UNPACK, "env": told}]
+    if not pod:
         return None
-    pod = {"volumes": volumes, "containers": [{"name": "node", "volumeMounts": mounts}]}
     return laid_over("trainyard.dev/job", job, pod)
 
 

@@ -36,6 +36,8 @@ def bring_up(session: Session, *, run_job: bool) -> None:
             tell_what_lacks(session)
         if run_job and stack.job is not None:
             run_stack_job(session, stack.job, started)
+    program = f"trainyard run -s {stack.name} --team {stack.teams[0].name} --gpus 2 -- python train.py"
+    session.console.print(f"your own code, from its folder: {program}", highlight=False, soft_wrap=True)
 
 
 def _settle(session: Session, *, is_first: bool) -> None:

@@ -27,6 +27,7 @@ from infra.platform.queues import Queues
 from infra.platform.runtimes import Runtimes
 from infra.platform.storage import Storage
 from infra.platform.topologies import Topologies, topologies_of
+from infra.platform.uploads import Uploads
 from infra.spec import Stack
 from infra.spec.operators import OperatorsSpec
 from infra.targets.base import Cluster
@@ -98,6 +99,7 @@ class Platform(pulumi.ComponentResource):
         if stack.operators.kueue != "off":
             Queues(context, namespaces, _ready(operators, "kueue"), self)
         if stack.operators.trainer != "off":
+            Uploads(context, namespaces, storage, self)
             Runtimes(context, _ready(operators, "trainer"), self)
         self.register_outputs({})
 

@@ -17,6 +17,7 @@ from infra.charts import Manifest
 from infra.kubernetes_objects import KubernetesObject
 from infra.platform.base import Context, Layer, metadata
 from infra.platform.namespaces import Namespaces
+from infra.spec.offer import Offer, offer_of
 from infra.spec.queue import FlavorSpec, QueueSpec, TeamSpec
 from infra.targets.base import ClusterSettings, PoolSettings
 
@@ -48,7 +49,10 @@ class Queues(Layer):
             name: self.add(_topology(name, context.settings), kueue)
             for name in sorted({_topology_of(pool) for pool in context.queued_pools})
         }
-        flavors = [self.add(_flavor(pool), [topologies[_topology_of(pool)]]) for pool in context.queued_pools]
+        flavors = [
+            self.add(_flavor(pool, offer_of(stack, pool.name)), [topologies[_topology_of(pool)]])
+            for pool in context.queued_pools
+        ]
         queued = [pool for pool in context.job_pools if pool.capacity_mode == "queued"]
         checks = self._admission_checks(context, queued, kueue)
         queues = {
@@ -96,11 +100,12 @@ def _topology(name: str, settings: ClusterSettings) -> Manifest:
     }
 
 
-def _flavor(pool: PoolSettings) -> Manifest:
+def _flavor(pool: PoolSettings, offer: Offer) -> Manifest:
+    told = {names.OFFER_ANNOTATION: offer.as_text()}
     return {
         "apiVersion": _API,
         "kind": "ResourceFlavor",
-        "metadata": metadata(pool.name),
+        "metadata": {**metadata(pool.name), "annotations": told},
         "spec": {
             "nodeLabels": pool.selector,
             "tolerations": pool.tolerations,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -53,6 +54,7 @@ _PRRTE = {
 _OF_THE_IMAGE = ("PATH", "PYTHONPATH", "OPAL_PREFIX", "LD_LIBRARY_PATH")
 _STAYS = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
 """An autoscaler that packs pods together would end a job to save a node."""
+_JOB = {"name": names.JOB_VOLUME, "mountPath": names.JOB_MOUNT}
 _PREFERRED, _REQUIRED = (f"kueue.x-k8s.io/podset-{kind}-topology" for kind in ("preferred", "required"))
 
 
@@ -69,17 +71,20 @@ class Runtimes(Layer):
         for fabric in context.fabrics:
             for framework in catalog.fabric(fabric).frameworks:
                 spec = makers[framework](context, fabric)
-                self.add(_runtime(names.runtime(framework, fabric), framework, spec), trainer)
-                if fabric == context.first_fabric:
-                    self.add(_runtime(names.runtime(framework, names.ANY_FABRIC), framework, spec), trainer)
+                fabrics = [fabric, *([names.ANY_FABRIC] if fabric == context.first_fabric else [])]
+                for each in fabrics:
+                    self.add(_runtime(context, names.runtime(framework, each), framework, spec), trainer)
         self.register_outputs({"names": list(context.stack.runtimes)})
 
 
-def _runtime(name: str, framework: str, spec: dict[str, Any]) -> Manifest:
+def _runtime(context: Context, name: str, framework: str, spec: dict[str, Any]) -> Manifest:
+    about = metadata(name, labels={"trainer.kubeflow.org/framework": framework})
+    if datasets := {each.name: [each.path, each.digest] for each in context.stack.datasets}:
+        about["annotations"] = {names.DATASETS_ANNOTATION: json.dumps(datasets)}
     return {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
         "kind": "ClusterTrainingRuntime",
-        "metadata": metadata(name, labels={"trainer.kubeflow.org/framework": framework}),
+        "metadata": about,
         "spec": spec,
     }
 
@@ -221,6 +226,7 @@ def _replicated_job(
 def _pod(context: Context, framework: str, fabric: str, container: dict[str, Any]) -> dict[str, Any]:
     pools = [pool for pool in context.job_pools if pool.fabric_class == fabric]
     claims = {mount["name"]: mount.get("readOnly", False) for mount in _mounts(context)}
+    main = {**_container(context, pools), **container}
     pod = {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": _grace_seconds(context, framework, fabric),
@@ -229,16 +235,36 @@ def _pod(context: Context, framework: str, fabric: str, container: dict[str, Any
         # the whole grace period. With a shared process namespace it is not process 1.
         "shareProcessNamespace": True,
         "securityContext": RESTRICTED_POD,
-        "containers": [{**_container(context, pools), **container}],
+        "initContainers": [_unpacks_code(main)],
+        "containers": [{**main, "volumeMounts": [*main["volumeMounts"], {**_JOB, "readOnly": True}]}],
         "volumes": [
-            {"name": claim, "persistentVolumeClaim": {"claimName": claim, "readOnly": read_only}}
-            for claim, read_only in claims.items()
+            *(
+                {"name": claim, "persistentVolumeClaim": {"claimName": claim, "readOnly": read_only}}
+                for claim, read_only in claims.items()
+            ),
+            {"name": names.JOB_VOLUME, "emptyDir": {}},
         ],
     }
     if all(names.SIMULATED_LABEL in pool.labels for pool in pools):
         return pod
     check = names.runtime(framework, fabric) not in context.stack.unchecked_runtimes
     return with_fabric(pod, fabric, check=check)
+
+
+def _unpacks_code(main: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a job that brings code (`trainyard run`): it is verified and unpacked before the ranks start.
+
+    In the runtime's own image whatever the job's is, and on a volume that the ranks cannot write to.
+    """
+    store = {"name": names.CHECKPOINTS_CLAIM, "mountPath": names.CHECKPOINTS_MOUNT, "readOnly": True}
+    start = ["python3", "-IS", "-c", program("unpack_code.py")]
+    return {
+        **{key: main[key] for key in ("image", "imagePullPolicy", "securityContext")},
+        "name": names.UNPACK,
+        "command": [*start, names.CODE_STORE, names.JOB_MOUNT],
+        "resources": {},
+        "volumeMounts": [store, dict(_JOB)],
+    }
 
 
 def _container(context: Context, pools: Sequence[PoolSettings]) -> dict[str, Any]:

@@ -41,6 +41,15 @@ Word = Annotated[
     str, matching("word", r"(?s)[^\x00]+", "text that is not empty", "write it, or leave it out")
 ]
 Port = Annotated[Positive, Field(le=65535)]
+CodeDigest = Annotated[
+    str,
+    matching(
+        "code",
+        r"sha256:[0-9a-f]{64}",
+        "the digest of a folder that `trainyard run` has stored: sha256:…",
+        "`trainyard run` names it; leave it out to take the folder as it is",
+    ),
+]
 
 
 class SecretSpec(Spec):
@@ -114,6 +123,15 @@ class JobSpec(Spec):
     )
     command: tuple[Word, ...] | None = Field(
         default=None, min_length=1, description="program and arguments, in place of a config"
+    )
+    code: CodeDigest | None = Field(
+        default=None,
+        description="digest of the folder of code that the command starts in; `trainyard run` stores it",
+    )
+    files: tuple[Word, ...] = Field(
+        default=(),
+        description="for `trainyard run`: files of the folder that go along though git does not track them,"
+        " as names, folders or patterns",
     )
     environment: dict[Variable, str] = Field(default={}, description="variables; none of them secret")
     secrets: tuple[SecretSpec, ...] = Field(default=(), description="values from Secrets, by reference")

@@ -79,6 +79,23 @@ def a_config_takes_no_keys_of_a_command(
         )
 
 
+def code_is_for_commands(config: str | None, command: Command, code: str | None) -> Iterator[Finding]:
+    """A configuration is read by the training package, which is in the image."""
+    if config is not None and command is None and code is not None:
+        yield ("code",), code, "a key of jobs with a command", "remove it"
+
+
+def files_belong_to_a_folder(files: Sequence[str], code: str | None) -> Iterator[Finding]:
+    """Named in the folder that is packed: inside of it, and where one is packed at all."""
+    for index, each in enumerate(files):
+        if each.startswith("/") or ".." in each.split("/"):
+            allowed = "files of the folder, relative to it"
+            yield ("files", index), repr(each), allowed, "copy them into the folder, or mount a dataset"
+    if files and code is not None:
+        fix = "remove one of them: `code` is a folder that is packed already"
+        yield ("files",), "files beside code", "one of the two", fix
+
+
 def python_starts_a_file_or_a_module(command: Command) -> Iterator[Finding]:
     """torchrun starts it with the interpreter of its own, without options."""
     if not command or not starts_by_rank(command):

@@ -43,6 +43,11 @@ def share_of(fabric: str, pools: Iterable[NodePoolSpec]) -> Share:
     return Share(min(each.cpus for each in known), min(each.memory_gib for each in known))
 
 
+def share_of_pool(pool: NodePoolSpec) -> Share:
+    """Return what fits on one pool; small where its machine is not known."""
+    return _of(pool) or Share()
+
+
 def _of(pool: NodePoolSpec) -> Share | None:
     machine = pool.find_machine(pool.machine)
     if machine is None or machine.memory_gib is None or pool.accelerator is None:

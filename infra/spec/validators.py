@@ -355,6 +355,13 @@ def a_jobs_grace_is_given_wherever_it_lands(
             yield path, got, allowed, "lower it, or submit to a queue without spot pools (job.queue)"
 
 
+def a_stack_has_no_folder(job: JobSpec | None) -> Iterator[Finding]:
+    """Its job brings code by the digest of what `trainyard run` has stored."""
+    if job is not None and job.files:
+        fix = "remove it, and name the digest in `code`"
+        yield ("job", "files"), ", ".join(job.files), "a key of a job.yaml", fix
+
+
 CHECKS = Checks(__name__)
 
 

@@ -252,7 +252,7 @@ def test_a_job_of_the_hub_runs_on_the_worker_and_its_end_is_seen_at_the_hub(up: 
 
     up.hub.wait_until(lambda: sent_to() == [FAR], "given to the worker")
     up.completes("sent")
-    assert up.hub.names("pods", "-n", NAMESPACE) == []
+    assert up.hub.names("pods", "-n", NAMESPACE, "-l", "jobset.sigs.k8s.io/jobset-name") == []
     assert up.far.run_of("sent").sha256
     assert not up.hub.run_of("sent").folder.exists()
     # What it was there is removed with its end; what it saved stays.

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tarfile
@@ -19,7 +20,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from infra.errors import InputError
+from infra.errors import ExitCode, InputError, TrainyardError
 from infra.spec import load
 from tests.e2e.manifests import NAMESPACE, train_job
 from tests.e2e.stack import LocalStack, job, overrides
@@ -271,3 +272,126 @@ def test_a_secret_is_written_and_seen_by_nobody(stack: LocalStack, member: Comma
     with pytest.raises(Exception, match="you may not delete them"):
         member("secret", "rm", "HF_TOKEN")
     stack.kubectl("delete", "secret", "hf-token-v1", "hf-token-v2", "-n", NAMESPACE)
+
+
+TRAIN = """
+import json, os, pathlib, sys
+import torch, torch.distributed as dist
+import helper
+dist.init_process_group("gloo")
+total = torch.ones(1)
+dist.all_reduce(total)
+try:
+    pathlib.Path("written").touch()
+    read_only = False
+except OSError:
+    read_only = True
+folder = pathlib.Path(os.environ["TRAINYARD_RUN_DIR"])
+folder.mkdir(parents=True, exist_ok=True)
+found = {
+    "ranks": int(total),
+    "argument": sys.argv[1],
+    "helped": helper.NAME,
+    "read_only": read_only,
+    "agent": "TRAINYARD_AGENT" in os.environ,
+    "origin": json.loads(os.environ["TRAINYARD_ORIGIN"]),
+}
+(folder / f"rank-{dist.get_rank()}.json").write_text(json.dumps(found))
+print("all", int(total), "ranks", flush=True)
+dist.barrier()
+dist.destroy_process_group()
+"""
+MINE = "mine"
+RUN_MINE = ("run", "--gpus", "2", "--nodes", "2", "--ranks-per-node", "2")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository of somebody's own."""
+    made = tmp_path_factory.mktemp("code")
+    (made / "train.py").write_text(TRAIN)
+    (made / "helper.py").write_text("NAME = 'helped'\n")
+    (made / "notes.txt").write_text("not tracked\n")
+    who = ("-c", "user.name=x", "-c", "user.email=x@example.com")
+    for words in (("init",), ("add", "*.py"), (*who, "commit", "-m", "first")):
+        subprocess.run(["git", *words], cwd=made, check=True, capture_output=True)
+    return made
+
+
+def trainjob(stack: LocalStack, name: str) -> dict[str, str]:
+    found: dict[str, str] = stack.get("trainjob", "-n", NAMESPACE, name)["metadata"]["annotations"]
+    return found
+
+
+@pytest.mark.usefixtures("member")
+def test_a_folder_of_code_runs_on_all_ranks_and_ctrl_c_leaves_it_running(
+    stack: LocalStack, folder: Path
+) -> None:
+    program = str(Path(sys.prefix) / "bin" / "trainyard")
+    environment = {**os.environ, "KUBECONFIG": str(stack.folder / "mei.kubeconfig")}
+    place = ("--context", "trial", "--stack", "unwritten")
+    heeds = ("env", "--default-signal=INT")  # who runs in the background ignores it, and so do its children
+    command = [*heeds, program, *RUN_MINE, "--name", MINE, *place, "--", "python", "train.py", "7"]
+    with subprocess.Popen(
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout and process.stderr
+        said = process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        errors = process.stderr.read()
+        assert process.wait(60) == 130, errors
+    assert f"submitted {MINE} as run-" in said
+    assert "git does not track, so left here: notes.txt" in errors
+    assert "code to the team's store: done" in errors and "is there already" not in errors
+    assert f"{MINE} goes on; follow it again: trainyard logs -f {MINE}" in errors
+    run = stack.data / "checkpoints" / "research" / MINE / trainjob(stack, MINE)["trainyard.dev/run"]
+    stack.wait_until(lambda: len(list(run.glob("rank-*.json"))) == 4, "four ranks")
+    origin = json.loads(trainjob(stack, MINE)["trainyard.dev/origin"])
+    assert origin["command"] == ["python", "train.py", "7"]
+    assert len(origin["commit"]) == 40 and not origin["dirty"]
+    expected = {"ranks": 4, "argument": "7", "helped": "helped", "read_only": True, "agent": True}
+    for file in run.glob("rank-*.json"):
+        assert json.loads(file.read_text()) == {**expected, "origin": origin}
+
+
+def test_the_same_code_is_sent_once_and_followed_to_its_end(
+    stack: LocalStack, member: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    stack.wait_until(lambda: "complete" in member("jobs"), "an end of the first")
+    said = member("rerun", MINE, "--name", "again")
+    assert "submitted again as run-" in said
+    assert trainjob(stack, "again")["trainyard.dev/origin"] == trainjob(stack, MINE)["trainyard.dev/origin"]
+    (folder / "job.yaml").write_text("name: written\nnum_nodes: 2\ncommand: [sh, -c, 'ls; exit 2']\n")
+    with pytest.raises(TrainyardError, match="failed") as failed:
+        member("run", "job.yaml")
+    assert failed.value.exit_code is ExitCode.JOB_FAILED
+    code = json.loads(trainjob(stack, "written")["trainyard.dev/origin"])["code"]
+    assert code == json.loads(trainjob(stack, MINE)["trainyard.dev/origin"])["code"], (
+        "job.yaml is not tracked"
+    )
+
+
+def test_a_dry_run_prints_the_job_and_starts_nothing(
+    stack: LocalStack, member: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    said = member(*RUN_MINE, "--name", "tried", "--dry-run", "--", "python", "train.py", "7")
+    assert "kind: TrainJob" in said and "where  2 × 1 GPUs by queue gpu, runtime torch-none" in said
+    assert "when   now to " in said and "price  spot: no machine is bought for it" in said
+    assert "tried" not in member("jobs")
+    with pytest.raises(InputError, match=r"spot of gpu \(4 simulated, 1 on a node, none, spot\)"):
+        member("run", "--gpus", "8", "--dry-run", "--", "python", "train.py")
+
+
+def test_another_team_reruns_nothing_and_reads_no_code(
+    stack: LocalStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    person = Person(stack, "pia", "platform")
+    stranger = command_of(person, monkeypatch)
+    with pytest.raises(InputError, match="there is none"):
+        stranger("rerun", MINE)
+    pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
+    assert person.ask("GET", pods).status_code == 403
+    [uploads] = stack.names("pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/name=uploads")
+    assert person.ask("POST", f"{pods}/{uploads}/exec").status_code == 403

@@ -172,7 +172,8 @@ def test_down_with_jobs_in_the_queue_leaves_nothing_but_the_data_however_often_i
     for name in ("long", "long-too", "waits"):
         sleep = ["python3", "-c", "import time; time.sleep(900)"]
         stack.apply(manifests.train_job(name, runtime="torch-none", num_nodes=2, command=sleep))
-    pods = ("pods", "-n", NAMESPACE, "--field-selector=status.phase=Running")
+    of_jobs = "--selector=jobset.sigs.k8s.io/jobset-name"
+    pods = ("pods", "-n", NAMESPACE, of_jobs, "--field-selector=status.phase=Running")
     stack.wait_until(lambda: len(stack.names(*pods)) == 4, "four pods at work")
     first_node = stack.run / "nodes" / "spot-0"
     moments = ((kill_command, lambda: True), (kill_all, lambda: not processes_of(first_node)))

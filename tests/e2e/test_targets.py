@@ -155,6 +155,7 @@ def make_room(cluster: LocalStack) -> None:
         cluster.kubectl("delete", *kind.split(), "--all")
     teams = [name for name in cluster.names("namespaces") if name.startswith("team-")]
     for team in teams:
+        cluster.kubectl("delete", "deployments", "--all", "-n", team, "--cascade=foreground")
         cluster.kubectl("delete", "pvc", "--all", "-n", team)
     unused = [each for each in cluster.get("pv")["items"] if each["status"]["phase"] != "Bound"]
     if unused:
@@ -291,7 +292,8 @@ def test_the_same_job_becomes_the_pods_of_each_target(applied: LocalStack, half:
 
     def placed() -> bool:
         heartbeat(applied, half)
-        pods[:] = applied.get("pods", "-n", NAMESPACE)["items"]
+        label = f"jobset.sigs.k8s.io/jobset-name={NAME}"
+        pods[:] = applied.get("pods", "-n", NAMESPACE, "-l", label)["items"]
         return len(pods) == half.num_nodes and all(each["spec"].get("nodeName") for each in pods)
 
     applied.wait_until(placed, f"{half.num_nodes} pods on nodes of {half.name}")

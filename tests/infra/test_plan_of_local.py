@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -77,11 +77,14 @@ def test_runtimes_satisfy_pod_security_restricted(local_plan: Plan) -> None:
             _assert_restricted(job["template"]["spec"]["template"]["spec"])
 
 
-def _assert_restricted(pod: Mapping[str, Any]) -> None:
+def _assert_restricted(
+    pod: Mapping[str, Any], volumes: Collection[str] = ("persistentVolumeClaim", "emptyDir")
+) -> None:
     assert pod["securityContext"]["runAsNonRoot"]
     assert pod["securityContext"]["seccompProfile"]["type"] == "RuntimeDefault"
-    assert all(volume.keys() == {"name", "persistentVolumeClaim"} for volume in pod["volumes"])
-    for container in pod["containers"]:
+    sources = {key for volume in pod["volumes"] for key in volume} - {"name"}
+    assert sources == set(volumes)
+    for container in (*pod["initContainers"], *pod["containers"]):
         assert container["securityContext"]["allowPrivilegeEscalation"] is False
         assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
 
@@ -126,10 +129,26 @@ def test_a_wrong_configuration_is_not_started_again(local_plan: Plan, name: str)
     assert exit_codes(runtime) == {EXIT_WRONG_CONFIG, EX_NO_FABRIC, EXIT_PREEMPTED, EXIT_LOST_RANK}
 
 
+def is_of_a_team(manifest: Mapping[str, Any]) -> bool:
+    return str(manifest["metadata"]["namespace"]).startswith("team-")
+
+
+def test_each_team_has_a_pod_that_takes_its_code_and_needs_no_exemption(local_plan: Plan) -> None:
+    """Rules of teams hold for it too: no place of its own choice, no root, nothing but the team's volume."""
+    found = [each for each in local_plan.named("Deployment").values() if is_of_a_team(each)]
+    assert [each["metadata"]["namespace"] for each in found] == ["team-platform", "team-research"]
+    for each in found:
+        pod = each["spec"]["template"]["spec"]
+        _assert_restricted({**pod, "initContainers": []}, volumes={"persistentVolumeClaim"})
+        assert not {"nodeSelector", "tolerations", "serviceAccountName"} & set(pod)
+        assert pod["automountServiceAccountToken"] is False
+
+
 def test_operators_run_on_the_system_pool(local_plan: Plan) -> None:
     deployments = local_plan.named("Deployment")
-    assert len(deployments) == 5
-    for deployment in deployments.values():
+    of_operators = [each for each in deployments.values() if not is_of_a_team(each)]
+    assert len(of_operators) == 5
+    for deployment in of_operators:
         selector = deployment["spec"]["template"]["spec"]["nodeSelector"]
         assert selector == {"trainyard.dev/capacity": "system"}
 

@@ -40,6 +40,8 @@ def test_commands_of_the_guides_exist_with_their_options(guide: Path) -> None:
     known = commands()
     for command, words in typed(guide):
         assert command in known, f"{guide.name}: trainyard {command}"
+        if "--" in words:  # what follows is the job's own command
+            words = words[: words.index("--")]
         found = known[command]
         while below := getattr(found, "commands", None):
             found = below[words.pop(0)]

@@ -168,6 +168,7 @@ def jobs(
             metadata=SimpleNamespace(uid=f"pod-on-{node}"),
             status=SimpleNamespace(
                 phase="Running",
+                init_container_statuses=None,
                 container_statuses=[
                     SimpleNamespace(state=SimpleNamespace(terminated=SimpleNamespace(message=said)))
                 ],

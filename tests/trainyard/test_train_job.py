@@ -14,7 +14,7 @@ from infra.spec import JobSpec, parse_job
 from infra.spec.dataset import DatasetSpec
 from infra.spec.node_pool import NodePoolSpec
 from infra.spec.share import Share, canonical, share_of
-from trainyard.jobs import manifest
+from trainyard.jobs import Checkout, manifest
 
 IMAGE = f"registry.example.com/training@sha256:{'0' * 64}"
 PILE = DatasetSpec(name="the-pile", source="s3://example-data/pile/", digest=f"sha256:{'0' * 64}", size_gib=1)
@@ -37,6 +37,8 @@ def variables(given: JobSpec) -> dict[str, Any]:
 BY_RANK = ["/bin/sh", "-c", program("start_ranks.sh").rstrip(), "start_ranks"]
 TORCHRUN = ["-m", "torch.distributed.run", "--max-restarts=3", "--no-python"]
 MPI = {"runtime": "mpi-none"}
+CODE = f"sha256:{'1' * 64}"
+INSIDE = ["/bin/sh", "-c", 'cd "$0" && exec "$@"', "/mnt/job/code"]
 
 
 @pytest.mark.parametrize(
@@ -56,6 +58,8 @@ MPI = {"runtime": "mpi-none"}
             ["mpirun", "-n", "8", "-x", "A", "python", "a.py"],
             4,
         ),
+        (job("torchrun", "a.py", code=CODE), [*INSIDE, "torchrun", "a.py"], 4),
+        (job("python", "a.py", code=CODE), [*INSIDE, *BY_RANK, "3", "python", "a.py"], 4),
     ],
     ids=lambda value: " ".join(value)[-40:] if isinstance(value, list) else "",
 )
@@ -96,6 +100,37 @@ def test_a_command_is_told_where_its_data_are_and_what_it_came_from() -> None:
         "datasets": {"the-pile": PILE.digest},
     }
     assert spec(given)["trainer"]["image"] == IMAGE
+
+
+@pytest.mark.parametrize("runtime", ["torch-none", "mpi-none"])
+def test_code_is_unpacked_in_every_pod_and_named_wherever_the_job_is(runtime: str) -> None:
+    given = job("python", "a.py", code=CODE, runtime=runtime)
+    checkout = Checkout(image="of-the-runtime", commit="c0ffee", dirty=True)
+    found = manifest(given, "run-001", checkout=checkout)
+    (patch,) = found["spec"]["runtimePatches"]
+    replicated = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+    assert [each["name"] for each in replicated] == (["node", "launcher"] if "mpi" in runtime else ["node"])
+    for each in replicated:
+        pod = each["template"]["spec"]["template"]["spec"]
+        told = [{"name": "TRAINYARD_CODE", "value": CODE}]
+        assert pod["initContainers"] == [{"name": "unpack-code", "env": told}]
+    has = {each["name"]: each["value"] for each in found["spec"]["trainer"]["env"]}
+    origin = found["metadata"]["annotations"]["trainyard.dev/origin"]
+    assert (has["TRAINYARD_CODE"], has["TRAINYARD_ORIGIN"]) == (CODE, origin)
+    assert json.loads(origin) == {
+        "image": "of-the-runtime",
+        "command": ["python", "a.py"],
+        "datasets": {},
+        "code": CODE,
+        "commit": "c0ffee",
+        "dirty": True,
+    }
+
+
+def test_a_job_is_kept_as_it_was_asked_for_to_be_started_again() -> None:
+    given = job("python", "a.py", code=CODE, environment={"A": "1"}, num_nodes=3)
+    kept = manifest(given, "run-001")["metadata"]["annotations"]["trainyard.dev/job"]
+    assert parse_job(json.loads(kept)) == given
 
 
 @pytest.mark.parametrize(

@@ -44,13 +44,18 @@ class Engine:
 def session(engine: Engine, folder: Path, *, is_embedded: bool) -> Session:
     """As much of a session as `up` without a job asks for."""
     fake = SimpleNamespace(
-        stack=SimpleNamespace(name="lab", job=None, operators=SimpleNamespace(legacy_v1=False)),
+        stack=SimpleNamespace(
+            name="lab",
+            job=None,
+            operators=SimpleNamespace(legacy_v1=False),
+            teams=(SimpleNamespace(name="research"),),
+        ),
         stack_name="lab",
         paths=SimpleNamespace(state=folder, policies=folder),
         toolchain=SimpleNamespace(ensure=lambda *_: None, names=lambda: ()),
         progress=None,
         packages=SimpleNamespace(ensure=lambda _: None),
-        console=SimpleNamespace(print=lambda _: None),
+        console=SimpleNamespace(print=lambda *_, **__: None),
         engine=engine,
         target=SimpleNamespace(pool_types={}, plugins=(), artifacts=(), programs=()),
         is_fleet=False,

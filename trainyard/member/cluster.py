@@ -21,6 +21,9 @@ TRAIN_JOBS: Kind = ("trainer.kubeflow.org", "v1alpha1", "trainjobs")
 JOB_SETS: Kind = ("jobset.x-k8s.io", "v1alpha2", "jobsets")
 WORKLOADS: Kind = ("kueue.x-k8s.io", "v1beta2", "workloads")
 LOCAL_QUEUES: Kind = ("kueue.x-k8s.io", "v1beta2", "localqueues")
+FLAVORS: Kind = ("kueue.x-k8s.io", "v1beta2", "resourceflavors")
+PRIORITIES: Kind = ("kueue.x-k8s.io", "v1beta2", "workloadpriorityclasses")
+RUNTIMES: Kind = ("trainer.kubeflow.org", "v1alpha1", "clustertrainingruntimes")
 CLUSTER_QUEUES: Kind = ("kueue.x-k8s.io", "v1beta2", "clusterqueues")
 """API group, version and resource."""
 _INVISIBLE = frozenset({FORBIDDEN, NOT_FOUND})
@@ -84,18 +87,26 @@ class Cluster:
 
     def cluster_queues(self) -> dict[str, Object]:
         """Return the queues of the cluster by name; none where the user may not list them."""
+        return {item["metadata"]["name"]: item for item in self.cluster_objects(CLUSTER_QUEUES)}
+
+    def cluster_objects(self, kind: Kind) -> list[Object]:
+        """Return all objects of a kind that is of the cluster; none where the user may not list them."""
         try:
-            found = self.custom.list_cluster_custom_object(*CLUSTER_QUEUES)
+            items: list[Object] = self.custom.list_cluster_custom_object(*kind)["items"]
         except ApiException as error:
             if error.status in _INVISIBLE:
-                return {}
+                return []
             raise
-        return {item["metadata"]["name"]: item for item in found["items"]}
+        return items
 
     def pods(self, namespace: str, job: str = "") -> list[Object]:
         """Return the pods of a job, or of all jobs of a namespace."""
         label = "jobset.sigs.k8s.io/jobset-name"
         return self._core_list("pod", namespace, label_selector=f"{label}={job}" if job else label)
+
+    def labelled_pods(self, namespace: str, label: str) -> list[Object]:
+        """Return the pods of a namespace with a label, `name=value`."""
+        return self._core_list("pod", namespace, label_selector=label)
 
     def events(self, namespace: str) -> list[Object]:
         """Return the events of a namespace."""

@@ -27,6 +27,96 @@ Context = Annotated[
 Output = Annotated[Form, typer.Option("--output", "-o", help="Form of the result on stdout.")]
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job, as `trainyard jobs` names it.")]
 OptionalJob = Annotated[str, typer.Argument(metavar="[JOB]", help="The job; left out: the stack's own.")]
+Detach = Annotated[bool, typer.Option("--detach", help="Do not wait for it.")]
+DryRun = Annotated[
+    bool,
+    typer.Option("--dry-run", help="Submit nothing: print the TrainJob, and where, when and at what price."),
+]
+
+
+@app.command()
+def run(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[JOB.YAML] [-- COMMAND …]", help="What to run: a file, a command, or both."),
+    ] = None,
+    stack: StackName = "local",
+    context: Context = "",
+    gpus: Annotated[int | None, typer.Option(min=1, help="GPUs of all nodes together.")] = None,
+    nodes: Annotated[
+        int | None, typer.Option(min=1, help="Nodes; without --gpus with all of their GPUs.")
+    ] = None,
+    ranks_per_node: Annotated[
+        int | None, typer.Option(min=1, help="Left out: one per GPU for python, else one per node.")
+    ] = None,
+    image: Annotated[str, typer.Option(help="Image by digest; left out: the stack's training image.")] = "",
+    env: Annotated[list[str] | None, typer.Option("--env", metavar="K=V", help="A variable.")] = None,
+    secret: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Newest of a secret: NAME, NAME=VARIABLE or NAME=@FILE."),
+    ] = None,
+    dataset: Annotated[list[str] | None, typer.Option(help="A dataset that it reads.")] = None,
+    include: Annotated[
+        list[str] | None, typer.Option(help="A file, folder or pattern that git does not track.")
+    ] = None,
+    folder: Annotated[bool, typer.Option(help="Take this folder along.")] = True,
+    name: Annotated[str, typer.Option(help="Of the job; left out: the folder's, and some digits.")] = "",
+    team: Annotated[str, typer.Option(help="The team; left out: the one of the context.")] = "",
+    queue: Annotated[str, typer.Option(help="One of the team's; left out: the first with room.")] = "",
+    priority: Annotated[str, typer.Option(help="One of the stack's; left out: normal.")] = "",
+    dry_run: DryRun = False,
+    detach: Detach = False,
+) -> None:
+    """Run this folder's code on the team's GPUs, and show its log until it ends.
+
+    `python FILE` starts once per GPU, with torchrun's variables; torchrun, accelerate, mpirun and all else
+    once per node. What git tracks goes along as it is on disk. Ctrl-C never stops the job.
+
+    [dim]trainyard run --gpus 16 -- python train.py --lr 3e-4
+    trainyard run job.yaml
+    trainyard run job.yaml --gpus 8 --dry-run[/]
+    """
+    from trainyard.member.asked import Asked
+    from trainyard.member.run import run_job
+
+    given = {
+        "name": name,
+        "team": team,
+        "queue": queue,
+        "priority": priority,
+        "image": image,
+        "processes_per_node": ranks_per_node,
+        "datasets": dataset,
+        "files": include,
+    }
+    asked = Asked(
+        words=words or (),
+        gpus=gpus,
+        nodes=nodes,
+        flags={key: value for key, value in given.items() if value},
+        environment=env or (),
+        secrets=secret or (),
+        takes_folder=folder,
+    )
+    run_job(Session(stack, context=context), asked, dry_run=dry_run, detach=detach)
+
+
+@app.command()
+def rerun(
+    job: JobName,
+    stack: StackName = "local",
+    context: Context = "",
+    name: Annotated[str, typer.Option(help="Of the new job; left out: the old one's, and some digits.")] = "",
+    dry_run: DryRun = False,
+    detach: Detach = False,
+) -> None:
+    """Start exactly what a job ran once more: the same code, image, command, data and size.
+
+    [dim]trainyard rerun tune-3f9a1c[/]
+    """
+    from trainyard.member.run import rerun_job
+
+    rerun_job(Session(stack, context=context), job, name, dry_run=dry_run, detach=detach)
 
 
 @app.command()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -106,14 +106,40 @@ class _Outlook:
     now: datetime
 
 
-def queues(cluster: Cluster, now: datetime) -> list[Queue]:
-    """Read the queues of the user's teams."""
-    leads = {
+def start_of_another(cluster: Cluster, name: str, pools: Sequence[str], needed: int, now: datetime) -> Start:
+    """Return when a job may start that is submitted to a queue now: all that waits there goes before it.
+
+    Args:
+        cluster: as its user sees it.
+        name: of the cluster queue.
+        pools: that are good for the job.
+        needed: accelerators of all its nodes.
+        now: in UTC.
+    """
+    leading = [key for key, queue in _leads(cluster).items() if queue == name]
+    own = [each for each in _records(cluster) if _local_queue(each) in leading]
+    outlook = _outlook(name, own, cluster.cluster_queues(), now)
+    rooms = {pool: room for pool, room in outlook.rooms.items() if pool in pools}
+    ahead = [workloads.accelerators(each) for each in own if workloads.is_waiting(each)]
+    return _start(needed, ahead, replace(outlook, rooms=rooms))
+
+
+def _leads(cluster: Cluster) -> dict[tuple[str, str], str]:
+    """Namespace and name of each local queue → the queue that it leads to."""
+    return {
         (namespace, each["metadata"]["name"]): str(each["spec"]["clusterQueue"])
         for namespace in cluster.namespaces
         for each in cluster.objects(LOCAL_QUEUES, namespace)
     }
-    records = [each for namespace in cluster.namespaces for each in cluster.objects(WORKLOADS, namespace)]
+
+
+def _records(cluster: Cluster) -> list[Object]:
+    return [each for namespace in cluster.namespaces for each in cluster.objects(WORKLOADS, namespace)]
+
+
+def queues(cluster: Cluster, now: datetime) -> list[Queue]:
+    """Read the queues of the user's teams."""
+    leads, records = _leads(cluster), _records(cluster)
     known = cluster.cluster_queues()
     found = []
     for name in sorted(set(leads.values())):
@@ -134,18 +160,23 @@ def _queue(
     *,
     now: datetime,
 ) -> Queue:
-    running = [each for each in own if workloads.is_running(each)]
     line = _in_order([each for each in own if workloads.is_waiting(each)])
     pools = pools_of(name, known)
-    rooms = {pool.name: _room(pool, running, known, now) for pool in pools}
-    lengths = Lengths.of([seconds for each in own if (seconds := _length(each)) is not None])
-    outlook = _Outlook(rooms, lengths, now)
+    outlook = _outlook(name, own, known, now)
     waiting = tuple(
         _waiting(each, line[:index], positions.get(_place(each)), outlook) for index, each in enumerate(line)
     )
     pending = int(known[name].get("status", {}).get("pendingWorkloads", 0)) if name in known else None
     others = None if pending is None else max(0, pending - len(line))
     return Queue(name, tuple(teams), tuple(pools), waiting, others)
+
+
+def _outlook(name: str, own: Sequence[Object], known: Mapping[str, Object], now: datetime) -> _Outlook:
+    running = [each for each in own if workloads.is_running(each)]
+    rooms = {pool.name: _room(pool, running, known, now) for pool in pools_of(name, known)}
+    return _Outlook(
+        rooms, Lengths.of([seconds for each in own if (seconds := _length(each)) is not None]), now
+    )
 
 
 def pools_of(name: str, known: Mapping[str, Object]) -> list[Pool]:
@@ -328,10 +359,14 @@ def _print(console: Console, queue: Queue) -> None:
 def _row(each: Waiting) -> tuple[str, ...]:
     before = [*each.before, *([f"{each.others_before} of other teams"] if each.others_before else [])]
     since = brief(datetime.now(UTC) - each.since)
-    start = each.start
-    first, last = (_clock(moment) for moment in (start.earliest, start.latest))
-    when = "never" if start.earliest is None else f"{first} to {last or 'nobody knows'}"
+    when = shown(each.start)
     return each.job, each.team, str(each.accelerators), each.priority, since, ", ".join(before) or "–", when
+
+
+def shown(start: Start) -> str:
+    """Write a start as a range."""
+    first, last = (_clock(moment) for moment in (start.earliest, start.latest))
+    return "never" if start.earliest is None else f"{first} to {last or 'nobody knows'}"
 
 
 def _clock(moment: datetime | None) -> str:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -32,9 +33,26 @@ def test_mpirun_of_open_mpi_5_finds_the_host_file(local_plan: Plan) -> None:
 
 
 def test_the_launcher_waits_for_its_own_name_and_takes_no_accelerator_for_it(local_plan: Plan) -> None:
-    (waiting,) = pods(local_plan, "mpi-none")["launcher"]["initContainers"]
+    (_, waiting) = pods(local_plan, "mpi-none")["launcher"]["initContainers"]
     assert "getaddrinfo" in waiting["command"][-1]
     assert not waiting["resources"]
+
+
+@pytest.mark.parametrize("name", ["torch-none", "mpi-none", "torch-distributed"])
+def test_code_is_unpacked_first_where_ranks_cannot_write(local_plan: Plan, name: str) -> None:
+    for pod in pods(local_plan, name).values():
+        unpack = pod["initContainers"][0]
+        assert unpack["name"] == "unpack-code"
+        assert unpack["command"][-2:] == ["/mnt/checkpoints/.trainyard/code", "/mnt/job"]
+        assert mounts(unpack) == {"/mnt/checkpoints": True, "/mnt/job": False}
+        assert not unpack["resources"] and "env" not in unpack
+        for each in (*pod["containers"], *pod["initContainers"][1:]):
+            assert mounts(each)["/mnt/job"] is True
+
+
+def mounts(container: Mapping[str, Any]) -> dict[str, bool]:
+    """Where it sees volumes, and whether it can only read them."""
+    return {each["mountPath"]: each.get("readOnly", False) for each in container["volumeMounts"]}
 
 
 def test_ranks_on_workers_have_the_variables_of_their_pod(local_plan: Plan) -> None:

@@ -33,8 +33,8 @@ class Lists(Cluster):
     def objects(self, kind: Kind, namespace: str) -> list[Object]:
         return [each for each in self.found.get(kind, ()) if each["metadata"]["namespace"] == namespace]
 
-    def cluster_queues(self) -> dict[str, Object]:
-        return {each["metadata"]["name"]: each for each in self.found.get(CLUSTER_QUEUES, ())}
+    def cluster_objects(self, kind: Kind) -> list[Object]:
+        return list(self.found.get(kind, ()))
 
     def pods(self, namespace: str, job: str = "") -> list[Object]:
         label = "jobset.sigs.k8s.io/jobset-name"

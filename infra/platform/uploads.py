@@ -1,0 +1,78 @@
+"""Uploads: in each team's namespace a pod that takes code into the team's store, for `trainyard run`.
+
+Members of a team may start programs in its pods, and make none: a pod of theirs would count against no quota.
+So one is there, which waits, and each program in it ends with the connection that it was started by.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pulumi
+
+from infra import names
+from infra.charts import Manifest
+from infra.platform.base import RESTRICTED_CONTAINER, RESTRICTED_POD, Context, Layer, metadata
+from infra.platform.namespaces import Namespaces
+from infra.platform.storage import Storage
+
+_LABELS = {"app.kubernetes.io/name": names.UPLOADS}
+_WAIT = "import signal as s; s.pthread_sigmask(s.SIG_BLOCK, {s.SIGTERM}); s.sigwait({s.SIGTERM})"
+
+
+class Uploads(Layer):
+    """One Deployment per team; nothing waits for it, since its image may be large."""
+
+    def __init__(
+        self, context: Context, namespaces: Namespaces, storage: Storage, parent: pulumi.Resource
+    ) -> None:
+        super().__init__(context, names.UPLOADS, {}, parent)
+        for team in context.stack.teams:
+            namespace = names.team_namespace(team.name)
+            self.add(_deployment(context, namespace), [namespaces.by_name[namespace], *storage.folders])
+        self.register_outputs({})
+
+
+def _deployment(context: Context, namespace: str) -> Manifest:
+    claim = {"claimName": names.CHECKPOINTS_CLAIM}
+    pod = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "affinity": {"nodeAffinity": _beside_the_operators(context)},
+        "securityContext": RESTRICTED_POD,
+        "containers": [_container(context)],
+        "volumes": [{"name": names.CHECKPOINTS_CLAIM, "persistentVolumeClaim": claim}],
+    }
+    about = metadata(names.UPLOADS, namespace)
+    about["annotations"] = {"pulumi.com/skipAwait": "true"}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": about,
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": _LABELS},
+            "template": {"metadata": {"labels": _LABELS}, "spec": pod},
+        },
+    }
+
+
+def _container(context: Context) -> dict[str, Any]:
+    return {
+        "name": names.UPLOADS,
+        "image": context.settings.training_image,
+        "imagePullPolicy": context.settings.image_pull_policy,
+        "command": ["python3", "-IS", "-c", _WAIT],
+        "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"memory": "512Mi"}},
+        "securityContext": {**RESTRICTED_CONTAINER, "readOnlyRootFilesystem": True},
+        "volumeMounts": [{"name": names.CHECKPOINTS_CLAIM, "mountPath": names.CHECKPOINTS_MOUNT}],
+    }
+
+
+def _beside_the_operators(context: Context) -> dict[str, Any]:
+    """A preference: a team's namespace admits no pod that must be on other pools than its queues'."""
+    terms = [
+        {"key": key, "operator": "In", "values": [value]} for key, value in context.system_selector.items()
+    ]
+    preference = {"weight": 100, "preference": {"matchExpressions": terms}}
+    return {"preferredDuringSchedulingIgnoredDuringExecution": [preference]}

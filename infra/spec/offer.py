@@ -1,0 +1,68 @@
+"""What a pool offers to jobs, in one line of JSON: members of teams see queues and flavors, and no nodes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+from infra.spec.share import Share, share_of_pool
+from infra.spec.stack import Stack
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A pool, as a job sees it."""
+
+    accelerator: str
+    """Model."""
+    accelerators_per_node: int
+    fabric: str
+    capacity: str
+    cpus: float
+    """That go with each accelerator."""
+    memory_gib: float
+    """That goes with each accelerator, of the host's memory."""
+    cloud: str
+    region: str
+    machine: str = ""
+    """Machine type; empty where nobody bought one."""
+
+    @property
+    def share(self) -> Share:
+        """What goes with each accelerator."""
+        return Share(self.cpus, self.memory_gib)
+
+    def as_text(self) -> str:
+        """Return it as one line of JSON."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def read(cls, text: str) -> Offer:
+        """Read it back; what a newer version added is passed over.
+
+        Raises:
+            ValueError: it is none.
+        """
+        try:
+            found = json.loads(text)
+            return cls(**{key: found[key] for key in cls.__dataclass_fields__ if key in found})
+        except (AttributeError, TypeError) as error:
+            raise ValueError(str(error)) from error
+
+
+def offer_of(stack: Stack, pool_name: str) -> Offer:
+    """Return what a pool with accelerators offers."""
+    pool = stack.pool(pool_name)
+    assert pool.accelerator is not None, "pools of jobs have accelerators"
+    share = share_of_pool(pool)
+    return Offer(
+        accelerator=pool.accelerator.model,
+        accelerators_per_node=pool.accelerator.count,
+        fabric=pool.fabric,
+        capacity=pool.capacity,
+        cpus=share.cpus,
+        memory_gib=share.memory_gib,
+        cloud=stack.provider.kind,
+        region=stack.provider.place,
+        machine=pool.machine or "",
+    )

@@ -1,0 +1,107 @@
+"""What a command line and a job.yaml come to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from infra.errors import InputError
+from infra.spec import JobSpec
+from tests.infra.spec.test_wrong_jobs import GOOD, WRONG
+from tests.patches import changed
+from trainyard.member.asked import Asked, check_program, job_of, made_up, secrets_of, written
+from trainyard.member.folder import Listing
+
+NAMED_BY_US = ("name", "team")
+"""Keys that the command gives where a job.yaml leaves them out."""
+
+
+def read(asked: Asked, folder: str = "/home/me/My Code") -> JobSpec:
+    return job_of(asked, written(asked), "research", Path(folder))
+
+
+def test_a_command_is_a_job_named_by_its_folder() -> None:
+    job = read(Asked(["python", "train.py", "--lr", "3e-4"], environment=["A=1=2"], nodes=2))
+    assert job.command == ("python", "train.py", "--lr", "3e-4")
+    assert (job.team, job.num_nodes, job.environment) == ("research", 2, {"A": "1=2"})
+    assert job.name.startswith("my-code-") and job.name != made_up("My Code")
+
+
+def test_flags_stand_before_the_file_and_variables_are_added(tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump({**GOOD, "queue": "amd"}))
+    flags = {"queue": "nvidia", "priority": "low"}
+    job = read(Asked([str(file), "python", "b.py"], flags=flags, environment=["B=2"]))
+    assert (job.queue, job.priority, job.command) == ("nvidia", "low", ("python", "b.py"))
+    assert job.environment == {**GOOD["environment"], "B": "2"}
+    assert (job.name, job.team) == (GOOD["name"], GOOD["team"])
+
+
+@pytest.mark.parametrize("case", WRONG, ids=lambda case: " ".join(case["set"]))
+def test_a_wrong_job_file_is_refused_with_the_place_of_each_problem(
+    case: Mapping[str, Any], tmp_path: Path
+) -> None:
+    """The same patches as of a stack's job, through the file and the command."""
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump(changed(GOOD, case["set"])))
+    if any(case["set"].get(key, "") is None for key in NAMED_BY_US):
+        assert read(Asked([str(file)])).team == "research"
+        return
+    with pytest.raises(InputError) as refused:
+        read(Asked([str(file)]))
+    found = [f"{each.path}: {each.got}; {each.allowed}; {each.fix}" for each in refused.value.problems]
+    assert found == case["problems"]
+    assert all(each.location.startswith(f"{file}:") for each in refused.value.problems)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [([], "a command, or a job.yaml"), (["absent.yaml"], "No such file"), (["python"], "python FILE")],
+)
+def test_what_cannot_be_run_is_said(words: list[str], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        read(Asked(words))
+
+
+def test_a_train_job_is_known_by_its_kind(tmp_path: Path) -> None:
+    file = tmp_path / "trainjob.yaml"
+    file.write_text("apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\n")
+    assert written(Asked([str(file)])).is_train_job
+    assert not written(Asked(["python", "a.py"])).is_train_job
+
+
+def test_secrets_are_variables_or_files() -> None:
+    assert secrets_of(["HF_TOKEN", "HF_TOKEN=TOKEN", "NETRC=@netrc"]) == [
+        ("HF_TOKEN", {"key": "HF_TOKEN", "variable": "HF_TOKEN"}),
+        ("HF_TOKEN", {"key": "HF_TOKEN", "variable": "TOKEN"}),
+        ("NETRC", {"key": "NETRC", "file": "netrc"}),
+    ]
+    with pytest.raises(InputError, match="capital letters"):
+        secrets_of(["hf-token"])
+    with pytest.raises(InputError, match="NAME=VALUE"):
+        read(Asked(["sh", "a.sh"], environment=["A"]))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["python", "new.py"], "which git does not track"),
+        (["python", "-u", "gone.py"], "not among the code's files"),
+    ],
+)
+def test_a_program_that_does_not_go_along_is_refused(words: list[str], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        check_program(read(Asked(words)), Listing(("train.py",), untracked=("new.py",)))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["python", "./train.py"], ["python", "/app/x.py"], ["python", "-m", "mine"], ["sh", "x.sh"]],
+    ids=" ".join,
+)
+def test_other_programs_are_the_images_or_pythons_to_find(words: list[str]) -> None:
+    check_program(read(Asked(words)), Listing(("train.py",)))

@@ -1,0 +1,161 @@
+"""Where a job goes, by what a member of a team sees."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from infra.errors import InputError, TrainyardError
+from infra.spec import JobSpec, parse_job
+from infra.spec.offer import Offer
+from tests.trainyard.member.lists import Lists, about, cluster_queue, local_queue, research
+from trainyard.member.cluster import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES, Object
+from trainyard.member.offers import Size, choose, flavors_of
+from trainyard.member.outlook import outlook_of
+
+H100 = Offer(
+    accelerator="h100",
+    accelerators_per_node=8,
+    fabric="ib-shared",
+    capacity="spot",
+    cpus=19.0,
+    memory_gib=200.0,
+    cloud="onprem",
+    region="",
+)
+H200 = replace(H100, accelerator="h200", cpus=18.0)
+MI300 = replace(H100, accelerator="mi300x", fabric="ib-shared-rocm", capacity="on-demand")
+
+
+def flavor(name: str, offer: Offer) -> Object:
+    return {"metadata": {"name": name, "annotations": {"trainyard.dev/offer": offer.as_text()}}}
+
+
+def queue(name: str, **quotas: int) -> Object:
+    """A queue of the cluster with these pools."""
+    made: Any = cluster_queue(name=name)
+    [group] = made["spec"]["resourceGroups"]
+    group["flavors"] = [
+        {"name": pool, "resources": [{"name": "nvidia.com/gpu", "nominalQuota": str(quota)}]}
+        for pool, quota in quotas.items()
+    ]
+    found: Object = made
+    return found
+
+
+def lab() -> Lists:
+    """Two queues: NVIDIA's pools are the team's first."""
+    return Lists(
+        {
+            LOCAL_QUEUES: [
+                {"metadata": about("amd"), "spec": {"clusterQueue": "amd"}},
+                {"metadata": about("default"), "spec": {"clusterQueue": "nvidia"}},
+                {"metadata": about("research"), "spec": {"clusterQueue": "nvidia"}},
+            ],
+            CLUSTER_QUEUES: [queue("amd", mi300x=16), queue("nvidia", h100=32, h200=16)],
+            FLAVORS: [flavor("h100", H100), flavor("h200", H200), flavor("mi300x", MI300)],
+        }
+    )
+
+
+def job(**more: Any) -> JobSpec:
+    return parse_job({"name": "tune", "team": "research", "command": ["python", "a.py"], **more})
+
+
+@pytest.mark.parametrize(
+    ("size", "more", "found"),
+    [
+        (Size(gpus=16), {}, (2, 8, "torch-ib-shared", "research", ())),
+        (Size(gpus=24), {}, (3, 8, "torch-ib-shared", "research", ("h100",))),
+        (Size(gpus=4), {}, (1, 4, "torch-ib-shared", "research", ())),
+        (Size(gpus=12), {}, (2, 6, "torch-ib-shared", "research", ())),
+        (Size(gpus=4, nodes=2), {}, (2, 2, "torch-ib-shared", "research", ())),
+        (Size(nodes=2), {"num_nodes": 2}, (2, 8, "torch-ib-shared", "research", ())),
+        (
+            Size(nodes=2),
+            {"num_nodes": 2, "accelerators_per_node": 4},
+            (2, 4, "torch-ib-shared", "research", ()),
+        ),
+        (Size(), {}, (1, 1, "torch-ib-shared", "research", ())),
+        (Size(gpus=8), {"queue": "amd"}, (1, 8, "torch-ib-shared-rocm", "amd", ())),
+        (Size(gpus=8), {"runtime": "mpi-ib-shared"}, (1, 8, "mpi-ib-shared", "research", ())),
+        (Size(gpus=8), {"runtime": "torch-ib-shared-rocm"}, (1, 8, "torch-ib-shared-rocm", "amd", ())),
+        (Size(gpus=8), {"needs": {"accelerator": "h200"}}, (1, 8, "torch-ib-shared", "research", ("h200",))),
+        (Size(gpus=8), {"needs": {"memory_gib": 120}}, (1, 8, "torch-ib-shared", "research", ("h200",))),
+        (
+            Size(gpus=8),
+            {"needs": {"memory_gib": 120, "fabric": "ib-shared-rocm"}},
+            (1, 8, "torch-ib-shared-rocm", "amd", ()),
+        ),
+    ],
+    ids=lambda value: str(value) if isinstance(value, Size | dict) else "",
+)
+def test_a_job_goes_to_the_first_queue_with_room_for_all_of_it(
+    size: Size, more: dict[str, Any], found: tuple[object, ...]
+) -> None:
+    chosen = choose(job(**more), size, flavors_of(lab(), "team-research"))
+    placed = chosen.job
+    nodes, of_each = placed.num_nodes, placed.accelerators_per_node
+    assert (nodes, of_each, placed.runtime, chosen.local_queue, chosen.pools) == found
+
+
+def test_a_pod_asks_for_what_every_pool_has_that_it_may_land_on() -> None:
+    assert choose(job(), Size(gpus=8), flavors_of(lab(), "team-research")).share.cpus == 18.0
+
+
+@pytest.mark.parametrize(
+    ("size", "more", "got"),
+    [
+        (Size(gpus=40), {}, "40 GPUs"),
+        (Size(gpus=5, nodes=2), {}, "5 GPUs on 2 nodes"),
+        (Size(gpus=8), {"queue": "tpu"}, "8 GPUs, queue tpu"),
+        (Size(), {"accelerators_per_node": 16}, "1 nodes with 16 GPUs each"),
+        (Size(gpus=8), {"needs": {"accelerator": "b200"}}, "8 GPUs, accelerator: b200, framework: torch"),
+    ],
+)
+def test_what_no_queue_can_give_is_refused_with_all_that_they_have(
+    size: Size, more: dict[str, Any], got: str
+) -> None:
+    with pytest.raises(InputError) as refused:
+        choose(job(**more), size, flavors_of(lab(), "team-research"))
+    [problem] = refused.value.problems
+    assert problem.got == got
+    assert problem.allowed == (
+        "h100 of nvidia (32 h100, 8 on a node, ib-shared, spot);"
+        " h200 of nvidia (16 h200, 8 on a node, ib-shared, spot);"
+        " mi300x of amd (16 mi300x, 8 on a node, ib-shared-rocm, on-demand)"
+    )
+
+
+def test_a_cluster_that_an_earlier_version_brought_up_is_said_to_be_so() -> None:
+    with pytest.raises(TrainyardError, match="none whose pools say what they are"):
+        flavors_of(research(queue=cluster_queue()), "team-research")
+
+
+def test_an_offer_of_a_newer_version_is_read() -> None:
+    text = H100.as_text().replace("{", '{"moon_phase":"full",', 1)
+    assert Offer.read(text) == H100
+    with pytest.raises(ValueError, match="missing"):
+        Offer.read('{"accelerator": "h100"}')
+
+
+def test_a_dry_run_says_where_when_and_at_what_price() -> None:
+    priced = replace(H100, cloud="aws", region="us-east-1", machine="p5.48xlarge", capacity="on-demand")
+    cluster = Lists(
+        {
+            LOCAL_QUEUES: [local_queue()],
+            CLUSTER_QUEUES: [cluster_queue(quota=32, used=8)],
+            FLAVORS: [flavor("spot", priced)],
+        }
+    )
+    chosen = choose(job(), Size(gpus=16), flavors_of(cluster, "team-research"))
+    where, pool, when, price = outlook_of(cluster, chosen)
+    assert where == "where  2 × 8 GPUs by queue gpu, runtime torch-ib-shared"
+    assert pool == "       spot: 24 of 32 h100 free (on-demand, aws us-east-1)"
+    assert when.startswith("when   now to now: ")
+    assert price.startswith("price  spot: ") and "USD per hour (price of 20" in price
+    unpriced = replace(chosen.flavors[0], offer=H100)
+    *_, price = outlook_of(cluster, replace(chosen, flavors=(unpriced,)))
+    assert price == "price  spot: no machine is bought for it"

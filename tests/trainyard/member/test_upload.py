@@ -1,0 +1,151 @@
+"""Code on its way into a team's store: sent once, and told apart from what breaks off."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from infra import names
+from infra.errors import TrainyardError
+from tests.trainyard.member.lists import Lists, about
+from trainyard.member import upload
+from trainyard.member.cluster import Object
+from trainyard.member.pack import Pack, pack
+from trainyard.member.ranks import NodePod
+from trainyard.member.upload import CodeStore
+
+
+class Exec:
+    """The client's connection to a program (kubernetes/stream/ws_client.py), which runs here."""
+
+    def __init__(self, command: Sequence[str], breaks_after: int | None) -> None:
+        pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        self.process = subprocess.Popen([sys.executable, *command[1:]], **pipes)
+        self.left, self.sent = breaks_after, 0
+        self.open = True
+
+    def update(self, timeout: float) -> None:
+        assert timeout
+
+    def is_open(self) -> bool:
+        return self.open
+
+    def read_channel(self, channel: int) -> bytes:
+        """A line of its output, as it would come in a frame; its errors once it has ended."""
+        assert self.process.stdout and self.process.stderr
+        if channel == 1:
+            line: bytes = self.process.stdout.readline()
+            self.open = bool(line)
+            return line
+        return self.process.stderr.read() if channel == 2 else b""
+
+    def write_channel(self, channel: int, data: bytes) -> None:
+        assert channel == 0 and self.process.stdin
+        self.sent += len(data)
+        if self.left is not None and self.sent > self.left:
+            self.process.stdin.close()
+            self.left = 1 << 40
+        elif self.left != 1 << 40:
+            self.process.stdin.write(data)
+            self.process.stdin.flush()
+
+    def close(self) -> None:
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+            assert stream
+            stream.close()
+        self.process.wait(10)
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Pack:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "train.py").write_text("print(1)\n" * 1000)
+    (folder / "noise").write_bytes(bytes(range(256)) * 1000)
+    return pack(folder, ["train.py", "noise"])
+
+
+def pod(*conditions: tuple[str, str], **status: Any) -> Object:
+    made = about("uploads-5d", labels={"app.kubernetes.io/name": "uploads"})
+    found = [{"type": kind, "status": value} for kind, value in conditions]
+    return {"metadata": made, "spec": {"nodeName": "system-0"}, "status": {"conditions": found, **status}}
+
+
+READY = pod(("Ready", "True"))
+
+
+class Cluster(Lists):
+    def labelled_pods(self, namespace: str, label: str) -> list[Object]:
+        assert (namespace, label) == ("team-research", "app.kubernetes.io/name=uploads")
+        return list(self.running)
+
+
+class RemoteHere:
+    """The way into pods, which leads to this machine."""
+
+    made: ClassVar[list[Exec]] = []
+    breaks_after: ClassVar[int | None] = None
+
+    def __init__(self, _api: object) -> None:
+        pass
+
+    def start(self, to: NodePod, command: Sequence[str], **how: bool) -> Exec:
+        assert (to.name, to.container, how) == ("uploads-5d", "uploads", {"stdin": True, "tty": False})
+        self.made.append(Exec(command, self.breaks_after))
+        return self.made[-1]
+
+
+@pytest.fixture
+def connections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Exec]:
+    """Those that were made; the store is a folder here."""
+    made = RemoteHere.made = []
+    monkeypatch.setattr(RemoteHere, "breaks_after", None)
+    monkeypatch.setattr(names, "CODE_STORE", str(tmp_path / "store"))
+
+    monkeypatch.setattr(upload, "Remote", RemoteHere)
+    return made
+
+
+def store(*pods: Object) -> CodeStore:
+    class Session:
+        api = None
+
+    session: Any = Session()
+    return CodeStore(session, Cluster({}, pods), "team-research")
+
+
+def test_code_is_sent_once(code: Pack, connections: list[Exec]) -> None:
+    told: list[tuple[int, int]] = []
+    assert not store(READY).has(code.digest)
+    assert store(READY).put(code, lambda done, total: told.append((done, total))) is True
+    assert told[-1][0] == told[-1][1] > 0
+    assert store(READY).put(code) is False
+    assert store(READY).has(code.digest)
+    assert [each.sent > 0 for each in connections] == [False, True, False, False]
+    assert all(each.process.returncode is not None for each in connections), "no program is left behind"
+
+
+def test_an_upload_that_breaks_off_says_so_and_the_next_one_sends_it(
+    code: Pack, connections: list[Exec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RemoteHere, "breaks_after", 100)
+    with pytest.raises(TrainyardError, match="the connection broke off: nothing was stored"):
+        store(READY).put(code)
+    monkeypatch.setattr(RemoteHere, "breaks_after", None)
+    assert store(READY).put(code) is True
+
+
+@pytest.mark.usefixtures("connections")
+def test_a_pod_that_does_not_start_says_why(code: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upload, "POD_SECONDS", 0.0)
+    waiting = {"reason": "ErrImagePull", "message": "no such host"}
+    starting = pod(("Ready", "False"), containerStatuses=[{"state": {"waiting": waiting}}])
+    with pytest.raises(TrainyardError, match=r"uploads-5d is not ready: ErrImagePull: no such host"):
+        store(starting).put(code)
+    with pytest.raises(TrainyardError, match="has no pod that takes it"):
+        store().put(code)

@@ -1,0 +1,155 @@
+"""What `trainyard run` was asked for: a job.yaml, a command, flags; all of it one typed job."""
+
+from __future__ import annotations
+
+import re
+import secrets as random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from infra.errors import InputError, Problem
+from infra.spec import JobSpec, parse_job
+from infra.spec.job import starts_by_rank
+from infra.spec.source import Source, read_whole
+from trainyard.member.folder import Listing
+from trainyard.member.offers import Size
+from trainyard.member.secrets import checked
+
+TRAIN_JOB = "TrainJob"
+_MAX_BASE = 32
+"""Of a name that is made up: `-` and six digits fit behind it."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The words of one command line."""
+
+    words: Sequence[str] = ()
+    """A job.yaml, a command, or both, the file first."""
+    gpus: int | None = None
+    nodes: int | None = None
+    flags: Mapping[str, Any] = field(default_factory=dict)
+    """Keys of a job that flags have set."""
+    environment: Sequence[str] = ()
+    """`NAME=VALUE` each."""
+    secrets: Sequence[str] = ()
+    """`NAME`, `NAME=VARIABLE` or `NAME=@FILE` each."""
+    takes_folder: bool = True
+
+    @property
+    def file(self) -> Path | None:
+        """The job.yaml, if one is named."""
+        named = self.words and self.words[0].endswith((".yaml", ".yml"))
+        return Path(self.words[0]) if named else None
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The command, if one is given."""
+        return tuple(self.words[1:] if self.file else self.words)
+
+    @property
+    def size(self) -> Size:
+        """How large the job is to be."""
+        return Size(self.gpus, self.nodes)
+
+
+@dataclass(frozen=True)
+class Written:
+    """A job.yaml as data, with the place of each value."""
+
+    data: Mapping[str, Any]
+    source: Source
+
+    @property
+    def is_train_job(self) -> bool:
+        """Whether it is Kubeflow's own kind."""
+        return self.data.get("kind") == TRAIN_JOB
+
+
+def written(asked: Asked) -> Written:
+    """Read the job.yaml, if there is one.
+
+    Raises:
+        InputError: it cannot be read, or nothing says what to run.
+    """
+    if asked.file is None:
+        if not asked.command:
+            fix = "trainyard run -- python train.py, or trainyard run job.yaml"
+            raise InputError([Problem("COMMAND", "nothing", "a command, or a job.yaml", fix)])
+        return Written({}, Source("command line", key="command line"))
+    data, source = read_whole(asked.file)
+    return Written(data, source)
+
+
+def job_of(asked: Asked, found: Written, team: str, folder: Path) -> JobSpec:
+    """Return the job, with a name where it has none; the newest of each secret is not looked up yet.
+
+    Raises:
+        InputError: with everything that is wrong in the file and the flags.
+    """
+    flags = dict(asked.flags)
+    if asked.command:
+        flags["command"] = list(asked.command)
+    if asked.nodes is not None:
+        flags["num_nodes"] = asked.nodes
+    variables = _pairs(asked.environment)
+    if variables:
+        flags["environment"] = {**(found.data.get("environment") or {}), **variables}
+    defaults = {"name": made_up(folder.name), "team": team}
+    return parse_job({**defaults, **found.data, **flags}, found.source)
+
+
+def made_up(base: str) -> str:
+    """Return a name for a job that was given none; no other has it."""
+    plain = re.sub(r"[^a-z0-9]+", "-", base.lower()).strip("-0123456789")[:_MAX_BASE].strip("-")
+    return f"{plain or 'job'}-{random.token_hex(3)}"
+
+
+def _pairs(given: Sequence[str]) -> dict[str, str]:
+    problems = [
+        Problem("--env", each, "NAME=VALUE", "write the variable, '=', and its value")
+        for each in given
+        if "=" not in each
+    ]
+    if problems:
+        raise InputError(problems)
+    return {name: value for name, _, value in (each.partition("=") for each in given)}
+
+
+def secrets_of(given: Sequence[str]) -> list[tuple[str, dict[str, str]]]:
+    """Return the name of each secret, and how the job takes it: its `key`, and `variable` or `file`.
+
+    Raises:
+        InputError: a name is none.
+    """
+    found = []
+    for each in given:
+        name, _, way = each.partition("=")
+        taken = {"file": way[1:]} if way.startswith("@") else {"variable": way or name}
+        found.append((checked(name), {"key": name, **taken}))
+    return found
+
+
+def check_program(job: JobSpec, listing: Listing) -> None:
+    """See to it that the file that ranks run is among those that go along.
+
+    Raises:
+        InputError: it is not.
+    """
+    words = [word for word in (job.command or ())[1:] if word != "-u"]
+    if not starts_by_rank(job.command or ()) or not words or words[0] in {"-m", ""}:
+        return
+    program = words[0]
+    if program.startswith("/") or str(PurePosixPath(program)) in listing.names:
+        return
+    if str(PurePosixPath(program)) in listing.untracked:
+        fix = f"git add {program} (no commit is needed), or name it: --include {program}"
+        raise InputError(
+            [Problem("command", f"{program}, which git does not track", "a file of the code", fix)]
+        )
+    fix = "start in the folder that has it; a program of the image is named by its whole path"
+    raise InputError(
+        [Problem("command", f"{program}: not among the code's files", "a file of the code", fix)]
+    )

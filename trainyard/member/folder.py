@@ -1,0 +1,109 @@
+"""Which files of a folder are code: what git tracks, as it is on disk; else all that nothing ignores."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from infra.errors import InputError, MachineError, Problem
+from trainyard.member.pack import matches
+
+IGNORE = ".trainyardignore"
+"""Names what stays here, in the form of .gitignore."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The files of a folder that a job gets."""
+
+    names: tuple[str, ...]
+    """Relative to the folder."""
+    untracked: tuple[str, ...] = ()
+    """What git neither tracks nor ignores, and is left out."""
+    commit: str = ""
+    """The commit that is checked out; empty outside of git."""
+    dirty: bool = False
+    """Whether tracked files differ from it."""
+
+
+def list_files(folder: Path, listed: Sequence[str] = ()) -> Listing:
+    """List the files; `listed` are patterns of what is taken though git does not track it.
+
+    Raises:
+        InputError: a pattern finds nothing.
+        MachineError: there is no git.
+    """
+    if shutil.which("git") is None:
+        got, fix = "git: not installed", "install it; a folder need not be a repository"
+        raise MachineError([Problem("PATH", got, "git, which says what is ignored", fix)])
+    more = _listed(folder, listed)
+    if _git(folder, "rev-parse", "--is-inside-work-tree", check=False).strip() != b"true":
+        return Listing((*_not_ignored(folder), *more))
+    tracked = _names(_git(folder, "ls-files", "-z", "--cached", "--recurse-submodules"))
+    excluded = (f"--exclude-per-directory={IGNORE}",)
+    left_out = set(_names(_git(folder, "ls-files", "-z", "--cached", "--ignored", *excluded)))
+    untracked = _names(_git(folder, "ls-files", "-z", "--others", "--exclude-standard"))
+    kept = [name for name in dict.fromkeys(tracked) if name not in left_out]
+    return Listing(
+        names=(*kept, *more),
+        untracked=tuple(name for name in untracked if name not in more),
+        commit=_git(folder, "rev-parse", "--verify", "--quiet", "HEAD", check=False).decode().strip(),
+        dirty=bool(_git(folder, "status", "--porcelain", "--untracked-files=no", "--", ".").strip()),
+    )
+
+
+def _not_ignored(folder: Path) -> list[str]:
+    """By git too, in a repository that is empty, so that patterns mean what they mean there."""
+    with tempfile.TemporaryDirectory(prefix="trainyard-") as place:
+        _git(folder, "init", "--quiet", "--bare", place)
+        where = (f"--git-dir={place}", "--work-tree=.")
+        found = [
+            _names(_git(folder, *where, "ls-files", "-z", "--others", f"--exclude-per-directory={file}"))
+            for file in (".gitignore", IGNORE)
+        ]
+    also = set(found[1])
+    return [name for name in found[0] if name in also]
+
+
+def _listed(folder: Path, patterns: Sequence[str]) -> list[str]:
+    found: dict[str, None] = {}
+    problems = []
+    for pattern in patterns:
+        fitting = [name for name in _walk(folder) if matches(name, [pattern])]
+        if not fitting:
+            fix = "name a file, a folder or a pattern of this folder, such as configs/*.yaml"
+            problems.append(Problem("files", repr(pattern), f"what is in {folder}", fix))
+        found |= dict.fromkeys(fitting)
+    if problems:
+        raise InputError(problems)
+    return list(found)
+
+
+def _walk(folder: Path) -> list[str]:
+    """Names of all files and links, but for git's own."""
+    found = []
+    for place, folders, files in os.walk(folder):
+        folders[:] = [each for each in folders if each != ".git"]
+        links = [each for each in folders if Path(place, each).is_symlink()]
+        found += [os.path.relpath(Path(place, each), folder) for each in (*files, *links)]
+    return found
+
+
+def _names(output: bytes) -> list[str]:
+    """A folder at the end of a name is a repository in this one that is no submodule: not ours."""
+    return [os.fsdecode(each) for each in output.split(b"\0") if each and not each.endswith(b"/")]
+
+
+def _git(folder: Path, *words: str, check: bool = True) -> bytes:
+    done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, check=False)
+    if check and done.returncode != 0:
+        said = done.stderr.decode(errors="replace").strip().removeprefix("fatal: ")
+        raise InputError(
+            [Problem(str(folder), f"git: {said}", "a folder that git can read", f"git {words[0]}")]
+        )
+    return done.stdout

@@ -1,0 +1,213 @@
+"""Where a job of a team may run: what its queues lead to, as far as a member sees it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import catalog
+from infra import names
+from infra.errors import InputError, Problem, TrainyardError
+from infra.spec.fabric import ANY_FABRIC
+from infra.spec.job import JobSpec, NeedsSpec
+from infra.spec.offer import Offer
+from infra.spec.placement import PLAIN_FABRICS
+from infra.spec.share import Share
+from trainyard.member.cluster import FLAVORS, LOCAL_QUEUES, Cluster, Object
+from trainyard.member.queue import Pool, pools_of
+
+DEFAULT_QUEUE = "default"
+"""The local queue of jobs that name none; it leads to the team's first queue."""
+
+
+@dataclass(frozen=True)
+class Flavor:
+    """A pool that jobs of a team can be admitted to."""
+
+    local_queue: str
+    queue: str
+    """Of the cluster."""
+    pool: Pool
+    most: int
+    """Accelerators that the queue may ever have of it, with what it can borrow."""
+    offer: Offer
+
+    def __str__(self) -> str:
+        offer = self.offer
+        number = f"{self.most} {offer.accelerator}, {offer.accelerators_per_node} on a node"
+        return f"{self.pool.name} of {self.queue} ({number}, {offer.fabric}, {offer.capacity})"
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large a job is to be, as far as its user says."""
+
+    gpus: int | None = None
+    """Of all nodes."""
+    nodes: int | None = None
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Where a job goes."""
+
+    job: JobSpec
+    """With its runtime, queue and size."""
+    local_queue: str
+    pools: tuple[str, ...]
+    """That are good for it, where its queue has others too; empty: all of them."""
+    flavors: tuple[Flavor, ...]
+    """That are good for it, the preferred first."""
+
+    @property
+    def share(self) -> Share:
+        """What goes with each accelerator, wherever it lands."""
+        shares = [each.offer.share for each in self.flavors]
+        return Share(min(each.cpus for each in shares), min(each.memory_gib for each in shares))
+
+
+def flavors_of(cluster: Cluster, namespace: str) -> list[Flavor]:
+    """Return what the queues of a team have, those of its first queue first.
+
+    Raises:
+        TrainyardError: the stack was brought up by an earlier version, or the user may not see its queues.
+    """
+    known = cluster.cluster_queues()
+    # As if nothing was in use.
+    empty = {name: {**queue, "status": {}} for name, queue in known.items()}
+    offers = {each["metadata"]["name"]: each for each in cluster.cluster_objects(FLAVORS)}
+    found = []
+    for queue, local_queue in _leads(cluster, namespace).items():
+        most = {pool.name: pool.free for pool in pools_of(queue, empty)}
+        for pool in pools_of(queue, known):
+            offer = _offer(offers.get(pool.name, {}))
+            if offer is not None:
+                found.append(Flavor(local_queue, queue, pool, most[pool.name], offer))
+    if not found:
+        raise TrainyardError([_nothing_seen(namespace)])
+    return found
+
+
+def _leads(cluster: Cluster, namespace: str) -> dict[str, str]:
+    """Queue of the cluster → the team's local queue that leads there, by its own name where it has one."""
+    local = {
+        str(each["metadata"]["name"]): str(each["spec"]["clusterQueue"])
+        for each in cluster.objects(LOCAL_QUEUES, namespace)
+    }
+    first = local.pop(DEFAULT_QUEUE, None)
+    found = {first: DEFAULT_QUEUE} if first else {}
+    for name, queue in local.items():
+        if found.get(queue) in {None, DEFAULT_QUEUE}:
+            found[queue] = name
+    return found
+
+
+def _offer(flavor: Object) -> Offer | None:
+    text = flavor.get("metadata", {}).get("annotations", {}).get(names.OFFER_ANNOTATION)
+    try:
+        return Offer.read(text) if text else None
+    except ValueError:
+        return None
+
+
+def choose(job: JobSpec, size: Size, flavors: Sequence[Flavor]) -> Chosen:
+    """Return the first queue that has room for all of the job in one flavor, and the job with what it lacks.
+
+    Raises:
+        InputError: there is none; it says what there is.
+    """
+    needs = job.needs or NeedsSpec(framework="mpi" if job.runtime.startswith("mpi-") else "torch")
+    for queue in dict.fromkeys(each.queue for each in flavors):
+        of_queue = [each for each in flavors if each.queue == queue]
+        if job.queue not in {None, queue, of_queue[0].local_queue}:
+            continue
+        sizes = {each.pool.name: _size(job, size, each.offer) for each in of_queue}
+        good = [each for each in of_queue if _is_good(each, sizes[each.pool.name], job, needs)]
+        if not good:
+            continue
+        num_nodes, per_node = sizes[good[0].pool.name] or (0, 0)
+        runtime = job.runtime or names.runtime(needs.framework, good[0].offer.fabric)
+        sized = {"num_nodes": num_nodes, "accelerators_per_node": per_node}
+        placed = job.model_copy(update={**sized, "runtime": runtime, "queue": queue, "needs": None})
+        pools = tuple(each.pool.name for each in good) if len(good) < len(of_queue) else ()
+        return Chosen(placed, good[0].local_queue, pools, tuple(good))
+    raise InputError([_no_room(job, size, flavors)])
+
+
+def _size(job: JobSpec, size: Size, offer: Offer) -> tuple[int, int] | None:
+    """Return nodes, and accelerators of each, on nodes of a pool; None where that cannot be."""
+    if size.gpus is None:
+        fixed = {"accelerators_per_node"} & job.model_fields_set or size.nodes is None
+        per_node = job.accelerators_per_node if fixed else offer.accelerators_per_node
+        return size.nodes or job.num_nodes, per_node
+    if size.nodes is not None:
+        return (size.nodes, size.gpus // size.nodes) if size.gpus % size.nodes == 0 else None
+    most = min(size.gpus, offer.accelerators_per_node)
+    per_node = next(number for number in range(most, 0, -1) if size.gpus % number == 0)
+    return size.gpus // per_node, per_node
+
+
+def _is_good(flavor: Flavor, size: tuple[int, int] | None, job: JobSpec, needs: NeedsSpec) -> bool:
+    offer = flavor.offer
+    if size is None or size[1] > offer.accelerators_per_node or math.prod(size) > flavor.most:
+        return False
+    if needs.framework not in catalog.fabric(offer.fabric).frameworks:
+        return False
+    of_runtime = job.runtime.partition("-")[2]
+    if of_runtime not in {"", names.ANY_FABRIC, offer.fabric}:
+        return False
+    return (
+        needs.accelerator in {None, offer.accelerator}
+        and (needs.memory_gib is None or _memory_gib(offer.accelerator) >= needs.memory_gib)
+        and _has_fabric(offer, needs.fabric)
+    )
+
+
+def _has_fabric(offer: Offer, wanted: str | None) -> bool:
+    return offer.fabric not in PLAIN_FABRICS if wanted == ANY_FABRIC else wanted in {None, offer.fabric}
+
+
+def _memory_gib(model: str) -> float:
+    """Of one accelerator; 0 where nobody says."""
+    try:
+        return float(catalog.accelerator(model).memory_gib or 0)
+    except catalog.UnknownNameError:
+        return 0.0
+
+
+def asked(job: JobSpec, size: Size) -> str:
+    """Say what a job asks for."""
+    return ", ".join(_parts(job, size))
+
+
+def _parts(job: JobSpec, size: Size) -> Iterator[str]:
+    if size.gpus is not None:
+        yield f"{size.gpus} GPUs" + (f" on {size.nodes} nodes" if size.nodes else "")
+    else:
+        nodes, of_each = size.nodes or job.num_nodes, job.accelerators_per_node
+        yield f"{nodes} nodes with {of_each} GPUs each"
+    for name in ("runtime", "queue"):
+        if getattr(job, name):
+            yield f"{name} {getattr(job, name)}"
+    if job.needs is not None:
+        needs: Mapping[str, object] = job.needs.model_dump(exclude_none=True)
+        yield from (f"{key}: {value}" for key, value in needs.items())
+
+
+def _no_room(job: JobSpec, size: Size, flavors: Sequence[Flavor]) -> Problem:
+    return Problem(
+        path="--gpus" if size.gpus is not None else "--nodes" if size.nodes is not None else "job",
+        got=asked(job, size),
+        allowed="; ".join(map(str, flavors)),
+        fix="ask for what one pool has; `trainyard queue` shows what is free",
+    )
+
+
+def _nothing_seen(namespace: str) -> Problem:
+    return Problem(
+        path=f"queues of {namespace}",
+        got="none whose pools say what they are",
+        allowed="a team of a stack that this version has brought up",
+        fix="ask who runs the cluster to bring it up again (`trainyard up`), or for your team's role",
+    )

@@ -1,0 +1,199 @@
+"""A folder of code as one file that depends on nothing but the code: same files, same digest.
+
+The digest is that of the uncompressed archive, so it is the same whatever compresses it. An entry has a name,
+a content and whether it is executable; owners, times and the other bits of a mode are this machine's alone.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import os
+import re
+import shutil
+import stat
+import tarfile
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from fnmatch import fnmatch, translate
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from infra.errors import InputError, Problem
+
+MAX_BYTES = 256 << 20
+"""Of all files: code is small, and each pod of a job unpacks it. Data are for datasets and volumes."""
+NUM_LARGEST = 5
+"""Files that are named where a folder is too large."""
+_IN_MEMORY = 32 << 20
+_SECRETS = (
+    ".env",
+    ".env.*",
+    ".git-credentials",
+    ".netrc",
+    ".pypirc",
+    "*.jks",
+    "*.key",
+    "*.kubeconfig",
+    "*.p12",
+    "*.pem",
+    "*.pfx",
+    "id_dsa",
+    "id_ecdsa",
+    "id_ed25519",
+    "id_rsa",
+    "kubeconfig",
+)
+_SECRET_NAME = re.compile("|".join(map(translate, _SECRETS)))
+_HARMLESS = (".env.dist", ".env.example", ".env.sample", ".env.template")
+_PRIVATE_KEY = re.compile(rb"^-----BEGIN [A-Z ]*PRIVATE KEY( BLOCK)?-----\r?$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Pack:
+    """A folder of code, packed."""
+
+    digest: str
+    """`sha256:…` of the archive without its compression."""
+    num_files: int
+    num_bytes: int
+    """Of the files."""
+    archive: IO[bytes]
+    """The archive, not compressed; open at its begin."""
+
+    def compressed(self) -> IO[bytes]:
+        """Return the archive as it is sent; the same bytes on every machine."""
+        out: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115 -- it is returned
+        self.archive.seek(0)
+        with gzip.GzipFile("", "wb", compresslevel=5, fileobj=out, mtime=0) as zipped:
+            shutil.copyfileobj(self.archive, zipped, 1 << 20)
+        out.seek(0)
+        return out
+
+
+@dataclass(frozen=True)
+class _File:
+    name: str
+    """Relative to the folder; what is not UTF-8 as `os.fsdecode` has it."""
+    mode: int
+    content: bytes
+    """Of a link, where it leads."""
+
+
+def pack(folder: Path, names: Iterable[str], listed: Sequence[str] = ()) -> Pack:
+    """Pack the files of a folder. A file that is not there, or is gone meanwhile, is left out.
+
+    Args:
+        folder: what the names are relative to.
+        names: of files and links, in any order.
+        listed: patterns of what the user has named, which may look like a secret.
+
+    Raises:
+        InputError: files that look like secrets, links that lead out of the folder, or more than
+            `MAX_BYTES`; all of it.
+    """
+    ordered = sorted(set(names), key=os.fsencode)
+    _check_size(folder, ordered)
+    archive: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115 -- it is returned
+    problems: list[Problem] = []
+    num_files = num_bytes = 0
+    with tarfile.open(fileobj=archive, mode="w", format=tarfile.GNU_FORMAT, errors="surrogateescape") as tar:
+        for file in _files(folder, ordered):
+            problems += _problems(file, listed)
+            _add(tar, file)
+            num_files, num_bytes = num_files + 1, num_bytes + len(file.content)
+    if problems:
+        raise InputError(problems)
+    archive.seek(0)
+    digest = hashlib.file_digest(archive, "sha256").hexdigest()  # type: ignore[arg-type]
+    archive.seek(0)
+    return Pack(f"sha256:{digest}", num_files, num_bytes, archive)
+
+
+def _files(folder: Path, names: Iterable[str]) -> Iterator[_File]:
+    for name in names:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            path = folder / name
+            mode = path.lstat().st_mode
+            if stat.S_ISLNK(mode):
+                yield _File(name, mode, os.fsencode(path.readlink()))
+            elif stat.S_ISREG(mode):
+                yield _File(name, mode, path.read_bytes())
+
+
+def _add(tar: tarfile.TarFile, file: _File) -> None:
+    entry = tarfile.TarInfo(file.name)
+    if stat.S_ISLNK(file.mode):
+        entry.type, entry.mode, entry.linkname = tarfile.SYMTYPE, 0o777, os.fsdecode(file.content)
+        tar.addfile(entry)
+        return
+    entry.mode = 0o755 if file.mode & stat.S_IXUSR else 0o644
+    entry.size = len(file.content)
+    tar.addfile(entry, io.BytesIO(file.content))
+
+
+def _check_size(folder: Path, names: Sequence[str]) -> None:
+    sizes: dict[str, int] = {}
+    for name in names:
+        with suppress(OSError):
+            sizes[name] = (folder / name).lstat().st_size
+    total = sum(sizes.values())
+    if total <= MAX_BYTES:
+        return
+    largest = sorted(sizes, key=lambda name: sizes[name], reverse=True)[:NUM_LARGEST]
+    shown = ", ".join(f"{printable(name)} ({mib(sizes[name])})" for name in largest)
+    fix = "leave them out (.trainyardignore, git rm --cached); data go on the team's volume, or as a dataset"
+    got = f"{len(sizes)} files of {mib(total)}; the largest: {shown}"
+    raise InputError([Problem(str(folder), got, f"{mib(MAX_BYTES)} in all", fix)])
+
+
+def _problems(file: _File, listed: Sequence[str]) -> Iterator[Problem]:
+    shown = printable(file.name)
+    if stat.S_ISLNK(file.mode):
+        target = os.fsdecode(file.content)
+        if _leads_out(file.name, target):
+            fix = "put a copy in its place, or leave it out (.trainyardignore)"
+            yield Problem(shown, f"a link to {printable(target)}", "links that stay in the folder", fix)
+    elif _looks_secret(file) and not matches(file.name, listed):
+        fix = "leave it out (.trainyardignore) and give its values by `secrets`; or list it under `files`"
+        yield Problem(shown, "what looks like a secret", "code that the whole team may read", fix)
+
+
+def _leads_out(name: str, target: str) -> bool:
+    if target.startswith("/"):
+        return True
+    depth = 0
+    for part in (*PurePosixPath(name).parent.parts, *target.split("/")):
+        depth += {"..": -1, ".": 0, "": 0}.get(part, 1)
+        if depth < 0:
+            return True
+    return False
+
+
+def _looks_secret(file: _File) -> bool:
+    base = PurePosixPath(file.name).name
+    if base in _HARMLESS:
+        return False
+    # Certificates are public, and have the same ending as keys.
+    named = _SECRET_NAME.match(base) is not None
+    public = base.endswith(".pem") and b"PRIVATE" not in file.content
+    return (named and not public) or _PRIVATE_KEY.search(file.content) is not None
+
+
+def matches(name: str, patterns: Iterable[str]) -> bool:
+    """Whether a file, or a folder that it is in, is what one of the patterns names."""
+    ways = [name, *map(str, PurePosixPath(name).parents)]
+    return any(fnmatch(way, pattern.rstrip("/")) for pattern in patterns for way in ways)
+
+
+def printable(name: str) -> str:
+    """Return a file's name as a terminal can show it."""
+    return name.encode(errors="backslashreplace").decode()
+
+
+def mib(number: int) -> str:
+    """Write a number of bytes in MiB."""
+    return f"{number / (1 << 20):.1f} MiB"

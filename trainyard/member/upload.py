@@ -1,0 +1,135 @@
+"""Code on its way into the team's store: by a program in the team's pod for that, over the API's exec."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import IO, Any
+
+from infra import names
+from infra.errors import Problem, TrainyardError
+from infra.platform.programs import program
+from trainyard.member.cluster import Cluster, Object
+from trainyard.member.pack import Pack
+from trainyard.member.ranks import NodePod
+from trainyard.member.remote import ERROR_CHANNEL, Remote
+from trainyard.member.shell import CHUNK, STDERR, STDIN, STDOUT
+from trainyard.session import Session
+
+POD_SECONDS = 300.0
+"""For the pod to be there: its image may have to be pulled."""
+ANSWER_SECONDS = 120.0
+_STORED, _SEND = "stored", "send"
+_LABEL = f"app.kubernetes.io/name={names.UPLOADS}"
+Progress = Callable[[int, int], object]
+"""Takes the bytes that are sent, and all."""
+
+
+class CodeStore:
+    """The packs of code that a team has."""
+
+    def __init__(self, session: Session, cluster: Cluster, namespace: str) -> None:
+        self._session, self._cluster, self._namespace = session, cluster, namespace
+
+    def has(self, digest: str) -> bool:
+        """Whether a pack is there."""
+        connection = self._start(digest)
+        try:
+            return _answer(connection) == _STORED
+        finally:
+            connection.close()
+
+    def put(self, pack: Pack, progress: Progress = lambda _sent, _all: None) -> bool:
+        """Store a pack; returns whether it had to be sent.
+
+        Raises:
+            TrainyardError: the team has no pod for that, or the pack did not get there whole.
+        """
+        connection = self._start(pack.digest)
+        try:
+            if _answer(connection) == _STORED:
+                return False
+            with pack.compressed() as sent:
+                _send(connection, sent, progress)
+            if (said := _answer(connection)) != _STORED:
+                raise TrainyardError([_broken(said)])
+            return True
+        finally:
+            connection.close()
+
+    def _start(self, digest: str) -> Any:  # noqa: ANN401 -- the client's own
+        command = ["python3", "-IS", "-c", program("receive_code.py"), names.CODE_STORE, digest]
+        return Remote(self._session.api).start(self._pod(), command, stdin=True, tty=False)
+
+    def _pod(self) -> NodePod:
+        """Return the team's pod for uploads, once it runs."""
+        deadline = time.monotonic() + POD_SECONDS
+        while True:
+            pods = self._cluster.labelled_pods(self._namespace, _LABEL)
+            for pod in pods:
+                if _is_ready(pod):
+                    return _as_node_pod(pod)
+            if not pods or time.monotonic() > deadline:
+                raise TrainyardError([_no_pod(self._namespace, pods)])
+            time.sleep(1.0)
+
+
+def _is_ready(pod: Object) -> bool:
+    ready = [each["status"] for each in pod["status"].get("conditions", ()) if each["type"] == "Ready"]
+    return ready == ["True"] and "deletionTimestamp" not in pod["metadata"]
+
+
+def _as_node_pod(pod: Object) -> NodePod:
+    about = pod["metadata"]
+    node = str(pod["spec"].get("nodeName", ""))
+    place = {"container": names.UPLOADS, "namespace": about["namespace"]}
+    return NodePod(about["name"], 0, node, "Running", 0, 0, **place)
+
+
+def _answer(connection: Any) -> str:  # noqa: ANN401 -- the client's own
+    """Return the program's next line; what it wrote to its errors where it has ended."""
+    line, deadline = b"", time.monotonic() + ANSWER_SECONDS
+    while b"\n" not in line and time.monotonic() < deadline:
+        connection.update(timeout=1)
+        line += _bytes(connection.read_channel(STDOUT))
+        if not connection.is_open() and b"\n" not in line:
+            return _text(connection.read_channel(STDERR)) or _text(connection.read_channel(ERROR_CHANNEL))
+    return _text(line).strip()
+
+
+def _send(connection: Any, sent: IO[bytes], progress: Progress) -> None:  # noqa: ANN401
+    number = sent.seek(0, 2)
+    sent.seek(0)
+    connection.write_channel(STDIN, b"%d\n" % number)
+    while part := sent.read(CHUNK):
+        connection.write_channel(STDIN, part)
+        progress(sent.tell(), number)
+
+
+def _bytes(value: bytes | str) -> bytes:
+    return value.encode() if isinstance(value, str) else value
+
+
+def _text(value: bytes | str) -> str:
+    return _bytes(value).decode(errors="replace").strip()
+
+
+def _broken(said: str) -> Problem:
+    got = f"it did not get there whole: {said or 'the connection broke off'}"
+    return Problem("code", got, "an upload that ends", "run the same command again")
+
+
+def _no_pod(namespace: str, pods: list[Object]) -> Problem:
+    if not pods:
+        fix = "ask who runs the cluster to bring it up again (`trainyard up`, `pulumi up`)"
+        got = f"{namespace} has no pod that takes it"
+        return Problem("code", got, "a stack that this version has brought up", fix)
+    name = pods[0]["metadata"]["name"]
+    waiting = [
+        f"{each['state']['waiting'].get('reason')}: {each['state']['waiting'].get('message', '')}"
+        for each in pods[0]["status"].get("containerStatuses", ())
+        if each["state"].get("waiting")
+    ]
+    got = f"pod {name} is not ready: {', '.join(waiting) or pods[0]['status'].get('phase')}"
+    fix = f"look at it: kubectl describe pod -n {namespace} {name}"
+    return Problem("code", got, "a pod that takes the team's code", fix)
