@@ -380,7 +380,7 @@ def test_a_dry_run_prints_the_job_and_starts_nothing(
     assert "kind: TrainJob" in said and "where  2 × 1 GPUs by queue gpu, runtime torch-none" in said
     assert "when   now to " in said and "price  spot: no machine is bought for it" in said
     assert "tried" not in member("jobs")
-    with pytest.raises(InputError, match=r"spot of gpu \(4 simulated, 1 on a node, none, spot\)"):
+    with pytest.raises(InputError, match=r"spot of gpu \(2 simulated, 1 on a node, none, spot\)"):
         member("run", "--gpus", "8", "--dry-run", "--", "python", "train.py")
 
 

@@ -39,6 +39,7 @@ KUBE_SYSTEM = (
     "namespace-controller",
     "node-controller",
     "pod-garbage-collector",
+    "replicaset-controller",  # of the pod that takes a team's code; members make no Deployments
     "ttl-after-finished-controller",
 )
 """Controllers of Kubernetes that change, or end, what others have submitted."""
