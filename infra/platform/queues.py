@@ -17,8 +17,9 @@ from infra.charts import Manifest
 from infra.kubernetes_objects import KubernetesObject
 from infra.platform.base import Context, Layer, metadata
 from infra.platform.namespaces import Namespaces
-from infra.spec.offer import Offer, offer_of
+from infra.spec.offer import offer_of
 from infra.spec.queue import FlavorSpec, QueueSpec, TeamSpec
+from infra.spec.stack import Stack
 from infra.targets.base import ClusterSettings, PoolSettings
 
 _API = "kueue.x-k8s.io/v1beta2"
@@ -50,7 +51,7 @@ class Queues(Layer):
             for name in sorted({_topology_of(pool) for pool in context.queued_pools})
         }
         flavors = [
-            self.add(_flavor(pool, offer_of(stack, pool.name)), [topologies[_topology_of(pool)]])
+            self.add(_flavor(pool, stack), [topologies[_topology_of(pool)]])
             for pool in context.queued_pools
         ]
         queued = [pool for pool in context.job_pools if pool.capacity_mode == "queued"]
@@ -100,12 +101,14 @@ def _topology(name: str, settings: ClusterSettings) -> Manifest:
     }
 
 
-def _flavor(pool: PoolSettings, offer: Offer) -> Manifest:
-    told = {names.OFFER_ANNOTATION: offer.as_text()}
+def _flavor(pool: PoolSettings, stack: Stack) -> Manifest:
+    about = metadata(pool.name)
+    if pool.accelerators_per_node:
+        about["annotations"] = {names.OFFER_ANNOTATION: offer_of(stack, pool.name).as_text()}
     return {
         "apiVersion": _API,
         "kind": "ResourceFlavor",
-        "metadata": {**metadata(pool.name), "annotations": told},
+        "metadata": about,
         "spec": {
             "nodeLabels": pool.selector,
             "tolerations": pool.tolerations,

@@ -121,7 +121,7 @@ def test_a_drain_takes_one_replica_of_an_operator_at_a_time_and_waits_for_none(l
     deployments = {
         name: each["spec"]["selector"]
         for name, each in local_plan.named("Deployment").items()
-        if not name.startswith("trainyard-")
+        if not name.startswith(("trainyard-", "team-"))
     }
     budgets = local_plan.named("PodDisruptionBudget")
     assert {name: each["spec"]["selector"] for name, each in budgets.items()} == deployments
