@@ -18,7 +18,6 @@ import catalog
 from catalog import fabric_lint
 from infra import names
 from infra.errors import ExitCode, Problem, TrainyardError
-from infra.platform.programs import on_fabric
 from infra.spec import Stack
 from infra.spec.dataset import DATA_PATH
 from infra.spec.job import LEAVE, JobSpec
@@ -212,7 +211,7 @@ def _command(job: JobSpec) -> list[str]:
     ranks = ["python3", "-m", job.module]
     if train_job.is_mpi(job):
         ranks = ["mpirun", "-n", str(job.num_nodes * job.ranks_per_node), *ranks]
-    return [*on_fabric(job.runtime.partition("-")[2]), *ranks]
+    return [*train_job.around(job), *ranks]
 
 
 def with_data(job: JobSpec, datasets: Sequence[Dataset]) -> JobSpec:

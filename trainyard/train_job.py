@@ -81,7 +81,14 @@ def replicated_jobs(job: JobSpec) -> list[str]:
 def command_of(job: JobSpec) -> list[str]:
     """Return what the container starts: the fabric's settings first, then the ranks, where the code is."""
     inside = ["/bin/sh", "-c", _START_IN, names.CODE_FOLDER] if job.code else []
-    return [*on_fabric(job.runtime.partition("-")[2]), *inside, *_ranks(job)]
+    return [*around(job), *inside, *_ranks(job)]
+
+
+def around(job: JobSpec) -> list[str]:
+    """Return what comes before any command: what keeps a failed pod, then the fabric's settings."""
+    minutes = job.hold_on_failure_minutes
+    hold = ["/bin/sh", "-c", program("hold_failed.sh").rstrip(), "hold_failed"] if minutes else []
+    return [*hold, *([f"{minutes * 60}"] if minutes else []), *on_fabric(job.runtime.partition("-")[2])]
 
 
 def _ranks(job: JobSpec) -> list[str]:

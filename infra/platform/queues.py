@@ -51,8 +51,7 @@ class Queues(Layer):
             for name in sorted({_topology_of(pool) for pool in context.queued_pools})
         }
         flavors = [
-            self.add(_flavor(pool, stack), [topologies[_topology_of(pool)]])
-            for pool in context.queued_pools
+            self.add(_flavor(pool, stack), [topologies[_topology_of(pool)]]) for pool in context.queued_pools
         ]
         queued = [pool for pool in context.job_pools if pool.capacity_mode == "queued"]
         checks = self._admission_checks(context, queued, kueue)

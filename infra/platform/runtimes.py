@@ -29,6 +29,8 @@ EX_USAGE = 2
 """Exit status of a program that was started in the wrong way, as of `argparse`."""
 EX_NO_FABRIC = 128 + FABRIC_SIGNAL
 """Exit status of ranks that would have trained over TCP on a pool with a fabric (check_fabric.sh)."""
+EX_HELD = 193
+"""Exit status of a pod that was held after its command had failed (hold_failed.sh)."""
 EX_TEMPFAIL, EX_LOST_RANK = 75, 76
 """Exit statuses of a rank that was told to leave and has saved (sysexits.h), and of one that lost another."""
 MAX_RESTARTS = 5
@@ -176,7 +178,7 @@ def _failure_policy() -> dict[str, Any]:
         "action": "FailJobSet",
         **reasons,
         "onJobFailureMessagePatterns": [
-            f"failed with exit code ({EX_USAGE}|{EX_NO_FABRIC}) matching FailJob rule"
+            f"failed with exit code ({EX_USAGE}|{EX_NO_FABRIC}|{EX_HELD}) matching FailJob rule"
         ],
     }
     spot = {"name": "spot", "action": "RestartJobSetAndIgnoreMaxRestarts", **reasons}
@@ -216,7 +218,7 @@ def _replicated_job(
     rules = [
         {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
         {"action": "FailJob", "onExitCodes": {**ends, "values": [EX_TEMPFAIL, EX_LOST_RANK]}},
-        {"action": "FailJob", "onExitCodes": {**ends, "values": [EX_USAGE, EX_NO_FABRIC]}},
+        {"action": "FailJob", "onExitCodes": {**ends, "values": [EX_USAGE, EX_NO_FABRIC, EX_HELD]}},
     ]
     template = {"metadata": {**({"labels": own} if own else {}), "annotations": dict(asked)}, "spec": pod}
     job = {"backoffLimit": 0, "podFailurePolicy": {"rules": rules}, "template": template}

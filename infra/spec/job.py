@@ -148,6 +148,9 @@ class JobSpec(Spec):
         default=None,
         description="how often a node's ranks are started again in place after one has died; left out: 3",
     )
+    hold_on_failure_minutes: Annotated[Positive, Field(le=1440)] | None = Field(
+        default=None, description="minutes that its pods stay after it has failed, for `trainyard shell`"
+    )
     module: Annotated[str, Field(pattern=r"^[a-z_][\w.]*$")] = Field(
         default="training.train", description="Python module that each rank runs"
     )

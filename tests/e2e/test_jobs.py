@@ -266,7 +266,7 @@ def test_an_mpi_job_that_loses_its_worker_and_its_launcher_on_notice_loses_no_st
     stack: LocalStack, uninterrupted: Run
 ) -> None:
     run = stack.run_of("mpi")
-    with stack.declared(job("mpi"), by_mpi):
+    with stack.declared(job("mpi"), by_mpi, overrides(pace_seconds=0.4)):
         submitted = stack.start("submit")
         for attempt, role in enumerate(("node", "launcher"), start=1):
             submitted.wait_for(

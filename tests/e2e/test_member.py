@@ -81,9 +81,11 @@ def test_a_member_sees_and_enters_a_running_job(stack: LocalStack, member: Comma
     assert (shell.stdout, shell.returncode) == (f"{JOB}-node-0-1\ntyped", 7)
 
 
-def in_a_pod(stack: LocalStack, *words: str, given: str = "") -> subprocess.CompletedProcess[str]:
+def in_a_pod(
+    stack: LocalStack, *words: str, given: str = "", of: str = JOB
+) -> subprocess.CompletedProcess[str]:
     """Run `trainyard shell` as the member, in a process of its own: it reads its own standard input."""
-    command, environment = as_mei(stack, "shell", JOB)
+    command, environment = as_mei(stack, "shell", of)
     return subprocess.run(
         [*command, *words],
         env=environment,
@@ -382,6 +384,19 @@ def test_a_dry_run_prints_the_job_and_starts_nothing(
     assert "tried" not in member("jobs")
     with pytest.raises(InputError, match=r"spot of gpu \(2 simulated, 1 on a node, none, spot\)"):
         member("run", "--gpus", "8", "--dry-run", "--", "python", "train.py")
+
+
+def test_a_failed_job_is_held_for_whoever_looks(
+    stack: LocalStack, member: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    fails = "echo as it was >/dev/shm/left; exit 3"
+    held = ("run", "--gpus", "1", "--name", "held", "--hold-on-failure", "5m", "--detach")
+    member(*held, "--", "sh", "-c", fails)
+    stack.wait_until(lambda: state(member, "held") == "running", "pods of it")
+    stack.wait_until(lambda: "exit code 3; this pod is held for 300 s" in member("logs", "held"), "its end")
+    assert in_a_pod(stack, "--", "cat", "/dev/shm/left", of="held").stdout == "as it was\n"
+    member("cancel", "held")
 
 
 def test_another_team_reruns_nothing_and_reads_no_code(

@@ -38,6 +38,7 @@ BY_RANK = ["/bin/sh", "-c", program("start_ranks.sh").rstrip(), "start_ranks"]
 TORCHRUN = ["-m", "torch.distributed.run", "--max-restarts=3", "--no-python"]
 MPI = {"runtime": "mpi-none"}
 CODE = f"sha256:{'1' * 64}"
+HOLD = ["/bin/sh", "-c", program("hold_failed.sh").rstrip(), "hold_failed"]
 INSIDE = ["/bin/sh", "-c", 'cd "$0" && exec "$@"', "/mnt/job/code"]
 
 
@@ -60,6 +61,7 @@ INSIDE = ["/bin/sh", "-c", 'cd "$0" && exec "$@"', "/mnt/job/code"]
         ),
         (job("torchrun", "a.py", code=CODE), [*INSIDE, "torchrun", "a.py"], 4),
         (job("python", "a.py", code=CODE), [*INSIDE, *BY_RANK, "3", "python", "a.py"], 4),
+        (job("torchrun", "a.py", hold_on_failure_minutes=30), [*HOLD, "1800", "torchrun", "a.py"], 4),
     ],
     ids=lambda value: " ".join(value)[-40:] if isinstance(value, list) else "",
 )

@@ -107,6 +107,21 @@ def made_up(base: str) -> str:
     return f"{plain or 'job'}-{random.token_hex(3)}"
 
 
+def minutes_of(text: str) -> int | None:
+    """Return the minutes of `30m` or `2h`; None where nothing is said.
+
+    Raises:
+        InputError: it is no time.
+    """
+    if not text:
+        return None
+    found = re.fullmatch(r"(\d+)([mh])", text)
+    if found is None:
+        fix = "write a number and its unit"
+        raise InputError([Problem("--hold-on-failure", text, "minutes or hours, as 30m or 2h", fix)])
+    return int(found[1]) * (60 if found[2] == "h" else 1)
+
+
 def _pairs(given: Sequence[str]) -> dict[str, str]:
     problems = [
         Problem("--env", each, "NAME=VALUE", "write the variable, '=', and its value")

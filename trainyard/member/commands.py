@@ -64,6 +64,9 @@ def run(
     team: Annotated[str, typer.Option(help="The team; left out: the one of the context.")] = "",
     queue: Annotated[str, typer.Option(help="One of the team's; left out: the first with room.")] = "",
     priority: Annotated[str, typer.Option(help="One of the stack's; left out: normal.")] = "",
+    hold_on_failure: Annotated[
+        str, typer.Option(metavar="TIME", help="Keep a failed job's pods for trainyard shell: 30m, 2h.")
+    ] = "",
     dry_run: DryRun = False,
     detach: Detach = False,
 ) -> None:
@@ -76,7 +79,7 @@ def run(
     trainyard run job.yaml
     trainyard run job.yaml --gpus 8 --dry-run[/]
     """
-    from trainyard.member.asked import Asked
+    from trainyard.member.asked import Asked, minutes_of
     from trainyard.member.run import run_job
 
     given = {
@@ -88,6 +91,7 @@ def run(
         "processes_per_node": ranks_per_node,
         "datasets": dataset,
         "files": include,
+        "hold_on_failure_minutes": minutes_of(hold_on_failure),
     }
     asked = Asked(
         words=words or (),

@@ -13,7 +13,7 @@ from infra.errors import InputError
 from infra.spec import JobSpec
 from tests.infra.spec.test_wrong_jobs import GOOD, WRONG
 from tests.patches import changed
-from trainyard.member.asked import Asked, check_program, job_of, made_up, secrets_of, written
+from trainyard.member.asked import Asked, check_program, job_of, made_up, minutes_of, secrets_of, written
 from trainyard.member.folder import Listing
 
 NAMED_BY_US = ("name", "team")
@@ -65,6 +65,17 @@ def test_a_wrong_job_file_is_refused_with_the_place_of_each_problem(
 def test_what_cannot_be_run_is_said(words: list[str], said: str) -> None:
     with pytest.raises(InputError, match=said):
         read(Asked(words))
+
+
+@pytest.mark.parametrize(("text", "minutes"), [("", None), ("30m", 30), ("2h", 120)])
+def test_a_time_to_hold_is_in_minutes_or_hours(text: str, minutes: int | None) -> None:
+    assert minutes_of(text) == minutes
+
+
+@pytest.mark.parametrize("text", ["30", "half an hour", "1d", "-5m"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="30m or 2h"):
+        minutes_of(text)
 
 
 def test_a_train_job_is_known_by_its_kind(tmp_path: Path) -> None:

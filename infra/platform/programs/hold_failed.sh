@@ -1,0 +1,33 @@
+#!/bin/sh
+# Runs a command, and keeps its pod for a while where it fails: hold_failed.sh SECONDS COMMAND [ARGUMENT …]
+#
+# So `trainyard shell` finds files, /dev/shm and the node as the failure left them. A pod that is told to leave
+# (SIGTERM: preempted, drained, cancelled) leaves. Ends with the command's own code where nothing was held, else
+# with 193, after which the job is not started again.
+seconds=$1
+shift
+leaving='' ranks=''
+trap 'leaving=1; kill -TERM "$ranks" 2>/dev/null' TERM
+"$@" &
+ranks=$!
+[ -z "$leaving" ] || kill -TERM "$ranks" 2>/dev/null # told before there was anybody to tell
+while :; do # `wait` returns at a signal too, while the command still runs
+    wait "$ranks"
+    code=$?
+    kill -0 "$ranks" 2>/dev/null || break
+done
+if [ -n "$leaving" ] || [ "$code" = 0 ] || [ "$code" = 75 ]; then
+    exit "$code"
+fi
+echo "trainyard: failed with exit code $code; this pod is held for $seconds s: trainyard shell ${TRAINYARD_JOB:-JOB}" >&2
+echo "trainyard: end it: trainyard cancel ${TRAINYARD_JOB:-JOB}" >&2
+left=$seconds
+while [ "$left" -gt 0 ] && [ -z "$leaving" ]; do
+    sleep 1 & # a signal ends `wait`, and no program that runs in the foreground
+    wait "$!"
+    left=$((left - 1))
+done
+[ -z "$leaving" ] || exit "$code"
+said=${TERMINATION_LOG:-/dev/termination-log}
+[ -s "$said" ] || echo "failed with exit code $code; held for $seconds s" 2>/dev/null >"$said"
+exit 193
