@@ -56,7 +56,7 @@ training: tracking ## Tests of the training package
 e2e: prepared ## The end-to-end tests, their three parts at once
 	@$(MAKE) --no-print-directory --output-sync --jobs=4 BEHIND=tests/behind.sh cluster engine ranks $(BESIDE)
 
-cluster: prepared ## The tests on a real cluster (root)
+cluster: prepared foreign ## The tests on a real cluster (root)
 	@$(BIN)/pytest $(SLOW)
 
 engine: prepared guides ## The tests on the real engine: guides, rehearsals, templates, policies

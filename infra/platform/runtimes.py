@@ -273,7 +273,8 @@ def _container(context: Context, pools: Sequence[PoolSettings]) -> dict[str, Any
     fabric = pools[0].fabric_class
     # A job says how many accelerators it wants of a node; with a fabric it has the whole node.
     accelerators = 1 if fabric == "none" else min(pool.accelerators_per_node for pool in pools)
-    variables = {**python_environment(context.settings), **environment(fabric)}
+    shared = {"HF_HUB_CACHE": names.HUGGING_FACE_CACHE}
+    variables = {**python_environment(context.settings), **shared, **environment(fabric)}
     return {
         "name": "node",
         "image": context.settings.training_images.get(

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from engine.paths import REPOSITORY
 from infra.errors import ExitCode, InputError, TrainyardError
 from infra.spec import load
 from tests.e2e.manifests import NAMESPACE, train_job
@@ -384,6 +386,19 @@ def test_a_dry_run_prints_the_job_and_starts_nothing(
     assert "tried" not in member("jobs")
     with pytest.raises(InputError, match=r"spot of gpu \(2 simulated, 1 on a node, none, spot\)"):
         member("run", "--gpus", "8", "--dry-run", "--", "python", "train.py")
+
+
+def test_boosted_trees_grow_on_two_nodes_of_a_package_that_comes_along(
+    stack: LocalStack, member: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copy(REPOSITORY / "examples" / "boosted_trees.py", tmp_path)
+    for each in (REPOSITORY / ".trainyard" / "foreign").glob("xgboost*"):
+        shutil.copytree(each, tmp_path / "vendor" / each.name)
+    monkeypatch.chdir(tmp_path)
+    member("run", "--gpus", "2", "--nodes", "2", "--name", "trees", "--", "python", "boosted_trees.py")
+    assert "20 rounds on 2 ranks" in member("logs", "trees", "--rank", "0")
+    run = trainjob(stack, "trees")["trainyard.dev/run"]
+    assert (stack.data / "checkpoints" / "research" / "trees" / run / "trees.json").stat().st_size > 10_000
 
 
 def test_a_failed_job_is_held_for_whoever_looks(
