@@ -406,12 +406,13 @@ def doctor(stack: StackName = "local") -> None:
 @app.command()
 def prepare(
     stack: StackName = "local",
+    package: Annotated[bool, typer.Option(help="Also what programs that use the package need.")] = False,
     tests: Annotated[bool, typer.Option(help="Also what only Trainyard's own tests need.")] = False,
 ) -> None:
     """Install, download or build all that `up` needs, into the cache; start nothing."""
     from trainyard.up import prepare_machine
 
-    prepare_machine(Session(stack), for_tests=tests)
+    prepare_machine(Session(stack), for_package=package, for_tests=tests)
 
 
 @app.command()

@@ -31,4 +31,4 @@ CLUSTER_PARTS = (
 )
 """What the embedded cluster is made of, beside Debian's packages and the images."""
 PACKAGE_PARTS = ("binary/pulumi-codegen", "binary/pulumi-language-yaml")
-"""What the tests of the package need, where the engine was built and has the languages' parts not with it."""
+"""What programs that use the package need where the engine was built, and has no languages' parts with it."""

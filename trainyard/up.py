@@ -71,12 +71,12 @@ def prepare_engine(session: Session) -> None:
     session.toolchain.ensure(*engine_parts(session))
 
 
-def prepare_machine(session: Session, *, for_tests: bool = False) -> None:
+def prepare_machine(session: Session, *, for_package: bool = False, for_tests: bool = False) -> None:
     """Bring all that the stack needs into the cache; a filled cache costs well under a second."""
     session.packages.ensure(session.progress)
     tests = [name for name in session.toolchain.names() if name.startswith("test-package/")]
-    tests += PACKAGE_PARTS
-    session.toolchain.ensure(*wanted_artifacts(session), *(tests if for_tests else ()))
+    parts = PACKAGE_PARTS if for_package or for_tests else ()
+    session.toolchain.ensure(*wanted_artifacts(session), *parts, *(tests if for_tests else ()))
 
 
 def show_preview(session: Session) -> None:

@@ -1,3 +1,4 @@
+# ruff: noqa: N802 -- methods are named by the protocol
 """The real engine on a project in a folder, with stand-ins in place of the clouds."""
 
 from __future__ import annotations
@@ -10,10 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import grpc
 import yaml
+from google.protobuf import empty_pb2
+from pulumi.runtime.proto import plugin_pb2, provider_pb2
 
 from engine.paths import Paths
 from engine.progress import for_stream
+from engine.provider.operations import Operations
+from engine.provider.service import Provider
 from infra.artifacts import ROOT
 from infra.spec import load
 from local.toolchain import Toolchain, load_versions
@@ -26,6 +32,24 @@ from trainyard.parts import PACKAGE_PARTS
 
 PLUGIN = {"providers": [{"name": "trainyard", "path": str(ROOT / ".trainyard/bin")}]}
 """Our provider as this clone has it; `pulumi package add` has tests of its own."""
+
+
+class OwnStandIn(StandIn):
+    """Stands in for our provider's resources; its schema and its components are the real ones."""
+
+    def Attach(self, request: plugin_pb2.PluginAttach, context: grpc.ServicerContext) -> empty_pb2.Empty:
+        self.provider = Provider(request.address, Operations(), {})
+        return super().Attach(request, context)
+
+    def GetSchema(
+        self, request: provider_pb2.GetSchemaRequest, context: grpc.ServicerContext
+    ) -> provider_pb2.GetSchemaResponse:
+        return self.provider.GetSchema(request, context)
+
+    def Construct(
+        self, request: provider_pb2.ConstructRequest, context: grpc.ServicerContext
+    ) -> provider_pb2.ConstructResponse:
+        return self.provider.Construct(request, context)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from rehearsal.aws.models import client
 from rehearsal.leaks import kinds_in
 from rehearsal.rehearse import ANY_VERSION, with_common
 from rehearsal.standin import StandIn
-from tests.e2e.engines import engine_for
+from tests.e2e.engines import OwnStandIn, engine_for
 from tests.e2e.rehearsed import install_plugin, leaks_told, plain_environment, rehearse
 
 pytestmark = pytest.mark.engine
@@ -236,7 +236,11 @@ def cloud(tmp_path: Path) -> Iterator[dict[str, str]]:
     with ExitStack() as stack:
         account = stack.enter_context(Account("us-east-2"))
         made = [
-            stack.enter_context(StandIn([package], ANY_VERSION, cloud=cloud, folder=tmp_path / package))
+            stack.enter_context(
+                (OwnStandIn if package == "trainyard" else StandIn)(
+                    [package], ANY_VERSION, cloud=cloud, folder=tmp_path / package
+                )
+            )
             for package, cloud in with_common({"aws": account}).items()
         ]
         [aws] = [each for each in made if each.packages == ("aws",)]
@@ -258,7 +262,8 @@ def test_a_merge_is_brought_up_and_drift_is_found(
         return run("preview").returncode, (runner.workspace / "preview.md").read_text()
 
     assert runner.run(github_steps("prepare")["Prepare"]).returncode == 0
-    assert "The first `up` makes this stack" in previewed()[1]
+    first = run("preview")
+    assert "The first `up` makes this stack" in (runner.workspace / "preview.md").read_text(), first.stderr
     up = run("up")
     assert up.returncode == 0, up.stdout[-3000:] + up.stderr[-3000:]
     assert not (ROOT / "stacks" / "Pulumi.dev.yaml").exists()

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from policies import pack
 from policies.config import Stack
 from policies.exemptions import ConfigError, parse_exemptions
 from policies.security import exemptions
-from tests.infra.test_templates import TEMPLATES, filled
+from tests.infra.test_templates import PROGRAMS, TEMPLATES, filled, project_of
 
 PIPELINES = ROOT / "templates" / "pipelines"
 GITHUB: Mapping[str, Any] = yaml.safe_load((PIPELINES / "github/trainyard.yml").read_text())
@@ -236,3 +237,51 @@ def test_on_gitlab_each_cloud_gets_its_token_as_a_file_of_the_user_alone(tmp_pat
     assert Path(written["credential_source"]["file"]).read_text() == "of google"
     assert {file.stat().st_mode & 0o777 for file in folder.iterdir()} == {0o600}
     assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def program(folder: Path, project: Mapping[str, Any]) -> subprocess.CompletedProcess[str]:
+    """What a pipeline makes of a project's file, in `to` of the folder."""
+    (folder / "to").mkdir()
+    (folder / "Pulumi.yaml").write_text(yaml.safe_dump(dict(project)))
+    command = [sys.executable, *map(str, (PIPELINES / "program.py", folder, ROOT, folder / "to"))]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("template", PROGRAMS)
+def test_a_projects_program_is_its_templates_through_the_package_of_the_pipelines_copy(
+    template: str, tmp_path: Path
+) -> None:
+    tags = {"config": {"pulumi:tags": {"value": {"pulumi:template": template}}}}
+    project = {**project_of(template), "name": "vision-models", **tags}
+    ended = program(tmp_path, project)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert yaml.safe_load((tmp_path / "to/Pulumi.yaml").read_text()) == {
+        **{key: project[key] for key in ("runtime", "resources", "outputs")},
+        "name": "vision-models",
+        "stackConfigDir": "stacks",
+        "plugins": {"providers": [{"name": "trainyard", "path": str(ROOT / ".trainyard/bin")}]},
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"runtime": "python"}, "what templates/*/Pulumi.yaml of the pipeline's copy of Trainyard say"),
+        (
+            {"resources": {"mine": {"type": "command:local:Command"}}},
+            "resources of your own go into a project",
+        ),
+        ({"outputs": {"token": {"fn::readFile": "/proc/self/environ"}}}, "got:     'what no template says'"),
+        ({"packages": {"trainyard": "https://example.com/trainyard.git@0.9.0"}}, "0.1.0, the pipeline's own"),
+        ({"plugins": {"providers": [{"name": "trainyard", "path": "bin"}]}}, "Pulumi.yaml: plugins"),
+        ({"config": {"trainyard:stack": {}}}, "write it into the stack files"),
+        ({"name": "../other"}, "name the project so"),
+    ],
+)
+def test_a_change_to_the_program_ends_the_pipeline_before_any_of_it_is_run(
+    change: Mapping[str, Any], told: str, tmp_path: Path
+) -> None:
+    ended = program(tmp_path, {**project_of("aws"), "name": "vision-models", **change})
+    assert ended.returncode == 2
+    assert told in ended.stderr
+    assert list((tmp_path / "to").iterdir()) == []

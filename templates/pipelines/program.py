@@ -1,0 +1,72 @@
+"""Writes the program that a pipeline runs: a template's, through the package, under the project's name.
+
+`python program.py PROJECT TRAINYARD TO` reads PROJECT/Pulumi.yaml, which a pull request may have changed, and
+writes TO/Pulumi.yaml. The project's program must be that of a template, or the pipeline ends: another one
+would run with the credentials of the cloud. The package is that of the clone TRAINYARD.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+WRONG_INPUT = 2
+NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
+"""Of a project (Pulumi, "Project file")."""
+PROGRAM = ("runtime", "resources", "outputs")
+"""Keys that are a template's."""
+IGNORED = ("name", "description", "stackConfigDir", "packages", "template")
+"""Keys that decide nothing here."""
+
+
+def main(project: Path, trainyard: Path, to: Path) -> int:
+    """Write the program; return the exit code."""
+    written = yaml.safe_load((project / "Pulumi.yaml").read_text(encoding="utf-8")) or {}
+    templates = [
+        yaml.safe_load(file.read_text(encoding="utf-8")) for file in trainyard.glob("templates/*/Pulumi.yaml")
+    ]
+    version = json.loads((trainyard / "engine/provider/pulumi-plugin.json").read_text())["version"]
+    problems = list(problems_of(written, templates, version))
+    if problems:
+        print("\n".join(problems), file=sys.stderr)
+        return WRONG_INPUT
+    plugin = {"name": "trainyard", "path": str(trainyard / ".trainyard/bin")}
+    program = {key: written[key] for key in ("name", *PROGRAM)}
+    program |= {"stackConfigDir": "stacks", "plugins": {"providers": [plugin]}}
+    (to / "Pulumi.yaml").write_text(yaml.safe_dump(program, sort_keys=False), encoding="utf-8")
+    return 0
+
+
+def problems_of(written: dict[str, Any], templates: list[dict[str, Any]], version: str) -> Iterator[str]:
+    """Say what in a project's file is not its name and no template's; nothing that it says is run."""
+    if not NAME.fullmatch(str(written.get("name"))):
+        yield _problem("name", written.get("name"), "letters, digits, `.`, `_`, `-`", "name the project so")
+    program = {key: written.get(key) for key in PROGRAM}
+    if program not in [{key: each.get(key) for key in PROGRAM} for each in templates]:
+        allowed = "what templates/*/Pulumi.yaml of the pipeline's copy of Trainyard say"
+        fix = (
+            "take them from there; resources of your own go into a project of their own, or a template there"
+        )
+        yield _problem(", ".join(PROGRAM), "what no template says", allowed, fix)
+    if set(written.get("config") or {}) - {"pulumi:tags"}:  # which `pulumi new` writes
+        yield _problem("config", written["config"], "none", "write it into the stack files")
+    for key in sorted(set(written) - {*PROGRAM, *IGNORED, "config"}):
+        yield _problem(key, written[key], f"one of {', '.join((*IGNORED, *PROGRAM))}", "remove it")
+    named = str((written.get("packages") or {}).get("trainyard", "")).rpartition("@")[2]
+    if named != version:
+        fix = f"name @{version}, or let TRAINYARD_REF be the tag v{named} of your copy"
+        yield _problem("packages.trainyard", f"version {named}", f"{version}, the pipeline's own", fix)
+
+
+def _problem(key: str, got: object, allowed: str, fix: str) -> str:
+    return f"Pulumi.yaml: {key}\n  got:     {str(got)[:200]!r}\n  allowed: {allowed}\n  fix:     {fix}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(*(Path(word).absolute() for word in sys.argv[1:])))
