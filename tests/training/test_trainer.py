@@ -33,8 +33,8 @@ from trainyard_train.launchers import process_group
 from trainyard_train.observability.goodput import goodput
 from trainyard_train.observability.metrics import FILE, read_metrics, surviving_steps
 from trainyard_train.parallelism import mesh
+from trainyard_train.tensors import Late
 from trainyard_train.trainer import DivergedError, Trainer
-from trainyard_train.update import Late
 
 STEPS = 24
 
@@ -280,7 +280,7 @@ def test_weights_that_are_spoiled_are_not_saved_although_the_loss_was_a_number(
     weight = next(trainer.model.parameters())
 
     def spoil(*_: object) -> None:
-        if trainer.step == 11:
+        if trainer.steps == 11:
             weight.data.fill_(math.nan)
 
     trainer.optimizer.register_step_post_hook(spoil)
@@ -303,7 +303,7 @@ def test_a_gradient_that_is_no_number_changes_no_weight_and_ends_the_run(
     config = configure(tmp_path, optim={"name": optimizer, "lr": 0.01}, checkpoint={"every_steps": 1000})
     trainer = Trainer(config, process_group.join(config.timeouts, {}), Notice(60), read_late=late)
     weight = next(trainer.model.parameters())
-    weight.register_hook(lambda gradient: gradient * math.inf if trainer.step == 11 else gradient)
+    weight.register_hook(lambda gradient: gradient * math.inf if trainer.steps == 11 else gradient)
     weights = []
     trainer.optimizer.register_step_post_hook(lambda *_: weights.append(trainer.state.weights_sha256()))
     with pytest.raises(DivergedError, match=r"the length of the gradient of step 12 is (nan|inf): lower"):
@@ -338,7 +338,7 @@ def test_up_to_the_optimizer_the_host_waits_for_no_device(
     reads: list[str] = []
     read = Late.read
 
-    def watched(late: Late) -> list[float]:
+    def watched(late: Late) -> Any:
         reads.append("read")
         return read(late)
 

@@ -71,7 +71,7 @@ def test_a_run_that_saves_as_often_as_pays_resumes_to_the_bit(tmp_path: Path) ->
     def train_an_hour_a_step(notice: Notice) -> bool:
         trainer = Trainer(auto, process_group.join(auto.timeouts, {}), notice)
         assert trainer.cadence
-        trainer.cadence.clock, trainer.cadence.saved_at = (lambda: 3600.0 * trainer.step), 0
+        trainer.cadence.clock, trainer.cadence.saved_at = (lambda: 3600.0 * trainer.steps), 0
         return trainer.run(0)
 
     train(configure(tmp_path / "fixed", steps=60))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import sys
@@ -23,33 +22,27 @@ import torch.distributed as dist
 from pydantic import ValidationError
 from torch.distributed.device_mesh import DeviceMesh
 
+from trainyard_train.attempt import Attempt
 from trainyard_train.checkpointing import generators
-from trainyard_train.checkpointing.checkpoint import Checkpoint, FormatError, Manifest, Retention
+from trainyard_train.checkpointing.checkpoint import Checkpoint, FormatError
 from trainyard_train.checkpointing.config import CheckpointConfig
-from trainyard_train.checkpointing.interval import Cadence, measured_mtbf
 from trainyard_train.checkpointing.objects import Stateful, TrackedOnRank0
-from trainyard_train.checkpointing.saver import MismatchError, Saver
-from trainyard_train.checkpointing.state import file_name
-from trainyard_train.checkpointing.stores import open_store
+from trainyard_train.checkpointing.saver import MismatchError
 from trainyard_train.checkpointing.tracked import TrackedObjects, merge
 from trainyard_train.checkpointing.values import no_tensor, paths, unpack
-from trainyard_train.checkpointing.writer import Writer
 from trainyard_train.config_base import ConfigError, problems_of
 from trainyard_train.data.batches import Batches
 from trainyard_train.elasticity.agent import leave, refuse
 from trainyard_train.elasticity.agreement import Agreement
-from trainyard_train.elasticity.config import NOTICE, TimeoutConfig, read_seconds
+from trainyard_train.elasticity.config import TimeoutConfig
 from trainyard_train.elasticity.exit_codes import EXIT_LOST_RANK, EXIT_PREEMPTED
-from trainyard_train.elasticity.heartbeats import Heartbeats
-from trainyard_train.elasticity.node_memory import NodeMemory
-from trainyard_train.elasticity.preemption import Notice
+from trainyard_train.elasticity.preemption import listen
 from trainyard_train.elasticity.rendezvous import own_round
 from trainyard_train.launchers import process_group
-from trainyard_train.observability import origin
-from trainyard_train.observability.metrics import FILE as METRICS
-from trainyard_train.observability.metrics import MetricsLog, read_metrics
+from trainyard_train.observability.metrics import MetricsLog
 from trainyard_train.observability.rank_log import log_line
 from trainyard_train.parallelism.mesh import Mesh, is_lost_rank
+from trainyard_train.tensors import Late
 
 Batch = TypeVar("Batch")
 TIMEOUTS: Final = TimeoutConfig(silence=30, collective=600, stall=300)
@@ -63,7 +56,7 @@ class PreemptedError(BaseException):
     """Leaves the loops of a run that was told to; no `except Exception` stops it, and `with run` takes it."""
 
 
-class Run:
+class Run(Attempt):
     """A run, or one attempt of it, around a loop of yours.
 
     ```python
@@ -93,8 +86,7 @@ class Run:
         identity: JSON that another start must have in common with this one, such as the name of the data.
     """
 
-    steps: int = 0
-    """Steps that are finished, of all attempts."""
+    state: TrackedObjects
     epoch: int = 0
     """The epoch that the run is in; those before it are finished."""
     loss: float | None = None
@@ -105,11 +97,11 @@ class Run:
     """What the process is to end with: 0 once the `with` block has come to its end, 75 if preempted."""
     _open: ClassVar[Run | None] = None
     """The run of this process, from its construction until it is closed."""
-    _inside = _loaded = _in_epochs = _told = _due = False
+    _inside = _loaded = _in_epochs = False
     _found: tuple[Checkpoint | None, list[str]] | None = None
     _private: Mapping[str, Any] | None = None
     """What this rank alone got back from the checkpoint."""
-    _held: tuple[int, _LateLoss] | None = None
+    _held: tuple[int, Late | float | None] | None = None
     """The last step and its loss, of which the other ranks do not know yet."""
     _sent: int | None = None
     """The step whose loss is being summed."""
@@ -134,26 +126,17 @@ class Run:
         """
         if Run._open is not None:
             raise ConfigError([_second(Run._open, run_dir)])
-        self._config = _config_of(
+        checkpoint = _config_of(
             every_steps=every_steps, keep_last=keep_last, store=store, memory_gib=memory_gib
         )
-        self.run_dir, self.mesh, self.timeouts = Path(run_dir), mesh, timeouts
+        run_dir, notice = Path(run_dir), listen(timeouts.until_exit(notices), notices)
+        log = MetricsLog(run_dir) if mesh.is_rank0 else None
+        super().__init__(run_dir, mesh, notice, checkpoint, timeouts, log)
         self.identity = dict(identity or {})
-        self.notice = Notice(timeouts.until_exit(notices))
-        _watch(self.notice, notices)
-        self._log = MetricsLog(self.run_dir) if mesh.is_rank0 else None
-        self._heartbeats = Heartbeats(mesh, timeouts, self.run_dir, self._record)
         self._agreement = Agreement(mesh.world_size, timeouts.collective)
-        memory = NodeMemory.of(memory_gib)
-        self._tracked = TrackedObjects(mesh, self._agreement.same, memory)
-        self._tracked.add(_OWN, _Position(self))
+        self.state = TrackedObjects(mesh, self._agreement.same, self.memory)
+        self.state.add(_OWN, _Position(self))
         self._batches: list[Batches[Any]] = []
-        place = store or str(self.run_dir / "checkpoints")
-        self._saver = Saver(open_store(place, Retention(keep_last), timeouts.store), mesh, memory)
-        self._cadence = self._measured_cadence()
-        self._writer = Writer(
-            self._heartbeats, self._record, timeouts.save, self._cadence, read_seconds(NOTICE), mesh.is_rank0
-        )
         self._since = time.monotonic()
         Run._open = self
 
@@ -206,7 +189,7 @@ class Run:
         for name, value in objects.items():
             if self._loaded:
                 raise ConfigError([f"{name}: is tracked after the run was loaded; call track() before that"])
-            self._tracked.add(name, value)
+            self.state.add(name, value)
 
     def track_on_rank0(self, **objects: Stateful) -> None:
         """The same for what may differ by rank, but only rank 0's counts: all others load that.
@@ -266,18 +249,15 @@ class Run:
         for batches in self._batches:
             batches.finish_step()
         now = time.monotonic()
-        if self._cadence:
-            self._cadence.step(now - self._since, saving=self._writer.pending is not None)
+        self._measure(now - self._since)
         self._since = now
         self._exchange()
-        self._held = (self.steps, _LateLoss(loss))
-        self._writer.look()
+        self._held = (self.steps, _mean_of(loss))
+        self.writer.look()
         if self._told:
             self._leave()
-        elif self.steps % self._config.every_steps == 0 if self._config.every_steps else self._due:
-            self._due = False
-            self._drain()
-            self._writer.begin(self.steps, "interval", self._capture, self._start)
+        elif self._save_is_due:
+            self._begin_save()
         if self.preempted and self._inside:
             raise PreemptedError
         return not self.preempted
@@ -294,24 +274,13 @@ class Run:
             FormatError: another version wrote it.
         """
         self._find(whole=False)
-        self._agree("tracked", json.dumps([*self._tracked.objects]))
+        self._agree("tracked", {"tracked": [*self.state.objects]})
         self._loaded = True
-        with self._heartbeats.busy("loading"):
-            restore = self._tracked.restore
-            checkpoint, damages, self._private = self._saver.load(self.identity, restore, self._found)
+        with self.heartbeats.busy("loading"):
+            checkpoint, damages, self._private = self._load(self.state.restore, self._found)
             self._found = checkpoint, damages
             self.restore_generators()
-            self._saver.loaded()
-        self._writer.saved_step = self.steps
-        self._heartbeats.saved(self.steps)
-        self._record(
-            "resumed" if checkpoint else "started",
-            world_size=self.mesh.world_size,
-            device=self.mesh.device.type,
-            damaged=damages,
-            **({"bytes_from_store": checkpoint.held.bytes_from_store} if checkpoint else {}),
-            **origin.recorded(),
-        )
+            self._begin(checkpoint, damages)
         self.notice.begin_steps()
         self._since = time.monotonic()
         return checkpoint is not None
@@ -335,10 +304,10 @@ class Run:
     def _find(self, whole: bool) -> tuple[Checkpoint | None, list[str]]:
         """The newest checkpoint; `whole`: verified, since somebody acts on it before it is loaded."""
         if self._found is None:
-            self._agree("settings", json.dumps([self._config.model_dump(mode="json"), self.identity]))
-            self._heartbeats.start()
-            with self._heartbeats.busy("loading"):
-                self._found = self._saver.newest(self.identity, whole=whole)
+            self._agree("settings", {**self._checkpoint.model_dump(), "identity": self.identity})
+            self.heartbeats.start()
+            with self.heartbeats.busy("loading"):
+                self._found = self.saver.newest(self.identity, whole=whole)
         return self._found
 
     def restore_generators(self) -> None:
@@ -355,19 +324,15 @@ class Run:
             SaveError: it could not be saved; the checkpoint before stands.
             ConfigError: something in it cannot be saved.
         """
-        self._drain()
-        self._writer.now(self.steps, "asked", self._capture, self._start)
+        self._save("asked")
 
     def close(self) -> None:
         """Let go of threads and files, and give signals back to who had them; `with run` does it."""
         if Run._open is self:
             Run._open = None
-        self._heartbeats.stop()
-        self._saver.close()
+        super().close()
         for batches in self._batches:
             batches.close()
-        if self._log:
-            self._log.close()
         if threading.current_thread() is threading.main_thread():
             self.notice.stop()
 
@@ -424,35 +389,24 @@ class Run:
         Raises:
             SaveError: it could not be saved.
         """
-        self._drain()
-        self._writer.now(self.steps, "final", self._capture, self._start)
+        self._save("final")
         self._record("finished")
         self.mesh.shutdown_barrier()
         self.exit_code = 0
-        self._saver.wait_for_clean_up(self.timeouts.save, lambda: self.notice.requested)
-
-    def _measured_cadence(self) -> Cadence | None:
-        """How often rank 0 asks for checkpoints, if no setting says it."""
-        if not self.mesh.is_rank0 or self._config.every_steps:
-            return None
-        return Cadence(measured_mtbf(read_metrics(self.run_dir / METRICS), self._config.mtbf_seconds))
+        self._wait_for_clean_up()
 
     def _leave(self) -> None:
-        nodes = self.mesh.gather("notice", self.mesh.node if self.notice.requested else "")
-        self._drain()
-        self._record("notice", nodes=[node for node in nodes if node])
-        self._writer.now(self.steps, "notice", self._capture, self._start)
+        super()._leave()
         self._record("preempted")
         self.preempted, self.exit_code = True, EXIT_PREEMPTED
         self.mesh.shutdown_barrier()
 
     def _exchange(self) -> None:
         """Tell the other ranks what this one knows; take note of what they told in the step before."""
-        step, loss = self._held or (None, _LateLoss(None))
+        step, loss = self._held or (None, None)
         self._held = None
-        value = loss.read()
-        due = bool(self._cadence and self._cadence.due())
-        flags = [float(self.notice.requested), float(due), value or 0.0, float(value is not None)]
+        value = loss.read() if isinstance(loss, Late) else loss
+        flags = [*map(float, self._flags()), value or 0.0, float(value is not None)]
         self._take(self._agreement.exchange(flags))
         self._sent = step
 
@@ -464,11 +418,10 @@ class Run:
         if number:
             self.loss = total / number
         if self._sent is not None:
-            self._record("step", at=self._sent, **({"loss": self.loss} if number else {}))
+            self._record("step", step=self._sent, **({"loss": self.loss} if number else {}))
             self._sent = None
 
-    def _drain(self) -> None:
-        """Learn of the losses of all finished steps: what is committed must be in the metrics, too."""
+    def _catch_up(self) -> None:
         if self._held:
             self._exchange()
         self._take(self._agreement.result())
@@ -478,29 +431,13 @@ class Run:
             "generators": generators.capture(self.mesh.device),
             "batches": [each.private() for each in self._batches],
         }
-        return self._tracked.capture(private)
+        return self.state.capture(private)
 
-    def _start(self, captured: memoryview) -> Any:  # noqa: ANN401 (a Future)
-        manifest = Manifest(
-            step=self.steps,
-            samples=0,
-            world_size=self.mesh.world_size,
-            mesh=self.mesh.shape,
-            schedule={},
-            identity=self.identity,
-        )
-        tracked = self._tracked
-        return self._saver.start(
-            file_name(self.mesh.rank), captured, manifest, tracked.spoiled, report=tracked.report, merge=merge
-        )
+    def _position(self) -> dict[str, Any]:
+        return {"samples": 0, "schedule": {}}  # `_Position` says more, among what is tracked
 
-    def _agree(self, what: str, own: str) -> None:
-        """See to it that all ranks have the same."""
-        first = self.mesh.broadcast(what, own)
-        problem = "" if own == first else f"{what}: rank {self.mesh.rank} has {own}, rank 0 {first}"
-        found = [text for text in self.mesh.gather(what, problem) if text]
-        if found:
-            raise ConfigError([f"{found[0]}; give all ranks the same settings, and track the same names"])
+    def _reports(self) -> dict[str, Any]:
+        return {"report": self.state.report, "merge": merge}
 
     def _current_epoch(self) -> int | None:
         return self.epoch if self._in_epochs else None
@@ -511,10 +448,6 @@ class Run:
             text = str(error).partition("\n")[0]
             log_line(f"another rank is gone: {text}; the next start resumes from a committed checkpoint")
             leave(EXIT_LOST_RANK)
-
-    def _record(self, event: str, at: int | None = None, **values: object) -> None:
-        if self._log:
-            self._log.write(event, **{"step": self.steps if at is None else at, **values})
 
 
 @dataclass
@@ -530,24 +463,12 @@ class _Position:
         self.run.steps, self.run.epoch = state["steps"], state["epoch"]
 
 
-class _LateLoss:
+def _mean_of(loss: torch.Tensor | float | None) -> Late | float | None:
     """A loss that is read one step later, when the GPU has long computed it."""
-
-    def __init__(self, loss: torch.Tensor | float | None) -> None:
-        self._value, self._event = loss, None
-        if isinstance(loss, torch.Tensor):
-            whole = loss.detach()
-            whole = whole.full_tensor() if hasattr(whole, "full_tensor") else whole
-            self._value = whole.double().mean().to("cpu", non_blocking=True)
-            if whole.device.type == "cuda":
-                self._event = torch.cuda.Event()
-                self._event.record()
-
-    def read(self) -> float | None:
-        """The number; None if there is none."""
-        if self._event:
-            self._event.synchronize()
-        return None if self._value is None else float(self._value)
+    if not isinstance(loss, torch.Tensor):
+        return None if loss is None else float(loss)
+    whole = loss.detach()
+    return Late((whole.full_tensor() if hasattr(whole, "full_tensor") else whole).double().mean())
 
 
 def _second(first: Run, run_dir: str | Path) -> str:
@@ -580,18 +501,6 @@ def _refuse_or(
     if isinstance(error, ConfigError | MismatchError | FormatError):
         raise SystemExit(refuse(error))
     otherwise(kind, error, trace)
-
-
-def _watch(notice: Notice, notices: str) -> None:
-    """Listen to signals, and to a cloud's metadata service."""
-    if threading.current_thread() is threading.main_thread():
-        notice.watch()
-    else:
-        log_line("no signal is heard: Run was made in another thread than the main one; make it there")
-    if notices != "none":
-        from trainyard_train.elasticity.instance_metadata import Watch, metadata_of
-
-        Watch(metadata_of(notices), notice.tell).start()
 
 
 def _mesh_of(ranks: DeviceMesh | dist.ProcessGroup | None, timeouts: TimeoutConfig) -> Mesh:

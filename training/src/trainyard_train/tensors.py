@@ -1,6 +1,8 @@
-"""Tensors that may be cut over ranks: DTensors, whose type is not imported where it is not used."""
+"""Tensors that may be cut over ranks (DTensors, whose type is not imported where it is not used), or late."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 
@@ -15,6 +17,23 @@ def local_of(tensor: torch.Tensor | None) -> torch.Tensor:
     assert tensor is not None
     local: torch.Tensor = tensor.to_local() if is_distributed(tensor) else tensor  # type: ignore[attr-defined]
     return local
+
+
+class Late:
+    """Numbers on their way from the device: to read them waits until it has come so far."""
+
+    def __init__(self, values: torch.Tensor) -> None:
+        self._values = values.to("cpu", non_blocking=True)
+        self._event = None
+        if values.device.type == "cuda":
+            self._event = torch.cuda.Event()
+            self._event.record()
+
+    def read(self) -> Any:  # noqa: ANN401
+        """As `tolist` has them: a list, or one number of shape ()."""
+        if self._event:
+            self._event.synchronize()
+        return self._values.tolist()
 
 
 def place_of(tensor: torch.Tensor) -> tuple[int, ...]:

@@ -32,7 +32,7 @@ from trainyard_train.elasticity.exit_codes import (  # noqa: E402
     EXIT_LOST_RANK,
     EXIT_PREEMPTED,
 )
-from trainyard_train.elasticity.preemption import Notice  # noqa: E402
+from trainyard_train.elasticity.preemption import listen  # noqa: E402
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -100,12 +100,7 @@ def _train(config: TrainConfig, started: float, rendezvous_seconds: float) -> in
         started: unix time, for the record.
         rendezvous_seconds: seconds for which the other ranks are waited for.
     """
-    notice = Notice(config.timeouts.until_exit(config.notices))
-    notice.watch()
-    if config.notices != "none":
-        from trainyard_train.elasticity.instance_metadata import Watch, metadata_of
-
-        Watch(metadata_of(config.notices), notice.tell).start()
+    notice = listen(config.timeouts.until_exit(config.notices), config.notices)
     _import_for(config)
     from trainyard_train.checkpointing.saver import MismatchError
     from trainyard_train.elasticity import startup

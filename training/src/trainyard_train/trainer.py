@@ -7,7 +7,6 @@ import math
 import sys
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,34 +14,27 @@ from typing import Any
 import torch
 from torch import nn
 
-from trainyard_train.checkpointing.checkpoint import Manifest, Retention
-from trainyard_train.checkpointing.interval import Cadence, measured_mtbf
-from trainyard_train.checkpointing.saver import DATASET, Saved, Saver
-from trainyard_train.checkpointing.state import State, file_name
-from trainyard_train.checkpointing.stores import open_store
-from trainyard_train.checkpointing.writer import Writer
+from trainyard_train.attempt import Attempt
+from trainyard_train.checkpointing.checkpoint import Manifest
+from trainyard_train.checkpointing.saver import DATASET
+from trainyard_train.checkpointing.state import State
 from trainyard_train.computation import Computation, PipelinedComputation
 from trainyard_train.config import TrainConfig
-from trainyard_train.config_base import ConfigError
 from trainyard_train.data.datasets import load_dataset
 from trainyard_train.data.loader import GlobalOrder, Loader
 from trainyard_train.data.samples import Dataset
-from trainyard_train.elasticity.config import NOTICE, read_seconds
-from trainyard_train.elasticity.heartbeats import Heartbeats
-from trainyard_train.elasticity.node_memory import NodeMemory
 from trainyard_train.elasticity.preemption import Notice
 from trainyard_train.models.build import build_model, layers_of, tensor_plan
-from trainyard_train.observability import origin
 from trainyard_train.observability.config import ExportConfig
 from trainyard_train.observability.device import Tracer, flops_of, memory, peak_of
-from trainyard_train.observability.metrics import FILE as METRICS
-from trainyard_train.observability.metrics import Listener, MetricsLog, read_metrics
+from trainyard_train.observability.metrics import Listener, MetricsLog
 from trainyard_train.optim.optimizer import build_optimizer, set_rate
 from trainyard_train.optim.schedule import Schedule, doubts, schedule_for
 from trainyard_train.parallelism.fabric import measure
 from trainyard_train.parallelism.mesh import Mesh
 from trainyard_train.parallelism.parallelize import parallelize, unwrap
-from trainyard_train.update import Late, LossScale, Totals, Update
+from trainyard_train.tensors import Late
+from trainyard_train.update import LossScale, Totals, Update
 
 FINAL = "final.json"
 EVALUATED_AT_ONCE = 512
@@ -76,7 +68,7 @@ class _Unread:
     totals: Late
 
 
-class Trainer:
+class Trainer(Attempt):
     """One run, or one attempt of it. Construct it, then `run` it."""
 
     def __init__(
@@ -100,8 +92,9 @@ class Trainer:
         """
         config.parallel.check(mesh.world_size)
         mesh = mesh.shaped(config.parallel.tensor, config.parallel.pipeline)
-        self.config, self.mesh, self.notice = config, mesh, notice
-        self.step = 0
+        log = _open_log(config, listeners) if mesh.is_rank0 else None
+        super().__init__(config.run_dir, mesh, notice, config.checkpoint, config.timeouts, log)
+        self.config = config
         self.samples = 0
         self.skipped = 0
         """Steps that an overflow of float16 has cost; the schedule does not count them."""
@@ -109,11 +102,7 @@ class Trainer:
         """Of the last step that was read."""
         self._read_late = mesh.device.type != "cpu" if read_late is None else read_late
         self._unread: _Unread | None = None
-        self._told = self._due = False
-        """Whether any rank has a preemption notice; whether a checkpoint pays."""
-        self.log = _open_log(config, listeners) if mesh.is_rank0 else None
         self.tracer = Tracer(config.run_dir, self._record) if mesh.is_rank0 else None
-        self.heartbeats = Heartbeats(mesh, config.timeouts, config.run_dir, self._record)
         self.heartbeats.start()  # before the model is built, which takes time
         try:
             with self.heartbeats.busy("start"):
@@ -124,9 +113,11 @@ class Trainer:
 
     def _build(self, config: TrainConfig, mesh: Mesh) -> None:
         """Make all that a run consists of."""
-        _agree(config, mesh)
+        of_a_rank_alone = {"run_dir", "threads", "export", "notices"}
+        self._agree("settings", config.model_dump(mode="json", exclude=of_a_rank_alone))
         store_seconds = config.timeouts.store
         self.data: Dataset = load_dataset(config.data, config.model.context, config.seed, store_seconds)
+        self.identity = {**config.identity, DATASET: self.data.identity}
         order = GlobalOrder(len(self.data.train), config.seed)
         size = config.data.batch_size_per_rank
         self.loader = Loader(self.data.train, order, size, mesh.data_rank, mesh.data_size)
@@ -143,23 +134,9 @@ class Trainer:
         self.computation = compute(self.model, mesh, config.accumulate, config.precision, self.loss_scale)
         self.optimizer = build_optimizer(config.optim, self.model.parameters())
         self.update = Update(self.optimizer, mesh, config.optim.clip_norm, self.loss_scale)
-        memory = NodeMemory.of(config.checkpoint.memory_gib)
-        self.state = State(unwrap(self.model), self.optimizer, mesh, memory)
+        self.state: State = State(unwrap(self.model), self.optimizer, mesh, self.memory)
         torch.manual_seed(_rank_seed(config.seed, mesh))
-        place = config.checkpoint.store or str(config.run_dir / "checkpoints")
-        retention = Retention(
-            config.checkpoint.keep_last, config.checkpoint.keep_every, config.checkpoint.superseded == "tag"
-        )
-        self.saver = Saver(open_store(place, retention, store_seconds), mesh, memory)
         self.schedule: Schedule
-        self.cadence: Cadence | None = None
-        if mesh.is_rank0 and not config.checkpoint.every_steps:
-            lines = read_metrics(config.run_dir / METRICS)
-            self.cadence = Cadence(measured_mtbf(lines, config.checkpoint.mtbf_seconds))
-        spot_seconds, save_seconds = read_seconds(NOTICE), config.timeouts.save
-        self.writer = Writer(
-            self.heartbeats, self._record, save_seconds, self.cadence, spot_seconds, mesh.is_rank0
-        )
 
     def _find_peak_rate(self, model: nn.Module, sample: torch.Tensor) -> float | None:
         """Samples per second of all ranks that their devices could train, if each did all that it can."""
@@ -172,16 +149,6 @@ class Trainer:
     def batch_size(self) -> int:
         """Samples in one step of all ranks."""
         return self.config.data.batch_size_per_rank * self.mesh.data_size
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """What a checkpoint must have in common with this run to be resumed by it."""
-        return {**self.config.identity, DATASET: self.data.identity}
-
-    @property
-    def saved_step(self) -> int | None:
-        """The step that this run would resume from; 0 if nothing is saved yet, None before it has looked."""
-        return self.writer.saved_step
 
     def run(self, started: float) -> bool:
         """Train to the end, or until told to leave; returns whether the end was reached.
@@ -208,22 +175,21 @@ class Trainer:
             self.loader.close()
             self.heartbeats.stop()
         if finished:  # on notice there is no time for it
-            longest = max(self.config.timeouts.save, self.config.timeouts.store)
-            self.saver.wait_for_clean_up(longest, lambda: self.notice.requested)
+            self._wait_for_clean_up()
         return finished
 
     def close(self) -> None:
         """Let go of threads, files and ports, which a process that goes on would keep."""
-        self.heartbeats.stop()
-        for part in ("tracer", "saver", "loader", "data", "log"):
+        super().close()
+        for part in ("tracer", "loader", "data"):
             if held := getattr(self, part, None):
                 held.close()
 
     def _train(self) -> bool:
-        while self.step < self.config.steps:
+        while self.steps < self.config.steps:
             self.take_step()
-            last = self.step == self.config.steps
-            evaluates = last or self.step % self.config.evaluate_every == 0
+            last = self.steps == self.config.steps
+            evaluates = last or self.steps % self.config.evaluate_every == 0
             saves = not last and self._save_is_due
             if evaluates or saves:
                 self.read()
@@ -235,55 +201,43 @@ class Trainer:
                 return False
             self.writer.look()
             if saves:
-                self.writer.begin(self.step, "interval", self.state.capture, self._start_saving_paced)
+                self._begin_save()
         self._finish()
         return True
-
-    @property
-    def _save_is_due(self) -> bool:
-        every_steps = self.config.checkpoint.every_steps
-        return self.step % every_steps == 0 if every_steps else self._due
 
     def prepare(self, started: float) -> None:
         """Load the newest checkpoint, if there is one; `run` does it."""
         with self.heartbeats.busy("loading"):
-            self._load(started)
+            nodes = self.mesh.gather("nodes", self.mesh.node)
+            checkpoint, damages, _ = self._load(self.state.restore)
+            self._go_on(checkpoint.manifest if checkpoint else None)
+            warnings = doubts(self.config.optim, self.batch_size)
+            self._begin(
+                checkpoint,
+                damages,
+                samples=self.samples,
+                steps=self.config.steps,
+                nodes=nodes,
+                strategy=self.config.strategy,
+                startup_seconds=round(time.time() - started, 3),
+                warnings=warnings,
+            )
+            if self.mesh.is_rank0:
+                sys.stderr.write("".join(f"training: {warning}\n" for warning in warnings))
+            self._look_at_fabric(nodes)
 
-    def _load(self, started: float) -> None:
-        nodes = self.mesh.gather("nodes", self.mesh.node)
-        checkpoint, damages, _ = self.saver.load(self.identity, self.state.restore)
+    def _go_on(self, manifest: Manifest | None) -> None:
+        """From where a checkpoint was taken; from the beginning if there is none."""
         previous = None
-        self.writer.saved_step = 0
-        if checkpoint:
-            self.step, self.samples = checkpoint.manifest.step, checkpoint.manifest.samples
-            previous = Schedule(**checkpoint.manifest.schedule)
-            scaling = dict(checkpoint.manifest.loss_scale)
+        if manifest:
+            self.steps, self.samples = manifest.step, manifest.samples
+            previous = Schedule(**manifest.schedule)
+            scaling = dict(manifest.loss_scale)
             self.skipped = scaling.pop("skipped", 0)
             if self.loss_scale:
                 self.loss_scale.resume(scaling)
-            self.writer.saved_step = self.step
-        self.heartbeats.saved(self.writer.saved_step)
-        self.saver.loaded()
-        updates = self.step - self.skipped
+        updates = self.steps - self.skipped
         self.schedule = schedule_for(self.config.optim, self.batch_size, updates, previous)
-        warnings = doubts(self.config.optim, self.batch_size)
-        self._record(
-            "resumed" if checkpoint else "started",
-            samples=self.samples,
-            steps=self.config.steps,
-            world_size=self.mesh.world_size,
-            nodes=nodes,
-            strategy=self.config.strategy,
-            device=self.mesh.device.type,
-            startup_seconds=round(time.time() - started, 3),
-            damaged=damages,
-            **({"bytes_from_store": checkpoint.held.bytes_from_store} if checkpoint else {}),
-            warnings=warnings,
-            **origin.recorded(),
-        )
-        if self.mesh.is_rank0:
-            sys.stderr.write("".join(f"training: {warning}\n" for warning in warnings))
-        self._look_at_fabric(nodes)
 
     def _look_at_fabric(self, nodes: Sequence[str]) -> None:
         """Say what carries the collectives, and how fast that is."""
@@ -312,26 +266,24 @@ class Trainer:
         """
         begin = time.monotonic()
         if self.tracer:
-            self.tracer.before(self.step + 1)
-        with self.heartbeats.busy("step", self.step + 1):
+            self.tracer.before(self.steps + 1)
+        with self.heartbeats.busy("step", self.steps + 1):
             batch = self.loader.batch(self.samples).to(self.mesh.device)
             self.optimizer.zero_grad(set_to_none=True)
             sums = self.computation.backward(batch, self.heartbeats.own_part_done)
-            due = bool(self.cadence and self.cadence.due())
-            totals = self.update.agree(sums, [self.notice.requested, due])
+            totals = self.update.agree(sums, self._flags())
             self.read()
-            rate = self.schedule.rate(self.step - self.skipped)
+            rate = self.schedule.rate(self.steps - self.skipped)
             set_rate(self.optimizer, rate)
             self.update.apply(totals)
             late = Late(totals)
         if self.tracer:
             self.tracer.after()
-        self.step += 1
+        self.steps += 1
         self.samples += self.batch_size
-        if self.cadence:
-            self.cadence.step(time.monotonic() - begin, saving=self.writer.pending is not None)
+        self._measure(time.monotonic() - begin)
         self.notice.sleep(max(0.0, self.config.pace_seconds - (time.monotonic() - begin)))
-        self._unread = _Unread(self.step, self.samples, rate, time.monotonic() - begin, late)
+        self._unread = _Unread(self.steps, self.samples, rate, time.monotonic() - begin, late)
         if not self._read_late:
             self.read()
 
@@ -392,55 +344,45 @@ class Trainer:
         taken = mine if len(mine) else torch.tensor([0])  # others may need it to take part
         sums = torch.zeros(3, dtype=torch.float64, device=self.mesh.device)
         for part in taken.tensor_split(parts):
-            with self.heartbeats.busy("evaluation", self.step):
+            with self.heartbeats.busy("evaluation", self.steps):
                 sums += self._look_at(part)
                 notices = torch.tensor(float(self.notice.requested), device=self.mesh.device)
                 if self.mesh.sum(notices).item():
                     return True
         if not len(mine):
             sums.zero_()
-        with self.heartbeats.busy("evaluation", self.step):
+        with self.heartbeats.busy("evaluation", self.steps):
             loss, hits, targets = self.mesh.sum(sums).tolist()
         if not math.isfinite(loss):
-            raise self._diverged(f"loss on held-out data after step {self.step}", loss)
+            raise self._diverged(f"loss on held-out data after step {self.steps}", loss)
         self._record("evaluation", loss=round(loss / targets, 6), accuracy=round(hits / targets, 4))
         return False
 
     def _look_at(self, part: torch.Tensor) -> torch.Tensor:
         return self.computation.evaluate(self.data.held_out.take(part).to(self.mesh.device))
 
-    def _start_saving(self, captured: memoryview, pace_seconds: float = 0) -> Future[Saved]:
-        manifest = Manifest(
-            step=self.step,
-            samples=self.samples,
-            world_size=self.mesh.world_size,
-            mesh=self.mesh.shape,
-            schedule=asdict(self.schedule),
-            identity=self.identity,
-            loss_scale={**self.loss_scale.state_dict(), "skipped": self.skipped} if self.loss_scale else {},
-        )
-        name = file_name(self.mesh.rank)
-        return self.saver.start(name, captured, manifest, self.state.spoiled, pace_seconds)
+    def _catch_up(self) -> None:
+        self.read()
 
-    def _start_saving_paced(self, captured: memoryview) -> Future[Saved]:
-        """As slowly as the configuration says."""
-        return self._start_saving(captured, self.config.checkpoint.pace_seconds)
+    def _capture(self) -> memoryview:
+        return self.state.capture()
+
+    def _position(self) -> dict[str, Any]:
+        scale = {**self.loss_scale.state_dict(), "skipped": self.skipped} if self.loss_scale else {}
+        return {"samples": self.samples, "schedule": asdict(self.schedule), "loss_scale": scale}
 
     def _leave(self) -> None:
-        self.read()
-        nodes = self.mesh.gather("notice", self.mesh.node if self.notice.requested else "")
-        self._record("notice", nodes=[node for node in nodes if node])
-        self.writer.now(self.step, "notice", self.state.capture, self._start_saving_paced)
+        super()._leave()
         self._record("preempted", samples=self.samples)
         self.mesh.follow("left")  # mpirun ends all ranks when the first one leaves
 
     def _finish(self) -> None:
-        self.writer.now(self.step, "final", self.state.capture, self._start_saving)
+        self._save("final")
         digest = self.state.weights_sha256()
         if not self.mesh.is_rank0:
             return
         final = {
-            "step": self.step,
+            "step": self.steps,
             "samples": self.samples,
             "sha256": digest,
             "world_size": self.mesh.world_size,
@@ -448,33 +390,9 @@ class Trainer:
         _write_whole(self.config.run_dir / FINAL, json.dumps(final, indent=1) + "\n")
         self._record("finished", samples=self.samples, sha256=digest)
 
-    def _record(self, event: str, **values: object) -> None:
-        if self.log:
-            self.log.write(event, **{"step": self.step, **values})
-
     def record_failure(self, reason: str) -> None:
         """Note why this attempt ends."""
         self._record("failed", error=reason)
-
-
-def _agree(config: TrainConfig, mesh: Mesh) -> None:
-    """See to it that all ranks have the same settings; what is of a rank alone may differ.
-
-    Raises:
-        ConfigError: on every rank, with what one of them has otherwise than rank 0.
-    """
-    own = config.model_dump(mode="json", exclude={"run_dir", "threads", "export", "notices"})
-    first = json.loads(mesh.broadcast("settings", json.dumps(own)))
-    problems = [
-        f"{name}: rank {mesh.rank} on {mesh.node} has {own[name]!r}, rank 0 has {first[name]!r};"
-        " give all ranks the same configuration"
-        for name in own
-        if own[name] != first[name]
-    ]
-    found = mesh.gather("settings", "\n".join(problems))
-    if different := [text for text in found if text]:
-        mesh.shutdown_barrier()
-        raise ConfigError(different[0].splitlines())
 
 
 def _open_log(config: TrainConfig, listeners: Sequence[Listener]) -> MetricsLog:

@@ -2,7 +2,7 @@
 
 What all ranks must know of a step (its loss, the length of its gradient, who has a preemption notice) goes
 through one all-reduce on the device. There it is decided whether loss and gradient are numbers, and what to
-divide the gradient by; the optimizer's kernels read that. The host reads the same numbers later: see `Late`.
+divide the gradient by; the optimizer's kernels read that. The host reads the same numbers later (`Late`).
 """
 
 from __future__ import annotations
@@ -61,24 +61,6 @@ class Totals:
     """1 if rank 0 finds that a checkpoint pays."""
     squared_norm: float = 0
     """Of the gradient, before it was clipped."""
-
-
-class Late:
-    """Numbers on their way from the device: to read them waits until it has come so far."""
-
-    def __init__(self, values: torch.Tensor) -> None:
-        self._values = values.to("cpu", non_blocking=True)
-        self._event = None
-        if values.device.type == "cuda":
-            self._event = torch.cuda.Event()
-            self._event.record()
-
-    def read(self) -> list[float]:
-        """The numbers."""
-        if self._event:
-            self._event.synchronize()
-        found: list[float] = self._values.tolist()
-        return found
 
 
 @dataclass

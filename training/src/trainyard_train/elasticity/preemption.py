@@ -136,6 +136,25 @@ class Notice:
         )
 
 
+def listen(leave_seconds: float, notices: str = "none") -> Notice:
+    """A notice that signals give from now on, and a cloud's metadata service.
+
+    Args:
+        leave_seconds: from the request to the exit at the latest.
+        notices: whose metadata service: none, aws, gcp, azure.
+    """
+    notice = Notice(leave_seconds)
+    if threading.current_thread() is threading.main_thread():
+        notice.watch()
+    else:
+        log_line("no signal is heard: Run was made in another thread than the main one; make it there")
+    if notices != "none":
+        from trainyard_train.elasticity.instance_metadata import Watch, metadata_of
+
+        Watch(metadata_of(notices), notice.tell).start()
+    return notice
+
+
 def _forget_in_child(notice: weakref.ref[Notice]) -> None:
     """Give a forked child, such as a worker of a DataLoader, its own signals: it shares the descriptor."""
     if (parent := notice()) is None or parent._pipe is None:
