@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Sampler
 
 from trainyard_train import ConfigError
 from trainyard_train.data.batches import Batches
@@ -44,6 +45,70 @@ def test_the_order_is_that_of_the_pass_that_was_begun(kind: type[DataLoader[int]
     other.load_private(private)
     torch.set_rng_state(generator)
     assert [batch.tolist() for batch in other] == seen[4:]
+
+
+class Buckets(Sampler[list[int]]):
+    """Draws from a generator of its own, and begins where its count says."""
+
+    def __init__(self, seed: object) -> None:
+        self.chance, self.passes = random.Random(str(seed)), 0
+
+    def __iter__(self) -> Iterator[list[int]]:
+        order = list(range(20))
+        self.chance.shuffle(order)
+        first = self.passes % 2
+        self.passes += 1
+        yield from (order[at : at + 2] for at in range(first, 19, 2))
+
+
+class Unseeded(Buckets):
+    """Nothing that is saved decides on its order."""
+
+    def __init__(self, seed: object) -> None:
+        super().__init__(seed)
+        self.hidden = [random.Random(str(seed))]
+
+    def __iter__(self) -> Iterator[list[int]]:
+        yield from ([index] for index in self.hidden[0].sample(range(20), 20))
+
+
+def _in_second_pass(kind: type[Buckets]) -> tuple[list[list[int]], list[list[int]]]:
+    """What is left after three batches of its second pass, to a run that goes on, and to one that resumes."""
+    mesh = Mesh(0, 1, torch.device("cpu"), "node", dist.HashStore())
+    epoch = 0
+    one, other = (
+        Batches(
+            "batches",
+            DataLoader(torch.arange(20), batch_sampler=kind(seed)),  # type: ignore[arg-type]
+            mesh,
+            1,
+            0,
+            lambda: epoch,
+        )
+        for seed in (1, 2)
+    )
+    for _ in one:
+        one.finish_step()
+    epoch, seen = 1, []
+    for batch in one:
+        one.finish_step()
+        seen.append(batch.tolist())
+        if len(seen) == 3:
+            state, private = one.state_dict(), one.private()
+    other.load_state_dict(state)
+    other.load_private(private)
+    return seen[3:], [batch.tolist() for batch in other]
+
+
+def test_a_sampler_with_a_generator_and_a_count_of_its_own_gives_its_order_again() -> None:
+    left, found = _in_second_pass(Buckets)
+    assert found == left
+
+
+def test_a_sampler_that_gives_another_order_is_told_of(capfd: pytest.CaptureFixture[str]) -> None:
+    left, found = _in_second_pass(Unseeded)
+    assert found != left
+    assert "batches: the sampler gives another order" in capfd.readouterr().err
 
 
 def test_steps_that_take_more_batches_than_they_say_are_refused() -> None:

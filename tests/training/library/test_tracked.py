@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import enum
+import random
 import re
-from collections import deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -77,7 +78,10 @@ def test_a_state_of_any_kind_comes_back_with_its_types(tmp_path: Path) -> None:
         "bytes": b"\x00\xff",
         "tuple": (1, [2.5, (3,)]),
         "set": {1, 2},
-        "deque": deque([1, 2]),
+        "deque": deque([1, 2], maxlen=2),
+        "ordered": OrderedDict(b=1, a=2),
+        "counter": Counter("aab"),
+        "default": defaultdict(list, {3: [4]}),
         "size": torch.Size([2, 3]),
         "type": torch.bfloat16,
         "device": torch.device("cuda", 1),
@@ -96,9 +100,31 @@ def test_a_state_of_any_kind_comes_back_with_its_types(tmp_path: Path) -> None:
         assert torch.equal(one, other)
     del state["tensors"]
     assert kept.state == state
+    assert kept.state["deque"].maxlen == 2
+    assert kept.state["default"]["unknown"] == []
     assert [type(each) for each in kept.state.values()] == [
         int if isinstance(each, Level) else type(each) for each in state.values()
     ]
+
+
+def _four_generators(seed: int) -> dict[str, Any]:
+    return {
+        "torch": torch.Generator().manual_seed(seed),
+        "python": random.Random(seed),
+        "numpy": np.random.default_rng(seed),
+        "older": np.random.RandomState(seed),
+    }
+
+
+def test_random_generators_and_lists_of_a_program_go_on_in_place(tmp_path: Path) -> None:
+    saved, fresh = _four_generators(1), _four_generators(2)
+    replay: deque[tuple[int, torch.Tensor]] = deque(maxlen=3)
+    again(tmp_path, {**saved, "replay": deque([(1, torch.ones(2))], 3)}, {**fresh, "replay": replay})
+    assert torch.rand(2, generator=fresh["torch"]).equal(torch.rand(2, generator=saved["torch"]))
+    for name in ("python", "numpy", "older"):
+        assert fresh[name].random() == saved[name].random()
+    ((number, tensor),) = replay
+    assert (number, tensor.tolist(), replay.maxlen) == (1, [1, 1], 3)
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
@@ -177,6 +203,7 @@ class Opaque:
     [
         ({"thing": Opaque()}, r"thing: got a .*Opaque; allowed: a module, an optimizer, a tensor, a dict"),
         ({"extra": {"a": [1, Opaque()]}}, r"extra\.a\.1: got a .*Opaque, which cannot be saved; allowed"),
+        ({"extra": {"a": defaultdict(lambda: 3)}}, r"extra\.a: got a defaultdict of <lambda>, which cannot"),
         ({"extra": {"a.b": torch.ones(1), "a": {"b": torch.ones(1)}}}, r"extra\.a\.b: two tensors have this"),
         (
             {"optimizer": torch.optim.SGD([nn.Parameter(torch.ones(2))])},
@@ -189,11 +216,9 @@ class Opaque:
 def test_what_cannot_be_saved_is_refused_by_its_name(
     tmp_path: Path, objects: dict[str, object], message: str
 ) -> None:
+    """Before the first step, not when the first checkpoint is due."""
     with pytest.raises(ConfigError, match=message):
-        run = alone(tmp_path, **objects)
-        run.load()
-        run.step()
-        run.save()
+        alone(tmp_path, **objects).load()
     assert not (tmp_path / "checkpoints").exists() or not list((tmp_path / "checkpoints").glob("step-*"))
 
 

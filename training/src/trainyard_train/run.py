@@ -276,6 +276,7 @@ class Run(Attempt):
         self._find(whole=False)
         self._agree("tracked", {"tracked": [*self.state.objects]})
         self._loaded = True
+        self.state.check()
         with self.heartbeats.busy("loading"):
             checkpoint, damages, self._private = self._load(self.state.restore, self._found)
             self._found = checkpoint, damages

@@ -1,4 +1,4 @@
-"""The random generators of a rank: PyTorch's, Python's and NumPy's."""
+"""The random generators of a rank, PyTorch's, Python's and NumPy's; and those that a program made."""
 
 from __future__ import annotations
 
@@ -38,6 +38,46 @@ def restore(states: dict[str, Any], device: torch.device) -> None:
 
         kind, keys, *rest = states["numpy"]
         np.random.set_state((kind, np.array(keys, dtype=np.uint32), *rest))
+
+
+def is_generator(value: object) -> bool:
+    """Whether it is one that a program made: PyTorch's, Python's or NumPy's."""
+    kinds: tuple[type, ...] = (torch.Generator, random.Random)
+    if numpy := sys.modules.get("numpy"):
+        kinds += (numpy.random.Generator, numpy.random.RandomState)
+    return isinstance(value, kinds)
+
+
+def state_of(generator: Any) -> Any:  # noqa: ANN401
+    """The state of a generator that a program made, as JSON."""
+    if isinstance(generator, torch.Generator):
+        return encode(generator.get_state())
+    if isinstance(generator, random.Random):
+        version, words, gauss = generator.getstate()
+        return [version, list(words), gauss]
+    return _plain(_bits_of(generator).state)
+
+
+def set_state(generator: Any, state: Any) -> None:  # noqa: ANN401
+    """Put back what `state_of` returned."""
+    if isinstance(generator, torch.Generator):
+        generator.set_state(decode(state))
+    elif isinstance(generator, random.Random):
+        version, words, gauss = state
+        generator.setstate((version, tuple(words), gauss))
+    else:
+        _bits_of(generator).state = state
+
+
+def _bits_of(generator: Any) -> Any:  # noqa: ANN401
+    """What has the state of one of NumPy's."""
+    return getattr(generator, "bit_generator", None) or generator._bit_generator
+
+
+def _plain(state: Any) -> Any:  # noqa: ANN401
+    if isinstance(state, dict):
+        return {key: _plain(value) for key, value in state.items()}
+    return state.tolist() if hasattr(state, "tolist") else state
 
 
 def encode(state: torch.Tensor) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, MutableSequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final, Protocol, runtime_checkable
@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 import torch
 from torch import nn
 
+from trainyard_train.checkpointing import generators
 from trainyard_train.config_base import ConfigError
 
 _GROUPS: Final = "param_groups"
@@ -202,6 +203,35 @@ class TrackedDict(Tracked):
 
 
 @dataclass
+class TrackedList(Tracked):
+    """A list or a deque, changed in place."""
+
+    values: MutableSequence[Any]
+    kind = "state"
+
+    def read(self) -> dict[str, Any]:
+        return {"": list(self.values)}
+
+    def write(self, values: Mapping[str, Any]) -> None:
+        self.values.clear()
+        self.values.extend(values[""])
+
+
+@dataclass
+class TrackedGenerator(Tracked):
+    """A random generator that a program made."""
+
+    generator: Any
+    kind = "generator"
+
+    def read(self) -> dict[str, Any]:
+        return {"": generators.state_of(self.generator)}
+
+    def write(self, values: Mapping[str, Any]) -> None:
+        generators.set_state(self.generator, values[""])
+
+
+@dataclass
 class TrackedTensor(Tracked):
     """A tensor, changed in place."""
 
@@ -216,6 +246,14 @@ class TrackedTensor(Tracked):
 
     def write(self, values: Mapping[str, Any]) -> None:
         """It has been filled."""
+
+
+_KINDS: Final[tuple[tuple[Any, Callable[[Any], Tracked]], ...]] = (
+    (torch.Tensor, TrackedTensor),
+    (Stateful, TrackedState),
+    (MutableMapping, TrackedDict),
+    (MutableSequence, TrackedList),
+)
 
 
 def track(name: str, value: object, names: Callable[[], Mapping[int, str]]) -> Tracked:
@@ -233,15 +271,17 @@ def track(name: str, value: object, names: Callable[[], Mapping[int, str]]) -> T
         return TrackedModule(name, value)
     if isinstance(value, torch.optim.Optimizer):
         return TrackedOptimizer(name, value, names)
-    if isinstance(value, torch.Tensor):
-        return TrackedTensor(value)
-    if isinstance(value, Stateful):
-        return TrackedState(value)
-    if isinstance(value, MutableMapping):
-        return TrackedDict(value)
-    kind = f"{type(value).__module__}.{type(value).__qualname__}"
-    allowed = "a module, an optimizer, a tensor, a dict, or an object with state_dict() and load_state_dict()"
-    raise ConfigError([f"{name}: got a {kind}; allowed: {allowed}"])
+    if generators.is_generator(value):
+        return TrackedGenerator(value)
+    for of, kind in _KINDS:
+        if isinstance(value, of):
+            return kind(value)
+    got = f"{type(value).__module__}.{type(value).__qualname__}"
+    allowed = (
+        "a module, an optimizer, a tensor, a dict, a list, a random generator, or an object with state_dict()"
+        " and load_state_dict()"
+    )
+    raise ConfigError([f"{name}: got a {got}; allowed: {allowed}"])
 
 
 def _world_size() -> int:

@@ -91,6 +91,14 @@ class TrackedObjects:
             value = track(name, value, self._parameter_names)
         self.objects[name] = value
 
+    def check(self) -> None:
+        """Refuse now what cannot be saved, and not when the first checkpoint is due.
+
+        Raises:
+            ConfigError: something in it cannot be saved.
+        """
+        self._read()
+
     def capture(self, private: Mapping[str, Any]) -> memoryview:
         """A copy of this rank's part, as a file, good until the next one. All ranks must call it.
 

@@ -7,7 +7,7 @@ read is ever executed, so an object of a class of yours is refused: give what it
 from __future__ import annotations
 
 import base64
-from collections import deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, Final
 
@@ -35,6 +35,8 @@ def pack(value: Any, path: str, tensors: MutableMapping[str, torch.Tensor]) -> A
         parts = sorted(value) if isinstance(value, set | frozenset) else value
         packed = [pack(part, f"{path}.{index}", tensors) for index, part in enumerate(parts)]
         packed = packed if type(value) is list else {_TAG: type(value).__name__, "of": packed}
+        if isinstance(value, deque):
+            packed["with"] = [value.maxlen]
     elif isinstance(value, Mapping):
         packed = _pack_mapping(value, path, tensors)
     elif hasattr(value, "__array__") and hasattr(value, "dtype"):  # NumPy's, without importing it
@@ -56,7 +58,7 @@ def unpack(packed: Any, tensor: Callable[[str], torch.Tensor]) -> Any:  # noqa: 
     if kind in _SIMPLE:
         return _SIMPLE[kind](of)
     if kind in _LISTS:
-        return _LISTS[kind](unpack(of, tensor))
+        return _LISTS[kind](unpack(of, tensor), *packed.get("with", ()))
     found = tensor(of)
     return found if kind == "tensor" else found.numpy() if kind == "ndarray" else found.numpy()[()]
 
@@ -78,14 +80,22 @@ _SIMPLE: Final[Mapping[str, Callable[[Any], Any]]] = {
     "dtype": lambda name: getattr(torch, name),
     "device": torch.device,
 }
-_LISTS: Final[Mapping[str, Callable[[Any], Any]]] = {
+_LISTS: Final[Mapping[str, Callable[..., Any]]] = {
     "dict": dict,
     "tuple": tuple,
     "set": set,
     "frozenset": frozenset,
     "deque": deque,
     "Size": torch.Size,
+    "OrderedDict": OrderedDict,
+    "Counter": lambda pairs: Counter(dict(pairs)),
+    "defaultdict": lambda pairs, factory: defaultdict(_FACTORIES[factory], pairs),
 }
+_FACTORIES: Final[Mapping[str, Callable[[], Any] | None]] = {
+    **{each.__name__: each for each in (int, float, str, bool, list, dict, set, tuple)},
+    "None": None,
+}
+"""Of a defaultdict."""
 
 
 def _keep(tensor: torch.Tensor, path: str, tensors: MutableMapping[str, torch.Tensor]) -> str:
@@ -98,10 +108,19 @@ def _keep(tensor: torch.Tensor, path: str, tensors: MutableMapping[str, torch.Te
 def _pack_mapping(
     value: Mapping[Any, Any], path: str, tensors: MutableMapping[str, torch.Tensor]
 ) -> dict[str, Any]:
-    if all(type(key) is str for key in value) and _TAG not in value:
+    kept = type(value) in (OrderedDict, Counter, defaultdict)
+    if not kept and all(type(key) is str for key in value) and _TAG not in value:
         return {key: pack(part, f"{path}.{key}", tensors) for key, part in value.items()}
     pairs = [[pack(key, path, tensors), pack(part, f"{path}.{key}", tensors)] for key, part in value.items()]
-    return {_TAG: "dict", "of": pairs}
+    if not isinstance(value, defaultdict):
+        return {_TAG: type(value).__name__ if kept else "dict", "of": pairs}
+    factory = getattr(value.default_factory, "__name__", "None")
+    if _FACTORIES.get(factory, ...) is not value.default_factory:
+        allowed = f"one of {', '.join(_FACTORIES)}"
+        raise ConfigError(
+            [f"{path}: got a defaultdict of {factory}, which cannot be saved; allowed: {allowed}"]
+        )
+    return {_TAG: "defaultdict", "of": pairs, "with": [factory]}
 
 
 def _pack_other(value: Any, path: str) -> Any:  # noqa: ANN401

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import json
 import os
 import random
 import signal
@@ -27,6 +28,7 @@ from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Itera
 
 from trainyard_train.checkpointing import generators
 from trainyard_train.config_base import ConfigError
+from trainyard_train.observability.rank_log import log_line
 from trainyard_train.parallelism.mesh import Mesh
 
 Batch = TypeVar("Batch")
@@ -57,12 +59,14 @@ class Batches(Generic[Batch]):
     """Whether the last step took fewer batches than it should, as only the last of a pass may."""
     _resumed: bool = False
     _begin: dict[str, Any] | None = None
-    """States of the random generators when this pass began."""
+    """States of the random generators when this pass began; and which batch was its first."""
+    _at_first: list[dict[str, int]] = field(init=False)
+    """What samplers had counted before anything was read."""
     _source: Iterable[Batch] = field(init=False)
     _order: _Order | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        self._source = self.loader
+        self._source, self._at_first = self.loader, self._numbers()
         lazy = inspect.isgeneratorfunction(type(self.loader).__iter__)  # begins too late, as Accelerate's
         is_ordered = isinstance(self.loader, DataLoader) and not isinstance(
             self.loader.dataset, IterableDataset
@@ -102,7 +106,7 @@ class Batches(Generic[Batch]):
     def close(self) -> None:
         """End workers that persist from pass to pass."""
         for each in (self._source, getattr(self._source, "base_dataloader", None)):
-            if self._order and (persistent := getattr(each, "_iterator", None)):
+            if self._order is not None and (persistent := getattr(each, "_iterator", None)):
                 persistent._shutdown_workers()
 
     def finish_step(self) -> None:
@@ -179,12 +183,24 @@ class Batches(Generic[Batch]):
             iterator = self._skip()
             generators.restore(now, device)
             self._set_generators(own)
+            self._compare(self._begin.get("first"))
             return iterator
         if not goes_on:
             self._pass, self._finished, self._samples = self._pass + 1, 0, 0
         self._short, self._in_epoch = False, epoch
         self._begin = {**self._generators(), "all": generators.capture(device)}
-        return self._skip()
+        iterator = self._skip()
+        self._begin["first"] = None if self._order is None else self._order.first
+        return iterator
+
+    def _compare(self, first: str | None) -> None:
+        """Say it where a sampler does not give the order again that this pass was begun with."""
+        if self._order is not None and None not in (first, self._order.first) and first != self._order.first:
+            log_line(
+                f"{self.name}: the sampler gives another order than the one that this pass was begun with, so"
+                " samples are seen twice or not at all; let the order follow from set_epoch(number), or from"
+                " a random generator that is an attribute of the sampler"
+            )
 
     def _skip(self) -> Iterator[Batch]:
         """The batches that are left; draws from the generators what the beginning of a pass draws."""
@@ -194,7 +210,7 @@ class Batches(Generic[Batch]):
         for each in (self._source, getattr(self.loader, "batch_sampler", None), sampler, inner):
             if callable(set_epoch := getattr(each, "set_epoch", None)):
                 set_epoch(number)
-        if self._order:
+        if self._order is not None:
             self._order.begin(self._samples // self.mesh.world_size, self._finished)
             return iter(self._source)
         iterator = iter(self._source)
@@ -218,18 +234,36 @@ class Batches(Generic[Batch]):
             return f"{done} finished samples do not divide by {self.mesh.world_size}; allowed: {allowed}"
         return ""
 
-    def _own_generators(self) -> list[torch.Generator]:
-        sampler, batches = (getattr(self.loader, name, None) for name in ("sampler", "batch_sampler"))
-        owners = (self.loader, sampler, batches, getattr(batches, "sampler", None))
-        found = {id(g): g for owner in owners if (g := getattr(owner, "generator", None)) is not None}
-        return list(found.values())
+    def _samplers(self) -> list[Any]:
+        batches = getattr(self.loader, "batch_sampler", None)
+        owners = (getattr(self.loader, "sampler", None), batches, getattr(batches, "sampler", None))
+        return [each for each in owners if hasattr(each, "__dict__")]
+
+    def _own_generators(self) -> list[Any]:
+        attributes = [getattr(self.loader, "generator", None)]
+        for sampler in self._samplers():
+            attributes += vars(sampler).values()
+        return list({id(each): each for each in attributes if generators.is_generator(each)}.values())
+
+    def _numbers(self) -> list[dict[str, int]]:
+        """What samplers count by themselves, such as epochs, and what they were made with."""
+        return [
+            {name: value for name, value in vars(each).items() if type(value) is int}
+            for each in self._samplers()
+        ]
 
     def _generators(self) -> dict[str, Any]:
-        return {"own": [generators.encode(each.get_state()) for each in self._own_generators()]}
+        pairs = zip(self._numbers(), self._at_first, strict=False)
+        return {
+            "own": [generators.state_of(each) for each in self._own_generators()],
+            "counted": [dict(now.items() - before.items()) for now, before in pairs],
+        }
 
     def _set_generators(self, states: dict[str, Any]) -> None:
         for generator, state in zip(self._own_generators(), states["own"], strict=False):
-            generator.set_state(generators.decode(state))
+            generators.set_state(generator, state)
+        for sampler, numbers in zip(self._samplers(), states.get("counted", ()), strict=False):
+            vars(sampler).update(numbers)
 
 
 class _Order:
@@ -237,6 +271,8 @@ class _Order:
 
     def __init__(self) -> None:
         self.batches: Iterable[Any] = ()
+        self.first: str | None = None
+        """Digest of the batch that the pass began with, if this one has begun there."""
         self.numbered = False
         self._samples, self._first, self._seed = 0, 0, 0
 
@@ -247,8 +283,7 @@ class _Order:
             self._seed = int(torch.empty((), dtype=torch.int64).random_())
 
     def __len__(self) -> int:
-        assert isinstance(self.batches, Sized)
-        return len(self.batches)
+        return len(cast(Sized, self.batches))
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 (whatever the sampler has)
         return getattr(self.__dict__["batches"], name)
@@ -259,12 +294,22 @@ class _Order:
             assert isinstance(batches, BatchSampler)
             rest = islice(iter(batches.sampler), self._samples, None)
             batches = BatchSampler(rest, batches.batch_size, batches.drop_last)
-        left: Iterator[Any] = islice(iter(batches), self._first, None)
+        left: Iterator[Any] = iter(batches)
         # Now, and not when the first batch is asked for: a sampler draws from the generators as they are now.
-        left = chain(list(islice(left, 1)), left)
+        head = list(islice(left, 1))
+        self.first = None if self._samples else _digest(head)
+        left = islice(chain(head, left), self._first, None)
         if not self.numbered:
             return left
         return (_Numbered(f"{self._seed} {at}", each) for at, each in enumerate(left, self._first))
+
+
+def _digest(batch: list[Any]) -> str | None:
+    """Of the indices of a batch; None if they are no numbers and no text."""
+    try:
+        return hashlib.sha256(json.dumps(batch).encode()).hexdigest()
+    except TypeError:
+        return None
 
 
 @dataclass(frozen=True)
