@@ -169,6 +169,34 @@ def test_an_optimizer_comes_back_with_whatever_it_keeps(tmp_path: Path) -> None:
     assert torch.equal(saved["model"].weight, fresh["model"].weight)
 
 
+class Sharded(torch.optim.SGD):
+    """As ZeroRedundancyOptimizer: another optimizer in it has the state of some of the parameters."""
+
+    def __init__(self, model: nn.Linear, own: torch.Tensor) -> None:
+        super().__init__(model.parameters(), lr=0.1, momentum=0.9)
+        self.optim = torch.optim.Adam([own])
+
+    def step(self, closure: Any = None) -> Any:
+        self.optim.step()
+        return super().step(closure)
+
+
+def test_an_optimizer_within_an_optimizer_comes_back_too(tmp_path: Path) -> None:
+    saved, fresh, other = ((m := nn.Linear(3, 2), Sharded(m, m.weight)) for _ in range(3))
+    saved[0](torch.ones(3)).sum().backward()
+    saved[1].step()
+    again(tmp_path, dict(zip("mo", saved, strict=True)), dict(zip("mo", fresh, strict=True)))
+    weights = [model.weight for model, _ in (saved, fresh)]
+    (one, two) = (each[1].optim.state[weight] for each, weight in zip((saved, fresh), weights, strict=True))
+    assert one.keys() == two.keys() > {"exp_avg"}
+    assert all(torch.equal(one[key], two[key]) for key in one)
+    buffers = [each[1].state[each[0].bias]["momentum_buffer"] for each in (saved, fresh)]
+    assert torch.equal(*buffers)
+    elsewhere = Sharded(other[0], other[0].bias)
+    again(tmp_path / "moved", dict(zip("mo", saved, strict=True)), {"m": other[0], "o": elsewhere})
+    assert not elsewhere.optim.state
+
+
 def test_moments_keep_their_type_where_weights_have_another(tmp_path: Path) -> None:
     def build() -> dict[str, Any]:
         model = nn.Linear(3, 2, dtype=torch.bfloat16)

@@ -108,7 +108,10 @@ class TrackedModule(Tracked):
 
 @dataclass
 class TrackedOptimizer(Tracked):
-    """An optimizer; its state is named by the parameters, so that their order does not matter."""
+    """An optimizer; its state is named by the parameters, so that their order does not matter.
+
+    Optimizers in its attributes, such as the one of a rank's shard in a ZeroRedundancyOptimizer, count too.
+    """
 
     name: str
     optimizer: torch.optim.Optimizer
@@ -117,8 +120,12 @@ class TrackedOptimizer(Tracked):
     kind = "optimizer"
 
     def __post_init__(self) -> None:
-        while isinstance(inner := getattr(self.optimizer, "optimizer", None), torch.optim.Optimizer):
-            self.optimizer = inner  # from Accelerate's wrapper
+        while any(inner.state is self.optimizer.state for inner in self._inner().values()):
+            (self.optimizer,) = self._inner().values()  # from Accelerate's wrapper
+
+    def _inner(self) -> dict[str, torch.optim.Optimizer]:
+        attributes = vars(self.optimizer).items()
+        return {name: each for name, each in attributes if isinstance(each, torch.optim.Optimizer)}
 
     def parameters(self) -> dict[str, torch.Tensor]:
         """Those that are updated, by path; without the module's name if all are of one.
@@ -140,10 +147,24 @@ class TrackedOptimizer(Tracked):
         owners = {path.partition(".")[0] for path in found}
         return {p.partition(".")[2]: t for p, t in found.items()} if len(owners) == 1 else found
 
+    def takes(self, path: str, packed: Any) -> bool:  # noqa: ANN401
+        """Whether this rank has a place for what was saved of a parameter: not if all of it is of inner
+        optimizers, and these have a shard without it.
+        """
+        inner = self._inner()
+        if not inner or path in SHARED or packed.keys() - inner.keys():
+            return True
+        parameter = self.parameters()[path]
+        return any(_has(inner[attribute], parameter) for attribute in packed)
+
     def read(self) -> dict[str, Any]:
         state = self.optimizer.state
         parameters = self.parameters()
         found: dict[str, Any] = {name: state[p] for name, p in parameters.items() if state.get(p)}
+        for attribute, inner in self._inner().items():
+            for name, p in parameters.items():
+                if inner.state.get(p):
+                    found[name] = {**found.get(name, {}), attribute: inner.state[p]}
         if shared := {key: value for key, value in state.items() if not isinstance(key, torch.Tensor)}:
             found[_SHARED] = shared
         found[_GROUPS] = [
@@ -154,9 +175,11 @@ class TrackedOptimizer(Tracked):
 
     def write(self, values: Mapping[str, Any]) -> None:
         for name, parameter in self.parameters().items():
-            self.optimizer.state.pop(parameter, None)
-            if name in values:
-                self.optimizer.state[parameter] = values[name]
+            own = values.get(name, {})
+            for attribute, inner in self._inner().items():
+                state = own.pop(attribute, {})
+                _put(inner, parameter, state if _has(inner, parameter) else {})
+            _put(self.optimizer, parameter, own)
         self.optimizer.state.update(values.get(_SHARED, {}))
         for group, saved in zip(self.optimizer.param_groups, values[_GROUPS], strict=True):
             for key, value in saved.items():
@@ -164,6 +187,17 @@ class TrackedOptimizer(Tracked):
                     group[key].copy_(value)  # a graph of the compiler may hold this tensor
                 else:
                     group[key] = value
+
+
+def _has(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> bool:
+    return any(each is parameter for group in optimizer.param_groups for each in group["params"])
+
+
+def _put(optimizer: torch.optim.Optimizer, parameter: torch.Tensor, state: dict[str, Any]) -> None:
+    """Let an optimizer have this state of a parameter, or none."""
+    optimizer.state.pop(parameter, None)
+    if state:
+        optimizer.state[parameter] = state
 
 
 @dataclass

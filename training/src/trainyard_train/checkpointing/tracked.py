@@ -370,8 +370,8 @@ def _own_paths(name: str, values: Mapping[str, Any], each: Tracked, found: _Foun
     """Paths of the values and bare tensors of an object that this rank is to load."""
     here = [path for path in values if _is_below(name, path)]
     if isinstance(each, TrackedOptimizer):  # of a pipeline, other ranks' parameters are not here
-        mine = {f"{name}.{path}" for path in (*each.parameters(), *SHARED)}
-        return [path for path in here if path in mine]
+        mine = {f"{name}.{path}": path for path in (*each.parameters(), *SHARED)}
+        return [path for path in here if path in mine and each.takes(mine[path], values[path])]
     bare = [path for path in found.tensors if path not in here and _is_below(name, path)]
     return [*(bare if each.live() else ()), *here]
 
