@@ -1,0 +1,154 @@
+"""From the command to the first step of a folder of 5,000 files, against kubectl and code baked in.
+
+Both arms start the same program on the same warm cluster, by the same launcher. The peer's runtime unpacks
+nothing, and its code lies on the team's volume before the clock starts, as if baked into an image. Ours packs
+the folder, asks the store for its digest, and unpacks it in each pod; the folder was sent once before.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.arena import STEP_SECONDS, Arena, arena
+from benchmarks.figures import Figure, Samples, alternating
+from infra.spec import parse_job
+from trainyard.jobs import manifest
+
+FILES, LINES = 5000, 40
+ROUNDS = 3
+TEAM, RUNTIME, BARE = "research", "torch-none", "bare-torch"
+PROGRAM = """
+import os, pathlib, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+dist.all_reduce(torch.ones(1))
+if dist.get_rank() == 0:
+    folder = pathlib.Path(os.environ["TRAINYARD_RUN_DIR"])
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "first-step").touch()
+dist.destroy_process_group()
+"""
+_SYNC = re.compile(r"code  .* in (\d+\.\d) s: sha256|is there already \(asked in (\d+\.\d) s\)")
+
+
+def measure() -> list[Figure]:
+    """Run each arm six times, alternating, after one start of each that does not count."""
+    with arena() as place:
+        place.trainyard("up", "--no-job")
+        code, store = place.state / "code", _checkpoints(place) / "baked"
+        _write(code)
+        _write(store)
+        _make_bare_runtime(place)
+        synced: list[float] = []
+        numbers = iter(range(1000))
+        arms = _ours(place, code, numbers, synced), _peer(place, numbers)
+        for arm in arms:
+            arm()
+        synced.clear()
+        taken = alternating(*arms, rounds=ROUNDS)
+    ours, peer = Samples("trainyard run", "s", taken[0]), Samples("kubectl, code baked in", "s", taken[1])
+    sync = Samples("trainyard run", "s", tuple(synced))
+    return [
+        Figure(f"command → first step, folder of {FILES} files", ours, 1.15, peer),
+        Figure(f"pack {FILES} files, and ask for them", sync, at_most=1),
+    ]
+
+
+def _write(folder: Path) -> None:
+    """A repository of that many files; nobody else's configuration of git counts."""
+    for index in range(FILES - 1):
+        file = folder / f"package{index // 100:02}" / f"module{index}.py"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"VALUE = {index}\n" * LINES)
+    (folder / "train.py").write_text(PROGRAM)
+    git = ["git", "-c", "user.name=x", "-c", "user.email=x@example.com"]
+    for words in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message=first"]):
+        subprocess.run([*git, *words], cwd=folder, check=True)
+
+
+def _checkpoints(place: Arena) -> Path:
+    return place.session.paths.cluster_data("local") / "checkpoints" / TEAM
+
+
+def _ours(place: Arena, code: Path, numbers: Iterator[int], synced: list[float]) -> Callable[[], float]:
+    def start() -> float:
+        name = f"ours-{next(numbers)}"
+        options = ["--team", TEAM, "--gpus", "2", "--nodes", "2", "--name", name, "--detach"]
+        command = [
+            str(place.session.paths.venv / "bin" / "trainyard"),
+            "run",
+            *options,
+            "--",
+            "python",
+            "train.py",
+        ]
+        started = time.time()
+        done = subprocess.run(
+            command, cwd=code, env=place.environment, check=True, capture_output=True, text=True
+        )
+        seconds = _first_step(place, name) - started
+        synced.append(sum(float(text) for found in _SYNC.findall(done.stderr) for text in found if text))
+        _remove(place, name)
+        return seconds
+
+    return start
+
+
+def _peer(place: Arena, numbers: Iterator[int]) -> Callable[[], float]:
+    def start() -> float:
+        name = f"peer-{next(numbers)}"
+        asked = {"name": name, "team": TEAM, "runtime": RUNTIME, "num_nodes": 2, "accelerators_per_node": 1}
+        job = parse_job({**asked, "command": ["python", "/mnt/checkpoints/baked/train.py"]})
+        body = manifest(job, "run-001")
+        body["spec"]["runtimeRef"]["name"] = BARE
+        started = time.time()
+        _kubectl(place, "apply", "--filename=-", given=json.dumps(body))
+        seconds = _first_step(place, name) - started
+        _remove(place, name)
+        return seconds
+
+    return start
+
+
+def _make_bare_runtime(place: Arena) -> None:
+    """The stack's runtime as it would be if nothing unpacked code."""
+    runtime = json.loads(_kubectl(place, "get", "clustertrainingruntime", RUNTIME, "--output=json"))
+    for part in runtime["spec"]["template"]["spec"]["replicatedJobs"]:
+        part["template"]["spec"]["template"]["spec"].pop("initContainers")
+    body: dict[str, Any] = {**runtime, "metadata": {"name": BARE, "labels": runtime["metadata"]["labels"]}}
+    _kubectl(place, "apply", "--filename=-", given=json.dumps(body))
+
+
+def _first_step(place: Arena, name: str) -> float:
+    """Return when a job made its first step, as a Unix time."""
+    deadline = time.monotonic() + STEP_SECONDS
+    while time.monotonic() < deadline:
+        for file in (_checkpoints(place) / name).glob("*/first-step"):
+            return file.stat().st_mtime
+        time.sleep(0.02)
+    raise TimeoutError(f"{name}: no step within {STEP_SECONDS:.0f} s")
+
+
+def _remove(place: Arena, name: str) -> None:
+    """Let nothing of a job be in the way of the next one."""
+    _kubectl(place, "delete", "trainjob", name, f"--namespace=team-{TEAM}", "--wait")
+    _kubectl(
+        place,
+        "wait",
+        "pods",
+        f"--selector=jobset.sigs.k8s.io/jobset-name={name}",
+        "--for=delete",
+        f"--namespace=team-{TEAM}",
+        "--timeout=120s",
+    )
+
+
+def _kubectl(place: Arena, *words: str, given: str = "") -> str:
+    program = str(place.session.paths.bin / "kubectl")
+    command = [program, f"--kubeconfig={place.session.kubeconfig}", *words]
+    return subprocess.run(command, input=given, check=True, capture_output=True, text=True).stdout
