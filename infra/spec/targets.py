@@ -15,17 +15,17 @@ from infra.targets.registry import TARGETS, target_of
 
 def target_model(data: object) -> type[ProviderSpec]:
     """Return the spec class of what `provider:` holds; the base class where `kind` names none."""
-    kind = data.get("kind") if isinstance(data, dict) else None
-    return target_of(str(kind)).spec if kind in TARGETS else ProviderSpec
+    kind = str(data.get("kind")) if isinstance(data, dict) else ""
+    return target_of(kind).spec if kind in TARGETS else ProviderSpec
 
 
 def _by_kind(data: Any) -> Any:  # noqa: ANN401 -- pydantic hands over whatever the user wrote
     """Read the provider with its target's own class, so that each key is checked against that target."""
     if not isinstance(data, dict) or "kind" not in data:
         return data
-    kind = data["kind"]
+    kind = str(data["kind"])
     if kind not in TARGETS:
-        near = get_close_matches(str(kind), TARGETS, n=1, cutoff=0.5)
+        near = get_close_matches(kind, TARGETS, n=1, cutoff=0.5)
         fix = f"did you mean {near[0]!r}?" if near else "name one of the targets that this release has"
         raise wrong("provider_kind", " or ".join(TARGETS), fix, "kind")
     return target_of(kind).spec.model_validate(data)
