@@ -38,6 +38,7 @@ ADMISSION_NAMESPACE = "trainyard-admission"
 STORAGE_NAMESPACE = "trainyard-storage"
 LOGS_NAMESPACE = "trainyard-logs"
 LOGS_CLAIM = "logs"
+OBJECT_STORE_ACCOUNTS = "object-store-accounts"
 CHECKPOINTS_CLAIM = "checkpoints"
 CHECKPOINTS_MOUNT = "/mnt/checkpoints"
 BUCKET_CLAIM = "bucket"
@@ -79,6 +80,11 @@ ANY_FABRIC = "distributed"
 def node(pool: str, index: int) -> str:
     """Name of a pool's node: `spot-0`."""
     return f"{pool}-{index}"
+
+
+def team_folder(team: str) -> str:
+    """Folder of a team, in the shared filesystem and in the object store."""
+    return f"checkpoints/{team}"
 
 
 def team_namespace(team: str) -> str:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import base64
-import operator
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import pulumi
 
 from infra import names
 from infra.charts import Manifest
-from infra.kubernetes_objects import KubernetesObject, not_awaited
+from infra.kubernetes_objects import not_awaited
 from infra.platform.base import RESTRICTED_CONTAINER, RESTRICTED_POD, Context, Layer, metadata
 from infra.platform.namespaces import Namespaces
 from infra.platform.storage import DATA_CLAIM, Storage
+from infra.platform.store_teams import access_key, accounts, secret_key
+from infra.spec import Stack
 
 _LABELS = {"app.kubernetes.io/name": names.OBJECT_STORE}
 _ACCESS_KEY, _SECRET_KEY = "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"
+_DATA_MOUNT = {"name": DATA_CLAIM, "mountPath": "/data", "subPath": names.OBJECT_STORE}
 REGION = "us-east-1"
 """S3 clients sign for a region; this is the one that versitygw and the clients assume by themselves."""
 
@@ -30,8 +33,15 @@ def endpoint() -> str:
 Keys = tuple[pulumi.Output[str], pulumi.Output[str]]
 
 
+_ACCOUNTS_FOLDER = "/etc/versitygw"
+_ACCOUNTS_FILE = "users.json"
+
+
 class ObjectStore(Layer):
-    """A bucket is a folder: the one of the stack has been made with the volume's other folders."""
+    """A bucket is a folder: the one of the stack has been made with the volume's other folders.
+
+    Each team is a user with keys of its own, which open its own folder of the bucket.
+    """
 
     def __init__(
         self,
@@ -52,11 +62,15 @@ class ObjectStore(Layer):
             [namespace],
             pulumi.ResourceOptions(ignore_changes=["data"]),
         )
-        deployment = self.add(_deployment(context), [secret, *storage.folders])
+        root = secret.data.apply(_root_key)
+        known = {_ACCOUNTS_FILE: root.apply(partial(_accounts, context.stack))}
+        users = self.add(_secret(names.STORAGE_NAMESPACE, known, names.OBJECT_STORE_ACCOUNTS), [namespace])
+        deployment = self.add(_deployment(context), [secret, users, *storage.folders])
         self.service = self.add(not_awaited(_service()), [namespace, deployment])
         for team in context.stack.teams:
             place = names.team_namespace(team.name)
-            self.add(_secret(place, _client_data(secret)), [namespaces.by_name[place]])
+            keys_of_team = root.apply(partial(_secret_key, context.stack, team.name))
+            self.add(_secret(place, _client_data(team.name, keys_of_team)), [namespaces.by_name[place]])
         self.register_outputs({"endpoint": endpoint(), "bucket": spec.bucket})
 
 
@@ -64,19 +78,32 @@ def _base64(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
-def _client_data(secret: KubernetesObject) -> dict[str, pulumi.Input[str]]:
-    """Return what an S3 client of a team reads: the store's own keys, and where it is."""
-    keys: dict[str, pulumi.Input[str]] = {
-        key: secret.data.apply(operator.itemgetter(key)) for key in (_ACCESS_KEY, _SECRET_KEY)
-    }
+def _root_key(data: Mapping[str, str]) -> str:
+    """The store's own secret key, as the cluster has it."""
+    return base64.b64decode(data[_SECRET_KEY]).decode()
+
+
+def _accounts(stack: Stack, root: str) -> str:
+    return _base64(accounts(stack, root))
+
+
+def _secret_key(stack: Stack, team: str, root: str) -> str:
+    return _base64(secret_key(stack, team, root))
+
+
+def _client_data(team: str, key: pulumi.Output[str]) -> dict[str, pulumi.Input[str]]:
+    """Return what an S3 client of a team reads: the team's keys, and where the store is."""
+    keys: dict[str, pulumi.Input[str]] = {_ACCESS_KEY: _base64(access_key(team)), _SECRET_KEY: key}
     return {**keys, "AWS_ENDPOINT_URL": _base64(endpoint()), "AWS_DEFAULT_REGION": _base64(REGION)}
 
 
-def _secret(namespace: str, data: Mapping[str, pulumi.Input[str]]) -> Manifest:
+def _secret(
+    namespace: str, data: Mapping[str, pulumi.Input[str]], name: str = names.OBJECT_STORE
+) -> Manifest:
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": metadata(names.OBJECT_STORE, namespace),
+        "metadata": metadata(name, namespace),
         "type": "Opaque",
         "data": dict(data),
     }
@@ -90,7 +117,10 @@ def _deployment(context: Context) -> Manifest:
             "automountServiceAccountToken": False,
             "securityContext": RESTRICTED_POD,
             "containers": [_container(context)],
-            "volumes": [{"name": DATA_CLAIM, "persistentVolumeClaim": {"claimName": DATA_CLAIM}}],
+            "volumes": [
+                {"name": DATA_CLAIM, "persistentVolumeClaim": {"claimName": DATA_CLAIM}},
+                {"name": "accounts", "secret": {"secretName": names.OBJECT_STORE_ACCOUNTS}},
+            ],
         },
     }
     return {
@@ -114,7 +144,11 @@ def _container(context: Context) -> dict[str, Any]:
         "name": names.OBJECT_STORE,
         "image": context.artifacts.images["versitygw"],
         "imagePullPolicy": context.settings.image_pull_policy,
-        "args": ["--port", f":{port}", "--region", REGION, "--health", "/healthz", "posix", "/data"],
+        "args": [
+            *("--port", f":{port}", "--region", REGION, "--health", "/healthz"),
+            *("--iam-dir", _ACCOUNTS_FOLDER),
+            *("posix", "/data"),
+        ],
         "env": [
             {"name": name, "valueFrom": {"secretKeyRef": {"name": names.OBJECT_STORE, "key": key}}}
             for name, key in variables.items()
@@ -123,7 +157,10 @@ def _container(context: Context) -> dict[str, Any]:
         "readinessProbe": {"httpGet": {"path": "/healthz", "port": "s3"}, "periodSeconds": 2},
         "resources": {"requests": {"cpu": "20m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}},
         "securityContext": {**RESTRICTED_CONTAINER, "readOnlyRootFilesystem": True},
-        "volumeMounts": [{"name": DATA_CLAIM, "mountPath": "/data", "subPath": names.OBJECT_STORE}],
+        "volumeMounts": [
+            _DATA_MOUNT,
+            {"name": "accounts", "mountPath": _ACCOUNTS_FOLDER, "readOnly": True},
+        ],
     }
 
 

@@ -13,9 +13,11 @@ import pulumi
 from infra import names
 from infra.charts import Manifest
 from infra.kubernetes_objects import KubernetesObject, ServiceAccountAnnotations
-from infra.platform.base import JOB_USER, Context, Layer, metadata
+from infra.platform.base import JOB_USER, RESTRICTED_CONTAINER, Context, Layer, metadata
 from infra.platform.fabric import host_claim, host_paths
 from infra.platform.namespaces import Namespaces
+from infra.platform.programs import program
+from infra.platform.store_teams import bucket_policy
 from infra.targets.base import ClusterOutputs, StorageClass, VolumeSource
 
 STORAGE_CLASS = "shared"
@@ -131,7 +133,7 @@ def _team_volumes(context: Context, outputs: ClusterOutputs) -> Iterator[_Volume
     for team in context.stack.teams:
         namespace = names.team_namespace(team.name)
         if outputs.volume_source:
-            folder = outputs.volume_source(_checkpoints(team.name))
+            folder = outputs.volume_source(names.team_folder(team.name))
             yield _Volume(names.CHECKPOINTS_CLAIM, namespace, folder, size, "ReadWriteMany")
         if outputs.volume_source and context.stack.datasets:
             shared = _same_folder(outputs.volume_source, DATASETS, team.name)
@@ -139,7 +141,7 @@ def _team_volumes(context: Context, outputs: ClusterOutputs) -> Iterator[_Volume
         if context.settings.training_env:
             yield _training_env(context.settings.training_env, namespace)
         if outputs.bucket_source:
-            bucket = outputs.bucket_source(_checkpoints(team.name))
+            bucket = outputs.bucket_source(names.team_folder(team.name))
             yield _Volume(names.BUCKET_CLAIM, namespace, bucket, size, "ReadWriteMany")
         yield from _host_volumes(context, namespace)
 
@@ -183,10 +185,6 @@ def _host_volumes(context: Context, namespace: str) -> Iterator[_Volume]:
 
 def _digest(parts: list[str]) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:8]
-
-
-def _checkpoints(team: str) -> str:
-    return f"checkpoints/{team}"
 
 
 def _shared_claim(name: str, namespace: str, size_gib: int, storage_class: str) -> Manifest:
@@ -262,6 +260,20 @@ def _persistent_volume_claim(name: str, volume: _Volume) -> Manifest:
     }
 
 
+def _bucket_policy(context: Context) -> dict[str, Any]:
+    """Give the bucket the policy of the teams that the stack has; the store asks for it at every request."""
+    bucket = context.stack.storage.object_store.bucket
+    policy = bucket_policy(bucket, [team.name for team in context.stack.teams])
+    return {
+        "name": "bucket-policy",
+        "image": context.settings.training_image,
+        "imagePullPolicy": context.settings.image_pull_policy,
+        "command": ["python3", "-c", program("write_bucket_policy.py"), f"/data/{bucket}", policy],
+        "securityContext": {**RESTRICTED_CONTAINER, "runAsUser": JOB_USER, "runAsGroup": JOB_USER},
+        "volumeMounts": [{"name": DATA_CLAIM, "mountPath": "/data", "subPath": names.OBJECT_STORE}],
+    }
+
+
 def _make_folders(context: Context) -> Manifest:
     """A Job that makes the folders under the data volume, owned by the user of jobs.
 
@@ -271,7 +283,7 @@ def _make_folders(context: Context) -> Manifest:
     store = [names.OBJECT_STORE, bucket] if context.settings.serves_object_store else []
     datasets = [DATASETS] if context.stack.datasets else []
     logs = [LOGS, *(f"{LOGS}/{team.name}" for team in context.stack.teams)] if context.stack.logs.kept else []
-    folders = [*store, *datasets, *logs, *(_checkpoints(team.name) for team in context.stack.teams)]
+    folders = [*store, *datasets, *logs, *(names.team_folder(team.name) for team in context.stack.teams)]
     owner = str(JOB_USER)
     command = [
         "install",
@@ -296,15 +308,17 @@ def _make_folders(context: Context) -> Manifest:
         },
         "volumeMounts": [{"name": DATA_CLAIM, "mountPath": "/data"}],
     }
+    policy = [_bucket_policy(context)] if context.settings.serves_object_store else []
     pod = {
         "restartPolicy": "Never",
         "nodeSelector": context.system_selector,
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
-        "containers": [container],
+        **({"initContainers": [container]} if policy else {}),
+        "containers": policy or [container],
         "volumes": [{"name": DATA_CLAIM, "persistentVolumeClaim": {"claimName": DATA_CLAIM}}],
     }
     # A Job cannot be changed: other folders, or another image, make another Job.
-    digest = _digest([str(container["image"]), *command])
+    digest = _digest([str(container["image"]), *command, *(each["command"][-1] for each in policy)])
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",

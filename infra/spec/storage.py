@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, Field
 
-from infra.spec.base import NonNegative, Positive, Spec, wrong
+from infra.spec.base import Name, NonNegative, Positive, Spec, wrong
 
 
 def _bucket(value: str) -> str:
@@ -69,6 +69,11 @@ class ObjectStoreSpec(Spec):
     bucket: Annotated[str, AfterValidator(_bucket)] = Field(description="name of the bucket")
     size_gib: Positive | None = Field(
         default=None, description="size of the volume under it, in GiB; a cloud's own store has none"
+    )
+    key_generations: dict[Name, Positive] = Field(
+        default={},
+        description="team to the number of its keys, 1 if left out: with the next one its keys are others; of"
+        " the store that the platform serves",
     )
     lifecycle: LifecycleSpec | None = Field(
         default=None, description="when old things go, in a bucket that the stack makes; left out: as usual"

@@ -362,6 +362,18 @@ def a_stack_has_no_folder(job: JobSpec | None) -> Iterator[Finding]:
         yield ("job", "files"), ", ".join(job.files), "a key of a job.yaml", fix
 
 
+def keys_are_of_teams_and_of_our_store(storage: StorageSpec, teams: Teams) -> Iterator[Finding]:
+    """A store of others, which has no size here, knows its users itself."""
+    path: KeyPath = ("storage", "object_store", "key_generations")
+    known = [team.name for team in teams]
+    for team in storage.object_store.key_generations:
+        if storage.object_store.size_gib is None:
+            fix = "remove it; teams reach the store by identities, or by Secrets that others put there"
+            yield (*path, team), repr(team), "nothing, of a store that the stack does not serve", fix
+        elif team not in known:
+            yield unknown((*path, team), team, known, "a team of this stack")
+
+
 CHECKS = Checks(__name__)
 
 

@@ -32,16 +32,38 @@ DEPLOYMENTS = {
 }
 ROUND_TRIP = """
 import boto3, os
-store = boto3.client("s3")
-text = os.urandom(1 << 20)
-store.put_object(Bucket="checkpoints", Key="trial/step-1", Body=text)
-assert store.get_object(Bucket="checkpoints", Key="trial/step-1")["Body"].read() == text
-[found] = store.list_objects_v2(Bucket="checkpoints", Prefix="trial/")["Contents"]
+store, bucket, text = boto3.client("s3"), "checkpoints", os.urandom(1 << 20)
+own = {"Bucket": bucket, "Key": "checkpoints/research/trial/step-1"}
+store.put_object(**own, Body=text, Tagging="trainyard.dev/superseded=true")
+assert store.get_object(**own)["Body"].read() == text
+[found] = store.list_objects_v2(Bucket=bucket, Prefix="checkpoints/research/trial/")["Contents"]
 assert found["Size"] == len(text)
-try:
-    boto3.client("s3", aws_access_key_id="other", aws_secret_access_key="wrong").list_buckets()
-except store.exceptions.ClientError as error:
-    print("refused", error.response["Error"]["Code"])
+assert store.list_buckets()["Buckets"] == []
+
+def refused(name, ask):
+    try:
+        print(name, "done", ask())
+    except store.exceptions.ClientError as error:
+        print(name, error.response["Error"]["Code"])
+
+theirs = {"Bucket": bucket, "Key": "checkpoints/platform/step-1"}
+refused("read", lambda: store.get_object(**theirs))
+refused("head", lambda: store.head_object(**theirs))
+refused("write", lambda: store.put_object(**theirs, Body=b"x"))
+refused("copy", lambda: store.copy_object(**theirs, CopySource=own))
+refused("fetch", lambda: store.copy_object(**own, CopySource=theirs))
+refused("delete", lambda: store.delete_object(**theirs))
+refused("upload", lambda: store.create_multipart_upload(**theirs))
+refused("list", lambda: store.list_objects_v2(Bucket=bucket, Prefix="checkpoints/platform/"))
+refused("list all", lambda: store.list_objects_v2(Bucket=bucket))
+refused("neighbour", lambda: store.list_objects_v2(Bucket=bucket, Prefix="checkpoints/research-2/"))
+refused("root", lambda: store.put_object(Bucket=bucket, Key="step-1", Body=b"x"))
+refused("policy", lambda: store.put_bucket_policy(Bucket=bucket, Policy="{}"))
+refused("see policy", lambda: store.get_bucket_policy(Bucket=bucket))
+refused("bucket", lambda: store.create_bucket(Bucket="another"))
+refused("drop", lambda: store.delete_bucket(Bucket=bucket))
+stranger = boto3.client("s3", aws_access_key_id="other", aws_secret_access_key="wrong")
+refused("stranger", stranger.list_buckets)
 """
 
 
@@ -89,14 +111,22 @@ def test_a_second_up_changes_nothing_and_takes_away_what_pulumi_by_hand_has_left
     assert stack.kubectl("get", "pods", "-A", "-o", "jsonpath={.items[*].metadata.uid}") == processes
 
 
-def test_a_pod_of_a_team_stores_and_reads_with_the_teams_keys(stack: LocalStack) -> None:
+def test_a_teams_keys_open_its_own_folder_of_the_object_store_alone(
+    stack: LocalStack,
+) -> None:
     main = container(stack.training_image, ["python3", "-c", ROUND_TRIP])
     main["envFrom"] = [{"secretRef": {"name": "object-store"}}]
     stack.apply(pod("round-trip", main))
     stack.wait_until_pod_ends("round-trip")
-    assert stack.kubectl("logs", "-n", NAMESPACE, "round-trip").startswith("refused ")
-    assert stack.get("pod", "-n", NAMESPACE, "round-trip")["status"]["phase"] == "Succeeded"
-    stored = stack.data / "object-store" / "checkpoints" / "trial" / "step-1"
+    said = stack.kubectl("logs", "-n", NAMESPACE, "round-trip")
+    answers = dict(line.rsplit(" ", 1) for line in said.splitlines())
+    assert stack.get("pod", "-n", NAMESPACE, "round-trip")["status"]["phase"] == "Succeeded", said
+    assert answers.pop("head") == "403"  # without a body there is no code
+    assert answers.pop("stranger") == "InvalidAccessKeyId"
+    assert len(answers) == 14
+    assert set(answers.values()) == {"AccessDenied"}, said
+    folder = stack.data / "object-store" / "checkpoints" / "checkpoints"
+    stored = folder / "research" / "trial" / "step-1"
     assert stored.stat().st_size == 1 << 20
     stack.kubectl("delete", "pod", "-n", NAMESPACE, "round-trip")
 

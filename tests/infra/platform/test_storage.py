@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import base64
+import json
 from pathlib import Path
 
 import pytest
@@ -47,21 +49,52 @@ def test_another_team_makes_its_folders_by_another_job(
     (before,) = local_plan.named("Job").values()
     (after,) = plan(more, rendered).named("Job").values()
     assert before["metadata"]["name"] != after["metadata"]["name"]
-    assert "/data/checkpoints/speech" in after["spec"]["template"]["spec"]["containers"][0]["command"]
+    assert "/data/checkpoints/speech" in after["spec"]["template"]["spec"]["initContainers"][0]["command"]
 
 
-def test_every_team_has_the_object_stores_keys_and_address(local: Stack, local_plan: Plan) -> None:
-    secrets = local_plan.named("Secret")
-    store = secrets[f"{names.STORAGE_NAMESPACE}/{names.OBJECT_STORE}"]["data"]
-    for team in local.teams:
-        client = secrets[f"{names.team_namespace(team.name)}/{names.OBJECT_STORE}"]["data"]
-        assert store.items() <= client.items()
+def keys(found: Plan, namespace: str) -> dict[str, str]:
+    """Return what is in the Secret of a client, or of the store itself."""
+    data = found.named("Secret")[f"{namespace}/{names.OBJECT_STORE}"]["data"]
+    return {name: base64.b64decode(value).decode() for name, value in data.items()}
+
+
+def test_every_team_has_keys_of_its_own_and_the_stores_address(local: Stack, local_plan: Plan) -> None:
+    store = keys(local_plan, names.STORAGE_NAMESPACE)
+    teams = {team.name: keys(local_plan, names.team_namespace(team.name)) for team in local.teams}
+    for name, client in teams.items():
         assert client.keys() - store.keys() == {"AWS_ENDPOINT_URL", "AWS_DEFAULT_REGION"}
+        assert client["AWS_ACCESS_KEY_ID"] == f"team-{name}"
+    secret_keys = {client["AWS_SECRET_ACCESS_KEY"] for client in (store, *teams.values())}
+    assert len(secret_keys) == len(teams) + 1
+
+
+def test_the_store_knows_its_teams_as_users_that_make_no_buckets(local: Stack, local_plan: Plan) -> None:
+    data = local_plan.named("Secret")[f"{names.STORAGE_NAMESPACE}/{names.OBJECT_STORE_ACCOUNTS}"]["data"]
+    known = json.loads(base64.b64decode(data["users.json"]))["accessAccounts"]
+    assert set(known) == {f"team-{team.name}" for team in local.teams}
+    for team in local.teams:
+        client = keys(local_plan, names.team_namespace(team.name))
+        found = known[client["AWS_ACCESS_KEY_ID"]]
+        assert (found["secret"], found["role"]) == (client["AWS_SECRET_ACCESS_KEY"], "user")
+
+
+def test_another_generation_of_a_teams_keys_changes_no_others(
+    local: Stack, local_plan: Plan, rendered: Path
+) -> None:
+    store = local.storage.object_store.model_copy(update={"key_generations": {"research": 2}})
+    storage = local.storage.model_copy(update={"object_store": store})
+    after = plan(local.model_copy(update={"storage": storage}), rendered)
+    changed = {
+        team.name
+        for team in local.teams
+        if keys(after, names.team_namespace(team.name)) != keys(local_plan, names.team_namespace(team.name))
+    }
+    assert changed == {"research"}
 
 
 def test_the_bucket_is_a_folder_that_is_there_before_the_store_serves(local_plan: Plan) -> None:
     (job,) = local_plan.named("Job").values()
-    assert "/data/object-store/checkpoints" in job["spec"]["template"]["spec"]["containers"][0]["command"]
+    assert "/data/object-store/checkpoints" in job["spec"]["template"]["spec"]["initContainers"][0]["command"]
     (store,) = (
         each
         for each in local_plan.resources
