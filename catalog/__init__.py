@@ -26,8 +26,12 @@ from catalog.pricing import (
     storage_price,
 )
 from catalog.residency import (
+    ENDPOINT_VARIABLE,
     JURISDICTION,
+    REGION_IN_HOST,
+    REGION_VARIABLES,
     Jurisdiction,
+    as_expressions,
     country_within,
     jurisdiction,
     jurisdiction_of,
@@ -35,6 +39,7 @@ from catalog.residency import (
     permitted,
 )
 from catalog.schema import (
+    NOTICE_MARGIN,
     Accelerator,
     Architecture,
     Claim,
@@ -78,8 +83,12 @@ from catalog.store import (
 )
 
 __all__ = [
+    "ENDPOINT_VARIABLE",
     "HOURS_PER_MONTH",
     "JURISDICTION",
+    "NOTICE_MARGIN",
+    "REGION_IN_HOST",
+    "REGION_VARIABLES",
     "STALE_AFTER_DAYS",
     "Accelerator",
     "Architecture",
@@ -118,6 +127,7 @@ __all__ = [
     "accelerator_resource",
     "accelerator_resources",
     "accelerators",
+    "as_expressions",
     "carries_accelerators",
     "clouds",
     "country_within",

@@ -10,6 +10,11 @@ from catalog import store
 from catalog.errors import UnknownNameError
 from catalog.schema import Cloud, Region
 
+REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION", "GOOGLE_REGION", "CLOUDSDK_COMPUTE_REGION")
+"""Variables by which a program is told a region."""
+ENDPOINT_VARIABLE = r"^AWS_ENDPOINT_URL(_\w+)?$"
+REGION_IN_HOST = r"\.([a-z]{2}(?:-[a-z]+)+-\d)\.amazonaws\.com"
+"""Both as Python and RE2 read them: the plan's policy and the API server's judge by the same."""
 JURISDICTION = "in:"
 """Prefix of a pattern that names a jurisdiction: `in:eu`, `in:de`."""
 
@@ -78,6 +83,23 @@ def _known_jurisdiction(pattern: str) -> str:
 def _jurisdictions() -> set[str]:
     every = {row.country for cloud in store.clouds() for row in store.regions(cloud)}
     return {*store.unions(), *(country.lower() for country in every if country)}
+
+
+def as_expressions(patterns: Iterable[str]) -> list[str]:
+    """Return regular expressions (RE2) of the names that the patterns allow, in lower case, without anchors.
+
+    UnknownNameError for a jurisdiction that the catalogue lacks.
+    """
+    found: set[str] = set()
+    for pattern in patterns:
+        if pattern.lower().startswith(JURISDICTION):
+            regions = [region for cloud in store.clouds() for region in permitted(cloud, [pattern])]
+            name = _known_jurisdiction(pattern)
+            found |= {region.name.lower() for region in regions}
+            found |= {country.lower() for country in store.unions().get(name, (name,))}
+        else:
+            found.add(pattern.lower().replace(".", "[.]").replace("*", ".*").replace("?", "."))
+    return sorted(found)
 
 
 def permitted(cloud: Cloud, patterns: Iterable[str]) -> tuple[Region, ...]:

@@ -358,6 +358,10 @@ class Region(RegionFacts):
     cloud: Cloud
 
 
+NOTICE_MARGIN = 0.25
+"""Share of a notice that a checkpoint must leave free."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Notice:
     """The warning that a spot machine gets before it is taken."""

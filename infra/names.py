@@ -30,6 +30,8 @@ GRACE_ANNOTATION = "trainyard.dev/grace-seconds"
 """Of a job's pods: what their `terminationGracePeriodSeconds` says, for the processes in them to read."""
 NOTICE_ANNOTATION = "trainyard.dev/notice-seconds"
 """Of a job's pods: the shortest preemption notice of the spot pools that they may be on."""
+CHECKPOINT_ANNOTATION = "trainyard.dev/checkpoint-seconds"
+"""Of a job: how long its checkpoint takes, where it says so."""
 SPOT_WAIVER = "trainyard.dev/spot-waiver"
 """Tag or label that says why spot is bought in one market."""
 ACCELERATOR_RESOURCE = catalog.accelerator_resource("nvidia")

@@ -8,7 +8,9 @@ from typing import Any
 
 import pulumi
 
+import catalog
 from infra.artifacts import ROOT, Artifacts
+from infra.errors import InputError, Problem
 from infra.outputs import stack_outputs
 from infra.platform.platform import Platform
 from infra.spec import Fleet, Stack, parse, parse_fleet
@@ -20,7 +22,22 @@ def run(name: str) -> dict[str, Any]:
     """Declare what the stack's configuration holds, a fleet or a cluster, and return the outputs."""
     if pulumi.Config("trainyard").get("fleet") is not None:
         return declare_fleet(load_fleet(name))
-    return declare(load_stack(name), Artifacts.from_environment())
+    return declare(load_stack(name), Artifacts.from_environment(), residency=_residency())
+
+
+def _residency() -> tuple[str, ...] | None:
+    """Return what `trainyard:residency` allows; None where it says nothing.
+
+    Raises InputError for a jurisdiction that the catalogue lacks.
+    """
+    declared = pulumi.Config("trainyard").get_object("residency") or {}
+    if (allowed := declared.get("allowed")) is None:
+        return None
+    try:
+        catalog.as_expressions(allowed)
+    except catalog.UnknownNameError as error:
+        raise InputError([Problem("trainyard:residency", error.got, error.allowed, error.fix)]) from None
+    return tuple(allowed)
 
 
 def load_stack(name: str) -> Stack:
@@ -55,13 +72,19 @@ def declare_fleet(fleet: Fleet, options: pulumi.ResourceOptions | None = None) -
 
 
 def declare(
-    stack: Stack, artifacts: Artifacts, options: pulumi.ResourceOptions | None = None
+    stack: Stack,
+    artifacts: Artifacts,
+    options: pulumi.ResourceOptions | None = None,
+    *,
+    residency: tuple[str, ...] | None = None,
 ) -> dict[str, Any]:
     """Declare every resource of the stack and return its outputs; `options` are those of its components.
+
+    `residency` is where data may be (patterns, docs/policies.md); None where nobody says.
 
     Raises InputError for what the target lacks, MachineError for a chart or helm that is missing.
     """
     target = target_of(stack.provider.kind).cluster_class()
     cluster = target(stack, artifacts, options)
-    Platform(stack, cluster, artifacts, options)
+    Platform(stack, cluster, artifacts, options, residency)
     return stack_outputs(stack, cluster)

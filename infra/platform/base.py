@@ -35,6 +35,8 @@ class Context:
     access: Access
     artifacts: Artifacts
     renderer: Renderer
+    residency: tuple[str, ...] | None = None
+    """Where data may be, as the stack's configuration says (`trainyard:residency`); None: it does not."""
 
     @property
     def system_selector(self) -> dict[str, str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pulumi
@@ -19,8 +21,10 @@ from infra.platform.base import (
     python_environment,
 )
 from infra.platform.namespaces import Namespaces
-from infra.platform.storage import DATA_CLAIM, DATASETS, Storage
+from infra.platform.programs import program
+from infra.platform.storage import DATA_CLAIM, DATASET_VIEWS, DATASETS, Storage, datasets_have_readers
 from infra.spec.dataset import DatasetSpec
+from infra.spec.queue import DEFAULT_LOCAL_QUEUE, TeamSpec
 
 _MOUNT = "/data"
 _RETRIES = 20
@@ -31,6 +35,33 @@ _UNSIGNED = {
     "azure": {"AZURE_SKIP_SIGNATURE": "true"},
 }
 """Cloud → variables by which the object store's client asks without keys."""
+_QUEUED = {"kueue.x-k8s.io/queue-name": DEFAULT_LOCAL_QUEUE}
+"""In a team's namespace a Job has a queue, as all have."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where Jobs that stage run, and the volume that they fill."""
+
+    namespace: str
+    claim: str
+    out: str
+    """Folder of datasets, as the Job sees it."""
+    team: TeamSpec | None = None
+    """Whose namespace it is; None for the platform's."""
+
+    def takes(self, dataset: DatasetSpec) -> bool:
+        """Whether a dataset is staged here."""
+        return self.team is None or dataset.is_read_by(self.team.name)
+
+
+SHARED = Place(names.STORAGE_NAMESPACE, DATA_CLAIM, f"{_MOUNT}/{DATASETS}")
+"""Where folders of one filesystem are volumes."""
+
+
+def place_of(team: TeamSpec) -> Place:
+    """Return where datasets of a team are staged that has a filesystem of its own."""
+    return Place(names.team_namespace(team.name), names.DATASETS_CLAIM, _MOUNT, team)
 
 
 class Datasets(Layer):
@@ -43,32 +74,29 @@ class Datasets(Layer):
         storage: Storage,
         *,
         shared: bool,
+        queues: Sequence[pulumi.Resource],
         parent: pulumi.Resource,
     ) -> None:
         datasets = context.stack.datasets
         inputs = {"datasets": [dataset.model_dump(mode="json") for dataset in datasets]}
         super().__init__(context, "datasets", inputs, parent)
-        if shared:
-            places = [(names.STORAGE_NAMESPACE, DATA_CLAIM, f"{_MOUNT}/{DATASETS}")]
-        else:
-            teams = context.stack.teams
-            places = [(names.team_namespace(team.name), names.DATASETS_CLAIM, _MOUNT) for team in teams]
-        for namespace, claim, out in places:
-            for dataset in datasets:
-                job = _job(context, dataset, namespace, claim=claim, out=out)
-                self.add(job, [namespaces.by_name[namespace], *storage.folders])
+        places = [SHARED] if shared else [place_of(team) for team in context.stack.teams]
+        for place in places:
+            before = [namespaces.by_name[place.namespace], *storage.folders]
+            for dataset in filter(place.takes, datasets):
+                self.add(staging_job(context, dataset, place), [*before, *(queues if place.team else ())])
         self.register_outputs(
             {"paths": {each.name: f"{names.DATASETS_MOUNT}/{each.path}" for each in datasets}}
         )
 
 
-def _job(context: Context, dataset: DatasetSpec, namespace: str, *, claim: str, out: str) -> Manifest:
-    pod = _pod(context, dataset, claim, out)
+def staging_job(context: Context, dataset: DatasetSpec, place: Place) -> Manifest:
+    """Return the Job that stages a dataset; in a team's namespace it is held to what a team's Job is."""
+    pod = _pod(context, dataset, place)
     # A Job cannot be changed: another source, or another image, makes another Job, which finds what is there.
     digest = hashlib.sha256(json.dumps(pod, sort_keys=True).encode()).hexdigest()[:8]
-    job = metadata(
-        names.fit(f"dataset-{dataset.name}-{digest}"), namespace, labels={names.DATASET_LABEL: dataset.name}
-    )
+    own = {names.DATASET_LABEL: dataset.name, **(_QUEUED if _is_queued(context, place) else {})}
+    job = metadata(names.fit(f"dataset-{dataset.name}-{digest}"), place.namespace, labels=own)
     # Terabytes take hours; `trainyard submit` asks whether they are there.
     job["annotations"] = {"pulumi.com/skipAwait": "true"}
     labels = context.settings.pod_labels if dataset.by_identity else {}
@@ -81,18 +109,51 @@ def _job(context: Context, dataset: DatasetSpec, namespace: str, *, claim: str, 
     }
 
 
-def _pod(context: Context, dataset: DatasetSpec, claim: str, out: str) -> dict[str, Any]:
+def _is_queued(context: Context, place: Place) -> bool:
+    return place.team is not None and context.stack.operators.kueue != "off"
+
+
+def _pod(context: Context, dataset: DatasetSpec, place: Place) -> dict[str, Any]:
+    mounts = [{"name": place.claim, "mountPath": _MOUNT}, *_environment_mounts(context)]
+    stage = _stage(context, dataset, place.out, mounts)
+    mounted = {mount["name"]: mount.get("readOnly", False) for mount in mounts}
+    views = place.team is None and datasets_have_readers(context)
+    return {
+        "restartPolicy": "Never",
+        **_where(context, place),
+        "securityContext": RESTRICTED_POD,
+        **({"initContainers": [stage]} if views else {}),
+        "containers": [_show(context, dataset, stage) if views else stage],
+        "volumes": [
+            {"name": name, "persistentVolumeClaim": {"claimName": name, "readOnly": read_only}}
+            for name, read_only in mounted.items()
+        ],
+    }
+
+
+def _show(context: Context, dataset: DatasetSpec, stage: dict[str, Any]) -> dict[str, Any]:
+    """Once it is staged: link it into the folders of its readers, and out of all others."""
+    teams = [team.name for team in context.stack.teams]
+    folders = [f"{_MOUNT}/{DATASETS}", f"{_MOUNT}/{DATASET_VIEWS}", dataset.folder]
+    named = [" ".join(team for team in teams if dataset.is_read_by(team) is reads) for reads in (True, False)]
+    command = ["python3", "-c", program("show_dataset.py"), *folders, *named]
+    kept = {key: value for key, value in stage.items() if key != "envFrom"}
+    return {**kept, "name": "show", "command": command}
+
+
+def _stage(
+    context: Context, dataset: DatasetSpec, out: str, mounts: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
     source = dataset.source if "://" in dataset.source else f"{_MOUNT}{dataset.source}"
     # The former name of trainyard_train.data.stage: a stack may pin an image that has no other.
     command = ["python3", "-m", "training.stage", "fetch", source, f"{out}/{dataset.name}"]
     limits = ["--digest", dataset.digest, "--max-gib", str(dataset.size_gib)]
     variables = python_environment(context.settings)
-    mounts = [{"name": claim, "mountPath": _MOUNT}, *_environment_mounts(context)]
     if dataset.account_name:
         variables["AZURE_STORAGE_ACCOUNT_NAME"] = dataset.account_name
     if dataset.public and dataset.cloud:
         variables |= _UNSIGNED[dataset.cloud]
-    container = {
+    return {
         "name": "stage",
         "image": context.settings.training_image,
         "imagePullPolicy": context.settings.image_pull_policy,
@@ -102,20 +163,7 @@ def _pod(context: Context, dataset: DatasetSpec, claim: str, out: str) -> dict[s
         # Eight threads hold a part of 32 MiB each.
         "resources": {"requests": {"cpu": "500m", "memory": "512Mi"}, "limits": {"memory": "2Gi"}},
         "securityContext": RESTRICTED_CONTAINER,
-        "volumeMounts": mounts,
-    }
-    mounted = {mount["name"]: mount.get("readOnly", False) for mount in mounts}
-    selector, tolerations = _where(context)
-    return {
-        "restartPolicy": "Never",
-        "nodeSelector": selector,
-        **({"tolerations": tolerations} if tolerations else {}),
-        "securityContext": RESTRICTED_POD,
-        "containers": [container],
-        "volumes": [
-            {"name": name, "persistentVolumeClaim": {"claimName": name, "readOnly": read_only}}
-            for name, read_only in mounted.items()
-        ],
+        "volumeMounts": list(mounts),
     }
 
 
@@ -125,8 +173,14 @@ def _environment_mounts(context: Context) -> list[dict[str, Any]]:
     return [{"name": names.TRAINING_ENV_CLAIM, "mountPath": names.TRAINING_ENV_MOUNT, "readOnly": True}]
 
 
-def _where(context: Context) -> tuple[dict[str, str], list[dict[str, str]]]:
-    """A pool for work beside the jobs, where the stack has one that stays; else the operators' pool."""
+def _where(context: Context, place: Place) -> dict[str, Any]:
+    """A pool for work beside the jobs, where the stack has one that stays; else the operators' pool.
+
+    In a team's namespace its queue chooses, for the operators' pool takes no team's pods.
+    """
+    if place.team:
+        return {}
     for pool in context.cpu_pools:
-        return pool.selector, pool.tolerations
-    return context.system_selector, []
+        tolerations = {"tolerations": pool.tolerations} if pool.tolerations else {}
+        return {"nodeSelector": pool.selector, **tolerations}
+    return {"nodeSelector": context.system_selector}

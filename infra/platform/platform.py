@@ -50,14 +50,17 @@ class Platform(pulumi.ComponentResource):
         cluster: Cluster,
         artifacts: Artifacts,
         opts: pulumi.ResourceOptions | None = None,
+        residency: tuple[str, ...] | None = None,
     ) -> None:
         inputs = {"operators": stack.operators.model_dump()}
         super().__init__("trainyard:infra:Platform", stack.name, inputs, opts)
         renderer = Renderer(artifacts, cluster.settings.kubernetes_version)
-        context = Context(stack, cluster.settings, cluster.pools, cluster.access, artifacts, renderer)
+        context = Context(
+            stack, cluster.settings, cluster.pools, cluster.access, artifacts, renderer, residency
+        )
         plans = [PLANS[name](context) for name in _installed(stack.operators)]
         namespaces = Namespaces(context, [plan.namespace for plan in plans], self)
-        Admission(context, namespaces, self)
+        Admission(context, namespaces, cluster.outputs, self)
         Networks(context, namespaces, self)
         Limits(context, namespaces, cluster.outputs, self)
         if any(team.groups for team in stack.teams):
@@ -74,10 +77,6 @@ class Platform(pulumi.ComponentResource):
         if topologies_of(context.fabrics):
             Topologies(context, namespaces, self)
         storage = Storage(context, namespaces, cluster.outputs, self, software)
-        if stack.datasets:
-            Datasets(
-                context, namespaces, storage, shared=cluster.outputs.volume_source is not None, parent=self
-            )
         if stack.logs.kept:
             Logs(context, namespaces, storage, self)
         if cluster.settings.serves_object_store:
@@ -96,8 +95,12 @@ class Platform(pulumi.ComponentResource):
             )
             for plan in plans
         }
+        queues: list[pulumi.Resource] = []
         if stack.operators.kueue != "off":
-            Queues(context, namespaces, _ready(operators, "kueue"), self)
+            queues = Queues(context, namespaces, _ready(operators, "kueue"), self).ready
+        if stack.datasets:
+            shared = cluster.outputs.volume_source is not None
+            Datasets(context, namespaces, storage, shared=shared, queues=queues, parent=self)
         if stack.operators.trainer != "off":
             Uploads(context, namespaces, storage, self)
             Runtimes(context, _ready(operators, "trainer"), self)

@@ -59,13 +59,13 @@ class Queues(Layer):
             queue.name: self.add(_cluster_queue(queue, context, _on_call(queue, queued)), [*flavors, *checks])
             for queue in stack.queues
         }
+        self.ready: list[pulumi.Resource] = list(queues.values())
         for team in stack.teams:
             namespace = namespaces.by_name[names.team_namespace(team.name)]
             for name, queue in team.local_queues.items():
-                self.add(_local_queue(team, name, queue), [namespace, queues[queue]])
+                self.ready.append(self.add(_local_queue(team, name, queue), [namespace, queues[queue]]))
         for name, value in stack.priorities.items():
             self.add(_priority(name, value), kueue)
-        self.ready: list[KubernetesObject] = list(queues.values())
         self.register_outputs({"clusterQueues": list(queues)})
 
     def _admission_checks(

@@ -22,7 +22,7 @@ from infra.platform.base import (
 )
 from infra.platform.fabric import FABRIC_SIGNAL, environment, pod_annotations, resources, with_fabric
 from infra.platform.programs import program
-from infra.spec.grace import runtime_grace_seconds
+from infra.spec.grace import LASTING_SECONDS, runtime_grace_seconds
 from infra.targets.base import PoolSettings
 
 EX_USAGE = 2
@@ -199,6 +199,16 @@ def _annotations(context: Context, framework: str, fabric: str) -> dict[str, str
 def _grace_seconds(context: Context, framework: str, fabric: str) -> int:
     asked = context.stack.grace_seconds
     return runtime_grace_seconds(names.runtime(framework, fabric), _notices(context, fabric), asked)
+
+
+def longest_grace_seconds(context: Context) -> int:
+    """Return the longest grace that a runtime's pods have: admission gives no pod of a job more."""
+    made = [
+        _grace_seconds(context, framework, fabric)
+        for fabric in context.fabrics
+        for framework in catalog.fabric(fabric).frameworks
+    ]
+    return max(made, default=LASTING_SECONDS)
 
 
 def _notices(context: Context, fabric: str) -> list[int | None]:

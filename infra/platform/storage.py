@@ -24,6 +24,8 @@ STORAGE_CLASS = "shared"
 DATA_CLAIM = "data"
 DATASETS = "datasets"
 """Folder of the shared filesystem under which datasets are staged."""
+DATASET_VIEWS = "dataset-views"
+"""Folder under which each team has one of the datasets that it may read, where not all may read all."""
 LOGS = "logs"
 """Folder under which each team has one for the logs of its pods."""
 _LOGS_GIB = 10
@@ -136,14 +138,27 @@ def _team_volumes(context: Context, outputs: ClusterOutputs) -> Iterator[_Volume
             folder = outputs.volume_source(names.team_folder(team.name))
             yield _Volume(names.CHECKPOINTS_CLAIM, namespace, folder, size, "ReadWriteMany")
         if outputs.volume_source and context.stack.datasets:
-            shared = _same_folder(outputs.volume_source, DATASETS, team.name)
-            yield _Volume(names.DATASETS_CLAIM, namespace, shared, _datasets_gib(context), "ReadOnlyMany")
+            yield _datasets_volume(context, outputs.volume_source, team.name)
         if context.settings.training_env:
             yield _training_env(context.settings.training_env, namespace)
         if outputs.bucket_source:
             bucket = outputs.bucket_source(names.team_folder(team.name))
             yield _Volume(names.BUCKET_CLAIM, namespace, bucket, size, "ReadWriteMany")
         yield from _host_volumes(context, namespace)
+
+
+def datasets_have_readers(context: Context) -> bool:
+    """Whether a dataset names the teams that may read it."""
+    return any(dataset.teams is not None for dataset in context.stack.datasets)
+
+
+def _datasets_volume(context: Context, source: VolumeSource, team: str) -> _Volume:
+    """All datasets, or those that the team may read: what is not in its folder, no path of a pod leads to."""
+    own = datasets_have_readers(context)
+    folder = source(f"{DATASET_VIEWS}/{team}") if own else _same_folder(source, DATASETS, team)
+    size, revision = _datasets_gib(context), "own" if own else ""
+    namespace = names.team_namespace(team)
+    return _Volume(names.DATASETS_CLAIM, namespace, folder, size, "ReadOnlyMany", revision)
 
 
 def claimed_gib(context: Context, outputs: ClusterOutputs) -> int:
@@ -282,6 +297,8 @@ def _make_folders(context: Context) -> Manifest:
     bucket = f"{names.OBJECT_STORE}/{context.stack.storage.object_store.bucket}"
     store = [names.OBJECT_STORE, bucket] if context.settings.serves_object_store else []
     datasets = [DATASETS] if context.stack.datasets else []
+    if datasets_have_readers(context):
+        datasets += [DATASET_VIEWS, *(f"{DATASET_VIEWS}/{team.name}" for team in context.stack.teams)]
     logs = [LOGS, *(f"{LOGS}/{team.name}" for team in context.stack.teams)] if context.stack.logs.kept else []
     folders = [*store, *datasets, *logs, *(names.team_folder(team.name) for team in context.stack.teams)]
     owner = str(JOB_USER)

@@ -52,7 +52,7 @@ def _account(value: str) -> str:
 
 
 class DatasetSpec(Spec):
-    """Data that are copied once, verified, and read by all teams' jobs."""
+    """Data that are copied once, verified, and read by the jobs of all teams, or of those that it names."""
 
     name: Name = Field(description="name by which jobs ask for it")
     source: Annotated[str, AfterValidator(_source)] = Field(
@@ -77,12 +77,19 @@ class DatasetSpec(Spec):
         default=None,
         description="Secret with the source's keys, beside the Job that copies it, put there by others",
     )
+    teams: tuple[Name, ...] | None = Field(
+        default=None, min_length=1, description="teams that may read it; left out: all"
+    )
     public: Boolean = Field(default=False, description="the source is open to all: it is read without keys")
 
     @property
     def cloud(self) -> Cloud | None:
         """The cloud that its source is in; None for one that is in none."""
         return SCHEMES.get(self.source.partition("://")[0])
+
+    def is_read_by(self, team: str) -> bool:
+        """Whether a team may read it."""
+        return self.teams is None or team in self.teams
 
     @property
     def by_identity(self) -> bool:

@@ -106,6 +106,36 @@ def datasets_fit(
         yield ("datasets",), got, f"{capacity} GiB in all: the filesystem's capacity", fix
 
 
+def readers_are_teams_of_the_stack(datasets: Datasets, teams: tuple[TeamSpec, ...]) -> Iterator[Finding]:
+    """A name that no team has lets nobody in, and was meant for somebody."""
+    known = [team.name for team in teams]
+    for index, dataset in enumerate(datasets):
+        for position, name in enumerate(dataset.teams or ()):
+            path = ("datasets", index, "teams", position)
+            if name not in known:
+                yield unknown(path, name, known, "a team of this stack")
+            elif name in (dataset.teams or ())[:position]:
+                yield path, repr(name), "each team once", "remove one of the two"
+
+
+def the_jobs_team_may_read_its_datasets(job: JobSpec | None, datasets: Datasets) -> Iterator[Finding]:
+    """Its pods would find nothing there."""
+    if job is None:
+        return
+    found = {dataset.name: dataset for dataset in datasets}
+    asked: list[tuple[tuple[str | int, ...], str | None]] = [(("job", "dataset"), job.dataset)]
+    asked += [(("job", "datasets", index), name) for index, name in enumerate(job.datasets)]
+    for path, name in asked:
+        if name in found and not found[name].is_read_by(job.team):
+            allowed = f"a dataset that {job.team} may read"
+            yield (
+                path,
+                f"{name!r}, for {', '.join(found[name].teams or ())}",
+                allowed,
+                (f"add {job.team} to the dataset's `teams`, or submit as another team"),
+            )
+
+
 def the_jobs_dataset_exists(job: JobSpec | None, datasets: Datasets) -> Iterator[Finding]:
     """It gives the job its path, so nothing else does."""
     known = [dataset.name for dataset in datasets]

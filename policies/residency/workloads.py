@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+import catalog
 from policies.policy import Policy, Resource, Violation
 from policies.rules import must_be_permitted
 from policies.workloads import TYPES, containers, pod_specs
 
-REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION", "GOOGLE_REGION", "CLOUDSDK_COMPUTE_REGION")
-ENDPOINT_VARIABLE = re.compile(r"^AWS_ENDPOINT_URL(_\w+)?$")
-REGION_IN_HOST = re.compile(r"\.([a-z]{2}(?:-[a-z]+)+-\d)\.amazonaws\.com")
+ENDPOINT_VARIABLE = re.compile(catalog.ENDPOINT_VARIABLE)
+REGION_IN_HOST = re.compile(catalog.REGION_IN_HOST)
 
 
 def judge(resource: Resource) -> Iterator[Violation]:
@@ -20,7 +20,7 @@ def judge(resource: Resource) -> Iterator[Violation]:
         for container in containers(pod):
             for variable in container.blocks("env"):
                 name = variable.get("name", "")
-                if name in REGION_VARIABLES and variable.has("value"):
+                if name in catalog.REGION_VARIABLES and variable.has("value"):
                     yield from must_be_permitted(resource, variable.at("value"), variable.get("value"))
                 if ENDPOINT_VARIABLE.match(name) and variable.has("value"):
                     for region in REGION_IN_HOST.findall(variable.get("value")):

@@ -64,7 +64,7 @@ POLICY = Policy(
             "type": "number",
             "minimum": 0,
             "exclusiveMaximum": 1,
-            "default": 0.25,
+            "default": catalog.NOTICE_MARGIN,
             "description": "Share of the notice that must stay free.",
         },
         "maximum_days": {

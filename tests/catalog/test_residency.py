@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -82,3 +84,14 @@ def test_a_jurisdiction_that_nobody_knows_is_refused_and_not_taken_for_an_empty_
 def test_a_region_that_the_catalogue_lacks_is_refused() -> None:
     with pytest.raises(UnknownNameError, match="region of aws"):
         catalog.jurisdiction("aws", "atlantis-1")
+
+
+@pytest.mark.parametrize("patterns", [("in:eu",), ("in:de", "us-*"), ("EU-NORTH-0?A", "a.b"), ()])
+def test_an_api_server_judges_by_expressions_as_patterns_do(patterns: tuple[str, ...]) -> None:
+    """RE2's syntax, of which Python's is a superset here."""
+    expressions = [re.compile(each) for each in catalog.as_expressions(patterns)]
+    for cloud, region in PLACES:
+        by_pattern = any(catalog.matches(cloud, region, pattern) for pattern in patterns)
+        assert any(each.fullmatch(region.lower()) for each in expressions) is by_pattern, region
+    with pytest.raises(UnknownNameError):
+        catalog.as_expressions(["in:atlantis"])

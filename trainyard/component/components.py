@@ -80,7 +80,10 @@ def _cluster(data: Any, source: Source, run: Run) -> Declare:  # noqa: ANN401
     stack: Stack = parse(data, source)
     check_stack(stack, run)
     artifacts = provide(stack, pulumi.log.info)
-    return lambda options: _named_after(stack.name, lambda: declare(stack, artifacts, options))
+    allowed = run.residency.stack
+    return lambda options: _named_after(
+        stack.name, lambda: declare(stack, artifacts, options, residency=allowed)
+    )
 
 
 def _fleet(data: Any, source: Source, run: Run) -> Declare:  # noqa: ANN401

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from infra import names
 from infra.platform.admission.rules import Rule
 
 
@@ -140,10 +141,13 @@ def _for_every(path: str, expression: str, root: str = "object", depth: int = 0)
     return f"[{collection}.orValue({{}})].all(values{depth}, values{depth}.all({each}, {inner}))"
 
 
+_QUEUE = "object.metadata.?labels[?'kueue.x-k8s.io/queue-name'].orValue('')"
+_CHECKPOINT = f"object.metadata.?annotations[?'{names.CHECKPOINT_ANNOTATION}'].orValue('')"
+
 JOB_RULES: Sequence[Rule] = (
     Rule(
         "queue",
-        "object.metadata.?labels[?'kueue.x-k8s.io/queue-name'].orValue('') in allowed.queues",
+        f"{_QUEUE} in allowed.queues",
         "label kueue.x-k8s.io/queue-name: name a queue of this namespace, one of {queues}.",
     ),
     Rule(
@@ -185,6 +189,14 @@ JOB_RULES: Sequence[Rule] = (
         " ask for pods close to each other with kueue.x-k8s.io/podset-preferred-topology.",
     ),
     Rule(
+        "checkpoint-time",
+        f"[{_CHECKPOINT}].all(said, said == '' || (said.matches('^[0-9]+([.][0-9]+)?$') &&"
+        f" [{_QUEUE} + '='].all(queue, allowed.checkpoint_seconds.all(each, !each.startsWith(queue) ||"
+        " double(said) <= double(each.substring(size(queue)))))))",
+        f"annotation {names.CHECKPOINT_ANNOTATION}: seconds that fit into the notice of the queue's spot"
+        " pools, at most {checkpoint_seconds}; make checkpoints faster, or submit to a queue without spot.",
+    ),
+    Rule(
         "managed-by",
         "!has(object.spec.managedBy) || request.operation == 'UPDATE' || object.spec.managedBy in"
         " ['kueue.x-k8s.io/multikueue', 'kubernetes.io/job-controller',"
@@ -213,3 +225,17 @@ FABRIC_RULE = Rule(
     " over TCP; to do that on purpose, set NCCL_NET: Socket.",
 )
 """Of a job of several nodes: without devices of the fabric NCCL takes TCP, and nothing says so."""
+
+NETWORK_RULE = Rule(
+    "fabric-network",
+    "containers.all(c, size(allowed.fabric_networks) == 0"
+    " || !allowed.accelerators.exists(each, each in c.?resources.?limits.orValue({}))"
+    " || c.?env.orValue([]).exists(each, each.name == 'NCCL_NET' && (each.?value.orValue('') != ''"
+    " || has(each.valueFrom))))",
+    "env NCCL_NET: name this pool's network ({fabric_networks}), so that NCCL fails where it would have"
+    " trained over TCP; Socket says that TCP is meant.",
+    of="whole",
+)
+"""Of the same jobs: with the devices and without the image's libraries NCCL takes TCP as well. It takes no
+other network than one that is named, which may be a plugin of the image's own. TrainJobs are left out: their
+runtime names the network, and checks the image."""

@@ -11,20 +11,24 @@ from infra.platform.admission.policies import manifests
 from infra.platform.base import Context, Layer
 from infra.platform.namespaces import Namespaces
 from infra.spec.operators import OperatorsSpec
+from infra.targets.base import ClusterOutputs
 
 
 class Admission(Layer):
     """Policies of the API server for the namespaces of teams."""
 
-    def __init__(self, context: Context, namespaces: Namespaces, parent: pulumi.Resource) -> None:
+    def __init__(
+        self, context: Context, namespaces: Namespaces, outputs: ClusterOutputs, parent: pulumi.Resource
+    ) -> None:
         spec = context.stack.admission
         super().__init__(context, "admission", {"spec": spec.model_dump(mode="json")}, parent)
-        parameters = self.add(config_map(context), [namespaces.by_name[names.ADMISSION_NAMESPACE]])
+        parameters = config_map(context, shared=outputs.volume_source is not None)
+        made = self.add(parameters, [namespaces.by_name[names.ADMISSION_NAMESPACE]])
         operators = context.stack.operators
         queued = operators.kueue != "off"
         policies = list(manifests(_kinds(operators), spec.controllers, queued=queued))
         for policy, binding in zip(policies[::2], policies[1::2], strict=True):
-            self.add(binding, [self.add(policy, [parameters])])
+            self.add(binding, [self.add(policy, [made])])
         self.register_outputs({})
 
 

@@ -10,7 +10,7 @@ from infra import names
 from infra.charts import Manifest
 from infra.platform.base import Context, metadata
 from infra.platform.fabric import claims, host_claim, host_paths, privileged_daemons
-from infra.spec.grace import LASTING_SECONDS
+from infra.platform.runtimes import longest_grace_seconds
 from infra.spec.limits import limits_of
 from infra.spec.queue import TeamSpec
 from infra.targets.base import PoolSettings
@@ -34,14 +34,19 @@ _NODE_LABELS = (
     "node.kubernetes.io/instance-type",
 )
 """Labels that say what a node is. Not its name: who asks for that passes over the queue's choice."""
+_DEFAULT_GRACE_SECONDS = 30
+"""Kubernetes' own, which every pod has that names none (core/v1, DefaultTerminationGracePeriodSeconds)."""
 
 
-def config_map(context: Context) -> Manifest:
-    """Return the parameters of all teams: `<team>.<list>` → its entries, joined by a comma."""
+def config_map(context: Context, *, shared: bool) -> Manifest:
+    """Return the parameters of all teams: `<team>.<list>` → its entries, joined by a comma.
+
+    `shared` is whether teams share one filesystem, and so the datasets on it.
+    """
     data = {
         f"{team.name}.{name}": ", ".join(entries)
         for team in context.stack.teams
-        for name, entries in _of(team, context).items()
+        for name, entries in _of(team, context, shared=shared).items()
     }
     about = metadata(PARAMETERS, names.ADMISSION_NAMESPACE)
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "data": data}
@@ -49,9 +54,11 @@ def config_map(context: Context) -> Manifest:
 
 LISTS = (
     "accelerators",
+    "checkpoint_seconds",
     "claim_templates",
     "daemons",
     "digests",
+    "fabric_networks",
     "fabric_resources",
     "grace_seconds",
     "job_pods",
@@ -60,13 +67,14 @@ LISTS = (
     "priorities",
     "queues",
     "read_only_claims",
+    "regions",
     "registries",
     "stack_images",
     "taints",
 )
 
 
-def _of(team: TeamSpec, context: Context) -> dict[str, Sequence[str]]:
+def _of(team: TeamSpec, context: Context, *, shared: bool) -> dict[str, Sequence[str]]:
     """Return the lists of a team, by the pools that its queues lead to."""
     pools = context.pools_of(team)
     places = [*pools, *context.cpu_pools]
@@ -74,15 +82,18 @@ def _of(team: TeamSpec, context: Context) -> dict[str, Sequence[str]]:
     admission = context.stack.admission
     found = {
         "accelerators": {pool.accelerator_resource for pool in pools},
+        "checkpoint_seconds": _checkpoint_seconds(team, context),
         "claim_templates": [template for fabric in fabrics for template in claims(fabric).values()],
         "daemons": [each for daemon in _daemons(fabrics) for each in _containers(daemon, context)],
         "digests": ["true"] if admission.digests else [],
+        "fabric_networks": _fabric_networks(fabrics),
         "fabric_resources": _fabric_resources(fabrics),
-        "grace_seconds": [str(_longest_grace(context))],
+        "grace_seconds": [str(max(_DEFAULT_GRACE_SECONDS, longest_grace_seconds(context)))],
         "job_pods": [str(limits_of(team, context.stack.queues, context.stack.pools).job_pods)],
         "node_labels": {*_NODE_LABELS, *(label for pool in places for label in pool.selector)},
         "pools": [pool.name for pool in places],
-        "read_only_claims": _read_only_claims(context),
+        "read_only_claims": _read_only_claims(context, shared=shared),
+        "regions": [".*"] if context.residency is None else catalog.as_expressions(context.residency),
         "registries": admission.registries,
         "stack_images": map(context.image, _stack_images(context, fabrics)),
         "taints": {*_SYSTEM_TAINTS, *_taints(pools), *_own_taints(context.cpu_pools)},
@@ -130,12 +141,32 @@ def _fabric_resources(fabrics: Sequence[str]) -> list[str]:
     return [name for names in found for name in names] if all(found) else []
 
 
-def _read_only_claims(context: Context) -> list[str]:
-    shared = [names.TRAINING_ENV_CLAIM, names.DATASETS_CLAIM]
+def _checkpoint_seconds(team: TeamSpec, context: Context) -> Iterator[str]:
+    """What a checkpoint may take in each local queue, `queue=seconds`: the shortest notice, less the margin.
+
+    A queue whose nodes last has none.
+    """
+    flavors = {queue.name: queue.flavors for queue in context.stack.queues}
+    for name, queue in team.local_queues.items():
+        pools = [context.pools[flavor.pool] for flavor in flavors[queue]]
+        notices = [found for pool in pools if (found := pool.preemption_notice_seconds) is not None]
+        if notices:
+            yield f"{name}={min(notices) * (1 - catalog.NOTICE_MARGIN):g}"
+
+
+def _fabric_networks(fabrics: Sequence[str]) -> list[str]:
+    """What NCCL calls the networks of the team's pools; again only where each of them has one."""
+    found = [catalog.fabric(each).environment.get("NCCL_NET", "") for each in fabrics]
+    return found if all(found) else []
+
+
+def _read_only_claims(context: Context, *, shared: bool) -> list[str]:
+    """What is a team's own it may write: its copy of the datasets is filled from its own namespace."""
+    common = [names.TRAINING_ENV_CLAIM, *([names.DATASETS_CLAIM] if shared else [])]
     paths: Mapping[str, bool] = {
         path: each.writable for fabric in context.fabrics for path, each in host_paths(fabric).items()
     }
-    return [*shared, *(host_claim(path) for path, writable in paths.items() if not writable)]
+    return [*common, *(host_claim(path) for path, writable in paths.items() if not writable)]
 
 
 def _stack_images(context: Context, fabrics: Iterable[str]) -> list[str]:
@@ -143,9 +174,3 @@ def _stack_images(context: Context, fabrics: Iterable[str]) -> list[str]:
     settings = context.settings
     daemons = [daemon.image for daemon in _daemons(fabrics)]
     return [settings.training_image, *settings.training_images.values(), *daemons]
-
-
-def _longest_grace(context: Context) -> int:
-    """Return the longest grace that a runtime's pods may have, as `runtime_grace_seconds` finds it."""
-    notices = [pool.preemption_notice_seconds or 0 for pool in context.job_pools]
-    return max(LASTING_SECONDS, *context.stack.grace_seconds.values(), *notices)

@@ -18,6 +18,7 @@ from infra.platform.admission.jobs import (
     CONTAINERS_OF_OBJECT,
     FABRIC_RULE,
     JOB_RULES,
+    NETWORK_RULE,
     SIZE_RULE,
     JobKind,
     for_every_pod,
@@ -87,10 +88,13 @@ def _job_rules(kind: JobKind) -> Rules:
     """What pods would be refused for, said when the job is submitted: a refused pod is an event elsewhere."""
     early = [rule for rule in POD_RULES if rule.of != "made"]
     of_pods = {rule.name: (for_every_pod(kind, rule), rule) for rule in early}
-    fabric = (f"int({kind.num_nodes}) <= 1 || ({for_every_pod(kind, FABRIC_RULE)})", FABRIC_RULE)
+    fabric = {
+        rule.name: (f"int({kind.num_nodes}) <= 1 || ({for_every_pod(kind, rule)})", rule)
+        for rule in (FABRIC_RULE, NETWORK_RULE)
+    }
     of_jobs = {rule.name: (rule.holds, rule) for rule in JOB_RULES}
     size = (SIZE_RULE.holds.format(num_nodes=f"int({kind.num_nodes})"), SIZE_RULE)
-    return {**of_jobs, SIZE_RULE.name: size, **of_pods, FABRIC_RULE.name: fabric}
+    return {**of_jobs, SIZE_RULE.name: size, **of_pods, **fabric}
 
 
 def _deletion_rule() -> Rule:

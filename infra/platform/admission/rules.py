@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import catalog
+
 Of = Literal["any", "whole", "made"]
 """`any`: pods, templates, and what a TrainJob lays over its runtime's. `whole`: not the latter, a part of a
 pod. `made`: pods alone, since a template does not say who makes its pods."""
@@ -303,4 +305,25 @@ PLACED_BY_QUEUE = Rule(
 )
 """Of pods of jobs, where there are queues. What a person makes by hand has no devices, and is seldom."""
 
-POD_RULES: Sequence[Rule] = (*NODE, *IDENTITY, *PLACE, *DEVICES, *IMAGES)
+_IS_PERMITTED = "allowed.regions.exists(region, {name}.matches('^(' + region + ')$'))"
+RESIDENCY: Sequence[Rule] = (
+    Rule(
+        "regions",
+        "containers.all(c, c.?env.orValue([]).all(each, !(each.name in"
+        f" {list(catalog.REGION_VARIABLES)!r}) || !has(each.value) ||"
+        f" {_IS_PERMITTED.format(name='each.value.lowerAscii()')}))",
+        "env of a region (AWS_REGION and the like): data of this stack may be in {regions}; name one of"
+        " these, or leave it out.",
+    ),
+    Rule(
+        "endpoints",
+        f"containers.all(c, c.?env.orValue([]).all(each, !each.name.matches(r'{catalog.ENDPOINT_VARIABLE}')"
+        f" || each.?value.orValue('').findAll(r'{catalog.REGION_IN_HOST}').all(host,"
+        f" {_IS_PERMITTED.format(name='host.substring(1, size(host) - 14)')})))",
+        "env AWS_ENDPOINT_URL: data of this stack may be in {regions}; name an endpoint there, or leave it"
+        " out.",
+    ),
+)
+"""Where data go: no resource of the plan shows what a job writes elsewhere. 14 is `.amazonaws.com`."""
+
+POD_RULES: Sequence[Rule] = (*NODE, *IDENTITY, *PLACE, *DEVICES, *IMAGES, *RESIDENCY)

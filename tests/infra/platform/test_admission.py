@@ -63,6 +63,29 @@ def test_each_team_has_the_pools_of_its_own_queues(onprem: Plan) -> None:
     assert found["research.daemons"] == []
 
 
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [
+        ("local", {}),
+        ("local", {"torch-none": 60, "mpi-none": 90}),
+        ("local", {"torch-none": 10, "mpi-none": 20}),
+        ("coreweave", {}),
+    ],
+)
+def test_pods_may_have_the_longest_grace_that_a_runtime_has_and_no_more(
+    name: str, asked: dict[str, int], rendered: Path
+) -> None:
+    stack = load(stack_file(name))
+    found = plan(stack.model_copy(update={"grace_seconds": {**stack.grace_seconds, **asked}}), rendered)
+    runtimes = found.named("ClusterTrainingRuntime").values()
+    jobs = [job for each in runtimes for job in each["spec"]["template"]["spec"]["replicatedJobs"]]
+    pods = [job["template"]["spec"]["template"]["spec"] for job in jobs]
+    default = 30  # Kubernetes gives it to the pods of a plain Job
+    longest = max(default, *(pod["terminationGracePeriodSeconds"] for pod in pods))
+    allowed = {key: text for key, text in lists(found).items() if key.endswith(".grace_seconds")}
+    assert allowed == {f"{team.name}.grace_seconds": [str(longest)] for team in stack.teams}
+
+
 def test_images_of_the_stack_are_allowed_whatever_the_registries(local: Stack, rendered: Path) -> None:
     asked = AdmissionSpec(registries=("registry.example.com/training/",), digests=True)
     found = lists(plan(local.model_copy(update={"admission": asked}), rendered))

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from infra import names
-from infra.spec import Stack
+from infra.spec import Stack, load
 from infra.spec.dataset import DatasetSpec
-from tests.infra.plan import Plan, plan
+from tests.infra.plan import Plan, plan, stack_file
 from tests.infra.platform.test_runtimes import pods
 
 DIGEST = f"sha256:{'0' * 64}"
@@ -77,6 +77,34 @@ def test_teams_read_what_was_staged_and_cannot_write_it(local: Stack, staged: Pl
         "pile": f"/mnt/datasets/pile/sha256-{'0' * 64}",
         "books": f"/mnt/datasets/books/sha256-{'0' * 64}/books.jsonl",
     }
+
+
+def test_a_dataset_with_readers_is_shown_to_these_teams_alone(local: Stack, rendered: Path) -> None:
+    ours = PILE.model_copy(update={"teams": ("research",)})
+    found = plan(local.model_copy(update={"datasets": (ours, FILE)}), rendered)
+    claims, volumes = found.named("PersistentVolumeClaim"), found.named("PersistentVolume")
+    for team in local.teams:
+        volume = claims[f"team-{team.name}/datasets"]["spec"]["volumeName"]
+        assert volumes[volume]["spec"]["hostPath"]["path"].endswith(f"/data/dataset-views/{team.name}")
+    jobs = staging(found)
+    [stage], [show] = pod(jobs["pile"])["initContainers"], pod(jobs["pile"])["containers"]
+    assert stage["command"][:4] == ["python3", "-m", "training.stage", "fetch"]
+    folders = ["/data/datasets", "/data/dataset-views", f"pile/sha256-{'0' * 64}"]
+    assert show["command"][3:] == [*folders, "research", "platform"]
+    assert pod(jobs["books"])["containers"][0]["command"][-2:] == ["research platform", ""]
+
+
+def test_a_filesystem_of_each_team_is_filled_by_a_queued_job_of_its_readers(rendered: Path) -> None:
+    """No pool of the team is the operators', and its copy is the team's own to write."""
+    stack = load(stack_file("coreweave"))
+    ours = PILE.model_copy(update={"public": True, "teams": (stack.teams[0].name,)})
+    found = plan(stack.model_copy(update={"datasets": (ours,)}), rendered)
+    job = staging(found)["pile"]
+    assert job["metadata"]["namespace"] == names.team_namespace(stack.teams[0].name)
+    assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "default"
+    assert "nodeSelector" not in pod(job)
+    lists = found.named("ConfigMap")["trainyard-admission/teams"]["data"]
+    assert "datasets" not in lists[f"{stack.teams[0].name}.read_only_claims"].split(", ")
 
 
 def test_another_version_is_another_job(local: Stack, staged: Plan, rendered: Path) -> None:

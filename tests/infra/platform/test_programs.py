@@ -257,3 +257,26 @@ def until(holds: object, seconds: float = 20) -> None:
             return
         time.sleep(0.05)
     raise AssertionError("not in time")
+
+
+def test_a_staged_dataset_is_in_the_folders_of_its_readers_alone(tmp_path: Path) -> None:
+    staged, views = tmp_path / "datasets", tmp_path / "views"
+    (staged / "pile" / "v1" / "part").mkdir(parents=True)
+    (staged / "pile" / "v1" / "part" / "a.bin").write_bytes(b"data")
+    (staged / "pile" / "v1" / "latest").symlink_to("part/a.bin")
+
+    def show(readers: str, others: str) -> None:
+        where = [str(staged), str(views), "pile/v1", readers, others]
+        subprocess.run([sys.executable, "-c", program("show_dataset.py"), *where], check=True, timeout=20)
+
+    (views / "vision" / "pile" / "v1.part").mkdir(parents=True)  # of a Job that was stopped
+    for _ in range(2):
+        show("vision speech", "robotics")
+        assert sorted(path.name for path in views.iterdir()) == ["speech", "vision"]
+        file = views / "vision" / "pile" / "v1" / "part" / "a.bin"
+        assert file.samefile(staged / "pile" / "v1" / "part" / "a.bin")
+        assert (views / "speech" / "pile" / "v1" / "latest").read_bytes() == b"data"
+    show("vision", "speech robotics")
+    assert not list((views / "speech").iterdir())
+    assert sorted(path.name for path in (views / "vision" / "pile").iterdir()) == ["v1"]
+    assert file.samefile(staged / "pile" / "v1" / "part" / "a.bin")

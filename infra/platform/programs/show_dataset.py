@@ -1,0 +1,23 @@
+#!/usr/bin/env python3
+# Link a staged dataset into the folders of the teams that may read it, and take it out of all others'.
+# Arguments: folder of datasets, folder of the teams' folders, the dataset below the first (NAME/VERSION), the teams
+# that may read it, all others.
+import os
+import shutil
+import sys
+from pathlib import Path
+
+datasets, views = map(Path, sys.argv[1:3])
+version, readers, others = sys.argv[3:]
+for team in others.split():
+    closed = (views / team / version).parent
+    if closed.is_dir():
+        shutil.rmtree(closed)
+for team in readers.split():
+    shown = views / team / version
+    draft = shown.with_name(f"{shown.name}.part")
+    if draft.is_dir():
+        shutil.rmtree(draft)
+    if not shown.is_dir():
+        shutil.copytree(datasets / version, draft, symlinks=True, copy_function=os.link)
+        draft.rename(shown)

@@ -1,0 +1,126 @@
+"""A real API server by itself: etcd and kube-apiserver, no controllers and no nodes, up in seconds."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from infra.artifacts import ROOT
+from tests.processes import free_port, wait_for
+
+ADMIN, JOB_CONTROLLER = "admin", "job-controller"
+_ACCOUNTS = "system:serviceaccounts"
+_TOKENS = f"""\
+{ADMIN},{ADMIN},1,"system:masters"
+{JOB_CONTROLLER},system:serviceaccount:kube-system:job-controller,2,"system:masters,{_ACCOUNTS},{_ACCOUNTS}:kube-system"
+"""
+"""Who asks: `token,user,uid,"groups"`. All may do everything: what refuses here is admission."""
+Manifest = Mapping[str, Any]
+
+
+class ApiServer:
+    """Its clients, one for each token."""
+
+    def __init__(self, port: int) -> None:
+        self._http = {
+            token: httpx.Client(
+                base_url=f"https://127.0.0.1:{port}",
+                verify=False,
+                headers={"authorization": f"Bearer {token}"},
+                timeout=30,
+                trust_env=False,
+            )
+            for token in (ADMIN, JOB_CONTROLLER)
+        }
+
+    def serves(self) -> bool:
+        with suppress(httpx.TransportError):
+            return self._http[ADMIN].get("/readyz").is_success
+        return False
+
+    def apply(self, manifest: Manifest) -> None:
+        """Create or change an object by server-side apply."""
+        path = f"{collection(manifest)}/{manifest['metadata']['name']}"
+        answer = self._http[ADMIN].patch(
+            path,
+            params={"fieldManager": "test", "force": "true"},
+            content=json.dumps(manifest),
+            headers={"content-type": "application/apply-patch+yaml"},
+        )
+        assert answer.is_success, answer.text
+
+    def refusal(self, manifest: Manifest, by: str = ADMIN) -> str:
+        """Return why an object would not be created; empty where it would."""
+        answer = self._http[by].post(collection(manifest), params={"dryRun": "All"}, json=dict(manifest))
+        return "" if answer.is_success else str(answer.json()["message"])
+
+
+def collection(manifest: Manifest) -> str:
+    """Return the path that objects of this kind are created under."""
+    api, kind = manifest["apiVersion"], manifest["kind"].lower()
+    root = f"/apis/{api}" if "/" in api else f"/api/{api}"
+    plural = f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s"
+    namespace = manifest["metadata"].get("namespace")
+    return f"{root}/namespaces/{namespace}/{plural}" if namespace else f"{root}/{plural}"
+
+
+@contextmanager
+def api_server(folder: Path) -> Iterator[ApiServer]:
+    """Run one until the context ends; what it keeps is in `folder`."""
+    store, peer, port = free_port(), free_port(), free_port()
+    key, tokens = folder / "accounts.key", folder / "tokens.csv"
+    key.write_bytes(_private_key())
+    tokens.write_text(_TOKENS)
+    etcd = [
+        "etcd",
+        f"--data-dir={folder / 'etcd'}",
+        *(f"--{each}-client-urls=http://127.0.0.1:{store}" for each in ("listen", "advertise")),
+        f"--listen-peer-urls=http://127.0.0.1:{peer}",
+        f"--initial-advertise-peer-urls=http://127.0.0.1:{peer}",
+        f"--initial-cluster=default=http://127.0.0.1:{peer}",
+        "--unsafe-no-fsync",
+        "--log-level=error",
+    ]
+    server = [
+        str(ROOT / ".trainyard" / "bin" / "kube-apiserver"),
+        f"--etcd-servers=http://127.0.0.1:{store}",
+        "--bind-address=127.0.0.1",
+        f"--secure-port={port}",
+        f"--cert-dir={folder / 'certificates'}",
+        f"--token-auth-file={tokens}",
+        "--authorization-mode=RBAC",
+        "--service-cluster-ip-range=10.96.0.0/16",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        f"--service-account-key-file={key}",
+        f"--service-account-signing-key-file={key}",
+        "--feature-gates=WatchList=false",
+        "--disable-admission-plugins=ServiceAccount",
+    ]
+    log = folder / "api-server.log"
+    with log.open("w") as output, _running(etcd, output), _running(server, output):
+        made = ApiServer(port)
+        wait_for(made.serves, log.read_text)
+        yield made
+
+
+@contextmanager
+def _running(command: list[str], output: Any) -> Iterator[None]:
+    with subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT) as process:
+        try:
+            yield
+        finally:
+            process.kill()
+
+
+def _private_key() -> bytes:
+    made = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    form, secret = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    return made.private_bytes(serialization.Encoding.PEM, form, secret)

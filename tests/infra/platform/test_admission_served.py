@@ -1,0 +1,225 @@
+"""Lists that a cloud's stack has, and the plan's policies, on a real API server.
+
+`tests/e2e/test_tenancy.py` tries attacks and sound work on the embedded cluster, whose stack has neither a
+fabric nor a residency. Here the shipped stack of CoreWeave is, with residency, digests and datasets.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra import names
+from infra.program import declare
+from infra.spec import load
+from infra.spec.admission import AdmissionSpec
+from infra.spec.dataset import DatasetSpec
+from tests.infra.api_server import JOB_CONTROLLER, ApiServer, Manifest, api_server
+from tests.infra.plan import Plan, artifacts, record, stack_file
+from tests.policies.corpus import CONFIG, Case
+from tests.policies.corpus import load as corpus
+from tests.processes import wait_for
+
+TEAM = "team-research"
+IMAGE = f"registry.example.com/mine@sha256:{'1' * 64}"
+OURS = DatasetSpec(
+    name="pile",
+    source="s3://example-data/pile/",
+    digest=f"sha256:{'0' * 64}",
+    size_gib=100,
+    public=True,
+    teams=("research",),
+)
+RESTRICTED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+USER = {"runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}}
+MAIN = {"name": "main", "image": IMAGE, "securityContext": RESTRICTED}
+WHOLE = {"nvidia.com/gpu": 8, "rdma/ib": 1}
+
+
+@pytest.fixture(scope="module")
+def found(rendered: Path) -> Plan:
+    stack = load(stack_file("coreweave"))
+    asked = {"admission": AdmissionSpec(digests=True), "datasets": (OURS,)}
+    allowed = tuple(CONFIG["trainyard:residency"]["allowed"])
+    return record(lambda: declare(stack.model_copy(update=asked), artifacts(rendered), residency=allowed))
+
+
+@pytest.fixture(scope="module")
+def server(found: Plan, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    """Namespaces, limits and admission as the platform makes them."""
+    policy = "ValidatingAdmissionPolicy"
+    spied = pod(env=seen("NVIDIA_VISIBLE_DEVICES", "all"))
+    with api_server(tmp_path_factory.mktemp("api-server")) as server:
+        for kind in ("Namespace", "LimitRange", "ConfigMap", policy, f"{policy}Binding"):
+            for name, each in found.named(kind).items():
+                if kind != "ConfigMap" or name == "trainyard-admission/teams":
+                    server.apply(each)
+        wait_for(lambda: "NVIDIA_VISIBLE_DEVICES" in said(server, spied))
+        wait_for(lambda: "queue-name" in server.refusal({**job(), "metadata": {**ABOUT, "labels": {}}}))
+        yield server
+
+
+ABOUT = {"name": "trial", "namespace": TEAM, "labels": {"kueue.x-k8s.io/queue-name": "default"}}
+
+
+def seen(name: str, value: str) -> list[dict[str, str]]:
+    return [{"name": name, "value": value}]
+
+
+def pod_spec(**container: Any) -> dict[str, Any]:
+    return {"restartPolicy": "Never", "securityContext": USER, "containers": [{**MAIN, **container}]}
+
+
+def pod(**container: Any) -> dict[str, Any]:
+    """Return a pod as a controller makes it of a job that the queue has put on a pool."""
+    spec = {**pod_spec(**container), "nodeSelector": {names.POOL_LABEL: "spot"}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": ABOUT, "spec": spec}
+
+
+def job(num_nodes: int = 1, annotations: Mapping[str, str] | None = None, **container: Any) -> dict[str, Any]:
+    spec = {"parallelism": num_nodes, "suspend": True, "template": {"spec": pod_spec(**container)}}
+    about = {**ABOUT, "annotations": dict(annotations or {})}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": about, "spec": spec}
+
+
+def said(server: ApiServer, manifest: Manifest) -> str:
+    return server.refusal(manifest, by=JOB_CONTROLLER)
+
+
+def test_sound_work_is_admitted(server: ApiServer) -> None:
+    assert said(server, pod()) == ""
+    assert server.refusal(job()) == ""
+
+
+def test_a_job_of_several_nodes_on_a_fabric_names_its_network(server: ApiServer) -> None:
+    """Else NCCL takes TCP where the image lacks a library, and nothing says so."""
+
+    def refused(num_nodes: int, network: str, **limits: int) -> str:
+        env = seen("NCCL_NET", network) if network else []
+        return server.refusal(job(num_nodes, env=env, resources={"limits": limits}))
+
+    assert "NCCL_NET: name this pool's network (IB)" in refused(2, "", **WHOLE)
+    assert "rdma/ib" in refused(2, "IB", **{"nvidia.com/gpu": 8})
+    for num_nodes, network, limits in (
+        (2, "IB", WHOLE),
+        (2, "SHARP", WHOLE),
+        (2, "Socket", WHOLE),
+        (1, "", WHOLE),
+        (2, "", {}),
+    ):
+        assert refused(num_nodes, network, **limits) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sound"),
+    [
+        ("AWS_REGION", "us-east-1", False),
+        ("AWS_DEFAULT_REGION", "EU-WEST-1", True),
+        ("GOOGLE_REGION", "europe-west4", True),
+        ("CLOUDSDK_COMPUTE_REGION", "asia-east1", False),
+        ("AWS_ENDPOINT_URL", "https://s3.eu-west-1.amazonaws.com", True),
+        ("AWS_ENDPOINT_URL_S3", "https://bucket.s3.us-west-2.amazonaws.com/path", False),
+        ("AWS_ENDPOINT_URL_S3", "https://cwobject.com", True),
+        ("MY_REGION", "us-east-1", True),
+    ],
+)
+def test_regions_and_endpoints_are_within_the_residency(
+    server: ApiServer, name: str, value: str, sound: bool
+) -> None:
+    told = "" if sound else "data of this stack may be in eu"
+    env = seen(name, value)
+    for answer in (said(server, pod(env=env)), server.refusal(job(env=env))):
+        assert (told in answer) and (bool(answer) is not sound), answer
+
+
+def test_a_checkpoint_fits_into_the_notice_where_its_time_is_said(server: ApiServer) -> None:
+    """CoreWeave's is 420 s, of which a quarter stays free."""
+    for seconds, sound in (("60", True), ("315", True), ("316", False), ("soon", False)):
+        answer = server.refusal(job(annotations={names.CHECKPOINT_ANNOTATION: seconds}))
+        assert (answer == "") is sound, answer
+        assert sound or "default=315" in answer
+
+
+def test_what_stages_a_teams_own_datasets_is_admitted_as_the_teams(server: ApiServer, found: Plan) -> None:
+    [staging] = [each for each in found.named("Job").values() if each["metadata"]["namespace"] == TEAM]
+    assert server.refusal(staging) == ""
+    spec = {**staging["spec"]["template"]["spec"], "nodeSelector": {names.POOL_LABEL: "spot"}}
+    assert said(server, {"apiVersion": "v1", "kind": "Pod", "metadata": ABOUT, "spec": spec}) == ""
+
+
+JUDGED_BY_BOTH = {
+    "kubernetes-images-pinned": "by its digest",
+    "kubernetes-privileged": "",  # by Pod Security or by a rule
+    "residency-workloads": "data of this stack may be in",
+}
+"""Policy of the plan → what the API server says of a pod that it refuses."""
+ONLY_THE_PLAN = {
+    "driver": "drivers have namespaces of the platform's own",
+    "imported-pod": "an image without a digest that is imported onto the nodes: teams import none",
+    "mpi-job": "a tag that is a hash of the content, which the plan knows of `trainyard.local` alone",
+    "spot-job": "the same",
+}
+"""Resource of the corpus → why the plan's policy lets something pass, or be, that a team's pod may not be."""
+
+
+def pairs() -> list[Case]:
+    """Cases of the policies' corpus that break a pod; what a plan does not know, an API server does."""
+    cases = [each for each in corpus() if each.policy in JUDGED_BY_BOTH]
+    return [each for each in cases if "$unknown" not in str(each.violating.props)]
+
+
+def laid_over(sound: Mapping[str, Any], case: Case, *, violating: bool) -> dict[str, Any]:
+    """Return a sound pod with that in which one twin of the case differs from the other."""
+    twins = [specs(each.props) for each in (case.clean, case.violating)]
+    made: dict[str, Any] = copy.deepcopy(dict(sound))
+    for own, other in zip(*(twins[::-1] if violating else twins), strict=True):
+        _lay(made["spec"], own, other)
+    return made
+
+
+def _lay(sound: dict[str, Any], own: Mapping[str, Any], other: Mapping[str, Any]) -> None:
+    for key, value in own.items():
+        before = other.get(key)
+        if value == before:
+            continue
+        if isinstance(value, list):
+            kept = sound.setdefault(key, [])
+            others = before or []
+            for index, item in enumerate(value):
+                if index < len(others) and "image" in item and kept:
+                    _lay(kept[index], item, others[index])
+                elif item not in others:
+                    kept.append({**MAIN, **item} if "image" in item else item)
+        elif isinstance(value, dict):
+            _lay(sound.setdefault(key, {}), value, before or {})
+        else:
+            sound[key] = value
+
+
+def specs(data: Any) -> list[dict[str, Any]]:
+    """Return every pod's spec in a resource."""
+    if isinstance(data, list):
+        return [spec for each in data for spec in specs(each)]
+    if not isinstance(data, dict):
+        return []
+    return [data] if "containers" in data else [spec for each in data.values() for spec in specs(each)]
+
+
+def test_the_plan_and_the_api_server_judge_the_corpus_alike(server: ApiServer) -> None:
+    alike: dict[bool, set[str]] = {True: set(), False: set()}
+    wrong = {}
+    for case in pairs():
+        resource = case.clean.name.split("-", 2)[2].removesuffix("-clean")
+        bad = said(server, laid_over(pod(), case, violating=True))
+        good = said(server, laid_over(pod(), case, violating=False))
+        same = bad != "" and JUDGED_BY_BOTH[case.policy] in bad and good == ""
+        alike[same].add(case.policy if same else resource)
+        if not same and resource not in ONLY_THE_PLAN:
+            wrong[case.clean.name] = (bad, good)
+    assert wrong == {}
+    assert alike == {True: set(JUDGED_BY_BOTH), False: set(ONLY_THE_PLAN)}
+    assert len(pairs()) >= 20

@@ -1,0 +1,29 @@
+"""What the program reads of its configuration beside the stack."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pulumi
+import pytest
+
+from infra.errors import InputError
+from infra.program import _residency
+
+
+def configured(monkeypatch: pytest.MonkeyPatch, **config: Any) -> tuple[str, ...] | None:
+    monkeypatch.setattr(
+        pulumi.Config, "get_object", lambda _, key: json.loads(json.dumps(config)).get(key), raising=True
+    )
+    return _residency()
+
+
+def test_admission_is_told_where_data_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert configured(monkeypatch, residency={"allowed": ["in:eu", "us-*"]}) == ("in:eu", "us-*")
+    assert configured(monkeypatch) is None
+
+
+def test_a_jurisdiction_that_the_catalogue_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match=r"trainyard:residency[\s\S]*atlantis[\s\S]*allowed:"):
+        configured(monkeypatch, residency={"allowed": ["in:atlantis"]})
