@@ -29,6 +29,9 @@ _PODS, _ENOUGH_PODS = "pods", "100k"
 asks for no accelerators has a flavor too, without which nothing would place it. Their number is limited by
 kubelets, and by the quota of the team's namespace."""
 
+_MOVED = pulumi.ResourceOptions(replace_on_changes=["spec.clusterQueue"], delete_before_replace=True)
+"""Where a local queue leads is immutable; jobs that wait find the new one by its name."""
+
 
 class Queues(Layer):
     """Depends on Kueue serving, since its webhooks judge every object here."""
@@ -63,7 +66,8 @@ class Queues(Layer):
         for team in stack.teams:
             namespace = namespaces.by_name[names.team_namespace(team.name)]
             for name, queue in team.local_queues.items():
-                self.ready.append(self.add(_local_queue(team, name, queue), [namespace, queues[queue]]))
+                made = self.add(_local_queue(team, name, queue), [namespace, queues[queue]], _MOVED)
+                self.ready.append(made)
         for name, value in stack.priorities.items():
             self.add(_priority(name, value), kueue)
         self.register_outputs({"clusterQueues": list(queues)})

@@ -53,6 +53,8 @@ class Registration:
     retained: bool
     ignored: tuple[str, ...]
     """Properties whose changes are no drift."""
+    replaced_on: tuple[str, ...]
+    """Properties whose changes make it anew."""
     made_of: Mapping[str, tuple[str, ...]]
     """Property → URNs of the resources whose outputs it is made of."""
     wire: Any = field(compare=False, repr=False)
@@ -120,6 +122,7 @@ class _Monitor(MockMonitor):
             protect=request.protect,
             retained=request.retainOnDelete,
             ignored=tuple(request.ignoreChanges),
+            replaced_on=tuple(request.replaceOnChanges),
             made_of={
                 name: tuple(urn.split("::", 2)[2] for urn in origins.urns)
                 for name, origins in request.propertyDependencies.items()
