@@ -70,11 +70,12 @@ def _kubeconfig(session: Session) -> str:
 
 
 def _output(session: Session) -> str:
-    """Read the stack's output `kubeconfig` from the engine's state."""
+    """Read the stack's output `kubeconfig` from the state: of the stack file's project, or our program's."""
     session.toolchain.ensure("binary/pulumi")
     found = ""
-    if session.engine.exists(session.stack_name):
-        found = str(session.engine.outputs(session.stack_name, show_secrets=True).get("kubeconfig") or "")
+    for engine in (session.project_engine, session.engine):
+        if not found and engine.exists(session.stack_name):
+            found = str(engine.outputs(session.stack_name, show_secrets=True).get("kubeconfig") or "")
     if not found:
         problem = Problem(
             path=f"stack {session.stack_name}",

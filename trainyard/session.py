@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -106,6 +107,16 @@ class Session:
         from trainyard.find import finder
 
         return Engine(self.paths, self.environment(), finder(self.stack), self.target.advise)
+
+    @cached_property
+    def project_engine(self) -> Engine:
+        """The engine on the project of the stack file: a program that uses the package, or our own."""
+        from engine.engine import Engine
+
+        folder = self.paths.stacks.parent
+        if folder == self.paths.repository or not (folder / "Pulumi.yaml").exists():
+            return self.engine
+        return Engine(replace(self.paths, repository=folder), self.environment())
 
     def environment(self) -> dict[str, str]:
         """The engine's variables; the state of an embedded cluster is where the cluster is."""

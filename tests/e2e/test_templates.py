@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from engine.paths import Paths
 from infra.artifacts import ROOT
 from rehearsal.aws.account import Account
 from rehearsal.aws.models import client
@@ -22,6 +23,8 @@ from rehearsal.rehearse import ANY_VERSION, with_common
 from rehearsal.standin import StandIn
 from tests.e2e.engines import OwnStandIn, engine_for
 from tests.e2e.rehearsed import install_plugin, leaks_told, plain_environment, rehearse
+from trainyard.access import reaching
+from trainyard.session import Session
 
 pytestmark = pytest.mark.engine
 
@@ -77,6 +80,25 @@ def test_a_program_without_a_cluster_of_ours_is_judged_too(tmp_path: Path) -> No
         refused = engine.preview(*options)
         assert refused.returncode != 0
         assert "kubernetes-images-pinned" in refused.stdout + refused.stderr
+
+
+def test_the_way_in_is_an_output_of_the_project_that_has_the_stack_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = new_project("aws", tmp_path)
+    outputs = {"kubeconfig": {"fn::secret": "that of the project"}}
+    (project / "Pulumi.yaml").write_text(
+        yaml.safe_dump(
+            {"name": "research", "runtime": "yaml", "stackConfigDir": "stacks", "outputs": outputs}
+        )
+    )
+    with engine_for(project, tmp_path) as engine:
+        assert engine.pulumi("stack", "init", "dev").returncode == 0
+        assert engine.pulumi("up", "-s", "dev", "--yes", "--skip-preview").returncode == 0
+    paths = {"TRAINYARD_STATE": str(tmp_path / "state"), "TRAINYARD_STACKS": str(project / "stacks")}
+    monkeypatch.delenv("PULUMI_BACKEND_URL", raising=False)
+    session = Session("dev", Paths.from_environment({**os.environ, **paths}))
+    assert reaching(session) == "that of the project"
 
 
 @pytest.mark.soak

@@ -73,6 +73,7 @@ def session(folder: Path, *, context: str = "", cluster: object = None, output: 
         paths=SimpleNamespace(engine=folder / "engine", cache=folder / "engine"),
         toolchain=SimpleNamespace(ensure=lambda *_: None),
         engine=engine,
+        project_engine=engine,
         guide="docs/aws.md",
     )
     return cast(Session, cast(Any, fake))
