@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from tests.training.launch import events, reached
-from tests.training.library.launch import run, start
+from tests.training.library import pipeline
+from tests.training.library.launch import Program, run, start
 from tests.training.library.program import RESULT, SAMPLES, train
 from tests.training.s3 import BUCKET, Proxy, environment, s3
 from trainyard_train.checkpointing.stores import open_store
@@ -43,6 +44,11 @@ def test_in_the_middle_of_an_epoch_it_goes_on_as_if_it_had_not_been_ended(
 
 
 @pytest.mark.ranks
+def test_so_do_stages_of_which_one_alone_knows_the_loss(tmp_path: Path) -> None:
+    go_on(tmp_path, 2, {}, {}, pipeline.train)
+
+
+@pytest.mark.ranks
 def test_so_it_does_from_an_object_store(tmp_path: Path, s3: Proxy) -> None:
     store = f"s3://{BUCKET}/runs/7"
     go_on(tmp_path, 2, {}, {"store": store, "environment": environment(s3)})
@@ -50,18 +56,24 @@ def test_so_it_does_from_an_object_store(tmp_path: Path, s3: Proxy) -> None:
     assert not (tmp_path / "disturbed" / "checkpoints").exists()
 
 
-def go_on(tmp_path: Path, ranks: int, undisturbed: dict[str, Any], settings: dict[str, Any]) -> None:
+def go_on(
+    tmp_path: Path,
+    ranks: int,
+    undisturbed: dict[str, Any],
+    settings: dict[str, Any],
+    program: Program = train,
+) -> None:
     """Compare a run that is ended twice, by a notice and by a kill, with one that is not."""
-    run(train, ranks, tmp_path / "undisturbed", undisturbed)
+    run(program, ranks, tmp_path / "undisturbed", undisturbed)
     disturbed = tmp_path / "disturbed"
     for attempt, number in enumerate((signal.SIGTERM, signal.SIGKILL), start=1):
-        attempted = start(train, ranks, disturbed, {**settings, "pace": 0.1})
+        attempted = start(program, ranks, disturbed, {**settings, "pace": 0.1})
         attempted.until(partial(reached, disturbed, 3 * attempt, attempt))
         attempted.send(ranks - 1, number)
         ended = attempted.wait()
         codes = [code for code, _ in ended]
         assert codes == ([75] * ranks if number is signal.SIGTERM else [76] * (ranks - 1) + [-9]), ended
-    run(train, ranks, disturbed, settings)
+    run(program, ranks, disturbed, settings)
     assert (disturbed / RESULT).read_text() == (tmp_path / "undisturbed" / RESULT).read_text()
     assert losses(disturbed) == losses(tmp_path / "undisturbed")
     assert len(events(disturbed, "resumed")) == 2
