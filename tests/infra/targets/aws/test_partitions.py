@@ -1,0 +1,25 @@
+"""A stack in GovCloud names nothing of the usual partition."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from infra.spec import Stack, parse
+from tests.infra.plan import cluster_plan
+
+
+def in_govcloud(stack: Stack) -> Stack:
+    """The same stack, where ARNs are others."""
+    data = json.dumps(stack.model_dump(mode="json", by_alias=True, exclude_none=True))
+    return parse(
+        json.loads(data.replace("us-east-2", "us-gov-west-1").replace("arn:aws:", "arn:aws-us-gov:"))
+    )
+
+
+def test_every_arn_of_a_stack_in_govcloud_is_of_its_partition(aws: Stack, rendered: Path) -> None:
+    found = cluster_plan(in_govcloud(aws), rendered).resources
+    told = {each.name: json.dumps(each.inputs, default=str) for each in found if each.type.startswith("aws:")}
+    assert len(told) > 50
+    assert [name for name, text in told.items() if "arn:aws:" in text] == []
+    assert any("arn:aws-us-gov:iam::aws:policy/" in text for text in told.values())
