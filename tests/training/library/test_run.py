@@ -8,14 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+import torch.distributed as dist
 
 from tests.training.launch import events, reached
 from tests.training.library import pipeline
 from tests.training.library.launch import Program, run, start
 from tests.training.library.program import RESULT, SAMPLES, train
 from tests.training.s3 import BUCKET, Proxy, environment, s3
+from trainyard_train import Run
 from trainyard_train.checkpointing.stores import open_store
 from trainyard_train.observability.metrics import FILE, read_metrics, surviving_steps
+from trainyard_train.parallelism.mesh import Mesh
 
 __all__ = ["s3"]
 
@@ -77,6 +81,31 @@ def go_on(
     assert (disturbed / RESULT).read_text() == (tmp_path / "undisturbed" / RESULT).read_text()
     assert losses(disturbed) == losses(tmp_path / "undisturbed")
     assert len(events(disturbed, "resumed")) == 2
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_notice_ends_an_evaluation_and_saves_the_step_before(tmp_path: Path, inside: bool) -> None:
+    run = Run(tmp_path, Mesh(0, 1, torch.device("cpu"), "node", dist.HashStore()), every_steps=1000)
+    seen = []
+
+    def evaluate() -> None:
+        run.step(0.5)
+        for number in run.evaluation(range(9)):
+            seen.append(number)
+            if number == 2:
+                run.notice.request()
+
+    if inside:
+        with run:
+            evaluate()
+    else:
+        run.load()
+        evaluate()
+        run.close()
+    assert (run.exit_code, run.preempted) == (75, True)
+    assert seen == [0, 1, 2, 3], "the ranks learn of it one batch later"
+    assert open_store(str(tmp_path / "checkpoints")).committed() == [1]
+    assert losses(tmp_path) == [(1, 0.5)]
 
 
 def test_other_ranks_go_on_with_the_samples_that_are_left_if_these_divide(tmp_path: Path) -> None:

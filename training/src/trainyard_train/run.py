@@ -262,6 +262,25 @@ class Run(Attempt):
             raise PreemptedError
         return not self.preempted
 
+    def evaluation(self, loader: Iterable[Batch]) -> Iterator[Batch]:
+        """The batches of an evaluation between two steps, which may take longer than a notice gives.
+
+        All ranks must take as many. After each they agree whether to leave; then the last step is saved, the
+        evaluation ends, and another start does not make up for it. Outside of `with run` look at `preempted`.
+
+        Raises:
+            SaveError: on a notice, if the last step could not be saved.
+            RuntimeError: a rank is gone.
+        """
+        for batch in loader:
+            yield batch
+            self._exchange()
+            if self._told:
+                self._leave()
+                if self._inside:
+                    raise PreemptedError
+                return
+
     def load(self) -> bool:
         """Go on from the newest checkpoint; `with run` does it.
 
