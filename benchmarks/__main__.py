@@ -18,6 +18,7 @@ BENCHES = {
     "again": "a second `trainyard up` with nothing to change",
     "policies": "preview of a stack with 2,000 resources under all policies, against none",
     "buckets": "the same of a plain program of buckets, and of packs without rules",
+    "admission": "admission of a pod under the policies of team namespaces, against none",
     "preview": "preview of the local stack, against a bare Pulumi program with the same resources",
     "package": "preview of the local stack through the component package, against our program",
     "pools": "preview of stacks with 50, 100 and 200 pools, against a bare program with as many resources",
