@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from infra.names import HOSTNAME_LABEL, LEAF_LABEL
-from infra.platform.runtimes import EX_NO_FABRIC
+from infra.platform.runtimes import EX_HELD, EX_NO_FABRIC
 from infra.spec import Stack
 from tests.infra.golden import GOLDEN, assert_matches
 from tests.infra.plan import Plan, plan
@@ -126,7 +126,9 @@ def test_a_wrong_configuration_is_not_started_again(local_plan: Plan, name: str)
     runtime = local_plan.named("ClusterTrainingRuntime")[name]
     assert fate_of(runtime, ended_with(EXIT_WRONG_CONFIG)) == "FailJobSet"
     assert fate_of(runtime, ended_with(EX_NO_FABRIC)) == "FailJobSet"
-    assert exit_codes(runtime) == {EXIT_WRONG_CONFIG, EX_NO_FABRIC, EXIT_PREEMPTED, EXIT_LOST_RANK}
+    assert fate_of(runtime, ended_with(EX_HELD)) == "FailJobSet"
+    fails = {EXIT_WRONG_CONFIG, EX_NO_FABRIC, EX_HELD}
+    assert exit_codes(runtime) == {*fails, EXIT_PREEMPTED, EXIT_LOST_RANK}
 
 
 def is_of_a_team(manifest: Mapping[str, Any]) -> bool:
