@@ -14,9 +14,15 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
+from engine.paths import Paths
+from engine.progress import for_stream
 from infra.artifacts import ROOT
+from local.toolchain import Toolchain, load_versions
 from tests.e2e.engines import engine_for
+from tests.e2e.guide import blocks
+from tests.e2e.rehearsed import plain_environment
 from tests.e2e.test_templates import new_project
+from trainyard.parts import PACKAGE_PARTS
 
 pytestmark = [pytest.mark.engine, pytest.mark.soak, pytest.mark.timeout(900)]
 
@@ -121,3 +127,24 @@ def test_a_tag_of_a_git_url_gives_the_component_and_its_full_plan(
         shown = run("pulumi", "preview", "-s", "dev", folder=project, variables=variables)
     assert "trainyard:index:Cluster" in shown and "LocalQueue" in shown
     assert f"--policy-pack {clone}/policies" in shown.replace("\n", ""), "the pack of the same version"
+
+
+def test_the_guides_commands_lead_to_a_plan_as_printed(tmp_path: Path) -> None:
+    """All up to `pulumi up`, which is previewed; where the engine is signed in is the user's own affair."""
+    [block] = blocks(ROOT / "docs/package.md")
+    printed = block.text[: block.text.index("pulumi up")].replace("pulumi login --local\n", "")
+    for folder in ("home", "backend"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "trainyard").symlink_to(ROOT)
+    paths = Paths.from_environment({**os.environ, "TRAINYARD_STATE": str(tmp_path / "state")})
+    Toolchain(paths, load_versions(), for_stream()).ensure(*PACKAGE_PARTS)
+    variables = {
+        **plain_environment(tmp_path),
+        "PATH": f"{ROOT / '.trainyard/bin'}:{ROOT / '.venv/bin'}:{os.environ['PATH']}",
+        "PULUMI_HOME": str(tmp_path / "home"),
+        "PULUMI_BACKEND_URL": (tmp_path / "backend").as_uri(),
+    }
+    command = f"set -e\n{printed}\npulumi preview -s dev --policy-pack ../trainyard/policies"
+    shown = run("bash", "-c", command, folder=tmp_path, variables=variables)
+    assert "trainyard:index:Cluster" in shown and "trainyard@v" in shown
+    assert "no policy judges" not in shown

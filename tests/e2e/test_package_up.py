@@ -1,0 +1,100 @@
+"""The package on embedded clusters: two of them in one program, with a job on each."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from engine.paths import Paths
+from engine.progress import for_stream
+from infra.artifacts import ROOT
+from infra.spec.source import STACK_KEY
+from local.cluster.network import run_folders
+from local.toolchain import Toolchain, load_versions
+from tests.e2e.engines import PLUGIN
+from tests.e2e.leftovers import turn
+from tests.e2e.rehearsed import plain_environment
+from trainyard.parts import PACKAGE_PARTS
+
+pytestmark = [pytest.mark.cluster, pytest.mark.soak, pytest.mark.timeout(1500)]
+
+TEMPLATE = ROOT / "templates/local/stacks/Pulumi.dev.yaml"
+NAMES = ("near", "beside")
+NETWORKS = {
+    "near": {"pod_cidr": "10.237.0.0/16", "service_cidr": "10.238.0.0/16", "node_cidr": "10.239.0.0/24"},
+    "beside": {"pod_cidr": "10.240.0.0/16", "service_cidr": "10.241.0.0/16", "node_cidr": "10.242.0.0/24"},
+}
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """A new home, a state of its own, and this machine's caches; the programs as if installed."""
+    state = tmp_path / "state"
+    toolchain = Toolchain(
+        Paths.from_environment({**os.environ, "TRAINYARD_STATE": str(state)}), load_versions(), for_stream()
+    )
+    toolchain.ensure(*PACKAGE_PARTS)
+    for folder in ("home", "backend"):
+        (tmp_path / folder).mkdir()
+    cache = os.environ.get("TRAINYARD_CACHE", str(Path.home() / ".cache/trainyard"))
+    modules = os.environ.get("GOMODCACHE", str(Path.home() / "go/pkg/mod"))
+    with turn(*NAMES, progress=for_stream()):
+        yield {
+            **plain_environment(tmp_path),
+            "HOME": str(tmp_path / "home"),
+            # `file://~` is the folder that the system knows of the user, whatever HOME says.
+            "PULUMI_HOME": str(tmp_path / "home"),
+            "PULUMI_BACKEND_URL": (tmp_path / "backend").as_uri(),
+            "PATH": f"{ROOT / '.trainyard/bin'}:{ROOT / '.venv/bin'}:{os.environ['PATH']}",
+            "TERM": "xterm",
+            "TRAINYARD_CACHE": cache,
+            "GOMODCACHE": modules,
+            "PULUMI_SKIP_UPDATE_CHECK": "true",
+        }
+        assert not {run for run in run_folders().values() if state in run.parents}, "clusters that are left"
+
+
+def declared(name: str) -> dict[str, Any]:
+    """The template's stack under another name, on a network of its own, with one node of each kind."""
+    stack: dict[str, Any] = yaml.safe_load(TEMPLATE.read_text())["config"][STACK_KEY]
+    stack |= {"name": name, "provider": {"kind": "local", "network": NETWORKS[name]}}
+    stack["pools"] = [pool for pool in stack["pools"] if pool["capacity"] != "spot"]
+    stack["queues"] = [{"name": "gpu", "flavors": [{"pool": "on-demand", "quota": 2}]}]
+    return stack
+
+
+def test_two_clusters_of_one_program_have_a_job_each(reader: dict[str, str], tmp_path: Path) -> None:
+    project, stacks = tmp_path / "project", tmp_path / "project/stacks"
+    stacks.mkdir(parents=True)
+    resources = {}
+    for name in NAMES:
+        resources[name] = {"type": "trainyard:Cluster", "properties": {"stack": declared(name)}}
+        (stacks / f"Pulumi.{name}.yaml").write_text(yaml.safe_dump({"config": {STACK_KEY: declared(name)}}))
+    program = {"name": "two", "runtime": "yaml", "plugins": PLUGIN, "resources": resources}
+    program["outputs"] = {name: f"${{{name}.endpoint}}" for name in NAMES}
+    (project / "Pulumi.yaml").write_text(yaml.safe_dump(program))
+    environment = {**reader, "PULUMI_CONFIG_PASSPHRASE": "two", "TRAINYARD_STACKS": str(stacks)}
+
+    def run(*words: str) -> str:
+        ended = subprocess.run(
+            words, cwd=project, env=environment, capture_output=True, text=True, timeout=700
+        )
+        assert ended.returncode == 0, (ended.stdout + ended.stderr)[-4000:]
+        return ended.stdout
+
+    run("pulumi", "stack", "init", "dev")
+    try:
+        run("pulumi", "up", "-s", "dev", "--yes", "--suppress-progress")
+        assert len(set(json.loads(run("pulumi", "stack", "output", "-s", "dev", "--json")).values())) == 2
+        for name in NAMES:
+            assert "digits: complete" in run("trainyard", "submit", "-s", name)
+    finally:
+        run("pulumi", "destroy", "-s", "dev", "--yes", "--suppress-progress")
+    assert not [name for name in NAMES if (tmp_path / "state" / name / "run").exists()]
