@@ -30,6 +30,7 @@ ORDER = (
     "test_topology",
     "test_search",
     "test_soak",
+    "test_shares",
     "test_recovery",
     "test_context",
     "test_jobs_by_context",

@@ -1,0 +1,132 @@
+"""What takes long: two teams that both want all there is, with weights 2 : 1, on the real Kueue."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from tests.e2e.manifests import container, pod_spec
+from tests.e2e.stack import Declaration, LocalStack
+
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
+
+SEED = 20261124
+JOBS = 60
+"""Of each team, all submitted at the start, alternately."""
+WEIGHTS = {"research": 2, "platform": 1}
+GPUS = 3
+"""Shares of 2 : 1 can be had exactly."""
+POINTS = 5
+LONGEST_WAIT = 60.0
+"""Seconds from one admission of a team to its next, while its jobs take 2 to 8: a starved one has none."""
+
+
+def weighed(declaration: Declaration) -> None:
+    """Each team has a queue of its own without a quota; all there is belongs to nobody's."""
+    pools = {"spot": 2, "on-demand": 1}
+    queues: list[dict[str, Any]] = [
+        {"name": "idle", "flavors": [{"pool": pool, "quota": quota} for pool, quota in pools.items()]}
+    ]
+    queues += [
+        {"name": team, "weight": weight, "flavors": [{"pool": pool, "quota": 0} for pool in pools]}
+        for team, weight in WEIGHTS.items()
+    ]
+    declaration["queues"] = [{**queue, "cohort": "lab"} for queue in queues]
+    declaration.pop("job")  # its nodes are more than there are without spot
+    for team in declaration["teams"]:
+        team["queue"] = team["name"]
+
+
+@pytest.fixture
+def contended(stack: LocalStack) -> Iterator[LocalStack]:
+    with stack.declared(weighed):
+        stack.trainyard("up", "--no-job")
+    yield stack
+    for team in WEIGHTS:
+        stack.kubectl("delete", "jobs", "--all", "-n", f"team-{team}", "--cascade=foreground")
+    stack.trainyard("up", "--no-job")
+
+
+@dataclass(frozen=True)
+class Held:
+    """An accelerator that a team had, from when to when, in seconds since the epoch."""
+
+    team: str
+    start: float
+    end: float
+
+
+def job(stack: LocalStack, team: str, number: int, seconds: float) -> Declaration:
+    body = pod_spec(container(stack.training_image, ["sleep", f"{seconds:.1f}"], gpu=True))
+    labels = {"kueue.x-k8s.io/queue-name": team}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": f"trace-{number}", "namespace": f"team-{team}", "labels": labels},
+        "spec": {"suspend": True, "template": {"spec": {**body, "terminationGracePeriodSeconds": 1}}},
+    }
+
+
+def held(stack: LocalStack, team: str) -> list[Held]:
+    """Return when each finished job of a team had its quota."""
+    found = []
+    for workload in stack.get("workloads.kueue.x-k8s.io", "-n", f"team-{team}")["items"]:
+        times = {
+            each["type"]: moment(each["lastTransitionTime"])
+            for each in workload.get("status", {}).get("conditions", ())
+            if each["status"] == "True"
+        }
+        if "Finished" in times and "Admitted" in times:
+            found.append(Held(team, times["Admitted"], times["Finished"]))
+    return sorted(found, key=lambda each: each.start)
+
+
+def moment(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
+
+
+def seconds_held(records: list[Held], start: float, end: float) -> float:
+    return sum(max(0.0, min(each.end, end) - max(each.start, start)) for each in records)
+
+
+def test_two_teams_that_want_everything_share_it_by_their_weights_and_neither_starves(
+    contended: LocalStack,
+) -> None:
+    chance = random.Random(SEED)
+    trace: list[Any] = [
+        job(contended, team, number, chance.uniform(2, 8)) for number in range(JOBS) for team in WEIGHTS
+    ]
+    contended.apply(*trace)
+
+    def finished() -> int:
+        return sum(len(held(contended, team)) for team in WEIGHTS)
+
+    done = 0
+    while done < len(trace):  # slow machines take their time, and one that stands still is told from them
+        goal = min(len(trace), done + 5)
+        contended.wait_until(lambda goal=goal: finished() >= goal, f"{goal} finished jobs (seed {SEED})")  # type: ignore[misc]
+        done = finished()
+    records = {team: held(contended, team) for team in WEIGHTS}
+    # Both want more until the last job of one of them is admitted.
+    start = max(each[0].start for each in records.values())
+    end = min(each[-1].start for each in records.values())
+    used = {team: seconds_held(each, start, end) for team, each in records.items()}
+    share = 100 * used["research"] / sum(used.values())
+    waits = [
+        after.start - before.start
+        for each in records.values()
+        for before, after in pairwise(each)
+        if after.start <= end
+    ]
+    told = {"seconds": end - start, "share of research": round(share, 1), "longest wait": max(waits)}
+    print(json.dumps(told))
+    assert abs(share - 100 * WEIGHTS["research"] / sum(WEIGHTS.values())) <= POINTS, told
+    assert max(waits) <= LONGEST_WAIT, told
+    assert sum(used.values()) >= 0.5 * GPUS * (end - start), told
