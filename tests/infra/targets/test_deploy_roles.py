@@ -58,7 +58,7 @@ def made(kind: str) -> Iterator[tuple[str, str]]:
             if (
                 isinstance(node, ast.ImportFrom)
                 and module.startswith(PACKAGES[kind])
-                and "_inputs" not in module
+                and not module.endswith(("._inputs", ".outputs"))
             ):
                 yield from (
                     (module.split(".")[1], name.name) for name in node.names if name.name[0].isupper()
