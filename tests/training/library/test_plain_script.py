@@ -24,7 +24,7 @@ if dist.get_rank() == int(sys.argv[2]) and not lost.exists():
     os.kill(os.getpid(), signal.SIGKILL)
 dist.barrier()
 names = ("LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_WORLD_SIZE", "OMP_NUM_THREADS")
-print(" ".join([str(int(value)), helper.NAME, *(os.environ[name] for name in names)]) + "\n", end="")
+print(" ".join([str(int(value)), helper.NAME, *(os.environ[name] for name in names)]) + "\\n", end="")
 dist.destroy_process_group()
 """
 ENDS = """
