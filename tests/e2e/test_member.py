@@ -182,7 +182,11 @@ def test_a_paused_job_saves_and_goes_on_with_the_next_step(stack: LocalStack, me
     assert state(member) == "paused"
     assert "paused already" in member("pause", JOB)
     left = b"saving at the end of this step, then leaving"
-    assert left in logs_of(stack, JOB, "--attempt", "0", "--node", "1"), "its pods are gone"
+    last = ("--attempt", "0", "--node", "1")
+    # The collector keeps what a node's pods write a moment later, on a busy machine seconds.
+    stack.wait_until(
+        lambda: left in asked_logs(stack, JOB, *last).stdout, "the last words of pods that are gone"
+    )
     member("resume", JOB)
     stack.wait_until(lambda: len(run.nodes) == 2, "a second attempt")
     run.assert_no_checkpointed_step_was_lost()
@@ -260,9 +264,13 @@ def has_rotated(stack: LocalStack, node: str) -> bool:
     return any(logs.glob(f"team-research_{SPOKEN}-node-0-0-*/node/0.log.2*"))
 
 
-def logs_of(stack: LocalStack, *words: str) -> bytes:
+def asked_logs(stack: LocalStack, *words: str) -> subprocess.CompletedProcess[bytes]:
     command, environment = as_mei(stack, "logs", *words)
-    done = subprocess.run(command, env=environment, capture_output=True, timeout=120, check=False)
+    return subprocess.run(command, env=environment, capture_output=True, timeout=120, check=False)
+
+
+def logs_of(stack: LocalStack, *words: str) -> bytes:
+    done = asked_logs(stack, *words)
     assert done.returncode == 0, done.stderr.decode()
     return done.stdout
 
