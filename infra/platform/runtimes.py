@@ -57,6 +57,9 @@ _OF_THE_IMAGE = ("PATH", "PYTHONPATH", "OPAL_PREFIX", "LD_LIBRARY_PATH")
 _STAYS = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
 """An autoscaler that packs pods together would end a job to save a node."""
 _JOB = {"name": names.JOB_VOLUME, "mountPath": names.JOB_MOUNT}
+_IN_MEMORY = {"medium": "Memory", "sizeLimit": "1Gi"}
+"""5,000 small files take 0.4 s there, and 2 to 3 s on the disk that it was tried on. A pack has 256 MiB at
+most, and lies beside its files while they are made."""
 _PREFERRED, _REQUIRED = (f"kueue.x-k8s.io/podset-{kind}-topology" for kind in ("preferred", "required"))
 
 
@@ -254,7 +257,7 @@ def _pod(context: Context, framework: str, fabric: str, container: dict[str, Any
                 {"name": claim, "persistentVolumeClaim": {"claimName": claim, "readOnly": read_only}}
                 for claim, read_only in claims.items()
             ),
-            {"name": names.JOB_VOLUME, "emptyDir": {}},
+            {"name": names.JOB_VOLUME, "emptyDir": _IN_MEMORY},
         ],
     }
     if all(names.SIMULATED_LABEL in pool.labels for pool in pools):
