@@ -31,6 +31,7 @@ BENCHES = {
     "loading": "pictures per second from shards on a disk and in S3, against WebDataset and torchdata",
     "gather": "a value of each of 1,000 ranks for all of them, against the former way",
     "gpu": "all that needs a GPU, in 15 minutes: killed ranks, NCCL's watchdog, a GPT, a Llama, large states",
+    "allreduce": "all-reduces between two pods of a team, against the same without its NetworkPolicy",
     "folder": "from `trainyard run` of 5,000 files to the first step, against kubectl and code baked in",
     "idle": "CPU and memory of the idle cluster",
 }

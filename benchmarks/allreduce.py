@@ -1,0 +1,96 @@
+"""What the policy of a team's network costs: all-reduces between two pods on two nodes of the local stack.
+
+The same pods are asked with the team's NetworkPolicy and without it.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from functools import partial
+
+from benchmarks.arena import Arena, arena
+from benchmarks.figures import Figure, Samples, there_and_back
+from engine.paths import Paths
+from tests.e2e.manifests import NAMESPACE, QUEUE, Manifest, container, pod_spec
+
+JOB, NUM_RANKS = "ranks", 2
+"""Each has its node's one accelerator."""
+ROUNDS = 6
+SETTLE_SECONDS = 2.0
+"""Until the nodes have heard of a policy that came or went."""
+RANK = """
+import statistics, time, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+data, taken = torch.ones(8 * 2**20), []
+for _ in range(12):
+    dist.barrier()
+    start = time.perf_counter()
+    dist.all_reduce(data)
+    taken.append(time.perf_counter() - start)
+print(1000 * statistics.median(taken[2:]), flush=True)
+dist.barrier()
+dist.destroy_process_group()
+"""
+"""32 MiB each; the first two warm up."""
+
+
+def measure() -> list[Figure]:
+    """Bring the cluster up, and run both arms by turns."""
+    with arena() as place:
+        place.trainyard("up", "--no-job")
+        found = json.loads(_kubectl(place, "get", "networkpolicy", "team", "-o", "json"))
+        about = {key: found["metadata"][key] for key in ("name", "namespace", "labels")}
+        policy = json.dumps({**found, "metadata": about})
+        runtime = json.loads(_kubectl(place, "get", "clustertrainingruntime", "torch-none", "-o", "json"))
+        [job] = runtime["spec"]["template"]["spec"]["replicatedJobs"]
+        [node] = job["template"]["spec"]["template"]["spec"]["containers"]
+        _kubectl(place, "apply", "-f", "-", text=json.dumps(_job(node["image"])))
+        ready = (f"--for=jsonpath={{.status.ready}}={NUM_RANKS}", "--timeout=180s")
+        _kubectl(place, "wait", f"job/{JOB}", *ready)
+        arms = {name: partial(_milliseconds, place, name) for name in (policy, "")}
+        arms[policy]()
+        taken = there_and_back(arms, ROUNDS)
+    ours, bare = Samples("under its policy", "ms", taken[policy]), Samples("no policy", "ms", taken[""])
+    return [Figure("all-reduce of 32 MiB between two pods of a team", ours, at_most=1 / 0.97, peer=bare)]
+
+
+def _job(image: str) -> Manifest:
+    pod = {**pod_spec(container(image, ["sleep", "infinity"], gpu=True)), "terminationGracePeriodSeconds": 1}
+    about = {"name": JOB, "namespace": NAMESPACE, "labels": {"kueue.x-k8s.io/queue-name": QUEUE}}
+    spec = {"parallelism": NUM_RANKS, "completions": NUM_RANKS, "suspend": True, "template": {"spec": pod}}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": about, "spec": spec}
+
+
+def _milliseconds(place: Arena, policy: str) -> float:
+    """Return the median of an all-reduce, as rank 0 sees it."""
+    if policy:
+        _kubectl(place, "apply", "-f", "-", text=policy)
+    else:
+        _kubectl(place, "delete", "networkpolicy", "team", "--ignore-not-found")
+    time.sleep(SETTLE_SECONDS)
+    pods = json.loads(_kubectl(place, "get", "pods", "-l", f"job-name={JOB}", "-o", "json"))["items"]
+    assert len({pod["spec"]["nodeName"] for pod in pods}) == NUM_RANKS, "ranks of one node"
+    host = pods[0]["status"]["podIP"]
+    ranks = [_rank(place, pod["metadata"]["name"], rank, host) for rank, pod in enumerate(pods)]
+    said = [each.communicate(timeout=120)[0] for each in ranks]
+    assert not any(each.returncode for each in ranks), said
+    return float(said[0])
+
+
+def _rank(place: Arena, pod: str, rank: int, host: str) -> subprocess.Popen[str]:
+    given = {"MASTER_ADDR": host, "MASTER_PORT": 29500, "RANK": rank, "WORLD_SIZE": NUM_RANKS}
+    variables = [f"{name}={value}" for name, value in given.items()]
+    command = [*_program(place), "exec", pod, "--", "env", *variables, "python3", "-c", RANK]
+    return subprocess.Popen(command, text=True, stdout=subprocess.PIPE)
+
+
+def _kubectl(place: Arena, *arguments: str, text: str = "") -> str:
+    command = [*_program(place), *arguments]
+    return subprocess.run(command, check=True, text=True, input=text, stdout=subprocess.PIPE).stdout
+
+
+def _program(place: Arena) -> list[str]:
+    tool, config = Paths.from_environment().bin / "kubectl", place.session.cluster.layout.kubeconfig
+    return [str(tool), f"--kubeconfig={config}", f"--namespace={NAMESPACE}"]
