@@ -12,12 +12,12 @@ from functools import partial
 
 from benchmarks.arena import Arena, arena
 from benchmarks.figures import Figure, Samples, there_and_back
-from engine.paths import Paths
 from tests.e2e.manifests import NAMESPACE, QUEUE, Manifest, container, pod_spec
 
 JOB, NUM_RANKS = "ranks", 2
 """Each has its node's one accelerator."""
 ROUNDS = 6
+WHERE = f"--namespace={NAMESPACE}"
 SETTLE_SECONDS = 2.0
 """Until the nodes have heard of a policy that came or went."""
 RANK = """
@@ -40,15 +40,17 @@ def measure() -> list[Figure]:
     """Bring the cluster up, and run both arms by turns."""
     with arena() as place:
         place.trainyard("up", "--no-job")
-        found = json.loads(_kubectl(place, "get", "networkpolicy", "team", "-o", "json"))
+        found = json.loads(place.kubectl(WHERE, "get", "networkpolicy", "team", "-o", "json"))
         about = {key: found["metadata"][key] for key in ("name", "namespace", "labels")}
         policy = json.dumps({**found, "metadata": about})
-        runtime = json.loads(_kubectl(place, "get", "clustertrainingruntime", "torch-none", "-o", "json"))
+        runtime = json.loads(
+            place.kubectl(WHERE, "get", "clustertrainingruntime", "torch-none", "-o", "json")
+        )
         [job] = runtime["spec"]["template"]["spec"]["replicatedJobs"]
         [node] = job["template"]["spec"]["template"]["spec"]["containers"]
-        _kubectl(place, "apply", "-f", "-", text=json.dumps(_job(node["image"])))
+        place.kubectl(WHERE, "apply", "-f", "-", given=json.dumps(_job(node["image"])))
         ready = (f"--for=jsonpath={{.status.ready}}={NUM_RANKS}", "--timeout=180s")
-        _kubectl(place, "wait", f"job/{JOB}", *ready)
+        place.kubectl(WHERE, "wait", f"job/{JOB}", *ready)
         arms = {name: partial(_milliseconds, place, name) for name in (policy, "")}
         arms[policy]()
         taken = there_and_back(arms, ROUNDS)
@@ -66,11 +68,11 @@ def _job(image: str) -> Manifest:
 def _milliseconds(place: Arena, policy: str) -> float:
     """Return the median of an all-reduce, as rank 0 sees it."""
     if policy:
-        _kubectl(place, "apply", "-f", "-", text=policy)
+        place.kubectl(WHERE, "apply", "-f", "-", given=policy)
     else:
-        _kubectl(place, "delete", "networkpolicy", "team", "--ignore-not-found")
+        place.kubectl(WHERE, "delete", "networkpolicy", "team", "--ignore-not-found")
     time.sleep(SETTLE_SECONDS)
-    pods = json.loads(_kubectl(place, "get", "pods", "-l", f"job-name={JOB}", "-o", "json"))["items"]
+    pods = json.loads(place.kubectl(WHERE, "get", "pods", "-l", f"job-name={JOB}", "-o", "json"))["items"]
     assert len({pod["spec"]["nodeName"] for pod in pods}) == NUM_RANKS, "ranks of one node"
     host = pods[0]["status"]["podIP"]
     ranks = [_rank(place, pod["metadata"]["name"], rank, host) for rank, pod in enumerate(pods)]
@@ -82,15 +84,5 @@ def _milliseconds(place: Arena, policy: str) -> float:
 def _rank(place: Arena, pod: str, rank: int, host: str) -> subprocess.Popen[str]:
     given = {"MASTER_ADDR": host, "MASTER_PORT": 29500, "RANK": rank, "WORLD_SIZE": NUM_RANKS}
     variables = [f"{name}={value}" for name, value in given.items()]
-    command = [*_program(place), "exec", pod, "--", "env", *variables, "python3", "-c", RANK]
+    command = [*place.kubectl_command, WHERE, "exec", pod, "--", "env", *variables, "python3", "-c", RANK]
     return subprocess.Popen(command, text=True, stdout=subprocess.PIPE)
-
-
-def _kubectl(place: Arena, *arguments: str, text: str = "") -> str:
-    command = [*_program(place), *arguments]
-    return subprocess.run(command, check=True, text=True, input=text, stdout=subprocess.PIPE).stdout
-
-
-def _program(place: Arena) -> list[str]:
-    tool, config = Paths.from_environment().bin / "kubectl", place.session.cluster.layout.kubeconfig
-    return [str(tool), f"--kubeconfig={config}", f"--namespace={NAMESPACE}"]

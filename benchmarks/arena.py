@@ -53,6 +53,20 @@ class Arena:
             raise RuntimeError("\n".join((f"trainyard {' '.join(arguments)}: exit code {code}", *said)))
         return time.monotonic() - started
 
+    @property
+    def kubectl_command(self) -> list[str]:
+        """What an administrator's kubectl begins with."""
+        return [str(self.session.paths.bin / "kubectl"), f"--kubeconfig={self.session.kubeconfig}"]
+
+    def kubectl(self, *arguments: str, given: str = "") -> str:
+        """Run kubectl to its end; return what it prints.
+
+        Raises:
+            subprocess.CalledProcessError: it failed, and has said why.
+        """
+        command = [*self.kubectl_command, *arguments]
+        return subprocess.run(command, check=True, text=True, input=given, stdout=subprocess.PIPE).stdout
+
     def first_step_after(self, moment: float, attempt: int = 1) -> float:
         """Wait for the first step of that attempt after `moment` (Unix seconds); return the seconds between.
 

@@ -107,7 +107,7 @@ def _peer(place: Arena, numbers: Iterator[int]) -> Callable[[], float]:
         body = manifest(job, "run-001")
         body["spec"]["runtimeRef"]["name"] = BARE
         started = time.time()
-        _kubectl(place, "apply", "--filename=-", given=json.dumps(body))
+        place.kubectl("apply", "--filename=-", given=json.dumps(body))
         seconds = _first_step(place, name) - started
         _remove(place, name)
         return seconds
@@ -117,11 +117,11 @@ def _peer(place: Arena, numbers: Iterator[int]) -> Callable[[], float]:
 
 def _make_bare_runtime(place: Arena) -> None:
     """The stack's runtime as it would be if nothing unpacked code."""
-    runtime = json.loads(_kubectl(place, "get", "clustertrainingruntime", RUNTIME, "--output=json"))
+    runtime = json.loads(place.kubectl("get", "clustertrainingruntime", RUNTIME, "--output=json"))
     for part in runtime["spec"]["template"]["spec"]["replicatedJobs"]:
         part["template"]["spec"]["template"]["spec"].pop("initContainers")
     body: dict[str, Any] = {**runtime, "metadata": {"name": BARE, "labels": runtime["metadata"]["labels"]}}
-    _kubectl(place, "apply", "--filename=-", given=json.dumps(body))
+    place.kubectl("apply", "--filename=-", given=json.dumps(body))
 
 
 def _first_step(place: Arena, name: str) -> float:
@@ -136,9 +136,8 @@ def _first_step(place: Arena, name: str) -> float:
 
 def _remove(place: Arena, name: str) -> None:
     """Let nothing of a job be in the way of the next one."""
-    _kubectl(place, "delete", "trainjob", name, f"--namespace=team-{TEAM}", "--wait")
-    _kubectl(
-        place,
+    place.kubectl("delete", "trainjob", name, f"--namespace=team-{TEAM}", "--wait")
+    place.kubectl(
         "wait",
         "pods",
         f"--selector=jobset.sigs.k8s.io/jobset-name={name}",
@@ -146,9 +145,3 @@ def _remove(place: Arena, name: str) -> None:
         f"--namespace=team-{TEAM}",
         "--timeout=120s",
     )
-
-
-def _kubectl(place: Arena, *words: str, given: str = "") -> str:
-    program = str(place.session.paths.bin / "kubectl")
-    command = [program, f"--kubeconfig={place.session.kubeconfig}", *words]
-    return subprocess.run(command, input=given, check=True, capture_output=True, text=True).stdout
