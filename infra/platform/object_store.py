@@ -14,13 +14,12 @@ from infra.charts import Manifest
 from infra.kubernetes_objects import not_awaited
 from infra.platform.base import RESTRICTED_CONTAINER, RESTRICTED_POD, Context, Layer, metadata
 from infra.platform.namespaces import Namespaces
-from infra.platform.storage import DATA_CLAIM, Storage
+from infra.platform.storage import DATA_CLAIM, STORE_MOUNT, Storage
 from infra.platform.store_teams import access_key, accounts, secret_key
 from infra.spec import Stack
 
 _LABELS = {"app.kubernetes.io/name": names.OBJECT_STORE}
 _ACCESS_KEY, _SECRET_KEY = "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"
-_DATA_MOUNT = {"name": DATA_CLAIM, "mountPath": "/data", "subPath": names.OBJECT_STORE}
 REGION = "us-east-1"
 """S3 clients sign for a region; this is the one that versitygw and the clients assume by themselves."""
 
@@ -158,7 +157,7 @@ def _container(context: Context) -> dict[str, Any]:
         "resources": {"requests": {"cpu": "20m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}},
         "securityContext": {**RESTRICTED_CONTAINER, "readOnlyRootFilesystem": True},
         "volumeMounts": [
-            _DATA_MOUNT,
+            dict(STORE_MOUNT),
             {"name": "accounts", "mountPath": _ACCOUNTS_FOLDER, "readOnly": True},
         ],
     }

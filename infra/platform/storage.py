@@ -22,6 +22,8 @@ from infra.targets.base import ClusterOutputs, StorageClass, VolumeSource
 
 STORAGE_CLASS = "shared"
 DATA_CLAIM = "data"
+STORE_MOUNT = {"name": DATA_CLAIM, "mountPath": "/data", "subPath": names.OBJECT_STORE}
+"""Of the shared filesystem, what the object store has."""
 DATASETS = "datasets"
 """Folder of the shared filesystem under which datasets are staged."""
 DATASET_VIEWS = "dataset-views"
@@ -285,7 +287,7 @@ def _bucket_policy(context: Context) -> dict[str, Any]:
         "imagePullPolicy": context.settings.image_pull_policy,
         "command": ["python3", "-c", program("write_bucket_policy.py"), f"/data/{bucket}", policy],
         "securityContext": {**RESTRICTED_CONTAINER, "runAsUser": JOB_USER, "runAsGroup": JOB_USER},
-        "volumeMounts": [{"name": DATA_CLAIM, "mountPath": "/data", "subPath": names.OBJECT_STORE}],
+        "volumeMounts": [dict(STORE_MOUNT)],
     }
 
 

@@ -126,7 +126,7 @@ def team_identity(
         role_definition_id=role,
         principal_id=identity.principal_id,
         principal_type="ServicePrincipal",
-        condition=_own_folder(f"checkpoints/{team}/"),
+        condition=_own_folder(f"{names.team_folder(team)}/"),
         condition_version="2.0",
         opts=scope.options(),
     )

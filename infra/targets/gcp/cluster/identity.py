@@ -140,7 +140,7 @@ def team_folder(
     """Give the jobs of a team its own folder of the bucket, and nothing else; it stays with its data."""
     namespace = names.team_namespace(team)
     options = scope.options(depends_on=[parent] if parent else [], retain_on_delete=True)
-    path = f"checkpoints/{team}/"
+    path = f"{names.team_folder(team)}/"
     folder = Folder(scope.named(namespace), bucket=bucket, name=path, opts=options)
     managed = ManagedFolder(
         scope.named(namespace),
