@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Network
 
 from rehearsal.aws import models
+from rehearsal.aws.requests import bucket_location
 
 VPC_CIDR = IPv4Network("10.0.0.0/16")
 
@@ -37,9 +38,7 @@ class Existing:
                 resourcesVpcConfig={"subnetIds": subnets},
             )
         if self.bucket:
-            told = {"CreateBucketConfiguration": {"LocationConstraint": region}}
-            place = {} if region == "us-east-1" else told
-            models.client("s3", region).create_bucket(Bucket=self.bucket, **place)
+            models.client("s3", region).create_bucket(Bucket=self.bucket, **bucket_location(region))
         return known
 
     def _network(self, region: str) -> dict[str, str]:

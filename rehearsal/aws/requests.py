@@ -247,10 +247,14 @@ def _log_metric_filter(_name: str, inputs: Inputs) -> list[Request]:
 
 
 def _bucket(_name: str, inputs: Inputs) -> list[Request]:
-    # us-east-1 is the one region that S3 does not want to be told (API reference, CreateBucket).
-    told = {"CreateBucketConfiguration": {"LocationConstraint": inputs["region"]}}
-    place = {} if inputs["region"] == "us-east-1" else told
-    return [Request("s3", "create_bucket", {"Bucket": inputs["bucket"], **place})]
+    return [Request("s3", "create_bucket", {"Bucket": inputs["bucket"], **bucket_location(inputs["region"])})]
+
+
+def bucket_location(region: str) -> dict[str, Any]:
+    """Return what a request for a bucket says of its region: nothing of us-east-1, which S3 refuses as a
+    constraint (API reference, CreateBucket).
+    """
+    return {} if region == "us-east-1" else {"CreateBucketConfiguration": {"LocationConstraint": region}}
 
 
 def _bucket_part(operation: str, key: str, part: Callable[[Inputs], Any]) -> Callable[..., list[Request]]:
