@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import IO, Any
 
 from infra import names
@@ -11,7 +12,6 @@ from infra.errors import Problem, TrainyardError
 from infra.platform.programs import program
 from trainyard.member.cluster import Cluster, Object
 from trainyard.member.pack import Pack
-from trainyard.member.ranks import NodePod
 from trainyard.member.remote import ERROR_CHANNEL, Remote
 from trainyard.member.shell import CHUNK, STDERR, STDIN, STDOUT
 from trainyard.session import Session
@@ -23,6 +23,15 @@ _STORED, _SEND = "stored", "send"
 _LABEL = f"app.kubernetes.io/name={names.UPLOADS}"
 Progress = Callable[[int, int], object]
 """Takes the bytes that are sent, and all."""
+
+
+@dataclass(frozen=True)
+class UploadPod:
+    """The pod that takes a team's code."""
+
+    name: str
+    namespace: str
+    container: str = names.UPLOADS
 
 
 class CodeStore:
@@ -61,14 +70,14 @@ class CodeStore:
         command = ["python3", "-IS", "-c", program("receive_code.py"), names.CODE_STORE, digest]
         return Remote(self._session.api).start(self._pod(), command, stdin=True, tty=False)
 
-    def _pod(self) -> NodePod:
+    def _pod(self) -> UploadPod:
         """Return the team's pod for uploads, once it runs."""
         deadline = time.monotonic() + POD_SECONDS
         while True:
             pods = self._cluster.labelled_pods(self._namespace, _LABEL)
             for pod in pods:
                 if _is_ready(pod):
-                    return _as_node_pod(pod)
+                    return UploadPod(pod["metadata"]["name"], self._namespace)
             if not pods or time.monotonic() > deadline:
                 raise TrainyardError([_no_pod(self._namespace, pods)])
             time.sleep(1.0)
@@ -77,13 +86,6 @@ class CodeStore:
 def _is_ready(pod: Object) -> bool:
     ready = [each["status"] for each in pod["status"].get("conditions", ()) if each["type"] == "Ready"]
     return ready == ["True"] and "deletionTimestamp" not in pod["metadata"]
-
-
-def _as_node_pod(pod: Object) -> NodePod:
-    about = pod["metadata"]
-    node = str(pod["spec"].get("nodeName", ""))
-    place = {"container": names.UPLOADS, "namespace": about["namespace"]}
-    return NodePod(about["name"], 0, node, "Running", 0, 0, **place)
 
 
 def _answer(connection: Any) -> str:  # noqa: ANN401 -- the client's own

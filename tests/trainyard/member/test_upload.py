@@ -16,8 +16,7 @@ from tests.trainyard.member.lists import Lists, about
 from trainyard.member import upload
 from trainyard.member.cluster import Object
 from trainyard.member.pack import Pack, pack
-from trainyard.member.ranks import NodePod
-from trainyard.member.upload import CodeStore
+from trainyard.member.upload import CodeStore, UploadPod
 
 
 class Exec:
@@ -94,7 +93,7 @@ class RemoteHere:
     def __init__(self, _api: object) -> None:
         pass
 
-    def start(self, to: NodePod, command: Sequence[str], **how: bool) -> Exec:
+    def start(self, to: UploadPod, command: Sequence[str], **how: bool) -> Exec:
         assert (to.name, to.container, how) == ("uploads-5d", "uploads", {"stdin": True, "tty": False})
         self.made.append(Exec(command, self.breaks_after))
         return self.made[-1]
