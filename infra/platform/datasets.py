@@ -40,7 +40,7 @@ _QUEUED = {"kueue.x-k8s.io/queue-name": DEFAULT_LOCAL_QUEUE}
 
 
 @dataclass(frozen=True)
-class Place:
+class StagingPlace:
     """Where Jobs that stage run, and the volume that they fill."""
 
     namespace: str
@@ -55,13 +55,13 @@ class Place:
         return self.team is None or dataset.is_read_by(self.team.name)
 
 
-SHARED = Place(names.STORAGE_NAMESPACE, DATA_CLAIM, f"{_MOUNT}/{DATASETS}")
+SHARED = StagingPlace(names.STORAGE_NAMESPACE, DATA_CLAIM, f"{_MOUNT}/{DATASETS}")
 """Where folders of one filesystem are volumes."""
 
 
-def place_of(team: TeamSpec) -> Place:
+def staging_place_of(team: TeamSpec) -> StagingPlace:
     """Return where datasets of a team are staged that has a filesystem of its own."""
-    return Place(names.team_namespace(team.name), names.DATASETS_CLAIM, _MOUNT, team)
+    return StagingPlace(names.team_namespace(team.name), names.DATASETS_CLAIM, _MOUNT, team)
 
 
 class Datasets(Layer):
@@ -80,7 +80,7 @@ class Datasets(Layer):
         datasets = context.stack.datasets
         inputs = {"datasets": [dataset.model_dump(mode="json") for dataset in datasets]}
         super().__init__(context, "datasets", inputs, parent)
-        places = [SHARED] if shared else [place_of(team) for team in context.stack.teams]
+        places = [SHARED] if shared else [staging_place_of(team) for team in context.stack.teams]
         for place in places:
             before = [namespaces.by_name[place.namespace], *storage.folders]
             for dataset in filter(place.takes, datasets):
@@ -90,7 +90,7 @@ class Datasets(Layer):
         )
 
 
-def staging_job(context: Context, dataset: DatasetSpec, place: Place) -> Manifest:
+def staging_job(context: Context, dataset: DatasetSpec, place: StagingPlace) -> Manifest:
     """Return the Job that stages a dataset; in a team's namespace it is held to what a team's Job is."""
     pod = _pod(context, dataset, place)
     # A Job cannot be changed: another source, or another image, makes another Job, which finds what is there.
@@ -109,11 +109,11 @@ def staging_job(context: Context, dataset: DatasetSpec, place: Place) -> Manifes
     }
 
 
-def _is_queued(context: Context, place: Place) -> bool:
+def _is_queued(context: Context, place: StagingPlace) -> bool:
     return place.team is not None and context.stack.operators.kueue != "off"
 
 
-def _pod(context: Context, dataset: DatasetSpec, place: Place) -> dict[str, Any]:
+def _pod(context: Context, dataset: DatasetSpec, place: StagingPlace) -> dict[str, Any]:
     mounts = [{"name": place.claim, "mountPath": _MOUNT}, *_environment_mounts(context)]
     stage = _stage(context, dataset, place.out, mounts)
     mounted = {mount["name"]: mount.get("readOnly", False) for mount in mounts}
@@ -173,7 +173,7 @@ def _environment_mounts(context: Context) -> list[dict[str, Any]]:
     return [{"name": names.TRAINING_ENV_CLAIM, "mountPath": names.TRAINING_ENV_MOUNT, "readOnly": True}]
 
 
-def _where(context: Context, place: Place) -> dict[str, Any]:
+def _where(context: Context, place: StagingPlace) -> dict[str, Any]:
     """A pool for work beside the jobs, where the stack has one that stays; else the operators' pool.
 
     In a team's namespace its queue chooses, for the operators' pool takes no team's pods.

@@ -13,7 +13,7 @@ from trainyard.member.ranks import CONTAINER
 
 
 @dataclass(frozen=True)
-class Dataset:
+class StagedDataset:
     """Data that are staged for all teams."""
 
     name: str
@@ -28,7 +28,7 @@ class Runtime:
 
     name: str
     image: str
-    datasets: tuple[Dataset, ...]
+    datasets: tuple[StagedDataset, ...]
 
     def check_datasets(self, job: JobSpec) -> None:
         """See to it that all datasets of a job are there.
@@ -65,7 +65,7 @@ def runtime_of(cluster: Cluster, job: JobSpec) -> Runtime:
 
 def _read(name: str, found: Object) -> Runtime:
     text = (found["metadata"].get("annotations") or {}).get(names.DATASETS_ANNOTATION, "{}")
-    datasets = tuple(Dataset(each, *about) for each, about in json.loads(text).items())
+    datasets = tuple(StagedDataset(each, *about) for each, about in json.loads(text).items())
     jobs = found["spec"]["template"]["spec"]["replicatedJobs"]
     containers = [
         each

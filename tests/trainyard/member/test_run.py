@@ -15,10 +15,10 @@ from infra.spec import parse_job
 from trainyard.jobs import JobKey, Jobs, JobState
 from trainyard.member import run as running
 from trainyard.member.run import PatientJobs, _check_same, interruptible
-from trainyard.member.runtimes import Dataset, Runtime
+from trainyard.member.runtimes import Runtime, StagedDataset
 
 KEY = JobKey("research", "tune")
-RUNTIME = Runtime("torch-none", "training:2", (Dataset("pile", "pile/sha256-1", "sha256:1"),))
+RUNTIME = Runtime("torch-none", "training:2", (StagedDataset("pile", "pile/sha256-1", "sha256:1"),))
 JOB = parse_job({"name": "tune", "team": "research", "runtime": "torch-none", "command": ["python", "a.py"]})
 
 
