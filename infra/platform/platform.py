@@ -95,16 +95,29 @@ class Platform(pulumi.ComponentResource):
             )
             for plan in plans
         }
+        shared = cluster.outputs.volume_source is not None
+        self._serve_jobs(context, namespaces, storage, operators, shared=shared)
+        self.register_outputs({})
+
+    def _serve_jobs(
+        self,
+        context: Context,
+        namespaces: Namespaces,
+        storage: Storage,
+        operators: Mapping[str, Operator],
+        *,
+        shared: bool,
+    ) -> None:
+        """Queues, data, code and runtimes; `shared` is whether teams share one filesystem."""
+        stack = context.stack
         queues: list[pulumi.Resource] = []
         if stack.operators.kueue != "off":
             queues = Queues(context, namespaces, _ready(operators, "kueue"), self).ready
         if stack.datasets:
-            shared = cluster.outputs.volume_source is not None
             Datasets(context, namespaces, storage, shared=shared, queues=queues, parent=self)
         if stack.operators.trainer != "off":
             Uploads(context, namespaces, storage, self)
             Runtimes(context, _ready(operators, "trainer"), self)
-        self.register_outputs({})
 
 
 def _installed(spec: OperatorsSpec) -> list[str]:

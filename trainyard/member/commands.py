@@ -34,6 +34,21 @@ DryRun = Annotated[
 ]
 
 
+Gpus = Annotated[int | None, typer.Option(min=1, help="GPUs of all nodes together.")]
+Nodes = Annotated[int | None, typer.Option(min=1, help="Nodes; without --gpus with all of their GPUs.")]
+RanksPerNode = Annotated[
+    int | None, typer.Option(min=1, help="Left out: one per GPU for python, else one per node.")
+]
+SecretsOfJob = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="Newest of a secret: NAME, NAME=VARIABLE or NAME=@FILE."),
+]
+Include = Annotated[list[str] | None, typer.Option(help="A file, folder or pattern that git does not track.")]
+HoldTime = Annotated[
+    str, typer.Option(metavar="TIME", help="Keep a failed job's pods for trainyard shell: 30m, 2h.")
+]
+
+
 @app.command()
 def run(
     words: Annotated[
@@ -42,31 +57,20 @@ def run(
     ] = None,
     stack: StackName = "local",
     context: Context = "",
-    gpus: Annotated[int | None, typer.Option(min=1, help="GPUs of all nodes together.")] = None,
-    nodes: Annotated[
-        int | None, typer.Option(min=1, help="Nodes; without --gpus with all of their GPUs.")
-    ] = None,
-    ranks_per_node: Annotated[
-        int | None, typer.Option(min=1, help="Left out: one per GPU for python, else one per node.")
-    ] = None,
+    gpus: Gpus = None,
+    nodes: Nodes = None,
+    ranks_per_node: RanksPerNode = None,
     image: Annotated[str, typer.Option(help="Image by digest; left out: the stack's training image.")] = "",
     env: Annotated[list[str] | None, typer.Option("--env", metavar="K=V", help="A variable.")] = None,
-    secret: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Newest of a secret: NAME, NAME=VARIABLE or NAME=@FILE."),
-    ] = None,
+    secret: SecretsOfJob = None,
     dataset: Annotated[list[str] | None, typer.Option(help="A dataset that it reads.")] = None,
-    include: Annotated[
-        list[str] | None, typer.Option(help="A file, folder or pattern that git does not track.")
-    ] = None,
+    include: Include = None,
     folder: Annotated[bool, typer.Option(help="Take this folder along.")] = True,
     name: Annotated[str, typer.Option(help="Of the job; left out: the folder's, and some digits.")] = "",
     team: Annotated[str, typer.Option(help="The team; left out: the one of the context.")] = "",
     queue: Annotated[str, typer.Option(help="One of the team's; left out: the first with room.")] = "",
     priority: Annotated[str, typer.Option(help="One of the stack's; left out: normal.")] = "",
-    hold_on_failure: Annotated[
-        str, typer.Option(metavar="TIME", help="Keep a failed job's pods for trainyard shell: 30m, 2h.")
-    ] = "",
+    hold_on_failure: HoldTime = "",
     dry_run: DryRun = False,
     detach: Detach = False,
 ) -> None:
