@@ -11,7 +11,7 @@ from catalog.errors import UnknownNameError
 from catalog.schema import Cloud, Region
 
 REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION", "GOOGLE_REGION", "CLOUDSDK_COMPUTE_REGION")
-"""Variables by which a program is told a region."""
+"""Variables that name a region to a program."""
 ENDPOINT_VARIABLE = r"^AWS_ENDPOINT_URL(_\w+)?$"
 REGION_IN_HOST = r"\.([a-z]{2}(?:-[a-z]+)+-\d)\.amazonaws\.com"
 """Both as Python and RE2 read them: the plan's policy and the API server's judge by the same."""

@@ -86,9 +86,10 @@ def command_of(job: JobSpec) -> list[str]:
 
 def around(job: JobSpec) -> list[str]:
     """Return what comes before any command: what keeps a failed pod, then the fabric's settings."""
-    minutes = job.hold_on_failure_minutes
-    hold = ["/bin/sh", "-c", program("hold_failed.sh").rstrip(), "hold_failed"] if minutes else []
-    return [*hold, *([f"{minutes * 60}"] if minutes else []), *on_fabric(job.runtime.partition("-")[2])]
+    fabric = on_fabric(job.runtime.partition("-")[2])
+    if (minutes := job.hold_on_failure_minutes) is None:
+        return fabric
+    return ["/bin/sh", "-c", program("hold_failed.sh").rstrip(), "hold_failed", f"{minutes * 60}", *fabric]
 
 
 def _ranks(job: JobSpec) -> list[str]:
@@ -127,7 +128,7 @@ def environment(
         "TRAINYARD_JOB": job.name,
         "TRAINYARD_RUN_DIR": run_dir,
         "TRAINYARD_ORIGIN": origin.as_text(),
-        **({"TRAINYARD_CODE": job.code} if job.code else {}),
+        **({names.CODE_VARIABLE: job.code} if job.code else {}),
         **{f"TRAINYARD_DATASET_{_upper(name)}": paths[name] for name in job.datasets if name in paths},
         **{f"TRAINYARD_PORT_{_upper(name)}": str(port) for name, port in job.ports.items()},
         **_grace(job),
@@ -190,8 +191,8 @@ def patch(job: JobSpec) -> dict[str, Any] | None:
     if volumes:
         pod |= {"volumes": volumes, "containers": [{"name": "node", "volumeMounts": mounts}]}
     if job.code:
-        told = [{"name": names.CODE_VARIABLE, "value": job.code}]
-        pod["initContainers"] = [{"name": names.UNPACK, "env": told}]
+        digest = {"name": names.CODE_VARIABLE, "value": job.code}
+        pod["initContainers"] = [{"name": names.UNPACK, "env": [digest]}]
     if not pod:
         return None
     return laid_over("trainyard.dev/job", job, pod)

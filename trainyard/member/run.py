@@ -51,7 +51,7 @@ class Code:
 
 _NO_CODE = Code(Listing(()), None)
 _UNNAMED = "unnamed"
-"""A team, until the cluster has told which one there is."""
+"""A team, until the cluster has said which one there is."""
 
 
 @dataclass(frozen=True)

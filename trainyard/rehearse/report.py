@@ -89,8 +89,8 @@ class Report:
             told = f"{each.name}: {each.said}\n  fix: {each.fix}\n  known from: {each.source}"
             console.print(f"[yellow]refused[/]  {escape(told)}", highlight=False)
         for name in self.rehearsal.survived:
-            told = f"{escape(name)}: nothing that the stack asks for is refused that way"
-            console.print(f"[green]survived[/] {told}")
+            reason = "nothing that the stack asks for is refused that way"
+            console.print(f"[green]survived[/] {escape(name)}: {reason}")
         path = " → ".join(step.label for step in self.rehearsal.critical_path)
         if path:
             console.print(f"[dim]longest chain[/]  {path}", highlight=False)

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs a command, and keeps its pod for a while where it fails: hold_failed.sh SECONDS COMMAND [ARGUMENT …]
 #
-# So `trainyard shell` finds files, /dev/shm and the node as the failure left them. A pod that is told to leave
+# So `trainyard shell` finds files, /dev/shm and the node as the failure left them. A pod that gets notice
 # (SIGTERM: preempted, drained, cancelled) leaves. Ends with the command's own code where nothing was held, else
 # with 193, after which the job is not started again.
 seconds=$1
@@ -10,7 +10,7 @@ leaving='' ranks=''
 trap 'leaving=1; kill -TERM "$ranks" 2>/dev/null' TERM
 "$@" &
 ranks=$!
-[ -z "$leaving" ] || kill -TERM "$ranks" 2>/dev/null # told before there was anybody to tell
+[ -z "$leaving" ] || kill -TERM "$ranks" 2>/dev/null # it came before the command did
 while :; do # `wait` returns at a signal too, while the command still runs
     wait "$ranks"
     code=$?
