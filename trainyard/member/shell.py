@@ -48,21 +48,29 @@ def _copied(connection: Any) -> int:  # noqa: ANN401 -- the client's own
     """Copy what is typed there and what is written here, until the program ends."""
     source = sys.stdin.fileno()
     listening = [source, connection.sock.sock]
-    while connection.is_open():
-        ready, _, _ = select.select(listening, (), (), 1.0)
-        if source in ready:
-            typed = os.read(source, CHUNK)
-            if typed:
-                connection.write_channel(STDIN, typed)
-            else:
-                listening.remove(source)
-                connection.close_channel(STDIN)
-        connection.update(timeout=0)
+    is_open = True
+    while is_open:
+        # Once more after the end: each read of a channel takes in frames of all, and the last output
+        # comes with the end.
+        if is_open := connection.is_open():
+            _send_typed(connection, source, listening)
         for channel, sink in ((STDOUT, sys.stdout), (STDERR, sys.stderr)):
             if written := connection.read_channel(channel):
                 sink.buffer.write(written)
                 sink.buffer.flush()
     return exit_code(connection)
+
+
+def _send_typed(connection: Any, source: int, listening: list[Any]) -> None:  # noqa: ANN401
+    """Wait until somebody types, or something comes from there; send what was typed, or its end."""
+    ready, _, _ = select.select(listening, (), (), 1.0)
+    if source not in ready:
+        return
+    if typed := os.read(source, CHUNK):
+        connection.write_channel(STDIN, typed)
+    else:
+        listening.remove(source)
+        connection.close_channel(STDIN)
 
 
 @contextmanager

@@ -64,7 +64,7 @@ class Connection:
 
     def read_channel(self, channel: int) -> bytes:
         if channel == 1:
-            return self._chunks.pop(0)
+            return self._chunks.pop(0) if self._chunks else b""
         return self._errors if channel == 2 else self._status.encode()
 
 

@@ -1,0 +1,39 @@
+"""The client's connection to a program in a pod, over a socket whose other end the test has."""
+
+from __future__ import annotations
+
+import json
+import socket
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kubernetes.stream import ws_client
+from websocket import ABNF, WebSocket
+
+STDOUT, STDERR, STATUS = 1, 2, 3
+
+
+class Program:
+    """The API server's end: what the program writes, and how it ends."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        here, self._there = socket.socketpair()
+        client = WebSocket()
+        client.sock, client.connected = here, True
+        client.handshake_response = SimpleNamespace(  # type: ignore[assignment]
+            subprotocol="v5.channel.k8s.io", headers={}
+        )
+        patch.setattr(ws_client, "create_websocket", lambda *_: client)
+        client_of: Any = ws_client.WSClient
+        self.connection: Any = client_of(None, "", {}, capture_all=False, binary=True)
+
+    def writes(self, channel: int, data: bytes) -> None:
+        frame = ABNF.create_frame(bytes([channel]) + data, ABNF.OPCODE_BINARY)
+        self._there.sendall(frame.format())
+
+    def ends(self, code: int) -> None:
+        causes = [{"reason": "ExitCode", "message": str(code)}]
+        status = {"status": "Failure" if code else "Success", "details": {"causes": causes}}
+        self.writes(STATUS, json.dumps(status).encode())
+        self._there.sendall(ABNF.create_frame(b"", ABNF.OPCODE_CLOSE).format())
