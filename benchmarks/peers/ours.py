@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -20,8 +19,8 @@ def main() -> None:
     run_dir = load_config(settings).run_dir
     load = Saver.load
 
-    def noted(saver: Saver, identity: Mapping[str, Any], restore: Callable[..., object]) -> object:
-        return counted(lambda: load(saver, identity, restore), run_dir, saver.mesh.rank)
+    def noted(saver: Saver, *arguments: Any) -> object:  # noqa: ANN401 -- whatever `load` takes
+        return counted(lambda: load(saver, *arguments), run_dir, saver.mesh.rank)
 
     with patch.object(Saver, "load", noted):
         train.main(["--config", str(settings)])
