@@ -400,7 +400,9 @@ def test_boosted_trees_grow_on_two_nodes_of_a_package_that_comes_along(
     stack: LocalStack, member: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copy(REPOSITORY / "examples" / "boosted_trees.py", tmp_path)
-    for each in (REPOSITORY / ".trainyard" / "foreign").glob("xgboost*"):
+    package = list((REPOSITORY / ".trainyard" / "foreign").glob("xgboost*"))
+    assert package, "make foreign brings XGBoost"
+    for each in package:
         shutil.copytree(each, tmp_path / "vendor" / each.name)
     monkeypatch.chdir(tmp_path)
     member("run", "--gpus", "2", "--nodes", "2", "--name", "trees", "--", "python", "boosted_trees.py")

@@ -13,7 +13,7 @@ class ModelConfig(ConfigSection):
     """Which network to train."""
 
     name: Literal["mlp", "convnet", "gpt", "resnet"] = "mlp"
-    hidden: int = Field(default=64, ge=1, le=65536)
+    hidden: int = Field(default=64, ge=1, le=1 << 20)
     """Width, or channels of the first layer."""
     depth: Literal[18, 34, 50, 101] = 50
     """Layers of a resnet."""
