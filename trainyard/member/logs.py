@@ -25,7 +25,7 @@ from trainyard.jobs import FORBIDDEN, NOT_FOUND, JobKey
 from trainyard.logs import whole_lines
 from trainyard.member.cluster import Cluster, Object
 from trainyard.member.ranks import NodePod, pods_of
-from trainyard.member.remote import Remote, exit_code
+from trainyard.member.remote import Remote, exit_code, rounds
 from trainyard.run import key_of
 from trainyard.session import Session
 
@@ -214,11 +214,7 @@ def _of_a_node(chosen: Selection, job: Object | None, key: JobKey) -> Selection:
 def _records(connection: Any, ended: Any) -> Iterator[bytes]:  # noqa: ANN401 -- the client's own
     """Yield what the reader prints, line by line, until it ends, or the job that it follows has ended."""
     rest, errors, looked, is_last = b"", b"", time.monotonic(), False
-    is_open = True
-    while is_open:
-        # Once more after the end: each read of a channel takes in frames of all, and the last lines
-        # come with the end.
-        is_open = connection.is_open()
+    for _ in rounds(connection):
         connection.update(timeout=1.0)
         *lines, rest = (rest + (connection.read_channel(STDOUT) or b"")).split(b"\n")
         errors += connection.read_channel(STDERR) or b""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -100,6 +100,18 @@ class Remote:
                 )
         except ApiException as error:
             raise TrainyardError([_shut(pod, error)]) from error
+
+
+def rounds(connection: Any) -> Iterator[bool]:  # noqa: ANN401 -- the client's own
+    """Yield whether the program runs, for a round of reads each, and once more after its end.
+
+    Each read of a channel takes in frames of all, and the last output comes with the end: whoever stops at
+    the end has not read what came between two reads.
+    """
+    is_open = True
+    while is_open:
+        is_open = connection.is_open()
+        yield is_open
 
 
 def exit_code(connection: Any) -> int:  # noqa: ANN401 -- the client's own

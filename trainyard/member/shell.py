@@ -16,7 +16,7 @@ from typing import Any
 
 from trainyard.member.cluster import Cluster
 from trainyard.member.ranks import running_pod
-from trainyard.member.remote import Remote, exit_code
+from trainyard.member.remote import Remote, exit_code, rounds
 from trainyard.run import key_of
 from trainyard.session import Session
 
@@ -48,11 +48,8 @@ def _copied(connection: Any) -> int:  # noqa: ANN401 -- the client's own
     """Copy what is typed there and what is written here, until the program ends."""
     source = sys.stdin.fileno()
     listening = [source, connection.sock.sock]
-    is_open = True
-    while is_open:
-        # Once more after the end: each read of a channel takes in frames of all, and the last output
-        # comes with the end.
-        if is_open := connection.is_open():
+    for is_open in rounds(connection):
+        if is_open:
             _send_typed(connection, source, listening)
         for channel, sink in ((STDOUT, sys.stdout), (STDERR, sys.stderr)):
             if written := connection.read_channel(channel):

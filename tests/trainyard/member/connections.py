@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,6 +28,19 @@ class Program:
         patch.setattr(ws_client, "create_websocket", lambda *_: client)
         client_of: Any = ws_client.WSClient
         self.connection: Any = client_of(None, "", {}, capture_all=False, binary=True)
+
+    def after_reading(self, channel: int, then: Callable[[], None]) -> None:
+        """Let something happen there as soon as this channel was read here for the first time."""
+        read = self.connection.read_channel
+
+        def read_channel(asked: int) -> bytes:
+            found: bytes = read(asked)
+            if asked == channel:
+                self.connection.read_channel = read
+                then()
+            return found
+
+        self.connection.read_channel = read_channel
 
     def writes(self, channel: int, data: bytes) -> None:
         frame = ABNF.create_frame(bytes([channel]) + data, ABNF.OPCODE_BINARY)

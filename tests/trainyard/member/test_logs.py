@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from infra.errors import InputError, TrainyardError
+from tests.trainyard.member.connections import STDOUT, Program
 from tests.trainyard.member.lists import train_job
 from trainyard.jobs import JobKey
 from trainyard.logs import whole_lines
@@ -75,6 +76,18 @@ def records(connection: Connection) -> Iterator[bytes]:
 def test_lines_are_whole_however_they_are_cut_on_the_way() -> None:
     assert list(records(Connection([b"one\ntw", b"", b"o\nthree\n"]))) == [b"one", b"two", b"three"]
     assert list(whole_lines(iter([b"one\ntw", b"o\nthree"]))) == [b"one", b"two", b"three"]
+
+
+def test_lines_that_come_with_the_end_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = Program(monkeypatch)
+
+    def rest() -> None:
+        program.writes(STDOUT, b"two\n")
+        program.ends(0)
+
+    program.writes(STDOUT, b"one\n")
+    program.after_reading(STDOUT, rest)
+    assert list(_records(program.connection, lambda: False)) == [b"one", b"two"]
 
 
 def test_a_reader_that_fails_is_no_end_of_the_log() -> None:
