@@ -9,7 +9,10 @@ from typing import Any
 
 
 def changed(sound: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the document with the values that `patch` gives by path, `a.b[0]`; null takes a key out."""
+    """Return the document with the values that `patch` gives by path, `a.b[0]`.
+
+    Null takes a key or an entry out; the index after a list's last one adds an entry.
+    """
     broken: Any = copy.deepcopy(dict(sound))
     for path, value in patch.items():
         *parents, last = [int(i) if i else name for name, i in re.findall(r"([^.\[\]]+)|\[(\d+)\]", path)]
@@ -18,6 +21,8 @@ def changed(sound: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any
             block = block.setdefault(part, {}) if isinstance(part, str) else block[part]
         if value is None:
             del block[last]
+        elif isinstance(block, list) and last == len(block):
+            block.append(value)
         else:
             block[last] = value
     return dict(broken)

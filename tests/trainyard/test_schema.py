@@ -14,7 +14,8 @@ from pydantic import ValidationError
 from infra.spec.machine import declared
 from infra.spec.source import CONFIG_KEYS, NAMESPACE, STACK_KEY
 from infra.spec.stack import Stack
-from tests.infra.golden import CASES, VARIANTS, assert_matches
+from tests.infra.golden import VARIANTS, assert_matches
+from tests.infra.spec import wrong
 from trainyard.reference import page
 from trainyard.schema import as_text, file_schema
 
@@ -68,16 +69,16 @@ def is_wrong_by_itself(data: Any) -> bool:
     return False
 
 
-def wrong_stacks() -> list[Path]:
-    """Wrong stack files that are YAML and hold a stack."""
-    found = []
-    for path in sorted((CASES / "wrong").glob("*.yaml")):
+def wrong_stacks() -> dict[str, Any]:
+    """Wrong stack files that are YAML and hold a stack, by name."""
+    found = {case.name: {"config": dict(case.config)} for each in wrong.STACKS for case in wrong.cases(each)}
+    for path in wrong.WHOLE:
         try:
             data = read_as_editors_do(path)
         except yaml.YAMLError:
             continue
         if isinstance(data, dict) and STACK_KEY in (data.get("config") or {}):
-            found.append(path)
+            found[path.stem] = data
     return found
 
 
@@ -91,9 +92,9 @@ def test_a_right_file_is_valid(path: Path) -> None:
 
 
 def test_what_a_section_alone_gets_wrong_is_refused() -> None:
-    verdicts = {path.stem: read_as_editors_do(path) for path in wrong_stacks()}
-    by_itself = {name for name, data in verdicts.items() if is_wrong_by_itself(data)}
-    refused = {name for name, data in verdicts.items() if not validator().is_valid(data)}
+    stacks = wrong_stacks()
+    by_itself = {name for name, data in stacks.items() if is_wrong_by_itself(data)}
+    refused = {name for name, data in stacks.items() if not validator().is_valid(data)}
     assert len(by_itself) > 90
     assert refused == by_itself - FORM_IN_CODE
 

@@ -6,14 +6,13 @@ from datetime import date
 from typing import Any
 
 import pytest
-import yaml
 
 from infra.errors import InputError
 from infra.spec import Stack, parse
 from infra.targets.aws.spec import groups as aws
 from infra.targets.aws.spec.nics import network_interfaces
 from infra.targets.gcp.spec import groups as gcp
-from tests.infra.golden import CASES
+from tests.infra.spec.wrong import good
 from trainyard.price import bill
 
 P7 = {
@@ -54,8 +53,7 @@ SYSTEM = {
 
 def stack_data(cloud: str, machine: str, facts: dict[str, Any] | None, num_nodes: int = 2) -> dict[str, Any]:
     """A stack with one pool of a machine that nobody knows but it."""
-    file = CASES / "wrong" / f"{cloud}-machine-misspelled.yaml"
-    data: dict[str, Any] = yaml.safe_load(file.read_text())["config"]["trainyard:stack"]
+    data = good(cloud)
     provider = data["provider"]
     if facts is not None:
         provider["machines"] = {machine: facts}

@@ -1,33 +1,15 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from infra.errors import ExitCode, InputError
+from infra.errors import InputError
 from infra.spec import Fleet, load_fleet, parse_fleet
-from tests.infra.golden import CASES, assert_matches
 from tests.infra.plan import stack_file
-
-WRONG = sorted((CASES / "wrong-fleets").glob("*.yaml"))
 
 
 @pytest.fixture(scope="module")
 def fleet() -> Fleet:
     return load_fleet(stack_file("hybrid"))
-
-
-@pytest.mark.parametrize("path", WRONG, ids=lambda path: path.stem)
-def test_a_wrong_fleet_says_where_what_is_allowed_and_what_to_do(path: Path) -> None:
-    with pytest.raises(InputError) as caught:
-        load_fleet(path)
-    assert caught.value.exit_code is ExitCode.WRONG_INPUT
-    shown = str(caught.value).replace(str(path), path.name)
-    assert_matches(shown + "\n", path.with_suffix(".txt"))
-
-
-def test_there_are_enough_wrong_fleets_to_cover_the_spec() -> None:
-    assert len(WRONG) >= 15
 
 
 def test_a_queue_has_the_workers_where_its_data_may_be(fleet: Fleet) -> None:

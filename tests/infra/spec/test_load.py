@@ -13,7 +13,7 @@ from infra.spec.source import FLEET_KEY, holds
 from tests.infra.golden import CASES, VARIANTS, subject
 from tests.infra.plan import stack_file
 
-MINIMAL = CASES / "wrong" / "many-problems-at-once.yaml"
+MINIMAL = CASES / "wrong" / "whole" / "many-problems-at-once.yaml"
 
 
 def test_every_stack_file_of_the_repository_is_valid() -> None:

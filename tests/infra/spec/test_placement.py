@@ -9,15 +9,14 @@ import pytest
 import yaml
 
 from infra.spec import Stack, parse
-from tests.infra.golden import CASES
 from tests.infra.plan import plan, stack_file
+from tests.infra.spec.wrong import good
 from trainyard.jobs import Place, manifest, place_of
 
 
 def onprem(needs: dict[str, Any], **job: Any) -> Stack:
     """NVIDIA pools of two kinds on one fabric, and AMD's."""
-    file = CASES / "wrong" / "job-that-needs-what-no-pool-has.yaml"
-    data = yaml.safe_load(file.read_text())["config"]["trainyard:stack"]
+    data = good("onprem", "amd")
     data["provider"]["cluster"] = {"context": "datacenter"}
     return parse({**data, "job": {**data["job"], "needs": needs, **job}})
 
