@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,12 +16,15 @@ from torch.nn import functional
 from trainyard_train.data.samples import Samples
 from trainyard_train.parallelism.config import Precision
 from trainyard_train.parallelism.mesh import Mesh
-from trainyard_train.parallelism.parallelize import is_sharded, unwrap
+from trainyard_train.parallelism.parallelize import Carrying, carrying, is_sharded, unwrap
 from trainyard_train.tensors import local_of
-from trainyard_train.update import LossScale
+from trainyard_train.update import LossScale, Sums, to_device
 
 if TYPE_CHECKING:
     from torch.distributed.pipelining import ScheduleGPipe
+
+Flags = Callable[[], Sequence[bool]]
+"""Whether this rank has a notice, and whether a checkpoint is due."""
 
 
 @dataclass
@@ -33,16 +37,15 @@ class Computation:
     precision: Precision = "float32"
     loss_scale: LossScale | None = None
 
-    def backward(self, batch: Samples, on_loss: Callable[[], None]) -> torch.Tensor:
+    def backward(self, batch: Samples, flags: Flags, on_loss: Callable[[], None]) -> Sums:
         """Leave in the model the gradients of the mean loss over all ranks' batches.
 
         Args:
             batch: this rank's part.
+            flags: asked, once this rank has its loss, what others must know of it.
             on_loss: called when this rank has its loss, and from here on needs the others.
-
-        Returns:
-            loss, hits and number of targets of this rank's batch, summed.
         """
+        carrying = self._carrying
         sums = torch.zeros(3, dtype=torch.float64, device=self.mesh.device)
         parts = batch.split(self.micro_batches)
         for number, part in enumerate(parts, start=1):
@@ -52,10 +55,16 @@ class Computation:
                     outputs = self.model(part.inputs)
                     loss = loss_of(outputs, part.targets)
                 sums += sums_of(loss, outputs, part.targets)
-                if last:
-                    on_loss()
-                self._scaled(loss).backward()
-        return sums
+                if not last:
+                    self._scaled(loss).backward()
+                    continue
+                own = torch.cat([sums, to_device(flags(), self.mesh.device)])
+                on_loss()
+                if carrying:
+                    carrying.backward(self._scaled(loss), own)
+                else:
+                    self._scaled(loss).backward()
+        return Sums(carrying.sums(self.mesh.world_size), everyone=True) if carrying else Sums(own)
 
     def evaluate(self, batch: Samples) -> torch.Tensor:
         """Loss, hits and number of targets of this rank's batch, summed."""
@@ -66,6 +75,10 @@ class Computation:
             loss = loss_of(outputs, batch.targets)
         model.train()
         return sums_of(loss, outputs, batch.targets)
+
+    @cached_property
+    def _carrying(self) -> Carrying | None:
+        return carrying(self.model)
 
     def _scaled(self, loss: torch.Tensor) -> torch.Tensor:
         loss = loss if self.micro_batches == 1 else loss / self.micro_batches
@@ -103,7 +116,7 @@ class PipelinedComputation(Computation):
         self._ranks = _groups(self.mesh)
         self._schedules: dict[tuple[int, int], ScheduleGPipe] = {}
 
-    def backward(self, batch: Samples, on_loss: Callable[[], None]) -> torch.Tensor:
+    def backward(self, batch: Samples, flags: Flags, on_loss: Callable[[], None]) -> Sums:
         outputs, losses = self._run(batch, self.micro_batches)
         on_loss()
         if self.mesh.data_size > 1:
@@ -111,7 +124,8 @@ class PipelinedComputation(Computation):
                 gradient = local_of(parameter.grad)
                 dist.all_reduce(gradient, group=self._ranks["data"])
                 gradient /= self.mesh.data_size
-        return self._sums(outputs, losses, batch)
+        own = self._sums(outputs, losses, batch)
+        return Sums(torch.cat([own, to_device(flags(), self.mesh.device)]))
 
     def evaluate(self, batch: Samples) -> torch.Tensor:
         self.model.eval()

@@ -132,7 +132,7 @@ class Trainer(Attempt):
         self.loss_scale = LossScale(mesh.device) if config.precision == "float16" else None
         compute = PipelinedComputation if mesh.pipeline > 1 else Computation
         self.computation = compute(self.model, mesh, config.accumulate, config.precision, self.loss_scale)
-        self.optimizer = build_optimizer(config.optim, self.model.parameters())
+        self.optimizer = build_optimizer(config.optim, unwrap(self.model).parameters())
         self.update = Update(self.optimizer, mesh, config.optim.clip_norm, self.loss_scale)
         self.state: State = State(unwrap(self.model), self.optimizer, mesh, self.memory)
         torch.manual_seed(_rank_seed(config.seed, mesh))
@@ -270,8 +270,8 @@ class Trainer(Attempt):
         with self.heartbeats.busy("step", self.steps + 1):
             batch = self.loader.batch(self.samples).to(self.mesh.device)
             self.optimizer.zero_grad(set_to_none=True)
-            sums = self.computation.backward(batch, self.heartbeats.own_part_done)
-            totals = self.update.agree(sums, self._flags())
+            sums = self.computation.backward(batch, self._flags, self.heartbeats.own_part_done)
+            totals = self.update.agree(sums)
             self.read()
             rate = self.schedule.rate(self.steps - self.skipped)
             set_rate(self.optimizer, rate)

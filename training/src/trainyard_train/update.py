@@ -1,8 +1,9 @@
 """From gradients to new weights, without the host waiting for the device.
 
 What all ranks must know of a step (its loss, the length of its gradient, who has a preemption notice) goes
-through one all-reduce on the device. There it is decided whether loss and gradient are numbers, and what to
-divide the gradient by; the optimizer's kernels read that. The host reads the same numbers later (`Late`).
+through one all-reduce on the device; under DDP it goes along with the gradients, whose length all ranks then
+know. There it is decided whether loss and gradient are numbers, and what to divide the gradient by; the
+optimizer's kernels read that. The host reads the same numbers later (`Late`).
 """
 
 from __future__ import annotations
@@ -63,6 +64,16 @@ class Totals:
     """Of the gradient, before it was clipped."""
 
 
+@dataclass(frozen=True)
+class Sums:
+    """What a backward pass tells of a step."""
+
+    values: torch.Tensor
+    """The first five of `Totals`: shape (5,), float64, on the device."""
+    everyone: bool = False
+    """Whether they are of all ranks already, as gradients are then, too: each has the same."""
+
+
 @dataclass
 class Update:
     """The optimizer's part of a step."""
@@ -73,22 +84,19 @@ class Update:
     """The longest that a gradient may be; 0: any length."""
     loss_scale: LossScale | None = None
 
-    def agree(self, sums: torch.Tensor, flags: Sequence[bool]) -> torch.Tensor:
+    def agree(self, sums: Sums) -> torch.Tensor:
         """Bring together what a step's `Totals` are; all ranks must call it, after the backward pass.
-
-        Args:
-            sums: loss, hits and targets of this rank.
-            flags: whether it has a notice, and whether a checkpoint is due.
 
         Returns:
             shape (6,), float64, on the device, the same on all ranks.
         """
         parameters = [each for group in self.optimizer.param_groups for each in group["params"]]
-        square = squared_norm(parameters, self.mesh.world_size // self.mesh.pipeline)
+        copies = 1 if sums.everyone else self.mesh.world_size // self.mesh.pipeline
+        square = squared_norm(parameters, copies)
         if self.loss_scale:
             square = square / self.loss_scale.value().double().square()
-        own = torch.cat([sums, to_device(flags, self.mesh.device), square[None]])
-        return self.mesh.sum(own)
+        totals = torch.cat([sums.values, square[None]])
+        return totals if sums.everyone else self.mesh.sum(totals)
 
     def apply(self, totals: torch.Tensor) -> None:
         """Take the optimizer's step, unless loss or gradient are no numbers: then nothing changes."""

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import torch
 from torch import nn
@@ -23,6 +23,11 @@ from trainyard_train.tensors import is_distributed, local_of, part_of
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
+
+CARRIED: Final = 5
+"""Numbers of a step that ranks sum along with gradients (see `update.Totals`)."""
+_ALIGNED: Final = 16
+"""Of as many numbers (64 bytes) a multiple, so that gradients lie in DDP's buckets as they would without."""
 
 
 def parallelize(
@@ -74,7 +79,46 @@ def is_sharded(model: nn.Module) -> bool:
 
 def unwrap(model: nn.Module) -> nn.Module:
     """The model itself, with the names of its own parameters."""
-    return model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
+    carried = carrying(model)
+    return carried.model if carried else model
+
+
+def carrying(model: nn.Module) -> Carrying | None:
+    """What `_replicate` has wrapped, if it has: the model whole on every rank, beside others."""
+    inside = model.module if isinstance(model, nn.parallel.DistributedDataParallel) else None
+    return inside if isinstance(inside, Carrying) else None
+
+
+class Carrying(nn.Module):
+    """A model, and a few numbers that ranks sum along with its gradients.
+
+    An all-reduce of their own would cost each step as much as a hundred times as many numbers.
+    """
+
+    def __init__(self, model: nn.Module, count: int, device: torch.device) -> None:
+        """Args: count: of the numbers."""
+        super().__init__()
+        self.model = model
+        self._count = count
+        self._parcel = nn.Parameter(torch.zeros(-(-count // _ALIGNED) * _ALIGNED, device=device))
+        """No part of the model, and known to no optimizer: DDP averages its gradient with the others."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """As the model."""
+        outputs: torch.Tensor = self.model(inputs)
+        return outputs
+
+    def backward(self, loss: torch.Tensor, numbers: torch.Tensor) -> None:
+        """A backward pass in which ranks add up gradients, and these numbers (float32 on the way)."""
+        self._parcel.grad = None
+        gradient = torch.zeros_like(self._parcel)
+        gradient[: self._count] = numbers
+        torch.autograd.backward([loss, self._parcel], [None, gradient])
+
+    def sums(self, ranks: int) -> torch.Tensor:
+        """The numbers of the last pass, summed over so many ranks: the same bits on all; float64."""
+        assert self._parcel.grad is not None
+        return self._parcel.grad[: self._count].double() * ranks
 
 
 def _check(config: ParallelSettings, mesh: Mesh) -> None:
@@ -189,12 +233,13 @@ def _replicate(model: nn.Module, mesh: Mesh, sample: torch.Tensor) -> nn.Module:
     before the first step of both.
     """
     on_gpu = mesh.device.type == "cuda"
+    inside = Carrying(model, CARRIED, mesh.device)
     replica = nn.parallel.DistributedDataParallel(
-        model, device_ids=[mesh.device] if on_gpu else None, gradient_as_bucket_view=True
+        inside, device_ids=[mesh.device] if on_gpu else None, gradient_as_bucket_view=True
     )
     replica.eval()
     for _ in range(2):  # the new order takes effect when the next pass begins
-        replica(sample.to(mesh.device)).sum().backward()
+        inside.backward(replica(sample.to(mesh.device)).sum(), torch.zeros(CARRIED, device=mesh.device))
     replica.zero_grad(set_to_none=True)
     replica.train()
     return replica
