@@ -6,9 +6,11 @@ import gc
 import os
 import signal
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 from engine.paths import Paths
+from tests.infra import golden_plans
 from tests.tiers import pytest_ignore_collect, pytest_itemcollected
 
 __all__ = ["pytest_ignore_collect", "pytest_itemcollected"]
@@ -30,3 +32,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # As in the engine's program: searched for garbage at Python's own pace, a plan takes twice as long.
 gc.set_threshold(100_000)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Write the layers of golden plans once, when all workers have kept theirs."""
+    if os.environ.get("UPDATE_GOLDEN") and not hasattr(session.config, "workerinput"):
+        golden_plans.write()

@@ -1,4 +1,4 @@
-"""A plan as text that is read like code: what is ours in full, encoded values decoded."""
+"""A plan as it is read in review: what is ours in full, encoded values decoded."""
 
 from __future__ import annotations
 
@@ -8,18 +8,16 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-import yaml
-
 from tests.infra.plan import Plan, Registration
 
 OURS = {"app.kubernetes.io/managed-by": "trainyard"}
 _JSON = {"policy", "assumeRolePolicy", "configurationValues", "eventPattern"}
 
 
-def text_of(plan: Plan) -> str:
-    """Return the golden file of a plan."""
-    shown = {resource.urn: _shown(resource) for resource in plan.resources}
-    return yaml.safe_dump({"resources": shown, "outputs": dict(plan.outputs)}, width=110)
+def blocks_of(plan: Plan) -> dict[str, Mapping[str, Any]]:
+    """Return URN → what is shown of the resource; with `outputs`, where there are any."""
+    shown: dict[str, Mapping[str, Any]] = {resource.urn: _shown(resource) for resource in plan.resources}
+    return {**shown, "outputs": dict(plan.outputs)} if plan.outputs else shown
 
 
 def _shown(resource: Registration) -> dict[str, Any]:

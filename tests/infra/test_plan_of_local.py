@@ -10,14 +10,14 @@ import pytest
 from infra.names import HOSTNAME_LABEL, LEAF_LABEL
 from infra.platform.runtimes import EX_HELD, EX_NO_FABRIC
 from infra.spec import Stack
-from tests.infra.golden import GOLDEN, assert_matches
+from tests.infra.golden_plans import assert_golden
 from tests.infra.plan import Plan, plan
-from tests.infra.shown import text_of
+from tests.infra.shown import blocks_of
 from trainyard_train.elasticity.exit_codes import EXIT_LOST_RANK, EXIT_PREEMPTED, EXIT_WRONG_CONFIG
 
 
 def test_the_plan_of_the_local_stack_is_the_golden_one(local_plan: Plan) -> None:
-    assert_matches(text_of(local_plan), GOLDEN / "local.yaml")
+    assert_golden(blocks_of(local_plan), "local")
 
 
 def test_the_same_stack_gives_the_same_plan_twice(local: Stack, local_plan: Plan, rendered: Path) -> None:

@@ -22,6 +22,7 @@ from infra.targets.registry import TARGETS, target_of
 from policies import presence
 from policies.config import Stack as Run
 from tests.infra.golden import assert_matches
+from tests.infra.golden_plans import golden_plan
 from tests.trainyard.wrong_arguments import WRONG, with_wrong
 from trainyard.component.components import COMPONENTS
 from trainyard.component.construct import _status, whole_numbers
@@ -79,8 +80,7 @@ def test_no_type_is_referred_to_that_is_not_there() -> None:
 
 
 def test_the_outputs_are_those_of_the_program() -> None:
-    golden = yaml.safe_load((ROOT / "tests/golden/local.yaml").read_text())["outputs"]
-    assert set(golden) == set(OUTPUTS["Cluster"])
+    assert set(golden_plan("local")["outputs"]) == set(OUTPUTS["Cluster"])
 
 
 def test_whole_floats_are_numbers_again() -> None:

@@ -13,10 +13,10 @@ import pytest
 from infra.fleet.stacks import faults
 from infra.program import declare_fleet
 from infra.spec import Fleet, load_fleet, parse_fleet
-from tests.infra.golden import GOLDEN, assert_matches
+from tests.infra.golden_plans import assert_golden
 from tests.infra.judged import findings
 from tests.infra.plan import Plan, record, stack_file
-from tests.infra.shown import text_of
+from tests.infra.shown import blocks_of
 
 QUEUE = {"namespace": "team-research", "localQueue": "research", "clusterQueue": "gpu"}
 FACTS: Mapping[str, Mapping[str, Any]] = {
@@ -72,7 +72,7 @@ def edited(fleet: Fleet, **changes: Any) -> Fleet:
 
 
 def test_the_plan_of_the_fleet_is_the_golden_one(hybrid: Plan) -> None:
-    assert_matches(text_of(hybrid), GOLDEN / "hybrid.yaml")
+    assert_golden(blocks_of(hybrid), "hybrid")
 
 
 def test_no_resource_has_a_duplicate(hybrid: Plan) -> None:

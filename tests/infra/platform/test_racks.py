@@ -18,10 +18,11 @@ from infra.spec import Stack, load, parse
 from infra.spec.job import JobSpec
 from infra.targets.base import Cluster
 from infra.targets.registry import target_of
-from tests.infra.golden import CASES, GOLDEN, assert_matches
+from tests.infra.golden import CASES
+from tests.infra.golden_plans import assert_golden
 from tests.infra.judged import findings
 from tests.infra.plan import Plan, artifacts, plan, record
-from tests.infra.shown import text_of
+from tests.infra.shown import blocks_of
 from trainyard.images import inventory
 from trainyard.jobs import manifest
 
@@ -59,7 +60,7 @@ def test_the_plans_are_the_golden_ones(plans: Mapping[str, Plan], target: str) -
         for each in plans[target].resources
         if each.type.rpartition(":")[2] in CONCERNED or each.name == f"torch-{FABRIC[target]}"
     ]
-    assert_matches(text_of(Plan(tuple(of_racks))), GOLDEN / f"racks-{target}.yaml")
+    assert_golden(blocks_of(Plan(tuple(of_racks))), f"racks-{target}")
 
 
 def test_the_policies_let_the_plans_pass(plans: Mapping[str, Plan], target: str) -> None:

@@ -17,7 +17,7 @@ import pytest
 from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
-from infra.artifacts import ROOT
+from tests.infra.golden_plans import golden_plan
 from tests.training.checkpointing.test_object_store import FILES, save
 from trainyard_train.checkpointing.checkpoint import Retention
 from trainyard_train.checkpointing.object_store import ObjectStore, StoreError
@@ -225,7 +225,6 @@ def test_a_pod_without_an_identity_and_one_without_the_right_say_so(
 
 
 def test_the_buckets_rules_look_for_the_marks_that_the_trainer_sets() -> None:
-    golden = ROOT / "tests" / "golden"
-    assert "name: trainyard.dev/superseded" in (golden / "azure.yaml").read_text()
-    assert "daysSinceCustomTime: 7" in (golden / "gcp.yaml").read_text()
-    assert "key: trainyard.dev/superseded" in (golden / "aws.yaml").read_text()
+    assert '"name": "trainyard.dev/superseded"' in json.dumps(golden_plan("azure"))
+    assert '"daysSinceCustomTime": 7' in json.dumps(golden_plan("gcp"))
+    assert '"key": "trainyard.dev/superseded"' in json.dumps(golden_plan("aws"))

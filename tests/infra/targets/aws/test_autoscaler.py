@@ -13,10 +13,11 @@ import yaml
 from infra.platform.images import split
 from infra.spec import Stack, load
 from rehearsal.aws.account import Account
-from tests.infra.golden import CASES, GOLDEN, assert_matches
+from tests.infra.golden import CASES
+from tests.infra.golden_plans import assert_golden
 from tests.infra.judged import findings
 from tests.infra.plan import Plan, Registration, artifacts, plan
-from tests.infra.shown import text_of
+from tests.infra.shown import blocks_of
 from tests.infra.targets.aws.test_moto import Life, in_order
 from trainyard.images import inventory
 
@@ -55,8 +56,7 @@ def test_the_plan_is_the_golden_one(found: Plan) -> None:
         if each.type.rpartition(":")[2] in CONCERNED or each.name.endswith("-cluster-autoscaler")
     ]
     # A release is shown as its digest: what we tell the chart is ours to read.
-    told = yaml.safe_dump({"values": values(found)}, width=110)
-    assert_matches(text_of(Plan(tuple(concerned))) + told, GOLDEN / "autoscaled-aws.yaml")
+    assert_golden({**blocks_of(Plan(tuple(concerned))), "values": values(found)}, "autoscaled-aws")
 
 
 def test_jobs_of_processors_alone_go_to_the_pool_without_accelerators_first(found: Plan) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from infra.errors import TrainyardError
 from infra.targets.aws.account.find import KEY, AwsFinder
@@ -18,7 +17,7 @@ from rehearsal.aws.existing import Existing
 from rehearsal.aws.models import client
 from rehearsal.cloud import Made, Resource
 from rehearsal.store import Kept, Store
-from tests.infra.golden import GOLDEN
+from tests.infra.golden_plans import golden_plan
 
 REGION = "us-east-2"
 TAGS = {"trainyard.dev/stack": "training"}
@@ -200,8 +199,8 @@ LOOKUPS = lookups("infra.targets.aws.account")
 
 
 def test_every_type_of_the_stacks_can_be_looked_up() -> None:
-    plans = [yaml.safe_load(file.read_text()) for file in GOLDEN.glob("*aws*.yaml")]
-    types = {urn.partition("::")[0].rpartition("$")[2] for plan in plans for urn in plan["resources"]}
+    plans = [golden_plan(name) for name in ("aws", "aws-dev", "autoscaled-aws")]
+    types = {urn.partition("::")[0].rpartition("$")[2] for plan in plans for urn in plan}
     made_again_the_same = {"aws:ec2/defaultSecurityGroup:DefaultSecurityGroup"}
     sought = {token for token in types if token.startswith("aws:")} - made_again_the_same
     assert len(sought) > 30

@@ -7,9 +7,9 @@ from typing import Any
 
 from infra.spec import Stack
 from infra.targets.aws.spec.provider import AwsAccessSpec, AwsSpec
-from tests.infra.golden import GOLDEN, assert_matches
+from tests.infra.golden_plans import assert_golden
 from tests.infra.plan import Plan, Registration, cluster_plan, plan
-from tests.infra.shown import text_of
+from tests.infra.shown import blocks_of
 
 WITHOUT_REGION = ("aws:iam/", "pulumi:providers:")
 
@@ -19,11 +19,11 @@ def aws_resources(found: Plan) -> list[Registration]:
 
 
 def test_the_plan_of_the_aws_stack_is_the_golden_one(aws_plan: Plan) -> None:
-    assert_matches(text_of(aws_plan), GOLDEN / "aws.yaml")
+    assert_golden(blocks_of(aws_plan), "aws")
 
 
 def test_the_plan_of_the_aws_dev_stack_is_the_golden_one(dev_plan: Plan) -> None:
-    assert_matches(text_of(dev_plan), GOLDEN / "aws-dev.yaml")
+    assert_golden(blocks_of(dev_plan), "aws-dev")
 
 
 def test_the_first_preview_lists_every_resource_that_up_makes(

@@ -20,10 +20,10 @@ from infra.spec.storage import LifecycleSpec
 from rehearsal import sdk
 from rehearsal.cloud import Resource
 from rehearsal.fake import refusals_of
-from tests.infra.golden import GOLDEN, assert_matches
+from tests.infra.golden_plans import assert_golden
 from tests.infra.judged import findings
 from tests.infra.plan import Plan, Registration, cluster_plan, plan, stack_file
-from tests.infra.shown import text_of
+from tests.infra.shown import blocks_of
 from tests.infra.targets.azure.stacks import with_pools, with_provider
 from trainyard.images import inventory
 from trainyard.price import bill
@@ -41,7 +41,7 @@ def own(found: Plan) -> list[Registration]:
 
 
 def test_the_plan_is_the_golden_one(azure_plan: Plan) -> None:
-    assert_matches(text_of(azure_plan), GOLDEN / "azure.yaml")
+    assert_golden(blocks_of(azure_plan), "azure")
 
 
 def test_the_first_preview_lists_every_resource_and_the_policies_let_it_pass(

@@ -12,10 +12,10 @@ from catalog import fabric_lint
 from infra.spec import Stack
 from infra.spec.node_pool import NodePoolSpec
 from rehearsal import sdk
-from tests.infra.golden import GOLDEN, assert_matches
+from tests.infra.golden_plans import assert_golden
 from tests.infra.judged import findings
 from tests.infra.plan import Plan, Registration, cluster_plan, plan
-from tests.infra.shown import text_of
+from tests.infra.shown import blocks_of
 from trainyard.price import bill
 
 CHECKPOINT_SECONDS = 60
@@ -26,7 +26,7 @@ def own(found: Plan) -> list[Registration]:
 
 
 def test_the_plan_is_the_golden_one(coreweave_plan: Plan) -> None:
-    assert_matches(text_of(coreweave_plan), GOLDEN / "coreweave.yaml")
+    assert_golden(blocks_of(coreweave_plan), "coreweave")
 
 
 def test_the_first_preview_lists_every_resource_and_the_policies_let_it_pass(

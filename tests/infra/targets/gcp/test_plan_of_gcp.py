@@ -11,10 +11,10 @@ from infra.artifacts import ROOT
 from infra.spec import Stack, load
 from infra.targets.gcp.spec.provider import GcpSpec
 from rehearsal import sdk
-from tests.infra.golden import GOLDEN, assert_matches
+from tests.infra.golden_plans import assert_golden
 from tests.infra.judged import findings
 from tests.infra.plan import Plan, Registration, cluster_plan, plan, stack_file
-from tests.infra.shown import text_of
+from tests.infra.shown import blocks_of
 from tests.infra.targets.gcp.answers import CERTIFICATE
 from tests.infra.targets.gcp.stacks import with_provider
 
@@ -28,11 +28,11 @@ def google(found: Plan) -> list[Registration]:
 
 
 def test_the_plan_of_the_gcp_stack_is_the_golden_one(gcp_plan: Plan) -> None:
-    assert_matches(text_of(gcp_plan), GOLDEN / "gcp.yaml")
+    assert_golden(blocks_of(gcp_plan), "gcp")
 
 
 def test_the_plan_of_the_tpu_stack_is_the_golden_one(tpu_plan: Plan) -> None:
-    assert_matches(text_of(tpu_plan), GOLDEN / "gcp-tpu.yaml")
+    assert_golden(blocks_of(tpu_plan), "gcp-tpu")
 
 
 @pytest.mark.parametrize("name", ["gcp", "gcp-tpu"])

@@ -10,10 +10,11 @@ import pytest
 from catalog import fabric_lint
 from infra.artifacts import Artifacts
 from infra.spec import Stack, load
-from tests.infra.golden import CASES, GOLDEN, assert_matches
+from tests.infra.golden import CASES
+from tests.infra.golden_plans import assert_golden
 from tests.infra.judged import findings
 from tests.infra.plan import Plan, plan, pools_of
-from tests.infra.shown import text_of
+from tests.infra.shown import blocks_of
 from trainyard.images import inventory
 
 FABRIC = "roce-nvl72"
@@ -42,7 +43,7 @@ def test_the_plan_is_the_golden_one(found: Plan) -> None:
         for each in found.resources
         if each.type.rpartition(":")[2] in CONCERNED or each.name == f"torch-{FABRIC}"
     ]
-    assert_matches(text_of(Plan(tuple(of_racks))), GOLDEN / "racks-gcp.yaml")
+    assert_golden(blocks_of(Plan(tuple(of_racks))), "racks-gcp")
 
 
 def test_a_node_pool_is_a_rack_that_a_policy_of_its_own_places(found: Plan) -> None:

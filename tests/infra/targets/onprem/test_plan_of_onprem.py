@@ -5,15 +5,15 @@ from pathlib import Path
 import yaml
 
 from infra.spec import Stack
-from tests.infra.golden import GOLDEN, assert_matches
+from tests.infra.golden_plans import assert_golden
 from tests.infra.judged import findings
 from tests.infra.kubeconfigs import TOKEN
 from tests.infra.plan import Plan, plan
-from tests.infra.shown import text_of
+from tests.infra.shown import blocks_of
 
 
 def test_the_plan_is_the_golden_one(onprem_plan: Plan) -> None:
-    assert_matches(text_of(onprem_plan), GOLDEN / "onprem.yaml")
+    assert_golden(blocks_of(onprem_plan), "onprem")
 
 
 def test_the_first_preview_lists_every_resource(onprem: Stack, onprem_plan: Plan, rendered: Path) -> None:
