@@ -7,8 +7,8 @@ what the plan `adds`. A block may be `like` another one of its type, of its file
 for some of its values.
 
 `UPDATE_GOLDEN=1 pytest …` keeps the plans of the tests that it runs, and writes all layers at its end: plans
-that were not made stay as they were. Read in review what it wrote. After a conflict take the files of one side
-before you run it.
+that were not made stay as they were. Read in review what it wrote. After a conflict, take the files of one
+side before you run it.
 """
 
 from __future__ import annotations
