@@ -1,8 +1,8 @@
 """From the command to the first step of a folder of 5,000 files, against kubectl and code baked in.
 
-Both arms start the same program on the same warm cluster, by the same launcher. The peer's runtime unpacks
-nothing, and its code lies on the team's volume before the clock starts, as if baked into an image. Ours packs
-the folder, asks the store for its digest, and unpacks it in each pod; the folder was sent once before.
+Both arms start the same program on the same warm cluster, by the same runtime and launcher. The peer's code
+lies on the team's volume before the clock starts, as if baked into an image. Ours packs the folder, asks the
+store for its digest, and unpacks it in each pod; the folder was sent once before.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from benchmarks.arena import STEP_SECONDS, Arena, arena
 from benchmarks.figures import Figure, Samples, alternating
@@ -22,7 +21,7 @@ from trainyard.jobs import manifest
 
 FILES, LINES = 5000, 40
 ROUNDS = 3
-TEAM, RUNTIME, BARE = "research", "torch-none", "bare-torch"
+TEAM, RUNTIME = "research", "torch-none"
 PROGRAM = """
 import os, pathlib, torch, torch.distributed as dist
 dist.init_process_group("gloo")
@@ -43,7 +42,6 @@ def measure() -> list[Figure]:
         code, store = place.state / "code", _checkpoints(place) / "baked"
         _write(code)
         _write(store)
-        _make_bare_runtime(place)
         synced: list[float] = []
         numbers = iter(range(1000))
         arms = _ours(place, code, numbers, synced), _peer(place, numbers)
@@ -105,7 +103,6 @@ def _peer(place: Arena, numbers: Iterator[int]) -> Callable[[], float]:
         asked = {"name": name, "team": TEAM, "runtime": RUNTIME, "num_nodes": 2, "accelerators_per_node": 1}
         job = parse_job({**asked, "command": ["python", "/mnt/checkpoints/baked/train.py"]})
         body = manifest(job, "run-001")
-        body["spec"]["runtimeRef"]["name"] = BARE
         started = time.time()
         place.kubectl("apply", "--filename=-", given=json.dumps(body))
         seconds = _first_step(place, name) - started
@@ -113,15 +110,6 @@ def _peer(place: Arena, numbers: Iterator[int]) -> Callable[[], float]:
         return seconds
 
     return start
-
-
-def _make_bare_runtime(place: Arena) -> None:
-    """The stack's runtime as it would be if nothing unpacked code."""
-    runtime = json.loads(place.kubectl("get", "clustertrainingruntime", RUNTIME, "--output=json"))
-    for part in runtime["spec"]["template"]["spec"]["replicatedJobs"]:
-        part["template"]["spec"]["template"]["spec"].pop("initContainers")
-    body: dict[str, Any] = {**runtime, "metadata": {"name": BARE, "labels": runtime["metadata"]["labels"]}}
-    place.kubectl("apply", "--filename=-", given=json.dumps(body))
 
 
 def _first_step(place: Arena, name: str) -> float:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from infra import names
-from infra.platform.programs import on_fabric, program
+from infra.platform.programs import on_fabric, program, unpacking
 from infra.spec.job import JobSpec, starts_by_rank
 from infra.spec.share import quantity
 from trainyard_train.elasticity.config import leave_seconds
@@ -20,7 +20,6 @@ RESTARTS = 3
 """Of a node's ranks in place, where a job does not say how often."""
 _SHARED_MEMORY = {"name": "shared-memory", "mountPath": "/dev/shm"}  # noqa: S108 -- where PyTorch and NCCL look
 _READABLE = 0o440
-_START_IN = 'cd "$0" && exec "$@"'
 
 
 class Dataset(Protocol):
@@ -79,9 +78,8 @@ def replicated_jobs(job: JobSpec) -> list[str]:
 
 
 def command_of(job: JobSpec) -> list[str]:
-    """Return what the container starts: the fabric's settings first, then the ranks, where the code is."""
-    inside = ["/bin/sh", "-c", _START_IN, names.CODE_FOLDER] if job.code else []
-    return [*around(job), *inside, *_ranks(job)]
+    """Return what the container starts: the code first, then in it the fabric's settings and the ranks."""
+    return [*(unpacking() if job.code else []), *around(job), *_ranks(job)]
 
 
 def around(job: JobSpec) -> list[str]:
@@ -173,7 +171,7 @@ def resources(job: JobSpec, share: Mapping[str, str]) -> tuple[dict[str, str], d
 
 
 def patch(job: JobSpec) -> dict[str, Any] | None:
-    """Return what is laid over the runtime's pods: volumes for files of Secrets and shared memory, code."""
+    """Return what is laid over the runtime's pods: volumes for files of Secrets and shared memory."""
     volumes: list[dict[str, Any]] = []
     mounts: list[dict[str, Any]] = []
     if job.shared_memory_gib is not None:
@@ -187,14 +185,9 @@ def patch(job: JobSpec) -> dict[str, Any] | None:
         ]
         volumes.append({"name": "secret-files", "projected": {"sources": sources, "defaultMode": _READABLE}})
         mounts.append({"name": "secret-files", "mountPath": SECRET_FILES, "readOnly": True})
-    pod: dict[str, Any] = {}
-    if volumes:
-        pod |= {"volumes": volumes, "containers": [{"name": "node", "volumeMounts": mounts}]}
-    if job.code:
-        digest = {"name": names.CODE_VARIABLE, "value": job.code}
-        pod["initContainers"] = [{"name": names.UNPACK, "env": [digest]}]
-    if not pod:
+    if not volumes:
         return None
+    pod = {"volumes": volumes, "containers": [{"name": "node", "volumeMounts": mounts}]}
     return laid_over("trainyard.dev/job", job, pod)
 
 

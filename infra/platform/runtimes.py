@@ -21,7 +21,7 @@ from infra.platform.base import (
     python_environment,
 )
 from infra.platform.fabric import FABRIC_SIGNAL, environment, pod_annotations, resources, with_fabric
-from infra.platform.programs import program
+from infra.platform.programs import program, unpacking
 from infra.spec.grace import LASTING_SECONDS, runtime_grace_seconds
 from infra.targets.base import PoolSettings
 
@@ -58,7 +58,7 @@ _STAYS = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
 """An autoscaler that packs pods together would end a job to save a node."""
 _JOB = {"name": names.JOB_VOLUME, "mountPath": names.JOB_MOUNT}
 _IN_MEMORY = {"medium": "Memory", "sizeLimit": "1Gi"}
-"""5,000 small files take 0.4 s there, and 2 to 3 s on the disk that it was tried on. A pack has 256 MiB at
+"""5,000 small files take 0.2 s there, and 2 to 3 s on the disk that it was tried on. A pack has 256 MiB at
 most, and lies beside its files while they are made."""
 _PREFERRED, _REQUIRED = (f"kueue.x-k8s.io/podset-{kind}-topology" for kind in ("preferred", "required"))
 
@@ -137,7 +137,8 @@ def _worker_pod(context: Context, fabric: str) -> dict[str, Any]:
     [container] = pod["containers"]
     named = dict.fromkeys([*_OF_THE_IMAGE, *(variable["name"] for variable in container["env"])])
     sshd = {
-        "command": ["python3", "-c", program("serve_ssh.py")],
+        # Trainer gives workers the job's variables, the digest of its code among them, and no command.
+        "command": [*unpacking(), "python3", "-c", program("serve_ssh.py")],
         "args": list(named),
         "readinessProbe": {"tcpSocket": {"port": 2222}, "periodSeconds": 2},
     }
@@ -241,7 +242,6 @@ def _replicated_job(
 def _pod(context: Context, framework: str, fabric: str, container: dict[str, Any]) -> dict[str, Any]:
     pools = [pool for pool in context.job_pools if pool.fabric_class == fabric]
     claims = {mount["name"]: mount.get("readOnly", False) for mount in _mounts(context)}
-    main = {**_container(context, pools), **container}
     pod = {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": _grace_seconds(context, framework, fabric),
@@ -250,8 +250,7 @@ def _pod(context: Context, framework: str, fabric: str, container: dict[str, Any
         # the whole grace period. With a shared process namespace it is not process 1.
         "shareProcessNamespace": True,
         "securityContext": RESTRICTED_POD,
-        "initContainers": [_unpacks_code(main)],
-        "containers": [{**main, "volumeMounts": [*main["volumeMounts"], {**_JOB, "readOnly": True}]}],
+        "containers": [{**_container(context, pools), **container}],
         "volumes": [
             *(
                 {"name": claim, "persistentVolumeClaim": {"claimName": claim, "readOnly": read_only}}
@@ -264,22 +263,6 @@ def _pod(context: Context, framework: str, fabric: str, container: dict[str, Any
         return pod
     check = names.runtime(framework, fabric) not in context.stack.unchecked_runtimes
     return with_fabric(pod, fabric, check=check)
-
-
-def _unpacks_code(main: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a job that brings code (`trainyard run`): it is verified and unpacked before the ranks start.
-
-    In the runtime's own image whatever the job's is, and on a volume that the ranks cannot write to.
-    """
-    store = {"name": names.CHECKPOINTS_CLAIM, "mountPath": names.CHECKPOINTS_MOUNT, "readOnly": True}
-    start = ["python3", "-IS", "-c", program("unpack_code.py")]
-    return {
-        **{key: main[key] for key in ("image", "imagePullPolicy", "securityContext")},
-        "name": names.UNPACK,
-        "command": [*start, names.CODE_STORE, names.JOB_MOUNT],
-        "resources": {},
-        "volumeMounts": [store, dict(_JOB)],
-    }
 
 
 def _container(context: Context, pools: Sequence[PoolSettings]) -> dict[str, Any]:
@@ -300,7 +283,7 @@ def _container(context: Context, pools: Sequence[PoolSettings]) -> dict[str, Any
             "limits": resources(fabric, accelerators),
         },
         "securityContext": RESTRICTED_CONTAINER,
-        "volumeMounts": _mounts(context),
+        "volumeMounts": [*_mounts(context), dict(_JOB)],
     }
 
 

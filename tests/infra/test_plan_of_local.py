@@ -84,7 +84,7 @@ def _assert_restricted(
     assert pod["securityContext"]["seccompProfile"]["type"] == "RuntimeDefault"
     sources = {key for volume in pod["volumes"] for key in volume} - {"name"}
     assert sources == set(volumes)
-    for container in (*pod["initContainers"], *pod["containers"]):
+    for container in (*pod.get("initContainers", ()), *pod["containers"]):
         assert container["securityContext"]["allowPrivilegeEscalation"] is False
         assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
 

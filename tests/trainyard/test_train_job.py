@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from infra.platform.programs import program
+from infra.platform.programs import program, unpacking
 from infra.spec import JobSpec, parse_job
 from infra.spec.dataset import DatasetSpec
 from infra.spec.node_pool import NodePoolSpec
@@ -39,7 +39,7 @@ TORCHRUN = ["-m", "torch.distributed.run", "--max-restarts=3", "--no-python"]
 MPI = {"runtime": "mpi-none"}
 CODE = f"sha256:{'1' * 64}"
 HOLD = ["/bin/sh", "-c", program("hold_failed.sh").rstrip(), "hold_failed"]
-INSIDE = ["/bin/sh", "-c", 'cd "$0" && exec "$@"', "/mnt/job/code"]
+INSIDE = unpacking()
 
 
 @pytest.mark.parametrize(
@@ -105,17 +105,15 @@ def test_a_command_is_told_where_its_data_are_and_what_it_came_from() -> None:
 
 
 @pytest.mark.parametrize("runtime", ["torch-none", "mpi-none"])
-def test_code_is_unpacked_in_every_pod_and_named_wherever_the_job_is(runtime: str) -> None:
+def test_code_is_unpacked_before_the_ranks_and_named_wherever_the_job_is(runtime: str) -> None:
     given = job("python", "a.py", code=CODE, runtime=runtime)
     checkout = Checkout(image="of-the-runtime", commit="c0ffee", dirty=True)
     found = manifest(given, "run-001", checkout=checkout)
-    (patch,) = found["spec"]["runtimePatches"]
-    replicated = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
-    assert [each["name"] for each in replicated] == (["node", "launcher"] if "mpi" in runtime else ["node"])
-    for each in replicated:
-        pod = each["template"]["spec"]["template"]["spec"]
-        told = [{"name": "TRAINYARD_CODE", "value": CODE}]
-        assert pod["initContainers"] == [{"name": "unpack-code", "env": told}]
+    assert "runtimePatches" not in found["spec"], "Trainer gives workers of MPI the variables of the job"
+    assert found["spec"]["trainer"]["command"][:6] == unpacking()
+    kept = manifest(given.model_copy(update={"hold_on_failure_minutes": 5}), "run-001")
+    command = kept["spec"]["trainer"]["command"]
+    assert command[:6] == unpacking() and command[9] == "hold_failed", "a pack that is wrong is not held"
     has = {each["name"]: each["value"] for each in found["spec"]["trainer"]["env"]}
     origin = found["metadata"]["annotations"]["trainyard.dev/origin"]
     assert (has["TRAINYARD_CODE"], has["TRAINYARD_ORIGIN"]) == (CODE, origin)

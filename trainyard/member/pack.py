@@ -26,6 +26,9 @@ from infra.errors import InputError, Problem
 
 MAX_BYTES = 256 << 20
 """Of all files: code is small, and each pod of a job unpacks it. Data are for datasets and volumes."""
+MAX_UNPACKED = 1 << 30
+"""Of the pack and its files in a pod's memory (`infra.platform.runtimes`), where a file takes whole pages."""
+_PAGE, _RECORD = 4096, 512
 NUM_LARGEST = 5
 """Files that are named where a folder is too large."""
 _IN_MEMORY = 32 << 20
@@ -141,13 +144,22 @@ def _check_size(folder: Path, names: Sequence[str]) -> None:
         with suppress(OSError):
             sizes[name] = (folder / name).lstat().st_size
     total = sum(sizes.values())
-    if total <= MAX_BYTES:
+    unpacked = sum(_rounded(size, _PAGE) + _RECORD + _rounded(size, _RECORD) for size in sizes.values())
+    if total <= MAX_BYTES and unpacked <= MAX_UNPACKED:
         return
+    if total <= MAX_BYTES:
+        fix = "leave out what the job needs not (.trainyardignore); many small files go on the team's volume"
+        got = f"{len(sizes)} files, which take {mib(unpacked)} in the memory of each pod"
+        raise InputError([Problem(str(folder), got, f"{mib(MAX_UNPACKED)} with the pack", fix)])
     largest = sorted(sizes, key=lambda name: sizes[name], reverse=True)[:NUM_LARGEST]
     shown = ", ".join(f"{printable(name)} ({mib(sizes[name])})" for name in largest)
     fix = "leave them out (.trainyardignore, git rm --cached); data go on the team's volume, or as a dataset"
     got = f"{len(sizes)} files of {mib(total)}; the largest: {shown}"
     raise InputError([Problem(str(folder), got, f"{mib(MAX_BYTES)} in all", fix)])
+
+
+def _rounded(size: int, unit: int) -> int:
+    return -(-size // unit) * unit
 
 
 def _problems(file: _File, listed: Sequence[str]) -> Iterator[Problem]:

@@ -7,6 +7,7 @@ from importlib.resources import files
 from itertools import dropwhile
 
 import catalog
+from infra import names
 
 
 def program(name: str, **values: str) -> str:
@@ -22,6 +23,12 @@ def on_fabric(fabric: str) -> list[str]:
     if not catalog.fabric(fabric).node_files:
         return []
     return ["/bin/sh", "-c", program("start_on_fabric.sh").rstrip(), "sh"]
+
+
+def unpacking() -> list[str]:
+    """Return what comes before a command that starts in the code of its job, and as it is without code."""
+    text = program("unpack_code.sh").rstrip()
+    return ["/bin/sh", "-c", text, "unpack_code", names.CODE_STORE, names.CODE_FOLDER]
 
 
 @cache

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -35,11 +37,15 @@ def given(code: Pack) -> bytes:
     return b"%d\n" % len(sent) + sent
 
 
-def unpack(store: Path, folder: Path, digest: str) -> subprocess.CompletedProcess[str]:
+def unpack(
+    store: Path, folder: Path, digest: str, *, path: str = os.environ["PATH"], inside: Sequence[str] = ()
+) -> subprocess.CompletedProcess[str]:
+    """Unpack as a pod does, and say where the command starts."""
     folder.mkdir(exist_ok=True)
-    command = [sys.executable, "-IS", "-c", program("unpack_code.py"), str(store), str(folder)]
-    told = {"TRAINYARD_CODE": digest, "TERMINATION_LOG": str(folder / "said")}
-    return subprocess.run(command, env=told, capture_output=True, text=True, check=False)
+    program_of = ["/bin/sh", "-c", program("unpack_code.sh"), "unpack_code", str(store), str(folder / "code")]
+    told = {"TRAINYARD_CODE": digest, "TERMINATION_LOG": str(store.parent / "said"), "PATH": path}
+    command = [*inside, *program_of, "/bin/pwd"]
+    return subprocess.run(command, env=told, capture_output=True, text=True, check=False, cwd=folder)
 
 
 def test_code_is_stored_once_and_unpacked_as_it_was(code: Pack, tmp_path: Path) -> None:
@@ -47,13 +53,16 @@ def test_code_is_stored_once_and_unpacked_as_it_was(code: Pack, tmp_path: Path) 
     assert receive(store, code.digest, given(code)).stdout == b"send\nstored\n"
     assert receive(store, code.digest, b"").stdout == b"stored\n", "it is there: nothing is sent"
     assert [each.name for each in store.iterdir()] == [f"{code.digest.removeprefix('sha256:')}.tar.gz"]
-    for _ in range(2):  # a container may be started twice
-        assert unpack(store, folder, code.digest).returncode == 0
     found = folder / "code"
+    for _ in range(2):  # a container may be started twice
+        assert unpack(store, folder, code.digest).stdout == f"{found}\n"
     assert (found / "train.py").read_text() == "print(1)\n"
     assert os.access(found / "link", os.X_OK) and (found / "link").is_symlink()
     assert (found / os.fsdecode(b"caf\xe9")).exists()
     assert sorted(each.name for each in folder.iterdir()) == ["code"]
+    modes = {each.name: each.stat().st_mode & 0o777 for each in (found, *found.rglob("*"))}
+    executable = {"code", "lib", "run.sh", "link"}
+    assert modes == {name: 0o555 if name in executable else 0o444 for name in modes}
 
 
 @pytest.mark.parametrize("cut", [0, 2, 40], ids=lambda cut: f"after {cut} bytes")
@@ -74,16 +83,45 @@ def test_a_pod_whose_code_was_changed_in_the_store_does_not_start(code: Pack, tm
     receive(store, code.digest, given(code))
     [file] = store.iterdir()
     file.chmod(0o600)
-    for content, said in ((file.read_bytes()[:-20], "other bytes"), (b"no gzip", "cannot be read")):
+    broken = (
+        (gzip.compress(b"others"), "has other bytes by that name"),
+        (b"no gzip", "cannot be read: gzip: "),
+    )
+    for content, said in (*broken, (file.read_bytes()[:-20], "unexpected end of file")):
         file.write_bytes(content)
         done = unpack(store, tmp_path / "pod", code.digest)
         assert done.returncode == 2 and said in done.stderr
         assert not (tmp_path / "pod" / "code").exists()
     file.unlink()
     assert "not in the team's store" in unpack(store, tmp_path / "pod", code.digest).stderr
-    assert code.digest in (tmp_path / "pod" / "said").read_text()
+    assert code.digest in (tmp_path / "said").read_text()
 
 
 def test_a_job_without_code_starts_as_it_did(tmp_path: Path) -> None:
-    assert unpack(tmp_path / "store", tmp_path / "pod", "").returncode == 0
+    assert unpack(tmp_path / "store", tmp_path / "pod", "").stdout == f"{tmp_path / 'pod'}\n"
     assert list((tmp_path / "pod").iterdir()) == []
+
+
+def test_an_image_or_a_runtime_that_cannot_unpack_says_so(code: Pack, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    receive(store, code.digest, given(code))
+    done = unpack(store, tmp_path / "pod", code.digest, path="/nowhere")
+    assert (done.returncode, "the image has no gzip" in done.stderr) == (2, True)
+    (tmp_path / "pod" / "code").symlink_to("/nowhere")  # root may write whatever a mount does not forbid
+    done = unpack(store, tmp_path / "pod", code.digest)
+    assert (done.returncode, "bring the stack up again" in done.stderr) == (2, True)
+
+
+SMALL = 'mount -t tmpfs -o size="$0" none "$1" && shift && exec "$@"'
+
+
+@pytest.mark.parametrize("size", ["4k", "16k"], ids=["by the pack", "by its files"])
+def test_code_that_fills_the_volume_says_so_in_one_line(code: Pack, tmp_path: Path, size: str) -> None:
+    store, folder = tmp_path / "store", tmp_path / "pod"
+    receive(store, code.digest, given(code))
+    folder.mkdir()
+    on_small = ("unshare", "--map-root-user", "--mount", "sh", "-c", SMALL, size, str(folder))
+    done = unpack(store, folder, code.digest, inside=on_small)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "fill the volume that they are unpacked on (1 GiB" in done.stderr and done.stderr.count("\n") == 1
+    assert (tmp_path / "said").read_text() == done.stderr

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from infra.platform.fabric import needs, with_fabric
-from infra.platform.programs import on_fabric, program
+from infra.platform.programs import on_fabric, program, unpacking
 from infra.platform.runtimes import EX_NO_FABRIC
 from infra.spec.grace import runtime_grace_seconds
 from infra.spec.job import JobSpec
@@ -33,26 +32,26 @@ def test_mpirun_of_open_mpi_5_finds_the_host_file(local_plan: Plan) -> None:
 
 
 def test_the_launcher_waits_for_its_own_name_and_takes_no_accelerator_for_it(local_plan: Plan) -> None:
-    (_, waiting) = pods(local_plan, "mpi-none")["launcher"]["initContainers"]
+    (waiting,) = pods(local_plan, "mpi-none")["launcher"]["initContainers"]
     assert "getaddrinfo" in waiting["command"][-1]
     assert not waiting["resources"]
 
 
 @pytest.mark.parametrize("name", ["torch-none", "mpi-none", "torch-distributed"])
-def test_code_is_unpacked_first_where_ranks_cannot_write(local_plan: Plan, name: str) -> None:
+def test_no_pod_waits_for_a_container_that_brings_its_code(local_plan: Plan, name: str) -> None:
+    """A container of its own takes about a second of each start."""
     for pod in pods(local_plan, name).values():
-        unpack = pod["initContainers"][0]
-        assert unpack["name"] == "unpack-code"
-        assert unpack["command"][-2:] == ["/mnt/checkpoints/.trainyard/code", "/mnt/job"]
-        assert mounts(unpack) == {"/mnt/checkpoints": True, "/mnt/job": False}
-        assert not unpack["resources"] and "env" not in unpack
-        for each in (*pod["containers"], *pod["initContainers"][1:]):
-            assert mounts(each)["/mnt/job"] is True
+        [container] = pod["containers"]
+        assert [each["name"] for each in pod.get("initContainers", ())] in ([], ["wait-for-dns"])
+        [mount] = [each for each in container["volumeMounts"] if each["mountPath"] == "/mnt/job"]
+        assert not mount.get("readOnly")
+        assert {"name": "job", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}} in pod["volumes"]
 
 
-def mounts(container: Mapping[str, Any]) -> dict[str, bool]:
-    """Where it sees volumes, and whether it can only read them."""
-    return {each["mountPath"]: each.get("readOnly", False) for each in container["volumeMounts"]}
+def test_workers_unpack_the_code_before_their_launcher_can_reach_them(local_plan: Plan) -> None:
+    [worker] = pods(local_plan, "mpi-none")["node"]["containers"]
+    assert worker["command"][:-3] == unpacking()
+    assert worker["command"][-1] == program("serve_ssh.py")
 
 
 def test_ranks_on_workers_have_the_variables_of_their_pod(local_plan: Plan) -> None:

@@ -192,6 +192,20 @@ def test_links_that_lead_out_and_secrets_are_said_at_once(folder: Path) -> None:
     assert [each.path for each in refused.value.problems] == [".env", "data", "lib/up"]
 
 
+def test_files_that_fill_a_pods_memory_are_refused_before_they_are_sent(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of one byte takes a page there, and two records of 512 bytes in the pack."""
+    for number in range(20):
+        (folder / f"small-{number}").write_text("1")
+    names = [f"small-{number}" for number in range(20)]
+    monkeypatch.setattr(packing, "MAX_UNPACKED", 20 * (4096 + 2 * 512))
+    assert pack(folder, names).num_files == 20
+    monkeypatch.setattr(packing, "MAX_UNPACKED", 20 * (4096 + 2 * 512) - 1)
+    with pytest.raises(InputError, match=r"20 files, which take 0\.1 MiB in the memory of each pod"):
+        pack(folder, names)
+
+
 def test_too_much_is_refused_with_the_largest_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "weights.bin").write_bytes(bytes(3 << 20))
     git(folder, "add", ".")

@@ -1,0 +1,43 @@
+#!/bin/sh
+# Unpacks a job's code, then runs a command there: unpack_code.sh STORE FOLDER COMMAND [ARGUMENT …]
+#
+# It runs in the ranks' own container, before any rank starts: a container of its own costs each pod about a second.
+# TRAINYARD_CODE is the digest; without it the command starts where it is. gzip, tar and sha256sum are in every
+# distribution's image, and take 0.15 s for 5,000 files where Python's tarfile takes 0.75 s. It works on a copy of its
+# own, so that what was verified is what is unpacked. All is read-only then (0444, 0555), which keeps ranks from
+# changing their code by accident: its owner is the user that they run as.
+store=$1 folder=$2
+shift 2
+[ "${TRAINYARD_CODE:-}" ] || exec "$@"
+digest=${TRAINYARD_CODE#sha256:}
+file=$store/$digest.tar.gz copy=$folder.tar
+line='
+'
+refuse() {
+  text="trainyard: code sha256:$digest: $1"
+  echo "$text" >&2
+  echo "$text" 2>/dev/null >"${TERMINATION_LOG:-/dev/termination-log}"
+  rm -rf "$folder" "$copy"
+  exit 2
+}
+failed() { # only the first line of what a program says: tar has one for each file
+  case $2 in
+    *'No space left'*) refuse "its files fill the volume that they are unpacked on (1 GiB, the pack with them): bring fewer" ;;
+  esac
+  said=${2#"$line"} # gzip begins with an empty one
+  refuse "$1: ${said%%"$line"*}"
+}
+for tool in gzip tar sha256sum; do
+  command -v "$tool" >/dev/null || refuse "the image has no $tool, which unpacks it; put it there, or bake the code in (--no-folder)"
+done
+[ -e "$file" ] || refuse "not in the team's store; \`trainyard run\` puts it there"
+umask 022
+[ ! -e "$folder" ] || { chmod -R u+w "$folder" && rm -rf "$folder"; } # of a start that was cut off
+mkdir "$folder" 2>/dev/null || refuse "no folder $folder can be made: the runtime is of an earlier version; bring the stack up again"
+said=$(gzip -dc "$file" 2>&1 >"$copy") || failed "cannot be read" "$said"
+found=$(sha256sum <"$copy") found=${found%% *}
+[ "$found" = "$digest" ] || refuse "the store has other bytes by that name, sha256:$found"
+said=$(tar -xf "$copy" -C "$folder" 2>&1) || failed "cannot be unpacked" "$said"
+rm "$copy"
+chmod -R a-w "$folder"
+cd "$folder" && exec "$@"
