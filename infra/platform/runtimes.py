@@ -22,6 +22,7 @@ from infra.platform.base import (
 )
 from infra.platform.fabric import FABRIC_SIGNAL, environment, pod_annotations, resources, with_fabric
 from infra.platform.programs import program, unpacking
+from infra.spec.dataset import DatasetSpec
 from infra.spec.grace import LASTING_SECONDS, runtime_grace_seconds
 from infra.targets.base import PoolSettings
 
@@ -84,7 +85,7 @@ class Runtimes(Layer):
 
 def _runtime(context: Context, name: str, framework: str, spec: dict[str, Any]) -> Manifest:
     about = metadata(name, labels={"trainer.kubeflow.org/framework": framework})
-    if datasets := {each.name: [each.path, each.digest] for each in context.stack.datasets}:
+    if datasets := {each.name: _staged(each) for each in context.stack.datasets}:
         about["annotations"] = {names.DATASETS_ANNOTATION: json.dumps(datasets)}
     return {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
@@ -92,6 +93,11 @@ def _runtime(context: Context, name: str, framework: str, spec: dict[str, Any]) 
         "metadata": about,
         "spec": spec,
     }
+
+
+def _staged(dataset: DatasetSpec) -> list[Any]:
+    """Return what `trainyard run` must know of a dataset without the stack file: path, digest, readers."""
+    return [dataset.path, dataset.digest, *([list(dataset.teams)] if dataset.teams else [])]
 
 
 def _torch(context: Context, fabric: str) -> dict[str, Any]:

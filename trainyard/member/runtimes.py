@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Set
 from dataclasses import dataclass
 
 from infra import names
@@ -14,12 +15,18 @@ from trainyard.member.ranks import CONTAINER
 
 @dataclass(frozen=True)
 class StagedDataset:
-    """Data that are staged for all teams."""
+    """Data that are staged for all teams, or for some."""
 
     name: str
     path: str
     """Seen from the folder of datasets."""
     digest: str
+    teams: tuple[str, ...] | None = None
+    """That may read it; None: all."""
+
+    def is_read_by(self, team: str) -> bool:
+        """Whether jobs of a team find it."""
+        return self.teams is None or team in self.teams
 
 
 @dataclass(frozen=True)
@@ -31,23 +38,31 @@ class Runtime:
     datasets: tuple[StagedDataset, ...]
 
     def check_datasets(self, job: JobSpec) -> None:
-        """See to it that all datasets of a job are there.
+        """See to it that all datasets of a job are there, and its team may read them.
 
         Raises:
-            InputError: some are not.
+            InputError: some are not, or may not be read.
         """
         known = {each.name for each in self.datasets}
-        allowed = ", ".join(sorted(known)) or "none: the stack stages no data"
-        wanted = [*job.datasets, *([job.dataset] if job.dataset else [])]
-        problems = [
-            Problem(
-                "datasets", name, allowed, "name one of these, or ask for it to be staged (docs/datasets.md)"
-            )
-            for name in wanted
-            if name not in known
-        ]
-        if problems:
-            raise InputError(problems)
+        read = {each.name for each in self.datasets if each.is_read_by(job.team)}
+        wanted = dict.fromkeys([*job.datasets, *([job.dataset] if job.dataset else [])])
+        missing = [_not_read(name, job.team, known, read) for name in wanted if name not in read]
+        if missing:
+            raise InputError(missing)
+
+
+def _not_read(name: str, team: str, known: Set[str], read: Set[str]) -> Problem:
+    """Say why a team's job finds no dataset of that name: it is not staged, or for other teams."""
+    none = (
+        f"none: all datasets are for other teams than {team}" if known else "none: the stack stages no data"
+    )
+    allowed = ", ".join(sorted(read)) or none
+    if name in known:
+        fix = f"name one of these, or ask for {team} among its `teams` in the stack file (docs/datasets.md)"
+        return Problem("datasets", f"{name}, which team {team} may not read", allowed, fix)
+    return Problem(
+        "datasets", name, allowed, "name one of these, or ask for it to be staged (docs/datasets.md)"
+    )
 
 
 def runtime_of(cluster: Cluster, job: JobSpec) -> Runtime:
@@ -65,7 +80,10 @@ def runtime_of(cluster: Cluster, job: JobSpec) -> Runtime:
 
 def _read(name: str, found: Object) -> Runtime:
     text = (found["metadata"].get("annotations") or {}).get(names.DATASETS_ANNOTATION, "{}")
-    datasets = tuple(StagedDataset(each, *about) for each, about in json.loads(text).items())
+    datasets = tuple(
+        StagedDataset(each, path, digest, tuple(readers[0]) if readers else None)
+        for each, (path, digest, *readers) in json.loads(text).items()
+    )
     jobs = found["spec"]["template"]["spec"]["replicatedJobs"]
     containers = [
         each

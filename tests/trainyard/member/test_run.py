@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -10,12 +11,15 @@ import pytest
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import ProtocolError
 
+from infra import names
 from infra.errors import ExitCode, InputError, InterruptedByUser, TrainyardError
+from infra.platform.runtimes import _staged
 from infra.spec import parse_job
+from infra.spec.dataset import DatasetSpec
 from trainyard.jobs import JobKey, Jobs, JobState
 from trainyard.member import run as running
 from trainyard.member.run import PatientJobs, _check_same, interruptible
-from trainyard.member.runtimes import Runtime, StagedDataset
+from trainyard.member.runtimes import Runtime, StagedDataset, _read
 
 KEY = JobKey("research", "tune")
 RUNTIME = Runtime("torch-none", "training:2", (StagedDataset("pile", "pile/sha256-1", "sha256:1"),))
@@ -111,11 +115,40 @@ def test_a_rerun_is_of_the_same_image_and_data() -> None:
     _check_same({"image": pinned.image}, pinned, RUNTIME)
 
 
-def test_datasets_that_are_not_staged_are_refused_at_once() -> None:
-    job = JOB.model_copy(update={"datasets": ("pile", "crawl", "books")})
+def staged(*datasets: DatasetSpec) -> Runtime:
+    """The runtime of a stack with these datasets, as a member reads it."""
+    about = {names.DATASETS_ANNOTATION: json.dumps({each.name: _staged(each) for each in datasets})}
+    spec: Any = {"template": {"spec": {"replicatedJobs": []}}}
+    return _read("torch-none", {"metadata": {"annotations": about}, "spec": spec})
+
+
+def dataset(name: str, **more: Any) -> DatasetSpec:
+    return DatasetSpec(name=name, source=f"s3://a/{name}/", digest=f"sha256:{'0' * 64}", size_gib=1, **more)
+
+
+def test_datasets_that_are_not_staged_or_are_for_other_teams_are_refused_at_once() -> None:
+    runtime = staged(
+        dataset("pile"), dataset("mail", teams=("sales", "legal")), dataset("web", teams=("research",))
+    )
+    runtime.check_datasets(JOB.model_copy(update={"datasets": ("pile", "web")}))
+    for named in ({"datasets": ("pile", "crawl", "mail")}, {"dataset": "mail", "datasets": ("crawl",)}):
+        with pytest.raises(InputError) as refused:
+            runtime.check_datasets(JOB.model_copy(update=named))
+        assert [(each.path, each.got, each.allowed) for each in refused.value.problems] == [
+            ("datasets", "crawl", "pile, web"),
+            ("datasets", "mail, which team research may not read", "pile, web"),
+        ]
+    assert "ask for research among its `teams`" in refused.value.problems[1].fix
+
+
+@pytest.mark.parametrize(
+    ("known", "allowed"),
+    [
+        ((), "none: the stack stages no data"),
+        ((dataset("mail", teams=("sales",)),), "none: all datasets are for other teams than research"),
+    ],
+)
+def test_who_can_read_no_dataset_is_told_why(known: tuple[DatasetSpec, ...], allowed: str) -> None:
     with pytest.raises(InputError) as refused:
-        RUNTIME.check_datasets(job)
-    assert [(each.got, each.allowed) for each in refused.value.problems] == [
-        ("crawl", "pile"),
-        ("books", "pile"),
-    ]
+        staged(*known).check_datasets(JOB.model_copy(update={"datasets": ("mail",)}))
+    assert refused.value.problems[0].allowed == allowed
