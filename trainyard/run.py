@@ -83,12 +83,29 @@ def cancel_job(session: Session, name: str) -> None:
     session.jobs.state(key)  # says so where there is none
     run = ((session.jobs.get(key) or {}).get("metadata", {}).get("annotations") or {}).get(RUN, "")
     session.jobs.delete(key)
-    if session.is_on_host:
-        kept = f"its checkpoints stay in {session.run_root(key.team, key.name)}"
-    else:
-        kept = f"the checkpoints of {run or 'its runs'} stay on the team's volume"
+    session.console.print(f"removed {key.name}; {_what_stays(session, key, run)}", highlight=False)
+
+
+def _what_stays(session: Session, key: JobKey, run: str) -> str:
+    """Say where a removed job's checkpoints are, and how to go on, where there is a command for it.
+
+    `submit` starts the stack's own job alone; what `trainyard run` started is continued by nothing else than
+    code that reads the folder.
+    """
+    if not _is_of_stack(session, key):
+        return f"what it wrote stays on the team's volume: {CHECKPOINTS}/{key.name}/{run}".rstrip("/")
     resume = f"; to continue: trainyard submit -s {session.stack_name} --run {run}" if run else ""
-    session.console.print(f"removed {key.name}; {kept}{resume}", highlight=False)
+    if session.is_on_host:
+        return f"its checkpoints stay in {session.run_root(key.team, key.name)}{resume}"
+    return f"the checkpoints of {run or 'its runs'} stay on the team's volume{resume}"
+
+
+def _is_of_stack(session: Session, key: JobKey) -> bool:
+    """Whether a job is the one that the stack file declares."""
+    if not session.has_file or session.is_fleet:
+        return False
+    job = session.stack.job
+    return job is not None and (job.team, job.name) == (key.team, key.name)
 
 
 def key_of(session: Session, name: str) -> JobKey:

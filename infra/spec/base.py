@@ -107,7 +107,7 @@ def _dns_label(value: object) -> object:
         raise wrong("dns_label", f"at most {_MAX_NAME} characters", f"shorten it by {len(value) - _MAX_NAME}")
     if _DNS_LABEL.fullmatch(value):
         return value
-    suggestion = re.sub(r"[^a-z0-9]+", "-", value.lower()).strip("-0123456789")
+    suggestion = re.sub(r"[^a-z0-9]+", "-", value.lower()).lstrip("-0123456789").rstrip("-")
     fix = f"write {suggestion!r}" if suggestion else "choose a name such as 'research'"
     raise wrong("dns_label", "lower-case letters, digits and '-', starting with a letter (RFC 1035)", fix)
 

@@ -103,7 +103,7 @@ def job_of(asked: Asked, found: Written, team: str, folder: Path) -> JobSpec:
 
 def made_up(base: str) -> str:
     """Return a name for a job that was given none; no other has it."""
-    plain = re.sub(r"[^a-z0-9]+", "-", base.lower()).strip("-0123456789")[:_MAX_BASE].strip("-")
+    plain = re.sub(r"[^a-z0-9]+", "-", base.lower()).lstrip("-0123456789")[:_MAX_BASE].rstrip("-")
     return f"{plain or 'job'}-{random.token_hex(3)}"
 
 

@@ -71,6 +71,7 @@ def flavors_of(cluster: Cluster, namespace: str) -> list[Flavor]:
     """Return what the queues of a team have, those of its first queue first.
 
     Raises:
+        InputError: there is no such team, as far as the user sees.
         TrainyardError: the stack was brought up by an earlier version, or the user may not see its queues.
     """
     known = cluster.cluster_queues()
@@ -84,6 +85,8 @@ def flavors_of(cluster: Cluster, namespace: str) -> list[Flavor]:
             offer = _offer(offers.get(pool.name, {}))
             if offer is not None:
                 found.append(Flavor(local_queue, queue, pool, most[pool.name], offer))
+    if not found and namespace not in cluster.namespaces:
+        raise InputError([_no_such_team(namespace, cluster.namespaces)])
     if not found:
         raise TrainyardError([_nothing_seen(namespace)])
     return found
@@ -202,6 +205,13 @@ def _no_room(job: JobSpec, size: Size, flavors: Sequence[Flavor]) -> Problem:
         allowed="; ".join(map(str, flavors)),
         fix="ask for what one pool has; `trainyard queue` shows what is free",
     )
+
+
+def _no_such_team(namespace: str, known: Sequence[str]) -> Problem:
+    prefix = names.team_namespace("")
+    teams = ", ".join(sorted(each.removeprefix(prefix) for each in known))
+    got = f"{namespace.removeprefix(prefix)}: no team whose queues you may see"
+    return Problem("team", got, f"a team that you are in: {teams}", "name one of these: --team NAME")
 
 
 def _nothing_seen(namespace: str) -> Problem:

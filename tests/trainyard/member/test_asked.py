@@ -31,6 +31,17 @@ def test_a_command_is_a_job_named_by_its_folder() -> None:
     assert job.name.startswith("my-code-") and job.name != made_up("My Code")
 
 
+@pytest.mark.parametrize(
+    ("name", "offered"),
+    [("Walk_2", "walk-2"), ("GPT2", "gpt2"), ("2_walk-", "walk"), ("run.v1.0", "run-v1-0")],
+)
+def test_a_name_that_cannot_be_is_answered_by_the_nearest_that_can(name: str, offered: str) -> None:
+    with pytest.raises(InputError) as refused:
+        read(Asked(["python", "a.py"], flags={"name": name}))
+    assert refused.value.problems[0].fix == f"write {offered!r}"
+    assert read(Asked(["python", "a.py"]), folder=f"/home/me/{name}").name.rpartition("-")[0] == offered
+
+
 def test_flags_stand_before_the_file_and_variables_are_added(tmp_path: Path) -> None:
     file = tmp_path / "job.yaml"
     file.write_text(yaml.safe_dump({**GOOD, "queue": "amd"}))

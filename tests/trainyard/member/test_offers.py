@@ -45,6 +45,16 @@ def queue(name: str, **quotas: int) -> Object:
     return found
 
 
+def test_a_misspelt_team_is_answered_by_the_teams_that_there_are() -> None:
+    cluster = lab()
+    cluster.namespaces = ["team-speech", "team-research"]
+    with pytest.raises(InputError) as refused:
+        flavors_of(cluster, "team-reserch")
+    [problem] = refused.value.problems
+    assert (problem.path, problem.allowed) == ("team", "a team that you are in: research, speech")
+    assert problem.got.startswith("reserch: ") and "--team NAME" in problem.fix
+
+
 def lab() -> Lists:
     """Two queues: NVIDIA's pools are the team's first."""
     return Lists(

@@ -1,0 +1,64 @@
+"""What is said of a job that was removed, and how to go on with it."""
+
+from __future__ import annotations
+
+from io import StringIO
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from trainyard.jobs import RUN, JobKey, JobState
+from trainyard.run import cancel_job
+
+
+class Known:
+    """One job, until it is removed."""
+
+    removed: JobKey | None = None
+
+    def of_teams(self, _namespaces: list[str]) -> list[JobKey]:
+        return [JobKey("research", "tune")]
+
+    def state(self, _key: JobKey) -> JobState:
+        return JobState("running")
+
+    def get(self, _key: JobKey) -> dict[str, Any]:
+        return {"metadata": {"annotations": {RUN: "run-7"}}}
+
+    def delete(self, key: JobKey) -> None:
+        self.removed = key
+
+
+def cancelled(stack_job: str | None, *, on_host: bool = False) -> str:
+    """What `cancel` says; `stack_job` is the name of the stack's own, None where there is no stack file."""
+    told = StringIO()
+    job = SimpleNamespace(team="research", name=stack_job)
+    session: Any = SimpleNamespace(
+        stack_name="lab",
+        has_file=stack_job is not None,
+        is_fleet=False,
+        stack=SimpleNamespace(job=job if stack_job else None),
+        namespaces=["team-research"],
+        jobs=Known(),
+        is_on_host=on_host,
+        run_root=lambda team, name: Path("/data") / team / name,
+        console=Console(file=told, width=200),
+    )
+    cancel_job(session, "tune")
+    assert session.jobs.removed == JobKey("research", "tune")
+    return told.getvalue()
+
+
+@pytest.mark.parametrize("stack_job", [None, "", "digits"], ids=["no file", "no job", "another job"])
+def test_submit_is_no_advice_for_a_job_that_came_by_run(stack_job: str | None) -> None:
+    said = cancelled(stack_job)
+    assert said == "removed tune; what it wrote stays on the team's volume: /mnt/checkpoints/tune/run-7\n"
+
+
+def test_the_stacks_own_job_is_continued_by_submit() -> None:
+    resume = "; to continue: trainyard submit -s lab --run run-7\n"
+    assert cancelled("tune") == f"removed tune; the checkpoints of run-7 stay on the team's volume{resume}"
+    assert cancelled("tune", on_host=True).endswith(f"stay in /data/research/tune{resume}")
