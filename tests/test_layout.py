@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -82,17 +81,3 @@ def test_validating_a_stack_loads_no_sdk(kind: str) -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
     )
     assert done.stdout.strip() == "[]"
-
-
-def paths_of_usual_changes() -> list[str]:
-    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    table = page.partition("## Ten usual changes")[2].partition("\n## ")[0]
-    return [path for path in re.findall(r"`([^`]+)`", table) if "/" in path and " " not in path]
-
-
-def test_ten_usual_changes_name_files_that_exist() -> None:
-    found = paths_of_usual_changes()
-    assert len(found) > 25
-    for path in found:
-        examples = [path.replace("<kind>", "aws").replace("<topic>", "spot")]
-        assert all((ROOT / each).exists() for each in examples), path

@@ -102,11 +102,6 @@ def test_a_node_that_stays_keeps_its_index(before: list[str], after: list[str]) 
     assert all(second[name] == first[name] for name in set(before) & set(after))
 
 
-def test_taints_are_compared_by_value() -> None:
-    taint = Taint(key="a", value="b", effect="NoExecute")
-    assert taint == Taint.model_validate({"key": "a", "value": "b", "effect": "NoExecute"})
-
-
 def test_an_unknown_effect_is_refused() -> None:
     with pytest.raises(ValueError, match="NoExecute"):
         Taint(key="a", effect="Sometimes")  # type: ignore[arg-type]

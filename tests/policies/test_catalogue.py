@@ -7,7 +7,6 @@ from policies.pack import POLICIES
 def test_the_table_in_the_docs_is_made_from_the_metadata() -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert updated(page) == page, "run `python -m policies.catalogue`"
-    assert all(f"`{policy.name}`" in page for policy in POLICIES)
 
 
 def test_every_policy_says_why_what_to_do_and_what_it_serves() -> None:

@@ -50,8 +50,7 @@ def test_twins_differ_in_one_property() -> None:
             assert changes == 1, entry
 
 
-def test_the_corpus_is_large_and_holds_the_known_bypasses() -> None:
-    assert 2 * len(CASES) >= 120
+def test_the_corpus_holds_the_known_bypasses() -> None:
     broken = [case.violating for case in CASES]
     assert any(twin.props.get("region") == "us-east-1" for twin in broken)
     assert any("$unknown" in json.dumps(dict(twin.props)) for twin in broken)

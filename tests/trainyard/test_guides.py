@@ -1,4 +1,4 @@
-"""What the guides tell people to type exists."""
+"""What the guides name exists: commands with their options, and files."""
 
 from __future__ import annotations
 
@@ -50,7 +50,37 @@ def test_commands_of_the_guides_exist_with_their_options(guide: Path) -> None:
         assert asked <= {*options, "--help"}, f"{guide.name}: trainyard {command} {words}"
 
 
-def test_the_guides_of_targets_name_commands() -> None:
-    told = {guide.stem: {command for command, _ in typed(guide)} for guide in GUIDES}
-    for target in ("aws", "azure", "coreweave", "gcp", "onprem"):
-        assert {"validate", "rehearse", "price", "env"} <= told[target], target
+ELSEWHERE = {
+    "stacks/checkpoint.<stack>.json": "`trainyard measure` writes it",
+    "stacks/Pulumi.dev.yaml": "a project's own",
+    "examples/gke-a4x": "a folder of another repository",
+}
+_PATH = re.compile(r"[\w./<>*{},-]+")
+
+
+def named(guide: Path) -> Iterator[str]:
+    """Paths of this repository in code within lines."""
+    top = {path.name for path in ROOT.iterdir() if not path.name.startswith(".")}
+    for code in _INLINE.findall(guide.read_text()):
+        if _PATH.fullmatch(code) and "/" in code and code.partition("/")[0] in top:
+            yield code
+
+
+def alternatives(path: str) -> list[str]:
+    """Spell `a.{b,c}` out, and have `<kind>` stand for anything."""
+    path = re.sub(r"<[^>]+>", "*", path)
+    if not (group := re.search(r"\{([^{}]*)\}", path)):
+        return [path]
+    before, after = path[: group.start()], path[group.end() :]
+    return [each for part in group[1].split(",") for each in alternatives(before + part + after)]
+
+
+@pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: guide.stem)
+def test_files_that_a_guide_names_are_there(guide: Path) -> None:
+    paths = {each for path in named(guide) if path not in ELSEWHERE for each in alternatives(path)}
+    assert [path for path in sorted(paths) if not any(ROOT.glob(path.rstrip("/")))] == []
+
+
+def test_such_a_path_is_found_in_a_guide() -> None:
+    assert "infra/targets/<kind>/cluster/pools.py" in set(named(ROOT / "docs" / "architecture.md"))
+    assert alternatives("docs/{aws,<kind>}.md") == ["docs/aws.md", "docs/*.md"]

@@ -11,7 +11,6 @@ import yaml
 
 from infra.errors import ExitCode, InputError
 from infra.spec import load_job, parse_job
-from infra.spec.stack import Stack
 from tests.patches import changed
 
 FOLDER = Path(__file__).parent / "jobs"
@@ -31,8 +30,7 @@ def test_a_wrong_job_says_where_what_is_allowed_and_what_to_do(case: Mapping[str
     assert said(changed(GOOD, case["set"])) == case["problems"]
 
 
-def test_there_are_enough_of_them_to_cover_the_keys() -> None:
-    assert len(WRONG) >= 60
+def test_they_cover_the_keys() -> None:
     met = {path.split(".")[0].split("[")[0] for case in WRONG for path in case["set"]}
     assert set(GOOD) <= met
 
@@ -51,7 +49,3 @@ def test_a_problem_names_the_line_of_the_file(tmp_path: Path) -> None:
         load_job(file)
     [problem] = caught.value.problems
     assert (problem.path, problem.location, problem.fix) == ("port", f"{file}:4:1", "did you mean 'ports'?")
-
-
-def test_the_job_of_a_stack_file_is_the_same_type() -> None:
-    assert "JobSpec" in str(Stack.model_fields["job"].annotation)

@@ -28,14 +28,13 @@ def test_a_wrong_queue_or_team_says_where_what_is_allowed_and_what_to_do(case: M
     assert said == case["problems"]
 
 
-def test_there_are_enough_of_them_to_cover_the_keys_of_queues_and_teams() -> None:
+def test_they_cover_the_keys_of_queues_and_teams() -> None:
     met = {key.split("[")[0] for case in WRONG for path in case["set"] for key in path.split(".")}
     stack = parse(GOOD)
     queue, team = stack.queues[0], stack.teams[0]
     keys = {*type(queue).model_fields, *type(queue.flavors[0]).model_fields}
     keys |= {*type(team).model_fields, *type(team.limits).model_fields}
     assert keys <= met
-    assert sum(path.startswith(("queues", "teams")) for case in WRONG for path in case["set"]) >= 50
 
 
 def test_limits_that_are_left_out_come_from_the_pools_of_the_teams_queues() -> None:
