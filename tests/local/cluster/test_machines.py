@@ -18,7 +18,7 @@ from local.cluster.machine import MachineSpec
 from local.cluster.node import NodeMachine
 from tests.infra.golden import assert_matches
 
-GOLDEN = Path(__file__).parent / "golden" / "cluster_machines.json"
+GOLDEN = Path(__file__).parent / "golden" / "machines.json"
 
 
 class Artifacts:
