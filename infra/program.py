@@ -14,6 +14,7 @@ from infra.errors import InputError, Problem
 from infra.outputs import stack_outputs
 from infra.platform.platform import Platform
 from infra.spec import Fleet, Stack, parse, parse_fleet
+from infra.spec.answers import answered, answers_in
 from infra.spec.source import FLEET_KEY, STACK_KEY, Source, read
 from infra.targets.registry import target_of
 
@@ -54,7 +55,8 @@ def load_fleet(name: str) -> Fleet:
 
 
 def _configured(name: str, key: str) -> tuple[Any, Source | None]:
-    configured = pulumi.Config("trainyard").require_object(key.partition(":")[2])
+    section = pulumi.Config("trainyard").require_object(key.partition(":")[2])
+    configured = answered(section, answers_in(pulumi.runtime.config.CONFIG.get(), key))
     folder = Path(os.environ.get("TRAINYARD_STACKS") or ROOT / "stacks")
     file = folder / f"Pulumi.{name}.yaml"
     if file.exists():

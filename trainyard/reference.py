@@ -16,7 +16,10 @@ INTRODUCTION = (
     "```yaml\n# yaml-language-server: $schema=schema.json\n```\n\n"
     "The [shipped stack files](../stacks) have that line, and [stacks/schema.json](../stacks/schema.json) "
     "beside them. What sections ask of each other (a job's queue, a pool's machine in its region) only "
-    "`trainyard validate` checks.\n"
+    "`trainyard validate` checks.\n\n"
+    "Beside `trainyard:stack` may stand answers to the questions of `pulumi new`, such as "
+    "`trainyard:stack.provider.account`: each takes the place of the value that the section has at that "
+    "path.\n"
 )
 EMPTY_DEFAULTS: tuple[object, ...] = (None, [], {}, "")
 

@@ -21,6 +21,8 @@ from trainyard.state import SCHEMES
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 REFERENCES = "#/$defs/{model}"
+_ANSWERS = rf"^({STACK_KEY}|{FLEET_KEY})\."
+"""Keys of infra/spec/answers.py."""
 POLICY_KEYS: dict[str, Any] = {
     "trainyard:residency": {
         "description": "where the stack's data may be; an organisation's own list can only be narrowed",
@@ -93,8 +95,18 @@ def file_schema() -> dict[str, Any]:
             "config": {
                 "type": "object",
                 "properties": ours,
+                "patternProperties": {
+                    _ANSWERS: {
+                        "description": "answer to a question of `pulumi new`, in place of the value there",
+                        "type": ["string", "number", "boolean"],
+                    }
+                },
                 "propertyNames": {
-                    "anyOf": [{"enum": list(CONFIG_KEYS)}, {"not": {"pattern": f"^{NAMESPACE}"}}]
+                    "anyOf": [
+                        {"enum": list(CONFIG_KEYS)},
+                        {"pattern": _ANSWERS},
+                        {"not": {"pattern": f"^{NAMESPACE}"}},
+                    ]
                 },
                 "oneOf": [{"required": [STACK_KEY]}, {"required": [FLEET_KEY]}],
             }

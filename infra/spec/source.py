@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,10 @@ from typing import Any
 import yaml
 
 from infra.errors import InputError, Problem
+from infra.spec import answers
+from infra.spec.answers import answered, is_answerable, path_of
 
-KeyPath = tuple[str | int, ...]
+KeyPath = answers.KeyPath
 
 NAMESPACE = "trainyard:"
 STACK_KEY = "trainyard:stack"
@@ -72,14 +74,28 @@ class Source:
 def read(path: Path, key: str = STACK_KEY) -> tuple[Any, Source]:
     """Read `config: {trainyard:stack: ...}` of a stack file, or another key's value.
 
+    Answers beside it (`trainyard:stack.PATH`) take the place of its own values.
+
     Raises InputError where the file cannot be read, is no YAML, or has no mapping under the key.
     """
     config = _child(_composed(path), "config")
-    unread = tuple(_unread_keys(path, config))
     node = _child(config, key)
     if not isinstance(node, yaml.MappingNode):
-        raise InputError([_nothing_there(path, key), *unread])
-    return _of(path, node, key, unread)
+        raise InputError([_nothing_there(path, key), *_unread_keys(path, config, key, None)])
+    data, source = _of(path, node, key)
+    unread = tuple(_unread_keys(path, config, key, data))
+    given = {at: each for at, each in _answers(config, key) if is_answerable(data, at)}
+    marks = {**source.marks, **{at: _place(each) for at, each in given.items()}}
+    told = {at: each.value for at, each in given.items()}
+    return answered(data, told), replace(source, marks=marks, problems=(*unread, *source.problems))
+
+
+def _answers(config: yaml.Node | None, section: str) -> Iterator[tuple[KeyPath, yaml.ScalarNode]]:
+    """Yield the values that answer for a section."""
+    for key, _, value in _items(config) if isinstance(config, yaml.MappingNode) else ():
+        at = path_of(str(key), section)
+        if at is not None and isinstance(value, yaml.ScalarNode):
+            yield at, value
 
 
 def node_of(text: str, keys: tuple[str, ...]) -> yaml.Node | None:
@@ -118,20 +134,28 @@ def _explained(path: Path, error: yaml.YAMLError) -> yaml.YAMLError:
     return error
 
 
-def _of(path: Path, node: yaml.Node, key: str, found: tuple[Problem, ...] = ()) -> tuple[Any, Source]:
+def _of(path: Path, node: yaml.Node, key: str) -> tuple[Any, Source]:
     twice = tuple(_duplicate(path, each, mark) for each, mark in _duplicates(node, ()))
-    return _Loader("").construct_document(node), Source(str(path), dict(_marks(node, ())), found + twice, key)
+    return _Loader("").construct_document(node), Source(str(path), dict(_marks(node, ())), twice, key)
 
 
-def _unread_keys(path: Path, config: yaml.Node | None) -> Iterator[Problem]:
+def _unread_keys(path: Path, config: yaml.Node | None, key: str, section: Any) -> Iterator[Problem]:  # noqa: ANN401
     """Find keys of our namespace that nothing reads: a residency that is misspelt would hold nobody."""
-    for key, at, _ in _items(config) if isinstance(config, yaml.MappingNode) else ():
-        name = str(key)
-        if name.startswith(NAMESPACE) and name not in CONFIG_KEYS:
+    for each, at, value in _items(config) if isinstance(config, yaml.MappingNode) else ():
+        name = str(each)
+        if not name.startswith(NAMESPACE) or name in CONFIG_KEYS:
+            continue
+        line, column = _place(at)
+        where, answers_at = f"{path}:{line}:{column}", path_of(name, key)
+        if answers_at is None:
             near = get_close_matches(name, CONFIG_KEYS, n=1, cutoff=0.5)
             fix = f"did you mean {near[0]!r}?" if near else "remove it"
-            where = f"{path}:{at.start_mark.line + 1}:{at.start_mark.column + 1}"
             yield Problem(f"config.{name}", "a key that nothing reads", ", ".join(CONFIG_KEYS), fix, where)
+        elif not is_answerable(section, answers_at) or not isinstance(value, yaml.ScalarNode):
+            allowed = f"a single value, in place of one that {key} has at this path"
+            yield Problem(
+                f"config.{name}", "an answer to no question", allowed, f"write it into {key}", where
+            )
 
 
 def holds(path: Path, key: str) -> bool:
@@ -159,11 +183,15 @@ def _items(node: yaml.Node) -> Iterator[tuple[str | int, yaml.Node, yaml.Node]]:
 
 def _marks(node: yaml.Node, path: KeyPath) -> Iterator[tuple[KeyPath, tuple[int, int]]]:
     for key, at, value in _items(node):
-        shown = value if isinstance(value, yaml.ScalarNode) else at
-        yield (*path, key), (shown.start_mark.line + 1, shown.start_mark.column + 1)
+        yield (*path, key), _place(value if isinstance(value, yaml.ScalarNode) else at)
         yield from _marks(value, (*path, key))
     if not path:
-        yield (), (node.start_mark.line + 1, node.start_mark.column + 1)
+        yield (), _place(node)
+
+
+def _place(node: yaml.Node) -> tuple[int, int]:
+    """Return line and column of a node, as people count them."""
+    return node.start_mark.line + 1, node.start_mark.column + 1
 
 
 def _duplicates(node: yaml.Node, path: KeyPath) -> Iterator[tuple[KeyPath, tuple[int, int]]]:

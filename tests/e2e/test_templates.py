@@ -67,7 +67,14 @@ def test_a_template_previews_through_the_package_under_the_policies(template: st
         assert "+  trainyard:index:Cluster cluster create" in shown
         assert "trainyard:infra:Platform" in shown and "no policy judges" not in shown
         if template == "team":
-            assert f"pulumi preview --policy-pack {ROOT / 'policies'}" in engine.preview().stdout
+            answer = (
+                "trainyard:stack.provider.country",
+                "FR",
+            )  # as `pulumi new` writes what it has asked for
+            assert engine.pulumi("config", "set", "-s", "dev", *answer).returncode == 0
+            answered = engine.preview().stdout
+            assert f"pulumi preview --policy-pack {ROOT / 'policies'}" in answered
+            assert re.search(r'place *: "FR"', answered), answered
 
 
 def test_a_program_without_a_cluster_of_ours_is_judged_too(tmp_path: Path) -> None:

@@ -12,10 +12,12 @@ import yaml
 
 from infra.artifacts import ROOT
 from infra.spec import load, parse, parse_fleet
+from tests.infra.golden import assert_matches
 from tests.infra.judged import findings
 from tests.infra.plan import plan
 from trainyard.component.outputs import OUTPUTS
 from trainyard.price import bill
+from trainyard.questions import ASKED, questions, with_questions
 
 TEMPLATES = ["local", "aws", "gcp", "azure", "coreweave", "onprem", "team"]
 """Those of a cluster, or of a part of one."""
@@ -53,12 +55,37 @@ def test_every_folder_but_that_of_the_pipelines_is_a_template() -> None:
 
 
 @pytest.mark.parametrize("template", [*PROGRAMS, "policies"])
-def test_a_template_asks_for_two_names_and_uses_the_package_of_this_version(template: str) -> None:
+def test_a_template_takes_two_names_and_uses_the_package_of_this_version(template: str) -> None:
     project = project_of(template)
     assert (project["name"], project["description"]) == ("${PROJECT}", "${DESCRIPTION}")
-    assert set(project["template"]) == {"displayName", "description", "quickstart"}
+    assert set(project["template"]) - {"config"} == {"displayName", "description", "quickstart"}
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert project["packages"]["trainyard"] == PACKAGE.format(version=version)
+
+
+@pytest.mark.parametrize("template", [*PROGRAMS, "policies"])
+def test_a_templates_questions_are_those_of_the_spec(template: str) -> None:
+    """Their descriptions, and the defaults of the template's own stack file; at most six."""
+    asked: dict[str, dict[str, str]] = {}
+    if template in TEMPLATES:
+        config = filled(template, "vision-models")["config"]
+        assert isinstance(config, dict)
+        asked = questions(template, config["trainyard:stack"])
+    file = ROOT / "templates" / template / "Pulumi.yaml"
+    assert_matches(with_questions(file.read_text(), asked), file)
+    assert (project_of(template)["template"].get("config") or {}) == asked
+    assert len(asked) <= 6
+
+
+@pytest.mark.parametrize("template", ASKED)
+def test_what_is_answered_is_what_the_stack_has(template: str, tmp_path: Path) -> None:
+    """As the engine writes it: each answer a text, by a key of its own."""
+    data: Any = filled(template, "vision-models")
+    asked = questions(template, data["config"]["trainyard:stack"])
+    data["config"] |= {key: each["default"] for key, each in asked.items()}
+    file = tmp_path / "Pulumi.dev.yaml"
+    file.write_text(yaml.safe_dump(data))
+    assert load(file) == parse(filled(template, "vision-models")["config"]["trainyard:stack"])  # type: ignore[index]
 
 
 @pytest.mark.parametrize("template", PROGRAMS)

@@ -13,8 +13,10 @@ from pulumi.runtime.proto import errors_pb2, provider_pb2, status_pb2
 from engine.provider.components import REFUSED
 from infra.errors import InputError, Problem, TrainyardError
 from infra.sdk_overhead import reduce_overhead
+from infra.spec.answers import given_as_configured
+from infra.spec.source import NAMESPACE
 from policies.config import Stack as Run
-from trainyard.component.components import COMPONENTS, Component
+from trainyard.component.components import COMPONENTS, Component, Kind
 
 reduce_overhead()
 # After it: the SDK's server takes functions of the SDK by name that are replaced here.
@@ -53,12 +55,16 @@ async def _construct(request: provider_pb2.ConstructRequest, engine: str) -> pro
     given = pulumi.Output.from_input(inputs.get(kind.key))
     known = await given.is_known()
     run = Run(request.project, request.stack, request.dryRun, dict(request.config))
-    parts = kind.read(whole_numbers(await given.future()), run) if known else None
+    parts = kind.read(_answered(await given.future(), kind, run), run) if known else None
     component = Component(kind, request.name, parts, run, _options(request))
     result = ConstructResult(urn=component.urn, state=component.outputs)
     response = await ProviderServicer._construct_response(None, result)  # type: ignore[arg-type]
     await wait_for_rpcs()
     return response
+
+
+def _answered(given: Any, kind: Kind, run: Run) -> Any:  # noqa: ANN401 -- JSON
+    return given_as_configured(whole_numbers(given), run.config, f"{NAMESPACE}{kind.key}")
 
 
 def _options(request: provider_pb2.ConstructRequest) -> pulumi.ResourceOptions:

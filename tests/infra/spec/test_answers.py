@@ -1,0 +1,110 @@
+"""Answers to a template's questions take the place of what the stack has, wherever a stack is read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from infra.artifacts import ROOT
+from infra.errors import InputError, Problem
+from infra.spec import load
+from infra.spec.answers import answered, answers_in, given_as_configured, is_answerable, path_of
+from infra.spec.source import STACK_KEY
+
+SECTION = {"provider": {"access": {"admins": ["old"]}, "public": False}, "pools": [{"num_nodes": 1}]}
+
+
+@pytest.mark.parametrize(
+    ("key", "path"),
+    [
+        ("trainyard:stack.provider.access.admins[0]", ("provider", "access", "admins", 0)),
+        ("trainyard:stack.pools[1].num_nodes", ("pools", 1, "num_nodes")),
+        ("trainyard:stack.grace_seconds.torch-none", ("grace_seconds", "torch-none")),
+        ("trainyard:stack", None),
+        ("trainyard:stacks.name", None),
+        ("trainyard:stack.", None),
+        ("trainyard:stack.pools[one]", None),
+        ("trainyard:stack..name", None),
+    ],
+)
+def test_a_key_is_read_as_problems_spell_a_path(key: str, path: Any) -> None:
+    assert path_of(key, STACK_KEY) == path
+
+
+@pytest.mark.parametrize(
+    ("path", "answer", "read"),
+    [
+        (("provider", "access", "admins", 0), "123", "123"),
+        (("pools", 0, "num_nodes"), "4", 4),
+        (("pools", 0, "num_nodes"), "four", "four"),
+        (("pools", 0, "num_nodes"), "[4]", "[4]"),
+        (("provider", "public"), "true", True),
+    ],
+)
+def test_an_answer_is_read_as_the_type_of_what_it_replaces(path: Any, answer: str, read: object) -> None:
+    made = answered(SECTION, {path: answer})
+    assert is_answerable(made, path)
+    for part in path:
+        made = made[part]
+    assert made == read and type(made) is type(read)
+    assert SECTION["pools"] == [{"num_nodes": 1}], "the section itself is as it was"
+
+
+@pytest.mark.parametrize(
+    "path", [("provider",), ("pools", 1, "num_nodes"), ("name",), ("provider", "access", 0)]
+)
+def test_nothing_is_answered_that_is_not_a_single_value(path: Any) -> None:
+    assert not is_answerable(SECTION, path)
+    assert answered(SECTION, {path: "x"}) == SECTION
+
+
+def test_a_component_takes_the_answers_of_the_section_that_it_is_given_as_it_stands() -> None:
+    config = {
+        STACK_KEY: json.dumps(SECTION),
+        f"{STACK_KEY}.pools[0].num_nodes": "3",
+        "trainyard:backend": "x",
+    }
+    assert answers_in(config, STACK_KEY) == {("pools", 0, "num_nodes"): "3"}
+    assert given_as_configured(SECTION, config, STACK_KEY)["pools"] == [{"num_nodes": 3}]
+    other = {**SECTION, "name": "other"}
+    assert given_as_configured(other, config, STACK_KEY) == other
+    assert given_as_configured(SECTION, {}, STACK_KEY) == SECTION
+
+
+def written(folder: Path, **answers: object) -> Path:
+    """A shipped stack file with these answers besides; its lines follow those of the file."""
+    file = folder / "Pulumi.dev.yaml"
+    told = {f"{STACK_KEY}.{key}": value for key, value in answers.items()}
+    lines = yaml.safe_dump(told, sort_keys=False).splitlines()
+    shipped = (ROOT / "stacks/Pulumi.local.yaml").read_text().rstrip("\n")
+    file.write_text("\n".join([shipped, *(f"  {line}" for line in lines)]) + "\n")
+    return file
+
+
+def problems(file: Path) -> list[Problem]:
+    with pytest.raises(InputError) as error:
+        load(file)
+    return list(error.value.problems)
+
+
+def test_a_stack_file_has_its_answers_and_problems_are_at_their_lines(tmp_path: Path) -> None:
+    stack = load(written(tmp_path, **{"pools[1].num_nodes": "7", "name": "mine"}))
+    assert (stack.name, stack.pools[1].num_nodes) == ("mine", 7)
+    file = written(tmp_path, **{"pools[1].num_nodes": "-7"})
+    (problem,) = problems(file)
+    assert (problem.path, problem.got) == ("pools[1].num_nodes", "-7")
+    line = len(file.read_text().splitlines())
+    assert problem.location.startswith(f"{file}:{line}:")
+
+
+@pytest.mark.parametrize(
+    "answers", [{"region": "x"}, {"pools[9].name": "x"}, {"pools": "x"}, {"name": ["x"]}]
+)
+def test_an_answer_to_no_question_is_refused_at_its_line(answers: Any, tmp_path: Path) -> None:
+    (problem,) = problems(written(tmp_path, **answers))
+    assert problem.path == f"config.{STACK_KEY}.{next(iter(answers))}"
+    assert problem.got == "an answer to no question"

@@ -1,0 +1,76 @@
+"""What `pulumi new` asks for a template (`template.config` of its Pulumi.yaml), made from the spec.
+
+A question is a path in the template's own stack file: what the value means is the spec's description, and the
+default is what the file has there. Few are asked: single values that depend on no other, and that nobody can
+go without. What else is a user's own is marked `# yours` in the stack file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from infra.spec import parse
+from infra.spec.answers import KeyPath, path_of
+from infra.spec.base import Spec
+from infra.spec.source import STACK_KEY
+
+ASKED: Mapping[str, tuple[str, ...]] = {
+    "aws": ("provider.account", "provider.access.admins[0]", "provider.access.public_cidrs[0]"),
+    "azure": (
+        "provider.subscription",
+        "provider.tenant",
+        "provider.access.admins[0]",
+        "provider.access.public_cidrs[0]",
+        "provider.storage_account",
+    ),
+    "gcp": ("provider.project", "provider.project_number", "provider.access.admins[0]"),
+    "onprem": (
+        "provider.cluster.context",
+        "provider.filesystem.server",
+        "provider.filesystem.share",
+        "provider.object_store.endpoint",
+    ),
+    "team": (
+        "provider.cluster.context",
+        "provider.country",
+        "provider.filesystem.server",
+        "provider.filesystem.share",
+        "provider.object_store.endpoint",
+        "queues[0].flavors[0].quota",
+    ),
+}
+"""Template → the paths that are asked for; a template that is not here asks for names alone."""
+
+
+def questions(template: str, section: Any) -> dict[str, dict[str, str]]:  # noqa: ANN401 -- plain data
+    """Return the questions of a template whose stack file has this section; its names must be filled in."""
+    stack = parse(section)
+    return {
+        f"{STACK_KEY}.{path}": _question(stack, section, path_of(f"{STACK_KEY}.{path}", STACK_KEY) or ())
+        for path in ASKED.get(template, ())
+    }
+
+
+def with_questions(project: str, asked: Mapping[str, Mapping[str, str]]) -> str:
+    """Return the text of a template's Pulumi.yaml with these questions, which are its last lines."""
+    kept = project.partition("\n  config:")[0].rstrip("\n")
+    if not asked:
+        return f"{kept}\n"
+    block = yaml.safe_dump({"config": dict(asked)}, sort_keys=False, width=1000)
+    return f"{kept}\n" + "".join(f"  {line}\n" for line in block.splitlines())
+
+
+def _question(stack: Spec, section: Any, path: KeyPath) -> dict[str, str]:  # noqa: ANN401
+    value: Any = stack
+    for part in path:
+        section = section[part]
+        if isinstance(part, int):
+            value = value[part]
+            continue
+        fields = {field.alias or name: (name, field) for name, field in type(value).model_fields.items()}
+        name, field = fields[part]
+        value, description = getattr(value, name), field.description or ""
+    return {"description": description, "default": str(section)}
