@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 import subprocess
 import tomllib
+from collections.abc import Iterator
 from dataclasses import replace
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +35,7 @@ from trainyard.component.outputs import MODULE, OUTPUTS
 from trainyard.component.schema import PATH, as_text, package_schema
 
 SCHEMA = package_schema()
+LOCKS = sorted((ROOT / "requirements").glob("plugin*.txt"))
 TYPES = SCHEMA["types"]
 
 
@@ -60,6 +65,27 @@ def test_the_version_is_said_once() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     plugin = json.loads((PATH.parent / "pulumi-plugin.json").read_text())
     assert SCHEMA["version"] == plugin["version"] == project["version"]
+
+
+@pytest.mark.parametrize("folder", ["catalog", "engine", "local", "policies", "trainyard/component"])
+def test_the_packages_lock_has_what_its_modules_import(folder: str) -> None:
+    """An SDK of one target, which some modules are for, is in a lock of that target."""
+    text = "".join(file.read_text() for file in LOCKS)
+    locked = {"trainyard", *re.findall(r"^([\w.-]+)==", text, re.MULTILINE)}
+    known = packages_distributions()
+    for file in (ROOT / folder).rglob("*.py"):
+        for module in imported(ast.parse(file.read_text())):
+            distributions = {each.lower().replace("_", "-") for each in known.get(module, ())}
+            assert not distributions or distributions & locked, f"{module} of {file}"
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    """Yield the first part of each module's name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            yield (node.module or "").partition(".")[0]
 
 
 def test_every_key_of_the_spec_is_a_property() -> None:
