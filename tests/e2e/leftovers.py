@@ -33,10 +33,10 @@ def turn(*clusters: str, progress: Progress) -> Iterator[None]:
         yield
 
 
-def remove(*clusters: str, progress: Progress) -> None:
-    """Take down each of these clusters that is found on the host, wherever its files are."""
+def remove(*clusters: str, progress: Progress, within: Path = Path("/")) -> None:
+    """Take down each of these clusters that is found on the host, wherever its files are below `within`."""
     for run in run_folders().values():
-        if run.parent.name in clusters:
+        if run.parent.name in clusters and within in run.parents:
             _remove(run, progress)
 
 

@@ -1,11 +1,13 @@
-"""The package on embedded clusters: two of them in one program, with a job on each."""
+"""The package on embedded clusters: the guide as printed, and two clusters in one program with a job each."""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
+import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +20,22 @@ from infra.artifacts import ROOT
 from infra.spec.source import STACK_KEY
 from local.cluster.network import run_folders
 from local.toolchain import Toolchain, load_versions
+from rehearsal.leaks import leaks_in
 from tests.e2e.engines import PLUGIN
-from tests.e2e.leftovers import turn
+from tests.e2e.git_server import PRINTED, published
+from tests.e2e.guide import blocks, paste
+from tests.e2e.leftovers import remove, turn
+from tests.e2e.machine import Traces
 from tests.e2e.rehearsed import plain_environment
 from trainyard.parts import PACKAGE_PARTS
 
 pytestmark = [pytest.mark.cluster, pytest.mark.soak, pytest.mark.timeout(1500)]
+
+PAGE = ROOT / "docs/package.md"
+GUIDED = "dev"
+"""The guide's cluster, whose name is a user's own too: only one in a temporary folder is a test's."""
+INSTALLED = ("pulumi", "pulumi-language-yaml", "pulumi-language-python", "pulumi-language-python-exec")
+"""What a reader has on PATH, with Kubernetes' provider, which the engine would download, and uv."""
 
 TEMPLATE = ROOT / "templates/local/stacks/Pulumi.dev.yaml"
 NAMES = ("near", "beside")
@@ -59,6 +71,49 @@ def reader(tmp_path: Path) -> Iterator[dict[str, str]]:
             "PULUMI_SKIP_UPDATE_CHECK": "true",
         }
         assert not {run for run in run_folders().values() if state in run.parents}, "clusters that are left"
+
+
+@pytest.fixture
+def newcomer(reader: dict[str, str], tmp_path: Path) -> Iterator[dict[str, str]]:
+    """A reader without a clone: of ours only what stands for an installed `pulumi` is on PATH."""
+    programs, state = tmp_path / "programs", tmp_path / "state"
+    programs.mkdir()
+    for name in (*INSTALLED, "pulumi-resource-kubernetes"):
+        (programs / name).symlink_to(ROOT / ".trainyard/bin" / name)
+    (programs / "uv").symlink_to(ROOT / ".venv/bin/uv")
+    ours = (str(ROOT / ".venv"), str(ROOT / ".trainyard"))
+    system = [each for each in os.environ["PATH"].split(os.pathsep) if not each.startswith(ours)]
+    caches = {"UV_CACHE_DIR": ".cache/uv", "PIP_CACHE_DIR": ".cache/pip"}
+    remove(GUIDED, within=Path(tempfile.gettempdir()), progress=for_stream())
+    yield {
+        **{key: value for key, value in reader.items() if key not in ("VIRTUAL_ENV", "PULUMI_BACKEND_URL")},
+        **{key: os.environ.get(key, str(Path.home() / folder)) for key, folder in caches.items()},
+        "PULUMI_HOME": str(tmp_path / "home/.pulumi"),
+        "PATH": os.pathsep.join([str(programs), *system]),
+    }
+    remove(GUIDED, within=state, progress=for_stream())
+
+
+def test_the_guide_leads_from_nothing_to_nothing_as_printed(newcomer: dict[str, str], tmp_path: Path) -> None:
+    """Each of its commands, in a new home; the address alone is that of a copy that is published here."""
+    folder, state = tmp_path / "folder", tmp_path / "state"
+    folder.mkdir()
+    with published(tmp_path) as release:
+        printed = [
+            replace(each, text=each.text.replace(PRINTED, release.address), test="") for each in blocks(PAGE)
+        ]
+        before = Traces.of(state, GUIDED)
+        shown = paste(printed, folder, {**newcomer, **release.trusted}, folder / "none")
+    assert shown.code == 0, shown.text[-6000:]
+    new, up, job, destroy = (shown.of(each) for each in printed)
+    assert "Your new project is ready to go!" in new
+    assert "trainyard@v0.1.0" in up and "no policy judges" not in up
+    assert "digits: complete" in job
+    assert "deleted" in destroy
+    assert leaks_in(dict.fromkeys(shown.text.splitlines(), "shown")) == []
+    assert Traces.of(state, GUIDED).beyond(before) == {}
+    assert not (state / GUIDED / "run").exists()
+    assert list(folder.iterdir()) == []
 
 
 def declared(name: str) -> dict[str, Any]:

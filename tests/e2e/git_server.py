@@ -1,0 +1,108 @@
+"""A git server with TLS on loopback, with a release of this repository as an organisation publishes it."""
+
+from __future__ import annotations
+
+import os
+import ssl
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from infra.artifacts import ROOT
+
+PRINTED = "https://github.com/your-organisation/trainyard"
+"""What pages and templates say for an organisation's own copy."""
+ADDRESS = "https://localhost/team/trainyard"
+VERSION = "0.1.0"
+BACKEND = "/usr/lib/git-core/git-http-backend"
+CERTIFICATE = (
+    "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext "
+    "subjectAltName=DNS:localhost -keyout key.pem -out certificate.pem"
+)
+PORT = 443
+"""No other: the plugin's folder has the URL's host in its name, and a colon parts the entries of a path."""
+
+
+def run(*words: str | Path, folder: Path, variables: dict[str, str] | None = None) -> str:
+    """Run to the end, well; return what is shown."""
+    command = [str(word) for word in words]
+    ended = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=600)
+    assert ended.returncode == 0, (ended.stdout + ended.stderr)[-4000:]
+    return ended.stdout + ended.stderr
+
+
+class GitRequests(BaseHTTPRequestHandler):
+    """Hands each request to git's own server (git-http-backend(1))."""
+
+    root: Path
+
+    def do_GET(self) -> None:
+        url = urlsplit(self.path)
+        variables = {
+            "GIT_PROJECT_ROOT": str(self.root),
+            "GIT_HTTP_EXPORT_ALL": "1",
+            "PATH_INFO": url.path,
+            "QUERY_STRING": url.query,
+            "REQUEST_METHOD": self.command,
+            "CONTENT_TYPE": self.headers.get("Content-Type", ""),
+            "HTTP_CONTENT_ENCODING": self.headers.get("Content-Encoding", ""),
+            "GIT_PROTOCOL": self.headers.get("Git-Protocol", ""),
+        }
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        done = subprocess.run([BACKEND], env=variables, input=body, capture_output=True, check=True)
+        head, _, content = done.stdout.partition(b"\r\n\r\n")
+        headers = dict(line.split(": ", 1) for line in head.decode().split("\r\n"))
+        self.send_response(int(headers.pop("Status", "200").split()[0]))
+        for name, value in (headers | {"Content-Length": str(len(content))}).items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(content)
+
+    def do_POST(self) -> None:
+        self.do_GET()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+@dataclass(frozen=True)
+class Release:
+    """A published copy."""
+
+    address: str
+    """Without `.git`: what stands for PRINTED."""
+    trusted: dict[str, str]
+    """Variables by which Go's and git's clients trust the server."""
+
+
+@contextmanager
+def published(folder: Path) -> Iterator[Release]:
+    """Serve the last commit at a release's tag, its templates with the address that it is served at."""
+    copy = folder / "copy"
+    run("git", "clone", "--quiet", ROOT, copy, folder=folder)
+    for file in [*copy.glob("templates/**/*.yaml"), *copy.glob("templates/**/*.md")]:
+        file.write_text(file.read_text().replace(PRINTED, ADDRESS))
+    author = ("-c", "user.name=team", "-c", "user.email=team@example.com")
+    run("git", *author, "commit", "--quiet", "--all", "--message", "Name our copy", folder=copy)
+    run("git", "tag", "--force", f"v{VERSION}", folder=copy)
+    run("git", "clone", "--quiet", "--bare", copy, "served/team/trainyard.git", folder=folder)
+    run(*CERTIFICATE.split(), folder=folder)
+    known = Path(os.environ.get("SSL_CERT_FILE", "/etc/ssl/certs/ca-certificates.crt"))
+    trusted = folder / "trusted.pem"
+    trusted.write_text(known.read_text() + (folder / "certificate.pem").read_text())
+    handler = type("Handler", (GitRequests,), {"root": folder / "served"})
+    server = ThreadingHTTPServer(("127.0.0.1", PORT), handler)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "certificate.pem", folder / "key.pem")
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield Release(ADDRESS, dict.fromkeys(("SSL_CERT_FILE", "GIT_SSL_CAINFO"), str(trusted)))
+    finally:
+        server.shutdown()
+        server.server_close()
