@@ -15,6 +15,8 @@ import yaml
 from infra.spec import parse
 from infra.spec.answers import KeyPath, path_of
 from infra.spec.base import Spec
+from infra.spec.job import JobSpec
+from infra.spec.provider import ContextCluster
 from infra.spec.source import STACK_KEY
 
 ASKED: Mapping[str, tuple[str, ...]] = {
@@ -43,6 +45,10 @@ ASKED: Mapping[str, tuple[str, ...]] = {
     ),
 }
 """Template → the paths that are asked for; a template that is not here asks for names alone."""
+OF_A_PROGRAM: Mapping[str, Mapping[str, tuple[type[Spec], str]]] = {
+    "job": {"context": (ContextCluster, "context"), "team": (JobSpec, "team")}
+}
+"""Template without a stack file → variable of its program → the model and the field that it is for."""
 
 
 def questions(template: str, section: Any) -> dict[str, dict[str, str]]:  # noqa: ANN401 -- plain data
@@ -51,6 +57,17 @@ def questions(template: str, section: Any) -> dict[str, dict[str, str]]:  # noqa
     return {
         f"{STACK_KEY}.{path}": _question(stack, section, path_of(f"{STACK_KEY}.{path}", STACK_KEY) or ())
         for path in ASKED.get(template, ())
+    }
+
+
+def questions_of_program(template: str, project: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Return the questions of a template whose values are its program's own: its Pulumi.yaml as data."""
+    return {
+        key: {
+            "description": model.model_fields[field].description or "",
+            "default": str(project["config"][key]["default"]),
+        }
+        for key, (model, field) in OF_A_PROGRAM.get(template, {}).items()
     }
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 COMPONENTS: Mapping[str, str] = {
     "trainyard:index:Cluster": "trainyard.component",
     "trainyard:index:Fleet": "trainyard.component",
+    "trainyard:index:TrainingJob": "trainyard.component",
 }
 """Type token → module that is run (`python -m`) to declare it."""
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,7 +45,7 @@ class Components:
     def construct(self, token: str, request: bytes, engine: str) -> Ended:
         """Declare one component, in a process that runs to its end."""
         # A plugin that pip has not installed (`pulumi package add`) finds its modules by the path alone.
-        paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        paths = [str(ROOT), str(ROOT / "training/src"), *filter(None, [os.environ.get("PYTHONPATH")])]
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", COMPONENTS[token], engine],
             stdin=subprocess.PIPE,

@@ -52,6 +52,18 @@ class OwnStandIn(StandIn):
         return self.provider.Construct(request, context)
 
 
+class ClusterStandIn(StandIn):
+    """Stands in for a cluster; what a program may say of it, the real provider of Kubernetes says."""
+
+    def GetSchema(
+        self, request: provider_pb2.GetSchemaRequest, context: grpc.ServicerContext
+    ) -> provider_pb2.GetSchemaResponse:
+        binaries = ROOT / ".trainyard/bin"
+        command = [f"{binaries}/pulumi", "package", "get-schema", f"{binaries}/pulumi-resource-kubernetes"]
+        told = subprocess.run(command, cwd="/", capture_output=True, text=True, check=True)
+        return provider_pb2.GetSchemaResponse(schema=told.stdout)
+
+
 @dataclass(frozen=True)
 class ProjectEngine:
     """The engine's commands on the stack `dev` of a project."""
@@ -82,14 +94,19 @@ class ProjectEngine:
 
 
 @contextmanager
-def engine_for(project: Path, folder: Path, *, own: bool = False) -> Iterator[ProjectEngine]:
-    """Stand in for what the stack file `dev` needs; `own`: for our provider too, whose resources are real."""
+def engine_for(
+    project: Path, folder: Path, *, own: bool = False, shared: bool = False
+) -> Iterator[ProjectEngine]:
+    """Stand in for what the stack file `dev` needs; `own`: for our provider too, whose resources are real.
+
+    `shared`: for a cluster, where there is no stack file.
+    """
     paths = Paths.from_environment({**os.environ, "TRAINYARD_STATE": str(folder / "state")})
     toolchain = Toolchain(paths, load_versions(), for_stream())
     toolchain.ensure(*PACKAGE_PARTS)
     variables = {**plain_environment(folder), **toolchain.environment(), **CREDENTIALS}
     with ExitStack() as opened:
-        clouds: dict[str, Any] = {}
+        clouds: dict[str, Any] = with_common({}) if shared else {}
         if (file := project / "stacks/Pulumi.dev.yaml").exists():
             stack = load(file)
             data = stack.model_dump(mode="json", by_alias=True)
@@ -98,7 +115,9 @@ def engine_for(project: Path, folder: Path, *, own: bool = False) -> Iterator[Pr
             clouds = with_common(started.clouds)
         made = {
             package: opened.enter_context(
-                StandIn([package], ANY_VERSION, cloud=cloud, folder=folder / package)
+                (ClusterStandIn if package == "kubernetes" else StandIn)(
+                    [package], ANY_VERSION, cloud=cloud, folder=folder / package
+                )
             )
             for package, cloud in clouds.items()
             if own or package != "trainyard"

@@ -77,6 +77,48 @@ def test_a_template_previews_through_the_package_under_the_policies(template: st
             assert re.search(r'place *: "FR"', answered), answered
 
 
+JUDGED = ("--suppress-progress", "--policy-pack", str(ROOT / "policies"))
+
+
+def test_a_training_job_previews_through_the_package_under_the_policies(tmp_path: Path) -> None:
+    project = new_project("job", tmp_path)
+    with engine_for(project, tmp_path, shared=True) as engine:
+        judged = engine.preview(*JUDGED)
+        assert judged.returncode == 0, judged.stdout + judged.stderr
+        assert (
+            "kubernetes:trainer.kubeflow.org/v1alpha1:TrainJob team-research/research create" in judged.stdout
+        )
+        assert "no policy judges" not in judged.stdout
+
+
+@pytest.mark.soak
+def test_a_training_job_lives_its_whole_life_under_the_policies(tmp_path: Path) -> None:
+    """On a cluster that is there: up, the same again, a change that takes its place, destroy."""
+    project = new_project("job", tmp_path)
+    program = project / "Pulumi.yaml"
+
+    def written(old: str, new: str) -> None:
+        program.write_text(program.read_text().replace(old, new))
+
+    with engine_for(project, tmp_path, shared=True) as engine:
+
+        def run(command: str, *options: str) -> str:
+            ended = engine.pulumi(command, "-s", "dev", "--yes", "--skip-preview", *options)
+            assert ended.returncode == 0, ended.stdout + ended.stderr
+            return ended.stdout
+
+        assert engine.preview(*JUDGED).returncode == 0
+        assert "4 created" in run("up", *JUDGED)
+        assert "4 unchanged" in run("up", *JUDGED)
+        written("num_nodes: 2", "num_nodes: 3")
+        assert "1 replaced" in run("up", *JUDGED)
+        assert "4 deleted" in run("destroy", JUDGED[0])
+        written("num_nodes: 3", "num_nodes: 0")
+        assert "property job.num_nodes with value '{0}'" in engine.preview().stdout
+        written("num_nodes: 0", "num_nodes: many")
+        assert "Cannot assign type 'string' to type 'integer'" in engine.preview().stdout
+
+
 def test_a_program_without_a_cluster_of_ours_is_judged_too(tmp_path: Path) -> None:
     project = new_project("policies", tmp_path)
     options = ("--policy-pack", str(ROOT / "policies"), "--policy-pack-config", "organisation.json")

@@ -12,16 +12,19 @@ import yaml
 
 from infra.artifacts import ROOT
 from infra.spec import load, parse, parse_fleet
+from infra.spec.load import parse_job
 from tests.infra.golden import assert_matches
 from tests.infra.judged import findings
 from tests.infra.plan import plan
 from trainyard.component.outputs import OUTPUTS
+from trainyard.component.training_job import check
 from trainyard.price import bill
-from trainyard.questions import ASKED, questions, with_questions
+from trainyard.questions import ASKED, questions, questions_of_program, with_questions
 
 TEMPLATES = ["local", "aws", "gcp", "azure", "coreweave", "onprem", "team"]
 """Those of a cluster, or of a part of one."""
 PROGRAMS = [*TEMPLATES, "fleet"]
+ALL = [*PROGRAMS, "job", "policies"]
 PACKAGE = "https://github.com/your-organisation/trainyard.git@{version}"
 
 
@@ -49,12 +52,12 @@ def project_of(template: str) -> dict[str, Any]:
 
 def test_every_folder_but_that_of_the_pipelines_is_a_template() -> None:
     folders = {each.name for each in (ROOT / "templates").iterdir()}
-    assert folders == {*PROGRAMS, "policies", "pipelines"}
+    assert folders == {*ALL, "pipelines"}
     files = [file for file in (ROOT / "templates").rglob("*") if file.name != "bin"]
     assert not [file for file in files if file.is_symlink()]
 
 
-@pytest.mark.parametrize("template", [*PROGRAMS, "policies"])
+@pytest.mark.parametrize("template", ALL)
 def test_a_template_takes_two_names_and_uses_the_package_of_this_version(template: str) -> None:
     project = project_of(template)
     assert (project["name"], project["description"]) == ("${PROJECT}", "${DESCRIPTION}")
@@ -63,10 +66,10 @@ def test_a_template_takes_two_names_and_uses_the_package_of_this_version(templat
     assert project["packages"]["trainyard"] == PACKAGE.format(version=version)
 
 
-@pytest.mark.parametrize("template", [*PROGRAMS, "policies"])
+@pytest.mark.parametrize("template", ALL)
 def test_a_templates_questions_are_those_of_the_spec(template: str) -> None:
     """Their descriptions, and the defaults of the template's own stack file; at most six."""
-    asked: dict[str, dict[str, str]] = {}
+    asked = questions_of_program(template, project_of(template))
     if template in TEMPLATES:
         config = filled(template, "vision-models")["config"]
         assert isinstance(config, dict)
@@ -96,6 +99,15 @@ def test_a_template_hands_the_stack_file_to_the_component_and_exports_all_of_it(
     assert resource == {"type": f"trainyard:{kind}", "properties": {key: f"${{trainyard:{key}}}"}}
     assert project["stackConfigDir"] == "stacks"
     assert project["outputs"] == {output: f"${{{name}.{output}}}" for output in OUTPUTS[kind]}
+
+
+def test_the_jobs_template_is_a_job_that_holds_by_itself() -> None:
+    data = project_of("job")["resources"]["training"]["properties"]["job"]
+    known = {"${pulumi.project}": "vision", "${team}": "research"}
+    job = parse_job({key: known.get(str(value), value) for key, value in data.items()})
+    check(job)
+    assert (job.name, job.team) == ("vision", "research")
+    assert set(project_of("job")["outputs"]) <= set(OUTPUTS["TrainingJob"])
 
 
 def test_the_fleets_template_is_a_fleet_that_holds() -> None:

@@ -146,6 +146,30 @@ def test_a_wrong_value_is_refused_at_its_property(path: str) -> None:
     assert problem.got and problem.allowed and problem.fix
 
 
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        ({"num_nodes": 0}, "job.num_nodes"),
+        ({"team": "No Team"}, "job.team"),
+        ({"runtime": None}, "job.runtime"),
+        ({"command": None}, "job.command"),
+        ({"command": None, "config": "digits", "dataset": "digits"}, "job.dataset"),
+        ({"datasets": ["digits"]}, "job.datasets"),
+        ({"files": ["a"]}, "job.files"),
+        ({"runtime": None, "needs": {"memory_gib": 80}}, "job.needs"),
+        ({"nodes": 2}, "job.nodes"),
+    ],
+)
+def test_a_job_alone_is_refused_what_only_a_stack_can_say(change: dict[str, Any], path: str) -> None:
+    job = {"name": "vision", "team": "research", "runtime": "torch-none", "command": ["python", "train.py"]}
+    data = {key: value for key, value in {**job, **change}.items() if value is not None}
+    with pytest.raises(InputError) as error:
+        COMPONENTS[f"{MODULE}TrainingJob"].read(data, RUN)
+    (problem,) = error.value.problems
+    assert problem.path == path
+    assert problem.got and problem.allowed and problem.fix
+
+
 def test_every_problem_reaches_the_engine_at_its_property() -> None:
     with pytest.raises(InputError) as error:
         COMPONENTS[f"{MODULE}Cluster"].read({**shipped("local"), "name": 3, "pools": []}, RUN)

@@ -12,11 +12,14 @@ from infra.errors import InputError, Problem
 from infra.kubernetes_objects import named_after
 from infra.program import declare, declare_fleet
 from infra.spec import Fleet, Stack, parse, parse_fleet
+from infra.spec.load import parse_job
 from infra.spec.source import Source
 from policies.config import Stack as Run
 from trainyard.component.guards import check_fleet, check_stack, unjudged
 from trainyard.component.needs import provide
 from trainyard.component.outputs import OUTPUTS
+from trainyard.component.training_job import check as check_job
+from trainyard.component.training_job import declare_job
 
 Declare = Callable[[pulumi.ResourceOptions], Mapping[str, Any]]
 """Declares all parts with these options of each, and returns the outputs."""
@@ -92,6 +95,12 @@ def _fleet(data: Any, source: Source, run: Run) -> Declare:  # noqa: ANN401
     return lambda options: _named_after(fleet.name, lambda: declare_fleet(fleet, options))
 
 
+def _training_job(data: Any, source: Source, _: Run) -> Declare:  # noqa: ANN401
+    job = parse_job(data, source)
+    check_job(job)
+    return lambda options: declare_job(job, options)
+
+
 def _named_after(name: str, made: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
     with named_after(name):
         return made()
@@ -100,5 +109,6 @@ def _named_after(name: str, made: Callable[[], Mapping[str, Any]]) -> Mapping[st
 COMPONENTS: Mapping[str, Kind] = {
     "trainyard:index:Cluster": Kind("Cluster", "stack", _cluster),
     "trainyard:index:Fleet": Kind("Fleet", "fleet", _fleet),
+    "trainyard:index:TrainingJob": Kind("TrainingJob", "job", _training_job),
 }
 """By type token."""

@@ -89,6 +89,12 @@ OUTPUTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "workers": _said(_map(_type("WorkerState")), "workers by name"),
         "queues": _said(_map(_type("FleetQueue")), "queues by name"),
     },
+    "TrainingJob": {
+        "name": _said(_TEXT, "name of the TrainJob"),
+        "namespace": _said(_TEXT, "its team's"),
+        "queue": _said(_TEXT, "local queue that it waits in"),
+        "runDir": _said(_TEXT, "folder of its checkpoints, as its pods see it"),
+    },
 }
 """Component → its outputs. Each is declared by itself: a map that holds one unknown is wholly unknown."""
 NOT_ALWAYS = frozenset({"job"})

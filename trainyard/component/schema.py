@@ -14,15 +14,20 @@ from typing import Any
 from engine.provider import service
 from infra.spec.source import FLEET_KEY, STACK_KEY
 from trainyard.component.outputs import MODULE, NOT_ALWAYS, OUTPUTS, output_types
-from trainyard.schema import file_schema
+from trainyard.schema import REFERENCES, file_schema
 
 MOST_CHOICES = 12
 """An enum of more (machines, regions) stays text: an editor's list of hundreds helps nobody."""
-COMPONENTS = {"Cluster": ("stack", STACK_KEY), "Fleet": ("fleet", FLEET_KEY)}
-"""Component → its input, and the key of stack files that holds the same."""
+COMPONENTS = {
+    "Cluster": ("stack", "Stack", f"what `{STACK_KEY}` of a stack file holds"),
+    "Fleet": ("fleet", "Fleet", f"what `{FLEET_KEY}` of a stack file holds"),
+    "TrainingJob": ("job", "JobSpec", "what `job` of a stack file holds, and a job.yaml"),
+}
+"""Component → its input, the model that reads it, and where else the same is written."""
 DESCRIPTIONS = {
     "Cluster": "A GPU training cluster: node pools, fabric, checkpoint storage, operators and queues.",
     "Fleet": "What joins clusters: jobs of a hub run on workers, and only where their data may be.",
+    "TrainingJob": "One training job in a team's queue, on the cluster of the program's Kubernetes provider.",
 }
 PATH = Path(service.__file__).parent / "schema.json"
 """Where the plugin has it: resource types by hand, components and their types made by this module."""
@@ -36,12 +41,12 @@ def package_schema() -> dict[str, Any]:
     written = json.loads(PATH.read_text())
     kept = {part: _without_ours(written[part]) for part in ("types", "resources")}
     types, components = _Types(file_schema()), {}
-    for name, (key, section) in COMPONENTS.items():
-        value = types.of(types.config[section], name)
+    for name, (key, model, description) in COMPONENTS.items():
+        value = types.of({"$ref": REFERENCES.format(model=model)}, name)
         components[MODULE + name] = {
             "isComponent": True,
             "description": DESCRIPTIONS[name],
-            "inputProperties": {key: {**value, "description": f"what `{section}` of a stack file holds"}},
+            "inputProperties": {key: {**value, "description": description}},
             "requiredInputs": [key],
             "properties": {each: dict(told) for each, told in OUTPUTS[name].items()},
             "required": [each for each in OUTPUTS[name] if each not in NOT_ALWAYS],
@@ -70,7 +75,6 @@ class _Types:
     """Translates values; `made` collects the types that they refer to."""
 
     def __init__(self, schema: Schema) -> None:
-        self.config: Schema = schema["properties"]["config"]["properties"]
         self._definitions: Mapping[str, Schema] = schema["$defs"]
         self.made: dict[str, Any] = {}
 
