@@ -136,7 +136,10 @@ def _filled(text: str, first: int, then: int, *, break_long_words: bool = False)
 
 
 def _wrapped(text: str, first: int, then: int) -> str:
-    lines = _filled(text, first, then).splitlines()
+    """Wrap, without a break between a key and its value where that can be."""
+    together = _filled(text.replace(": ", ":\0"), first, then).replace("\0", " ").splitlines()
+    fits = max(map(len, together)) <= WIDTH
+    lines = together if fits else _filled(text, first, then).splitlines()
     return "\n".join(line if len(line) <= WIDTH else _broken(line) for line in lines)
 
 
