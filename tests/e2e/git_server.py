@@ -13,12 +13,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from engine.provider.service import VERSION
 from infra.artifacts import ROOT
 
 PRINTED = "https://github.com/your-organisation/trainyard"
 """What pages and templates say for an organisation's own copy."""
 ADDRESS = "https://localhost/team/trainyard"
-VERSION = "0.1.0"
 BACKEND = "/usr/lib/git-core/git-http-backend"
 CERTIFICATE = (
     "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext "

@@ -16,6 +16,7 @@ import yaml
 
 from engine.paths import Paths
 from engine.progress import for_stream
+from engine.provider.service import VERSION
 from infra.artifacts import ROOT
 from infra.spec.source import STACK_KEY
 from local.cluster.network import run_folders
@@ -107,7 +108,7 @@ def test_the_guide_leads_from_nothing_to_nothing_as_printed(newcomer: dict[str, 
     assert shown.code == 0, shown.text[-6000:]
     new, up, job, destroy = (shown.of(each) for each in printed)
     assert "Your new project is ready to go!" in new
-    assert "trainyard@v0.1.0" in up and "no policy judges" not in up
+    assert f"trainyard@v{VERSION}" in up and "no policy judges" not in up
     assert "digits: complete" in job
     assert "deleted" in destroy
     assert leaks_in(dict.fromkeys(shown.text.splitlines(), "shown")) == []
@@ -128,10 +129,19 @@ def declared(name: str) -> dict[str, Any]:
 def test_two_clusters_of_one_program_have_a_job_each(reader: dict[str, str], tmp_path: Path) -> None:
     project, stacks = tmp_path / "project", tmp_path / "project/stacks"
     stacks.mkdir(parents=True)
-    resources = {}
+    resources: dict[str, Any] = {}
     for name in NAMES:
         resources[name] = {"type": "trainyard:Cluster", "properties": {"stack": declared(name)}}
         (stacks / f"Pulumi.{name}.yaml").write_text(yaml.safe_dump({"config": {STACK_KEY: declared(name)}}))
+    resources["api"] = {
+        "type": "pulumi:providers:kubernetes",
+        "properties": {"kubeconfig": "${near.kubeconfig}"},
+    }
+    resources["job"] = {
+        "type": "trainyard:TrainingJob",
+        "properties": {"job": {**declared("near")["job"], "name": "declared"}},
+        "options": {"providers": ["${api}"], "dependsOn": ["${near}"]},
+    }
     program = {"name": "two", "runtime": "yaml", "plugins": PLUGIN, "resources": resources}
     program["outputs"] = {name: f"${{{name}.endpoint}}" for name in NAMES}
     (project / "Pulumi.yaml").write_text(yaml.safe_dump(program))
@@ -148,8 +158,11 @@ def test_two_clusters_of_one_program_have_a_job_each(reader: dict[str, str], tmp
     try:
         run("pulumi", "up", "-s", "dev", "--yes", "--suppress-progress")
         assert len(set(json.loads(run("pulumi", "stack", "output", "-s", "dev", "--json")).values())) == 2
-        for name in NAMES:
-            assert "digits: complete" in run("trainyard", "submit", "-s", name)
+        assert "digits: complete" in run("trainyard", "submit", "-s", "beside")
+        run("trainyard", "logs", "declared", "--follow", "-s", "near")
+        [job] = json.loads(run("trainyard", "jobs", "-s", "near", "-o", "json"))
+        assert (job["name"], job["state"]) == ("declared", "complete")
+        run("pulumi", "preview", "-s", "dev", "--suppress-progress", "--expect-no-changes")
     finally:
         run("pulumi", "destroy", "-s", "dev", "--yes", "--suppress-progress")
     assert not [name for name in NAMES if (tmp_path / "state" / name / "run").exists()]

@@ -35,6 +35,8 @@ from trainyard.component.outputs import MODULE, OUTPUTS
 from trainyard.component.schema import PATH, as_text, package_schema
 
 SCHEMA = package_schema()
+NAMED = r"trainyard(?:\*|\.git)?(?:@v?|/tree/v|-v)(\d+\.\d+\.\d+)"
+"""A release, as commands name it."""
 LOCKS = sorted((ROOT / "requirements").glob("plugin*.txt"))
 TYPES = SCHEMA["types"]
 
@@ -65,6 +67,14 @@ def test_the_version_is_said_once() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     plugin = json.loads((PATH.parent / "pulumi-plugin.json").read_text())
     assert SCHEMA["version"] == plugin["version"] == project["version"]
+
+
+def test_pages_and_templates_name_the_present_version() -> None:
+    version = SCHEMA["version"]
+    pages = [*ROOT.glob("docs/*.md"), *ROOT.glob("templates/*/*.md"), *ROOT.glob("templates/*/Pulumi.yaml")]
+    found = {file: set(re.findall(NAMED, file.read_text())) for file in pages}
+    assert len([file for file, named in found.items() if named]) > 15
+    assert {file: named for file, named in found.items() if named - {version}} == {}
 
 
 @pytest.mark.parametrize("folder", ["catalog", "engine", "local", "policies", "trainyard/component"])
