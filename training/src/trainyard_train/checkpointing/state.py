@@ -97,16 +97,18 @@ class State:
 
         It is good until the next capture, which takes its memory.
         """
-        tensors, places = {}, {}
+        tensors, places, learned = {}, {}, []
+        parameters = {f"model.{name}" for name, _ in self.model.named_parameters()}
         for name, tensor in self._tensors():
             place, tensors[name] = self._own_part(tensor)
             places[name] = (list(tensor.shape), list(place))
+            if (name in parameters or name.startswith("optimizer.")) and tensor.is_floating_point():
+                learned.append(name)
         for name, state in _generators(self.mesh.device).items():
             tensors[f"{_GENERATOR}{name}"] = state
         memory, copies = self._buffer.fill(tensors, places, {})
-        learned = self._learned()
         self._copies.clear()
-        self._copies.update({name: values for name, values in copies.items() if name in learned})
+        self._copies.update({name: copies[name] for name in learned})
         return memory
 
     def spoiled(self) -> str:
@@ -168,15 +170,6 @@ class State:
                 if isinstance(value, torch.Tensor):
                     yield f"optimizer.{name}.{slot}", value
 
-    def _learned(self) -> set[str]:
-        """Names of all that the optimizer changes, parameters and moments."""
-        parameters = {f"model.{name}" for name, _ in self.model.named_parameters()}
-        return {
-            name
-            for name, tensor in self._tensors()
-            if tensor.is_floating_point() and (name in parameters or name.startswith("optimizer."))
-        }
-
     def _make_slots(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Give a new optimizer, which has none before its first step, the slots that were saved."""
         parameters = dict(self.model.named_parameters())
@@ -189,7 +182,7 @@ class State:
                 place = parameter.device if self.optimizer.defaults.get("fused") else None
                 blank = torch.zeros((), device=place)
                 if shape:
-                    blank = torch.zeros_like(parameter, requires_grad=False)
+                    blank = torch.empty_like(parameter, requires_grad=False)  # all of it is read
                 self.optimizer.state[parameter][slot] = blank
 
     def _own_part(self, tensor: torch.Tensor) -> tuple[Offset, torch.Tensor]:
@@ -267,12 +260,18 @@ class Buffer:
     """Of this process alone: the last one, by its size."""
     _pinned: dict[int, torch.Tensor] = field(default_factory=dict)
     """Memory of the node that GPUs reach, by its address."""
+    _layout: tuple[Any, tuple[bytearray, dict[str, tuple[int, int]]]] | None = None
+    """What the last capture was of, and what `lay_out` has made of it: the next one is mostly of the same."""
 
     def fill(
         self, tensors: Mapping[str, torch.Tensor], places: Mapping[str, Any], metadata: Mapping[str, str]
     ) -> tuple[memoryview, dict[str, torch.Tensor]]:
         """A file of copies, good until the next one; and the copies, by name."""
-        header, spans = lay_out(tensors, places, metadata)
+        kinds = [(name, each.dtype, each.shape) for name, each in tensors.items()]
+        of = kinds, dict(places), dict(metadata)
+        if self._layout is None or self._layout[0] != of:
+            self._layout = of, lay_out(tensors, places, metadata)
+        header, spans = self._layout[1]
         size = len(header) + sum(tensor.nbytes for tensor in tensors.values())
         memory = self._room(size)
         memory[: len(header)] = torch.frombuffer(header, dtype=torch.uint8)
