@@ -184,6 +184,34 @@ def test_who_has_a_file_in_memory_reads_it_for_those_that_have_not(tmp_path: Pat
     assert [each.store.ranges for each in seen if isinstance(each.store, Counting)] == [[], []]
 
 
+@pytest.mark.parametrize("altered", [False, True])
+def test_what_all_have_in_memory_is_sent_to_none_and_read_again_where_it_was_altered(
+    tmp_path: Path, altered: bool
+) -> None:
+    """Three ranks of a node, under DDP; what one finds, another may have taken already."""
+    saved = save(tmp_path, 2, along(0))
+    content = {name: bytearray((tmp_path / saved.name / name).read_bytes()) for name in saved.manifest.files}
+    for each in content.values() if altered else ():
+        each[-1] ^= 1
+    store = dist.HashStore()
+    held = [Held({name: memoryview(each) for name, each in content.items()}) for _ in range(3)]
+    meshes = [Threads(rank, 3, torch.device("cpu"), "node", store) for rank in range(3)]
+    targets = [{name: ((0,) * each.dim(), each * 0) for name, each in WHOLE.items()} for _ in range(3)]
+
+    def one(rank: int) -> None:
+        reading = Reading(replace(saved, held=held[rank]), meshes[rank], "one")
+        reading.index(lambda: targets[rank])
+        reading.fill(targets[rank])
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(one, range(3)))
+    assert all(found.equal(WHOLE[name]) for each in targets for name, (_, found) in each.items())
+    blocks = sum(end - begin for name in content for begin, end in saved.file(name).ranges())
+    sent = sum(sum(mesh.sent.values()) for mesh in meshes)
+    assert (sent >= 2 * blocks) == altered
+    assert [each.bytes_from_store > 0 for each in held] == [altered] * 3
+
+
 def test_a_rank_reads_only_what_it_needs(tmp_path: Path) -> None:
     checkpoint = save(tmp_path, 1, along(0))
     assert isinstance(checkpoint.store, Counting)

@@ -40,7 +40,7 @@ def test_layers_that_are_made_one_by_one_have_the_weights_of_the_whole(tmp_path:
     torch.manual_seed(3)
     settings = parse_config({"run_dir": tmp_path})
     mesh = process_group.join(settings.timeouts, {})
-    built = parallelize(model, layers_of(config, 10), {}, settings, mesh=mesh, sample=torch.zeros(1))
+    built = parallelize(model, layers_of(config, 10), {}, settings, mesh=mesh)
     one, other = whole.state_dict(), built.state_dict()
     assert list(one) == list(other)
     assert all(torch.equal(one[key], other[key]) for key in one)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import signal
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from trainyard_train.config import load_config, parse_config
 from trainyard_train.config_base import ConfigError
 from trainyard_train.optim.schedule import Schedule
 from trainyard_train.parallelism.mesh import Mesh
-from trainyard_train.parallelism.parallelize import _stage
+from trainyard_train.parallelism.parallelize import CARRIED, _replicate, _stage, carrying, unwrap
 from trainyard_train.update import LossScale
 
 STEPS = 20
@@ -319,3 +320,50 @@ def test_ranks_that_do_not_fit_the_mesh_are_told(
     ends = start(2, settings(tmp_path, **values)).wait()
     assert [code for code, _ in ends] == [2, 2]
     assert all(message in words for _, words in ends)
+
+
+@pytest.fixture
+def alone_in_a_group() -> Iterator[Mesh]:
+    store = dist.HashStore()
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    yield Mesh(0, 1, torch.device("cpu"), "node", store)
+    dist.destroy_process_group()
+
+
+def test_the_first_step_has_the_buckets_of_all_others(alone_in_a_group: Mesh) -> None:
+    """Or a run that resumes would add up its first gradients in another order than one that went on."""
+    model = nn.Sequential(*(nn.Linear(300, 300) for _ in range(8)))
+    replica = _replicate(model, alone_in_a_group, blank=False)
+    assert isinstance(replica, nn.parallel.DistributedDataParallel)
+    seen = []
+    for _ in range(3):
+        model.zero_grad()
+        carried = carrying(replica)
+        assert carried
+        carried.backward(replica(torch.ones(1, 300)).sum(), torch.zeros(CARRIED))
+        gradients = [each.grad for each in model.parameters()]
+        seen.append([each.untyped_storage().data_ptr() for each in gradients if each is not None])
+    assert seen == seen[:1] * 3, "buckets that were made anew are elsewhere"
+    assert len(set(seen[0])) > 1
+    assert len(set(seen[0][-2:])) == 1, "those of the last layer are ready first, and go together"
+    ready = replica._get_ddp_logging_data()["prev_iteration_grad_ready_order_indices"]
+    order = [int(each) for each in ready.split(",")]
+    assert max(abs(place - each) for place, each in enumerate(order)) <= 1, "the order of the buckets"
+
+
+def test_numbers_go_along_with_gradients_and_change_none(alone_in_a_group: Mesh) -> None:
+    model = nn.Sequential(nn.Linear(30, 20), nn.Linear(20, 1))
+    inputs, numbers = torch.ones(4, 30), torch.tensor([2.5, math.nan, 1e6, 0, 1], dtype=torch.float64)
+    model(inputs).sum().backward()
+    known = [each.grad.clone() for each in model.parameters() if each.grad is not None]
+    model.zero_grad()
+    replica = _replicate(model, alone_in_a_group, blank=False)
+    carried = carrying(replica)
+    assert carried
+    for _ in range(2):
+        model.zero_grad()
+        carried.backward(replica(inputs).sum(), numbers)
+        torch.testing.assert_close(carried.sums(3), 3 * numbers, equal_nan=True)
+        found = [each.grad for each in model.parameters()]
+        assert all(one is not None and one.equal(other) for one, other in zip(found, known, strict=True))
+    assert list(unwrap(replica).state_dict()) == list(model.state_dict())

@@ -106,13 +106,19 @@ class Trainer(Attempt):
         self.heartbeats.start()  # before the model is built, which takes time
         try:
             with self.heartbeats.busy("start"):
+                self._open(config, mesh)
+            with self.heartbeats.busy("loading"):
+                self._found = self.saver.newest(self.identity)
+            with self.heartbeats.busy("start"):
                 self._build(config, mesh)
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, OSError):  # of a checkpoint that cannot be read
+                self.record_failure(f"{type(error).__name__}: {error}")
             self.close()
             raise
 
-    def _build(self, config: TrainConfig, mesh: Mesh) -> None:
-        """Make all that a run consists of."""
+    def _open(self, config: TrainConfig, mesh: Mesh) -> None:
+        """See that all ranks have the same settings, and open the data."""
         of_a_rank_alone = {"run_dir", "threads", "export", "notices"}
         self._agree("settings", config.model_dump(mode="json", exclude=of_a_rank_alone))
         store_seconds = config.timeouts.store
@@ -121,14 +127,17 @@ class Trainer(Attempt):
         order = GlobalOrder(len(self.data.train), config.seed)
         size = config.data.batch_size_per_rank
         self.loader = Loader(self.data.train, order, size, mesh.data_rank, mesh.data_size)
+
+    def _build(self, config: TrainConfig, mesh: Mesh) -> None:
+        """Make the model and what trains it; of weights that will be loaded, the room alone."""
         with torch.device("meta"):
             model = build_model(config.model, self.data.num_classes)
         sample = self.data.train.take(torch.tensor([0])).inputs
         self._peak_rate = self._find_peak_rate(model, sample)
         torch.manual_seed(config.seed)
         layers = layers_of(config.model, self.data.num_classes)
-        plan = tensor_plan(config.model)
-        self.model = parallelize(model, layers, plan, config, mesh=mesh, sample=sample)
+        plan, blank = tensor_plan(config.model), self._found[0] is not None
+        self.model = parallelize(model, layers, plan, config, mesh=mesh, blank=blank)
         self.loss_scale = LossScale(mesh.device) if config.precision == "float16" else None
         compute = PipelinedComputation if mesh.pipeline > 1 else Computation
         self.computation = compute(self.model, mesh, config.accumulate, config.precision, self.loss_scale)
@@ -209,7 +218,7 @@ class Trainer(Attempt):
         """Load the newest checkpoint, if there is one; `run` does it."""
         with self.heartbeats.busy("loading"):
             nodes = self.mesh.gather("nodes", self.mesh.node)
-            checkpoint, damages, _ = self._load(self.state.restore)
+            checkpoint, damages, _ = self._load(self.state.restore, self._found)
             self._go_on(checkpoint.manifest if checkpoint else None)
             warnings = doubts(self.config.optim, self.batch_size)
             self._begin(

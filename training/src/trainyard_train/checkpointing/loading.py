@@ -3,7 +3,8 @@
 Every rank knows from the headers of the files which blocks it needs. Those that it alone needs it reads
 itself; what several need is divided among them, and each sends what it has read to the others that need it.
 So the store is read once in total, and a rank never has more of a checkpoint than its tensors and a few
-blocks. Where the layout is as it was, a rank reads its own file, and sends and receives nothing.
+blocks. What the memory of their node has is sent to none: one rank verifies it, and each takes it. Where the
+layout is as it was, a rank reads its own file, and sends and receives nothing.
 
 Damage is found by all ranks together, at the same points, so that none waits for one that has given up.
 """
@@ -15,8 +16,8 @@ import json
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
+from dataclasses import dataclass, field, replace
+from itertools import count, pairwise
 from typing import Any
 
 import torch
@@ -89,6 +90,8 @@ class _Run:
     reader: int
     ranks: Sequence[int]
     """Those that need them, and the reader, in order."""
+    held: bool = False
+    """Whether all these have the file in memory: the reader verifies it, and each takes it from there."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,8 @@ class Reading:
     """That of the file of this rank's number, if there is one."""
     _damage: str = field(default="", init=False)
     _bytes_from_store: int = field(default=0, init=False)
+    _altered: set[str] = field(default_factory=set, init=False)
+    """Files that are not in memory what they should be, as this rank has found; others may have used them."""
     _taken: dict[str, list[tuple[Piece, Offset, torch.Tensor]]] = field(default_factory=dict, init=False)
     """What goes where, by file."""
 
@@ -154,11 +159,27 @@ class Reading:
         """
         if missing := self._missing(targets):
             self._note(DamagedError(f"{self.checkpoint.name} has not all of {missing[0]}"))
-        found = self._agree("needs", [self._needs(), sorted(self.checkpoint.held.files)])
-        runs = plan(self.checkpoint, [needs for needs, _ in found], [held for _, held in found])
-        with torch.no_grad():
-            self._read(sorted(_events(runs, self.mesh.rank)), runs)
-        self.checkpoint.held.bytes_from_store = sum(self._agree("read", self._bytes_from_store))
+        for attempt in count():
+            found = self._agree(f"needs-{attempt}", [self._needs(), sorted(self.checkpoint.held.files)])
+            runs = plan(self.checkpoint, [needs for needs, _ in found], [held for _, held in found])
+            with torch.no_grad():
+                self._read(sorted(_events(runs, self.mesh.rank)), runs)
+            read = self._agree(f"read-{attempt}", [self._bytes_from_store, sorted(self._altered)])
+            altered = {name for _, names in read for name in names}
+            if not altered:
+                break
+            self._forget(altered)
+        self.checkpoint.held.bytes_from_store = sum(size for size, _ in read)
+
+    def _forget(self, names: Iterable[str]) -> None:
+        """Take these files from the store from now on."""
+        self._altered.clear()
+        for name in names:
+            self.checkpoint.held.files.pop(name, None)
+            if header := self.headers.get(name):
+                fresh = replace(header, file=self.checkpoint.file(name))
+                self.own = fresh if self.own is header else self.own
+                self.headers[name] = fresh
 
     def _missing(self, targets: Targets) -> list[str]:
         """Names of what is nowhere as a whole; the rest is noted, from the own file if it is there."""
@@ -206,17 +227,23 @@ class Reading:
             file = self.headers[run.file].file
             start, stop = file.ranges()[run.blocks[at]]
             data, room = torch.empty(0), received
+            if run.held and run.reader != self.mesh.rank:
+                self._take(run.file, start, from_bytes(file.read_held(start, stop)))
+                continue
             if run.reader == self.mesh.rank:
                 block = next(found)
                 placed, data = block.placed, from_bytes(block.content)
-                self._bytes_from_store += 0 if file.is_held(block.content) else stop - start
+                if not file.is_held(block.content):
+                    self._bytes_from_store += stop - start
+                    self._altered |= {run.file} if run.held and len(run.ranks) > 1 else set()
                 if not file.entry.header:
                     self._verify_whole(run, at, block.content, hashes[run.file])
             else:
                 parts = self._parts(run.file, start, stop) if self.mesh.device.type == "cpu" else []
                 if placed := len(parts) == 1:
                     room = from_bytes(parts[0])
-            data = self.mesh.share(run.reader, run.ranks, data, stop - start, room)
+            if not run.held:
+                data = self.mesh.share(run.reader, run.ranks, data, stop - start, room)
             if not placed:
                 self._take(run.file, start, data)
 
@@ -341,7 +368,7 @@ def plan(checkpoint: Checkpoint, needs: Sequence[_Needs], held: Sequence[Collect
             readers = sorted(able, key=blocks_of.__getitem__)
             for part, reader in enumerate(readers[:parts]):
                 cut = [first + (last - first) * each // parts for each in (part, part + 1)]
-                runs.append(_Run(name, range(*cut), reader, ranks))
+                runs.append(_Run(name, range(*cut), reader, ranks, all(name in held[r] for r in ranks)))
                 blocks_of[reader] += cut[1] - cut[0]
     return runs
 

@@ -43,7 +43,11 @@ def deterministic(wanted: bool = True) -> Iterator[None]:
 
     cudnn = torch.backends.cudnn
     before = torch.get_deterministic_debug_mode(), cudnn.deterministic, cudnn.benchmark
+    memory: Any = torch.utils.deterministic  # whose attribute is a property of the module
+    fills = memory.fill_uninitialized_memory
     if wanted:
+        # New memory would be filled with NaN, so that who reads it before it is written gets the same, too.
+        memory.fill_uninitialized_memory = False
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.set_deterministic_debug_mode("error")
         cudnn.deterministic, cudnn.benchmark = True, False
@@ -52,6 +56,7 @@ def deterministic(wanted: bool = True) -> Iterator[None]:
     finally:
         torch.set_deterministic_debug_mode(before[0])
         cudnn.deterministic, cudnn.benchmark = before[1:]
+        memory.fill_uninitialized_memory = fills
 
 
 def record_collectives(folder: Path) -> None:

@@ -37,7 +37,7 @@ def parallelize(
     config: ParallelSettings,
     *,
     mesh: Mesh,
-    sample: torch.Tensor,
+    blank: bool = False,
 ) -> nn.Module:
     """Spread a model as the configuration says; alone, a rank keeps it as it is.
 
@@ -48,7 +48,7 @@ def parallelize(
         plan: layer → `column` or `row`: how tensor parallelism divides its weight.
         config: strategy, precision and mesh.
         mesh: the ranks.
-        sample: a batch of inputs, whose values do not matter.
+        blank: whether to leave the weights as memory has them, since a checkpoint will replace them all.
 
     Raises:
         ConfigError: the ranks, or the model, cannot be divided so.
@@ -67,9 +67,11 @@ def parallelize(
     if devices and config.strategy == "fsdp":
         over = devices["replicate", "shard"] if config.parallel.shard else devices["shard"]
         _shard(stage, over, config.precision)
-    _fill(stage, layers, mesh.device)
+    stage._apply(lambda tensor: _room_for(tensor, mesh.device))
+    if not blank:
+        _fill(stage, layers)
     whole = config.strategy == "fsdp" or mesh.data_size == 1 or mesh.pipeline > 1
-    return stage if whole else _replicate(stage, mesh, sample)
+    return stage if whole else _replicate(stage, mesh, blank)
 
 
 def is_sharded(model: nn.Module) -> bool:
@@ -98,6 +100,8 @@ class Carrying(nn.Module):
     def __init__(self, model: nn.Module, count: int, device: torch.device) -> None:
         """Args: count: of the numbers."""
         super().__init__()
+        # The order in which gradients are ready, more or less; the names do not matter.
+        self._last_to_first = nn.ParameterList(reversed(list(model.parameters())))
         self.model = model
         self._count = count
         self._parcel = nn.Parameter(torch.zeros(-(-count // _ALIGNED) * _ALIGNED, device=device))
@@ -130,9 +134,8 @@ def _check(config: ParallelSettings, mesh: Mesh) -> None:
         raise ConfigError([problem])
 
 
-def _fill(model: nn.Module, layers: Iterable[tuple[str, nn.Module]], device: torch.device) -> None:
-    """Give each weight its room, and what this rank has of it."""
-    model._apply(lambda tensor: _room_for(tensor, device))
+def _fill(model: nn.Module, layers: Iterable[tuple[str, nn.Module]]) -> None:
+    """Give each weight what this rank has of it."""
     own = dict(model.named_children())
     for name, layer in layers:
         if name in own:
@@ -224,24 +227,22 @@ def _compile(model: nn.Module, device: torch.device) -> None:
             layer.compile()
 
 
-def _replicate(model: nn.Module, mesh: Mesh, sample: torch.Tensor) -> nn.Module:
+def _replicate(model: nn.Module, mesh: Mesh, blank: bool) -> nn.Module:
     """Keep the model whole on every rank, and average gradients while the backward pass still runs (DDP).
 
     DDP orders its gradient buckets anew after the first backward pass, and the order of a sum over many
     ranks follows from the buckets. A run that resumes would thus add its first step's gradients in another
-    order than the run that never stopped. One pass on a sample that counts for nothing settles the order
-    before the first step of both.
+    order than the run that never stopped. So it is told the order before the first step, as it does for
+    ranks that have run out of data: that of its parameters, which `Carrying` gives it from last to first.
     """
     on_gpu = mesh.device.type == "cuda"
-    inside = Carrying(model, CARRIED, mesh.device)
     replica = nn.parallel.DistributedDataParallel(
-        inside, device_ids=[mesh.device] if on_gpu else None, gradient_as_bucket_view=True
+        Carrying(model, CARRIED, mesh.device),
+        device_ids=[mesh.device] if on_gpu else None,
+        gradient_as_bucket_view=True,
+        init_sync=not blank,
     )
-    replica.eval()
-    for _ in range(2):  # the new order takes effect when the next pass begins
-        inside.backward(replica(sample.to(mesh.device)).sum(), torch.zeros(CARRIED, device=mesh.device))
-    replica.zero_grad(set_to_none=True)
-    replica.train()
+    replica.reducer._push_all_rebuilt_params()
     return replica
 
 
