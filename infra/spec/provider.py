@@ -34,7 +34,7 @@ def supported_minors(kind: str = "") -> tuple[str, ...]:
 class ContextCluster(Spec):
     """A cluster that exists, reached through a context of the user's kubeconfig."""
 
-    context: str = Field(min_length=1, description="name of a kubeconfig context")
+    context: str = Field(min_length=1, description="context of your kubeconfig")
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from contextvars import ContextVar
 from typing import Any
 
 import pulumi
 import pytest
+import yaml
 
+from infra.artifacts import ROOT
 from infra.errors import InputError
-from infra.program import _residency
+from infra.program import _residency, load_stack
 
 
 def configured(monkeypatch: pytest.MonkeyPatch, **config: Any) -> tuple[str, ...] | None:
@@ -27,3 +30,11 @@ def test_admission_is_told_where_data_may_be(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_jurisdiction_that_the_catalogue_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match=r"trainyard:residency[\s\S]*atlantis[\s\S]*allowed:"):
         configured(monkeypatch, residency={"allowed": ["in:atlantis"]})
+
+
+def test_the_program_reads_the_answers_that_the_engine_hands_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    section = yaml.safe_load((ROOT / "stacks/Pulumi.local.yaml").read_text())["config"]["trainyard:stack"]
+    config = {"trainyard:stack": json.dumps(section), "trainyard:stack.pools[1].num_nodes": "5"}
+    monkeypatch.setattr(pulumi.runtime.config, "CONFIG", ContextVar("config", default=config))
+    assert load_stack("none").pools[1].num_nodes == 5
+    assert load_stack("none").name == section["name"]

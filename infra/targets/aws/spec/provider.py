@@ -184,7 +184,7 @@ class AwsSpec(WithMachines, ManagedProviderSpec):
     """EKS with managed node groups. A plan looks nothing up, so account and zones are said here."""
 
     kind: Literal["aws"]
-    account: AccountId = Field(description="account; credentials of another one are refused")
+    account: AccountId = Field(description="AWS account; credentials of another one are refused")
     region: str = Field(description="region of every resource")
     zones: tuple[str, ...] = Field(
         min_length=2, max_length=6, description="availability zones, in an order that stays; EKS needs two"

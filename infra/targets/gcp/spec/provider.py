@@ -175,7 +175,9 @@ class GcpSpec(WithMachines, ManagedProviderSpec):
 
     kind: Literal["gcp"]
     project: ProjectId = Field(description="project of every resource")
-    project_number: ProjectNumber = Field(description="its number, by which Google names its own identities")
+    project_number: ProjectNumber = Field(
+        description="number of the project, by which Google names its own identities"
+    )
     region: str = Field(description="region of every resource")
     zones: tuple[str, ...] = Field(min_length=1, max_length=4, description="zones of the nodes")
     network: GcpNetworkSpec = Field(default=GcpNetworkSpec(), description="the VPC")

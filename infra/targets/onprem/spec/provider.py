@@ -117,9 +117,11 @@ class NfsSpec(FilesystemSpec):
 
     kind: Literal["nfs"]
     server: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.-]*$")] = Field(
-        description="name or address of the server"
+        description="name or address of the NFS server"
     )
-    share: Annotated[str, Field(pattern=r"^/[^#\s]*[^/#\s]$")] = Field(description="export: /training")
+    share: Annotated[str, Field(pattern=r"^/[^#\s]*[^/#\s]$")] = Field(
+        description="path that the server exports, such as /training"
+    )
     connections: Annotated[Positive, Field(le=16)] = Field(
         default=8, description="TCP connections of a node to the server (nconnect)"
     )
