@@ -14,7 +14,7 @@ import yaml
 from pulumi import _types
 
 from engine.engine import Engine
-from engine.events import Result
+from engine.events import OperationResult
 from engine.paths import Paths
 from infra.artifacts import ROOT
 from infra.spec import Stack
@@ -100,7 +100,7 @@ def engine(folder: Path, environment: Mapping[str, str]) -> Engine:
     return Engine(paths, {**environment, "PULUMI_BACKEND_URL": paths.engine.as_uri(), "PULUMI_HOME": home})
 
 
-def check_same(ours: Result, bare: Result) -> None:
+def check_same(ours: OperationResult, bare: OperationResult) -> None:
     """See to it that both arms make the same resources. Raises AssertionError with what differs."""
     types = [Counter(state["type"] for state in each.announced) for each in (ours, bare)]
     only = types[0] - types[1], types[1] - types[0]

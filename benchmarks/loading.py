@@ -45,7 +45,7 @@ Epoch = Callable[[], Iterator[torch.Tensor]]
 
 
 @dataclass(frozen=True)
-class Taken:
+class EpochTimes:
     """One epoch, per sample, in milliseconds."""
 
     seconds: float
@@ -73,7 +73,7 @@ def _compare(where: str, place: str) -> list[Figure]:
     }
     if len({_timed(arm).classes for arm in arms.values()}) != 1:
         raise ValueError(f"{where}: the arms' epochs differ in their classes")
-    taken: dict[str, list[Taken]] = {name: [] for name in arms}
+    taken: dict[str, list[EpochTimes]] = {name: [] for name in arms}
 
     def epoch(name: str) -> float:
         taken[name].append(_timed(arms[name]))
@@ -87,7 +87,7 @@ def _compare(where: str, place: str) -> list[Figure]:
     ]
 
 
-def _figure(claim: str, clock: str, taken: Mapping[str, list[Taken]], peer: str) -> Figure:
+def _figure(claim: str, clock: str, taken: Mapping[str, list[EpochTimes]], peer: str) -> Figure:
     ours, theirs = (tuple(getattr(each, clock) for each in taken[name]) for name in ("trainyard", peer))
     ratio = median(one / other for one, other in zip(ours, theirs, strict=True))
     what = "CPU time of " if clock == "cpu" else ""
@@ -99,13 +99,13 @@ def _figure(claim: str, clock: str, taken: Mapping[str, list[Taken]], peer: str)
     )
 
 
-def _timed(epoch: Epoch) -> Taken:
+def _timed(epoch: Epoch) -> EpochTimes:
     before = _cpu_seconds()
     begin = time.monotonic()
     targets = torch.cat(list(epoch()))
     each = 1000 / len(targets)
     elapsed, cpu = time.monotonic() - begin, _cpu_seconds() - before
-    return Taken(each * elapsed, each * cpu, tuple(torch.bincount(targets).tolist()))
+    return EpochTimes(each * elapsed, each * cpu, tuple(torch.bincount(targets).tolist()))
 
 
 def _cpu_seconds() -> float:

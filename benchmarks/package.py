@@ -12,7 +12,7 @@ from benchmarks.arena import arena, quiet
 from benchmarks.bare import check_same, engine, write_project
 from benchmarks.figures import Figure, Samples, alternating
 from engine.engine import Engine
-from engine.events import Result
+from engine.events import OperationResult
 from infra.artifacts import ROOT
 from infra.spec.source import STACK_KEY
 from trainyard.parts import PACKAGE_PARTS
@@ -36,7 +36,7 @@ def write_program(folder: Path, stack_file: Path) -> Path:
     return folder
 
 
-def without_component(result: Result) -> Result:
+def without_component(result: OperationResult) -> OperationResult:
     """Leave the component itself out: the parts are to be the same."""
     parts = tuple(each for each in result.announced if each["type"] != COMPONENT)
     return replace(result, announced=parts)

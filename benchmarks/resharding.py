@@ -19,7 +19,7 @@ ROUNDS = 1
 
 
 @dataclass(frozen=True)
-class Change:
+class LayoutChange:
     """A layout, and how many ranks save and load."""
 
     layout: str
@@ -36,7 +36,12 @@ class Change:
         return f"{self.layout.upper()}, {self.saved_by} → {self.loaded_by} ranks, ≥ {MIB} MiB each"
 
 
-CHANGES = (Change("fsdp", 2, 4), Change("fsdp", 4, 2), Change("ddp", 2, 2), Change("ddp", 2, 4))
+CHANGES = (
+    LayoutChange("fsdp", 2, 4),
+    LayoutChange("fsdp", 4, 2),
+    LayoutChange("ddp", 2, 2),
+    LayoutChange("ddp", 2, 4),
+)
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,7 @@ def measure() -> list[Figure]:
     return [figure for change in CHANGES for figure in _measured(change)]
 
 
-def _measured(change: Change) -> list[Figure]:
+def _measured(change: LayoutChange) -> list[Figure]:
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         for arm in ("ours", "peer"):
             _run(change.saved_by, "save", arm, change, folder)
@@ -73,7 +78,7 @@ def _measured(change: Change) -> list[Figure]:
     return figures(change, loads["ours"], loads["peer"])
 
 
-def figures(change: Change, ours: Sequence[Load], peer: Sequence[Load]) -> list[Figure]:
+def figures(change: LayoutChange, ours: Sequence[Load], peer: Sequence[Load]) -> list[Figure]:
     """Of the loads of both arms."""
 
     def samples(name: str, unit: str, values: Sequence[float]) -> Samples:
@@ -93,7 +98,7 @@ def figures(change: Change, ours: Sequence[Load], peer: Sequence[Load]) -> list[
     ]
 
 
-def _run(ranks: int, action: str, arm: str, change: Change, folder: str) -> None:
+def _run(ranks: int, action: str, arm: str, change: LayoutChange, folder: str) -> None:
     launch = [
         sys.executable,
         "-m",

@@ -12,7 +12,7 @@ from catalog import store
 from catalog.pricing import (
     HOURS_PER_MONTH,
     Capacity,
-    Missing,
+    MissingPrice,
     Price,
     StoragePrice,
     price,
@@ -48,7 +48,7 @@ class Machines(Bought):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Storage(Bought):
+class StorageCost(Bought):
     """Storage of one kind."""
 
     kind: str
@@ -58,7 +58,7 @@ class Storage(Bought):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Service(Bought):
+class ServiceCost(Bought):
     """What runs by the hour beside the machines."""
 
     kind: str
@@ -66,7 +66,7 @@ class Service(Bought):
     number: int = 1
 
 
-Purchase = Machines | Storage | Service
+Purchase = Machines | StorageCost | ServiceCost
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class TargetCost:
 
 def usd_per_hour(purchase: Purchase, rate: Decimal) -> Decimal | None:
     """Return what a purchase costs for an hour at a price of one; None for storage that grows."""
-    if isinstance(purchase, Storage):
+    if isinstance(purchase, StorageCost):
         return None if purchase.gib is None else rate * purchase.gib / HOURS_PER_MONTH
     return rate * purchase.number
 
@@ -91,7 +91,7 @@ class Cost:
     """A purchase and its price."""
 
     purchase: Purchase
-    price: Price | StoragePrice | Missing
+    price: Price | StoragePrice | MissingPrice
 
     @property
     def name(self) -> str:
@@ -101,16 +101,16 @@ class Cost:
     @property
     def usd_per_hour(self) -> Decimal | None:
         """Cost for an hour; None where the price or the size is not known."""
-        if isinstance(self.price, Missing):
+        if isinstance(self.price, MissingPrice):
             return None
         return usd_per_hour(self.purchase, self.price.usd)
 
     @property
     def usd_per_month(self) -> Decimal | None:
         """Cost for a month of 730 hours, likewise."""
-        if isinstance(self.price, Missing):
+        if isinstance(self.price, MissingPrice):
             return None
-        if isinstance(self.purchase, Storage):  # priced by the month: exact
+        if isinstance(self.purchase, StorageCost):  # priced by the month: exact
             return None if self.purchase.gib is None else self.price.usd * self.purchase.gib
         return self.price.usd * self.purchase.number * HOURS_PER_MONTH
 
@@ -134,12 +134,14 @@ class Estimate:
     @property
     def missing(self) -> tuple[Cost, ...]:
         """Purchases without a price: the totals are too low by what they cost."""
-        return tuple(cost for cost in self.costs if isinstance(cost.price, Missing))
+        return tuple(cost for cost in self.costs if isinstance(cost.price, MissingPrice))
 
     @property
     def stale(self) -> tuple[Cost, ...]:
         """Purchases whose price is too old to be relied on."""
-        return tuple(cost for cost in self.costs if not isinstance(cost.price, Missing) and cost.price.stale)
+        return tuple(
+            cost for cost in self.costs if not isinstance(cost.price, MissingPrice) and cost.price.stale
+        )
 
 
 def estimate(purchases: Iterable[Purchase], today: date) -> Estimate:
@@ -147,29 +149,29 @@ def estimate(purchases: Iterable[Purchase], today: date) -> Estimate:
     return Estimate(tuple(Cost(purchase, price_of(purchase, today)) for purchase in purchases))
 
 
-def price_of(purchase: Purchase, today: date) -> Price | StoragePrice | Missing:
+def price_of(purchase: Purchase, today: date) -> Price | StoragePrice | MissingPrice:
     """Return the newest price of one, or why there is none."""
-    if isinstance(purchase, Storage):
+    if isinstance(purchase, StorageCost):
         return storage_price(purchase.cloud, purchase.kind, purchase.region, today)
-    if isinstance(purchase, Service):
+    if isinstance(purchase, ServiceCost):
         return service_price(purchase.cloud, purchase.kind, purchase.region, today)
     return _price_of_machine(purchase, purchase.capacity, today)
 
 
-def highest_price_of(purchase: Purchase, today: date) -> Price | StoragePrice | Missing:
+def highest_price_of(purchase: Purchase, today: date) -> Price | StoragePrice | MissingPrice:
     """Return the price that a purchase costs at most.
 
     Spot without a price of its own, and a reservation, whose contract is not known here, count as on demand.
     No price of another region stands in for a missing one.
     """
     found = price_of(purchase, today)
-    if isinstance(purchase, Machines) and isinstance(found, Missing):
+    if isinstance(purchase, Machines) and isinstance(found, MissingPrice):
         return _price_of_machine(purchase, "on-demand", today)
     return found
 
 
-def _price_of_machine(purchase: Machines, capacity: Capacity, today: date) -> Price | Missing:
+def _price_of_machine(purchase: Machines, capacity: Capacity, today: date) -> Price | MissingPrice:
     machine = store.find_machine(purchase.machine, purchase.cloud)
     if machine is None:
-        return Missing(f"{purchase.machine} is no machine of {purchase.cloud} in the catalogue")
+        return MissingPrice(f"{purchase.machine} is no machine of {purchase.cloud} in the catalogue")
     return price(machine, purchase.region, capacity, today)

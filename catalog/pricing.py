@@ -9,7 +9,7 @@ from typing import Literal
 
 from catalog import residency, store
 from catalog.errors import UnknownNameError
-from catalog.schema import Cloud, Machine, Source
+from catalog.schema import Cloud, FigureSource, Machine
 
 Capacity = Literal["system", "on-demand", "spot", "reserved"]
 """How a pool is bought; a system pool is bought on demand."""
@@ -23,7 +23,7 @@ STALE_AFTER_DAYS = 90
 class Dated:
     """A figure as its source gave it on its day."""
 
-    source: Source
+    source: FigureSource
     age_days: int
 
     @property
@@ -64,16 +64,16 @@ class TrafficPrice(Dated):
 
 
 @dataclass(frozen=True)
-class Missing:
+class MissingPrice:
     """The catalogue has no price, and why."""
 
     reason: str
 
 
-def price(machine: Machine, region: str, capacity: Capacity, today: date) -> Price | Missing:
+def price(machine: Machine, region: str, capacity: Capacity, today: date) -> Price | MissingPrice:
     """Return the newest price that the catalogue has, or why it has none; never one of another region."""
     if capacity == "reserved":
-        return Missing("reserved capacity is priced by its contract")
+        return MissingPrice("reserved capacity is priced by its contract")
     kind = "spot" if capacity == "spot" else "on_demand"
     found = [
         (row.source, amount)
@@ -83,7 +83,7 @@ def price(machine: Machine, region: str, capacity: Capacity, today: date) -> Pri
         and _holds_in(machine.cloud, region, row.region)
     ]
     if not found:
-        return Missing(f"no {kind.replace('_', '-')} price of {machine.name} in {region} is known here")
+        return MissingPrice(f"no {kind.replace('_', '-')} price of {machine.name} in {region} is known here")
     source, amount = max(found, key=lambda pair: pair[0].date)
     return Price(usd_per_hour=amount, source=source, age_days=(today - source.date).days)
 
@@ -96,7 +96,7 @@ def _holds_in(cloud: Cloud, region: str, pattern: str) -> bool:
         return False
 
 
-def storage_price(cloud: Cloud, storage: str, region: str, today: date) -> StoragePrice | Missing:
+def storage_price(cloud: Cloud, storage: str, region: str, today: date) -> StoragePrice | MissingPrice:
     """Return the newest price of a kind of storage (`s3-standard`), or why there is none."""
     found = [
         row
@@ -104,13 +104,13 @@ def storage_price(cloud: Cloud, storage: str, region: str, today: date) -> Stora
         if (row.storage, row.region.lower()) == (storage, region.lower())
     ]
     if not found:
-        return Missing(f"no price of {storage} in {region} is known here")
+        return MissingPrice(f"no price of {storage} in {region} is known here")
     row = max(found, key=lambda each: each.source.date)
     age = (today - row.source.date).days
     return StoragePrice(usd_per_gib_month=row.usd_per_gib_month, source=row.source, age_days=age)
 
 
-def service_price(cloud: Cloud, service: str, region: str, today: date) -> Price | Missing:
+def service_price(cloud: Cloud, service: str, region: str, today: date) -> Price | MissingPrice:
     """Return the newest price of a service (`nat-gateway`), or why there is none."""
     found = [
         row
@@ -118,17 +118,19 @@ def service_price(cloud: Cloud, service: str, region: str, today: date) -> Price
         if (row.service, row.region.lower()) == (service, region.lower())
     ]
     if not found:
-        return Missing(f"no price of {service} in {region} is known here")
+        return MissingPrice(f"no price of {service} in {region} is known here")
     row = max(found, key=lambda each: each.source.date)
     return Price(usd_per_hour=row.usd_per_hour, source=row.source, age_days=(today - row.source.date).days)
 
 
-def egress_price(cloud: Cloud, region: str, target: tuple[str, str], today: date) -> TrafficPrice | Missing:
+def egress_price(
+    cloud: Cloud, region: str, target: tuple[str, str], today: date
+) -> TrafficPrice | MissingPrice:
     """Return the newest price of data from a region to a target (cloud, region), or why there is none."""
     way = "internet" if target[0] != cloud else "same-region" if target[1] == region else target[1]
     found = [row for row in store.traffic_rows(cloud) if row.region in {region, "*"} and row.to == way]
     if not found:
-        return Missing(f"no price of data from {cloud} {region} to {way} is known here")
+        return MissingPrice(f"no price of data from {cloud} {region} to {way} is known here")
     row = max(found, key=lambda each: each.source.date)
     age = (today - row.source.date).days
     return TrafficPrice(usd_per_gib=row.usd_per_gib, source=row.source, age_days=age)

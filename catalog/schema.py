@@ -28,7 +28,7 @@ Country = Annotated[str, TWO_CAPITALS]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class FigureSource:
     """Where figures come from, and the day that they are of (or were read, where the source has no day)."""
 
     title: Name
@@ -40,7 +40,7 @@ class Source:
 class DataFile:
     """What every data file has: its sources. Rows name them by key and are read with the source itself."""
 
-    sources: Annotated[dict[Name, Source], NOT_EMPTY]
+    sources: Annotated[dict[Name, FigureSource], NOT_EMPTY]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ class Rack:
     """Of one machine."""
     architecture: Architecture
     """Of the machines' processors, which sit on the accelerators' boards."""
-    source: Source
+    source: FigureSource
 
     @property
     def nvlink_domain(self) -> int:
@@ -73,7 +73,7 @@ class Accelerator:
     """Memory of one accelerator in GiB, as its cloud reports it; None for a simulated one."""
     rack: Rack | None = None
     """None where NVLink ends at the machine."""
-    source: Source
+    source: FigureSource
 
     @property
     def simulated(self) -> bool:
@@ -99,7 +99,7 @@ class ImageFile:
     (`libibverbs/libmlx5-rdmav*.so`); an absolute path is one of any file."""
     package: Name
     """What brings it: a Debian package, else the project that publishes it."""
-    source: Source
+    source: FigureSource
     for_ranks: bool = True
     """Whether ranks load it, in any image; else what the runtime's own image prepares their pod with."""
 
@@ -113,7 +113,7 @@ class Claim:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Daemon:
+class Sidecar:
     """A container that runs beside the training process for as long as that does."""
 
     name: Name
@@ -147,7 +147,7 @@ class NcclTopology:
     link: Name
     """Speed of a PCIe lane, of which each device has 16."""
     numa: tuple[NumaNode, ...]
-    source: Source
+    source: FigureSource
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,10 +188,10 @@ class Fabric:
     """Secondary networks (Multus), an interface of the pod each: `namespace/name`."""
     claim: Claim | None = None
     topology: NcclTopology | None = None
-    daemon: Daemon | None = None
+    daemon: Sidecar | None = None
     nvlink_domain: Count | None = None
     """Accelerators that share one NVLink domain across machines; pods claim a place in it."""
-    source: Source
+    source: FigureSource
 
     @property
     def pod_resources(self) -> dict[str, int | str]:
@@ -255,7 +255,7 @@ class MachineFacts:
     """Regions that offer it; empty: not known here."""
     sold_in: dict[PurchaseKind, tuple[Name, ...]] = field(default_factory=dict)
     """Regions of a way to buy it that only some of its regions have."""
-    sources: Annotated[tuple[Source, ...], NOT_EMPTY]
+    sources: Annotated[tuple[FigureSource, ...], NOT_EMPTY]
 
     def __post_init__(self) -> None:
         if (self.accelerator is None) != (self.num_accelerators == 0):
@@ -297,7 +297,7 @@ class PriceRow:
     """A region, or a residency pattern such as `in:us` where one price holds for all of it."""
     on_demand: Usd | None = None
     spot: Usd | None = None
-    source: Source
+    source: FigureSource
 
     def __post_init__(self) -> None:
         if self.on_demand is None and self.spot is None:
@@ -312,7 +312,7 @@ class StorageRow:
     """Kind and, where the price depends on it, its speed or tier: `fsx-lustre-250`, `filestore-zonal`."""
     region: Name
     usd_per_gib_month: Usd
-    source: Source
+    source: FigureSource
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -323,7 +323,7 @@ class ServiceRow:
     """`eks-cluster`, `nat-gateway`, `cloud-nat-vm` (for each of the first 32 machines behind it)."""
     region: Name
     usd_per_hour: Usd
-    source: Source
+    source: FigureSource
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -335,7 +335,7 @@ class TrafficRow:
     to: Name
     """Where they go: `same-region`, another region by its name, or `internet`: out of the cloud."""
     usd_per_gib: Annotated[Decimal, NOT_NEGATIVE]
-    source: Source
+    source: FigureSource
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -348,7 +348,7 @@ class RegionFacts:
     """ISO 3166-1 alpha-2; None for a place that spans countries."""
     unions: tuple[Name, ...] = ()
     """Unions that hold the whole place, beyond those that its country belongs to."""
-    source: Source
+    source: FigureSource
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -363,14 +363,14 @@ NOTICE_MARGIN = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
-class Notice:
+class SpotNotice:
     """The warning that a spot machine gets before it is taken."""
 
     seconds: Count
     """From the signal to the end of the machine."""
     usable_seconds: Count
     """What is left of it for the pods of a job: a checkpoint must fit in here."""
-    source: Source
+    source: FigureSource
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -387,7 +387,7 @@ class Quota:
     """What the console calls it; empty where that is its ID."""
     dimension: dict[str, str] = field(default_factory=dict)
     """Which of the quota's values it is; empty for a quota with one."""
-    source: Source
+    source: FigureSource
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -397,7 +397,7 @@ class OperatorSupport:
     name: Name
     version: Name
     minors: Annotated[tuple[Name, ...], NOT_EMPTY]
-    source: Source
+    source: FigureSource
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -405,7 +405,7 @@ class OfferedVersions:
     """The minor versions of Kubernetes that a cloud makes clusters of."""
 
     minors: Annotated[tuple[Name, ...], NOT_EMPTY]
-    source: Source
+    source: FigureSource
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -475,5 +475,5 @@ class RegionsFile(DataFile):
 class NoticesFile(DataFile):
     """notices.yaml"""
 
-    notices: dict[Name, Notice]
+    notices: dict[Name, SpotNotice]
     """By target."""

@@ -20,10 +20,10 @@ from catalog.schema import (
     DataFile,
     Fabric,
     FabricsFile,
+    FigureSource,
     KubernetesFile,
     Machine,
     MachinesFile,
-    Notice,
     NoticesFile,
     PriceRow,
     PricesFile,
@@ -34,7 +34,7 @@ from catalog.schema import (
     Region,
     RegionsFile,
     ServiceRow,
-    Source,
+    SpotNotice,
     StorageRow,
     TrafficRow,
 )
@@ -63,12 +63,12 @@ def load(path: str, kind: type[FileKind]) -> FileKind:
 
 def parse(data: Mapping[str, Any], kind: type[FileKind]) -> FileKind:
     """Read what a data file says; DataError where it breaks its schema."""
-    sources = read(dict[str, Source], data.get("sources", {}), "sources")
+    sources = read(dict[str, FigureSource], data.get("sources", {}), "sources")
     rows = {key: _with_sources(value, sources) for key, value in data.items() if key != "sources"}
     return read(kind, {"sources": sources, **rows})
 
 
-def _with_sources(node: object, sources: Mapping[str, Source]) -> object:
+def _with_sources(node: object, sources: Mapping[str, FigureSource]) -> object:
     """Put the sources themselves where rows give their keys."""
     if isinstance(node, list):
         return [_with_sources(item, sources) for item in node]
@@ -80,7 +80,7 @@ def _with_sources(node: object, sources: Mapping[str, Source]) -> object:
     }
 
 
-def _source(key: object, sources: Mapping[str, Source]) -> object:
+def _source(key: object, sources: Mapping[str, FigureSource]) -> object:
     if isinstance(key, list):
         return [_source(item, sources) for item in key]
     if not isinstance(key, str) or key not in sources:
@@ -179,7 +179,7 @@ def traffic_rows(cloud: Cloud) -> tuple[TrafficRow, ...]:
 
 
 @cache
-def _notices() -> dict[str, Notice]:
+def _notices() -> dict[str, SpotNotice]:
     return load("notices.yaml", NoticesFile).notices
 
 
@@ -299,7 +299,7 @@ def unions() -> dict[str, tuple[str, ...]]:
     return dict(_regions_file().unions)
 
 
-def notices() -> dict[str, Notice]:
+def notices() -> dict[str, SpotNotice]:
     """Return the notice of each target that gives one."""
     return dict(_notices())
 

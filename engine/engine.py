@@ -16,9 +16,9 @@ import yaml
 
 from engine import adoption, plugins, recovery
 from engine.backends import Backend, FileBackend, RemoteBackend
-from engine.events import Advice, Report, Result, label
+from engine.events import Advice, EventReporter, OperationResult, label
 from engine.paths import Paths
-from engine.process import Ended, EngineProcess
+from engine.process import EngineProcess, ProcessResult
 from engine.progress import Progress
 from engine.recovery import MARKER, Finder
 from engine.settings import FOR_ANY_PULUMI
@@ -91,7 +91,7 @@ class Engine:
         *,
         policy_packs: Sequence[Path] = (),
         all_at_once: bool = False,
-    ) -> Result:
+    ) -> OperationResult:
         """Make what the program declares. Raises TrainyardError with all that went wrong.
 
         No preview is made: where policies over several resources concern the stack, `preview` comes first.
@@ -102,15 +102,17 @@ class Engine:
         flags = ["--yes", "--skip-preview", PARALLEL, GO_ON_WITH_OTHERS, *self._packs(policy_packs)]
         return self._operate(stack, "up", flags, progress, WRITE_STATE_ONCE if all_at_once else {})
 
-    def preview(self, stack: str, progress: Progress, *, policy_packs: Sequence[Path] = ()) -> Result:
+    def preview(
+        self, stack: str, progress: Progress, *, policy_packs: Sequence[Path] = ()
+    ) -> OperationResult:
         """Say what an `up` would do, and judge it by the policy packs."""
         return self._operate(stack, "preview", self._packs(policy_packs), progress)
 
-    def refresh(self, stack: str, progress: Progress) -> Result:
+    def refresh(self, stack: str, progress: Progress) -> OperationResult:
         """Read every resource and write down how it is."""
         return self._operate(stack, "refresh", ["--yes", "--skip-preview"], progress)
 
-    def destroy(self, stack: str, progress: Progress, *, all_at_once: bool = False) -> Result:
+    def destroy(self, stack: str, progress: Progress, *, all_at_once: bool = False) -> OperationResult:
         """Remove every resource; the (empty) stack stays.
 
         `all_at_once`: one resource takes nearly all others along and can be removed twice, so that steps need
@@ -159,7 +161,7 @@ class Engine:
         """Drop the stack's state, and nothing of what exists."""
         self._ask("stack", "rm", "--force", "--yes", "--preserve-config", "--stack", stack)
 
-    def adopt(self, stack: str, progress: Progress) -> Result:
+    def adopt(self, stack: str, progress: Progress) -> OperationResult:
         """Take into the state what exists already of what an `up` would make; its changes are `adopt`.
 
         What is found tells where to look for more (the subnets of a VPC): it is asked until nothing is found.
@@ -170,7 +172,7 @@ class Engine:
             announced = self.preview(stack, progress).announced
             text, found = adoption.adopted(self._export(stack), announced, self._find)
             if not found:
-                return Result(stack, "adopt", {"adopt": taken}, time.monotonic() - started)
+                return OperationResult(stack, "adopt", {"adopt": taken}, time.monotonic() - started)
             self._take_in(stack, text, found)
             taken += len(found)
             for urn in found:
@@ -195,12 +197,12 @@ class Engine:
         flags: Sequence[str],
         progress: Progress,
         variables: Mapping[str, str] = {},
-    ) -> Result:
+    ) -> OperationResult:
         started = time.monotonic()
         self.recover(stack)
         with self._private_folder() as environment, progress.task(f"{operation} {stack}") as task:
             config = self._config_file(stack, environment)
-            report = Report(progress, task, self._advise)
+            report = EventReporter(progress, task, self._advise)
             words = "interrupted: ending what is under way; once more ends it at once"
             process = EngineProcess(
                 self._paths.repository, {**environment, **variables}, lambda: progress.said(words)
@@ -210,7 +212,7 @@ class Engine:
             if ended.code < 0:
                 recovery.end_orphans(self._paths.engine)
             _raise_for(ended, report, f"{operation} {stack}")
-        return Result(
+        return OperationResult(
             stack,
             operation,
             report.changes,
@@ -290,7 +292,7 @@ def without_encryption(config: str) -> str:
     return "".join(line for line in lines if line.partition(":")[0] not in _ENCRYPTION)
 
 
-def _raise_for(ended: Ended, report: Report, what: str) -> None:
+def _raise_for(ended: ProcessResult, report: EventReporter, what: str) -> None:
     if ended.interrupted:
         resume = "run the same command again: it goes on from here"
         problem = Problem(what, "interrupted", "to end by itself", resume)

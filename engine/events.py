@@ -46,7 +46,7 @@ CHANGES = frozenset({"create", "update", "delete", "create-replacement"})
 
 
 @dataclass(frozen=True)
-class Step:
+class EngineStep:
     """One change of one resource, as the engine tells it: secrets hidden, what is unknown marked."""
 
     op: str
@@ -59,7 +59,7 @@ class Step:
     """Properties that a replacement is for."""
 
     @classmethod
-    def of(cls, metadata: Mapping[str, Any]) -> Step:
+    def of(cls, metadata: Mapping[str, Any]) -> EngineStep:
         """Read it from an event's metadata."""
         old, new = ((metadata.get(side) or {}).get("inputs") or {} for side in ("old", "new"))
         return cls(metadata["op"], metadata["urn"], old, new, tuple(metadata.get("keys") or ()))
@@ -74,7 +74,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Result:
+class OperationResult:
     """How an operation ended."""
 
     stack: str
@@ -85,7 +85,7 @@ class Result:
     is_preview: bool = False
     announced: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
     """Of a preview: the states of the resources that it would create, as the engine tells them."""
-    steps: tuple[Step, ...] = field(default=(), repr=False)
+    steps: tuple[EngineStep, ...] = field(default=(), repr=False)
     """What was (or would be) done to each resource that changes."""
 
     @property
@@ -105,7 +105,7 @@ class Result:
 
 
 @dataclass
-class Report:
+class EventReporter:
     """Takes the engine's events in order, tells the user, and keeps what went wrong."""
 
     progress: Progress
@@ -115,7 +115,7 @@ class Report:
     problems: list[Problem] = field(default_factory=list)
     announced: list[Mapping[str, Any]] = field(default_factory=list)
     """States of the resources that a preview would create."""
-    steps: list[Step] = field(default_factory=list)
+    steps: list[EngineStep] = field(default_factory=list)
     """Changes, each as it begins."""
     _started: dict[str, float] = field(default_factory=dict)
     _done: int = 0
@@ -145,7 +145,7 @@ class Report:
         if event.get("planning") and metadata["op"] == "create":
             self.announced.append(metadata["new"])
         if metadata["op"] in CHANGES:
-            self.steps.append(Step.of(metadata))
+            self.steps.append(EngineStep.of(metadata))
         if metadata["op"] != "same":
             self.task.advanced(self._done, text=label(metadata["urn"]))
 

@@ -17,7 +17,7 @@ KEPT_LINES = 50
 
 
 @dataclass(frozen=True)
-class Ended:
+class ProcessResult:
     """How a run ended."""
 
     code: int
@@ -40,7 +40,7 @@ class EngineProcess:
         self._on_interrupt = on_interrupt
         self._interrupts = 0
 
-    def run(self, arguments: Sequence[str], on_line: Callable[[str], None]) -> Ended:
+    def run(self, arguments: Sequence[str], on_line: Callable[[str], None]) -> ProcessResult:
         """Run to the end, each line of stdout given to `on_line` as it comes."""
         command = ["setpriv", "--pdeathsig", "INT", "--", "pulumi", "--non-interactive", *arguments]
         process = subprocess.Popen(
@@ -62,7 +62,7 @@ class EngineProcess:
                 on_line(line)
             code = process.wait()
         reader.join(1.0)
-        return Ended(code, "".join(errors).strip(), self._interrupts > 0)
+        return ProcessResult(code, "".join(errors).strip(), self._interrupts > 0)
 
     @contextmanager
     def _interruptible(self, process: subprocess.Popen[str]) -> Iterator[None]:

@@ -161,7 +161,7 @@ class ServiceAccountAnnotations(pulumi.CustomResource):
         super().__init__("kubernetes:core/v1:ServiceAccountPatch", name, inputs, opts)
 
 
-class Release(pulumi.CustomResource):
+class HelmRelease(pulumi.CustomResource):
     """A chart that helm fetches and installs when the stack goes up."""
 
     def __init__(self, name: str, inputs: Mapping[str, Any], opts: pulumi.ResourceOptions) -> None:

@@ -15,7 +15,7 @@ from infra.outputs import stack_outputs
 from infra.platform.platform import Platform
 from infra.spec import Fleet, Stack, parse, parse_fleet
 from infra.spec.answers import answered, answers_in
-from infra.spec.source import FLEET_KEY, STACK_KEY, Source, read
+from infra.spec.source import FLEET_KEY, STACK_KEY, SpecSource, read
 from infra.targets.registry import target_of
 
 
@@ -54,7 +54,7 @@ def load_fleet(name: str) -> Fleet:
     return parse_fleet(*_configured(name, FLEET_KEY))
 
 
-def _configured(name: str, key: str) -> tuple[Any, Source | None]:
+def _configured(name: str, key: str) -> tuple[Any, SpecSource | None]:
     section = pulumi.Config("trainyard").require_object(key.partition(":")[2])
     configured = answered(section, answers_in(pulumi.runtime.config.CONFIG.get(), key))
     folder = Path(os.environ.get("TRAINYARD_STACKS") or ROOT / "stacks")
@@ -68,9 +68,9 @@ def _configured(name: str, key: str) -> tuple[Any, Source | None]:
 
 def declare_fleet(fleet: Fleet, options: pulumi.ResourceOptions | None = None) -> dict[str, Any]:
     """Declare what joins the fleet's stacks and return the outputs; `options` are those of its component."""
-    from infra.fleet import Joined  # what a stack alone has no use for
+    from infra.fleet import FleetLinks  # what a stack alone has no use for
 
-    return Joined(fleet, options).told
+    return FleetLinks(fleet, options).told
 
 
 def declare(

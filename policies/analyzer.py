@@ -23,13 +23,13 @@ from google.protobuf import empty_pb2, json_format
 from pulumi.runtime.proto import analyzer_pb2, plugin_pb2
 
 from policies import pack, presence, previews, rpc, wire
-from policies.config import Measurement, Organisation, Stack, check_patterns, stack_folder
-from policies.exemptions import ConfigError, Exemption, parse_exemptions
+from policies.config import EvaluatedStack, Measurement, Organisation, check_patterns, stack_folder
+from policies.exemptions import Exemption, PolicyConfigError, parse_exemptions
 from policies.judgement import Court, Finding
 from policies.neighbours import Neighbour, Neighbours
-from policies.policy import Level, Policy, Provider, Resource, Severity
-from policies.reports import Report, write
-from policies.unknowns import Properties
+from policies.policy import EnforcementLevel, Policy, Provider, Resource, Severity
+from policies.reports import PolicyReport, write
+from policies.unknowns import PropertyBlock
 
 REPORTS_VARIABLE = "TRAINYARD_POLICY_REPORTS"
 
@@ -37,10 +37,10 @@ EXEMPTIONS = "exemptions"
 """The policy whose parameters hold the organisation's exemptions."""
 
 LEVELS = {
-    Level.ADVISORY: analyzer_pb2.ADVISORY,
-    Level.MANDATORY: analyzer_pb2.MANDATORY,
-    Level.DISABLED: analyzer_pb2.DISABLED,
-    Level.REMEDIATE: analyzer_pb2.REMEDIATE,
+    EnforcementLevel.ADVISORY: analyzer_pb2.ADVISORY,
+    EnforcementLevel.MANDATORY: analyzer_pb2.MANDATORY,
+    EnforcementLevel.DISABLED: analyzer_pb2.DISABLED,
+    EnforcementLevel.REMEDIATE: analyzer_pb2.REMEDIATE,
 }
 SEVERITIES = {
     Severity.LOW: analyzer_pb2.POLICY_SEVERITY_LOW,
@@ -60,7 +60,7 @@ class Analyzer:
         self.kept: dict[str, Resource] = {}
         """By URN: what rules over several resources judge at the end; not what a program only reads."""
         self.court = Court(policies)
-        self.stack = Stack(environment=dict(os.environ))
+        self.stack = EvaluatedStack(environment=dict(os.environ))
 
     def Handshake(
         self, _request: analyzer_pb2.AnalyzerHandshakeRequest, _context: rpc.Call
@@ -164,9 +164,9 @@ class Analyzer:
     def Cancel(self, _request: empty_pb2.Empty, _context: rpc.Call) -> empty_pb2.Empty:
         return empty_pb2.Empty()
 
-    def report(self) -> Report:
+    def report(self) -> PolicyReport:
         """What was found so far."""
-        return Report(
+        return PolicyReport(
             project=self.stack.project,
             stack=self.stack.name,
             num_resources=self.num_resources,
@@ -190,9 +190,9 @@ class Analyzer:
             type=request.type,
             name=request.name,
             urn=request.urn,
-            props=Properties(wire.decode(request.properties)),
+            props=PropertyBlock(wire.decode(request.properties)),
             provider=Provider(
-                provider.type, provider.name, Properties(wire.decode(provider.properties), "provider")
+                provider.type, provider.name, PropertyBlock(wire.decode(provider.properties), "provider")
             ),
             stack=self.stack,
             protect=request.options.protect,
@@ -202,7 +202,7 @@ class Analyzer:
 
 def _neighbour(resource: Resource, declared: analyzer_pb2.AnalyzerResource) -> Neighbour[Resource]:
     made_of = {name: tuple(origins.urns) for name, origins in declared.propertyDependencies.items()}
-    return Neighbour(resource, Properties(wire.decode(declared.properties)), made_of)
+    return Neighbour(resource, PropertyBlock(wire.decode(declared.properties)), made_of)
 
 
 @contextmanager
@@ -210,7 +210,7 @@ def _refusing(context: rpc.Call) -> Iterator[None]:
     """Stop the run with the configuration's problem as the message."""
     try:
         yield
-    except ConfigError as error:
+    except PolicyConfigError as error:
         context.abort(rpc.Status.INVALID_ARGUMENT, str(error))
 
 
@@ -224,14 +224,14 @@ def _organisation(parameters: Mapping[str, Mapping[str, Any]]) -> Organisation:
     )
 
 
-def _check(stack: Stack, policies: Sequence[Policy]) -> None:
+def _check(stack: EvaluatedStack, policies: Sequence[Policy]) -> None:
     """Read all configuration once, so that a mistake in it stops the run rather than a policy."""
     _ = stack.residency
     # Were there exemptions from the policy on exemptions, one of them could keep all others from expiring.
     names = {policy.name for policy in policies} - {EXEMPTIONS}
     for exemption in stack.exemptions:
         if exemption.policy not in names:
-            raise ConfigError(
+            raise PolicyConfigError(
                 f"exemption of {exemption.owner}: got policy {exemption.policy!r}; allowed: a policy's name"
             )
 
@@ -286,7 +286,7 @@ def serve(policies: Sequence[Policy]) -> None:
     # What was imported stays, and judging leaves no cycles: no need to look for garbage after every resource.
     gc.freeze()
     gc.set_threshold(50_000)
-    server = rpc.Server()
+    server = rpc.RpcServer()
     server.add(analyzer_pb2.DESCRIPTOR.services_by_name["Analyzer"], analyzer)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     sys.stdout.write(f"{server.port}\n")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from catalog import carries_accelerators
 from policies.policy import Resource
-from policies.unknowns import Properties
+from policies.unknowns import PropertyBlock
 
 SPOT_LABELS: Mapping[str, frozenset[str]] = {
     "trainyard.dev/capacity": frozenset({"spot"}),
@@ -18,7 +18,7 @@ SPOT_LABELS: Mapping[str, frozenset[str]] = {
 SPOT_TAINTS = ("trainyard.dev/spot", "cloud.google.com/gke-spot", "kubernetes.azure.com/scalesetpriority")
 
 
-def selects_spot(pod: Properties) -> bool:
+def selects_spot(pod: PropertyBlock) -> bool:
     """Whether the pod asks for spot nodes by selector or affinity, or tolerates their taint."""
     selector = pod.block("nodeSelector")
     chosen = any(str(selector.entry(label)) in values for label, values in SPOT_LABELS.items())
@@ -29,7 +29,7 @@ def selects_spot(pod: Properties) -> bool:
     return chosen or tolerated or any(map(_admits_spot, _node_terms(pod)))
 
 
-def _node_terms(pod: Properties) -> Iterator[Properties]:
+def _node_terms(pod: PropertyBlock) -> Iterator[PropertyBlock]:
     """Terms of the pod's node affinity, required and preferred."""
     affinity = pod.block("affinity.nodeAffinity")
     yield from affinity.block("requiredDuringSchedulingIgnoredDuringExecution").blocks("nodeSelectorTerms")
@@ -37,7 +37,7 @@ def _node_terms(pod: Properties) -> Iterator[Properties]:
         yield preferred.block("preference")
 
 
-def _admits_spot(term: Properties) -> bool:
+def _admits_spot(term: PropertyBlock) -> bool:
     """Whether an expression of the term lists a spot label's value among those that it takes."""
     return any(
         expression.get("operator") == "In"
@@ -46,7 +46,7 @@ def _admits_spot(term: Properties) -> bool:
     )
 
 
-def is_accelerated(pool: Properties) -> bool:
+def is_accelerated(pool: PropertyBlock) -> bool:
     """Whether a pool of a cluster's spec has accelerators that are real."""
     model = pool.get("accelerator.model")
     return model != "simulated" if model else carries_accelerators(pool.get("machine", ""))
@@ -65,5 +65,5 @@ def is_spot_pool(resource: Resource) -> bool:
     return bool(props.get("scaleSetPriority") == "Spot")
 
 
-def _tolerates_all(toleration: Properties) -> bool:
+def _tolerates_all(toleration: PropertyBlock) -> bool:
     return not toleration.get("key") and toleration.get("operator") == "Exists"

@@ -14,7 +14,7 @@ from pathlib import Path
 import yaml
 
 from policies import jurisdictions
-from policies.exemptions import ConfigError, Exemption, parse_exemptions
+from policies.exemptions import Exemption, PolicyConfigError, parse_exemptions
 from policies.previews import Passed
 from policies.unknowns import Value
 
@@ -60,12 +60,12 @@ def _matches(region: str, pattern: str) -> bool:
 
 
 def check_patterns(patterns: tuple[str, ...], where: str) -> tuple[str, ...]:
-    """The patterns themselves; raises `ConfigError` for a jurisdiction that the catalogue lacks."""
+    """The patterns themselves; raises `PolicyConfigError` for a jurisdiction that the catalogue lacks."""
     for pattern in patterns:
         name = pattern.lower().removeprefix(jurisdictions.PREFIX)
         if name != pattern.lower() and name not in jurisdictions.known():
             allowed = f"in: and one of {', '.join(sorted(jurisdictions.known()))}"
-            raise ConfigError(f"{where}: got {pattern!r}; allowed: {allowed}")
+            raise PolicyConfigError(f"{where}: got {pattern!r}; allowed: {allowed}")
     return patterns
 
 
@@ -94,7 +94,7 @@ class Measurement:
 
         `assumed` in place of `measured` says that nobody has measured it yet.
 
-        Raises `ConfigError` where the file says something else.
+        Raises `PolicyConfigError` where the file says something else.
         """
         if not file.exists():
             return None
@@ -105,11 +105,11 @@ class Measurement:
             return cls(float(data["seconds"]), day, is_assumed)
         except (ValueError, KeyError, TypeError) as error:
             allowed = "seconds, and measured or assumed as a date"
-            raise ConfigError(f"{file}: {error!r}; allowed: {allowed}") from error
+            raise PolicyConfigError(f"{file}: {error!r}; allowed: {allowed}") from error
 
 
 @dataclass(frozen=True)
-class Stack:
+class EvaluatedStack:
     """The stack under judgement: its names, configuration, and the environment that the engine runs in."""
 
     project: str = ""
@@ -131,7 +131,7 @@ class Stack:
     def setting(self, key: str, default: Value = None) -> Value:
         """A structured value of the `trainyard:` namespace.
 
-        Raises `ConfigError` where the text is not JSON.
+        Raises `PolicyConfigError` where the text is not JSON.
         """
         text = self.config.get(f"{NAMESPACE}:{key}")
         if text is None:
@@ -139,17 +139,19 @@ class Stack:
         try:
             return json.loads(text)
         except json.JSONDecodeError as error:
-            raise ConfigError(f"{NAMESPACE}:{key}: not JSON: {error}") from error
+            raise PolicyConfigError(f"{NAMESPACE}:{key}: not JSON: {error}") from error
 
     @cached_property
     def residency(self) -> Residency:
-        """Raises `ConfigError` where `trainyard:residency` is not `{allowed: [pattern, …]}`."""
+        """Raises `PolicyConfigError` where `trainyard:residency` is not `{allowed: [pattern, …]}`."""
         declared = self.setting("residency")
         if declared is None:
             return Residency(self.organisation.residency)
         allowed = declared.get("allowed") if isinstance(declared, Mapping) else None
         if not isinstance(allowed, list) or not all(isinstance(pattern, str) for pattern in allowed):
-            raise ConfigError(f"{NAMESPACE}:residency: got {declared!r}; allowed: {{allowed: [eu-*, …]}}")
+            raise PolicyConfigError(
+                f"{NAMESPACE}:residency: got {declared!r}; allowed: {{allowed: [eu-*, …]}}"
+            )
         stack = check_patterns(tuple(allowed), f"{NAMESPACE}:residency")
         return Residency(self.organisation.residency, stack)
 
@@ -167,7 +169,9 @@ class Stack:
             if not any(each.includes(exemption) for each in granted):
                 got = f"{exemption.policy} for {exemption.resource}"
                 allowed = "what the organisation grants (`granted` of the policy `exemptions` in its file)"
-                raise ConfigError(f"{where}[{index}]: got {got}; allowed: {allowed}. Remove it, or ask them.")
+                raise PolicyConfigError(
+                    f"{where}[{index}]: got {got}; allowed: {allowed}. Remove it, or ask them."
+                )
         return granted
 
 

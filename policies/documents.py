@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from policies.unknowns import Properties
+from policies.unknowns import PropertyBlock
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Statement:
         return self.effect == "Allow"
 
 
-def statements(props: Properties, path: str) -> Iterator[Statement]:
+def statements(props: PropertyBlock, path: str) -> Iterator[Statement]:
     """Statements of the document at `path`.
 
     Raises `UnknownProperty` where it is not known at preview, ValueError where it is no JSON.

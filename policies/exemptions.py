@@ -8,7 +8,7 @@ from datetime import date
 from fnmatch import fnmatchcase
 
 
-class ConfigError(ValueError):
+class PolicyConfigError(ValueError):
     """Configuration that cannot be understood; the run stops before anything is judged."""
 
 
@@ -29,20 +29,20 @@ class Exemption:
 
     @classmethod
     def parse(cls, data: object, where: str) -> Exemption:
-        """Raises `ConfigError` naming the field that is missing, empty or malformed."""
+        """Raises `PolicyConfigError` naming the field that is missing, empty or malformed."""
         if not isinstance(data, Mapping):
-            raise ConfigError(f"{where}: got {data!r}; allowed: a mapping of {', '.join(FIELDS)}")
+            raise PolicyConfigError(f"{where}: got {data!r}; allowed: a mapping of {', '.join(FIELDS)}")
         for name in FIELDS:
             if not isinstance(data.get(name), str) or not data[name].strip():
-                raise ConfigError(
+                raise PolicyConfigError(
                     f"{where}.{name}: got {data.get(name)!r}; allowed: a text that is not empty"
                 )
         if unexpected := set(data) - set(FIELDS):
-            raise ConfigError(f"{where}: got {sorted(unexpected)}; allowed: {', '.join(FIELDS)}")
+            raise PolicyConfigError(f"{where}: got {sorted(unexpected)}; allowed: {', '.join(FIELDS)}")
         try:
             expires = date.fromisoformat(data["expires"])
         except ValueError as error:
-            raise ConfigError(
+            raise PolicyConfigError(
                 f"{where}.expires: got {data['expires']!r}; allowed: a date such as 2027-03-31"
             ) from error
         return cls(**{**data, "expires": expires})
@@ -63,7 +63,7 @@ class Exemption:
 
 
 def parse_exemptions(data: object, where: str) -> tuple[Exemption, ...]:
-    """Exemptions of a list of mappings; raises `ConfigError` for the first that is malformed."""
+    """Exemptions of a list of mappings; raises `PolicyConfigError` for the first that is malformed."""
     if not isinstance(data, list):
-        raise ConfigError(f"{where}: got {type(data).__name__}; allowed: a list of exemptions")
+        raise PolicyConfigError(f"{where}: got {type(data).__name__}; allowed: a list of exemptions")
     return tuple(Exemption.parse(item, f"{where}[{index}]") for index, item in enumerate(data))

@@ -8,9 +8,9 @@ from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any
 
-from policies.exemptions import ConfigError, Exemption
+from policies.exemptions import Exemption, PolicyConfigError
 from policies.neighbours import Neighbours
-from policies.policy import Level, Policy, Resource, Violation
+from policies.policy import EnforcementLevel, Policy, Resource, Violation
 from policies.previews import LONGEST_HOURS
 from policies.unknowns import UnknownProperty
 
@@ -31,7 +31,7 @@ class Finding:
     """What one policy says about one resource."""
 
     policy: Policy
-    level: Level
+    level: EnforcementLevel
     resource: Resource
     violation: Violation
     exemption: Exemption | None = None
@@ -45,7 +45,7 @@ class Finding:
     @property
     def stops(self) -> bool:
         """Whether it stops the run; a repair that did not help stops it too."""
-        return self.level in (Level.MANDATORY, Level.REMEDIATE)
+        return self.level in (EnforcementLevel.MANDATORY, EnforcementLevel.REMEDIATE)
 
     @property
     def message(self) -> str:
@@ -63,7 +63,7 @@ class Court:
     """The policies with the levels and parameters that were configured."""
 
     policies: Sequence[Policy]
-    levels: Mapping[str, Level] = field(default_factory=dict)
+    levels: Mapping[str, EnforcementLevel] = field(default_factory=dict)
     parameters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     used: set[Exemption] = field(default_factory=set)
     """Exemptions that covered a violation in this run, or kept a repair from being made."""
@@ -71,14 +71,14 @@ class Court:
     def __post_init__(self) -> None:
         names = {policy.name for policy in self.policies}
         if unknown := sorted({*self.levels, *self.parameters} - names):
-            raise ConfigError(
+            raise PolicyConfigError(
                 f"policy configuration: got {', '.join(unknown)}; allowed: names of policies, or all"
             )
         self._concerned = cache(self._select)
         self.is_kept = cache(self._is_kept)
-        self.repairing = any(self.level(policy) is Level.REMEDIATE for policy in self.policies)
+        self.repairing = any(self.level(policy) is EnforcementLevel.REMEDIATE for policy in self.policies)
 
-    def level(self, policy: Policy) -> Level:
+    def level(self, policy: Policy) -> EnforcementLevel:
         """The configured level, or the policy's own."""
         return self.levels.get(policy.name, policy.level)
 
@@ -125,12 +125,12 @@ class Court:
         exemption = self._exemption(policy, resource)
         veiled = violation.veiled(resource.secrets)
         finding = Finding(policy, self.level(policy), resource, veiled, exemption)
-        return replace(finding, level=Level.ADVISORY) if finding.exempt else finding
+        return replace(finding, level=EnforcementLevel.ADVISORY) if finding.exempt else finding
 
     def repairs(self, resource: Resource) -> Iterator[tuple[Policy, Mapping[str, Any]]]:
         """Repairs of the policies whose level asks for them, each as property path → new value."""
         for policy, parameters in self._concerned(resource.type):
-            if policy.remediate is None or self.level(policy) is not Level.REMEDIATE:
+            if policy.remediate is None or self.level(policy) is not EnforcementLevel.REMEDIATE:
                 continue
             exemption = self._exemption(policy, resource)
             if exemption is not None and not exemption.expired(resource.stack.today):
@@ -146,7 +146,7 @@ class Court:
         return tuple(
             (policy, {**policy.defaults(), **self.parameters.get(policy.name, {})})
             for policy in self.policies
-            if self.level(policy) is not Level.DISABLED
+            if self.level(policy) is not EnforcementLevel.DISABLED
             and any(fnmatchcase(resource_type, pattern) for pattern in policy.types)
         )
 
@@ -155,7 +155,7 @@ class Court:
         return any(
             fnmatchcase(resource_type, pattern)
             for policy in self.policies
-            if policy.together_with and self.level(policy) is not Level.DISABLED
+            if policy.together_with and self.level(policy) is not EnforcementLevel.DISABLED
             for pattern in (*policy.types, *policy.together_with)
         )
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Generic, Protocol, TypeVar
 
-from policies.unknowns import Properties, UnknownProperty, Value
+from policies.unknowns import PropertyBlock, UnknownProperty, Value
 
 
 class Declared(Protocol):
@@ -23,7 +23,7 @@ class Declared(Protocol):
         """Its unique name."""
 
     @property
-    def props(self) -> Properties:
+    def props(self) -> PropertyBlock:
         """Its inputs."""
 
 
@@ -36,7 +36,7 @@ class Neighbour(Generic[AnyResource]):
 
     resource: AnyResource
     """As the program declared it."""
-    outputs: Properties = field(default_factory=Properties)
+    outputs: PropertyBlock = field(default_factory=PropertyBlock)
     """What it became; at preview much of it is unknown."""
     made_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Property → URNs of the resources whose outputs it is made of."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from policies.config import Stack
+from policies.config import EvaluatedStack
 from policies.neighbours import Neighbours
-from policies.unknowns import Properties
+from policies.unknowns import PropertyBlock
 
 
 class Severity(StrEnum):
@@ -21,7 +21,7 @@ class Severity(StrEnum):
     CRITICAL = "critical"
 
 
-class Level(StrEnum):
+class EnforcementLevel(StrEnum):
     """What a violation does: nothing, a word, a stop, or a repair first and a stop if that did not help."""
 
     DISABLED = "disabled"
@@ -36,7 +36,7 @@ class Provider:
 
     type: str = ""
     name: str = ""
-    props: Properties = field(default_factory=Properties)
+    props: PropertyBlock = field(default_factory=PropertyBlock)
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class Resource:
     """Type token: `aws:s3/bucket:Bucket`."""
     name: str
     urn: str = ""
-    props: Properties = field(default_factory=Properties)
+    props: PropertyBlock = field(default_factory=PropertyBlock)
     provider: Provider = field(default_factory=Provider)
-    stack: Stack = field(default_factory=Stack)
+    stack: EvaluatedStack = field(default_factory=EvaluatedStack)
     parameters: Mapping[str, Any] = field(default_factory=dict)
     """Of the policy that is judging; its schema's defaults filled in."""
     protect: bool = False
@@ -100,7 +100,7 @@ class Policy:
     """Patterns of the type tokens that it judges."""
     judge: Judge
     severity: Severity = Severity.HIGH
-    level: Level = Level.MANDATORY
+    level: EnforcementLevel = EnforcementLevel.MANDATORY
     """Unless configuration says otherwise."""
     frameworks: tuple[str, ...] = ()
     """Controls that it serves, such as `NIST SP 800-53 SC-28`."""

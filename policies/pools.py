@@ -14,7 +14,7 @@ TYPES = (
 
 
 @dataclass(frozen=True)
-class Pool:
+class PoolBounds:
     """How large a pool may become, of what machines."""
 
     machine_types: tuple[str, ...]
@@ -26,7 +26,7 @@ class Pool:
     machine_path: str
 
 
-def pool_of(resource: Resource) -> Pool:
+def pool_of(resource: Resource) -> PoolBounds:
     """The pool that a resource of one of `TYPES` declares.
 
     Raises `UnknownProperty` where its size or machines are not known at preview.
@@ -36,7 +36,7 @@ def pool_of(resource: Resource) -> Pool:
         scaling = props.block("scalingConfig")
         least, most = scaling.get("minSize", 0), scaling.get("maxSize", 0)
         types = tuple(props.texts("instanceTypes"))
-        return Pool(types, least, most, least != most, "scalingConfig.minSize", "instanceTypes")
+        return PoolBounds(types, least, most, least != most, "scalingConfig.minSize", "instanceTypes")
     if resource.type.startswith("gcp:"):
         scaling = props.block("autoscaling")
         fixed = props.get("nodeCount", props.get("initialNodeCount", 0))
@@ -44,8 +44,8 @@ def pool_of(resource: Resource) -> Pool:
         most = scaling.get("totalMaxNodeCount", scaling.get("maxNodeCount", fixed))
         machine = props.get("nodeConfig.machineType", "")
         path = "autoscaling.minNodeCount"
-        return Pool((machine,), least, most, bool(scaling.data), path, "nodeConfig.machineType")
+        return PoolBounds((machine,), least, most, bool(scaling.data), path, "nodeConfig.machineType")
     scaled = bool(props.get("enableAutoScaling"))
     least = props.get("minCount", 0) if scaled else props.get("count", 0)
     most = props.get("maxCount", 0) if scaled else props.get("count", 0)
-    return Pool((props.get("vmSize", ""),), least, most, scaled, "minCount", "vmSize")
+    return PoolBounds((props.get("vmSize", ""),), least, most, scaled, "minCount", "vmSize")

@@ -12,7 +12,7 @@ from policies.policy import Resource
 
 
 @dataclass(frozen=True)
-class Region:
+class ResourceRegion:
     """Where a resource is, and what says so."""
 
     name: str
@@ -21,7 +21,7 @@ class Region:
 
 
 @dataclass(frozen=True)
-class Cloud:
+class RegionRules:
     """How one provider's resources say where they are."""
 
     types: str
@@ -36,7 +36,7 @@ class Cloud:
 
 
 CLOUDS = (
-    Cloud(
+    RegionRules(
         types="aws:*",
         own=("region",),
         provider=("region",),
@@ -50,7 +50,7 @@ CLOUDS = (
         ),
         required=True,
     ),
-    Cloud(
+    RegionRules(
         types="gcp:*",
         own=("location", "region", "zone"),
         provider=("region", "zone"),
@@ -65,7 +65,7 @@ CLOUDS = (
             )
         ),
     ),
-    Cloud(
+    RegionRules(
         types="azure-native:*",
         own=("location",),
         provider=("location",),
@@ -74,7 +74,7 @@ CLOUDS = (
                     "azure-native:network:*DnsZone*", "azure-native:network:*RecordSet*",
                     "azure-native:privatedns:*"),
     ),
-    Cloud(
+    RegionRules(
         types="aws-native:*",
         own=(),
         provider=("region",),
@@ -82,18 +82,18 @@ CLOUDS = (
         everywhere=("aws-native:iam:*", "aws-native:cloudfront:*", "aws-native:route53:*"),
         required=True,
     ),
-    Cloud(types="azure:*", own=("location",), provider=(), environment=()),
-    Cloud(types="coreweave:*", own=("zone",), provider=(), environment=()),
+    RegionRules(types="azure:*", own=("location",), provider=(), environment=()),
+    RegionRules(types="coreweave:*", own=("zone",), provider=(), environment=()),
 )  # fmt: skip
 
 
-def cloud_of(resource: Resource) -> Cloud | None:
+def cloud_of(resource: Resource) -> RegionRules | None:
     """The rules for this resource; None where its provider has no regions, or its service has none."""
     return _cloud_of(resource.type)
 
 
 @cache
-def _cloud_of(resource_type: str) -> Cloud | None:
+def _cloud_of(resource_type: str) -> RegionRules | None:
     for cloud in CLOUDS:
         if fnmatchcase(resource_type, cloud.types):
             everywhere = any(fnmatchcase(resource_type, pattern) for pattern in cloud.everywhere)
@@ -101,23 +101,23 @@ def _cloud_of(resource_type: str) -> Cloud | None:
     return None
 
 
-def effective_region(resource: Resource, cloud: Cloud) -> Region | None:
+def effective_region(resource: Resource, cloud: RegionRules) -> ResourceRegion | None:
     """The region and what decided it; None where nothing states one.
 
     Raises `UnknownProperty` where the property that decides is not known at preview.
     """
     for name in cloud.own:
         if value := resource.props.get(name):
-            return Region(canonical(value), name)
+            return ResourceRegion(canonical(value), name)
     for name in cloud.provider:
         if value := resource.provider.props.get(name):
-            return Region(canonical(value), f"provider.{name}")
+            return ResourceRegion(canonical(value), f"provider.{name}")
     return _from_environment(resource.stack.environment, cloud.environment)
 
 
-def _from_environment(environment: Mapping[str, str], names: tuple[str, ...]) -> Region | None:
+def _from_environment(environment: Mapping[str, str], names: tuple[str, ...]) -> ResourceRegion | None:
     found = (name for name in names if environment.get(name))
-    return next((Region(canonical(environment[name]), f"${name}") for name in found), None)
+    return next((ResourceRegion(canonical(environment[name]), f"${name}") for name in found), None)
 
 
 @cache

@@ -73,7 +73,7 @@ class Call:
 Method = Callable[[Message, Call], Message]
 
 
-class Server:
+class RpcServer:
     """Serves the unary methods of services."""
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ class Server:
 
     def _converse(self, peer: socket.socket) -> None:
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection = Connection(self.answer)
+        connection = Http2Connection(self.answer)
         with peer:
             try:
                 peer.sendall(connection.opening())
@@ -138,7 +138,7 @@ class _Stream:
 
 
 @dataclass
-class Connection:
+class Http2Connection:
     """One HTTP/2 connection, without its socket: bytes in, bytes out."""
 
     answer: Callable[[str, bytes], bytes]

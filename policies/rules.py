@@ -6,19 +6,19 @@ from collections.abc import Iterator
 
 from policies.policy import Resource, Violation
 from policies.region import canonical
-from policies.unknowns import Properties, Value
+from policies.unknowns import PropertyBlock, Value
 
 NOTHING = "nothing"
 
 
-def must_equal(props: Properties, path: str, wanted: Value, default: Value = None) -> Iterator[Violation]:
+def must_equal(props: PropertyBlock, path: str, wanted: Value, default: Value = None) -> Iterator[Violation]:
     """The property must have this value; `default` is what the provider takes where it is left out."""
     got = props.get(path, default)
     if got != wanted:
         yield Violation(props.at(path), _shown(got), _shown(wanted))
 
 
-def must_be_set(props: Properties, path: str, allowed: str) -> Iterator[Violation]:
+def must_be_set(props: PropertyBlock, path: str, allowed: str) -> Iterator[Violation]:
     """The property must be set; a value not yet known is one."""
     if not props.has(path):
         yield Violation(props.at(path), NOTHING, allowed)

@@ -36,7 +36,7 @@ class UnknownProperty(Exception):  # noqa: N818 - not an error: a state that a j
 
 
 @dataclass(frozen=True, slots=True)
-class Properties:
+class PropertyBlock:
     """A resource's inputs, or one block of them, with the path that leads there.
 
     Nothing that comes out of it is unknown: `get`, `block` and `blocks` raise `UnknownProperty` instead.
@@ -54,7 +54,7 @@ class Properties:
             return unknown.path == self.at(path)
 
     def get(self, path: str, default: Value = None) -> Value:
-        """The value at `path`, such as `rules[0].name`; blocks come as `Properties`, lists as lists."""
+        """The value at `path`, such as `rules[0].name`; blocks come as `PropertyBlock`, lists as lists."""
         value, where = self._read(path)
         return default if value is None else _known(value, where)
 
@@ -63,18 +63,18 @@ class Properties:
         value = self.data.get(key)
         return default if value is None else _known(value, f"{self.path}[{key}]")
 
-    def block(self, path: str) -> Properties:
+    def block(self, path: str) -> PropertyBlock:
         """The block at `path`; empty where there is none. A list of one block is that block."""
         value = self.get(path)
         if isinstance(value, list):
             value = value[0] if value else None
-        return value if isinstance(value, Properties) else Properties({}, self.at(path))
+        return value if isinstance(value, PropertyBlock) else PropertyBlock({}, self.at(path))
 
-    def blocks(self, path: str) -> list[Properties]:
+    def blocks(self, path: str) -> list[PropertyBlock]:
         """The blocks of the list at `path`; a single block is a list of one."""
         value = self.get(path, [])
         items = value if isinstance(value, list) else [value]
-        return [item for item in items if isinstance(item, Properties)]
+        return [item for item in items if isinstance(item, PropertyBlock)]
 
     def texts(self, path: str) -> list[str]:
         """The values of the list at `path` as text; a single value is a list of one."""
@@ -129,7 +129,7 @@ def _step(value: Value, name: str, index: str) -> Value:
 
 
 def _known(value: Value, where: str) -> Value:
-    return _opened(value, where, Properties)
+    return _opened(value, where, PropertyBlock)
 
 
 def _plain(value: Value, where: str) -> Value:
@@ -151,7 +151,7 @@ def _opened(value: Value, where: str, mapping: Callable[[Mapping[str, Value], st
     return value
 
 
-class Known(Mapping[str, Value]):
+class KnownValues(Mapping[str, Value]):
     """Plain data for code that knows nothing of unknown values: touching one raises `UnknownProperty`."""
 
     def __init__(self, data: Mapping[str, Value], path: str = "") -> None:
@@ -159,7 +159,7 @@ class Known(Mapping[str, Value]):
         self._path = path
 
     def __getitem__(self, key: str) -> Value:
-        return _opened(self._data[key], f"{self._path}.{key}" if self._path else key, Known)
+        return _opened(self._data[key], f"{self._path}.{key}" if self._path else key, KnownValues)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._data)

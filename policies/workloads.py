@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import catalog
 from policies.policy import Resource
-from policies.unknowns import Properties, Unknown, UnknownProperty, Value
+from policies.unknowns import PropertyBlock, Unknown, UnknownProperty, Value
 
 TYPES = (
     "kubernetes:core/v1:Pod*",
@@ -37,7 +37,7 @@ PLACEMENT = ("nodeSelector", "tolerations", "affinity")
 CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
 
 
-def pod_specs(resource: Resource) -> Iterator[Properties]:
+def pod_specs(resource: Resource) -> Iterator[PropertyBlock]:
     """Every block of the resource that lists containers.
 
     Raises `UnknownProperty` where a block that may hold one is not known at preview.
@@ -46,7 +46,7 @@ def pod_specs(resource: Resource) -> Iterator[Properties]:
         yield from _search(resource.props.data, "", ("containers",))
 
 
-def placements(resource: Resource) -> Iterator[Properties]:
+def placements(resource: Resource) -> Iterator[PropertyBlock]:
     """Every block that says where pods may run: pod specs, and what a TrainJob lays over its runtime's.
 
     Raises `UnknownProperty` as `pod_specs` does.
@@ -55,13 +55,13 @@ def placements(resource: Resource) -> Iterator[Properties]:
         yield from _search(resource.props.data, "", ("containers", *PLACEMENT))
 
 
-def containers(pod: Properties) -> Iterator[Properties]:
+def containers(pod: PropertyBlock) -> Iterator[PropertyBlock]:
     """All containers of a pod spec: main, init and ephemeral ones."""
     for kind in CONTAINERS:
         yield from pod.blocks(kind)
 
 
-def trains(pod: Properties) -> bool:
+def trains(pod: PropertyBlock) -> bool:
     """Whether the pod asks for accelerators."""
     return any(
         container.block("resources.limits").entry(name)
@@ -76,7 +76,7 @@ def namespaced_name(resource: Resource) -> str:
     return f"{metadata.get('namespace', 'default')}/{metadata.get('name', resource.name)}"
 
 
-def _search(value: Value, path: str, marks: Sequence[str]) -> Iterator[Properties]:
+def _search(value: Value, path: str, marks: Sequence[str]) -> Iterator[PropertyBlock]:
     """Blocks that have one of the properties `marks`, at any depth."""
     if isinstance(value, list):
         for index, item in enumerate(value):
@@ -84,7 +84,7 @@ def _search(value: Value, path: str, marks: Sequence[str]) -> Iterator[Propertie
     if not isinstance(value, dict):
         return
     if any(isinstance(value.get(mark), list | dict | Unknown) for mark in marks):
-        yield Properties(value, path)
+        yield PropertyBlock(value, path)
     for key, item in value.items():
         where = f"{path}.{key}" if path else key
         if isinstance(item, Unknown) and key in LEADS_TO_PODS:

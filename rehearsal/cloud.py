@@ -21,7 +21,7 @@ Refusal = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Resource:
+class RequestedResource:
     """One resource as the engine asks for it."""
 
     token: str
@@ -52,7 +52,7 @@ class RefusedError(Exception):
 class Cloud(Protocol):
     """One cloud, or what takes its place."""
 
-    def check(self, resource: Resource) -> Iterable[Refusal]:
+    def check(self, resource: RequestedResource) -> Iterable[Refusal]:
         """Find what the cloud would refuse; parts of the inputs may be unknown."""
 
     def autoname(self, token: str) -> str | None:
@@ -67,19 +67,19 @@ class Cloud(Protocol):
     def computed(self, token: str) -> Properties:
         """Return what it will add to a resource's inputs, as an example: unknown while one is planned."""
 
-    def planned(self, resource: Resource) -> Properties:
+    def planned(self, resource: RequestedResource) -> Properties:
         """Return the outputs that a plan shows otherwise than they were asked for."""
 
-    def create(self, resource: Resource) -> Made:
+    def create(self, resource: RequestedResource) -> Made:
         """Make it. Raises `RefusedError`."""
 
-    def exists(self, resource: Resource) -> bool:
+    def exists(self, resource: RequestedResource) -> bool:
         """Whether it is still there."""
 
-    def update(self, resource: Resource, inputs: Properties) -> Properties:
+    def update(self, resource: RequestedResource, inputs: Properties) -> Properties:
         """Change it in place, and return its outputs. Raises `RefusedError`."""
 
-    def delete(self, resource: Resource) -> None:
+    def delete(self, resource: RequestedResource) -> None:
         """Remove it; one that is gone already is fine. Raises `RefusedError`."""
 
     def answer(self, token: str, arguments: Properties) -> Properties:
@@ -101,7 +101,7 @@ class Anything:
         self._outputs = outputs
         self._replacements = replacements
 
-    def check(self, _resource: Resource) -> Iterable[Refusal]:
+    def check(self, _resource: RequestedResource) -> Iterable[Refusal]:
         return ()
 
     def autoname(self, _token: str) -> str | None:
@@ -117,19 +117,19 @@ class Anything:
     def computed(self, token: str) -> Properties:
         return self._outputs.get(token, {})
 
-    def planned(self, _resource: Resource) -> Properties:
+    def planned(self, _resource: RequestedResource) -> Properties:
         return {}
 
-    def create(self, resource: Resource) -> Made:
+    def create(self, resource: RequestedResource) -> Made:
         return Made(f"{resource.name}-{uuid.uuid4().hex[:8]}", self._outputs.get(resource.token, {}))
 
-    def exists(self, _resource: Resource) -> bool:
+    def exists(self, _resource: RequestedResource) -> bool:
         return True
 
-    def update(self, resource: Resource, _inputs: Properties) -> Properties:
+    def update(self, resource: RequestedResource, _inputs: Properties) -> Properties:
         return self._outputs.get(resource.token, {})
 
-    def delete(self, resource: Resource) -> None:
+    def delete(self, resource: RequestedResource) -> None:
         pass
 
     def answer(self, _token: str, arguments: Properties) -> Properties:
@@ -151,7 +151,7 @@ class Typed(Anything):
         self.untyped: set[str] = set()
         """Types that no SDK knows (custom resources): nothing was checked of them."""
 
-    def check(self, resource: Resource) -> Iterable[Refusal]:
+    def check(self, resource: RequestedResource) -> Iterable[Refusal]:
         try:
             found = sdk.problems(resource.token, resource.inputs)
             refused = [(path, reason) for path, reason in found if not _QUANTITY.search(path)]
@@ -208,7 +208,7 @@ class Kubernetes(Typed):
     def unproven(self, _package: str) -> Mapping[str, Sequence[str]]:
         return self._of_no_sdk()
 
-    def create(self, resource: Resource) -> Made:
+    def create(self, resource: RequestedResource) -> Made:
         metadata = resource.inputs.get("metadata") or {}
         parts = [metadata.get("namespace"), metadata.get("name") or resource.name]
         return Made("/".join(part for part in parts if part), {})
@@ -217,5 +217,5 @@ class Kubernetes(Typed):
 class Own(Anything):
     """This project's own resources: each takes what is there already."""
 
-    def create(self, resource: Resource) -> Made:
+    def create(self, resource: RequestedResource) -> Made:
         return Made(resource.name, self._outputs.get(resource.token, {}))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rehearsal.cloud import Cloud
-from rehearsal.reach import ControlPlane
+from rehearsal.reach import DeclaredControlPlane
 from rehearsal.refusals import KnownRefusal, refusals
 
 Stack = Mapping[str, Any]
@@ -18,7 +18,7 @@ Stack = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Started:
+class RunningFake:
     """A fake at work for one stack."""
 
     clouds: Mapping[str, Cloud] = field(default_factory=dict)
@@ -29,7 +29,7 @@ class Started:
     """Variables of the engine's environment."""
 
 
-Start = Callable[[Stack, Path], AbstractContextManager[Started]]
+Start = Callable[[Stack, Path], AbstractContextManager[RunningFake]]
 """Start the fake of a stack; what it makes is kept in the folder."""
 Change = Callable[[dict[str, Any]], Mapping[str, int]]
 """Change a stack's plain data as its owner would; return what `up` must then do besides `same`."""
@@ -51,11 +51,11 @@ def grow(stack: dict[str, Any]) -> Mapping[str, int]:
 class Fake:
     """How a target is rehearsed."""
 
-    start: Start = lambda _stack, _folder: nullcontext(Started())
+    start: Start = lambda _stack, _folder: nullcontext(RunningFake())
     change: Change = grow
     sells_machines: bool = True
     """Whether capacity can be short: False where machines are there already."""
-    control_plane: ControlPlane | None = None
+    control_plane: DeclaredControlPlane | None = None
     """How its API servers are reached; None where the cluster is there already, or on this machine."""
 
 

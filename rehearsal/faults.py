@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from infra.errors import InputError, Problem
-from rehearsal.cloud import Resource
+from rehearsal.cloud import RequestedResource
 from rehearsal.refusals import KnownRefusal, Moment, is_type
 
 POOL_LABEL = "trainyard.dev/pool"
@@ -105,11 +105,11 @@ class Injector:
             self._seen_lasting |= {each.refusal.name for each in self.met if each.refusal.stays}
             self.met.clear()
 
-    def removing(self, resource: Resource) -> None:
+    def removing(self, resource: RequestedResource) -> None:
         """Decide whether a deletion is refused. Raises `InjectedError`."""
         self._refuse(resource, "delete", stays=False)
 
-    def mending(self, resource: Resource) -> None:
+    def mending(self, resource: RequestedResource) -> None:
         """Decide whether what is half-made can be mended now: the account may refuse in more ways than one.
 
         Raises `InjectedError`.
@@ -117,7 +117,7 @@ class Injector:
         if (resource.token, resource.name) in self._half_made:
             self._refuse(resource, "create", stays=True)
 
-    def _refuse(self, resource: Resource, moment: Moment, *, stays: bool) -> None:
+    def _refuse(self, resource: RequestedResource, moment: Moment, *, stays: bool) -> None:
         over = self._put_right | (self._seen_lasting if stays else set())
         for each in self._faults.refusals:
             if each.stays == stays and each.name not in over and each.meets(resource, moment):
@@ -127,7 +127,7 @@ class Injector:
                     self._half_made |= {(resource.token, resource.name)} if stays else set()
                 raise HalfMadeError(said) if stays else InjectedError(said)
 
-    def before(self, resource: Resource) -> None:
+    def before(self, resource: RequestedResource) -> None:
         """Decide whether a creation fails. Raises `InjectedError`."""
         self._refuse(resource, "create", stays=False)
         if not self._faults.fail or not is_type(resource.token, self._faults.fail):
@@ -140,7 +140,7 @@ class Injector:
             raise InjectedError(f"injected: creation {self._faults.fail_at} of {self._faults.fail} fails")
 
     @contextmanager
-    def creating(self, resource: Resource) -> Iterator[None]:
+    def creating(self, resource: RequestedResource) -> Iterator[None]:
         """Surround a creation from its begin to its answer. Raises `InjectedError`."""
         self.before(resource)
         with self._lock:
@@ -154,7 +154,7 @@ class Injector:
                 self._under_way -= 1
                 self._quiet.notify_all()
 
-    def after(self, resource: Resource) -> None:
+    def after(self, resource: RequestedResource) -> None:
         """End a creation, before it is answered. Raises `HalfMadeError`; may end the engine."""
         with self._lock:
             self._made += 1
@@ -167,7 +167,7 @@ class Injector:
             raise HalfMadeError(f"injected: InsufficientInstanceCapacity in pool {self._faults.no_capacity}")
         self._refuse(resource, "create", stays=True)
 
-    def _kill(self, resource: Resource) -> None:
+    def _kill(self, resource: RequestedResource) -> None:
         """End the engine; what a cloud has begun by then, it ends, and nothing that comes later is begun."""
         with self._quiet:
             self._crashing = True
@@ -186,7 +186,7 @@ class Injector:
         """What was asked for and has not happened; empty for none."""
         return str(self._faults) if self._faults.any and not self.happened else ""
 
-    def _is_starved(self, resource: Resource) -> bool:
+    def _is_starved(self, resource: RequestedResource) -> bool:
         wanted = self._faults.no_capacity
         due = bool(wanted) and not self._starved and wanted in _pools(resource.inputs)
         self._starved |= due

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rehearsal.cloud import Made, Own, RefusedError, Resource
-from rehearsal.store import Store
+from rehearsal.cloud import Made, Own, RefusedError, RequestedResource
+from rehearsal.store import ResourceStore
 
 
 class Filled(Own):
@@ -16,10 +16,10 @@ class Filled(Own):
         super().__init__()
         self._token, self._group, self._folder = token, group, folder
 
-    def create(self, resource: Resource) -> Made:
+    def create(self, resource: RequestedResource) -> Made:
         """Take the size, and wait for no node. Raises `RefusedError` for a group that is not there."""
         if resource.token == self._token:
             wanted = resource.inputs[self._group]
-            if wanted not in {kept.id for kept in Store(self._folder)}:
+            if wanted not in {kept.id for kept in ResourceStore(self._folder)}:
                 raise RefusedError(f"404: {wanted} is not there")
         return super().create(resource)

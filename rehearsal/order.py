@@ -10,7 +10,7 @@ from rehearsal.standin import Creation
 
 
 @dataclass(frozen=True)
-class Step:
+class ChainStep:
     """One resource of a chain."""
 
     urn: str
@@ -24,7 +24,9 @@ class Step:
         return f"{parts[2].rpartition('$')[2].partition(':')[2]} {parts[3]}"
 
 
-def critical_path(resources: Sequence[Mapping[str, Any]], creations: Sequence[Creation]) -> tuple[Step, ...]:
+def critical_path(
+    resources: Sequence[Mapping[str, Any]], creations: Sequence[Creation]
+) -> tuple[ChainStep, ...]:
     """Return the longest chain of creations of which each waits for the one before it.
 
     Longest by the number of resources: times in a rehearsal say nothing of a cloud's.
@@ -37,7 +39,7 @@ def critical_path(resources: Sequence[Mapping[str, Any]], creations: Sequence[Cr
         before = max((chains.get(need, ()) for need in needs[urn]), key=len, default=())
         chains[urn] = (*before, urn) if urn in seconds else before
     longest = max(chains.values(), key=len, default=())
-    return tuple(Step(urn, seconds[urn]) for urn in longest)
+    return tuple(ChainStep(urn, seconds[urn]) for urn in longest)
 
 
 def _needs(resource: Mapping[str, Any]) -> set[str]:

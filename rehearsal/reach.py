@@ -13,7 +13,7 @@ from ipaddress import ip_address, ip_network
 from typing import Any, cast
 
 from infra.errors import InputError, Problem, TrainyardError
-from rehearsal.cloud import Cloud, Made, Properties, RefusedError, Resource
+from rehearsal.cloud import Cloud, Made, Properties, RefusedError, RequestedResource
 
 INSIDE = "inside"
 ELSEWHERE = "198.51.100.1"
@@ -38,7 +38,7 @@ class Route:
 
 
 @dataclass(frozen=True)
-class ControlPlane:
+class DeclaredControlPlane:
     """How a cloud's API servers are reached, read from the cluster as it was declared."""
 
     type: str
@@ -55,7 +55,7 @@ class ControlPlane:
 class Reach:
     """What was learned of a stack's cluster, asked whenever an object of it is touched."""
 
-    def __init__(self, control_plane: ControlPlane, origin: str) -> None:
+    def __init__(self, control_plane: DeclaredControlPlane, origin: str) -> None:
         """`origin` is where the engine runs: an address, or `inside`."""
         self.origin = origin
         self._control_plane = control_plane
@@ -123,23 +123,23 @@ class Reached:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._cloud, name)
 
-    def create(self, resource: Resource) -> Made:
+    def create(self, resource: RequestedResource) -> Made:
         self._reach.ask(resource.token)
         made = self._cloud.create(resource)
         self._reach.learn(resource.token, resource.inputs)
         return made
 
-    def exists(self, resource: Resource) -> bool:
+    def exists(self, resource: RequestedResource) -> bool:
         self._reach.ask(resource.token)
         return self._cloud.exists(resource)
 
-    def update(self, resource: Resource, inputs: Properties) -> Properties:
+    def update(self, resource: RequestedResource, inputs: Properties) -> Properties:
         self._reach.ask(resource.token)
         outputs = self._cloud.update(resource, inputs)
         self._reach.learn(resource.token, inputs)
         return outputs
 
-    def delete(self, resource: Resource) -> None:
+    def delete(self, resource: RequestedResource) -> None:
         self._reach.ask(resource.token)
         self._cloud.delete(resource)
 

@@ -12,7 +12,7 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Any, Literal
 
-from rehearsal.cloud import Resource, at
+from rehearsal.cloud import RequestedResource, at
 from rehearsal.tables import table
 
 Moment = Literal["create", "delete"]
@@ -41,7 +41,7 @@ class KnownRefusal:
     lasts: bool = False
     """Whether it is so for hours: nothing that a user does at once puts it right."""
 
-    def meets(self, resource: Resource, moment: Moment) -> bool:
+    def meets(self, resource: RequestedResource, moment: Moment) -> bool:
         """Whether the cloud would refuse this."""
         return (
             moment == self.moment
@@ -49,7 +49,7 @@ class KnownRefusal:
             and all(_holds(at(resource.inputs, path), wanted) for path, wanted in self.where.items())
         )
 
-    def text(self, resource: Resource) -> str:
+    def text(self, resource: RequestedResource) -> str:
         """Return what the cloud says of this resource."""
         return self.says.format_map(_Named({"name": resource.name, **resource.inputs}, resource.name))
 

@@ -18,7 +18,7 @@ from infra.errors import GO_ON, Problem, TrainyardError
 from rehearsal.cloud import Cloud, Kubernetes, Own
 from rehearsal.faults import Faults, Injector, Met
 from rehearsal.leaks import Leak, kinds_in
-from rehearsal.order import Step, critical_path
+from rehearsal.order import ChainStep, critical_path
 from rehearsal.standin import StandIn
 
 ANY_VERSION = "999.0.0"
@@ -101,7 +101,7 @@ class Rehearsal:
     phases: tuple[Phase, ...]
     created: tuple[str, ...]
     """URNs in the order of their creation."""
-    critical_path: tuple[Step, ...] = ()
+    critical_path: tuple[ChainStep, ...] = ()
     """The chain of resources, each waiting for the one before, that took longest."""
     kept: tuple[str, ...] = ()
     """URNs that stay when the stack goes, as the program wants it."""
@@ -116,7 +116,7 @@ class Rehearsal:
 
 
 @dataclass(frozen=True)
-class Stage:
+class FakeProviders:
     """What stands in for the providers."""
 
     clouds: Mapping[str, Cloud]
@@ -169,7 +169,9 @@ class _Play:
         return changes
 
 
-def rehearse(open_engine: Open, stage: Stage, seen: Callable[[Phase], None] = lambda _: None) -> Rehearsal:
+def rehearse(
+    open_engine: Open, stage: FakeProviders, seen: Callable[[Phase], None] = lambda _: None
+) -> Rehearsal:
     """Run every phase, and check after each that what exists is what the engine believes to exist.
 
     Raises:
@@ -302,7 +304,7 @@ def _fail(play: _Play, injector: Injector) -> None:
 
 
 @contextmanager
-def _standing_in(stage: Stage, injector: Injector) -> Iterator[list[StandIn]]:
+def _standing_in(stage: FakeProviders, injector: Injector) -> Iterator[list[StandIn]]:
     with ExitStack() as stack:
         yield [
             stack.enter_context(

@@ -24,9 +24,9 @@ import grpc
 from google.protobuf import empty_pb2, json_format, struct_pb2
 from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc, status_pb2
 
-from rehearsal.cloud import Anything, Cloud, Made, RefusedError, Resource, changed, replacing
+from rehearsal.cloud import Anything, Cloud, Made, RefusedError, RequestedResource, changed, replacing
 from rehearsal.faults import Faults, HalfMadeError, InjectedError, Injector
-from rehearsal.store import Kept, Store
+from rehearsal.store import ResourceStore, StoredResource
 from rehearsal.wire import UNKNOWN, plain
 
 CHANNEL_OPTIONS = (("grpc.max_receive_message_length", 400 * 1024 * 1024),)
@@ -67,7 +67,7 @@ class StandIn(provider_pb2_grpc.ResourceProviderServicer):
         self.version = version
         self.cloud: Cloud = cloud or Anything(outputs)
         self._temporary = None if folder else tempfile.TemporaryDirectory(prefix="stand-in-")
-        self.store = Store(folder or Path(self._temporary.name if self._temporary else ""))
+        self.store = ResourceStore(folder or Path(self._temporary.name if self._temporary else ""))
         self.creations: list[Creation] = []
         """In the order in which they ended."""
         self._injector = injector or Injector(Faults(), lambda: None)
@@ -187,13 +187,13 @@ class StandIn(provider_pb2_grpc.ResourceProviderServicer):
         return provider_pb2.CreateResponse(id=made.id, properties=properties)
 
     def _make(
-        self, request: provider_pb2.CreateRequest, resource: Resource
+        self, request: provider_pb2.CreateRequest, resource: RequestedResource
     ) -> tuple[Made, struct_pb2.Struct]:
         started = time.monotonic()
         self._injector.linger()
         made = self.cloud.create(resource)
         properties = _struct(_joined(made.outputs, _spelled(request.properties)))
-        kept = Kept(request.urn, made.id, _spelled(request.properties), _spelled(properties))
+        kept = StoredResource(request.urn, made.id, _spelled(request.properties), _spelled(properties))
         self.store.put(kept)
         with self._lock:
             self.creations.append(Creation(request.urn, started, time.monotonic()))
@@ -216,7 +216,7 @@ class StandIn(provider_pb2_grpc.ResourceProviderServicer):
             self._injector.mending(self._resource(request.urn, request.news))
             outputs = self.cloud.update(old, plain(request.news))
         properties = _joined(outputs, properties)
-        self.store.put(Kept(request.urn, request.id, _spelled(request.news), properties))
+        self.store.put(StoredResource(request.urn, request.id, _spelled(request.news), properties))
         return provider_pb2.UpdateResponse(properties=_struct(properties))
 
     def Read(
@@ -254,9 +254,9 @@ class StandIn(provider_pb2_grpc.ResourceProviderServicer):
         inputs: struct_pb2.Struct,
         outputs: struct_pb2.Struct | None = None,
         identity: str = "",
-    ) -> Resource:
+    ) -> RequestedResource:
         has = plain(outputs) if outputs is not None else {}
-        return Resource(
+        return RequestedResource(
             _token(urn), urn.split("::", 3)[3], plain(inputs), has, identity, dict(self._default_tags)
         )
 

@@ -14,7 +14,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Kept:
+class StoredResource:
     """A resource that exists."""
 
     urn: str
@@ -35,26 +35,26 @@ class Kept:
         return self.urn.split("::", 3)[3]
 
 
-class Store:
+class ResourceStore:
     """Resources by type and ID. Safe to use from many threads."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._lock = threading.Lock()
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        read = [Kept(**json.loads(file.read_text())) for file in sorted(folder.glob("*.json"))]
+        read = [StoredResource(**json.loads(file.read_text())) for file in sorted(folder.glob("*.json"))]
         self._kept = {_key(each.token, each.id): each for each in read}
 
-    def __iter__(self) -> Iterator[Kept]:
+    def __iter__(self) -> Iterator[StoredResource]:
         with self._lock:
             return iter(list(self._kept.values()))
 
-    def get(self, token: str, identity: str) -> Kept | None:
+    def get(self, token: str, identity: str) -> StoredResource | None:
         """Return a resource; None where there is none."""
         with self._lock:
             return self._kept.get(_key(token, identity))
 
-    def put(self, kept: Kept) -> None:
+    def put(self, kept: StoredResource) -> None:
         """Keep a resource, in place of what it was."""
         key = _key(kept.token, kept.id)
         fresh = self._folder / f".{secrets.token_hex(8)}"

@@ -89,11 +89,13 @@ def member_credential(session: Session, team: str) -> dict[str, Any]:
     Raises:
         TrainyardError: the cluster is not this machine's, or its key cannot be read.
     """
-    from local.cluster.pki import Authority, Subject
+    from local.cluster.pki import Authority, CertificateSubject
 
     groups = next(each.members for each in session.stack.teams if each.name == team)
     pki = session.kubeconfig.parent / "pki"
-    pair = Authority(pki, "ca").issue(f"member-{team}", Subject(f"member-of-{team}", tuple(groups)))
+    pair = Authority(pki, "ca").issue(
+        f"member-{team}", CertificateSubject(f"member-of-{team}", tuple(groups))
+    )
     status = {
         "clientCertificateData": pair.certificate.read_text(),
         "clientKeyData": pair.key.read_text(),

@@ -12,7 +12,7 @@ import yaml
 
 from infra.errors import InputError, Problem
 from infra.spec.source import BACKEND_KEY
-from infra.targets.backend import Backend
+from infra.targets.backend import BackendSetup
 from policies.config import Residency, check_patterns
 from trainyard.forms import Form
 from trainyard.session import Session
@@ -55,7 +55,7 @@ def check_residency(region: str, allowed: Residency) -> None:
         raise InputError([Problem("--region", region, str(allowed), "keep the state where the data may be")])
 
 
-def tell(session: Session, backend: Backend, form: Form) -> None:
+def tell(session: Session, backend: BackendSetup, form: Form) -> None:
     """Print what the engine is to be told: lines for a shell, or all of it as JSON."""
     if form == "json":
         sys.stdout.write(json.dumps(asdict(backend), indent=1) + "\n")

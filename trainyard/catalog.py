@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 import catalog
-from catalog import Machine, MachineFilters, Missing, Price, UnknownNameError
+from catalog import Machine, MachineFilters, MissingPrice, Price, UnknownNameError
 from infra.errors import InputError, Problem
 from trainyard.forms import CatalogPart, Form
 
@@ -113,7 +113,7 @@ def _prices(machines: Iterable[Machine], filters: MachineFilters, today: date) -
         for region in _priced_regions(machine, filters):
             for capacity in ("on-demand", "spot"):
                 found = catalog.price(machine, region, capacity, today)
-                if isinstance(found, Missing) and "region" not in filters:
+                if isinstance(found, MissingPrice) and "region" not in filters:
                     continue
                 yield _price(machine, region, capacity, found)
 
@@ -124,9 +124,9 @@ def _priced_regions(machine: Machine, filters: MachineFilters) -> list[str]:
     return [each.name for each in catalog.regions(machine.cloud)]
 
 
-def _price(machine: Machine, region: str, capacity: str, found: Price | Missing) -> dict[str, Any]:
+def _price(machine: Machine, region: str, capacity: str, found: Price | MissingPrice) -> dict[str, Any]:
     named = {"cloud": machine.cloud, "machine": machine.name, "region": region, "capacity": capacity}
-    if isinstance(found, Missing):
+    if isinstance(found, MissingPrice):
         return {**named, "USD/h": None, "of": None, "days": None, "remark": found.reason}
     remark = f"older than {catalog.STALE_AFTER_DAYS} days" if found.stale else ""
     return {

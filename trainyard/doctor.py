@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from rich.markup import escape
 
 from infra.errors import ExitCode, MachineError, Problem
-from local.toolchain.doctor import Finding, State, diagnose, from_problem
+from local.toolchain.doctor import DoctorFinding, DoctorStatus, diagnose, from_problem
 from trainyard.session import Session
 from trainyard.up import wanted_artifacts
 
@@ -23,17 +23,17 @@ def examine(session: Session) -> int:
     return diagnosis.exit_code or _examine_account(session)
 
 
-def _packages(session: Session) -> Iterator[Finding]:
+def _packages(session: Session) -> Iterator[DoctorFinding]:
     """Say which packages of the target's SDK are missing, and who installs them."""
     packages = session.packages
     missing = ", ".join(each.name for each in packages.missing())
     if not packages.extra:
         return
     if not missing:
-        yield Finding("packages", packages.extra, State.OK, "installed")
+        yield DoctorFinding("packages", packages.extra, DoctorStatus.OK, "installed")
     elif packages.is_installable:
         what = f"install {missing} from requirements/{packages.lock.name}"
-        yield Finding("packages", packages.extra, State.TODO, what)
+        yield DoctorFinding("packages", packages.extra, DoctorStatus.TODO, what)
     else:
         yield from_problem("packages", packages.problem("not installed"))
 

@@ -11,7 +11,7 @@ from typing import Any
 from infra.spec.job import InterruptionSpec
 from local.cluster.events import read_events
 from trainyard.jobs import LOSSES, JobKey, Jobs, JobState
-from trainyard.timeline import Event
+from trainyard.timeline import TimelineEvent
 from trainyard_train.observability.metrics import FILE as METRICS_FILE
 from trainyard_train.observability.metrics import parse_line
 
@@ -40,10 +40,10 @@ class MetricsTail:
 
 
 @dataclass
-class Story:
+class JobHistory:
     """What is known of a job so far."""
 
-    events: list[Event] = field(default_factory=list)
+    events: list[TimelineEvent] = field(default_factory=list)
     lines: list[dict[str, Any]] = field(default_factory=list)
     """Every line of the run's metrics, oldest first."""
     state: JobState = field(default_factory=lambda: JobState("queued"))
@@ -82,35 +82,35 @@ class Follower:
         self._node_events = node_events
         self._seen_node_events = 0
         self._since = time.time()
-        self.story = Story()
+        self.story = JobHistory()
 
-    def poll(self) -> list[Event]:
+    def poll(self) -> list[TimelineEvent]:
         """Look once, and return the events that are new."""
         new = sorted([*self._queue_events(), *self._job_events(), *self._cloud_events()])
         self.story.events += new
         return new
 
-    def _queue_events(self) -> Iterator[Event]:
+    def _queue_events(self) -> Iterator[TimelineEvent]:
         before, now = self.story.state, self._jobs.state(self._key)
         self.story.state = now
         for text in changes(before, now):
-            yield Event(time.time(), "queue", text)
+            yield TimelineEvent(time.time(), "queue", text)
 
-    def _job_events(self) -> Iterator[Event]:
+    def _job_events(self) -> Iterator[TimelineEvent]:
         lines = self._tail.new_lines()
         for line in lines:
             text = describe(line, first_of_attempt=self._first_step_of_attempt(line))
             self.story.lines.append(line)
             if text:
-                yield Event(line["time"], "job", text)
+                yield TimelineEvent(line["time"], "job", text)
 
-    def _cloud_events(self) -> Iterator[Event]:
+    def _cloud_events(self) -> Iterator[TimelineEvent]:
         events = read_events(self._node_events)
         new, self._seen_node_events = events[self._seen_node_events :], len(events)
         for event in new:
             text = describe_phase(event.phase)
             if text and event.time >= self._since:
-                yield Event(event.time, "cloud", f"{event.node} {text}")
+                yield TimelineEvent(event.time, "cloud", f"{event.node} {text}")
 
     def _first_step_of_attempt(self, line: dict[str, Any]) -> bool:
         if line["event"] != "step":
@@ -187,7 +187,7 @@ class Losses:
         return self._ordered[self._done - 1]
 
 
-def until_ended(follower: Follower, look: Callable[[Story, list[Event]], None]) -> Story:
+def until_ended(follower: Follower, look: Callable[[JobHistory, list[TimelineEvent]], None]) -> JobHistory:
     """Poll until the job has ended; `look` is called after each poll, with what is new."""
     while True:
         new = follower.poll()

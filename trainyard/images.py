@@ -29,7 +29,7 @@ _CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
 
 
 @dataclass(frozen=True, order=True)
-class Chart:
+class FetchedChart:
     """A chart that helm fetches when the stack goes up."""
 
     name: str
@@ -52,7 +52,7 @@ class Inventory:
     """What has to be in reach of the nodes, and of helm."""
 
     images: tuple[str, ...]
-    charts: tuple[Chart, ...]
+    charts: tuple[FetchedChart, ...]
     architectures: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Image of jobs, and of what is done for them → processors of the nodes that it runs on."""
     fabrics: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -122,12 +122,12 @@ def _images(value: Any) -> Iterator[str]:  # noqa: ANN401 -- any part of what wa
             yield from _images(each)
 
 
-def _charts(declared: Mapping[str, Any], digests: Mapping[str, str]) -> Iterator[Chart]:
+def _charts(declared: Mapping[str, Any], digests: Mapping[str, str]) -> Iterator[FetchedChart]:
     source = declared.get("chart")
     if isinstance(source, Mapping):
         repository = source.get("repositoryOpts", {}).get("repo", "")
         digest = digests.get(source["chart"].rpartition("/")[2], "")
-        yield Chart(source["chart"], source["version"], repository, digest)
+        yield FetchedChart(source["chart"], source["version"], repository, digest)
 
 
 def missing(found: Inventory, registries: Registries, indexes: Indexes | None = None) -> list[Problem]:
@@ -141,7 +141,7 @@ def missing(found: Inventory, registries: Registries, indexes: Indexes | None = 
     return problems
 
 
-def _chart_problems(chart: Chart, registries: Registries, indexes: Indexes) -> Iterator[Problem]:
+def _chart_problems(chart: FetchedChart, registries: Registries, indexes: Indexes) -> Iterator[Problem]:
     """Hold what is published, or mirrored, against what was pinned."""
     where = chart.reference or f"{chart.repository}: {chart.name} {chart.version}"
     try:

@@ -23,7 +23,7 @@ from infra.spec.dataset import DATA_PATH
 from infra.spec.job import LEAVE, JobSpec
 from infra.spec.share import Share, canonical
 from trainyard import train_job
-from trainyard.train_job import ORIGIN, PORTS, Dataset, Origin
+from trainyard.train_job import ORIGIN, PORTS, JobDataset, Origin
 from trainyard_train.elasticity.config import leave_seconds
 
 GROUP, VERSION = "trainer.kubeflow.org", "v1alpha1"
@@ -60,7 +60,7 @@ class JobKey:
 
 
 @dataclass(frozen=True)
-class Place:
+class JobPlace:
     """Where a job goes."""
 
     local_queue: str
@@ -111,8 +111,8 @@ class JobState:
 def manifest(
     job: JobSpec,
     run: str,
-    datasets: Sequence[Dataset] = (),
-    place: Place | None = None,
+    datasets: Sequence[JobDataset] = (),
+    place: JobPlace | None = None,
     *,
     share: Share | None = None,
     checkout: Checkout | None = None,
@@ -127,7 +127,7 @@ def manifest(
         share: what goes with each accelerator; left out: of a machine that nobody knows.
         checkout: where its code and its image came from, as far as that is known.
     """
-    place = place or Place(job.team)
+    place = place or JobPlace(job.team)
     asked = job.model_dump_json(exclude={"interruptions"}, exclude_defaults=True)
     read = [each for each in datasets if each.name in {job.dataset, *job.datasets}]
     job = with_data(job, datasets)
@@ -214,7 +214,7 @@ def _command(job: JobSpec) -> list[str]:
     return [*train_job.around(job), *ranks]
 
 
-def with_data(job: JobSpec, datasets: Sequence[Dataset]) -> JobSpec:
+def with_data(job: JobSpec, datasets: Sequence[JobDataset]) -> JobSpec:
     """Return the job with the path of its dataset among its settings."""
     if job.dataset is None:
         return job
@@ -223,7 +223,7 @@ def with_data(job: JobSpec, datasets: Sequence[Dataset]) -> JobSpec:
     return job.model_copy(update={"dataset": None, "overrides": overrides})
 
 
-def place_of(stack: Stack) -> Place | None:
+def place_of(stack: Stack) -> JobPlace | None:
     """Return where the stack's job is to go, where that is not any pool of its team's first queue."""
     if stack.job is None or not stack.job.queue:
         return None
@@ -231,7 +231,7 @@ def place_of(stack: Stack) -> Place | None:
     flavors = next(queue for queue in stack.queues if queue.name == stack.job.queue).flavors
     placed = stack.placement
     pools = placed.pools if placed and len(placed.pools) < len(flavors) else ()
-    return Place(team.local_queue(stack.job.queue), pools)
+    return JobPlace(team.local_queue(stack.job.queue), pools)
 
 
 def _only_on(pools: Sequence[str], job: JobSpec) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from infra.artifacts import Artifacts
 from infra.program import declare
 from infra.sdk_overhead import forget_programs_before, reduce_overhead
 from infra.spec import Stack
-from infra.targets.deploying import Declared
+from infra.targets.deploying import DeclaredResource
 from trainyard.parts import ENGINE_PARTS
 from trainyard.session import Session
 
@@ -28,7 +28,7 @@ def prepared(session: Session) -> Artifacts:
     return Artifacts.from_environment()
 
 
-def declared(stack: Stack, artifacts: Artifacts) -> list[Declared]:
+def declared(stack: Stack, artifacts: Artifacts) -> list[DeclaredResource]:
     """Return every resource that the stack declares; what the cloud would answer is not known."""
     recorder = _Recorder()
 
@@ -59,10 +59,10 @@ class _Unknown(Mocks):
 class _Recorder(MockMonitor):
     def __init__(self) -> None:
         super().__init__(_Unknown())
-        self.declared: list[Declared] = []
+        self.declared: list[DeclaredResource] = []
 
     def RegisterResource(self, request: Any) -> Any:  # noqa: N802, ANN401 -- the protocol's name, untyped
         properties: Mapping[str, Any] = rpc.deserialize_properties(request.object)
-        self.declared.append(Declared(request.type, request.name, properties))
+        self.declared.append(DeclaredResource(request.type, request.name, properties))
         answer: Any = super().RegisterResource(request)  # type: ignore[no-untyped-call]
         return answer

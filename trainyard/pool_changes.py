@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from engine.events import Result
+from engine.events import OperationResult
 from infra.targets.pool_types import PoolChanges
 
 
-def pool_changes(result: Result, pool_types: Mapping[str, PoolChanges]) -> list[str]:
+def pool_changes(result: OperationResult, pool_types: Mapping[str, PoolChanges]) -> list[str]:
     """Name each pool that changes and the way, a line each; nothing at the first `up`, where all is new.
 
     `pool_types`: the target's (`Target.pool_types`), by type of resource.

@@ -19,10 +19,10 @@ from catalog import (
     Dated,
     Estimate,
     Machines,
-    Missing,
+    MissingPrice,
     Purchase,
-    Service,
-    Storage,
+    ServiceCost,
+    StorageCost,
     TrafficPrice,
 )
 from infra.spec import Stack
@@ -47,23 +47,23 @@ class Transfer:
 
     dataset: str
     gib: int
-    price: TrafficPrice | Missing
+    price: TrafficPrice | MissingPrice
 
     @property
     def usd(self) -> Decimal | None:
         """Cost of the whole dataset; None where the price is not known."""
-        return None if isinstance(self.price, Missing) else self.price.usd_per_gib * self.gib
+        return None if isinstance(self.price, MissingPrice) else self.price.usd_per_gib * self.gib
 
     @property
     def is_known(self) -> bool:
         """Whether there is a price that is not stale."""
-        return not (isinstance(self.price, Missing) or self.price.stale)
+        return not (isinstance(self.price, MissingPrice) or self.price.stale)
 
     @property
     def remark(self) -> str:
         """What it costs, or why that is not known."""
         what = f"dataset {self.dataset}, {self.gib} GiB, once"
-        if isinstance(self.price, Missing):
+        if isinstance(self.price, MissingPrice):
             return f"{what}: {self.price.reason}"
         rate = f"{self.price.usd_per_gib.normalize():f} USD per GiB, {self.price.source.date}"
         return f"{what}: {_told(self.usd)} USD of egress ({rate}: {self.price.source.title})"
@@ -87,12 +87,12 @@ class Bill:
     @property
     def storage(self) -> tuple[Cost, ...]:
         """What its storage costs."""
-        return tuple(cost for cost in self.estimate.costs if isinstance(cost.purchase, Storage))
+        return tuple(cost for cost in self.estimate.costs if isinstance(cost.purchase, StorageCost))
 
     @property
     def services(self) -> tuple[Cost, ...]:
         """What runs by the hour beside the machines."""
-        return tuple(cost for cost in self.estimate.costs if isinstance(cost.purchase, Service))
+        return tuple(cost for cost in self.estimate.costs if isinstance(cost.purchase, ServiceCost))
 
     @property
     def is_complete(self) -> bool:
@@ -135,8 +135,8 @@ class Bill:
     @property
     def remarks(self) -> list[str]:
         """What the totals leave out, or rest on: one sentence each."""
-        missing = [remark(cost) for cost in self.pools if isinstance(cost.price, Missing)]
-        old = [remark(cost) for cost in self.pools if not isinstance(cost.price, Missing)]
+        missing = [remark(cost) for cost in self.pools if isinstance(cost.price, MissingPrice)]
+        old = [remark(cost) for cost in self.pools if not isinstance(cost.price, MissingPrice)]
         told = [each for each in (*missing, *old, *map(remark, (*self.storage, *self.services))) if each]
         told += [each.remark for each in self.transfers]
         return [*told, f"not in the totals either: {', '.join(self.not_included)}"]
@@ -186,7 +186,7 @@ def _transfers(stack: Stack, today: date) -> Iterator[Transfer]:
             continue
         if each.region is None:
             reason = "its `region` is not said, so its egress has no price"
-            yield Transfer(each.name, each.size_gib, Missing(reason))
+            yield Transfer(each.name, each.size_gib, MissingPrice(reason))
         else:
             price = catalog.egress_price(each.cloud, each.region, target, today)
             yield Transfer(each.name, each.size_gib, price)
@@ -210,14 +210,14 @@ def show_price(stack: Stack, form: Form, console: Console) -> None:
 def remark(cost: Cost) -> str:
     """What the totals leave out of a cost, or rest on; empty where there is nothing to say."""
     purchase, price = cost.purchase, cost.price
-    if isinstance(purchase, Storage):
+    if isinstance(purchase, StorageCost):
         size = f"{purchase.gib} GiB" if purchase.gib else "what is put there"
-        if isinstance(price, Missing):
+        if isinstance(price, MissingPrice):
             return f"{cost.name}: not in the totals: {price.reason} ({size})"
         if purchase.gib is None:
             rate = f"{price.usd.normalize():f} USD per GiB-month"
             return f"{cost.name}: not in the totals: {rate} of {size}, on {price.source.date}"
-    if isinstance(price, Missing):
+    if isinstance(price, MissingPrice):
         return f"{cost.name}: not in the totals: {price.reason}"
     return _old(cost.name, price) if price.stale else ""
 
@@ -226,7 +226,7 @@ def _shown(purchase: Purchase) -> tuple[str, str, str]:
     """What is bought, how, and how much of it."""
     if isinstance(purchase, Machines):
         return purchase.machine, purchase.capacity, str(purchase.number)
-    if isinstance(purchase, Storage):
+    if isinstance(purchase, StorageCost):
         return purchase.kind, "storage", f"{purchase.gib} GiB" if purchase.gib else "as used"
     return purchase.kind, "by the hour", str(purchase.number)
 
@@ -244,12 +244,12 @@ def _pool_data(cost: Cost) -> dict[str, Any]:
 
 
 def _storage_data(cost: Cost) -> dict[str, Any]:
-    bought = cast(Storage, cost.purchase)
+    bought = cast(StorageCost, cost.purchase)
     return {"name": cost.name, "kind": bought.kind, "gib": bought.gib, **_cost_data(cost, "usdPerGibMonth")}
 
 
 def _service_data(cost: Cost) -> dict[str, Any]:
-    bought = cast(Service, cost.purchase)
+    bought = cast(ServiceCost, cost.purchase)
     head = {"name": cost.name, "kind": bought.kind, "number": bought.number}
     return {**head, **_cost_data(cost, "usdPerServiceHour")}
 
@@ -259,14 +259,16 @@ def _cost_data(cost: Cost, of_one: str) -> dict[str, Any]:
     price = cost.price
     known: dict[str, Any] = (
         {"missing": price.reason}
-        if isinstance(price, Missing)
+        if isinstance(price, MissingPrice)
         else {of_one: _number(price.usd), **_dated_data(price)}
     )
     return {"usdPerHour": _number(cost.usd_per_hour), "usdPerMonth": _number(cost.usd_per_month), **known}
 
 
 def _transfer_data(each: Transfer) -> dict[str, Any]:
-    known = {"missing": each.price.reason} if isinstance(each.price, Missing) else _dated_data(each.price)
+    known = (
+        {"missing": each.price.reason} if isinstance(each.price, MissingPrice) else _dated_data(each.price)
+    )
     return {"dataset": each.dataset, "gib": each.gib, "usd": _number(each.usd), **known}
 
 
@@ -280,9 +282,9 @@ def _dated_data(price: Dated) -> dict[str, Any]:
     }
 
 
-def _dated(price: Dated | Missing) -> tuple[str, str]:
+def _dated(price: Dated | MissingPrice) -> tuple[str, str]:
     """Day and age of a price, and its source."""
-    if isinstance(price, Missing):
+    if isinstance(price, MissingPrice):
         return "unknown", ""
     return f"{price.source.date}, {price.age_days} d", price.source.title
 

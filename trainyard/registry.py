@@ -63,7 +63,7 @@ def _place(host: str, name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Missing:
+class MissingManifest:
     """No manifest: what was answered in place of it."""
 
     answer: str
@@ -101,7 +101,9 @@ class Registries:
         found = {host: entry["auth"] for host, entry in entries.items() if entry.get("auth")}
         return cls(found)
 
-    def lack_of(self, reference: str, architectures: Collection[str] = ()) -> Missing | Partial | None:
+    def lack_of(
+        self, reference: str, architectures: Collection[str] = ()
+    ) -> MissingManifest | Partial | None:
         """Ask for the manifest, and whether the image is for each of `architectures`; None: all is there."""
         host, name, version = take_apart(reference)
         place = _place(host, name)
@@ -111,23 +113,23 @@ class Registries:
                 found = self._architectures(host, place, json.loads(answer.data))
                 return None if found >= {*architectures} else Partial(tuple(sorted(found)))
         except urllib3.exceptions.HTTPError as error:
-            return Missing(f"{host} cannot be reached ({type(error).__name__})")
+            return MissingManifest(f"{host} cannot be reached ({type(error).__name__})")
         if answer.status == 200:
             return None
-        return Missing(_TOLD.get(answer.status, f"status {answer.status}"))
+        return MissingManifest(_TOLD.get(answer.status, f"status {answer.status}"))
 
-    def digest(self, reference: str) -> str | Missing:
+    def digest(self, reference: str) -> str | MissingManifest:
         """Return what a tag names now, `sha256:…`: the index of an image for several processors."""
         host, name, version = take_apart(reference)
         try:
             answer = self._patiently("GET", host, f"{_place(host, name)}/manifests/{version}")
         except urllib3.exceptions.HTTPError as error:
-            return Missing(f"{host} cannot be reached ({type(error).__name__})")
+            return MissingManifest(f"{host} cannot be reached ({type(error).__name__})")
         if answer.status != 200:
-            return Missing(_TOLD.get(answer.status, f"status {answer.status}"))
+            return MissingManifest(_TOLD.get(answer.status, f"status {answer.status}"))
         found = f"sha256:{hashlib.sha256(answer.data).hexdigest()}"
         told = answer.headers.get("Docker-Content-Digest", found)
-        return found if told == found else Missing(f"{host} calls it {told}, and sends {found}")
+        return found if told == found else MissingManifest(f"{host} calls it {told}, and sends {found}")
 
     def _patiently(self, method: str, host: str, url: str) -> urllib3.BaseHTTPResponse:
         """Ask, and again after as long as the registry says, where it has too much to do."""

@@ -9,13 +9,13 @@ from typing import Any
 from infra.errors import ExitCode, InputError, Problem, TrainyardError
 from infra.spec.job import JobSpec
 from infra.spec.share import share_of
-from trainyard.follow import Follower, Losses, Story, until_ended
+from trainyard.follow import Follower, JobHistory, Losses, until_ended
 from trainyard.jobs import CHECKPOINTS, RUN, JobKey, JobState, Staging, manifest, place_of
 from trainyard.logs import follow_logs
 from trainyard.session import Session, next_run
 from trainyard.spot import cloud
 from trainyard.summary import Summary, show
-from trainyard.timeline import Event
+from trainyard.timeline import TimelineEvent
 
 STAGING_POLL_SECONDS = 2.0
 
@@ -198,7 +198,7 @@ def _not_staged(dataset: str, staging: Staging) -> Problem:
     return Problem(f"dataset {dataset}", got, "a dataset that is on the shared filesystem", fix)
 
 
-def _follow(session: Session, job: JobSpec, run: str) -> Story:
+def _follow(session: Session, job: JobSpec, run: str) -> JobHistory:
     key = JobKey(job.team, job.name)
     run_dir = session.run_root(job.team, job.name) / run
     follower = Follower(session.jobs, key, run_dir, session.cluster.layout.events)
@@ -206,7 +206,7 @@ def _follow(session: Session, job: JobSpec, run: str) -> Story:
     progress = session.progress
     with cloud(session.cluster) as taker, progress.task(f"job {job.name}") as task:
 
-        def look(story: Story, new: list[Event]) -> None:
+        def look(story: JobHistory, new: list[TimelineEvent]) -> None:
             for event in new:
                 progress.said(f"  {event.actor:<5}  {event.text}")
             task.advanced(story.step, story.num_steps, story.measure)

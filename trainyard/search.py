@@ -11,7 +11,7 @@ from typing import Any
 
 from infra.errors import ExitCode, Problem, TrainyardError
 from infra.spec.job import JobSpec
-from trainyard.jobs import CHECKPOINTS, SOURCES, JobKey, Place, manifest, place_of, with_data
+from trainyard.jobs import CHECKPOINTS, SOURCES, JobKey, JobPlace, manifest, place_of, with_data
 from trainyard.run import await_data, new_run, stack_job
 from trainyard.session import Session
 from trainyard_train.config_base import ConfigError
@@ -49,7 +49,7 @@ def submit_search(session: Session, file: Path) -> None:
 
 
 def trial(
-    pattern: JobSpec, search: Search, run: str, number: int, place: Place | None = None
+    pattern: JobSpec, search: Search, run: str, number: int, place: JobPlace | None = None
 ) -> dict[str, Any]:
     """Render the TrainJob of one trial: one process, which asks the study what to try."""
     single = pattern.model_copy(update={"num_nodes": 1, "processes_per_node": 1})

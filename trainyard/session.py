@@ -158,13 +158,13 @@ class Session:
             MachineError: with all of it: no root, no space, addresses that are taken, ….
         """
         from local.cluster import preflight
-        from local.cluster.network import Network
+        from local.cluster.network import EmbeddedNetwork
 
         cluster = self.stack.provider.on_host
         if cluster is None:
             return
         data = Path(cluster.data_dir) if cluster.data_dir else self.paths.cluster_data(self.stack.name)
-        link = Network(self.stack.name, self._layout.networks).host_link
+        link = EmbeddedNetwork(self.stack.name, self._layout.networks).host_link
         preflight.check_host(self._layout, node_cidr=cluster.node_cidr, data_dir=data, link=link)
 
     @property

@@ -25,7 +25,7 @@ def give_node_back(session: Session, node: str) -> None:
     session.console.print(f"[green]✓[/] {node} is Ready again", highlight=False)
 
 
-class Cloud:
+class SpotReclaimer:
     """Takes nodes of a running job in the background, and gives all of them back in the end."""
 
     def __init__(self, cluster: EmbeddedCluster, executor: ThreadPoolExecutor) -> None:
@@ -50,10 +50,10 @@ class Cloud:
 
 
 @contextmanager
-def cloud(cluster: EmbeddedCluster) -> Iterator[Cloud]:
+def cloud(cluster: EmbeddedCluster) -> Iterator[SpotReclaimer]:
     """Own the cloud's threads; nodes come back however the block ends."""
     with ThreadPoolExecutor(max_workers=4, thread_name_prefix="cloud") as executor:
-        taker = Cloud(cluster, executor)
+        taker = SpotReclaimer(cluster, executor)
         try:
             yield taker
         finally:

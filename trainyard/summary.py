@@ -12,7 +12,7 @@ from rich.table import Table
 
 from infra.spec.job import JobSpec
 from trainyard import timeline
-from trainyard.follow import Story, describe_phase
+from trainyard.follow import JobHistory, describe_phase
 from trainyard_train.observability.metrics import FILE as METRICS
 
 PLOT = "learning-curve.png"
@@ -28,7 +28,7 @@ class Summary:
     run_dir: Path
     started: float
     """Unix seconds at which the command began."""
-    story: Story
+    story: JobHistory
 
     @property
     def seconds_to_first_step(self) -> float | None:

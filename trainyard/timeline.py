@@ -14,7 +14,7 @@ STYLES = {"cloud": "red", "queue": "cyan", "job": "green"}
 
 
 @dataclass(frozen=True, order=True)
-class Event:
+class TimelineEvent:
     """One line of the timeline."""
 
     time: float
@@ -24,12 +24,12 @@ class Event:
     text: str
 
 
-def merged(*sources: Iterable[Event]) -> list[Event]:
+def merged(*sources: Iterable[TimelineEvent]) -> list[TimelineEvent]:
     """Put the events of several sources in the order of time, each told once."""
     return sorted({event for source in sources for event in source})
 
 
-def table(events: Sequence[Event]) -> Table:
+def table(events: Sequence[TimelineEvent]) -> Table:
     """Render the events with the clock and the seconds since the first."""
     grid = Table(title="Timeline", title_justify="left", title_style="bold", box=None, pad_edge=False)
     grid.add_column("clock", style="dim")

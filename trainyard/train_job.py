@@ -22,7 +22,7 @@ _SHARED_MEMORY = {"name": "shared-memory", "mountPath": "/dev/shm"}  # noqa: S10
 _READABLE = 0o440
 
 
-class Dataset(Protocol):
+class JobDataset(Protocol):
     """What a job must know of data that it reads."""
 
     @property
@@ -117,7 +117,7 @@ def variables(job: JobSpec) -> list[str]:
 
 
 def environment(
-    job: JobSpec, run_dir: str, origin: Origin, datasets: Sequence[Dataset] = ()
+    job: JobSpec, run_dir: str, origin: Origin, datasets: Sequence[JobDataset] = ()
 ) -> list[dict[str, Any]]:
     """Return the variables of each node: the job's own, its secrets by reference, and where things are."""
     paths = {each.name: f"{names.DATASETS_MOUNT}/{each.path}" for each in datasets}

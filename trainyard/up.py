@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from engine.events import Result
+from engine.events import OperationResult
 from infra.errors import InputError, Problem
 from trainyard.capacity import tell_what_lacks
 from trainyard.parts import CLUSTER_PARTS, ENGINE_PARTS, PACKAGE_PARTS
@@ -93,7 +93,7 @@ def _preview(session: Session) -> None:
     _tell(session, result)
 
 
-def _tell(session: Session, result: Result) -> None:
+def _tell(session: Session, result: OperationResult) -> None:
     """Print what was (or would be) done, and to which pools in which way."""
     session.console.print(result.summary())
     for line in pool_changes(result, session.target.pool_types):

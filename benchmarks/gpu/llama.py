@@ -23,7 +23,7 @@ from trainyard_train import Run
 
 
 @dataclass(frozen=True)
-class Size:
+class LlamaSize:
     """Of a Llama, its batch and the steps of a block."""
 
     hidden: int
@@ -39,8 +39,8 @@ class Size:
     rounds: int
 
 
-BILLION = Size(2048, 16, 32, 8, 8192, 128_256, context=2048, batch=4, steps=10, rounds=4)
-TINY = Size(32, 2, 4, 2, 64, 128, context=16, batch=2, steps=3, rounds=1)
+BILLION = LlamaSize(2048, 16, 32, 8, 8192, 128_256, context=2048, batch=4, steps=10, rounds=4)
+TINY = LlamaSize(32, 2, 4, 2, 64, 128, context=16, batch=2, steps=3, rounds=1)
 
 
 def measure() -> list[Figure]:
@@ -70,7 +70,7 @@ def measure() -> list[Figure]:
     ]
 
 
-def _training(size: Size) -> tuple[nn.Module, Callable[[], torch.Tensor]]:
+def _training(size: LlamaSize) -> tuple[nn.Module, Callable[[], torch.Tensor]]:
     """The model, and what takes a step and returns its loss."""
     torch.manual_seed(7)
     torch.set_float32_matmul_precision("high")
@@ -110,10 +110,10 @@ def _block(step: Callable[[], object], steps: int) -> float:
 class Llama(nn.Module):
     """Takes tokens, returns scores."""
 
-    def __init__(self, size: Size) -> None:
+    def __init__(self, size: LlamaSize) -> None:
         super().__init__()
         self.embedding = nn.Embedding(size.vocabulary, size.hidden)
-        self.blocks = nn.ModuleList(_Block(size) for _ in range(size.layers))
+        self.blocks = nn.ModuleList(_LlamaBlock(size) for _ in range(size.layers))
         self.norm = nn.RMSNorm(size.hidden)
         width = size.hidden // size.heads
         rates = 500_000.0 ** (-torch.arange(0, width, 2) / width)
@@ -128,8 +128,8 @@ class Llama(nn.Module):
         return scores
 
 
-class _Block(nn.Module):
-    def __init__(self, size: Size) -> None:
+class _LlamaBlock(nn.Module):
+    def __init__(self, size: LlamaSize) -> None:
         super().__init__()
         self.width = size.hidden // size.heads
         few = size.groups * self.width

@@ -40,7 +40,7 @@ Block = Callable[[], float]
 
 
 @dataclass(frozen=True)
-class Size:
+class TokensSize:
     """What is trained, and for how long."""
 
     model: Mapping[str, Any]
@@ -51,9 +51,11 @@ class Size:
     rounds: int
 
 
-GPU = Size({"hidden": 768, "layers": 12, "heads": 12, "context": 1024}, 16, "bfloat16", steps=20, rounds=5)
+GPU = TokensSize(
+    {"hidden": 768, "layers": 12, "heads": 12, "context": 1024}, 16, "bfloat16", steps=20, rounds=5
+)
 """GPT-2's smallest, 85 million weights beside its tables."""
-TINY = Size({"hidden": 32, "layers": 2, "heads": 2, "context": 32}, 4, "float32", steps=5, rounds=1)
+TINY = TokensSize({"hidden": 32, "layers": 2, "heads": 2, "context": 32}, 4, "float32", steps=5, rounds=1)
 
 
 def measure() -> list[Figure]:
@@ -63,7 +65,7 @@ def measure() -> list[Figure]:
     return [figure for compiled in (False, True) for figure in compare(GPU, compiled=compiled)]
 
 
-def compare(size: Size, *, compiled: bool) -> list[Figure]:
+def compare(size: TokensSize, *, compiled: bool) -> list[Figure]:
     """The figures of one size.
 
     Raises:
@@ -109,7 +111,7 @@ def _utilisation(model: ModelConfig, tokens_per_second: float) -> str:
     return f", {tokens_per_second:,.0f} tokens/s, MFU {tokens_per_second * flops_per_token(model) / peak:.1%}"
 
 
-def _config(size: Size, folder: str, shards: str, *, compiled: bool) -> TrainConfig:
+def _config(size: TokensSize, folder: str, shards: str, *, compiled: bool) -> TrainConfig:
     return parse_config(
         {
             "run_dir": f"{folder}/run",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from catalog.cost import Machines, Purchase, Service, Stack, Storage, TargetCost
+from catalog.cost import Machines, Purchase, ServiceCost, Stack, StorageCost, TargetCost
 from catalog.purchases import pools
 
 Market = tuple[str, tuple[str, ...]]
@@ -52,18 +52,18 @@ def _machines(stack: Stack, path: str, pool: pools.Block) -> Iterator[Machines]:
         yield pools.machines(stack, path, pool, machine, share)
 
 
-def _storage(stack: Stack) -> Iterator[Storage]:
+def _storage(stack: Stack) -> Iterator[StorageCost]:
     region, filesystem = pools.place(stack), pools.new_filesystem(stack)
     path = "provider.filesystem.capacity_gib"
     efs = filesystem.get("kind") == "efs"
     if filesystem:
         kind = "efs-standard" if efs else f"fsx-lustre-{filesystem.get('throughput')}"
         gib = None if efs else filesystem.get("capacity_gib")
-        yield Storage(name="filesystem", cloud="aws", region=region, path=path, kind=kind, gib=gib)
-    yield Storage(name="object store", cloud="aws", region=region, kind="s3-standard", gib=None)
+        yield StorageCost(name="filesystem", cloud="aws", region=region, path=path, kind=kind, gib=gib)
+    yield StorageCost(name="object store", cloud="aws", region=region, kind="s3-standard", gib=None)
     if filesystem and _snapshot_days(stack, filesystem):
         kind = "efs-backup" if efs else "fsx-lustre-backup"
-        yield Storage(name="snapshots", cloud="aws", region=region, kind=kind, gib=None)
+        yield StorageCost(name="snapshots", cloud="aws", region=region, kind=kind, gib=None)
 
 
 def _snapshot_days(stack: Stack, filesystem: pools.Block) -> int:
@@ -74,15 +74,19 @@ def _snapshot_days(stack: Stack, filesystem: pools.Block) -> int:
     return default_snapshot_days(linked=bool(filesystem.get("kind") == "efs" or filesystem.get("link")))
 
 
-def _services(stack: Stack) -> Iterator[Service]:
+def _services(stack: Stack) -> Iterator[ServiceCost]:
     """The control plane, and the way out of a network that the stack makes."""
     region, nat = pools.place(stack), pools.new_network(stack).get("nat")
     if pools.makes_cluster(stack):
-        yield Service(name="control plane", cloud="aws", region=region, path="provider", kind="eks-cluster")
+        yield ServiceCost(
+            name="control plane", cloud="aws", region=region, path="provider", kind="eks-cluster"
+        )
     if nat in ("one", "per-zone"):
         number = 1 if nat == "one" else len(pools.provider(stack).get("zones") or ())
         path = "provider.network.nat"
-        yield Service(name="NAT", cloud="aws", region=region, path=path, kind="nat-gateway", number=number)
+        yield ServiceCost(
+            name="NAT", cloud="aws", region=region, path=path, kind="nat-gateway", number=number
+        )
 
 
 COST = TargetCost(_purchases)

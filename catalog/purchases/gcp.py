@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from catalog.cost import Purchase, Service, Stack, Storage, TargetCost
+from catalog.cost import Purchase, ServiceCost, Stack, StorageCost, TargetCost
 from catalog.purchases import pools
 
 PRICED_NAT_VMS = 32
@@ -19,14 +19,18 @@ def _purchases(stack: Stack) -> Iterator[Purchase]:
         speed = f"managed-lustre-{filesystem.get('throughput')}"
         kind = speed if lustre else f"filestore-{filesystem.get('tier')}"
         path, gib = "provider.filesystem.capacity_gib", filesystem.get("capacity_gib")
-        yield Storage(name="filesystem", cloud="gcp", region=region, path=path, kind=kind, gib=gib)
-    yield Storage(name="object store", cloud="gcp", region=region, kind="gcs-standard", gib=None)
+        yield StorageCost(name="filesystem", cloud="gcp", region=region, path=path, kind=kind, gib=gib)
+    yield StorageCost(name="object store", cloud="gcp", region=region, kind="gcs-standard", gib=None)
     if pools.makes_cluster(stack):
-        yield Service(name="control plane", cloud="gcp", region=region, path="provider", kind="gke-cluster")
+        yield ServiceCost(
+            name="control plane", cloud="gcp", region=region, path="provider", kind="gke-cluster"
+        )
     if pools.new_network(stack).get("nat"):
         nodes = sum(pool.get("num_nodes") or 0 for _, pool in pools.pools(stack))
         number, path = min(nodes, PRICED_NAT_VMS), "provider.network.nat"
-        yield Service(name="NAT", cloud="gcp", region=region, path=path, kind="cloud-nat-vm", number=number)
+        yield ServiceCost(
+            name="NAT", cloud="gcp", region=region, path=path, kind="cloud-nat-vm", number=number
+        )
 
 
 COST = TargetCost(_purchases)

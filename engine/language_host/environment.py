@@ -26,7 +26,7 @@ class ProgramEnvironmentError(Exception):
 
 
 @dataclass(frozen=True)
-class Plugin:
+class RequiredPlugin:
     """A resource plugin that an installed package speaks to."""
 
     name: str
@@ -35,7 +35,7 @@ class Plugin:
 
 
 @dataclass(frozen=True)
-class Package:
+class InstalledPackage:
     """An installed Python package."""
 
     name: str
@@ -81,25 +81,25 @@ class ProgramEnvironment:
             activated.pop("PYTHONHOME", None)
         return activated
 
-    def plugins(self) -> list[Plugin]:
+    def plugins(self) -> list[RequiredPlugin]:
         """The resource plugins that the installed packages declare, ours included."""
         found = []
         for path in self._plugin_files():
             declared = json.loads(path.read_text())
             if declared.get("resource"):
                 version, server = declared.get("version") or "", declared.get("server") or ""
-                found.append(Plugin(declared["name"], version.removeprefix("v"), server))
+                found.append(RequiredPlugin(declared["name"], version.removeprefix("v"), server))
         return sorted(found, key=lambda plugin: plugin.name)
 
     def version_of(self, package: str) -> str:
         """The version of one installed package, empty for none; the metadata of all others stays unread."""
         return next((each.version for each in self._named(package)), "")
 
-    def packages(self, *, transitive: bool) -> list[Package]:
+    def packages(self, *, transitive: bool) -> list[InstalledPackage]:
         """Installed packages; without `transitive` only those that no other one requires."""
         required = set() if transitive else {name for each in self._distributions for name in _requires(each)}
         return [
-            Package(each.name, each.version)
+            InstalledPackage(each.name, each.version)
             for each in self._distributions
             if canonicalize_name(each.name) not in required
         ]

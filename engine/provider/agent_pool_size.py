@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from engine.provider import group_size
 from engine.provider.group_size import GroupSize
-from engine.provider.resource import Gone, Inputs, Live, Outputs, Progress
-from infra.clients.azure import Azure, RefusedError
+from engine.provider.resource import Gone, HandlerProgress, Inputs, Live, Outputs
+from infra.clients.azure import AzureClient, AzureRefusedError
 
 VERSION = "2025-09-01"
 """Of the API: the one of the SDK's AgentPool, so that what is put back has all that the SDK has set."""
@@ -44,13 +44,13 @@ class AgentPoolSize(GroupSize):
             azure = _azure(place)
             pool = azure.find(place, {"api-version": VERSION})
             if pool is None:
-                raise group_size.RefusedError("404: there is none")
+                raise group_size.ResizeRefusedError("404: there is none")
             azure.put(place, VERSION, {"properties": {**pool["properties"], "minCount": inputs["size"]}})
-        except RefusedError as error:
+        except AzureRefusedError as error:
             busy = error.status in _BUSY
-            raise group_size.RefusedError(f"{error.status}: {error.message}", busy=busy) from None
+            raise group_size.ResizeRefusedError(f"{error.status}: {error.message}", busy=busy) from None
 
-    def read(self, inputs: Inputs, outputs: Outputs, progress: Progress) -> Live:
+    def read(self, inputs: Inputs, outputs: Outputs, progress: HandlerProgress) -> Live:
         """Nodes that have not come are no drift; another minimum is."""
         place = inputs["agentPool"]
         found = _azure(place).find(place, {"api-version": VERSION})
@@ -59,6 +59,6 @@ class AgentPoolSize(GroupSize):
         return Live({**inputs, "size": found["properties"].get("minCount") or 0}, outputs)
 
 
-def _azure(place: str) -> Azure:
+def _azure(place: str) -> AzureClient:
     """The pool's ID begins with `/subscriptions/ID/`."""
-    return Azure.of_user(place.split("/")[2])
+    return AzureClient.of_user(place.split("/")[2])

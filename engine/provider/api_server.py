@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from engine.provider.resource import Progress
+from engine.provider.resource import HandlerProgress
 from infra.errors import Problem, TrainyardError
 
 if TYPE_CHECKING:
@@ -40,7 +40,9 @@ def refused(got: str, allowed: str, fix: str = LOOK) -> TrainyardError:
 class Deadline:
     """A wait in small steps, which an interrupt ends."""
 
-    def __init__(self, seconds: float, late: str, allowed: str, progress: Progress, fix: str = LOOK) -> None:
+    def __init__(
+        self, seconds: float, late: str, allowed: str, progress: HandlerProgress, fix: str = LOOK
+    ) -> None:
         self._end = time.monotonic() + seconds
         self._late = f"{late} after {seconds:.0f} s"
         self._allowed, self._fix = allowed, fix

@@ -28,7 +28,7 @@ GRACE_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class Ended:
+class ComponentResult:
     """How a process ended."""
 
     code: int
@@ -42,7 +42,7 @@ class Components:
     def __init__(self) -> None:
         self._running: set[subprocess.Popen[bytes]] = set()
 
-    def construct(self, token: str, request: bytes, engine: str) -> Ended:
+    def construct(self, token: str, request: bytes, engine: str) -> ComponentResult:
         """Declare one component, in a process that runs to its end."""
         # A plugin that pip has not installed (`pulumi package add`) finds its modules by the path alone.
         paths = [str(ROOT), str(ROOT / "training/src"), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -56,7 +56,7 @@ class Components:
         self._running.add(process)
         try:
             answer, said = process.communicate(request)
-            return Ended(process.returncode, answer, said.decode(errors="replace").strip())
+            return ComponentResult(process.returncode, answer, said.decode(errors="replace").strip())
         finally:
             self._running.discard(process)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import yaml
 
 from engine.provider.api_server import Deadline, connect, refused
-from engine.provider.resource import Failure, Gone, Inputs, Live, Outputs, Progress, Resource
+from engine.provider.resource import Failure, Gone, HandlerProgress, Inputs, Live, Outputs, ResourceHandler
 from infra.errors import InputError, Problem
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def digest(manifest: Manifest) -> str:
     return hashlib.sha256(json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-class CustomResourceDefinitions(Resource):
+class CustomResourceDefinitions(ResourceHandler):
     """Applied by the API server (server-side apply), in parallel, and awaited until Established."""
 
     TYPE = "trainyard:kubernetes:CustomResourceDefinitions"
@@ -71,11 +71,11 @@ class CustomResourceDefinitions(Resource):
     def identify(self, inputs: Inputs) -> str:
         return "custom-resource-definitions"
 
-    def create(self, inputs: Inputs, progress: Progress) -> Outputs:
+    def create(self, inputs: Inputs, progress: HandlerProgress) -> Outputs:
         _apply(inputs, progress)
         return {}
 
-    def update(self, old: Inputs, new: Inputs, progress: Progress) -> Outputs:
+    def update(self, old: Inputs, new: Inputs, progress: HandlerProgress) -> Outputs:
         """Apply what differs and remove what is no longer asked for."""
         _apply(new, progress)
         if old["kubeconfig"] == new["kubeconfig"] and not new.get("retain", False):
@@ -83,7 +83,7 @@ class CustomResourceDefinitions(Resource):
             _connect(new["kubeconfig"]).remove(dropped, progress)
         return {}
 
-    def read(self, inputs: Inputs, outputs: Outputs, progress: Progress) -> Live:
+    def read(self, inputs: Inputs, outputs: Outputs, progress: HandlerProgress) -> Live:
         """Report a definition that is missing or was changed as such. Raises Gone where all are missing."""
         found = _connect(inputs["kubeconfig"]).digests()
         definitions = {name: found[name] for name in inputs["definitions"] if name in found}
@@ -91,13 +91,13 @@ class CustomResourceDefinitions(Resource):
             raise Gone(inputs["source"])
         return Live({**inputs, "definitions": definitions}, outputs)
 
-    def delete(self, inputs: Inputs, progress: Progress) -> None:
+    def delete(self, inputs: Inputs, progress: HandlerProgress) -> None:
         """Remove them, and with them every object of their kinds, unless `retain` is set."""
         if not inputs.get("retain", False):
             _connect(inputs["kubeconfig"]).remove(inputs["definitions"], progress)
 
 
-def _apply(inputs: Inputs, progress: Progress) -> None:
+def _apply(inputs: Inputs, progress: HandlerProgress) -> None:
     """Bring those that differ from what the API server has to what the bundle says."""
     manifests = load_bundle(Path(inputs["source"]), inputs["definitions"])
     server = _connect(inputs["kubeconfig"])
@@ -126,13 +126,13 @@ def _problem(path: str, got: str, allowed: str) -> Problem:
     return Problem(path, got, allowed, "run `trainyard up`, which renders the bundle again")
 
 
-def _connect(kubeconfig: str) -> Server:
+def _connect(kubeconfig: str) -> DefinitionsClient:
     from kubernetes.client import ApiextensionsV1Api
 
-    return Server(ApiextensionsV1Api(connect(kubeconfig)))
+    return DefinitionsClient(ApiextensionsV1Api(connect(kubeconfig)))
 
 
-class Server:
+class DefinitionsClient:
     """The API server's definitions, a few requests at once.
 
     Answers are read as plain JSON: typed models of these schemas take seconds to build.
@@ -147,7 +147,7 @@ class Server:
         metadata = [item["metadata"] for item in (found or {}).get("items") or []]
         return {each["name"]: each.get("annotations", {}).get(DIGEST, "") for each in metadata}
 
-    def apply(self, manifests: Collection[Manifest], progress: Progress) -> None:
+    def apply(self, manifests: Collection[Manifest], progress: HandlerProgress) -> None:
         """Apply and wait until the API server serves them."""
 
         def one(manifest: Manifest) -> None:
@@ -167,7 +167,7 @@ class Server:
 
         _in_parallel(one, manifests, "applied", progress)
 
-    def remove(self, names: Collection[str], progress: Progress) -> None:
+    def remove(self, names: Collection[str], progress: HandlerProgress) -> None:
         """Remove those that are there and wait until they are gone."""
 
         def one(name: str) -> None:
@@ -201,7 +201,9 @@ class Server:
         return json.loads(body)
 
 
-def _in_parallel(one: Callable[[T], None], items: Collection[T], done: str, progress: Progress) -> None:
+def _in_parallel(
+    one: Callable[[T], None], items: Collection[T], done: str, progress: HandlerProgress
+) -> None:
     with ThreadPoolExecutor(WORKERS) as pool:
         for count, _ in enumerate(pool.map(one, items), start=1):
             progress.said(f"{count} of {len(items)} definitions {done}")

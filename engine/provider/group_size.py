@@ -9,14 +9,14 @@ from __future__ import annotations
 import time
 from typing import ClassVar
 
-from engine.provider.resource import Failure, Inputs, Outputs, Progress, Resource
+from engine.provider.resource import Failure, HandlerProgress, Inputs, Outputs, ResourceHandler
 from infra.errors import Problem, TrainyardError
 
 _LABELS = "labels"
 """Of the group's nodes: they say which pool it belongs to. The cloud gets them with the group itself."""
 
 
-class RefusedError(Exception):
+class ResizeRefusedError(Exception):
     """The cloud does not resize the group; while it is `busy` with another operation, later it may."""
 
     def __init__(self, message: str, *, busy: bool = False) -> None:
@@ -24,7 +24,7 @@ class RefusedError(Exception):
         self.busy = busy
 
 
-class GroupSize(Resource):
+class GroupSize(ResourceHandler):
     """How many nodes a group should have. The nodes are deleted with their group."""
 
     WHAT: ClassVar[str]
@@ -68,14 +68,14 @@ class GroupSize(Resource):
         others = sorted(inputs.keys() - {*kinds, _LABELS})
         return failures + [Failure(name, "is no property of this type") for name in others]
 
-    def create(self, inputs: Inputs, progress: Progress) -> Outputs:
+    def create(self, inputs: Inputs, progress: HandlerProgress) -> Outputs:
         """Ask once no other operation is under way. Raises TrainyardError."""
         until = time.monotonic() + self.WAIT_SECONDS
         try:
             while not self._asked(inputs, until):
                 progress.said(f"{self.name(inputs).rpartition('/')[2]}: another operation is under way")
                 self.pause(inputs)
-        except RefusedError as error:
+        except ResizeRefusedError as error:
             fix = f"see `{self.look(inputs)}`, and run `up` again"
             problem = Problem(f"{self.WHAT} {self.name(inputs)}", str(error), self.ALLOWED, fix)
             raise TrainyardError([problem]) from None
@@ -85,14 +85,14 @@ class GroupSize(Resource):
         """Whether the group was asked; False where it is busy and there is time left."""
         try:
             self.ask(inputs)
-        except RefusedError as error:
+        except ResizeRefusedError as error:
             if error.busy and time.monotonic() < until:
                 return False
             raise
         return True
 
-    def update(self, old: Inputs, new: Inputs, progress: Progress) -> Outputs:
+    def update(self, old: Inputs, new: Inputs, progress: HandlerProgress) -> Outputs:
         return self.create(new, progress)
 
-    def delete(self, inputs: Inputs, progress: Progress) -> None:
+    def delete(self, inputs: Inputs, progress: HandlerProgress) -> None:
         """Do nothing: nodes are deleted with their group."""

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from engine.provider.group_size import GroupSize, RefusedError
-from engine.provider.resource import Gone, Inputs, Live, Outputs, Progress
+from engine.provider.group_size import GroupSize, ResizeRefusedError
+from engine.provider.resource import Gone, HandlerProgress, Inputs, Live, Outputs
 
 _BUSY = "ResourceInUseException"
 """An update of the group is under way."""
@@ -48,7 +48,7 @@ class NodeGroupSize(GroupSize):
         with _refusals():
             _eks(inputs).get_waiter("nodegroup_active").wait(**_group(inputs))
 
-    def read(self, inputs: Inputs, outputs: Outputs, progress: Progress) -> Live:
+    def read(self, inputs: Inputs, outputs: Outputs, progress: HandlerProgress) -> Live:
         from botocore.exceptions import ClientError
 
         try:
@@ -80,6 +80,6 @@ def _refusals() -> Iterator[None]:
     try:
         yield
     except ClientError as error:
-        raise RefusedError(str(error), busy=error.response["Error"]["Code"] == _BUSY) from None
+        raise ResizeRefusedError(str(error), busy=error.response["Error"]["Code"] == _BUSY) from None
     except BotoCoreError as error:
-        raise RefusedError(str(error)) from None
+        raise ResizeRefusedError(str(error)) from None

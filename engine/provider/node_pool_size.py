@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from engine.provider import group_size
 from engine.provider.group_size import GroupSize
-from engine.provider.resource import Gone, Inputs, Live, Outputs, Progress
-from infra.clients.google import Google, RefusedError
+from engine.provider.resource import Gone, HandlerProgress, Inputs, Live, Outputs
+from infra.clients.google import GoogleClient, GoogleRefusedError
 
 CONTAINER = "https://container.googleapis.com/v1"
 _BUSY = frozenset({400, 409, 429})
@@ -39,13 +39,13 @@ class NodePoolSize(GroupSize):
         per_zone = inputs["size"] // inputs["zones"]
         url = f"{CONTAINER}/{inputs['nodePool']}:setSize"
         try:
-            Google.of_user().ask("POST", url, {"nodeCount": per_zone})
-        except RefusedError as error:
+            GoogleClient.of_user().ask("POST", url, {"nodeCount": per_zone})
+        except GoogleRefusedError as error:
             busy = error.status in _BUSY and "operation" in error.message.lower()
-            raise group_size.RefusedError(f"{error.status}: {error.message}", busy=busy) from None
+            raise group_size.ResizeRefusedError(f"{error.status}: {error.message}", busy=busy) from None
 
-    def read(self, inputs: Inputs, outputs: Outputs, progress: Progress) -> Live:
-        if Google.of_user().find(f"{CONTAINER}/{inputs['nodePool']}") is None:
+    def read(self, inputs: Inputs, outputs: Outputs, progress: HandlerProgress) -> Live:
+        if GoogleClient.of_user().find(f"{CONTAINER}/{inputs['nodePool']}") is None:
             raise Gone
         # What there is need not be what was asked for, and that is no drift.
         return Live(inputs, outputs)

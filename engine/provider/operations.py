@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import grpc
 
-from engine.provider.resource import Cancelled, Progress
+from engine.provider.resource import Cancelled, HandlerProgress
 from engine.stubs import CHANNEL_OPTIONS, engine_pb2, engine_pb2_grpc
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class EngineLog:
             self._stub.Log(request)
 
 
-class Operations:
+class OperationThreads:
     """Runs operations in threads that are left behind when the user interrupts."""
 
     def __init__(self) -> None:
@@ -50,9 +50,9 @@ class Operations:
         """Ask every operation to stop at its next report."""
         self._cancelled.set()
 
-    def run(self, operation: Callable[[Progress], T], log: EngineLog | None, urn: str) -> T:
+    def run(self, operation: Callable[[HandlerProgress], T], log: EngineLog | None, urn: str) -> T:
         """Run to the end. Raises Cancelled at most `CANCEL_GRACE_SECONDS` after an interrupt."""
-        future: Future[T] = self._executor.submit(operation, OperationProgress(log, urn, self._cancelled))
+        future: Future[T] = self._executor.submit(operation, LoggedProgress(log, urn, self._cancelled))
         while not wait([future], POLL_SECONDS).done:
             if self._cancelled.is_set():
                 wait([future], CANCEL_GRACE_SECONDS)
@@ -62,7 +62,7 @@ class Operations:
         return future.result()
 
 
-class OperationProgress:
+class LoggedProgress:
     """Reports one operation to the engine; safe to call from several threads."""
 
     def __init__(self, log: EngineLog | None, urn: str, cancelled: threading.Event) -> None:
@@ -88,7 +88,7 @@ class OperationProgress:
 
 
 class _OperationTask:
-    def __init__(self, progress: OperationProgress, name: str) -> None:
+    def __init__(self, progress: LoggedProgress, name: str) -> None:
         self._progress = progress
         self._name = name
 

@@ -14,7 +14,7 @@ Inputs = Mapping[str, Any]
 Outputs = Mapping[str, Any]
 
 
-class Progress(Protocol):
+class HandlerProgress(Protocol):
     """Where an operation says how far it is; each method raises Cancelled once the user has interrupted."""
 
     def check(self) -> None:
@@ -51,7 +51,7 @@ class Live:
     outputs: Outputs
 
 
-class Resource:
+class ResourceHandler:
     """One resource type. Operations are idempotent: a create of what is there already adopts it."""
 
     TYPE: ClassVar[str]
@@ -80,31 +80,31 @@ class Resource:
         """Name the output whose time has come, so that an update is due though no input has changed."""
         return ""
 
-    def create(self, inputs: Inputs, progress: Progress) -> Outputs:
+    def create(self, inputs: Inputs, progress: HandlerProgress) -> Outputs:
         """Make it, or adopt what an interrupted run has left."""
         raise NotImplementedError
 
-    def read(self, inputs: Inputs, outputs: Outputs, progress: Progress) -> Live:
+    def read(self, inputs: Inputs, outputs: Outputs, progress: HandlerProgress) -> Live:
         """Look at it. Raises Gone where there is nothing."""
         raise NotImplementedError
 
-    def update(self, old: Inputs, new: Inputs, progress: Progress) -> Outputs:
+    def update(self, old: Inputs, new: Inputs, progress: HandlerProgress) -> Outputs:
         """Change it in place; `old` are the inputs of the last update that succeeded."""
         raise NotImplementedError
 
-    def delete(self, inputs: Inputs, progress: Progress) -> None:
+    def delete(self, inputs: Inputs, progress: HandlerProgress) -> None:
         """Remove it; nothing to remove is no error."""
         raise NotImplementedError
 
 
-class Moment(Resource):
+class Moment(ResourceHandler):
     """A type that only waits: there is nothing to read, and nothing to remove."""
 
-    def update(self, old: Inputs, new: Inputs, progress: Progress) -> Outputs:
+    def update(self, old: Inputs, new: Inputs, progress: HandlerProgress) -> Outputs:
         return self.create(new, progress)
 
-    def read(self, inputs: Inputs, outputs: Outputs, progress: Progress) -> Live:
+    def read(self, inputs: Inputs, outputs: Outputs, progress: HandlerProgress) -> Live:
         return Live(inputs, outputs)
 
-    def delete(self, inputs: Inputs, progress: Progress) -> None:
+    def delete(self, inputs: Inputs, progress: HandlerProgress) -> None:
         """Nothing: what was waited for goes by itself."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 
-from engine.provider.resource import Resource
+from engine.provider.resource import ResourceHandler
 
 RESOURCE_TYPES: Mapping[str, str] = {
     "trainyard:aws:NodeGroupSize": "engine.provider.node_group_size:NodeGroupSize",
@@ -27,8 +27,8 @@ RESOURCE_TYPES: Mapping[str, str] = {
 
 
 @cache
-def load(reference: str) -> Resource:
+def load(reference: str) -> ResourceHandler:
     """Import `module:Class` and return the one instance of it."""
     module, _, name = reference.partition(":")
-    kind: type[Resource] = getattr(import_module(module), name)
+    kind: type[ResourceHandler] = getattr(import_module(module), name)
     return kind()

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from engine.provider.api_server import connect, refused
-from engine.provider.resource import Failure, Gone, Inputs, Live, Outputs, Progress, Resource
+from engine.provider.resource import Failure, Gone, HandlerProgress, Inputs, Live, Outputs, ResourceHandler
 from infra.errors import TrainyardError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ TAKEN = "an API server that serves this, and a kubeconfig that may ask for it"
 _ACCOUNT, _SECRET = ("serviceAccount", "secret")
 
 
-class RotatedKubeconfig(Resource):
+class RotatedKubeconfig(ResourceHandler):
     """`issuer` honours the token of `serviceAccount`; `holder` keeps it in `secret`."""
 
     TYPE = "trainyard:kubernetes:RotatedKubeconfig"
@@ -60,7 +60,7 @@ class RotatedKubeconfig(Resource):
     def identify(self, inputs: Inputs) -> str:
         return f"{inputs[_SECRET]['namespace']}/{inputs[_SECRET]['name']}"
 
-    def create(self, inputs: Inputs, progress: Progress) -> Outputs:
+    def create(self, inputs: Inputs, progress: HandlerProgress) -> Outputs:
         asked = datetime.now(UTC)
         answer = _call(connect(inputs["issuer"]), "POST", _tokens(inputs), _request(inputs))
         status = (answer or {}).get("status")
@@ -73,7 +73,7 @@ class RotatedKubeconfig(Resource):
         progress.said(f"token of {inputs[_ACCOUNT]['name']} until {_told(expires)}")
         return {"expires": _told(expires), "renews": _told(asked + (expires - asked) / 2)}
 
-    def update(self, old: Inputs, new: Inputs, progress: Progress) -> Outputs:
+    def update(self, old: Inputs, new: Inputs, progress: HandlerProgress) -> Outputs:
         return self.create(new, progress)
 
     def due(self, outputs: Outputs) -> str:
@@ -82,13 +82,13 @@ class RotatedKubeconfig(Resource):
         over = not isinstance(renews, str) or datetime.now(UTC) >= datetime.fromisoformat(renews)
         return "expires" if over else ""
 
-    def read(self, inputs: Inputs, outputs: Outputs, progress: Progress) -> Live:
+    def read(self, inputs: Inputs, outputs: Outputs, progress: HandlerProgress) -> Live:
         """Look whether the Secret is there; what is in it is not looked at. Raises Gone where it is not."""
         if _call(connect(inputs["holder"]), "GET", _secret_path(inputs)) is None:
             raise Gone
         return Live(inputs, outputs)
 
-    def delete(self, inputs: Inputs, progress: Progress) -> None:
+    def delete(self, inputs: Inputs, progress: HandlerProgress) -> None:
         """Remove the Secret; the token ends with its service account, or by itself."""
         _call(connect(inputs["holder"]), "DELETE", _secret_path(inputs))
 

@@ -17,8 +17,8 @@ from google.protobuf.struct_pb2 import Struct
 
 from engine.plugin_server import PluginServer
 from engine.provider.components import COMPONENTS, REFUSED, Components
-from engine.provider.operations import EngineLog, Operations
-from engine.provider.resource import Cancelled, Gone, Outputs, Progress, Resource
+from engine.provider.operations import EngineLog, OperationThreads
+from engine.provider.resource import Cancelled, Gone, HandlerProgress, Outputs, ResourceHandler
 from engine.provider.resource_types import RESOURCE_TYPES, load
 from engine.provider.values import UNKNOWN, Properties, changes
 from engine.stubs import plugin_pb2, provider_pb2, provider_pb2_grpc, status_pb2
@@ -30,7 +30,7 @@ VERSION: str = json.loads((HERE / "pulumi-plugin.json").read_text())["version"]
 T = TypeVar("T")
 
 
-class Provider(provider_pb2_grpc.ResourceProviderServicer):
+class ProviderService(provider_pb2_grpc.ResourceProviderServicer):
     """Serves the types of `resources`: type token → what returns the type, called on first use.
 
     Secrets are kept (as whole properties); output values are not asked for, since dependencies are the
@@ -40,8 +40,8 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
     def __init__(
         self,
         engine: str,
-        operations: Operations,
-        resources: Mapping[str, Callable[[], Resource]],
+        operations: OperationThreads,
+        resources: Mapping[str, Callable[[], ResourceHandler]],
         components: Components | None = None,
     ) -> None:
         self._operations = operations
@@ -206,10 +206,10 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         self._components.stop()
         return Empty()
 
-    def _run(self, urn: str, operation: Callable[[Progress], T]) -> T:
+    def _run(self, urn: str, operation: Callable[[HandlerProgress], T]) -> T:
         return self._operations.run(operation, self._log, urn)
 
-    def _resource(self, urn: str, context: grpc.ServicerContext) -> Resource:
+    def _resource(self, urn: str, context: grpc.ServicerContext) -> ResourceHandler:
         """Find the type that a URN names (`urn:pulumi:STACK::PROJECT::PARENT$TYPE::NAME`)."""
         kind = urn.split("::")[2].rpartition("$")[2]
         if kind not in self._resources:
@@ -217,7 +217,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         return self._resources[kind]()
 
 
-def _state(resource: Resource, inputs: Properties, outputs: Outputs) -> Struct:
+def _state(resource: ResourceHandler, inputs: Properties, outputs: Outputs) -> Struct:
     """Inputs and outputs as the engine keeps them; an output that is not there yet is unknown."""
     made = {name: outputs.get(name, UNKNOWN) for name in resource.OUTPUTS}
     return Properties({**inputs.values, **made}, inputs.secrets).encode(resource.SECRETS)
@@ -246,7 +246,7 @@ class _Status(grpc.Status):
 
 def serve() -> None:
     """Serve the engine, whose address is the last argument."""
-    operations, components = Operations(), Components()
+    operations, components = OperationThreads(), Components()
 
     def stop() -> None:
         operations.cancel()
@@ -256,6 +256,6 @@ def serve() -> None:
     engine = sys.argv[-1] if len(sys.argv) > 1 else ""
     resources = {token: partial(load, reference) for token, reference in RESOURCE_TYPES.items()}
     provider_pb2_grpc.add_ResourceProviderServicer_to_server(
-        Provider(engine, operations, resources, components), plugin.server
+        ProviderService(engine, operations, resources, components), plugin.server
     )
     plugin.run()

@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from engine.provider.api_server import Deadline, connect, refused
-from engine.provider.resource import Failure, Inputs, Moment, Outputs, Progress
+from engine.provider.resource import Failure, HandlerProgress, Inputs, Moment, Outputs
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -40,7 +40,7 @@ class ServingWebhooks(Moment):
     def identify(self, inputs: Inputs) -> str:
         return str(inputs["collection"])
 
-    def create(self, inputs: Inputs, progress: Progress) -> Outputs:
+    def create(self, inputs: Inputs, progress: HandlerProgress) -> Outputs:
         client, late = connect(inputs["kubeconfig"]), f"{inputs['collection']} is not served"
         deadline = Deadline(SERVING_SECONDS, late, TAKEN, progress)
         while why := _refusal(client, inputs["collection"], inputs["probe"]):

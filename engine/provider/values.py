@@ -30,14 +30,14 @@ UNKNOWN_MARKS = frozenset(
 """One per type: string, bool, number, array, asset, archive, object."""
 
 
-class Unknown:
+class UnknownValue:
     """A value that is known only after the update, at preview."""
 
     def __repr__(self) -> str:
         return "<known after up>"
 
 
-UNKNOWN: Final = Unknown()
+UNKNOWN: Final = UnknownValue()
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ def by_command_line(*words: str) -> Any:  # noqa: ANN401 -- JSON
     return json.loads(done.stdout or "null")
 
 
-class RefusedError(TrainyardError):
+class AzureRefusedError(TrainyardError):
     """Azure does not do what it was asked to."""
 
     def __init__(self, call: str, status: int, message: str) -> None:
@@ -51,14 +51,14 @@ class RefusedError(TrainyardError):
 
 
 @dataclass(frozen=True)
-class Azure:
+class AzureClient:
     """A client. Another `transport` answers in tests."""
 
     token: str = field(repr=False)
     transport: httpx.BaseTransport | None = None
 
     @classmethod
-    def of_user(cls, subscription: str) -> Azure:
+    def of_user(cls, subscription: str) -> AzureClient:
         """Take a token for the subscription from `az`. Raises MachineError where it gives none."""
         words = ("account", "get-access-token", "--resource", MANAGEMENT, "--subscription", subscription)
         try:
@@ -78,7 +78,7 @@ class Azure:
         if response.status_code == httpx.codes.NOT_FOUND:
             return None
         if response.is_error:
-            raise RefusedError(f"GET {url}", response.status_code, _message(response))
+            raise AzureRefusedError(f"GET {url}", response.status_code, _message(response))
         answer: Answer = response.json()
         return answer
 
@@ -94,7 +94,7 @@ class Azure:
                 time.sleep(float(response.headers.get("Retry-After", 1)))
                 response = client.get(response.headers.get("Location", url))
         if response.is_error:
-            raise RefusedError(f"PUT {url}", response.status_code, _message(response))
+            raise AzureRefusedError(f"PUT {url}", response.status_code, _message(response))
 
     def _client(self) -> httpx.Client:
         headers = {"Authorization": f"Bearer {self.token}"}

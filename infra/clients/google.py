@@ -18,7 +18,7 @@ TIMEOUT_SECONDS = 60.0
 Answer = dict[str, Any]
 
 
-class RefusedError(TrainyardError):
+class GoogleRefusedError(TrainyardError):
     """Google does not do what it was asked to."""
 
     def __init__(self, call: str, status: int, message: str) -> None:
@@ -28,14 +28,14 @@ class RefusedError(TrainyardError):
 
 
 @dataclass(frozen=True)
-class Google:
+class GoogleClient:
     """A client. Another `transport` answers in tests."""
 
     token: str
     transport: httpx.BaseTransport | None = None
 
     @classmethod
-    def of_user(cls) -> Google:
+    def of_user(cls) -> GoogleClient:
         """Take the token of the environment, else that of `gcloud`. Raises MachineError for none."""
         return cls(os.environ.get(TOKEN) or _gcloud())
 
@@ -47,7 +47,7 @@ class Google:
         with httpx.Client(transport=self.transport, timeout=TIMEOUT_SECONDS, headers=headers) as client:
             response = client.request(method, url, json=body, params=parameters)
         if response.is_error:
-            raise RefusedError(f"{method} {url}", response.status_code, _message(response))
+            raise GoogleRefusedError(f"{method} {url}", response.status_code, _message(response))
         answer: Answer = response.json() if response.content else {}
         return answer
 
@@ -55,7 +55,7 @@ class Google:
         """Return what is at an address; None where nothing is. Raises RefusedError."""
         try:
             return self.ask("GET", url, None, **parameters)
-        except RefusedError as error:
+        except GoogleRefusedError as error:
             if error.status == httpx.codes.NOT_FOUND:
                 return None
             raise

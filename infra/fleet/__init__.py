@@ -1,5 +1,5 @@
 """A fleet: clusters that are there, joined by MultiKueue."""
 
-from infra.fleet.joined import Joined
+from infra.fleet.joined import FleetLinks
 
-__all__ = ["Joined"]
+__all__ = ["FleetLinks"]

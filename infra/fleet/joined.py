@@ -13,7 +13,7 @@ from infra.kubernetes_objects import connect
 from infra.spec.fleet import Fleet
 
 
-class Joined(pulumi.ComponentResource):
+class FleetLinks(pulumi.ComponentResource):
     """Accounts on the workers, then their tokens in the hub, then the queues that use them."""
 
     def __init__(self, fleet: Fleet, opts: pulumi.ResourceOptions | None = None) -> None:

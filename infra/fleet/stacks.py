@@ -20,7 +20,7 @@ Facts = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Told:
+class StackOutputs:
     """One stack of the fleet."""
 
     kubeconfig: pulumi.Output[str]
@@ -47,7 +47,7 @@ class Stacks:
 
         fits = pulumi.Output.all(*facts).apply(checked)
         told = [
-            Told(_once(fits, each.get_output("kubeconfig")), known)
+            StackOutputs(_once(fits, each.get_output("kubeconfig")), known)
             for each, known in zip(references, facts, strict=True)
         ]
         self.hub = told[0]

@@ -12,7 +12,7 @@ import pulumi
 
 from infra import names
 from infra.operator_settings.autoscaler import AutoscalerSettings
-from infra.platform.base import Context, Layer
+from infra.platform.base import Layer, PlatformContext
 from infra.platform.images import split
 from infra.platform.operator import Definitions, OperatorPlan
 from infra.platform.published import Published
@@ -24,7 +24,7 @@ IDLE_GPUS = "0.01"
 """A node whose accelerators are used less than this has no job on it; 0 would be never."""
 
 
-def requests(context: Context) -> OperatorPlan:
+def requests(context: PlatformContext) -> OperatorPlan:
     """Return the definition of ProvisioningRequests: Kueue asks by them where it finds it when it starts."""
     rendered = context.renderer.manifest("provisioning-requests")
     return OperatorPlan("provisioning-requests", names.AUTOSCALER, {}, rendered)
@@ -35,7 +35,7 @@ class Autoscaler(Layer):
 
     def __init__(
         self,
-        context: Context,
+        context: PlatformContext,
         settings: AutoscalerSettings,
         definitions: Definitions,
         parent: pulumi.Resource,

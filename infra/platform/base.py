@@ -26,7 +26,7 @@ from infra.targets.base import ClusterSettings, PoolSettings
 
 
 @dataclass(frozen=True)
-class Context:
+class PlatformContext:
     """All that a layer may know: never which target it is on."""
 
     stack: Stack
@@ -92,7 +92,7 @@ class Layer(pulumi.ComponentResource):
 
     def __init__(
         self,
-        context: Context,
+        context: PlatformContext,
         role: str,
         inputs: Mapping[str, Any],
         parent: pulumi.Resource,

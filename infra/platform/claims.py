@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pulumi
 
 from infra import names
-from infra.platform.base import Context, Layer
+from infra.platform.base import Layer, PlatformContext
 from infra.platform.fabric import claims_of
 from infra.platform.namespaces import Namespaces
 
@@ -20,7 +20,7 @@ class Claims(Layer):
 
     def __init__(
         self,
-        context: Context,
+        context: PlatformContext,
         namespaces: Namespaces,
         drivers: Sequence[pulumi.Resource],
         parent: pulumi.Resource,

@@ -15,14 +15,14 @@ from infra.charts import Manifest
 from infra.platform.base import (
     RESTRICTED_CONTAINER,
     RESTRICTED_POD,
-    Context,
     Layer,
+    PlatformContext,
     metadata,
     python_environment,
 )
 from infra.platform.namespaces import Namespaces
 from infra.platform.programs import program
-from infra.platform.storage import DATA_CLAIM, DATASET_VIEWS, DATASETS, Storage, datasets_have_readers
+from infra.platform.storage import DATA_CLAIM, DATASET_VIEWS, DATASETS, StorageLayer, datasets_have_readers
 from infra.spec.dataset import DatasetSpec
 from infra.spec.queue import DEFAULT_LOCAL_QUEUE, TeamSpec
 
@@ -69,9 +69,9 @@ class Datasets(Layer):
 
     def __init__(
         self,
-        context: Context,
+        context: PlatformContext,
         namespaces: Namespaces,
-        storage: Storage,
+        storage: StorageLayer,
         *,
         shared: bool,
         queues: Sequence[pulumi.Resource],
@@ -90,7 +90,7 @@ class Datasets(Layer):
         )
 
 
-def staging_job(context: Context, dataset: DatasetSpec, place: StagingPlace) -> Manifest:
+def staging_job(context: PlatformContext, dataset: DatasetSpec, place: StagingPlace) -> Manifest:
     """Return the Job that stages a dataset; in a team's namespace it is held to what a team's Job is."""
     pod = _pod(context, dataset, place)
     # A Job cannot be changed: another source, or another image, makes another Job, which finds what is there.
@@ -109,11 +109,11 @@ def staging_job(context: Context, dataset: DatasetSpec, place: StagingPlace) -> 
     }
 
 
-def _is_queued(context: Context, place: StagingPlace) -> bool:
+def _is_queued(context: PlatformContext, place: StagingPlace) -> bool:
     return place.team is not None and context.stack.operators.kueue != "off"
 
 
-def _pod(context: Context, dataset: DatasetSpec, place: StagingPlace) -> dict[str, Any]:
+def _pod(context: PlatformContext, dataset: DatasetSpec, place: StagingPlace) -> dict[str, Any]:
     mounts = [{"name": place.claim, "mountPath": _MOUNT}, *_environment_mounts(context)]
     stage = _stage(context, dataset, place.out, mounts)
     mounted = {mount["name"]: mount.get("readOnly", False) for mount in mounts}
@@ -131,7 +131,7 @@ def _pod(context: Context, dataset: DatasetSpec, place: StagingPlace) -> dict[st
     }
 
 
-def _show(context: Context, dataset: DatasetSpec, stage: dict[str, Any]) -> dict[str, Any]:
+def _show(context: PlatformContext, dataset: DatasetSpec, stage: dict[str, Any]) -> dict[str, Any]:
     """Once it is staged: link it into the folders of its readers, and out of all others."""
     teams = [team.name for team in context.stack.teams]
     folders = [f"{_MOUNT}/{DATASETS}", f"{_MOUNT}/{DATASET_VIEWS}", dataset.folder]
@@ -142,7 +142,7 @@ def _show(context: Context, dataset: DatasetSpec, stage: dict[str, Any]) -> dict
 
 
 def _stage(
-    context: Context, dataset: DatasetSpec, out: str, mounts: Sequence[dict[str, Any]]
+    context: PlatformContext, dataset: DatasetSpec, out: str, mounts: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
     source = dataset.source if "://" in dataset.source else f"{_MOUNT}{dataset.source}"
     # The former name of trainyard_train.data.stage: a stack may pin an image that has no other.
@@ -167,13 +167,13 @@ def _stage(
     }
 
 
-def _environment_mounts(context: Context) -> list[dict[str, Any]]:
+def _environment_mounts(context: PlatformContext) -> list[dict[str, Any]]:
     if not context.settings.training_env:
         return []
     return [{"name": names.TRAINING_ENV_CLAIM, "mountPath": names.TRAINING_ENV_MOUNT, "readOnly": True}]
 
 
-def _where(context: Context, place: StagingPlace) -> dict[str, Any]:
+def _where(context: PlatformContext, place: StagingPlace) -> dict[str, Any]:
     """A pool for work beside the jobs, where the stack has one that stays; else the operators' pool.
 
     In a team's namespace its queue chooses, for the operators' pool takes no team's pods.

@@ -11,7 +11,7 @@ import catalog
 from infra import names
 from infra.charts import Manifest
 from infra.platform import fabric_installers, memory_lock
-from infra.platform.base import Context, Layer, metadata
+from infra.platform.base import Layer, PlatformContext, metadata
 from infra.targets.base import DevicePlugin
 
 NAMESPACE = "kube-system"
@@ -36,7 +36,7 @@ _FABRICS = {
 class DevicePlugins(Layer):
     """One DaemonSet per plugin, on the nodes that have such devices."""
 
-    def __init__(self, context: Context, parent: pulumi.Resource) -> None:
+    def __init__(self, context: PlatformContext, parent: pulumi.Resource) -> None:
         plugins = context.settings.device_plugins
         super().__init__(context, "device-plugins", {"plugins": list(plugins)}, parent)
         for plugin in plugins:
@@ -50,7 +50,7 @@ class DevicePlugins(Layer):
         self.register_outputs({})
 
 
-def _nodes(plugin: DevicePlugin, context: Context) -> dict[str, Any]:
+def _nodes(plugin: DevicePlugin, context: PlatformContext) -> dict[str, Any]:
     """Return the requirement on labels that finds the plugin's nodes."""
     if plugin == "nvidia":
         return {"key": names.ACCELERATOR_LABEL, "operator": "Exists"}

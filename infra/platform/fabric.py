@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import catalog
-from catalog import Claim, Daemon, Fabric, HostPath, fabric_lint
+from catalog import Claim, Fabric, HostPath, Sidecar, fabric_lint
 from catalog.fabric_lint import DEVICES_CLAIM, NVLINK_CLAIM
 from infra.charts import Manifest
 from infra.platform.base import RESTRICTED_CONTAINER, metadata
@@ -69,7 +69,7 @@ def pod_annotations(fabric: str) -> dict[str, str]:
     }
 
 
-def privileged_daemons(fabrics: Iterable[str]) -> list[tuple[Daemon, str]]:
+def privileged_daemons(fabrics: Iterable[str]) -> list[tuple[Sidecar, str]]:
     """Return the daemons that Pod Security's `restricted` refuses in a job's pod, and where that is said."""
     found = [catalog.fabric(fabric) for fabric in fabrics]
     return [(each.daemon, each.source.url) for each in found if each.daemon and each.daemon.capabilities]
@@ -198,7 +198,7 @@ def _with_claims(pod: dict[str, Any], templates: Mapping[str, str]) -> dict[str,
     return {**pod, "containers": containers, "resourceClaims": made}
 
 
-def _daemon(daemon: Daemon) -> dict[str, Any]:
+def _daemon(daemon: Sidecar) -> dict[str, Any]:
     """A sidecar: it runs before the job does, and ends with it. It moves the GPUs' packets as root."""
     allowed = {"drop": ["ALL"], "add": list(daemon.capabilities)}
     return {

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from infra.kubernetes_objects import Probe
-from infra.platform.base import Context
+from infra.platform.base import PlatformContext
 from infra.platform.images import split
 from infra.platform.operator import OperatorPlan
 
 NAMESPACE = "jobset-system"
 
 
-def plan(context: Context) -> OperatorPlan:
+def plan(context: PlatformContext) -> OperatorPlan:
     """Render JobSet's chart."""
     registry, repository, tag = split(context.artifacts.images["jobset-manager"])
     values = {

@@ -11,7 +11,7 @@ import yaml
 import catalog
 from infra.charts import Rendered
 from infra.kubernetes_objects import Probe
-from infra.platform.base import Context
+from infra.platform.base import PlatformContext
 from infra.platform.images import edit_deployments, split
 from infra.platform.operator import OperatorPlan
 from infra.spec.operators import OperatorsSpec
@@ -27,7 +27,7 @@ _FAIR = ["LessThanOrEqualToFinalShare", "LessThanInitialShare"]
 """Kueue's own default."""
 
 
-def plan(context: Context) -> OperatorPlan:
+def plan(context: PlatformContext) -> OperatorPlan:
     """Render Kueue's chart; the chart in the module names a staging image, so ours is said in full."""
     registry, repository, tag = split(context.artifacts.images["kueue-manager"])
     values = {
@@ -88,7 +88,7 @@ def _without_quota() -> list[str]:
     return sorted({name for fabric in catalog.fabrics() for name in fabric.pod_resources})
 
 
-def _feature_gates(context: Context) -> dict[str, bool]:
+def _feature_gates(context: PlatformContext) -> dict[str, bool]:
     """Claims are to devices of a fabric, which come with the machine: Kueue is not to count them."""
     if not context.has_claims:
         return {}

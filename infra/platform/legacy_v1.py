@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from infra.charts import Definitions, Manifest, Rendered
-from infra.platform.base import RESTRICTED_CONTAINER, Context, metadata
+from infra.platform.base import RESTRICTED_CONTAINER, PlatformContext, metadata
 from infra.platform.images import edit_deployments
 from infra.platform.operator import OperatorPlan
 from infra.platform.programs import program
@@ -19,7 +19,7 @@ _VOLUME = {"name": _INIT, "configMap": {"name": _INIT}}
 _MOUNT = {"name": _INIT, "mountPath": "/etc/config", "readOnly": True}
 
 
-def plan(context: Context) -> OperatorPlan:
+def plan(context: PlatformContext) -> OperatorPlan:
     """Read the manifest; enable the stack's kinds only: mpijobs.kubeflow.org is the MPI operator's."""
     kinds = context.stack.operators.legacy_v1_kinds
     values = {
@@ -73,7 +73,7 @@ def _without_data(manifest: Manifest) -> Manifest:
     return {key: value for key, value in manifest.items() if key != "data"}
 
 
-def _init_container(context: Context) -> Manifest:
+def _init_container(context: PlatformContext) -> Manifest:
     """The container in which workers of a PyTorchJob wait for the master's name.
 
     The operator's own one breaks Pod Security's level `restricted`, and comes from a registry.

@@ -8,7 +8,7 @@ import pulumi
 
 from infra import names
 from infra.charts import Manifest
-from infra.platform.base import Context, Layer, metadata
+from infra.platform.base import Layer, PlatformContext, metadata
 from infra.platform.namespaces import Namespaces
 from infra.platform.storage import claimed_gib
 from infra.spec.limits import limits_of
@@ -30,7 +30,11 @@ class Limits(Layer):
     """A ResourceQuota and a LimitRange per team."""
 
     def __init__(
-        self, context: Context, namespaces: Namespaces, outputs: ClusterOutputs, parent: pulumi.Resource
+        self,
+        context: PlatformContext,
+        namespaces: Namespaces,
+        outputs: ClusterOutputs,
+        parent: pulumi.Resource,
     ) -> None:
         teams = {team.name: team.limits.model_dump(mode="json") for team in context.stack.teams}
         super().__init__(context, "limits", {"teams": teams}, parent)
@@ -48,7 +52,7 @@ def limit_range(team: TeamSpec) -> Manifest:
     return _object("v1", "LimitRange", team, {"limits": [container]})
 
 
-def quota(team: TeamSpec, context: Context, platform_gib: int) -> Manifest:
+def quota(team: TeamSpec, context: PlatformContext, platform_gib: int) -> Manifest:
     """Return the ResourceQuota; `platform_gib` is what the platform itself claims in the namespace.
 
     TrainJobs, JobSets and MPIJobs are counted by the Jobs that they become: a quota that counts a custom

@@ -17,11 +17,11 @@ import yaml
 from infra import names
 from infra.charts import Manifest
 from infra.kubernetes_objects import not_awaited
-from infra.platform.base import RESTRICTED_CONTAINER, RESTRICTED_POD, Context, Layer, metadata
+from infra.platform.base import RESTRICTED_CONTAINER, RESTRICTED_POD, Layer, PlatformContext, metadata
 from infra.platform.namespaces import Namespaces
 from infra.platform.programs import program
 from infra.platform.published import room_for_critical_pods
-from infra.platform.storage import Storage
+from infra.platform.storage import StorageLayer
 
 COLLECTOR = "collector"
 READER = "reader"
@@ -40,7 +40,7 @@ class Logs(Layer):
     """A collector on every node, a reader for each team, and a job that deletes what is old."""
 
     def __init__(
-        self, context: Context, namespaces: Namespaces, storage: Storage, parent: pulumi.Resource
+        self, context: PlatformContext, namespaces: Namespaces, storage: StorageLayer, parent: pulumi.Resource
     ) -> None:
         spec = context.stack.logs
         super().__init__(context, "logs", {"spec": spec.model_dump(mode="json")}, parent)
@@ -113,7 +113,7 @@ def configuration() -> Mapping[str, Any]:
     }
 
 
-def _collector(context: Context) -> Manifest:
+def _collector(context: PlatformContext) -> Manifest:
     imported = context.settings.image_pull_policy == "Never"
     artifacts = context.artifacts
     container = {
@@ -166,7 +166,9 @@ def _volume() -> dict[str, Any]:
     return {"name": names.LOGS_CLAIM, "persistentVolumeClaim": {"claimName": names.LOGS_CLAIM}}
 
 
-def _python_pod(context: Context, name: str, command: list[str], mount: Mapping[str, Any]) -> dict[str, Any]:
+def _python_pod(
+    context: PlatformContext, name: str, command: list[str], mount: Mapping[str, Any]
+) -> dict[str, Any]:
     """A small pod of the training image, which the operators' pool has already."""
     container = {
         "name": name,
@@ -187,7 +189,7 @@ def _python_pod(context: Context, name: str, command: list[str], mount: Mapping[
     }
 
 
-def _reader(context: Context, team: str) -> Manifest:
+def _reader(context: PlatformContext, team: str) -> Manifest:
     """A pod that sleeps; `trainyard logs` runs the program of its variable in it."""
     name = names.team_namespace(team)
     pod = _python_pod(context, READER, ["sleep", "infinity"], {"subPath": team, "readOnly": True})
@@ -207,7 +209,7 @@ def _reader(context: Context, team: str) -> Manifest:
     }
 
 
-def _deletion(context: Context, days: int) -> Manifest:
+def _deletion(context: PlatformContext, days: int) -> Manifest:
     """Once a day: logs whose last line is older than that, and folders that are empty then."""
     old = f"find {_OUT} -mindepth 2 -type f -mtime +{days - 1} -delete"
     empty = f"find {_OUT} -mindepth 2 -type d -empty -mtime +0 -delete"

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from infra.charts import Rendered
-from infra.platform.base import Context
+from infra.platform.base import PlatformContext
 from infra.platform.images import edit_deployments
 from infra.platform.operator import OperatorPlan
 
 NAMESPACE = "mpi-operator"
 
 
-def plan(context: Context) -> OperatorPlan:
+def plan(context: PlatformContext) -> OperatorPlan:
     """Read the manifest; put its Deployment on the system pool, with our image's full reference."""
     values = {"image": context.artifacts.images["mpi-operator"], "nodeSelector": context.system_selector}
 

@@ -9,7 +9,7 @@ import pulumi
 
 from infra import names
 from infra.kubernetes_objects import KubernetesObject
-from infra.platform.base import Context, Layer, metadata
+from infra.platform.base import Layer, PlatformContext, metadata
 from infra.platform.fabric import privileged_daemons
 from infra.spec.queue import TeamSpec
 
@@ -20,7 +20,7 @@ EXCEPTION = "trainyard.dev/pod-security-exception"
 class Namespaces(Layer):
     """`by_name` maps each namespace to its resource."""
 
-    def __init__(self, context: Context, operators: Iterable[str], parent: pulumi.Resource) -> None:
+    def __init__(self, context: PlatformContext, operators: Iterable[str], parent: pulumi.Resource) -> None:
         teams = {names.team_namespace(team.name): team for team in context.stack.teams}
         exceptions = {name: _exception(team, context) for name, team in teams.items()}
         levels = {
@@ -46,7 +46,7 @@ class Namespaces(Layer):
         self.register_outputs({"names": list(levels)})
 
 
-def _exception(team: TeamSpec, context: Context) -> str:
+def _exception(team: TeamSpec, context: PlatformContext) -> str:
     """Why the team cannot be held to `restricted`: one daemon of its pools' fabric; empty: it is held."""
     fabrics = sorted({pool.fabric_class for pool in context.pools_of(team)})
     return "; ".join(

@@ -14,7 +14,7 @@ import pulumi
 
 from infra import names
 from infra.charts import Manifest
-from infra.platform.base import Context, Layer, metadata
+from infra.platform.base import Layer, PlatformContext, metadata
 from infra.platform.namespaces import Namespaces
 from infra.spec.network import EgressSpec
 from infra.spec.queue import TeamSpec
@@ -29,7 +29,7 @@ Rule = Mapping[str, Any]
 class Networks(Layer):
     """One NetworkPolicy per team."""
 
-    def __init__(self, context: Context, namespaces: Namespaces, parent: pulumi.Resource) -> None:
+    def __init__(self, context: PlatformContext, namespaces: Namespaces, parent: pulumi.Resource) -> None:
         spec = context.stack.network
         super().__init__(context, "networks", {"spec": spec.model_dump(mode="json")}, parent)
         for team in context.stack.teams:
@@ -38,7 +38,7 @@ class Networks(Layer):
         self.register_outputs({})
 
 
-def policy(team: TeamSpec, context: Context) -> Manifest:
+def policy(team: TeamSpec, context: PlatformContext) -> Manifest:
     """Return the NetworkPolicy of a team: both directions closed, then what is open.
 
     Not named, so closed: other teams, the API server, kubelets, the metadata service, the operators' webhooks
@@ -59,7 +59,7 @@ def policy(team: TeamSpec, context: Context) -> Manifest:
     }
 
 
-def _dns(context: Context) -> Rule:
+def _dns(context: PlatformContext) -> Rule:
     """The pods that answer are of kube-system; some targets answer from addresses that are no pods'."""
     ports = [{"protocol": protocol, "port": _DNS_PORT} for protocol in ("UDP", "TCP")]
     return {
@@ -68,7 +68,7 @@ def _dns(context: Context) -> Rule:
     }
 
 
-def _given(context: Context) -> list[Rule]:
+def _given(context: PlatformContext) -> list[Rule]:
     """What every team needs of the target: the object store, and who its pods are in the cloud."""
     rules: list[Rule] = [
         {"to": [_addresses(each.cidr)], "ports": _tcp(each.ports)} for each in context.settings.destinations

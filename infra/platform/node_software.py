@@ -21,14 +21,14 @@ from infra.platform import (
     network_operator,
     nfs_driver,
 )
-from infra.platform.base import Context, Layer
+from infra.platform.base import Layer, PlatformContext
 from infra.platform.published import Published
 
 
 class NodeSoftware(Layer):
     """`ready`: the releases and resources that pods of jobs need on their nodes."""
 
-    def __init__(self, context: Context, parent: pulumi.Resource) -> None:
+    def __init__(self, context: PlatformContext, parent: pulumi.Resource) -> None:
         software = context.settings.software
         super().__init__(context, "node-software", {}, parent)
         self._context = context

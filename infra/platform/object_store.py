@@ -12,9 +12,9 @@ import pulumi
 from infra import names
 from infra.charts import Manifest
 from infra.kubernetes_objects import not_awaited
-from infra.platform.base import RESTRICTED_CONTAINER, RESTRICTED_POD, Context, Layer, metadata
+from infra.platform.base import RESTRICTED_CONTAINER, RESTRICTED_POD, Layer, PlatformContext, metadata
 from infra.platform.namespaces import Namespaces
-from infra.platform.storage import DATA_CLAIM, STORE_MOUNT, Storage
+from infra.platform.storage import DATA_CLAIM, STORE_MOUNT, StorageLayer
 from infra.platform.store_teams import access_key, accounts, secret_key
 from infra.spec import Stack
 
@@ -36,7 +36,7 @@ _ACCOUNTS_FOLDER = "/etc/versitygw"
 _ACCOUNTS_FILE = "users.json"
 
 
-class ObjectStore(Layer):
+class ObjectStoreLayer(Layer):
     """A bucket is a folder: the one of the stack has been made with the volume's other folders.
 
     Each team is a user with keys of its own, which open its own folder of the bucket.
@@ -44,9 +44,9 @@ class ObjectStore(Layer):
 
     def __init__(
         self,
-        context: Context,
+        context: PlatformContext,
         namespaces: Namespaces,
-        storage: Storage,
+        storage: StorageLayer,
         *,
         keys: Keys,
         parent: pulumi.Resource,
@@ -108,7 +108,7 @@ def _secret(
     }
 
 
-def _deployment(context: Context) -> Manifest:
+def _deployment(context: PlatformContext) -> Manifest:
     template = {
         "metadata": {"labels": _LABELS},
         "spec": {
@@ -136,7 +136,7 @@ def _deployment(context: Context) -> Manifest:
     }
 
 
-def _container(context: Context) -> dict[str, Any]:
+def _container(context: PlatformContext) -> dict[str, Any]:
     variables = {"ROOT_ACCESS_KEY": _ACCESS_KEY, "ROOT_SECRET_KEY": _SECRET_KEY}
     port = names.OBJECT_STORE_PORT
     return {

@@ -17,7 +17,7 @@ from infra.kubernetes_objects import (
     not_awaited,
     placed,
 )
-from infra.platform.base import Context, Layer, metadata
+from infra.platform.base import Layer, PlatformContext, metadata
 
 _WORKLOADS = frozenset({"Deployment", "Service", "APIService"})
 _ROLES = frozenset({"Role", "ClusterRole"})
@@ -40,7 +40,9 @@ class OperatorPlan:
 class Definitions(Layer):
     """The CustomResourceDefinitions of all operators, before anything that watches or uses them."""
 
-    def __init__(self, context: Context, plans: Sequence[OperatorPlan], parent: pulumi.Resource) -> None:
+    def __init__(
+        self, context: PlatformContext, plans: Sequence[OperatorPlan], parent: pulumi.Resource
+    ) -> None:
         super().__init__(context, "definitions", {"operators": [plan.name for plan in plans]}, parent)
         access = context.access
         self.resources = [
@@ -62,7 +64,7 @@ class Operator(Layer):
 
     def __init__(
         self,
-        context: Context,
+        context: PlatformContext,
         plan: OperatorPlan,
         *,
         definitions: Definitions,
@@ -80,8 +82,8 @@ class Operator(Layer):
         judges = self._add_all(webhooks, [namespace, *before_webhooks])
         used, offered = _split(rest)
         self._add_all(offered, [namespace])
-        grounds = self._add_all(used, [namespace])
-        running = self._add_all(workloads, [*grounds, *definitions.resources])
+        deps = self._add_all(used, [namespace])
+        running = self._add_all(workloads, [*deps, *definitions.resources])
         self._add_all([_budget(each) for each in workloads if each["kind"] == "Deployment"], [namespace])
         # Nothing would judge the probe before the webhooks are declared.
         self.ready = [*running, *self._serving(plan, [*judges, *running])]

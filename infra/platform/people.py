@@ -9,7 +9,7 @@ import pulumi
 
 from infra import names
 from infra.charts import Manifest
-from infra.platform.base import Context, Layer, metadata
+from infra.platform.base import Layer, PlatformContext, metadata
 from infra.platform.namespaces import Namespaces
 
 _API = "rbac.authorization.k8s.io/v1"
@@ -45,7 +45,7 @@ _LEGACY_JOBS = ("mpijobs", "pytorchjobs", "tfjobs", "xgboostjobs")
 class People(Layer):
     """Two roles, bound in each team's namespace to the groups that the stack file names."""
 
-    def __init__(self, context: Context, namespaces: Namespaces, parent: pulumi.Resource) -> None:
+    def __init__(self, context: PlatformContext, namespaces: Namespaces, parent: pulumi.Resource) -> None:
         teams = {team.name: list(team.groups) for team in context.stack.teams}
         super().__init__(context, "people", {"teams": teams}, parent)
         jobs = _jobs(context)
@@ -86,7 +86,7 @@ class People(Layer):
         self.add({**bound, "metadata": about}, [role])
 
     @staticmethod
-    def _called(context: Context, group: str) -> str:
+    def _called(context: PlatformContext, group: str) -> str:
         return context.settings.groups.get(group, group)
 
 
@@ -98,17 +98,17 @@ def _submitting(jobs: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
     ]
 
 
-def _pausing(context: Context) -> list[dict[str, Any]]:
+def _pausing(context: PlatformContext) -> list[dict[str, Any]]:
     return [] if context.stack.operators.kueue == "off" else _rules(_PAUSED, ("patch",))
 
 
-def _catalogue(context: Context) -> dict[str, Sequence[str]]:
+def _catalogue(context: PlatformContext) -> dict[str, Sequence[str]]:
     operators = context.stack.operators
     installed = {"kueue.x-k8s.io": operators.kueue, "trainer.kubeflow.org": operators.trainer}
     return {group: kinds for group, kinds in _CATALOGUE.items() if installed[group] != "off"}
 
 
-def _jobs(context: Context) -> dict[str, Sequence[str]]:
+def _jobs(context: PlatformContext) -> dict[str, Sequence[str]]:
     """API group → kinds of jobs that this cluster takes."""
     operators = context.stack.operators
     kubeflow = _LEGACY_JOBS if operators.legacy_v1 else ("mpijobs",) if operators.mpi != "off" else ()

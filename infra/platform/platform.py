@@ -11,7 +11,7 @@ from infra.charts import Renderer
 from infra.platform import autoscaler, jobset, kueue, legacy_v1, mpi, trainer
 from infra.platform.admission import Admission
 from infra.platform.autoscaler import Autoscaler
-from infra.platform.base import Context
+from infra.platform.base import PlatformContext
 from infra.platform.claims import Claims
 from infra.platform.datasets import Datasets
 from infra.platform.device_plugins import DevicePlugins
@@ -20,19 +20,19 @@ from infra.platform.logs import Logs
 from infra.platform.namespaces import Namespaces
 from infra.platform.networks import Networks
 from infra.platform.node_software import NodeSoftware
-from infra.platform.object_store import ObjectStore
+from infra.platform.object_store import ObjectStoreLayer
 from infra.platform.operator import Definitions, Operator, OperatorPlan
 from infra.platform.people import People
 from infra.platform.queues import Queues
 from infra.platform.runtimes import Runtimes
-from infra.platform.storage import Storage
+from infra.platform.storage import StorageLayer
 from infra.platform.topologies import Topologies, topologies_of
 from infra.platform.uploads import Uploads
 from infra.spec import Stack
 from infra.spec.operators import OperatorsSpec
 from infra.targets.base import Cluster
 
-PLANS: Mapping[str, Callable[[Context], OperatorPlan]] = {
+PLANS: Mapping[str, Callable[[PlatformContext], OperatorPlan]] = {
     "jobset": jobset.plan,
     "trainer": trainer.plan,
     "mpi": mpi.plan,
@@ -55,7 +55,7 @@ class Platform(pulumi.ComponentResource):
         inputs = {"operators": stack.operators.model_dump()}
         super().__init__("trainyard:infra:Platform", stack.name, inputs, opts)
         renderer = Renderer(artifacts, cluster.settings.kubernetes_version)
-        context = Context(
+        context = PlatformContext(
             stack, cluster.settings, cluster.pools, cluster.access, artifacts, renderer, residency
         )
         plans = [PLANS[name](context) for name in _installed(stack.operators)]
@@ -76,13 +76,13 @@ class Platform(pulumi.ComponentResource):
             Claims(context, namespaces, software, self)
         if topologies_of(context.fabrics):
             Topologies(context, namespaces, self)
-        storage = Storage(context, namespaces, cluster.outputs, self, software)
+        storage = StorageLayer(context, namespaces, cluster.outputs, self, software)
         if stack.logs.kept:
             Logs(context, namespaces, storage, self)
         if cluster.settings.serves_object_store:
             keys = cluster.outputs.object_store_keys
             assert keys is not None, "the target gives the keys of a store that the platform serves"
-            ObjectStore(context, namespaces, storage, keys=keys, parent=self)
+            ObjectStoreLayer(context, namespaces, storage, keys=keys, parent=self)
         operators = {
             plan.name: Operator(
                 context,
@@ -101,9 +101,9 @@ class Platform(pulumi.ComponentResource):
 
     def _serve_jobs(
         self,
-        context: Context,
+        context: PlatformContext,
         namespaces: Namespaces,
-        storage: Storage,
+        storage: StorageLayer,
         operators: Mapping[str, Operator],
         *,
         shared: bool,

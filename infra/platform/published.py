@@ -9,8 +9,8 @@ import pulumi
 
 from infra.artifacts import PublishedChart
 from infra.charts import Manifest
-from infra.kubernetes_objects import Release
-from infra.platform.base import Context, Layer, metadata
+from infra.kubernetes_objects import HelmRelease
+from infra.platform.base import Layer, PlatformContext, metadata
 
 TIMEOUT_SECONDS = 1200
 """Longer than an operator takes to be pulled and ready; it brings drivers onto nodes after that."""
@@ -24,7 +24,7 @@ class Published(Layer):
 
     def __init__(
         self,
-        context: Context,
+        context: PlatformContext,
         chart: PublishedChart,
         namespace: str,
         *,
@@ -55,7 +55,7 @@ class Published(Layer):
             "timeout": TIMEOUT_SECONDS,
         }
         options = context.access.options(self, [*before, *depends_on])
-        self.ready: list[pulumi.Resource] = [Release(chart.name, release, options)]
+        self.ready: list[pulumi.Resource] = [HelmRelease(chart.name, release, options)]
         self.register_outputs({})
 
 
@@ -71,7 +71,7 @@ def room_for_critical_pods(namespace: str, pods: int) -> Manifest:
     }
 
 
-def _source(context: Context, chart: PublishedChart) -> dict[str, Any]:
+def _source(context: PlatformContext, chart: PublishedChart) -> dict[str, Any]:
     mirror = context.settings.software.mirror
     registry = mirror.charts if mirror else chart.repository
     if registry.startswith("oci://"):

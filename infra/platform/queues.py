@@ -15,7 +15,7 @@ import catalog
 from infra import names
 from infra.charts import Manifest
 from infra.kubernetes_objects import KubernetesObject
-from infra.platform.base import Context, Layer, metadata
+from infra.platform.base import Layer, PlatformContext, metadata
 from infra.platform.namespaces import Namespaces
 from infra.spec.offer import offer_of
 from infra.spec.queue import FlavorSpec, QueueSpec, TeamSpec
@@ -38,7 +38,7 @@ class Queues(Layer):
 
     def __init__(
         self,
-        context: Context,
+        context: PlatformContext,
         namespaces: Namespaces,
         kueue: Sequence[pulumi.Resource],
         parent: pulumi.Resource,
@@ -73,7 +73,7 @@ class Queues(Layer):
         self.register_outputs({"clusterQueues": list(queues)})
 
     def _admission_checks(
-        self, context: Context, queued: Sequence[PoolSettings], kueue: Sequence[pulumi.Resource]
+        self, context: PlatformContext, queued: Sequence[PoolSettings], kueue: Sequence[pulumi.Resource]
     ) -> list[KubernetesObject]:
         """Where pools are queued, a job is admitted once the cloud has promised all of its nodes."""
         if not queued:
@@ -155,7 +155,7 @@ def _admission_check() -> Manifest:
     }
 
 
-def _cluster_queue(queue: QueueSpec, context: Context, on_call: Sequence[str]) -> Manifest:
+def _cluster_queue(queue: QueueSpec, context: PlatformContext, on_call: Sequence[str]) -> Manifest:
     cohort = {"cohortName": queue.cohort} if queue.cohort else {}
     weight = {} if queue.weight is None else {"fairSharing": {"weight": str(queue.weight)}}
     check = {"name": _PROVISIONING, "onFlavors": list(on_call)}
@@ -181,7 +181,7 @@ def _cluster_queue(queue: QueueSpec, context: Context, on_call: Sequence[str]) -
     }
 
 
-def _resource_group(queue: QueueSpec, context: Context) -> dict[str, Any]:
+def _resource_group(queue: QueueSpec, context: PlatformContext) -> dict[str, Any]:
     """One group, so that a job has one flavor. Every flavor of it lists all that the group covers.
 
     Pools without accelerators come first: there jobs of processors alone take no room from others.

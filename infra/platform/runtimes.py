@@ -15,8 +15,8 @@ from infra.platform.base import (
     HOME,
     RESTRICTED_CONTAINER,
     RESTRICTED_POD,
-    Context,
     Layer,
+    PlatformContext,
     metadata,
     python_environment,
 )
@@ -70,7 +70,9 @@ class Runtimes(Layer):
     And one per framework that every target has, so that one TrainJob file runs on all of them.
     """
 
-    def __init__(self, context: Context, trainer: Sequence[pulumi.Resource], parent: pulumi.Resource) -> None:
+    def __init__(
+        self, context: PlatformContext, trainer: Sequence[pulumi.Resource], parent: pulumi.Resource
+    ) -> None:
         inputs = {"runtimes": list(context.stack.runtimes)}
         super().__init__(context, "runtimes", inputs, parent, trainer)
         makers = {"torch": _torch, "mpi": _mpi}
@@ -83,7 +85,7 @@ class Runtimes(Layer):
         self.register_outputs({"names": list(context.stack.runtimes)})
 
 
-def _runtime(context: Context, name: str, framework: str, spec: dict[str, Any]) -> Manifest:
+def _runtime(context: PlatformContext, name: str, framework: str, spec: dict[str, Any]) -> Manifest:
     about = metadata(name, labels={"trainer.kubeflow.org/framework": framework})
     if datasets := {each.name: _staged(each) for each in context.stack.datasets}:
         about["annotations"] = {names.DATASETS_ANNOTATION: json.dumps(datasets)}
@@ -100,7 +102,7 @@ def _staged(dataset: DatasetSpec) -> list[Any]:
     return [dataset.path, dataset.digest, *([list(dataset.teams)] if dataset.teams else [])]
 
 
-def _torch(context: Context, fabric: str) -> dict[str, Any]:
+def _torch(context: PlatformContext, fabric: str) -> dict[str, Any]:
     """Every node runs torchrun, which reads `PET_*` from Trainer; the job adds its module as arguments."""
     command = ["python3", "-m", "torch.distributed.run"]
     pod = _pod(context, "torch", fabric, {"command": command})
@@ -111,7 +113,7 @@ def _torch(context: Context, fabric: str) -> dict[str, Any]:
     }
 
 
-def _mpi(context: Context, fabric: str) -> dict[str, Any]:
+def _mpi(context: PlatformContext, fabric: str) -> dict[str, Any]:
     """Workers run sshd; the launcher, a node as well, runs the job's `mpirun` once they serve."""
     asked = _annotations(context, "mpi", fabric)
     launcher = _replicated_job(context, "launcher", _launcher_pod(context, fabric), asked, trainer=True)
@@ -138,7 +140,7 @@ def _mpi(context: Context, fabric: str) -> dict[str, Any]:
     }
 
 
-def _worker_pod(context: Context, fabric: str) -> dict[str, Any]:
+def _worker_pod(context: PlatformContext, fabric: str) -> dict[str, Any]:
     pod = _pod(context, "mpi", fabric, {})
     [container] = pod["containers"]
     named = dict.fromkeys([*_OF_THE_IMAGE, *(variable["name"] for variable in container["env"])])
@@ -158,7 +160,7 @@ def _tells_ranks(container: dict[str, Any]) -> dict[str, Any]:
     return {**container, "lifecycle": lifecycle}
 
 
-def _launcher_pod(context: Context, fabric: str) -> dict[str, Any]:
+def _launcher_pod(context: PlatformContext, fabric: str) -> dict[str, Any]:
     pod = _pod(context, "mpi", fabric, {})
     container = pod["containers"][0]
     # Trainer tells Open MPI 4 of its host file; Open MPI 5 asks PRRTE, which has other names for the same.
@@ -195,7 +197,7 @@ def _failure_policy() -> dict[str, Any]:
     return {"maxRestarts": MAX_RESTARTS, "rules": [hopeless, spot]}
 
 
-def _annotations(context: Context, framework: str, fabric: str) -> dict[str, str]:
+def _annotations(context: PlatformContext, framework: str, fabric: str) -> dict[str, str]:
     """Pods close to each other, or all of them in one slice; the interfaces of their fabric; their grace."""
     level = context.settings.required_topology
     place = {_REQUIRED: level} if level else {_PREFERRED: names.HOSTNAME_LABEL}
@@ -206,12 +208,12 @@ def _annotations(context: Context, framework: str, fabric: str) -> dict[str, str
     return {**place, **stays, **pod_annotations(fabric), **ends}
 
 
-def _grace_seconds(context: Context, framework: str, fabric: str) -> int:
+def _grace_seconds(context: PlatformContext, framework: str, fabric: str) -> int:
     asked = context.stack.grace_seconds
     return runtime_grace_seconds(names.runtime(framework, fabric), _notices(context, fabric), asked)
 
 
-def longest_grace_seconds(context: Context) -> int:
+def longest_grace_seconds(context: PlatformContext) -> int:
     """Return the longest grace that a runtime's pods have: admission gives no pod of a job more."""
     made = [
         _grace_seconds(context, framework, fabric)
@@ -221,13 +223,18 @@ def longest_grace_seconds(context: Context) -> int:
     return max(made, default=LASTING_SECONDS)
 
 
-def _notices(context: Context, fabric: str) -> list[int | None]:
+def _notices(context: PlatformContext, fabric: str) -> list[int | None]:
     """The preemption notice of each pool of a fabric; None where its nodes last."""
     return [pool.preemption_notice_seconds for pool in context.job_pools if pool.fabric_class == fabric]
 
 
 def _replicated_job(
-    context: Context, name: str, pod: dict[str, Any], asked: Mapping[str, str], *, trainer: bool = False
+    context: PlatformContext,
+    name: str,
+    pod: dict[str, Any],
+    asked: Mapping[str, str],
+    *,
+    trainer: bool = False,
 ) -> dict[str, Any]:
     """Return a Job of JobSet; `trainer` marks the one whose container a TrainJob's `trainer` overrides."""
     step = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"} if trainer else {}
@@ -245,7 +252,7 @@ def _replicated_job(
     return {"name": name, "template": {"metadata": {"labels": step}, "spec": job}}
 
 
-def _pod(context: Context, framework: str, fabric: str, container: dict[str, Any]) -> dict[str, Any]:
+def _pod(context: PlatformContext, framework: str, fabric: str, container: dict[str, Any]) -> dict[str, Any]:
     pools = [pool for pool in context.job_pools if pool.fabric_class == fabric]
     claims = {mount["name"]: mount.get("readOnly", False) for mount in _mounts(context)}
     pod = {
@@ -271,7 +278,7 @@ def _pod(context: Context, framework: str, fabric: str, container: dict[str, Any
     return with_fabric(pod, fabric, check=check)
 
 
-def _container(context: Context, pools: Sequence[PoolSettings]) -> dict[str, Any]:
+def _container(context: PlatformContext, pools: Sequence[PoolSettings]) -> dict[str, Any]:
     fabric = pools[0].fabric_class
     # A job says how many accelerators it wants of a node; with a fabric it has the whole node.
     accelerators = 1 if fabric == "none" else min(pool.accelerators_per_node for pool in pools)
@@ -293,7 +300,7 @@ def _container(context: Context, pools: Sequence[PoolSettings]) -> dict[str, Any
     }
 
 
-def _mounts(context: Context) -> list[dict[str, Any]]:
+def _mounts(context: PlatformContext) -> list[dict[str, Any]]:
     mounts: list[dict[str, Any]] = [
         {"name": names.CHECKPOINTS_CLAIM, "mountPath": names.CHECKPOINTS_MOUNT},
     ]

@@ -13,7 +13,7 @@ import pulumi
 from infra import names
 from infra.charts import Manifest
 from infra.kubernetes_objects import KubernetesObject, ServiceAccountAnnotations
-from infra.platform.base import JOB_USER, RESTRICTED_CONTAINER, Context, Layer, metadata
+from infra.platform.base import JOB_USER, RESTRICTED_CONTAINER, Layer, PlatformContext, metadata
 from infra.platform.fabric import host_claim, host_paths
 from infra.platform.namespaces import Namespaces
 from infra.platform.programs import program
@@ -49,12 +49,12 @@ class _Volume:
     """Part of the volume's name: while it is bound, a volume can be neither changed nor removed."""
 
 
-class Storage(Layer):
+class StorageLayer(Layer):
     """Static volumes used through claims only, since Pod Security refuses host paths in pods."""
 
     def __init__(
         self,
-        context: Context,
+        context: PlatformContext,
         namespaces: Namespaces,
         outputs: ClusterOutputs,
         parent: pulumi.Resource,
@@ -85,7 +85,7 @@ class Storage(Layer):
             self.add(_dynamic_class(storage_class))
         self.register_outputs({"storageClass": STORAGE_CLASS})
 
-    def _shared_claims(self, context: Context, storage_class: str) -> None:
+    def _shared_claims(self, context: PlatformContext, storage_class: str) -> None:
         """A filesystem of its own for each team; it stays when the stack goes."""
         sizes = _shared_sizes(context)
         kept = pulumi.ResourceOptions(retain_on_delete=True)
@@ -116,23 +116,23 @@ class Storage(Layer):
         return self.add(_persistent_volume_claim(name, volume), [made, namespace], kept)
 
 
-def _shared_sizes(context: Context) -> dict[str, int]:
+def _shared_sizes(context: PlatformContext) -> dict[str, int]:
     sizes = {names.CHECKPOINTS_CLAIM: context.stack.storage.checkpoints.size_gib}
     return {**sizes, names.DATASETS_CLAIM: _datasets_gib(context)} if context.stack.datasets else sizes
 
 
-def _datasets_gib(context: Context) -> int:
+def _datasets_gib(context: PlatformContext) -> int:
     return sum(dataset.size_gib for dataset in context.stack.datasets)
 
 
-def _data(context: Context, source: VolumeSource) -> _Volume:
+def _data(context: PlatformContext, source: VolumeSource) -> _Volume:
     spec = context.stack.storage
     teams = spec.checkpoints.size_gib * len(context.stack.teams)
     size = (spec.object_store.size_gib or 0) + teams + _datasets_gib(context)
     return _Volume(DATA_CLAIM, names.STORAGE_NAMESPACE, source(""), size, "ReadWriteMany")
 
 
-def _team_volumes(context: Context, outputs: ClusterOutputs) -> Iterator[_Volume]:
+def _team_volumes(context: PlatformContext, outputs: ClusterOutputs) -> Iterator[_Volume]:
     size = context.stack.storage.checkpoints.size_gib
     for team in context.stack.teams:
         namespace = names.team_namespace(team.name)
@@ -149,12 +149,12 @@ def _team_volumes(context: Context, outputs: ClusterOutputs) -> Iterator[_Volume
         yield from _host_volumes(context, namespace)
 
 
-def datasets_have_readers(context: Context) -> bool:
+def datasets_have_readers(context: PlatformContext) -> bool:
     """Whether a dataset names the teams that may read it."""
     return any(dataset.teams is not None for dataset in context.stack.datasets)
 
 
-def _datasets_volume(context: Context, source: VolumeSource, team: str) -> _Volume:
+def _datasets_volume(context: PlatformContext, source: VolumeSource, team: str) -> _Volume:
     """All datasets, or those that the team may read: what is not in its folder, no path of a pod leads to."""
     own = datasets_have_readers(context)
     folder = source(f"{DATASET_VIEWS}/{team}") if own else _same_folder(source, DATASETS, team)
@@ -163,7 +163,7 @@ def _datasets_volume(context: Context, source: VolumeSource, team: str) -> _Volu
     return _Volume(names.DATASETS_CLAIM, namespace, folder, size, "ReadOnlyMany", revision)
 
 
-def claimed_gib(context: Context, outputs: ClusterOutputs) -> int:
+def claimed_gib(context: PlatformContext, outputs: ClusterOutputs) -> int:
     """Return what the platform's own claims come to in the namespace of each team."""
     teams = max(1, len(context.stack.teams))
     static = sum(volume.size_gib for volume in _team_volumes(context, outputs)) // teams
@@ -191,7 +191,7 @@ def _training_env(folder: str, namespace: str) -> _Volume:
     return _Volume(names.TRAINING_ENV_CLAIM, namespace, environment, 1, "ReadOnlyMany", _digest([folder]))
 
 
-def _host_volumes(context: Context, namespace: str) -> Iterator[_Volume]:
+def _host_volumes(context: PlatformContext, namespace: str) -> Iterator[_Volume]:
     """Paths of the node that fabrics of the stack give to pods."""
     paths = {path: each for fabric in context.fabrics for path, each in host_paths(fabric).items()}
     for path, each in paths.items():
@@ -277,7 +277,7 @@ def _persistent_volume_claim(name: str, volume: _Volume) -> Manifest:
     }
 
 
-def _bucket_policy(context: Context) -> dict[str, Any]:
+def _bucket_policy(context: PlatformContext) -> dict[str, Any]:
     """Give the bucket the policy of the teams that the stack has; the store asks for it at every request."""
     bucket = context.stack.storage.object_store.bucket
     policy = bucket_policy(bucket, [team.name for team in context.stack.teams])
@@ -291,7 +291,7 @@ def _bucket_policy(context: Context) -> dict[str, Any]:
     }
 
 
-def _make_folders(context: Context) -> Manifest:
+def _make_folders(context: PlatformContext) -> Manifest:
     """A Job that makes the folders under the data volume, owned by the user of jobs.
 
     The kubelet would make them owned by root, and host folders take no `fsGroup`.

@@ -15,7 +15,7 @@ import pulumi
 import catalog
 from catalog import NcclTopology
 from infra import names
-from infra.platform.base import Context, Layer, metadata
+from infra.platform.base import Layer, PlatformContext, metadata
 from infra.platform.fabric import TOPOLOGY_FILE, topology_name
 from infra.platform.namespaces import Namespaces
 
@@ -26,7 +26,7 @@ _LANES = "16"
 class Topologies(Layer):
     """A ConfigMap per team and fabric class."""
 
-    def __init__(self, context: Context, namespaces: Namespaces, parent: pulumi.Resource) -> None:
+    def __init__(self, context: PlatformContext, namespaces: Namespaces, parent: pulumi.Resource) -> None:
         files = topologies_of(context.fabrics)
         super().__init__(context, "topologies", {"fabrics": list(files)}, parent)
         for team in context.stack.teams:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from infra.kubernetes_objects import Probe
-from infra.platform.base import Context
+from infra.platform.base import PlatformContext
 from infra.platform.images import split
 from infra.platform.jobset import replicated_job
 from infra.platform.operator import OperatorPlan
@@ -11,7 +11,7 @@ from infra.platform.operator import OperatorPlan
 NAMESPACE = "kubeflow-system"
 
 
-def plan(context: Context) -> OperatorPlan:
+def plan(context: PlatformContext) -> OperatorPlan:
     """Render Trainer's chart without its own JobSet, which is an operator of ours."""
     registry, repository, tag = split(context.artifacts.images["trainer-manager"])
     values = {

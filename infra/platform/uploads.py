@@ -12,9 +12,9 @@ import pulumi
 
 from infra import names
 from infra.charts import Manifest
-from infra.platform.base import RESTRICTED_CONTAINER, RESTRICTED_POD, Context, Layer, metadata
+from infra.platform.base import RESTRICTED_CONTAINER, RESTRICTED_POD, Layer, PlatformContext, metadata
 from infra.platform.namespaces import Namespaces
-from infra.platform.storage import Storage
+from infra.platform.storage import StorageLayer
 
 _LABELS = {"app.kubernetes.io/name": names.UPLOADS}
 _WAIT = "import signal as s; s.pthread_sigmask(s.SIG_BLOCK, {s.SIGTERM}); s.sigwait({s.SIGTERM})"
@@ -24,7 +24,7 @@ class Uploads(Layer):
     """One Deployment per team; nothing waits for it, since its image may be large."""
 
     def __init__(
-        self, context: Context, namespaces: Namespaces, storage: Storage, parent: pulumi.Resource
+        self, context: PlatformContext, namespaces: Namespaces, storage: StorageLayer, parent: pulumi.Resource
     ) -> None:
         super().__init__(context, names.UPLOADS, {}, parent)
         for team in context.stack.teams:
@@ -33,7 +33,7 @@ class Uploads(Layer):
         self.register_outputs({})
 
 
-def _deployment(context: Context, namespace: str) -> Manifest:
+def _deployment(context: PlatformContext, namespace: str) -> Manifest:
     claim = {"claimName": names.CHECKPOINTS_CLAIM}
     pod = {
         "automountServiceAccountToken": False,
@@ -57,7 +57,7 @@ def _deployment(context: Context, namespace: str) -> Manifest:
     }
 
 
-def _container(context: Context) -> dict[str, Any]:
+def _container(context: PlatformContext) -> dict[str, Any]:
     return {
         "name": names.UPLOADS,
         "image": context.settings.training_image,
@@ -69,7 +69,7 @@ def _container(context: Context) -> dict[str, Any]:
     }
 
 
-def _beside_the_operators(context: Context) -> dict[str, Any]:
+def _beside_the_operators(context: PlatformContext) -> dict[str, Any]:
     """A preference: a team's namespace admits no pod that must be on other pools than its queues'."""
     terms = [
         {"key": key, "operator": "In", "values": [value]} for key, value in context.system_selector.items()

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from infra.errors import Problem
-from infra.spec.source import KeyPath, Source
+from infra.spec.source import KeyPath, SpecSource
 
 Finding = tuple[KeyPath, str, str, str]
 """Path, got, allowed, fix."""
@@ -35,7 +35,7 @@ class Checks:
 
 
 def run(
-    checks: Iterable[Check], known: Collection[str], sections: Mapping[str, Any], source: Source
+    checks: Iterable[Check], known: Collection[str], sections: Mapping[str, Any], source: SpecSource
 ) -> list[Problem]:
     """Run the checks whose sections are all there, and collect what they find.
 

@@ -20,7 +20,7 @@ from infra.spec.machine import declared
 from infra.spec.network_validators import CHECKS as NETWORK_CHECKS
 from infra.spec.problems import problems
 from infra.spec.queue_validators import CHECKS as QUEUE_CHECKS
-from infra.spec.source import FLEET_KEY, STACK_KEY, Source, read, read_whole
+from infra.spec.source import FLEET_KEY, STACK_KEY, SpecSource, read, read_whole
 from infra.spec.stack import Stack
 from infra.spec.validators import CHECKS as STACK_CHECKS
 from infra.targets.registry import target_of
@@ -42,18 +42,18 @@ def load_fleet(path: Path) -> Fleet:
     return parse_fleet(data, source)
 
 
-def parse(data: Any, source: Source | None = None) -> Stack:  # noqa: ANN401 -- whatever the user wrote
+def parse(data: Any, source: SpecSource | None = None) -> Stack:  # noqa: ANN401 -- whatever the user wrote
     """Read a stack from plain data, such as the engine's configuration.
 
     Raises InputError with every problem. What one section gets wrong does not hide what others do:
     the checks between sections run on all sections that are valid by themselves.
     """
-    return with_its_job_placed(_whole(Stack, data, source or Source(STACK_KEY), _stack_checks))
+    return with_its_job_placed(_whole(Stack, data, source or SpecSource(STACK_KEY), _stack_checks))
 
 
-def parse_fleet(data: Any, source: Source | None = None) -> Fleet:  # noqa: ANN401 -- whatever the user wrote
+def parse_fleet(data: Any, source: SpecSource | None = None) -> Fleet:  # noqa: ANN401 -- whatever the user wrote
     """Read a fleet from plain data, as `parse` reads a stack."""
-    return _whole(Fleet, data, source or Source(FLEET_KEY, key=FLEET_KEY), lambda _: FLEET_CHECKS)
+    return _whole(Fleet, data, source or SpecSource(FLEET_KEY, key=FLEET_KEY), lambda _: FLEET_CHECKS)
 
 
 def load_job(path: Path, defaults: Mapping[str, Any] | None = None) -> JobSpec:
@@ -62,9 +62,9 @@ def load_job(path: Path, defaults: Mapping[str, Any] | None = None) -> JobSpec:
     return parse_job({**(defaults or {}), **data}, source)
 
 
-def parse_job(data: Any, source: Source | None = None) -> JobSpec:  # noqa: ANN401 -- whatever the user wrote
+def parse_job(data: Any, source: SpecSource | None = None) -> JobSpec:  # noqa: ANN401 -- whatever the user wrote
     """Read a job from plain data, as `parse` reads a stack."""
-    return _whole(JobSpec, data, source or Source("job", key="job"), lambda _: JOB_CHECKS)
+    return _whole(JobSpec, data, source or SpecSource("job", key="job"), lambda _: JOB_CHECKS)
 
 
 def _stack_checks(sections: Sections) -> Iterator[Check]:
@@ -80,7 +80,7 @@ def _stack_checks(sections: Sections) -> Iterator[Check]:
 def _whole(
     model: type[Whole],
     data: Any,  # noqa: ANN401
-    source: Source,
+    source: SpecSource,
     checks: Callable[[Sections], Iterable[Check]],
 ) -> Whole:
     found, whole = list(source.problems), None

@@ -10,7 +10,7 @@ from infra.spec.stack import Stack
 
 
 @dataclass(frozen=True)
-class Offer:
+class PoolOffer:
     """A pool, as a job sees it."""
 
     accelerator: str
@@ -37,7 +37,7 @@ class Offer:
         return json.dumps(asdict(self), separators=(",", ":"))
 
     @classmethod
-    def read(cls, text: str) -> Offer:
+    def read(cls, text: str) -> PoolOffer:
         """Read it back; what a newer version added is passed over.
 
         Raises:
@@ -50,12 +50,12 @@ class Offer:
             raise ValueError(str(error)) from error
 
 
-def offer_of(stack: Stack, pool_name: str) -> Offer:
+def offer_of(stack: Stack, pool_name: str) -> PoolOffer:
     """Return what a pool with accelerators offers."""
     pool = stack.pool(pool_name)
     assert pool.accelerator is not None, "pools of jobs have accelerators"
     share = share_of_pool(pool)
-    return Offer(
+    return PoolOffer(
         accelerator=pool.accelerator.model,
         accelerators_per_node=pool.accelerator.count,
         fabric=pool.fabric,

@@ -27,7 +27,7 @@ class Placement:
 
 
 @dataclass(frozen=True)
-class Offer:
+class FlavorOffer:
     """A flavor that a team's jobs can be admitted to."""
 
     queue: str
@@ -60,7 +60,7 @@ class Offer:
 
 def offers(
     team: TeamSpec, queues: Sequence[QueueSpec], pools: Sequence[NodePoolSpec], queue: str = ""
-) -> Iterator[Offer]:
+) -> Iterator[FlavorOffer]:
     """Return what a team's queues, or one of them, have, the preferred first."""
     known: Mapping[str, NodePoolSpec] = {pool.name: pool for pool in pools}
     by_name = {each.name: each for each in queues}
@@ -68,10 +68,10 @@ def offers(
         if name in by_name and queue in {"", name}:
             for flavor in by_name[name].flavors:
                 if flavor.pool in known:
-                    yield Offer(name, known[flavor.pool], most(by_name[name], flavor, queues))
+                    yield FlavorOffer(name, known[flavor.pool], most(by_name[name], flavor, queues))
 
 
-def place(job: JobSpec, needs: NeedsSpec, found: Sequence[Offer]) -> Placement | None:
+def place(job: JobSpec, needs: NeedsSpec, found: Sequence[FlavorOffer]) -> Placement | None:
     """Return the first queue with room for all of the job in one flavor; None where there is none.
 
     One that lasts must be among the flavors: when spot is gone, the job goes on there.
@@ -84,7 +84,7 @@ def place(job: JobSpec, needs: NeedsSpec, found: Sequence[Offer]) -> Placement |
     return None
 
 
-def _meets(offer: Offer, job: JobSpec, needs: NeedsSpec) -> bool:
+def _meets(offer: FlavorOffer, job: JobSpec, needs: NeedsSpec) -> bool:
     pool = offer.pool
     if pool.accelerator is None or needs.framework not in _frameworks(pool):
         return False

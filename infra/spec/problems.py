@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 
 from infra.errors import Problem
 from infra.spec.provider import ProviderSpec
-from infra.spec.source import KeyPath, Source
+from infra.spec.source import KeyPath, SpecSource
 from infra.spec.targets import target_model
 
 _NEAR = 0.5
@@ -54,7 +54,7 @@ def problems(
     model: type[BaseModel],
     errors: Sequence[ErrorDetails],
     data: Any,  # noqa: ANN401
-    source: Source,
+    source: SpecSource,
 ) -> Iterator[Problem]:
     """Translate the model's errors about `data`, without those that only follow from another one."""
     located = [(_in_data((*e["loc"], *e.get("ctx", {}).get("below", ())), data), e) for e in errors]
@@ -78,7 +78,7 @@ def _problem(
     error: ErrorDetails,
     path: KeyPath,
     data: Any,  # noqa: ANN401
-    source: Source,
+    source: SpecSource,
 ) -> Problem:
     allowed, fix = _explain(model, error, path, data)
     got = "nothing" if error["type"] == "missing" else _short(_value(path, data))

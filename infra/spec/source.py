@@ -48,7 +48,7 @@ for _first, _word in (("t", "true"), ("f", "false")):
 
 
 @dataclass(frozen=True)
-class Source:
+class SpecSource:
     """Where data came from; an unmarked one (the engine's configuration) knows no lines."""
 
     label: str
@@ -71,7 +71,7 @@ class Source:
         return self.label
 
 
-def read(path: Path, key: str = STACK_KEY) -> tuple[Any, Source]:
+def read(path: Path, key: str = STACK_KEY) -> tuple[Any, SpecSource]:
     """Read `config: {trainyard:stack: ...}` of a stack file, or another key's value.
 
     Answers beside it (`trainyard:stack.PATH`) take the place of its own values.
@@ -106,7 +106,7 @@ def node_of(text: str, keys: tuple[str, ...]) -> yaml.Node | None:
     return node
 
 
-def read_whole(path: Path) -> tuple[Any, Source]:
+def read_whole(path: Path) -> tuple[Any, SpecSource]:
     """Read a file that is one mapping, such as a job.yaml. Raises InputError as `read` does."""
     node = _composed(path)
     if not isinstance(node, yaml.MappingNode):
@@ -134,9 +134,9 @@ def _explained(path: Path, error: yaml.YAMLError) -> yaml.YAMLError:
     return error
 
 
-def _of(path: Path, node: yaml.Node, key: str) -> tuple[Any, Source]:
+def _of(path: Path, node: yaml.Node, key: str) -> tuple[Any, SpecSource]:
     twice = tuple(_duplicate(path, each, mark) for each, mark in _duplicates(node, ()))
-    return _Loader("").construct_document(node), Source(str(path), dict(_marks(node, ())), twice, key)
+    return _Loader("").construct_document(node), SpecSource(str(path), dict(_marks(node, ())), twice, key)
 
 
 def _unread_keys(path: Path, config: yaml.Node | None, key: str, section: Any) -> Iterator[Problem]:  # noqa: ANN401

@@ -14,7 +14,7 @@ from infra.spec.job import LEAVE, JobSpec
 from infra.spec.job_validators import CHECKS as JOB_CHECKS
 from infra.spec.node_pool import NodePoolSpec
 from infra.spec.operators import OperatorsSpec
-from infra.spec.placement import Offer, offers, place
+from infra.spec.placement import FlavorOffer, offers, place
 from infra.spec.provider import ProviderSpec
 from infra.spec.queue import FlavorSpec, QueueSpec, TeamSpec, most
 from infra.spec.source import KeyPath
@@ -27,14 +27,14 @@ Queues = tuple[QueueSpec, ...]
 Teams = tuple[TeamSpec, ...]
 
 
-class _Named(Protocol):
+class _HasName(Protocol):
     @property
     def name(self) -> str: ...
 
 
 def names_are_unique(pools: Pools, queues: Queues, teams: Teams) -> Iterator[Finding]:
     """Names become names of nodes, flavors, queues and namespaces."""
-    groups: Mapping[str, Sequence[_Named]] = {"pools": pools, "queues": queues, "teams": teams}
+    groups: Mapping[str, Sequence[_HasName]] = {"pools": pools, "queues": queues, "teams": teams}
     for section, entries in groups.items():
         counts = Counter(entry.name for entry in entries)
         for index, entry in enumerate(entries):
@@ -231,7 +231,7 @@ def the_jobs_needs_are_met(
         yield ("job", "needs"), got, f"what the queues of team {team.name} have: {_told(found)}", fix
 
 
-def _told(found: Sequence[Offer]) -> str:
+def _told(found: Sequence[FlavorOffer]) -> str:
     by_queue: dict[str, list[str]] = {}
     for offer in found:
         by_queue.setdefault(offer.queue, []).append(str(offer))

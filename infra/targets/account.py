@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 from infra.errors import Problem
 from infra.spec import Stack
-from infra.targets.backend import Backend, Place
-from infra.targets.deploying import Declared, DeployRole, Pipeline
+from infra.targets.backend import BackendPlace, BackendSetup
+from infra.targets.deploying import DeclaredResource, DeployRole, Pipeline
 from infra.targets.finding import Finder
 
 DOCUMENTATION = tuple(map(IPv4Network, ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24")))
@@ -34,16 +34,18 @@ class Account(Protocol):
     def preflight(self, stack: Stack) -> Preflight:
         """Ask for what `up` needs, changing nothing."""
 
-    def state_place(self, stack: Stack, bucket: str, region: str) -> Place | None:
+    def state_place(self, stack: Stack, bucket: str, region: str) -> BackendPlace | None:
         """Return where the engine's state would be kept; None where this release makes no such place."""
 
-    def make_backend(self, stack: Stack, place: Place) -> Backend:
+    def make_backend(self, stack: Stack, place: BackendPlace) -> BackendSetup:
         """Make the bucket and the key of the engine's state, or put right what is there.
 
         Raises InputError for a bucket that is someone else's or elsewhere.
         """
 
-    def deploy_role(self, stack: Stack, declared: Sequence[Declared], pipeline: Pipeline) -> DeployRole:
+    def deploy_role(
+        self, stack: Stack, declared: Sequence[DeclaredResource], pipeline: Pipeline
+    ) -> DeployRole:
         """Return who may take a pipeline's role, and the least rights for what is declared; ask nobody."""
 
     def finder(self, stack: Stack, ask: Any = None) -> Finder:  # noqa: ANN401 -- each asks in its own way

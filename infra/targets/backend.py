@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Place:
+class BackendPlace:
     """What is asked for."""
 
     bucket: str
@@ -18,7 +18,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Backend:
+class BackendSetup:
     """What the engine is told, and what whoever runs it must be allowed."""
 
     url: str

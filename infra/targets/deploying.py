@@ -14,7 +14,7 @@ from infra.errors import InputError, Problem
 
 
 @dataclass(frozen=True)
-class Declared:
+class DeclaredResource:
     """A resource that a stack declares."""
 
     type: str
@@ -62,7 +62,7 @@ class Pipeline:
         return f"project_path:{self.project}:ref_type:branch:ref:{'*' if self.reads else self.branch}"
 
 
-def rights_of(package: str, prefix: str, declared: Sequence[Declared]) -> list[str]:
+def rights_of(package: str, prefix: str, declared: Sequence[DeclaredResource]) -> list[str]:
     """Return what a target's table (`rights.yaml` of `package`) asks for what is declared.
 
     KeyError for a type that it lacks. A row is a list of rights, or `crud` of a resource type of Azure and

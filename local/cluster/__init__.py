@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from local.cluster.cluster import ClusterInfo, ClusterStatus, EmbeddedCluster, NodeStatus
     from local.cluster.config import ClusterConfig, NodeConfig, Taint
-    from local.cluster.events import Event, read_events
+    from local.cluster.events import PreemptionEvent, read_events
     from local.cluster.preemption import PreemptionRecord
 
 _MODULES = {
     "cluster": ("ClusterInfo", "ClusterStatus", "EmbeddedCluster", "NodeStatus"),
     "config": ("ClusterConfig", "NodeConfig", "Taint"),
-    "events": ("Event", "read_events"),
+    "events": ("PreemptionEvent", "read_events"),
     "preemption": ("PreemptionRecord",),
 }
 
@@ -26,9 +26,9 @@ __all__ = [
     "ClusterInfo",
     "ClusterStatus",
     "EmbeddedCluster",
-    "Event",
     "NodeConfig",
     "NodeStatus",
+    "PreemptionEvent",
     "PreemptionRecord",
     "Taint",
     "read_events",

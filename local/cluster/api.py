@@ -19,7 +19,7 @@ _MERGE = "application/merge-patch+json"
 _STRATEGIC = "application/strategic-merge-patch+json"
 
 
-class ApiServer:
+class ApiServerClient:
     """A client with the administrator's certificate."""
 
     def __init__(self, endpoint: str, authority: Path, identity: KeyPair) -> None:

@@ -17,13 +17,13 @@ from infra.errors import InputError, Problem, TrainyardError
 from local.cluster import preflight
 from local.cluster.api import Object
 from local.cluster.config import ClusterConfig, NodeConfig
-from local.cluster.contracts import Artifacts
+from local.cluster.contracts import ArtifactFinder
 from local.cluster.events import EventLog
 from local.cluster.image_store import ImageStore
 from local.cluster.layout import Layout
 from local.cluster.objects import GPU, is_ready
 from local.cluster.preemption import Preemption, PreemptionRecord
-from local.cluster.site import Site
+from local.cluster.site import ClusterSite
 
 NODE_LOCK_SECONDS = 180.0
 """Losses of several nodes wait for each other; each holds the lock for a second or two."""
@@ -70,7 +70,7 @@ class EmbeddedCluster:
     """
 
     def __init__(
-        self, config: ClusterConfig, *, paths: Paths, toolchain: Artifacts, progress: Progress
+        self, config: ClusterConfig, *, paths: Paths, toolchain: ArtifactFinder, progress: Progress
     ) -> None:
         self.config = config
         self.paths = paths
@@ -79,7 +79,7 @@ class EmbeddedCluster:
         self.layout = Layout(paths.cluster_run(config.name))
 
     @classmethod
-    def load(cls, name: str, *, paths: Paths, toolchain: Artifacts, progress: Progress) -> Self:
+    def load(cls, name: str, *, paths: Paths, toolchain: ArtifactFinder, progress: Progress) -> Self:
         """The cluster of this name as it was declared at its last `up`.
 
         Raises TrainyardError when there is none.
@@ -203,8 +203,10 @@ class EmbeddedCluster:
             site.await_nodes([config])
             log.record(node, "returned")
 
-    def _site(self) -> Site:
-        return Site(self.config, self.layout, self.toolchain, ImageStore(self.paths.cache / "containerd"))
+    def _site(self) -> ClusterSite:
+        return ClusterSite(
+            self.config, self.layout, self.toolchain, ImageStore(self.paths.cache / "containerd")
+        )
 
     def _declared(self, name: str) -> NodeConfig:
         for node in self.config.nodes:
@@ -228,7 +230,7 @@ class EmbeddedCluster:
             ) from None
 
 
-def _status(site: Site, node: NodeConfig, reported: Object | None) -> NodeStatus:
+def _status(site: ClusterSite, node: NodeConfig, reported: Object | None) -> NodeStatus:
     gpus = int((reported or {}).get("status", {}).get("allocatable", {}).get(GPU, 0))
     if not site.node(node.name).is_running():
         return NodeStatus(node.name, node.pool, "gone", 0)

@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from local.cluster.addresses import AddressPlan
-from local.cluster.contracts import Artifacts
+from local.cluster.contracts import ArtifactFinder
 from local.cluster.credentials import Credentials
 from local.cluster.layout import Layout
 
 
 @dataclass(frozen=True)
-class Context:
+class ClusterContext:
     """Where things lie, which addresses they have, who they are, and what they run."""
 
     layout: Layout
     plan: AddressPlan
     credentials: Credentials
-    artifacts: Artifacts
+    artifacts: ArtifactFinder
 
     def binary(self, name: str) -> str:
         """Path of a pinned binary."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 
-class Artifacts(Protocol):
+class ArtifactFinder(Protocol):
     """Finds pinned artifacts; `local.toolchain.Toolchain` is one."""
 
     def path(self, name: str) -> Path:

@@ -12,11 +12,11 @@ import yaml
 from local.cluster import audit
 from local.cluster.addresses import API_PORT
 from local.cluster.commands import program
-from local.cluster.context import Context
+from local.cluster.context import ClusterContext
 from local.cluster.files import write
 from local.cluster.kube_proxy import kube_proxy
 from local.cluster.layout import gate
-from local.cluster.machine import Daemon, MachineSpec, Mount
+from local.cluster.machine import Daemon, InitSpec, Mount
 from local.cluster.network import ROUTER_SYSCTLS
 
 ETCD = "https://127.0.0.1:2379"
@@ -54,13 +54,13 @@ COREFILE = """cluster.local in-addr.arpa {{
 """There is no way out of the cluster, so a name outside of it is refused at once."""
 
 
-class ControlPlane:
+class EmbeddedControlPlane:
     """Composes the control machine."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: ClusterContext) -> None:
         self.context = context
 
-    def spec(self, any_node: str) -> MachineSpec:
+    def spec(self, any_node: str) -> InitSpec:
         """Write the config files and return what the machine runs; `any_node` is the name of a node."""
         self._write_corefile()
         self.context.layout.audit.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -73,7 +73,7 @@ class ControlPlane:
             self.core_dns(),
             kube_proxy(self.context.layout.control, any_node, self.context),
         )
-        return MachineSpec(
+        return InitSpec(
             daemons=daemons,
             sysctls=ROUTER_SYSCTLS,
             mounts=(Mount("tmpfs", "", "/run"),),

@@ -9,7 +9,7 @@ import yaml
 
 from local.cluster.addresses import AddressPlan
 from local.cluster.files import write
-from local.cluster.pki import Authority, KeyPair, Subject, signing_key
+from local.cluster.pki import Authority, CertificateSubject, KeyPair, signing_key
 
 ADMIN = "trainyard-admin"
 
@@ -38,27 +38,29 @@ class Credentials:
         parts = service.split(".")
         names = [".".join(parts[:n]) for n in (1, 2, 3, 5)]
         hosts = (*names, "localhost", str(self.plan.control), str(self.plan.kubernetes_service), "127.0.0.1")
-        return self.authority.issue("apiserver", Subject("kube-apiserver", hosts=hosts))
+        return self.authority.issue("apiserver", CertificateSubject("kube-apiserver", hosts=hosts))
 
     def kubelet_client(self) -> KeyPair:
         """The API server towards kubelets, for logs and exec."""
-        return self.authority.issue("kubelet-client", Subject("kube-apiserver", ("system:masters",)))
+        return self.authority.issue(
+            "kubelet-client", CertificateSubject("kube-apiserver", ("system:masters",))
+        )
 
     def proxy_client(self) -> KeyPair:
         """The API server towards aggregated APIs."""
-        return self.proxy_authority.issue("front-proxy-client", Subject("front-proxy-client"))
+        return self.proxy_authority.issue("front-proxy-client", CertificateSubject("front-proxy-client"))
 
     def etcd_server(self) -> KeyPair:
-        return self.etcd_authority.issue("etcd", Subject("etcd", hosts=("localhost", "127.0.0.1")))
+        return self.etcd_authority.issue("etcd", CertificateSubject("etcd", hosts=("localhost", "127.0.0.1")))
 
     def etcd_client(self) -> KeyPair:
-        return self.etcd_authority.issue("etcd-client", Subject("kube-apiserver"))
+        return self.etcd_authority.issue("etcd-client", CertificateSubject("kube-apiserver"))
 
     def kubelet_server(self, node: str) -> KeyPair:
         """A kubelet's own server: exec, logs, metrics."""
         hosts = (node, str(self.plan.nodes[node].address))
         return self.authority.issue(
-            f"kubelet-{node}", Subject(f"system:node:{node}", ("system:nodes",), hosts)
+            f"kubelet-{node}", CertificateSubject(f"system:node:{node}", ("system:nodes",), hosts)
         )
 
     def client(self, user: str, *groups: str) -> Path:
@@ -67,7 +69,7 @@ class Credentials:
         It names the files, which clients read again when a certificate is renewed.
         """
         file_name = user.replace(":", "-")
-        pair = self.authority.issue(file_name, Subject(user, groups))
+        pair = self.authority.issue(file_name, CertificateSubject(user, groups))
         identity = {"client-certificate": str(pair.certificate), "client-key": str(pair.key)}
         authority = {"certificate-authority": str(self.authority.files.certificate)}
         path = self.folder / f"{file_name}.kubeconfig"
@@ -76,7 +78,7 @@ class Credentials:
 
     def admin(self) -> KeyPair:
         """The administrator of the cluster: us, and whoever reads the kubeconfig."""
-        return self.authority.issue("admin", Subject(ADMIN, ("system:masters",)))
+        return self.authority.issue("admin", CertificateSubject(ADMIN, ("system:masters",)))
 
     def admin_kubeconfig(self) -> str:
         """A kubeconfig that holds all it needs, so that it can be taken elsewhere."""

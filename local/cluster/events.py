@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Event:
+class PreemptionEvent:
     """One phase of a preemption or a return."""
 
     node: str
@@ -23,17 +23,17 @@ class EventLog:
     """Appends to a file of JSON lines, and keeps what was appended through it."""
 
     path: Path
-    events: list[Event] = field(default_factory=list)
+    events: list[PreemptionEvent] = field(default_factory=list)
 
     def record(self, node: str, phase: str) -> None:
         """Append a phase that begins or is reached now."""
-        event = Event(node, phase, time.time())
+        event = PreemptionEvent(node, phase, time.time())
         self.events.append(event)
         with self.path.open("a") as file:
             file.write(json.dumps(asdict(event)) + "\n")
 
 
-def read_events(path: Path) -> list[Event]:
+def read_events(path: Path) -> list[PreemptionEvent]:
     """Every event so far; none when there is no file."""
     lines = path.read_text().splitlines() if path.exists() else []
-    return [Event(**json.loads(line)) for line in lines]
+    return [PreemptionEvent(**json.loads(line)) for line in lines]

@@ -19,7 +19,7 @@ from local.cluster import containerd
 from local.cluster.commands import program, run
 from local.cluster.files import write
 from local.cluster.images import Archive, import_missing
-from local.cluster.machine import Daemon, Machine, MachineSpec, Mount
+from local.cluster.machine import ClusterMachine, Daemon, InitSpec, Mount
 
 KEPT = 3
 """Templates that stay in the cache: a few clusters, or a few versions of the training code."""
@@ -31,14 +31,14 @@ class ImageStore:
 
     folder: Path
 
-    def stock(self, store: Path, archives: Sequence[Archive], builder: Machine) -> None:
+    def stock(self, store: Path, archives: Sequence[Archive], builder: ClusterMachine) -> None:
         """Make a node's store with these images; `builder` is a machine to unpack them on, if need be."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with FileLock(self.folder / "lock"):
             template = self._template(archives, builder)
             _clone(template, store)
 
-    def _template(self, archives: Sequence[Archive], builder: Machine) -> Path:
+    def _template(self, archives: Sequence[Archive], builder: ClusterMachine) -> Path:
         digest = hashlib.sha256("".join(sorted(archive.digest for archive in archives)).encode())
         template = self.folder / f"images-{digest.hexdigest()[:12]}"
         if not template.exists():
@@ -56,13 +56,13 @@ class ImageStore:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _unpack(root: Path, archives: Sequence[Archive], builder: Machine) -> None:
+def _unpack(root: Path, archives: Sequence[Archive], builder: ClusterMachine) -> None:
     builder.stop()
     config = builder.folder / "containerd.toml"
     write(config, containerd.store_config(root))
     argv = (program("containerd"), f"--config={config}")
     daemon = Daemon("containerd", argv, str(builder.folder / "containerd.log"))
-    builder.start(MachineSpec((daemon,), sysctls={}, mounts=(Mount("tmpfs", "", "/run"),)))
+    builder.start(InitSpec((daemon,), sysctls={}, mounts=(Mount("tmpfs", "", "/run"),)))
     try:
         import_missing(builder, archives)
     finally:

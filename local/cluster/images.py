@@ -11,7 +11,7 @@ from pathlib import Path
 
 from local.cluster.commands import program
 from local.cluster.containerd import SOCKET
-from local.cluster.machine import Machine
+from local.cluster.machine import ClusterMachine
 
 _NAME_ANNOTATIONS = ("io.containerd.image.name", "org.opencontainers.image.ref.name")
 
@@ -43,7 +43,7 @@ def read_archive(path: Path) -> Archive:
     return Archive(path, names, manifests[0]["digest"])
 
 
-def import_missing(machine: Machine, archives: Iterable[Archive]) -> None:
+def import_missing(machine: ClusterMachine, archives: Iterable[Archive]) -> None:
     """Import those that the node lacks."""
     present = _present(machine)
     for archive in archives:
@@ -51,12 +51,12 @@ def import_missing(machine: Machine, archives: Iterable[Archive]) -> None:
             _ctr(machine, "image", "import", str(archive.path))
 
 
-def _present(machine: Machine) -> dict[str, str]:
+def _present(machine: ClusterMachine) -> dict[str, str]:
     """Name → digest of the images on a node; ctr prints a table: REF, TYPE, DIGEST, …."""
     rows = [line.split() for line in _ctr(machine, "image", "ls").splitlines()[1:]]
     return {row[0]: row[2] for row in rows if len(row) > 2}
 
 
-def _ctr(machine: Machine, *arguments: str) -> str:
+def _ctr(machine: ClusterMachine, *arguments: str) -> str:
     command = (program("ctr"), f"--address={SOCKET}", "--namespace=k8s.io", *arguments)
     return machine.run(*command, needs=SOCKET)

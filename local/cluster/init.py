@@ -22,7 +22,7 @@ RESTART_SECONDS = 1.0
 POLL_SECONDS = 0.1
 
 
-class Mount(TypedDict):
+class MountEntry(TypedDict):
     """A mount: `kind` is `bind` or `tmpfs`; a tmpfs needs no source."""
 
     kind: str
@@ -30,7 +30,7 @@ class Mount(TypedDict):
     target: str
 
 
-class Daemon(TypedDict):
+class DaemonEntry(TypedDict):
     """A program to keep running."""
 
     name: str
@@ -44,9 +44,9 @@ class Daemon(TypedDict):
 class Supervisor:
     """Starts daemons, starts them again when they end, and reaps every orphan."""
 
-    def __init__(self, daemons: list[Daemon]) -> None:
+    def __init__(self, daemons: list[DaemonEntry]) -> None:
         self.waiting = list(daemons)
-        self.running: dict[int, tuple[Daemon, float]] = {}
+        self.running: dict[int, tuple[DaemonEntry, float]] = {}
 
     def run(self) -> None:
         """Never returns."""
@@ -56,7 +56,7 @@ class Supervisor:
                 self.start(daemon)
             self.reap()
 
-    def start(self, daemon: Daemon) -> None:
+    def start(self, daemon: DaemonEntry) -> None:
         """Start one daemon, with its output appended to its log."""
         output = (os.POSIX_SPAWN_OPEN, 1, daemon["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         actions = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), output, (os.POSIX_SPAWN_DUP2, 1, 2)]
@@ -80,7 +80,7 @@ class Supervisor:
             self.start(daemon)
 
 
-def mount(entry: Mount) -> None:
+def mount(entry: MountEntry) -> None:
     """Make one mount; its target must exist, a missing source of a bind is made."""
     if entry["kind"] == "bind":
         Path(entry["source"]).mkdir(parents=True, exist_ok=True)

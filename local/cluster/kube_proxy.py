@@ -6,13 +6,13 @@ from pathlib import Path
 
 import yaml
 
-from local.cluster.context import Context
+from local.cluster.context import ClusterContext
 from local.cluster.files import write
 from local.cluster.layout import gate
 from local.cluster.machine import Daemon
 
 
-def kube_proxy(folder: Path, node: str, context: Context) -> Daemon:
+def kube_proxy(folder: Path, node: str, context: ClusterContext) -> Daemon:
     """Write its config below `folder` and return the daemon.
 
     `node` must be a Node that exists: kube-proxy waits half a minute for one that does not.

@@ -46,7 +46,7 @@ class Daemon:
 
 
 @dataclass(frozen=True)
-class MachineSpec:
+class InitSpec:
     """All that init does; a machine is started anew when any of it changes."""
 
     daemons: tuple[Daemon, ...]
@@ -69,7 +69,7 @@ class MachineSpec:
 
 
 @dataclass(frozen=True)
-class Machine:
+class ClusterMachine:
     """A machine in a network namespace that exists already."""
 
     folder: Path
@@ -80,12 +80,12 @@ class Machine:
     def _file(self) -> Path:
         return self.folder / "machine.json"
 
-    def is_running(self, spec: MachineSpec | None = None) -> bool:
+    def is_running(self, spec: InitSpec | None = None) -> bool:
         """Whether it runs, and with this spec, if one is given."""
         wanted = spec is None or (self._file.exists() and self._file.read_text() == spec.to_json())
         return wanted and bool(processes.find(self._file))
 
-    def start(self, spec: MachineSpec) -> None:
+    def start(self, spec: InitSpec) -> None:
         """Start it; it must not run."""
         write(self._file, spec.to_json())
         processes.start(self._argv(), ENVIRONMENT, self.folder / "init.log")

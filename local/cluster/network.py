@@ -23,7 +23,7 @@ ROUTER_SYSCTLS = {
 }
 
 
-class Network:
+class EmbeddedNetwork:
     """The network of one cluster; every method can be repeated."""
 
     def __init__(self, cluster: str, folder: Path) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from local.cluster.context import Context
+from local.cluster.context import ClusterContext
 from local.cluster.layout import gate
 from local.cluster.machine import Daemon
 
@@ -15,7 +15,7 @@ PROGRAM = "network-policies"
 USER = "system:network-policies"
 
 
-def network_policies(folder: Path, node: str, context: Context) -> Daemon:
+def network_policies(folder: Path, node: str, context: ClusterContext) -> Daemon:
     """Return the daemon of a node.
 
     It starts before the API server serves: its rules are to be there before the first pod, and it waits for

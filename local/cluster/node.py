@@ -8,11 +8,11 @@ import yaml
 
 from local.cluster import cgroups, containerd
 from local.cluster.commands import program
-from local.cluster.context import Context
+from local.cluster.context import ClusterContext
 from local.cluster.files import write
 from local.cluster.kube_proxy import kube_proxy
 from local.cluster.layout import gate
-from local.cluster.machine import Daemon, MachineSpec, Mount
+from local.cluster.machine import Daemon, InitSpec, Mount
 from local.cluster.network import ROUTER_SYSCTLS
 from local.cluster.network_policies import network_policies
 
@@ -27,7 +27,7 @@ SHARED_FOLDERS = ("/var/lib/kubelet", "/var/lib/cni", "/var/log")
 class NodeMachine:
     """Composes the machine of one node."""
 
-    def __init__(self, name: str, context: Context) -> None:
+    def __init__(self, name: str, context: ClusterContext) -> None:
         self.name = name
         self.context = context
         self.folder = context.layout.node(name)
@@ -37,7 +37,7 @@ class NodeMachine:
         """Below `/trainyard`: `<cluster>/<node>`."""
         return f"{self.context.layout.run.parent.name}/{self.name}"
 
-    def spec(self, pause_image: str) -> MachineSpec:
+    def spec(self, pause_image: str) -> InitSpec:
         """Write the config files and return what the machine runs."""
         files = {
             "containerd.toml": containerd.node_config(self.folder, pause_image),
@@ -48,7 +48,7 @@ class NodeMachine:
         }
         for name, content in files.items():
             write(self.folder / name, content)
-        return MachineSpec(
+        return InitSpec(
             daemons=(self.policies(), self.containerd(), self.kubelet(), self.proxy()),
             sysctls=ROUTER_SYSCTLS,
             mounts=(

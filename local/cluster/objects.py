@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from local.cluster.addresses import AddressPlan
-from local.cluster.api import ApiServer, Object
+from local.cluster.api import ApiServerClient, Object
 from local.cluster.config import NodeConfig, Taint
 from local.cluster.control_plane import DNS_USER
 from local.cluster.network_policies import USER as POLICIES_USER
@@ -31,14 +31,14 @@ _WATCHED: Mapping[str, Mapping[str, Sequence[str]]] = {
 """Daemon outside of pods → API group → what it lists and watches."""
 
 
-def apply_rights(api: ApiServer) -> None:
+def apply_rights(api: ApiServerClient) -> None:
     """Declare what the daemons may read that upstream has no role for."""
     for user, resources in _WATCHED.items():
         api.apply(f"{_RBAC}/clusterroles/{user}", _role(user, resources))
         api.apply(f"{_RBAC}/clusterrolebindings/{user}", _binding(user))
 
 
-def apply_dns(api: ApiServer, plan: AddressPlan) -> None:
+def apply_dns(api: ApiServerClient, plan: AddressPlan) -> None:
     """Declare the Service `kube-dns`, whose server runs outside of pods."""
     ports = [{"name": name, "port": 53, "protocol": protocol} for name, protocol in _DNS_PORTS]
     service: Object = {
@@ -63,7 +63,7 @@ def apply_dns(api: ApiServer, plan: AddressPlan) -> None:
     api.apply(_DNS_ENDPOINTS, endpoints)
 
 
-def apply_node(api: ApiServer, config: NodeConfig, plan: AddressPlan) -> None:
+def apply_node(api: ApiServerClient, config: NodeConfig, plan: AddressPlan) -> None:
     """Declare a Node as it shall be; kubelet then reports on it.
 
     Labels and GPUs are ours by server-side apply, so that one taken out of the config goes away. Taints
@@ -106,7 +106,7 @@ def is_ready(node: Object) -> bool:
     return reported and not taints & _MISSED
 
 
-def report_starting(api: ApiServer, name: str) -> None:
+def report_starting(api: ApiServerClient, name: str) -> None:
     """Say that a node is not Ready, before its kubelet starts.
 
     What the last kubelet said does not hold; and one that finds itself Ready reports only after 10 s.

@@ -24,7 +24,7 @@ RENEW_BEFORE = timedelta(days=30)
 
 
 @dataclass(frozen=True)
-class Subject:
+class CertificateSubject:
     """Whom a certificate names, and for which hosts it may serve."""
 
     name: str
@@ -58,7 +58,7 @@ class Authority:
         self._key = _load_key(self.files.key)
         self._certificate = x509.load_pem_x509_certificate(self.files.certificate.read_bytes())
 
-    def issue(self, file_name: str, subject: Subject) -> KeyPair:
+    def issue(self, file_name: str, subject: CertificateSubject) -> KeyPair:
         """Return `<folder>/<file_name>.crt` and `.key`, made or renewed where needed."""
         pair = KeyPair(self.folder / f"{file_name}.crt", self.folder / f"{file_name}.key")
         if not (pair.exists and self._holds(pair.certificate, subject)):
@@ -68,7 +68,7 @@ class Authority:
             write(pair.certificate, certificate.public_bytes(serialization.Encoding.PEM))
         return pair
 
-    def _holds(self, path: Path, subject: Subject) -> bool:
+    def _holds(self, path: Path, subject: CertificateSubject) -> bool:
         certificate = x509.load_pem_x509_certificate(path.read_bytes())
         return (
             certificate.issuer == self._certificate.subject
@@ -77,7 +77,7 @@ class Authority:
             and certificate.not_valid_after_utc - datetime.now(UTC) > RENEW_BEFORE
         )
 
-    def _sign(self, subject: Subject, public_key: ec.EllipticCurvePublicKey) -> x509.Certificate:
+    def _sign(self, subject: CertificateSubject, public_key: ec.EllipticCurvePublicKey) -> x509.Certificate:
         usages = [ExtendedKeyUsageOID.CLIENT_AUTH]
         builder = _builder(_name(subject), self._certificate.subject, public_key, LIFETIME)
         if subject.hosts:
@@ -109,7 +109,7 @@ def signing_key(folder: Path, name: str) -> KeyPair:
 
 def _write_authority(files: KeyPair, name: str) -> None:
     key = ec.generate_private_key(ec.SECP256R1())
-    subject = _name(Subject(f"trainyard-{name}"))
+    subject = _name(CertificateSubject(f"trainyard-{name}"))
     usage = x509.KeyUsage(
         digital_signature=True,
         key_cert_sign=True,
@@ -147,7 +147,7 @@ def _builder(
     )
 
 
-def _name(subject: Subject) -> x509.Name:
+def _name(subject: CertificateSubject) -> x509.Name:
     groups = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in subject.groups]
     return x509.Name([*groups, x509.NameAttribute(NameOID.COMMON_NAME, subject.name)])
 

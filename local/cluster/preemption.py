@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from infra.errors import Problem, TrainyardError
-from local.cluster.api import ApiServer, Object
-from local.cluster.events import Event, EventLog
+from local.cluster.api import ApiServerClient, Object
+from local.cluster.events import EventLog, PreemptionEvent
 from local.cluster.objects import PREEMPTING, is_ready, node_path
 from local.cluster.processes import wait_until
 
@@ -25,7 +25,7 @@ class PreemptionRecord:
     node: str
     notice_seconds: float | None
     """None: it was killed with no word."""
-    events: tuple[Event, ...]
+    events: tuple[PreemptionEvent, ...]
     pods: tuple[str, ...]
     """`namespace/name` of the pods that were still there when the node was lost, and failed with it."""
 
@@ -38,7 +38,7 @@ class PreemptionRecord:
 class Preemption:
     """Takes one node away. `kill` ends the machine behind it."""
 
-    def __init__(self, node: str, api: ApiServer, log: EventLog, kill: Callable[[], None]) -> None:
+    def __init__(self, node: str, api: ApiServerClient, log: EventLog, kill: Callable[[], None]) -> None:
         self.node = node
         self.path = node_path(node)
         self.api = api
@@ -97,7 +97,7 @@ class Preemption:
         self.log.record(self.node, phase)
 
 
-def fail_pods(api: ApiServer, node: str) -> tuple[str, ...]:
+def fail_pods(api: ApiServerClient, node: str) -> tuple[str, ...]:
     """Fail the pods of a machine that is gone; return `namespace/name` of each.
 
     The pod garbage collector does the same, some 40 s later.
@@ -108,11 +108,11 @@ def fail_pods(api: ApiServer, node: str) -> tuple[str, ...]:
     return tuple(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" for pod in pods)
 
 
-def _pods(api: ApiServer, node: str) -> list[Object]:
+def _pods(api: ApiServerClient, node: str) -> list[Object]:
     return list(api.get("/api/v1/pods", fieldSelector=f"spec.nodeName={node}")["items"])
 
 
-def _fail(api: ApiServer, pod: Object, message: str) -> None:
+def _fail(api: ApiServerClient, pod: Object, message: str) -> None:
     metadata = pod["metadata"]
     path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
     condition = {

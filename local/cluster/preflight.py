@@ -13,9 +13,9 @@ from local.cluster import cgroups, network_policies
 from local.cluster.commands import PROGRAM_PATH, program, run
 from local.cluster.config import ClusterConfig
 from local.cluster.containerd import CNI_PLUGINS
-from local.cluster.contracts import Artifacts
+from local.cluster.contracts import ArtifactFinder
 from local.cluster.layout import VERSION, Layout
-from local.cluster.machine import Machine
+from local.cluster.machine import ClusterMachine
 from local.cluster.network import host_routes, run_folders
 from local.cluster.node import SHARED_FOLDERS
 
@@ -52,7 +52,7 @@ CONTROLLERS = ("cpu", "cpuset", "memory", "pids")
 FREE_GIB = 5
 
 
-def check(config: ClusterConfig, layout: Layout, artifacts: Artifacts, link: str) -> None:
+def check(config: ClusterConfig, layout: Layout, artifacts: ArtifactFinder, link: str) -> None:
     """Raise MachineError with all that is missing or in the way; changes nothing.
 
     `link` is our own interface on the host, which may be there from an earlier run.
@@ -115,7 +115,7 @@ def _missing(what: str, where: str, package: str) -> Problem:
     return Problem(what, "not found", f"in {where}", f"apt-get install {package}")
 
 
-def _artifacts(config: ClusterConfig, artifacts: Artifacts) -> Iterator[Problem]:
+def _artifacts(config: ClusterConfig, artifacts: ArtifactFinder) -> Iterator[Problem]:
     images = sorted({"pause", *(image for node in config.nodes for image in node.images)})
     for name in [*(f"binary/{name}" for name in BINARIES), *(f"image/{name}" for name in images)]:
         try:
@@ -172,7 +172,7 @@ def _kernel() -> Iterator[Problem]:
 def _inotify(config: ClusterConfig, layout: Layout) -> Iterator[Problem]:
     """kubelet ends at once, again and again, where it gets no inotify instance; the limit is per user."""
     limit, used = int(INOTIFY_LIMIT.read_text()), inotify_instances_in_use()
-    machines = [Machine(layout.node(node.name), Path()) for node in config.nodes]
+    machines = [ClusterMachine(layout.node(node.name), Path()) for node in config.nodes]
     missing = [machine for machine in machines if not machine.is_running()]
     needed = (INOTIFY_PER_NODE * len(missing) + INOTIFY_PER_CONTROL_PLANE) if missing else 0
     if used + needed > limit:

@@ -12,18 +12,18 @@ from pathlib import Path
 from infra.errors import Problem, TrainyardError
 from local.cluster import cgroups, containerd
 from local.cluster.addresses import AddressPlan, allocate
-from local.cluster.api import ApiServer
+from local.cluster.api import ApiServerClient
 from local.cluster.config import ClusterConfig, NodeConfig
-from local.cluster.context import Context
-from local.cluster.contracts import Artifacts
-from local.cluster.control_plane import ControlPlane
+from local.cluster.context import ClusterContext
+from local.cluster.contracts import ArtifactFinder
+from local.cluster.control_plane import EmbeddedControlPlane
 from local.cluster.credentials import Credentials
 from local.cluster.files import write
 from local.cluster.image_store import ImageStore
 from local.cluster.images import Archive, import_missing, read_archive
 from local.cluster.layout import VERSION, Layout, gate
-from local.cluster.machine import Machine
-from local.cluster.network import CONTROL, Network
+from local.cluster.machine import ClusterMachine
+from local.cluster.network import CONTROL, EmbeddedNetwork
 from local.cluster.node import SHARED_FOLDERS, NodeMachine
 from local.cluster.objects import (
     apply_dns,
@@ -41,18 +41,18 @@ NODE_SECONDS = 120.0
 """Longest waits before we give up; on two idle cores both take below 15 s."""
 
 
-class Site:
+class ClusterSite:
     """Starts and removes the parts of one cluster; the caller holds its lock."""
 
     def __init__(
-        self, config: ClusterConfig, layout: Layout, artifacts: Artifacts, images: ImageStore
+        self, config: ClusterConfig, layout: Layout, artifacts: ArtifactFinder, images: ImageStore
     ) -> None:
         self.config = config
         self.layout = layout
         self.artifacts = artifacts
         self.images = images
-        self.network = Network(config.name, layout.networks)
-        self.control = Machine(layout.control, self.network.namespace(CONTROL))
+        self.network = EmbeddedNetwork(config.name, layout.networks)
+        self.control = ClusterMachine(layout.control, self.network.namespace(CONTROL))
 
     @cached_property
     def plan(self) -> AddressPlan:
@@ -64,18 +64,18 @@ class Site:
         return Credentials(self.layout.pki, self.plan)
 
     @cached_property
-    def api(self) -> ApiServer:
+    def api(self) -> ApiServerClient:
         authority = self.credentials.authority.files.certificate
-        return ApiServer(self.plan.endpoint, authority, self.credentials.admin())
+        return ApiServerClient(self.plan.endpoint, authority, self.credentials.admin())
 
     @property
     def exists(self) -> bool:
         """Whether a cluster, or what is left of one, is there."""
         return self.layout.indexes.exists()
 
-    def node(self, name: str) -> Machine:
+    def node(self, name: str) -> ClusterMachine:
         """The machine of a node."""
-        return Machine(self.layout.node(name), self.network.namespace(name))
+        return ClusterMachine(self.layout.node(name), self.network.namespace(name))
 
     def prepare(self) -> None:
         """Make the run folder, remove nodes that are no longer declared, give out addresses."""
@@ -95,7 +95,7 @@ class Site:
     def start_control_plane(self) -> None:
         """Start it where it does not run; `start_nodes` waits for it."""
         self.network.connect_host(self.plan)
-        parts = ControlPlane(self._context)
+        parts = EmbeddedControlPlane(self._context)
         spec = parts.spec(self.config.nodes[0].name)
         if not self.control.is_running(spec):
             self.control.stop()
@@ -141,14 +141,14 @@ class Site:
         names = self._node_folders() | {node.name for node in self.config.nodes}
         machines = [self.control, self._unpacker, *(self.node(name) for name in names)]
         with ThreadPoolExecutor() as pool:
-            list(pool.map(Machine.stop, machines))
+            list(pool.map(ClusterMachine.stop, machines))
         self.network.remove()
         cgroups.remove(self.config.name)
         shutil.rmtree(self.layout.run, ignore_errors=True)
 
     @property
-    def _context(self) -> Context:
-        return Context(self.layout, self.plan, self.credentials, self.artifacts)
+    def _context(self) -> ClusterContext:
+        return ClusterContext(self.layout, self.plan, self.credentials, self.artifacts)
 
     def _start_machine(self, node: NodeConfig) -> bool:
         """Whether it had to be started."""
@@ -169,8 +169,8 @@ class Site:
         return True
 
     @property
-    def _unpacker(self) -> Machine:
-        return Machine(self.layout.unpacking, self.network.namespace(CONTROL))
+    def _unpacker(self) -> ClusterMachine:
+        return ClusterMachine(self.layout.unpacking, self.network.namespace(CONTROL))
 
     def _stock(self, node: NodeConfig) -> None:
         """Give a node that is new the images of all nodes, which share them."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.paths import Paths
-from engine.provider.resource import Failure, Gone, Inputs, Live, Outputs, Progress, Resource
+from engine.provider.resource import Failure, Gone, HandlerProgress, Inputs, Live, Outputs, ResourceHandler
 from infra.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 KEYS = frozenset({"objectStoreAccessKey", "objectStoreSecretKey"})
 
 
-class EmbeddedCluster(Resource):
+class EmbeddedCluster(ResourceHandler):
     """Inputs are those of `local.cluster.ClusterConfig`; the cluster's data outlives it.
 
     The cluster's code is imported when it is first needed: the engine waits for the plugin to start.
@@ -44,17 +44,17 @@ class EmbeddedCluster(Resource):
     def identify(self, inputs: Inputs) -> str:
         return str(inputs["name"])
 
-    def create(self, inputs: Inputs, progress: Progress) -> Outputs:
+    def create(self, inputs: Inputs, progress: HandlerProgress) -> Outputs:
         """Return when the API serves; `ReadyNodes` waits for the nodes."""
         cluster = _cluster(inputs, progress)
         return _outputs(cluster.config.name, cluster.serve())
 
-    def update(self, old: Inputs, new: Inputs, progress: Progress) -> Outputs:
+    def update(self, old: Inputs, new: Inputs, progress: HandlerProgress) -> Outputs:
         """Bring it to the new config from whatever state it is in, its nodes included."""
         cluster = _cluster(new, progress)
         return _outputs(cluster.config.name, cluster.up())
 
-    def read(self, inputs: Inputs, outputs: Outputs, progress: Progress) -> Live:
+    def read(self, inputs: Inputs, outputs: Outputs, progress: HandlerProgress) -> Live:
         """Report a node that is not ready as absent, so that the next update starts it again."""
         if not Paths.from_environment().cluster_run(inputs["name"]).exists():
             raise Gone(inputs["name"])
@@ -63,7 +63,7 @@ class EmbeddedCluster(Resource):
         nodes = [node for node in inputs["nodes"] if node["name"] in ready]
         return Live({**inputs, "nodes": nodes}, outputs)
 
-    def delete(self, inputs: Inputs, progress: Progress) -> None:
+    def delete(self, inputs: Inputs, progress: HandlerProgress) -> None:
         _cluster(inputs, progress).down()
 
 
@@ -82,7 +82,7 @@ def _outputs(name: str, info: ClusterInfo) -> Outputs:
     }
 
 
-def _cluster(inputs: Inputs, progress: Progress) -> Cluster:
+def _cluster(inputs: Inputs, progress: HandlerProgress) -> Cluster:
     from local.cluster import ClusterConfig
     from local.cluster import EmbeddedCluster as Cluster
     from local.toolchain import Toolchain, load_versions

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.paths import Paths
-from engine.provider.resource import Failure, Inputs, Moment, Outputs, Progress
+from engine.provider.resource import Failure, HandlerProgress, Inputs, Moment, Outputs
 
 
 class ReadyNodes(Moment):
@@ -22,7 +22,7 @@ class ReadyNodes(Moment):
     def identify(self, inputs: Inputs) -> str:
         return str(inputs["cluster"])
 
-    def create(self, inputs: Inputs, progress: Progress) -> Outputs:
+    def create(self, inputs: Inputs, progress: HandlerProgress) -> Outputs:
         # Imported late: the engine waits for the plugin to start.
         from local.cluster import EmbeddedCluster
         from local.toolchain import Toolchain, load_versions

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from engine.progress import Task
 from infra.errors import Problem
-from local.toolchain.store import Entry, Store
+from local.toolchain.store import ArtifactStore, Entry
 
 
 class Action(StrEnum):
@@ -33,7 +33,7 @@ class Lane(StrEnum):
 
 
 @dataclass(frozen=True)
-class Step:
+class PlanStep:
     """One line of a plan."""
 
     name: str
@@ -59,7 +59,7 @@ class Artifact(ABC):
         return (self.name,)
 
     @abstractmethod
-    def plan(self) -> Step:
+    def plan(self) -> PlanStep:
         """Say what there is, or what `make` would do; looks, and changes nothing."""
 
     @abstractmethod
@@ -78,7 +78,7 @@ class Artifact(ABC):
 class CachedArtifact(Artifact):
     """An artifact in the store, under a key made of all its inputs."""
 
-    store: Store
+    store: ArtifactStore
 
     @cached_property
     def entry(self) -> Entry:
@@ -96,16 +96,18 @@ class CachedArtifact(Artifact):
         """Hash of everything that goes into it."""
 
     @abstractmethod
-    def intention(self) -> Step:
+    def intention(self) -> PlanStep:
         """Say how it would be made."""
 
     @abstractmethod
     def fill(self, folder: Path, task: Task) -> str:
         """Write it into `folder`; return its origin in words."""
 
-    def plan(self) -> Step:
+    def plan(self) -> PlanStep:
         seal = self.store.seal(self.entry)
-        return Step(self.name, Action.PRESENT, f"in the cache: {seal.origin}") if seal else self.intention()
+        return (
+            PlanStep(self.name, Action.PRESENT, f"in the cache: {seal.origin}") if seal else self.intention()
+        )
 
     def make(self, task: Task) -> None:
         self.store.make(self.entry, lambda folder: self.fill(folder, task))

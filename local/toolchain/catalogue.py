@@ -13,11 +13,11 @@ from local.toolchain.golang import GoBuild, GoToolchain
 from local.toolchain.images import ProgramImage, RootFilesystem, TrainingArchive
 from local.toolchain.modules import ChartFolder, ManifestFile, PluginScripts
 from local.toolchain.packages import DebianPackages
-from local.toolchain.process import Runner
+from local.toolchain.process import ProcessRunner
 from local.toolchain.providers import ProviderPlugin
 from local.toolchain.python import PythonEnvironment
 from local.toolchain.releases import Releases
-from local.toolchain.store import Store
+from local.toolchain.store import ArtifactStore
 from local.toolchain.versions import Versions
 
 
@@ -29,12 +29,12 @@ class Catalogue:
     versions: Versions
     progress: Progress
     releases: Releases
-    runner: Runner
+    runner: ProcessRunner
 
     @cached_property
-    def store(self) -> Store:
+    def store(self) -> ArtifactStore:
         """The cache."""
-        return Store(self.paths.cache)
+        return ArtifactStore(self.paths.cache)
 
     @cached_property
     def go(self) -> GoToolchain:

@@ -38,7 +38,7 @@ _TRIALS = {
 """What the nodes need of the kernel, tried in namespaces that end with the trial."""
 
 
-class State(StrEnum):
+class DoctorStatus(StrEnum):
     """How a finding stands."""
 
     OK = "ok"
@@ -49,12 +49,12 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True)
-class Finding:
+class DoctorFinding:
     """One thing that was looked at."""
 
     area: str
     name: str
-    state: State
+    state: DoctorStatus
     detail: str
     fix: str = ""
 
@@ -63,17 +63,17 @@ class Finding:
 class Diagnosis:
     """All findings, for people (`render`) and for scripts (`exit_code`)."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[DoctorFinding, ...]
 
     @property
     def exit_code(self) -> ExitCode:
         """MACHINE if a person has to do something first."""
-        problems = any(finding.state is State.PROBLEM for finding in self.findings)
+        problems = any(finding.state is DoctorStatus.PROBLEM for finding in self.findings)
         return ExitCode.MACHINE if problems else ExitCode.OK
 
     def render(self, console: Console) -> None:
         """Print a table, and under it what to do about each problem."""
-        colours = {State.OK: "green", State.TODO: "yellow", State.PROBLEM: "red"}
+        colours = {DoctorStatus.OK: "green", DoctorStatus.TODO: "yellow", DoctorStatus.PROBLEM: "red"}
         table = Table(box=None, pad_edge=False)
         for column in ("", "what", "state", "detail"):
             table.add_column(column, overflow="fold")
@@ -85,7 +85,7 @@ class Diagnosis:
             area = finding.area
         console.print(table)
         for finding in self.findings:
-            if finding.state is State.PROBLEM:
+            if finding.state is DoctorStatus.PROBLEM:
                 console.print(f"[red]{escape(finding.name)}[/]: {escape(finding.fix)}")
 
 
@@ -93,7 +93,7 @@ def diagnose(
     toolchain: Toolchain,
     names: Iterable[str] | None = None,
     checks: Iterable[Callable[[], Iterable[Problem]]] = (),
-    findings: Iterable[Finding] = (),
+    findings: Iterable[DoctorFinding] = (),
 ) -> Diagnosis:
     """Look at the machine and at the artifacts behind `names` (all of them, if none are given).
 
@@ -103,10 +103,10 @@ def diagnose(
     return Diagnosis((*_machine(toolchain), *_artifacts(toolchain, names), *findings, *others))
 
 
-def _machine(toolchain: Toolchain) -> Iterator[Finding]:
+def _machine(toolchain: Toolchain) -> Iterator[DoctorFinding]:
     release = platform.freedesktop_os_release().get("PRETTY_NAME", "unknown")
-    yield Finding(
-        "machine", "system", State.OK, f"{release}, Linux {platform.release()}, {os.cpu_count()} cores"
+    yield DoctorFinding(
+        "machine", "system", DoctorStatus.OK, f"{release}, Linux {platform.release()}, {os.cpu_count()} cores"
     )
     yield _user()
     yield _capabilities()
@@ -116,17 +116,17 @@ def _machine(toolchain: Toolchain) -> Iterator[Finding]:
     for folder in (toolchain.paths.cache, toolchain.paths.state):
         there = next(path for path in (folder, *folder.parents) if path.exists())
         free_gib = shutil.disk_usage(there).free / 2**30
-        yield Finding("machine", str(folder), State.OK, f"{free_gib:.0f} GiB free")
+        yield DoctorFinding("machine", str(folder), DoctorStatus.OK, f"{free_gib:.0f} GiB free")
     if os.geteuid() == 0:
         for name, trial in _TRIALS.items():
             yield _trial(name, trial)
 
 
-def _user() -> Finding:
+def _user() -> DoctorFinding:
     if os.geteuid() == 0:
-        return Finding("machine", "user", State.OK, "root")
+        return DoctorFinding("machine", "user", DoctorStatus.OK, "root")
     fix = "run as root: the nodes' namespaces, mounts and cgroups need it"
-    return Finding("machine", "user", State.PROBLEM, f"uid {os.geteuid()}", fix)
+    return DoctorFinding("machine", "user", DoctorStatus.PROBLEM, f"uid {os.geteuid()}", fix)
 
 
 def _lacks_capabilities(names: Iterable[str]) -> list[str]:
@@ -135,75 +135,79 @@ def _lacks_capabilities(names: Iterable[str]) -> list[str]:
     return [name for name in names if not effective & (1 << _CAPABILITIES[name])]
 
 
-def _capabilities() -> Finding:
+def _capabilities() -> DoctorFinding:
     missing = _lacks_capabilities(_CAPABILITIES)
     if not missing:
-        return Finding("machine", "capabilities", State.OK, ", ".join(_CAPABILITIES))
+        return DoctorFinding("machine", "capabilities", DoctorStatus.OK, ", ".join(_CAPABILITIES))
     if missing == ["SYS_RESOURCE"]:
         detail = "no SYS_RESOURCE: containers keep their parent's OOM score"
-        return Finding("machine", "capabilities", State.OK, detail)
+        return DoctorFinding("machine", "capabilities", DoctorStatus.OK, detail)
     fix = f"run where root has them, or give the container --cap-add={','.join(missing)}"
-    return Finding("machine", "capabilities", State.PROBLEM, f"no {', '.join(missing)}", fix)
+    return DoctorFinding("machine", "capabilities", DoctorStatus.PROBLEM, f"no {', '.join(missing)}", fix)
 
 
-def _memory() -> Finding:
+def _memory() -> DoctorFinding:
     gib = psutil.virtual_memory().available / 2**30
-    state = State.OK if gib >= MEMORY_GIB else State.PROBLEM
+    state = DoctorStatus.OK if gib >= MEMORY_GIB else DoctorStatus.PROBLEM
     fix = f"the cluster and its job want {MEMORY_GIB:.0f} GiB: end something, or use a larger machine"
-    return Finding("machine", "memory", state, f"{gib:.1f} GiB available", fix)
+    return DoctorFinding("machine", "memory", state, f"{gib:.1f} GiB available", fix)
 
 
-def _locked_memory() -> Finding:
+def _locked_memory() -> DoctorFinding:
     """Pods of the embedded cluster may lock as much: nothing that it runs needs more."""
     most = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
     if most == resource.RLIM_INFINITY or not _lacks_capabilities(["SYS_RESOURCE"]):
-        return Finding("machine", "locked memory", State.OK, "pods: no limit")
-    return Finding("machine", "locked memory", State.OK, f"pods: {most // 2**20} MiB (no SYS_RESOURCE)")
-
-
-def _cgroups() -> Finding:
-    root = Path("/sys/fs/cgroup")
-    if (root / "cgroup.controllers").exists():
-        return Finding("machine", "cgroups", State.OK, "version 2")
-    controllers = [name for name in ("cpu", "memory", "pids", "cpuset") if (root / name).exists()]
-    if len(controllers) == 4:
-        return Finding("machine", "cgroups", State.OK, "version 1")
-    fix = "mount cgroup version 2 at /sys/fs/cgroup"
-    return Finding(
-        "machine", "cgroups", State.PROBLEM, f"version 1 with {', '.join(controllers) or 'none'}", fix
+        return DoctorFinding("machine", "locked memory", DoctorStatus.OK, "pods: no limit")
+    return DoctorFinding(
+        "machine", "locked memory", DoctorStatus.OK, f"pods: {most // 2**20} MiB (no SYS_RESOURCE)"
     )
 
 
-def _trial(name: str, script: str) -> Finding:
+def _cgroups() -> DoctorFinding:
+    root = Path("/sys/fs/cgroup")
+    if (root / "cgroup.controllers").exists():
+        return DoctorFinding("machine", "cgroups", DoctorStatus.OK, "version 2")
+    controllers = [name for name in ("cpu", "memory", "pids", "cpuset") if (root / name).exists()]
+    if len(controllers) == 4:
+        return DoctorFinding("machine", "cgroups", DoctorStatus.OK, "version 1")
+    fix = "mount cgroup version 2 at /sys/fs/cgroup"
+    return DoctorFinding(
+        "machine", "cgroups", DoctorStatus.PROBLEM, f"version 1 with {', '.join(controllers) or 'none'}", fix
+    )
+
+
+def _trial(name: str, script: str) -> DoctorFinding:
     try:
         subprocess.run(_namespaced(script), capture_output=True, text=True, timeout=TRIAL_SECONDS, check=True)
     except subprocess.CalledProcessError as error:
         said = error.stderr.strip().splitlines()[-1:] or [f"exit code {error.returncode}"]
         if error.returncode == 127:
-            return Finding("kernel", name, State.TODO, "cannot be tried before the Debian packages are there")
+            return DoctorFinding(
+                "kernel", name, DoctorStatus.TODO, "cannot be tried before the Debian packages are there"
+            )
         fix = "load the kernel's module on the host (modprobe), or use another machine"
-        return Finding("kernel", name, State.PROBLEM, said[0], fix)
-    return Finding("kernel", name, State.OK, "tried")
+        return DoctorFinding("kernel", name, DoctorStatus.PROBLEM, said[0], fix)
+    return DoctorFinding("kernel", name, DoctorStatus.OK, "tried")
 
 
 def _namespaced(script: str) -> tuple[str, ...]:
     return ("unshare", "--net", "--mount", "sh", "-c", script)
 
 
-def _artifacts(toolchain: Toolchain, names: Iterable[str] | None) -> Iterator[Finding]:
+def _artifacts(toolchain: Toolchain, names: Iterable[str] | None) -> Iterator[DoctorFinding]:
     steps = toolchain.plan(names)
     for step in steps:
         if step.action is Action.PRESENT:
-            yield Finding("artifacts", step.name, State.OK, step.why)
+            yield DoctorFinding("artifacts", step.name, DoctorStatus.OK, step.why)
         else:
-            yield Finding("artifacts", step.name, State.TODO, f"{step.action}: {step.why}")
+            yield DoctorFinding("artifacts", step.name, DoctorStatus.TODO, f"{step.action}: {step.why}")
     try:
         toolchain.check(names)
     except MachineError as error:
         yield from (from_problem("artifacts", problem) for problem in error.problems)
 
 
-def from_problem(area: str, problem: Problem) -> Finding:
+def from_problem(area: str, problem: Problem) -> DoctorFinding:
     """Return the finding of something that a person has to see to."""
     detail = f"{problem.got}; wanted: {problem.allowed}"
-    return Finding(area, problem.path, State.PROBLEM, detail, problem.fix)
+    return DoctorFinding(area, problem.path, DoctorStatus.PROBLEM, detail, problem.fix)

@@ -15,11 +15,11 @@ from packaging.version import Version
 from engine.progress import Task
 from infra.errors import Problem, TrainyardError
 from local.toolchain import python
-from local.toolchain.artifact import Action, CachedArtifact, Lane, Step
-from local.toolchain.process import Runner
+from local.toolchain.artifact import Action, CachedArtifact, Lane, PlanStep
+from local.toolchain.process import ProcessRunner
 from local.toolchain.releases import ARCHITECTURE, BrokenOffError, Releases
 from local.toolchain.search import find_on_path, version_of
-from local.toolchain.store import Store, content_key, file_digests
+from local.toolchain.store import ArtifactStore, content_key, file_digests
 from local.toolchain.versions import Build, Go
 
 RECIPE = 1
@@ -45,7 +45,7 @@ class GoToolchain(CachedArtifact):
     lane = Lane.NETWORK
     disk_mib = 400
 
-    def __init__(self, go: Go, *, store: Store, repository: Path, runner: Runner) -> None:
+    def __init__(self, go: Go, *, store: ArtifactStore, repository: Path, runner: ProcessRunner) -> None:
         self.store = store
         self._minimum = Version(go.minimum)
         self._modules = repository / "local" / "go"
@@ -56,15 +56,15 @@ class GoToolchain(CachedArtifact):
     def key(self) -> str:
         return content_key(RECIPE, self._requirements.read_text(), ARCHITECTURE)
 
-    def plan(self) -> Step:
+    def plan(self) -> PlanStep:
         if self._on_path:
             found = version_of(self._on_path, ("version",))
-            return Step(self.name, Action.PRESENT, f"on PATH: {self._on_path}, {found}")
+            return PlanStep(self.name, Action.PRESENT, f"on PATH: {self._on_path}, {found}")
         return super().plan()
 
-    def intention(self) -> Step:
+    def intention(self) -> PlanStep:
         why = f"PATH has no go of {self._minimum} or newer; from {self._requirements.name}, by hash"
-        return Step(self.name, Action.INSTALL, why)
+        return PlanStep(self.name, Action.INSTALL, why)
 
     def make(self, task: Task) -> None:
         if not self._on_path:
@@ -138,7 +138,14 @@ class GoBuild(CachedArtifact):
     lane = Lane.COMPILE
 
     def __init__(
-        self, name: str, build: Build, *, store: Store, go: GoToolchain, releases: Releases, ours: Path
+        self,
+        name: str,
+        build: Build,
+        *,
+        store: ArtifactStore,
+        go: GoToolchain,
+        releases: Releases,
+        ours: Path,
     ) -> None:
         self.name = f"binary/{name}"
         self.disk_mib = build.disk_mib
@@ -158,18 +165,18 @@ class GoBuild(CachedArtifact):
         inputs = self._build.model_dump(include={"version", "programs", "ldflags", "embed", "versioned"})
         return content_key(RECIPE, LINK_FLAGS, ARCHITECTURE, inputs, file_digests(folder, folder.iterdir()))
 
-    def plan(self) -> Step:
+    def plan(self) -> PlanStep:
         if self.store.seal(self.entry) is None and self._on_path:
             places = ", ".join(sorted({str(path.parent) for path in self._on_path.values()}))
-            return Step(self.name, Action.PRESENT, f"on PATH: {places}, fits {self._build.path}")
+            return PlanStep(self.name, Action.PRESENT, f"on PATH: {places}, fits {self._build.path}")
         return super().plan()
 
-    def intention(self) -> Step:
+    def intention(self) -> PlanStep:
         refusal = self._releases.refusal(self._build)
         if refusal:
             why = f"from {self._build.module} {self._build.version}: {refusal}"
-            return Step(self.name, Action.BUILD, why)
-        return Step(self.name, Action.DOWNLOAD, f"release {self._build.version}, with its checksums")
+            return PlanStep(self.name, Action.BUILD, why)
+        return PlanStep(self.name, Action.DOWNLOAD, f"release {self._build.version}, with its checksums")
 
     def problems(self) -> list[Problem]:
         if self.intention().action is Action.DOWNLOAD:

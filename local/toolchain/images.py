@@ -13,11 +13,11 @@ import certifi
 from engine.progress import Task
 from infra.errors import Problem
 from local.toolchain import oci, sbom
-from local.toolchain.artifact import Action, CachedArtifact, Lane, Step
+from local.toolchain.artifact import Action, CachedArtifact, Lane, PlanStep
 from local.toolchain.golang import GoBuild
-from local.toolchain.process import Runner
+from local.toolchain.process import ProcessRunner
 from local.toolchain.releases import ARCHITECTURE
-from local.toolchain.store import Store, content_key, file_digests, sha256
+from local.toolchain.store import ArtifactStore, content_key, file_digests, sha256
 from local.toolchain.versions import Image, TrainingImage
 
 RECIPE = 1
@@ -51,7 +51,7 @@ class ProgramImage(CachedArtifact):
 
     disk_mib = 200
 
-    def __init__(self, name: str, image: Image, *, store: Store, build: GoBuild) -> None:
+    def __init__(self, name: str, image: Image, *, store: ArtifactStore, build: GoBuild) -> None:
         self.name = f"image/{name}"
         self.store = store
         self.needs = (build.name,)
@@ -61,8 +61,8 @@ class ProgramImage(CachedArtifact):
     def key(self) -> str:
         return content_key(RECIPE, self._image.model_dump(), self._build.key(), sha256(Path(certifi.where())))
 
-    def intention(self) -> Step:
-        return Step(self.name, Action.ASSEMBLE, f"around {self._image.program}")
+    def intention(self) -> PlanStep:
+        return PlanStep(self.name, Action.ASSEMBLE, f"around {self._image.program}")
 
     def fill(self, folder: Path, task: Task) -> str:
         program = self._build.paths()[f"binary/{self._image.program}"]
@@ -101,7 +101,9 @@ class RootFilesystem(CachedArtifact):
     needs = ("package/mmdebstrap",)
     lane = Lane.NETWORK
 
-    def __init__(self, image: TrainingImage, *, store: Store, repository: Path, runner: Runner) -> None:
+    def __init__(
+        self, image: TrainingImage, *, store: ArtifactStore, repository: Path, runner: ProcessRunner
+    ) -> None:
         self.store = store
         self.disk_mib = image.disk_mib
         self._image = image
@@ -112,8 +114,8 @@ class RootFilesystem(CachedArtifact):
         recipes = [file_digests(recipe, _ingredients(recipe)) for recipe in self._recipes]
         return content_key(RECIPE, _suite(), ARCHITECTURE, recipes)
 
-    def intention(self) -> Step:
-        return Step(self.name, Action.BUILD, f"{_suite()} with {', '.join(self._packages())}")
+    def intention(self) -> PlanStep:
+        return PlanStep(self.name, Action.BUILD, f"{_suite()} with {', '.join(self._packages())}")
 
     def problems(self) -> list[Problem]:
         if os.geteuid() == 0:
@@ -161,7 +163,7 @@ class TrainingArchive(CachedArtifact):
         self,
         image: TrainingImage,
         *,
-        store: Store,
+        store: ArtifactStore,
         repository: Path,
         root: RootFilesystem,
         requirements: Path,
@@ -183,8 +185,8 @@ class TrainingArchive(CachedArtifact):
         lock = sha256(self._requirements)
         return content_key(RECIPE, self._image.repository, ENVIRONMENT, self._root.key(), digests, lock)
 
-    def intention(self) -> Step:
-        return Step(self.name, Action.ASSEMBLE, "the training package or what is below it has changed")
+    def intention(self) -> PlanStep:
+        return PlanStep(self.name, Action.ASSEMBLE, "the training package or what is below it has changed")
 
     def make(self, task: Task) -> None:
         super().make(task)

@@ -21,7 +21,7 @@ PROVIDER = "pulumi-resource-trainyard"
 _WRAPPED = {LANGUAGE_HOST: "engine.language_host", PROVIDER: "engine.provider"}
 
 
-class Artifacts(Protocol):
+class LinkedArtifacts(Protocol):
     """What is asked of the toolchain."""
 
     paths: Paths
@@ -36,7 +36,7 @@ class Artifacts(Protocol):
         """The reference by which pods use `image/<name>`."""
 
 
-def refresh(toolchain: Artifacts) -> None:
+def refresh(toolchain: LinkedArtifacts) -> None:
     """Link what is there, each link replaced by one rename; a link to what is gone is removed.
 
     `bin/` for PATH, `charts/`, `training-env`, `training-sbom.cdx.json`, and the file `training-image` with
@@ -58,7 +58,7 @@ def refresh(toolchain: Artifacts) -> None:
         _link(toolchain.paths.venv, Path(sys.prefix))
 
 
-def engine_environment(toolchain: Artifacts) -> dict[str, str]:
+def engine_environment(toolchain: LinkedArtifacts) -> dict[str, str]:
     """Return the engine's variables: our programs first on PATH, a file backend, its passphrase, a TMPDIR.
 
     The Kubernetes provider leaves kubeconfigs in TMPDIR, so it is a folder that only its owner can read.
@@ -99,7 +99,7 @@ def _place(name: str) -> str:
     return places.get(kind, "")
 
 
-def _language_host(toolchain: Artifacts) -> dict[Path, Path | None]:
+def _language_host(toolchain: LinkedArtifacts) -> dict[Path, Path | None]:
     """Return links to the official language host, where there is one, and to the SDK's scripts."""
     bin_folder = toolchain.paths.bin
     pulumi = toolchain.find("binary/pulumi")
@@ -111,7 +111,7 @@ def _language_host(toolchain: Artifacts) -> dict[Path, Path | None]:
     return {bin_folder / LANGUAGE_HOST: official, **links}
 
 
-def _wrapper(toolchain: Artifacts, module: str) -> str:
+def _wrapper(toolchain: LinkedArtifacts, module: str) -> str:
     python = shlex.quote(str(toolchain.paths.venv / "bin" / "python"))
     # -P: the engine starts plugins in the program's folder, whose `platform` must not hide Python's own.
     return f'#!/bin/sh\nexec {python} -P -m {module} "$@"\n'

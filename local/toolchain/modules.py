@@ -10,11 +10,11 @@ from pathlib import Path
 import yaml
 
 from engine.progress import Task
-from local.toolchain.artifact import Action, CachedArtifact, Step
+from local.toolchain.artifact import Action, CachedArtifact, PlanStep
 from local.toolchain.golang import GoBuild, GoToolchain
-from local.toolchain.process import Runner
-from local.toolchain.store import Store, content_key
-from local.toolchain.versions import Chart, Manifest, ModuleFiles, Plugin
+from local.toolchain.process import ProcessRunner
+from local.toolchain.store import ArtifactStore, content_key
+from local.toolchain.versions import Chart, GoPlugin, ManifestFiles, ModuleFiles
 
 RECIPE = 1
 
@@ -25,7 +25,9 @@ class ModuleArtifact(CachedArtifact):
     needs: tuple[str, ...] = (GoToolchain.name,)
     disk_mib = 50
 
-    def __init__(self, name: str, pin: ModuleFiles | Plugin, *, store: Store, go: GoToolchain) -> None:
+    def __init__(
+        self, name: str, pin: ModuleFiles | GoPlugin, *, store: ArtifactStore, go: GoToolchain
+    ) -> None:
         self.name = name
         self.store = store
         self._pin = pin
@@ -36,8 +38,8 @@ class ModuleArtifact(CachedArtifact):
         ours = sorted(line for line in sums if line.startswith(f"{self._pin.module} "))
         return content_key(RECIPE, ours, self._pin.model_dump())
 
-    def intention(self) -> Step:
-        return Step(self.name, Action.ASSEMBLE, f"from the Go module {self._pin.module}")
+    def intention(self) -> PlanStep:
+        return PlanStep(self.name, Action.ASSEMBLE, f"from the Go module {self._pin.module}")
 
     def fill(self, folder: Path, task: Task) -> str:
         task.advanced(0, None, f"fetching {self._pin.module}")
@@ -57,7 +59,7 @@ class ChartFolder(ModuleArtifact):
         name: str,
         chart: Chart,
         *,
-        store: Store,
+        store: ArtifactStore,
         go: GoToolchain,
         dependencies: Mapping[str, ChartFolder],
     ) -> None:
@@ -90,12 +92,12 @@ class ManifestFile(ModuleArtifact):
     def __init__(
         self,
         name: str,
-        manifest: Manifest,
+        manifest: ManifestFiles,
         *,
-        store: Store,
+        store: ArtifactStore,
         go: GoToolchain,
         kubectl: GoBuild,
-        runner: Runner,
+        runner: ProcessRunner,
     ) -> None:
         super().__init__(f"manifest/{name}", manifest, store=store, go=go)
         self._manifest = manifest
@@ -120,7 +122,7 @@ class ManifestFile(ModuleArtifact):
 class PluginScripts(ModuleArtifact):
     """Executable scripts in one folder."""
 
-    def __init__(self, name: str, plugin: Plugin, *, store: Store, go: GoToolchain) -> None:
+    def __init__(self, name: str, plugin: GoPlugin, *, store: ArtifactStore, go: GoToolchain) -> None:
         super().__init__(f"plugin/{name}", plugin, store=store, go=go)
         self._plugin = plugin
 

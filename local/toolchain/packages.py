@@ -10,10 +10,10 @@ from pathlib import Path
 
 from engine.progress import Progress, Task
 from infra.errors import Problem
-from local.toolchain.artifact import Action, Artifact, Lane, Step
-from local.toolchain.process import Runner
+from local.toolchain.artifact import Action, Artifact, Lane, PlanStep
+from local.toolchain.process import ProcessRunner
 from local.toolchain.search import find_on_path
-from local.toolchain.versions import Package
+from local.toolchain.versions import DebianPackage
 
 POLICY = Path("/usr/sbin/policy-rc.d")
 """Asked by Debian's packaging before a service is started (policy-rc.d(8)); 101 means no."""
@@ -29,7 +29,12 @@ class DebianPackages(Artifact):
     disk_mib = 600
 
     def __init__(
-        self, packages: Mapping[str, Package], *, runner: Runner, progress: Progress, kind: str = "package"
+        self,
+        packages: Mapping[str, DebianPackage],
+        *,
+        runner: ProcessRunner,
+        progress: Progress,
+        kind: str = "package",
     ) -> None:
         """`kind` begins their names in the toolchain, which are `KIND/NAME`."""
         self.name = f"{kind}s"
@@ -42,11 +47,11 @@ class DebianPackages(Artifact):
     def provides(self) -> tuple[str, ...]:
         return tuple(f"{self._kind}/{name}" for name in self._packages)
 
-    def plan(self) -> Step:
+    def plan(self) -> PlanStep:
         missing = self._missing()
         if not missing:
-            return Step(self.name, Action.PRESENT, f"{len(self._packages)} Debian packages")
-        return Step(self.name, Action.INSTALL, f"by apt-get: {', '.join(missing)}")
+            return PlanStep(self.name, Action.PRESENT, f"{len(self._packages)} Debian packages")
+        return PlanStep(self.name, Action.INSTALL, f"by apt-get: {', '.join(missing)}")
 
     def problems(self) -> list[Problem]:
         missing = self._missing()
@@ -97,7 +102,7 @@ class DebianPackages(Artifact):
             self._runner.run(["systemctl", "disable", service], what=f"disable the service {service}")
 
 
-def _place(package: Package) -> Path | None:
+def _place(package: DebianPackage) -> Path | None:
     wanted = Path(package.provides)
     if wanted.is_absolute():
         return wanted if wanted.exists() else None

@@ -30,7 +30,7 @@ class InterruptedWorkError(Exception):
     """Other work has failed or a person has interrupted: nothing new is started."""
 
 
-class Runner:
+class ProcessRunner:
     """Runs programs, each in a process group of its own, so that an interrupt can end all that they started.
 
     Leaving it as a context ends every program that still runs.

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from engine.progress import Task
 from infra.errors import ExitCode, Problem, TrainyardError
-from local.toolchain.artifact import Action, CachedArtifact, Lane, Step
+from local.toolchain.artifact import Action, CachedArtifact, Lane, PlanStep
 from local.toolchain.python import locked_versions
 from local.toolchain.releases import ARCHITECTURE, BrokenOffError, Releases
-from local.toolchain.store import Store, content_key
-from local.toolchain.versions import Provider, Release
+from local.toolchain.store import ArtifactStore, content_key
+from local.toolchain.versions import PinnedProvider, PinnedRelease
 
 
 class ProviderPlugin(CachedArtifact):
@@ -27,7 +27,14 @@ class ProviderPlugin(CachedArtifact):
     lane = Lane.NETWORK
 
     def __init__(
-        self, name: str, provider: Provider, *, store: Store, releases: Releases, repository: Path, ours: Path
+        self,
+        name: str,
+        provider: PinnedProvider,
+        *,
+        store: ArtifactStore,
+        releases: Releases,
+        repository: Path,
+        ours: Path,
     ) -> None:
         self.plugin = name
         self.name = f"binary/{self.program}"
@@ -48,7 +55,7 @@ class ProviderPlugin(CachedArtifact):
         return (self.program,)
 
     @property
-    def release(self) -> Release:
+    def release(self) -> PinnedRelease:
         return self._provider.release
 
     @cached_property
@@ -59,13 +66,13 @@ class ProviderPlugin(CachedArtifact):
     def key(self) -> str:
         return content_key(self.version, ARCHITECTURE)
 
-    def plan(self) -> Step:
+    def plan(self) -> PlanStep:
         if self.store.seal(self.entry) is None and self._installed:
-            return Step(self.name, Action.PRESENT, f"installed: {self._installed.parent}")
+            return PlanStep(self.name, Action.PRESENT, f"installed: {self._installed.parent}")
         return super().plan()
 
-    def intention(self) -> Step:
-        return Step(self.name, Action.DOWNLOAD, f"release {self.version}, with its checksums")
+    def intention(self) -> PlanStep:
+        return PlanStep(self.name, Action.DOWNLOAD, f"release {self.version}, with its checksums")
 
     def problems(self) -> list[Problem]:
         refusal = self._releases.refusal(self)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from engine.progress import Task
 from infra.errors import Problem
-from local.toolchain.artifact import Action, CachedArtifact, Lane, Step
-from local.toolchain.process import Runner
-from local.toolchain.store import Store, content_key
+from local.toolchain.artifact import Action, CachedArtifact, Lane, PlanStep
+from local.toolchain.process import ProcessRunner
+from local.toolchain.store import ArtifactStore, content_key
 from local.toolchain.versions import Environment
 
 RECIPE = 1
@@ -26,7 +26,13 @@ class PythonEnvironment(CachedArtifact):
     lane = Lane.NETWORK
 
     def __init__(
-        self, name: str, environment: Environment, *, store: Store, repository: Path, runner: Runner
+        self,
+        name: str,
+        environment: Environment,
+        *,
+        store: ArtifactStore,
+        repository: Path,
+        runner: ProcessRunner,
     ) -> None:
         self.name = f"env/{name}"
         self.disk_mib = environment.disk_mib
@@ -37,9 +43,9 @@ class PythonEnvironment(CachedArtifact):
     def key(self) -> str:
         return content_key(RECIPE, self._requirements.read_text(), SYSTEM_PYTHON.resolve().name)
 
-    def intention(self) -> Step:
+    def intention(self) -> PlanStep:
         why = f"{self._requirements.name} or the Python of the image is new; by hash, for {SYSTEM_PYTHON}"
-        return Step(self.name, Action.INSTALL, why)
+        return PlanStep(self.name, Action.INSTALL, why)
 
     def problems(self) -> list[Problem]:
         if SYSTEM_PYTHON.exists():
@@ -61,7 +67,9 @@ def locked_versions(requirements: Path) -> dict[str, str]:
     return dict(line.split()[0].split("==") for line in lines if _LOCKED.match(line))
 
 
-def install(runner: Runner, requirements: Path, folder: Path, *, python: Path, what: str, task: Task) -> None:
+def install(
+    runner: ProcessRunner, requirements: Path, folder: Path, *, python: Path, what: str, task: Task
+) -> None:
     """Install the locked packages into `folder`, compiled for `python`: pods cannot write the bytecode."""
     total = sum(line[:1].isalnum() for line in requirements.read_text().splitlines())
     prepared = 0

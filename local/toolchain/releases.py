@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from engine.progress import Task
 from infra.errors import ExitCode, Problem, TrainyardError
 from local.toolchain.store import file_digest, sha256
-from local.toolchain.versions import Release
+from local.toolchain.versions import PinnedRelease
 
 SETTING = "TRAINYARD_DOWNLOADS"
 """`auto` (default), or `never`: build even where a release can be had."""
@@ -50,7 +50,7 @@ class Released(Protocol):
         """Names of the programs in it."""
 
     @property
-    def release(self) -> Release | None:
+    def release(self) -> PinnedRelease | None:
         """Where it is offered."""
 
 
@@ -84,7 +84,7 @@ class Releases:
             self._refusals[host if status is None else address] = answer
         return self._refusals.get(host, self._refusals.get(address, ""))
 
-    def fetch(self, build: Released, release: Release, folder: Path, task: Task) -> str:
+    def fetch(self, build: Released, release: PinnedRelease, folder: Path, task: Task) -> str:
         """Put the build's programs into `folder`; return their origin in words.
 
         Raise TrainyardError where a checksum differs, and BrokenOffError where the line fails.
@@ -96,7 +96,7 @@ class Releases:
         except httpx.HTTPError as error:
             raise BrokenOffError(f"{type(error).__name__} {error}".strip()) from error
 
-    def _fetch(self, build: Released, release: Release, folder: Path, task: Task) -> str:
+    def _fetch(self, build: Released, release: PinnedRelease, folder: Path, task: Task) -> str:
         programs = {_filled(release.archive, build, program): program for program in build.programs}
         for address, program in programs.items():
             file = folder / ".download"

@@ -19,7 +19,7 @@ RELEASE = "etc/os-release"
 
 
 @dataclass(frozen=True)
-class Package:
+class SbomPackage:
     """One package, as a package URL names it."""
 
     kind: str
@@ -34,7 +34,7 @@ class Package:
 class RootContents:
     """What a root filesystem says of itself."""
 
-    packages: tuple[Package, ...]
+    packages: tuple[SbomPackage, ...]
 
     @property
     def python(self) -> str:
@@ -59,15 +59,15 @@ class RootContents:
         return cls(tuple(_debian(texts[STATUS], values["ID"], values.get("VERSION_CODENAME", ""))))
 
 
-def _debian(status: str, distribution: str, suite: str) -> Iterator[Package]:
+def _debian(status: str, distribution: str, suite: str) -> Iterator[SbomPackage]:
     for paragraph in status.split("\n\n"):
         fields = dict(re.findall(r"(?m)^(\S+): (.*)$", paragraph))
         if fields.get("Status", "").endswith(" installed"):
             qualifiers = {"arch": fields["Architecture"], "distro": suite}
-            yield Package("deb", fields["Package"], fields["Version"], distribution, qualifiers)
+            yield SbomPackage("deb", fields["Package"], fields["Version"], distribution, qualifiers)
 
 
-def locked(requirements: Path, python: str) -> Iterator[Package]:
+def locked(requirements: Path, python: str) -> Iterator[SbomPackage]:
     """Yield what a lock file installs for that Python on a Linux machine like this one."""
     machine = {
         "python_version": python,
@@ -84,10 +84,10 @@ def locked(requirements: Path, python: str) -> Iterator[Package]:
         requirement = Requirement(line.partition(" --hash")[0].rstrip(" \\"))
         if requirement.marker is None or requirement.marker.evaluate(machine):
             (pin,) = requirement.specifier
-            yield Package("pypi", requirement.name, pin.version)
+            yield SbomPackage("pypi", requirement.name, pin.version)
 
 
-def bill_of_materials(name: str, version: str, packages: Iterable[Package]) -> bytes:
+def bill_of_materials(name: str, version: str, packages: Iterable[SbomPackage]) -> bytes:
     """CycloneDX 1.6 as JSON; the same packages give the same bytes.
 
     Args:

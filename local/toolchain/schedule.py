@@ -7,11 +7,11 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from graphlib import TopologicalSorter
 
 from local.toolchain.artifact import Artifact, Lane
-from local.toolchain.process import Runner
+from local.toolchain.process import ProcessRunner
 
 
 def run_all(
-    needs: Mapping[Artifact, set[Artifact]], make: Callable[[Artifact], None], runner: Runner
+    needs: Mapping[Artifact, set[Artifact]], make: Callable[[Artifact], None], runner: ProcessRunner
 ) -> None:
     """Make every artifact after those that it needs; the first failure ends all the work and is raised."""
     order = TopologicalSorter(needs)

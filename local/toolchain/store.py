@@ -69,7 +69,7 @@ def file_digest(file: Path, algorithm: str) -> str:
         return hashlib.file_digest(stream, algorithm).hexdigest()
 
 
-class Store:
+class ArtifactStore:
     """Artifacts under one root; safe for several processes at once."""
 
     def __init__(self, root: Path) -> None:

@@ -11,9 +11,9 @@ from engine.paths import Paths
 from engine.progress import Progress
 from infra.errors import MachineError, Problem
 from local.toolchain import links
-from local.toolchain.artifact import Action, Artifact, Step
+from local.toolchain.artifact import Action, Artifact, PlanStep
 from local.toolchain.catalogue import Catalogue
-from local.toolchain.process import Runner, no_space
+from local.toolchain.process import ProcessRunner, no_space
 from local.toolchain.releases import Releases
 from local.toolchain.schedule import run_all
 from local.toolchain.versions import Versions
@@ -28,7 +28,7 @@ class Toolchain:
         self.paths = paths
         self.versions = versions
         self._progress = progress
-        self._runner = Runner()
+        self._runner = ProcessRunner()
         releases = releases or Releases.from_environment()
         self._catalogue = Catalogue(paths, versions, progress, releases, self._runner)
         artifacts = list(self._catalogue.artifacts())
@@ -39,7 +39,7 @@ class Toolchain:
         """Every name that has a path."""
         return sorted(self._providers)
 
-    def plan(self, names: Iterable[str] | None = None) -> list[Step]:
+    def plan(self, names: Iterable[str] | None = None) -> list[PlanStep]:
         """Say what there is and what `ensure` would do, in order, and why; all names if none are given.
 
         Where something is missing, release sites are asked whether they can be reached; nothing is changed.
@@ -84,9 +84,9 @@ class Toolchain:
         """Return the variables that the engine runs with; makes its folders and its passphrase once."""
         return links.engine_environment(self)
 
-    def _plan(self, names: Iterable[str]) -> dict[Artifact, Step]:
+    def _plan(self, names: Iterable[str]) -> dict[Artifact, PlanStep]:
         """Return the artifacts behind `names`, and those that the missing ones need, needed ones first."""
-        planned: dict[Artifact, Step] = {}
+        planned: dict[Artifact, PlanStep] = {}
 
         def visit(artifact: Artifact) -> None:
             if artifact in planned:

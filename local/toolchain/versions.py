@@ -28,14 +28,14 @@ class Go(_Pinned):
     requirements: Path
 
 
-class Program(_Pinned):
+class GoProgram(_Pinned):
     """One main package, and the arguments that make it print its version (none: it cannot)."""
 
     package: str
     version_arguments: tuple[str, ...] = ()
 
 
-class Release(_Pinned):
+class PinnedRelease(_Pinned):
     """Where the publisher offers a build, and that build's SHA-256.
 
     Both are templates over `version`, `program`, `arch` (amd64), `x64` (Pulumi's word) and `uname` (x86_64).
@@ -53,7 +53,7 @@ class Build(_Pinned):
     folder: str
     module: str
     version: str
-    programs: Mapping[str, Program]
+    programs: Mapping[str, GoProgram]
     ldflags: str = ""
     embed: Mapping[str, str] = {}
     """Files to copy beside `main.go`, out of the module."""
@@ -61,18 +61,18 @@ class Build(_Pinned):
     """The one of them, JSON, whose `version` is to be set."""
     path: Specifiers | None = None
     """Versions on PATH that fit; none: never taken from PATH."""
-    release: Release | None = None
+    release: PinnedRelease | None = None
     disk_mib: int
     """Free space that a build from nothing takes, modules and Go's cache included (measured)."""
 
 
-class Provider(_Pinned):
+class PinnedProvider(_Pinned):
     """A cloud's Pulumi provider, as its publisher releases it, in the version of the SDK in a lock file."""
 
     lock: Path
     distribution: str
     """The SDK's package in the lock."""
-    release: Release
+    release: PinnedRelease
     disk_mib: int
     """Free space that the archive and the program take (the largest release seen)."""
 
@@ -91,7 +91,7 @@ class Chart(ModuleFiles):
     dependencies: tuple[str, ...] = ()
 
 
-class PublishedChart(_Pinned):
+class PinnedChart(_Pinned):
     """A chart that helm fetches from its publisher, or from a mirror, when a stack goes up."""
 
     repository: str
@@ -102,13 +102,13 @@ class PublishedChart(_Pinned):
     """Full references, by what each is in the chart."""
 
 
-class Manifest(ModuleFiles):
+class ManifestFiles(ModuleFiles):
     """A plain manifest, or a kustomize tree with the overlay to render."""
 
     overlay: str = ""
 
 
-class Plugin(_Pinned):
+class GoPlugin(_Pinned):
     """Scripts of a Go module that the engine starts by name."""
 
     folder: str
@@ -146,7 +146,7 @@ class Environment(_Pinned):
     disk_mib: int
 
 
-class Package(_Pinned):
+class DebianPackage(_Pinned):
     """A Debian package and the program (or absolute path) that shows it is there."""
 
     provides: str
@@ -160,16 +160,16 @@ class Versions(_Pinned):
     kubernetes: str
     go: Go
     builds: Mapping[str, Build]
-    providers: Mapping[str, Provider] = {}
+    providers: Mapping[str, PinnedProvider] = {}
     charts: Mapping[str, Chart]
-    published_charts: Mapping[str, PublishedChart]
-    manifests: Mapping[str, Manifest]
-    plugins: Mapping[str, Plugin]
+    published_charts: Mapping[str, PinnedChart]
+    manifests: Mapping[str, ManifestFiles]
+    plugins: Mapping[str, GoPlugin]
     images: Mapping[str, Image]
     training_image: TrainingImage
     environments: Mapping[str, Environment]
-    packages: Mapping[str, Package]
-    test_packages: Mapping[str, Package] = {}
+    packages: Mapping[str, DebianPackage]
+    test_packages: Mapping[str, DebianPackage] = {}
     """Those that nothing but tests needs."""
 
     @classmethod

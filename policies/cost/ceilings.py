@@ -8,13 +8,13 @@ from decimal import Decimal
 from fnmatch import fnmatchcase
 
 import catalog
-from catalog import HOURS_PER_MONTH, Machines, Missing, Purchase, Service, Storage
+from catalog import HOURS_PER_MONTH, Machines, MissingPrice, Purchase, ServiceCost, StorageCost
 from catalog.cost import usd_per_hour
 from catalog.purchases import cost_of
 from policies.policy import Policy, Resource, Violation
 from policies.pools import TYPES, pool_of
 from policies.region import cloud_of, effective_region
-from policies.unknowns import Known, Properties
+from policies.unknowns import KnownValues, PropertyBlock
 
 COMPONENTS = "trainyard:infra:*Cluster"
 """Types of the components that are given a whole stack."""
@@ -32,14 +32,14 @@ class Sized:
     gib: Decimal = Decimal(1)
     """What one of its size is in GiB."""
 
-    def purchase(self, props: Properties, cloud: str, region: str) -> Storage:
+    def purchase(self, props: PropertyBlock, cloud: str, region: str) -> StorageCost:
         """What a resource asks for."""
         speed = str(props.get(self.speed, "unspecified")).lower().rpartition("-")[2]
         # Of Google's Managed Lustre the size is a text.
         gib = Decimal(str(props.get(self.size, 0))) * self.gib
         kind = f"{self.kind}-{speed}"
         path = props.at(self.size)
-        return Storage(name="filesystem", cloud=cloud, region=region, path=path, kind=kind, gib=gib)
+        return StorageCost(name="filesystem", cloud=cloud, region=region, path=path, kind=kind, gib=gib)
 
 
 _NETAPP = Sized("netapp", "serviceLevel", "size", gib=1 / Decimal(1024**3))
@@ -148,13 +148,13 @@ def _rate(purchase: Purchase, resource: Resource) -> Decimal | None:
     if own := _own_price(purchase, resource.parameters):
         return Decimal(str(own))
     found = catalog.highest_price_of(purchase, resource.stack.today)
-    return None if isinstance(found, Missing) else found.usd
+    return None if isinstance(found, MissingPrice) else found.usd
 
 
 def _own_price(purchase: Purchase, parameters: Mapping[str, Mapping[str, float]]) -> float | None:
     if isinstance(purchase, Machines):
         return parameters["prices"].get(purchase.machine)
-    if isinstance(purchase, Storage):
+    if isinstance(purchase, StorageCost):
         return parameters["storage_prices"].get(purchase.kind)
     return parameters["service_prices"].get(purchase.kind)
 
@@ -162,7 +162,7 @@ def _own_price(purchase: Purchase, parameters: Mapping[str, Mapping[str, float]]
 def _unpriced(item: Item, purchase: Purchase) -> Violation:
     if isinstance(purchase, Machines):
         what, allowed = purchase.machine, "a machine type with a price in that region, or in `prices`"
-    elif isinstance(purchase, Storage):
+    elif isinstance(purchase, StorageCost):
         what, allowed = purchase.kind, "storage with a price in that region, or in `storage_prices`"
     else:
         what, allowed = purchase.kind, "a service with a price in that region, or in `service_prices`"
@@ -174,8 +174,8 @@ def _counted(items: Sequence[Item], *, others: bool) -> str:
     pools = sum(item.is_pool for item in items)
     bought = [purchase for item in items for purchase in item.purchases]
     parts = [f"{pools} pool{'s'[pools == 1 :]}"] if pools else []
-    parts += ["a filesystem"] if any(isinstance(each, Storage) for each in bought) else []
-    services = [each.kind for each in bought if isinstance(each, Service)]
+    parts += ["a filesystem"] if any(isinstance(each, StorageCost) for each in bought) else []
+    services = [each.kind for each in bought if isinstance(each, ServiceCost)]
     parts += ["a control plane" if kind.endswith("cluster") else "NAT" for kind in services]
     told = " and ".join([", ".join(parts[:-1]), parts[-1]] if parts[1:] else parts)
     return f"for {told or 'nothing'}{', with all declared before' if others else ''}"
@@ -195,7 +195,7 @@ def _of_spec(resource: Resource) -> Iterator[Item]:
     cost = cost_of(spec.get("provider.kind", ""))
     pools: dict[str, list[Machines]] = {}
     items = []
-    for purchase in cost.purchases(Known(spec.data, spec.path)):
+    for purchase in cost.purchases(KnownValues(spec.data, spec.path)):
         if isinstance(purchase, Machines):
             pools.setdefault(spec.at(purchase.path), []).append(purchase)
         elif _counts(purchase, resource):
@@ -205,9 +205,9 @@ def _of_spec(resource: Resource) -> Iterator[Item]:
         yield Item(path, tuple(machines), sum(each.number for each in machines))
 
 
-def _counts(purchase: Storage | Service, resource: Resource) -> bool:
+def _counts(purchase: StorageCost | ServiceCost, resource: Resource) -> bool:
     """Whether it counts: what grows with its use has no size, and ceilings of pools are of machines alone."""
-    if isinstance(purchase, Storage):
+    if isinstance(purchase, StorageCost):
         return purchase.gib is not None
     return _limits_the_stack(resource)
 
@@ -225,7 +225,7 @@ def _of_resource(resource: Resource) -> Iterator[Item]:
     if resource.type in SERVICES:
         if _limits_the_stack(resource):
             kind = SERVICES[resource.type]
-            yield Item("type", (Service(name=resource.name, cloud=cloud, region=region, kind=kind),))
+            yield Item("type", (ServiceCost(name=resource.name, cloud=cloud, region=region, kind=kind),))
     elif resource.type in FILESYSTEMS:
         purchase = FILESYSTEMS[resource.type].purchase(resource.props, cloud, region)
         yield Item(purchase.path, (purchase,))

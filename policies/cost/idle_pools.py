@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from catalog import carries_accelerators
-from policies.policy import Level, Policy, Resource, Severity, Violation
+from policies.policy import EnforcementLevel, Policy, Resource, Severity, Violation
 from policies.pools import TYPES, pool_of
 
 
@@ -25,6 +25,6 @@ POLICY = Policy(
     types=TYPES,
     judge=judge,
     severity=Severity.MEDIUM,
-    level=Level.ADVISORY,
+    level=EnforcementLevel.ADVISORY,
     frameworks=("AWS Well-Architected COST09-BP03", "FinOps: Workload Optimization"),
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import catalog
 from policies.policy import Policy, Resource, Violation
-from policies.unknowns import Properties
+from policies.unknowns import PropertyBlock
 
 EFA_TYPES = ("efa", "efa-only")
 INTERFACES = {
@@ -33,7 +33,7 @@ def judge(resource: Resource) -> Iterator[Violation]:
         yield from miscounted(resource, machine)
 
 
-def number_of_efas(template: Properties) -> int:
+def number_of_efas(template: PropertyBlock) -> int:
     """How many EFA interfaces a launch template lists."""
     kinds = (interface.get("interfaceType") for interface in template.blocks("networkInterfaces"))
     return sum(kind in EFA_TYPES for kind in kinds)
@@ -64,7 +64,7 @@ def _wanted(template: Resource, machine: str) -> int | None:
     return declared
 
 
-def _interface(interface: Properties) -> Iterator[Violation]:
+def _interface(interface: PropertyBlock) -> Iterator[Violation]:
     card, device = interface.get("networkCardIndex", 0), interface.get("deviceIndex", 0)
     if device > 1:
         yield Violation(interface.at("deviceIndex"), device, "0 or 1")

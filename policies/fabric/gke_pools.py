@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from policies.policy import Policy, Resource, Violation
-from policies.unknowns import Properties
+from policies.unknowns import PropertyBlock
 
 
 def judge(resource: Resource) -> Iterator[Violation]:
@@ -27,7 +27,7 @@ def judge(resource: Resource) -> Iterator[Violation]:
         yield Violation(path, affinity, "NO_RESERVATION with spot")
 
 
-def _on_call(props: Properties, node: Properties, flexible: bool) -> Iterator[Violation]:
+def _on_call(props: PropertyBlock, node: PropertyBlock, flexible: bool) -> Iterator[Violation]:
     name = "flex-start" if flexible else "queued provisioning"
     if node.get("spot"):
         yield Violation("nodeConfig.spot", "true", f"false with {name}")

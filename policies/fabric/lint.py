@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from catalog import fabric_lint
 from catalog.fabric_lint import Fault
 from policies.policy import Policy, Resource, Violation
-from policies.unknowns import Known, Properties, Unknown, Value
+from policies.unknowns import KnownValues, PropertyBlock, Unknown, Value
 from policies.workloads import TYPES, pod_specs, trains
 
 COPIES = ("replicas", "parallelism", "numNodes")
@@ -20,10 +20,10 @@ def judge(resource: Resource) -> Iterator[Violation]:
     if resource.type.startswith("trainyard:infra:"):
         spec = resource.props.block("stack")
         # Simulated accelerators have no fabric, and lose none.
-        yield from _violations(spec, fabric_lint.stack(Known(spec.data, spec.path)))
+        yield from _violations(spec, fabric_lint.stack(KnownValues(spec.data, spec.path)))
     elif resource.type.endswith(":TrainJob"):
         spec = resource.props.block("spec")
-        yield from _violations(spec, fabric_lint.train_job(Known(spec.data, spec.path)))
+        yield from _violations(spec, fabric_lint.train_job(KnownValues(spec.data, spec.path)))
     else:
         yield from _pods(resource)
 
@@ -36,11 +36,11 @@ def _pods(resource: Resource) -> Iterator[Violation]:
     for pod in pods:
         # A runtime's jobs say on how many nodes they run: it must be fit for several.
         number = 2 if runtime else nodes or _copies(resource.props.data, pod.path)
-        faults = fabric_lint.pod(Known(pod.data, pod.path), number, name.partition("-")[2])
+        faults = fabric_lint.pod(KnownValues(pod.data, pod.path), number, name.partition("-")[2])
         yield from _violations(pod, faults)
 
 
-def _violations(block: Properties, faults: Iterator[Fault]) -> Iterator[Violation]:
+def _violations(block: PropertyBlock, faults: Iterator[Fault]) -> Iterator[Violation]:
     for fault in faults:
         yield Violation(block.at(fault.where), fault.got, f"{fault.allowed} ({fault.fix})")
 

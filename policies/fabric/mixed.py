@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from catalog.fabric_lint import machine_fabric
 from policies.policy import Policy, Resource, Violation
-from policies.unknowns import Properties
+from policies.unknowns import PropertyBlock
 
 
 def judge(resource: Resource) -> Iterator[Violation]:
@@ -26,7 +26,7 @@ def judge(resource: Resource) -> Iterator[Violation]:
         yield from _alike(props, "instanceTypes", props.texts("instanceTypes"))
 
 
-def _alike(block: Properties, path: str, machines: list[str]) -> Iterator[Violation]:
+def _alike(block: PropertyBlock, path: str, machines: list[str]) -> Iterator[Violation]:
     if len(machines) < 2:
         return
     classes = {machine: machine_fabric(machine) or "none" for machine in machines}

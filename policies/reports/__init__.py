@@ -8,10 +8,10 @@ from pathlib import Path
 
 from policies.reports.junit import junit
 from policies.reports.page import page
-from policies.reports.report import Report
+from policies.reports.report import PolicyReport
 from policies.reports.sarif import sarif
 
-FORMATS: Mapping[str, Callable[[Report], str]] = {
+FORMATS: Mapping[str, Callable[[PolicyReport], str]] = {
     "policies.json": lambda report: json.dumps(report.data(), indent=2),
     "policies.sarif": sarif,
     "policies.xml": junit,
@@ -20,11 +20,11 @@ FORMATS: Mapping[str, Callable[[Report], str]] = {
 """File name → what writes its text."""
 
 
-def write(report: Report, folder: Path) -> None:
+def write(report: PolicyReport, folder: Path) -> None:
     """Write the report in every format."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, render in FORMATS.items():
         (folder / name).write_text(render(report), encoding="utf-8")
 
 
-__all__ = ["FORMATS", "Report", "write"]
+__all__ = ["FORMATS", "PolicyReport", "write"]

@@ -6,12 +6,12 @@ import re
 from typing import Final
 from xml.etree import ElementTree
 
-from policies.reports.report import Report
+from policies.reports.report import PolicyReport
 
 _FORBIDDEN: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def junit(report: Report) -> str:
+def junit(report: PolicyReport) -> str:
     """A policy fails with all its violations; advice and exemptions are its output."""
     suite = ElementTree.Element("testsuite", name=f"policies of {report.project}/{report.stack}")
     failed = {finding.policy.name for finding in report.violations}

@@ -10,7 +10,7 @@ from itertools import groupby
 
 from policies.judgement import Finding
 from policies.policy import Severity
-from policies.reports.report import Report
+from policies.reports.report import PolicyReport
 
 STYLE = """
 :root { color-scheme: light dark; --line: #8884; --soft: #8881; --quiet: #888;
@@ -41,7 +41,7 @@ FEW = 4
 ORDER = list(reversed(Severity))
 
 
-def page(report: Report) -> str:
+def page(report: PolicyReport) -> str:
     """What stops the run first, by severity; then what is exempt, advised, and in order."""
     sections = [
         _heading(report),
@@ -60,7 +60,7 @@ def page(report: Report) -> str:
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>{body}</html>\n'
 
 
-def _heading(report: Report) -> str:
+def _heading(report: PolicyReport) -> str:
     run = f"{'Preview' if report.is_preview else 'Update'} of {report.at:%Y-%m-%d %H:%M} UTC"
     judged = f"{run}: {report.num_resources} resources judged by {len(report.policies)} policies."
     if not report.violations:
@@ -70,14 +70,14 @@ def _heading(report: Report) -> str:
     return f'<p class="verdict bad">{text}</p><p>{judged}</p>{_counts(report)}'
 
 
-def _counts(report: Report) -> str:
+def _counts(report: PolicyReport) -> str:
     """How many violations of each severity, the worst first."""
     found = Counter(finding.policy.severity for finding in report.violations)
     items = "".join(f"<li><b>{found[severity]}</b>{severity}</li>" for severity in ORDER if found[severity])
     return f'<ul class="count">{items}</ul>'
 
 
-def _contents(report: Report) -> str:
+def _contents(report: PolicyReport) -> str:
     """Links to the violated policies, where there are too many to see at once."""
     groups = [list(group) for _, group in groupby(_sorted(report.violations), _policy_name)]
     items = "".join(
@@ -118,12 +118,12 @@ def _table(title: str, findings: Sequence[Finding]) -> str:
     return f"<h2>{title}</h2><table>{rows}</table>"
 
 
-def _unused(report: Report) -> str:
+def _unused(report: PolicyReport) -> str:
     items = "".join(f"<li>{escape(f'{e.policy} for {e.resource}, {e.owner}')}</li>" for e in report.unused)
     return f"<h2>Exemptions that cover no violation: remove them</h2><ul>{items}</ul>" if items else ""
 
 
-def _in_order(report: Report) -> str:
+def _in_order(report: PolicyReport) -> str:
     found = {finding.policy.name for finding in report.findings}
     titles = [escape(policy.title) for policy in report.policies if policy.name not in found]
     items = "".join(f"<li>{title}</li>" for title in titles)

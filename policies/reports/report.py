@@ -13,7 +13,7 @@ from policies.policy import Policy
 
 
 @dataclass(frozen=True)
-class Report:
+class PolicyReport:
     """What was judged, by what, and what was found."""
 
     project: str

@@ -8,7 +8,7 @@ from typing import Any
 from policies.judgement import Finding
 from policies.pack import NAME, VERSION
 from policies.policy import Policy, Severity
-from policies.reports.report import Report
+from policies.reports.report import PolicyReport
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
@@ -16,7 +16,7 @@ SCORES = {Severity.LOW: "3.0", Severity.MEDIUM: "5.5", Severity.HIGH: "8.0", Sev
 """The middle of each band of the scale that code scanning sorts by."""
 
 
-def sarif(report: Report) -> str:
+def sarif(report: PolicyReport) -> str:
     """One run; an exempt violation is a suppressed result."""
     driver = {"name": NAME, "version": VERSION, "rules": [_rule(policy) for policy in report.policies]}
     run = {

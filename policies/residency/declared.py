@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from policies.policy import Level, Policy, Resource, Severity, Violation
+from policies.policy import EnforcementLevel, Policy, Resource, Severity, Violation
 from policies.region import CLOUDS
 
 
@@ -22,7 +22,7 @@ POLICY = Policy(
     types=tuple(f"pulumi:providers:{cloud.types.partition(':')[0]}" for cloud in CLOUDS),
     judge=judge,
     severity=Severity.MEDIUM,
-    level=Level.ADVISORY,
+    level=EnforcementLevel.ADVISORY,
     frameworks=("GDPR Art. 44",),
     parameters={
         "allowed": {

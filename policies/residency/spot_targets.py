@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from policies.policy import Policy, Resource, Violation
 from policies.region import canonical
 from policies.rules import must_be_permitted
-from policies.unknowns import Properties
+from policies.unknowns import PropertyBlock
 
 PLACES = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
 
@@ -29,7 +29,7 @@ def judge(resource: Resource) -> Iterator[Violation]:
                 yield from must_be_permitted(resource, block.at(name), place.lower())
 
 
-def _permitted(resource: Resource, block: Properties, name: str) -> Iterator[Violation]:
+def _permitted(resource: Resource, block: PropertyBlock, name: str) -> Iterator[Violation]:
     for place in block.texts(name):
         if place.isdigit():
             continue  # Azure numbers the zones of the region that it names besides

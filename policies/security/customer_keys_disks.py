@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from policies.policy import Policy, Resource, Violation
 from policies.rules import must_be_set, must_equal
-from policies.unknowns import Properties
+from policies.unknowns import PropertyBlock
 
 OS_DISK_KEY = "osDisk.managedDisk.diskEncryptionSet.id"
 KEY_OF = {
@@ -61,7 +61,7 @@ def judge(resource: Resource) -> Iterator[Violation]:
             yield from must_be_set(mapping, "ebs.kmsKeyId", "a customer key")
 
 
-def _disks_on_demand(storage_class: Properties) -> Iterator[Violation]:
+def _disks_on_demand(storage_class: PropertyBlock) -> Iterator[Violation]:
     driver = storage_class.get("provisioner")
     parameters = storage_class.block("parameters")
     if driver == "ebs.csi.aws.com":

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from ipaddress import ip_network
 
 from policies.policy import Policy, Resource, Severity, Violation
-from policies.unknowns import Properties
+from policies.unknowns import PropertyBlock
 
 WORLD = ("*", "internet", "any")
 
@@ -35,13 +35,13 @@ def judge(resource: Resource) -> Iterator[Violation]:
         yield from _world(props)
 
 
-def _outbound(rule: Properties) -> bool:
+def _outbound(rule: PropertyBlock) -> bool:
     if str(rule.get("access", "Allow")).lower() == "deny" or rule.get("denies"):
         return True
     return rule.get("type") == "egress" or str(rule.get("direction", "")).lower() in ("egress", "outbound")
 
 
-def _world(rule: Properties) -> Iterator[Violation]:
+def _world(rule: PropertyBlock) -> Iterator[Violation]:
     for name in SOURCES:
         for source in rule.texts(name):
             if _is_world(source):

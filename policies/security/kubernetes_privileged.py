@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
 from policies.policy import Policy, Resource, Severity, Violation
-from policies.unknowns import Properties
+from policies.unknowns import PropertyBlock
 from policies.workloads import TYPES, containers, namespaced_name, pod_specs
 
 NODE_NAMESPACES = ("hostPID", "hostIPC", "hostNetwork")
@@ -37,7 +37,7 @@ def judge(resource: Resource) -> Iterator[Violation]:
         yield from found
 
 
-def _might(pod: Properties) -> Iterator[Violation]:
+def _might(pod: PropertyBlock) -> Iterator[Violation]:
     for name in NODE_NAMESPACES:
         if pod.get(name):
             yield Violation(pod.at(name), "true", "false, or a workload of the allow list")

@@ -9,7 +9,7 @@ import catalog
 from policies.capacity import is_accelerated
 from policies.config import Measurement
 from policies.policy import Policy, Resource, Violation
-from policies.unknowns import Properties
+from policies.unknowns import PropertyBlock
 
 
 def judge(resource: Resource) -> Iterator[Violation]:
@@ -40,7 +40,7 @@ def _timely(resource: Resource, measurement: Measurement) -> Iterator[Violation]
         yield Violation("checkpoint time", f"{found} on {measurement.measured}", allowed)
 
 
-def _real_spot(pool: Properties) -> bool:
+def _real_spot(pool: PropertyBlock) -> bool:
     return bool(pool.get("capacity") == "spot" and is_accelerated(pool))
 
 

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 
 from policies.capacity import selects_spot
 from policies.policy import Policy, Resource, Violation
-from policies.unknowns import Properties
+from policies.unknowns import PropertyBlock
 from policies.workloads import containers, pod_specs, trains
 
 OF_THE_POD = ("emptyDir", "ephemeral")
@@ -24,7 +24,7 @@ def judge(resource: Resource) -> Iterator[Violation]:
             )
 
 
-def _keeps(pod: Properties, patterns: list[str]) -> bool:
+def _keeps(pod: PropertyBlock, patterns: list[str]) -> bool:
     volumes = [volume for volume in pod.blocks("volumes") if not any(map(volume.has, OF_THE_POD))]
     names = [volume.get("name", "") for volume in volumes]
     names += [variable.get("name", "") for c in containers(pod) for variable in c.blocks("env")]

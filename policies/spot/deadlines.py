@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from policies.policy import Policy, Resource, Violation
-from policies.unknowns import Properties
+from policies.unknowns import PropertyBlock
 
 PREFIX = "trainyard.dev/"
 
@@ -30,7 +30,7 @@ def judge(resource: Resource) -> Iterator[Violation]:
         yield Violation(path, f"{deadline:g} s", f"{needed:g} s or more: the work and two changeovers")
 
 
-def _seconds(annotations: Properties, name: str) -> float | None:
+def _seconds(annotations: PropertyBlock, name: str) -> float | None:
     value = annotations.entry(PREFIX + name)
     return None if value is None else float(value)
 

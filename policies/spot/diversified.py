@@ -7,7 +7,7 @@ from math import prod
 
 from policies.capacity import is_spot_pool
 from policies.policy import Policy, Resource, Violation
-from policies.unknowns import Properties
+from policies.unknowns import PropertyBlock
 
 WAIVER = "trainyard.dev/spot-waiver"
 """Tag, label or annotation that says why a pool must live in fewer markets."""
@@ -93,7 +93,7 @@ def _enough(resource: Resource, markets: int, path: str) -> Iterator[Violation]:
         yield Violation(path, f"spot markets: {markets}", allowed)
 
 
-def _waived(props: Properties) -> bool:
+def _waived(props: PropertyBlock) -> bool:
     blocks = ("tags", "labels", "nodeLabels", "nodeConfig.labels", "metadata.annotations")
     reasons = [props.block(name).entry(WAIVER) for name in blocks]
     listed = [tag.get("value") for tag in props.blocks("tags") if tag.get("key") == WAIVER]

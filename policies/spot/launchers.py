@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 
 from policies.capacity import is_accelerated, selects_spot
 from policies.policy import Policy, Resource, Violation
-from policies.unknowns import Properties, Value
+from policies.unknowns import PropertyBlock, Value
 from policies.workloads import namespaced_name, placements
 
 LAUNCHER_ROLES = ("launcher", "master", "head")
@@ -26,7 +26,7 @@ def judge(resource: Resource) -> Iterator[Violation]:
             yield Violation(pod.path, f"a {role} that may run on spot", "on-demand nodes")
 
 
-def _mpi_job(spec: Properties) -> Iterator[Violation]:
+def _mpi_job(spec: PropertyBlock) -> Iterator[Violation]:
     """The launcher of the runtimes `mpi-…` is a node of the job, and runs where its queue's flavors are."""
     job = spec.block("job")
     if not job.get("runtime", "").startswith("mpi-"):
@@ -45,7 +45,7 @@ def _mpi_job(spec: Properties) -> Iterator[Violation]:
             yield Violation(job.at("runtime"), got, "a queue of on-demand and reserved pools")
 
 
-def _role(data: Mapping[str, Value], pod: Properties) -> str:
+def _role(data: Mapping[str, Value], pod: PropertyBlock) -> str:
     """The launcher's role, by a key or a `name` on the way to its pod; empty for others."""
     parts = pod.path.replace("[", ".[").split(".")
     value: Value = data

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from policies.policy import Policy, Resource, Violation
-from policies.unknowns import Properties
+from policies.unknowns import PropertyBlock
 
 RESERVED_MARKET = "capacity-block"
 
@@ -18,7 +18,7 @@ def judge(resource: Resource) -> Iterator[Violation]:
         yield Violation("placement.groupName", "a placement group on reserved capacity", "none")
 
 
-def _reserved(props: Properties) -> bool:
+def _reserved(props: PropertyBlock) -> bool:
     target = props.block("capacityReservationSpecification").block("capacityReservationTarget")
     market = props.get("instanceMarketOptions.marketType")
     return market == RESERVED_MARKET or any(target.keys())

@@ -24,7 +24,7 @@ from rehearsal.aws import models, principals
 from rehearsal.aws.existing import Existing
 from rehearsal.aws.lives import GONE, filled, kind, life, service
 from rehearsal.aws.requests import SELF, Request, requests, tagged, tagging
-from rehearsal.cloud import Made, Properties, Refusal, RefusedError, Resource, at, changed
+from rehearsal.cloud import Made, Properties, Refusal, RefusedError, RequestedResource, at, changed
 from rehearsal.wire import has_unknown
 
 ACCOUNT = "123456789012"
@@ -34,7 +34,7 @@ CERTIFICATE = "-----BEGIN CERTIFICATE-----\nrehearsal\n-----END CERTIFICATE-----
 """EKS tells a PEM text; what moto tells is none."""
 
 
-class Account:
+class MotoAccount:
     """One account in one region. Give it a beginning and an end with `with`: moto is on in between."""
 
     def __init__(self, region: str, existing: Existing | None = None) -> None:
@@ -47,7 +47,7 @@ class Account:
         self._warming = threading.Thread(target=self._warm_up)
         self._moto = mock_aws(config={"iam": {"load_aws_managed_policies": True}})
 
-    def __enter__(self) -> Account:
+    def __enter__(self) -> MotoAccount:
         self._moto.start()
         models.motos_ids.update(self._existing.put(self.region))
         self._warming.start()
@@ -64,7 +64,7 @@ class Account:
         self._moto.stop()
         models.motos_ids.clear()
 
-    def check(self, resource: Resource) -> Iterable[Refusal]:
+    def check(self, resource: RequestedResource) -> Iterable[Refusal]:
         """Judge by the SDK's types, and where these hold by the requests that would be made."""
         refused = list(sdk.problems(resource.token, resource.inputs))
         tags = {**resource.default_tags, **(resource.inputs.get("tags") or {})}
@@ -83,7 +83,7 @@ class Account:
     def computed(self, token: str) -> Properties:
         return {"vpcConfig": {"clusterSecurityGroupId": ""}} if kind(token) == "Cluster" else {}
 
-    def planned(self, _resource: Resource) -> Properties:
+    def planned(self, _resource: RequestedResource) -> Properties:
         return {}
 
     def answer(self, _token: str, arguments: Properties) -> Properties:
@@ -94,7 +94,7 @@ class Account:
             return {}
         return {"not in moto: the requests fit botocore's models, nothing was made": sorted(self.lacks)}
 
-    def create(self, resource: Resource) -> Made:
+    def create(self, resource: RequestedResource) -> Made:
         with self._lock:
             answers = self._make(resource)
         context = self._context(resource)
@@ -110,11 +110,11 @@ class Account:
         made = {**known, **outputs}
         return Made(str(filled(lives.get("id", "{self}"), made)), {**_declared(resource, answers), **outputs})
 
-    def exists(self, resource: Resource) -> bool:
+    def exists(self, resource: RequestedResource) -> bool:
         with self._lock:
             return self._look(resource) is not None
 
-    def update(self, resource: Resource, inputs: Properties) -> Properties:
+    def update(self, resource: RequestedResource, inputs: Properties) -> Properties:
         lives = life(resource.token)
         if "update" not in lives:
             names = ", ".join(changed(resource.inputs, inputs))
@@ -127,7 +127,7 @@ class Account:
                 answers |= self._call(call, resource) or {}
         return _version(answers, resource)
 
-    def delete(self, resource: Resource) -> None:
+    def delete(self, resource: RequestedResource) -> None:
         with self._lock:
             for call in self._calls(resource, life(resource.token).get("delete", ())):
                 self._call(call, resource, gone_is_fine=True)
@@ -140,7 +140,7 @@ class Account:
                     AutoScalingGroupName=name, ForceDelete=True
                 )
 
-    def resize(self, resource: Resource, inputs: Properties) -> None:
+    def resize(self, resource: RequestedResource, inputs: Properties) -> None:
         """Ask for other sizes of a node group, as our plugin does. Raises `RefusedError`."""
         sizes = {"minSize": inputs["minSize"], "desiredSize": inputs["size"], "maxSize": inputs["size"]}
         group = {"clusterName": inputs["cluster"], "nodegroupName": inputs["nodeGroup"]}
@@ -163,29 +163,29 @@ class Account:
             if not has_unknown(value) and len(str(value)) > MAX_TAG_VALUE:
                 yield f"tags.{key}", f"got {len(value)} characters; at most {MAX_TAG_VALUE} are allowed"
 
-    def _too_long(self, resource: Resource) -> Iterator[Refusal]:
+    def _too_long(self, resource: RequestedResource) -> Iterator[Refusal]:
         """Judge the name, which the provider has made up where the program sets none."""
         field, longest = self.autoname(resource.token), life(resource.token).get("longest")
         name = self._physical(resource)
         if field and longest and len(name) > longest:
             yield field, f"got {len(name)} characters; at most {longest} are allowed"
 
-    def _judged(self, resource: Resource) -> Iterator[Refusal]:
+    def _judged(self, resource: RequestedResource) -> Iterator[Refusal]:
         for request in self._requests(resource):
             for path, reason in models.problems(request, self.region):
                 yield _property(path, resource.inputs), reason
 
-    def _requests(self, resource: Resource) -> list[Request]:
+    def _requests(self, resource: RequestedResource) -> list[Request]:
         made = requests(resource.token, self._physical(resource), resource.inputs)
         tags = {**resource.default_tags, **(resource.inputs.get("tags") or {})}
         first = tagged(made[0], tags, models.operation(made[0], self.region)) if tags else made[0]
         return [first, *made[1:], *tagging(first, tags)]
 
-    def _physical(self, resource: Resource) -> str:
+    def _physical(self, resource: RequestedResource) -> str:
         field = self.autoname(resource.token)
         return str(resource.inputs.get(field, resource.name)) if field else resource.name
 
-    def _make(self, resource: Resource) -> dict[str, Any]:
+    def _make(self, resource: RequestedResource) -> dict[str, Any]:
         """Make the resource, and return all that was answered; nothing where moto lacks it."""
         answers: dict[str, Any] = {}
         for request in self._requests(resource):
@@ -204,13 +204,13 @@ class Account:
             answers |= found if isinstance(found, dict) else {}
         return answers
 
-    def _check_principals(self, resource: Resource, policy: str) -> None:
+    def _check_principals(self, resource: RequestedResource, policy: str) -> None:
         """Refuse a key's policy as KMS does, which moto does not."""
         if named := principals.missing(policy, models.client("iam", self.region)):
             reason = "MalformedPolicyDocumentException: Policy contains a statement with one or more invalid"
             raise RefusedError(f"{resource.token} {resource.name}: {reason} principals: {', '.join(named)}")
 
-    def _look(self, resource: Resource, identity: str = "") -> Any:
+    def _look(self, resource: RequestedResource, identity: str = "") -> Any:
         """Read the resource; None where it is gone, and the resource itself where moto lacks it."""
         read = dict(life(resource.token)["read"])
         path = filled(read.pop("at"), self._context(resource))
@@ -228,7 +228,7 @@ class Account:
         found = {} if answer is None else jmespath.search(path, answer)
         return None if found in (None, []) else found
 
-    def _of_cluster(self, resource: Resource, answers: Mapping[str, Any]) -> dict[str, Any]:
+    def _of_cluster(self, resource: RequestedResource, answers: Mapping[str, Any]) -> dict[str, Any]:
         """Outputs of a cluster; EKS makes a security group for it, and moto does not."""
         config = resource.inputs["vpcConfig"]
         ec2 = models.client("ec2", self.region)
@@ -244,7 +244,7 @@ class Account:
             "vpcConfig": {**config, "clusterSecurityGroupId": group["GroupId"], "vpcId": subnet["VpcId"]},
         }
 
-    def _of_node_group(self, resource: Resource, answers: Mapping[str, Any]) -> dict[str, Any]:
+    def _of_node_group(self, resource: RequestedResource, answers: Mapping[str, Any]) -> dict[str, Any]:
         """Outputs of a node group; EKS makes a scaling group for it, and moto tells the name of none."""
         (behind,) = answers["resources"]["autoScalingGroups"]
         template = resource.inputs["launchTemplate"]
@@ -259,11 +259,11 @@ class Account:
             )
         return {"resources": [{"autoscalingGroups": [behind], "remoteAccessSecurityGroupId": ""}]}
 
-    def _again(self, resource: Resource) -> list[Request]:
+    def _again(self, resource: RequestedResource) -> list[Request]:
         made = self._requests(resource)
         return [Request(each.service, each.operation, _put(each.parameters, resource.id)) for each in made]
 
-    def _calls(self, resource: Resource, written: Iterable[Mapping[str, Any]]) -> list[Request]:
+    def _calls(self, resource: RequestedResource, written: Iterable[Mapping[str, Any]]) -> list[Request]:
         context = self._context(resource)
         context["made"] = requests(resource.token, resource.name, resource.inputs)[0].parameters
         return [
@@ -272,7 +272,7 @@ class Account:
             for operation, parameters in each.items()
         ]
 
-    def _context(self, resource: Resource) -> dict[str, Any]:
+    def _context(self, resource: RequestedResource) -> dict[str, Any]:
         place = {
             "logical": resource.name,
             "account": ACCOUNT,
@@ -281,12 +281,12 @@ class Account:
         }
         return {**resource.inputs, **resource.outputs, "self": resource.id, "id": resource.id, **place}
 
-    def _identity(self, resource: Resource, answers: Mapping[str, Any]) -> str:
+    def _identity(self, resource: RequestedResource, answers: Mapping[str, Any]) -> str:
         made_up = hashlib.sha256(resource.name.encode()).hexdigest()[:17]
         return str(answers.get(SELF) or f"{kind(resource.token).lower()}-{made_up}")
 
     def _call(
-        self, request: Request, resource: Resource, *, gone_is_fine: bool = False
+        self, request: Request, resource: RequestedResource, *, gone_is_fine: bool = False
     ) -> dict[str, Any] | None:
         """Call boto3; None where moto lacks the operation. Raises `RefusedError`."""
         parameters = {key: value for key, value in request.parameters.items() if value is not None}
@@ -307,7 +307,7 @@ class Account:
         return answer
 
 
-def _check_moment(resource: Resource, parameters: Mapping[str, Any]) -> None:
+def _check_moment(resource: RequestedResource, parameters: Mapping[str, Any]) -> None:
     """Refuse an action in the past: Auto Scaling does, moto does not (PutScheduledUpdateGroupAction)."""
     starts = parameters.get("StartTime")
     if starts and datetime.fromisoformat(starts) <= datetime.now(UTC):
@@ -332,7 +332,7 @@ def _found(path: str, answers: Mapping[str, Any], known: Properties) -> Any:
     return filled(path, known) if "{" in path else jmespath.search(path, answers)
 
 
-def _declared(resource: Resource, answers: Mapping[str, Any]) -> dict[str, Any]:
+def _declared(resource: RequestedResource, answers: Mapping[str, Any]) -> dict[str, Any]:
     """Outputs that the SDK declares and the answers have, spelled as AWS spells them."""
     given = {key[0].lower() + key[1:]: value for key, value in answers.items() if key != SELF}
     plain = (str, int, float, bool)
@@ -343,7 +343,7 @@ def _declared(resource: Resource, answers: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _version(answers: Mapping[str, Any], resource: Resource) -> dict[str, Any]:
+def _version(answers: Mapping[str, Any], resource: RequestedResource) -> dict[str, Any]:
     """Outputs that a change has given a new value: the version of a launch template."""
     if "LaunchTemplateVersion" not in answers:
         return {}

@@ -10,7 +10,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from rehearsal.aws import models
-from rehearsal.store import Store
+from rehearsal.store import ResourceStore
 
 PLACEMENT_GROUP = "aws:ec2/placementGroup:PlacementGroup"
 
@@ -63,7 +63,9 @@ class Ec2(Client):
 
     def describe_placement_groups(self, GroupNames: Sequence[str] = ()) -> dict[str, Any]:  # noqa: N803
         """List the groups, all or those of these names."""
-        names = [str(kept.outputs["name"]) for kept in Store(self._made) if kept.token == PLACEMENT_GROUP]
+        names = [
+            str(kept.outputs["name"]) for kept in ResourceStore(self._made) if kept.token == PLACEMENT_GROUP
+        ]
         return {
             "PlacementGroups": [{"GroupName": name} for name in names if not GroupNames or name in GroupNames]
         }

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from rehearsal.aws.account import Account
+from rehearsal.aws.account import MotoAccount
 from rehearsal.aws.client import clients
 from rehearsal.aws.existing import Existing
-from rehearsal.cloud import Made, Own, Properties, Resource
-from rehearsal.fake import Fake, Stack, Started
-from rehearsal.reach import ANYWHERE, ControlPlane, Route
+from rehearsal.cloud import Made, Own, Properties, RequestedResource
+from rehearsal.fake import Fake, RunningFake, Stack
+from rehearsal.reach import ANYWHERE, DeclaredControlPlane, Route
 
 PACKAGE = "aws"
 HTTPS = 443
@@ -19,28 +19,30 @@ SIZE = "trainyard:aws:NodeGroupSize"
 
 
 @contextmanager
-def _start(stack: Stack, folder: Path) -> Iterator[Started]:
+def _start(stack: Stack, folder: Path) -> Iterator[RunningFake]:
     region = stack["provider"]["region"]
-    with Account(region, _existing(stack)) as account:
-        yield Started({PACKAGE: account, "trainyard": Plugin(account)}, clients(region, folder / PACKAGE))
+    with MotoAccount(region, _existing(stack)) as account:
+        yield RunningFake(
+            {PACKAGE: account, "trainyard": FakePlugin(account)}, clients(region, folder / PACKAGE)
+        )
 
 
-class Plugin(Own):
+class FakePlugin(Own):
     """The project's own types, of which one asks AWS: for the nodes of a group."""
 
-    def __init__(self, account: Account) -> None:
+    def __init__(self, account: MotoAccount) -> None:
         super().__init__()
         self._account = account
 
-    def create(self, resource: Resource) -> Made:
+    def create(self, resource: RequestedResource) -> Made:
         self._ask(resource, resource.inputs)
         return super().create(resource)
 
-    def update(self, resource: Resource, inputs: Properties) -> Properties:
+    def update(self, resource: RequestedResource, inputs: Properties) -> Properties:
         self._ask(resource, inputs)
         return super().update(resource, inputs)
 
-    def _ask(self, resource: Resource, inputs: Properties) -> None:
+    def _ask(self, resource: RequestedResource, inputs: Properties) -> None:
         if resource.token == SIZE:
             self._account.resize(resource, inputs)
 
@@ -73,7 +75,7 @@ def _lets_in(rule: Properties) -> bool:
     return "cidrIpv4" in rule and rule.get("fromPort", 0) <= HTTPS <= rule.get("toPort", 0)
 
 
-CONTROL_PLANE = ControlPlane(
+CONTROL_PLANE = DeclaredControlPlane(
     "aws:eks/cluster:Cluster",
     _networks,
     "provider.access.public_cidrs",

@@ -6,21 +6,21 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from rehearsal.azure.subscription import Answers, Subscription
+from rehearsal.azure.subscription import AzureAnswers, AzureSubscription
 from rehearsal.cloud import Properties
-from rehearsal.fake import Fake, Stack, Started
+from rehearsal.fake import Fake, RunningFake, Stack
 from rehearsal.filled import Filled
-from rehearsal.reach import ANYWHERE, ControlPlane
+from rehearsal.reach import ANYWHERE, DeclaredControlPlane
 
 PACKAGE = "azure-native"
 
 
 @contextmanager
-def _start(stack: Stack, folder: Path) -> Iterator[Started]:
+def _start(stack: Stack, folder: Path) -> Iterator[RunningFake]:
     subscription = stack["provider"]["subscription"]
     plugin = Filled("trainyard:azure:AgentPoolSize", "agentPool", folder / PACKAGE)
-    clouds = {PACKAGE: Subscription(subscription), "trainyard": plugin}
-    yield Started(clouds, Answers(folder / PACKAGE, subscription))
+    clouds = {PACKAGE: AzureSubscription(subscription), "trainyard": plugin}
+    yield RunningFake(clouds, AzureAnswers(folder / PACKAGE, subscription))
 
 
 def _networks(cluster: Properties) -> Sequence[str]:
@@ -30,7 +30,7 @@ def _networks(cluster: Properties) -> Sequence[str]:
     return () if profile.get("enablePrivateCluster") else named
 
 
-CONTROL_PLANE = ControlPlane(
+CONTROL_PLANE = DeclaredControlPlane(
     "azure-native:containerservice:ManagedCluster",
     _networks,
     "provider.access.public_cidrs",

@@ -11,22 +11,22 @@ from typing import Any
 import yaml
 
 from rehearsal.azure.places import collection, identity, name_property, places
-from rehearsal.cloud import Made, Properties, Resource, Typed
+from rehearsal.cloud import Made, Properties, RequestedResource, Typed
 from rehearsal.leaks import SECRET
-from rehearsal.store import Kept, Store
+from rehearsal.store import ResourceStore, StoredResource
 from rehearsal.tables import table
 
 CREDENTIALS = "azure-native:containerservice:listManagedClusterUserCredentials"
 
 
-class Subscription(Typed):
+class AzureSubscription(Typed):
     """Azure by its SDK: inputs must fit its types, and answers have the form that its API gives them."""
 
     def __init__(self, subscription: str) -> None:
         super().__init__({}, table(__package__, "replacements"))
         self._subscription = subscription
 
-    def planned(self, resource: Resource) -> Properties:
+    def planned(self, resource: RequestedResource) -> Properties:
         """Identities are asked for in a list, and told in a mapping."""
         identity = resource.inputs.get("identity")
         if not isinstance(identity, Mapping) or "userAssignedIdentities" not in identity:
@@ -39,15 +39,15 @@ class Subscription(Typed):
         """Names of what is told from its like by something else (a role's assignment) are made up."""
         return name_property(token) if places().get(token, {}).get("made_up") else None
 
-    def create(self, resource: Resource) -> Made:
+    def create(self, resource: RequestedResource) -> Made:
         name = self._name(resource)
         found = identity(resource.token, {"subscription": self._subscription, **resource.inputs})
         group = resource.inputs.get("resourceGroupName", "")
         place = f"/subscriptions/{self._subscription}/resourceGroups/{group}/{resource.token}/{name}"
         return Made(found or place, self._told(resource, name))
 
-    def update(self, resource: Resource, inputs: Properties) -> Properties:
-        changed = Resource(resource.token, resource.name, inputs)
+    def update(self, resource: RequestedResource, inputs: Properties) -> Properties:
+        changed = RequestedResource(resource.token, resource.name, inputs)
         return {**self.planned(changed), "name": self._name(resource)}
 
     def answer(self, token: str, arguments: Properties) -> Properties:
@@ -62,11 +62,11 @@ class Subscription(Typed):
         value = base64.b64encode(yaml.safe_dump(config).encode()).decode()
         return {"kubeconfigs": [{"name": "clusterUser", "value": value}]}
 
-    def _name(self, resource: Resource) -> str:
+    def _name(self, resource: RequestedResource) -> str:
         key = name_property(resource.token) if resource.token in places() else ""
         return str(resource.inputs.get(key) or resource.name)
 
-    def _told(self, resource: Resource, name: str) -> dict[str, Any]:
+    def _told(self, resource: RequestedResource, name: str) -> dict[str, Any]:
         """What a resource has besides its inputs, as far as a program can build on it."""
         kind, inputs = resource.token.rpartition(":")[2], resource.inputs
         found: dict[str, Any] = {**self.planned(resource), "name": name}
@@ -91,7 +91,7 @@ def _guid(name: str, what: str) -> str:
     return str(uuid.uuid5(uuid.NAMESPACE_URL, f"{name}/{what}"))
 
 
-class Answers:
+class AzureAnswers:
     """What Azure would say of what a stand-in has made: a resource by its path, or a list of its like."""
 
     def __init__(self, folder: Path, subscription: str) -> None:
@@ -102,7 +102,7 @@ class Answers:
         if not parameters.get("api-version"):
             raise ValueError(f"GET {path}: MissingApiVersionParameter")  # as Azure refuses it
         listed: list[dict[str, Any]] = []
-        for kept in Store(self._folder):
+        for kept in ResourceStore(self._folder):
             if kept.id == path:
                 return _answered(kept)
             if kept.token in places() and collection(kept.token, {**self._told, **kept.outputs}) == path:
@@ -110,7 +110,7 @@ class Answers:
         return {"value": listed} if listed else None
 
 
-def _answered(kept: Kept) -> dict[str, Any]:
+def _answered(kept: StoredResource) -> dict[str, Any]:
     """A resource in the API's form, as far as a finder reads it."""
     tags = kept.outputs.get("tags") or {}
     name = kept.id.rpartition("/")[2]

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from rehearsal.cloud import Kubernetes, Properties, Typed
-from rehearsal.fake import Fake, Stack, Started
-from rehearsal.reach import ANYWHERE, ControlPlane
+from rehearsal.fake import Fake, RunningFake, Stack
+from rehearsal.reach import ANYWHERE, DeclaredControlPlane
 from rehearsal.tables import table
 
 OUTPUTS: Mapping[str, Mapping[str, Any]] = {
@@ -19,16 +19,16 @@ OUTPUTS: Mapping[str, Mapping[str, Any]] = {
 
 
 @contextmanager
-def _start(_stack: Stack, _folder: Path) -> Iterator[Started]:
+def _start(_stack: Stack, _folder: Path) -> Iterator[RunningFake]:
     rules = table(__package__, "replacements")
-    yield Started({"coreweave": Typed(OUTPUTS, rules), "kubernetes": Kubernetes(rules)})
+    yield RunningFake({"coreweave": Typed(OUTPUTS, rules), "kubernetes": Kubernetes(rules)})
 
 
 def _networks(cluster: Properties) -> Sequence[str]:
     return ANYWHERE if cluster.get("public") else ()
 
 
-CONTROL_PLANE = ControlPlane(
+CONTROL_PLANE = DeclaredControlPlane(
     "coreweave:index/cksCluster:CksCluster",
     _networks,
     "provider.public_endpoint",

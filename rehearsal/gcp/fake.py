@@ -7,19 +7,21 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rehearsal.cloud import Properties
-from rehearsal.fake import Fake, Stack, Started
+from rehearsal.fake import Fake, RunningFake, Stack
 from rehearsal.filled import Filled
-from rehearsal.gcp.project import Answers, Project
-from rehearsal.reach import ANYWHERE, ControlPlane
+from rehearsal.gcp.project import GcpAnswers, GcpProject
+from rehearsal.reach import ANYWHERE, DeclaredControlPlane
 
 PACKAGE = "gcp"
 
 
 @contextmanager
-def _start(stack: Stack, folder: Path) -> Iterator[Started]:
+def _start(stack: Stack, folder: Path) -> Iterator[RunningFake]:
     place = stack["provider"]["project"], stack["provider"]["region"]
     plugin = Filled("trainyard:gcp:NodePoolSize", "nodePool", folder / PACKAGE)
-    yield Started({PACKAGE: Project(*place), "trainyard": plugin}, Answers(folder / PACKAGE, *place))
+    yield RunningFake(
+        {PACKAGE: GcpProject(*place), "trainyard": plugin}, GcpAnswers(folder / PACKAGE, *place)
+    )
 
 
 def _networks(cluster: Properties) -> Sequence[str]:
@@ -33,7 +35,7 @@ def _networks(cluster: Properties) -> Sequence[str]:
     return ANYWHERE if authorized is None else [each["cidrBlock"] for each in authorized["cidrBlocks"]]
 
 
-CONTROL_PLANE = ControlPlane(
+CONTROL_PLANE = DeclaredControlPlane(
     "gcp:container/cluster:Cluster",
     _networks,
     "provider.access.dns_endpoint",

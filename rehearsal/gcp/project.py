@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from rehearsal import sdk
-from rehearsal.cloud import Made, Refusal, Resource, Typed
+from rehearsal.cloud import Made, Refusal, RequestedResource, Typed
 from rehearsal.gcp import discovery
 from rehearsal.gcp.places import address, collection, identity, name_property, places
-from rehearsal.store import Store
+from rehearsal.store import ResourceStore
 from rehearsal.tables import table
 
 DNS_NAME = "gke-0123456789abcdef-123456789012.rehearsal.gke.goog"
@@ -31,7 +31,7 @@ OUTPUTS: Mapping[str, Mapping[str, Any]] = {
 """Type → what Google would add to its inputs, as far as a program builds on it."""
 
 
-class Project(Typed):
+class GcpProject(Typed):
     """A project in which resources have the IDs that Google's provider gives them."""
 
     def __init__(self, project: str, region: str) -> None:
@@ -40,7 +40,7 @@ class Project(Typed):
         self.undescribed: set[str] = set()
         """Types of resources that no discovery document describes."""
 
-    def check(self, resource: Resource) -> Iterable[Refusal]:
+    def check(self, resource: RequestedResource) -> Iterable[Refusal]:
         """Judge by the SDK's types, and where these hold by the values that Google's API takes."""
         if not discovery.is_described(resource.token):
             self.undescribed.add(resource.token)
@@ -59,12 +59,12 @@ class Project(Typed):
             found[what] = sorted(self.undescribed)
         return found
 
-    def create(self, resource: Resource) -> Made:
+    def create(self, resource: RequestedResource) -> Made:
         made = super().create(resource)
         return Made(identity(resource.token, {**self._told, **resource.inputs}) or made.id, made.outputs)
 
 
-class Answers:
+class GcpAnswers:
     """What Google's API would say of what a stand-in has made: a resource by its URL, or a list."""
 
     def __init__(self, folder: Path, project: str, region: str) -> None:
@@ -73,7 +73,7 @@ class Answers:
 
     def __call__(self, url: str, _parameters: Mapping[str, str]) -> dict[str, Any] | None:
         found: dict[str, Any] = {}
-        for kept in Store(self._folder):
+        for kept in ResourceStore(self._folder):
             if kept.token not in places():
                 continue
             values = {**self._told, **kept.outputs}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rehearsal.cloud import Own
-from rehearsal.fake import Fake, Stack, Started
+from rehearsal.fake import Fake, RunningFake, Stack
 from rehearsal.leaks import SECRET
 from rehearsal.tables import table
 
@@ -25,8 +25,8 @@ OUTPUTS: Mapping[str, Mapping[str, Any]] = {
 
 
 @contextmanager
-def _start(_stack: Stack, _folder: Path) -> Iterator[Started]:
-    yield Started({"trainyard": Own(OUTPUTS, table(__package__, "replacements"))})
+def _start(_stack: Stack, _folder: Path) -> Iterator[RunningFake]:
+    yield RunningFake({"trainyard": Own(OUTPUTS, table(__package__, "replacements"))})
 
 
 FAKE = Fake(_start, sells_machines=False)

@@ -9,16 +9,16 @@ from typing import Any
 
 import yaml
 
-from rehearsal.fake import Fake, Stack, Started, grow
+from rehearsal.fake import Fake, RunningFake, Stack, grow
 from rehearsal.leaks import SECRET
 
 
 @contextmanager
-def _start(stack: Stack, folder: Path) -> Iterator[Started]:
+def _start(stack: Stack, folder: Path) -> Iterator[RunningFake]:
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "kubeconfig"
     file.write_text(yaml.safe_dump(_kubeconfig(stack["provider"]["cluster"]["context"])))
-    yield Started(variables={"KUBECONFIG": str(file)})
+    yield RunningFake(variables={"KUBECONFIG": str(file)})
 
 
 def _kubeconfig(name: str) -> dict[str, Any]:

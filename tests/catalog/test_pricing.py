@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import catalog
-from catalog import Cost, Machine, Machines, Missing, Price
+from catalog import Cost, Machine, Machines, MissingPrice, Price
 from catalog.pricing import Capacity
 
 P5EN = catalog.machine("aws", "p5en.48xlarge")
@@ -73,7 +73,7 @@ def test_a_price_that_is_not_known_is_missing_with_a_reason_and_no_neighbour_sta
     machine: Machine, region: str, capacity: Capacity, reason: str
 ) -> None:
     missing = catalog.price(machine, region, capacity, SEEN)
-    assert isinstance(missing, Missing)
+    assert isinstance(missing, MissingPrice)
     assert reason in missing.reason
 
 
@@ -86,7 +86,7 @@ def test_a_price_for_a_country_holds_in_each_of_its_regions_and_nowhere_else() -
     machine = catalog.machine("coreweave", "gd-8xh200ib-i128")
     assert known(machine, "RNO2A", "spot", SEEN).usd_per_hour == Decimal("20.93")
     assert known(machine, "us-east-04a", "spot", SEEN).usd_per_hour == Decimal("20.93")
-    assert isinstance(catalog.price(machine, "EU-SOUTH-03B", "spot", SEEN), Missing)
+    assert isinstance(catalog.price(machine, "EU-SOUTH-03B", "spot", SEEN), MissingPrice)
 
 
 def test_an_estimate_adds_what_is_known_and_lists_what_is_not() -> None:

@@ -17,7 +17,7 @@ from local.toolchain import Toolchain, load_versions
 from tests.e2e.kills import OPERATORS, ORPHAN, kill_up
 from tests.e2e.leftovers import turn
 from tests.e2e.machine import Traces
-from tests.e2e.stack import BARE, FAR, NAME, Declaration, LocalStack, Run, job
+from tests.e2e.stack import BARE, FAR, NAME, Declaration, LocalStack, TrainingRun, job
 
 ORDER = (
     "test_language_host",
@@ -95,7 +95,7 @@ def stack(unstarted: LocalStack, before: Traces) -> LocalStack:
 
 
 @pytest.fixture(scope="session")
-def uninterrupted(stack: LocalStack) -> Run:
+def uninterrupted(stack: LocalStack) -> TrainingRun:
     """A run that nothing happened to: all others are compared with it."""
     with stack.declared(job("calm")):
         stack.trainyard("submit")

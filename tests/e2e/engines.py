@@ -18,8 +18,8 @@ from pulumi.runtime.proto import plugin_pb2, provider_pb2
 
 from engine.paths import Paths
 from engine.progress import for_stream
-from engine.provider.operations import Operations
-from engine.provider.service import Provider
+from engine.provider.operations import OperationThreads
+from engine.provider.service import ProviderService
 from infra.artifacts import ROOT
 from infra.spec import load
 from local.toolchain import Toolchain, load_versions
@@ -38,7 +38,7 @@ class OwnStandIn(StandIn):
     """Stands in for our provider's resources; its schema and its components are the real ones."""
 
     def Attach(self, request: plugin_pb2.PluginAttach, context: grpc.ServicerContext) -> empty_pb2.Empty:
-        self.provider = Provider(request.address, Operations(), {})
+        self.provider = ProviderService(request.address, OperationThreads(), {})
         return super().Attach(request, context)
 
     def GetSchema(

@@ -33,7 +33,7 @@ SECONDS = 900.0
 
 
 @dataclass(frozen=True)
-class Block:
+class FencedBlock:
     """One fenced block."""
 
     page: str
@@ -56,20 +56,20 @@ class Block:
         return f"{self.page}:{self.line}"
 
 
-def blocks(page: Path) -> list[Block]:
+def blocks(page: Path) -> list[FencedBlock]:
     """Return the `sh` blocks of a page in their order."""
     return list(_blocks(page.name, page.read_text(encoding="utf-8")))
 
 
-def _blocks(page: str, text: str) -> Iterator[Block]:
+def _blocks(page: str, text: str) -> Iterator[FencedBlock]:
     for found in _BLOCK.finditer(text):
         notes = {note["key"]: note["value"] for note in _NOTE.finditer(found["notes"])}
         line = text.count("\n", 0, found.start("text")) + 1
         edits = yaml.safe_load(notes["stack file"]) if "stack file" in notes else None
-        yield Block(page, line, found["text"], notes.get("not run", ""), notes.get("run by", ""), edits)
+        yield FencedBlock(page, line, found["text"], notes.get("not run", ""), notes.get("run by", ""), edits)
 
 
-def run_by(test: str, page: Path) -> Block:
+def run_by(test: str, page: Path) -> FencedBlock:
     """Return the block of a page that a test runs."""
     [block] = [each for each in blocks(page) if each.test == Path(test).name]
     return block
@@ -82,13 +82,15 @@ class Transcript:
     code: int
     text: str
 
-    def of(self, block: Block) -> str:
+    def of(self, block: FencedBlock) -> str:
         """Return what one block has shown."""
         _, _, after = self.text.partition(f"::{block.name}::")
         return after.partition("\r\n::")[0]
 
 
-def paste(found: list[Block], folder: Path, environment: Mapping[str, str], stack_file: Path) -> Transcript:
+def paste(
+    found: list[FencedBlock], folder: Path, environment: Mapping[str, str], stack_file: Path
+) -> Transcript:
     """Paste the blocks that run into one shell in `folder`, and answer `yes` where Pulumi asks."""
     script = "".join(_with_edits(block, stack_file) for block in found if block.is_pasted)
     master, slave = pty.openpty()
@@ -111,7 +113,7 @@ def paste(found: list[Block], folder: Path, environment: Mapping[str, str], stac
     return Transcript(shell.wait(), shown.decode(errors="replace"))
 
 
-def _with_edits(block: Block, stack_file: Path) -> str:
+def _with_edits(block: FencedBlock, stack_file: Path) -> str:
     command = ""
     if block.edits is not None:
         words = [sys.executable, __file__, "edit", str(stack_file), yaml.safe_dump(block.edits)]

@@ -16,7 +16,7 @@ from engine.paths import Paths
 from engine.progress import Progress
 from local.cluster import ClusterConfig, EmbeddedCluster, cgroups
 from local.cluster.layout import Layout
-from local.cluster.network import Network, run_folders
+from local.cluster.network import EmbeddedNetwork, run_folders
 from local.cluster.processes import end
 from local.toolchain import Toolchain, load_versions
 
@@ -58,7 +58,7 @@ def _remove(run: Path, progress: Progress) -> None:
     if not layout.config.exists():  # someone has cleaned the temporary folder
         for machine in machines_below(run):
             end(machine)
-        Network(run.parent.name, layout.networks).remove()
+        EmbeddedNetwork(run.parent.name, layout.networks).remove()
         cgroups.remove(run.parent.name)
         shutil.rmtree(run.parent, ignore_errors=True)
         return

@@ -55,7 +55,7 @@ def overrides(**settings: bool | float | str) -> Edit:
 
 
 @dataclass(frozen=True)
-class Said:
+class CommandResult:
     """How a command ended, and what it told."""
 
     code: int
@@ -116,10 +116,10 @@ class Running:
         """Signal it and all in its process group, as a terminal does."""
         os.killpg(self.process.pid, number)
 
-    def end(self, code: int | None = None) -> Said:
+    def end(self, code: int | None = None) -> CommandResult:
         """Wait for its end; `code` is what it must be, if given."""
         self.process.wait(SECONDS)
-        said = Said(self.process.returncode, self._log.with_suffix(".out").read_text(), self.errors)
+        said = CommandResult(self.process.returncode, self._log.with_suffix(".out").read_text(), self.errors)
         assert code is None or said.code == code, f"exit code {said.code}: {said.text}"
         return said
 
@@ -194,18 +194,18 @@ class LocalStack:
         program = str(Path(sys.prefix) / "bin" / "trainyard")
         return Running([*self._wrap, program, *words], self.environment, log)
 
-    def trainyard(self, *words: str, code: int = 0) -> Said:
+    def trainyard(self, *words: str, code: int = 0) -> CommandResult:
         """Run `trainyard …` to its end."""
         return self.start(*words).end(code)
 
-    def by_hand(self, script: str) -> Said:
+    def by_hand(self, script: str) -> CommandResult:
         """Run a shell script in the environment that `trainyard env` prints."""
         prelude = f'eval "$({Path(sys.prefix)}/bin/trainyard env)"'
         command = ["bash", "-euc", f"{prelude}\n{script}"]
         done = subprocess.run(
             command, env=self.environment, cwd=REPOSITORY, capture_output=True, text=True, check=False
         )
-        said = Said(done.returncode, done.stdout, done.stderr)
+        said = CommandResult(done.returncode, done.stdout, done.stderr)
         assert said.code == 0, said.text
         return said
 
@@ -271,9 +271,9 @@ class LocalStack:
         status = self.get("jobset", "-n", "team-research", job)["status"]
         return int(status.get("restartsCountTowardsMax", 0))
 
-    def run_of(self, job: str, run: str = "run-001") -> Run:
+    def run_of(self, job: str, run: str = "run-001") -> TrainingRun:
         """A run of a job of the research team."""
-        return Run(self.data / "checkpoints" / "research" / job / run)
+        return TrainingRun(self.data / "checkpoints" / "research" / job / run)
 
     def engine_processes(self) -> list[psutil.Process]:
         """The engine at work for this stack, and its plugins."""
@@ -282,7 +282,7 @@ class LocalStack:
 
 
 @dataclass(frozen=True)
-class Run:
+class TrainingRun:
     """What a training run has left on the checkpoint volume."""
 
     folder: Path

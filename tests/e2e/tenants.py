@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import yaml
 
-from local.cluster.pki import Authority, Subject
+from local.cluster.pki import Authority, CertificateSubject
 from tests.e2e.manifests import GPU, NAMESPACE, QUEUE, Manifest, container, legacy_job, mpi_job, pod_spec
 from tests.e2e.stack import LocalStack
 
@@ -27,7 +27,7 @@ class Person:
     """Somebody with a certificate that the cluster has signed, and nothing else."""
 
     def __init__(self, stack: LocalStack, name: str, *groups: str) -> None:
-        pair = Authority(stack.run / "pki", "ca").issue(f"person-{name}", Subject(name, groups))
+        pair = Authority(stack.run / "pki", "ca").issue(f"person-{name}", CertificateSubject(name, groups))
         authority = str(stack.run / "pki" / "ca.crt")
         context = ssl.create_default_context(cafile=authority)
         context.load_cert_chain(pair.certificate, pair.key)

@@ -14,11 +14,11 @@ from engine.paths import Paths
 from engine.recovery import Found, Unfinished
 from infra.artifacts import ROOT
 from infra.targets.aws.account.find import AwsFinder
-from rehearsal.aws.account import Account
+from rehearsal.aws.account import MotoAccount
 from rehearsal.aws.client import clients
 from rehearsal.rehearse import ANY_VERSION
 from rehearsal.standin import StandIn
-from tests.engine.progress import Kept
+from tests.engine.progress import RecordedProgress
 from trainyard.session import Session
 
 pytestmark = pytest.mark.engine
@@ -56,7 +56,7 @@ GROUPING = 3
 
 
 @dataclass(frozen=True)
-class Place:
+class AdoptionProject:
     """A project of its own; each engine on it has a state of its own."""
 
     folder: Path
@@ -76,7 +76,7 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
+def place(tmp_path: Path) -> Iterator[AdoptionProject]:
     folder = tmp_path / "project"
     (folder / "stacks").mkdir(parents=True)
     (folder / "stacks" / "Pulumi.mine.yaml").write_text("config: {}\n")
@@ -86,17 +86,17 @@ def place(tmp_path: Path) -> Iterator[Place]:
     (folder / "__main__.py").write_text(PROGRAM)
     (folder / ".trainyard").symlink_to(ROOT / ".trainyard")
     tools = Session("mine", replace(Paths.from_environment(), state=tmp_path / "tools"))
-    with Account(REGION) as account, StandIn(["aws"], ANY_VERSION, cloud=account) as stand_in:
-        yield Place(folder, {**tools.toolchain.environment(), **stand_in.environment()}, stand_in)
+    with MotoAccount(REGION) as account, StandIn(["aws"], ANY_VERSION, cloud=account) as stand_in:
+        yield AdoptionProject(folder, {**tools.toolchain.environment(), **stand_in.environment()}, stand_in)
 
 
 @pytest.fixture
-def progress() -> Kept:
-    return Kept()
+def progress() -> RecordedProgress:
+    return RecordedProgress()
 
 
 def test_after_a_destroy_what_was_kept_is_adopted_and_made_no_second_time(
-    place: Place, progress: Kept
+    place: AdoptionProject, progress: RecordedProgress
 ) -> None:
     engine = place.engine("state")
     assert engine.adopt("mine", progress).changes == {"adopt": 0}
@@ -111,7 +111,7 @@ def test_after_a_destroy_what_was_kept_is_adopted_and_made_no_second_time(
 
 
 def test_a_lost_state_is_rebuilt_from_what_exists(
-    place: Place, progress: Kept, compare: Callable[[Engine], dict[str, str]]
+    place: AdoptionProject, progress: RecordedProgress, compare: Callable[[Engine], dict[str, str]]
 ) -> None:
     before = place.engine("lost")
     before.up("mine", progress)

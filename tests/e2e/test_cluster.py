@@ -21,13 +21,13 @@ from engine.paths import Paths
 from engine.progress import for_stream
 from infra.errors import MachineError, TrainyardError
 from local.cluster import ClusterConfig, EmbeddedCluster, NodeConfig, Taint, cgroups, read_events
-from local.cluster.api import ApiServer, Object
+from local.cluster.api import ApiServerClient, Object
 from local.cluster.commands import program, run
 from local.cluster.images import read_archive
 from local.cluster.network import CONTROL
 from local.cluster.objects import is_ready, node_path
 from local.cluster.preflight import BINARIES
-from local.cluster.site import Site
+from local.cluster.site import ClusterSite
 from local.toolchain import Toolchain, load_versions
 from tests.e2e.stack import BARE
 from tests.processes import wait_for
@@ -104,17 +104,17 @@ def cluster(ranges: None, state: Path) -> Iterator[EmbeddedCluster]:
 
 
 @pytest.fixture
-def site(cluster: EmbeddedCluster) -> Site:
+def site(cluster: EmbeddedCluster) -> ClusterSite:
     return cluster._site()
 
 
 @pytest.fixture
-def api(site: Site) -> ApiServer:
+def api(site: ClusterSite) -> ApiServerClient:
     return site.api
 
 
 @pytest.fixture
-def pods(api: ApiServer, cluster: EmbeddedCluster) -> Iterator[Pods]:
+def pods(api: ApiServerClient, cluster: EmbeddedCluster) -> Iterator[Pods]:
     made = Pods(api, cluster)
     yield made
     made.remove()
@@ -123,7 +123,7 @@ def pods(api: ApiServer, cluster: EmbeddedCluster) -> Iterator[Pods]:
 class Pods:
     """Makes pods on given nodes and removes them after the test."""
 
-    def __init__(self, api: ApiServer, cluster: EmbeddedCluster) -> None:
+    def __init__(self, api: ApiServerClient, cluster: EmbeddedCluster) -> None:
         self.api = api
         self.image = read_archive(cluster.toolchain.path("image/training")).names[0]
         self.data = cluster.config.data_dir
@@ -205,7 +205,9 @@ def kill(cluster: EmbeddedCluster, *words: str) -> None:
     process.kill()
 
 
-def test_every_node_is_ready_with_all_that_it_declares(cluster: EmbeddedCluster, api: ApiServer) -> None:
+def test_every_node_is_ready_with_all_that_it_declares(
+    cluster: EmbeddedCluster, api: ApiServerClient
+) -> None:
     for declared in cluster.config.nodes:
         found = api.get(node_path(declared.name))
         assert is_ready(found)
@@ -225,7 +227,7 @@ def test_a_pod_on_every_node_reaches_a_service_by_its_name(cluster: EmbeddedClus
         pods.wait(f"caller-{declared.name}", "Succeeded")
 
 
-def test_the_control_plane_reaches_a_service_as_webhooks_need(site: Site, pods: Pods) -> None:
+def test_the_control_plane_reaches_a_service_as_webhooks_need(site: ClusterSite, pods: Pods) -> None:
     address = pods.serve("hook", "spot-0")["spec"]["clusterIP"]
     pods.wait("hook", "Running")
     script = f"import urllib.request; print(urllib.request.urlopen('http://{address}', timeout=10).status)"
@@ -234,13 +236,13 @@ def test_the_control_plane_reaches_a_service_as_webhooks_need(site: Site, pods: 
     wait_for(lambda: subprocess.run(inside, capture_output=True, check=False).returncode == 0)
 
 
-def test_logs_come_through_the_api(api: ApiServer, pods: Pods) -> None:
+def test_logs_come_through_the_api(api: ApiServerClient, pods: Pods) -> None:
     pods.run("teller", "spot-1", "/bin/sh", "-c", "echo told")
     pods.wait("teller", "Succeeded")
     assert api._request("GET", f"{PODS}/teller/log").text == "told\n"
 
 
-def test_a_second_up_changes_nothing(cluster: EmbeddedCluster, api: ApiServer) -> None:
+def test_a_second_up_changes_nothing(cluster: EmbeddedCluster, api: ApiServerClient) -> None:
     processes, node = machines(cluster), api.get(node_path("spot-0"))
     cluster.up()
     assert machines(cluster) == processes
@@ -261,7 +263,7 @@ def test_a_second_up_changes_nothing(cluster: EmbeddedCluster, api: ApiServer) -
     ids=["kubelet", "containerd", "API server", "etcd", "node", "control plane"],
 )
 def test_up_recovers_from_the_death_of(
-    words: tuple[str, ...], cluster: EmbeddedCluster, api: ApiServer, pods: Pods
+    words: tuple[str, ...], cluster: EmbeddedCluster, api: ApiServerClient, pods: Pods
 ) -> None:
     kill(cluster, *words)
     cluster.up()
@@ -284,7 +286,7 @@ def test_up_recovers_from_an_up_that_was_killed(seconds: float, cluster: Embedde
 
 
 def test_a_notice_lets_a_pod_end_before_its_node_is_gone(
-    cluster: EmbeddedCluster, pods: Pods, api: ApiServer
+    cluster: EmbeddedCluster, pods: Pods, api: ApiServerClient
 ) -> None:
     warned = Path(cluster.config.data_dir, "warned")
     pods.run("worker", "spot-0", "/bin/sh", "-c", NOTED)
@@ -300,7 +302,7 @@ def test_a_notice_lets_a_pod_end_before_its_node_is_gone(
 
 
 def test_without_notice_pods_fail_soon_after_their_nodes_death(
-    cluster: EmbeddedCluster, pods: Pods, api: ApiServer
+    cluster: EmbeddedCluster, pods: Pods, api: ApiServerClient
 ) -> None:
     pods.run("worker", "spot-1", "/bin/sh", "-c", NOTED)
     pods.wait("worker", "Running")
@@ -320,7 +322,7 @@ def test_only_a_running_node_can_be_preempted(cluster: EmbeddedCluster) -> None:
         cluster.preempt("spot-7", notice_seconds=None)
 
 
-def test_nodes_come_and_go_in_place(cluster: EmbeddedCluster, api: ApiServer) -> None:
+def test_nodes_come_and_go_in_place(cluster: EmbeddedCluster, api: ApiServerClient) -> None:
     old = cluster.config
     changed = SPOTS[0].model_copy(update={"gpus": 4, "labels": {"trainyard.dev/pool": "other"}})
     new = old.model_copy(update={"nodes": (SYSTEM, changed, node("spot-9"))})

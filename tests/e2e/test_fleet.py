@@ -19,7 +19,7 @@ from infra import names
 from local.cluster.commands import program, run
 from local.cluster.layout import Layout
 from tests.e2e.machine import Traces
-from tests.e2e.stack import FAR, NAME, NETWORK, Declaration, LocalStack, Said
+from tests.e2e.stack import FAR, NAME, NETWORK, CommandResult, Declaration, LocalStack
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
 
@@ -45,7 +45,7 @@ def elsewhere(declaration: Declaration) -> None:
     declaration["provider"]["network"] = dict(FAR_NETWORK)
 
 
-class Joined:
+class FleetOfTwo:
     """The fleet of the two, as its user has it: a stack file and plain Pulumi."""
 
     def __init__(self, hub: LocalStack, far: LocalStack) -> None:
@@ -84,13 +84,13 @@ class Joined:
         (settings / "Pulumi.yaml").write_text("{name: trainyard, runtime: python}\n")
         self.hub.by_hand(f"pulumi -C {settings} stack init {FLEET}")
 
-    def pulumi(self, words: str) -> Said:
+    def pulumi(self, words: str) -> CommandResult:
         """Run Pulumi; it writes into the file that it is given, so it is given a copy."""
         copy = self.hub.folder / "fleet.yaml"
         copy.write_text(self.file.read_text())
         return self.hub.by_hand(f"pulumi {words} --non-interactive -s {FLEET} --config-file {copy}")
 
-    def up(self) -> Said:
+    def up(self) -> CommandResult:
         return self.pulumi("up --yes --policy-pack policies")
 
     @property
@@ -190,14 +190,14 @@ def _join(hub: LocalStack, far: LocalStack) -> None:
 
 
 @pytest.fixture(scope="module")
-def joined(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Joined]:
+def joined(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetOfTwo]:
     """Both clusters up, with a link between them; the fleet is declared, and not up."""
     folder = tmp_path_factory.mktemp("fleet")
     hub, far = LocalStack(folder), LocalStack(folder, name=FAR)
     before = {stack.name: Traces.of(folder, stack.name) for stack in (hub, far)}
     hub.declare(two_nodes)
     far.declare(two_nodes, elsewhere)
-    fleet = Joined(hub, far)
+    fleet = FleetOfTwo(hub, far)
     try:
         for stack in (far, hub):
             stack.trainyard("up", "--no-job")
@@ -213,14 +213,14 @@ def joined(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Joined]:
 
 
 @pytest.fixture(scope="module")
-def up(joined: Joined) -> Joined:
+def up(joined: FleetOfTwo) -> FleetOfTwo:
     """The fleet, up and connected."""
     joined.up()
     joined.hub.wait_until(lambda: joined.connected, "connected")
     return joined
 
 
-def test_a_worker_where_the_data_may_not_be_is_refused_before_anything_is_made(joined: Joined) -> None:
+def test_a_worker_where_the_data_may_not_be_is_refused_before_anything_is_made(joined: FleetOfTwo) -> None:
     joined.declare(residency=["in:us"], workers=[FAR])
     try:
         with pytest.raises(AssertionError) as refused:
@@ -232,7 +232,7 @@ def test_a_worker_where_the_data_may_not_be_is_refused_before_anything_is_made(j
     assert joined.hub.names("multikueueclusters") == []
 
 
-def test_a_place_outside_of_the_stacks_residency_is_refused_by_the_policies(joined: Joined) -> None:
+def test_a_place_outside_of_the_stacks_residency_is_refused_by_the_policies(joined: FleetOfTwo) -> None:
     document = yaml.safe_load(joined.file.read_text())
     document["config"]["trainyard:residency"] = {"allowed": ["in:us"]}
     joined.file.write_text(yaml.safe_dump(document))
@@ -243,7 +243,7 @@ def test_a_place_outside_of_the_stacks_residency_is_refused_by_the_policies(join
         joined.declare()
 
 
-def test_a_job_of_the_hub_runs_on_the_worker_and_its_end_is_seen_at_the_hub(up: Joined) -> None:
+def test_a_job_of_the_hub_runs_on_the_worker_and_its_end_is_seen_at_the_hub(up: FleetOfTwo) -> None:
     up.submit("sent")
 
     def sent_to() -> list[str]:
@@ -259,7 +259,7 @@ def test_a_job_of_the_hub_runs_on_the_worker_and_its_end_is_seen_at_the_hub(up: 
     up.hub.wait_until(lambda: up.far.names("trainjobs", "-n", NAMESPACE) == [], "removed from the worker")
 
 
-def test_a_job_of_a_queue_that_the_worker_has_not_stays_at_the_hub(up: Joined) -> None:
+def test_a_job_of_a_queue_that_the_worker_has_not_stays_at_the_hub(up: FleetOfTwo) -> None:
     up.submit("kept", queue="home")
     time.sleep(10)
     assert up.hub.get("trainjob", "-n", NAMESPACE, "kept")["spec"]["suspend"] is True
@@ -267,7 +267,7 @@ def test_a_job_of_a_queue_that_the_worker_has_not_stays_at_the_hub(up: Joined) -
     up.hub.kubectl("delete", "trainjob", "-n", NAMESPACE, "kept")
 
 
-def test_the_hubs_account_may_send_jobs_to_its_teams_and_nothing_else(up: Joined) -> None:
+def test_the_hubs_account_may_send_jobs_to_its_teams_and_nothing_else(up: FleetOfTwo) -> None:
     team = ("-n", NAMESPACE)
     assert up.may("create", "trainjobs.trainer.kubeflow.org", *team)
     assert up.may("watch", "workloads.kueue.x-k8s.io", "-A")
@@ -284,7 +284,7 @@ def test_the_hubs_account_may_send_jobs_to_its_teams_and_nothing_else(up: Joined
         assert not up.may(verb, resource, *where), (verb, resource, where)
 
 
-def test_the_token_is_in_no_state_and_no_log(up: Joined) -> None:
+def test_the_token_is_in_no_state_and_no_log(up: FleetOfTwo) -> None:
     token = up.token
     kept = (path for path in (up.hub.state / "pulumi").rglob("*") if path.is_file())
     assert [path for path in kept if token.encode() in path.read_bytes()] == []
@@ -292,7 +292,7 @@ def test_the_token_is_in_no_state_and_no_log(up: Joined) -> None:
     assert _claims(token)["exp"] - _claims(token)["iat"] == LIFETIME_SECONDS
 
 
-def test_a_raised_serial_brings_another_token_and_jobs_go_on_with_it(up: Joined) -> None:
+def test_a_raised_serial_brings_another_token_and_jobs_go_on_with_it(up: FleetOfTwo) -> None:
     first = up.token
     up.declare(serial=1)
     assert "RotatedKubeconfig joined-far updated" in up.up().out
@@ -302,7 +302,7 @@ def test_a_raised_serial_brings_another_token_and_jobs_go_on_with_it(up: Joined)
     assert up.far.run_of("later").sha256
 
 
-def test_what_is_removed_leaves_nothing_on_either_cluster(up: Joined) -> None:
+def test_what_is_removed_leaves_nothing_on_either_cluster(up: FleetOfTwo) -> None:
     up.hub.kubectl("delete", "trainjobs", "--all", "-n", NAMESPACE)
     up.hub.wait_until(lambda: up.far.names("trainjobs", "-n", NAMESPACE) == [], "removed from the worker")
     up.pulumi("destroy --yes")
@@ -320,7 +320,7 @@ def test_what_is_removed_leaves_nothing_on_either_cluster(up: Joined) -> None:
         assert list(stack.trainyard("up", "--no-job").changes) == ["unchanged"]
 
 
-def test_an_update_that_comes_after_half_of_a_tokens_life_brings_another_one(up: Joined) -> None:
+def test_an_update_that_comes_after_half_of_a_tokens_life_brings_another_one(up: FleetOfTwo) -> None:
     up.up()  # again, after it was removed
     first = up.token
     assert "RotatedKubeconfig joined-far updated" not in up.up().out

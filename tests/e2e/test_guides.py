@@ -30,7 +30,7 @@ from rehearsal.fake import fake_of
 from rehearsal.leaks import leaks_in
 from rehearsal.rehearse import ANY_VERSION, with_common
 from rehearsal.standin import StandIn
-from tests.e2e.guide import Block, Transcript, blocks, paste
+from tests.e2e.guide import FencedBlock, Transcript, blocks, paste
 from tests.e2e.rehearsed import install_plugin
 from tests.e2e.test_templates import new_project
 from tests.infra.plan import stack_file
@@ -202,7 +202,7 @@ def follow(kind: str, clone: Path, home: Path, reader: Mapping[str, str], folder
     return shown
 
 
-def expect_a_whole_life(shown: Transcript, guide: list[Block]) -> None:
+def expect_a_whole_life(shown: Transcript, guide: list[FencedBlock]) -> None:
     """The stack was rehearsed, made by `pulumi up`, and removed."""
     texts = {block.name: shown.of(block) for block in guide if block.is_pasted}
     whole = "".join(texts.values())

@@ -33,7 +33,7 @@ for words in json.load(sys.stdin):
 
 
 @dataclass(frozen=True)
-class Tool:
+class InstalledCommand:
     """An installed command line, in a folder with the shipped stack files."""
 
     home: Path
@@ -58,7 +58,7 @@ class Tool:
 
 
 @pytest.fixture(scope="module")
-def tool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tool]:
+def tool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InstalledCommand]:
     folder = tmp_path_factory.mktemp("install")
     copy, home, project = folder / "repository", folder / "home", folder / "project"
     _copy_repository(copy)
@@ -72,7 +72,7 @@ def tool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tool]:
     variables["PATH"] = f"{home / '.local/bin'}:{os.environ['PATH']}"
     for name in ("PYTHONPATH", "TRAINYARD_STACKS", "VIRTUAL_ENV", "XDG_DATA_HOME"):
         variables.pop(name, None)
-    found = Tool(home, project, variables)
+    found = InstalledCommand(home, project, variables)
     lock = ROOT / "requirements/local.txt"
     installed = found.run(str(UV), "tool", "install", "--constraints", str(lock), str(copy))
     assert installed.returncode == 0, installed.stderr
@@ -94,7 +94,7 @@ def _copy_repository(folder: Path) -> None:
             shutil.copy(ROOT / name, folder / name)
 
 
-def test_commands_that_ask_nobody_work_without_a_clone(tool: Tool) -> None:
+def test_commands_that_ask_nobody_work_without_a_clone(tool: InstalledCommand) -> None:
     helped = tool.run("trainyard", "--help")
     assert helped.returncode == 0 and "Usage: trainyard" in helped.stdout
     commands = [
@@ -115,20 +115,20 @@ def test_commands_that_ask_nobody_work_without_a_clone(tool: Tool) -> None:
     assert ran.stdout.endswith("".join(file.read_text() for file in schemas))
 
 
-def test_a_plan_is_made_in_the_environment_that_it_was_installed_in(tool: Tool) -> None:
+def test_a_plan_is_made_in_the_environment_that_it_was_installed_in(tool: InstalledCommand) -> None:
     previewed = tool.run("trainyard", "preview", "--stack", "local")
     assert previewed.returncode == 0, previewed.stderr[-3000:]
     assert "kueue.x-k8s.io/v1beta2:LocalQueue team-research/research" in previewed.stderr
 
 
-def test_a_targets_sdk_is_offered_when_it_is_needed_and_not_before(tool: Tool) -> None:
+def test_a_targets_sdk_is_offered_when_it_is_needed_and_not_before(tool: InstalledCommand) -> None:
     refused = tool.run("trainyard", "preview", "--stack", "coreweave")
     assert refused.returncode == 3
     assert "pulumi-coreweave" in refused.stderr
     assert "fix:     uv tool install 'trainyard[coreweave] @ file://" in refused.stderr
 
 
-def test_a_members_command_asks_the_cluster_by_a_context_alone(tool: Tool) -> None:
+def test_a_members_command_asks_the_cluster_by_a_context_alone(tool: InstalledCommand) -> None:
     refused = tool.run("trainyard", "jobs", "--context", "nowhere")
     assert refused.returncode == 2
     assert refused.stderr.startswith("1 problem\n--context\n  got:     'nowhere'")

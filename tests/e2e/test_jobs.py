@@ -20,7 +20,7 @@ from infra.platform.runtimes import EX_NO_FABRIC
 from tests.e2e import manifests
 from tests.e2e.jobs import conditions, logs, submitted
 from tests.e2e.manifests import NAMESPACE
-from tests.e2e.stack import JOB, Declaration, LocalStack, Run, Running, job, overrides
+from tests.e2e.stack import JOB, Declaration, LocalStack, Running, TrainingRun, job, overrides
 from trainyard.jobs import CHECKPOINTS
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
@@ -37,7 +37,9 @@ CONTAINER: Declaration = {
 HELLO = ["mpirun", "-n", "2", "python3", "-m", "trainyard_train.launchers.mpi_hello"]
 
 
-def test_a_job_trains_on_the_preferred_flavor_to_its_last_step(stack: LocalStack, uninterrupted: Run) -> None:
+def test_a_job_trains_on_the_preferred_flavor_to_its_last_step(
+    stack: LocalStack, uninterrupted: TrainingRun
+) -> None:
     [nodes] = uninterrupted.nodes
     assert set(nodes) == SPOT
     assert uninterrupted.step == JOB["steps"]
@@ -47,7 +49,7 @@ def test_a_job_trains_on_the_preferred_flavor_to_its_last_step(stack: LocalStack
 
 
 def test_a_job_that_is_told_to_leave_has_time_to_save_and_ends_with_the_same_weights(
-    stack: LocalStack, uninterrupted: Run
+    stack: LocalStack, uninterrupted: TrainingRun
 ) -> None:
     run = stack.run_of("noticed")
     slow = {"checkpoint.every_steps": 1000, "checkpoint.pace_seconds": SAVE_SECONDS, "pace_seconds": 0.3}
@@ -83,7 +85,7 @@ def graces(stack: LocalStack, name: str) -> set[int]:
 
 
 def test_a_job_whose_node_dies_with_no_word_resumes_from_its_last_checkpoint_and_ends_with_the_same_weights(
-    stack: LocalStack, uninterrupted: Run
+    stack: LocalStack, uninterrupted: TrainingRun
 ) -> None:
     with stack.declared(job("killed", {"at_step": LOSS_STEP, "notice_seconds": 0})):
         stack.trainyard("submit")
@@ -96,7 +98,7 @@ def test_a_job_whose_node_dies_with_no_word_resumes_from_its_last_checkpoint_and
     assert set(run.nodes[-1]) == ON_DEMAND
 
 
-def test_a_rank_that_dies_alone_comes_back_in_its_pod(stack: LocalStack, uninterrupted: Run) -> None:
+def test_a_rank_that_dies_alone_comes_back_in_its_pod(stack: LocalStack, uninterrupted: TrainingRun) -> None:
     run = stack.run_of("stumbled")
     patient = overrides(**{"timeouts.rejoin": 60})
     with stack.declared(job("stumbled"), patient):
@@ -259,11 +261,11 @@ def on_this_machine(folder: Path, **settings: object) -> str:
     config = f"--config={REPOSITORY / 'training/configs/digits.yaml'}"
     chosen = [f"--set={key}={value}" for key, value in given.items()]
     subprocess.run([*module, config, *chosen], check=True)
-    return Run(folder).sha256
+    return TrainingRun(folder).sha256
 
 
 def test_an_mpi_job_that_loses_its_worker_and_its_launcher_on_notice_loses_no_step(
-    stack: LocalStack, uninterrupted: Run
+    stack: LocalStack, uninterrupted: TrainingRun
 ) -> None:
     run = stack.run_of("mpi")
     with stack.declared(job("mpi"), by_mpi, overrides(pace_seconds=0.4)):
@@ -310,7 +312,7 @@ def test_a_flavor_with_quota_but_without_enough_nodes_is_passed_over(stack: Loca
     assert set(nodes) == ON_DEMAND
 
 
-def test_a_returned_node_is_used_by_the_next_job(stack: LocalStack, uninterrupted: Run) -> None:
+def test_a_returned_node_is_used_by_the_next_job(stack: LocalStack, uninterrupted: TrainingRun) -> None:
     stack.trainyard("preempt", "spot-1", "--return")
     with stack.declared(job("back")):
         stack.trainyard("submit")

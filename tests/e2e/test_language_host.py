@@ -78,7 +78,7 @@ PolicyPack("naps", policies=[ResourceValidationPolicy(
 """
 
 
-class Project:
+class PulumiProject:
     """A project and its own backend, with `pulumi` run in it."""
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
@@ -127,15 +127,15 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.fixture
-def project(tmp_path: Path, environment: dict[str, str]) -> Project:
-    project = Project(tmp_path, environment)
+def project(tmp_path: Path, environment: dict[str, str]) -> PulumiProject:
+    project = PulumiProject(tmp_path, environment)
     stack = f"s{tmp_path.name[-30:].strip('_').replace('_', '-')}"
     assert project.run("stack", "init", stack)[0] == 0
     assert project.run("config", "set", "--secret", "password", "hunter2")[0] == 0
     return project
 
 
-def left_running(project: Project) -> list[psutil.Process]:
+def left_running(project: PulumiProject) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         try:
@@ -146,7 +146,7 @@ def left_running(project: Project) -> list[psutil.Process]:
     return found
 
 
-def test_up_runs_a_program_with_its_config_its_secrets_and_a_dynamic_resource(project: Project) -> None:
+def test_up_runs_a_program_with_its_config_its_secrets_and_a_dynamic_resource(project: PulumiProject) -> None:
     code, output = project.run("up", "--yes", "--skip-preview")
     assert code == 0, output
     assert "hello from the program" in output
@@ -157,7 +157,7 @@ def test_up_runs_a_program_with_its_config_its_secrets_and_a_dynamic_resource(pr
     assert left_running(project) == []
 
 
-def test_a_policy_pack_judges_a_preview(project: Project) -> None:
+def test_a_policy_pack_judges_a_preview(project: PulumiProject) -> None:
     code, output = project.run("preview", "--policy-pack", str(project.policies))
     assert code == 0, output
     project.run("config", "set", "seconds", "9")
@@ -167,7 +167,7 @@ def test_a_policy_pack_judges_a_preview(project: Project) -> None:
     assert "Traceback" not in output
 
 
-def test_an_exception_in_the_program_is_shown_once_with_the_users_frames_only(project: Project) -> None:
+def test_an_exception_in_the_program_is_shown_once_with_the_users_frames_only(project: PulumiProject) -> None:
     with (project.program / "__main__.py").open("a") as program:
         program.write("raise ValueError('no such zone')\n")
     code, output = project.run("preview")
@@ -176,7 +176,7 @@ def test_an_exception_in_the_program_is_shown_once_with_the_users_frames_only(pr
     assert "runpy" not in output
 
 
-def test_ctrl_c_waits_for_what_is_under_way_and_ends_without_a_traceback(project: Project) -> None:
+def test_ctrl_c_waits_for_what_is_under_way_and_ends_without_a_traceback(project: PulumiProject) -> None:
     project.run("config", "set", "seconds", "6")
     engine = project.start("up", "--yes", "--skip-preview")
     assert engine.stdout is not None
@@ -194,7 +194,7 @@ def test_ctrl_c_waits_for_what_is_under_way_and_ends_without_a_traceback(project
     assert "nap created" not in output
 
 
-def test_a_killed_engine_takes_the_host_and_the_program_with_it(project: Project) -> None:
+def test_a_killed_engine_takes_the_host_and_the_program_with_it(project: PulumiProject) -> None:
     with (project.program / "__main__.py").open("a") as program:
         program.write("print('napping', flush=True); time.sleep(600)\n")
     engine = project.start("preview")
@@ -206,7 +206,7 @@ def test_a_killed_engine_takes_the_host_and_the_program_with_it(project: Project
     wait_for(lambda: not left_running(project), lambda: f"left running: {left_running(project)}")
 
 
-def test_about_and_install_work_as_with_the_official_host(project: Project) -> None:
+def test_about_and_install_work_as_with_the_official_host(project: PulumiProject) -> None:
     code, output = project.run("about", "--json")
     assert code == 0
     about = json.loads(output)
@@ -233,7 +233,7 @@ def test_a_plugin_that_names_no_virtual_environment_is_installed_into_one_of_its
 
 
 def test_the_stacks_program_starts_where_pythonpath_is_relative(
-    project: Project, environment: dict[str, str]
+    project: PulumiProject, environment: dict[str, str]
 ) -> None:
     (project.program / "infra").symlink_to(REPOSITORY / "infra")
     with (project.program / "Pulumi.yaml").open("a") as file:

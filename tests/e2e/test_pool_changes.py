@@ -12,7 +12,7 @@ from engine.paths import Paths
 from rehearsal.faults import Faults
 from rehearsal.rehearse import Rehearsal
 from trainyard.rehearse import command
-from trainyard.rehearse.operations import Operations
+from trainyard.rehearse.operations import EngineOperations
 from trainyard.rehearse.project import Assumption
 from trainyard.session import Session
 
@@ -51,7 +51,7 @@ EDITS: Mapping[str, Edit] = {
 """The last has the resources of the update that follows: the policies let pass what they saw in a preview."""
 
 
-class Watched(Operations):
+class Watched(EngineOperations):
     """Previews other changes before the one that the rehearsal makes."""
 
     announced: ClassVar[dict[str, tuple[str, ...]]] = {}
@@ -72,7 +72,7 @@ def life(tmp_path_factory: pytest.TempPathFactory) -> Rehearsal:
     session = Session("aws-dev", replace(Paths.from_environment(), state=tmp_path_factory.mktemp("life")))
     faults = Faults(fail="aws:s3/bucket:Bucket", no_capacity="gpu", crash_after=12)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(command, "Operations", Watched)
+        patch.setattr(command, "EngineOperations", Watched)
         return command.play(session, faults, Assumption())
 
 

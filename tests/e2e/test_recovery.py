@@ -23,7 +23,7 @@ from tests.e2e.kills import (
 )
 from tests.e2e.machine import Traces, processes_of
 from tests.e2e.manifests import NAMESPACE
-from tests.e2e.stack import JOB, NAME, LocalStack, Run, Running, job, overrides
+from tests.e2e.stack import JOB, NAME, LocalStack, Running, TrainingRun, job, overrides
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 
@@ -32,7 +32,7 @@ NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 READS_ALL = ("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search")
 
 
-def at_work(stack: LocalStack, up: Running, run: Run, step: int = 5) -> str:
+def at_work(stack: LocalStack, up: Running, run: TrainingRun, step: int = 5) -> str:
     """Wait until the job of this `up` has done some steps; return the TrainJob's uid."""
     up.wait_for(lambda: run.step >= step, f"step {step}")
     return uid(stack, run.folder.parent.name)
@@ -47,7 +47,7 @@ SLOWLY = overrides(pace_seconds=1.0)
 
 
 def test_up_follows_the_same_run_again_after_ctrl_c_and_after_a_kill(
-    stack: LocalStack, uninterrupted: Run
+    stack: LocalStack, uninterrupted: TrainingRun
 ) -> None:
     run = stack.run_of("interrupted")
     with stack.declared(job("interrupted"), SLOWLY):
@@ -66,7 +66,9 @@ def test_up_follows_the_same_run_again_after_ctrl_c_and_after_a_kill(
     assert run.sha256 == uninterrupted.sha256
 
 
-def test_up_ends_a_spot_loss_in_whose_midst_it_was_killed(stack: LocalStack, uninterrupted: Run) -> None:
+def test_up_ends_a_spot_loss_in_whose_midst_it_was_killed(
+    stack: LocalStack, uninterrupted: TrainingRun
+) -> None:
     run = stack.run_of("half-lost")
     with stack.declared(job("half-lost", {"at_step": 15, "notice_seconds": 0})):
         up = stack.start("up")
@@ -153,7 +155,7 @@ def assert_nothing_is_left(stack: LocalStack, before: Traces) -> None:
     ids=["twice", "thrice"],
 )
 def test_up_recovers_however_often_it_is_killed(
-    moments: Sequence[Moment], stack: LocalStack, uninterrupted: Run
+    moments: Sequence[Moment], stack: LocalStack, uninterrupted: TrainingRun
 ) -> None:
     stack.trainyard("down")
     for moment in moments:

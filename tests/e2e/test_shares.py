@@ -55,7 +55,7 @@ def contended(stack: LocalStack) -> Iterator[LocalStack]:
 
 
 @dataclass(frozen=True)
-class Held:
+class AcceleratorUse:
     """An accelerator that a team had, from when to when, in seconds since the epoch."""
 
     team: str
@@ -74,7 +74,7 @@ def job(stack: LocalStack, team: str, number: int, seconds: float) -> Declaratio
     }
 
 
-def held(stack: LocalStack, team: str) -> list[Held]:
+def held(stack: LocalStack, team: str) -> list[AcceleratorUse]:
     """Return when each finished job of a team had its quota."""
     found = []
     for workload in stack.get("workloads.kueue.x-k8s.io", "-n", f"team-{team}")["items"]:
@@ -84,7 +84,7 @@ def held(stack: LocalStack, team: str) -> list[Held]:
             if each["status"] == "True"
         }
         if "Finished" in times and "Admitted" in times:
-            found.append(Held(team, times["Admitted"], times["Finished"]))
+            found.append(AcceleratorUse(team, times["Admitted"], times["Finished"]))
     return sorted(found, key=lambda each: each.start)
 
 
@@ -92,7 +92,7 @@ def moment(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
 
 
-def seconds_held(records: list[Held], start: float, end: float) -> float:
+def seconds_held(records: list[AcceleratorUse], start: float, end: float) -> float:
     return sum(max(0.0, min(each.end, end) - max(each.start, start)) for each in records)
 
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from tests.e2e.stack import LocalStack, Run, job, overrides
+from tests.e2e.stack import LocalStack, TrainingRun, job, overrides
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
 
@@ -18,7 +18,7 @@ SILENT, NOTICED = ["--no-notice"], ["--notice", "5"]
 
 
 @pytest.fixture(scope="module")
-def steady(stack: LocalStack) -> Run:
+def steady(stack: LocalStack) -> TrainingRun:
     """A run as long, to which nothing happened."""
     with stack.declared(job("steady"), LONG):
         stack.trainyard("submit")
@@ -33,7 +33,7 @@ def steady(stack: LocalStack) -> Run:
     ],
 )
 def test_a_job_that_loses_a_node_again_and_again_ends_with_the_same_weights(
-    stack: LocalStack, steady: Run, name: str, words: list[list[str]], losses: int
+    stack: LocalStack, steady: TrainingRun, name: str, words: list[list[str]], losses: int
 ) -> None:
     run, chance = stack.run_of(name), random.Random(SEED)
     with stack.declared(job(name), LONG):

@@ -16,7 +16,7 @@ import yaml
 
 from engine.paths import Paths
 from infra.artifacts import ROOT
-from rehearsal.aws.account import Account
+from rehearsal.aws.account import MotoAccount
 from rehearsal.aws.models import client
 from rehearsal.leaks import kinds_in
 from rehearsal.rehearse import ANY_VERSION, with_common
@@ -305,7 +305,7 @@ def test_what_is_refused_fails_the_step_and_is_in_the_comment(runner: Runner, tm
 def cloud(tmp_path: Path) -> Iterator[dict[str, str]]:
     """An AWS that is none, its provider where a runner has it, and the variables of the runner."""
     with ExitStack() as stack:
-        account = stack.enter_context(Account("us-east-2"))
+        account = stack.enter_context(MotoAccount("us-east-2"))
         made = [
             stack.enter_context(
                 (OwnStandIn if package == "trainyard" else StandIn)(

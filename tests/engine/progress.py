@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-class Kept:
+class RecordedProgress:
     """A Progress and its only Task at once."""
 
     def __init__(self) -> None:
@@ -20,7 +20,7 @@ class Kept:
         self.lines.append(text)
 
     @contextmanager
-    def task(self, name: str) -> Iterator[Kept]:
+    def task(self, name: str) -> Iterator[RecordedProgress]:
         yield self
 
     def advanced(self, done: int, total: int | None = None, text: str = "") -> None:

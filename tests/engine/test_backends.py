@@ -9,11 +9,11 @@ import pytest
 
 from engine.backends import RemoteBackend
 from engine.engine import Engine, without_encryption
-from tests.engine.progress import Kept
-from tests.engine.test_engine import Bench
+from tests.engine.progress import RecordedProgress
+from tests.engine.test_engine import EngineBench
 
 
-class Service:
+class FakePulumiService:
     """What `pulumi` says of stacks in a bucket; names have their organization before them."""
 
     def __init__(self, **stacks: dict[str, Any]) -> None:
@@ -27,7 +27,7 @@ class Service:
 
 
 def test_a_stack_in_a_bucket_is_known_by_its_name() -> None:
-    backend = RemoteBackend(Service(dev={"resources": [{"urn": "…"}]}, empty={}))
+    backend = RemoteBackend(FakePulumiService(dev={"resources": [{"urn": "…"}]}, empty={}))
     assert backend.exists("dev")
     assert not backend.exists("prod")
     assert not backend.is_empty("dev")
@@ -36,28 +36,28 @@ def test_a_stack_in_a_bucket_is_known_by_its_name() -> None:
 
 
 def test_an_operation_that_was_cut_off_is_seen_in_a_bucket_too() -> None:
-    backend = RemoteBackend(Service(cut={"pending_operations": [{}]}, whole={"resources": []}))
+    backend = RemoteBackend(FakePulumiService(cut={"pending_operations": [{}]}, whole={"resources": []}))
     assert backend.has_pending_operations("cut")
     assert not backend.has_pending_operations("whole")
 
 
 @pytest.fixture
-def bench(tmp_path: Any) -> Bench:
-    return Bench(tmp_path)
+def bench(tmp_path: Any) -> EngineBench:
+    return EngineBench(tmp_path)
 
 
-def test_a_new_stack_gets_the_key_that_its_file_names(bench: Bench) -> None:
+def test_a_new_stack_gets_the_key_that_its_file_names(bench: EngineBench) -> None:
     bench.stack_file.write_text("secretsprovider: awskms://alias/state\nconfig:\n  tiny:size: 3\n")
-    bench.engine.up("dev", Kept())
+    bench.engine.up("dev", RecordedProgress())
     (made,) = [asked for asked, _ in bench.asked() if asked[1:3] == ["stack", "init"]]
     assert made[-2:] == ["--secrets-provider", "awskms://alias/state"]
     copy = (bench.paths.engine / "config" / "Pulumi.dev.yaml").read_text()
     assert copy.endswith("encryptionsalt: v1:salt\nsecretsprovider: awskms://alias/state\n")
 
 
-def test_the_key_of_the_environment_is_for_stacks_that_name_none(bench: Bench) -> None:
+def test_the_key_of_the_environment_is_for_stacks_that_name_none(bench: EngineBench) -> None:
     variables = {**bench.engine._environment, "SECRETS_PROVIDER": "gcpkms://key"}
-    Engine(bench.paths, variables).up("dev", Kept())
+    Engine(bench.paths, variables).up("dev", RecordedProgress())
     (made,) = [asked for asked, _ in bench.asked() if asked[1:3] == ["stack", "init"]]
     assert made[-2:] == ["--secrets-provider", "gcpkms://key"]
 

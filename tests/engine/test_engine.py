@@ -18,12 +18,12 @@ import pytest
 from engine import plugins, recovery
 from engine.backends import FileBackend
 from engine.engine import Engine
-from engine.events import Report, Result, label
+from engine.events import EventReporter, OperationResult, label
 from engine.paths import REPOSITORY, Paths
 from engine.recovery import MARKER
 from infra.errors import ExitCode, TrainyardError
 from infra.targets.advice import next_step
-from tests.engine.progress import Kept
+from tests.engine.progress import RecordedProgress
 from tests.processes import PATIENCE_SECONDS, wait_for
 
 URN = "urn:pulumi:dev::tiny::pkg:index:Parent$kubernetes:apps/v1:Deployment::web"
@@ -54,7 +54,7 @@ if words[:2] == ["stack", "import"]:
 """
 
 
-class Bench:
+class EngineBench:
     """A project, a state folder, and a program that stands for the engine and notes what it is asked."""
 
     def __init__(self, folder: Path, *, dawdle: bool = False, stubborn: bool = False) -> None:
@@ -103,13 +103,13 @@ class Bench:
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
+def bench(tmp_path: Path) -> EngineBench:
+    return EngineBench(tmp_path)
 
 
-def test_the_stack_file_of_the_repository_is_never_written_to(bench: Bench) -> None:
+def test_the_stack_file_of_the_repository_is_never_written_to(bench: EngineBench) -> None:
     before = bench.stack_file.read_text()
-    result = bench.engine.up("dev", Kept())
+    result = bench.engine.up("dev", RecordedProgress())
     assert result.changes == {"create": 2}
     assert bench.stack_file.read_text() == before
     copy = bench.paths.engine / "config" / "Pulumi.dev.yaml"
@@ -117,27 +117,27 @@ def test_the_stack_file_of_the_repository_is_never_written_to(bench: Bench) -> N
     assert str(copy) in bench.asked()[-1][0]
 
 
-def test_what_the_kubernetes_provider_left_under_pulumi_by_hand_is_taken_away(bench: Bench) -> None:
+def test_what_the_kubernetes_provider_left_under_pulumi_by_hand_is_taken_away(bench: EngineBench) -> None:
     left = bench.paths.engine / "tmp" / "kubeconfig123"
     left.parent.mkdir()
     left.write_text("admin")
-    bench.engine.up("dev", Kept())
+    bench.engine.up("dev", RecordedProgress())
     assert not left.exists()
 
 
-def test_a_salt_that_pulumi_by_hand_wrote_into_the_stack_file_is_taken_over(bench: Bench) -> None:
-    bench.engine.up("dev", Kept())
+def test_a_salt_that_pulumi_by_hand_wrote_into_the_stack_file_is_taken_over(bench: EngineBench) -> None:
+    bench.engine.up("dev", RecordedProgress())
     bench.stack_file.write_text("config:\n  tiny:size: 3\nencryptionsalt: v1:other\n")
-    bench.engine.up("dev", Kept())
+    bench.engine.up("dev", RecordedProgress())
     copy = bench.paths.engine / "config" / "Pulumi.dev.yaml"
     assert copy.read_text() == bench.stack_file.read_text()
 
 
-def test_the_organisations_configuration_goes_with_every_policy_pack(bench: Bench) -> None:
+def test_the_organisations_configuration_goes_with_every_policy_pack(bench: EngineBench) -> None:
     file, packs = bench.paths.state / "organisation.json", [Path("one"), Path("two")]
     bench.engine = Engine(replace(bench.paths, organisation=file), bench.engine._environment)
-    bench.engine.up("dev", Kept(), policy_packs=packs)
-    bench.engine.preview("dev", Kept(), policy_packs=packs)
+    bench.engine.up("dev", RecordedProgress(), policy_packs=packs)
+    bench.engine.preview("dev", RecordedProgress(), policy_packs=packs)
     given = ["--policy-pack", "one", "--policy-pack-config", str(file)]
     for asked, _ in bench.asked()[-2:]:
         begin = asked.index("--policy-pack")
@@ -145,23 +145,23 @@ def test_the_organisations_configuration_goes_with_every_policy_pack(bench: Benc
         assert asked[begin + 4 : begin + 8] == ["--policy-pack", "two", *given[2:]]
 
 
-def test_a_stack_is_made_once(bench: Bench) -> None:
+def test_a_stack_is_made_once(bench: EngineBench) -> None:
     assert not bench.engine.exists("dev")
-    bench.engine.up("dev", Kept())
-    bench.engine.up("dev", Kept())
+    bench.engine.up("dev", RecordedProgress())
+    bench.engine.up("dev", RecordedProgress())
     assert bench.engine.exists("dev")
     assert bench.commands() == ["stack init", "up", "up"]
 
 
-def test_temporary_files_lie_in_a_private_folder_that_goes_with_the_run(bench: Bench) -> None:
-    bench.engine.up("dev", Kept())
+def test_temporary_files_lie_in_a_private_folder_that_goes_with_the_run(bench: EngineBench) -> None:
+    bench.engine.up("dev", RecordedProgress())
     folder = Path(bench.asked()[-1][1])
     assert folder.parent == recovery.temporary(bench.paths.engine)
     assert not folder.exists()
 
 
 def test_one_interrupt_lets_the_engine_end_by_itself(tmp_path: Path) -> None:
-    bench, lines = Bench(tmp_path, dawdle=True), Kept()
+    bench, lines = EngineBench(tmp_path, dawdle=True), RecordedProgress()
 
     def interrupt() -> None:
         bench.wait_for_up()
@@ -177,7 +177,7 @@ def test_one_interrupt_lets_the_engine_end_by_itself(tmp_path: Path) -> None:
 
 
 def test_a_second_interrupt_ends_the_engine_and_its_plugins_at_once(tmp_path: Path) -> None:
-    bench, lines = Bench(tmp_path, dawdle=True, stubborn=True), Kept()
+    bench, lines = EngineBench(tmp_path, dawdle=True, stubborn=True), RecordedProgress()
     program = _named("pulumi-resource-kubernetes", bench.paths.state)
     plugins_left: list[subprocess.Popen[bytes]] = []
 
@@ -196,34 +196,34 @@ def test_a_second_interrupt_ends_the_engine_and_its_plugins_at_once(tmp_path: Pa
     assert plugins_left[0].poll() is not None
 
 
-def test_a_lock_of_an_engine_that_died_is_dropped(bench: Bench) -> None:
+def test_a_lock_of_an_engine_that_died_is_dropped(bench: EngineBench) -> None:
     dead = subprocess.Popen(["true"])
     dead.wait()
     bench.lock(dead.pid)
-    bench.engine.up("dev", Kept())
+    bench.engine.up("dev", RecordedProgress())
     assert bench.commands()[0] == "cancel"
 
 
-def test_a_lock_of_an_engine_that_died_and_is_not_reaped_yet_is_dropped(bench: Bench) -> None:
+def test_a_lock_of_an_engine_that_died_and_is_not_reaped_yet_is_dropped(bench: EngineBench) -> None:
     dead = subprocess.Popen(["sleep", "600"], executable=_named("pulumi", bench.paths.state))
     bench.lock(dead.pid)
     dead.kill()
     try:
         wait_for(lambda: psutil.Process(dead.pid).status() == psutil.STATUS_ZOMBIE)
         assert psutil.Process(dead.pid).name() == "pulumi"
-        bench.engine.up("dev", Kept())
+        bench.engine.up("dev", RecordedProgress())
         assert bench.commands()[0] == "cancel"
     finally:
         dead.wait()
 
 
 @pytest.mark.parametrize("here", [True, False])
-def test_a_lock_of_an_engine_that_lives_or_is_elsewhere_is_respected(bench: Bench, here: bool) -> None:
+def test_a_lock_of_an_engine_that_lives_or_is_elsewhere_is_respected(bench: EngineBench, here: bool) -> None:
     engine = subprocess.Popen(["sleep", "600"], executable=_named("pulumi", bench.paths.state))
     bench.lock(engine.pid, socket.gethostname() if here else "elsewhere")
     try:
         with pytest.raises(TrainyardError, match=f"process {engine.pid} of root"):
-            bench.engine.up("dev", Kept())
+            bench.engine.up("dev", RecordedProgress())
         assert not bench.log.exists()
     finally:
         engine.kill()
@@ -239,17 +239,17 @@ def _named(name: str, folder: Path) -> str:
     return str(program)
 
 
-def test_operations_that_were_cut_off_are_forgotten_since_every_create_adopts(bench: Bench) -> None:
-    bench.engine.up("dev", Kept())
+def test_operations_that_were_cut_off_are_forgotten_since_every_create_adopts(bench: EngineBench) -> None:
+    bench.engine.up("dev", RecordedProgress())
     cut_off = {"checkpoint": {"latest": {"resources": [], "pending_operations": [{"type": "creating"}]}}}
     bench.backend.state_file("dev").write_text(json.dumps(cut_off))
-    bench.engine.up("dev", Kept())
+    bench.engine.up("dev", RecordedProgress())
     assert bench.commands()[-3:] == ["stack export", "stack import", "up"]
     imported: dict[str, Any] = json.loads(Path(f"{bench.log}.imported").read_text())
     assert imported["deployment"] == {"resources": []}
 
 
-def test_only_parts_of_our_own_engine_are_ended(bench: Bench) -> None:
+def test_only_parts_of_our_own_engine_are_ended(bench: EngineBench) -> None:
     folder = bench.paths.state
     plugin = _named("pulumi-resource-kubernetes", folder)
     ours, others = os.environ | {MARKER: str(bench.paths.engine)}, os.environ | {MARKER: "/elsewhere"}
@@ -265,7 +265,7 @@ def test_only_parts_of_our_own_engine_are_ended(bench: Bench) -> None:
             process.wait()
 
 
-def test_an_orphaned_engine_is_asked_before_it_is_killed(bench: Bench) -> None:
+def test_an_orphaned_engine_is_asked_before_it_is_killed(bench: EngineBench) -> None:
     asked = bench.paths.state / "asked"
     engine = bench.paths.state / "programs" / "pulumi"
     engine.parent.mkdir()
@@ -282,7 +282,7 @@ def test_an_orphaned_engine_is_asked_before_it_is_killed(bench: Bench) -> None:
 
 
 def test_an_orphan_that_has_just_ended_by_itself_is_no_error(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    bench: EngineBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     orphan = subprocess.Popen(["sleep", "600"])
     seen = psutil.Process(orphan.pid)
@@ -294,11 +294,12 @@ def test_an_orphan_that_has_just_ended_by_itself_is_no_error(
 
 
 def test_the_engine_dies_gracefully_with_its_command(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, dawdle=True)
+    bench = EngineBench(tmp_path, dawdle=True)
     code = (
         "import sys; from pathlib import Path; sys.path.insert(0, '.');"
-        "from tests.engine.progress import Kept; from tests.engine.test_engine import Bench;"
-        f"Bench(Path({str(tmp_path)!r}), dawdle=True).engine.up('dev', Kept())"
+        "from tests.engine.progress import RecordedProgress;"
+        "from tests.engine.test_engine import EngineBench;"
+        f"EngineBench(Path({str(tmp_path)!r}), dawdle=True).engine.up('dev', RecordedProgress())"
     )
     command = subprocess.Popen([sys.executable, "-c", code], cwd=REPOSITORY)
     bench.wait_for_up()
@@ -344,8 +345,8 @@ def step(op: str, **more: Any) -> dict[str, Any]:
 
 
 def test_what_is_done_is_told_and_what_stays_is_not() -> None:
-    lines = Kept()
-    report = Report(lines, lines)
+    lines = RecordedProgress()
+    report = EventReporter(lines, lines)
     for op in ("create", "same"):
         report.take(event(resourcePreEvent=step(op)))
         report.take(event(resOutputsEvent=step(op)))
@@ -355,21 +356,21 @@ def test_what_is_done_is_told_and_what_stays_is_not() -> None:
 
 
 def test_a_preview_says_what_it_would_do() -> None:
-    lines = Kept()
-    Report(lines, lines).take(event(resOutputsEvent=step("update", planning=True)))
+    lines = RecordedProgress()
+    EventReporter(lines, lines).take(event(resOutputsEvent=step("update", planning=True)))
     assert lines.lines == ["update   apps/v1:Deployment web"]
 
 
 def test_a_status_line_is_shown_and_not_kept() -> None:
-    lines = Kept()
+    lines = RecordedProgress()
     diagnosis = {"urn": URN, "message": "node spot-0 …", "severity": "info", "ephemeral": True}
-    Report(lines, lines).take(event(diagnosticEvent=diagnosis))
+    EventReporter(lines, lines).take(event(diagnosticEvent=diagnosis))
     assert (lines.lines, lines.status) == ([], ["apps/v1:Deployment web: node spot-0 …"])
 
 
 def test_every_error_becomes_a_problem_and_debug_lines_are_dropped() -> None:
-    lines = Kept()
-    report = Report(lines, lines)
+    lines = RecordedProgress()
+    report = EventReporter(lines, lines)
     report.take(event(diagnosticEvent={"message": "secret things", "severity": "debug"}))
     report.take(event(diagnosticEvent={"message": "careful", "severity": "warning"}))
     report.take(event(diagnosticEvent={"urn": URN, "message": "no quota\n", "severity": "error"}))
@@ -378,8 +379,8 @@ def test_every_error_becomes_a_problem_and_debug_lines_are_dropped() -> None:
 
 
 def test_a_failure_is_told_once_by_its_cause() -> None:
-    lines = Kept()
-    report = Report(lines, lines)
+    lines = RecordedProgress()
+    report = EventReporter(lines, lines)
     report.take(event(diagnosticEvent={"message": "update failed", "severity": "error"}))
     assert [problem.got for problem in report.specific()] == ["update failed"]
     report.take(event(diagnosticEvent={"urn": URN, "message": "no quota", "severity": "error"}))
@@ -387,8 +388,8 @@ def test_a_failure_is_told_once_by_its_cause() -> None:
 
 
 def test_an_api_server_that_does_not_answer_is_told_once_with_the_next_step() -> None:
-    lines = Kept()
-    report = Report(lines, lines, partial(next_step, ()))
+    lines = RecordedProgress()
+    report = EventReporter(lines, lines, partial(next_step, ()))
     silent = (
         "configured Kubernetes cluster is unreachable: unable to load schema information from the API server:"
         ' Get "https://x.eks.amazonaws.com/openapi/v2?timeout=32s": dial tcp 10.64.1.9:443: i/o timeout'
@@ -403,8 +404,8 @@ def test_an_api_server_that_does_not_answer_is_told_once_with_the_next_step() ->
 
 @pytest.mark.parametrize(("level", "problems"), [("mandatory", 1), ("advisory", 0)])
 def test_a_mandatory_policy_stops_and_an_advisory_one_warns(level: str, problems: int) -> None:
-    lines = Kept()
-    report = Report(lines, lines)
+    lines = RecordedProgress()
+    report = EventReporter(lines, lines)
     judged = {
         "resourceUrn": URN,
         "message": "spot nodes need a taint",
@@ -420,11 +421,11 @@ def test_a_mandatory_policy_stops_and_an_advisory_one_warns(level: str, problems
 
 
 def test_a_result_is_told_in_one_line() -> None:
-    done = Result("local", "up", {"create": 3, "same": 40}, 12.34)
+    done = OperationResult("local", "up", {"create": 3, "same": 40}, 12.34)
     assert done.summary() == "up local: 3 created, 40 unchanged (12.3 s)"
     assert done.changed
-    assert not Result("local", "up", {"same": 40}, 1.0).changed
-    assert Result("local", "preview", {}, 1.0, is_preview=True).summary() == (
+    assert not OperationResult("local", "up", {"same": 40}, 1.0).changed
+    assert OperationResult("local", "preview", {}, 1.0, is_preview=True).summary() == (
         "preview local: would be nothing to do (1.0 s)"
     )
 

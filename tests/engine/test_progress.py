@@ -12,12 +12,12 @@ from engine.progress import PlainProgress, Progress, RichProgress, for_stream
 
 
 def test_a_pipe_gets_lines_and_a_terminal_gets_bars() -> None:
-    class Terminal(io.StringIO):
+    class FakeTerminal(io.StringIO):
         def isatty(self) -> bool:
             return True
 
     assert isinstance(for_stream(io.StringIO()), PlainProgress)
-    assert isinstance(for_stream(Terminal()), RichProgress)
+    assert isinstance(for_stream(FakeTerminal()), RichProgress)
 
 
 def test_lines_say_start_state_and_end() -> None:

@@ -12,13 +12,13 @@ from typing import Any
 import yaml
 
 from policies import wire
+from policies.config import EvaluatedStack as Judged
 from policies.config import Measurement
-from policies.config import Stack as Judged
 from policies.judgement import Court
 from policies.neighbours import Neighbour, Neighbours
 from policies.pack import POLICIES
-from policies.policy import Level, Provider, Resource
-from policies.unknowns import Properties
+from policies.policy import EnforcementLevel, Provider, Resource
+from policies.unknowns import PropertyBlock
 from tests.infra.plan import Plan, Registration, stack_file
 
 TODAY = date(2026, 11, 21)
@@ -52,7 +52,7 @@ def findings(
     return sorted(
         f"{finding.policy.name}: {finding.resource.type}::{finding.resource.name}: {finding.violation}"
         for finding in [*alone, *court.judge_together(Neighbours(members))]
-        if finding.level is not Level.ADVISORY
+        if finding.level is not EnforcementLevel.ADVISORY
     )
 
 
@@ -60,11 +60,11 @@ def _resource(each: Registration, providers: dict[str, Registration], stack: Jud
     urn = each.provider.rpartition("::")[0].partition("::")[2].partition("::")[2]
     provider = providers.get(urn)
     made_with = (
-        Provider(provider.type, provider.name, Properties(wire.decode(provider.wire)))
+        Provider(provider.type, provider.name, PropertyBlock(wire.decode(provider.wire)))
         if provider
         else Provider()
     )
-    props = Properties(wire.decode(each.wire))
+    props = PropertyBlock(wire.decode(each.wire))
     return Resource(
         each.type, each.name, each.urn, props, provider=made_with, stack=stack, protect=each.protect
     )

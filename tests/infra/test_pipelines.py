@@ -16,8 +16,8 @@ import yaml
 
 from infra.artifacts import ROOT
 from policies import pack
-from policies.config import Stack
-from policies.exemptions import ConfigError, parse_exemptions
+from policies.config import EvaluatedStack
+from policies.exemptions import PolicyConfigError, parse_exemptions
 from policies.security import exemptions
 from tests.infra.test_templates import PROGRAMS, TEMPLATES, filled, project_of
 
@@ -140,13 +140,13 @@ def test_the_shipped_organisation_file_grants_what_shipped_templates_are_exempt_
     assert stack.exemptions == stack.organisation.exemptions
 
 
-def judged(own: object) -> Stack:
+def judged(own: object) -> EvaluatedStack:
     """A stack with exemptions of its own, under the shipped organisation file."""
     given = granted()
     assert given["from_stack"] is False
     assert set(given) <= set(exemptions.POLICY.parameters)
     organisation = pack_organisation(given)
-    return Stack(config={"trainyard:exemptions": json.dumps(own)}, organisation=organisation)
+    return EvaluatedStack(config={"trainyard:exemptions": json.dumps(own)}, organisation=organisation)
 
 
 def pack_organisation(given: Mapping[str, Any]) -> Any:
@@ -161,7 +161,8 @@ def pack_organisation(given: Mapping[str, Any]) -> Any:
 def test_a_stack_cannot_exempt_itself_under_the_shipped_organisation_file() -> None:
     own = {**granted()["granted"][0], "resource": "kubernetes:*::*"}
     with pytest.raises(
-        ConfigError, match=r"exemptions\[0\]: got kubernetes-images-pinned for kubernetes:\*::\*; allowed"
+        PolicyConfigError,
+        match=r"exemptions\[0\]: got kubernetes-images-pinned for kubernetes:\*::\*; allowed",
     ):
         _ = judged([own]).exemptions
 

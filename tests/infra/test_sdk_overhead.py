@@ -20,7 +20,7 @@ ORIGINAL: Wait = sdk_overhead._wait_for_rpcs
 both = pytest.mark.parametrize("wait", [ORIGINAL, sdk_overhead.wait_for_rpcs], ids=["theirs", "ours"])
 
 
-class Cloud(Mocks):
+class CloudMocks(Mocks):
     def new_resource(self, args: MockResourceArgs) -> tuple[str, dict[Any, Any]]:
         if args.name == "refused":
             raise RuntimeError("the cloud refused it")
@@ -33,7 +33,7 @@ class Cloud(Mocks):
 def run(program: Callable[[], object], wait: Wait) -> None:
     async def under_the_sdk() -> None:
         sdk_overhead.forget_programs_before()
-        set_mocks(Cloud(), project="trainyard", stack="test")
+        set_mocks(CloudMocks(), project="trainyard", stack="test")
         await stack.run_pulumi_func(lambda: void(program()))
 
     with pytest.MonkeyPatch.context() as patch:
@@ -92,14 +92,14 @@ def test_what_is_made_of_a_refused_one_fails_with_it(wait: Wait) -> None:
 def test_no_resource_says_in_which_line_of_the_machines_files_it_is_declared() -> None:
     seen: list[Any] = []
 
-    class Monitor(MockMonitor):
+    class CountingMonitor(MockMonitor):
         def RegisterResource(self, request: Any) -> Any:  # noqa: N802 -- the protocol's name
             seen.append(request)
             return super().RegisterResource(request)  # type: ignore[no-untyped-call]
 
     async def program() -> None:
         sdk_overhead.forget_programs_before()
-        set_mocks(Cloud(), project="trainyard", stack="test", monitor=Monitor(Cloud()))
+        set_mocks(CloudMocks(), project="trainyard", stack="test", monitor=CountingMonitor(CloudMocks()))
         await stack.run_pulumi_func(lambda: void(made("thing")))
 
     sdk_overhead.reduce_overhead()

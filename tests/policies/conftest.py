@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.policies.engine import Engine
+from tests.policies.engine import PolicyEngine
 
 
 @pytest.fixture(scope="session")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
-    return Engine(tmp_path_factory.mktemp("engine"))
+def engine(tmp_path_factory: pytest.TempPathFactory) -> PolicyEngine:
+    return PolicyEngine(tmp_path_factory.mktemp("engine"))

@@ -17,12 +17,12 @@ from typing import Any
 
 import yaml
 
-from policies.config import Measurement, Stack
+from policies.config import EvaluatedStack, Measurement
 from policies.judgement import MAKE_KNOWN, Court, Finding
 from policies.neighbours import Neighbour, Neighbours
 from policies.pack import POLICIES
 from policies.policy import Policy, Resource
-from policies.unknowns import UNKNOWN, Properties
+from policies.unknowns import UNKNOWN, PropertyBlock
 from tests import patches
 
 FOLDER = Path(__file__).parent / "cases"
@@ -198,13 +198,13 @@ def mentions(value: Any, mark: str) -> bool:
 def resource_of(twin: Twin) -> Resource:
     """The twin as the analyzer hands it to the policies."""
     world = twin.world
-    stack = Stack(
+    stack = EvaluatedStack(
         config={key: json.dumps(value) for key, value in json.loads(world.config).items()},
         today=TODAY,
         measurement=measurement(world),
         measurement_file="checkpoint.test.json",
     )
-    props = Properties(with_unknown(twin.props, UNKNOWN))
+    props = PropertyBlock(with_unknown(twin.props, UNKNOWN))
     urn = f"urn:pulumi:test::guarded::{twin.type}::{twin.name}"
     return Resource(twin.type, twin.name, urn, props=props, stack=stack, protect=twin.protect)
 

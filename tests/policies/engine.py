@@ -42,7 +42,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Run:
+class PolicyRun:
     """What one preview or update said and did."""
 
     succeeded: bool
@@ -67,7 +67,7 @@ def declare(resource_type: str, name: str, **props: Any) -> pulumi.CustomResourc
     return pulumi.CustomResource(resource_type, name, props)
 
 
-class Engine:
+class PolicyEngine:
     """Runs inline programs in a private folder; previews, which leave no state, share one stack."""
 
     def __init__(self, folder: Path) -> None:
@@ -103,7 +103,7 @@ class Engine:
         files: Mapping[str, str] | None = None,
         pack: Path = PACK,
         **options: Any,
-    ) -> Run:
+    ) -> PolicyRun:
         """Preview or update the program as a new stack, under the pack; `files` lie beside the stack file."""
         output: list[str] = []
         verdicts: list[Verdict] = []
@@ -133,7 +133,7 @@ class Engine:
                 identity.rpartition("-")[0]: json_format.MessageToDict(properties)
                 for identity, properties in stand_in.state.items()
             }
-        return Run(succeeded, "\n".join(output), tuple(verdicts), created, state)
+        return PolicyRun(succeeded, "\n".join(output), tuple(verdicts), created, state)
 
     def _stack(
         self, program: Callable[[], None], config: Mapping[str, Any], environment: Mapping[str, str]

@@ -26,28 +26,28 @@ class Message(_Object):
     text: str
 
 
-class Properties(_Object):
+class SarifProperties(_Object):
     """A bag: what code scanning takes from it, and tags."""
 
     security_severity: str = Field(alias="security-severity", pattern=r"^(10|\d)\.\d$")
     tags: Annotated[list[str], AfterValidator(_are_different)]
 
 
-class Rule(_Object):
+class SarifRule(_Object):
     id: str
     short_description: Message
     full_description: Message
     help: Message
-    properties: Properties
+    properties: SarifProperties
 
 
 class Driver(_Object):
     name: str
     version: str
-    rules: Annotated[list[Rule], Field(min_length=1)]
+    rules: Annotated[list[SarifRule], Field(min_length=1)]
 
 
-class Tool(_Object):
+class SarifTool(_Object):
     driver: Driver
 
 
@@ -65,7 +65,7 @@ class LogicalLocation(_Object):
     kind: str
 
 
-class Location(_Object):
+class SarifLocation(_Object):
     physical_location: PhysicalLocation
     logical_locations: Annotated[list[LogicalLocation], Field(min_length=1)]
 
@@ -76,11 +76,11 @@ class Suppression(_Object):
     justification: str
 
 
-class Result(_Object):
+class SarifResult(_Object):
     rule_id: str
     level: Literal["none", "note", "warning", "error"]
     message: Message
-    locations: list[Location]
+    locations: list[SarifLocation]
     partial_fingerprints: dict[str, str]
     suppressions: list[Suppression] = []
 
@@ -89,13 +89,13 @@ class Details(_Object):
     id: str
 
 
-class Run(_Object):
-    tool: Tool
+class SarifRun(_Object):
+    tool: SarifTool
     automation_details: Details
-    results: list[Result]
+    results: list[SarifResult]
 
 
 class Log(_Object):
     schema_: str = Field(alias="$schema")
     version: Literal["2.1.0"]
-    runs: Annotated[list[Run], Field(min_length=1)]
+    runs: Annotated[list[SarifRun], Field(min_length=1)]

@@ -13,18 +13,18 @@ from policies.analyzer import Analyzer
 from policies.pack import POLICIES
 
 
-class RefusedError(Exception):
+class AbortedError(Exception):
     """The call was aborted."""
 
 
-class Refusing:
+class AbortingCall:
     def abort(self, code: rpc.Status, message: str) -> NoReturn:
         assert code is rpc.Status.INVALID_ARGUMENT
-        raise RefusedError(message)
+        raise AbortedError(message)
 
 
 BUCKET = "aws:s3/bucket:Bucket"
-CONTEXT = cast(rpc.Call, Refusing())
+CONTEXT = cast(rpc.Call, AbortingCall())
 
 
 def configured(**config: object) -> Analyzer:
@@ -47,17 +47,17 @@ def test_every_policy_is_introduced_to_the_engine() -> None:
 
 
 def test_an_exemption_from_a_policy_that_does_not_exist_stops_the_run() -> None:
-    with pytest.raises(RefusedError, match="residency-regoin"):
+    with pytest.raises(AbortedError, match="residency-regoin"):
         configured(exemptions=[exemption("residency-regoin")])
 
 
 def test_nobody_is_exempt_from_the_policy_on_exemptions() -> None:
-    with pytest.raises(RefusedError, match="got policy 'exemptions'"):
+    with pytest.raises(AbortedError, match="got policy 'exemptions'"):
         configured(exemptions=[exemption("exemptions")])
 
 
 def test_regions_that_cannot_be_understood_stop_the_run() -> None:
-    with pytest.raises(RefusedError, match=r"allowed: \{allowed: "):
+    with pytest.raises(AbortedError, match=r"allowed: \{allowed: "):
         configured(residency=["eu-*"])
 
 

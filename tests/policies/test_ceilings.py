@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from policies.config import Stack
+from policies.config import EvaluatedStack
 from policies.cost import ceilings
 from policies.judgement import Court
 from policies.policy import Resource
-from policies.unknowns import Properties
+from policies.unknowns import PropertyBlock
 from tests.policies.corpus import with_unknown
 
 POOL = {"name": "cpu", "capacity": "on-demand", "machine": "m7i.xlarge", "num_nodes": 1}
@@ -22,9 +22,9 @@ ZONES = ["us-east-1a", "us-east-1b", "us-east-1c"]
 def refusals(provider: Mapping[str, Any], pools: list[dict[str, Any]], **parameters: Any) -> list[str]:
     """What the policy says of a cluster, with a ceiling of 0 unless it is told."""
     court = Court((ceilings.POLICY,), parameters={"cost-ceilings": {"hourly_usd": 0, **parameters}})
-    props = Properties(with_unknown({"stack": {"provider": provider, "pools": pools}}, None))
+    props = PropertyBlock(with_unknown({"stack": {"provider": provider, "pools": pools}}, None))
     kind = "trainyard:infra:AwsCluster"
-    resource = Resource(kind, "lab", f"urn:pulumi:s::p::{kind}::lab", props=props, stack=Stack())
+    resource = Resource(kind, "lab", f"urn:pulumi:s::p::{kind}::lab", props=props, stack=EvaluatedStack())
     return [finding.message for finding in court.judge(resource)]
 
 
@@ -116,13 +116,13 @@ def test_only_what_belongs_to_a_cluster_whose_stack_was_added_up_is_not_added_ag
     parents: str, name: str, counts: bool
 ) -> None:
     court = Court((ceilings.POLICY,), parameters={"cost-ceilings": {"hourly_usd": 1}})
-    stack = Stack()
+    stack = EvaluatedStack()
     spec = {"provider": {"kind": "aws", "region": "us-east-1", "existing_cluster": {"name": "shared"}}}
-    whole = Properties({"stack": {**spec, "pools": [POOL]}})
+    whole = PropertyBlock({"stack": {**spec, "pools": [POOL]}})
     cluster = Resource(CLUSTER, "lab", f"urn:pulumi:s::p::{CLUSTER}::lab", props=whole, stack=stack)
     kind = "aws:eks/nodeGroup:NodeGroup"
     urn = f"urn:pulumi:s::p::{parents}{kind}::{name}"
-    group = Resource(kind, name, urn, props=Properties(GROUP), stack=stack)
+    group = Resource(kind, name, urn, props=PropertyBlock(GROUP), stack=stack)
     assert list(court.judge(cluster)) == []
     assert [finding.violation.property for finding in court.judge(group)] == ["instanceTypes"] * counts
 
@@ -131,7 +131,7 @@ def test_a_child_of_a_cluster_that_was_not_added_up_is() -> None:
     court = Court((ceilings.POLICY,), parameters={"cost-ceilings": {"hourly_usd": 1}})
     kind = "aws:eks/nodeGroup:NodeGroup"
     urn = f"urn:pulumi:s::p::{CLUSTER}${kind}::nodes"
-    (finding,) = court.judge(Resource(kind, "nodes", urn, props=Properties(GROUP), stack=Stack()))
+    (finding,) = court.judge(Resource(kind, "nodes", urn, props=PropertyBlock(GROUP), stack=EvaluatedStack()))
     assert "USD/h for 1 pool;" in finding.message
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from policies.config import Measurement, Stack, stack_folder
+from policies.config import EvaluatedStack, Measurement, stack_folder
 from policies.judgement import Court
 from policies.policy import Resource
 from policies.spot import checkpoint_time
-from policies.unknowns import Properties
+from policies.unknowns import PropertyBlock
 from tests.policies.corpus import with_unknown
 
 TODAY = date(2026, 11, 23)
@@ -20,8 +20,8 @@ SPOT = {"name": "spot", "capacity": "spot", "num_nodes": 2, "accelerator": {"mod
 
 def refusals(kind: str, seconds: float) -> list[str]:
     """What the policy says of a stack with a spot pool whose checkpoint takes so long."""
-    props = Properties(with_unknown({"stack": {"provider": {"kind": kind}, "pools": [SPOT]}}, None))
-    stack = Stack(today=TODAY, measurement=Measurement(seconds, TODAY))
+    props = PropertyBlock(with_unknown({"stack": {"provider": {"kind": kind}, "pools": [SPOT]}}, None))
+    stack = EvaluatedStack(today=TODAY, measurement=Measurement(seconds, TODAY))
     component = "trainyard:infra:AnyCluster"
     resource = Resource(component, "lab", f"urn:pulumi:s::p::{component}::lab", props=props, stack=stack)
     return [finding.message for finding in Court((checkpoint_time.POLICY,)).judge(resource)]

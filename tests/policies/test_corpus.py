@@ -13,7 +13,7 @@ import pulumi
 import pytest
 
 from policies.pack import POLICIES, TOPICS
-from policies.policy import Level, Policy
+from policies.policy import EnforcementLevel, Policy
 from tests.policies.corpus import (
     FOLDER,
     THIS,
@@ -27,7 +27,7 @@ from tests.policies.corpus import (
     read,
     with_unknown,
 )
-from tests.policies.engine import Engine, Run, declare
+from tests.policies.engine import PolicyEngine, PolicyRun, declare
 
 CASES = load()
 NAMES = [case.violating.name.removesuffix("-violates") for case in CASES]
@@ -101,7 +101,7 @@ AT_EVERY_CHANGE = [world for world in WORLDS if world not in ALONE[2:]]
     ],
 )
 def test_the_engine_finds_all_violations_and_raises_no_false_alarm(
-    engine: Engine, worlds: list[World]
+    engine: PolicyEngine, worlds: list[World]
 ) -> None:
     expected = {case.violating.name: case for case in CASES}
     for world in worlds:
@@ -116,7 +116,7 @@ def test_the_engine_finds_all_violations_and_raises_no_false_alarm(
             assert verdicts[case.policy].startswith(f"{case.message}. "), name
 
 
-def said(run: Run, twins: dict[str, Twin]) -> dict[str, dict[str, str]]:
+def said(run: PolicyRun, twins: dict[str, Twin]) -> dict[str, dict[str, str]]:
     """Twin → policy → the violation; default providers are not among the twins."""
     found: dict[str, dict[str, str]] = defaultdict(dict)
     for verdict in run.verdicts:
@@ -138,11 +138,11 @@ PREVENTED = {case.policy: case for case in reversed(CASES)}
 @pytest.mark.soak
 @pytest.mark.parametrize(
     "policy",
-    [policy for policy in POLICIES if policy.level is Level.MANDATORY],
+    [policy for policy in POLICIES if policy.level is EnforcementLevel.MANDATORY],
     ids=lambda policy: policy.name,
 )
 def test_what_a_policy_refuses_is_not_made_where_the_preview_is_skipped(
-    engine: Engine, policy: Policy
+    engine: PolicyEngine, policy: Policy
 ) -> None:
     twin = PREVENTED[policy.name].violating
     run = ask_the_engine(engine, twin.world, [twin], operation="up")
@@ -151,7 +151,9 @@ def test_what_a_policy_refuses_is_not_made_where_the_preview_is_skipped(
     assert set(run.created) <= {"unknown"}
 
 
-def ask_the_engine(engine: Engine, world: World, twins: list[Twin], operation: str = "preview") -> Run:
+def ask_the_engine(
+    engine: PolicyEngine, world: World, twins: list[Twin], operation: str = "preview"
+) -> PolicyRun:
     """Preview the twins in their world, or make them with no preview."""
 
     def program() -> None:

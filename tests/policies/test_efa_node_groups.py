@@ -11,7 +11,7 @@ from policies.fabric.efa_node_groups import POLICY
 from policies.judgement import Court
 from policies.neighbours import Neighbour, Neighbours
 from policies.policy import Resource
-from policies.unknowns import UNKNOWN, Properties
+from policies.unknowns import UNKNOWN, PropertyBlock
 
 TEMPLATE = "urn:pulumi:s::p::aws:ec2/launchTemplate:LaunchTemplate::nodes"
 ONE = [{"networkCardIndex": 0, "deviceIndex": 0, "interfaceType": "efa"}]
@@ -19,12 +19,12 @@ ONE = [{"networkCardIndex": 0, "deviceIndex": 0, "interfaceType": "efa"}]
 
 def refusals(template: Mapping[str, Any], *groups: Mapping[str, Any], **parameters: Any) -> list[str]:
     """What the policy says of a template with one EFA interface, and the groups that are beside it."""
-    props = Properties({"networkInterfaces": ONE, **template})
+    props = PropertyBlock({"networkInterfaces": ONE, **template})
     members = [Neighbour(Resource("aws:ec2/launchTemplate:LaunchTemplate", "nodes", TEMPLATE, props=props))]
     for index, group in enumerate(groups):
         kind = "aws:eks/nodeGroup:NodeGroup"
         resource = Resource(
-            kind, f"group-{index}", f"urn:pulumi:s::p::{kind}::{index}", props=Properties(group)
+            kind, f"group-{index}", f"urn:pulumi:s::p::{kind}::{index}", props=PropertyBlock(group)
         )
         made_of = {"launchTemplate": (TEMPLATE,)} if group["launchTemplate"]["id"] is UNKNOWN else {}
         members.append(Neighbour(resource, made_of=made_of))

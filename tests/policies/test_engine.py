@@ -8,7 +8,7 @@ from pathlib import Path
 import pulumi
 import pytest
 
-from tests.policies.engine import Engine, declare
+from tests.policies.engine import PolicyEngine, declare
 
 pytestmark = pytest.mark.engine
 
@@ -35,14 +35,14 @@ def queue_abroad() -> None:
     declare("aws:sqs/queue:Queue", "abroad", region="us-east-1")
 
 
-def test_a_resource_that_leaves_its_providers_region_is_refused_at_preview(engine: Engine) -> None:
+def test_a_resource_that_leaves_its_providers_region_is_refused_at_preview(engine: PolicyEngine) -> None:
     run = engine.run(queue_abroad, config=EUROPE)
     assert not run.succeeded
     assert run.refused() == {("residency-region", "abroad")}
     assert "region: got us-east-1; allowed: eu-*" in run.message("residency-region", "abroad")
 
 
-def test_nothing_forbidden_is_made_even_when_the_preview_is_skipped(engine: Engine) -> None:
+def test_nothing_forbidden_is_made_even_when_the_preview_is_skipped(engine: PolicyEngine) -> None:
     run = engine.run(queue_abroad, config=EUROPE, operation="up")
     assert not run.succeeded
     assert "abroad" not in run.created
@@ -58,14 +58,16 @@ def bucket_with_locks(*kinds: str) -> None:
 
 
 @pytest.mark.parametrize("locks", [(), tuple(LOCKS)], ids=["no locks", "all locks"])
-def test_an_update_makes_no_bucket_that_no_preview_has_seen(engine: Engine, locks: tuple[str, ...]) -> None:
+def test_an_update_makes_no_bucket_that_no_preview_has_seen(
+    engine: PolicyEngine, locks: tuple[str, ...]
+) -> None:
     skipped = engine.run(lambda: bucket_with_locks(*locks), config=EUROPE, operation="up")
     assert skipped.refused() == {("security-bucket-companions", "data")}
     assert "update: got no preview" in skipped.message("security-bucket-companions", "data")
     assert skipped.created == ()
 
 
-def test_an_update_makes_a_bucket_that_has_passed_its_preview(engine: Engine) -> None:
+def test_an_update_makes_a_bucket_that_has_passed_its_preview(engine: PolicyEngine) -> None:
     def program() -> None:
         bucket_with_locks(*LOCKS)
 
@@ -76,7 +78,7 @@ def test_an_update_makes_a_bucket_that_has_passed_its_preview(engine: Engine) ->
     assert set(made.created) == {"data", *LOCKS}
 
 
-def test_a_preview_that_refuses_takes_back_what_an_earlier_one_has_passed(engine: Engine) -> None:
+def test_a_preview_that_refuses_takes_back_what_an_earlier_one_has_passed(engine: PolicyEngine) -> None:
     assert engine.run(lambda: bucket_with_locks(*LOCKS), config=EUROPE).succeeded
     assert not engine.run(lambda: bucket_with_locks("Policy"), config=EUROPE).succeeded
     skipped = engine.run(lambda: bucket_with_locks("Policy"), config=EUROPE, operation="up")
@@ -84,7 +86,7 @@ def test_a_preview_that_refuses_takes_back_what_an_earlier_one_has_passed(engine
     assert skipped.created == ()
 
 
-def test_a_value_unknown_at_preview_is_refused_and_named(engine: Engine) -> None:
+def test_a_value_unknown_at_preview_is_refused_and_named(engine: PolicyEngine) -> None:
     def program() -> None:
         other = declare("aws:sqs/queue:Queue", "other")
         declare("aws:sqs/queue:Queue", "somewhere", region=other.id)
@@ -95,7 +97,7 @@ def test_a_value_unknown_at_preview_is_refused_and_named(engine: Engine) -> None
     assert "region: got a value not known at preview" in run.message("residency-region", "somewhere")
 
 
-def test_the_same_rule_in_the_policy_sdk_lets_the_unknown_value_pass(engine: Engine) -> None:
+def test_the_same_rule_in_the_policy_sdk_lets_the_unknown_value_pass(engine: PolicyEngine) -> None:
     def program() -> None:
         home = declare("aws:sqs/queue:Queue", "home", region="eu-west-1")
         declare("aws:sqs/queue:Queue", "somewhere", region=home.id)
@@ -105,7 +107,7 @@ def test_the_same_rule_in_the_policy_sdk_lets_the_unknown_value_pass(engine: Eng
     assert run.refused("advisory") == {("region", "somewhere")}
 
 
-def test_the_region_of_the_environment_counts_where_nothing_else_says_one(engine: Engine) -> None:
+def test_the_region_of_the_environment_counts_where_nothing_else_says_one(engine: PolicyEngine) -> None:
     def program() -> None:
         declare("aws:sqs/queue:Queue", "drifting")
 
@@ -115,7 +117,7 @@ def test_the_region_of_the_environment_counts_where_nothing_else_says_one(engine
     assert abroad.refused() == {("residency-region", "drifting")}
 
 
-def test_a_stack_narrows_the_organisations_regions_and_cannot_widen_them(engine: Engine) -> None:
+def test_a_stack_narrows_the_organisations_regions_and_cannot_widen_them(engine: PolicyEngine) -> None:
     organisation = {"residency-declared": {"allowed": ["eu-*"]}}
 
     def program() -> None:
@@ -128,7 +130,7 @@ def test_a_stack_narrows_the_organisations_regions_and_cannot_widen_them(engine:
     assert run.refused() == {("residency-region", "ireland"), ("residency-region", "virginia")}
 
 
-def test_an_exemption_lets_pass_until_it_expires(engine: Engine) -> None:
+def test_an_exemption_lets_pass_until_it_expires(engine: PolicyEngine) -> None:
     def exempt(expires: str) -> dict[str, object]:
         exemption = {
             "policy": "residency-region",
@@ -147,7 +149,7 @@ def test_an_exemption_lets_pass_until_it_expires(engine: Engine) -> None:
     assert lapsed.refused() == {("residency-region", "abroad"), ("exemptions", "guarded-test")}
 
 
-def test_an_exemption_that_matches_nothing_is_said(engine: Engine) -> None:
+def test_an_exemption_that_matches_nothing_is_said(engine: PolicyEngine) -> None:
     exemption = {
         "policy": "residency-region",
         "resource": "*::gone",
@@ -163,20 +165,20 @@ def test_an_exemption_that_matches_nothing_is_said(engine: Engine) -> None:
     )
 
 
-def test_configuration_of_a_policy_that_does_not_exist_stops_the_run(engine: Engine) -> None:
+def test_configuration_of_a_policy_that_does_not_exist_stops_the_run(engine: PolicyEngine) -> None:
     run = engine.run(queue_abroad, config=EUROPE, pack_config={"residency-regoin": "disabled"})
     assert not run.succeeded
     assert "residency-regoin" in run.output
     assert "names of policies" in run.output
 
 
-def test_parameters_are_checked_against_their_schema(engine: Engine) -> None:
+def test_parameters_are_checked_against_their_schema(engine: PolicyEngine) -> None:
     run = engine.run(queue_abroad, config=EUROPE, pack_config={"residency-declared": {"allowed": "eu-*"}})
     assert not run.succeeded
     assert "residency-declared: allowed: Invalid type" in run.output
 
 
-def test_a_repair_is_made_before_the_resource_and_leaves_the_rest_as_it_was(engine: Engine) -> None:
+def test_a_repair_is_made_before_the_resource_and_leaves_the_rest_as_it_was(engine: PolicyEngine) -> None:
     def program() -> None:
         other = declare("aws:sqs/queue:Queue", "other")
         options = {"httpEndpoint": "enabled", "instanceMetadataTags": other.id}
@@ -193,7 +195,7 @@ def test_a_repair_is_made_before_the_resource_and_leaves_the_rest_as_it_was(engi
     assert options["instanceMetadataTags"].startswith("other-")
 
 
-def test_tags_and_tls_are_repaired_where_the_level_asks_for_it(engine: Engine) -> None:
+def test_tags_and_tls_are_repaired_where_the_level_asks_for_it(engine: PolicyEngine) -> None:
     account = {
         "location": "westeurope",
         "sku": {"name": "Standard_ZRS"},
@@ -225,7 +227,7 @@ def test_tags_and_tls_are_repaired_where_the_level_asks_for_it(engine: Engine) -
     assert refused.refused() == {("cost-tags", "account")}
 
 
-def test_a_plan_over_the_ceiling_is_refused_with_nothing_made(engine: Engine) -> None:
+def test_a_plan_over_the_ceiling_is_refused_with_nothing_made(engine: PolicyEngine) -> None:
     pool = {"name": "gpu", "capacity": "on-demand", "machine": "p5en.48xlarge", "num_nodes": 3}
     spec = {"provider": {"kind": "aws", "region": "eu-north-1"}, "pools": [pool]}
 
@@ -240,7 +242,7 @@ def test_a_plan_over_the_ceiling_is_refused_with_nothing_made(engine: Engine) ->
     assert run.created == ()
 
 
-def test_ceilings_hold_for_the_sum_of_all_clusters(engine: Engine) -> None:
+def test_ceilings_hold_for_the_sum_of_all_clusters(engine: PolicyEngine) -> None:
     pool = {"name": "gpu", "capacity": "on-demand", "machine": "p5en.48xlarge", "num_nodes": 1}
     spec = {"provider": {"kind": "aws", "region": "eu-north-1"}, "pools": [pool]}
 
@@ -258,7 +260,7 @@ def test_ceilings_hold_for_the_sum_of_all_clusters(engine: Engine) -> None:
     assert said in run.message(*last)
 
 
-def test_a_name_like_our_components_hides_nothing_from_the_ceilings(engine: Engine) -> None:
+def test_a_name_like_our_components_hides_nothing_from_the_ceilings(engine: PolicyEngine) -> None:
     pool = {"name": "cpu", "capacity": "on-demand", "machine": "m7i.xlarge", "num_nodes": 1}
     provider = {"kind": "aws", "region": "us-east-1", "existing_cluster": {"name": "shared"}}
 
@@ -281,7 +283,7 @@ def test_a_name_like_our_components_hides_nothing_from_the_ceilings(engine: Engi
     assert refused == {"trainyard:infra:AwsCluster"}
 
 
-def test_a_secret_is_judged_and_never_shown(engine: Engine) -> None:
+def test_a_secret_is_judged_and_never_shown(engine: PolicyEngine) -> None:
     def program() -> None:
         declare("aws:sqs/queue:Queue", "hidden", region=pulumi.Output.secret("us-east-1"))
 
@@ -290,7 +292,7 @@ def test_a_secret_is_judged_and_never_shown(engine: Engine) -> None:
     assert "region: got [secret]" in run.message("residency-region", "hidden")
 
 
-def test_a_component_is_judged_by_its_spec_before_it_has_children(engine: Engine) -> None:
+def test_a_component_is_judged_by_its_spec_before_it_has_children(engine: PolicyEngine) -> None:
     spec = {
         "pools": [{"name": "cheap", "capacity": "spot", "accelerator": {"model": "simulated"}}],
         "queues": [{"name": "gpu", "flavors": [{"pool": "cheap", "quota": 1}]}],
@@ -305,7 +307,7 @@ def test_a_component_is_judged_by_its_spec_before_it_has_children(engine: Engine
     assert run.created == ()
 
 
-def test_reports_are_written_where_the_environment_says(engine: Engine, tmp_path: Path) -> None:
+def test_reports_are_written_where_the_environment_says(engine: PolicyEngine, tmp_path: Path) -> None:
     engine.run(queue_abroad, config=EUROPE, environment={"TRAINYARD_POLICY_REPORTS": str(tmp_path)})
     data = json.loads((tmp_path / "policies.json").read_text())
     assert [violation["policy"] for violation in data["violations"]] == ["residency-region"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rehearsal.standin import StandIn
-from tests.policies.engine import PACK, REPOSITORY, Engine
+from tests.policies.engine import PACK, REPOSITORY, PolicyEngine
 
 pytestmark = pytest.mark.engine
 
@@ -43,7 +43,7 @@ def pulumi(*arguments: str, project: Path, environment: dict[str, str]) -> subpr
 
 @pytest.mark.parametrize("cloud", EXPECTED)
 def test_a_plain_program_is_refused_for_all_reasons_and_passes_when_they_are_gone(
-    cloud: str, engine: Engine, tmp_path: Path
+    cloud: str, engine: PolicyEngine, tmp_path: Path
 ) -> None:
     project = tmp_path / f"plain_{cloud}"
     shutil.copytree(PACK / "examples" / project.name, project)

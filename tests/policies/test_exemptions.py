@@ -4,7 +4,7 @@ from datetime import date
 
 import pytest
 
-from policies.exemptions import ConfigError, Exemption, parse_exemptions
+from policies.exemptions import Exemption, PolicyConfigError, parse_exemptions
 
 DATA = {
     "policy": "residency-region",
@@ -30,17 +30,17 @@ def test_it_covers_its_policy_and_its_resources_only() -> None:
 
 @pytest.mark.parametrize("field", ["policy", "resource", "owner", "reason", "expires"])
 def test_a_field_that_is_missing_is_named(field: str) -> None:
-    with pytest.raises(ConfigError, match=rf"exemptions\[0\]\.{field}"):
+    with pytest.raises(PolicyConfigError, match=rf"exemptions\[0\]\.{field}"):
         parse_exemptions([{**DATA, field: ""}], "exemptions")
 
 
 def test_a_date_that_is_none_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"expires: got 'soon'; allowed: a date"):
+    with pytest.raises(PolicyConfigError, match=r"expires: got 'soon'; allowed: a date"):
         parse_exemptions([{**DATA, "expires": "soon"}], "exemptions")
 
 
 def test_a_field_that_nobody_knows_is_refused() -> None:
-    with pytest.raises(ConfigError, match="expiry"):
+    with pytest.raises(PolicyConfigError, match="expiry"):
         parse_exemptions([{**DATA, "expiry": "2027-03-31"}], "exemptions")
 
 

@@ -29,7 +29,7 @@ REQUESTS = [encoded(case.clean) for case in load()]
 
 def seconds(num_resources: int) -> float:
     """CPU time of so many calls: the corpus, over and over."""
-    server = rpc.Server()
+    server = rpc.RpcServer()
     analyzer = Analyzer(POLICIES)
     config = {key: json.dumps(value) for key, value in CONFIG.items()}
     context = rpc.Call()

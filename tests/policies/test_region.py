@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from policies.config import Residency, Stack
-from policies.exemptions import ConfigError
+from policies.config import EvaluatedStack, Residency
+from policies.exemptions import PolicyConfigError
 from policies.policy import Provider, Resource
-from policies.region import Region, canonical, cloud_of, effective_region
+from policies.region import ResourceRegion, canonical, cloud_of, effective_region
 from policies.residency.effective_region import POLICY
-from policies.unknowns import UNKNOWN, Properties, UnknownProperty
+from policies.unknowns import UNKNOWN, PropertyBlock, UnknownProperty
 
 IN_EUROPE = {"trainyard:residency": '{"allowed": ["eu-*"]}'}
 
@@ -19,22 +19,24 @@ def resource(own: Any = None, provider: Any = None, environment: str = "") -> Re
     return Resource(
         "aws:s3/bucket:Bucket",
         "b",
-        props=Properties({"region": own}),
-        provider=Provider(props=Properties({"region": provider}, "provider")),
-        stack=Stack(environment={"AWS_REGION": environment}),
+        props=PropertyBlock({"region": own}),
+        provider=Provider(props=PropertyBlock({"region": provider}, "provider")),
+        stack=EvaluatedStack(environment={"AWS_REGION": environment}),
     )
 
 
-def effective(subject: Resource) -> Region | None:
+def effective(subject: Resource) -> ResourceRegion | None:
     cloud = cloud_of(subject)
     assert cloud is not None
     return effective_region(subject, cloud)
 
 
 def test_the_resources_own_region_comes_before_its_providers_and_the_environments() -> None:
-    assert effective(resource("eu-west-1", "us-east-1", "us-west-2")) == Region("eu-west-1", "region")
-    assert effective(resource(None, "us-east-1", "us-west-2")) == Region("us-east-1", "provider.region")
-    assert effective(resource(None, None, "us-west-2")) == Region("us-west-2", "$AWS_REGION")
+    assert effective(resource("eu-west-1", "us-east-1", "us-west-2")) == ResourceRegion("eu-west-1", "region")
+    assert effective(resource(None, "us-east-1", "us-west-2")) == ResourceRegion(
+        "us-east-1", "provider.region"
+    )
+    assert effective(resource(None, None, "us-west-2")) == ResourceRegion("us-west-2", "$AWS_REGION")
     assert effective(resource()) is None
 
 
@@ -42,7 +44,7 @@ def test_resources_with_no_region_of_their_own_are_where_their_provider_is() -> 
     """Of `aws-native`, which names no region anywhere else: nothing of the resource is asked."""
     for provider, allowed in (("us-east-1", False), ("eu-west-1", True)):
         subject = replace(
-            resource(provider=provider), type="aws-native:s3:Bucket", stack=Stack(config=IN_EUROPE)
+            resource(provider=provider), type="aws-native:s3:Bucket", stack=EvaluatedStack(config=IN_EUROPE)
         )
         assert (list(POLICY.judge(subject)) == []) is allowed
 
@@ -96,6 +98,8 @@ def test_a_country_is_the_region_of_what_is_in_no_cloud() -> None:
 
 
 def test_a_jurisdiction_that_nobody_knows_is_refused() -> None:
-    stack = Stack(config={"trainyard:residency": '{"allowed": ["in:europe"]}'})
-    with pytest.raises(ConfigError, match=r"trainyard:residency: got 'in:europe'; allowed: in: and one of "):
+    stack = EvaluatedStack(config={"trainyard:residency": '{"allowed": ["in:europe"]}'})
+    with pytest.raises(
+        PolicyConfigError, match=r"trainyard:residency: got 'in:europe'; allowed: in: and one of "
+    ):
         _ = stack.residency

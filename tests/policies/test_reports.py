@@ -10,12 +10,12 @@ from xml.etree import ElementTree
 import pytest
 from pydantic import ValidationError
 
-from policies.config import Stack
+from policies.config import EvaluatedStack
 from policies.judgement import Court, Finding
 from policies.pack import POLICIES
 from policies.policy import Resource
-from policies.reports import FORMATS, Report, write
-from policies.unknowns import Properties
+from policies.reports import FORMATS, PolicyReport, write
+from policies.unknowns import PropertyBlock
 from tests.policies.sarif import Log
 
 CONFIG = {
@@ -35,23 +35,23 @@ CONFIG = {
 
 
 @pytest.fixture
-def report() -> Report:
+def report() -> PolicyReport:
     court = Court(POLICIES)
     findings: list[Finding] = []
     for name, region in (("home", "eu-west-1"), ("<abroad>", "us-east-1"), ("agreed", "us-east-1")):
-        props = Properties({"region": region})
+        props = PropertyBlock({"region": region})
         urn = f"urn:pulumi:s::p::aws:sqs/queue:Queue::{name}"
-        resource = Resource("aws:sqs/queue:Queue", name, urn, props, stack=Stack(config=CONFIG))
+        resource = Resource("aws:sqs/queue:Queue", name, urn, props, stack=EvaluatedStack(config=CONFIG))
         findings += court.judge(resource)
-    return Report("p", "s", 3, POLICIES, findings, ())
+    return PolicyReport("p", "s", 3, POLICIES, findings, ())
 
 
-def test_every_format_is_written(report: Report, tmp_path: Path) -> None:
+def test_every_format_is_written(report: PolicyReport, tmp_path: Path) -> None:
     write(report, tmp_path)
     assert {file.name for file in tmp_path.iterdir()} == set(FORMATS)
 
 
-def test_json_tells_violations_from_exemptions(report: Report) -> None:
+def test_json_tells_violations_from_exemptions(report: PolicyReport) -> None:
     data = json.loads(FORMATS["policies.json"](report))
     assert data["passed"] is False
     assert data["run"] == "preview"
@@ -61,7 +61,7 @@ def test_json_tells_violations_from_exemptions(report: Report) -> None:
     ]
 
 
-def test_sarif_names_the_resource_and_suppresses_what_is_exempt(report: Report) -> None:
+def test_sarif_names_the_resource_and_suppresses_what_is_exempt(report: PolicyReport) -> None:
     run = json.loads(FORMATS["policies.sarif"](report))["runs"][0]
     assert len(run["tool"]["driver"]["rules"]) == len(POLICIES)
     assert run["automationDetails"]["id"] == "policies/p/s/"
@@ -72,7 +72,7 @@ def test_sarif_names_the_resource_and_suppresses_what_is_exempt(report: Report) 
     assert exempt["suppressions"][0]["status"] == "accepted"
 
 
-def test_sarif_has_what_its_schema_allows_and_no_more(report: Report) -> None:
+def test_sarif_has_what_its_schema_allows_and_no_more(report: PolicyReport) -> None:
     log = Log.model_validate_json(FORMATS["policies.sarif"](report))
     rules = [rule.id for rule in log.runs[0].tool.driver.rules]
     assert len(set(rules)) == len(rules)
@@ -91,7 +91,7 @@ def test_sarif_has_what_its_schema_allows_and_no_more(report: Report) -> None:
         ("runs.0.results.1.suppressions.0.kind", "agreed"),
     ],
 )
-def test_what_the_schema_of_sarif_forbids_is_found(report: Report, path: str, value: object) -> None:
+def test_what_the_schema_of_sarif_forbids_is_found(report: PolicyReport, path: str, value: object) -> None:
     data = json.loads(FORMATS["policies.sarif"](report))
     *parents, name = path.split(".")
     place = data
@@ -102,7 +102,7 @@ def test_what_the_schema_of_sarif_forbids_is_found(report: Report, path: str, va
         Log.model_validate_json(json.dumps(data))
 
 
-def test_junit_has_what_ci_systems_require_of_it(report: Report) -> None:
+def test_junit_has_what_ci_systems_require_of_it(report: PolicyReport) -> None:
     """As Jenkins' junit-10.xsd has it, which is stricter than what GitLab and GitHub's actions take."""
     suite = ElementTree.fromstring(FORMATS["policies.xml"](report))
     assert suite.tag == "testsuite"
@@ -122,15 +122,17 @@ def test_junit_has_what_ci_systems_require_of_it(report: Report) -> None:
 
 
 def test_xml_stays_whole_whatever_a_property_holds() -> None:
-    props = Properties({"region": "us\x00\x1b[31m-east\ufffe"})
-    resource = Resource("aws:sqs/queue:Queue", "odd\x07", "urn:odd\x07", props, stack=Stack(config=CONFIG))
+    props = PropertyBlock({"region": "us\x00\x1b[31m-east\ufffe"})
+    resource = Resource(
+        "aws:sqs/queue:Queue", "odd\x07", "urn:odd\x07", props, stack=EvaluatedStack(config=CONFIG)
+    )
     found = list(Court(POLICIES).judge(resource))
-    suite = ElementTree.fromstring(FORMATS["policies.xml"](Report("p", "s", 1, POLICIES, found, ())))
+    suite = ElementTree.fromstring(FORMATS["policies.xml"](PolicyReport("p", "s", 1, POLICIES, found, ())))
     (message,) = [failure.get("message") for failure in suite.iter("failure")]
     assert message == "odd\ufffd: region: got us\ufffd\ufffd[31m-east\ufffd; allowed: eu-*"
 
 
-def test_junit_has_one_case_per_policy_and_fails_the_violated_ones(report: Report) -> None:
+def test_junit_has_one_case_per_policy_and_fails_the_violated_ones(report: PolicyReport) -> None:
     suite = ElementTree.fromstring(FORMATS["policies.xml"](report))
     assert suite.get("tests") == str(len(POLICIES))
     assert suite.get("failures") == "1"
@@ -140,7 +142,7 @@ def test_junit_has_one_case_per_policy_and_fails_the_violated_ones(report: Repor
     assert messages == ["<abroad>: region: got us-east-1; allowed: eu-*"]
 
 
-def test_the_page_is_whole_and_escapes_what_users_wrote(report: Report) -> None:
+def test_the_page_is_whole_and_escapes_what_users_wrote(report: PolicyReport) -> None:
     page = FORMATS["policies.html"](report)
     open_tags: list[str] = []
 

@@ -35,7 +35,7 @@ class Servicer:
 
 @pytest.fixture(scope="module")
 def port() -> int:
-    server = rpc.Server()
+    server = rpc.RpcServer()
     server.add(analyzer_pb2.DESCRIPTOR.services_by_name["Analyzer"], Servicer())
     threading.Thread(target=server.serve, daemon=True).start()
     return server.port
@@ -113,7 +113,7 @@ def test_a_header_block_split_over_frames_is_put_together() -> None:
         seen.append(path)
         return b""
 
-    connection = rpc.Connection(answer)
+    connection = rpc.Http2Connection(answer)
     block = b"\x83\x86\x04\x06/a/bcd"
     frames = [
         rpc._frame(rpc.HEADERS, rpc.PADDED, 1, b"\x02" + block[:5] + b"\0\0"),
@@ -127,7 +127,7 @@ def test_a_header_block_split_over_frames_is_put_together() -> None:
 
 
 def test_a_response_waits_for_the_peers_window() -> None:
-    connection = rpc.Connection(lambda _path, _request: b"x" * 100)
+    connection = rpc.Http2Connection(lambda _path, _request: b"x" * 100)
     opening = rpc.PREFACE + rpc._frame(rpc.SETTINGS, 0, 0, b"\x00\x04\x00\x00\x00\x0a")
     block = b"\x83\x86\x04\x02/a"
     call = rpc._frame(rpc.HEADERS, rpc.END_HEADERS, 1, block) + rpc._frame(rpc.DATA, 1, 1, b"\0" * 5)
@@ -138,7 +138,7 @@ def test_a_response_waits_for_the_peers_window() -> None:
 
 
 def test_pings_are_answered_all_of_them_and_once_a_second() -> None:
-    connection = rpc.Connection(lambda _path, _request: b"")
+    connection = rpc.Http2Connection(lambda _path, _request: b"")
     ping, pong = (rpc._frame(rpc.PING, flags, 0, b"12345678") for flags in (0, rpc.ACK))
     assert connection.receive(rpc.PREFACE + ping, 100.0) == pong
     assert connection.receive(ping + ping, 100.4) == b""

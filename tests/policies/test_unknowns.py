@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from policies.unknowns import UNKNOWN, Properties, UnknownProperty
+from policies.unknowns import UNKNOWN, PropertyBlock, UnknownProperty
 
-PROPS = Properties(
+PROPS = PropertyBlock(
     {
         "name": "a",
         "later": UNKNOWN,
@@ -59,7 +59,7 @@ def test_a_block_knows_where_it_is() -> None:
 
 
 def test_a_label_is_read_by_its_whole_key() -> None:
-    labels = Properties({"a.b/c": "x", "d.e/f": UNKNOWN}, "metadata.labels")
+    labels = PropertyBlock({"a.b/c": "x", "d.e/f": UNKNOWN}, "metadata.labels")
     assert labels.entry("a.b/c") == "x"
     with pytest.raises(UnknownProperty) as raised:
         labels.entry("d.e/f")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rehearsal.aws.account import ACCOUNT, Account
+from rehearsal.aws.account import ACCOUNT, MotoAccount
 from rehearsal.aws.requests import requests
-from rehearsal.cloud import Resource
+from rehearsal.cloud import RequestedResource
 
 
 @pytest.mark.parametrize(
@@ -24,11 +24,13 @@ def test_a_bucket_is_asked_for_in_every_region(region: str, told: dict[str, obje
 @pytest.mark.parametrize(("region", "partition"), [("us-gov-west-1", "aws-us-gov"), ("us-east-2", "aws")])
 def test_an_account_is_in_the_partition_of_its_region(region: str, partition: str) -> None:
     trust = '{"Version": "2012-10-17", "Statement": []}'
-    with Account(region) as account:
+    with MotoAccount(region) as account:
         role = account.create(
-            Resource("aws:iam/role:Role", "node", {"name": "node", "assumeRolePolicy": trust})
+            RequestedResource("aws:iam/role:Role", "node", {"name": "node", "assumeRolePolicy": trust})
         )
         policy = f"arn:{partition}:iam::aws:policy/AmazonEKSWorkerNodePolicy"
         attached = {"role": "node", "policyArn": policy}
-        account.create(Resource("aws:iam/rolePolicyAttachment:RolePolicyAttachment", "policy", attached))
+        account.create(
+            RequestedResource("aws:iam/rolePolicyAttachment:RolePolicyAttachment", "policy", attached)
+        )
     assert role.outputs["arn"] == f"arn:{partition}:iam::{ACCOUNT}:role/node"

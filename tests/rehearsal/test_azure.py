@@ -7,20 +7,22 @@ import base64
 import yaml
 
 from rehearsal import faults
-from rehearsal.azure.subscription import CREDENTIALS, Subscription
-from rehearsal.cloud import Resource
+from rehearsal.azure.subscription import CREDENTIALS, AzureSubscription
+from rehearsal.cloud import RequestedResource
 from rehearsal.leaks import SECRET
 
-CLOUD = Subscription("00000000-0000-0000-0000-000000000000")
+CLOUD = AzureSubscription("00000000-0000-0000-0000-000000000000")
 
 
 def test_identities_are_told_in_a_mapping() -> None:
     identity = {"type": "UserAssigned", "userAssignedIdentities": ["/subscriptions/a"]}
-    account = Resource("azure-native:storage:StorageAccount", "s", {"accountName": "s", "identity": identity})
+    account = RequestedResource(
+        "azure-native:storage:StorageAccount", "s", {"accountName": "s", "identity": identity}
+    )
     told = {"identity": {"type": "UserAssigned", "userAssignedIdentities": {"/subscriptions/a": {}}}}
     assert CLOUD.planned(account) == told
     assert CLOUD.create(account).outputs == {"name": "s", **told}
-    assert CLOUD.planned(Resource("azure-native:network:Subnet", "s", {})) == {}
+    assert CLOUD.planned(RequestedResource("azure-native:network:Subnet", "s", {})) == {}
 
 
 def test_resources_of_one_name_in_several_have_ids_of_their_own() -> None:
@@ -30,7 +32,9 @@ def test_resources_of_one_name_in_several_have_ids_of_their_own() -> None:
             "privateEndpointName": endpoint,
             "resourceGroupName": "g",
         }
-        return CLOUD.create(Resource("azure-native:network:PrivateDnsZoneGroup", endpoint, inputs)).id
+        return CLOUD.create(
+            RequestedResource("azure-native:network:PrivateDnsZoneGroup", endpoint, inputs)
+        ).id
 
     assert made("vault") != made("storage")
     assert made("vault").startswith("/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/g/")
@@ -45,7 +49,7 @@ def test_a_clusters_kubeconfig_has_a_token_that_a_program_must_leave_out() -> No
 
 
 def test_inputs_that_the_sdk_refuses_are_refused() -> None:
-    wrong = Resource("azure-native:resources:ResourceGroup", "g", {"locaton": "westeurope"})
+    wrong = RequestedResource("azure-native:resources:ResourceGroup", "g", {"locaton": "westeurope"})
     assert list(CLOUD.check(wrong)) == [("locaton", "is no property of this type; did you mean 'location'?")]
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from rehearsal import sdk
-from rehearsal.cloud import Resource
+from rehearsal.cloud import RequestedResource
 from rehearsal.gcp import discovery
-from rehearsal.gcp.project import OUTPUTS, Project
+from rehearsal.gcp.project import OUTPUTS, GcpProject
 from rehearsal.tables import table
 from rehearsal.wire import UNKNOWN
 
@@ -18,7 +18,9 @@ ROUTER = {"network": "projects/p/global/networks/n", "region": "europe-west1"}
 
 
 def problems(token: str, inputs: Mapping[str, Any]) -> list[tuple[str, str]]:
-    return list(Project("example-training", "europe-west1").check(Resource(token, "training", inputs)))
+    return list(
+        GcpProject("example-training", "europe-west1").check(RequestedResource(token, "training", inputs))
+    )
 
 
 def test_what_fits_the_types_is_taken() -> None:
@@ -50,7 +52,7 @@ def test_what_must_be_there_is_asked_for() -> None:
     ],
 )
 def test_a_name_is_made_up_where_the_provider_does_it(token: str, name: str | None) -> None:
-    assert Project("example-training", "europe-west1").autoname(token) == name
+    assert GcpProject("example-training", "europe-west1").autoname(token) == name
 
 
 def test_outputs_and_replacements_are_of_properties_that_the_sdk_knows() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rehearsal.cloud import Resource, Typed
+from rehearsal.cloud import RequestedResource, Typed
 from rehearsal.wire import UNKNOWN
 
 pytestmark = pytest.mark.clouds
@@ -19,7 +19,7 @@ VPC = "coreweave:index/networkingVpc:NetworkingVpc"
 
 
 def refused(token: str, **inputs: Any) -> list[str]:
-    return [path for path, _ in Typed().check(Resource(token, "x", inputs))]
+    return [path for path, _ in Typed().check(RequestedResource(token, "x", inputs))]
 
 
 POOL = {"resourceGroupName": "g", "resourceName": "c"}

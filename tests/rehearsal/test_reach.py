@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from infra.errors import InputError, Problem, TrainyardError
-from rehearsal.cloud import Anything, Cloud, RefusedError, Resource
+from rehearsal.cloud import Anything, Cloud, RefusedError, RequestedResource
 from rehearsal.fake import fake_of
 from rehearsal.reach import ELSEWHERE, INSIDE, Reach, origin_of, reached
 
@@ -43,7 +43,7 @@ OPEN: Mapping[str, Inputs] = {
 }
 
 
-class Stage:
+class ReachableClouds:
     """The clouds of a stack whose engine runs somewhere."""
 
     def __init__(self, kind: str, origin: str) -> None:
@@ -54,15 +54,15 @@ class Stage:
         packages: dict[str, Cloud] = {"cloud": Anything(), "kubernetes": Anything(), "trainyard": Anything()}
         self.clouds = reached(packages, self.reach)
 
-    def make(self, token: str, inputs: Inputs) -> Resource:
-        resource = Resource(token, "it", inputs)
+    def make(self, token: str, inputs: Inputs) -> RequestedResource:
+        resource = RequestedResource(token, "it", inputs)
         self.clouds["cloud"].create(resource)
         return resource
 
     def answers(self) -> bool:
         """Whether a Namespace can be made."""
         try:
-            self.clouds["kubernetes"].create(Resource("kubernetes:core/v1:Namespace", "team", {}))
+            self.clouds["kubernetes"].create(RequestedResource("kubernetes:core/v1:Namespace", "team", {}))
         except RefusedError as error:
             assert "cluster is unreachable" in str(error) and "i/o timeout" in str(error)
             return False
@@ -71,7 +71,7 @@ class Stage:
 
 @pytest.mark.parametrize("kind", PRIVATE)
 def test_a_private_api_server_answers_nobody_outside(kind: str) -> None:
-    stage = Stage(kind, HERE)
+    stage = ReachableClouds(kind, HERE)
     stage.make(stage.type, PRIVATE[kind])
     assert not stage.answers()
 
@@ -79,21 +79,21 @@ def test_a_private_api_server_answers_nobody_outside(kind: str) -> None:
 @pytest.mark.parametrize("kind", NAMED)
 def test_a_limited_one_answers_the_networks_that_are_named(kind: str) -> None:
     for origin, answered in ((HERE, True), (ELSEWHERE, False)):
-        stage = Stage(kind, origin)
+        stage = ReachableClouds(kind, origin)
         stage.make(stage.type, NAMED[kind])
         assert stage.answers() is answered, origin
 
 
 @pytest.mark.parametrize("kind", OPEN)
 def test_one_that_the_cloud_opens_to_all_answers_from_anywhere(kind: str) -> None:
-    stage = Stage(kind, ELSEWHERE)
+    stage = ReachableClouds(kind, ELSEWHERE)
     stage.make(stage.type, OPEN[kind])
     assert stage.answers()
 
 
 @pytest.mark.parametrize("kind", PRIVATE)
 def test_a_runner_inside_reaches_it_and_on_aws_by_a_rule_of_the_group(kind: str) -> None:
-    stage = Stage(kind, INSIDE)
+    stage = ReachableClouds(kind, INSIDE)
     stage.make(stage.type, PRIVATE[kind])
     assert stage.answers() is (kind != "aws")
     stage.make(RULE, {"referencedSecurityGroupId": "sg-1", "fromPort": 443, "toPort": 443})
@@ -112,22 +112,22 @@ def test_a_runner_inside_reaches_it_and_on_aws_by_a_rule_of_the_group(kind: str)
     ],
 )
 def test_an_endpoint_that_is_closed_answers_no_more(package: str, token: str, operation: str) -> None:
-    stage = Stage("aws", HERE)
+    stage = ReachableClouds("aws", HERE)
     cluster = stage.make(stage.type, NAMED["aws"])
     assert stage.answers()
     stage.clouds["cloud"].update(cluster, PRIVATE["aws"])
-    arguments = [Resource(token, "it", {}), *([{}] if operation == "update" else [])]
+    arguments = [RequestedResource(token, "it", {}), *([{}] if operation == "update" else [])]
     with pytest.raises(RefusedError):
         getattr(stage.clouds[package], operation)(*arguments)
     stage.make("aws:s3/bucket:Bucket", {})  # the cloud's own API is no matter of the cluster's network
 
 
 def test_a_cluster_that_was_there_is_its_owners_to_open() -> None:
-    assert Stage("aws", ELSEWHERE).answers()
+    assert ReachableClouds("aws", ELSEWHERE).answers()
 
 
 def test_the_reason_and_the_next_step_come_before_what_the_engine_says() -> None:
-    stage = Stage("azure", HERE)
+    stage = ReachableClouds("azure", HERE)
     with pytest.raises(TrainyardError) as told, stage.reach.explained():
         stage.make(stage.type, PRIVATE["azure"])
         problems = [Problem("Namespace team", str(error), "", "") for error in refusals(stage, 2)]
@@ -139,17 +139,17 @@ def test_the_reason_and_the_next_step_come_before_what_the_engine_says() -> None
     assert "--from inside" in first.fix and "docs/runners.md" in first.fix
 
 
-def refusals(stage: Stage, number: int) -> list[RefusedError]:
+def refusals(stage: ReachableClouds, number: int) -> list[RefusedError]:
     found = []
     for _ in range(number):
         with pytest.raises(RefusedError) as error:
-            stage.clouds["kubernetes"].create(Resource("kubernetes:core/v1:Namespace", "team", {}))
+            stage.clouds["kubernetes"].create(RequestedResource("kubernetes:core/v1:Namespace", "team", {}))
         found.append(error.value)
     return found
 
 
 def test_other_errors_are_left_as_they_are() -> None:
-    stage = Stage("azure", HERE)
+    stage = ReachableClouds("azure", HERE)
     with pytest.raises(TrainyardError) as told, stage.reach.explained():
         raise TrainyardError([Problem("another", "thing", "", "")])
     assert [each.path for each in told.value.problems] == ["another"]

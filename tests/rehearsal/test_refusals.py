@@ -12,11 +12,11 @@ from pulumi.runtime.proto import provider_pb2
 
 from infra.errors import GO_ON, InputError, Problem, TrainyardError
 from infra.targets.registry import target_of
-from rehearsal.cloud import Anything, Resource
+from rehearsal.cloud import Anything, RequestedResource
 from rehearsal.fake import FAKES, refusals_of
 from rehearsal.faults import Faults, Injector
 from rehearsal.refusals import KnownRefusal
-from rehearsal.rehearse import Stage
+from rehearsal.rehearse import FakeProviders
 from rehearsal.rehearse import rehearse as rehearse_on
 from tests.rehearsal.test_rehearse import FakeEngine, settled
 from tests.rehearsal.test_standin import serving
@@ -30,13 +30,13 @@ PLAIN = KnownRefusal(
 )
 
 
-def subnet(**inputs: Any) -> Resource:
-    return Resource("aws:ec2/subnet:Subnet", "private", inputs)
+def subnet(**inputs: Any) -> RequestedResource:
+    return RequestedResource("aws:ec2/subnet:Subnet", "private", inputs)
 
 
 @pytest.mark.parametrize(("kind", "row"), ROWS, ids=lambda each: getattr(each, "name", each))
 def test_every_refusal_has_its_source_and_a_next_step(kind: str, row: KnownRefusal) -> None:
-    met = Resource(row.types[0], "training-x", {"clusterName": "training", "project": "example"})
+    met = RequestedResource(row.types[0], "training-x", {"clusterName": "training", "project": "example"})
     step = target_of(kind).advise(row.text(met))
     assert len(step) > 20
     assert "{" not in step
@@ -120,7 +120,7 @@ def test_what_is_half_made_can_be_refused_in_another_way_when_it_is_mended(tmp_p
     injector.mending(subnet())
 
 
-class Refusing(FakeEngine):
+class RefusingEngine(FakeEngine):
     """An engine whose first `up` meets a refusal, and which tells it with a fix."""
 
     injector: Injector
@@ -134,8 +134,8 @@ class Refusing(FakeEngine):
         return super().up()
 
 
-def play(monkeypatch: pytest.MonkeyPatch, folder: Path, engine: Refusing) -> Any:
-    def opened(_: object) -> Refusing:
+def play(monkeypatch: pytest.MonkeyPatch, folder: Path, engine: RefusingEngine) -> Any:
+    def opened(_: object) -> RefusingEngine:
         return engine
 
     def injector(*arguments: Any) -> Injector:
@@ -143,13 +143,13 @@ def play(monkeypatch: pytest.MonkeyPatch, folder: Path, engine: Refusing) -> Any
         return engine.injector
 
     monkeypatch.setattr("rehearsal.rehearse.Injector", injector)
-    return rehearse_on(opened, Stage({"aws": Anything({})}, folder, Faults(refusals=(PLAIN,))))
+    return rehearse_on(opened, FakeProviders({"aws": Anything({})}, folder, Faults(refusals=(PLAIN,))))
 
 
 def test_a_rehearsal_goes_on_where_the_user_knows_what_to_do(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    done = play(monkeypatch, tmp_path, Refusing(settled()))
+    done = play(monkeypatch, tmp_path, RefusingEngine(settled()))
     (refused,) = done.refused
     assert (refused.name, refused.fix) == ("no", "do this")
     assert done.survived == ()
@@ -159,14 +159,14 @@ def test_a_rehearsal_goes_on_where_the_user_knows_what_to_do(
 def test_a_rehearsal_fails_where_the_user_is_left_alone(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    engine = Refusing(settled())
+    engine = RefusingEngine(settled())
     engine.fix = GO_ON
     with pytest.raises(TrainyardError, match=r"rehearsal, refusal no\n.*no, not x"):
         play(monkeypatch, tmp_path, engine)
 
 
 def test_what_meets_nothing_is_told_as_survived(tmp_path: Path) -> None:
-    stage = Stage({"aws": Anything({})}, tmp_path, Faults(refusals=(PLAIN,)))
+    stage = FakeProviders({"aws": Anything({})}, tmp_path, Faults(refusals=(PLAIN,)))
     assert rehearse_on(lambda _: FakeEngine(settled()), stage).survived == ("no",)
 
 

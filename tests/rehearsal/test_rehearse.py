@@ -14,12 +14,12 @@ from infra.errors import Problem, TrainyardError
 from rehearsal.cloud import Anything
 from rehearsal.faults import Faults
 from rehearsal.leaks import SECRET, Leak
-from rehearsal.rehearse import Open, Phase, Rehearsal, Stage
+from rehearsal.rehearse import FakeProviders, Open, Phase, Rehearsal
 from rehearsal.rehearse import rehearse as rehearse_on
 
 
 @dataclass(frozen=True)
-class Outcome:
+class FakeOutcome:
     changes: Mapping[str, int]
     seconds: float = 1.0
     notes: tuple[str, ...] = ()
@@ -31,27 +31,27 @@ class FakeEngine:
 
     said: dict[str, list[Mapping[str, int]]] = field(default_factory=dict)
 
-    def _next(self, operation: str) -> Outcome:
-        return Outcome(self.said[operation].pop(0))
+    def _next(self, operation: str) -> FakeOutcome:
+        return FakeOutcome(self.said[operation].pop(0))
 
-    def preview(self) -> Outcome:
+    def preview(self) -> FakeOutcome:
         return self._next("preview")
 
-    def up(self) -> Outcome:
+    def up(self) -> FakeOutcome:
         return self._next("up")
 
-    def refresh(self) -> Outcome:
+    def refresh(self) -> FakeOutcome:
         return self._next("refresh")
 
-    def destroy(self) -> Outcome:
+    def destroy(self) -> FakeOutcome:
         return self._next("destroy")
 
-    def adopt(self) -> Outcome:
+    def adopt(self) -> FakeOutcome:
         return self._next("adopt")
 
     def lose(self) -> None: ...
 
-    def unprotect(self) -> Outcome | None:
+    def unprotect(self) -> FakeOutcome | None:
         return None
 
     def protect(self) -> None: ...
@@ -71,7 +71,7 @@ class FakeEngine:
 def rehearse(open_engine: Open, seen: Callable[[Phase], None] = lambda _: None) -> Rehearsal:
     with tempfile.TemporaryDirectory() as folder:
         clouds = {"kubernetes": Anything({}), "aws": Anything({})}
-        return rehearse_on(open_engine, Stage(clouds, Path(folder)), seen)
+        return rehearse_on(open_engine, FakeProviders(clouds, Path(folder)), seen)
 
 
 def settled() -> dict[str, list[Mapping[str, int]]]:
@@ -134,7 +134,7 @@ def test_a_resource_that_only_the_engine_believes_in_is_named() -> None:
 
 
 def test_a_fault_that_cannot_happen_to_the_stack_is_said(tmp_path: Path) -> None:
-    stage = Stage({"aws": Anything({})}, tmp_path, Faults(fail="Cluster", fail_at=9))
+    stage = FakeProviders({"aws": Anything({})}, tmp_path, Faults(fail="Cluster", fail_at=9))
     with pytest.raises(TrainyardError, match="creation 9 of Cluster fails: up went through"):
         rehearse_on(lambda _: FakeEngine(settled()), stage)
 
@@ -165,9 +165,9 @@ def test_a_secret_that_can_be_read_in_a_file_ends_the_rehearsal() -> None:
 
 def test_an_up_that_fails_by_itself_is_no_fault_that_was_asked_for(tmp_path: Path) -> None:
     class Broken(FakeEngine):
-        def up(self) -> Outcome:
+        def up(self) -> FakeOutcome:
             raise TrainyardError([Problem("the program", "a bug", "none", "mend it")])
 
-    stage = Stage({"aws": Anything({})}, tmp_path, Faults(fail="Cluster"))
+    stage = FakeProviders({"aws": Anything({})}, tmp_path, Faults(fail="Cluster"))
     with pytest.raises(TrainyardError, match="a bug"):
         rehearse_on(lambda _: Broken(settled()), stage)

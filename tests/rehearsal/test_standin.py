@@ -15,9 +15,9 @@ from pulumi.runtime.proto.provider_pb2_grpc import ResourceProviderStub
 from infra.errors import InputError
 from rehearsal.cloud import Anything, Cloud, Kubernetes, Typed
 from rehearsal.faults import Faults, Injector, parse_fail
-from rehearsal.gcp.project import Project
+from rehearsal.gcp.project import GcpProject
 from rehearsal.standin import StandIn
-from rehearsal.store import Store
+from rehearsal.store import ResourceStore
 from rehearsal.wire import UNKNOWN, plain
 
 URN = "urn:pulumi:s::p::aws:s3/bucket:Bucket::logs"
@@ -140,7 +140,7 @@ def test_a_group_without_capacity_exists_and_is_not_well(tmp_path: Path) -> None
     with starving as provider, pytest.raises(grpc.RpcError, match=told) as failed:
         provider.Create(request)
     assert "ErrorResourceInitFailed" in str(failed.value.trailing_metadata())
-    assert len(Store(tmp_path)._kept) == 1
+    assert len(ResourceStore(tmp_path)._kept) == 1
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_what_names_no_creation_is_refused(text: str) -> None:
 
 def test_a_name_that_google_wants_is_made_up_once(tmp_path: Path) -> None:
     urn = "urn:pulumi:s::p::gcp:compute/router:Router::nat"
-    with serving(Project("example-training", "europe-west1"), tmp_path) as provider:
+    with serving(GcpProject("example-training", "europe-west1"), tmp_path) as provider:
         checked = provider.Check(provider_pb2.CheckRequest(urn=urn, news=struct(network="vpc")))
         name = checked.inputs["name"]
         again = provider_pb2.CheckRequest(urn=urn, olds=checked.inputs, news=struct(network="vpc"))
@@ -192,7 +192,7 @@ def test_what_a_cloud_adds_within_a_property_is_unknown_at_preview_and_stays_wit
 
 def test_an_engine_is_killed_once_with_nothing_under_way(tmp_path: Path) -> None:
     killed: list[int] = []
-    store = Store(tmp_path)
+    store = ResourceStore(tmp_path)
     injector = Injector(Faults(crash_after=3), lambda: killed.append(len(list(store))))
     request = provider_pb2.CreateRequest(urn=WEB, properties=struct(a=1))
     with (

@@ -57,7 +57,7 @@ class Proxy:
         self.rule = rule
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _S3Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     proxy: ClassVar[Proxy]
@@ -115,7 +115,7 @@ def s3_server(folder: Path) -> Iterator[Proxy]:
     keys = {"ROOT_ACCESS_KEY": KEYS["AWS_ACCESS_KEY_ID"], "ROOT_SECRET_KEY": KEYS["AWS_SECRET_ACCESS_KEY"]}
     command = [str(PROGRAM), "--quiet", "--port", f"127.0.0.1:{port}", "posix", str(folder)]
     server = subprocess.Popen(command, env=os.environ | keys, stdout=subprocess.DEVNULL)
-    handler = type("Handler", (_Handler,), {"upstream": port})
+    handler = type("Handler", (_S3Handler,), {"upstream": port})
     front = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     front.daemon_threads = True
     proxy = Proxy(front.server_address[1])

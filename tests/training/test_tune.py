@@ -98,15 +98,15 @@ def test_a_worker_that_was_killed_goes_on_with_its_trial_from_its_checkpoint(tmp
     source, short = write(tmp_path, trials=1), ["steps=20", "checkpoint.every_steps=10"]
     pair = load_search(source, short)
 
-    class KilledError(BaseException):
+    class KilledTrialError(BaseException):
         pass
 
     class Kill(NoticeAt):
         def request(self) -> None:
             wait_for(lambda: list((tmp_path / "study").glob("trial-*/checkpoints/step-00000010")))
-            raise KilledError
+            raise KilledTrialError
 
-    with pytest.raises(KilledError):
+    with pytest.raises(KilledTrialError):
         search_for(*pair, short, Kill(15), one="a")
     study = search_for(*pair, short, Notice(60), one="a")
     assert study

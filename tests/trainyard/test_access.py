@@ -24,7 +24,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[str]:
     """An API server that answers `/version`, with the status that a test asks for."""
     status = getattr(request, "param", 200)
 
-    class Handler(http.server.BaseHTTPRequestHandler):
+    class VersionHandler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             version = {"major": "1", "minor": "35", "gitVersion": "v1.35.4", "gitCommit": "", "platform": ""}
             version |= {"gitTreeState": "", "buildDate": "", "goVersion": "", "compiler": ""}
@@ -38,7 +38,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[str]:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), VersionHandler)
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()

@@ -32,7 +32,7 @@ def node(pool: str, ready: str = "True") -> dict[str, Any]:
 NODES = [*(node("system") for _ in range(3)), node("spot"), node("spot", "Unknown"), node("preprocessing")]
 
 
-class ApiServer(BaseHTTPRequestHandler):
+class CapacityApiServer(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         body = json.dumps({"kind": "NodeList", "apiVersion": "v1", "items": NODES}).encode()
         self.send_response(200 if self.path.startswith("/api/v1/nodes") else 404)
@@ -57,7 +57,7 @@ def kubeconfig(server: str) -> str:
 
 @pytest.fixture
 def reached() -> Iterator[str]:
-    listening = ThreadingHTTPServer(("127.0.0.1", 0), ApiServer)
+    listening = ThreadingHTTPServer(("127.0.0.1", 0), CapacityApiServer)
     threading.Thread(target=listening.serve_forever, args=(0.01,), daemon=True).start()
     yield kubeconfig(f"http://127.0.0.1:{listening.server_port}")
     listening.shutdown()

@@ -24,7 +24,7 @@ from infra.spec.source import FLEET_KEY, STACK_KEY
 from infra.spec.stack import Stack
 from infra.targets.registry import TARGETS, target_of
 from policies import presence
-from policies.config import Stack as Run
+from policies.config import EvaluatedStack as Run
 from tests.infra.golden import assert_matches
 from tests.infra.golden_plans import golden_plan
 from tests.trainyard.wrong_arguments import WRONG, with_wrong

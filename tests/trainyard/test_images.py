@@ -20,8 +20,8 @@ from infra.spec import load
 from tests.infra.kubeconfigs import write_kubeconfig
 from tests.infra.plan import stack_file
 from tests.trainyard.layers import blobs, layer
-from trainyard.images import Chart, Inventory, inventory, missing, unfit
-from trainyard.registry import Missing, Registries, take_apart
+from trainyard.images import FetchedChart, Inventory, inventory, missing, unfit
+from trainyard.registry import MissingManifest, Registries, take_apart
 
 LOGIN = base64.b64encode(b"me:password").decode()
 
@@ -65,7 +65,7 @@ for _name, _layers in IMAGES.items():
     STORED |= {f"/v2/{_name}/manifests/{digest}": data for digest, data in _parts.items()}
 
 
-class _Registry(BaseHTTPRequestHandler):
+class _ImageRegistry(BaseHTTPRequestHandler):
     """Has `nvidia/driver:1`, and what is stored; `private/…` wants a token, given to whoever is logged in."""
 
     def do_HEAD(self) -> None:
@@ -97,7 +97,7 @@ class _Registry(BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def registry() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Registry)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _ImageRegistry)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"127.0.0.1:{server.server_address[1]}"
     server.shutdown()
@@ -143,7 +143,10 @@ def test_the_inventory_has_what_pods_charts_and_custom_resources_bring(found: In
 def test_what_a_registry_lacks_is_a_problem_each(registry: str) -> None:
     wanted = Inventory(
         (f"{registry}/nvidia/driver:1", f"{registry}/nvidia/driver:2"),
-        (Chart(f"oci://{registry}/charts/driver", "1"), Chart(f"oci://{registry}/charts/other", "1")),
+        (
+            FetchedChart(f"oci://{registry}/charts/driver", "1"),
+            FetchedChart(f"oci://{registry}/charts/other", "1"),
+        ),
     )
     problems = missing(wanted, Registries())
     assert [(each.path, each.got) for each in problems] == [
@@ -155,12 +158,12 @@ def test_what_a_registry_lacks_is_a_problem_each(registry: str) -> None:
 def test_a_chart_that_is_not_the_one_that_was_pinned_is_a_problem(registry: str) -> None:
     mirrored, vendor = f"oci://{registry}/charts/driver", f"http://{registry}/vendor"
     same = (
-        Chart(mirrored, "1", digest="aa"),
-        Chart("driver", "1", vendor, "aa"),
-        Chart("driver", "2", vendor),
+        FetchedChart(mirrored, "1", digest="aa"),
+        FetchedChart("driver", "1", vendor, "aa"),
+        FetchedChart("driver", "2", vendor),
     )
     assert missing(Inventory((), same), Registries()) == []
-    other = (Chart(mirrored, "1", digest="cc"), Chart("driver", "2", vendor, "cc"))
+    other = (FetchedChart(mirrored, "1", digest="cc"), FetchedChart("driver", "2", vendor, "cc"))
     problems = missing(Inventory((), other), Registries())
     assert [(each.path, each.got) for each in problems] == [
         (f"{registry}/charts/driver:1", "sha256:aa"),
@@ -176,7 +179,7 @@ def test_a_publisher_without_the_chart_is_a_problem(registry: str) -> None:
         f"http://{registry}/nobody": "status 401",
         "http://127.0.0.1:1": "cannot be reached",
     }
-    charts = tuple(Chart("other", "1", place) for place in places)
+    charts = tuple(FetchedChart("other", "1", place) for place in places)
     problems = missing(Inventory((), charts), Registries())
     assert len(problems) == len(places)
     for problem, (place, told) in zip(problems, places.items(), strict=True):
@@ -243,7 +246,7 @@ def test_a_registry_that_wants_a_login_gets_the_one_of_dockers_configuration(
     private = f"{registry}/private/driver:1"
     logged_in = Registries.from_docker_config({"DOCKER_CONFIG": str(tmp_path)})
     assert logged_in.lack_of(private) is None
-    assert Registries().lack_of(private) == Missing("not without a login")
+    assert Registries().lack_of(private) == MissingManifest("not without a login")
     assert LOGIN not in repr(logged_in)
 
 

@@ -31,7 +31,7 @@ STACKS = ["aws", "aws-dev", "azure", "coreweave", "gcp", "gcp-tpu", "onprem"]
 DIGEST, OTHER = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
 
 
-class _Registry(BaseHTTPRequestHandler):
+class _TokenRegistry(BaseHTTPRequestHandler):
     """Any image is there, for whoever has a token for just this repository, but for some.
 
     Status, headers and body as the distribution specification has them (opencontainers/distribution-spec 1.1,
@@ -88,8 +88,8 @@ def kubeconfig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def registry() -> Iterator[str]:
-    _Registry.asked, _Registry.busy = [], {}
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Registry)
+    _TokenRegistry.asked, _TokenRegistry.busy = [], {}
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _TokenRegistry)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"127.0.0.1:{server.server_address[1]}"
     server.shutdown()
@@ -116,7 +116,7 @@ def test_all_images_that_are_not_to_be_had_are_named_together(registry: str) -> 
 def test_a_registry_that_asks_to_wait_is_waited_for_and_not_for_hours(registry: str) -> None:
     waited: list[float] = []
     patient = Registries(sleep=waited.append)
-    _Registry.busy = {"busy": ["3", "1"], "closed": ["3600"]}
+    _TokenRegistry.busy = {"busy": ["3", "1"], "closed": ["3600"]}
     assert len(resolve([f"{registry}/busy:1"], patient)) == 1
     assert waited == [3, 1]
     with pytest.raises(TrainyardError) as refused:
@@ -206,21 +206,21 @@ def test_the_command_writes_what_the_registry_has_now(
     mirror = f"      mirror: {{registry: {registry}/mirror, charts: 'oci://{registry}/charts'}}\n"
     file.write_text(stack_file("aws").read_text().replace("      kind: aws\n", f"      kind: aws\n{mirror}"))
     monkeypatch.setattr(Session, "stack_file", file)
-    monkeypatch.setattr(Session, "toolchain", Toolchain())
+    monkeypatch.setattr(Session, "toolchain", PreparedToolchain())
     out = io.StringIO()
     lock_images(Session("aws", console=Console(file=out, width=200)), Registries())
     content, _ = read(file)
     digests = content["images"]["digests"]
     assert len(digests) >= 5
     assert all(image.startswith(f"{registry}/mirror/") for image in digests)
-    assert len(_Registry.asked) == len(digests)
+    assert len(_TokenRegistry.asked) == len(digests)
     assert out.getvalue().count("new ") == len(digests)
     lock_images(Session("aws", console=Console(file=out, width=200)), Registries())
     assert out.getvalue().count("unchanged") == len(digests)
     assert yaml.safe_load(file.read_text())["config"]["trainyard:stack"]["images"]["digests"] == digests
 
 
-class Toolchain:
+class PreparedToolchain:
     """Of a clone that has all parts already."""
 
     def ensure(self, *parts: str) -> None:

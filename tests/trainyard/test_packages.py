@@ -15,8 +15,8 @@ from engine.paths import REPOSITORY, Paths
 from engine.progress import Progress
 from infra.errors import ExitCode, MachineError
 from infra.targets.registry import TARGETS, target_of
-from local.toolchain.doctor import State
-from tests.engine.progress import Kept
+from local.toolchain.doctor import DoctorStatus
+from tests.engine.progress import RecordedProgress
 from trainyard import doctor, packages
 from trainyard.packages import Packages
 from trainyard.session import Session
@@ -76,7 +76,7 @@ def test_each_target_names_an_extra_of_the_project_with_a_lock() -> None:
 
 def test_a_target_without_an_sdk_needs_nothing(installed: Installed, tmp_path: Path) -> None:
     assert of(tmp_path, "").missing() == []
-    of(tmp_path, "").ensure(Kept())
+    of(tmp_path, "").ensure(RecordedProgress())
 
 
 def test_what_is_installed_in_a_version_that_fits_is_left_alone(installed: Installed, tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_what_is_installed_in_a_version_that_fits_is_left_alone(installed: Insta
 
 def test_what_is_missing_is_installed_and_said(installed: Installed, clone: Path) -> None:
     script(clone, f"cd {clone}; echo Downloading pulumi-aws; touch installed-$1")
-    kept = Kept()
+    kept = RecordedProgress()
 
     class Installing(Packages):
         def _install(self, progress: Progress) -> None:
@@ -112,7 +112,7 @@ def test_an_installation_that_fails_ends_with_what_it_said_and_the_command(
 ) -> None:
     script(clone, "echo no route to the index >&2; exit 3")
     with pytest.raises(MachineError, match="no route to the index") as failed:
-        of(clone).ensure(Kept())
+        of(clone).ensure(RecordedProgress())
     assert failed.value.exit_code == ExitCode.MACHINE
     assert failed.value.problems[0].fix == f"{clone}/local/bootstrap.sh aws"
 
@@ -126,7 +126,7 @@ def test_outside_of_the_clones_environment_one_command_is_named(
     if not has_lock:
         (clone / "requirements" / "aws.txt").unlink()
     with pytest.raises(MachineError) as refused:
-        of(clone).ensure(Kept())
+        of(clone).ensure(RecordedProgress())
     fix = refused.value.problems[0].fix
     what = f"--require-hashes -r {clone}/requirements/aws.txt" if has_lock else "'moto>=5.2'"
     assert fix.startswith(f"uv pip install --python {sys.executable} ")
@@ -173,13 +173,18 @@ def test_an_environment_without_pip_is_not_made_anew_under_the_command(
 @pytest.mark.parametrize(
     ("found", "has_script", "state", "detail"),
     [
-        ({}, True, State.TODO, "install pulumi-aws, moto from requirements/aws.txt"),
-        ({}, False, State.PROBLEM, "not installed"),
-        ({"pulumi-aws": "7.9.0", "moto": "5.2.0"}, True, State.OK, "installed"),
+        ({}, True, DoctorStatus.TODO, "install pulumi-aws, moto from requirements/aws.txt"),
+        ({}, False, DoctorStatus.PROBLEM, "not installed"),
+        ({"pulumi-aws": "7.9.0", "moto": "5.2.0"}, True, DoctorStatus.OK, "installed"),
     ],
 )
 def test_the_doctor_says_who_installs_them(
-    installed: Installed, clone: Path, found: dict[str, str], has_script: bool, state: State, detail: str
+    installed: Installed,
+    clone: Path,
+    found: dict[str, str],
+    has_script: bool,
+    state: DoctorStatus,
+    detail: str,
 ) -> None:
     if has_script:
         script(clone, "exit 0")
@@ -188,7 +193,7 @@ def test_the_doctor_says_who_installs_them(
     (finding,) = doctor._packages(session)
     assert finding.state is state
     assert detail in finding.detail
-    assert bool(finding.fix) is (state is State.PROBLEM)
+    assert bool(finding.fix) is (state is DoctorStatus.PROBLEM)
 
 
 def test_the_doctor_has_no_line_for_a_target_without_an_sdk(tmp_path: Path) -> None:

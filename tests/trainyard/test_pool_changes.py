@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from engine.events import Result, Step
+from engine.events import EngineStep, OperationResult
 from infra.targets.local.spec.pool_types import EMBEDDED
 from infra.targets.registry import TARGETS, target_of
 from trainyard.pool_changes import pool_changes
@@ -34,12 +34,12 @@ CKS = "kubernetes:compute.coreweave.com/v1alpha1:NodePool"
 
 def step(
     op: str, kind: str, old: Mapping[str, Any], new: Mapping[str, Any], *keys: str, name: str = "p"
-) -> Step:
-    return Step(op, f"urn:pulumi:s::p::trainyard:infra:X${kind}::{name}", old, new, keys)
+) -> EngineStep:
+    return EngineStep(op, f"urn:pulumi:s::p::trainyard:infra:X${kind}::{name}", old, new, keys)
 
 
-def told(*steps: Step, same: int = 1) -> list[str]:
-    return pool_changes(Result("s", "preview", {"same": same}, 1.0, steps=steps), POOL_TYPES)
+def told(*steps: EngineStep, same: int = 1) -> list[str]:
+    return pool_changes(OperationResult("s", "preview", {"same": same}, 1.0, steps=steps), POOL_TYPES)
 
 
 def nodes(**pools: int) -> dict[str, Any]:
@@ -111,7 +111,7 @@ ROLLING = "rolling, nodes are replaced one after another"
         ),
     ],
 )
-def test_the_way_is_told(change: Step, sentence: str) -> None:
+def test_the_way_is_told(change: EngineStep, sentence: str) -> None:
     assert told(change) == [f"pool spot: {sentence}"]
 
 

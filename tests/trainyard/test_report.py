@@ -7,23 +7,23 @@ import io
 from rich.console import Console
 
 from infra.errors import Problem, TrainyardError
-from rehearsal.order import Step
+from rehearsal.order import ChainStep
 from rehearsal.rehearse import Phase, Refused, Rehearsal
-from trainyard.rehearse.report import Report, failure
+from trainyard.rehearse.report import RehearsalReport, failure
 
 VPC = "urn:pulumi:dev::p::trainyard:infra:AwsCluster$aws:ec2/vpc:Vpc::dev-vpc"
 BUCKET = "urn:pulumi:dev::p::trainyard:infra:AwsCluster$aws:s3/bucket:Bucket::dev-bucket"
 DONE = Rehearsal(
     (Phase("preview", {"create": 2}, 3.0), Phase("up", {"create": 2}, 4.25, ("pool gpu: new",))),
     (VPC, BUCKET),
-    (Step(VPC, 0.1),),
+    (ChainStep(VPC, 0.1),),
     (BUCKET,),
     ("aws:ec2/vpc:Vpc dev-vpc was refused",),
     {"not in moto": ["aws:eks/addon:Addon"]},
     (Refused("new-role", "Role could not be assumed", "wait a minute", "somebody, https://x"),),
     ("spot-empty",),
 )
-REPORT = Report("dev", DONE, "that a checkpoint takes 60 s, which was assumed")
+REPORT = RehearsalReport("dev", DONE, "that a checkpoint takes 60 s, which was assumed")
 
 
 def test_the_data_has_order_time_and_what_is_not_proven() -> None:

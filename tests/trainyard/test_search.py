@@ -43,7 +43,7 @@ def posted() -> Iterator[list[tuple[str, dict[str, Any]]]]:
     """What an API server is sent; `posted.url` in the first entry is where it is."""
     requests: list[tuple[str, dict[str, Any]]] = []
 
-    class Handler(BaseHTTPRequestHandler):
+    class JobHandler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             taken = body["metadata"]["name"] in [sent["metadata"]["name"] for _, sent in requests[1:]]
@@ -58,7 +58,7 @@ def posted() -> Iterator[list[tuple[str, dict[str, Any]]]]:
         def log_message(self, format: str, *args: Any) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), JobHandler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     requests.append((f"http://127.0.0.1:{server.server_address[1]}", {}))
     yield requests

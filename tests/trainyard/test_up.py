@@ -8,13 +8,13 @@ from typing import Any, cast
 
 import pytest
 
-from engine.events import Result
+from engine.events import OperationResult
 from infra.errors import Problem, TrainyardError
 from trainyard.session import Session
 from trainyard.up import bring_up
 
 
-class Engine:
+class RecordingEngine:
     """Writes down what it is asked for; `refuses` its previews as the policies would."""
 
     def __init__(self, *, refuses: bool) -> None:
@@ -27,21 +27,21 @@ class Engine:
     def is_empty(self, _stack: str) -> bool:
         return False
 
-    def preview(self, stack: str, _progress: object, **_options: object) -> Result:
+    def preview(self, stack: str, _progress: object, **_options: object) -> OperationResult:
         self.asked.append("preview")
         if self._refuses:
             raise TrainyardError([Problem("bucket", "no lock", "a lock", "declare it")])
-        return Result(stack, "preview", {}, 0.0, is_preview=True)
+        return OperationResult(stack, "preview", {}, 0.0, is_preview=True)
 
-    def up(self, stack: str, _progress: object, **_options: object) -> Result:
+    def up(self, stack: str, _progress: object, **_options: object) -> OperationResult:
         self.asked.append("up")
-        return Result(stack, "up", {}, 0.0)
+        return OperationResult(stack, "up", {}, 0.0)
 
     def outputs(self, _stack: str, *, show_secrets: bool) -> dict[str, str]:
         return {}
 
 
-def session(engine: Engine, folder: Path, *, is_embedded: bool) -> Session:
+def session(engine: RecordingEngine, folder: Path, *, is_embedded: bool) -> Session:
     """As much of a session as `up` without a job asks for."""
     fake = SimpleNamespace(
         stack=SimpleNamespace(
@@ -68,19 +68,19 @@ def session(engine: Engine, folder: Path, *, is_embedded: bool) -> Session:
 
 
 def test_a_clouds_stack_is_previewed_before_anything_is_made(tmp_path: Path) -> None:
-    engine = Engine(refuses=False)
+    engine = RecordingEngine(refuses=False)
     bring_up(session(engine, tmp_path, is_embedded=False), run_job=True)
     assert engine.asked == ["preview", "up"]
 
 
 def test_nothing_is_made_where_the_policies_refuse_the_preview(tmp_path: Path) -> None:
-    engine = Engine(refuses=True)
+    engine = RecordingEngine(refuses=True)
     with pytest.raises(TrainyardError, match="no lock"):
         bring_up(session(engine, tmp_path, is_embedded=False), run_job=True)
     assert engine.asked == ["preview"]
 
 
 def test_the_cluster_of_this_machine_starts_without(tmp_path: Path) -> None:
-    engine = Engine(refuses=False)
+    engine = RecordingEngine(refuses=False)
     bring_up(session(engine, tmp_path, is_embedded=True), run_job=True)
     assert engine.asked == ["up"]

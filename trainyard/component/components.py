@@ -13,8 +13,8 @@ from infra.kubernetes_objects import named_after
 from infra.program import declare, declare_fleet
 from infra.spec import Fleet, Stack, parse, parse_fleet
 from infra.spec.load import parse_job
-from infra.spec.source import Source
-from policies.config import Stack as Run
+from infra.spec.source import SpecSource
+from policies.config import EvaluatedStack as Run
 from trainyard.component.guards import check_fleet, check_stack, unjudged
 from trainyard.component.needs import provide
 from trainyard.component.outputs import OUTPUTS
@@ -32,13 +32,13 @@ class Kind:
     name: str
     key: str
     """Its one input, by which paths of problems begin."""
-    prepare: Callable[[Any, Source, Run], Declare]
+    prepare: Callable[[Any, SpecSource, Run], Declare]
     """Reads the input; InputError with every problem, MachineError for what cannot be had."""
 
     def read(self, data: Any, run: Run) -> Declare:  # noqa: ANN401 -- whatever the user wrote
         """Check the input and install what its target needs, before anything is declared."""
         try:
-            return self.prepare(data, Source(self.key, key=self.key), run)
+            return self.prepare(data, SpecSource(self.key, key=self.key), run)
         except InputError as error:
             raise InputError([_within(self.key, problem) for problem in error.problems]) from None
 
@@ -79,7 +79,7 @@ def _within(key: str, problem: Problem) -> Problem:
     return Problem(path, problem.got, problem.allowed, problem.fix)
 
 
-def _cluster(data: Any, source: Source, run: Run) -> Declare:  # noqa: ANN401
+def _cluster(data: Any, source: SpecSource, run: Run) -> Declare:  # noqa: ANN401
     stack: Stack = parse(data, source)
     check_stack(stack, run)
     artifacts = provide(stack, pulumi.log.info)
@@ -89,13 +89,13 @@ def _cluster(data: Any, source: Source, run: Run) -> Declare:  # noqa: ANN401
     )
 
 
-def _fleet(data: Any, source: Source, run: Run) -> Declare:  # noqa: ANN401
+def _fleet(data: Any, source: SpecSource, run: Run) -> Declare:  # noqa: ANN401
     fleet: Fleet = parse_fleet(data, source)
     check_fleet(fleet, run)
     return lambda options: _named_after(fleet.name, lambda: declare_fleet(fleet, options))
 
 
-def _training_job(data: Any, source: Source, _: Run) -> Declare:  # noqa: ANN401
+def _training_job(data: Any, source: SpecSource, _: Run) -> Declare:  # noqa: ANN401
     job = parse_job(data, source)
     check_job(job)
     return lambda options: declare_job(job, options)

@@ -15,7 +15,7 @@ from infra.errors import InputError, Problem, TrainyardError
 from infra.sdk_overhead import reduce_overhead
 from infra.spec.answers import given_as_configured
 from infra.spec.source import NAMESPACE
-from policies.config import Stack as Run
+from policies.config import EvaluatedStack as Run
 from trainyard.component.components import COMPONENTS, Component, Kind
 
 reduce_overhead()

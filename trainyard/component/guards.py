@@ -13,13 +13,13 @@ from infra.errors import InputError, Problem
 from infra.spec import Fleet, Stack
 from infra.targets.registry import target_of
 from policies import presence
-from policies.config import Stack as Run
-from policies.exemptions import ConfigError
+from policies.config import EvaluatedStack as Run
+from policies.exemptions import PolicyConfigError
 from policies.judgement import Court
 from policies.policy import Resource
 from policies.residency import spot_targets
 from policies.spot import fallback
-from policies.unknowns import Properties
+from policies.unknowns import PropertyBlock
 
 RULES = (fallback.POLICY, spot_targets.POLICY)
 PACK = ROOT / "policies"
@@ -28,7 +28,7 @@ PACK = ROOT / "policies"
 def check_stack(stack: Stack, run: Run) -> None:
     """Refuse data outside of `trainyard:residency`, and spot without a fallback. Raises InputError."""
     token = f"trainyard:infra:{target_of(stack.provider.kind).cluster.rpartition(':')[2]}"
-    spec = Properties({"stack": stack.model_dump(mode="json", by_alias=True)})
+    spec = PropertyBlock({"stack": stack.model_dump(mode="json", by_alias=True)})
     _raise(_found(Resource(token, stack.name, props=spec, stack=_readable(run, "stack"))))
 
 
@@ -52,7 +52,7 @@ def _readable(run: Run, path: str) -> Run:
     """Return the run whose configuration the rules can read. Raises InputError where they cannot."""
     try:
         _ = run.residency, run.exemptions
-    except ConfigError as error:
+    except PolicyConfigError as error:
         allowed, fix = "configuration as docs/policies.md has it", "correct it in the stack's configuration"
         raise InputError([Problem(path, str(error), allowed, fix)]) from None
     return run

@@ -75,11 +75,11 @@ def _provide_parts(stack: Stack, target: Target, paths: Paths, say: Say) -> None
     from engine.progress import PlainProgress
     from local.toolchain import Toolchain, load_versions
 
-    class Said(PlainProgress):
+    class NeedsProgress(PlainProgress):
         def said(self, text: str) -> None:
             say(text)
 
-    toolchain = Toolchain(paths, load_versions(), Said())
+    toolchain = Toolchain(paths, load_versions(), NeedsProgress())
     wanted = [*CHART_PARTS, "binary/helm", *target.artifacts]
     if stack.provider.on_host is not None:
         made = [name for name in toolchain.names() if name.startswith(("package/", "image/"))]

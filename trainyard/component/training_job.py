@@ -17,7 +17,7 @@ import pulumi
 from infra.errors import InputError, Problem
 from infra.kubernetes_objects import KubernetesObject
 from infra.spec.job import JobSpec
-from trainyard.jobs import CHECKPOINTS, Place, manifest
+from trainyard.jobs import CHECKPOINTS, JobPlace, manifest
 
 _OF_A_STACK: Mapping[str, str] = {
     "needs": "write the `runtime`: the cluster's ClusterTrainingRuntimes, of `torch-none` or of a fabric",
@@ -50,7 +50,7 @@ def declare_job(job: JobSpec, options: pulumi.ResourceOptions) -> dict[str, Any]
     asked = job.model_dump_json(exclude_defaults=True)
     run = f"run-{hashlib.sha256(asked.encode()).hexdigest()[:8]}"
     queue = f"{job.team}-{job.queue}" if job.queue else job.team
-    body = manifest(job, run, place=Place(queue))
+    body = manifest(job, run, place=JobPlace(queue))
     anew = pulumi.ResourceOptions(replace_on_changes=["spec"], delete_before_replace=True)
     KubernetesObject(body, pulumi.ResourceOptions.merge(options, anew))
     metadata = body["metadata"]

@@ -12,7 +12,7 @@ from typing import Any
 from infra.errors import InputError, Problem
 from infra.spec import JobSpec, parse_job
 from infra.spec.job import starts_by_rank
-from infra.spec.source import Source, read_whole
+from infra.spec.source import SpecSource, read_whole
 from trainyard.member.folder import Listing
 from trainyard.member.offers import Size
 from trainyard.member.secrets import checked
@@ -60,7 +60,7 @@ class Written:
     """A job.yaml as data, with the place of each value."""
 
     data: Mapping[str, Any]
-    source: Source
+    source: SpecSource
 
     @property
     def is_train_job(self) -> bool:
@@ -78,7 +78,7 @@ def written(asked: Asked) -> Written:
         if not asked.command:
             fix = "trainyard run -- python train.py, or trainyard run job.yaml"
             raise InputError([Problem("COMMAND", "nothing", "a command, or a job.yaml", fix)])
-        return Written({}, Source("command line", key="command line"))
+        return Written({}, SpecSource("command line", key="command line"))
     data, source = read_whole(asked.file)
     return Written(data, source)
 

@@ -11,7 +11,7 @@ from infra import names
 from infra.errors import InputError, Problem, TrainyardError
 from infra.spec.fabric import ANY_FABRIC
 from infra.spec.job import JobSpec, NeedsSpec
-from infra.spec.offer import Offer
+from infra.spec.offer import PoolOffer
 from infra.spec.placement import PLAIN_FABRICS
 from infra.spec.share import Share
 from trainyard.member.cluster import FLAVORS, LOCAL_QUEUES, Cluster, Object
@@ -31,7 +31,7 @@ class Flavor:
     pool: Pool
     most: int
     """Accelerators that the queue may ever have of it, with what it can borrow."""
-    offer: Offer
+    offer: PoolOffer
 
     def __str__(self) -> str:
         offer = self.offer
@@ -106,10 +106,10 @@ def _leads(cluster: Cluster, namespace: str) -> dict[str, str]:
     return found
 
 
-def _offer(flavor: Object) -> Offer | None:
+def _offer(flavor: Object) -> PoolOffer | None:
     text = flavor.get("metadata", {}).get("annotations", {}).get(names.OFFER_ANNOTATION)
     try:
-        return Offer.read(text) if text else None
+        return PoolOffer.read(text) if text else None
     except ValueError:
         return None
 
@@ -138,7 +138,7 @@ def choose(job: JobSpec, size: Size, flavors: Sequence[Flavor]) -> Chosen:
     raise InputError([_no_room(job, size, flavors)])
 
 
-def _size(job: JobSpec, size: Size, offer: Offer) -> tuple[int, int] | None:
+def _size(job: JobSpec, size: Size, offer: PoolOffer) -> tuple[int, int] | None:
     """Return nodes, and accelerators of each, on nodes of a pool; None where that cannot be."""
     if size.gpus is None:
         fixed = {"accelerators_per_node"} & job.model_fields_set or size.nodes is None
@@ -167,7 +167,7 @@ def _is_good(flavor: Flavor, size: tuple[int, int] | None, job: JobSpec, needs: 
     )
 
 
-def _has_fabric(offer: Offer, wanted: str | None) -> bool:
+def _has_fabric(offer: PoolOffer, wanted: str | None) -> bool:
     return offer.fabric not in PLAIN_FABRICS if wanted == ANY_FABRIC else wanted in {None, offer.fabric}
 
 

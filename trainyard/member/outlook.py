@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any, cast
 
 import catalog
-from catalog import Machines, Missing
+from catalog import Machines, MissingPrice
 from trainyard.member.cluster import Cluster
 from trainyard.member.offers import Chosen, Flavor
 from trainyard.member.queue import shown, start_of_another
@@ -47,7 +47,7 @@ def _price(flavor: Flavor, num_nodes: int, per_node: int) -> str:
         number=num_nodes,
     )
     [cost] = catalog.estimate([bought], datetime.now(UTC).date()).costs
-    if isinstance(cost.price, Missing) or cost.usd_per_hour is None:
-        return f"not known: {cost.price.reason if isinstance(cost.price, Missing) else offer.machine}"
+    if isinstance(cost.price, MissingPrice) or cost.usd_per_hour is None:
+        return f"not known: {cost.price.reason if isinstance(cost.price, MissingPrice) else offer.machine}"
     usd = cost.usd_per_hour * Decimal(per_node) / Decimal(offer.accelerators_per_node)
     return f"{usd:,.2f} USD per hour (price of {cost.price.source.date})"

@@ -35,7 +35,7 @@ class PodContainer(Protocol):
 
 
 @dataclass(frozen=True)
-class Ended:
+class ProgramExit:
     """How a program in a pod ended."""
 
     code: int
@@ -50,7 +50,7 @@ class Remote:
         own: Any = client.ApiClient(api.configuration)
         self._core: Any = client.CoreV1Api(own)
 
-    def run(self, pod: PodContainer, command: Sequence[str], seconds: float = 60) -> Ended:
+    def run(self, pod: PodContainer, command: Sequence[str], seconds: float = 60) -> ProgramExit:
         """Run a program to its end.
 
         Raises:
@@ -61,7 +61,7 @@ class Remote:
         connection.run_forever(timeout=seconds)
         output += connection.read_channel(1)
         errors += connection.read_channel(2)
-        return Ended(exit_code(connection), _text(output), _text(errors))
+        return ProgramExit(exit_code(connection), _text(output), _text(errors))
 
     def start(self, pod: PodContainer, command: Sequence[str], *, stdin: bool, tty: bool) -> Any:  # noqa: ANN401
         """Return the connection to a program that has started, its channels as bytes.

@@ -19,7 +19,7 @@ from infra import names
 from infra.errors import ExitCode, InputError, InterruptedByUser, Problem, TrainyardError
 from infra.spec import JobSpec, parse_job
 from infra.targets.kubeconfig import namespace_of
-from trainyard.jobs import CHECKPOINTS, JOB, TEAM, Checkout, JobKey, Jobs, JobState, Place, manifest
+from trainyard.jobs import CHECKPOINTS, JOB, TEAM, Checkout, JobKey, JobPlace, Jobs, JobState, manifest
 from trainyard.logs import follow_logs
 from trainyard.member.asked import Asked, Written, check_program, job_of, made_up, secrets_of, written
 from trainyard.member.cluster import PRIORITIES, Cluster
@@ -70,7 +70,7 @@ class Ready:
     def manifest(self, run: str) -> dict[str, Any]:
         """Return the TrainJob."""
         chosen = self.chosen
-        place = Place(chosen.local_queue, chosen.pools)
+        place = JobPlace(chosen.local_queue, chosen.pools)
         return manifest(
             chosen.job, run, self.runtime.datasets, place, share=chosen.share, checkout=self.checkout
         )

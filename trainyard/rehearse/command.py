@@ -16,14 +16,14 @@ from rehearsal.fake import FAKES, Fake, fake_of, refusals_of
 from rehearsal.faults import Faults, parse_fail
 from rehearsal.leaks import CREDENTIALS
 from rehearsal.reach import Reach, origin_of, reached
-from rehearsal.rehearse import Phase, Rehearsal, Stage, rehearse, with_common
+from rehearsal.rehearse import FakeProviders, Phase, Rehearsal, rehearse, with_common
 from trainyard.find import finder
 from trainyard.forms import Form
 from trainyard.parts import ENGINE_PARTS
 from trainyard.price import bill, show_price
-from trainyard.rehearse.operations import Operations
+from trainyard.rehearse.operations import EngineOperations
 from trainyard.rehearse.project import MADE, Assumption, apart
-from trainyard.rehearse.report import Report, changes, failure
+from trainyard.rehearse.report import RehearsalReport, changes, failure
 from trainyard.session import Session
 
 ALL = "all"
@@ -68,7 +68,7 @@ def play(
         made = own.paths.state / MADE
         with fake.start(stack, made) as started:
 
-            def open_engine(attached: Mapping[str, str]) -> Operations:
+            def open_engine(attached: Mapping[str, str]) -> EngineOperations:
                 settings = {
                     "TRAINYARD_STACKS": str(own.paths.stacks),
                     "SECRETS_PROVIDER": "",
@@ -81,10 +81,10 @@ def play(
                 look = finder(session.stack, started.ask)
                 engine = Engine(own.paths, variables, look, session.target.advise)
                 to_be_killed = bool(faults.crash_after)
-                return Operations(engine, project, fake, session.progress, to_be_killed=to_be_killed)
+                return EngineOperations(engine, project, fake, session.progress, to_be_killed=to_be_killed)
 
             clouds = with_common(started.clouds)
-            stage = Stage(reached(clouds, reach) if reach else clouds, made, faults, adopts)
+            stage = FakeProviders(reached(clouds, reach) if reach else clouds, made, faults, adopts)
             with reach.explained() if reach else nullcontext():
                 return rehearse(open_engine, stage, lambda phase: session.progress.said(_done(phase)))
 
@@ -131,7 +131,7 @@ def run_rehearsal(
     price = bill(session.stack, datetime.now(UTC).date())
     try:
         played = play(session, faults, assumed, adopts=adopts, origin=origin)
-        report = Report(session.stack_name, played, _told(session, assumed))
+        report = RehearsalReport(session.stack_name, played, _told(session, assumed))
     except TrainyardError as error:
         if form == "markdown":  # for whoever reads the comment; the command fails as ever
             sys.stdout.write(failure(session.stack_name, error) + price.markdown())

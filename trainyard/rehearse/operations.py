@@ -10,16 +10,16 @@ from typing import Any
 import psutil
 
 from engine.engine import Engine
-from engine.events import Result
+from engine.events import OperationResult
 from engine.progress import Progress
 from rehearsal.fake import Fake
 from rehearsal.leaks import Leak
 from trainyard.pool_changes import pool_changes
-from trainyard.rehearse.project import Project, leaks_left
+from trainyard.rehearse.project import RehearsalProject, leaks_left
 
 
 @dataclass(frozen=True)
-class Outcome:
+class OperationOutcome:
     """How an operation ended, and what it did to the pools."""
 
     changes: Mapping[str, int]
@@ -28,11 +28,11 @@ class Outcome:
 
 
 @dataclass
-class Operations:
+class EngineOperations:
     """The engine on one stack, with the policies on."""
 
     engine: Engine
-    project: Project
+    project: RehearsalProject
     fake: Fake
     progress: Progress
     to_be_killed: bool = False
@@ -42,38 +42,38 @@ class Operations:
     def stack(self) -> str:
         return self.project.session.stack_name
 
-    def _outcome(self, result: Result) -> Outcome:
+    def _outcome(self, result: OperationResult) -> OperationOutcome:
         pool_types = self.project.session.target.pool_types
-        return Outcome(result.changes, result.seconds, tuple(pool_changes(result, pool_types)))
+        return OperationOutcome(result.changes, result.seconds, tuple(pool_changes(result, pool_types)))
 
-    def preview(self) -> Outcome:
+    def preview(self) -> OperationOutcome:
         return self._outcome(
             self.engine.preview(self.stack, self.progress, policy_packs=[self.project.policies])
         )
 
-    def up(self) -> Outcome:
+    def up(self) -> OperationOutcome:
         return self._up(self.project.policies)
 
-    def _up(self, *policies: Path) -> Outcome:
+    def _up(self, *policies: Path) -> OperationOutcome:
         saved_once = not self.to_be_killed
         return self._outcome(
             self.engine.up(self.stack, self.progress, policy_packs=policies, all_at_once=saved_once)
         )
 
-    def refresh(self) -> Outcome:
+    def refresh(self) -> OperationOutcome:
         return self._outcome(self.engine.refresh(self.stack, self.progress))
 
-    def destroy(self) -> Outcome:
+    def destroy(self) -> OperationOutcome:
         saved_once = not self.to_be_killed
         return self._outcome(self.engine.destroy(self.stack, self.progress, all_at_once=saved_once))
 
-    def adopt(self) -> Outcome:
+    def adopt(self) -> OperationOutcome:
         return self._outcome(self.engine.adopt(self.stack, self.progress))
 
     def lose(self) -> None:
         self.engine.forget(self.stack)
 
-    def unprotect(self) -> Outcome | None:
+    def unprotect(self) -> OperationOutcome | None:
         """Without the policies: they refuse this, unless an exemption says who wants it and why."""
         if not self._is_protected:
             return None

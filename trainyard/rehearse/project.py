@@ -34,7 +34,7 @@ class Assumption:
 
 
 @dataclass(frozen=True)
-class Project:
+class RehearsalProject:
     """A project folder of the rehearsal's own: the clone's program, and a copy of the stack file."""
 
     session: Session
@@ -68,7 +68,7 @@ def leaks_left(paths: Paths) -> list[Leak]:
 
 
 @contextmanager
-def apart(session: Session, assumed: Assumption) -> Iterator[Project]:
+def apart(session: Session, assumed: Assumption) -> Iterator[RehearsalProject]:
     """Make the project folder, and remove it with all that the rehearsal has left."""
     with tempfile.TemporaryDirectory(prefix="trainyard-rehearsal-") as name:
         folder = Path(name) / "project"
@@ -84,7 +84,7 @@ def apart(session: Session, assumed: Assumption) -> Iterator[Project]:
         (stacks / session.stack_file.name).write_text(without_encryption(session.stack_file.read_text()))
         _put_measurement(session, stacks, assumed)
         paths = replace(session.paths, repository=folder, state=Path(name) / "state", stacks_folder=stacks)
-        yield Project(Session(session.stack_name, paths, session.console), session.paths.policies)
+        yield RehearsalProject(Session(session.stack_name, paths, session.console), session.paths.policies)
 
 
 def _put_measurement(session: Session, stacks: Path, assumed: Assumption) -> None:

@@ -18,7 +18,7 @@ FIGURE = "no money, no machine: the stand-ins answer at once, so times here say 
 
 
 @dataclass(frozen=True)
-class Report:
+class RehearsalReport:
     """A rehearsal, and what was taken as given."""
 
     stack: str

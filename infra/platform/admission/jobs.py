@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from infra import names
-from infra.platform.admission.rules import Rule
+from infra.platform.admission.rules import AdmissionRule
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ _TRAINER = (
 """A TrainJob's `trainer`, as the container that it lays over its runtime's."""
 
 
-def for_every_pod(kind: JobKind, rule: Rule) -> str:
+def for_every_pod(kind: JobKind, rule: AdmissionRule) -> str:
     """Return the CEL expression that the rule holds for every template of a job."""
     partial = () if rule.of == "whole" else kind.partial_paths
     terms = [_for_every(path, _of_pod(rule)) for path in (*kind.paths, *partial)]
@@ -110,7 +110,7 @@ def for_every_pod(kind: JobKind, rule: Rule) -> str:
     return " && ".join(f"({term})" for term in terms) or "true"
 
 
-def _of_pod(rule: Rule) -> str:
+def _of_pod(rule: AdmissionRule) -> str:
     """A list of one, by which the expression can name it."""
     return (
         f"[{_containers('pod')}].all(containers, {rule.holds})" if "containers." in rule.holds else rule.holds
@@ -144,25 +144,25 @@ def _for_every(path: str, expression: str, root: str = "object", depth: int = 0)
 _QUEUE = "object.metadata.?labels[?'kueue.x-k8s.io/queue-name'].orValue('')"
 _CHECKPOINT = f"object.metadata.?annotations[?'{names.CHECKPOINT_ANNOTATION}'].orValue('')"
 
-JOB_RULES: Sequence[Rule] = (
-    Rule(
+JOB_RULES: Sequence[AdmissionRule] = (
+    AdmissionRule(
         "queue",
         f"{_QUEUE} in allowed.queues",
         "label kueue.x-k8s.io/queue-name: name a queue of this namespace, one of {queues}.",
     ),
-    Rule(
+    AdmissionRule(
         "priority",
         "object.metadata.?labels[?'kueue.x-k8s.io/priority-class'].orValue(allowed.priorities[0]) in"
         " allowed.priorities",
         "label kueue.x-k8s.io/priority-class: use a priority of this team, one of {priorities}.",
     ),
-    Rule(
+    AdmissionRule(
         "priority-of-policy",
         "object.spec.?runPolicy.?schedulingPolicy.?priorityClass.orValue('') == ''",
         "runPolicy.schedulingPolicy.priorityClass: leave it out; use the label"
         " kueue.x-k8s.io/priority-class.",
     ),
-    Rule(
+    AdmissionRule(
         "owner",
         "size(object.metadata.?ownerReferences.orValue([])) == 0 || request.userInfo.username.startsWith("
         "'system:serviceaccount:kube-system:') || (request.operation == 'UPDATE' &&"
@@ -170,25 +170,25 @@ JOB_RULES: Sequence[Rule] = (
         "metadata.ownerReferences: leave them out; as the child of an admitted job this one would"
         " pass its queue.",
     ),
-    Rule(
+    AdmissionRule(
         "job-finalizers",
         "object.metadata.?finalizers.orValue([]).all(each, request.operation == 'UPDATE' && each in"
         " oldObject.metadata.?finalizers.orValue([]))",
         "metadata.finalizers: leave them out; a job that cannot be deleted keeps its accelerators.",
     ),
-    Rule(
+    AdmissionRule(
         "no-pods-after-the-end",
         "!(request.resource.resource in ['mpijobs', 'pytorchjobs', 'xgboostjobs'])"
         " || object.spec.?runPolicy.?cleanPodPolicy.orValue('None') in ['All', 'Running']",
         "runPolicy.cleanPodPolicy: set Running; pods that outlive the job's end would run on without quota.",
     ),
-    Rule(
+    AdmissionRule(
         "exclusive-job",
         "!('alpha.jobset.sigs.k8s.io/exclusive-topology' in object.metadata.?annotations.orValue({}))",
         "annotation alpha.jobset.sigs.k8s.io/exclusive-topology: leave it out, it closes a domain to others;"
         " ask for pods close to each other with kueue.x-k8s.io/podset-preferred-topology.",
     ),
-    Rule(
+    AdmissionRule(
         "checkpoint-time",
         f"[{_CHECKPOINT}].all(said, said == '' || (said.matches('^[0-9]+([.][0-9]+)?$') &&"
         f" [{_QUEUE} + '='].all(queue, allowed.checkpoint_seconds.all(each, !each.startsWith(queue) ||"
@@ -196,7 +196,7 @@ JOB_RULES: Sequence[Rule] = (
         f"annotation {names.CHECKPOINT_ANNOTATION}: seconds that fit into the notice of the queue's spot"
         " pools, at most {checkpoint_seconds}; make checkpoints faster, or submit to a queue without spot.",
     ),
-    Rule(
+    AdmissionRule(
         "managed-by",
         "!has(object.spec.managedBy) || request.operation == 'UPDATE' || object.spec.managedBy in"
         " ['kueue.x-k8s.io/multikueue', 'kubernetes.io/job-controller',"
@@ -207,14 +207,14 @@ JOB_RULES: Sequence[Rule] = (
 )
 """What is asked of a job itself."""
 
-SIZE_RULE = Rule(
+SIZE_RULE = AdmissionRule(
     "size",
     "{num_nodes} <= int(allowed.job_pods[0])",
     "nodes of a job: this team's jobs may have so many pods: {job_pods} (teams[].limits.job_pods).",
 )
 """Of a job as a whole; `{num_nodes}` is its kind's."""
 
-FABRIC_RULE = Rule(
+FABRIC_RULE = AdmissionRule(
     "fabric",
     "containers.all(c, [c.?resources.?limits.orValue({})].all(limits, size(allowed.fabric_resources) == 0 ||"
     " !allowed.accelerators.exists(each, each in limits) || allowed.fabric_resources.exists(each,"
@@ -226,7 +226,7 @@ FABRIC_RULE = Rule(
 )
 """Of a job of several nodes: without devices of the fabric NCCL takes TCP, and nothing says so."""
 
-NETWORK_RULE = Rule(
+NETWORK_RULE = AdmissionRule(
     "fabric-network",
     "containers.all(c, size(allowed.fabric_networks) == 0"
     " || !allowed.accelerators.exists(each, each in c.?resources.?limits.orValue({}))"

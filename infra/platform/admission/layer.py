@@ -8,7 +8,7 @@ from infra import names
 from infra.platform.admission.jobs import JOB_KINDS, JobKind
 from infra.platform.admission.parameters import config_map
 from infra.platform.admission.policies import manifests
-from infra.platform.base import Context, Layer
+from infra.platform.base import Layer, PlatformContext
 from infra.platform.namespaces import Namespaces
 from infra.spec.operators import OperatorsSpec
 from infra.targets.base import ClusterOutputs
@@ -18,7 +18,11 @@ class Admission(Layer):
     """Policies of the API server for the namespaces of teams."""
 
     def __init__(
-        self, context: Context, namespaces: Namespaces, outputs: ClusterOutputs, parent: pulumi.Resource
+        self,
+        context: PlatformContext,
+        namespaces: Namespaces,
+        outputs: ClusterOutputs,
+        parent: pulumi.Resource,
     ) -> None:
         spec = context.stack.admission
         super().__init__(context, "admission", {"spec": spec.model_dump(mode="json")}, parent)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import catalog
-from catalog import Daemon
+from catalog import Sidecar
 from infra import names
 from infra.charts import Manifest
-from infra.platform.base import Context, metadata
+from infra.platform.base import PlatformContext, metadata
 from infra.platform.fabric import claims, host_claim, host_paths, privileged_daemons
 from infra.platform.runtimes import longest_grace_seconds
 from infra.spec.limits import limits_of
@@ -38,7 +38,7 @@ _DEFAULT_GRACE_SECONDS = 30
 """Kubernetes' own, which every pod has that names none (core/v1, DefaultTerminationGracePeriodSeconds)."""
 
 
-def config_map(context: Context, *, shared: bool) -> Manifest:
+def config_map(context: PlatformContext, *, shared: bool) -> Manifest:
     """Return the parameters of all teams: `<team>.<list>` → its entries, joined by a comma.
 
     `shared` is whether teams share one filesystem, and so the datasets on it.
@@ -74,7 +74,7 @@ LISTS = (
 )
 
 
-def _of(team: TeamSpec, context: Context, *, shared: bool) -> dict[str, Sequence[str]]:
+def _of(team: TeamSpec, context: PlatformContext, *, shared: bool) -> dict[str, Sequence[str]]:
     """Return the lists of a team, by the pools that its queues lead to."""
     pools = context.pools_of(team)
     places = [*pools, *context.cpu_pools]
@@ -105,7 +105,7 @@ def _of(team: TeamSpec, context: Context, *, shared: bool) -> dict[str, Sequence
     return {**{name: sorted(set(entries)) for name, entries in found.items()}, **ordered}
 
 
-def _priorities(team: TeamSpec, context: Context) -> Iterable[str]:
+def _priorities(team: TeamSpec, context: PlatformContext) -> Iterable[str]:
     return team.priorities or context.stack.priorities
 
 
@@ -121,11 +121,11 @@ def _own_taints(pools: Iterable[PoolSettings]) -> Iterable[str]:
     return (each["key"] for pool in pools for each in pool.tolerations)
 
 
-def _daemons(fabrics: Iterable[str]) -> list[Daemon]:
+def _daemons(fabrics: Iterable[str]) -> list[Sidecar]:
     return [daemon for daemon, _ in privileged_daemons(fabrics)]
 
 
-def _containers(daemon: Daemon, context: Context) -> Iterator[str]:
+def _containers(daemon: Sidecar, context: PlatformContext) -> Iterator[str]:
     """What a container has that is a daemon, as the rule `daemon` spells it: nothing of it is the team's."""
     yield f"image {context.image(daemon.image)}"
     yield f"name {daemon.name}"
@@ -141,7 +141,7 @@ def _fabric_resources(fabrics: Sequence[str]) -> list[str]:
     return [name for names in found for name in names] if all(found) else []
 
 
-def _checkpoint_seconds(team: TeamSpec, context: Context) -> Iterator[str]:
+def _checkpoint_seconds(team: TeamSpec, context: PlatformContext) -> Iterator[str]:
     """What a checkpoint may take in each local queue, `queue=seconds`: the shortest notice, less the margin.
 
     A queue whose nodes last has none.
@@ -160,7 +160,7 @@ def _fabric_networks(fabrics: Sequence[str]) -> list[str]:
     return found if all(found) else []
 
 
-def _read_only_claims(context: Context, *, shared: bool) -> list[str]:
+def _read_only_claims(context: PlatformContext, *, shared: bool) -> list[str]:
     """What is a team's own it may write: its copy of the datasets is filled from its own namespace."""
     common = [names.TRAINING_ENV_CLAIM, *([names.DATASETS_CLAIM] if shared else [])]
     paths: Mapping[str, bool] = {
@@ -169,7 +169,7 @@ def _read_only_claims(context: Context, *, shared: bool) -> list[str]:
     return [*common, *(host_claim(path) for path, writable in paths.items() if not writable)]
 
 
-def _stack_images(context: Context, fabrics: Iterable[str]) -> list[str]:
+def _stack_images(context: PlatformContext, fabrics: Iterable[str]) -> list[str]:
     """Images that the stack itself names: its author has chosen them."""
     settings = context.settings
     daemons = [daemon.image for daemon in _daemons(fabrics)]

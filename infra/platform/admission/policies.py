@@ -24,7 +24,7 @@ from infra.platform.admission.jobs import (
     for_every_pod,
 )
 from infra.platform.admission.parameters import LISTS, PARAMETERS
-from infra.platform.admission.rules import PLACED_BY_QUEUE, POD_RULES, Rule
+from infra.platform.admission.rules import PLACED_BY_QUEUE, POD_RULES, AdmissionRule
 from infra.platform.base import metadata
 
 _API = "admissionregistration.k8s.io/v1"
@@ -67,7 +67,7 @@ def manifests(
         yield from _bound(name, [resource], {rule.name: (rule.holds, rule)}, controllers, _PEOPLE)
 
 
-Rules = Mapping[str, tuple[str, Rule]]
+Rules = Mapping[str, tuple[str, AdmissionRule]]
 """Name → what must hold of the object, and the rule that it comes from."""
 
 
@@ -97,8 +97,8 @@ def _job_rules(kind: JobKind) -> Rules:
     return {**of_jobs, SIZE_RULE.name: size, **of_pods, **fabric}
 
 
-def _deletion_rule() -> Rule:
-    return Rule(
+def _deletion_rule() -> AdmissionRule:
+    return AdmissionRule(
         "no-orphans",
         "request.?options.?propagationPolicy.orValue('') in ['Background', 'Foreground']"
         " || request.?options.?orphanDependents.orValue(true) == false",
@@ -106,8 +106,8 @@ def _deletion_rule() -> Rule:
     )
 
 
-def _orphaning_rule() -> Rule:
-    return Rule(
+def _orphaning_rule() -> AdmissionRule:
+    return AdmissionRule(
         "no-orphans",
         "request.?options.?propagationPolicy.orValue('') != 'Orphan'"
         " && request.?options.?orphanDependents.orValue(false) == false",
@@ -140,11 +140,11 @@ _ONLY_PAUSED = (
 )
 """Of a workload: the same, but for the field that pauses its job."""
 
-_OTHERS: Sequence[tuple[str, dict[str, Any], Rule]] = (
+_OTHERS: Sequence[tuple[str, dict[str, Any], AdmissionRule]] = (
     (
         "shells",
         _resource("", ["v1"], ["pods/exec", "pods/attach"], "CONNECT"),
-        Rule(
+        AdmissionRule(
             "daemon-shell",
             "!(('name ' + object.?container.orValue('')) in allowed.daemons)",
             "container: choose one of the job's own, such as node; the fabric's daemon runs as root.",
@@ -153,7 +153,7 @@ _OTHERS: Sequence[tuple[str, dict[str, Any], Rule]] = (
     (
         "secrets",
         _resource("", ["v1"], ["secrets"]),
-        Rule(
+        AdmissionRule(
             "secret-type",
             "!(object.?type.orValue('Opaque') in ['kubernetes.io/service-account-token',"
             " 'bootstrap.kubernetes.io/token'])",
@@ -163,7 +163,7 @@ _OTHERS: Sequence[tuple[str, dict[str, Any], Rule]] = (
     (
         "workloads",
         _resource("kueue.x-k8s.io", ["*"], ["workloads"]),
-        Rule(
+        AdmissionRule(
             "workloads-by-queue",
             _ONLY_PAUSED,
             "submit a job, and the queue makes its workload; to cancel it, delete the job; to pause it,"
@@ -257,7 +257,7 @@ _OBJECT = re.compile(r"\b(object|oldObject)\b")
 _SHOWN = re.compile(r"\{(\w+)\}")
 
 
-def _validation(expression: str, rule: Rule) -> dict[str, str]:
+def _validation(expression: str, rule: AdmissionRule) -> dict[str, str]:
     expression = _OBJECT.sub(r"variables.\1", _ALLOWED.sub(r"variables.\1", expression))
     found = {"expression": expression, "message": _SHOWN.sub("…", rule.message)}
     parts = _SHOWN.split(rule.message)

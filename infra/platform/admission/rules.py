@@ -19,7 +19,7 @@ pod. `made`: pods alone, since a template does not say who makes its pods."""
 
 
 @dataclass(frozen=True)
-class Rule:
+class AdmissionRule:
     """What must hold."""
 
     name: str
@@ -68,53 +68,53 @@ _AS_THE_STACK_HAS_IT = (
 )
 """What a team could change of it would be the team's own program, as root."""
 
-NODE: Sequence[Rule] = (
-    Rule(
+NODE: Sequence[AdmissionRule] = (
+    AdmissionRule(
         "host-namespaces",
         "['hostNetwork', 'hostPID', 'hostIPC'].all(each, pod.spec[?each].orValue(false) == false)",
         "hostNetwork, hostPID, hostIPC: leave them out; pods of a job reach each other by the pods' network.",
     ),
-    Rule(
+    AdmissionRule(
         "privileged",
         f"containers.all(c, {_CONTEXT}.?privileged.orValue(false) == false)",
         "securityContext.privileged: leave it out; devices come by resources.limits, not by privilege.",
     ),
-    Rule(
+    AdmissionRule(
         "capabilities",
         f"containers.all(c, {_CONTEXT}.?capabilities.?add.orValue([]).all(each, {_IS_DAEMON} &&"
         " ('capability ' + each) in allowed.daemons))",
         "securityContext.capabilities.add: leave it out; a user's process gets none, and nodes let it lock"
         " memory without.",
     ),
-    Rule(
+    AdmissionRule(
         "daemon",
         f"containers.all(c, !({_IS_DAEMON}) || ({_AS_THE_STACK_HAS_IT}))",
         "the fabric's daemon runs as root: leave its container as the runtime has it (name, command, env,"
         " volumeMounts), and add nothing to it.",
         of="whole",
     ),
-    Rule(
+    AdmissionRule(
         "volumes",
         "pod.spec.?volumes.orValue([]).all(volume, volume.all(kind, kind in ['name', 'configMap', 'csi',"
         " 'downwardAPI', 'emptyDir', 'ephemeral', 'image', 'persistentVolumeClaim', 'projected', 'secret']))",
         "volumes: no paths of the node (hostPath) and no disks by name; use a claim, such as checkpoints.",
     ),
-    Rule(
+    AdmissionRule(
         "host-ports",
         "containers.all(c, c.?ports.orValue([]).all(port, port.?hostPort.orValue(0) == 0))",
         "ports.hostPort: leave it out; `kubectl port-forward` reaches a pod's own port.",
     ),
-    Rule(
+    AdmissionRule(
         "proc-mount",
         f"containers.all(c, {_CONTEXT}.?procMount.orValue('Default') == 'Default')",
         "securityContext.procMount: leave it out.",
     ),
-    Rule(
+    AdmissionRule(
         "sysctls",
         "size(pod.spec.?securityContext.?sysctls.orValue([])) == 0",
         "securityContext.sysctls: leave them out; ask the platform to set them on the nodes.",
     ),
-    Rule(
+    AdmissionRule(
         "root",
         f"containers.all(c, {_IS_DAEMON} || ({_CONTEXT}.?runAsNonRoot.orValue("
         f"pod.spec.?securityContext.?runAsNonRoot.orValue(false)) && {_CONTEXT}.?runAsUser.orValue("
@@ -122,7 +122,7 @@ NODE: Sequence[Rule] = (
         "securityContext: set runAsNonRoot: true and a runAsUser other than 0, such as 1000.",
         of="whole",
     ),
-    Rule(
+    AdmissionRule(
         "escalation",
         f"containers.all(c, {_CONTEXT}.?allowPrivilegeEscalation.orValue(true) == false"
         f" && 'ALL' in {_CONTEXT}.?capabilities.?drop.orValue([]))",
@@ -130,7 +130,7 @@ NODE: Sequence[Rule] = (
         " {drop: [ALL]}.",
         of="whole",
     ),
-    Rule(
+    AdmissionRule(
         "seccomp",
         f"containers.all(c,"
         f" {_CONTEXT}.?seccompProfile.?type.orValue(pod.spec.?securityContext.?seccompProfile"
@@ -138,7 +138,7 @@ NODE: Sequence[Rule] = (
         "securityContext.seccompProfile: set type: RuntimeDefault.",
         of="whole",
     ),
-    Rule(
+    AdmissionRule(
         "node-name",
         "!has(pod.spec.nodeName) || pod.spec.nodeName == '' || request.operation == 'UPDATE'",
         "nodeName: leave it out; the queue and the scheduler choose the node.",
@@ -146,14 +146,14 @@ NODE: Sequence[Rule] = (
 )
 """What would give a pod its node."""
 
-IDENTITY: Sequence[Rule] = (
-    Rule(
+IDENTITY: Sequence[AdmissionRule] = (
+    AdmissionRule(
         "service-account",
         "pod.spec.?serviceAccountName.orValue('default') in ['', 'default']"
         " && pod.spec.?serviceAccount.orValue('default') in ['', 'default']",
         "serviceAccountName: leave it out; the team's own account is `default`.",
     ),
-    Rule(
+    AdmissionRule(
         "tokens",
         "pod.spec.?volumes.orValue([]).all(volume, volume.?projected.?sources.orValue([]).all(source,"
         " !has(source.serviceAccountToken) || volume.name.startsWith('kube-api-access-')"
@@ -163,7 +163,7 @@ IDENTITY: Sequence[Rule] = (
         "volumes.projected.serviceAccountToken: leave it out; the cloud's own webhook adds the token"
         " of a job.",
     ),
-    Rule(
+    AdmissionRule(
         "owners",
         "size(pod.?metadata.?ownerReferences.orValue([])) == 0 || variables.is_controller"
         " || (request.operation == 'UPDATE' && oldObject.?metadata.?ownerReferences =="
@@ -171,13 +171,13 @@ IDENTITY: Sequence[Rule] = (
         "metadata.ownerReferences: leave them out; controllers alone say whose a pod is.",
         of="made",
     ),
-    Rule(
+    AdmissionRule(
         "finalizers",
         "pod.?metadata.?finalizers.orValue([]).all(each, each in ['batch.kubernetes.io/job-tracking',"
         " 'foregroundDeletion', 'orphan'])",
         "metadata.finalizers of a pod: leave them out; a pod that cannot be deleted keeps its accelerators.",
     ),
-    Rule(
+    AdmissionRule(
         "read-only-claims",
         "pod.spec.?volumes.orValue([]).all(volume, !(volume.?persistentVolumeClaim.?claimName.orValue('') in"
         " allowed.read_only_claims) || volume.?persistentVolumeClaim.?readOnly.orValue(false) ||"
@@ -189,26 +189,26 @@ IDENTITY: Sequence[Rule] = (
 )
 """Who a pod is, and what it may write to."""
 
-PLACE: Sequence[Rule] = (
-    Rule(
+PLACE: Sequence[AdmissionRule] = (
+    AdmissionRule(
         "tolerations",
         "variables.is_placed || pod.spec.?tolerations.orValue([]).all(each, each.?key.orValue('') in"
         " allowed.taints)",
         "tolerations: leave them out; the queue adds those of its pools. Allowed here: {taints}.",
     ),
-    Rule(
+    AdmissionRule(
         "selectors",
         "variables.is_placed || pod.spec.?nodeSelector.orValue({}).all(key, key in allowed.node_labels)",
         "nodeSelector: leave it out, or select by a label of the team's pools: {node_labels}.",
     ),
-    Rule(
+    AdmissionRule(
         "pools",
         "variables.is_placed || (pod.spec.?nodeSelector[?'trainyard.dev/pool'].orValue('') in"
         " allowed.pools + ['']"
         " && pod.spec.?nodeSelector[?'trainyard.dev/capacity'].orValue('') != 'system')",
         "nodeSelector: pools of this team are {pools}; leave it out, and the queue chooses among them.",
     ),
-    Rule(
+    AdmissionRule(
         "node-affinity",
         f"variables.is_placed || {_NODE_TERMS}.all(term, size(term.?matchFields.orValue([])) == 0 &&"
         " term.?matchExpressions.orValue([]).all(each, each.key in allowed.node_labels && (each.key !="
@@ -217,31 +217,31 @@ PLACE: Sequence[Rule] = (
         "nodeAffinity: name pools of this team ({pools}) with operator In, or other labels of"
         " theirs: {node_labels}.",
     ),
-    Rule(
+    AdmissionRule(
         "pod-affinity",
         f"({_POD_TERMS}).all(term, !has(term.namespaceSelector) && term.?namespaces.orValue([]).all(each,"
         " each == request.namespace))",
         "podAffinity, podAntiAffinity: leave out namespaces and namespaceSelector; they would close"
         " nodes to others.",
     ),
-    Rule(
+    AdmissionRule(
         "exclusive-topology",
         "!('alpha.jobset.sigs.k8s.io/exclusive-topology' in pod.?metadata.?annotations.orValue({}))",
         "annotation alpha.jobset.sigs.k8s.io/exclusive-topology: leave it out, it closes a domain to others;"
         " ask for pods close to each other with kueue.x-k8s.io/podset-preferred-topology.",
     ),
-    Rule(
+    AdmissionRule(
         "anti-affinity-domain",
         f"{_ANTI_AFFINITY}.all(term, term.topologyKey == 'kubernetes.io/hostname')",
         "podAntiAffinity: use topologyKey kubernetes.io/hostname, or a preference in place of a requirement.",
     ),
-    Rule(
+    AdmissionRule(
         "pod-priority",
         "pod.spec.?priorityClassName.orValue('') == ''",
         "priorityClassName: leave it out; a job's priority is its label kueue.x-k8s.io/priority-class, one of"
         " {priorities}.",
     ),
-    Rule(
+    AdmissionRule(
         "grace",
         "pod.spec.?terminationGracePeriodSeconds.orValue(0) <= int(allowed.grace_seconds[0])",
         "terminationGracePeriodSeconds: at most {grace_seconds}, as this stack's runtimes have"
@@ -250,27 +250,27 @@ PLACE: Sequence[Rule] = (
 )
 """Where a pod runs, before whom, and for how long after its end."""
 
-DEVICES: Sequence[Rule] = (
-    Rule(
+DEVICES: Sequence[AdmissionRule] = (
+    AdmissionRule(
         "devices-by-queue",
         f"variables.makes_queued_pods || request.operation == 'UPDATE' || ({_NO_DEVICES})",
         "accelerators and other devices: submit a job (TrainJob, JobSet, MPIJob, Job); a pod made by"
         " hand has none.",
         of="made",
     ),
-    Rule(
+    AdmissionRule(
         "devices-by-environment",
         "containers.all(c, c.?env.orValue([]).all(each, each.name != 'NVIDIA_VISIBLE_DEVICES' ||"
         " each.?value.orValue('') in ['none', 'void']))",
         "env NVIDIA_VISIBLE_DEVICES: leave it out; ask for accelerators in resources.limits.",
     ),
-    Rule(
+    AdmissionRule(
         "resource-claims",
         "pod.spec.?resourceClaims.orValue([]).all(each, each.?resourceClaimTemplateName.orValue('') in"
         " allowed.claim_templates)",
         "resourceClaims: use the templates that the platform has made here: {claim_templates}.",
     ),
-    Rule(
+    AdmissionRule(
         "runtime-class",
         f"!has(pod.spec.runtimeClassName) || !({_NO_DEVICES})",
         "runtimeClassName: leave it out of a pod without accelerators.",
@@ -279,15 +279,15 @@ DEVICES: Sequence[Rule] = (
 )
 """What a queue counts."""
 
-IMAGES: Sequence[Rule] = (
-    Rule(
+IMAGES: Sequence[AdmissionRule] = (
+    AdmissionRule(
         "image-registries",
         "size(allowed.registries) == 0 || containers.all(c, !has(c.image) || c.image in"
         " allowed.stack_images ||"
         " allowed.registries.exists(prefix, c.image.startsWith(prefix)))",
         "image: push it to one of the registries that this stack allows: {registries}.",
     ),
-    Rule(
+    AdmissionRule(
         "image-digests",
         "size(allowed.digests) == 0 || containers.all(c, !has(c.image) || c.image in allowed.stack_images ||"
         " c.image.matches('@sha256:[0-9a-f]{64}$'))",
@@ -295,7 +295,7 @@ IMAGES: Sequence[Rule] = (
     ),
 )
 
-PLACED_BY_QUEUE = Rule(
+PLACED_BY_QUEUE = AdmissionRule(
     "placed-by-queue",
     "!variables.makes_queued_pods || request.operation == 'UPDATE'"
     " || pod.spec.?nodeSelector[?'trainyard.dev/pool'].orValue('') in allowed.pools",
@@ -306,8 +306,8 @@ PLACED_BY_QUEUE = Rule(
 """Of pods of jobs, where there are queues. What a person makes by hand has no devices, and is seldom."""
 
 _IS_PERMITTED = "allowed.regions.exists(region, {name}.matches('^(' + region + ')$'))"
-RESIDENCY: Sequence[Rule] = (
-    Rule(
+RESIDENCY: Sequence[AdmissionRule] = (
+    AdmissionRule(
         "regions",
         "containers.all(c, c.?env.orValue([]).all(each, !(each.name in"
         f" {list(catalog.REGION_VARIABLES)!r}) || !has(each.value) ||"
@@ -315,7 +315,7 @@ RESIDENCY: Sequence[Rule] = (
         "env of a region (AWS_REGION and the like): data of this stack may be in {regions}; name one of"
         " these, or leave it out.",
     ),
-    Rule(
+    AdmissionRule(
         "endpoints",
         f"containers.all(c, c.?env.orValue([]).all(each, !each.name.matches(r'{catalog.ENDPOINT_VARIABLE}')"
         f" || each.?value.orValue('').findAll(r'{catalog.REGION_IN_HOST}').all(host,"
@@ -326,4 +326,4 @@ RESIDENCY: Sequence[Rule] = (
 )
 """Where data go: no resource of the plan shows what a job writes elsewhere. 14 is `.amazonaws.com`."""
 
-POD_RULES: Sequence[Rule] = (*NODE, *IDENTITY, *PLACE, *DEVICES, *IMAGES, *RESIDENCY)
+POD_RULES: Sequence[AdmissionRule] = (*NODE, *IDENTITY, *PLACE, *DEVICES, *IMAGES, *RESIDENCY)

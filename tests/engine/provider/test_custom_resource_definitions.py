@@ -14,12 +14,12 @@ from engine.provider import custom_resource_definitions
 from engine.provider.custom_resource_definitions import CustomResourceDefinitions, digest, load_bundle
 from engine.provider.resource import Cancelled, Gone
 from infra.errors import InputError, TrainyardError
-from tests.engine.progress import Kept
+from tests.engine.progress import RecordedProgress
 
 PREFIX = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
-class Interrupted(Kept):
+class Interrupted(RecordedProgress):
     def check(self) -> None:
         raise Cancelled
 
@@ -33,7 +33,7 @@ def definition(name: str, text: str = "") -> dict[str, Any]:
     }
 
 
-class ApiServer(BaseHTTPRequestHandler):
+class FakeApiServer(BaseHTTPRequestHandler):
     """As much of an API server as the resource speaks to; a definition is established at its second read."""
 
     kept: ClassVar[dict[str, Any]]
@@ -84,8 +84,8 @@ class ApiServer(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def server() -> Iterator[type[ApiServer]]:
-    class Fresh(ApiServer):
+def server() -> Iterator[type[FakeApiServer]]:
+    class Fresh(FakeApiServer):
         kept: ClassVar[dict[str, Any]] = {}
         requests: ClassVar[list[tuple[str, str]]] = []
 
@@ -98,7 +98,7 @@ def server() -> Iterator[type[ApiServer]]:
 
 
 def inputs(
-    server: type[ApiServer] | None, folder: Path, *definitions: dict[str, Any], **more: Any
+    server: type[FakeApiServer] | None, folder: Path, *definitions: dict[str, Any], **more: Any
 ) -> dict[str, Any]:
     address = getattr(server, "address", "http://127.0.0.1:1")
     kubeconfig = {
@@ -118,88 +118,92 @@ def inputs(
 
 
 def test_a_create_applies_every_definition_and_waits_until_it_is_established(
-    server: type[ApiServer], tmp_path: Path
+    server: type[FakeApiServer], tmp_path: Path
 ) -> None:
     asked = inputs(server, tmp_path, definition("a.x"), definition("b.x"))
-    CustomResourceDefinitions().create(asked, Kept())
+    CustomResourceDefinitions().create(asked, RecordedProgress())
     assert sorted(server.requests) == [("PATCH", "a.x"), ("PATCH", "b.x")]
     assert all("status" in each for each in server.kept.values())
 
 
-def test_a_second_create_finds_all_done(server: type[ApiServer], tmp_path: Path) -> None:
+def test_a_second_create_finds_all_done(server: type[FakeApiServer], tmp_path: Path) -> None:
     asked = inputs(server, tmp_path, definition("a.x"))
-    CustomResourceDefinitions().create(asked, Kept())
-    CustomResourceDefinitions().create(asked, Kept())
+    CustomResourceDefinitions().create(asked, RecordedProgress())
+    CustomResourceDefinitions().create(asked, RecordedProgress())
     assert server.requests == [("PATCH", "a.x")]
 
 
 def test_an_update_applies_what_changed_and_removes_what_is_not_asked_for(
-    server: type[ApiServer], tmp_path: Path
+    server: type[FakeApiServer], tmp_path: Path
 ) -> None:
     old = inputs(server, tmp_path, definition("a.x"), definition("b.x"), definition("c.x"))
-    CustomResourceDefinitions().create(old, Kept())
+    CustomResourceDefinitions().create(old, RecordedProgress())
     server.requests.clear()
     new = inputs(server, tmp_path, definition("a.x"), definition("b.x", "new"))
-    CustomResourceDefinitions().update(old, new, Kept())
+    CustomResourceDefinitions().update(old, new, RecordedProgress())
     assert server.requests == [("PATCH", "b.x"), ("DELETE", "c.x")]
 
 
 def test_a_definition_that_someone_removed_or_replaced_reads_as_different(
-    server: type[ApiServer], tmp_path: Path
+    server: type[FakeApiServer], tmp_path: Path
 ) -> None:
     asked = inputs(server, tmp_path, definition("a.x"), definition("b.x"), definition("c.x"))
-    CustomResourceDefinitions().create(asked, Kept())
+    CustomResourceDefinitions().create(asked, RecordedProgress())
     del server.kept["a.x"]
     server.kept["b.x"] = definition("b.x", "someone else's")
-    live = CustomResourceDefinitions().read(asked, {}, Kept())
+    live = CustomResourceDefinitions().read(asked, {}, RecordedProgress())
     assert live.inputs["definitions"] == {"b.x": "", "c.x": asked["definitions"]["c.x"]}
     server.kept.clear()
     with pytest.raises(Gone):
-        CustomResourceDefinitions().read(asked, {}, Kept())
+        CustomResourceDefinitions().read(asked, {}, RecordedProgress())
 
 
 @pytest.mark.parametrize(("retain", "left"), [(False, set()), (True, {"a.x"})])
 def test_a_delete_removes_them_unless_asked_to_retain_them(
-    server: type[ApiServer], tmp_path: Path, retain: bool, left: set[str]
+    server: type[FakeApiServer], tmp_path: Path, retain: bool, left: set[str]
 ) -> None:
     asked = inputs(server, tmp_path, definition("a.x"), retain=retain)
-    CustomResourceDefinitions().create(asked, Kept())
-    CustomResourceDefinitions().delete(asked, Kept())
-    CustomResourceDefinitions().delete(asked, Kept())
+    CustomResourceDefinitions().create(asked, RecordedProgress())
+    CustomResourceDefinitions().delete(asked, RecordedProgress())
+    CustomResourceDefinitions().delete(asked, RecordedProgress())
     assert server.kept.keys() == left
 
 
-def test_what_the_api_server_refuses_is_told_in_its_words(server: type[ApiServer], tmp_path: Path) -> None:
+def test_what_the_api_server_refuses_is_told_in_its_words(
+    server: type[FakeApiServer], tmp_path: Path
+) -> None:
     with pytest.raises(TrainyardError, match=r"spec\.group is wrong"):
-        CustomResourceDefinitions().create(inputs(server, tmp_path, definition("broken.x")), Kept())
+        CustomResourceDefinitions().create(
+            inputs(server, tmp_path, definition("broken.x")), RecordedProgress()
+        )
 
 
 def test_an_api_server_that_does_not_answer_is_an_error_that_says_so(tmp_path: Path) -> None:
     with pytest.raises(TrainyardError, match=r"127\.0\.0\.1"):
-        CustomResourceDefinitions().create(inputs(None, tmp_path, definition("a.x")), Kept())
+        CustomResourceDefinitions().create(inputs(None, tmp_path, definition("a.x")), RecordedProgress())
 
 
 def test_a_definition_that_is_never_established_fails_with_its_name(
-    server: type[ApiServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: type[FakeApiServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(custom_resource_definitions, "ESTABLISHED_SECONDS", 0.1)
     server.establishes = False
     with pytest.raises(TrainyardError, match=r"a\.x is not established"):
-        CustomResourceDefinitions().create(inputs(server, tmp_path, definition("a.x")), Kept())
+        CustomResourceDefinitions().create(inputs(server, tmp_path, definition("a.x")), RecordedProgress())
 
 
 def test_objects_that_outlive_their_operator_are_named_with_the_next_step(
-    server: type[ApiServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: type[FakeApiServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(custom_resource_definitions, "REMOVED_SECONDS", 0.1)
     asked = inputs(server, tmp_path, definition("in-use.x"))
-    CustomResourceDefinitions().create(asked, Kept())
+    CustomResourceDefinitions().create(asked, RecordedProgress())
     with pytest.raises(TrainyardError, match=r"in-use\.x is not removed") as caught:
-        CustomResourceDefinitions().delete(asked, Kept())
+        CustomResourceDefinitions().delete(asked, RecordedProgress())
     assert "kubectl patch in-use.x NAME --type=merge" in caught.value.problems[0].fix
 
 
-def test_an_interrupt_is_heard_while_waiting(server: type[ApiServer], tmp_path: Path) -> None:
+def test_an_interrupt_is_heard_while_waiting(server: type[FakeApiServer], tmp_path: Path) -> None:
     server.establishes = False
     with pytest.raises(Cancelled):
         CustomResourceDefinitions().create(inputs(server, tmp_path, definition("a.x")), Interrupted())

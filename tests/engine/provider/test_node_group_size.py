@@ -15,7 +15,7 @@ from engine.provider.node_group_size import NodeGroupSize
 from engine.provider.resource import Failure, Gone
 from engine.provider.resource_types import RESOURCE_TYPES, load
 from infra.errors import TrainyardError
-from tests.engine.progress import Kept
+from tests.engine.progress import RecordedProgress
 
 pytestmark = pytest.mark.clouds
 
@@ -54,18 +54,18 @@ def test_the_plugin_serves_the_type() -> None:
 
 def test_an_empty_group_is_asked_for_its_nodes_and_for_others_later(eks: Any) -> None:
     resource = NodeGroupSize()
-    assert resource.create(INPUTS, Kept()) == {}
+    assert resource.create(INPUTS, RecordedProgress()) == {}
     assert sizes_of(eks) == {"minSize": 0, "desiredSize": 4, "maxSize": 4}
-    resource.update(INPUTS, {**INPUTS, "minSize": 2, "size": 2}, Kept())
+    resource.update(INPUTS, {**INPUTS, "minSize": 2, "size": 2}, RecordedProgress())
     assert sizes_of(eks) == {"minSize": 2, "desiredSize": 2, "maxSize": 2}
 
 
 def test_what_there_is_need_not_be_what_was_asked_for(eks: Any) -> None:
-    assert NodeGroupSize().read(INPUTS, {}, Kept()).inputs == INPUTS
+    assert NodeGroupSize().read(INPUTS, {}, RecordedProgress()).inputs == INPUTS
     eks.delete_nodegroup(**GROUP)
     with pytest.raises(Gone):
-        NodeGroupSize().read(INPUTS, {}, Kept())
-    NodeGroupSize().delete(INPUTS, Kept())
+        NodeGroupSize().read(INPUTS, {}, RecordedProgress())
+    NodeGroupSize().delete(INPUTS, RecordedProgress())
 
 
 def test_another_update_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,13 +84,13 @@ def test_another_update_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
         def wait(self, **_: Any) -> None: ...
 
     monkeypatch.setattr(node_group_size, "_eks", lambda _inputs: Busy())
-    NodeGroupSize().create(INPUTS, Kept())
+    NodeGroupSize().create(INPUTS, RecordedProgress())
     assert asked == ["update", "nodegroup_active", "update"]
 
 
 def test_what_eks_refuses_is_a_problem_with_a_next_step(eks: Any) -> None:
     with pytest.raises(TrainyardError, match="aws eks describe-nodegroup") as told:
-        NodeGroupSize().create({**INPUTS, "nodeGroup": "gone"}, Kept())
+        NodeGroupSize().create({**INPUTS, "nodeGroup": "gone"}, RecordedProgress())
     assert "ResourceNotFoundException" in told.value.problems[0].got
 
 

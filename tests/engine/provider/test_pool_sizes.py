@@ -14,12 +14,12 @@ from engine.provider import agent_pool_size
 from engine.provider.agent_pool_size import AgentPoolSize
 from engine.provider.group_size import GroupSize
 from engine.provider.node_pool_size import NodePoolSize
-from engine.provider.resource import Gone, Resource
+from engine.provider.resource import Gone, ResourceHandler
 from engine.provider.resource_types import RESOURCE_TYPES, load
-from infra.clients.azure import Azure
-from infra.clients.google import Google
+from infra.clients.azure import AzureClient
+from infra.clients.google import GoogleClient
 from infra.errors import TrainyardError
-from tests.engine.progress import Kept
+from tests.engine.progress import RecordedProgress
 
 pytestmark = pytest.mark.clouds
 
@@ -32,7 +32,7 @@ GCP = {"nodePool": NODE_POOL, "size": 6, "zones": 3, "labels": {"trainyard.dev/p
 AZURE = {"agentPool": AGENT_POOL, "size": 4, "labels": {"trainyard.dev/pool": "spot"}}
 
 
-class Cloud:
+class FakeGroupApis:
     """What both APIs say of one group, and what they were asked; `refusals` come first."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,8 +41,8 @@ class Cloud:
         self.there = True
         self.pool: dict[str, Any] = {"vmSize": "Standard_ND96isr_H100_v5", "count": 1, "minCount": 0}
         transport = httpx.MockTransport(self.answer)
-        monkeypatch.setattr(Google, "of_user", lambda: Google("token", transport))
-        monkeypatch.setattr(Azure, "of_user", lambda _subscription: Azure("token", transport))
+        monkeypatch.setattr(GoogleClient, "of_user", lambda: GoogleClient("token", transport))
+        monkeypatch.setattr(AzureClient, "of_user", lambda _subscription: AzureClient("token", transport))
         monkeypatch.setattr(GroupSize, "POLL_SECONDS", 0.0)
 
     def answer(self, request: httpx.Request) -> httpx.Response:
@@ -58,24 +58,24 @@ class Cloud:
 
 
 @pytest.fixture
-def cloud(monkeypatch: pytest.MonkeyPatch) -> Cloud:
-    return Cloud(monkeypatch)
+def cloud(monkeypatch: pytest.MonkeyPatch) -> FakeGroupApis:
+    return FakeGroupApis(monkeypatch)
 
 
 @pytest.mark.parametrize("kind", [NodePoolSize, AgentPoolSize])
-def test_the_plugin_serves_the_type(kind: type[Resource]) -> None:
+def test_the_plugin_serves_the_type(kind: type[ResourceHandler]) -> None:
     assert isinstance(load(RESOURCE_TYPES[kind.TYPE]), kind)
 
 
-def test_a_node_pool_is_asked_for_the_nodes_of_each_zone(cloud: Cloud) -> None:
-    assert NodePoolSize().create(GCP, Kept()) == {}
-    NodePoolSize().update(GCP, {**GCP, "size": 12}, Kept())
+def test_a_node_pool_is_asked_for_the_nodes_of_each_zone(cloud: FakeGroupApis) -> None:
+    assert NodePoolSize().create(GCP, RecordedProgress()) == {}
+    NodePoolSize().update(GCP, {**GCP, "size": 12}, RecordedProgress())
     url = f"https://container.googleapis.com/v1/{NODE_POOL}:setSize"
     assert cloud.asked == [(url, {"nodeCount": 2}), (url, {"nodeCount": 4})]
 
 
-def test_an_agent_pools_minimum_is_raised_and_all_else_is_put_back(cloud: Cloud) -> None:
-    assert AgentPoolSize().create(AZURE, Kept()) == {}
+def test_an_agent_pools_minimum_is_raised_and_all_else_is_put_back(cloud: FakeGroupApis) -> None:
+    assert AgentPoolSize().create(AZURE, RecordedProgress()) == {}
     url = f"https://management.azure.com{AGENT_POOL}?api-version=2025-09-01"
     assert cloud.asked == [(url, {"properties": {**cloud.pool, "minCount": 4}})]
 
@@ -84,24 +84,24 @@ def test_the_api_of_agent_pools_is_the_sdks() -> None:
     assert f"REST API version {agent_pool_size.VERSION}." in inspect.getsource(AgentPool)
 
 
-def test_nodes_that_have_not_come_are_no_drift_but_another_minimum_is(cloud: Cloud) -> None:
-    assert NodePoolSize().read(GCP, {}, Kept()).inputs == GCP
+def test_nodes_that_have_not_come_are_no_drift_but_another_minimum_is(cloud: FakeGroupApis) -> None:
+    assert NodePoolSize().read(GCP, {}, RecordedProgress()).inputs == GCP
     cloud.pool["minCount"] = 4
-    assert AgentPoolSize().read(AZURE, {}, Kept()).inputs == AZURE
+    assert AgentPoolSize().read(AZURE, {}, RecordedProgress()).inputs == AZURE
     cloud.pool["minCount"] = 0
-    assert AgentPoolSize().read(AZURE, {}, Kept()).inputs == {**AZURE, "size": 0}
+    assert AgentPoolSize().read(AZURE, {}, RecordedProgress()).inputs == {**AZURE, "size": 0}
 
 
 @pytest.mark.parametrize(("kind", "inputs"), [(NodePoolSize, GCP), (AgentPoolSize, AZURE)])
 def test_a_group_that_is_gone_takes_its_size_along(
-    cloud: Cloud, kind: type[Resource], inputs: dict[str, Any]
+    cloud: FakeGroupApis, kind: type[ResourceHandler], inputs: dict[str, Any]
 ) -> None:
     cloud.there = False
     with pytest.raises(Gone):
-        kind().read(inputs, {}, Kept())
+        kind().read(inputs, {}, RecordedProgress())
     with pytest.raises(TrainyardError, match="404"):
-        kind().create(inputs, Kept())
-    kind().delete(inputs, Kept())
+        kind().create(inputs, RecordedProgress())
+    kind().delete(inputs, RecordedProgress())
 
 
 BUSY = [
@@ -113,10 +113,10 @@ BUSY = [
 
 @pytest.mark.parametrize(("kind", "inputs", "status", "message"), BUSY)
 def test_another_operation_is_waited_for(
-    cloud: Cloud, kind: type[Resource], inputs: dict[str, Any], status: int, message: str
+    cloud: FakeGroupApis, kind: type[ResourceHandler], inputs: dict[str, Any], status: int, message: str
 ) -> None:
     cloud.refusals = [(status, message)] * 2
-    progress = Kept()
+    progress = RecordedProgress()
     kind().create(inputs, progress)
     assert progress.lines == ["spot: another operation is under way"] * 2
     assert len(cloud.asked) == 1
@@ -124,9 +124,9 @@ def test_another_operation_is_waited_for(
 
 @pytest.mark.parametrize(("kind", "inputs", "status", "message"), BUSY)
 def test_an_operation_that_never_ends_is_not_waited_for_without_end(
-    cloud: Cloud,
+    cloud: FakeGroupApis,
     monkeypatch: pytest.MonkeyPatch,
-    kind: type[Resource],
+    kind: type[ResourceHandler],
     inputs: dict[str, Any],
     status: int,
     message: str,
@@ -134,16 +134,16 @@ def test_an_operation_that_never_ends_is_not_waited_for_without_end(
     monkeypatch.setattr(kind, "WAIT_SECONDS", 0)
     cloud.refusals = [(status, message)]
     with pytest.raises(TrainyardError, match="run `up` again"):
-        kind().create(inputs, Kept())
+        kind().create(inputs, RecordedProgress())
 
 
 @pytest.mark.parametrize(("kind", "inputs"), [(NodePoolSize, GCP), (AgentPoolSize, AZURE)])
 def test_what_is_refused_is_a_problem_with_a_next_step(
-    cloud: Cloud, kind: type[Resource], inputs: dict[str, Any]
+    cloud: FakeGroupApis, kind: type[ResourceHandler], inputs: dict[str, Any]
 ) -> None:
     cloud.refusals = [(403, "no permission")]
     with pytest.raises(TrainyardError, match="run `up` again") as told:
-        kind().create(inputs, Kept())
+        kind().create(inputs, RecordedProgress())
     assert told.value.problems[0].got == "403: no permission"
 
 
@@ -158,5 +158,5 @@ def test_what_is_refused_is_a_problem_with_a_next_step(
         (AgentPoolSize, {}, ["agentPool", "size"]),
     ],
 )
-def test_inputs_are_checked(kind: type[Resource], inputs: dict[str, Any], wrong: list[str]) -> None:
+def test_inputs_are_checked(kind: type[ResourceHandler], inputs: dict[str, Any], wrong: list[str]) -> None:
     assert [each.property for each in kind().check(inputs)] == wrong

@@ -14,13 +14,13 @@ import yaml
 from engine.provider.resource import Gone
 from engine.provider.rotated_kubeconfig import RotatedKubeconfig, kubeconfig_with
 from infra.errors import TrainyardError
-from tests.engine.progress import Kept
+from tests.engine.progress import RecordedProgress
 
 TOKENS = "/api/v1/namespaces/fleet-test/serviceaccounts/hub/token"
 SECRET = "/api/v1/namespaces/kueue-system/secrets/fleet-test-far"
 
 
-class Clusters(BaseHTTPRequestHandler):
+class FakeApiServers(BaseHTTPRequestHandler):
     """The API servers of both clusters: it gives tokens that live as long as it likes, and keeps Secrets."""
 
     secrets: ClassVar[dict[str, Any]]
@@ -61,9 +61,9 @@ class Clusters(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def inputs() -> Iterator[dict[str, Any]]:
-    Clusters.secrets, Clusters.asked, Clusters.refusal = {}, [], ""
-    Clusters.given = timedelta(hours=24)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Clusters)
+    FakeApiServers.secrets, FakeApiServers.asked, FakeApiServers.refusal = {}, [], ""
+    FakeApiServers.given = timedelta(hours=24)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), FakeApiServers)
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     kubeconfig = yaml.safe_dump(
         {
@@ -86,13 +86,15 @@ def inputs() -> Iterator[dict[str, Any]]:
 
 
 def kept() -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load(base64.b64decode(Clusters.secrets[SECRET]["data"]["kubeconfig"]))
+    found: dict[str, Any] = yaml.safe_load(
+        base64.b64decode(FakeApiServers.secrets[SECRET]["data"]["kubeconfig"])
+    )
     return found
 
 
 def test_a_token_is_asked_of_one_cluster_and_kept_by_the_other(inputs: dict[str, Any]) -> None:
-    outputs = RotatedKubeconfig().create(inputs, Kept())
-    [(_, _, request), _] = Clusters.asked
+    outputs = RotatedKubeconfig().create(inputs, RecordedProgress())
+    [(_, _, request), _] = FakeApiServers.asked
     assert request["spec"] == {"expirationSeconds": 86400}
     assert kept()["users"] == [{"name": "hub", "user": {"token": "token-1"}}]
     assert outputs.keys() == {"expires", "renews"}
@@ -100,22 +102,22 @@ def test_a_token_is_asked_of_one_cluster_and_kept_by_the_other(inputs: dict[str,
 
 
 def test_what_it_says_on_the_way_holds_no_token(inputs: dict[str, Any]) -> None:
-    progress = Kept()
+    progress = RecordedProgress()
     RotatedKubeconfig().create(inputs, progress)
     assert "token-1" not in str(vars(progress))
 
 
 def test_an_update_is_due_from_the_half_of_the_tokens_life(inputs: dict[str, Any]) -> None:
     resource = RotatedKubeconfig()
-    assert resource.due(resource.create(inputs, Kept())) == ""
+    assert resource.due(resource.create(inputs, RecordedProgress())) == ""
     now = datetime.now(UTC)
     for minutes, due in ((5, ""), (-5, "expires")):
         assert resource.due({"renews": (now + timedelta(minutes=minutes)).isoformat()}) == due
 
 
 def test_the_life_that_counts_is_the_one_that_was_given(inputs: dict[str, Any]) -> None:
-    Clusters.given = timedelta(seconds=600)
-    renews = datetime.fromisoformat(RotatedKubeconfig().create(inputs, Kept())["renews"])
+    FakeApiServers.given = timedelta(seconds=600)
+    renews = datetime.fromisoformat(RotatedKubeconfig().create(inputs, RecordedProgress())["renews"])
     assert 290 < (renews - datetime.now(UTC)).total_seconds() < 310
 
 
@@ -125,33 +127,33 @@ def test_a_create_that_was_broken_off_is_due(inputs: dict[str, Any]) -> None:
 
 def test_an_update_brings_another_token(inputs: dict[str, Any]) -> None:
     resource = RotatedKubeconfig()
-    resource.create(inputs, Kept())
-    resource.update(inputs, {**inputs, "serial": 1}, Kept())
+    resource.create(inputs, RecordedProgress())
+    resource.update(inputs, {**inputs, "serial": 1}, RecordedProgress())
     assert kept()["users"][0]["user"]["token"] == "token-2"
 
 
 def test_a_secret_that_somebody_removed_is_made_again(inputs: dict[str, Any]) -> None:
     resource = RotatedKubeconfig()
-    outputs = resource.create(inputs, Kept())
-    assert resource.read(inputs, outputs, Kept()).outputs == outputs
-    Clusters.secrets.clear()
+    outputs = resource.create(inputs, RecordedProgress())
+    assert resource.read(inputs, outputs, RecordedProgress()).outputs == outputs
+    FakeApiServers.secrets.clear()
     with pytest.raises(Gone):
-        resource.read(inputs, outputs, Kept())
+        resource.read(inputs, outputs, RecordedProgress())
 
 
 def test_it_goes_and_may_be_gone_already(inputs: dict[str, Any]) -> None:
     resource = RotatedKubeconfig()
-    resource.create(inputs, Kept())
-    resource.delete(inputs, Kept())
-    assert Clusters.secrets == {}
-    resource.delete(inputs, Kept())
+    resource.create(inputs, RecordedProgress())
+    resource.delete(inputs, RecordedProgress())
+    assert FakeApiServers.secrets == {}
+    resource.delete(inputs, RecordedProgress())
 
 
 def test_a_refusal_is_told_in_the_servers_words(inputs: dict[str, Any]) -> None:
-    Clusters.refusal = "serviceaccounts is forbidden"
+    FakeApiServers.refusal = "serviceaccounts is forbidden"
     with pytest.raises(TrainyardError, match="serviceaccounts is forbidden"):
-        RotatedKubeconfig().create(inputs, Kept())
-    assert Clusters.secrets == {}
+        RotatedKubeconfig().create(inputs, RecordedProgress())
+    assert FakeApiServers.secrets == {}
 
 
 def test_the_hub_gets_of_the_issuers_kubeconfig_the_way_and_not_the_user() -> None:

@@ -18,10 +18,10 @@ from google.protobuf.struct_pb2 import Struct
 
 from engine.provider import operations
 from engine.provider.components import COMPONENTS
-from engine.provider.operations import Operations
-from engine.provider.resource import Failure, Gone, Live, Progress, Resource
+from engine.provider.operations import OperationThreads
+from engine.provider.resource import Failure, Gone, HandlerProgress, Live, ResourceHandler
 from engine.provider.resource_types import RESOURCE_TYPES, load
-from engine.provider.service import VERSION, Provider
+from engine.provider.service import VERSION, ProviderService
 from engine.provider.values import SECRET, SIGNATURE, UNKNOWN_MARK
 from engine.stubs import engine_pb2_grpc, provider_pb2, provider_pb2_grpc, status_pb2
 from infra.errors import Problem, TrainyardError
@@ -30,7 +30,7 @@ from tests.processes import PATIENCE_SECONDS
 URN = "urn:pulumi:dev::tiny::pkg:index:Parent$test:index:Lamp::one"
 
 
-class Lamp(Resource):
+class Lamp(ResourceHandler):
     """A resource type that remembers what it was asked for and can be told to fail or to dawdle."""
 
     TYPE = "test:index:Lamp"
@@ -43,7 +43,7 @@ class Lamp(Resource):
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, Any]] = []
-        self.during: Callable[[Progress], None] = lambda progress: None
+        self.during: Callable[[HandlerProgress], None] = lambda progress: None
         self.live: Live | None = None
 
     def check(self, inputs: Mapping[str, Any]) -> list[Failure]:
@@ -55,27 +55,29 @@ class Lamp(Resource):
     def due(self, outputs: Mapping[str, Any]) -> str:
         return "burns" if outputs.get("burns") == 0 else ""
 
-    def create(self, inputs: Mapping[str, Any], progress: Progress) -> Mapping[str, Any]:
+    def create(self, inputs: Mapping[str, Any], progress: HandlerProgress) -> Mapping[str, Any]:
         self.asked.append(("create", inputs))
         self.during(progress)
         return {"serial": "s1", "pin": "1234", "burns": 1000}
 
-    def read(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any], progress: Progress) -> Live:
+    def read(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any], progress: HandlerProgress) -> Live:
         if self.live is None:
             raise Gone
         return self.live
 
-    def update(self, old: Mapping[str, Any], new: Mapping[str, Any], progress: Progress) -> Mapping[str, Any]:
+    def update(
+        self, old: Mapping[str, Any], new: Mapping[str, Any], progress: HandlerProgress
+    ) -> Mapping[str, Any]:
         self.asked.append(("update", (old, new)))
         self.during(progress)
         return {"serial": "s1", "pin": "1234", "burns": 1000}
 
-    def delete(self, inputs: Mapping[str, Any], progress: Progress) -> None:
+    def delete(self, inputs: Mapping[str, Any], progress: HandlerProgress) -> None:
         self.asked.append(("delete", inputs))
         self.during(progress)
 
 
-class FakeEngine(engine_pb2_grpc.EngineServicer):
+class FakeEngineService(engine_pb2_grpc.EngineServicer):
     def __init__(self) -> None:
         self.lines: list[tuple[str, str, bool]] = []
 
@@ -85,26 +87,26 @@ class FakeEngine(engine_pb2_grpc.EngineServicer):
 
 
 @dataclass
-class Bench:
+class ProviderBench:
     lamp: Lamp
-    engine: FakeEngine
+    engine: FakeEngineService
     provider: provider_pb2_grpc.ResourceProviderStub
     servers: list[grpc.Server] = field(default_factory=list)
 
 
 @pytest.fixture
-def bench() -> Iterator[Bench]:
-    lamp, engine = Lamp(), FakeEngine()
+def bench() -> Iterator[ProviderBench]:
+    lamp, engine = Lamp(), FakeEngineService()
     engine_server, provider_server = grpc.server(ThreadPoolExecutor(4)), grpc.server(ThreadPoolExecutor(4))
     engine_pb2_grpc.add_EngineServicer_to_server(engine, engine_server)
     address = f"127.0.0.1:{engine_server.add_insecure_port('127.0.0.1:0')}"
-    service = Provider(address, Operations(), {lamp.TYPE: lambda: lamp})
+    service = ProviderService(address, OperationThreads(), {lamp.TYPE: lambda: lamp})
     provider_pb2_grpc.add_ResourceProviderServicer_to_server(service, provider_server)
     port = provider_server.add_insecure_port("127.0.0.1:0")
     for server in (engine_server, provider_server):
         server.start()
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-        yield Bench(lamp, engine, provider_pb2_grpc.ResourceProviderStub(channel))
+        yield ProviderBench(lamp, engine, provider_pb2_grpc.ResourceProviderStub(channel))
     for server in (engine_server, provider_server):
         server.stop(0)
 
@@ -127,19 +129,19 @@ def half_done(error: grpc.RpcError) -> provider_pb2.ErrorResourceInitFailed:
     return found
 
 
-def test_a_wrong_input_is_refused_with_its_property_and_the_reason(bench: Bench) -> None:
+def test_a_wrong_input_is_refused_with_its_property_and_the_reason(bench: ProviderBench) -> None:
     answer = bench.provider.Check(provider_pb2.CheckRequest(urn=URN, news=properties(watts=500)))
     assert [(f.property, f.reason) for f in answer.failures] == [("watts", "at most 100")]
 
 
-def test_inputs_that_are_not_known_yet_are_checked_later(bench: Bench) -> None:
+def test_inputs_that_are_not_known_yet_are_checked_later(bench: ProviderBench) -> None:
     news = properties(watts=500, socket=UNKNOWN_MARK)
     answer = bench.provider.Check(provider_pb2.CheckRequest(urn=URN, news=news))
     assert not answer.failures
     assert answer.inputs == news
 
 
-def test_a_secret_input_stays_secret_in_inputs_and_state(bench: Bench) -> None:
+def test_a_secret_input_stays_secret_in_inputs_and_state(bench: ProviderBench) -> None:
     news = properties(socket="a", note=secret("mine"))
     checked = bench.provider.Check(provider_pb2.CheckRequest(urn=URN, news=news))
     made = bench.provider.Create(provider_pb2.CreateRequest(urn=URN, properties=checked.inputs))
@@ -148,14 +150,14 @@ def test_a_secret_input_stays_secret_in_inputs_and_state(bench: Bench) -> None:
     assert bench.lamp.asked == [("create", {"socket": "a", "note": "mine"})]
 
 
-def test_a_property_with_a_secret_inside_is_secret_as_a_whole(bench: Bench) -> None:
+def test_a_property_with_a_secret_inside_is_secret_as_a_whole(bench: ProviderBench) -> None:
     request = provider_pb2.CreateRequest(urn=URN, properties=properties(socket="a", notes=[secret("x"), "y"]))
     made = bench.provider.Create(request)
     assert made.properties["notes"][SIGNATURE] == SECRET
     assert list(made.properties["notes"]["value"]) == ["x", "y"]
 
 
-def test_what_is_declared_secret_is_so_unasked(bench: Bench) -> None:
+def test_what_is_declared_secret_is_so_unasked(bench: ProviderBench) -> None:
     made = bench.provider.Create(provider_pb2.CreateRequest(urn=URN, properties=properties(socket="a")))
     assert dict(made.properties["pin"]) == secret("1234")
     assert made.properties["serial"] == "s1"
@@ -163,7 +165,7 @@ def test_what_is_declared_secret_is_so_unasked(bench: Bench) -> None:
     assert made.refresh_before_update
 
 
-def test_a_preview_of_a_create_makes_nothing_and_leaves_outputs_unknown(bench: Bench) -> None:
+def test_a_preview_of_a_create_makes_nothing_and_leaves_outputs_unknown(bench: ProviderBench) -> None:
     request = provider_pb2.CreateRequest(urn=URN, properties=properties(socket="a"), preview=True)
     made = bench.provider.Create(request)
     assert (made.id, made.properties["serial"]) == ("", UNKNOWN_MARK)
@@ -171,7 +173,7 @@ def test_a_preview_of_a_create_makes_nothing_and_leaves_outputs_unknown(bench: B
     assert bench.lamp.asked == []
 
 
-def test_a_preview_of_an_update_keeps_the_outputs_known(bench: Bench) -> None:
+def test_a_preview_of_an_update_keeps_the_outputs_known(bench: ProviderBench) -> None:
     request = provider_pb2.UpdateRequest(
         urn=URN,
         id="lamp-a",
@@ -187,7 +189,7 @@ def test_a_preview_of_an_update_keeps_the_outputs_known(bench: Bench) -> None:
     assert bench.lamp.asked == []
 
 
-def test_an_output_whose_time_has_come_is_a_change_though_no_input_is_one(bench: Bench) -> None:
+def test_an_output_whose_time_has_come_is_a_change_though_no_input_is_one(bench: ProviderBench) -> None:
     inputs = properties(socket="a", watts=1)
     for burns, paths in ((10, []), (0, ["burns"])):
         olds = properties(socket="a", watts=1, serial="s1", burns=burns)
@@ -213,7 +215,7 @@ def test_an_output_whose_time_has_come_is_a_change_though_no_input_is_one(bench:
     ],
 )
 def test_a_diff_names_each_path_and_what_must_be_replaced(
-    bench: Bench, old: dict[str, Any], new: dict[str, Any], paths: list[str], replaces: list[str]
+    bench: ProviderBench, old: dict[str, Any], new: dict[str, Any], paths: list[str], replaces: list[str]
 ) -> None:
     request = provider_pb2.DiffRequest(urn=URN, old_inputs=properties(**old), news=properties(**new))
     answer = bench.provider.Diff(request)
@@ -223,10 +225,10 @@ def test_a_diff_names_each_path_and_what_must_be_replaced(
     assert answer.changes == expected
 
 
-def test_a_create_that_fails_is_recorded_so_that_it_can_be_repaired_or_removed(bench: Bench) -> None:
+def test_a_create_that_fails_is_recorded_so_that_it_can_be_repaired_or_removed(bench: ProviderBench) -> None:
     problem = Problem("node spot-0", "not ready", "ready", "look at its log")
 
-    def fail(_progress: Progress) -> None:
+    def fail(_progress: HandlerProgress) -> None:
         raise TrainyardError([problem])
 
     bench.lamp.during = fail
@@ -240,8 +242,8 @@ def test_a_create_that_fails_is_recorded_so_that_it_can_be_repaired_or_removed(b
     assert "serial" not in found.properties
 
 
-def test_an_update_that_fails_leaves_the_state_as_it_was(bench: Bench) -> None:
-    def fail(_progress: Progress) -> None:
+def test_an_update_that_fails_leaves_the_state_as_it_was(bench: ProviderBench) -> None:
+    def fail(_progress: HandlerProgress) -> None:
         raise OSError("no space left")
 
     bench.lamp.during = fail
@@ -259,25 +261,25 @@ def test_an_update_that_fails_leaves_the_state_as_it_was(bench: Bench) -> None:
     assert "no space left" in found.reasons[0]
 
 
-def test_a_resource_that_has_vanished_reads_as_gone(bench: Bench) -> None:
+def test_a_resource_that_has_vanished_reads_as_gone(bench: ProviderBench) -> None:
     request = provider_pb2.ReadRequest(urn=URN, id="lamp-a", inputs=properties(socket="a"))
     assert bench.provider.Read(request).id == ""
 
 
-def test_a_resource_that_has_changed_reads_with_inputs_that_differ(bench: Bench) -> None:
+def test_a_resource_that_has_changed_reads_with_inputs_that_differ(bench: ProviderBench) -> None:
     bench.lamp.live = Live({"socket": "a", "watts": 0}, {"serial": "s1", "pin": "1234"})
     request = provider_pb2.ReadRequest(urn=URN, id="lamp-a", inputs=properties(socket="a", watts=40))
     found = bench.provider.Read(request)
     assert (found.id, found.inputs["watts"], found.properties["serial"]) == ("lamp-a", 0, "s1")
 
 
-def test_a_delete_knows_the_last_inputs(bench: Bench) -> None:
+def test_a_delete_knows_the_last_inputs(bench: ProviderBench) -> None:
     bench.provider.Delete(provider_pb2.DeleteRequest(urn=URN, id="lamp-a", old_inputs=properties(socket="a")))
     assert bench.lamp.asked == [("delete", {"socket": "a"})]
 
 
-def test_an_operation_shows_in_its_row_how_far_it_is(bench: Bench) -> None:
-    def work(progress: Progress) -> None:
+def test_an_operation_shows_in_its_row_how_far_it_is(bench: ProviderBench) -> None:
+    def work(progress: HandlerProgress) -> None:
         progress.said("screwing it in")
         with progress.task("warming up"):
             pass
@@ -290,12 +292,12 @@ def test_an_operation_shows_in_its_row_how_far_it_is(bench: Bench) -> None:
 
 @pytest.mark.parametrize("deaf", [False, True])
 def test_an_interrupt_ends_an_operation_within_seconds_even_one_that_does_not_listen(
-    bench: Bench, deaf: bool, monkeypatch: pytest.MonkeyPatch
+    bench: ProviderBench, deaf: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(operations, "CANCEL_GRACE_SECONDS", 0.1 if deaf else PATIENCE_SECONDS)
     begun, let_go = threading.Event(), threading.Event()
 
-    def work(progress: Progress) -> None:
+    def work(progress: HandlerProgress) -> None:
         begun.set()
         while not let_go.wait(0.02):
             if not deaf:
@@ -315,13 +317,13 @@ def test_an_interrupt_ends_an_operation_within_seconds_even_one_that_does_not_li
     assert half_done(caught.value).reasons == ["interrupted; run again to resume"]
 
 
-def test_a_type_of_another_provider_is_refused_by_name(bench: Bench) -> None:
+def test_a_type_of_another_provider_is_refused_by_name(bench: ProviderBench) -> None:
     request = provider_pb2.CheckRequest(urn="urn:pulumi:dev::tiny::test:index:Fan::one")
     with pytest.raises(grpc.RpcError, match="test:index:Fan"):
         bench.provider.Check(request)
 
 
-def test_the_schema_agrees_with_the_types(bench: Bench) -> None:
+def test_the_schema_agrees_with_the_types(bench: ProviderBench) -> None:
     schema = json.loads(bench.provider.GetSchema(provider_pb2.GetSchemaRequest()).schema)
     assert schema["version"] == VERSION
     assert schema["resources"].keys() == RESOURCE_TYPES.keys() | COMPONENTS.keys()

@@ -13,18 +13,18 @@ from engine.provider import api_server, serving_webhooks
 from engine.provider.resource import Cancelled
 from engine.provider.serving_webhooks import ServingWebhooks
 from infra.errors import TrainyardError
-from tests.engine.progress import Kept
+from tests.engine.progress import RecordedProgress
 
 COLLECTION = "/apis/kueue.x-k8s.io/v1beta2/resourceflavors"
 PROBE = {"kind": "ResourceFlavor", "metadata": {"name": "probe"}}
 
 
-class Interrupted(Kept):
+class Interrupted(RecordedProgress):
     def check(self) -> None:
         raise Cancelled
 
 
-class ApiServer(BaseHTTPRequestHandler):
+class ScriptedApiServer(BaseHTTPRequestHandler):
     """Gives the answers that a test has put down, the last one for ever."""
 
     answers: ClassVar[list[tuple[int, str]]]
@@ -46,8 +46,8 @@ class ApiServer(BaseHTTPRequestHandler):
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ThreadingHTTPServer]:
     monkeypatch.setattr(api_server, "POLL_SECONDS", 0.01)
-    ApiServer.answers, ApiServer.asked = [], []
-    listening = ThreadingHTTPServer(("127.0.0.1", 0), ApiServer)
+    ScriptedApiServer.answers, ScriptedApiServer.asked = [], []
+    listening = ThreadingHTTPServer(("127.0.0.1", 0), ScriptedApiServer)
     threading.Thread(target=listening.serve_forever, args=(0.01,), daemon=True).start()
     yield listening
     listening.shutdown()
@@ -68,29 +68,34 @@ def inputs(server: ThreadingHTTPServer) -> dict[str, Any]:
 def test_an_object_is_tried_until_it_is_let_through_and_never_made(
     server: ThreadingHTTPServer, last: int
 ) -> None:
-    ApiServer.answers += [(404, "no kind"), (500, "failed calling webhook"), (429, "busy"), (last, "")]
-    ServingWebhooks().create(inputs(server), Kept())
-    assert ApiServer.asked == [(f"{COLLECTION}?dryRun=All", PROBE)] * 4
+    ScriptedApiServer.answers += [
+        (404, "no kind"),
+        (500, "failed calling webhook"),
+        (429, "busy"),
+        (last, ""),
+    ]
+    ServingWebhooks().create(inputs(server), RecordedProgress())
+    assert ScriptedApiServer.asked == [(f"{COLLECTION}?dryRun=All", PROBE)] * 4
 
 
 def test_an_object_that_the_webhooks_do_not_like_is_an_error_at_once(server: ThreadingHTTPServer) -> None:
-    ApiServer.answers += [(422, "spec.nodeLabels is wrong")]
+    ScriptedApiServer.answers += [(422, "spec.nodeLabels is wrong")]
     with pytest.raises(TrainyardError, match=r"spec\.nodeLabels is wrong"):
-        ServingWebhooks().create(inputs(server), Kept())
-    assert len(ApiServer.asked) == 1
+        ServingWebhooks().create(inputs(server), RecordedProgress())
+    assert len(ScriptedApiServer.asked) == 1
 
 
 def test_webhooks_that_never_answer_are_an_error_with_their_last_word(
     server: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(serving_webhooks, "SERVING_SECONDS", 0.05)
-    ApiServer.answers += [(500, "no endpoints available")]
+    ScriptedApiServer.answers += [(500, "no endpoints available")]
     with pytest.raises(TrainyardError, match=r"resourceflavors is not served .*no endpoints available"):
-        ServingWebhooks().create(inputs(server), Kept())
+        ServingWebhooks().create(inputs(server), RecordedProgress())
 
 
 def test_an_interrupt_is_heard_while_waiting(server: ThreadingHTTPServer) -> None:
-    ApiServer.answers += [(500, "no endpoints available")]
+    ScriptedApiServer.answers += [(500, "no endpoints available")]
     with pytest.raises(Cancelled):
         ServingWebhooks().create(inputs(server), Interrupted())
 

@@ -12,7 +12,7 @@ import yaml
 from infra.platform.admission.jobs import JOB_KINDS, for_every_pod
 from infra.platform.admission.parameters import LISTS
 from infra.platform.admission.policies import manifests
-from infra.platform.admission.rules import POD_RULES, Rule
+from infra.platform.admission.rules import POD_RULES, AdmissionRule
 from infra.spec import Stack, load
 from infra.spec.admission import AdmissionSpec
 from tests.infra.golden import GOLDEN, assert_matches
@@ -143,7 +143,7 @@ def test_names_of_rules_differ() -> None:
 
 
 def test_paths_lead_to_each_template_of_a_kind() -> None:
-    rule = Rule("any", "pod.spec.hostPID == false", "")
+    rule = AdmissionRule("any", "pod.spec.hostPID == false", "")
     said = {kind.resource: for_every_pod(kind, rule) for kind in JOB_KINDS}
     assert said["jobs"].startswith("(object.?spec.?template.optMap(pod, ")
     assert "object.?spec.?replicatedJobs.orValue([]).all(each0, each0.?template" in said["jobsets"]

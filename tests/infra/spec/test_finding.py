@@ -12,11 +12,11 @@ import pytest
 
 from infra.artifacts import ROOT
 from infra.spec.finding import Checks, Finding, run
-from infra.spec.source import Source
+from infra.spec.source import SpecSource
 from infra.spec.stack import Stack
 from infra.targets.registry import TARGETS, target_of
 
-SOURCE = Source("test")
+SOURCE = SpecSource("test")
 VALIDATORS = sorted(ROOT.glob("infra/**/*validators.py"))
 
 

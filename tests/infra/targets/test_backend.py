@@ -10,15 +10,15 @@ from typing import Any
 import httpx
 import pytest
 
-from infra.clients.google import Google, RefusedError
+from infra.clients.google import GoogleClient, GoogleRefusedError
 from infra.errors import InputError
 from infra.spec import load
 from infra.targets.aws.account import backend as aws
-from infra.targets.backend import Place
+from infra.targets.backend import BackendPlace
 from infra.targets.gcp.account import backend as google
 from infra.targets.gcp.spec.provider import GcpSpec
 from policies.config import Residency
-from rehearsal.aws.account import ACCOUNT, Account
+from rehearsal.aws.account import ACCOUNT, MotoAccount
 from rehearsal.aws.models import client
 from tests.infra.plan import stack_file
 from trainyard.bootstrap import check_residency, residency
@@ -26,12 +26,12 @@ from trainyard.bootstrap import check_residency, residency
 pytestmark = pytest.mark.clouds
 
 REGION = "us-east-2"
-PLACE = Place("example-state", REGION, {"owner": "ml-platform"})
+PLACE = BackendPlace("example-state", REGION, {"owner": "ml-platform"})
 
 
 @pytest.fixture(scope="module")
-def account() -> Iterator[Account]:
-    with Account(REGION) as account:
+def account() -> Iterator[MotoAccount]:
+    with MotoAccount(REGION) as account:
         yield account
 
 
@@ -40,7 +40,7 @@ def of(service: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def s3(account: Account) -> Any:
+def s3(account: MotoAccount) -> Any:
     aws.make(PLACE, ACCOUNT, of)
     return of("s3")
 
@@ -89,7 +89,7 @@ def test_a_bucket_elsewhere_and_another_account_are_refused(s3: Any) -> None:
     away = {"LocationConstraint": "eu-west-1"}
     client("s3", "eu-west-1").create_bucket(Bucket="far", CreateBucketConfiguration=away)
     with pytest.raises(InputError, match="far is in eu-west-1"):
-        aws.make(Place("far", REGION, {}), ACCOUNT, of)
+        aws.make(BackendPlace("far", REGION, {}), ACCOUNT, of)
     with pytest.raises(InputError, match="999999999999"):
         aws.make(PLACE, "999999999999", of)
 
@@ -116,7 +116,7 @@ def test_residency_is_the_stacks_and_the_organisations(tmp_path: Path) -> None:
     check_residency("us-east-2", found)
 
 
-class Cloud:
+class FakeStateApis:
     """Google's storage and key APIs, as far as a state needs them."""
 
     def __init__(self) -> None:
@@ -147,8 +147,8 @@ class Cloud:
 
 
 @pytest.fixture
-def cloud() -> Cloud:
-    return Cloud()
+def cloud() -> FakeStateApis:
+    return FakeStateApis()
 
 
 @pytest.fixture
@@ -158,14 +158,14 @@ def spec() -> GcpSpec:
     return spec
 
 
-def asked(cloud: Cloud) -> Google:
-    return Google("token", httpx.MockTransport(cloud.answer))
+def asked(cloud: FakeStateApis) -> GoogleClient:
+    return GoogleClient("token", httpx.MockTransport(cloud.answer))
 
 
 def test_on_google_the_state_is_versioned_private_and_encrypted_by_its_own_key(
-    cloud: Cloud, spec: GcpSpec
+    cloud: FakeStateApis, spec: GcpSpec
 ) -> None:
-    place = Place("example-state", "europe-west1", {"owner": "ml-platform"})
+    place = BackendPlace("example-state", "europe-west1", {"owner": "ml-platform"})
     made = google.make(place, spec, asked(cloud))
     bucket = cloud.things["/storage/v1/b/example-state"]
     assert bucket["versioning"] == {"enabled": True}
@@ -180,10 +180,12 @@ def test_on_google_the_state_is_versioned_private_and_encrypted_by_its_own_key(
     assert cloud.changed == ["PATCH /storage/v1/b/example-state"]
 
 
-def test_a_bucket_of_another_project_or_place_is_refused_on_google(cloud: Cloud, spec: GcpSpec) -> None:
+def test_a_bucket_of_another_project_or_place_is_refused_on_google(
+    cloud: FakeStateApis, spec: GcpSpec
+) -> None:
     there = {"projectNumber": "1", "location": "US"}
     cloud.things["/storage/v1/b/example-state"] = there
-    place = Place("example-state", "europe-west1", {})
+    place = BackendPlace("example-state", "europe-west1", {})
     with pytest.raises(InputError, match="of project 1"):
         google.make(place, spec, asked(cloud))
     there["projectNumber"] = spec.project_number
@@ -193,5 +195,7 @@ def test_a_bucket_of_another_project_or_place_is_refused_on_google(cloud: Cloud,
 
 def test_what_google_refuses_is_told_in_its_own_words() -> None:
     answer = httpx.Response(403, json={"error": {"message": "no right to look"}})
-    with pytest.raises(RefusedError, match="no right to look"):
-        Google("token", httpx.MockTransport(lambda _: answer)).ask("GET", "https://storage.googleapis.com/x")
+    with pytest.raises(GoogleRefusedError, match="no right to look"):
+        GoogleClient("token", httpx.MockTransport(lambda _: answer)).ask(
+            "GET", "https://storage.googleapis.com/x"
+        )

@@ -14,7 +14,7 @@ import yaml
 from infra.artifacts import ROOT
 from infra.spec import Stack, load
 from infra.targets.azure.account.rights import PRIVILEGED
-from infra.targets.deploying import Declared, DeployRole, Pipeline
+from infra.targets.deploying import DeclaredResource, DeployRole, Pipeline
 from infra.targets.registry import target_of
 from tests.infra.plan import cluster_plan, stack_file
 
@@ -33,10 +33,10 @@ def role_of(stack: str, rendered: Path, pipeline: Pipeline) -> DeployRole:
 
 
 @cache
-def planned(stack: str, rendered: Path) -> tuple[Stack, Sequence[Declared]]:
+def planned(stack: str, rendered: Path) -> tuple[Stack, Sequence[DeclaredResource]]:
     loaded = load(stack_file(stack))
     plan = cluster_plan(loaded, rendered)
-    return loaded, [Declared(each.type, each.name, each.inputs) for each in plan.resources]
+    return loaded, [DeclaredResource(each.type, each.name, each.inputs) for each in plan.resources]
 
 
 def rights(role: DeployRole) -> set[str]:

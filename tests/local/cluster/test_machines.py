@@ -10,39 +10,39 @@ import yaml
 
 from local.cluster import ClusterConfig, NodeConfig
 from local.cluster.addresses import AddressPlan, allocate
-from local.cluster.context import Context
-from local.cluster.control_plane import ControlPlane
+from local.cluster.context import ClusterContext
+from local.cluster.control_plane import EmbeddedControlPlane
 from local.cluster.credentials import Credentials
 from local.cluster.layout import Layout
-from local.cluster.machine import MachineSpec
+from local.cluster.machine import InitSpec
 from local.cluster.node import NodeMachine
 from tests.infra.golden import assert_matches
 
 GOLDEN = Path(__file__).parent / "golden" / "machines.json"
 
 
-class Artifacts:
+class AnyArtifact:
     def path(self, name: str) -> Path:
         return Path("/artifacts", name)
 
 
 @pytest.fixture
-def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Context:
+def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterContext:
     for module in ("control_plane", "node"):
         monkeypatch.setattr(f"local.cluster.{module}.program", lambda name: f"/programs/{name}")
     nodes = tuple(NodeConfig(name=name, pool="spot") for name in ("spot-0", "spot-1"))
     config = ClusterConfig(name="local", kubernetes_version="v1.35.4", nodes=nodes, data_dir="/data")
     layout = Layout(tmp_path / "local" / "run")
     plan = AddressPlan.of(config, allocate(["spot-0", "spot-1"], {}))
-    return Context(layout, plan, Credentials(layout.pki, plan), Artifacts())
+    return ClusterContext(layout, plan, Credentials(layout.pki, plan), AnyArtifact())
 
 
-def specs(context: Context) -> dict[str, MachineSpec]:
+def specs(context: ClusterContext) -> dict[str, InitSpec]:
     node = NodeMachine("spot-1", context).spec("pause:1")
-    return {"control": ControlPlane(context).spec("spot-0"), "spot-1": node}
+    return {"control": EmbeddedControlPlane(context).spec("spot-0"), "spot-1": node}
 
 
-def described(context: Context, tmp_path: Path) -> dict[str, object]:
+def described(context: ClusterContext, tmp_path: Path) -> dict[str, object]:
     machines = {name: json.loads(spec.to_json()) for name, spec in specs(context).items()}
     for machine in machines.values():
         del machine["inputs"]
@@ -53,17 +53,17 @@ def described(context: Context, tmp_path: Path) -> dict[str, object]:
     return result
 
 
-def test_command_lines_and_config_files_are_the_golden_ones(context: Context, tmp_path: Path) -> None:
+def test_command_lines_and_config_files_are_the_golden_ones(context: ClusterContext, tmp_path: Path) -> None:
     assert_matches(json.dumps(described(context, tmp_path), indent=1, sort_keys=True) + "\n", GOLDEN)
 
 
-def test_the_same_inputs_make_the_same_machines(context: Context) -> None:
+def test_the_same_inputs_make_the_same_machines(context: ClusterContext) -> None:
     assert {name: spec.to_json() for name, spec in specs(context).items()} == {
         name: spec.to_json() for name, spec in specs(context).items()
     }
 
 
-def test_a_machine_changes_with_a_config_file_that_its_daemons_read(context: Context) -> None:
+def test_a_machine_changes_with_a_config_file_that_its_daemons_read(context: ClusterContext) -> None:
     spec = specs(context)["spot-1"]
     before = spec.to_json()
     file = context.layout.node("spot-1") / "kubelet.yaml"
@@ -71,7 +71,7 @@ def test_a_machine_changes_with_a_config_file_that_its_daemons_read(context: Con
     assert spec.to_json() != before
 
 
-def test_a_machine_is_the_same_when_the_audit_log_has_grown(context: Context) -> None:
+def test_a_machine_is_the_same_when_the_audit_log_has_grown(context: ClusterContext) -> None:
     spec = specs(context)["control"]
     before = spec.to_json()
     words = [word for daemon in spec.daemons for word in daemon.argv]
@@ -80,11 +80,11 @@ def test_a_machine_is_the_same_when_the_audit_log_has_grown(context: Context) ->
     assert spec.to_json() == before
 
 
-def test_nothing_secret_is_in_a_command_line(context: Context) -> None:
+def test_nothing_secret_is_in_a_command_line(context: ClusterContext) -> None:
     assert all("PRIVATE KEY" not in spec.to_json() for spec in specs(context).values())
 
 
-def test_every_server_listens_on_an_address_of_the_clusters_own_namespaces(context: Context) -> None:
+def test_every_server_listens_on_an_address_of_the_clusters_own_namespaces(context: ClusterContext) -> None:
     spec = specs(context)["control"]
     bound = [
         argument.split("=", 1)[1]
@@ -96,7 +96,7 @@ def test_every_server_listens_on_an_address_of_the_clusters_own_namespaces(conte
     assert all("127.0.0.1" in address or address == str(context.plan.control) for address in bound)
 
 
-def test_images_are_never_collected_as_no_registry_could_give_them_back(context: Context) -> None:
+def test_images_are_never_collected_as_no_registry_could_give_them_back(context: ClusterContext) -> None:
     specs(context)
     config = yaml.safe_load((context.layout.node("spot-1") / "kubelet.yaml").read_text())
     assert config["imageGCHighThresholdPercent"] == 100

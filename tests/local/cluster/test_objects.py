@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from local.cluster import Event, PreemptionRecord, Taint, read_events
+from local.cluster import PreemptionEvent, PreemptionRecord, Taint, read_events
 from local.cluster.events import EventLog
 from local.cluster.image_store import _clone
 from local.cluster.images import read_archive
@@ -82,7 +82,7 @@ def test_no_file_means_no_events(tmp_path: Path) -> None:
 
 
 def test_a_record_tells_the_seconds_between_two_phases() -> None:
-    events = (Event("spot-0", "killed", 10.0), Event("spot-0", "pods-failed", 21.5))
+    events = (PreemptionEvent("spot-0", "killed", 10.0), PreemptionEvent("spot-0", "pods-failed", 21.5))
     assert PreemptionRecord("spot-0", None, events, ()).seconds("killed", "pods-failed") == 11.5
 
 

@@ -12,7 +12,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from local.cluster import ClusterConfig, NodeConfig, pki
 from local.cluster.addresses import AddressPlan
 from local.cluster.credentials import Credentials
-from local.cluster.pki import Authority, KeyPair, Subject
+from local.cluster.pki import Authority, CertificateSubject, KeyPair
 
 
 def certificate(pair: KeyPair) -> x509.Certificate:
@@ -75,17 +75,18 @@ def test_the_administrators_kubeconfig_can_be_taken_elsewhere(credentials: Crede
 
 
 def test_what_was_issued_is_found_again(tmp_path: Path) -> None:
-    subject = Subject("etcd", hosts=("127.0.0.1",))
+    subject = CertificateSubject("etcd", hosts=("127.0.0.1",))
     first = certificate(Authority(tmp_path, "ca").issue("etcd", subject))
     assert certificate(Authority(tmp_path, "ca").issue("etcd", subject)) == first
 
 
 @pytest.mark.parametrize(
-    "changed", [Subject("etcd", hosts=("127.0.0.2",)), Subject("other", hosts=("127.0.0.1",))]
+    "changed",
+    [CertificateSubject("etcd", hosts=("127.0.0.2",)), CertificateSubject("other", hosts=("127.0.0.1",))],
 )
-def test_another_subject_gets_another_certificate(tmp_path: Path, changed: Subject) -> None:
+def test_another_subject_gets_another_certificate(tmp_path: Path, changed: CertificateSubject) -> None:
     authority = Authority(tmp_path, "ca")
-    first = certificate(authority.issue("etcd", Subject("etcd", hosts=("127.0.0.1",))))
+    first = certificate(authority.issue("etcd", CertificateSubject("etcd", hosts=("127.0.0.1",))))
     assert certificate(authority.issue("etcd", changed)) != first
 
 
@@ -93,8 +94,8 @@ def test_a_certificate_lasts_a_year_and_is_renewed_before_its_last_month(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     authority = Authority(tmp_path, "ca")
-    first = certificate(authority.issue("etcd", Subject("etcd")))
+    first = certificate(authority.issue("etcd", CertificateSubject("etcd")))
     left = first.not_valid_after_utc - datetime.now(UTC)
     assert timedelta(days=364) < left <= timedelta(days=365)
     monkeypatch.setattr(pki, "RENEW_BEFORE", timedelta(days=366))
-    assert certificate(authority.issue("etcd", Subject("etcd"))) != first
+    assert certificate(authority.issue("etcd", CertificateSubject("etcd"))) != first

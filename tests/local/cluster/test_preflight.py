@@ -18,7 +18,7 @@ CONFIG = ClusterConfig(
 PACKET_QUEUE = preflight._packet_queue
 
 
-class Artifacts:
+class IncompleteArtifacts:
     """Has everything but what is `missing`; every program answers as kubelet does."""
 
     def __init__(self, folder: Path, *missing: str, version: str = "v1.35.4") -> None:
@@ -47,10 +47,12 @@ def good_machine(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempP
 
 
 def problems(
-    tmp_path: Path, config: ClusterConfig = CONFIG, artifacts: Artifacts | None = None
+    tmp_path: Path, config: ClusterConfig = CONFIG, artifacts: IncompleteArtifacts | None = None
 ) -> list[Problem]:
     try:
-        preflight.check(config, Layout(tmp_path / "c" / "run"), artifacts or Artifacts(tmp_path), "ty-c")
+        preflight.check(
+            config, Layout(tmp_path / "c" / "run"), artifacts or IncompleteArtifacts(tmp_path), "ty-c"
+        )
     except MachineError as error:
         assert error.exit_code is ExitCode.MACHINE
         return list(error.problems)
@@ -63,12 +65,12 @@ def test_a_good_machine_has_no_problem(tmp_path: Path) -> None:
 
 def test_everything_that_is_missing_is_said_at_once(tmp_path: Path) -> None:
     missing = ("binary/kubelet", "binary/coredns", "image/training", "image/pause")
-    found = problems(tmp_path, artifacts=Artifacts(tmp_path, *missing))
+    found = problems(tmp_path, artifacts=IncompleteArtifacts(tmp_path, *missing))
     assert {problem.path for problem in found} == set(missing)
 
 
 def test_binaries_of_another_version_are_refused(tmp_path: Path) -> None:
-    [problem] = problems(tmp_path, artifacts=Artifacts(tmp_path, version="v1.34.0"))
+    [problem] = problems(tmp_path, artifacts=IncompleteArtifacts(tmp_path, version="v1.34.0"))
     assert (problem.path, problem.allowed) == ("cluster.kubernetesVersion", "v1.34.0")
 
 
@@ -124,7 +126,7 @@ def test_inotify_instances_of_every_process_are_counted(tmp_path: Path) -> None:
 
 
 def test_a_check_changes_nothing(tmp_path: Path) -> None:
-    artifacts = Artifacts(tmp_path)
+    artifacts = IncompleteArtifacts(tmp_path)
     before = list(tmp_path.rglob("*"))
     problems(tmp_path, artifacts=artifacts)
     assert list(tmp_path.rglob("*")) == before

@@ -10,7 +10,7 @@ from engine.provider.resource import Gone
 from local.cluster import ClusterConfig, ClusterInfo, ClusterStatus, NodeStatus
 from local.resources import embedded_cluster
 from local.resources.embedded_cluster import EmbeddedCluster, object_store_keys
-from tests.engine.progress import Kept
+from tests.engine.progress import RecordedProgress
 
 INPUTS: dict[str, Any] = {
     "name": "tiny",
@@ -70,9 +70,9 @@ def test_every_wrong_input_is_named_with_what_is_allowed() -> None:
 
 def test_the_keys_of_the_object_store_outlive_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = use(FakeCluster(), monkeypatch)
-    first = EmbeddedCluster().create(INPUTS, Kept())
-    EmbeddedCluster().delete(INPUTS, Kept())
-    again = EmbeddedCluster().create(INPUTS, Kept())
+    first = EmbeddedCluster().create(INPUTS, RecordedProgress())
+    EmbeddedCluster().delete(INPUTS, RecordedProgress())
+    again = EmbeddedCluster().create(INPUTS, RecordedProgress())
     assert again == first
     assert cluster.calls == ["serve", "down", "serve"]
     assert first.keys() == EmbeddedCluster.OUTPUTS
@@ -88,7 +88,7 @@ def test_only_their_owner_can_read_the_keys(tmp_path: Path) -> None:
 
 def test_a_cluster_without_a_run_folder_is_gone() -> None:
     with pytest.raises(Gone):
-        EmbeddedCluster().read(INPUTS, {}, Kept())
+        EmbeddedCluster().read(INPUTS, {}, RecordedProgress())
 
 
 def test_a_node_that_is_not_ready_reads_as_absent_so_that_the_next_up_starts_it(
@@ -97,7 +97,7 @@ def test_a_node_that_is_not_ready_reads_as_absent_so_that_the_next_up_starts_it(
     (state / "tiny" / "run").mkdir(parents=True)
     nodes = NodeStatus("system-0", "system", "ready", 0), NodeStatus("spot-0", "spot", "gone", 2)
     use(FakeCluster(*nodes), monkeypatch)
-    live = EmbeddedCluster().read(INPUTS, {"endpoint": "e"}, Kept())
+    live = EmbeddedCluster().read(INPUTS, {"endpoint": "e"}, RecordedProgress())
     assert live.inputs == {**INPUTS, "nodes": INPUTS["nodes"][:1]}
     assert live.outputs == {"endpoint": "e"}
 
@@ -105,9 +105,9 @@ def test_a_node_that_is_not_ready_reads_as_absent_so_that_the_next_up_starts_it(
 def test_a_whole_cluster_reads_as_it_was_declared(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (state / "tiny" / "run").mkdir(parents=True)
     use(FakeCluster(*(NodeStatus(n["name"], n["pool"], "ready", 0) for n in INPUTS["nodes"])), monkeypatch)
-    assert EmbeddedCluster().read(INPUTS, {}, Kept()).inputs == INPUTS
+    assert EmbeddedCluster().read(INPUTS, {}, RecordedProgress()).inputs == INPUTS
 
 
 def test_what_is_left_of_a_cluster_without_nodes_is_a_cluster_still() -> None:
     """As the state has it after a `down` that was killed: the next one's refresh found no node ready."""
-    assert embedded_cluster._cluster({**INPUTS, "nodes": []}, Kept()).config.nodes == ()
+    assert embedded_cluster._cluster({**INPUTS, "nodes": []}, RecordedProgress()).config.nodes == ()

@@ -37,7 +37,7 @@ class Recorder:
 
 
 @dataclass
-class Site:
+class ReleaseSite:
     """A stand-in for a publisher's release site."""
 
     address: str
@@ -51,11 +51,11 @@ class Site:
 
 
 @pytest.fixture
-def site() -> Iterator[Site]:
+def site() -> Iterator[ReleaseSite]:
     files: dict[str, bytes] = {}
     asked: list[str] = []
 
-    class Handler(http.server.BaseHTTPRequestHandler):
+    class ReleaseSiteHandler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             asked.append(self.path)
             content = files.get(self.path)
@@ -67,9 +67,9 @@ def site() -> Iterator[Site]:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), ReleaseSiteHandler)
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    yield Site(f"http://127.0.0.1:{server.server_port}", files, asked)
+    yield ReleaseSite(f"http://127.0.0.1:{server.server_port}", files, asked)
     server.shutdown()
     server.server_close()
 

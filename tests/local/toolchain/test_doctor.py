@@ -9,7 +9,7 @@ from rich.console import Console
 
 from infra.errors import ExitCode, Problem
 from local.toolchain import Toolchain, doctor
-from local.toolchain.doctor import Diagnosis, Finding, State, diagnose
+from local.toolchain.doctor import Diagnosis, DoctorFinding, DoctorStatus, diagnose
 from local.toolchain.releases import Releases
 from tests.local.toolchain.conftest import Recorder, Workshop, pinned
 
@@ -20,7 +20,7 @@ def toolchain(workshop: Workshop, progress: Recorder, monkeypatch: pytest.Monkey
     return Toolchain(workshop.paths, pinned(), progress, Releases(allowed=False))
 
 
-def found(diagnosis: Diagnosis, name: str) -> Finding:
+def found(diagnosis: Diagnosis, name: str) -> DoctorFinding:
     return next(finding for finding in diagnosis.findings if finding.name == name)
 
 
@@ -34,7 +34,7 @@ def test_what_is_missing_is_to_do_with_the_reason_and_nothing_is_done(
     toolchain: Toolchain, workshop: Workshop
 ) -> None:
     finding = found(diagnose(toolchain, ["binary/tool"]), "binary/tool")
-    assert finding.state is State.TODO
+    assert finding.state is DoctorStatus.TODO
     assert finding.detail == "build: from example.test/tool 1.2.3: its publisher releases no program"
     assert workshop.asked("build") == []
     assert not workshop.paths.cache.exists()
@@ -42,7 +42,7 @@ def test_what_is_missing_is_to_do_with_the_reason_and_nothing_is_done(
 
 def test_what_is_there_is_ok(toolchain: Toolchain) -> None:
     toolchain.ensure("binary/tool")
-    assert found(diagnose(toolchain, ["binary/tool"]), "binary/tool").state is State.OK
+    assert found(diagnose(toolchain, ["binary/tool"]), "binary/tool").state is DoctorStatus.OK
 
 
 def test_what_a_person_has_to_do_is_a_problem_with_the_next_step(
@@ -50,14 +50,14 @@ def test_what_a_person_has_to_do_is_a_problem_with_the_next_step(
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     diagnosis = diagnose(toolchain, ["binary/tool"])
-    assert found(diagnosis, "user").state is State.PROBLEM
+    assert found(diagnosis, "user").state is DoctorStatus.PROBLEM
     assert diagnosis.exit_code is ExitCode.MACHINE
     assert "user: run as root" in text_of(diagnosis)
 
 
 def test_brackets_are_shown_as_they_are() -> None:
     fix = "uv tool install 'trainyard[aws] @ git+https://example.com/trainyard.git'"
-    finding = Finding("packages", "aws", State.PROBLEM, "trainyard[aws] is missing", fix)
+    finding = DoctorFinding("packages", "aws", DoctorStatus.PROBLEM, "trainyard[aws] is missing", fix)
     shown = text_of(Diagnosis((finding,)))
     assert "trainyard[aws] is missing" in shown and f"aws: {fix}" in shown
 
@@ -66,7 +66,7 @@ def test_too_little_memory_is_a_problem(toolchain: Toolchain, monkeypatch: pytes
     memory = psutil.virtual_memory()._replace(available=2**30)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
     finding = found(diagnose(toolchain, []), "memory")
-    assert (finding.state, finding.detail) == (State.PROBLEM, "1.0 GiB available")
+    assert (finding.state, finding.detail) == (DoctorStatus.PROBLEM, "1.0 GiB available")
 
 
 def test_problems_that_others_find_are_shown_with_ours(toolchain: Toolchain) -> None:
@@ -75,7 +75,7 @@ def test_problems_that_others_find_are_shown_with_ours(toolchain: Toolchain) -> 
     )
     diagnosis = diagnose(toolchain, [], checks=[lambda: [stale]])
     finding = found(diagnosis, "cluster local")
-    assert (finding.area, finding.state, finding.fix) == ("cluster", State.PROBLEM, "trainyard down")
+    assert (finding.area, finding.state, finding.fix) == ("cluster", DoctorStatus.PROBLEM, "trainyard down")
     assert "cluster local: trainyard down" in text_of(diagnosis)
 
 
@@ -86,4 +86,4 @@ def test_a_kernel_without_a_feature_is_a_problem(
     monkeypatch.setattr(doctor, "_TRIALS", {"overlayfs": "no"})
     monkeypatch.setattr(doctor, "_namespaced", lambda _: ("sh", "-c", "echo unknown filesystem >&2; exit 32"))
     finding = found(diagnose(toolchain, []), "overlayfs")
-    assert (finding.state, finding.detail) == (State.PROBLEM, "unknown filesystem")
+    assert (finding.state, finding.detail) == (DoctorStatus.PROBLEM, "unknown filesystem")

@@ -8,8 +8,8 @@ from infra.errors import TrainyardError
 from local.toolchain import packages
 from local.toolchain.artifact import Action
 from local.toolchain.packages import DebianPackages
-from local.toolchain.process import Runner
-from local.toolchain.versions import Package
+from local.toolchain.process import ProcessRunner
+from local.toolchain.versions import DebianPackage
 from tests.local.toolchain.conftest import Recorder, Workshop
 
 OWN_POLICY = "#!/bin/sh\nexit 0\n"
@@ -34,10 +34,10 @@ def apt(workshop: Workshop, policy: Path) -> Path:
 
 def wanted(progress: Recorder, services: tuple[str, ...] = (), **provides: str) -> DebianPackages:
     pinned = {
-        name.replace("_", "-"): Package(provides=program, services=services)
+        name.replace("_", "-"): DebianPackage(provides=program, services=services)
         for name, program in provides.items()
     }
-    return DebianPackages(pinned, runner=Runner(), progress=progress)
+    return DebianPackages(pinned, runner=ProcessRunner(), progress=progress)
 
 
 def test_what_anyone_installed_is_left_alone(apt: Path, workshop: Workshop, progress: Recorder) -> None:

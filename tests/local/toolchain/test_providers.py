@@ -14,9 +14,9 @@ from infra.targets.registry import TARGETS, target_of
 from local.toolchain.artifact import Action
 from local.toolchain.providers import ProviderPlugin
 from local.toolchain.releases import Releases
-from local.toolchain.store import Store
-from local.toolchain.versions import Provider, Release, Versions
-from tests.local.toolchain.conftest import Recorder, Site, tar_of
+from local.toolchain.store import ArtifactStore
+from local.toolchain.versions import PinnedProvider, PinnedRelease, Versions
+from tests.local.toolchain.conftest import Recorder, ReleaseSite, tar_of
 
 ARCHIVE = "pulumi-resource-aws-v7.1.0.tar.gz"
 
@@ -30,10 +30,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def plugin(folder: Path, address: str = "http://127.0.0.1:9", *, allowed: bool = True) -> ProviderPlugin:
     (folder / "aws.txt").write_text("pulumi==3.0.0 \\\n    --hash=…\npulumi-aws==7.1.0 \\\n")
-    provider = Provider(
+    provider = PinnedProvider(
         lock=Path("aws.txt"),
         distribution="pulumi-aws",
-        release=Release(
+        release=PinnedRelease(
             archive=f"{address}/pulumi-resource-aws-v{{version}}.tar.gz",
             checksums=f"{address}/pulumi-aws_{{version}}_checksums.txt",
         ),
@@ -42,7 +42,7 @@ def plugin(folder: Path, address: str = "http://127.0.0.1:9", *, allowed: bool =
     return ProviderPlugin(
         "aws",
         provider,
-        store=Store(folder / "cache"),
+        store=ArtifactStore(folder / "cache"),
         releases=Releases(allowed=allowed),
         repository=folder,
         ours=folder / "bin",
@@ -57,7 +57,7 @@ def install(home: Path) -> Path:
     return program
 
 
-def publish(site: Site, content: bytes, digest: str) -> None:
+def publish(site: ReleaseSite, content: bytes, digest: str) -> None:
     """Release a provider, with the list that `shasum ./*.tar.gz` writes."""
     site.files[f"/{ARCHIVE}"] = content
     site.files["/pulumi-aws_7.1.0_checksums.txt"] = f"{digest}  ./{ARCHIVE}\n".encode()
@@ -86,7 +86,7 @@ def test_a_link_of_ours_in_the_engines_home_is_no_installation(
 
 @pytest.mark.parametrize("algorithm", ["sha1", "sha256"])
 def test_a_release_is_held_against_the_publishers_list(
-    algorithm: str, site: Site, tmp_path: Path, progress: Recorder
+    algorithm: str, site: ReleaseSite, tmp_path: Path, progress: Recorder
 ) -> None:
     archive = tar_of(**{"pulumi-resource-aws": b"released", "LICENSE": b""})
     publish(site, archive, hashlib.new(algorithm, archive).hexdigest())
@@ -97,7 +97,7 @@ def test_a_release_is_held_against_the_publishers_list(
 
 
 def test_a_release_that_differs_from_the_list_is_refused(
-    site: Site, tmp_path: Path, progress: Recorder
+    site: ReleaseSite, tmp_path: Path, progress: Recorder
 ) -> None:
     publish(site, tar_of(**{"pulumi-resource-aws": b"tampered"}), hashlib.sha1(b"other").hexdigest())
     with pytest.raises(TrainyardError, match="do not trust the site"):

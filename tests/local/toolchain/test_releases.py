@@ -8,12 +8,12 @@ from packaging.specifiers import SpecifierSet
 
 from infra.errors import TrainyardError
 from local.toolchain.releases import BrokenOffError, Releases
-from local.toolchain.versions import Build, Program, Release
-from tests.local.toolchain.conftest import Recorder, Site, tar_of
+from local.toolchain.versions import Build, GoProgram, PinnedRelease
+from tests.local.toolchain.conftest import Recorder, ReleaseSite, tar_of
 
 
 def build_on(
-    site: Site,
+    site: ReleaseSite,
     *,
     archive: str = "{program}-{version}",
     programs: tuple[str, ...] = ("tool",),
@@ -23,9 +23,9 @@ def build_on(
         folder="tool",
         module="example.test/tool",
         version="1.2.3",
-        programs={name: Program(package=".") for name in programs},
+        programs={name: GoProgram(package=".") for name in programs},
         path=SpecifierSet(">=1"),
-        release=Release(
+        release=PinnedRelease(
             archive=f"{site.address}/{archive}", checksums=f"{site.address}/{archive}.sha256", also=also
         ),
         disk_mib=1,
@@ -37,7 +37,9 @@ def fetch(build: Build, folder: Path, progress: Recorder) -> str:
     return Releases(allowed=True).fetch(build, build.release, folder, progress)
 
 
-def test_a_released_program_is_fetched_and_checked(site: Site, tmp_path: Path, progress: Recorder) -> None:
+def test_a_released_program_is_fetched_and_checked(
+    site: ReleaseSite, tmp_path: Path, progress: Recorder
+) -> None:
     site.publish("tool-1.2.3", b"program")
     origin = fetch(build_on(site), tmp_path, progress)
     assert (tmp_path / "tool").read_bytes() == b"program"
@@ -47,7 +49,7 @@ def test_a_released_program_is_fetched_and_checked(site: Site, tmp_path: Path, p
 
 
 def test_only_what_is_wanted_is_taken_out_of_an_archive(
-    site: Site, tmp_path: Path, progress: Recorder
+    site: ReleaseSite, tmp_path: Path, progress: Recorder
 ) -> None:
     site.publish("tool-1.2.3.tar.gz", tar_of(tool=b"a", helper=b"b", README=b"c"))
     fetch(build_on(site, archive="tool-{version}.tar.gz", also=("helper",)), tmp_path, progress)
@@ -55,7 +57,7 @@ def test_only_what_is_wanted_is_taken_out_of_an_archive(
 
 
 def test_programs_that_are_released_one_by_one_are_each_fetched(
-    site: Site, tmp_path: Path, progress: Recorder
+    site: ReleaseSite, tmp_path: Path, progress: Recorder
 ) -> None:
     site.publish("one-1.2.3", b"1")
     site.publish("two-1.2.3", b"2")
@@ -63,7 +65,9 @@ def test_programs_that_are_released_one_by_one_are_each_fetched(
     assert (tmp_path / "two").read_bytes() == b"2"
 
 
-def test_a_list_of_checksums_is_read_by_file_name(site: Site, tmp_path: Path, progress: Recorder) -> None:
+def test_a_list_of_checksums_is_read_by_file_name(
+    site: ReleaseSite, tmp_path: Path, progress: Recorder
+) -> None:
     site.publish("tool-1.2.3", b"program")
     wrong = hashlib.sha256(b"other").hexdigest()
     right = hashlib.sha256(b"program").hexdigest()
@@ -74,7 +78,9 @@ def test_a_list_of_checksums_is_read_by_file_name(site: Site, tmp_path: Path, pr
 
 
 @pytest.mark.parametrize("checksum", ["0" * 64, "not a checksum"])
-def test_a_wrong_checksum_is_refused(site: Site, tmp_path: Path, progress: Recorder, checksum: str) -> None:
+def test_a_wrong_checksum_is_refused(
+    site: ReleaseSite, tmp_path: Path, progress: Recorder, checksum: str
+) -> None:
     site.publish("tool-1.2.3", b"tampered", checksum=checksum)
     with pytest.raises(TrainyardError) as refused:
         fetch(build_on(site), tmp_path, progress)
@@ -85,32 +91,36 @@ def test_a_wrong_checksum_is_refused(site: Site, tmp_path: Path, progress: Recor
     assert not (tmp_path / "tool").exists()
 
 
-def test_an_archive_without_the_program_is_refused(site: Site, tmp_path: Path, progress: Recorder) -> None:
+def test_an_archive_without_the_program_is_refused(
+    site: ReleaseSite, tmp_path: Path, progress: Recorder
+) -> None:
     site.publish("tool-1.2.3.tar.gz", tar_of(other=b"a"))
     with pytest.raises(TrainyardError, match="no tool in it"):
         fetch(build_on(site, archive="tool-{version}.tar.gz"), tmp_path, progress)
 
 
-def test_a_download_that_breaks_off_says_so(site: Site, tmp_path: Path, progress: Recorder) -> None:
+def test_a_download_that_breaks_off_says_so(site: ReleaseSite, tmp_path: Path, progress: Recorder) -> None:
     site.publish("tool-1.2.3", b"program")
     del site.files["/tool-1.2.3"]
     with pytest.raises(BrokenOffError, match="404"):
         fetch(build_on(site), tmp_path, progress)
 
 
-def test_a_reachable_release_is_not_refused(site: Site) -> None:
+def test_a_reachable_release_is_not_refused(site: ReleaseSite) -> None:
     site.publish("tool-1.2.3", b"program")
     assert Releases(allowed=True).refusal(build_on(site)) == ""
 
 
-def test_a_site_without_checksums_is_refused_with_its_answer(site: Site) -> None:
+def test_a_site_without_checksums_is_refused_with_its_answer(site: ReleaseSite) -> None:
     assert "answers 404" in Releases(allowed=True).refusal(build_on(site))
 
 
-def test_a_silent_site_is_asked_once(site: Site) -> None:
+def test_a_silent_site_is_asked_once(site: ReleaseSite) -> None:
     build = build_on(site)
     gone = build.model_copy(
-        update={"release": Release(archive="http://127.0.0.1:9/a", checksums="http://127.0.0.1:9/a.sha256")}
+        update={
+            "release": PinnedRelease(archive="http://127.0.0.1:9/a", checksums="http://127.0.0.1:9/a.sha256")
+        }
     )
     releases = Releases(allowed=True)
     assert "127.0.0.1 cannot be reached" in releases.refusal(gone)
@@ -118,12 +128,12 @@ def test_a_silent_site_is_asked_once(site: Site) -> None:
     assert site.asked == []
 
 
-def test_downloads_can_be_forbidden(site: Site) -> None:
+def test_downloads_can_be_forbidden(site: ReleaseSite) -> None:
     releases = Releases.from_environment({"TRAINYARD_DOWNLOADS": "never"})
     assert releases.refusal(build_on(site)) == "TRAINYARD_DOWNLOADS=never"
     assert site.asked == []
 
 
-def test_what_is_not_released_is_never_asked_for(site: Site) -> None:
+def test_what_is_not_released_is_never_asked_for(site: ReleaseSite) -> None:
     build = build_on(site).model_copy(update={"release": None})
     assert Releases(allowed=True).refusal(build) == "its publisher releases no program"

@@ -12,9 +12,9 @@ import pytest
 
 from engine.paths import REPOSITORY
 from local.toolchain.images import RootFilesystem, TrainingArchive
-from local.toolchain.process import Runner
+from local.toolchain.process import ProcessRunner
 from local.toolchain.sbom import STATUS, RootContents, bill_of_materials, locked
-from local.toolchain.store import Store
+from local.toolchain.store import ArtifactStore
 from tests.local.toolchain.conftest import Recorder, Workshop, pinned
 
 DPKG = """Package: python3
@@ -124,12 +124,12 @@ class Standing(RootFilesystem):
 def test_the_image_carries_its_bill_and_the_cache_has_it_beside(
     layer: Path, workshop: Workshop, progress: Recorder
 ) -> None:
-    versions, store = pinned(), Store(workshop.paths.cache)
+    versions, store = pinned(), ArtifactStore(workshop.paths.cache)
     root = Standing(
         versions.training_image,
         store=store,
         repository=workshop.paths.repository,
-        runner=Runner(),
+        runner=ProcessRunner(),
     )
     root.layer = layer
     image = TrainingArchive(

@@ -10,19 +10,19 @@ import pytest
 
 from engine.progress import Task
 from infra.errors import TrainyardError
-from local.toolchain.artifact import Action, Artifact, Lane, Step
-from local.toolchain.process import Runner
+from local.toolchain.artifact import Action, Artifact, Lane, PlanStep
+from local.toolchain.process import ProcessRunner
 from local.toolchain.schedule import run_all
 from tests.processes import PATIENCE_SECONDS, wait_for
 
 
-class Work(Artifact):
+class TimedArtifact(Artifact):
     def __init__(self, name: str, lane: Lane = Lane.COMPILE) -> None:
         self.name = name
         self.lane = lane
 
-    def plan(self) -> Step:
-        return Step(self.name, Action.BUILD, "a test")
+    def plan(self) -> PlanStep:
+        return PlanStep(self.name, Action.BUILD, "a test")
 
     def make(self, task: Task) -> None:
         raise NotImplementedError
@@ -32,14 +32,14 @@ class Work(Artifact):
 
 
 def test_what_others_need_comes_first() -> None:
-    below, above = Work("below"), Work("above", Lane.ASSEMBLE)
+    below, above = TimedArtifact("below"), TimedArtifact("above", Lane.ASSEMBLE)
     made: list[str] = []
-    run_all({above: {below}, below: set()}, lambda work: made.append(work.name), Runner())
+    run_all({above: {below}, below: set()}, lambda work: made.append(work.name), ProcessRunner())
     assert made == ["below", "above"]
 
 
 def test_one_lane_works_on_one_thing_and_lanes_overlap() -> None:
-    compiles, download = [Work("a"), Work("b")], Work("c", Lane.NETWORK)
+    compiles, download = [TimedArtifact("a"), TimedArtifact("b")], TimedArtifact("c", Lane.NETWORK)
     lock, overlap = threading.Lock(), threading.Barrier(2)
     running: list[Artifact] = []
     seen: list[set[str]] = []
@@ -54,13 +54,13 @@ def test_one_lane_works_on_one_thing_and_lanes_overlap() -> None:
         with lock:
             running.remove(work)
 
-    run_all({work: set() for work in (*compiles, download)}, make, Runner())
+    run_all({work: set() for work in (*compiles, download)}, make, ProcessRunner())
     assert not any({"a", "b"} <= names for names in seen)
 
 
 def test_a_failure_ends_the_programs_of_all_others_and_is_raised() -> None:
-    runner = Runner()
-    slow, broken = Work("slow"), Work("broken", Lane.NETWORK)
+    runner = ProcessRunner()
+    slow, broken = TimedArtifact("slow"), TimedArtifact("broken", Lane.NETWORK)
     started = threading.Event()
 
     def make(work: Artifact) -> None:
@@ -76,7 +76,7 @@ def test_a_failure_ends_the_programs_of_all_others_and_is_raised() -> None:
 
 
 def test_an_interrupt_ends_the_programs_with_all_that_they_started() -> None:
-    runner = Runner()
+    runner = ProcessRunner()
     pids: list[str] = []
 
     def interrupt(line: str) -> None:
@@ -87,7 +87,7 @@ def test_an_interrupt_ends_the_programs_with_all_that_they_started() -> None:
         runner.run(["sh", "-c", "sleep 600 & echo $!; wait"], what="slow", on_line=interrupt)
 
     with pytest.raises(KeyboardInterrupt):
-        run_all({Work("slow"): set()}, make, runner)
+        run_all({TimedArtifact("slow"): set()}, make, runner)
     wait_for(lambda: has_ended(int(pids[0])))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from local.toolchain.store import SEAL, Entry, Store, content_key, file_digests
+from local.toolchain.store import SEAL, ArtifactStore, Entry, content_key, file_digests
 
 ENTRY = Entry("binary", "tool", "0123456789ab")
 
@@ -21,27 +21,27 @@ def hello(folder: Path) -> str:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path)
+def store(tmp_path: Path) -> ArtifactStore:
+    return ArtifactStore(tmp_path)
 
 
-def left_behind(store: Store) -> list[str]:
+def left_behind(store: ArtifactStore) -> list[str]:
     return [path.name for path in store.folder(ENTRY).parent.iterdir()]
 
 
-def test_an_artifact_appears_whole_under_its_name_and_key(store: Store) -> None:
+def test_an_artifact_appears_whole_under_its_name_and_key(store: ArtifactStore) -> None:
     seal = store.make(ENTRY, hello)
     assert (store.root / "binary" / "tool-0123456789ab" / "tool").read_text() == "hello"
     assert seal.origin == "made here"
     assert seal.files == {"tool": 5}
 
 
-def test_what_is_there_is_not_made_again(store: Store) -> None:
+def test_what_is_there_is_not_made_again(store: ArtifactStore) -> None:
     store.make(ENTRY, hello)
     assert store.make(ENTRY, lambda _: pytest.fail("made again")).origin == "made here"
 
 
-def test_a_failed_build_leaves_nothing(store: Store) -> None:
+def test_a_failed_build_leaves_nothing(store: ArtifactStore) -> None:
     def fail(folder: Path) -> str:
         hello(folder)
         raise OSError("no luck")
@@ -53,7 +53,7 @@ def test_a_failed_build_leaves_nothing(store: Store) -> None:
 
 
 @pytest.mark.parametrize("damage", ["truncated", "removed", "unsealed", "seal torn"])
-def test_a_damaged_artifact_is_made_again(store: Store, damage: str) -> None:
+def test_a_damaged_artifact_is_made_again(store: ArtifactStore, damage: str) -> None:
     store.make(ENTRY, hello)
     folder = store.folder(ENTRY)
     if damage == "truncated":
@@ -69,7 +69,7 @@ def test_a_damaged_artifact_is_made_again(store: Store, damage: str) -> None:
     assert (folder / "tool").read_text() == "hello"
 
 
-def test_two_at_once_make_it_once(store: Store) -> None:
+def test_two_at_once_make_it_once(store: ArtifactStore) -> None:
     made = []
 
     def slowly(folder: Path) -> str:
@@ -86,7 +86,7 @@ def test_two_at_once_make_it_once(store: Store) -> None:
 KILLED = """
 import sys, time
 from pathlib import Path
-from local.toolchain.store import Entry, Store
+from local.toolchain.store import ArtifactStore, Entry
 
 def fill(folder):
     (folder / "tool").write_text("hel")
@@ -94,11 +94,11 @@ def fill(folder):
     time.sleep(600)
     return "never"
 
-Store(Path(sys.argv[1])).make(Entry("binary", "tool", "0123456789ab"), fill)
+ArtifactStore(Path(sys.argv[1])).make(Entry("binary", "tool", "0123456789ab"), fill)
 """
 
 
-def test_a_run_that_was_killed_is_swept_away_by_the_next(store: Store) -> None:
+def test_a_run_that_was_killed_is_swept_away_by_the_next(store: ArtifactStore) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", KILLED, str(store.root)], stdout=subprocess.PIPE, text=True
     )
@@ -112,7 +112,7 @@ def test_a_run_that_was_killed_is_swept_away_by_the_next(store: Store) -> None:
     assert left_behind(store) == ["tool-0123456789ab"]
 
 
-def test_an_orphan_of_a_killed_run_cannot_write_into_the_next(store: Store) -> None:
+def test_an_orphan_of_a_killed_run_cannot_write_into_the_next(store: ArtifactStore) -> None:
     folders = []
 
     def fail(folder: Path) -> str:
@@ -125,7 +125,9 @@ def test_an_orphan_of_a_killed_run_cannot_write_into_the_next(store: Store) -> N
     assert folders[0] != folders[1]
 
 
-def test_only_the_newest_are_kept_and_names_that_only_begin_alike_are_left_alone(store: Store) -> None:
+def test_only_the_newest_are_kept_and_names_that_only_begin_alike_are_left_alone(
+    store: ArtifactStore,
+) -> None:
     other = Entry("binary", "tool-box", "0123456789ab")
     store.make(other, hello)
     for number in range(4):

@@ -13,7 +13,7 @@ import pytest
 from infra.errors import ExitCode, MachineError, TrainyardError
 from local.toolchain import Action, Toolchain
 from local.toolchain.releases import Releases
-from tests.local.toolchain.conftest import Recorder, Site, Workshop, pinned
+from tests.local.toolchain.conftest import Recorder, ReleaseSite, Workshop, pinned
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_our_own_links_are_not_taken_for_the_machines_programs(
     assert steps(again(toolchain), "binary/tool")["binary/tool"][0] is Action.BUILD
 
 
-def test_a_release_saves_the_build(workshop: Workshop, progress: Recorder, site: Site) -> None:
+def test_a_release_saves_the_build(workshop: Workshop, progress: Recorder, site: ReleaseSite) -> None:
     site.publish("tool-1.2.3", b"#!/bin/sh\n")
     build = pinned().builds["tool"].model_dump(exclude={"release", "path"})
     release = {"archive": f"{site.address}/tool-1.2.3", "checksums": f"{site.address}/tool-1.2.3.sha256"}

@@ -57,7 +57,7 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _BlobHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     blobs: ClassVar[Blobs]
@@ -104,7 +104,7 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
 
-class Google(_Handler):
+class GoogleXmlApi(_BlobHandler):
     """The XML API, which is S3's but for the credentials."""
 
     def act(self, name: str, asked: Mapping[str, str], body: bytes) -> Answer:
@@ -138,7 +138,7 @@ class Google(_Handler):
         return self.read(name)
 
 
-class Azure(_Handler):
+class AzureBlobApi(_BlobHandler):
     """The REST API of an account, whose name comes first in paths, as with Azurite."""
 
     def act(self, name: str, asked: Mapping[str, str], body: bytes) -> Answer:
@@ -182,7 +182,7 @@ class Azure(_Handler):
 
 
 @contextmanager
-def serve(kind: type[_Handler]) -> Iterator[tuple[Blobs, str]]:
+def serve(kind: type[_BlobHandler]) -> Iterator[tuple[Blobs, str]]:
     """Serve a store; yields what is in it, and its address."""
     blobs = Blobs()
     handler = type("Handler", (kind,), {"blobs": blobs})

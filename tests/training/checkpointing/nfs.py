@@ -51,7 +51,7 @@ EXPORT {{
 
 
 @dataclass
-class Server:
+class NfsServer:
     """A server that exports one disk, and can be killed and started again."""
 
     folder: Path
@@ -124,7 +124,7 @@ def _lacking() -> Iterator[str]:
 
 
 @contextmanager
-def nfs_server(folder: Path, *, syncs_folders: bool = True) -> Iterator[Server]:
+def nfs_server(folder: Path, *, syncs_folders: bool = True) -> Iterator[NfsServer]:
     """Serve an empty disk.
 
     Ganesha gives its word on names as soon as it has them, though NFS wants them on the disk first (RFC 1813,
@@ -147,14 +147,14 @@ def nfs_server(folder: Path, *, syncs_folders: bool = True) -> Iterator[Server]:
         network = subprocess.Popen(["unshare", "--net", "--mount", "sh", "-euc", _NETWORK])
         stack.callback(_end, network)
         _wait_for(lambda: _listens(network.pid, 111), network)
-        server = Server(folder, network.pid)
+        server = NfsServer(folder, network.pid)
         server.start()
         stack.callback(server.kill)
         yield server
 
 
 @pytest.fixture(scope="module")
-def nfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def nfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NfsServer]:
     with nfs_server(tmp_path_factory.mktemp("nfs")) as server:
         yield server
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.checkpointing.blobs import ACCOUNT, Azure, Blobs, Google, serve
+from tests.training.checkpointing.blobs import ACCOUNT, AzureBlobApi, Blobs, GoogleXmlApi, serve
 from tests.training.checkpointing.test_object_store import FILES, newest_step, save
 from tests.training.test_trainer import NoticeAt, configure, events, sha256, train
 from trainyard_train.checkpointing.checkpoint import MANIFEST, Retention
@@ -18,7 +18,7 @@ from trainyard_train.checkpointing.object_store import ObjectStore, StoreError
 
 
 @dataclass(frozen=True)
-class Cloud:
+class BlobCloud:
     """A store of one of them."""
 
     blobs: Blobs
@@ -26,8 +26,8 @@ class Cloud:
 
 
 @pytest.fixture(params=["gs", "az"])
-def cloud(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
-    kind = {"gs": Google, "az": Azure}[request.param]
+def cloud(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[BlobCloud]:
+    kind = {"gs": GoogleXmlApi, "az": AzureBlobApi}[request.param]
     with serve(kind) as (blobs, address):
         key = {"gcs_base_url": address, "disable_oauth": True}
         empty = dict.fromkeys(("client_email", "private_key", "private_key_id"), "")
@@ -42,10 +42,10 @@ def cloud(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
         monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
         # What fails is soon given up.
         monkeypatch.setattr("trainyard_train.checkpointing.object_store._RETRIES", 1)
-        yield Cloud(blobs, f"{request.param}://checkpoints/runs/7")
+        yield BlobCloud(blobs, f"{request.param}://checkpoints/runs/7")
 
 
-def test_the_order_of_requests_is_the_protocol_and_the_last_k_are_kept(cloud: Cloud) -> None:
+def test_the_order_of_requests_is_the_protocol_and_the_last_k_are_kept(cloud: BlobCloud) -> None:
     store = ObjectStore(cloud.url, Retention(last=1))
     save(store, 1)
     cloud.blobs.requests.clear()
@@ -61,7 +61,7 @@ def test_the_order_of_requests_is_the_protocol_and_the_last_k_are_kept(cloud: Cl
 
 
 def test_a_file_of_many_megabytes_goes_in_parts_and_comes_back_in_ranges(
-    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+    cloud: BlobCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trainyard_train.checkpointing.checkpoint.BLOCK", 5 << 20)
     store, data = ObjectStore(cloud.url), os.urandom(1 << 20) * 12
@@ -73,7 +73,7 @@ def test_a_file_of_many_megabytes_goes_in_parts_and_comes_back_in_ranges(
 @pytest.mark.parametrize(("status", "advice"), [(503, "overloaded or down"), (403, "check the credentials")])
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_a_store_that_fails_at_any_put_loses_nothing_and_says_what_to_do(
-    cloud: Cloud, status: int, advice: str, number: int
+    cloud: BlobCloud, status: int, advice: str, number: int
 ) -> None:
     save(ObjectStore(cloud.url), 1)
     puts: list[str] = []
@@ -90,7 +90,7 @@ def test_a_store_that_fails_at_any_put_loses_nothing_and_says_what_to_do(
 
 
 def test_a_run_that_leaves_resumes_from_the_store_to_the_bit_and_not_while_it_is_down(
-    cloud: Cloud, tmp_path: Path
+    cloud: BlobCloud, tmp_path: Path
 ) -> None:
     train(configure(tmp_path / "whole"))
     checkpoint = {"every_steps": 5, "store": cloud.url}

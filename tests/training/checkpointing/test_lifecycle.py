@@ -26,7 +26,7 @@ TOKEN = "/computeMetadata/v1/instance/service-accounts/default/token"
 OBJECTS = "/storage/v1/b/bucket/o/"
 
 
-class Google:
+class GoogleLifecycleApi:
     """Metadata service and JSON API of a bucket, whose objects are files of a folder."""
 
     def __init__(self, folder: Path) -> None:
@@ -58,7 +58,7 @@ class Google:
         return 200, {"customTime": time.isoformat()} if time else {}
 
 
-class Azure:
+class AzureLifecycleApi:
     """Entra's token endpoint, and the API of blobs, which are files of a folder."""
 
     def __init__(self, folder: Path) -> None:
@@ -95,10 +95,10 @@ class Container(DirFileSystem):  # type: ignore[misc]
 
 
 @pytest.fixture
-def azure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Azure]:
+def azure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AzureLifecycleApi]:
     token = tmp_path / "token"
     token.write_text("the-first")
-    there = Azure(tmp_path)
+    there = AzureLifecycleApi(tmp_path)
     with served(there) as place:
         variables = {
             "AZURE_STORAGE_ENDPOINT": f"http://{place}",
@@ -119,8 +119,8 @@ class Bucket(DirFileSystem):  # type: ignore[misc]
 
 
 @pytest.fixture
-def google(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Google]:
-    there = Google(tmp_path)
+def google(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[GoogleLifecycleApi]:
+    there = GoogleLifecycleApi(tmp_path)
 
     with served(there) as place:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://{place}")
@@ -129,10 +129,10 @@ def google(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Google]:
 
 
 @contextmanager
-def served(api: Google | Azure) -> Iterator[str]:
+def served(api: GoogleLifecycleApi | AzureLifecycleApi) -> Iterator[str]:
     """Host and port at which an API answers."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class LifecycleHandler(BaseHTTPRequestHandler):
         def _answer(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             status, told = api.answer(self.command, self.path, self.headers, body)
@@ -145,18 +145,20 @@ def served(api: Google | Azure) -> Iterator[str]:
         def log_message(self, format: str, *args: Any) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), LifecycleHandler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"127.0.0.1:{server.server_address[1]}"
     server.shutdown()
 
 
-def store(google: Google, **retention: Any) -> ObjectStore:
+def store(google: GoogleLifecycleApi, **retention: Any) -> ObjectStore:
     files = Bucket(path=str(google.folder), fs=LocalFileSystem(auto_mkdir=True))
     return ObjectStore("gs://bucket/runs/7", Retention(last=1, tag=True, **retention), files=files)
 
 
-def test_what_is_superseded_gets_a_custom_time_and_stays_until_the_rule_deletes_it(google: Google) -> None:
+def test_what_is_superseded_gets_a_custom_time_and_stays_until_the_rule_deletes_it(
+    google: GoogleLifecycleApi,
+) -> None:
     kept = store(google)
     for step in (1, 2, 3):
         save(kept, step)
@@ -169,7 +171,7 @@ def test_what_is_superseded_gets_a_custom_time_and_stays_until_the_rule_deletes_
     assert google.tokens < len(google.custom_times), "a token serves many times"
 
 
-def test_a_run_that_starts_again_does_not_move_the_end_of_what_is_marked(google: Google) -> None:
+def test_a_run_that_starts_again_does_not_move_the_end_of_what_is_marked(google: GoogleLifecycleApi) -> None:
     first = store(google)
     save(first, 1)
     save(first, 2)
@@ -179,7 +181,7 @@ def test_a_run_that_starts_again_does_not_move_the_end_of_what_is_marked(google:
     assert len(google.patched) == len(set(google.patched))
 
 
-def test_a_mark_that_is_refused_is_an_error_with_what_to_do(google: Google) -> None:
+def test_a_mark_that_is_refused_is_an_error_with_what_to_do(google: GoogleLifecycleApi) -> None:
     kept = store(google)
     save(kept, 1)
     google.refused = 1
@@ -187,12 +189,12 @@ def test_a_mark_that_is_refused_is_an_error_with_what_to_do(google: Google) -> N
         save(kept, 2)
 
 
-def container(azure: Azure) -> ObjectStore:
+def container(azure: AzureLifecycleApi) -> ObjectStore:
     files = Container(path=str(azure.folder), fs=LocalFileSystem(auto_mkdir=True))
     return ObjectStore("az://bucket/runs/7", Retention(last=1, tag=True), 5, files=files)
 
 
-def test_what_is_superseded_in_azure_gets_an_index_tag(azure: Azure) -> None:
+def test_what_is_superseded_in_azure_gets_an_index_tag(azure: AzureLifecycleApi) -> None:
     kept = container(azure)
     for step in (1, 2, 3):
         save(kept, step)
@@ -202,7 +204,7 @@ def test_what_is_superseded_in_azure_gets_an_index_tag(azure: Azure) -> None:
     assert all(tags == {"trainyard.dev/superseded": "true"} for tags in azure.tags.values())
 
 
-def test_a_token_of_the_pod_is_read_anew_as_aks_replaces_it(azure: Azure) -> None:
+def test_a_token_of_the_pod_is_read_anew_as_aks_replaces_it(azure: AzureLifecycleApi) -> None:
     for step, word in enumerate(("the-first", "the-second")):
         (azure.folder / "token").write_text(word)
         kept = container(azure)
@@ -212,7 +214,7 @@ def test_a_token_of_the_pod_is_read_anew_as_aks_replaces_it(azure: Azure) -> Non
 
 
 def test_a_pod_without_an_identity_and_one_without_the_right_say_so(
-    azure: Azure, monkeypatch: pytest.MonkeyPatch
+    azure: AzureLifecycleApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = container(azure)
     save(kept, 1)

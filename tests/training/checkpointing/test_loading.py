@@ -62,7 +62,7 @@ def along(dimension: int) -> Cut:
 
 
 @dataclass(frozen=True)
-class Counting(FolderStore):
+class RangeRecordingStore(FolderStore):
     ranges: list[tuple[str, int, int]] = field(default_factory=list, compare=False)
 
     def read_into(self, place: str, start: int, parts: Sequence[memoryview]) -> int:
@@ -71,7 +71,7 @@ class Counting(FolderStore):
 
 
 def save(root: Path, ranks: int, cut: Cut) -> Checkpoint:
-    store = Counting(root)
+    store = RangeRecordingStore(root)
     draft, files = store.begin(1), {}
     for rank in range(ranks):
         parts = {name: cut(tensor, rank, ranks) for name, tensor in WHOLE.items()}
@@ -123,7 +123,7 @@ def test_any_layout_loads_any_other_and_reads_no_byte_twice(
 ) -> None:
     checkpoint = save(tmp_path, was, LAYOUTS[saved])
     store = checkpoint.store
-    assert isinstance(store, Counting)
+    assert isinstance(store, RangeRecordingStore)
     _, damages = load(checkpoint, now, LAYOUTS[loaded])
     assert damages == []
     blocks = [part for part in store.ranges if part[1] >= checkpoint.file(Path(part[0]).name).entry.header]
@@ -146,7 +146,7 @@ def test_a_rank_whose_layout_is_as_it_was_reads_its_own_file_alone(tmp_path: Pat
     checkpoint = save(tmp_path, 3, along(0))
     meshes, _ = load(checkpoint, 3, along(0))
     assert not any(mesh.sent for mesh in meshes)
-    assert isinstance(checkpoint.store, Counting)
+    assert isinstance(checkpoint.store, RangeRecordingStore)
     assert len(checkpoint.store.ranges) == sum(
         1 + len(checkpoint.file(name).ranges()) for name in checkpoint.manifest.files
     )
@@ -168,7 +168,7 @@ def test_who_has_a_file_in_memory_reads_it_for_those_that_have_not(tmp_path: Pat
     content = {name: (tmp_path / "step-00000001" / name).read_bytes() for name in saved.manifest.files}
     store = dist.HashStore()
     held = [Held({file_name(rank): memoryview(content[file_name(rank)])}) for rank in range(2)]
-    seen = [replace(saved, store=Counting(tmp_path), held=each) for each in held]
+    seen = [replace(saved, store=RangeRecordingStore(tmp_path), held=each) for each in held]
     meshes = [Threads(rank, 2, torch.device("cpu"), f"node-{rank}", store) for rank in range(2)]
     targets = [{name: ((0,) * each.dim(), each * 0) for name, each in WHOLE.items()} for _ in range(2)]
 
@@ -181,7 +181,7 @@ def test_who_has_a_file_in_memory_reads_it_for_those_that_have_not(tmp_path: Pat
         list(pool.map(one, range(2)))
     assert all(found.equal(WHOLE[name]) for each in targets for name, (_, found) in each.items())
     assert [each.bytes_from_store for each in held] == [0, 0]
-    assert [each.store.ranges for each in seen if isinstance(each.store, Counting)] == [[], []]
+    assert [each.store.ranges for each in seen if isinstance(each.store, RangeRecordingStore)] == [[], []]
 
 
 @pytest.mark.parametrize("altered", [False, True])
@@ -214,7 +214,7 @@ def test_what_all_have_in_memory_is_sent_to_none_and_read_again_where_it_was_alt
 
 def test_a_rank_reads_only_what_it_needs(tmp_path: Path) -> None:
     checkpoint = save(tmp_path, 1, along(0))
-    assert isinstance(checkpoint.store, Counting)
+    assert isinstance(checkpoint.store, RangeRecordingStore)
     first_rows = WHOLE["a"][:2]
     target = torch.zeros_like(first_rows)
     mesh = Threads(0, 1, torch.device("cpu"), "node", dist.HashStore())
@@ -237,7 +237,7 @@ def old(root: Path) -> Checkpoint:
     manifest["format"] = 3
     digest = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
     path.write_text(json.dumps({**manifest, "sha256": digest}))
-    return Counting(root).open(1)
+    return RangeRecordingStore(root).open(1)
 
 
 @pytest.mark.parametrize("now", [1, 2, 3])
@@ -245,7 +245,7 @@ def test_a_checkpoint_of_the_former_format_loads_and_each_file_is_read_once(tmp_
     save(tmp_path, 2, along(0))
     checkpoint = old(tmp_path)
     assert load(checkpoint, now, all_of_it)[1] == []
-    assert isinstance(checkpoint.store, Counting)
+    assert isinstance(checkpoint.store, RangeRecordingStore)
     blocks = [part for part in checkpoint.store.ranges if part[1]]
     assert len(blocks) == len(set(blocks))
 

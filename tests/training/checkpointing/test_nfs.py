@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.processes import PATIENCE_SECONDS
-from tests.training.checkpointing.nfs import Server, kernel_has_fuse, nfs, nfs_server
+from tests.training.checkpointing.nfs import NfsServer, kernel_has_fuse, nfs, nfs_server
 from tests.training.checkpointing.test_checkpoint import content, flip_a_bit, newest_step, save
 from tests.training.checkpointing.test_saver import IDENTITY, on_ranks
 from tests.training.checkpointing.test_saver import manifest as manifest_of_ranks
@@ -32,7 +32,7 @@ pytestmark = [
 
 
 @pytest.fixture
-def clients(nfs: Server, tmp_path: Path) -> Iterator[list[Path]]:
+def clients(nfs: NfsServer, tmp_path: Path) -> Iterator[list[Path]]:
     """Two of the same export, each with this test's folder."""
     with ExitStack() as stack:
         mounts = [stack.enter_context(nfs.client(tmp_path / name)) for name in ("one", "other")]
@@ -47,7 +47,9 @@ def commit(store: FolderStore, step: int) -> None:
 
 
 @pytest.mark.parametrize("version", [3, 4])
-def test_a_checkpoint_outlives_its_client_and_its_server(nfs: Server, tmp_path: Path, version: int) -> None:
+def test_a_checkpoint_outlives_its_client_and_its_server(
+    nfs: NfsServer, tmp_path: Path, version: int
+) -> None:
     with nfs.client(tmp_path / "one", version) as one:
         save(FolderStore(one / tmp_path.name), 20)
     nfs.kill()
@@ -84,7 +86,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_its_step_saved_again(clients: l
 
 
 def test_a_commit_has_reached_the_servers_disk_when_it_returns(
-    nfs: Server, clients: list[Path], tmp_path: Path
+    nfs: NfsServer, clients: list[Path], tmp_path: Path
 ) -> None:
     """Before `latest` moves, and without a later write that could have taken it along."""
     store = FolderStore(clients[0])
@@ -107,7 +109,7 @@ def test_a_server_that_syncs_no_folders_loses_a_commit_to_the_power_and_damages_
 
 
 def test_what_is_written_and_not_synced_is_what_a_loss_of_power_takes(
-    nfs: Server, clients: list[Path], tmp_path: Path
+    nfs: NfsServer, clients: list[Path], tmp_path: Path
 ) -> None:
     """That the test above can fail: the server has the data, its disk has not."""
     with (clients[0] / "file").open("wb", buffering=0) as file:
@@ -154,7 +156,7 @@ def test_two_runs_that_commit_the_same_step_at_once_leave_one_whole_checkpoint(c
 
 @pytest.mark.soak
 def test_a_run_whose_server_dies_and_comes_back_ends_with_the_same_weights(
-    nfs: Server, clients: list[Path], tmp_path: Path
+    nfs: NfsServer, clients: list[Path], tmp_path: Path
 ) -> None:
     """Each rank on a client of its own; they wait for the server, as a mount with `hard` does."""
     undisturbed = run(2, settings(tmp_path / "undisturbed"))

@@ -230,14 +230,14 @@ def written(store: ObjectStore, step: int) -> tuple[str, Manifest]:
 def test_of_two_runs_that_commit_a_step_at_once_one_stands_and_the_other_s_draft_goes(url: str) -> None:
     """S3 answers 412 where the object is there (docs.aws.amazon.com, API_PutObject, If-None-Match)."""
 
-    class Late(ObjectStore):
+    class LateStore(ObjectStore):
         def _list(self, below: str = "") -> list[str]:
             found = super()._list(below)
             if not one.committed():  # after the other has looked, and found no manifest
                 one.commit(*first)
             return found
 
-    one, other = ObjectStore(url), Late(url)
+    one, other = ObjectStore(url), LateStore(url)
     first, second = written(one, 5), written(other, 5)
     other.commit(*second)
     assert newest_step(one) == 5

@@ -130,7 +130,7 @@ def test_what_fails_after_the_commit_costs_no_checkpoint(
 
 
 def test_a_save_resolves_before_the_clean_up_which_what_comes_later_does_as_well(tmp_path: Path) -> None:
-    class Slow(FolderStore):
+    class SlowStore(FolderStore):
         def clean_up(self, step: int) -> None:
             begun.set()
             assert free.wait(60)
@@ -149,7 +149,7 @@ def test_a_save_resolves_before_the_clean_up_which_what_comes_later_does_as_well
         free.set()
         saver.wait_for_clean_up(60)
 
-    on_ranks(tmp_path, work, [Slow(tmp_path, Retention(1)), FolderStore(tmp_path)])
+    on_ranks(tmp_path, work, [SlowStore(tmp_path, Retention(1)), FolderStore(tmp_path)])
     assert concluded == [10, 30]
     assert {path.name for path in tmp_path.iterdir()} == {"latest", "step-00000030"}
 
@@ -249,14 +249,14 @@ def test_what_speaks_against_one_rank_s_files_fails_the_checkpoint_on_all(tmp_pa
 
 
 def test_ranks_verify_each_file_once_among_them_where_there_is_no_older_checkpoint(tmp_path: Path) -> None:
-    class Counting(FolderStore):
+    class ReadRecordingStore(FolderStore):
         def read_into(self, place: str, start: int, parts: Sequence[memoryview]) -> int:
             read.append((place, start, start + sum(map(len, parts))))
             return super().read_into(place, start, parts)
 
     read: list[tuple[str, int, int]] = []
     on_ranks(tmp_path, lambda saver: save(saver, 10))
-    stores: list[FolderStore] = [Counting(tmp_path), Counting(tmp_path)]
+    stores: list[FolderStore] = [ReadRecordingStore(tmp_path), ReadRecordingStore(tmp_path)]
     on_ranks(tmp_path, lambda saver: saver.newest(IDENTITY), stores)
     assert sorted(read) == [("step-00000010/rank-0", 0, 10), ("step-00000010/rank-1", 0, 11)]
     on_ranks(tmp_path, lambda saver: save(saver, 20))

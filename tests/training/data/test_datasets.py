@@ -75,7 +75,7 @@ def test_the_digits_are_real_and_split_without_overlap() -> None:
 
 
 @dataclass
-class Slow:
+class SlowSource:
     """A source that notes what it is asked for, and answers when it is let."""
 
     may: Event = field(default_factory=Event)
@@ -96,7 +96,7 @@ class Slow:
 
 
 def test_a_remote_source_is_read_ahead_each_batch_once_and_in_order() -> None:
-    source = Slow()
+    source = SlowSource()
     source.may.set()
     loader = Loader(source, ORDER, 4, data_rank=1, data_size=2)
     for cursor in range(0, 80, 8):
@@ -107,7 +107,7 @@ def test_a_remote_source_is_read_ahead_each_batch_once_and_in_order() -> None:
 
 
 def test_while_one_batch_is_worked_on_the_next_are_in_the_making() -> None:
-    source = Slow()
+    source = SlowSource()
     loader = Loader(source, ORDER, 4, data_rank=0, data_size=1)
     with ThreadPoolExecutor(1) as training:
         first = training.submit(loader.batch, 0)

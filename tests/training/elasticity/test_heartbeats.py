@@ -42,7 +42,7 @@ def test_a_straggler_takes_twice_as_long_as_the_others(seconds: tuple[float, ...
     assert stragglers(signs(*seconds)) == slow
 
 
-class Group:
+class RankGroup:
     """Ranks whose beats the test makes, and whose clock it moves; how they end is noted, and they go on."""
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch, size: int = 2, **seconds: float) -> None:
@@ -82,11 +82,11 @@ class Group:
 
 
 @pytest.fixture
-def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Group:
-    return Group(tmp_path, monkeypatch, stall=15)
+def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RankGroup:
+    return RankGroup(tmp_path, monkeypatch, stall=15)
 
 
-def test_rank_0_says_once_who_keeps_the_others_waiting_and_again_if_it_comes_back(pair: Group) -> None:
+def test_rank_0_says_once_who_keeps_the_others_waiting_and_again_if_it_comes_back(pair: RankGroup) -> None:
     for seconds in (0.05, 0):
         for heartbeats, pause in zip(pair.ranks, (0.001, seconds), strict=True):
             for step in range(1, 60 if not seconds else 2):
@@ -100,7 +100,7 @@ def test_rank_0_says_once_who_keeps_the_others_waiting_and_again_if_it_comes_bac
     assert values["seconds"] == 0.05
 
 
-def test_when_one_rank_is_stuck_all_write_down_where_they_are_once(pair: Group, tmp_path: Path) -> None:
+def test_when_one_rank_is_stuck_all_write_down_where_they_are_once(pair: RankGroup, tmp_path: Path) -> None:
     pair.begin(1, "step", 7)
     pair.now += 16
     enough = threading.Event()
@@ -118,7 +118,7 @@ def test_when_one_rank_is_stuck_all_write_down_where_they_are_once(pair: Group, 
         assert stacks.count("Thread of many") == len(crowd), "none is left out"
 
 
-def test_a_step_that_takes_its_time_within_the_limit_is_none_that_stalls(pair: Group) -> None:
+def test_a_step_that_takes_its_time_within_the_limit_is_none_that_stalls(pair: RankGroup) -> None:
     pair.begin(1, "step", 7)
     pair.now += 14
     for _ in range(3):
@@ -126,7 +126,7 @@ def test_a_step_that_takes_its_time_within_the_limit_is_none_that_stalls(pair: G
     assert pair.told == []
 
 
-def test_between_steps_a_rank_may_take_its_time(pair: Group, tmp_path: Path) -> None:
+def test_between_steps_a_rank_may_take_its_time(pair: RankGroup, tmp_path: Path) -> None:
     with pair.ranks[0].busy("step", 7):
         pass
     pair.now += 16
@@ -155,7 +155,7 @@ def test_a_rank_that_is_alone_and_hangs_leaves_its_stacks_and_ends(
     stacks_after: int,
     ends_after: int | None,
 ) -> None:
-    alone = Group(tmp_path, monkeypatch, size=1)
+    alone = RankGroup(tmp_path, monkeypatch, size=1)
     if known:
         with alone.ranks[0].busy(kind, 6):
             pass
@@ -174,7 +174,7 @@ def test_a_rank_that_is_alone_and_hangs_leaves_its_stacks_and_ends(
 
 
 def test_slow_work_has_not_hung(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    alone = Group(tmp_path, monkeypatch, size=1)
+    alone = RankGroup(tmp_path, monkeypatch, size=1)
     with alone.ranks[0].busy("step", 1):
         alone.now += 100
     alone.begin(0, "step", 2)
@@ -186,7 +186,7 @@ def test_slow_work_has_not_hung(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert alone.ends == [1]
 
 
-def test_ranks_that_hang_all_at_once_end_once_a_collective_could_not_take_as_long(pair: Group) -> None:
+def test_ranks_that_hang_all_at_once_end_once_a_collective_could_not_take_as_long(pair: RankGroup) -> None:
     for rank in (0, 1):
         with pair.ranks[rank].busy("step", 1):
             pass
@@ -201,7 +201,7 @@ def test_until_the_first_step_is_done_a_rank_may_be_silent_for_as_long_as_a_star
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A load may hold the interpreter, so that no thread of the rank comes to its turn."""
-    group = Group(tmp_path, monkeypatch)
+    group = RankGroup(tmp_path, monkeypatch)
     rank0 = group.ranks[0]
     group.now += 600
     assert rank0.silent() == []
@@ -225,7 +225,7 @@ def test_no_rank_that_has_an_agent_is_taken_for_dead_for_its_silence(
     monkeypatch.setenv(AGENT, memory.environment(0)[AGENT])
     if not watched:
         monkeypatch.delenv(AGENT)
-    Group(tmp_path, monkeypatch).ranks[0].start()
+    RankGroup(tmp_path, monkeypatch).ranks[0].start()
     assert len(begun) == threads
 
 
@@ -234,7 +234,7 @@ def test_the_agent_learns_what_is_saved_and_that_work_does_not_end(
 ) -> None:
     memory = RankStatuses.create(2)
     monkeypatch.setenv(AGENT, memory.environment(1)[AGENT])
-    alone = Group(tmp_path, monkeypatch, size=1)
+    alone = RankGroup(tmp_path, monkeypatch, size=1)
     alone.ranks[0].saved(20)
     with alone.ranks[0].busy("step", 21):
         alone.pass_time(15)
@@ -249,7 +249,7 @@ def test_the_agent_learns_what_is_saved_and_that_work_does_not_end(
 def test_a_process_that_was_stopped_for_a_while_has_not_hung(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    alone = Group(tmp_path, monkeypatch, size=1)
+    alone = RankGroup(tmp_path, monkeypatch, size=1)
     alone.begin(0, "step", 1)
     alone.now += 100_000
     for _ in range(4):
@@ -263,7 +263,7 @@ def test_a_disk_that_hangs_keeps_nobody_from_saying_where_it_hangs_and_from_endi
     awake = threading.Event()
     monkeypatch.setattr("trainyard_train.elasticity.heartbeats._DISK_SECONDS", 0.1)
     monkeypatch.setattr(Path, "write_text", lambda path, text: awake.wait())
-    alone = Group(tmp_path, monkeypatch, size=1)
+    alone = RankGroup(tmp_path, monkeypatch, size=1)
     try:
         alone.begin(0, "loading")
         alone.pass_time(601)

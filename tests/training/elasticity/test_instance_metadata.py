@@ -23,7 +23,7 @@ from trainyard_train.launchers import process_group
 from trainyard_train.trainer import Trainer
 
 
-class Cloud:
+class FakeMetadataService:
     """What a metadata service would say now."""
 
     def __init__(self) -> None:
@@ -47,8 +47,8 @@ class Cloud:
 
 
 @contextmanager
-def serving(cloud: Cloud) -> Iterator[Cloud]:
-    class Handler(BaseHTTPRequestHandler):
+def serving(cloud: FakeMetadataService) -> Iterator[FakeMetadataService]:
+    class MetadataHandler(BaseHTTPRequestHandler):
         def _answer(self) -> None:
             status, text = cloud.answer(self.command, self.path, self.headers)
             self.send_response(status)
@@ -60,7 +60,7 @@ def serving(cloud: Cloud) -> Iterator[Cloud]:
         def log_message(self, format: str, *args: Any) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), MetadataHandler)
     cloud.base = f"http://127.0.0.1:{server.server_address[1]}"
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield cloud
@@ -68,15 +68,15 @@ def serving(cloud: Cloud) -> Iterator[Cloud]:
 
 
 @pytest.fixture
-def cloud() -> Iterator[Cloud]:
-    with serving(Cloud()) as there:
+def cloud() -> Iterator[FakeMetadataService]:
+    with serving(FakeMetadataService()) as there:
         yield there
 
 
 ACTION = "/latest/meta-data/spot/instance-action"
 
 
-def test_aws_says_an_interruption_to_whoever_has_a_token(cloud: Cloud) -> None:
+def test_aws_says_an_interruption_to_whoever_has_a_token(cloud: FakeMetadataService) -> None:
     aws = Aws(Metadata(cloud.base))
     assert aws.notice() == ""
     assert aws.notice() == ""
@@ -86,7 +86,7 @@ def test_aws_says_an_interruption_to_whoever_has_a_token(cloud: Cloud) -> None:
     assert aws.notice() == "EC2 will terminate this instance at 2026-11-21T20:00:00Z"
 
 
-def test_google_says_preemption_and_maintenance_that_ends_the_machine(cloud: Cloud) -> None:
+def test_google_says_preemption_and_maintenance_that_ends_the_machine(cloud: FakeMetadataService) -> None:
     gcp = Gcp(Metadata(cloud.base))
     instance = "/computeMetadata/v1/instance"
     cloud.answers = {
@@ -114,7 +114,7 @@ def azure_event(kind: str, *machines: str) -> str:
     return json.dumps({"DocumentIncarnation": 1, "Events": [event]})
 
 
-def test_azure_says_what_ends_this_machine_and_not_another(cloud: Cloud) -> None:
+def test_azure_says_what_ends_this_machine_and_not_another(cloud: FakeMetadataService) -> None:
     azure = Azure(Metadata(cloud.base))
     events_path = "/metadata/scheduledevents"
     cloud.answers["/metadata/instance/compute/name"] = (200, "node-1")
@@ -139,7 +139,7 @@ def test_each_cloud_is_found_where_its_own_tools_look() -> None:
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"action": 1}', "\x00"])
 def test_an_answer_that_makes_no_sense_is_said_once_and_ends_nothing(
-    cloud: Cloud, text: str, capsys: pytest.CaptureFixture[str]
+    cloud: FakeMetadataService, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cloud.answers[ACTION] = (200, text)
     watch = Watch(Aws(Metadata(cloud.base)), pytest.fail)
@@ -149,7 +149,7 @@ def test_an_answer_that_makes_no_sense_is_said_once_and_ends_nothing(
 
 @pytest.mark.parametrize("cloud_type", [Aws, Gcp, Azure])
 def test_a_service_that_is_not_there_or_fails_is_said_once(
-    cloud: Cloud, cloud_type: type[Aws], capsys: pytest.CaptureFixture[str]
+    cloud: FakeMetadataService, cloud_type: type[Aws], capsys: pytest.CaptureFixture[str]
 ) -> None:
     cloud.answers = dict.fromkeys([ACTION], (500, "internal error"))
     for base in ("http://127.0.0.1:9", cloud.base):
@@ -159,7 +159,10 @@ def test_a_service_that_is_not_there_or_fails_is_said_once(
 
 
 def test_a_notice_of_the_cloud_saves_and_leaves(
-    cloud: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    cloud: FakeMetadataService,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     class Pausing(Notice):
         """The cloud speaks in the pause after the first step, which lasts until it is heard."""
@@ -178,7 +181,9 @@ def test_a_notice_of_the_cloud_saves_and_leaves(
 
 
 @pytest.mark.ranks
-def test_a_run_that_is_to_ask_aws_leaves_with_the_code_for_again(cloud: Cloud, tmp_path: Path) -> None:
+def test_a_run_that_is_to_ask_aws_leaves_with_the_code_for_again(
+    cloud: FakeMetadataService, tmp_path: Path
+) -> None:
     settings = [f"run_dir={tmp_path}", "notices=aws", "steps=2000", "pace_seconds=0.05", "timeouts.leave=60"]
     command = [
         sys.executable,

@@ -49,7 +49,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
     return run(2, settings(tmp_path_factory.mktemp("undisturbed"), **EVERY_STEP))
 
 
-class Node:
+class SingleNode:
     """The only machine of a run: an agent and its two ranks; another comes whenever the agent has ended."""
 
     def __init__(self, run_dir: Path, store: str = "", variables: Mapping[str, str] | None = None) -> None:
@@ -106,7 +106,7 @@ class Node:
 
 
 @dataclass
-class Story:
+class RunHistory:
     """What a run has said of itself, and how much of that was known at the last loss."""
 
     run_dir: Path
@@ -129,9 +129,9 @@ class Story:
         return any(attempt > self.attempt for attempt in steps) or len(steps) > 3
 
 
-def survive(node: Node, store: CheckpointStore, chance: random.Random, losses: Losses) -> None:
+def survive(node: SingleNode, store: CheckpointStore, chance: random.Random, losses: Losses) -> None:
     """Let a run lose what chance draws, each soon after a step or already while its ranks start; then end."""
-    story = Story(node.run_dir)
+    story = RunHistory(node.run_dir)
     for _ in range(KILLS):
         if chance.random() < 0.7:
             node.until(story.goes_on)
@@ -162,7 +162,7 @@ def seeds(first: int, kept: int, most: int) -> list[object]:
 def test_losses_at_random_moments_cost_no_committed_checkpoint_and_no_bit(
     tmp_path: Path, undisturbed: str, seed: int
 ) -> None:
-    node = Node(tmp_path)
+    node = SingleNode(tmp_path)
     losses = {what: partial(node.lose, what) for what in PROCESSES}
     survive(node, open_store(str(tmp_path / "checkpoints")), random.Random(seed), losses)
     assert sha256(tmp_path) == undisturbed
@@ -184,7 +184,7 @@ def test_losing_the_connection_to_a_store_too_costs_no_committed_checkpoint_and_
     tmp_path: Path, undisturbed: str, s3: Proxy, seed: int
 ) -> None:
     chance, url = random.Random(seed), f"s3://{BUCKET}/{tmp_path.name}"
-    node = Node(tmp_path, url, environment(s3))
+    node = SingleNode(tmp_path, url, environment(s3))
     losses = {what: partial(node.lose, what) for what in PROCESSES} | {
         "connection": partial(cut, s3, chance),
         "connection, and a rank meanwhile": partial(cut, s3, chance, partial(node.lose, "rank 0")),

@@ -32,7 +32,7 @@ _IMPORTED = [
 
 
 @dataclass
-class Started:
+class ForkedProgram:
     """A program that was started by a fork; as far as tests need it, a `subprocess.Popen`."""
 
     pid: int
@@ -62,14 +62,14 @@ class Forks:
         pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         self._process = subprocess.Popen(command, env=environment, text=True, bufsize=1, **pipes)
 
-    def start(self, program: Path, arguments: Sequence[str], log: Path) -> Started:
+    def start(self, program: Path, arguments: Sequence[str], log: Path) -> ForkedProgram:
         """Run a program in its folder, its words added to a log."""
         assert self._process.stdin
         assert self._process.stdout
         request = {"program": str(program), "arguments": [*arguments], "log": str(log)}
         self._process.stdin.write(json.dumps(request) + "\n")
         pid = int(self._process.stdout.readline())
-        return Started(pid, _exit_file(log, pid))
+        return ForkedProgram(pid, _exit_file(log, pid))
 
     def close(self) -> None:
         assert self._process.stdin

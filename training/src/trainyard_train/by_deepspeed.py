@@ -84,7 +84,7 @@ def _train(config: TrainConfig, settings: dict[str, Any]) -> int:
         here = process_group.join(config.timeouts)
         if here.world_size == 1:
             raise ConfigError(["ranks: got 1; allowed: 2 or more; start them by mpirun or torchrun"])
-        finished = zero.Run(config, settings, here, notice).run()
+        finished = zero.DeepSpeedRun(config, settings, here, notice).run()
     except ConfigError:
         if here:
             here.refuse()

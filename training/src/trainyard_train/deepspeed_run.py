@@ -25,7 +25,7 @@ FOLDER: Final = "deepspeed"
 """Of checkpoints, in the run's folder."""
 
 
-class Run:
+class DeepSpeedRun:
     """A run, or one attempt of it. Construct it on all ranks, then `run` it."""
 
     def __init__(self, config: TrainConfig, settings: dict[str, Any], mesh: Mesh, notice: Notice) -> None:

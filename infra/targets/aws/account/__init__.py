@@ -14,8 +14,8 @@ from infra.targets.account import Preflight
 from infra.targets.aws.account import backend, preflight, rights
 from infra.targets.aws.account.find import AwsFinder, Client
 from infra.targets.aws.spec.provider import AwsSpec
-from infra.targets.backend import Backend, Place
-from infra.targets.deploying import Declared, DeployRole, Pipeline
+from infra.targets.backend import BackendPlace, BackendSetup
+from infra.targets.deploying import DeclaredResource, DeployRole, Pipeline
 
 ASKED = "account, rights, zones, quotas, reservations and bucket"
 
@@ -34,16 +34,18 @@ class AwsAccount:
             found = (preflight.unasked(error),)
         return Preflight(ASKED, found)
 
-    def state_place(self, stack: Stack, bucket: str, region: str) -> Place:
+    def state_place(self, stack: Stack, bucket: str, region: str) -> BackendPlace:
         """Return where the engine's state would be kept."""
         spec = cast(AwsSpec, stack.provider)
-        return Place(bucket, region or spec.region, dict(spec.tags))
+        return BackendPlace(bucket, region or spec.region, dict(spec.tags))
 
-    def make_backend(self, stack: Stack, place: Place) -> Backend:
+    def make_backend(self, stack: Stack, place: BackendPlace) -> BackendSetup:
         """Make the bucket and the key of the engine's state, or put right what is there."""
         return backend.make(place, cast(AwsSpec, stack.provider).account, backend.clients(place.region))
 
-    def deploy_role(self, stack: Stack, declared: Sequence[Declared], pipeline: Pipeline) -> DeployRole:
+    def deploy_role(
+        self, stack: Stack, declared: Sequence[DeclaredResource], pipeline: Pipeline
+    ) -> DeployRole:
         """Return trust and IAM policies of a pipeline's role, by what the stack makes."""
         return rights.deploy_role(stack, cast(AwsSpec, stack.provider), declared, pipeline)
 

@@ -9,7 +9,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from infra.errors import InputError, Problem
-from infra.targets.backend import Backend, Place
+from infra.targets.backend import BackendPlace, BackendSetup
 
 Client = Callable[[str], Any]
 """Service → a boto3 client of the region."""
@@ -27,7 +27,7 @@ def clients(region: str) -> Client:
     return lambda service: make(service, region_name=region)
 
 
-def make(place: Place, account: str, client: Client) -> Backend:
+def make(place: BackendPlace, account: str, client: Client) -> BackendSetup:
     """Make key and bucket, or put right what is there.
 
     Raises InputError for another account's credentials, and for a bucket that is someone else's or elsewhere.
@@ -39,18 +39,18 @@ def make(place: Place, account: str, client: Client) -> Backend:
     partition = caller["Arn"].split(":")[1]
     key = _key(place, account, partition, client("kms"))
     _bucket(place, account, partition, key, client("s3"))
-    return Backend(
+    return BackendSetup(
         url=f"s3://{place.bucket}?region={place.region}&awssdk=v2",
         secrets_provider=f"awskms://{_alias(place)}?region={place.region}&awssdk=v2",
         rights=_rights(place, partition, key),
     )
 
 
-def _alias(place: Place) -> str:
+def _alias(place: BackendPlace) -> str:
     return f"alias/{place.bucket}"
 
 
-def _key(place: Place, account: str, partition: str, kms: Any) -> str:  # noqa: ANN401 -- boto3's
+def _key(place: BackendPlace, account: str, partition: str, kms: Any) -> str:  # noqa: ANN401 -- boto3's
     """Return the ARN of the key, which is known by its alias."""
     try:
         return str(kms.describe_key(KeyId=_alias(place))["KeyMetadata"]["Arn"])
@@ -70,7 +70,7 @@ def _key(place: Place, account: str, partition: str, kms: Any) -> str:  # noqa: 
     return str(made["Arn"])
 
 
-def _bucket(place: Place, account: str, partition: str, key: str, s3: Any) -> None:  # noqa: ANN401 -- boto3's
+def _bucket(place: BackendPlace, account: str, partition: str, key: str, s3: Any) -> None:  # noqa: ANN401 -- boto3's
     name, arn = place.bucket, f"arn:{partition}:s3:::{place.bucket}"
     _make_bucket(place, account, s3)
     block = ("BlockPublicAcls", "IgnorePublicAcls", "BlockPublicPolicy", "RestrictPublicBuckets")
@@ -95,7 +95,7 @@ def _bucket(place: Place, account: str, partition: str, key: str, s3: Any) -> No
         s3.put_bucket_tagging(Bucket=name, Tagging={"TagSet": tags})
 
 
-def _make_bucket(place: Place, account: str, s3: Any) -> None:  # noqa: ANN401 -- boto3's
+def _make_bucket(place: BackendPlace, account: str, s3: Any) -> None:  # noqa: ANN401 -- boto3's
     # us-east-1 is the one region that S3 does not want to be told.
     told = {"CreateBucketConfiguration": {"LocationConstraint": place.region}}
     elsewhere = {} if place.region == "us-east-1" else told
@@ -136,7 +136,7 @@ def _deny(arn: str, condition: dict[str, Any]) -> dict[str, Any]:
     return {"Effect": "Deny", "Principal": "*", "Action": "s3:*", "Resource": places, "Condition": condition}
 
 
-def _rights(place: Place, partition: str, key: str) -> dict[str, Any]:
+def _rights(place: BackendPlace, partition: str, key: str) -> dict[str, Any]:
     arn = f"arn:{partition}:s3:::{place.bucket}"
     allowed = (
         (["s3:ListBucket"], arn),

@@ -13,7 +13,7 @@ from infra.errors import Problem
 from infra.spec import Stack
 from infra.spec.node_pool import ReservationSpec
 from infra.targets.account import nobody_is_inside_yet, public_networks_are_real
-from infra.targets.aws.spec.groups import Group, groups
+from infra.targets.aws.spec.groups import NodeGroup, groups
 from infra.targets.aws.spec.provider import AwsSpec, ExistingLustreSpec, LustreSpec
 
 Client = Callable[[str], Any]
@@ -184,7 +184,7 @@ def _free_in_subnets(stack: Stack, spec: AwsSpec, answer: Any) -> Iterator[Probl
             yield Problem(path, f"{free} addresses are free", f"{nodes[zone]} for the nodes", fix)
 
 
-def _offered(bought: list[Group], ec2: Any) -> Iterator[Problem]:  # noqa: ANN401 -- boto3's
+def _offered(bought: list[NodeGroup], ec2: Any) -> Iterator[Problem]:  # noqa: ANN401 -- boto3's
     names = sorted({machine.name for group in bought for machine in group.machines})
     pages = ec2.get_paginator("describe_instance_type_offerings").paginate(
         LocationType="availability-zone", Filters=[{"Name": "instance-type", "Values": names}]
@@ -201,7 +201,7 @@ def _offered(bought: list[Group], ec2: Any) -> Iterator[Problem]:  # noqa: ANN40
             yield Problem(path, f"{machine} in {', '.join(lacking)}", allowed, "choose one of these")
 
 
-def _quotas(bought: list[Group], quotas: Any) -> Iterator[Problem]:  # noqa: ANN401 -- boto3's
+def _quotas(bought: list[NodeGroup], quotas: Any) -> Iterator[Problem]:  # noqa: ANN401 -- boto3's
     needed: dict[tuple[str, str], int] = {}
     for group in bought:
         if group.pool.capacity == "reserved" or (quota := _quota(group, quotas)) is None:
@@ -216,7 +216,7 @@ def _quotas(bought: list[Group], quotas: Any) -> Iterator[Problem]:  # noqa: ANN
             yield Problem(f"quota: {name}", f"{vcpus} vCPUs are needed", f"{allowed:g} vCPUs", fix)
 
 
-def _quota(group: Group, quotas: Any) -> tuple[str, str] | None:  # noqa: ANN401 -- boto3's
+def _quota(group: NodeGroup, quotas: Any) -> tuple[str, str] | None:  # noqa: ANN401 -- boto3's
     """The quota that a group counts against; None where the account lists none for its family."""
     name, spot = group.machine.name, group.pool.is_spot
     newer = next((family for family in NEWER if name.startswith(family.lower())), None)

@@ -15,7 +15,7 @@ import yaml
 from infra.spec import Stack
 from infra.targets.aws.spec.partitions import partition_of
 from infra.targets.aws.spec.provider import AwsSpec
-from infra.targets.deploying import Declared, DeployRole, Pipeline
+from infra.targets.deploying import DeclaredResource, DeployRole, Pipeline
 
 TAG = "trainyard.dev/stack"
 LONGEST = 6144
@@ -30,7 +30,9 @@ _PUT_BOUNDARY = "iam:PutRolePermissionsBoundary"
 Statement = dict[str, Any]
 
 
-def deploy_role(stack: Stack, spec: AwsSpec, declared: Sequence[Declared], pipeline: Pipeline) -> DeployRole:
+def deploy_role(
+    stack: Stack, spec: AwsSpec, declared: Sequence[DeclaredResource], pipeline: Pipeline
+) -> DeployRole:
     """Return trust and policies; KeyError for a type that the table lacks."""
     ours = [each for each in declared if each.type.startswith(("aws:", "trainyard:aws:"))]
     statements = list(_Statements(stack, spec, ours, reads=pipeline.reads))
@@ -75,7 +77,9 @@ def table() -> Mapping[str, Any]:
 class _Statements:
     """The statements for what a stack declares: one per section and ARN, and those of special conditions."""
 
-    def __init__(self, stack: Stack, spec: AwsSpec, declared: Sequence[Declared], *, reads: bool) -> None:
+    def __init__(
+        self, stack: Stack, spec: AwsSpec, declared: Sequence[DeclaredResource], *, reads: bool
+    ) -> None:
         self._stack, self._spec, self._declared, self._only_reads = stack, spec, declared, reads
         cluster = spec.existing_cluster.name if spec.existing_cluster else stack.name
         objects = stack.storage.object_store

@@ -19,7 +19,7 @@ from infra.operator_settings.autoscaler import AutoscalerSettings
 from infra.targets.aws.cluster.identity import associate, pod_role
 from infra.targets.aws.cluster.policy import allow
 from infra.targets.aws.cluster.scope import Scope
-from infra.targets.aws.spec.groups import Group
+from infra.targets.aws.spec.groups import NodeGroup
 
 AUTOSCALED_TAG = "trainyard.dev/autoscaled"
 GPU_LABEL = "k8s.amazonaws.com/accelerator"
@@ -68,7 +68,7 @@ def autoscaler_identity(scope: Scope, cluster: pulumi.Input[str]) -> aws.eks.Pod
     return associate(scope, role, cluster, namespace=names.AUTOSCALER, service_account=names.AUTOSCALER)
 
 
-def group_tags(group: Group) -> dict[str, str]:
+def group_tags(group: NodeGroup) -> dict[str, str]:
     """Tags of a node group: what its nodes have and EC2 does not know of, for a group without nodes."""
     if not group.is_autoscaled:
         return {}
@@ -76,7 +76,7 @@ def group_tags(group: Group) -> dict[str, str]:
     return {f"{_RESOURCES}/{name}": str(number) for name, number in resources.items()}
 
 
-def let_it_resize(scope: Scope, group: Group, made: aws.eks.NodeGroup) -> None:
+def let_it_resize(scope: Scope, group: NodeGroup, made: aws.eks.NodeGroup) -> None:
     """Tag the scaling group behind a node group."""
     aws.autoscaling.Tag(
         scope.named(group.role),

@@ -43,7 +43,7 @@ from infra.targets.aws.cluster.identity import POD_IDENTITY, associate, datasets
 from infra.targets.aws.cluster.interruption import make_queue
 from infra.targets.aws.cluster.keys import Keys, make_keys
 from infra.targets.aws.cluster.network import make_network
-from infra.targets.aws.cluster.pools import Grounds, node_group, pool_settings
+from infra.targets.aws.cluster.pools import NodeGroupDeps, node_group, pool_settings
 from infra.targets.aws.cluster.scope import Scope, tags_of
 from infra.targets.aws.spec.groups import groups
 from infra.targets.aws.spec.provider import AwsSpec, LustreSpec
@@ -89,8 +89,8 @@ class AwsCluster(Cluster):
         config = kubeconfig(scope, control_plane)
         efa_group = efa_security_group(scope, network) if _has_efa(self.pools.values()) else None
         nodes = addons_of_nodes(scope, control_plane.cluster) if control_plane.cluster else []
-        grounds = Grounds(scope, network, keys, control_plane, node_role(scope), efa_group, nodes)
-        system = self._pools(stack, grounds)
+        deps = NodeGroupDeps(scope, network, keys, control_plane, node_role(scope), efa_group, nodes)
+        system = self._pools(stack, deps)
         self.access = connect(stack.name, config, control_plane.cluster, self, system)
         bucket = stack.storage.object_store.bucket
         locks = make_bucket(scope, bucket, keys, stack.storage.object_store.lifecycle or LifecycleSpec())
@@ -99,7 +99,7 @@ class AwsCluster(Cluster):
             endpoint=control_plane.endpoint,
             ca_certificate=control_plane.ca_certificate,
             kubeconfig=config,
-            volume_source=_filesystem(grounds, stack.storage, locks),
+            volume_source=_filesystem(deps, stack.storage, locks),
             object_store=ObjectStoreOutputs(f"https://s3.{spec.region}.amazonaws.com", bucket),
             # The driver of disks is the owner's where the cluster is, and so are its classes.
             storage_classes=() if existing else (_disks(keys),),
@@ -107,17 +107,17 @@ class AwsCluster(Cluster):
         queue = {"interruptionQueue": make_queue(scope, keys)} if spec.interruption_queue else {}
         self.register_outputs({"endpoint": self.outputs.endpoint, **queue})
 
-    def _pools(self, stack: Stack, grounds: Grounds) -> list[pulumi.Resource]:
+    def _pools(self, stack: Stack, deps: NodeGroupDeps) -> list[pulumi.Resource]:
         """Make the pools, and return what objects of the cluster run on: the system pool and add-ons."""
-        scope = grounds.scope
+        scope = deps.scope
         made: dict[str, list[pulumi.Resource]] = {
             pool.name: [
-                node_group(grounds, group, self.pools[pool.name]) for group in groups(pool, scope.spec.zones)
+                node_group(deps, group, self.pools[pool.name]) for group in groups(pool, scope.spec.zones)
             ]
             for pool in stack.pools
         }
         system = next(pool.name for pool in stack.pools if pool.capacity == "system")
-        control_plane = grounds.control_plane
+        control_plane = deps.control_plane
         # Who its pods are, EKS says when they start, and not again.
         identity = [autoscaler_identity(scope, control_plane.name)] if self.settings.autoscaler else []
         cluster = control_plane.cluster
@@ -199,11 +199,11 @@ def _has_efa(pools: Iterable[PoolSettings]) -> bool:
     return any(pool.fabric_class != "none" for pool in pools)
 
 
-def _filesystem(grounds: Grounds, storage: StorageSpec, locks: Sequence[pulumi.Resource]) -> VolumeSource:
+def _filesystem(deps: NodeGroupDeps, storage: StorageSpec, locks: Sequence[pulumi.Resource]) -> VolumeSource:
     """Make the shared filesystem, linked to the bucket where it is to be, or use the one that is there."""
-    scope, efa_group = grounds.scope, grounds.efa_group
+    scope, efa_group = deps.scope, deps.efa_group
     clients = {
-        "cluster": grounds.control_plane.security_group,
+        "cluster": deps.control_plane.security_group,
         **({"efa": efa_group.id} if efa_group else {}),
     }
     spec = scope.spec.filesystem
@@ -211,13 +211,13 @@ def _filesystem(grounds: Grounds, storage: StorageSpec, locks: Sequence[pulumi.R
     if not isinstance(spec, LustreSpec):
         if spec.existing:
             return efs_volumes(use_efs(scope, spec.existing, clients["cluster"]))
-        made = make_efs(scope, grounds.network, grounds.keys, clients=clients)
+        made = make_efs(scope, deps.network, deps.keys, clients=clients)
         if days:
-            back_up(scope, made, grounds.keys, days)
+            back_up(scope, made, deps.keys, days)
         return efs_volumes(made.id)
     if spec.existing:
         return lustre_volumes(use_lustre(scope, spec.existing, clients["cluster"]))
-    filesystem = make_lustre(scope, spec, grounds.network, grounds.keys, clients=clients, snapshot_days=days)
+    filesystem = make_lustre(scope, spec, deps.network, deps.keys, clients=clients, snapshot_days=days)
     if spec.is_linked:
         link_bucket(scope, filesystem, storage.object_store.bucket, locks)
     return lustre_volumes(filesystem)

@@ -18,7 +18,7 @@ import pulumi_aws as aws
 from infra import names
 from infra.targets.aws.cluster.autoscaler import scaling_group
 from infra.targets.aws.cluster.scope import Scope
-from infra.targets.aws.spec.groups import Group
+from infra.targets.aws.spec.groups import NodeGroup
 
 DRAIN_BEFORE_END = timedelta(minutes=45)
 """EC2 ends the machines from 30 minutes before the end on; jobs save before that."""
@@ -31,7 +31,7 @@ class NodeGroupSize(pulumi.CustomResource):
         super().__init__("trainyard:aws:NodeGroupSize", name, dict(inputs), opts)
 
 
-def fill(scope: Scope, group: Group, made: aws.eks.NodeGroup) -> None:
+def fill(scope: Scope, group: NodeGroup, made: aws.eks.NodeGroup) -> None:
     """Have the nodes of a group come as there are any, within the time of its block if it draws on one."""
     now = _now()
     begins, ends = _span(group)
@@ -43,7 +43,7 @@ def fill(scope: Scope, group: Group, made: aws.eks.NodeGroup) -> None:
         _at(scope, group, made, when=ends, what="end")
 
 
-def _span(group: Group) -> tuple[datetime | None, datetime | None]:
+def _span(group: NodeGroup) -> tuple[datetime | None, datetime | None]:
     """When the machines of a capacity block are there; nothing for what is there at any time."""
     reservation = group.pool.reservation
     if reservation is None or reservation.starts is None or reservation.ends is None:
@@ -51,7 +51,7 @@ def _span(group: Group) -> tuple[datetime | None, datetime | None]:
     return reservation.begins_at, reservation.ends_at - DRAIN_BEFORE_END
 
 
-def _ask(scope: Scope, group: Group, made: aws.eks.NodeGroup) -> None:
+def _ask(scope: Scope, group: NodeGroup, made: aws.eks.NodeGroup) -> None:
     lasts = not group.pool.is_spot and not group.is_block  # a smaller group of what lasts would be a mistake
     NodeGroupSize(
         scope.named(group.role),
@@ -69,7 +69,7 @@ def _ask(scope: Scope, group: Group, made: aws.eks.NodeGroup) -> None:
 
 
 def _at(
-    scope: Scope, group: Group, made: aws.eks.NodeGroup, *, when: datetime, what: Literal["begin", "end"]
+    scope: Scope, group: NodeGroup, made: aws.eks.NodeGroup, *, when: datetime, what: Literal["begin", "end"]
 ) -> None:
     """Have the scaling group resized at a moment; another moment is another action.
 

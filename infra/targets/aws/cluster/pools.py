@@ -19,7 +19,7 @@ from infra.targets.aws.cluster.keys import Keys
 from infra.targets.aws.cluster.network import Network
 from infra.targets.aws.cluster.scope import Scope, tag_value
 from infra.targets.aws.cluster.user_data import user_data
-from infra.targets.aws.spec.groups import Group
+from infra.targets.aws.spec.groups import NodeGroup
 from infra.targets.aws.spec.provider import LustreSpec
 from infra.targets.base import (
     TAINT_EFFECTS,
@@ -38,8 +38,8 @@ _ONE_MARKET = "one market per group: other markets of the pool are groups of the
 
 
 @dataclass(frozen=True)
-class Grounds:
-    """What node groups stand on."""
+class NodeGroupDeps:
+    """Dependencies of node groups."""
 
     scope: Scope
     network: Network
@@ -70,18 +70,18 @@ def _mode(pool: NodePoolSpec) -> CapacityMode:
     return "queued" if pool.accelerator else "autoscaled"
 
 
-def node_group(grounds: Grounds, group: Group, settings: PoolSettings) -> aws.eks.NodeGroup:
+def node_group(deps: NodeGroupDeps, group: NodeGroup, settings: PoolSettings) -> aws.eks.NodeGroup:
     """Make a node group and its launch template."""
-    scope = grounds.scope
-    template = _launch_template(grounds, group)
+    scope = deps.scope
+    template = _launch_template(deps, group)
     in_one_market = group.pool.is_spot and len(group.machines) * len(group.zones) == 1
     reason = group.pool.spot_waiver or _ONE_MARKET
     waiver = {names.SPOT_WAIVER: tag_value(reason)} if in_one_market else {}
     made = aws.eks.NodeGroup(
         scope.named(group.role, MAX_NODE_GROUP_NAME),
-        cluster_name=grounds.control_plane.name,
-        node_role_arn=grounds.node_role,
-        subnet_ids=grounds.network.subnet_ids(group.zones),
+        cluster_name=deps.control_plane.name,
+        node_role_arn=deps.node_role,
+        subnet_ids=deps.network.subnet_ids(group.zones),
         version=scope.kubernetes_version,
         ami_type=_ami_type(group),
         capacity_type=_capacity_type(group),
@@ -106,7 +106,7 @@ def node_group(grounds: Grounds, group: Group, settings: PoolSettings) -> aws.ek
         region=scope.region,
         tags={**waiver, **group_tags(group)} or None,
         opts=scope.options(
-            depends_on=grounds.depends_on,
+            depends_on=deps.depends_on,
             ignore_changes=_sizes_of_others(group),
         ),
     )
@@ -117,35 +117,35 @@ def node_group(grounds: Grounds, group: Group, settings: PoolSettings) -> aws.ek
     return made
 
 
-def _sizes_of_others(group: Group) -> list[str] | None:
+def _sizes_of_others(group: NodeGroup) -> list[str] | None:
     """What somebody else has chosen is no drift: the autoscaler, or the schedule that fills the group."""
     if group.is_filled:
         return ["scalingConfig"]
     return ["scalingConfig.desiredSize"] if group.is_autoscaled else None
 
 
-def _scaling(group: Group) -> aws.eks.NodeGroupScalingConfigArgs:
+def _scaling(group: NodeGroup) -> aws.eks.NodeGroupScalingConfigArgs:
     """What the group begins with: nothing that could fail to come, but what everything else runs on."""
     begins = group.min_nodes if group.is_autoscaled else group.num_nodes
     begins = 0 if group.is_filled else begins
     return aws.eks.NodeGroupScalingConfigArgs(min_size=begins, desired_size=begins, max_size=group.num_nodes)
 
 
-def _capacity_type(group: Group) -> str:
+def _capacity_type(group: NodeGroup) -> str:
     if group.is_block:
         return "CAPACITY_BLOCK"
     return "SPOT" if group.pool.is_spot else "ON_DEMAND"
 
 
-def _ami_type(group: Group) -> str:
+def _ami_type(group: NodeGroup) -> str:
     """EKS's AMIs of Amazon Linux 2023; those for NVIDIA have driver, toolkit and the host's part of EFA."""
     architecture = {"amd64": "x86_64", "arm64": "ARM_64"}[group.machine.architecture]
     return f"AL2023_{architecture}_{'NVIDIA' if group.machine.accelerator else 'STANDARD'}"
 
 
-def _launch_template(grounds: Grounds, group: Group) -> aws.ec2.LaunchTemplate:
-    scope, efa_group = grounds.scope, grounds.efa_group
-    cluster_group = grounds.control_plane.security_group
+def _launch_template(deps: NodeGroupDeps, group: NodeGroup) -> aws.ec2.LaunchTemplate:
+    scope, efa_group = deps.scope, deps.efa_group
+    cluster_group = deps.control_plane.security_group
     has_efa = group.machine.efa is not None and efa_group is not None
     filesystem = scope.spec.filesystem
     lustre_over_efa = has_efa and isinstance(filesystem, LustreSpec) and filesystem.efa
@@ -159,7 +159,7 @@ def _launch_template(grounds: Grounds, group: Group) -> aws.ec2.LaunchTemplate:
         if has_efa and efa_group
         else None,
         vpc_security_group_ids=None if has_efa else [cluster_group],
-        block_device_mappings=[_root_disk(grounds.keys)],
+        block_device_mappings=[_root_disk(deps.keys)],
         metadata_options=aws.ec2.LaunchTemplateMetadataOptionsArgs(
             # One hop: nodes may ask for their role's credentials, pods may not.
             http_endpoint="enabled",
@@ -194,19 +194,19 @@ def _root_disk(keys: Keys) -> aws.ec2.LaunchTemplateBlockDeviceMappingArgs:
     return aws.ec2.LaunchTemplateBlockDeviceMappingArgs(device_name="/dev/xvda", ebs=disk)
 
 
-def _placement(scope: Scope, group: Group) -> aws.ec2.LaunchTemplatePlacementArgs | None:
+def _placement(scope: Scope, group: NodeGroup) -> aws.ec2.LaunchTemplatePlacementArgs | None:
     if not group.has_placement_group:
         return None
     return aws.ec2.LaunchTemplatePlacementArgs(group_name=placement_group(scope, group.role).name)
 
 
-def _market(group: Group) -> aws.ec2.LaunchTemplateInstanceMarketOptionsArgs | None:
+def _market(group: NodeGroup) -> aws.ec2.LaunchTemplateInstanceMarketOptionsArgs | None:
     if not group.is_block:
         return None
     return aws.ec2.LaunchTemplateInstanceMarketOptionsArgs(market_type="capacity-block")
 
 
-def _reservation(group: Group) -> aws.ec2.LaunchTemplateCapacityReservationSpecificationArgs | None:
+def _reservation(group: NodeGroup) -> aws.ec2.LaunchTemplateCapacityReservationSpecificationArgs | None:
     if group.pool.reservation is None:
         return None
     target = aws.ec2.LaunchTemplateCapacityReservationSpecificationCapacityReservationTargetArgs(

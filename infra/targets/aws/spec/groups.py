@@ -10,7 +10,7 @@ from infra.spec.node_pool import NodePoolSpec
 
 
 @dataclass(frozen=True)
-class Group:
+class NodeGroup:
     """One managed node group: machine types that one launch template serves."""
 
     role: str
@@ -50,7 +50,7 @@ class Group:
         return self.pool.capacity == "on-demand" and self.machine.efa is not None
 
 
-def groups(pool: NodePoolSpec, zones: tuple[str, ...]) -> list[Group]:
+def groups(pool: NodePoolSpec, zones: tuple[str, ...]) -> list[NodeGroup]:
     """Return the groups of a pool; `zones` are the stack's.
 
     A spot pool is one group over all its markets (machine types and zones), so that EC2 takes nodes from
@@ -66,12 +66,12 @@ def groups(pool: NodePoolSpec, zones: tuple[str, ...]) -> list[Group]:
     most = shares(pool.num_nodes, len(bought))
     least = shares(pool.num_nodes if pool.min_nodes is None else pool.min_nodes, len(bought))
     return [
-        Group(_role(pool, name, of), pool, (pool.known_machine("aws", name),), of, num_nodes, min_nodes)
+        NodeGroup(_role(pool, name, of), pool, (pool.known_machine("aws", name),), of, num_nodes, min_nodes)
         for (name, of), num_nodes, min_nodes in zip(bought, most, least, strict=True)
     ]
 
 
-def _over_markets(pool: NodePoolSpec, zones: tuple[str, ...]) -> list[Group]:
+def _over_markets(pool: NodePoolSpec, zones: tuple[str, ...]) -> list[NodeGroup]:
     """Put machines together that boot by the same launch template: with the same cards and kind of disks."""
     alike: dict[object, list[Machine]] = {}
     for name in (pool.machine or "", *(pool.alternatives or ())):
@@ -79,7 +79,7 @@ def _over_markets(pool: NodePoolSpec, zones: tuple[str, ...]) -> list[Group]:
         alike.setdefault((machine.efa, bool(machine.local_nvme_gib)), []).append(machine)
     parts = shares(pool.num_nodes, len(alike))
     return [
-        Group(
+        NodeGroup(
             _role(pool, found[0].name, zones, alone=len(alike) == 1 and len(found) * len(zones) > 1),
             pool,
             tuple(found),

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from infra.clients.azure import Azure, NotAskedError, by_command_line
+from infra.clients.azure import AzureClient, NotAskedError, by_command_line
 from infra.spec import Stack
 from infra.targets.account import Preflight
 from infra.targets.azure.account import backend, preflight, rights
 from infra.targets.azure.account.find import Ask, AzureFinder
 from infra.targets.azure.spec.provider import AzureSpec
-from infra.targets.backend import Backend, Place
-from infra.targets.deploying import Declared, DeployRole, Pipeline
+from infra.targets.backend import BackendPlace, BackendSetup
+from infra.targets.deploying import DeclaredResource, DeployRole, Pipeline
 
 ASKED = "subscription, features, machines by zone and quotas; nobody asked for rights"
 
@@ -28,21 +28,23 @@ class AzureAccount:
             return Preflight(ASKED, not_asked=f"Azure: {error}")
         return Preflight(ASKED, found)
 
-    def state_place(self, stack: Stack, bucket: str, region: str) -> Place:
+    def state_place(self, stack: Stack, bucket: str, region: str) -> BackendPlace:
         """Return where the engine's state would be kept; the bucket is a storage account's name."""
         spec = cast(AzureSpec, stack.provider)
-        return Place(bucket, region or spec.region, dict(spec.tags))
+        return BackendPlace(bucket, region or spec.region, dict(spec.tags))
 
-    def make_backend(self, stack: Stack, place: Place) -> Backend:
+    def make_backend(self, stack: Stack, place: BackendPlace) -> BackendSetup:
         """Make the storage account and the key of the engine's state, or put right what is there."""
         spec = cast(AzureSpec, stack.provider)
-        return backend.make(place, spec, Azure.of_user(spec.subscription))
+        return backend.make(place, spec, AzureClient.of_user(spec.subscription))
 
-    def deploy_role(self, stack: Stack, declared: Sequence[Declared], pipeline: Pipeline) -> DeployRole:
+    def deploy_role(
+        self, stack: Stack, declared: Sequence[DeclaredResource], pipeline: Pipeline
+    ) -> DeployRole:
         """Return trust and custom role of a pipeline, by what the stack makes."""
         return rights.deploy_role(stack, cast(AzureSpec, stack.provider), declared, pipeline)
 
     def finder(self, stack: Stack, ask: Ask | None = None) -> AzureFinder:
         """Return what looks here for resources of a stack."""
         spec = cast(AzureSpec, stack.provider)
-        return AzureFinder(stack.name, spec.subscription, ask or Azure.of_user(spec.subscription).find)
+        return AzureFinder(stack.name, spec.subscription, ask or AzureClient.of_user(spec.subscription).find)

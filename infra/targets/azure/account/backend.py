@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from infra.clients.azure import Azure
+from infra.clients.azure import AzureClient
 from infra.errors import InputError, Problem
 from infra.targets.azure.spec.provider import AzureSpec
-from infra.targets.backend import Backend, Place
+from infra.targets.backend import BackendPlace, BackendSetup
 
 CONTAINER, KEY = "pulumi", "state"
 KEPT_DAYS = 30
@@ -23,7 +23,7 @@ _NAME = re.compile(r"^[a-z][a-z0-9]{2,23}$")
 """What storage accounts and vaults both take."""
 
 
-def make(place: Place, spec: AzureSpec, azure: Azure) -> Backend:
+def make(place: BackendPlace, spec: AzureSpec, azure: AzureClient) -> BackendSetup:
     """Make account, container, vault and key, or put right what is there.
 
     Raises InputError for a name that no account can have or one that is elsewhere, RefusedError for what
@@ -42,21 +42,21 @@ def make(place: Place, spec: AzureSpec, azure: Azure) -> Backend:
     _check_region(azure, account, place)
     container = _make_storage(azure, account, place, spec)
     key = _make_key(azure, vault, place, spec)
-    return Backend(
+    return BackendSetup(
         url=f"azblob://{CONTAINER}?storage_account={name}",
         secrets_provider=f"azurekeyvault://{name}.vault.azure.net/keys/{KEY}",
         rights={container: ["Storage Blob Data Contributor"], key: ["Key Vault Crypto User"]},
     )
 
 
-def _check_region(azure: Azure, account: str, place: Place) -> None:
+def _check_region(azure: AzureClient, account: str, place: BackendPlace) -> None:
     there = azure.find(account, {"api-version": STORAGE})
     if there is not None and there["location"] != place.region:
         fix = "choose another name, or say the region in which it is"
         raise InputError([Problem("bucket", f"{place.bucket} is in {there['location']}", place.region, fix)])
 
 
-def _make_storage(azure: Azure, account: str, place: Place, spec: AzureSpec) -> str:
+def _make_storage(azure: AzureClient, account: str, place: BackendPlace, spec: AzureSpec) -> str:
     properties: dict[str, Any] = {
         "allowBlobPublicAccess": False,
         "allowCrossTenantReplication": False,
@@ -79,7 +79,7 @@ def _make_storage(azure: Azure, account: str, place: Place, spec: AzureSpec) -> 
     return container
 
 
-def _make_key(azure: Azure, vault: str, place: Place, spec: AzureSpec) -> str:
+def _make_key(azure: AzureClient, vault: str, place: BackendPlace, spec: AzureSpec) -> str:
     """Make the vault, which refuses to be purged, and its key; a key that is there stays as it is."""
     properties = {
         "tenantId": spec.tenant,

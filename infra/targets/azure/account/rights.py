@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from infra.spec import Stack
 from infra.targets.azure.spec.provider import AzureSpec
-from infra.targets.deploying import Declared, DeployRole, Pipeline, rights_of
+from infra.targets.deploying import DeclaredResource, DeployRole, Pipeline, rights_of
 
 PRIVILEGED = {
     "Owner": "8e3af657-a8ff-443c-a75c-2fe8c4bcb635",
@@ -18,7 +18,7 @@ AUDIENCE = "api://AzureADTokenExchange"
 
 
 def deploy_role(
-    stack: Stack, spec: AzureSpec, declared: Sequence[Declared], pipeline: Pipeline
+    stack: Stack, spec: AzureSpec, declared: Sequence[DeclaredResource], pipeline: Pipeline
 ) -> DeployRole:
     """Return federated credential and role definition; KeyError for a type that the table lacks."""
     wanted = rights_of(__package__, "azure-native:", declared)

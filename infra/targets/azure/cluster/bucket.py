@@ -31,7 +31,7 @@ from pulumi_azure_native.storage.management_policy import ManagementPolicy
 from pulumi_azure_native.storage.storage_account import StorageAccount
 
 from infra.spec.storage import LifecycleSpec
-from infra.targets.azure.cluster.grounds import Grounds
+from infra.targets.azure.cluster.dependencies import ClusterDeps
 from infra.targets.azure.cluster.scope import Scope
 
 SUPERSEDED = "trainyard.dev/superseded"
@@ -39,22 +39,22 @@ SUPERSEDED = "trainyard.dev/superseded"
 
 
 @dataclass(frozen=True)
-class Store:
+class BucketIds:
     """IDs of storage account and container."""
 
     account: pulumi.Input[str]
     container: pulumi.Input[str]
 
 
-def make_bucket(scope: Scope, grounds: Grounds, name: str, lifecycle: LifecycleSpec) -> Store:
+def make_bucket(scope: Scope, deps: ClusterDeps, name: str, lifecycle: LifecycleSpec) -> BucketIds:
     """Make account and container, unless they are there already."""
-    spec, groups, endpoints = scope.spec, grounds.groups, grounds.endpoints
+    spec, groups, endpoints = scope.spec, deps.groups, deps.endpoints
     if spec.storage_group is not None:
         group = f"/subscriptions/{spec.subscription}/resourceGroups/{spec.storage_group}"
         account_id = f"{group}/providers/Microsoft.Storage/storageAccounts/{spec.storage_account}"
         endpoints.make("storage", account_id, "blob", "privatelink.blob.core.windows.net")
-        return Store(account_id, f"{account_id}/blobServices/default/containers/{name}")
-    account = blob_account(scope, grounds, "storage", spec.storage_account)
+        return BucketIds(account_id, f"{account_id}/blobServices/default/containers/{name}")
+    account = blob_account(scope, deps, "storage", spec.storage_account)
     endpoints.make("storage", account.id, "blob", "privatelink.blob.core.windows.net")
     kept = BlobServiceProperties(
         scope.named("storage"),
@@ -76,18 +76,18 @@ def make_bucket(scope: Scope, grounds: Grounds, name: str, lifecycle: LifecycleS
         policy=ManagementPolicySchemaArgs(rules=_rules(lifecycle)),
         opts=scope.options(depends_on=[kept], retain_on_delete=True),
     )
-    return Store(account.id, container(scope, grounds, account, "bucket", name, depends_on=[kept]).id)
+    return BucketIds(account.id, container(scope, deps, account, "bucket", name, depends_on=[kept]).id)
 
 
 def blob_account(
-    scope: Scope, grounds: Grounds, role: str, name: str, *, nfs: bool = False
+    scope: Scope, deps: ClusterDeps, role: str, name: str, *, nfs: bool = False
 ) -> StorageAccount:
     """Make a storage account that nobody reaches but by the VNet and an identity of Entra."""
-    keys, identity = grounds.keys, grounds.identities.keys.id
+    keys, identity = deps.keys, deps.identities.keys.id
     return StorageAccount(
         scope.named(role),
         account_name=name,
-        resource_group_name=grounds.groups.data,
+        resource_group_name=deps.groups.data,
         location=scope.region,
         kind="StorageV2",
         # In the zones of one region: a copy in another one would be under another law.
@@ -121,7 +121,7 @@ def blob_account(
 
 def container(
     scope: Scope,
-    grounds: Grounds,
+    deps: ClusterDeps,
     account: StorageAccount,
     role: str,
     name: str,
@@ -133,7 +133,7 @@ def container(
         scope.named(role),
         container_name=name,
         account_name=account.name,
-        resource_group_name=grounds.groups.data,
+        resource_group_name=deps.groups.data,
         public_access="None",
         opts=scope.options(
             depends_on=depends_on, protect=scope.spec.deletion_protection, retain_on_delete=True

@@ -20,10 +20,10 @@ from infra.spec import Stack
 from infra.spec.provider import ProviderKind
 from infra.spec.storage import LifecycleSpec
 from infra.subnets import aks_ranges
-from infra.targets.azure.cluster.bucket import Store, make_bucket
+from infra.targets.azure.cluster.bucket import BucketIds, make_bucket
 from infra.targets.azure.cluster.control_plane import ControlPlane, kubeconfig, make_control_plane
+from infra.targets.azure.cluster.dependencies import ClusterDeps, make_dependencies
 from infra.targets.azure.cluster.filesystem import make_filesystem
-from infra.targets.azure.cluster.grounds import Grounds, make_grounds
 from infra.targets.azure.cluster.identity import (
     CLIENT_ID,
     USES_IDENTITY,
@@ -78,10 +78,10 @@ class AzureCluster(Cluster):
         self.pools = {pool.name: pool_settings(pool) for pool in stack.pools}
         self.settings = _settings(stack, spec, self.pools)
         scope = _scope(stack, spec, self)
-        grounds = make_grounds(scope)
-        control_plane = self._control_plane(scope, grounds, stack)
+        deps = make_dependencies(scope)
+        control_plane = self._control_plane(scope, deps, stack)
         made = {
-            pool.name: agent_pool(scope, grounds, control_plane, pool, self.pools[pool.name])
+            pool.name: agent_pool(scope, deps, control_plane, pool, self.pools[pool.name])
             for pool in stack.pools
             if pool.capacity != "system"
         }
@@ -92,23 +92,23 @@ class AzureCluster(Cluster):
         teams = [team.name for team in stack.teams]
         bucket = stack.storage.object_store.bucket
         lifecycle = stack.storage.object_store.lifecycle or LifecycleSpec()
-        store = make_bucket(scope, grounds, bucket, lifecycle)
+        store = make_bucket(scope, deps, bucket, lifecycle)
         self.outputs = ClusterOutputs(
             endpoint=control_plane.endpoint,
             ca_certificate=control_plane.ca_certificate,
             kubeconfig=config,
-            volume_source=make_filesystem(scope, grounds, teams, stack.storage.checkpoints),
+            volume_source=make_filesystem(scope, deps, teams, stack.storage.checkpoints),
             object_store=ObjectStoreOutputs(f"https://{spec.storage_account}.blob.core.windows.net", bucket),
-            storage_classes=(_disks(grounds.disks),),
-            service_accounts=_identities(stack, scope, grounds, control_plane, store),
+            storage_classes=(_disks(deps.disks),),
+            service_accounts=_identities(stack, scope, deps, control_plane, store),
         )
         self.register_outputs({"endpoint": self.outputs.endpoint})
 
-    def _control_plane(self, scope: Scope, grounds: Grounds, stack: Stack) -> ControlPlane:
+    def _control_plane(self, scope: Scope, deps: ClusterDeps, stack: Stack) -> ControlPlane:
         (system,) = (pool for pool in stack.pools if pool.capacity == "system")
-        profile = system_pool(scope, grounds.network, system, self.pools[system.name])
-        made = make_control_plane(scope, grounds, profile)
-        keep_logs(scope, grounds.groups, made.cluster)
+        profile = system_pool(scope, deps.network, system, self.pools[system.name])
+        made = make_control_plane(scope, deps, profile)
+        keep_logs(scope, deps.groups, made.cluster)
         human_access(scope, made.cluster.id, stack.teams)
         return made
 
@@ -116,13 +116,13 @@ class AzureCluster(Cluster):
 def _identities(
     stack: Stack,
     scope: Scope,
-    grounds: Grounds,
+    deps: ClusterDeps,
     control_plane: ControlPlane,
-    store: Store,
+    store: BucketIds,
 ) -> dict[str, dict[str, pulumi.Input[str]]]:
     """Let each team's jobs reach their part of the container, and those that stage datasets read these."""
-    group, issuer = grounds.groups.cluster, control_plane.issuer
-    role = trainer_role(scope, scope.spec.storage_group or grounds.groups.data)
+    group, issuer = deps.groups.cluster, control_plane.issuer
+    role = trainer_role(scope, scope.spec.storage_group or deps.groups.data)
     made = {
         names.team_namespace(team.name): team_identity(
             scope, team.name, group, issuer, container=store.container, role=role

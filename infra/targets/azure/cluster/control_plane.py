@@ -37,7 +37,7 @@ from pulumi_azure_native.containerservice.list_managed_cluster_user_credentials 
 from pulumi_azure_native.containerservice.maintenance_configuration import MaintenanceConfiguration
 from pulumi_azure_native.containerservice.managed_cluster import ManagedCluster
 
-from infra.targets.azure.cluster.grounds import Grounds
+from infra.targets.azure.cluster.dependencies import ClusterDeps
 from infra.targets.azure.cluster.identity import Identities
 from infra.targets.azure.cluster.keys import Keys
 from infra.targets.azure.cluster.network import Network
@@ -77,15 +77,15 @@ class ControlPlane:
 
 
 def make_control_plane(
-    scope: Scope, grounds: Grounds, system_pool: ManagedClusterAgentPoolProfileArgs
+    scope: Scope, deps: ClusterDeps, system_pool: ManagedClusterAgentPoolProfileArgs
 ) -> ControlPlane:
     """Make the cluster: private, without local accounts, its secrets encrypted."""
-    spec, identities = scope.spec, grounds.identities
+    spec, identities = scope.spec, deps.identities
     cluster = ManagedCluster(
         scope.name,
         # Its users' kubeconfigs go by the name.
         resource_name_=scope.name,
-        resource_group_name=grounds.groups.cluster,
+        resource_group_name=deps.groups.cluster,
         location=scope.region,
         kubernetes_version=scope.kubernetes_version,
         dns_prefix=scope.name,
@@ -98,24 +98,22 @@ def make_control_plane(
         enable_rbac=True,
         disable_local_accounts=True,
         aad_profile=_sign_in(spec),
-        api_server_access_profile=_access(scope, grounds.network),
+        api_server_access_profile=_access(scope, deps.network),
         network_profile=_network(scope),
         oidc_issuer_profile=ManagedClusterOIDCIssuerProfileArgs(enabled=True),
-        security_profile=_security(grounds.keys),
-        disk_encryption_set_id=grounds.disks,
+        security_profile=_security(deps.keys),
+        disk_encryption_set_id=deps.disks,
         storage_profile=_drivers(scope),
         auto_upgrade_profile=ManagedClusterAutoUpgradeProfileArgs(
             upgrade_channel=spec.upgrades, node_os_upgrade_channel=_NODE_IMAGES[spec.upgrades]
         ),
         agent_pool_profiles=[system_pool],
         tags=scope.tags,
-        opts=scope.options(
-            depends_on=[grounds.keys.private, *grounds.rights], protect=spec.deletion_protection
-        ),
+        opts=scope.options(depends_on=[deps.keys.private, *deps.rights], protect=spec.deletion_protection),
     )
     for name in _SCHEDULES if spec.upgrades != "none" else ():
-        _window(scope, grounds.groups, cluster, name)
-    return ControlPlane(cluster, _credentials(grounds.groups, cluster))
+        _window(scope, deps.groups, cluster, name)
+    return ControlPlane(cluster, _credentials(deps.groups, cluster))
 
 
 def _node_identity(identities: Identities) -> dict[str, UserAssignedIdentityArgs]:

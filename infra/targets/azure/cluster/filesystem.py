@@ -34,7 +34,7 @@ from pulumi_azure_native.storagecache.aml_filesystem import AmlFilesystem
 from infra.spec.storage import CheckpointsSpec
 from infra.subnets import aks_ranges
 from infra.targets.azure.cluster.bucket import blob_account, container
-from infra.targets.azure.cluster.grounds import Grounds
+from infra.targets.azure.cluster.dependencies import ClusterDeps
 from infra.targets.azure.cluster.scope import Scope
 from infra.targets.azure.spec.provider import AzureLustreSpec, BlobNfsSpec, NetAppSpec
 from infra.targets.base import VolumeSource
@@ -48,19 +48,19 @@ _SHARED, _LOGS = "shared", "logs"
 
 
 def make_filesystem(
-    scope: Scope, grounds: Grounds, teams: Sequence[str], checkpoints: CheckpointsSpec
+    scope: Scope, deps: ClusterDeps, teams: Sequence[str], checkpoints: CheckpointsSpec
 ) -> VolumeSource:
     """Make the filesystem of the stack; return how its folders become volumes."""
     spec = scope.spec.filesystem
     if isinstance(spec, AzureLustreSpec):
-        return lustre_volumes(scope, _lustre(scope, spec, grounds))
+        return lustre_volumes(scope, _lustre(scope, spec, deps))
     if isinstance(spec, NetAppSpec):
-        return netapp_volumes(_netapp(scope, spec, grounds, spec.kept_snapshot_days(checkpoints)))
-    return _blob_nfs(scope, spec, grounds, teams)
+        return netapp_volumes(_netapp(scope, spec, deps, spec.kept_snapshot_days(checkpoints)))
+    return _blob_nfs(scope, spec, deps, teams)
 
 
-def _lustre(scope: Scope, spec: AzureLustreSpec, grounds: Grounds) -> AmlFilesystem:
-    keys, identity = grounds.keys, grounds.identities.keys.id
+def _lustre(scope: Scope, spec: AzureLustreSpec, deps: ClusterDeps) -> AmlFilesystem:
+    keys, identity = deps.keys, deps.identities.keys.id
     zone = spec.zone or next(iter(scope.spec.zones), None)
     reference = KeyVaultKeyReferenceArgs(
         key_url=keys.data.url, source_vault=KeyVaultKeyReferenceSourceVaultArgs(id=keys.vault)
@@ -68,11 +68,11 @@ def _lustre(scope: Scope, spec: AzureLustreSpec, grounds: Grounds) -> AmlFilesys
     return AmlFilesystem(
         scope.named("lustre"),
         aml_filesystem_name=scope.named("lustre"),
-        resource_group_name=grounds.groups.cluster,
+        resource_group_name=deps.groups.cluster,
         location=scope.region,
         sku=SkuNameArgs(name=f"AMLFS-Durable-Premium-{spec.throughput}"),
         storage_capacity_ti_b=spec.capacity_tib,
-        filesystem_subnet=grounds.network.filesystem,
+        filesystem_subnet=deps.network.filesystem,
         zones=[zone] if zone else None,
         maintenance_window=AmlFilesystemMaintenanceWindowArgs(
             day_of_week="Saturday", time_of_day_utc="06:00"
@@ -100,8 +100,8 @@ def lustre_volumes(scope: Scope, filesystem: AmlFilesystem) -> VolumeSource:
     return source
 
 
-def _netapp(scope: Scope, spec: NetAppSpec, grounds: Grounds, snapshot_days: int) -> CapacityPoolVolume:
-    group, keys, identity = grounds.groups.cluster, grounds.keys, grounds.identities.keys.id
+def _netapp(scope: Scope, spec: NetAppSpec, deps: ClusterDeps, snapshot_days: int) -> CapacityPoolVolume:
+    group, keys, identity = deps.groups.cluster, deps.keys, deps.identities.keys.id
     level = spec.service_level.capitalize()
     account = Account(
         scope.named("netapp"),
@@ -141,7 +141,7 @@ def _netapp(scope: Scope, spec: NetAppSpec, grounds: Grounds, snapshot_days: int
         location=scope.region,
         service_level=level,
         usage_threshold=spec.capacity_tib * TIB,
-        subnet_id=grounds.network.filesystem,
+        subnet_id=deps.network.filesystem,
         network_features="Standard",
         protocol_types=["NFSv3"],
         encryption_key_source="Microsoft.KeyVault",
@@ -202,19 +202,19 @@ def netapp_volumes(volume: CapacityPoolVolume) -> VolumeSource:
     return source
 
 
-def _blob_nfs(scope: Scope, spec: BlobNfsSpec, grounds: Grounds, teams: Sequence[str]) -> VolumeSource:
+def _blob_nfs(scope: Scope, spec: BlobNfsSpec, deps: ClusterDeps, teams: Sequence[str]) -> VolumeSource:
     """A container for each team, and one for logs: NFS 3.0 mounts no folder of one."""
-    account = blob_account(scope, grounds, "nfs", spec.account, nfs=True)
-    reached, _ = grounds.endpoints.make("nfs", account.id, "blob", "privatelink.blob.core.windows.net")
+    account = blob_account(scope, deps, "nfs", spec.account, nfs=True)
+    reached, _ = deps.endpoints.make("nfs", account.id, "blob", "privatelink.blob.core.windows.net")
     names = {"": _SHARED, _LOGS: _LOGS, **{f"checkpoints/{team}": f"checkpoints-{team}" for team in teams}}
     made = {
-        path: container(scope, grounds, account, f"nfs-{name}", name, depends_on=[reached])
+        path: container(scope, deps, account, f"nfs-{name}", name, depends_on=[reached])
         for path, name in names.items()
     }
 
     def source(path: str) -> dict[str, Any]:
         attributes: dict[str, pulumi.Input[str]] = {
-            "resourceGroup": grounds.groups.data,
+            "resourceGroup": deps.groups.data,
             "storageAccount": account.name,
             "containerName": made[path].name,
             "protocol": "nfs",

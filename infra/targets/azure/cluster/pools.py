@@ -18,7 +18,7 @@ import catalog
 from infra import names
 from infra.spec.node_pool import NodePoolSpec
 from infra.targets.azure.cluster.control_plane import ControlPlane
-from infra.targets.azure.cluster.grounds import Grounds
+from infra.targets.azure.cluster.dependencies import ClusterDeps
 from infra.targets.azure.cluster.identity import grant
 from infra.targets.azure.cluster.network import Network
 from infra.targets.azure.cluster.scope import Scope
@@ -75,7 +75,11 @@ def system_pool(
 
 
 def agent_pool(
-    scope: Scope, grounds: Grounds, control_plane: ControlPlane, pool: NodePoolSpec, settings: PoolSettings
+    scope: Scope,
+    deps: ClusterDeps,
+    control_plane: ControlPlane,
+    pool: NodePoolSpec,
+    settings: PoolSettings,
 ) -> AgentPool:
     """Make a pool of jobs."""
     spot: dict[str, Any] = {}
@@ -86,7 +90,7 @@ def agent_pool(
     made = AgentPool(
         scope.named(pool.name),
         agent_pool_name=names.agent_pool(pool.name),
-        resource_group_name=grounds.groups.cluster,
+        resource_group_name=deps.groups.cluster,
         resource_name_=control_plane.cluster.name,
         mode="User",
         capacity_reservation_group_id=pool.reservation.id if pool.reservation else None,
@@ -97,9 +101,9 @@ def agent_pool(
         if pool.is_spot
         else AgentPoolUpgradeSettingsArgs(max_surge="0", max_unavailable="1"),
         **spot,
-        **{**_node(scope, grounds.network, pool, settings), **_size(scope, pool, settings)},
+        **{**_node(scope, deps.network, pool, settings), **_size(scope, pool, settings)},
         opts=scope.options(
-            depends_on=_reservation_rights(scope, grounds, pool),
+            depends_on=_reservation_rights(scope, deps, pool),
             # Two of a name cannot be, and seldom are there machines for two.
             delete_before_replace=True,
             # What the autoscaler did is no drift, nor is the minimum that was raised afterwards.
@@ -151,11 +155,11 @@ def _size(scope: Scope, pool: NodePoolSpec, settings: PoolSettings) -> dict[str,
     }
 
 
-def _reservation_rights(scope: Scope, grounds: Grounds, pool: NodePoolSpec) -> list[pulumi.Resource]:
+def _reservation_rights(scope: Scope, deps: ClusterDeps, pool: NodePoolSpec) -> list[pulumi.Resource]:
     """The control plane puts machines into a reservation that is somebody's."""
     if pool.reservation is None:
         return []
-    name, identity = f"control-plane-{pool.name}", grounds.identities.control_plane
+    name, identity = f"control-plane-{pool.name}", deps.identities.control_plane
     return [grant(scope, name, identity, "Contributor", pool.reservation.id)]
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from infra.clients.google import Google, RefusedError
+from infra.clients.google import GoogleClient, GoogleRefusedError
 from infra.errors import MachineError
 from infra.spec import Stack
 from infra.targets.account import Preflight
-from infra.targets.backend import Backend, Place
-from infra.targets.deploying import Declared, DeployRole, Pipeline
+from infra.targets.backend import BackendPlace, BackendSetup
+from infra.targets.deploying import DeclaredResource, DeployRole, Pipeline
 from infra.targets.gcp.account import backend, preflight, rights
 from infra.targets.gcp.account.find import Ask, GcpFinder
 from infra.targets.gcp.spec.provider import GcpSpec
@@ -24,30 +24,32 @@ class GcpAccount:
     def preflight(self, stack: Stack) -> Preflight:
         """Ask for what `up` needs, changing nothing."""
         try:
-            google = Google.of_user()
+            google = GoogleClient.of_user()
         except MachineError:
             login = "gcloud auth application-default login"
             return Preflight(ASKED, not_asked=f"Google Cloud: no credentials (`{login}`)")
         try:
             found = tuple(preflight.problems(stack, cast(GcpSpec, stack.provider), google))
-        except RefusedError as error:
+        except GoogleRefusedError as error:
             found = tuple(error.problems)
         return Preflight(ASKED, found)
 
-    def state_place(self, stack: Stack, bucket: str, region: str) -> Place:
+    def state_place(self, stack: Stack, bucket: str, region: str) -> BackendPlace:
         """Return where the engine's state would be kept."""
         spec = cast(GcpSpec, stack.provider)
-        return Place(bucket, region or spec.region, dict(spec.labels))
+        return BackendPlace(bucket, region or spec.region, dict(spec.labels))
 
-    def make_backend(self, stack: Stack, place: Place) -> Backend:
+    def make_backend(self, stack: Stack, place: BackendPlace) -> BackendSetup:
         """Make the bucket and the key of the engine's state, or put right what is there."""
-        return backend.make(place, cast(GcpSpec, stack.provider), Google.of_user())
+        return backend.make(place, cast(GcpSpec, stack.provider), GoogleClient.of_user())
 
-    def deploy_role(self, stack: Stack, declared: Sequence[Declared], pipeline: Pipeline) -> DeployRole:
+    def deploy_role(
+        self, stack: Stack, declared: Sequence[DeclaredResource], pipeline: Pipeline
+    ) -> DeployRole:
         """Return trust and custom role of a pipeline, by what the stack makes."""
         return rights.deploy_role(stack, cast(GcpSpec, stack.provider), declared, pipeline)
 
     def finder(self, stack: Stack, ask: Ask | None = None) -> GcpFinder:
         """Return what looks here for resources of a stack."""
         spec = cast(GcpSpec, stack.provider)
-        return GcpFinder(stack.name, spec.project, spec.region, ask or Google.of_user().find)
+        return GcpFinder(stack.name, spec.project, spec.region, ask or GoogleClient.of_user().find)

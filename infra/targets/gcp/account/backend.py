@@ -9,9 +9,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from infra.clients.google import Answer, Google
+from infra.clients.google import Answer, GoogleClient
 from infra.errors import InputError, Problem
-from infra.targets.backend import Backend, Place
+from infra.targets.backend import BackendPlace, BackendSetup
 from infra.targets.gcp.spec.provider import GcpSpec
 
 STORAGE = "https://storage.googleapis.com/storage/v1"
@@ -23,7 +23,7 @@ NONCURRENT_DAYS = 365
 _USE = "roles/cloudkms.cryptoKeyEncrypterDecrypter"
 
 
-def make(place: Place, spec: GcpSpec, google: Google) -> Backend:
+def make(place: BackendPlace, spec: GcpSpec, google: GoogleClient) -> BackendSetup:
     """Make key and bucket, or put right what is there.
 
     Raises InputError for a bucket that is someone else's or elsewhere, RefusedError for what Google refuses.
@@ -31,14 +31,14 @@ def make(place: Place, spec: GcpSpec, google: Google) -> Backend:
     key = _key(place, spec.project, google)
     _let_storage_use(key, spec.project, google)
     _bucket(place, spec, key, google)
-    return Backend(
+    return BackendSetup(
         url=f"gs://{place.bucket}",
         secrets_provider=f"gcpkms://{key}",
         rights={f"gs://{place.bucket}": ["roles/storage.objectAdmin"], key: [_USE]},
     )
 
 
-def _key(place: Place, project: str, google: Google) -> str:
+def _key(place: BackendPlace, project: str, google: GoogleClient) -> str:
     ring = f"projects/{project}/locations/{place.region}/keyRings/{RING}"
     if google.find(f"{KMS}/{ring}") is None:
         google.ask("POST", f"{KMS}/{ring.rpartition('/')[0]}", {}, keyRingId=RING)
@@ -54,7 +54,7 @@ def _rotation() -> dict[str, str]:
     return {"rotationPeriod": f"{ROTATION_DAYS * 86400}s", "nextRotationTime": first.isoformat()}
 
 
-def _let_storage_use(key: str, project: str, google: Google) -> None:
+def _let_storage_use(key: str, project: str, google: GoogleClient) -> None:
     """Let Cloud Storage's own identity use the key, and leave all else that its policy says."""
     agent = google.ask("GET", f"{STORAGE}/projects/{project}/serviceAccount")["email_address"]
     member = f"serviceAccount:{agent}"
@@ -65,7 +65,7 @@ def _let_storage_use(key: str, project: str, google: Google) -> None:
         google.ask("POST", f"{KMS}/{key}:setIamPolicy", {"policy": policy})
 
 
-def _bucket(place: Place, spec: GcpSpec, key: str, google: Google) -> None:
+def _bucket(place: BackendPlace, spec: GcpSpec, key: str, google: GoogleClient) -> None:
     there = google.find(f"{STORAGE}/b/{place.bucket}")
     if there is None:
         body = {"name": place.bucket, "location": place.region, **_settings(place, key)}
@@ -75,7 +75,7 @@ def _bucket(place: Place, spec: GcpSpec, key: str, google: Google) -> None:
     google.ask("PATCH", f"{STORAGE}/b/{place.bucket}", _settings(place, key))
 
 
-def _check(place: Place, spec: GcpSpec, there: Answer) -> None:
+def _check(place: BackendPlace, spec: GcpSpec, there: Answer) -> None:
     if there["projectNumber"] != spec.project_number:
         got, fix = f"{place.bucket} is of project {there['projectNumber']}", "choose another name"
         raise InputError([Problem("bucket", got, spec.project_number, fix)])
@@ -85,7 +85,7 @@ def _check(place: Place, spec: GcpSpec, there: Answer) -> None:
         raise InputError([Problem("bucket", got, place.region, fix)])
 
 
-def _settings(place: Place, key: str) -> dict[str, Any]:
+def _settings(place: BackendPlace, key: str) -> dict[str, Any]:
     """What holds for the bucket. The API that the engine uses (JSON) takes TLS alone, in any case."""
     outdated = {"action": {"type": "Delete"}, "condition": {"daysSinceNoncurrentTime": NONCURRENT_DAYS}}
     return {

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 
 import httpx
 
-from infra.clients.google import COMPUTE, Answer, Google, RefusedError
+from infra.clients.google import COMPUTE, Answer, GoogleClient, GoogleRefusedError
 from infra.errors import Problem
 from infra.spec import Stack
 from infra.spec.provider import minor_of
 from infra.targets.account import nobody_is_inside_yet
 from infra.targets.gcp.account.quotas import short_quotas
-from infra.targets.gcp.spec.groups import Group, groups
+from infra.targets.gcp.spec.groups import GkePool, groups
 from infra.targets.gcp.spec.provider import ExistingManagedLustreSpec, GcpSpec
 
 APIS = ("compute", "container", "cloudkms", "storage", "iam", "cloudresourcemanager", "servicenetworking")
@@ -36,7 +36,7 @@ RIGHTS = (
 """Of the roles in docs/gcp.md, the rights without which an `up` ends half-way."""
 
 
-def problems(stack: Stack, spec: GcpSpec, google: Google) -> Iterator[Problem]:
+def problems(stack: Stack, spec: GcpSpec, google: GoogleClient) -> Iterator[Problem]:
     """Find what the project lacks. Raises RefusedError where it cannot be asked."""
     project = google.ask("GET", f"https://cloudresourcemanager.googleapis.com/v1/projects/{spec.project}")
     if project["projectNumber"] != spec.project_number:
@@ -54,14 +54,14 @@ def problems(stack: Stack, spec: GcpSpec, google: Google) -> Iterator[Problem]:
     yield from _cluster(spec, google)
 
 
-def _reach(stack: Stack, spec: GcpSpec, google: Google) -> Iterator[Problem]:
+def _reach(stack: Stack, spec: GcpSpec, google: GoogleClient) -> Iterator[Problem]:
     if spec.access.dns_endpoint or spec.network.existing:
         return
     if google.find(_cluster_url(spec, stack.name)) is None:
         yield nobody_is_inside_yet("provider.access.dns_endpoint", "true: IAM lets `up` in")
 
 
-def _apis(spec: GcpSpec, google: Google) -> Iterator[Problem]:
+def _apis(spec: GcpSpec, google: GoogleClient) -> Iterator[Problem]:
     emergency = ["privilegedaccessmanager"] if spec.access.break_glass else []
     needed = {f"{name}.googleapis.com" for name in (*APIS, FILESYSTEMS[spec.filesystem.kind], *emergency)}
     names = [f"projects/{spec.project_number}/services/{name}" for name in sorted(needed)]
@@ -73,7 +73,7 @@ def _apis(spec: GcpSpec, google: Google) -> Iterator[Problem]:
         yield Problem("APIs of the project", f"{', '.join(off)}: off", "on", fix)
 
 
-def _rights(spec: GcpSpec, google: Google) -> Iterator[Problem]:
+def _rights(spec: GcpSpec, google: GoogleClient) -> Iterator[Problem]:
     makes = [] if spec.filesystem.existing else [f"{FILESYSTEMS[spec.filesystem.kind]}.instances.create"]
     emergency = ["privilegedaccessmanager.entitlements.create"] if spec.access.break_glass else []
     spared = "container.clusters.create" if spec.existing_cluster else ""
@@ -85,7 +85,7 @@ def _rights(spec: GcpSpec, google: Google) -> Iterator[Problem]:
         yield Problem("rights of who signs in", f"not {', '.join(lacking)}", "all of these", fix)
 
 
-def _offered(bought: Sequence[Group], spec: GcpSpec, google: Google) -> Iterator[Problem]:
+def _offered(bought: Sequence[GkePool], spec: GcpSpec, google: GoogleClient) -> Iterator[Problem]:
     asked: dict[tuple[str, str], bool] = {}
     for group in bought:
         name = group.machine.name
@@ -100,7 +100,7 @@ def _offered(bought: Sequence[Group], spec: GcpSpec, google: Google) -> Iterator
             yield Problem(path, f"{name} in {', '.join(lacking)}", "a zone that offers it", fix)
 
 
-def _reservations(stack: Stack, spec: GcpSpec, google: Google) -> Iterator[Problem]:
+def _reservations(stack: Stack, spec: GcpSpec, google: GoogleClient) -> Iterator[Problem]:
     for pool in stack.pools:
         if pool.reservation is None:
             continue
@@ -123,14 +123,14 @@ def _reservations(stack: Stack, spec: GcpSpec, google: Google) -> Iterator[Probl
             yield Problem(path, f"{free} machines are free", f"{pool.num_nodes} for the pool", fix)
 
 
-def _bucket(stack: Stack, spec: GcpSpec, google: Google) -> Iterator[Problem]:
+def _bucket(stack: Stack, spec: GcpSpec, google: GoogleClient) -> Iterator[Problem]:
     name, path = stack.storage.object_store.bucket, "storage.object_store.bucket"
     someone = Problem(
         path, f"{name} is someone else's", "a free name", "choose another: it is one for the whole world"
     )
     try:
         there = google.find(f"https://storage.googleapis.com/storage/v1/b/{name}")
-    except RefusedError as error:
+    except GoogleRefusedError as error:
         if error.status != httpx.codes.FORBIDDEN:
             raise
         yield someone
@@ -142,7 +142,7 @@ def _bucket(stack: Stack, spec: GcpSpec, google: Google) -> Iterator[Problem]:
         yield Problem(path, f"{name} is not there", "a bucket of yours", fix)
 
 
-def _filesystem(spec: GcpSpec, google: Google) -> Iterator[Problem]:
+def _filesystem(spec: GcpSpec, google: GoogleClient) -> Iterator[Problem]:
     """An instance of Managed Lustre that is to be there; a Filestore share is named by its address alone."""
     existing = spec.filesystem.existing
     if not isinstance(existing, ExistingManagedLustreSpec):
@@ -163,7 +163,7 @@ def _cluster_url(spec: GcpSpec, name: str) -> str:
     return f"https://container.googleapis.com/v1/{place}"
 
 
-def _cluster(spec: GcpSpec, google: Google) -> Iterator[Problem]:
+def _cluster(spec: GcpSpec, google: GoogleClient) -> Iterator[Problem]:
     """One that is to be there: as the stack file says it is, and running."""
     existing = spec.existing_cluster
     if existing is None:

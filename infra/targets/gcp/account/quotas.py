@@ -7,17 +7,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from catalog import Quota, find_quota
-from infra.clients.google import COMPUTE, Google, RefusedError
+from infra.clients.google import COMPUTE, GoogleClient, GoogleRefusedError
 from infra.errors import Problem
 from infra.spec import Stack
-from infra.targets.gcp.spec.groups import Group
+from infra.targets.gcp.spec.groups import GkePool
 from infra.targets.gcp.spec.provider import GcpSpec
 
 NETWORKS_OF_FABRIC = {"tcpxo": 8, "roce": 2}
 CLOUD_QUOTAS = "https://cloudquotas.googleapis.com/v1"
 
 
-def short_quotas(stack: Stack, bought: Sequence[Group], spec: GcpSpec, google: Google) -> Iterator[Problem]:
+def short_quotas(
+    stack: Stack, bought: Sequence[GkePool], spec: GcpSpec, google: GoogleClient
+) -> Iterator[Problem]:
     """Find quotas that are too small. What is reserved was counted when it was reserved."""
     counted = [group for group in bought if group.pool.capacity != "reserved"]
     project = f"{COMPUTE}/projects/{spec.project}"
@@ -31,7 +33,7 @@ def short_quotas(stack: Stack, bought: Sequence[Group], spec: GcpSpec, google: G
     yield from _short_families(counted, spec, google)
 
 
-def _needed(bought: Sequence[Group]) -> Counter[str]:
+def _needed(bought: Sequence[GkePool]) -> Counter[str]:
     """What the region must still have, by the quotas that Compute tells."""
     needed: Counter[str] = Counter()
     for group in bought:
@@ -41,7 +43,7 @@ def _needed(bought: Sequence[Group]) -> Counter[str]:
     return needed
 
 
-def _quota(group: Group) -> Quota | None:
+def _quota(group: GkePool) -> Quota | None:
     """What a group counts against: a quota of its family of machines, or of its accelerator or series."""
     machine, accelerator = group.machine.name, group.pool.accelerator
     families = (machine.rpartition("-")[0], accelerator.model if accelerator else machine.partition("-")[0])
@@ -49,20 +51,20 @@ def _quota(group: Group) -> Quota | None:
     return next(filter(None, found), None)
 
 
-def _amount(group: Group) -> int:
+def _amount(group: GkePool) -> int:
     """What counts against the quota: accelerators, or vCPUs where there are none."""
     accelerator = group.pool.accelerator
     return group.num_nodes * (accelerator.count if accelerator else group.machine.vcpus)
 
 
-def _unknown(bought: Sequence[Group], spec: GcpSpec) -> Iterator[Problem]:
+def _unknown(bought: Sequence[GkePool], spec: GcpSpec) -> Iterator[Problem]:
     """A quota that is not known here is said: silence would read as enough of it."""
     for name in sorted({each.machine.name for each in bought if _quota(each) is None}):
         allowed, fix = "a quota that `doctor` can ask for", f"look at IAM & Admin > Quotas of {spec.region}"
         yield Problem(f"quota: {name}", "which quota it counts against is not known here", allowed, fix)
 
 
-def _is_preemptible(group: Group) -> bool:
+def _is_preemptible(group: GkePool) -> bool:
     return group.pool.is_spot or group.pool.provisioning is not None
 
 
@@ -74,7 +76,7 @@ def _short(needed: Mapping[str, int], quotas: Sequence[Mapping[str, Any]], where
             yield Problem(f"quota: {metric}", got, allowed, _console(metric, where))
 
 
-def _short_families(bought: Sequence[Group], spec: GcpSpec, google: Google) -> Iterator[Problem]:
+def _short_families(bought: Sequence[GkePool], spec: GcpSpec, google: GoogleClient) -> Iterator[Problem]:
     """The limits of whole families; what is in use already is not told with them."""
     needed: Counter[tuple[str, str, str]] = Counter()
     for group in bought:
@@ -86,7 +88,7 @@ def _short_families(bought: Sequence[Group], spec: GcpSpec, google: Google) -> I
         got, fix = f"{amount} are needed", _console(quota, spec.region)
         try:
             limit = _limit(google, spec, quota, {dimension: name, "region": spec.region})
-        except RefusedError as error:
+        except GoogleRefusedError as error:
             fix = f"gcloud services enable cloudquotas.googleapis.com --project {spec.project}"
             yield Problem(path, f"not known: {error.problems[0].got}", "an answer", fix)
             continue
@@ -94,7 +96,7 @@ def _short_families(bought: Sequence[Group], spec: GcpSpec, google: Google) -> I
             yield Problem(path, got, f"{limit:g} in all" if limit else "none", fix)
 
 
-def _limit(google: Google, spec: GcpSpec, quota: str, wanted: Mapping[str, str]) -> float:
+def _limit(google: GoogleClient, spec: GcpSpec, quota: str, wanted: Mapping[str, str]) -> float:
     """Return the limit of the narrowest entry that holds; nothing where none does, for none was granted."""
     place = f"projects/{spec.project}/locations/global/services/compute.googleapis.com"
     entries = google.ask("GET", f"{CLOUD_QUOTAS}/{place}/quotaInfos/{quota}").get("dimensionsInfos", [])

@@ -6,14 +6,16 @@ import re
 from collections.abc import Mapping, Sequence
 
 from infra.spec import Stack
-from infra.targets.deploying import Declared, DeployRole, Pipeline, rights_of
+from infra.targets.deploying import DeclaredResource, DeployRole, Pipeline, rights_of
 from infra.targets.gcp.spec.provider import GcpSpec
 
 _PROJECT_GRANT = "gcp:projects/iAMMember:IAMMember"
 _READS = re.compile(r"\.(get|list|getIamPolicy)$")
 
 
-def deploy_role(stack: Stack, spec: GcpSpec, declared: Sequence[Declared], pipeline: Pipeline) -> DeployRole:
+def deploy_role(
+    stack: Stack, spec: GcpSpec, declared: Sequence[DeclaredResource], pipeline: Pipeline
+) -> DeployRole:
     """Return the identity provider of a pool and the role; KeyError for a type that the table lacks."""
     wanted = rights_of(__package__, "gcp:", declared)
     kept = [each for each in wanted if not pipeline.reads or _READS.search(each)]
@@ -34,7 +36,7 @@ def deploy_role(stack: Stack, spec: GcpSpec, declared: Sequence[Declared], pipel
     )
 
 
-def _grants(declared: Sequence[Declared]) -> Mapping[str, object]:
+def _grants(declared: Sequence[DeclaredResource]) -> Mapping[str, object]:
     """Let it grant and revoke the project's roles that the stack does, and no others.
 
     Where a request grants nothing the attribute is empty, and the condition holds (IAM, "Set limits on

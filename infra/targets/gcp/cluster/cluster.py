@@ -42,7 +42,7 @@ from infra.targets.gcp.cluster.identity import (
 )
 from infra.targets.gcp.cluster.keys import Keys, make_keys
 from infra.targets.gcp.cluster.network import make_network
-from infra.targets.gcp.cluster.pools import Grounds, node_pool, pool_settings
+from infra.targets.gcp.cluster.pools import NodePoolDeps, node_pool, pool_settings
 from infra.targets.gcp.cluster.scope import Scope, labels_of
 from infra.targets.gcp.spec.groups import groups
 from infra.targets.gcp.spec.provider import GcpSpec
@@ -91,7 +91,7 @@ class GcpCluster(Cluster):
         )
         break_glass(scope)
         config = kubeconfig(scope, control_plane)
-        made = self._pools(stack, Grounds(scope, keys, control_plane, identity, cards))
+        made = self._pools(stack, NodePoolDeps(scope, keys, control_plane, identity, cards))
         self.access = connect(stack.name, config, control_plane.cluster, self, made["system"])
         publish(self.access, self, [card for of_class in cards.values() for card in of_class])
         bucket = stack.storage.object_store.bucket
@@ -117,13 +117,13 @@ class GcpCluster(Cluster):
         )
         self.register_outputs({"endpoint": self.outputs.endpoint})
 
-    def _pools(self, stack: Stack, grounds: Grounds) -> dict[str, list[pulumi.Resource]]:
+    def _pools(self, stack: Stack, deps: NodePoolDeps) -> dict[str, list[pulumi.Resource]]:
         """Make the pools; `system` is the one on which objects of the cluster run."""
         made: dict[str, list[pulumi.Resource]] = {"system": [], "jobs": []}
         for pool in stack.pools:
             kind = "system" if pool.capacity == "system" else "jobs"
-            for group in groups(pool, grounds.scope.spec.zones):
-                made[kind].append(node_pool(grounds, group, self.pools[pool.name]))
+            for group in groups(pool, deps.scope.spec.zones):
+                made[kind].append(node_pool(deps, group, self.pools[pool.name]))
         return made
 
 

@@ -36,7 +36,7 @@ from infra.targets.gcp.cluster.control_plane import ControlPlane
 from infra.targets.gcp.cluster.fabric import Card
 from infra.targets.gcp.cluster.keys import Keys
 from infra.targets.gcp.cluster.scope import Scope
-from infra.targets.gcp.spec.groups import Group
+from infra.targets.gcp.spec.groups import GkePool
 
 BOOT_DISK_GIB = 200
 """Images with CUDA and PyTorch are 10 to 20 GiB each, and an update keeps two."""
@@ -57,8 +57,8 @@ _TIMEOUTS = pulumi.CustomTimeouts(update="60m", delete="60m")
 
 
 @dataclass(frozen=True)
-class Grounds:
-    """What node pools stand on."""
+class NodePoolDeps:
+    """Dependencies of node pools."""
 
     scope: Scope
     keys: Keys
@@ -113,9 +113,9 @@ def _slice_labels(pool: NodePoolSpec) -> dict[str, str]:
     }
 
 
-def node_pool(grounds: Grounds, group: Group, settings: PoolSettings) -> NodePool:
+def node_pool(deps: NodePoolDeps, group: GkePool, settings: PoolSettings) -> NodePool:
     """Make a node pool."""
-    scope, pool = grounds.scope, group.pool
+    scope, pool = deps.scope, group.pool
     is_system = pool.capacity == "system"
     begins_empty = bool(pool.provisioning) or group.is_filled
     made = NodePool(
@@ -124,7 +124,7 @@ def node_pool(grounds: Grounds, group: Group, settings: PoolSettings) -> NodePoo
         name=names.fit(
             scope.named(group.role) if scope.spec.existing_cluster else group.role, MAX_NODE_POOL_NAME
         ),
-        cluster=grounds.control_plane.name,
+        cluster=deps.control_plane.name,
         location=scope.region,
         node_locations=list(group.zones),
         project=scope.project,
@@ -140,8 +140,8 @@ def node_pool(grounds: Grounds, group: Group, settings: PoolSettings) -> NodePoo
         ),
         upgrade_settings=_upgrades(pool),
         placement_policy=_placement(scope, group),
-        network_config=_network(grounds, pool),
-        node_config=_node(grounds, group, settings),
+        network_config=_network(deps, pool),
+        node_config=_node(deps, group, settings),
         opts=scope.options(
             # Two of a name cannot be, and seldom are there machines for two.
             delete_before_replace=True,
@@ -156,7 +156,7 @@ def node_pool(grounds: Grounds, group: Group, settings: PoolSettings) -> NodePoo
     return made
 
 
-def _fill(scope: Scope, group: Group, made: NodePool) -> None:
+def _fill(scope: Scope, group: GkePool, made: NodePool) -> None:
     """Have the nodes of a node pool that begins empty come as there are any."""
     NodePoolSize(
         scope.named(group.role),
@@ -182,13 +182,13 @@ def _upgrades(pool: NodePoolSpec) -> NodePoolUpgradeSettingsArgs | None:
     return NodePoolUpgradeSettingsArgs(strategy="SURGE", max_surge=more, max_unavailable=1 - more)
 
 
-def _autoscaling(group: Group) -> NodePoolAutoscalingArgs:
+def _autoscaling(group: GkePool) -> NodePoolAutoscalingArgs:
     return NodePoolAutoscalingArgs(
         total_min_node_count=0, total_max_node_count=group.num_nodes, location_policy="ANY"
     )
 
 
-def _placement(scope: Scope, group: Group) -> NodePoolPlacementPolicyArgs | None:
+def _placement(scope: Scope, group: GkePool) -> NodePoolPlacementPolicyArgs | None:
     topology = group.pool.topology
     if group.rack:
         return _by_workload(scope, group, f"1x{group.rack.nvlink_domain}")
@@ -200,7 +200,7 @@ def _placement(scope: Scope, group: Group) -> NodePoolPlacementPolicyArgs | None
 
 
 def _by_workload(
-    scope: Scope, group: Group, topology: str | None, *, tpu_topology: str | None = None
+    scope: Scope, group: GkePool, topology: str | None, *, tpu_topology: str | None = None
 ) -> NodePoolPlacementPolicyArgs:
     """Place a node pool in one slice of TPUs, or in one rack of GPUs that NVLink joins."""
     policy = ResourcePolicy(
@@ -216,8 +216,8 @@ def _by_workload(
     return NodePoolPlacementPolicyArgs(type="", policy_name=policy.name, tpu_topology=tpu_topology)
 
 
-def _network(grounds: Grounds, pool: NodePoolSpec) -> NodePoolNetworkConfigArgs:
-    cards = grounds.cards.get(pool.fabric, ())
+def _network(deps: NodePoolDeps, pool: NodePoolSpec) -> NodePoolNetworkConfigArgs:
+    cards = deps.cards.get(pool.fabric, ())
     additional = [
         NodePoolNetworkConfigAdditionalNodeNetworkConfigArgs(network=card.vpc, subnetwork=card.subnetwork)
         for card in cards
@@ -229,7 +229,7 @@ def _network(grounds: Grounds, pool: NodePoolSpec) -> NodePoolNetworkConfigArgs:
     )
 
 
-def _node(grounds: Grounds, group: Group, settings: PoolSettings) -> NodePoolNodeConfigArgs:
+def _node(deps: NodePoolDeps, group: GkePool, settings: PoolSettings) -> NodePoolNodeConfigArgs:
     pool, name = group.pool, group.machine.name
     hours = pool.max_run_hours or MAX_RUN_HOURS
     return NodePoolNodeConfigArgs(
@@ -237,11 +237,11 @@ def _node(grounds: Grounds, group: Group, settings: PoolSettings) -> NodePoolNod
         image_type="COS_CONTAINERD",
         disk_type="hyperdisk-balanced" if name.startswith(HYPERDISK_ONLY) else "pd-balanced",
         disk_size_gb=BOOT_DISK_GIB,
-        boot_disk_kms_key=grounds.keys.data,
+        boot_disk_kms_key=deps.keys.data,
         ephemeral_storage_local_ssd_config=_local_ssds(group),
         guest_accelerators=_gpus(group),
         gvnic=NodePoolNodeConfigGvnicArgs(enabled=True),
-        service_account=grounds.node_identity,
+        service_account=deps.node_identity,
         oauth_scopes=["https://www.googleapis.com/auth/cloud-platform"],
         workload_metadata_config=NodePoolNodeConfigWorkloadMetadataConfigArgs(mode="GKE_METADATA"),
         shielded_instance_config=NodePoolNodeConfigShieldedInstanceConfigArgs(
@@ -251,14 +251,14 @@ def _node(grounds: Grounds, group: Group, settings: PoolSettings) -> NodePoolNod
         flex_start=True if pool.provisioning else None,
         max_run_duration=f"{hours * 3600}s" if pool.provisioning else None,
         reservation_affinity=_reservation(pool),
-        labels={**settings.labels, **_more_labels(grounds.scope, pool)},
+        labels={**settings.labels, **_more_labels(deps.scope, pool)},
         taints=[
             NodePoolNodeConfigTaintArgs(
                 key=taint["key"], value=taint["value"], effect=TAINT_EFFECTS[taint["effect"]]
             )
             for taint in settings.taints
         ],
-        resource_labels=grounds.scope.labels,
+        resource_labels=deps.scope.labels,
         metadata={"disable-legacy-endpoints": "true"},
     )
 
@@ -270,7 +270,7 @@ def _more_labels(scope: Scope, pool: NodePoolSpec) -> dict[str, str]:
     return {**dranet, **({names.SPOT_WAIVER: "fabric-ends-at-the-zone"} if in_one_zone else {})}
 
 
-def _local_ssds(group: Group) -> NodePoolNodeConfigEphemeralStorageLocalSsdConfigArgs | None:
+def _local_ssds(group: GkePool) -> NodePoolNodeConfigEphemeralStorageLocalSsdConfigArgs | None:
     """Local disks hold images, pods' scratch space and logs."""
     if not group.machine.local_nvme_gib:
         return None
@@ -278,7 +278,7 @@ def _local_ssds(group: Group) -> NodePoolNodeConfigEphemeralStorageLocalSsdConfi
     return NodePoolNodeConfigEphemeralStorageLocalSsdConfigArgs(local_ssd_count=count)
 
 
-def _gpus(group: Group) -> list[NodePoolNodeConfigGuestAcceleratorArgs] | None:
+def _gpus(group: GkePool) -> list[NodePoolNodeConfigGuestAcceleratorArgs] | None:
     """GKE installs the driver and the device plugin itself; TPUs come with their machine."""
     machine = group.machine
     if not machine.accelerator_type or machine.topologies:

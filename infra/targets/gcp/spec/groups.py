@@ -11,7 +11,7 @@ from infra.spec.node_pool import NodePoolSpec
 
 
 @dataclass(frozen=True)
-class Group:
+class GkePool:
     """One GKE node pool: one machine type; of TPUs of several hosts, one slice; of racks, one rack."""
 
     role: str
@@ -48,7 +48,7 @@ class Group:
         return self.pool.placement == "compact" or belongs
 
 
-def groups(pool: NodePoolSpec, zones: tuple[str, ...]) -> list[Group]:
+def groups(pool: NodePoolSpec, zones: tuple[str, ...]) -> list[GkePool]:
     """Return the node pools of a pool; `zones` are the stack's.
 
     GKE has one node pool per slice of several hosts, and per rack. All else is one node pool over its zones.
@@ -59,12 +59,12 @@ def groups(pool: NodePoolSpec, zones: tuple[str, ...]) -> list[Group]:
     if rack:
         racks = range(-(-pool.num_nodes // rack.machines))
         size = min(pool.num_nodes, rack.machines)
-        return [Group(f"{pool.name}-{index}", pool, machine, zones, size) for index in racks]
+        return [GkePool(f"{pool.name}-{index}", pool, machine, zones, size) for index in racks]
     hosts = num_hosts(pool.topology, machine) if pool.topology else 1
     if hosts == 1:
-        return [Group(pool.name, pool, machine, zones, pool.num_nodes)]
+        return [GkePool(pool.name, pool, machine, zones, pool.num_nodes)]
     slices = range(pool.num_nodes // hosts)
-    return [Group(f"{pool.name}-{index}", pool, machine, zones, hosts) for index in slices]
+    return [GkePool(f"{pool.name}-{index}", pool, machine, zones, hosts) for index in slices]
 
 
 def num_hosts(topology: str, machine: Machine) -> int:

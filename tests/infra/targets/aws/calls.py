@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from rehearsal.aws.account import ACCOUNT, Account
+from rehearsal.aws.account import ACCOUNT, MotoAccount
 from rehearsal.aws.requests import _TAGS, Request
-from rehearsal.cloud import Made, Properties, RefusedError, Resource
-from tests.infra.targets.aws.iam import Asked, Keys, is_allowed
+from rehearsal.cloud import Made, Properties, RefusedError, RequestedResource
+from tests.infra.targets.aws.iam import IamCall, Keys, is_allowed
 
 REGION = "us-east-2"
 S3 = {
@@ -62,7 +62,7 @@ def arn(service: str, resource: str) -> str:
     return f"arn:aws:{service}:{REGION}:{ACCOUNT}:{resource}"
 
 
-def questions(request: Request, stack: str, theirs: Mapping[str, Keys]) -> Iterator[Asked]:
+def questions(request: Request, stack: str, theirs: Mapping[str, Keys]) -> Iterator[IamCall]:
     """Yield all that IAM is asked; `theirs` has the tags of resources that have none of the stack's."""
     service = SERVICES.get(request.service, request.service)
     name = "".join(part.capitalize() for part in request.operation.split("_"))
@@ -72,12 +72,12 @@ def questions(request: Request, stack: str, theirs: Mapping[str, Keys]) -> Itera
     parameters = {key: value for key, value in request.parameters.items() if value is not None}
     for resource, keys in _RESOURCES[request.service](request.operation, name, parameters, asked):
         known = theirs.get(resource, tags if keys is None else {})
-        yield Asked(action, resource, known if keys is None else {**_bounded(service, known), **keys})
+        yield IamCall(action, resource, known if keys is None else {**_bounded(service, known), **keys})
     if asked and service == "ec2":
         made = arn("ec2", f"{MADE[name]}/*")
-        yield Asked("ec2:CreateTags", made, {**asked, "ec2:CreateAction": name})
+        yield IamCall("ec2:CreateTags", made, {**asked, "ec2:CreateAction": name})
     for role in _ROLE.findall(str(request.parameters)) if request.operation in PASSED else ():
-        yield Asked("iam:PassRole", role, {"iam:PassedToService": PASSED[request.operation]})
+        yield IamCall("iam:PassRole", role, {"iam:PassedToService": PASSED[request.operation]})
 
 
 def _bounded(service: str, known: Keys) -> Keys:
@@ -213,7 +213,7 @@ _RESOURCES = {
 }  # fmt: skip
 
 
-class GuardedAccount(Account):
+class GuardedAccount(MotoAccount):
     """An account that allows what the policies of the stack's role allow, and remembers the actions."""
 
     def __init__(self, stack: str, tags: Mapping[str, str], policies: list[Mapping[str, Any]]) -> None:
@@ -222,7 +222,7 @@ class GuardedAccount(Account):
         self._theirs: dict[str, Keys] = {}
         self.asked: set[str] = set()
 
-    def create(self, resource: Resource) -> Made:
+    def create(self, resource: RequestedResource) -> Made:
         made = super().create(replace(resource, default_tags=self._given))
         if boundary := resource.inputs.get("permissionsBoundary"):
             self._theirs[made.outputs["arn"]] = {"iam:PermissionsBoundary": boundary}
@@ -232,10 +232,10 @@ class GuardedAccount(Account):
             self._theirs[arn("ec2", f"security-group/{group}")] = owned
         return made
 
-    def update(self, resource: Resource, inputs: Properties) -> Properties:
+    def update(self, resource: RequestedResource, inputs: Properties) -> Properties:
         return super().update(replace(resource, default_tags=self._given), inputs)
 
-    def _call(self, request: Request, resource: Resource, **options: Any) -> dict[str, Any] | None:
+    def _call(self, request: Request, resource: RequestedResource, **options: Any) -> dict[str, Any] | None:
         for asked in questions(request, self._stack, self._theirs):
             self.asked.add(asked.action)
             if not is_allowed(asked, self._policies):

@@ -14,7 +14,7 @@ Keys = Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class Asked:
+class IamCall:
     """An action on one resource, and what IAM is told of both."""
 
     action: str
@@ -22,12 +22,12 @@ class Asked:
     keys: Keys = field(default_factory=dict)
 
 
-def is_allowed(asked: Asked, policies: Iterable[Mapping[str, Any]]) -> bool:
+def is_allowed(asked: IamCall, policies: Iterable[Mapping[str, Any]]) -> bool:
     """Whether a statement allows it; ours deny nothing."""
     return any(_allows(each, asked) for policy in policies for each in policy["Statement"])
 
 
-def _allows(statement: Mapping[str, Any], asked: Asked) -> bool:
+def _allows(statement: Mapping[str, Any], asked: IamCall) -> bool:
     assert statement["Effect"] == "Allow"
     return (
         any(fnmatchcase(asked.action.lower(), each.lower()) for each in _list(statement["Action"]))

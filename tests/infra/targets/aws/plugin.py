@@ -23,7 +23,7 @@ from moto.server import ThreadedMotoServer
 from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc, provider_pb2
 from pulumi.runtime.proto.provider_pb2_grpc import ResourceProviderStub
 
-from rehearsal.cloud import Made, Resource
+from rehearsal.cloud import Made, RequestedResource
 from rehearsal.leaks import CREDENTIALS
 from rehearsal.wire import plain
 
@@ -32,12 +32,12 @@ STAND_IN = f"""\
 import signal
 
 from rehearsal.aws import models
-from rehearsal.aws.account import Account
+from rehearsal.aws.account import MotoAccount
 from rehearsal.standin import StandIn
 
 # The account is never entered: moto's mocks stay off, and every request goes out.
 models.asks_a_server = True
-with StandIn(["aws"], cloud=Account("us-east-2")) as stand_in:
+with StandIn(["aws"], cloud=MotoAccount("us-east-2")) as stand_in:
     print(stand_in.port, flush=True)
     signal.pause()
 """
@@ -97,7 +97,7 @@ CONFIGURATION = {"region": "us-east-2", "s3UsePathStyle": "true", "skipMetadataA
 """What a program would give to the provider: buckets by their path, since the server has one name alone."""
 
 
-class Plugin:
+class RunningPlugin:
     """A running plugin, asked as the engine asks it."""
 
     def __init__(self, stub: ResourceProviderStub) -> None:
@@ -112,7 +112,7 @@ class Plugin:
             provider_pb2.ConfigureRequest(args=checked.inputs, variables=variables, acceptSecrets=False)
         )
 
-    def create(self, resource: Resource) -> Made:
+    def create(self, resource: RequestedResource) -> Made:
         urn = _urn(resource.token, resource.name)
         asked = provider_pb2.CheckRequest(urn=urn, news=_struct(resource.inputs), randomSeed=bytes(32))
         checked = self._stub.Check(asked)
@@ -120,18 +120,18 @@ class Plugin:
         made = self._stub.Create(provider_pb2.CreateRequest(urn=urn, properties=checked.inputs))
         return Made(made.id, plain(made.properties))
 
-    def exists(self, resource: Resource) -> bool:
+    def exists(self, resource: RequestedResource) -> bool:
         urn = _urn(resource.token, resource.name)
         request = provider_pb2.ReadRequest(id=resource.id, urn=urn, properties=_struct(resource.outputs))
         return bool(self._stub.Read(request).id)
 
-    def delete(self, resource: Resource) -> None:
+    def delete(self, resource: RequestedResource) -> None:
         urn = _urn(resource.token, resource.name)
         request = provider_pb2.DeleteRequest(id=resource.id, urn=urn, properties=_struct(resource.outputs))
         self._stub.Delete(request)
 
 
-class Engine(engine_pb2_grpc.EngineServicer):
+class LoggingEngine(engine_pb2_grpc.EngineServicer):
     """What a plugin is given to talk to: it has something to log."""
 
     def Log(self, _request: engine_pb2.LogRequest, _context: grpc.ServicerContext) -> empty_pb2.Empty:  # noqa: N802 -- the protocol's name
@@ -141,7 +141,7 @@ class Engine(engine_pb2_grpc.EngineServicer):
 @contextmanager
 def _engine() -> Iterator[str]:
     server = grpc.server(ThreadPoolExecutor())
-    engine_pb2_grpc.add_EngineServicer_to_server(Engine(), server)
+    engine_pb2_grpc.add_EngineServicer_to_server(LoggingEngine(), server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     try:
@@ -151,7 +151,7 @@ def _engine() -> Iterator[str]:
 
 
 @contextmanager
-def running(program: Path, environment: Mapping[str, str]) -> Iterator[Plugin]:
+def running(program: Path, environment: Mapping[str, str]) -> Iterator[RunningPlugin]:
     """Run a plugin's program, which says its port first."""
     with ExitStack() as stack:
         started = [str(program), stack.enter_context(_engine())]
@@ -161,7 +161,7 @@ def running(program: Path, environment: Mapping[str, str]) -> Iterator[Plugin]:
         assert process.stdout is not None
         port = process.stdout.readline().strip()
         channel = stack.enter_context(grpc.insecure_channel(f"127.0.0.1:{port}"))
-        yield Plugin(ResourceProviderStub(channel))
+        yield RunningPlugin(ResourceProviderStub(channel))
 
 
 def _urn(token: str, name: str) -> str:

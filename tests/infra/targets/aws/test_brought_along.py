@@ -20,7 +20,7 @@ from infra.targets.aws.spec.provider import (
     LustreSpec,
 )
 from infra.targets.aws.spec.validators import ADDONS
-from rehearsal.aws.account import Account
+from rehearsal.aws.account import MotoAccount
 from rehearsal.aws.existing import Existing
 from rehearsal.aws.models import client
 from tests.infra.judged import findings
@@ -200,7 +200,7 @@ def test_an_autoscaler_resizes_groups_of_that_cluster_alone(in_a_cluster: Stack,
 def test_all_of_it_lives_through_moto_in_what_was_there(in_a_cluster: Stack, rendered: Path) -> None:
     there = Existing(VPC, SUBNETS, [GROUP], "shared", "example-training-checkpoints")
     found = cluster_plan(with_provider(in_a_cluster, existing_bucket=True), rendered)
-    with Account("us-east-2", there) as account:
+    with MotoAccount("us-east-2", there) as account:
         life = Life(account)
         for registered in in_order(found):
             life.create(registered)

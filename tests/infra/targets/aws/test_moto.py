@@ -18,15 +18,15 @@ import yaml
 
 from infra.spec import Stack, load
 from infra.targets.aws.spec.provider import AwsSpec
-from rehearsal.aws.account import Account
-from rehearsal.cloud import RefusedError, Resource
+from rehearsal.aws.account import MotoAccount
+from rehearsal.cloud import RefusedError, RequestedResource
 from rehearsal.leaks import SECRET
 from rehearsal.wire import UNKNOWN
 from tests.infra.golden import GOLDEN, assert_matches
 from tests.infra.plan import Plan, Registration, cluster_plan, stack_file
 from tests.infra.targets.aws.answers import identity
 from tests.infra.targets.aws.plugin import (
-    Plugin,
+    RunningPlugin,
     environment_of,
     home_of,
     installed,
@@ -54,11 +54,11 @@ def plans(aws: Stack, rendered: Path) -> list[Plan]:
 class Life:
     """The resources of a plan in an account; `known` maps names of the plan to what they have become."""
 
-    account: Account
-    plugin: Plugin | None = None
+    account: MotoAccount
+    plugin: RunningPlugin | None = None
     """What makes resources in place of the account, but for those that moto lacks."""
     known: dict[str, Any] = field(default_factory=dict)
-    made: list[Resource] = field(default_factory=list)
+    made: list[RequestedResource] = field(default_factory=list)
 
     def create(self, registered: Registration) -> None:
         """Create a resource."""
@@ -66,7 +66,7 @@ class Life:
         inputs = self._filled(registered.inputs)
         if (field := self.account.autoname(registered.type)) and field not in inputs:
             inputs[field] = registered.name
-        resource = Resource(registered.type, registered.name, inputs)
+        resource = RequestedResource(registered.type, registered.name, inputs)
         assert not list(self.account.check(resource)), name
         made = self.maker(resource).create(resource)
         self.made.append(replace(resource, outputs={**inputs, **made.outputs}, id=made.id))
@@ -78,7 +78,7 @@ class Life:
             (behind,) = made.outputs["resources"][0]["autoscalingGroups"]
             self.known[f"ScalingGroup/{registered.name}"] = behind["name"]
 
-    def maker(self, resource: Resource) -> Account | Plugin:
+    def maker(self, resource: RequestedResource) -> MotoAccount | RunningPlugin:
         """What makes this resource, and finds and removes it."""
         return self.account if self.plugin is None or resource.token in LACKING else self.plugin
 
@@ -103,7 +103,7 @@ def in_order(found: Plan) -> Iterator[Registration]:
 def test_every_resource_lives_through_moto_or_botocores_models(plans: list[Plan]) -> None:
     lacks: set[str] = set()
     for found in plans:
-        with Account("us-east-2") as account:
+        with MotoAccount("us-east-2") as account:
             life = Life(account)
             for registered in in_order(found):
                 life.create(registered)
@@ -117,13 +117,13 @@ def test_every_resource_lives_through_moto_or_botocores_models(plans: list[Plan]
     assert_matches(yaml.safe_dump({"moto lacks": sorted(lacks)}), GOLDEN / "moto.yaml")
 
 
-def account_lacks(account: Account) -> set[str]:
+def account_lacks(account: MotoAccount) -> set[str]:
     """Types that moto lacks, by their last word."""
     return {token.rpartition(":")[2] for token in account.lacks}
 
 
 @pytest.fixture
-def plugin(tmp_path: Path) -> Iterator[Plugin]:
+def plugin(tmp_path: Path) -> Iterator[RunningPlugin]:
     """The pulumi-aws of this machine's engine, and where it has none a stand-in that is run in its place."""
     program = installed(home_of(os.environ)) or put_stand_in(tmp_path)
     with moto_server() as address, running(program, environment_of(address, os.environ)) as plugin:
@@ -131,10 +131,10 @@ def plugin(tmp_path: Path) -> Iterator[Plugin]:
 
 
 def test_every_resource_that_moto_has_lives_by_a_plugin_on_motos_server(
-    plans: list[Plan], plugin: Plugin
+    plans: list[Plan], plugin: RunningPlugin
 ) -> None:
     for found in plans:
-        with Account("us-east-2") as account:
+        with MotoAccount("us-east-2") as account:
             life = Life(account, plugin)
             for registered in in_order(found):
                 life.create(registered)
@@ -173,14 +173,14 @@ def test_a_new_account_refuses_a_key_whose_policy_names_a_role_that_is_not_there
     role = "arn:aws:iam::123456789012:role/aws-service-role/autoscaling.amazonaws.com/AWSServiceRoleForX"
     statement = {"Effect": "Allow", "Action": "kms:*", "Resource": "*", "Principal": {"AWS": role}}
     policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
-    key = Resource("aws:kms/key:Key", "key", {"policy": policy, "description": "data"})
-    with Account("us-east-2") as account, pytest.raises(RefusedError, match="invalid principals"):
+    key = RequestedResource("aws:kms/key:Key", "key", {"policy": policy, "description": "data"})
+    with MotoAccount("us-east-2") as account, pytest.raises(RefusedError, match="invalid principals"):
         account.create(key)
 
 
 def refusals(token: str, **inputs: object) -> str:
     """What an account says to inputs, in one text."""
-    found = Account("us-east-2").check(Resource(token, "name", inputs))
+    found = MotoAccount("us-east-2").check(RequestedResource(token, "name", inputs))
     return "; ".join(f"{path}: {reason}" for path, reason in found)
 
 

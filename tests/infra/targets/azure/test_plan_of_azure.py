@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from catalog import Missing, Storage, fabric_lint
+from catalog import MissingPrice, StorageCost, fabric_lint
 from infra.artifacts import ROOT, Artifacts
 from infra.platform.topologies import topologies_of
 from infra.spec import Stack, load
@@ -18,7 +18,7 @@ from infra.spec.dataset import DatasetSpec
 from infra.spec.node_pool import NodePoolSpec
 from infra.spec.storage import LifecycleSpec
 from rehearsal import sdk
-from rehearsal.cloud import Resource
+from rehearsal.cloud import RequestedResource
 from rehearsal.fake import refusals_of
 from tests.infra.golden_plans import assert_golden
 from tests.infra.judged import findings
@@ -446,9 +446,9 @@ def test_what_is_there_already_is_used_and_not_made(azure: Stack, rendered: Path
 
 def test_machines_are_priced_and_what_has_no_price_says_so(azure: Stack) -> None:
     found = bill(azure, date(2026, 11, 21))
-    assert {cost.name for cost in found.pools if isinstance(cost.price, Missing)} == {"spot"}
+    assert {cost.name for cost in found.pools if isinstance(cost.price, MissingPrice)} == {"spot"}
     assert found.usd_per_hour is not None
-    assert {each.purchase.kind for each in found.storage if isinstance(each.purchase, Storage)} == {
+    assert {each.purchase.kind for each in found.storage if isinstance(each.purchase, StorageCost)} == {
         "azure-lustre-250",
         "blob-hot-zrs",
     }
@@ -607,6 +607,6 @@ def test_nothing_waits_for_a_card_while_all_pools_may_be_empty(azure: Stack, ren
     waited_for = refusals_of("azure")["no-cards"]
     policy = found.named("NicClusterPolicy")["nic-cluster-policy"]
     token = next(each.type for each in found.resources if each.type.endswith(":NicClusterPolicy"))
-    assert not waited_for.meets(Resource(token, "nic-cluster-policy", policy), "create")
+    assert not waited_for.meets(RequestedResource(token, "nic-cluster-policy", policy), "create")
     (variable,) = policy["spec"]["ofedDriver"]["env"]
     assert variable["value"].startswith("/host/")

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
-from rehearsal.cloud import Anything, Made, Resource
-from rehearsal.fake import Fake, Stack, Started
+from rehearsal.cloud import Anything, Made, RequestedResource
+from rehearsal.fake import Fake, RunningFake, Stack
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[3]
@@ -19,24 +19,24 @@ class Toys(Anything):
         super().__init__()
         self.boxes: dict[str, str] = {}
 
-    def create(self, resource: Resource) -> Made:
+    def create(self, resource: RequestedResource) -> Made:
         made = self.boxes[resource.inputs["label"]] = f"box-{uuid4().hex[:8]}"
         return Made(made, {})
 
-    def exists(self, resource: Resource) -> bool:
+    def exists(self, resource: RequestedResource) -> bool:
         return resource.id in self.boxes.values()
 
-    def delete(self, resource: Resource) -> None:
+    def delete(self, resource: RequestedResource) -> None:
         self.boxes.pop(resource.inputs["label"], None)
 
 
 @contextmanager
-def _start(_stack: Stack, folder: Path) -> Iterator[Started]:
+def _start(_stack: Stack, folder: Path) -> Iterator[RunningFake]:
     """The program of a rehearsal is a process of its own: it registers the target when it starts."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "sitecustomize.py").write_text("import tests.infra.targets.toy.registered\n")
     toys = Toys()
-    yield Started({"toys": toys}, toys.boxes.get, {"PYTHONPATH": f"{folder}:{ROOT}"})
+    yield RunningFake({"toys": toys}, toys.boxes.get, {"PYTHONPATH": f"{folder}:{ROOT}"})
 
 
 FAKE = Fake(_start, sells_machines=False)

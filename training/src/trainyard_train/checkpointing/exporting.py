@@ -198,7 +198,7 @@ def _to_dcp(saved: SavedState, names: list[str], draft: Path, _: int) -> None:
 
     blanks = _Blanks(saved)
 
-    class Planner(DefaultSavePlanner):
+    class ExportPlanner(DefaultSavePlanner):
         """Reads a tensor when it is written."""
 
         def lookup_object(self, index: MetadataIndex) -> Any:  # noqa: ANN401
@@ -211,7 +211,7 @@ def _to_dcp(saved: SavedState, names: list[str], draft: Path, _: int) -> None:
     writer = FileSystemWriter(draft, single_file_per_rank=False, sync_files=False)
     try:
         with warnings.catch_warnings(category=UserWarning, action="ignore"):  # that it is not distributed
-            save(state, storage_writer=writer, planner=Planner(), no_dist=True)
+            save(state, storage_writer=writer, planner=ExportPlanner(), no_dist=True)
     except CheckpointException as error:
         raise OSError(f"{draft.name}: {first_failure(error)}") from error
 

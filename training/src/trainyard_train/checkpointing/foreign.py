@@ -47,7 +47,7 @@ _CLASSES: Final = {
 
 
 @dataclass(frozen=True)
-class Source:
+class ForeignCheckpoint:
     """What is in a file or folder of another format."""
 
     state: Any
@@ -56,7 +56,7 @@ class Source:
     """Fills the second of each pair with what the source has for the first."""
 
 
-def read(place: Path) -> Source:
+def read(place: Path) -> ForeignCheckpoint:
     """What is in a place.
 
     Raises:
@@ -72,7 +72,7 @@ def read(place: Path) -> Source:
     raise ConfigError([f"{place}: got {what}; allowed: {_ALLOWED}"])
 
 
-def _read_safetensors(place: Path) -> Source:
+def _read_safetensors(place: Path) -> ForeignCheckpoint:
     from safetensors import SafetensorError, safe_open
 
     names: dict[int, tuple[Path, str]] = {}
@@ -96,7 +96,7 @@ def _read_safetensors(place: Path) -> Source:
                 for name, target in wanted:
                     copy(target, opened.get_tensor(name))
 
-    return Source(state, fill)
+    return ForeignCheckpoint(state, fill)
 
 
 def _like(part: Any, file: Path, opened: Any, name: str) -> torch.Tensor:  # noqa: ANN401 (of a Rust library)
@@ -126,7 +126,7 @@ def _files_of(place: Path) -> list[Path]:
     return files
 
 
-def _read_torch(file: Path) -> Source:
+def _read_torch(file: Path) -> ForeignCheckpoint:
     try:
         state = torch.load(file, map_location="cpu", mmap=_is_zip(file), weights_only=True)
     except pickle.UnpicklingError as error:
@@ -137,7 +137,7 @@ def _read_torch(file: Path) -> Source:
         raise ConfigError([problem]) from error
     except (RuntimeError, ValueError, EOFError) as error:
         raise ConfigError([f"{file}: cannot be read: {error}; allowed: {_ALLOWED}"]) from error
-    return Source(state, _copy_each)
+    return ForeignCheckpoint(state, _copy_each)
 
 
 def _is_zip(file: Path) -> bool:
@@ -151,20 +151,20 @@ def _copy_each(pairs: Sequence[Pair]) -> None:
         copy(target, tensor)
 
 
-def _read_dcp(folder: Path) -> Source:
+def _read_dcp(folder: Path) -> ForeignCheckpoint:
     from torch.distributed.checkpoint import CheckpointException, FileSystemReader, Metadata, load
     from torch.distributed.checkpoint._nested_dict import unflatten_state_dict
     from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
     from torch.distributed.checkpoint.metadata import TensorStorageMetadata
     from torch.distributed.checkpoint.planner import ReadItem
 
-    class Reader(FileSystemReader):
+    class ImportReader(FileSystemReader):
         """Reads `.metadata` with a list of what may be in it."""
 
         def read_metadata(self, *_: Any, **__: Any) -> Metadata:  # noqa: ANN401
             return metadata
 
-    class Planner(DefaultLoadPlanner):
+    class ImportPlanner(DefaultLoadPlanner):
         """The same for what is no tensor."""
 
         def load_bytes(self, read_item: ReadItem, value: io.BytesIO) -> None:
@@ -180,10 +180,10 @@ def _read_dcp(folder: Path) -> Source:
     values = {name: None for name in metadata.state_dict_metadata if name not in flat}
 
     def fetch(state: dict[str, Any]) -> None:
-        planner = Planner(flatten_state_dict=False)
+        planner = ImportPlanner(flatten_state_dict=False)
         try:
             with warnings.catch_warnings(category=UserWarning, action="ignore"):  # that it is not distributed
-                load(state, storage_reader=Reader(folder), planner=planner, no_dist=True)
+                load(state, storage_reader=ImportReader(folder), planner=planner, no_dist=True)
         except CheckpointException as error:
             raise ConfigError([f"{folder}: cannot be read: {first_failure(error)}"]) from error
 
@@ -192,7 +192,9 @@ def _read_dcp(folder: Path) -> Source:
     state = (
         unflatten_state_dict(flat | values, metadata.planner_data) if metadata.planner_data else flat | values
     )
-    return Source(state, lambda pairs: fetch({names[id(tensor)]: target for tensor, target in pairs}))
+    return ForeignCheckpoint(
+        state, lambda pairs: fetch({names[id(tensor)]: target for tensor, target in pairs})
+    )
 
 
 def first_failure(error: Any) -> str:  # noqa: ANN401 (DCP's CheckpointException, which takes time to import)

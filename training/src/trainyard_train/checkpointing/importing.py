@@ -14,7 +14,7 @@ import torch
 
 from trainyard_train.checkpointing import values as state_values
 from trainyard_train.checkpointing.checkpoint import CheckpointStore, Manifest
-from trainyard_train.checkpointing.foreign import Source, read
+from trainyard_train.checkpointing.foreign import ForeignCheckpoint, read
 from trainyard_train.checkpointing.state import file_name, lay_out
 from trainyard_train.checkpointing.stores import open_store
 from trainyard_train.checkpointing.tensor_files import copy, name_of
@@ -194,7 +194,7 @@ def _names(key: str, optimizer: Mapping[str, Any]) -> dict[Any, str]:
     return names
 
 
-def _commit(store: CheckpointStore, objects: _Objects, source: Source, scratch: int) -> None:
+def _commit(store: CheckpointStore, objects: _Objects, source: ForeignCheckpoint, scratch: int) -> None:
     """Write all as the file of one rank, through a mapping of an empty file, and make that a checkpoint."""
     places = {path: (list(tensor.shape), [0] * tensor.dim()) for path, tensor in objects.tensors.items()}
     header, spans = lay_out(

@@ -189,7 +189,7 @@ def fetch(source: str, out: Path, digest: str, max_bytes: int | None = None, wor
     draft = out / f".{final.name}"
     draft.mkdir(parents=True, exist_ok=True)
     _remove_strangers(draft, listed)
-    progress = _Progress(sum(each.size for each in listed.values()))
+    progress = _LogProgress(sum(each.size for each in listed.values()))
     with ThreadPoolExecutor(workers) as pool:
         jobs = {
             name: pool.submit(_copy, opened, name, each, draft, progress) for name, each in listed.items()
@@ -236,7 +236,7 @@ def _remove_strangers(draft: Path, listed: Mapping[str, Listed]) -> None:
             path.unlink()
 
 
-def _copy(source: DatasetSource, name: str, listed: Listed, draft: Path, progress: _Progress) -> str:
+def _copy(source: DatasetSource, name: str, listed: Listed, draft: Path, progress: _LogProgress) -> str:
     """Copy a file unless it is there whole; return its sha256."""
     target = draft / name
     if target.exists() and target.stat().st_size == listed.size:
@@ -315,7 +315,7 @@ def describe(source: str) -> dict[str, object]:
     }
 
 
-class _Progress:
+class _LogProgress:
     """A line now and then, for the pod's log."""
 
     def __init__(self, total: int) -> None:

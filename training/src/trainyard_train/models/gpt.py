@@ -21,7 +21,7 @@ def gpt_layers(config: ModelConfig, vocabulary: int) -> Iterator[tuple[str, nn.M
     The blocks' weights are drawn first, as they always were: a seed keeps its meaning.
     """
     for number in range(config.layers):
-        yield str(number + 1), Block(config)
+        yield str(number + 1), TransformerBlock(config)
     yield "0", Embedding(config, vocabulary)
     yield str(config.layers + 1), Head(config, vocabulary)
 
@@ -56,7 +56,7 @@ class Embedding(nn.Module):
         return embedded
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """Attention to what came before, then a feed-forward part, each added to what it was given."""
 
     def __init__(self, config: ModelConfig) -> None:

@@ -31,13 +31,13 @@ def resnet_layers(config: ModelConfig, num_classes: int) -> Iterator[tuple[str, 
     for stage, count in enumerate(BLOCKS[config.depth]):
         for number in range(count):
             stride = 2 if stage and not number else 1
-            block = Block(channels, config.hidden << stage, stride, config.depth >= 50)
+            block = ResidualBlock(channels, config.hidden << stage, stride, config.depth >= 50)
             yield str(index), block
             channels, index = block.channels, index + 1
     yield str(index), _head(channels, num_classes, config.dropout)
 
 
-class Block(nn.Module):
+class ResidualBlock(nn.Module):
     """Two or three convolutions, added to what they were given; they begin as nothing (Goyal et al. 2017)."""
 
     def __init__(self, channels: int, width: int, stride: int, bottleneck: bool) -> None:

@@ -11,12 +11,12 @@ import pytest
 from infra.errors import TrainyardError
 from infra.targets.aws.account.find import KEY, AwsFinder
 from infra.targets.finding import UNKNOWN, lookups
-from rehearsal.aws.account import Account
+from rehearsal.aws.account import MotoAccount
 from rehearsal.aws.client import PLACEMENT_GROUP, clients
 from rehearsal.aws.existing import Existing
 from rehearsal.aws.models import client
-from rehearsal.cloud import Made, Resource
-from rehearsal.store import Kept, Store
+from rehearsal.cloud import Made, RequestedResource
+from rehearsal.store import ResourceStore, StoredResource
 from tests.infra.golden_plans import golden_plan
 
 REGION = "us-east-2"
@@ -24,21 +24,21 @@ TAGS = {"trainyard.dev/stack": "training"}
 
 
 @pytest.fixture
-def account() -> Iterator[Account]:
-    with Account(REGION) as account:
+def account() -> Iterator[MotoAccount]:
+    with MotoAccount(REGION) as account:
         yield account
 
 
 @pytest.fixture
-def finder(account: Account, tmp_path: Path) -> AwsFinder:
+def finder(account: MotoAccount, tmp_path: Path) -> AwsFinder:
     return AwsFinder("training", REGION, "123456789012", clients(REGION, tmp_path))
 
 
-def make(account: Account, token: str, name: str, inputs: dict[str, Any]) -> Made:
-    return account.create(Resource(token, name, inputs, default_tags=TAGS))
+def make(account: MotoAccount, token: str, name: str, inputs: dict[str, Any]) -> Made:
+    return account.create(RequestedResource(token, name, inputs, default_tags=TAGS))
 
 
-def test_what_has_no_name_is_found_by_its_tags_or_its_place(account: Account, finder: AwsFinder) -> None:
+def test_what_has_no_name_is_found_by_its_tags_or_its_place(account: MotoAccount, finder: AwsFinder) -> None:
     vpc = {"cidrBlock": "10.0.0.0/16", "tags": {"Name": "training"}}
     assert finder.find_begun("aws:ec2/vpc:Vpc", "training-vpc", vpc) is None
     made = make(account, "aws:ec2/vpc:Vpc", "training-vpc", vpc)
@@ -52,9 +52,11 @@ def test_what_has_no_name_is_found_by_its_tags_or_its_place(account: Account, fi
     assert finder.find_begun("aws:ec2/routeTable:RouteTable", "private", table) == of_vpc.id
 
 
-def test_a_vpc_of_another_stack_is_not_taken(account: Account, finder: AwsFinder) -> None:
+def test_a_vpc_of_another_stack_is_not_taken(account: MotoAccount, finder: AwsFinder) -> None:
     vpc = {"cidrBlock": "10.0.0.0/16", "tags": {"Name": "training"}}
-    account.create(Resource("aws:ec2/vpc:Vpc", "x", vpc, default_tags={"trainyard.dev/stack": "other"}))
+    account.create(
+        RequestedResource("aws:ec2/vpc:Vpc", "x", vpc, default_tags={"trainyard.dev/stack": "other"})
+    )
     assert finder.find_begun("aws:ec2/vpc:Vpc", "training-vpc", vpc) is None
 
 
@@ -75,7 +77,7 @@ def test_what_is_in_a_network_that_was_there_is_found_by_the_networks_own_ids(tm
         "fromPort": 443,
         "toPort": 443,
     }
-    with Account(REGION, there) as account:
+    with MotoAccount(REGION, there) as account:
         finder = AwsFinder("training", REGION, "123456789012", clients(REGION, tmp_path))
         for token, name, inputs in (
             ("aws:ec2/securityGroup:SecurityGroup", "training-efa", own),
@@ -87,14 +89,14 @@ def test_what_is_in_a_network_that_was_there_is_found_by_the_networks_own_ids(tm
             assert finder.find_begun(token, name, inputs) == made.id
 
 
-def test_a_key_is_found_by_its_description(account: Account, finder: AwsFinder) -> None:
+def test_a_key_is_found_by_its_description(account: MotoAccount, finder: AwsFinder) -> None:
     key = {"description": "training: data", "deletionWindowInDays": 30, "policy": "{}"}
     made = make(account, "aws:kms/key:Key", "training-data-key", key)
     assert finder.find_begun("aws:kms/key:Key", "training-data-key", key) == made.id
     assert finder.find_begun("aws:kms/key:Key", "other", {"description": "training: cluster"}) is None
 
 
-def test_what_has_a_name_is_found_by_it(account: Account, finder: AwsFinder) -> None:
+def test_what_has_a_name_is_found_by_it(account: MotoAccount, finder: AwsFinder) -> None:
     role = {"name": "node-1a2b3c4", "assumeRolePolicy": "{}"}
     assert finder.find_begun("aws:iam/role:Role", "node", role) is None
     make(account, "aws:iam/role:Role", "node", role)
@@ -109,7 +111,7 @@ def test_types_of_other_clouds_are_left_alone(finder: AwsFinder) -> None:
 
 
 def test_what_a_preview_announces_is_found_under_the_name_that_was_made_up_before(
-    account: Account, finder: AwsFinder
+    account: MotoAccount, finder: AwsFinder
 ) -> None:
     role = {"name": "node-1a2b3c4", "assumeRolePolicy": "{}"}
     announced = {**role, "name": "node-9999999"}
@@ -126,31 +128,33 @@ def test_what_a_preview_announces_is_found_under_the_name_that_was_made_up_befor
 
 
 def test_a_placement_group_which_moto_lacks_is_found_in_what_was_made(
-    account: Account, tmp_path: Path
+    account: MotoAccount, tmp_path: Path
 ) -> None:
     finder = AwsFinder("training", REGION, "123456789012", clients(REGION, tmp_path))
     group = {"strategy": "cluster"}
     announced = {**group, "name": "training-on-demand-0000000"}
     assert finder.find_announced(PLACEMENT_GROUP, "training-on-demand", announced) is None
     name = "training-on-demand-1a2b3c4"
-    kept = Kept(f"urn:pulumi:s::p::{PLACEMENT_GROUP}::training-on-demand", name, group, {"name": name})
-    Store(tmp_path).put(kept)
+    kept = StoredResource(
+        f"urn:pulumi:s::p::{PLACEMENT_GROUP}::training-on-demand", name, group, {"name": name}
+    )
+    ResourceStore(tmp_path).put(kept)
     assert finder.find_announced(PLACEMENT_GROUP, "training-on-demand", announced) == (name, {"name": name})
     vpc = make(account, "aws:ec2/vpc:Vpc", "v", {"cidrBlock": "10.0.0.0/16", "tags": {"Name": "v"}})
     assert finder.find_begun("aws:ec2/vpc:Vpc", "v", {"tags": {"Name": "v"}}) == vpc.id
 
 
-def test_what_is_not_known_yet_tells_nothing(account: Account, finder: AwsFinder) -> None:
+def test_what_is_not_known_yet_tells_nothing(account: MotoAccount, finder: AwsFinder) -> None:
     subnet = {"vpcId": UNKNOWN, "cidrBlock": "10.0.0.0/24", "availabilityZone": "us-east-2a"}
     assert finder.find_announced("aws:ec2/subnet:Subnet", "a", subnet) is None
     group = {"clusterName": "gone", "nodeGroupName": "gpu-1a2b3c4"}
     assert finder.find_announced("aws:eks/nodeGroup:NodeGroup", "gpu", group) is None
 
 
-def test_a_bucket_is_adopted_with_the_stacks_tag_alone(account: Account, finder: AwsFinder) -> None:
+def test_a_bucket_is_adopted_with_the_stacks_tag_alone(account: MotoAccount, finder: AwsFinder) -> None:
     bucket = {"bucket": "checkpoints", "region": REGION}
     account.create(
-        Resource("aws:s3/bucket:Bucket", "b", bucket, default_tags={"trainyard.dev/stack": "other"})
+        RequestedResource("aws:s3/bucket:Bucket", "b", bucket, default_tags={"trainyard.dev/stack": "other"})
     )
     assert finder.find_begun("aws:s3/bucket:Bucket", "b", bucket) == "checkpoints"
     assert finder.find_announced("aws:s3/bucket:Bucket", "b", bucket) is None
@@ -159,7 +163,9 @@ def test_a_bucket_is_adopted_with_the_stacks_tag_alone(account: Account, finder:
     assert finder.find_announced("aws:s3/bucket:Bucket", "b", ours) == ("checkpoints-2", {})
 
 
-def test_a_name_that_begins_like_anothers_is_not_taken_for_it(account: Account, finder: AwsFinder) -> None:
+def test_a_name_that_begins_like_anothers_is_not_taken_for_it(
+    account: MotoAccount, finder: AwsFinder
+) -> None:
     group, queue = "aws:cloudwatch/logGroup:LogGroup", "aws:sqs/queue:Queue"
     make(account, group, "logs", {"name": "/logs-of-another", "retentionInDays": 30})
     make(account, queue, "queue", {"name": "training-2", "messageRetentionSeconds": 300})
@@ -172,7 +178,7 @@ def test_a_name_that_begins_like_anothers_is_not_taken_for_it(account: Account, 
 def test_what_aws_gives_an_id_of_its_own_is_not_known_by_its_inputs() -> None:
     asked: list[tuple[str, dict[str, Any]]] = []
 
-    class Service:
+    class FakeFsxService:
         def can_paginate(self, _operation: str) -> bool:
             return False
 
@@ -184,7 +190,7 @@ def test_what_aws_gives_an_id_of_its_own_is_not_known_by_its_inputs() -> None:
 
             return answer
 
-    finder = AwsFinder("training", REGION, "123456789012", lambda _service: Service())
+    finder = AwsFinder("training", REGION, "123456789012", lambda _service: FakeFsxService())
     link = {"fileSystemId": "fs-1", "fileSystemPath": "/"}
     token = "aws:fsx/dataRepositoryAssociation:DataRepositoryAssociation"
     assert finder.find_begun(token, "link", link) == "dra-0b1cfaeca11088b10"
@@ -220,7 +226,7 @@ def test_an_operation_and_its_parameters_are_of_aws(token: str) -> None:
 
 
 def test_a_finder_that_takes_an_answer_for_another_finds_nothing(
-    account: Account, finder: AwsFinder, monkeypatch: pytest.MonkeyPatch
+    account: MotoAccount, finder: AwsFinder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     token, role = "aws:iam/role:Role", {"name": "node-1a2b3c4", "assumeRolePolicy": "{}"}
     identity = make(account, token, "node", role).id

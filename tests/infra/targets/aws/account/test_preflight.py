@@ -14,7 +14,7 @@ from infra.targets.aws.account import preflight
 from infra.targets.aws.account.preflight import _cluster, _filesystem, _quotas, _wanted, problems, role_of
 from infra.targets.aws.spec.groups import groups
 from infra.targets.aws.spec.provider import AwsSpec, EfsSpec, ExistingEfsSpec, ExistingLustreSpec, LustreSpec
-from rehearsal.aws.account import Account
+from rehearsal.aws.account import MotoAccount
 from rehearsal.aws.models import client
 from tests.infra.golden import CASES
 from tests.infra.plan import stack_file
@@ -79,8 +79,8 @@ class Rights:
 
 
 @pytest.fixture
-def account() -> Iterator[Account]:
-    with Account("us-east-2") as account:
+def account() -> Iterator[MotoAccount]:
+    with MotoAccount("us-east-2") as account:
         yield account
 
 
@@ -110,22 +110,22 @@ def dev(shipped: Stack) -> Stack:
     return changed(shipped, access={"admins": [ROLE], "public_cidrs": ["198.18.7.7/32"]})
 
 
-def test_an_account_that_has_all_has_no_problem(account: Account, dev: Stack) -> None:
+def test_an_account_that_has_all_has_no_problem(account: MotoAccount, dev: Stack) -> None:
     assert found(dev) == {}
 
 
-def test_the_networks_of_the_example_are_nobodys(account: Account, shipped: Stack) -> None:
+def test_the_networks_of_the_example_are_nobodys(account: MotoAccount, shipped: Stack) -> None:
     told = found(shipped)
     assert told == {"provider.access.public_cidrs[0]": "203.0.113.7/32, the example's"}
 
 
-def test_nobody_is_in_a_network_that_the_first_up_makes(account: Account, dev: Stack) -> None:
+def test_nobody_is_in_a_network_that_the_first_up_makes(account: MotoAccount, dev: Stack) -> None:
     private = changed(dev, access={"admins": [ROLE]})
     assert found(private).keys() == {"provider.access.public_cidrs"}
-    assert found(private.model_copy(update={"name": "shared"}), eks=Clusters()) == {}
+    assert found(private.model_copy(update={"name": "shared"}), eks=EksClusters()) == {}
 
 
-def test_a_new_account_lacks_the_roles_of_services(account: Account, dev: Stack) -> None:
+def test_a_new_account_lacks_the_roles_of_services(account: MotoAccount, dev: Stack) -> None:
     name = "AWSServiceRoleForAmazonEKSNodegroup"
     assert found(dev, iam=Rights(lacks=name)) == {f"service-linked role {name}": "not there"}
     assert found(dev, iam=Rights(lacks="AWSServiceRoleForEC2Spot")) == {}
@@ -164,11 +164,11 @@ def test_a_block_is_as_the_stack_file_says_it(block: dict[str, Any], told: dict[
     assert {problem.path: problem.got for problem in problems} == told
 
 
-def test_another_account_is_asked_nothing_more(account: Account, dev: Stack) -> None:
+def test_another_account_is_asked_nothing_more(account: MotoAccount, dev: Stack) -> None:
     assert found(dev, sts=Identity("999999999999")) == {"AWS account": "999999999999"}
 
 
-def test_who_signs_in_must_be_an_admin_of_the_cluster(account: Account, dev: Stack) -> None:
+def test_who_signs_in_must_be_an_admin_of_the_cluster(account: MotoAccount, dev: Stack) -> None:
     told = found(dev, sts=Identity(role="intern"))
     assert told == {"provider.access.admins": "arn:aws:iam::123456789012:role/intern signs in"}
 
@@ -192,27 +192,27 @@ def test_a_family_newer_than_the_list_is_found_by_the_quotas_name(dev: Stack) ->
     assert short(dev, "on-demand", Quotas(listed, L_417A185B=96.0)) == {running: "192 vCPUs are needed"}
 
 
-def test_a_quota_that_is_too_small_names_its_vcpus(account: Account, dev: Stack) -> None:
+def test_a_quota_that_is_too_small_names_its_vcpus(account: MotoAccount, dev: Stack) -> None:
     told = found(dev, **{"service-quotas": Quotas(L_DB2E81BA=2.0)})
     assert told == {"quota: Running On-Demand G and VT instances": "4 vCPUs are needed"}
 
 
-def test_a_zone_without_the_machine_is_named(account: Account, dev: Stack) -> None:
+def test_a_zone_without_the_machine_is_named(account: MotoAccount, dev: Stack) -> None:
     gone = changed(dev, zones=["us-east-2a", "us-east-2f"])
     assert found(gone)["pools[gpu].zones"] == "g6.xlarge in us-east-2f"
 
 
-def test_a_bucket_that_is_to_be_there_is_looked_for(account: Account, dev: Stack) -> None:
+def test_a_bucket_that_is_to_be_there_is_looked_for(account: MotoAccount, dev: Stack) -> None:
     told = found(changed(dev, existing_bucket=True))
     assert told == {"storage.object_store.bucket": "example-dev-checkpoints is not there"}
 
 
-def test_a_right_that_is_lacking_is_named(account: Account, dev: Stack) -> None:
+def test_a_right_that_is_lacking_is_named(account: MotoAccount, dev: Stack) -> None:
     told = found(dev, iam=Rights("eks:CreateCluster", "elasticfilesystem:CreateFileSystem"))
     assert told == {"rights of who signs in": "not eks:CreateCluster, elasticfilesystem:CreateFileSystem"}
 
 
-def test_addresses_that_are_free_are_counted_without_the_stacks_own(account: Account, dev: Stack) -> None:
+def test_addresses_that_are_free_are_counted_without_the_stacks_own(account: MotoAccount, dev: Stack) -> None:
     ec2 = client("ec2", "us-east-2")
     ours = [{"ResourceType": "elastic-ip", "Tags": [{"Key": "trainyard.dev/stack", "Value": "dev"}]}]
     ec2.allocate_address(Domain="vpc", TagSpecifications=ours)
@@ -222,7 +222,7 @@ def test_addresses_that_are_free_are_counted_without_the_stacks_own(account: Acc
     assert told == {"quota: EC2-VPC Elastic IPs": "1 are needed"}
 
 
-def test_a_subnet_of_ones_own_has_room_for_the_nodes(account: Account, dev: Stack) -> None:
+def test_a_subnet_of_ones_own_has_room_for_the_nodes(account: MotoAccount, dev: Stack) -> None:
     ec2 = client("ec2", "us-east-2")
     vpc = ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
     made = {
@@ -235,15 +235,15 @@ def test_a_subnet_of_ones_own_has_room_for_the_nodes(account: Account, dev: Stac
     assert told["provider.network.existing.subnets.us-east-2a"] == "11 addresses are free"
 
 
-class Taken:
+class TakenBucketName:
     """S3, where the name is someone else's."""
 
     def head_bucket(self, *, Bucket: str) -> None:  # noqa: N803
         raise ClientError({"Error": {"Code": "403", "Message": "Forbidden"}}, "HeadBucket")
 
 
-def test_a_bucket_of_someone_else_is_refused(account: Account, dev: Stack) -> None:
-    told = found(dev, s3=Taken())
+def test_a_bucket_of_someone_else_is_refused(account: MotoAccount, dev: Stack) -> None:
+    told = found(dev, s3=TakenBucketName())
     assert told == {"storage.object_store.bucket": "example-dev-checkpoints is someone else's"}
 
 
@@ -260,7 +260,9 @@ def of_filesystem(dev: Stack, filesystem: EfsSpec | LustreSpec, **services: Any)
     return {problem.path: problem.got for problem in told}
 
 
-def test_an_efs_that_is_to_be_there_needs_a_mount_target_in_each_zone(account: Account, dev: Stack) -> None:
+def test_an_efs_that_is_to_be_there_needs_a_mount_target_in_each_zone(
+    account: MotoAccount, dev: Stack
+) -> None:
     efs, ec2 = client("efs", "us-east-2"), client("ec2", "us-east-2")
     made = efs.create_file_system(CreationToken="one")["FileSystemId"]
     vpc = ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
@@ -276,7 +278,7 @@ def test_an_efs_that_is_to_be_there_needs_a_mount_target_in_each_zone(account: A
     assert told(other) == {"provider.filesystem.existing.id": f"{other}: not there"}
 
 
-class Lustre:
+class FsxFilesystem:
     """FSx with one filesystem."""
 
     def describe_file_systems(self, *, FileSystemIds: list[str]) -> Mapping[str, Any]:  # noqa: N803
@@ -303,13 +305,13 @@ def test_a_lustre_that_is_to_be_there_has_its_mount_name(
     group = "sg-0123456789abcdef0"
     existing = ExistingLustreSpec(id=filesystem, mount_name=name, security_group=group)
     lustre = LustreSpec(kind="lustre", capacity_gib=4800, existing=existing)
-    assert of_filesystem(dev, lustre, fsx=Lustre()) == told
+    assert of_filesystem(dev, lustre, fsx=FsxFilesystem()) == told
 
 
 ADDONS = ("vpc-cni", "kube-proxy", "coredns", "eks-pod-identity-agent", "aws-ebs-csi-driver")
 
 
-class Clusters:
+class EksClusters:
     """EKS with one cluster, as it tells it."""
 
     def __init__(self, **change: Any) -> None:
@@ -332,7 +334,7 @@ class Clusters:
             raise ClientError({"Error": {"Code": "ResourceNotFoundException"}}, "DescribeCluster")
         return {"cluster": self.told}
 
-    def get_paginator(self, operation: str) -> Clusters:
+    def get_paginator(self, operation: str) -> EksClusters:
         assert operation == "list_addons"
         return self
 
@@ -341,7 +343,7 @@ class Clusters:
         return [{"addons": self.addons}]
 
 
-def of_cluster(dev: Stack, eks: Clusters, name: str = "shared") -> dict[str, str]:
+def of_cluster(dev: Stack, eks: EksClusters, name: str = "shared") -> dict[str, str]:
     """Problems of a cluster that is to be there."""
     subnets = {zone: f"subnet-0123456789abcde{zone[-1]}0" for zone in ("us-east-2a", "us-east-2b")}
     cluster = {
@@ -377,17 +379,17 @@ def of_cluster(dev: Stack, eks: Clusters, name: str = "shared") -> dict[str, str
 def test_a_cluster_that_is_to_be_there_is_as_the_file_says(
     change: dict[str, Any], problem: dict[str, str], dev: Stack
 ) -> None:
-    assert of_cluster(dev, Clusters(**change)) == problem
+    assert of_cluster(dev, EksClusters(**change)) == problem
 
 
 def test_a_cluster_that_is_not_there_and_add_ons_that_it_lacks_are_told(dev: Stack) -> None:
-    assert of_cluster(dev, Clusters(), "other") == {"name": "other: not there"}
-    eks = Clusters()
+    assert of_cluster(dev, EksClusters(), "other") == {"name": "other: not there"}
+    eks = EksClusters()
     eks.addons.remove("coredns")
     assert of_cluster(dev, eks) == {"addons": "coredns: not there"}
 
 
-def test_who_brings_a_cluster_needs_no_right_to_make_one(account: Account, dev: Stack) -> None:
+def test_who_brings_a_cluster_needs_no_right_to_make_one(account: MotoAccount, dev: Stack) -> None:
     assert isinstance(dev.provider, AwsSpec)
     assert "eks:CreateCluster" in _wanted(dev.provider)
     existing = dev.provider.model_copy(update={"existing_cluster": object()})

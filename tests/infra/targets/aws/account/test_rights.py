@@ -16,13 +16,13 @@ from infra.spec import Stack, load
 from infra.targets.aws.account import rights
 from infra.targets.aws.cluster.scope import tags_of
 from infra.targets.aws.spec.provider import AwsSpec
-from infra.targets.deploying import Declared, DeployRole, Pipeline
+from infra.targets.deploying import DeclaredResource, DeployRole, Pipeline
 from rehearsal.aws.account import ACCOUNT
 from rehearsal.aws.lives import kind, life
 from rehearsal.cloud import RefusedError
 from tests.infra.plan import Plan, cluster_plan, stack_file
 from tests.infra.targets.aws.calls import REGION, S3, GuardedAccount, arn
-from tests.infra.targets.aws.iam import Asked, is_allowed
+from tests.infra.targets.aws.iam import IamCall, is_allowed
 from tests.infra.targets.aws.test_moto import Life, in_order
 from tests.infra.targets.aws.test_plan_of_aws import with_provider
 
@@ -34,12 +34,12 @@ PREVIEW = Pipeline("github", "team/research", reads=True)
 
 
 def role_of(stack: Stack, plan: Plan, pipeline: Pipeline = PIPELINE) -> DeployRole:
-    declared = [Declared(each.type, each.name, each.inputs) for each in plan.resources]
+    declared = [DeclaredResource(each.type, each.name, each.inputs) for each in plan.resources]
     return rights.deploy_role(stack, cast(AwsSpec, stack.provider), declared, pipeline)
 
 
 @dataclass(frozen=True)
-class Subject:
+class StackWithRole:
     """A stack with its plan and the role that is generated for it."""
 
     stack: Stack
@@ -52,7 +52,7 @@ class Subject:
 
 
 @pytest.fixture(scope="module")
-def subjects(aws: Stack, rendered: Path) -> dict[str, Subject]:
+def subjects(aws: Stack, rendered: Path) -> dict[str, StackWithRole]:
     """Both stacks, and what they leave out: the queue of notices, the emergency's role, the boundary."""
     assert isinstance(aws.provider, AwsSpec)
     access = aws.provider.access.model_copy(update={"break_glass": aws.provider.access.admins})
@@ -61,11 +61,15 @@ def subjects(aws: Stack, rendered: Path) -> dict[str, Subject]:
         "aws-dev": load(stack_file("aws-dev")),
     }
     plans = {name: cluster_plan(stack, rendered) for name, stack in stacks.items()}
-    return {name: Subject(stacks[name], plan, role_of(stacks[name], plan)) for name, plan in plans.items()}
+    return {
+        name: StackWithRole(stacks[name], plan, role_of(stacks[name], plan)) for name, plan in plans.items()
+    }
 
 
 @pytest.mark.parametrize("name", ["aws", "aws-dev"])
-def test_every_call_of_the_stacks_whole_life_is_allowed(name: str, subjects: dict[str, Subject]) -> None:
+def test_every_call_of_the_stacks_whole_life_is_allowed(
+    name: str, subjects: dict[str, StackWithRole]
+) -> None:
     subject = subjects[name]
     stack = subject.stack
     tags = tags_of(stack.name, cast(AwsSpec, stack.provider))
@@ -83,7 +87,7 @@ def test_every_call_of_the_stacks_whole_life_is_allowed(name: str, subjects: dic
     assert len(account.asked) > 80
 
 
-def test_without_one_right_the_stack_is_refused(subjects: dict[str, Subject]) -> None:
+def test_without_one_right_the_stack_is_refused(subjects: dict[str, StackWithRole]) -> None:
     """The calls are judged: a policy that lacks an action stops them."""
     subject = subjects["aws-dev"]
     tags = tags_of(subject.stack.name, cast(AwsSpec, subject.stack.provider))
@@ -102,88 +106,91 @@ OTHERS = {"aws:ResourceTag/trainyard.dev/stack": "another"}
 OF_ANOTHER = {"aws:ResourceTag/cluster.k8s.amazonaws.com/name": "another"}
 BOUND = {"iam:PermissionsBoundary": BOUNDARY}
 WIDER = {"iam:PermissionsBoundary": "arn:aws:iam::aws:policy/AdministratorAccess"}
+TO_EC2 = {"iam:PassedToService": "ec2.amazonaws.com"}
 JOIN = {"iam:PolicyARN": "arn:aws:iam::aws:policy/AmazonEKSWorkerNodePolicy"}
 REFUSED = [
-    Asked("iam:CreateRole", NODE),
-    Asked("iam:CreateRole", NODE, WIDER),
-    Asked("iam:PutRolePolicy", NODE),
-    Asked("iam:PutRolePolicy", NODE, WIDER),
-    Asked("iam:AttachRolePolicy", NODE, JOIN),
-    Asked("iam:AttachRolePolicy", NODE, JOIN | WIDER),
-    Asked("iam:DeleteRolePolicy", NODE),
-    Asked("iam:PutRolePermissionsBoundary", NODE, WIDER),
-    Asked("iam:DeleteRolePermissionsBoundary", NODE, BOUND),
-    Asked("iam:CreatePolicyVersion", BOUNDARY),
-    Asked("iam:SetDefaultPolicyVersion", BOUNDARY),
-    Asked("iam:DeletePolicyVersion", BOUNDARY),
-    Asked("iam:DeletePolicy", BOUNDARY),
-    Asked("iam:UpdateAssumeRolePolicy", f"arn:aws:iam::{ACCOUNT}:role/deploy-training"),
-    Asked("iam:PutRolePolicy", f"arn:aws:iam::{ACCOUNT}:role/deploy-training", BOUND),
-    Asked("iam:CreateUser", f"arn:aws:iam::{ACCOUNT}:user/thief"),
-    Asked("iam:CreateAccessKey", f"arn:aws:iam::{ACCOUNT}:user/admin"),
-    Asked("iam:CreateRole", f"arn:aws:iam::{ACCOUNT}:role/another-node"),
-    Asked("iam:UpdateAssumeRolePolicy", f"arn:aws:iam::{ACCOUNT}:role/admin"),
-    Asked("iam:AttachRolePolicy", NODE, {"iam:PolicyARN": "arn:aws:iam::aws:policy/AdministratorAccess"}),
-    Asked("iam:PassRole", f"arn:aws:iam::{ACCOUNT}:role/admin", {"iam:PassedToService": "ec2.amazonaws.com"}),
-    Asked("iam:PassRole", NODE, {"iam:PassedToService": "lambda.amazonaws.com"}),
-    Asked("iam:CreateOpenIDConnectProvider", f"arn:aws:iam::{ACCOUNT}:oidc-provider/evil"),
-    Asked("sts:AssumeRole", f"arn:aws:iam::{ACCOUNT}:role/training-node"),
-    Asked("s3:GetObject", "arn:aws:s3:::another/secret"),
-    Asked("s3:GetObject", "arn:aws:s3:::example-training-checkpoints/checkpoints/model"),
-    Asked("s3:DeleteBucket", "arn:aws:s3:::another"),
-    Asked("s3:PutBucketPolicy", "arn:aws:s3:::example-training-checkpoints-of-others"),
-    Asked("s3:ListAllMyBuckets"),
-    Asked("eks:DeleteCluster", arn("eks", "cluster/another")),
-    Asked("eks:CreateAccessEntry", arn("eks", "cluster/another")),
-    Asked("eks:CreateNodegroup", arn("eks", "cluster/training-two")),
-    Asked("ec2:RunInstances", "*"),
-    Asked("ec2:CreateVpc", arn("ec2", "vpc/*")),
-    Asked("ec2:CreateVpc", arn("ec2", "vpc/*"), {"aws:RequestTag/trainyard.dev/stack": "another"}),
-    Asked("ec2:DeleteVpc", arn("ec2", "vpc/vpc-0123456789abcdef0"), OTHERS),
-    Asked("ec2:DeleteSubnet", arn("ec2", "subnet/subnet-0123456789abcdef0")),
-    Asked("ec2:AuthorizeSecurityGroupIngress", arn("ec2", "security-group/sg-0123456789abcdef0"), OTHERS),
-    Asked("ec2:TerminateInstances", arn("ec2", "instance/i-0123456789abcdef0"), OURS),
-    Asked("ec2:CreateTags", arn("ec2", "vpc/vpc-0123456789abcdef0"), ASKED),
-    Asked("ec2:CreateTags", arn("ec2", "security-group/sg-1"), ASKED | OTHERS),
-    Asked("ec2:CreateTags", arn("ec2", "instance/i-1"), ASKED),
-    Asked("ec2:DeleteNetworkInterface", arn("ec2", "network-interface/eni-1"), OF_ANOTHER),
-    Asked("kms:Decrypt", arn("kms", "key/1"), OTHERS),
-    Asked("kms:ScheduleKeyDeletion", arn("kms", "key/1"), OTHERS),
-    Asked("kms:PutKeyPolicy", arn("kms", "key/1")),
-    Asked("kms:CreateGrant", arn("kms", "key/1"), OURS),
-    Asked("logs:DeleteLogGroup", arn("logs", "log-group:/aws/eks/another/cluster")),
-    Asked("logs:GetLogEvents", arn("logs", "log-group:/aws/eks/training/cluster")),
-    Asked("fsx:DeleteFileSystem", arn("fsx", "file-system/fs-1"), OTHERS),
-    Asked("elasticfilesystem:ClientMount", arn("elasticfilesystem", "file-system/fs-1"), OURS),
-    Asked("autoscaling:DeleteAutoScalingGroup", arn("autoscaling", "autoScalingGroup:i:x/eks-another")),
-    Asked("sqs:ReceiveMessage", arn("sqs", "training-notices")),
-    Asked("secretsmanager:GetSecretValue", arn("secretsmanager", "secret:x")),
-    Asked("organizations:LeaveOrganization"),
+    IamCall("iam:CreateRole", NODE),
+    IamCall("iam:CreateRole", NODE, WIDER),
+    IamCall("iam:PutRolePolicy", NODE),
+    IamCall("iam:PutRolePolicy", NODE, WIDER),
+    IamCall("iam:AttachRolePolicy", NODE, JOIN),
+    IamCall("iam:AttachRolePolicy", NODE, JOIN | WIDER),
+    IamCall("iam:DeleteRolePolicy", NODE),
+    IamCall("iam:PutRolePermissionsBoundary", NODE, WIDER),
+    IamCall("iam:DeleteRolePermissionsBoundary", NODE, BOUND),
+    IamCall("iam:CreatePolicyVersion", BOUNDARY),
+    IamCall("iam:SetDefaultPolicyVersion", BOUNDARY),
+    IamCall("iam:DeletePolicyVersion", BOUNDARY),
+    IamCall("iam:DeletePolicy", BOUNDARY),
+    IamCall("iam:UpdateAssumeRolePolicy", f"arn:aws:iam::{ACCOUNT}:role/deploy-training"),
+    IamCall("iam:PutRolePolicy", f"arn:aws:iam::{ACCOUNT}:role/deploy-training", BOUND),
+    IamCall("iam:CreateUser", f"arn:aws:iam::{ACCOUNT}:user/thief"),
+    IamCall("iam:CreateAccessKey", f"arn:aws:iam::{ACCOUNT}:user/admin"),
+    IamCall("iam:CreateRole", f"arn:aws:iam::{ACCOUNT}:role/another-node"),
+    IamCall("iam:UpdateAssumeRolePolicy", f"arn:aws:iam::{ACCOUNT}:role/admin"),
+    IamCall("iam:AttachRolePolicy", NODE, {"iam:PolicyARN": "arn:aws:iam::aws:policy/AdministratorAccess"}),
+    IamCall("iam:PassRole", f"arn:aws:iam::{ACCOUNT}:role/admin", TO_EC2),
+    IamCall("iam:PassRole", NODE, {"iam:PassedToService": "lambda.amazonaws.com"}),
+    IamCall("iam:CreateOpenIDConnectProvider", f"arn:aws:iam::{ACCOUNT}:oidc-provider/evil"),
+    IamCall("sts:AssumeRole", f"arn:aws:iam::{ACCOUNT}:role/training-node"),
+    IamCall("s3:GetObject", "arn:aws:s3:::another/secret"),
+    IamCall("s3:GetObject", "arn:aws:s3:::example-training-checkpoints/checkpoints/model"),
+    IamCall("s3:DeleteBucket", "arn:aws:s3:::another"),
+    IamCall("s3:PutBucketPolicy", "arn:aws:s3:::example-training-checkpoints-of-others"),
+    IamCall("s3:ListAllMyBuckets"),
+    IamCall("eks:DeleteCluster", arn("eks", "cluster/another")),
+    IamCall("eks:CreateAccessEntry", arn("eks", "cluster/another")),
+    IamCall("eks:CreateNodegroup", arn("eks", "cluster/training-two")),
+    IamCall("ec2:RunInstances", "*"),
+    IamCall("ec2:CreateVpc", arn("ec2", "vpc/*")),
+    IamCall("ec2:CreateVpc", arn("ec2", "vpc/*"), {"aws:RequestTag/trainyard.dev/stack": "another"}),
+    IamCall("ec2:DeleteVpc", arn("ec2", "vpc/vpc-0123456789abcdef0"), OTHERS),
+    IamCall("ec2:DeleteSubnet", arn("ec2", "subnet/subnet-0123456789abcdef0")),
+    IamCall("ec2:AuthorizeSecurityGroupIngress", arn("ec2", "security-group/sg-0123456789abcdef0"), OTHERS),
+    IamCall("ec2:TerminateInstances", arn("ec2", "instance/i-0123456789abcdef0"), OURS),
+    IamCall("ec2:CreateTags", arn("ec2", "vpc/vpc-0123456789abcdef0"), ASKED),
+    IamCall("ec2:CreateTags", arn("ec2", "security-group/sg-1"), ASKED | OTHERS),
+    IamCall("ec2:CreateTags", arn("ec2", "instance/i-1"), ASKED),
+    IamCall("ec2:DeleteNetworkInterface", arn("ec2", "network-interface/eni-1"), OF_ANOTHER),
+    IamCall("kms:Decrypt", arn("kms", "key/1"), OTHERS),
+    IamCall("kms:ScheduleKeyDeletion", arn("kms", "key/1"), OTHERS),
+    IamCall("kms:PutKeyPolicy", arn("kms", "key/1")),
+    IamCall("kms:CreateGrant", arn("kms", "key/1"), OURS),
+    IamCall("logs:DeleteLogGroup", arn("logs", "log-group:/aws/eks/another/cluster")),
+    IamCall("logs:GetLogEvents", arn("logs", "log-group:/aws/eks/training/cluster")),
+    IamCall("fsx:DeleteFileSystem", arn("fsx", "file-system/fs-1"), OTHERS),
+    IamCall("elasticfilesystem:ClientMount", arn("elasticfilesystem", "file-system/fs-1"), OURS),
+    IamCall("autoscaling:DeleteAutoScalingGroup", arn("autoscaling", "autoScalingGroup:i:x/eks-another")),
+    IamCall("sqs:ReceiveMessage", arn("sqs", "training-notices")),
+    IamCall("secretsmanager:GetSecretValue", arn("secretsmanager", "secret:x")),
+    IamCall("organizations:LeaveOrganization"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     "asked", REFUSED, ids=[f"{index}-{each.action}" for index, each in enumerate(REFUSED)]
 )
-def test_what_a_stack_does_not_do_is_refused(asked: Asked, subjects: dict[str, Subject]) -> None:
+def test_what_a_stack_does_not_do_is_refused(asked: IamCall, subjects: dict[str, StackWithRole]) -> None:
     assert not is_allowed(asked, subjects["aws"].policies)
 
 
-def test_roles_are_made_and_given_rights_within_the_boundary_alone(subjects: dict[str, Subject]) -> None:
+def test_roles_are_made_and_given_rights_within_the_boundary_alone(
+    subjects: dict[str, StackWithRole],
+) -> None:
     bounded, unbounded = subjects["aws"], subjects["aws-dev"]
     roles = bounded.plan.named("Role").values()
     assert {each["permissionsBoundary"] for each in roles} == {BOUNDARY}
     for action in ("CreateRole", "PutRolePolicy", "DeleteRolePolicy", "PutRolePermissionsBoundary"):
-        assert is_allowed(Asked(f"iam:{action}", NODE, BOUND), bounded.policies)
-    assert is_allowed(Asked("iam:AttachRolePolicy", NODE, JOIN | BOUND), bounded.policies)
+        assert is_allowed(IamCall(f"iam:{action}", NODE, BOUND), bounded.policies)
+    assert is_allowed(IamCall("iam:AttachRolePolicy", NODE, JOIN | BOUND), bounded.policies)
     assert not [note for note in bounded.role.notes if "permissions_boundary" in note]
     assert [note for note in unbounded.role.notes if "permissions_boundary" in note]
     of_dev = NODE.replace("training-", f"{unbounded.stack.name}-")
-    assert is_allowed(Asked("iam:CreateRole", of_dev), unbounded.policies)
-    assert not is_allowed(Asked("iam:PutRolePermissionsBoundary", of_dev, WIDER), unbounded.policies)
+    assert is_allowed(IamCall("iam:CreateRole", of_dev), unbounded.policies)
+    assert not is_allowed(IamCall("iam:PutRolePermissionsBoundary", of_dev, WIDER), unbounded.policies)
 
 
-def test_the_role_of_previews_changes_nothing(subjects: dict[str, Subject]) -> None:
+def test_the_role_of_previews_changes_nothing(subjects: dict[str, StackWithRole]) -> None:
     subject = subjects["aws"]
     policies = role_of(subject.stack, subject.plan, PREVIEW).rights
     actions = {
@@ -193,7 +200,7 @@ def test_the_role_of_previews_changes_nothing(subjects: dict[str, Subject]) -> N
     assert {each.partition(":")[2].startswith(("Describe", "Get", "List")) for each in actions} == {True}
 
 
-def test_no_statement_has_a_wildcard_action_and_each_policy_fits(subjects: dict[str, Subject]) -> None:
+def test_no_statement_has_a_wildcard_action_and_each_policy_fits(subjects: dict[str, StackWithRole]) -> None:
     for subject in subjects.values():
         for policy in subject.policies:
             assert len(json.dumps(policy, separators=(",", ":"))) <= rights.LONGEST
@@ -249,7 +256,7 @@ def _service(target: str) -> str:
     ids=["github", "github's previews", "gitlab", "gitlab's previews"],
 )
 def test_the_trust_is_in_one_project_and_its_branch_or_environment(
-    pipeline: Pipeline, subject: str, subjects: dict[str, Subject]
+    pipeline: Pipeline, subject: str, subjects: dict[str, StackWithRole]
 ) -> None:
     spec = cast(AwsSpec, subjects["aws"].stack.provider)
     (statement,) = rights.trust(spec, "aws", pipeline)["Statement"]
@@ -265,5 +272,5 @@ def test_a_pattern_for_a_project_is_refused() -> None:
         Pipeline("github", "team/*")
 
 
-def test_region_of_the_calls_is_the_stacks(subjects: dict[str, Subject]) -> None:
+def test_region_of_the_calls_is_the_stacks(subjects: dict[str, StackWithRole]) -> None:
     assert {cast(AwsSpec, each.stack.provider).region for each in subjects.values()} == {REGION}

@@ -12,7 +12,7 @@ import yaml
 
 from infra.platform.images import split
 from infra.spec import Stack, load
-from rehearsal.aws.account import Account
+from rehearsal.aws.account import MotoAccount
 from tests.infra.golden import CASES
 from tests.infra.golden_plans import assert_golden
 from tests.infra.judged import findings
@@ -211,7 +211,7 @@ def test_the_image_is_pinned_by_digest_and_listed(stack: Stack, rendered: Path) 
 
 
 def test_groups_and_tags_live_through_moto(found: Plan) -> None:
-    with Account("us-east-2") as account:
+    with MotoAccount("us-east-2") as account:
         life = Life(account)
         for registered in in_order(found):
             life.create(registered)

@@ -8,17 +8,17 @@ from typing import Any
 import httpx
 import pytest
 
-from infra.clients.azure import Azure, RefusedError
+from infra.clients.azure import AzureClient, AzureRefusedError
 from infra.errors import InputError
 from infra.spec import load
 from infra.targets.azure.account import backend
 from infra.targets.azure.spec.provider import AzureSpec
-from infra.targets.backend import Place
+from infra.targets.backend import BackendPlace
 from tests.infra.plan import stack_file
 
 pytestmark = pytest.mark.clouds
 
-PLACE = Place("examplestate", "westeurope", {"owner": "ml-platform"})
+PLACE = BackendPlace("examplestate", "westeurope", {"owner": "ml-platform"})
 
 
 class Manager:
@@ -69,8 +69,8 @@ def spec() -> AzureSpec:
     return spec
 
 
-def asked(manager: Manager) -> Azure:
-    return Azure("token", httpx.MockTransport(manager.answer))
+def asked(manager: Manager) -> AzureClient:
+    return AzureClient("token", httpx.MockTransport(manager.answer))
 
 
 def test_the_state_is_private_versioned_and_its_secrets_have_a_key(spec: AzureSpec) -> None:
@@ -102,7 +102,7 @@ def test_a_second_time_changes_nothing(spec: AzureSpec) -> None:
 def test_a_name_that_is_somebody_elses_is_told_in_azures_words(spec: AzureSpec) -> None:
     manager = Manager()
     manager.taken.add("examplestate")
-    with pytest.raises(RefusedError, match="StorageAccountAlreadyTaken"):
+    with pytest.raises(AzureRefusedError, match="StorageAccountAlreadyTaken"):
         backend.make(PLACE, spec, asked(manager))
 
 
@@ -110,7 +110,7 @@ def test_an_account_elsewhere_is_refused(spec: AzureSpec) -> None:
     manager = Manager()
     backend.make(PLACE, spec, asked(manager))
     with pytest.raises(InputError, match="is in westeurope"):
-        backend.make(Place("examplestate", "northeurope", {}), spec, asked(manager))
+        backend.make(BackendPlace("examplestate", "northeurope", {}), spec, asked(manager))
 
 
 @pytest.mark.parametrize("name", ["example-state", "Example", "ab", "1state", "a" * 25])
@@ -119,5 +119,5 @@ def test_a_name_that_no_account_can_have_is_refused_before_anything_is_made(
 ) -> None:
     manager = Manager()
     with pytest.raises(InputError, match="3 to 24 lower-case"):
-        backend.make(Place(name, "westeurope", {}), spec, asked(manager))
+        backend.make(BackendPlace(name, "westeurope", {}), spec, asked(manager))
     assert manager.things == {}

@@ -12,13 +12,13 @@ import httpx
 import pulumi_azure_native
 import pytest
 
-from infra.clients.azure import Azure
+from infra.clients.azure import AzureClient
 from infra.errors import MachineError, TrainyardError
 from infra.targets.azure.account.find import AzureFinder
 from infra.targets.finding import UNKNOWN, lookups
-from rehearsal.azure.subscription import Answers, Subscription
-from rehearsal.cloud import Resource
-from rehearsal.store import Kept, Store
+from rehearsal.azure.subscription import AzureAnswers, AzureSubscription
+from rehearsal.cloud import RequestedResource
+from rehearsal.store import ResourceStore, StoredResource
 from rehearsal.tables import table
 
 SUBSCRIPTION = "00000000-0000-0000-0000-000000000000"
@@ -38,17 +38,19 @@ RIGHT = {
 
 def made(folder: Path, token: str, name: str, inputs: Mapping[str, Any]) -> str:
     """Make a resource as a stand-in does; return its ID."""
-    cloud = Subscription(SUBSCRIPTION)
+    cloud = AzureSubscription(SUBSCRIPTION)
     key = cloud.autoname(token)
     named = {**inputs, **({key: str(uuid.uuid4())} if key else {})}
-    identity = cloud.create(Resource(token, name, named)).id
-    Store(folder).put(Kept(f"urn:pulumi:s::p::{token}::{name}", identity, dict(named), dict(named)))
+    identity = cloud.create(RequestedResource(token, name, named)).id
+    ResourceStore(folder).put(
+        StoredResource(f"urn:pulumi:s::p::{token}::{name}", identity, dict(named), dict(named))
+    )
     return identity
 
 
 @pytest.fixture
 def finder(tmp_path: Path) -> AzureFinder:
-    return AzureFinder("training", SUBSCRIPTION, Answers(tmp_path, SUBSCRIPTION))
+    return AzureFinder("training", SUBSCRIPTION, AzureAnswers(tmp_path, SUBSCRIPTION))
 
 
 def test_a_resource_is_found_by_its_path(tmp_path: Path, finder: AzureFinder) -> None:
@@ -63,7 +65,7 @@ def test_a_resource_is_found_by_its_path(tmp_path: Path, finder: AzureFinder) ->
 
 def test_what_has_another_stacks_tag_is_not_taken(tmp_path: Path) -> None:
     made(tmp_path, "azure-native:network:VirtualNetwork", "training-vnet", VNET)
-    other = AzureFinder("other", SUBSCRIPTION, Answers(tmp_path, SUBSCRIPTION))
+    other = AzureFinder("other", SUBSCRIPTION, AzureAnswers(tmp_path, SUBSCRIPTION))
     asked = {**VNET, "tags": {"trainyard-stack": "other"}}
     assert other.find_announced("azure-native:network:VirtualNetwork", "other-vnet", asked) is None
 
@@ -90,7 +92,7 @@ def test_further_pages_are_read_and_letters_case_is_none() -> None:
             return httpx.Response(200, json={"value": [right]})
         return httpx.Response(200, json={"value": [], "nextLink": f"{request.url}&page=2"})
 
-    finder = AzureFinder("training", SUBSCRIPTION, Azure("t", httpx.MockTransport(answer)).find)
+    finder = AzureFinder("training", SUBSCRIPTION, AzureClient("t", httpx.MockTransport(answer)).find)
     assert finder.find_begun(ASSIGNMENT, "data-key", RIGHT) == "/a"
     first, second = asked
     assert first.startswith("https://management.azure.com/subscriptions/")
@@ -106,7 +108,7 @@ def test_nothing_there_is_no_error_and_no_right_is_one() -> None:
             return httpx.Response(404, json={"error": {"message": "ResourceGroupNotFound"}})
         return httpx.Response(403, json={"error": {"message": "does not have authorization"}})
 
-    azure = Azure("t", httpx.MockTransport(answer))
+    azure = AzureClient("t", httpx.MockTransport(answer))
     assert azure.find("/subscriptions/a/none", {"api-version": "1"}) is None
     with pytest.raises(TrainyardError, match="403: does not have authorization"):
         azure.find("/subscriptions/a/closed", {"api-version": "1"})
@@ -117,11 +119,11 @@ def test_nothing_there_is_no_error_and_no_right_is_one() -> None:
 def test_a_token_is_that_of_azures_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(MachineError, match="az login"):
-        Azure.of_user(SUBSCRIPTION)
+        AzureClient.of_user(SUBSCRIPTION)
     program = tmp_path / "az"
     program.write_text(f'#!/bin/sh\n[ "$6" = {SUBSCRIPTION} ] && echo \'{{"accessToken": "t"}}\'\n')
     program.chmod(0o755)
-    assert Azure.of_user(SUBSCRIPTION).token == "t"
+    assert AzureClient.of_user(SUBSCRIPTION).token == "t"
 
 
 LOOKUPS = lookups("infra.targets.azure.account")
@@ -152,4 +154,4 @@ def test_a_finder_that_asks_at_another_path_than_azure_answers_at_finds_nothing(
 
 def test_a_request_without_a_version_is_refused_as_azure_does(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="MissingApiVersionParameter"):
-        Answers(tmp_path, SUBSCRIPTION)(GROUP, {})
+        AzureAnswers(tmp_path, SUBSCRIPTION)(GROUP, {})

@@ -19,7 +19,7 @@ from tests.infra.targets.azure.stacks import with_provider
 FAMILIES = {"Standard_ND96isr_H100_v5": "standardNDSH100v5Family", "Standard_D8s_v5": "standardDSv5Family"}
 
 
-class Subscription:
+class FakeSubscription:
     """One that has all; a test takes something away."""
 
     def __init__(self) -> None:
@@ -61,28 +61,28 @@ def stack() -> Stack:
 
 
 def test_the_network_of_the_example_is_nobodys() -> None:
-    (problem,) = found(load(stack_file("azure")), Subscription())
+    (problem,) = found(load(stack_file("azure")), FakeSubscription())
     assert problem.path == "provider.access.public_cidrs[0]"
 
 
 def test_nobody_is_in_a_network_that_the_first_up_makes(stack: Stack) -> None:
     assert isinstance(stack.provider, AzureSpec)
     private = with_provider(stack, access=stack.provider.access.model_copy(update={"public_cidrs": ()}))
-    subscription = Subscription()
+    subscription = FakeSubscription()
     (problem,) = found(private, subscription)
     assert problem.path == "provider.access.public_cidrs" and "network.existing" in problem.allowed
     subscription.clusters = [private.name]
     assert found(private, subscription) == []
 
 
-def found(stack: Stack, subscription: Subscription) -> list[Problem]:
+def found(stack: Stack, subscription: FakeSubscription) -> list[Problem]:
     spec = stack.provider
     assert isinstance(spec, AzureSpec)
     return list(problems(stack, spec, subscription))
 
 
 def test_a_service_that_was_never_used_is_named_with_the_command(stack: Stack) -> None:
-    subscription = Subscription()
+    subscription = FakeSubscription()
     subscription.providers -= {"Microsoft.StorageCache", "Microsoft.ContainerService"}
     told = {problem.path: problem.fix for problem in found(stack, subscription)}
     assert told == {
@@ -92,11 +92,11 @@ def test_a_service_that_was_never_used_is_named_with_the_command(stack: Stack) -
 
 
 def test_a_subscription_that_has_all_lacks_nothing(stack: Stack) -> None:
-    assert found(stack, Subscription()) == []
+    assert found(stack, FakeSubscription()) == []
 
 
 def test_the_infiniband_feature_is_asked_for_before_machines_and_quotas(stack: Stack) -> None:
-    subscription = Subscription()
+    subscription = FakeSubscription()
     subscription.features["AKSInfinibandSupport"] = "NotRegistered"
     (problem,) = found(stack, subscription)
     assert problem.path == "feature Microsoft.ContainerService/AKSInfinibandSupport"
@@ -115,7 +115,7 @@ def test_the_infiniband_feature_is_asked_for_before_machines_and_quotas(stack: S
 def test_what_is_missing_is_said_where_the_stack_says_it(
     change: dict[str, Any], path: str, got: str | None, stack: Stack
 ) -> None:
-    subscription = Subscription()
+    subscription = FakeSubscription()
     vars(subscription).update(change)
     told = {problem.path: problem for problem in found(stack, subscription)}
     assert path in told
@@ -123,7 +123,7 @@ def test_what_is_missing_is_said_where_the_stack_says_it(
 
 
 def test_quotas_are_by_family_and_spot_has_one_of_its_own(stack: Stack) -> None:
-    subscription = Subscription()
+    subscription = FakeSubscription()
     subscription.limits = {"standardDSv5Family": 24, "lowPriorityCores": 96}
     short = {problem.path: (problem.got, problem.allowed) for problem in found(stack, subscription)}
     assert short == {
@@ -133,7 +133,7 @@ def test_quotas_are_by_family_and_spot_has_one_of_its_own(stack: Stack) -> None:
 
 
 def test_a_machine_that_is_closed_to_the_subscription_is_a_matter_for_support(stack: Stack) -> None:
-    subscription = Subscription()
+    subscription = FakeSubscription()
     subscription.restrictions = [{"type": "Location", "reasonCode": "NotAvailableForSubscription"}]
     assert "NotAvailableForSubscription" in found(stack, subscription)[0].got
 

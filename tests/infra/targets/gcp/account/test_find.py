@@ -14,9 +14,9 @@ from infra.errors import TrainyardError
 from infra.targets.finding import UNKNOWN, lookups
 from infra.targets.gcp.account.find import GcpFinder, address
 from rehearsal import sdk
-from rehearsal.cloud import Resource
-from rehearsal.gcp.project import Answers, Project
-from rehearsal.store import Kept, Store
+from rehearsal.cloud import RequestedResource
+from rehearsal.gcp.project import GcpAnswers, GcpProject
+from rehearsal.store import ResourceStore, StoredResource
 from rehearsal.tables import table
 
 PLACE = "example-training", "europe-west1"
@@ -26,14 +26,16 @@ RING = {"location": "europe-west1", "name": "training-keys-1a2b3c4"}
 
 def made(folder: Path, token: str, name: str, inputs: Mapping[str, Any]) -> str:
     """Make a resource as a stand-in does; return its ID."""
-    identity = Project(*PLACE).create(Resource(token, name, inputs)).id
-    Store(folder).put(Kept(f"urn:pulumi:s::p::{token}::{name}", identity, dict(inputs), dict(inputs)))
+    identity = GcpProject(*PLACE).create(RequestedResource(token, name, inputs)).id
+    ResourceStore(folder).put(
+        StoredResource(f"urn:pulumi:s::p::{token}::{name}", identity, dict(inputs), dict(inputs))
+    )
     return identity
 
 
 @pytest.fixture
 def finder(tmp_path: Path) -> GcpFinder:
-    return GcpFinder("training", *PLACE, Answers(tmp_path, *PLACE))
+    return GcpFinder("training", *PLACE, GcpAnswers(tmp_path, *PLACE))
 
 
 def test_a_made_up_name_is_found_by_its_beginning(tmp_path: Path, finder: GcpFinder) -> None:

@@ -11,12 +11,12 @@ import pytest
 
 import catalog
 from catalog import Machine
-from infra.clients.google import Google
+from infra.clients.google import GoogleClient
 from infra.spec import Stack, load, parse
 from infra.spec.node_pool import NodePoolSpec
 from infra.targets.gcp.account.preflight import problems
 from infra.targets.gcp.account.quotas import _short_families, _unknown, short_quotas
-from infra.targets.gcp.spec.groups import Group, groups
+from infra.targets.gcp.spec.groups import GkePool, groups
 from infra.targets.gcp.spec.provider import GcpSpec
 from tests.infra.plan import stack_file
 from tests.infra.targets.gcp.stacks import with_provider
@@ -26,7 +26,7 @@ REGION = "/compute/v1/projects/example-training/regions/europe-west1"
 BUCKET = "/storage/v1/b/example-training-checkpoints"
 
 
-class Project:
+class FakeGcpProject:
     """A project that has all; a test takes something away."""
 
     def __init__(self) -> None:
@@ -123,8 +123,8 @@ def reserved(machine: str, count: int, used: int = 0) -> dict[str, Any]:
 
 
 @pytest.fixture
-def project() -> Project:
-    return Project()
+def project() -> FakeGcpProject:
+    return FakeGcpProject()
 
 
 @pytest.fixture(scope="module")
@@ -132,18 +132,18 @@ def stack() -> Stack:
     return load(stack_file("gcp"))
 
 
-def found(stack: Stack, project: Project) -> dict[str, str]:
+def found(stack: Stack, project: FakeGcpProject) -> dict[str, str]:
     spec = stack.provider
     assert isinstance(spec, GcpSpec)
-    google = Google("token", httpx.MockTransport(project.answer))
+    google = GoogleClient("token", httpx.MockTransport(project.answer))
     return {problem.path: problem.got for problem in problems(stack, spec, google)}
 
 
-def test_a_project_that_has_all_has_no_problem(stack: Stack, project: Project) -> None:
+def test_a_project_that_has_all_has_no_problem(stack: Stack, project: FakeGcpProject) -> None:
     assert found(stack, project) == {}
 
 
-def test_nobody_is_in_a_network_that_the_first_up_makes(stack: Stack, project: Project) -> None:
+def test_nobody_is_in_a_network_that_the_first_up_makes(stack: Stack, project: FakeGcpProject) -> None:
     assert isinstance(stack.provider, GcpSpec)
     access = stack.provider.access.model_copy(update={"dns_endpoint": False})
     private = with_provider(stack, access=access)
@@ -187,7 +187,7 @@ def test_nobody_is_in_a_network_that_the_first_up_makes(stack: Stack, project: P
     ],
 )
 def test_what_is_lacking_is_told(
-    stack: Stack, project: Project, change: dict[str, Any], path: str, got: str
+    stack: Stack, project: FakeGcpProject, change: dict[str, Any], path: str, got: str
 ) -> None:
     for name, value in change.items():
         setattr(project, name, value)
@@ -196,7 +196,7 @@ def test_what_is_lacking_is_told(
     assert {other for other in told if other != path} <= {"pools[system].zones"}
 
 
-def test_a_bucket_that_is_to_be_there_is_looked_for(stack: Stack, project: Project) -> None:
+def test_a_bucket_that_is_to_be_there_is_looked_for(stack: Stack, project: FakeGcpProject) -> None:
     data = stack.model_dump(mode="json", by_alias=True, exclude_unset=True)
     data["provider"]["existing_bucket"] = True
     told = found(parse(data), project)
@@ -212,7 +212,7 @@ def test_a_bucket_that_is_to_be_there_is_looked_for(stack: Stack, project: Proje
     ],
 )
 def test_a_lustre_that_is_to_be_there_is_looked_for(
-    mount_point: str, problem: dict[str, str], stack: Stack, project: Project
+    mount_point: str, problem: dict[str, str], stack: Stack, project: FakeGcpProject
 ) -> None:
     data = stack.model_dump(mode="json", by_alias=True, exclude_unset=True)
     names = {"subnetwork": "gpu", "pods_range": "pods", "services_range": "services"}
@@ -241,7 +241,7 @@ def test_a_lustre_that_is_to_be_there_is_looked_for(
     ],
 )
 def test_a_cluster_that_is_to_be_there_is_as_the_file_says(
-    change: dict[str, Any], name: str, problem: dict[str, str], stack: Stack, project: Project
+    change: dict[str, Any], name: str, problem: dict[str, str], stack: Stack, project: FakeGcpProject
 ) -> None:
     data = stack.model_dump(mode="json", by_alias=True, exclude_unset=True)
     names = {"subnetwork": "gpu", "pods_range": "pods", "services_range": "services"}
@@ -260,7 +260,9 @@ def test_a_cluster_that_is_to_be_there_is_as_the_file_says(
     assert {path.rpartition(".")[2]: got for path, got in told.items()} == problem
 
 
-def test_what_an_emergency_needs_is_asked_for_where_it_is_declared(stack: Stack, project: Project) -> None:
+def test_what_an_emergency_needs_is_asked_for_where_it_is_declared(
+    stack: Stack, project: FakeGcpProject
+) -> None:
     project.off = {"privilegedaccessmanager.googleapis.com"}
     project.lacking = {"privilegedaccessmanager.entitlements.create"}
     assert found(stack, project) == {}
@@ -287,18 +289,18 @@ IN_REGION = "NVIDIA_H200 in europe-west1"
     ],
 )
 def test_quotas_of_whole_families_are_asked_of_the_cloud_quotas_api(
-    stack: Stack, project: Project, entries: list[Any], path: str | None, got: str | None
+    stack: Stack, project: FakeGcpProject, entries: list[Any], path: str | None, got: str | None
 ) -> None:
     project.families[SPOT_H200] = entries
     assert found(stack, project) == ({path: got} if path else {})
 
 
-def test_a_quota_that_may_not_be_asked_is_said_to_be_unknown(stack: Stack, project: Project) -> None:
+def test_a_quota_that_may_not_be_asked_is_said_to_be_unknown(stack: Stack, project: FakeGcpProject) -> None:
     project.families = None  # type: ignore[assignment]
     assert found(stack, project) == {f"quota: {SPOT_H200}, {IN_REGION}": "not known: 403: the API is off"}
 
 
-def test_what_is_bought_on_demand_counts_by_its_family(stack: Stack, project: Project) -> None:
+def test_what_is_bought_on_demand_counts_by_its_family(stack: Stack, project: FakeGcpProject) -> None:
     (reserved,) = (pool for pool in stack.pools if pool.name == "reserved")
     on_demand = reserved.model_copy(update={"capacity": "on-demand", "reservation": None})
     pools = tuple(on_demand if pool is reserved else pool for pool in stack.pools)
@@ -314,7 +316,7 @@ def test_slices_of_tpus_count_by_their_chips() -> None:
     spec = tpus.provider
     assert isinstance(spec, GcpSpec)
     bought = [group for pool in tpus.pools for group in groups(pool, spec.zones)]
-    nothing = Google("token", httpx.MockTransport(lambda _: told()))
+    nothing = GoogleClient("token", httpx.MockTransport(lambda _: told()))
     (problem,) = _short_families(bought, spec, nothing)
     assert problem.path.endswith("CT6E in europe-west4")
     assert problem.allowed == "none"
@@ -322,19 +324,19 @@ def test_slices_of_tpus_count_by_their_chips() -> None:
     assert problem.got == f"{chips} are needed"
 
 
-def bought(machine: Machine, capacity: str = "on-demand") -> Group:
+def bought(machine: Machine, capacity: str = "on-demand") -> GkePool:
     """Two machines in a pool of their own."""
     topology = {"topology": machine.topologies[0]} if machine.topologies else {}
     usual = {"name": "work", "num_nodes": 2, "machine": machine.name, "capacity": capacity}
     pool = NodePoolSpec.model_validate({**usual, **topology})
-    return Group("work", pool, machine, ("europe-west1-b",), 2)
+    return GkePool("work", pool, machine, ("europe-west1-b",), 2)
 
 
 @pytest.mark.parametrize("machine", catalog.machines(cloud="gcp"), ids=lambda machine: machine.name)
 def test_every_machine_of_the_catalogue_has_a_quota_that_is_asked_for(machine: Machine, stack: Stack) -> None:
     spec = stack.provider
     assert isinstance(spec, GcpSpec)
-    nothing = Google("token", httpx.MockTransport(lambda _: told(quotas=[quota("NETWORKS", 99)])))
+    nothing = GoogleClient("token", httpx.MockTransport(lambda _: told(quotas=[quota("NETWORKS", 99)])))
     unit = machine.num_accelerators or machine.vcpus
     told_of = list(short_quotas(stack, [bought(machine)], spec, nothing))
     assert [each.got for each in told_of] == [f"{2 * unit} are needed"]
@@ -350,7 +352,7 @@ def test_every_machine_of_the_catalogue_has_a_quota_that_is_asked_for(machine: M
 def test_tpu7x_has_quotas_of_its_own_by_how_it_is_bought(capacity: str, asked: str, stack: Stack) -> None:
     spec = stack.provider
     assert isinstance(spec, GcpSpec)
-    nothing = Google("token", httpx.MockTransport(lambda _: told()))
+    nothing = GoogleClient("token", httpx.MockTransport(lambda _: told()))
     (problem,) = _short_families(
         [bought(catalog.machine("gcp", "tpu7x-standard-4t"), capacity)], spec, nothing
     )
@@ -366,5 +368,5 @@ def test_a_machine_whose_quota_is_not_known_here_is_said(stack: Stack) -> None:
     assert "not known here" in problem.got
 
 
-def _of(machine: Machine) -> Group:
+def _of(machine: Machine) -> GkePool:
     return replace(bought(catalog.machine("gcp", "n4-standard-16")), machine=machine)

@@ -14,7 +14,7 @@ from infra.targets.azure.cluster.scope import Groups, Scope, make_groups
 
 
 @dataclass(frozen=True)
-class Grounds:
+class ClusterDeps:
     """Groups, network, identities, keys; and the rights that must be there before the cluster is."""
 
     groups: Groups
@@ -27,7 +27,7 @@ class Grounds:
     rights: Sequence[pulumi.Resource]
 
 
-def make_grounds(scope: Scope) -> Grounds:
+def make_dependencies(scope: Scope) -> ClusterDeps:
     """Make them, each after what it needs."""
     groups = make_groups(scope)
     identities = make_identities(scope, groups)
@@ -36,7 +36,7 @@ def make_grounds(scope: Scope) -> Grounds:
     keys = make_keys(scope, groups, identities, endpoints)
     disks = make_disk_encryption(scope, groups.cluster, identities, keys)
     rights = [*node_rights(scope, identities), *_network_rights(scope, identities, network)]
-    return Grounds(groups, network, identities, keys, endpoints, disks, rights)
+    return ClusterDeps(groups, network, identities, keys, endpoints, disks, rights)
 
 
 def _network_rights(scope: Scope, identities: Identities, network: Network) -> list[pulumi.Resource]:
