@@ -18,6 +18,7 @@ from urllib3.exceptions import HTTPError
 from infra.errors import InputError, MachineError, Problem, TrainyardError
 from infra.spec.provider import ContextCluster
 from infra.targets.kubeconfig import own_context
+from trainyard import plain
 
 if TYPE_CHECKING:
     from trainyard.session import Session
@@ -122,17 +123,13 @@ def _probe(made: client.ApiClient, session: Session) -> None:
         TrainyardError: no answer, or none to this user.
     """
     address = made.configuration.host
-    version: Any = client.VersionApi(made)
-    retries, made.configuration.retries = made.configuration.retries, False
     try:
-        version.get_code(_request_timeout=(CONNECT_SECONDS, CONNECT_SECONDS))
+        plain.read(made, "/version", seconds=CONNECT_SECONDS)
     except ApiException as error:
         if error.status == UNAUTHORIZED:
             raise InputError([_signed_out(address)]) from error
     except HTTPError as error:
         raise TrainyardError([_unreachable(address, error, session)]) from error
-    finally:
-        made.configuration.retries = retries
 
 
 def _signed_out(address: str) -> Problem:

@@ -9,6 +9,7 @@ import hashlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 from kubernetes import client
@@ -35,7 +36,7 @@ JOB = "trainyard.dev/job"
 """The job as it was asked for, as JSON: `trainyard rerun` starts it again."""
 SOURCES = "/opt/trainyard/src"
 """Where the training image holds the training package."""
-FORBIDDEN, NOT_FOUND, CONFLICT = 403, 404, 409
+BAD_REQUEST, FORBIDDEN, NOT_FOUND, CONFLICT = 400, 403, 404, 409
 TEAM = names.team_namespace("")
 """How the namespaces of teams begin."""
 _NO_SHELL = (
@@ -95,7 +96,8 @@ class JobState:
     """Where a job stands, as the queue and the operators tell it."""
 
     phase: str
-    """`queued`, `admitted`, `running`, `pausing`, `paused`, `complete` or `failed`."""
+    """`queued`, `admitted`, `running`, `held` (`trainyard jobs` alone looks for that), `pausing`, `paused`,
+    `complete` or `failed`."""
     flavor: str = ""
     """The queue's flavor that it was admitted to; empty while it waits."""
     reason: str = ""
@@ -251,9 +253,17 @@ class Jobs:
 
     def __init__(self, api: client.ApiClient) -> None:
         # The client's own types are wrong in places: what it returns is read as plain data.
+        self._api = api
         self._custom: Any = client.CustomObjectsApi(api)
-        self._core: Any = client.CoreV1Api(api)
-        self._batch: Any = client.BatchV1Api(api)
+
+    @cached_property
+    def _core(self) -> Any:  # noqa: ANN401 -- the client's own
+        """Its import takes 0.4 s, which what submits a job need not wait for."""
+        return client.CoreV1Api(self._api)
+
+    @cached_property
+    def _batch(self) -> Any:  # noqa: ANN401 -- the client's own
+        return client.BatchV1Api(self._api)
 
     def submit(self, body: Mapping[str, Any]) -> None:
         """Create the TrainJob; one of the same name is an error, never replaced.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
@@ -12,7 +11,8 @@ from kubernetes.client.exceptions import ApiException
 
 from infra import names
 from infra.errors import InputError, Problem
-from trainyard.jobs import FORBIDDEN, NOT_FOUND, JobKey
+from trainyard import plain
+from trainyard.jobs import BAD_REQUEST, FORBIDDEN, NOT_FOUND, JobKey
 from trainyard.session import Session
 
 Object = Mapping[str, Any]
@@ -35,8 +35,12 @@ class Cluster:
     def __init__(self, session: Session) -> None:
         self._session = session
         # The client's own types are wrong in places: what it returns is read as plain data.
-        self.core: Any = client.CoreV1Api(session.api)
         self.custom: Any = client.CustomObjectsApi(session.api)
+
+    @cached_property
+    def core(self) -> Any:  # noqa: ANN401 -- the client's own
+        """The client's core API, which takes its time to import: for what is no list and no log."""
+        return client.CoreV1Api(self._session.api)
 
     @cached_property
     def namespaces(self) -> list[str]:
@@ -53,12 +57,12 @@ class Cluster:
     def _labelled_namespaces(self) -> list[str]:
         """Of the whole cluster, which an administrator may list."""
         try:
-            answer = self.core.list_namespace(label_selector=names.TEAM_LABEL, _preload_content=False)
+            answer = plain.get(self._session.api, "/api/v1/namespaces", {"labelSelector": names.TEAM_LABEL})
         except ApiException as error:
             if error.status == FORBIDDEN:
                 return []
             raise
-        return sorted(str(each["metadata"]["name"]) for each in json.loads(answer.data)["items"])
+        return sorted(str(each["metadata"]["name"]) for each in answer["items"])
 
     def namespace(self, team: str) -> str:
         """Return the namespace of a team; without a name, of the only team that there is.
@@ -102,20 +106,31 @@ class Cluster:
     def pods(self, namespace: str, job: str = "") -> list[Object]:
         """Return the pods of a job, or of all jobs of a namespace."""
         label = "jobset.sigs.k8s.io/jobset-name"
-        return self._core_list("pod", namespace, label_selector=f"{label}={job}" if job else label)
+        return self._core_list("pods", namespace, labelSelector=f"{label}={job}" if job else label)
 
     def labelled_pods(self, namespace: str, label: str) -> list[Object]:
         """Return the pods of a namespace with a label, `name=value`."""
-        return self._core_list("pod", namespace, label_selector=label)
+        return self._core_list("pods", namespace, labelSelector=label)
+
+    def last_lines(self, namespace: str, pod: str, container: str, number: int) -> str:
+        """Return the end of a pod's log; empty where the user may not read it, or the pod is gone."""
+        try:
+            path = f"/api/v1/namespaces/{namespace}/pods/{pod}/log"
+            log = plain.read(self._session.api, path, {"container": container, "tailLines": number})
+        except ApiException as error:
+            if error.status in {*_INVISIBLE, BAD_REQUEST}:  # its container has not started
+                return ""
+            raise
+        return log.decode(errors="replace")
 
     def events(self, namespace: str) -> list[Object]:
         """Return the events of a namespace."""
-        return self._core_list("event", namespace)
+        return self._core_list("events", namespace)
 
     def _core_list(self, kind: str, namespace: str, **query: str) -> list[Object]:
-        ask = getattr(self.core, f"list_namespaced_{kind}")
+        path = f"/api/v1/namespaces/{namespace}/{kind}"
         try:
-            items: list[Object] = json.loads(ask(namespace, **query, _preload_content=False).data)["items"]
+            items: list[Object] = plain.get(self._session.api, path, query)["items"]
         except ApiException as error:
             if error.status in _INVISIBLE:
                 return []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -11,12 +10,11 @@ from typing import Any, Protocol
 import yaml
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
-from kubernetes.stream import portforward, stream
+from kubernetes.stream.ws_client import portforward_call, websocket_call
 
 from infra.errors import Problem, TrainyardError
+from trainyard import plain
 
-_CALLS = threading.Lock()
-"""The client's `stream` swaps a method of the client that it is given while it connects."""
 ERROR_CHANNEL = 3
 
 
@@ -44,11 +42,10 @@ class ProgramExit:
 
 
 class Remote:
-    """The way into pods, by a client that nothing else uses."""
+    """The way into pods."""
 
     def __init__(self, api: client.ApiClient) -> None:
-        own: Any = client.ApiClient(api.configuration)
-        self._core: Any = client.CoreV1Api(own)
+        self._api = api
 
     def run(self, pod: PodContainer, command: Sequence[str], seconds: float = 60) -> ProgramExit:
         """Run a program to its end.
@@ -69,18 +66,12 @@ class Remote:
         Raises:
             TrainyardError: the pod cannot be entered.
         """
-        options = {"stdin": stdin, "stdout": True, "stderr": not tty, "tty": tty, "container": pod.container}
+        channels = {"stdin": stdin, "stdout": True, "stderr": not tty, "tty": tty}
+        given = {name: "true" for name, wanted in channels.items() if wanted}
+        asked = {"container": pod.container, "command": list(command), **given}
+        address = plain.url(self._api, _path(pod, "exec"), asked)
         try:
-            with _CALLS:
-                return stream(
-                    self._core.connect_get_namespaced_pod_exec,
-                    pod.name,
-                    pod.namespace,
-                    command=list(command),
-                    **options,
-                    binary=True,
-                    _preload_content=False,
-                )
+            return self._open(websocket_call, address, capture_all=True, binary=True)
         except ApiException as error:
             raise TrainyardError([_shut(pod, error)]) from error
 
@@ -90,16 +81,21 @@ class Remote:
         Raises:
             TrainyardError: the pod cannot be entered.
         """
+        address = plain.url(self._api, _path(pod, "portforward"), {"ports": port})
         try:
-            with _CALLS:
-                return portforward(
-                    self._core.connect_get_namespaced_pod_portforward,
-                    pod.name,
-                    pod.namespace,
-                    ports=str(port),
-                )
+            return self._open(portforward_call, address, query_params=[("ports", str(port))])
         except ApiException as error:
             raise TrainyardError([_shut(pod, error)]) from error
+
+    def _open(self, call: Any, address: str, **options: Any) -> Any:  # noqa: ANN401 -- the client's own
+        headers = {name.lower(): value for name, value in plain.credentials(self._api).items()}
+        return call(
+            self._api.configuration, "GET", address, headers=headers, _preload_content=False, **options
+        )
+
+
+def _path(pod: PodContainer, verb: str) -> str:
+    return f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/{verb}"
 
 
 def rounds(connection: Any) -> Iterator[bool]:  # noqa: ANN401 -- the client's own
