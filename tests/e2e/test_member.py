@@ -418,8 +418,9 @@ def test_a_failed_job_is_held_for_whoever_looks(
     fails = "echo as it was >/dev/shm/left; exit 3"
     held = ("run", "--gpus", "1", "--name", "held", "--hold-on-failure", "5m", "--detach")
     member(*held, "--", "sh", "-c", fails)
-    stack.wait_until(lambda: state(member, "held") == "running", "pods of it")
-    stack.wait_until(lambda: "exit code 3; this pod is held for 300 s" in member("logs", "held"), "its end")
+    stack.wait_until(lambda: state(member, "held") == "held", "its end")
+    assert "exit code 3; this pod is held for 300 s" in member("logs", "held")
+    assert "failed with exit code 3 on " in member("jobs")
     assert in_a_pod(stack, "--", "cat", "/dev/shm/left", of="held").stdout == "as it was\n"
     member("cancel", "held")
 

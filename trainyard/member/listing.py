@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from rich.console import Console
@@ -14,13 +15,25 @@ from rich.table import Table
 
 from infra import names
 from trainyard.forms import Form
-from trainyard.jobs import state_of
+from trainyard.jobs import JOB, JobState, state_of
 from trainyard.member import workloads
 from trainyard.member.cluster import JOB_SETS, TRAIN_JOBS, WORKLOADS, Cluster, Object, owner
+from trainyard.member.ranks import CONTAINER
 from trainyard.session import Session
 
 POLL_SECONDS = 2.0
-COLOURS = {"running": "green", "complete": "green", "failed": "red", "paused": "yellow", "pausing": "yellow"}
+COLOURS = {
+    "running": "green",
+    "complete": "green",
+    "held": "red",
+    "failed": "red",
+    "paused": "yellow",
+    "pausing": "yellow",
+}
+_HELD = re.compile(r"^trainyard: (failed with exit code \d+); this pod is held for (\d+) s", re.MULTILINE)
+"""What hold_failed.sh says: a pod has no other way to tell, since it may not write to the API server."""
+_LAST_LINES = 20
+"""In which it is looked for; what has failed writes hardly more."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +43,7 @@ class JobRow:
     name: str
     team: str
     state: str
-    """As `JobState.phase`."""
+    """As `JobState.phase`; `held`: it has failed, and its pods are kept for a while."""
     accelerators: int | None
     """Of all its nodes; None until the queue has seen the job."""
     nodes: int | None
@@ -87,18 +100,41 @@ def _of_namespace(cluster: Cluster, namespace: str) -> Iterator[JobRow]:
     pods = cluster.pods(namespace)
     for job in jobs:
         name = job["metadata"]["name"]
-        yield _row(job, records.get(name, {}), sets.get(name, {}), _nodes(pods, name))
+        running = _running(pods, name)
+        state = state_of(job, record := records.get(name, {}), [pod["spec"]["nodeName"] for pod in running])
+        held = _held(cluster, job, running) if state.phase in {"running", "admitted"} else ""
+        yield _row(
+            job, record, sets.get(name, {}), replace(state, phase="held", reason=held) if held else state
+        )
 
 
-def _nodes(pods: Sequence[Object], job: str) -> list[str]:
+def _running(pods: Sequence[Object], job: str) -> list[Object]:
     label = "jobset.sigs.k8s.io/jobset-name"
     own = [pod for pod in pods if pod["metadata"]["labels"].get(label) == job]
-    return [pod["spec"]["nodeName"] for pod in own if pod["status"].get("phase") == "Running"]
+    return [pod for pod in own if pod["status"].get("phase") == "Running"]
 
 
-def _row(job: Object, record: Object, job_set: Object, running_on: Sequence[str]) -> JobRow:
+def _held(cluster: Cluster, job: Object, running: Sequence[Object]) -> str:
+    """Say why a job's pods are kept after its failure; empty where they are not.
+
+    Logs are read of jobs alone that asked for it.
+    """
     about = job["metadata"]
-    state = state_of(job, record, running_on)
+    asked = json.loads((about.get("annotations") or {}).get(JOB, "{}"))
+    if "hold_on_failure_minutes" not in asked:
+        return ""
+    for pod in running:
+        name = pod["metadata"]["name"]
+        if found := _HELD.search(cluster.last_lines(about["namespace"], name, CONTAINER, _LAST_LINES)):
+            look, end = f"trainyard shell {about['name']}", f"trainyard cancel {about['name']}"
+            return (
+                f"{found[1]} on {pod['spec']['nodeName']}, held for {found[2]} s from then on: {look}; {end}"
+            )
+    return ""
+
+
+def _row(job: Object, record: Object, job_set: Object, state: JobState) -> JobRow:
+    about = job["metadata"]
     return JobRow(
         name=about["name"],
         team=about["namespace"].removeprefix(names.team_namespace("")),

@@ -29,12 +29,18 @@ class Lists(Cluster):
     custom: Any = None
     core: Any = None
     namespaces: list[str] = field(default_factory=lambda: [NAMESPACE])
+    logs: Mapping[str, str] = field(default_factory=dict)
+    """Name of a pod → what it has written."""
 
     def objects(self, kind: Kind, namespace: str) -> list[Object]:
         return [each for each in self.found.get(kind, ()) if each["metadata"]["namespace"] == namespace]
 
     def cluster_objects(self, kind: Kind) -> list[Object]:
         return list(self.found.get(kind, ()))
+
+    def last_lines(self, namespace: str, pod: str, container: str, number: int) -> str:
+        assert (namespace, container) == (NAMESPACE, "node")
+        return "".join(self.logs[pod].splitlines(keepends=True)[-number:])
 
     def pods(self, namespace: str, job: str = "") -> list[Object]:
         label = "jobset.sigs.k8s.io/jobset-name"

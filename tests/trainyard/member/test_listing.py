@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from infra.platform.programs import program
 from tests.trainyard.member.lists import admitted, condition, pod, research, train_job, workload
+from trainyard.jobs import JOB
 from trainyard.member import listing
 from trainyard.member.cluster import Object
 from trainyard.member.listing import JobRow, brief, changes, rows
@@ -34,6 +40,30 @@ def row(record: Object, *conditions: dict[str, str], pods: Sequence[Object] = ()
 def test_each_state(record: Object, conditions: list[dict[str, str]], state: str) -> None:
     pods = [pod("digits", 0, "spot-0"), pod("digits", 1, "spot-1")]
     assert row(record, *conditions, pods=pods).state == state
+
+
+def test_a_failed_job_whose_pods_are_kept_is_held_and_not_running(tmp_path: Path) -> None:
+    """By what the program itself says, which is the only thing that knows."""
+    hold = ["/bin/sh", "-c", program("hold_failed.sh"), "hold_failed", "1", "/bin/sh", "-c", "exit 3"]
+    told = {"TERMINATION_LOG": str(tmp_path / "said"), "TRAINYARD_JOB": "digits", "PATH": os.environ["PATH"]}
+    said = subprocess.run(hold, env=told, capture_output=True, text=True, check=False).stderr
+    made: Any = train_job("digits")
+    made["metadata"]["annotations"] = {JOB: json.dumps({"hold_on_failure_minutes": 30})}
+    cluster = research(workload("digits", *admitted()), jobs=[made])
+    cluster.running = [pod("digits", 0, "spot-0"), pod("digits", 1, "spot-1")]
+    both = [each["metadata"]["name"] for each in cluster.running]
+    cluster.logs = dict.fromkeys(both, "step 1\n")
+    assert rows(cluster)[0].state == "running"
+    cluster.logs = {both[0]: "step 1\n", both[1]: f"step 1\n{said}"}
+    [found] = rows(cluster)
+    assert (found.state, found.running_on) == ("held", ("spot-0", "spot-1"))
+    assert found.reason == (
+        "failed with exit code 3 on spot-1, held for 1 s from then on: trainyard shell digits;"
+        " trainyard cancel digits"
+    )
+    made["metadata"]["annotations"] = {JOB: "{}"}
+    cluster.logs = {}
+    assert rows(cluster)[0].state == "running", "no log is read of a job that is not to be held"
 
 
 def test_a_job_without_its_pods_is_paused() -> None:
