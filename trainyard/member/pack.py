@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import io
 import os
 import re
 import shutil
@@ -28,7 +27,7 @@ MAX_BYTES = 256 << 20
 """Of all files: code is small, and each pod of a job unpacks it. Data are for datasets and volumes."""
 MAX_UNPACKED = 1 << 30
 """Of the pack and its files in a pod's memory (`infra.platform.runtimes`), where a file takes whole pages."""
-_PAGE, _RECORD = 4096, 512
+_PAGE = 4096
 NUM_LARGEST = 5
 """Files that are named where a folder is too large."""
 _IN_MEMORY = 32 << 20
@@ -102,49 +101,59 @@ def pack(folder: Path, names: Iterable[str], listed: Sequence[str] = ()) -> Pack
     _check_size(folder, ordered)
     archive: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115 -- it is returned
     problems: list[Problem] = []
+    found = hashlib.sha256()
     num_files = num_bytes = 0
-    with tarfile.open(fileobj=archive, mode="w", format=tarfile.GNU_FORMAT, errors="surrogateescape") as tar:
-        for file in _files(folder, ordered):
-            problems += _problems(file, listed)
-            _add(tar, file)
-            num_files, num_bytes = num_files + 1, num_bytes + len(file.content)
+    for file in _files(folder, ordered):
+        problems += _problems(file, listed)
+        entry = _entry(file)
+        archive.write(entry)
+        found.update(entry)
+        num_files, num_bytes = num_files + 1, num_bytes + len(file.content)
     if problems:
         raise InputError(problems)
+    end = bytes(2 * tarfile.BLOCKSIZE + -(archive.tell() + 2 * tarfile.BLOCKSIZE) % tarfile.RECORDSIZE)
+    archive.write(end)
+    found.update(end)
     archive.seek(0)
-    digest = hashlib.file_digest(archive, "sha256").hexdigest()  # type: ignore[arg-type]
-    archive.seek(0)
-    return Pack(f"sha256:{digest}", num_files, num_bytes, archive)
+    return Pack(f"sha256:{found.hexdigest()}", num_files, num_bytes, archive)
 
 
 def _files(folder: Path, names: Iterable[str]) -> Iterator[_File]:
+    """Paths are texts here: objects of pathlib take a third of the time for a folder of small files."""
     for name in names:
         with suppress(FileNotFoundError, NotADirectoryError):
-            path = folder / name
-            mode = path.lstat().st_mode
+            path = os.path.join(folder, name)  # noqa: PTH118
+            mode = os.lstat(path).st_mode
             if stat.S_ISLNK(mode):
-                yield _File(name, mode, os.fsencode(path.readlink()))
+                yield _File(name, mode, os.fsencode(os.readlink(path)))  # noqa: PTH115
             elif stat.S_ISREG(mode):
-                yield _File(name, mode, path.read_bytes())
+                with open(path, "rb", buffering=0) as file:  # noqa: PTH123
+                    yield _File(name, mode, file.read())
 
 
-def _add(tar: tarfile.TarFile, file: _File) -> None:
+def _entry(file: _File) -> bytes:
+    """Return what `TarFile.addfile` writes of a file, which copies its header and its content once more."""
     entry = tarfile.TarInfo(file.name)
+    content = b""
     if stat.S_ISLNK(file.mode):
         entry.type, entry.mode, entry.linkname = tarfile.SYMTYPE, 0o777, os.fsdecode(file.content)
-        tar.addfile(entry)
-        return
-    entry.mode = 0o755 if file.mode & stat.S_IXUSR else 0o644
-    entry.size = len(file.content)
-    tar.addfile(entry, io.BytesIO(file.content))
+    else:
+        entry.mode = 0o755 if file.mode & stat.S_IXUSR else 0o644
+        entry.size = len(file.content)
+        content = file.content + bytes(-entry.size % tarfile.BLOCKSIZE)
+    return entry.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape") + content
 
 
 def _check_size(folder: Path, names: Sequence[str]) -> None:
     sizes: dict[str, int] = {}
     for name in names:
         with suppress(OSError):
-            sizes[name] = (folder / name).lstat().st_size
+            sizes[name] = os.lstat(os.path.join(folder, name)).st_size  # noqa: PTH118
     total = sum(sizes.values())
-    unpacked = sum(_rounded(size, _PAGE) + _RECORD + _rounded(size, _RECORD) for size in sizes.values())
+    unpacked = sum(
+        _rounded(size, _PAGE) + tarfile.BLOCKSIZE + _rounded(size, tarfile.BLOCKSIZE)
+        for size in sizes.values()
+    )
     if total <= MAX_BYTES and unpacked <= MAX_UNPACKED:
         return
     if total <= MAX_BYTES:
@@ -163,15 +172,18 @@ def _rounded(size: int, unit: int) -> int:
 
 
 def _problems(file: _File, listed: Sequence[str]) -> Iterator[Problem]:
-    shown = printable(file.name)
     if stat.S_ISLNK(file.mode):
         target = os.fsdecode(file.content)
         if _leads_out(file.name, target):
             fix = "put a copy in its place, or leave it out (.trainyardignore)"
-            yield Problem(shown, f"a link to {printable(target)}", "links that stay in the folder", fix)
+            yield Problem(
+                printable(file.name), f"a link to {printable(target)}", "links that stay in the folder", fix
+            )
     elif _looks_secret(file) and not matches(file.name, listed):
         fix = "leave it out (.trainyardignore) and give its values by `secrets`; or list it under `files`"
-        yield Problem(shown, "what looks like a secret", "code that the whole team may read", fix)
+        yield Problem(
+            printable(file.name), "what looks like a secret", "code that the whole team may read", fix
+        )
 
 
 def _leads_out(name: str, target: str) -> bool:
@@ -186,7 +198,7 @@ def _leads_out(name: str, target: str) -> bool:
 
 
 def _looks_secret(file: _File) -> bool:
-    base = PurePosixPath(file.name).name
+    base = file.name.rpartition("/")[2]
     if base in _HARMLESS:
         return False
     # Certificates are public, and have the same ending as keys.

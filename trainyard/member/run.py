@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from threading import Thread
+from typing import Any, TypeVar
 
 import yaml
 from kubernetes.client.exceptions import ApiException
@@ -41,6 +44,9 @@ GIVE_UP_SECONDS = 600.0
 _UNAUTHORIZED, _SERVER_ERROR, _TOO_MANY = 401, 500, 429
 
 
+Answer = TypeVar("Answer")
+
+
 @dataclass(frozen=True)
 class Code:
     """A folder, packed."""
@@ -62,6 +68,8 @@ class Ready:
     runtime: Runtime
     checkout: Checkout
     pack: Pack | None
+    stored: Future[float | None] | None = None
+    """What `_asked` returns, where the store was asked already."""
 
     @property
     def key(self) -> JobKey:
@@ -96,8 +104,30 @@ def run_job(session: Session, asked: Asked, *, dry_run: bool, detach: bool) -> N
         code = _packed(session, job, folder) if asked.takes_folder else _NO_CODE
         cluster = Cluster(session)
         job = job.model_copy(update={"team": team or _only_team(cluster)})
+        store = CodeStore(session, cluster, names.team_namespace(job.team))
+        stored = _beside(partial(_asked, store, code.pack)) if code.pack and not dry_run else None
         ready = _prepared(cluster, job, asked, code)
-        _start(session, cluster, ready, dry_run=dry_run, detach=detach)
+        _start(session, cluster, replace(ready, stored=stored), dry_run=dry_run, detach=detach)
+
+
+def _asked(store: CodeStore, packed: Pack) -> float | None:
+    """Return the seconds that the store took to say that it has a pack; None where it has not."""
+    started = time.monotonic()
+    return time.monotonic() - started if store.has(packed.digest) else None
+
+
+def _beside(call: Callable[[], Answer]) -> Future[Answer]:
+    """Begin a call, and go on; who does not ask for its result does not wait for it, Ctrl-C among them."""
+    future: Future[Answer] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:
+            future.set_exception(error)
+
+    Thread(target=run, daemon=True).start()
+    return future
 
 
 def rerun_job(session: Session, name: str, new_name: str, *, dry_run: bool, detach: bool) -> None:
@@ -240,20 +270,18 @@ def _start(session: Session, cluster: Cluster, ready: Ready, *, dry_run: bool, d
         return
     await_data(session, ready.chosen.job)
     if ready.pack is not None:
-        _upload(session, cluster, key.namespace, ready.pack)
+        _upload(session, CodeStore(session, cluster, key.namespace), ready.pack, ready.stored)
     if existing is not None:
         session.jobs.delete_and_wait(key)
     _submit(session, key, ready.manifest(run), run, detach=detach)
 
 
-def _upload(session: Session, cluster: Cluster, namespace: str, packed: Pack) -> None:
-    started = time.monotonic()
+def _upload(session: Session, store: CodeStore, packed: Pack, stored: Future[float | None] | None) -> None:
+    if stored is not None and (seconds := stored.result()) is not None:
+        session.progress.said(f"code  is there already (asked in {seconds:.1f} s)")
+        return
     with session.progress.task("code to the team's store") as task:
-        sent = CodeStore(session, cluster, namespace).put(
-            packed, lambda done, total: task.advanced(done, total, mib(total))
-        )
-    if not sent:
-        session.progress.said(f"code  is there already (asked in {time.monotonic() - started:.1f} s)")
+        store.put(packed, lambda done, total: task.advanced(done, total, mib(total)))
 
 
 def _submit_as_it_is(session: Session, found: Written, team: str, *, dry_run: bool, detach: bool) -> None:
