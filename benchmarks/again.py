@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.arena import arena
-from benchmarks.figures import Figure, Samples
+from benchmarks.figures import Figure, Repeats
 
 REPEATS = 5
 
@@ -13,4 +13,4 @@ def measure() -> list[Figure]:
     with arena() as place:
         place.trainyard("up")
         seconds = tuple(place.trainyard("up") for _ in range(REPEATS))
-    return [Figure("second `up`, nothing to change", Samples("trainyard", "s", seconds), at_most=15)]
+    return [Figure("second `up`, nothing to change", Repeats("trainyard", "s", seconds), at_most=15)]

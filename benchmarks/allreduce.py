@@ -11,7 +11,7 @@ import time
 from functools import partial
 
 from benchmarks.arena import Arena, arena
-from benchmarks.figures import Figure, Samples, there_and_back
+from benchmarks.figures import Figure, Repeats, there_and_back
 from tests.e2e.manifests import NAMESPACE, QUEUE, Manifest, container, pod_spec
 
 JOB, NUM_RANKS = "ranks", 2
@@ -54,7 +54,7 @@ def measure() -> list[Figure]:
         arms = {name: partial(_milliseconds, place, name) for name in (policy, "")}
         arms[policy]()
         taken = there_and_back(arms, ROUNDS)
-    ours, bare = Samples("under its policy", "ms", taken[policy]), Samples("no policy", "ms", taken[""])
+    ours, bare = Repeats("under its policy", "ms", taken[policy]), Repeats("no policy", "ms", taken[""])
     return [Figure("all-reduce of 32 MiB between two pods of a team", ours, at_most=1 / 0.97, peer=bare)]
 
 

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.figures import Figure, Samples
+from benchmarks.figures import Figure, Repeats
 
 ROUNDS = 15
 """Of A B C C B A."""
@@ -23,12 +23,12 @@ def measure() -> list[Figure]:
         subprocess.run(command, check=True)
         measured = json.loads((Path(folder) / "measured.json").read_text())
 
-    def samples(arm: str, key: str) -> Samples:
+    def samples(arm: str, key: str) -> Repeats:
         name = {"ours": "trainyard", "peer": "dcp.async_save"}[arm]
         values = measured[arm]
         if key in {"total", "cpu"}:
             values = beyond(values, measured["none"], key)
-        return Samples(name, "ms", tuple(1000 * taken[key] for taken in values))
+        return Repeats(name, "ms", tuple(1000 * taken[key] for taken in values))
 
     return [
         Figure(claim, samples("ours", key), at_most, peer=samples("peer", key))

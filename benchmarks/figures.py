@@ -22,7 +22,7 @@ BEGIN, END = "<!-- figures -->", "<!-- end of figures -->"
 
 
 @dataclass(frozen=True)
-class Samples:
+class Repeats:
     """Repeats of one arm."""
 
     name: str
@@ -47,10 +47,10 @@ class Figure:
     """One claim of the project, measured."""
 
     claim: str
-    ours: Samples
+    ours: Repeats
     at_most: float
     """The target: in the samples' unit, or as a ratio where there is a peer."""
-    peer: Samples | None = None
+    peer: Repeats | None = None
 
     @property
     def value(self) -> float:
@@ -133,7 +133,7 @@ def _rows(path: Path) -> list[str]:
     ]
 
 
-def _shown(samples: Samples) -> str:
+def _shown(samples: Repeats) -> str:
     return f"{samples.median:.4g} {samples.unit} ({samples.spread}; {len(samples.values)})"
 
 
@@ -148,8 +148,8 @@ def _target(figure: Figure) -> str:
     return f"≤ {figure.at_most:.4g} {'×' if figure.peer else figure.ours.unit}"
 
 
-def _samples(kept: Mapping[str, Any]) -> Samples:
-    return Samples(kept["name"], kept["unit"], tuple(kept["values"]))
+def _samples(kept: Mapping[str, Any]) -> Repeats:
+    return Repeats(kept["name"], kept["unit"], tuple(kept["values"]))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from benchmarks.arena import STEP_SECONDS, Arena, arena
-from benchmarks.figures import Figure, Samples, alternating
+from benchmarks.figures import Figure, Repeats, alternating
 from infra.spec import parse_job
 from trainyard.jobs import manifest
 
@@ -49,8 +49,8 @@ def measure() -> list[Figure]:
             arm()
         synced.clear()
         taken = alternating(*arms, rounds=ROUNDS)
-    ours, peer = Samples("trainyard run", "s", taken[0]), Samples("kubectl, code baked in", "s", taken[1])
-    sync = Samples("trainyard run", "s", tuple(synced))
+    ours, peer = Repeats("trainyard run", "s", taken[0]), Repeats("kubectl, code baked in", "s", taken[1])
+    sync = Repeats("trainyard run", "s", tuple(synced))
     return [
         Figure(f"command → first step, folder of {FILES} files", ours, 1.15, peer),
         Figure(f"pack {FILES} files, and ask for them", sync, at_most=1),

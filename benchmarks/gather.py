@@ -17,7 +17,7 @@ from itertools import count
 import torch
 import torch.distributed as dist
 
-from benchmarks.figures import Figure, Samples, alternating
+from benchmarks.figures import Figure, Repeats, alternating
 from trainyard_train.parallelism.mesh import Mesh
 
 RANKS = 1000
@@ -65,15 +65,15 @@ def measure() -> list[Figure]:
     return [
         Figure(
             f"gather over {RANKS:,} ranks, operations of the store",
-            Samples(arms[0], "", (operations[_present],)),
+            Repeats(arms[0], "", (operations[_present],)),
             at_most=0.01,
-            peer=Samples(arms[1], "", (operations[_former],)),
+            peer=Repeats(arms[1], "", (operations[_former],)),
         ),
         Figure(
             f"gather over {RANKS:,} ranks, until the last one has all",
-            Samples(arms[0], "s", ours),
+            Repeats(arms[0], "s", ours),
             at_most=0.1,
-            peer=Samples(arms[1], "s", peer),
+            peer=Repeats(arms[1], "s", peer),
         ),
     ]
 

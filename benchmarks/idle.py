@@ -7,7 +7,7 @@ import time
 import psutil
 
 from benchmarks.arena import Arena, arena
-from benchmarks.figures import Figure, Samples
+from benchmarks.figures import Figure, Repeats
 
 SETTLE_SECONDS = 60.0
 WINDOW_SECONDS = 60.0
@@ -22,8 +22,8 @@ def measure() -> list[Figure]:
         shares = tuple(_cpu_share(place) for _ in range(REPEATS))
         memory = (sum(process.memory_full_info().pss for process in _processes(place)) / 2**30,)
     return [
-        Figure("idle cluster, CPU", Samples("embedded cluster", "% of a core", shares), at_most=15),
-        Figure("idle cluster, memory", Samples("embedded cluster", "GiB", memory), at_most=3),
+        Figure("idle cluster, CPU", Repeats("embedded cluster", "% of a core", shares), at_most=15),
+        Figure("idle cluster, memory", Repeats("embedded cluster", "GiB", memory), at_most=3),
     ]
 
 

@@ -29,7 +29,7 @@ import psutil
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from benchmarks.figures import Figure, Samples, there_and_back
+from benchmarks.figures import Figure, Repeats, there_and_back
 from benchmarks.peers import reach
 from engine.paths import Paths
 from trainyard_train.data.loader import GlobalOrder, Loader
@@ -93,9 +93,9 @@ def _figure(claim: str, clock: str, taken: Mapping[str, list[EpochTimes]], peer:
     what = "CPU time of " if clock == "cpu" else ""
     return Figure(
         f"{what}{claim} (median of paired ratios {ratio:.2f})",
-        Samples("trainyard", "ms", ours),
+        Repeats("trainyard", "ms", ours),
         at_most=1.0,
-        peer=Samples(peer, "ms", theirs),
+        peer=Repeats(peer, "ms", theirs),
     )
 
 

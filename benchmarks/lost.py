@@ -24,7 +24,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.figures import Figure, Samples
+from benchmarks.figures import Figure, Repeats
 from benchmarks.two_ranks import Bare, Dcp, Ours, check_same_losses, wait_for
 
 EVERY = 20
@@ -55,7 +55,7 @@ PEERS: Mapping[str, Arm] = {"torch.save": Bare, "dcp.async_save": Dcp}
 
 
 @dataclass(frozen=True)
-class Run:
+class LossRun:
     """What one run says of itself, from its first counted step on; times in Unix seconds."""
 
     steps: Mapping[int, float]
@@ -94,11 +94,11 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Saves:
+class SaveRounds:
     """Runs of both arms without saves and with them, taken in turn."""
 
-    calm: Mapping[Arm, Sequence[Run]]
-    saving: Mapping[Arm, Sequence[Run]]
+    calm: Mapping[Arm, Sequence[LossRun]]
+    saving: Mapping[Arm, Sequence[LossRun]]
 
     def seconds(self, arm: Arm) -> tuple[float, ...]:
         """What saves add to a step, in each pair of runs."""
@@ -115,11 +115,11 @@ def measure() -> list[Figure]:
 
 
 def _read_again(ranks: int) -> list[Figure]:
-    ours = Samples("trainyard", "MB", (_megabytes(Ours, ranks),))
+    ours = Repeats("trainyard", "MB", (_megabytes(Ours, ranks),))
     claim = f"bytes of checkpoints read again after a loss, {ranks} ranks"
     found = {name.replace("async_", "").replace("save", "load"): arm for name, arm in PEERS.items()}
     return [
-        Figure(claim, ours, at_most=0.5, peer=Samples(name, "MB", (_megabytes(arm, ranks),)))
+        Figure(claim, ours, at_most=0.5, peer=Repeats(name, "MB", (_megabytes(arm, ranks),)))
         for name, arm in found.items()
     ]
 
@@ -153,7 +153,7 @@ def _repeated(pace: float, name: str) -> list[Figure]:
     repeated = [tuple(run.repeated() for run in found.saving[arm]) for arm in arms]
     added = [tuple(1000 * each for each in found.seconds(arm)) for arm in arms]
     return [
-        Figure(claim, Samples("trainyard", unit, ours), at_most, peer=Samples(name, unit, peer))
+        Figure(claim, Repeats("trainyard", unit, ours), at_most, peer=Repeats(name, unit, peer))
         for claim, unit, at_most, (ours, peer) in (
             (f"steps repeated after a loss, {where}", "steps", 0.5, repeated),
             (f"time that these saves add to a step, {where}", "ms", 1.0, added),
@@ -177,21 +177,21 @@ def interval(ours: float, peer: float, under_way: int) -> int:
     return max(1, math.ceil(TRIED * ours / peer), under_way)
 
 
-def _take(pace: float, every: int, peer: Arm) -> Saves:
+def _take(pace: float, every: int, peer: Arm) -> SaveRounds:
     """Run both arms without saves, and with saves of ours every so many steps."""
     arms: list[tuple[Arm, int]] = [(Ours, NEVER), (peer, NEVER), (Ours, every), (peer, EVERY)]
-    calm: dict[Arm, list[Run]] = {Ours: [], peer: []}
-    saving: dict[Arm, list[Run]] = {Ours: [], peer: []}
+    calm: dict[Arm, list[LossRun]] = {Ours: [], peer: []}
+    saving: dict[Arm, list[LossRun]] = {Ours: [], peer: []}
     known: list[float] = []
     for arm, steps in [*arms, *reversed(arms)] * ROUNDS:
         run, losses = _run(arm, pace, steps)
         known = known or losses
         check_same_losses(losses, known)
         (calm if steps == NEVER else saving)[arm].append(run)
-    return Saves(calm, saving)
+    return SaveRounds(calm, saving)
 
 
-def _run(arm: Arm, pace: float, every: int) -> tuple[Run, list[float]]:
+def _run(arm: Arm, pace: float, every: int) -> tuple[LossRun, list[float]]:
     """Train, kill all, and see what is left; returns the losses of the first steps, too."""
     with tempfile.TemporaryDirectory() as folder:
         training = arm(Path(folder), _settings(every, pace))
@@ -201,11 +201,11 @@ def _run(arm: Arm, pace: float, every: int) -> tuple[Run, list[float]]:
         finally:
             training.kill()
         steps, saves = training.steps(), training.saves()
-        told = max((line["step"] for line in saves), default=0)
-        if training.saved_step() < told:
-            raise ValueError(f"step {told} was said to be saved, on the disk is {training.saved_step()}")
+        claimed = max((line["step"] for line in saves), default=0)
+        if training.saved_step() < claimed:
+            raise ValueError(f"step {claimed} was said to be saved, on the disk is {training.saved_step()}")
     return (
-        Run(
+        LossRun(
             {line["step"]: line["time"] for line in steps if line["step"] >= WARM},
             {line["step"]: line["time"] for line in saves if line["step"] >= WARM},
         ),

@@ -10,7 +10,7 @@ import yaml
 
 from benchmarks.arena import arena, quiet
 from benchmarks.bare import check_same, engine, write_project
-from benchmarks.figures import Figure, Samples, alternating
+from benchmarks.figures import Figure, Repeats, alternating
 from engine.engine import Engine
 from engine.events import OperationResult
 from infra.artifacts import ROOT
@@ -66,8 +66,8 @@ def measure() -> list[Figure]:
     return [
         Figure(
             "preview of the local stack through the package",
-            Samples("YAML program with the component", "s", taken),
+            Repeats("YAML program with the component", "s", taken),
             at_most=1.1,
-            peer=Samples("our program", "s", against),
+            peer=Repeats("our program", "s", against),
         )
     ]

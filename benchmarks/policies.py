@@ -18,7 +18,7 @@ import matplotlib.pyplot as plt
 import yaml
 
 from benchmarks.arena import quiet
-from benchmarks.figures import RESULTS, Figure, Samples, there_and_back
+from benchmarks.figures import RESULTS, Figure, Repeats, there_and_back
 from benchmarks.pools import STACK, attached, generated, our_program
 from infra.artifacts import ROOT
 
@@ -93,14 +93,14 @@ def figures(what: str, wall: Mapping[int, Taken], cpu: Mapping[int, Taken]) -> l
     ]
 
 
-def _samples(name: str, taken: Taken) -> Samples:
-    return Samples(name, "s", taken[name])
+def _samples(name: str, taken: Taken) -> Repeats:
+    return Repeats(name, "s", taken[name])
 
 
 def _per_resource(what: str, size: int, taken: Taken) -> Figure:
     pairs = zip(sorted(taken[WHOLE]), sorted(taken[NONE]), strict=True)
     added = tuple(1000 * (guarded - bare) / size for guarded, bare in pairs)
-    return Figure(f"added per resource, of {size} ({what})", Samples(WHOLE, "ms", added), at_most=1.0)
+    return Figure(f"added per resource, of {size} ({what})", Repeats(WHOLE, "ms", added), at_most=1.0)
 
 
 def take(arms: Mapping[str, Arm], warm: bool = False) -> tuple[Taken, Taken]:

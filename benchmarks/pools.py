@@ -17,7 +17,7 @@ import yaml
 
 from benchmarks.arena import quiet
 from benchmarks.bare import check_same, engine, write_bare, write_project
-from benchmarks.figures import Figure, Samples, alternating
+from benchmarks.figures import Figure, Repeats, alternating
 from engine.engine import Engine
 from engine.paths import Paths
 from infra.artifacts import ROOT
@@ -44,7 +44,7 @@ class Arms:
 
     def figure(self) -> Figure:
         """Return ours against the bare program's; the target holds for the largest."""
-        samples = Samples("trainyard", "s", self.ours), Samples("bare program", "s", self.bare)
+        samples = Repeats("trainyard", "s", self.ours), Repeats("bare program", "s", self.bare)
         return Figure(f"preview of {self.pools} pools", samples[0], at_most=1.2, peer=samples[1])
 
 
@@ -58,9 +58,9 @@ def measure() -> list[Figure]:
 
 def growth(arms: Sequence[Arms]) -> Figure:
     """Return the time of a pool among the last hundred against one among the fifty before them."""
-    few, some, many = (Samples("", "s", each.ours).median for each in arms)
-    late = Samples("per pool, 100 to 200", "ms", (1000 * (many - some) / 100,))
-    early = Samples("per pool, 50 to 100", "ms", (1000 * (some - few) / 50,))
+    few, some, many = (Repeats("", "s", each.ours).median for each in arms)
+    late = Repeats("per pool, 100 to 200", "ms", (1000 * (many - some) / 100,))
+    early = Repeats("per pool, 50 to 100", "ms", (1000 * (some - few) / 50,))
     return Figure("growth of the preview (1 is linear)", late, at_most=1.25, peer=early)
 
 
@@ -83,7 +83,7 @@ def draw(arms: Sequence[Arms], path: Path) -> None:
     axes = canvas.subplots()
     sizes = [each.pools for each in arms]
     for name, style in (("ours", "o-"), ("bare", "s--")):
-        times = [Samples(name, "s", getattr(each, name)).median for each in arms]
+        times = [Repeats(name, "s", getattr(each, name)).median for each in arms]
         axes.plot(sizes, times, style, label="trainyard" if name == "ours" else "bare program")
     axes.set_xlabel("pools")
     axes.set_ylabel("preview, seconds")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.arena import arena, quiet
 from benchmarks.bare import check_same, engine, write_bare
-from benchmarks.figures import Figure, Samples, alternating
+from benchmarks.figures import Figure, Repeats, alternating
 from engine.engine import Engine
 from infra.artifacts import ROOT
 
@@ -37,8 +37,8 @@ def measure() -> list[Figure]:
     return [
         Figure(
             "preview of the local stack",
-            Samples("trainyard", "s", taken),
+            Repeats("trainyard", "s", taken),
             at_most=1.15,
-            peer=Samples("bare program", "s", against),
+            peer=Repeats("bare program", "s", against),
         )
     ]

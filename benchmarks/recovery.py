@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from benchmarks.arena import Arena, arena
-from benchmarks.figures import Figure, Samples
+from benchmarks.figures import Figure, Repeats
 from trainyard.jobs import JobKey, manifest
 from trainyard.session import next_run
 
@@ -20,8 +20,8 @@ def measure() -> list[Figure]:
         noticed = tuple(_lose_one(place, NOTICE_SECONDS) for _ in range(REPEATS))
         silent = tuple(_lose_one(place, None) for _ in range(REPEATS))
     return [
-        Figure("notice given → first new step", Samples("trainyard", "s", noticed), at_most=20),
-        Figure("node killed with no word → first new step", Samples("trainyard", "s", silent), at_most=40),
+        Figure("notice given → first new step", Repeats("trainyard", "s", noticed), at_most=20),
+        Figure("node killed with no word → first new step", Repeats("trainyard", "s", silent), at_most=40),
     ]
 
 

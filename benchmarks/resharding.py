@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.figures import Figure, Samples, alternating
+from benchmarks.figures import Figure, Repeats, alternating
 
 MIB = 512
 """Of the state that each rank has after the load."""
@@ -81,8 +81,8 @@ def _measured(change: LayoutChange) -> list[Figure]:
 def figures(change: LayoutChange, ours: Sequence[Load], peer: Sequence[Load]) -> list[Figure]:
     """Of the loads of both arms."""
 
-    def samples(name: str, unit: str, values: Sequence[float]) -> Samples:
-        return Samples(name, unit, tuple(values))
+    def samples(name: str, unit: str, values: Sequence[float]) -> Repeats:
+        return Repeats(name, unit, tuple(values))
 
     peak = samples("trainyard", "MiB", [each.peak for each in ours])
     own = samples("its own tensors", "MiB", [each.own for each in ours])

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.figures import Figure, Samples, alternating, there_and_back
+from benchmarks.figures import Figure, Repeats, alternating, there_and_back
 from benchmarks.two_ranks import Bare, Dcp, Nvrx, Ours, wait_for
 
 SETTINGS: dict[str, Any] = {
@@ -48,9 +48,9 @@ def measure() -> list[Figure]:
         *_large(),
         Figure(
             "worker killed → first new step, two ranks",
-            Samples("trainyard", "s", ours),
+            Repeats("trainyard", "s", ours),
             at_most=0.5,
-            peer=Samples("torchrun --max-restarts", "s", peer),
+            peer=Repeats("torchrun --max-restarts", "s", peer),
         ),
     ]
 
@@ -73,9 +73,9 @@ def _large() -> list[Figure]:
     return [
         Figure(
             claim,
-            Samples("trainyard", unit, tuple(found["trainyard"])),
+            Repeats("trainyard", unit, tuple(found["trainyard"])),
             at_most if unit == "s" else 1.1,
-            peer=Samples(name, unit, tuple(found[name])),
+            peer=Repeats(name, unit, tuple(found[name])),
         )
         for claim, unit, found in claims
         for name, (_, at_most) in PEERS.items()

@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from benchmarks.arena import Arena, arena, quiet
-from benchmarks.figures import Figure, Samples, alternating
+from benchmarks.figures import Figure, Repeats, alternating
 from infra.artifacts import Artifacts
 from local.cluster import ClusterConfig, EmbeddedCluster
 from tests.infra.plan import Plan, plan
@@ -34,10 +34,10 @@ def measure() -> list[Figure]:
     with arena() as place:
         place.session.toolchain.ensure()
     ours, peer = alternating(_ours, _bare)
-    samples = Samples("trainyard up", "s", ours)
+    samples = Repeats("trainyard up", "s", ours)
     return [
         Figure("`up` → first optimizer step", samples, at_most=120),
-        Figure("`up` → first optimizer step", samples, 1.25, Samples("helm and kubectl", "s", peer)),
+        Figure("`up` → first optimizer step", samples, 1.25, Repeats("helm and kubectl", "s", peer)),
     ]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.figures import Figure, Samples
+from benchmarks.figures import Figure, Repeats
 from benchmarks.peers.steps import COMPARED, FREE, STEPS
 
 SETTINGS: Mapping[str, Any] = {
@@ -85,7 +85,7 @@ def _figure(claim: str, seconds: Mapping[str, list[float]], peer: str, ours: str
     name, at_most = PEERS[peer]
     return Figure(
         f"{claim} (median of paired ratios {median(ratios):.3f})",
-        Samples("trainyard" if ours == "ours" else "torchrun and DDP, tuned as ours", "µs", mine),
+        Repeats("trainyard" if ours == "ours" else "torchrun and DDP, tuned as ours", "µs", mine),
         at_most=at_most,
-        peer=Samples(name, "µs", theirs),
+        peer=Repeats(name, "µs", theirs),
     )

@@ -19,7 +19,7 @@ LOADER_CACHE = "etc/ld.so.cache"
 _TRIPLETS = ("x86_64-linux-gnu", "aarch64-linux-gnu")
 _FOLDERS = ("lib64", "usr/lib64", "lib", "usr/lib")
 TRUSTED = (*(f"{above}/{triplet}" for above in ("lib", "usr/lib") for triplet in _TRIPLETS), *_FOLDERS)
-"""Folders that the loader searches without being told, of Debian and of Red Hat."""
+"""Folders that the loader searches without a setting, of Debian and of Red Hat."""
 _MOST_LINKS = 40
 """Links that one path may lead through, as in Linux (path_resolution(7))."""
 

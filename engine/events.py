@@ -1,4 +1,4 @@
-"""What the engine says while it works (`--json`, one event a line), typed, and told to the user."""
+"""The engine's events (`--json`, one per line), typed and shown to the user."""
 
 from __future__ import annotations
 
@@ -99,9 +99,9 @@ class OperationResult:
             for change, word in SUMMARY_WORDS.items()
             if self.changes.get(change)
         ]
-        told = ", ".join(counts) or "nothing to do"
+        counted = ", ".join(counts) or "nothing to do"
         would = "would be " if self.is_preview else ""
-        return f"{self.operation} {self.stack}: {would}{told} ({self.seconds:.1f} s)"
+        return f"{self.operation} {self.stack}: {would}{counted} ({self.seconds:.1f} s)"
 
 
 @dataclass

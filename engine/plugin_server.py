@@ -33,7 +33,7 @@ class PluginServer:
         self.server = grpc.server(ThreadPoolExecutor(WORKERS), options=CHANNEL_OPTIONS)
 
     def run(self) -> None:
-        """Serve until told to stop; the first line on stdout is the port."""
+        """Serve until asked to stop; the first line on stdout is the port."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._handle)
         threading.Thread(target=self._stop_with_parent, args=(os.getppid(),), daemon=True).start()

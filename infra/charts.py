@@ -24,7 +24,7 @@ FORMAT = "1"
 
 
 @dataclass(frozen=True)
-class Definitions:
+class DefinitionFiles:
     """CustomResourceDefinitions by name and digest; their text, megabytes of it, stays in a file."""
 
     source: Path
@@ -38,7 +38,7 @@ class Rendered:
     """What a chart holds."""
 
     objects: tuple[Manifest, ...]
-    definitions: Definitions
+    definitions: DefinitionFiles
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Renderer:
             _write(folder, _parse(render()))
         return Rendered(
             tuple(json.loads((folder / "objects.json").read_text())),
-            Definitions(folder / "definitions.yaml", json.loads((folder / "digests.json").read_text())),
+            DefinitionFiles(folder / "definitions.yaml", json.loads((folder / "digests.json").read_text())),
         )
 
 

@@ -70,7 +70,7 @@ def declare_fleet(fleet: Fleet, options: pulumi.ResourceOptions | None = None) -
     """Declare what joins the fleet's stacks and return the outputs; `options` are those of its component."""
     from infra.fleet import FleetLinks  # what a stack alone has no use for
 
-    return FleetLinks(fleet, options).told
+    return FleetLinks(fleet, options).outputs
 
 
 def declare(

@@ -1,4 +1,4 @@
-"""What a run is told: the stack that is judged, where its data may be, and who may do otherwise."""
+"""Configuration of a run: the stack that is judged, where its data may be, and who may do otherwise."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class Violation:
     allowed: str
 
     def veiled(self, secrets: tuple[str, ...]) -> Violation:
-        """The same violation; what was found is not told where it is, is in, or holds a secret."""
+        """The same violation; what was found is left out where it is, is in, or holds a secret."""
         if any(_within(self.property, secret) or _within(secret, self.property) for secret in secrets):
             return replace(self, got="[secret]")
         return self

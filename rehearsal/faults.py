@@ -45,13 +45,13 @@ class Faults:
         return bool(self.fail or self.no_capacity or self.crash_after)
 
     def __str__(self) -> str:
-        told = [
+        parts = [
             f"creation {self.fail_at} of {self.fail} fails" if self.fail else "",
             f"no capacity for pool {self.no_capacity}" if self.no_capacity else "",
             f"the engine is killed after {self.crash_after} creations" if self.crash_after else "",
             "everything is slow" if self.slow else "",
         ]
-        return ", ".join(part for part in told if part)
+        return ", ".join(part for part in parts if part)
 
 
 def parse_fail(text: str) -> tuple[str, int]:

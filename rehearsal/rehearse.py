@@ -86,7 +86,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Refused:
-    """How the cloud refused, and what the user was told to do."""
+    """How the cloud refused, and the next step that the user was given."""
 
     name: str
     said: str
@@ -154,7 +154,7 @@ class _Play:
                 met = {each.refusal.name: each for each in self._injector.met}
                 if met.keys() <= {each.name for each in self.refused}:
                     raise  # no refusal, or one that what the user did has not ended
-                self.refused += [_told(each, error) for each in met.values()]
+                self.refused += [_refused(each, error) for each in met.values()]
                 self._injector.put_right()
 
     def phase(
@@ -241,8 +241,8 @@ def _survived(faults: Faults, refused: Sequence[Refused]) -> tuple[str, ...]:
     return tuple(sorted({each.name for each in faults.refusals} - {each.name for each in refused}))
 
 
-def _told(met: Met, error: TrainyardError) -> Refused:
-    """Return what the user is told to do. Raises TrainyardError where that is nothing."""
+def _refused(met: Met, error: TrainyardError) -> Refused:
+    """Return the next step that the user is given. Raises TrainyardError where that is nothing."""
     name, said = met.refusal.name, met.said
     found = [problem for problem in error.problems if said in problem.got]
     if not found or found[0].fix == GO_ON:

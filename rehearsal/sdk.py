@@ -157,10 +157,10 @@ def _of_plain(expected: Any, value: Any, path: str) -> Iterator[tuple[str, str]]
         if value not in allowed:
             yield path, f"got {value!r}; allowed are {', '.join(map(str, allowed))}"
         return
-    told, classes = _PLAIN.get(expected, ("", ()))
+    described, classes = _PLAIN.get(expected, ("", ()))
     wrong_truth = isinstance(value, bool) and expected is not bool
     if classes and (wrong_truth or not isinstance(value, classes)):
-        yield path, f"got {value!r}; {told} is allowed"
+        yield path, f"got {value!r}; {described} is allowed"
 
 
 def _alternatives(expected: Any) -> Iterator[Any]:

@@ -17,16 +17,16 @@ _PORTS: Final = range(20_000, 30_000)
 """Below those that Linux gives to connections, of which other tests open many meanwhile."""
 
 
-def wait_for(condition: Callable[[], object], told: Callable[[], str] = lambda: "") -> None:
-    """Return once the condition holds; if it never does, `told` says what one needs to know."""
+def wait_for(condition: Callable[[], object], output: Callable[[], str] = lambda: "") -> None:
+    """Return once the condition holds; if it never does, `output` gives the details."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition():
-        assert time.monotonic() < deadline, f"waited for {PATIENCE_SECONDS:g} s: {told()}"
+        assert time.monotonic() < deadline, f"waited for {PATIENCE_SECONDS:g} s: {output()}"
         time.sleep(0.02)
 
 
 def free_port() -> int:
-    """A port of this machine for a server that wants to be told one."""
+    """A port of this machine for a server that needs a number."""
     while True:
         port = secrets.choice(_PORTS)
         with socket.socket() as listener, suppress(OSError):

@@ -81,3 +81,37 @@ def test_validating_a_stack_loads_no_sdk(kind: str) -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
     )
     assert done.stdout.strip() == "[]"
+
+
+SAME_CLASS_NAME = frozenset(
+    {
+        # Of each cloud, the part of its cluster that has this role (infra/targets/*/cluster).
+        "ControlPlane", "Keys", "Network", "Scope",
+        # A type of our plugin: what a program declares (infra), and what carries it out (engine, local).
+        "AgentPoolSize", "CustomResourceDefinitions", "EmbeddedCluster", "NodeGroupSize", "NodePoolSize",
+        "ReadyNodes", "RotatedKubeconfig", "ServingWebhooks",
+        # The callback of each framework, which users import.
+        "TrainyardCallback",
+    }
+)  # fmt: skip
+"""Class names that stand several times for the same thing."""
+
+
+def classes() -> Iterator[tuple[str, Path]]:
+    """Every class of the project, and its file."""
+    listed = subprocess.run(
+        ["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
+    for file in map(Path, listed):
+        for node in ast.walk(ast.parse((ROOT / file).read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                yield node.name, file
+
+
+def test_a_class_name_stands_for_one_thing() -> None:
+    files: dict[str, list[Path]] = {}
+    for name, file in classes():
+        files.setdefault(name, []).append(file)
+    repeated = {name: places for name, places in files.items() if len(places) > 1}
+    assert {name: places for name, places in repeated.items() if name not in SAME_CLASS_NAME} == {}
+    assert SAME_CLASS_NAME - repeated.keys() == set(), "names that are not repeated any more"

@@ -56,7 +56,7 @@ def check_residency(region: str, allowed: Residency) -> None:
 
 
 def tell(session: Session, backend: BackendSetup, form: Form) -> None:
-    """Print what the engine is to be told: lines for a shell, or all of it as JSON."""
+    """Print the engine's settings: lines for a shell, or all of it as JSON."""
     if form == "json":
         sys.stdout.write(json.dumps(asdict(backend), indent=1) + "\n")
         return

@@ -94,7 +94,7 @@ def bootstrap_backend(
     """Make the place of the engine's state in a stack's cloud: a bucket with versions, and a key for secrets.
 
     Private, TLS only, encrypted by that key, in a region that the stack's residency permits. Run again, it
-    puts right what was changed. It prints what the engine is to be told, and what its user must be allowed.
+    puts right what was changed. It prints the engine's settings, and the rights that its user needs.
 
     [dim]eval "$(trainyard bootstrap example-pulumi-state -s aws)"
     pulumi stack init aws --secrets-provider "$SECRETS_PROVIDER"[/]

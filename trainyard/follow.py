@@ -144,7 +144,7 @@ _TELLINGS = {
     "step": "step {step}: the first of attempt {attempt}",
     "started": "attempt {attempt} starts on {nodes}",
     "resumed": "attempt {attempt} resumes at step {step} on {nodes}",
-    "notice": "step {step}: {nodes} told to leave",
+    "notice": "step {step}: preemption notice for {nodes}",
     "preempted": "left with the checkpoint of step {step} committed",
     "checkpoint_failed": "checkpoint of step {step} failed: {error}",
     "failed": "attempt {attempt} ends at step {step}: {error}",

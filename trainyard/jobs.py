@@ -154,7 +154,7 @@ def manifest(
             "name": job.name,
             "namespace": JobKey(job.team, job.name).namespace,
             "labels": labels,
-            "annotations": {RUN: run, SPEC: spec, JOB: asked, **_told(job, origin)},
+            "annotations": {RUN: run, SPEC: spec, JOB: asked, **_annotations(job, origin)},
         },
         "spec": {
             "runtimeRef": {"name": job.runtime},
@@ -172,7 +172,7 @@ def manifest(
     }
 
 
-def _told(job: JobSpec, origin: Origin) -> dict[str, str]:
+def _annotations(job: JobSpec, origin: Origin) -> dict[str, str]:
     """Annotations that say where the job came from, and what it serves."""
     ports = {PORTS: ",".join(f"{name}={port}" for name, port in job.ports.items())} if job.ports else {}
     return {ORIGIN: origin.as_text(), **ports}

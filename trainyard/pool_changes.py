@@ -1,4 +1,4 @@
-"""What an operation does to node pools, told a line each."""
+"""What an operation does to node pools, one line each."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class Transfer:
         if isinstance(self.price, MissingPrice):
             return f"{what}: {self.price.reason}"
         rate = f"{self.price.usd_per_gib.normalize():f} USD per GiB, {self.price.source.date}"
-        return f"{what}: {_told(self.usd)} USD of egress ({rate}: {self.price.source.title})"
+        return f"{what}: {_amount(self.usd)} USD of egress ({rate}: {self.price.source.title})"
 
 
 @dataclass(frozen=True)
@@ -137,9 +137,9 @@ class Bill:
         """What the totals leave out, or rest on: one sentence each."""
         missing = [remark(cost) for cost in self.pools if isinstance(cost.price, MissingPrice)]
         old = [remark(cost) for cost in self.pools if not isinstance(cost.price, MissingPrice)]
-        told = [each for each in (*missing, *old, *map(remark, (*self.storage, *self.services))) if each]
-        told += [each.remark for each in self.transfers]
-        return [*told, f"not in the totals either: {', '.join(self.not_included)}"]
+        remarks = [each for each in (*missing, *old, *map(remark, (*self.storage, *self.services))) if each]
+        remarks += [each.remark for each in self.transfers]
+        return [*remarks, f"not in the totals either: {', '.join(self.not_included)}"]
 
     def show(self, console: Console) -> None:
         """Print it."""
@@ -163,11 +163,11 @@ class Bill:
 
     def _rows(self) -> Iterator[tuple[str, ...]]:
         for cost in (*self.pools, *self.storage, *self.services):
-            amounts = (_told(cost.usd_per_hour), _told(cost.usd_per_month))
+            amounts = (_amount(cost.usd_per_hour), _amount(cost.usd_per_month))
             yield cost.name, *_shown(cost.purchase), *amounts, *_dated(cost.price)
         unpriced = any(cost.usd_per_hour is None for cost in self.estimate.costs)
         partly = "known" if unpriced else "all"
-        yield partly, "", "", "", _told(self.usd_per_hour), _told(self.usd_per_month), "", ""
+        yield partly, "", "", "", _amount(self.usd_per_hour), _amount(self.usd_per_month), "", ""
 
 
 def bill(stack: Stack, today: date) -> Bill:
@@ -290,13 +290,13 @@ def _dated(price: Dated | MissingPrice) -> tuple[str, str]:
 
 
 def _old(name: str, price: Dated) -> str:
-    told = f"{name}: the price is {price.age_days} days old, more than {catalog.STALE_AFTER_DAYS}"
-    return f"{told}: look it up before you rely on it"
+    stale = f"{name}: the price is {price.age_days} days old, more than {catalog.STALE_AFTER_DAYS}"
+    return f"{stale}: look it up before you rely on it"
 
 
 def _number(amount: Decimal | None) -> float | None:
     return None if amount is None else round(float(amount), 4)
 
 
-def _told(amount: Decimal | None) -> str:
+def _amount(amount: Decimal | None) -> str:
     return "unknown" if amount is None else f"{amount:,.2f}"

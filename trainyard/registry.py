@@ -34,7 +34,7 @@ _LOOPBACK = ("localhost", "127.0.0.1")
 _TIMEOUT_SECONDS = 15.0
 _CHUNK_BYTES = 1 << 20
 _TOO_MANY = 429
-_TOLD = {
+_REASONS = {
     401: "not without a login",
     403: "not with this login",
     404: "not there",
@@ -78,7 +78,7 @@ class Partial:
 
     @property
     def answer(self) -> str:
-        """What the registry told, in words."""
+        """The registry's answer, in words."""
         known = " and ".join(self.architectures)
         return f"for {known} alone" if known else "for no processor that it names"
 
@@ -116,7 +116,7 @@ class Registries:
             return MissingManifest(f"{host} cannot be reached ({type(error).__name__})")
         if answer.status == 200:
             return None
-        return MissingManifest(_TOLD.get(answer.status, f"status {answer.status}"))
+        return MissingManifest(_REASONS.get(answer.status, f"status {answer.status}"))
 
     def digest(self, reference: str) -> str | MissingManifest:
         """Return what a tag names now, `sha256:…`: the index of an image for several processors."""
@@ -126,10 +126,10 @@ class Registries:
         except urllib3.exceptions.HTTPError as error:
             return MissingManifest(f"{host} cannot be reached ({type(error).__name__})")
         if answer.status != 200:
-            return MissingManifest(_TOLD.get(answer.status, f"status {answer.status}"))
+            return MissingManifest(_REASONS.get(answer.status, f"status {answer.status}"))
         found = f"sha256:{hashlib.sha256(answer.data).hexdigest()}"
-        told = answer.headers.get("Docker-Content-Digest", found)
-        return found if told == found else MissingManifest(f"{host} calls it {told}, and sends {found}")
+        digest = answer.headers.get("Docker-Content-Digest", found)
+        return found if digest == found else MissingManifest(f"{host} calls it {digest}, and sends {found}")
 
     def _patiently(self, method: str, host: str, url: str) -> urllib3.BaseHTTPResponse:
         """Ask, and again after as long as the registry says, where it has too much to do."""
@@ -176,7 +176,7 @@ class Registries:
         except urllib3.exceptions.HTTPError as error:
             raise UnreadableImageError(f"{host} cannot be reached ({type(error).__name__})") from error
         if answer.status != 200:
-            raise UnreadableImageError(_TOLD.get(answer.status, f"status {answer.status}"))
+            raise UnreadableImageError(_REASONS.get(answer.status, f"status {answer.status}"))
         return answer
 
     def chart_digest(self, reference: str) -> str:

@@ -21,7 +21,7 @@ STAGING_POLL_SECONDS = 2.0
 
 
 def run_stack_job(session: Session, job: JobSpec, started: float) -> None:
-    """Run the stack's job to its end; one that already ended unchanged is told of, not run again.
+    """Run the stack's job to its end; one that already ended unchanged is reported, not run again.
 
     Raises:
         TrainyardError: the job failed.

@@ -1,4 +1,4 @@
-"""What happened to a job, told by those who saw it, on one clock."""
+"""What happened to a job, as its sources report it, on one clock."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class TimelineEvent:
 
 
 def merged(*sources: Iterable[TimelineEvent]) -> list[TimelineEvent]:
-    """Put the events of several sources in the order of time, each told once."""
+    """Put the events of several sources in the order of time, each once."""
     return sorted({event for source in sources for event in source})
 
 

@@ -121,7 +121,7 @@ def environment(
 ) -> list[dict[str, Any]]:
     """Return the variables of each node: the job's own, its secrets by reference, and where things are."""
     paths = {each.name: f"{names.DATASETS_MOUNT}/{each.path}" for each in datasets}
-    told = {
+    values = {
         **job.environment,
         "TRAINYARD_JOB": job.name,
         "TRAINYARD_RUN_DIR": run_dir,
@@ -139,7 +139,7 @@ def environment(
         for each in job.secrets
         if each.variable
     ]
-    return [{"name": name, "value": value} for name, value in told.items()] + by_reference
+    return [{"name": name, "value": value} for name, value in values.items()] + by_reference
 
 
 def _upper(name: str) -> str:

@@ -14,7 +14,7 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks.figures import Figure, Samples
+from benchmarks.figures import Figure, Repeats
 
 PARTS = {
     "ranks": 150,
@@ -42,7 +42,7 @@ def measure() -> list[Figure]:
             sys.stderr.write(f"{failed[-1]}\n")
     if failed and not figures:
         raise RuntimeError("\n".join(failed))
-    return [*figures, Figure("parts that failed", Samples("trainyard", "", (float(len(failed)),)), 0)]
+    return [*figures, Figure("parts that failed", Repeats("trainyard", "", (float(len(failed)),)), 0)]
 
 
 def run(part: str) -> tuple[list[Figure], str]:
@@ -67,9 +67,9 @@ def encoded(figure: Figure) -> dict[str, object]:
 def decoded(found: dict[str, object]) -> Figure:
     """What `encoded` made."""
 
-    def samples(values: object) -> Samples:
+    def samples(values: object) -> Repeats:
         assert isinstance(values, dict)
-        return Samples(values["name"], values["unit"], tuple(values["values"]))
+        return Repeats(values["name"], values["unit"], tuple(values["values"]))
 
     peer = samples(found["peer"]) if found["peer"] else None
     at_most = found["at_most"]

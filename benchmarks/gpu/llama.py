@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from benchmarks.figures import Figure, Samples, alternating
+from benchmarks.figures import Figure, Repeats, alternating
 from benchmarks.gpu import places
 from trainyard_train import Run
 
@@ -63,9 +63,9 @@ def measure() -> list[Figure]:
     return [
         Figure(
             f"time per token, Llama of {parameters / 1e6:,.0f} million parameters, on {places.where()}",
-            Samples("with trainyard_train.Run", "µs", one),
+            Repeats("with trainyard_train.Run", "µs", one),
             1.02,
-            peer=Samples("the same loop without", "µs", other),
+            peer=Repeats("the same loop without", "µs", other),
         )
     ]
 

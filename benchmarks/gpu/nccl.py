@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from benchmarks.figures import Figure, Samples
+from benchmarks.figures import Figure, Repeats
 from benchmarks.gpu import places
 from trainyard_train.elasticity import startup
 
@@ -50,7 +50,7 @@ def measure() -> list[Figure]:
 
 
 def _figure(claim: str, unit: str, value: float, at_most: float) -> Figure:
-    return Figure(claim, Samples("trainyard", unit, (value,)), at_most)
+    return Figure(claim, Repeats("trainyard", unit, (value,)), at_most)
 
 
 def _timed(what: str, folder: str) -> tuple[float, int]:

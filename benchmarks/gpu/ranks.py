@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 import torch
 
-from benchmarks.figures import Figure, Samples
+from benchmarks.figures import Figure, Repeats
 from benchmarks.gpu import places
 from trainyard_train.launchers import process_group
 from trainyard_train.observability.metrics import FILE, read_metrics
@@ -59,7 +59,7 @@ def measure() -> list[Figure]:
 
 
 def _figure(claim: str, unit: str, values: list[float], at_most: float) -> Figure:
-    return Figure(claim, Samples("trainyard", unit, tuple(values)), at_most)
+    return Figure(claim, Repeats("trainyard", unit, tuple(values)), at_most)
 
 
 class _Ended:

@@ -17,7 +17,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import nn
 
-from benchmarks.figures import Figure, Samples
+from benchmarks.figures import Figure, Repeats
 from benchmarks.gpu import places
 from trainyard_train.checkpointing.checkpoint import Manifest
 from trainyard_train.checkpointing.folder_store import FolderStore
@@ -50,10 +50,10 @@ def measure() -> list[Figure]:
     }
     return [
         *(
-            Figure(claim, Samples("trainyard", "s", (ours[key],)), at_most, Samples("dcp", "s", (seconds,)))
+            Figure(claim, Repeats("trainyard", "s", (ours[key],)), at_most, Repeats("dcp", "s", (seconds,)))
             for key, (claim, seconds, at_most) in claims.items()
         ),
-        Figure("bytes that the last one read", Samples("trainyard", "B", (float(bytes_from_store),)), 0),
+        Figure("bytes that the last one read", Repeats("trainyard", "B", (float(bytes_from_store),)), 0),
     ]
 
 

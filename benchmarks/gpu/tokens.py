@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from benchmarks.figures import Figure, Samples, alternating
+from benchmarks.figures import Figure, Repeats, alternating
 from benchmarks.gpu import places
 from trainyard_train.config import TrainConfig, parse_config
 from trainyard_train.data import text
@@ -84,9 +84,9 @@ def compare(size: TokensSize, *, compiled: bool) -> list[Figure]:
     return [
         Figure(
             f"{what} (median of paired ratios {ratio:.3f}{_utilisation(config.model, 1e6 / median(one))})",
-            Samples("trainyard", "µs", one),
+            Repeats("trainyard", "µs", one),
             at_most=1.0,
-            peer=Samples("plain PyTorch", "µs", other),
+            peer=Repeats("plain PyTorch", "µs", other),
         )
     ]
 

@@ -59,7 +59,7 @@ def _train(config: TrainConfig, by_dcp: bool) -> None:
         nesterov=True,
         fused=by_dcp or None,
     )
-    saves: Saves = (ByDcp if by_dcp else ByTorch)(config, model, optimizer)
+    saves: SaveStrategy = (ByDcp if by_dcp else ByTorch)(config, model, optimizer)
     first = counted(saves.load, config.run_dir, rank)
     config.run_dir.mkdir(parents=True, exist_ok=True)
     log = (config.run_dir / f"steps-{rank}.jsonl").open("a", buffering=1)
@@ -78,7 +78,7 @@ def _train(config: TrainConfig, by_dcp: bool) -> None:
             saves.save(step + 1)
 
 
-class Saves(ABC):
+class SaveStrategy(ABC):
     """How a run saves, and loads what it saved."""
 
     def __init__(self, config: TrainConfig, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -100,7 +100,7 @@ class Saves(ABC):
                 log.write(json.dumps({"time": time.time(), "step": step}) + "\n")
 
 
-class ByTorch(Saves):
+class ByTorch(SaveStrategy):
     """`torch.save` by rank 0, as in the tutorial."""
 
     @property
@@ -125,7 +125,7 @@ class ByTorch(Saves):
         self.note(step)
 
 
-class ByDcp(Saves):
+class ByDcp(SaveStrategy):
     """`dcp.async_save` and `dcp.load`; one save at a time, the newest that is whole stays meanwhile."""
 
     _saving: Future[Any] | None = None

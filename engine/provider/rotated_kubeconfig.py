@@ -70,8 +70,8 @@ class RotatedKubeconfig(ResourceHandler):
         expires = datetime.fromisoformat(status["expirationTimestamp"])
         kubeconfig = kubeconfig_with(status["token"], inputs["issuer"], inputs.get("endpoint") or "")
         _call(connect(inputs["holder"]), "PATCH", _secret_path(inputs), _secret(inputs, kubeconfig))
-        progress.said(f"token of {inputs[_ACCOUNT]['name']} until {_told(expires)}")
-        return {"expires": _told(expires), "renews": _told(asked + (expires - asked) / 2)}
+        progress.said(f"token of {inputs[_ACCOUNT]['name']} until {_timestamp(expires)}")
+        return {"expires": _timestamp(expires), "renews": _timestamp(asked + (expires - asked) / 2)}
 
     def update(self, old: Inputs, new: Inputs, progress: HandlerProgress) -> Outputs:
         return self.create(new, progress)
@@ -137,7 +137,7 @@ def _secret(inputs: Inputs, kubeconfig: str) -> Mapping[str, Any]:
     return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "data": data}
 
 
-def _told(moment: datetime) -> str:
+def _timestamp(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="seconds")
 
 

@@ -73,6 +73,6 @@ def _gcloud() -> str:
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError) as error:
-        told = getattr(error, "stderr", "") or str(error)
+        message = getattr(error, "stderr", "") or str(error)
         fix = f"`gcloud auth application-default login`, or set {TOKEN}"
-        raise MachineError([Problem("Google's credentials", told.strip(), "a token", fix)]) from error
+        raise MachineError([Problem("Google's credentials", message.strip(), "a token", fix)]) from error

@@ -23,7 +23,7 @@ class FleetLinks(pulumi.ComponentResource):
         workers = {each.name: Worker(fleet, each, stacks, self) for each in fleet.workers}
         access = connect(f"{fleet.name}-hub", stacks.hub.kubeconfig, None, self)
         hub = Hub(fleet, access, workers, self)
-        self.told = {
+        self.outputs = {
             "name": fleet.name,
             "hub": fleet.hub.stack,
             "workers": {

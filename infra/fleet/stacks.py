@@ -37,21 +37,21 @@ class Stacks:
         references = [pulumi.StackReference(part, stack_name=part, opts=options) for part in parts]
         facts = [_facts(each) for each in references]
 
-        def checked(told: Sequence[Facts]) -> bool:
-            workers = {worker.name: each for worker, each in zip(fleet.workers, told[1:], strict=True)}
-            found = [Problem(show(path), *rest) for path, *rest in faults(fleet, told[0], workers)]
+        def checked(outputs: Sequence[Facts]) -> bool:
+            workers = {worker.name: each for worker, each in zip(fleet.workers, outputs[1:], strict=True)}
+            found = [Problem(show(path), *rest) for path, *rest in faults(fleet, outputs[0], workers)]
             if found:
                 # The one error of the SDK that is shown without a traceback.
                 raise pulumi.RunError("\n".join(str(problem) for problem in found))
             return True
 
         fits = pulumi.Output.all(*facts).apply(checked)
-        told = [
+        outputs = [
             StackOutputs(_once(fits, each.get_output("kubeconfig")), known)
             for each, known in zip(references, facts, strict=True)
         ]
-        self.hub = told[0]
-        self.workers = {worker.name: each for worker, each in zip(fleet.workers, told[1:], strict=True)}
+        self.hub = outputs[0]
+        self.workers = {worker.name: each for worker, each in zip(fleet.workers, outputs[1:], strict=True)}
 
 
 def _once(fits: pulumi.Output[bool], kubeconfig: pulumi.Output[Any]) -> pulumi.Output[str]:

@@ -44,12 +44,12 @@ class Worker(pulumi.ComponentResource):
         inputs = {"worker": declared, "queues": [queue.name for queue in queues]}
         options = pulumi.ResourceOptions(parent=parent)
         super().__init__("trainyard:fleet:Worker", f"{fleet.name}-{worker.name}", inputs, options)
-        told = stacks.workers[worker.name]
-        self._name, self.kubeconfig = worker.name, told.kubeconfig
-        self.access = connect(f"{fleet.name}-{worker.name}", told.kubeconfig, None, self)
+        outputs = stacks.workers[worker.name]
+        self._name, self.kubeconfig = worker.name, outputs.kubeconfig
+        self.access = connect(f"{fleet.name}-{worker.name}", outputs.kubeconfig, None, self)
         self.account = {"namespace": f"fleet-{fleet.name}", "name": "hub"}
         teams = sorted({team for queue in queues for team in queue.teams})
-        self.ready = [*self._account(teams), *self._queues(fleet, worker, told.facts)]
+        self.ready = [*self._account(teams), *self._queues(fleet, worker, outputs.facts)]
         self.register_outputs({})
 
     def _account(self, teams: Sequence[str]) -> list[KubernetesObject]:
@@ -101,7 +101,7 @@ def local_queue(name: str, team: str, cluster_queue: pulumi.Input[str]) -> Manif
 
 def _queue_of(team: str) -> Any:  # noqa: ANN401 -- a function over outputs
     def found(facts: Facts) -> str:
-        # A team that is not there has been told as a problem; this ends with it.
+        # A team that is not there has been reported as a problem, with which this ends.
         return str(((facts["queues"] or {}).get(team) or {}).get("clusterQueue", ""))
 
     return found

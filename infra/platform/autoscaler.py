@@ -14,7 +14,7 @@ from infra import names
 from infra.operator_settings.autoscaler import AutoscalerSettings
 from infra.platform.base import Layer, PlatformContext
 from infra.platform.images import split
-from infra.platform.operator import Definitions, OperatorPlan
+from infra.platform.operator import DefinitionsLayer, OperatorPlan
 from infra.platform.published import Published
 from infra.spec.provider import minor_of
 
@@ -37,7 +37,7 @@ class Autoscaler(Layer):
         self,
         context: PlatformContext,
         settings: AutoscalerSettings,
-        definitions: Definitions,
+        definitions: DefinitionsLayer,
         parent: pulumi.Resource,
     ) -> None:
         super().__init__(context, "autoscaler", {"groupTags": dict(settings.group_tags)}, parent)

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from infra.charts import Definitions, Manifest, Rendered
+from infra.charts import DefinitionFiles, Manifest, Rendered
 from infra.platform.base import RESTRICTED_CONTAINER, PlatformContext, metadata
 from infra.platform.images import edit_deployments
 from infra.platform.operator import OperatorPlan
@@ -52,7 +52,7 @@ def plan(context: PlatformContext) -> OperatorPlan:
     objects = (*objects, _init_container(context))
     digests = rendered.definitions.digests
     kept = {name: digest for name, digest in digests.items() if name.startswith(served)}
-    definitions: Definitions = replace(rendered.definitions, digests=kept)
+    definitions: DefinitionFiles = replace(rendered.definitions, digests=kept)
     return OperatorPlan(
         "legacy-v1", NAMESPACE, values, Rendered(edit_deployments(objects, edit), definitions)
     )

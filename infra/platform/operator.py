@@ -37,7 +37,7 @@ class OperatorPlan:
     """What shows that its webhooks answer; none where it has none."""
 
 
-class Definitions(Layer):
+class DefinitionsLayer(Layer):
     """The CustomResourceDefinitions of all operators, before anything that watches or uses them."""
 
     def __init__(
@@ -67,7 +67,7 @@ class Operator(Layer):
         context: PlatformContext,
         plan: OperatorPlan,
         *,
-        definitions: Definitions,
+        definitions: DefinitionsLayer,
         namespace: pulumi.Resource,
         before_webhooks: Sequence[pulumi.Resource] = (),
         parent: pulumi.Resource,

@@ -21,7 +21,7 @@ from infra.platform.namespaces import Namespaces
 from infra.platform.networks import Networks
 from infra.platform.node_software import NodeSoftware
 from infra.platform.object_store import ObjectStoreLayer
-from infra.platform.operator import Definitions, Operator, OperatorPlan
+from infra.platform.operator import DefinitionsLayer, Operator, OperatorPlan
 from infra.platform.people import People
 from infra.platform.queues import Queues
 from infra.platform.runtimes import Runtimes
@@ -66,7 +66,7 @@ class Platform(pulumi.ComponentResource):
         if any(team.groups for team in stack.teams):
             People(context, namespaces, self)
         more = [autoscaler.requests(context)] if cluster.settings.autoscaler else []
-        definitions = Definitions(context, [*plans, *more], self)
+        definitions = DefinitionsLayer(context, [*plans, *more], self)
         if cluster.settings.autoscaler:
             Autoscaler(context, cluster.settings.autoscaler, definitions, self)
         software = NodeSoftware(context, self).ready if cluster.settings.software.installs_any else []

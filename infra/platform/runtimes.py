@@ -33,7 +33,7 @@ EX_NO_FABRIC = 128 + FABRIC_SIGNAL
 EX_HELD = 193
 """Exit status of a pod that was held after its command had failed (hold_failed.sh)."""
 EX_TEMPFAIL, EX_LOST_RANK = 75, 76
-"""Exit statuses of a rank that was told to leave and has saved (sysexits.h), and of one that lost another."""
+"""Exit codes: of a rank that was preempted and has saved (sysexits.h), and of one that lost another."""
 MAX_RESTARTS = 5
 """Restarts for faults of the job's own; the loss of a node does not count."""
 _FIELDS = {

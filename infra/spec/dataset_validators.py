@@ -169,7 +169,7 @@ def _permitted(provider: ProviderSpec, patterns: tuple[str, ...]) -> bool:
     if provider.kind in catalog.clouds():
         cloud = provider.kind
         known = {region.name for region in catalog.regions(cloud)}
-        # A region that nobody knows is a problem of its own, told by the target's check.
+        # A region that nobody knows is a problem of its own, reported by the target's validator.
         return provider.place not in known or any(
             catalog.matches(cloud, provider.place, pattern) for pattern in patterns
         )

@@ -86,8 +86,8 @@ def read(path: Path, key: str = STACK_KEY) -> tuple[Any, SpecSource]:
     unread = tuple(_unread_keys(path, config, key, data))
     given = {at: each for at, each in _answers(config, key) if is_answerable(data, at)}
     marks = {**source.marks, **{at: _place(each) for at, each in given.items()}}
-    told = {at: each.value for at, each in given.items()}
-    return answered(data, told), replace(source, marks=marks, problems=(*unread, *source.problems))
+    values = {at: each.value for at, each in given.items()}
+    return answered(data, values), replace(source, marks=marks, problems=(*unread, *source.problems))
 
 
 def _answers(config: yaml.Node | None, section: str) -> Iterator[tuple[KeyPath, yaml.ScalarNode]]:

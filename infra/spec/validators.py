@@ -228,10 +228,10 @@ def the_jobs_needs_are_met(
         asked = ", ".join(f"{key}: {value}" for key, value in job.needs.model_dump(exclude_none=True).items())
         got = f"{job.num_nodes} nodes with {job.accelerators_per_node} accelerators each, {asked}"
         fix = "ask for less, give the team another queue (more_queues), or add a pool that is not spot"
-        yield ("job", "needs"), got, f"what the queues of team {team.name} have: {_told(found)}", fix
+        yield ("job", "needs"), got, f"what the queues of team {team.name} have: {_described(found)}", fix
 
 
-def _told(found: Sequence[FlavorOffer]) -> str:
+def _described(found: Sequence[FlavorOffer]) -> str:
     by_queue: dict[str, list[str]] = {}
     for offer in found:
         by_queue.setdefault(offer.queue, []).append(str(offer))

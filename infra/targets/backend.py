@@ -19,7 +19,7 @@ class BackendPlace:
 
 @dataclass(frozen=True)
 class BackendSetup:
-    """What the engine is told, and what whoever runs it must be allowed."""
+    """The engine's settings, and the rights that its user needs."""
 
     url: str
     """`PULUMI_BACKEND_URL`"""

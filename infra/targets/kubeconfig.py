@@ -138,7 +138,7 @@ def _ask(name: str, plugin: Entry, cluster: Entry, environ: Mapping[str, str]) -
         ended = subprocess.run(words, env=variables, stdout=subprocess.PIPE, text=True, check=True)
         status: dict[str, Any] = json.loads(ended.stdout)["status"]
     except (OSError, subprocess.CalledProcessError, ValueError, KeyError, TypeError) as error:
-        # Its arguments and its answer may be secret: they are not told.
+        # Its arguments and its answer may be secret: they are not shown.
         got = f"{name!r}: {words[0]} ended with {type(error).__name__}"
         fix = f"sign in again, and try `kubectl --context {name} get nodes`"
         raise InputError([Problem(PATH, got, "a plugin that signs the user in", fix)]) from None

@@ -177,8 +177,8 @@ def _counted(items: Sequence[Item], *, others: bool) -> str:
     parts += ["a filesystem"] if any(isinstance(each, StorageCost) for each in bought) else []
     services = [each.kind for each in bought if isinstance(each, ServiceCost)]
     parts += ["a control plane" if kind.endswith("cluster") else "NAT" for kind in services]
-    told = " and ".join([", ".join(parts[:-1]), parts[-1]] if parts[1:] else parts)
-    return f"for {told or 'nothing'}{', with all declared before' if others else ''}"
+    listed = " and ".join([", ".join(parts[:-1]), parts[-1]] if parts[1:] else parts)
+    return f"for {listed or 'nothing'}{', with all declared before' if others else ''}"
 
 
 def _ceilings(resource: Resource, scope: str, path: str, hourly: Decimal, what: str) -> Iterator[Violation]:

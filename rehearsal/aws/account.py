@@ -28,7 +28,7 @@ from rehearsal.cloud import Made, Properties, Refusal, RefusedError, RequestedRe
 from rehearsal.wire import has_unknown
 
 ACCOUNT = "123456789012"
-"""moto's account; a stack for another one is told so in what the account answers."""
+"""moto's account; a stack for another one sees that in the account's answers."""
 MAX_TAGS, MAX_TAG_KEY, MAX_TAG_VALUE = 50, 128, 256
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nrehearsal\n-----END CERTIFICATE-----\n"
 """EKS tells a PEM text; what moto tells is none."""

@@ -100,5 +100,5 @@ def _answered(operation: str) -> Iterator[None]:
     try:
         yield
     except (NotImplementedError, KeyError) as error:  # a KeyError is moto's of what is gone
-        told = {"Error": {"Code": "ResourceNotFoundException", "Message": f"moto: {error!r}"}}
-        raise ClientError(told, operation) from error  # type: ignore[arg-type]
+        response = {"Error": {"Code": "ResourceNotFoundException", "Message": f"moto: {error!r}"}}
+        raise ClientError(response, operation) from error  # type: ignore[arg-type]

@@ -23,7 +23,7 @@ from rehearsal.wire import UNKNOWN
 SHOWN = 12
 """Allowed values that a message lists in full."""
 motos_ids: dict[str, str] = {}
-"""An ID of AWS that a stack names → the one that moto made up: who asks uses the first, and is told it."""
+"""An ID of AWS that a stack names → the one that moto made up: callers use and see the first."""
 
 
 asks_a_server = False

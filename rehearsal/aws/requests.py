@@ -236,12 +236,12 @@ def _log_group(_name: str, inputs: Inputs) -> list[Request]:
 
 def _log_metric_filter(_name: str, inputs: Inputs) -> list[Request]:
     metric = inputs["metricTransformation"]
-    told = {f"metric{key.capitalize()}": metric[key] for key in ("name", "namespace", "value")}
+    transformation = {f"metric{key.capitalize()}": metric[key] for key in ("name", "namespace", "value")}
     parameters = {
         "logGroupName": inputs["logGroupName"],
         "filterName": inputs["name"],
         "filterPattern": inputs["pattern"],
-        "metricTransformations": [told],
+        "metricTransformations": [transformation],
     }
     return [Request("logs", "put_metric_filter", parameters)]
 

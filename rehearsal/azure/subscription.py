@@ -27,16 +27,18 @@ class AzureSubscription(Typed):
         self._subscription = subscription
 
     def planned(self, resource: RequestedResource) -> Properties:
-        """Identities are asked for in a list, and told in a mapping."""
+        """Identities are requested in a list, and answered in a mapping."""
         identity = resource.inputs.get("identity")
         if not isinstance(identity, Mapping) or "userAssignedIdentities" not in identity:
             return {}
         asked = identity["userAssignedIdentities"]
-        told = {each: {} for each in asked if isinstance(each, str)} if isinstance(asked, list) else asked
-        return {"identity": {**identity, "userAssignedIdentities": told}}
+        identities = (
+            {each: {} for each in asked if isinstance(each, str)} if isinstance(asked, list) else asked
+        )
+        return {"identity": {**identity, "userAssignedIdentities": identities}}
 
     def autoname(self, token: str) -> str | None:
-        """Names of what is told from its like by something else (a role's assignment) are made up."""
+        """Names of what something else distinguishes (a role's assignment) are made up."""
         return name_property(token) if places().get(token, {}).get("made_up") else None
 
     def create(self, resource: RequestedResource) -> Made:
@@ -44,7 +46,7 @@ class AzureSubscription(Typed):
         found = identity(resource.token, {"subscription": self._subscription, **resource.inputs})
         group = resource.inputs.get("resourceGroupName", "")
         place = f"/subscriptions/{self._subscription}/resourceGroups/{group}/{resource.token}/{name}"
-        return Made(found or place, self._told(resource, name))
+        return Made(found or place, self._known(resource, name))
 
     def update(self, resource: RequestedResource, inputs: Properties) -> Properties:
         changed = RequestedResource(resource.token, resource.name, inputs)
@@ -66,7 +68,7 @@ class AzureSubscription(Typed):
         key = name_property(resource.token) if resource.token in places() else ""
         return str(resource.inputs.get(key) or resource.name)
 
-    def _told(self, resource: RequestedResource, name: str) -> dict[str, Any]:
+    def _known(self, resource: RequestedResource, name: str) -> dict[str, Any]:
         """What a resource has besides its inputs, as far as a program can build on it."""
         kind, inputs = resource.token.rpartition(":")[2], resource.inputs
         found: dict[str, Any] = {**self.planned(resource), "name": name}
@@ -96,7 +98,7 @@ class AzureAnswers:
 
     def __init__(self, folder: Path, subscription: str) -> None:
         self._folder = folder
-        self._told = {"subscription": subscription}
+        self._known = {"subscription": subscription}
 
     def __call__(self, path: str, parameters: Mapping[str, str]) -> dict[str, Any] | None:
         if not parameters.get("api-version"):
@@ -105,7 +107,7 @@ class AzureAnswers:
         for kept in ResourceStore(self._folder):
             if kept.id == path:
                 return _answered(kept)
-            if kept.token in places() and collection(kept.token, {**self._told, **kept.outputs}) == path:
+            if kept.token in places() and collection(kept.token, {**self._known, **kept.outputs}) == path:
                 listed.append(_answered(kept))
         return {"value": listed} if listed else None
 

@@ -36,7 +36,7 @@ class GcpProject(Typed):
 
     def __init__(self, project: str, region: str) -> None:
         super().__init__(OUTPUTS, table(__package__, "replacements"))
-        self._told = {"project": project, "region": region}
+        self._known = {"project": project, "region": region}
         self.undescribed: set[str] = set()
         """Types of resources that no discovery document describes."""
 
@@ -61,7 +61,7 @@ class GcpProject(Typed):
 
     def create(self, resource: RequestedResource) -> Made:
         made = super().create(resource)
-        return Made(identity(resource.token, {**self._told, **resource.inputs}) or made.id, made.outputs)
+        return Made(identity(resource.token, {**self._known, **resource.inputs}) or made.id, made.outputs)
 
 
 class GcpAnswers:
@@ -69,14 +69,14 @@ class GcpAnswers:
 
     def __init__(self, folder: Path, project: str, region: str) -> None:
         self._folder = folder
-        self._told = {"project": project, "region": region}
+        self._known = {"project": project, "region": region}
 
     def __call__(self, url: str, _parameters: Mapping[str, str]) -> dict[str, Any] | None:
         found: dict[str, Any] = {}
         for kept in ResourceStore(self._folder):
             if kept.token not in places():
                 continue
-            values = {**self._told, **kept.outputs}
+            values = {**self._known, **kept.outputs}
             part = places()[kept.token].get("in")
             if collection(kept.token, values) == url:
                 found.setdefault(part or "items", []).append(_listed(kept.token, values))

@@ -63,9 +63,9 @@ def test_a_library_is_found_where_the_loader_looks_and_nowhere_else() -> None:
     assert f"at /{folder}/{plugin}" in fault.got
     assert "ld.so.conf.d" in fault.fix
     cached = dataclasses.replace(hidden, cached=frozenset({f"{folder}/{plugin}"}))
-    told = dataclasses.replace(hidden, environment={"LD_LIBRARY_PATH": f"/nowhere:/{folder}"})
+    output = dataclasses.replace(hidden, environment={"LD_LIBRARY_PATH": f"/nowhere:/{folder}"})
     assert plugin not in lacks(cached, "efav3")
-    assert plugin not in lacks(told, "efav3")
+    assert plugin not in lacks(output, "efav3")
     assert plugin in lacks(without(cached, f"{folder}/{plugin}"), "efav3")
 
 

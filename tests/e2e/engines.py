@@ -60,8 +60,8 @@ class ClusterStandIn(StandIn):
     ) -> provider_pb2.GetSchemaResponse:
         binaries = ROOT / ".trainyard/bin"
         command = [f"{binaries}/pulumi", "package", "get-schema", f"{binaries}/pulumi-resource-kubernetes"]
-        told = subprocess.run(command, cwd="/", capture_output=True, text=True, check=True)
-        return provider_pb2.GetSchemaResponse(schema=told.stdout)
+        output = subprocess.run(command, cwd="/", capture_output=True, text=True, check=True)
+        return provider_pb2.GetSchemaResponse(schema=output.stdout)
 
 
 @dataclass(frozen=True)

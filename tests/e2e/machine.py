@@ -32,7 +32,7 @@ class Traces:
         link = f"ty-{cluster}"
         mounts = Path("/proc/self/mountinfo").read_text().splitlines()
         return cls(
-            processes=frozenset(map(_told, processes_of(folder))),
+            processes=frozenset(map(_described, processes_of(folder))),
             mounts=frozenset(line for line in mounts if str(folder) in line),
             links=frozenset(line for line in _lines("ip", "-oneline", "link") if f"{link}:" in line),
             routes=frozenset(line for line in _lines("ip", "route") if f" {link} " in line),
@@ -63,7 +63,7 @@ def _names(process: psutil.Process, folder: Path) -> bool:
         return False
 
 
-def _told(process: psutil.Process) -> str:
+def _described(process: psutil.Process) -> str:
     try:
         return f"{process.pid} {' '.join(process.cmdline())}"
     except psutil.Error:

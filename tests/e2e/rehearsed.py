@@ -38,13 +38,13 @@ def rehearse(folder: Path, *arguments: str, stacks: Path | None = None, code: in
         timeout=1500,
     )
     assert ended.returncode == code, ended.stderr[-4000:]
-    assert leaks_told(ended) == []
+    assert leaks_reported(ended) == []
     return json.loads(ended.stdout) if code == 0 else ended.stderr
 
 
-def leaks_told(ended: subprocess.CompletedProcess[str]) -> list[Leak]:
-    """Secrets in what a command has told; through its files a rehearsal looks itself, before they go."""
-    return leaks_in(dict.fromkeys((ended.stdout + ended.stderr).splitlines(), "told"))
+def leaks_reported(ended: subprocess.CompletedProcess[str]) -> list[Leak]:
+    """Secrets in the output of a command; through its files a rehearsal looks itself, before they go."""
+    return leaks_in(dict.fromkeys((ended.stdout + ended.stderr).splitlines(), "output"))
 
 
 def install_plugin(home: Path, package: str, port: int) -> None:

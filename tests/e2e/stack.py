@@ -56,7 +56,7 @@ def overrides(**settings: bool | float | str) -> Edit:
 
 @dataclass(frozen=True)
 class CommandResult:
-    """How a command ended, and what it told."""
+    """How a command ended, and its output."""
 
     code: int
     out: str
@@ -69,9 +69,9 @@ class CommandResult:
     @property
     def changes(self) -> dict[str, int]:
         """Resources by what the engine did to them: `{"updated": 1, "unchanged": 159}`."""
-        told = re.search(r"^(?:up|preview|destroy) [\w-]+: (?:would be )?(.*) \(", self.out, re.MULTILINE)
-        assert told, self.text
-        counts = [part.split() for part in told[1].split(", ")]
+        output = re.search(r"^(?:up|preview|destroy) [\w-]+: (?:would be )?(.*) \(", self.out, re.MULTILINE)
+        assert output, self.text
+        counts = [part.split() for part in output[1].split(", ")]
         return {word: int(number) for number, word in counts}
 
     @property
@@ -109,7 +109,7 @@ class Running:
         assert met and self.process.poll() is None, f"no {what}: {self.errors}"
 
     def says(self, pattern: str) -> None:
-        """Wait until it has told something like this."""
+        """Wait until its output has something like this."""
         self.wait_for(lambda: re.search(pattern, self.errors) is not None, pattern)
 
     def signal(self, number: signal.Signals) -> None:

@@ -237,9 +237,9 @@ def test_the_control_plane_reaches_a_service_as_webhooks_need(site: ClusterSite,
 
 
 def test_logs_come_through_the_api(api: ApiServerClient, pods: Pods) -> None:
-    pods.run("teller", "spot-1", "/bin/sh", "-c", "echo told")
+    pods.run("teller", "spot-1", "/bin/sh", "-c", "echo hello")
     pods.wait("teller", "Succeeded")
-    assert api._request("GET", f"{PODS}/teller/log").text == "told\n"
+    assert api._request("GET", f"{PODS}/teller/log").text == "hello\n"
 
 
 def test_a_second_up_changes_nothing(cluster: EmbeddedCluster, api: ApiServerClient) -> None:

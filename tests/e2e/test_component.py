@@ -103,10 +103,10 @@ def in_python(folder: Path, stacks: dict[str, Any]) -> None:
 
 def preview(folder: Path, environment: dict[str, str], *, code: int = 0) -> Any:
     """Preview; return what the engine would do, or what it says where it refuses."""
-    told = {**environment, "PULUMI_CONFIG_PASSPHRASE_FILE": environment["PULUMI_CONFIG_PASSPHRASE_FILE"]}
+    output = {**environment, "PULUMI_CONFIG_PASSPHRASE_FILE": environment["PULUMI_CONFIG_PASSPHRASE_FILE"]}
     for command in (["stack", "init", "dev"], ["preview", "-s", "dev", "--json" if not code else "--diff"]):
         ended = subprocess.run(
-            ["pulumi", *command], cwd=folder, env=told, capture_output=True, text=True, timeout=200
+            ["pulumi", *command], cwd=folder, env=output, capture_output=True, text=True, timeout=200
         )
     assert (ended.returncode != 0) == bool(code), (ended.stdout + ended.stderr)[-3000:]
     return json.loads(ended.stdout) if not code else ended.stdout + ended.stderr
@@ -164,18 +164,18 @@ def test_two_clusters_stand_in_one_program(
 
 
 @pytest.mark.parametrize("write", [in_yaml, in_python])
-def test_wrong_arguments_are_all_told_each_by_its_property(
+def test_wrong_arguments_are_all_reported_each_by_its_property(
     write: Any, environment: dict[str, str], tmp_path: Path
 ) -> None:
     write(tmp_path, {"research": with_wrong(shipped())})
-    told_at_each_property(preview(tmp_path, environment, code=1))
+    reported_at_each_property(preview(tmp_path, environment, code=1))
 
 
-def told_at_each_property(told: str) -> None:
+def reported_at_each_property(output: str) -> None:
     assert len(WRONG) > 20
-    missing = [path for path in WRONG if f"property stack.{path} with value" not in told]
-    assert not missing, told[-3000:]
-    assert told.count("fix: ") >= len(WRONG)
+    missing = [path for path in WRONG if f"property stack.{path} with value" not in output]
+    assert not missing, output[-3000:]
+    assert output.count("fix: ") >= len(WRONG)
 
 
 @pytest.mark.soak
@@ -200,7 +200,7 @@ def test_typescript_compiles_strictly_and_has_the_plan_and_the_refusals(
     right = run(shipped())
     # Besides the parts: the stack and the component.
     assert json.loads(right.stdout)["create"] == len(program) + 2, right.stderr[-2000:]
-    told_at_each_property(run(with_wrong(shipped())).stdout)
+    reported_at_each_property(run(with_wrong(shipped())).stdout)
     text = TYPESCRIPT.replace("{ stack }", "{ stack: { ...stack, name: 3 } }")
     (tmp_path / "program.ts").write_text(text)
     check = ["npx", "tsc", *TSC, "--noEmit", "program.ts"]

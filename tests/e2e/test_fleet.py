@@ -122,7 +122,7 @@ class FleetOfTwo:
     def completes(self, name: str) -> None:
         self.hub.wait_until(
             lambda: _condition(self.hub.get("trainjob", "-n", NAMESPACE, name), "Complete") == "True",
-            f"told at the hub that {name} is complete",
+            f"reported at the hub that {name} is complete",
         )
 
     def may(self, verb: str, resource: str, *where: str) -> bool:

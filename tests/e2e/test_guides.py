@@ -65,7 +65,7 @@ REFUSALS = {
     "gcp": (("no-cards", "spot-empty", "not-on-demand"), ("service-agent", "left-in-network")),
     "onprem": ((), ("no-cards", "left-in-namespace")),
 }
-"""Of each cloud, the refusals that its stack survives, and those that it is told of early in `up` or
+"""Of each cloud, the refusals that its stack survives, and those that it is warned of early in `up` or
 `destroy`, which then runs once more. The others stop `up` late, and are played by `make soak`."""
 CLIS = Path(__file__).with_name("clis")
 KEPT = (

@@ -48,7 +48,7 @@ def test_a_job_trains_on_the_preferred_flavor_to_its_last_step(
     assert "calm" in stack.trainyard("status").out
 
 
-def test_a_job_that_is_told_to_leave_has_time_to_save_and_ends_with_the_same_weights(
+def test_a_job_that_is_reported_to_leave_has_time_to_save_and_ends_with_the_same_weights(
     stack: LocalStack, uninterrupted: TrainingRun
 ) -> None:
     run = stack.run_of("noticed")
@@ -58,15 +58,15 @@ def test_a_job_that_is_told_to_leave_has_time_to_save_and_ends_with_the_same_wei
         submitted.wait_for(lambda: run.step > 0, "a step")
         assert graces(stack, "noticed") == {300}
         notice = stack.start("preempt", "spot-1", "--notice", "120")
-        told = submitted.end(0)
+        output = submitted.end(0)
     cut_short(stack, notice, "spot-1")
     [saved] = [line for line in run.lines if line["event"] == "checkpoint" and line["reason"] == "notice"]
     assert saved["seconds"] >= SAVE_SECONDS
     assert run.resumed_at == saved["step"]
     assert run.sha256 == uninterrupted.sha256
     assert not run.repeated_steps
-    assert "left with the checkpoint of step" in told.text
-    assert "admitted to on-demand" in told.text
+    assert "left with the checkpoint of step" in output.text
+    assert "admitted to on-demand" in output.text
     assert set(run.nodes[-1]) == ON_DEMAND
 
 
@@ -229,8 +229,8 @@ def test_a_job_that_means_tcp_is_left_alone(on_fabric: LocalStack) -> None:
 def test_the_command_line_says_why_a_job_was_ended(on_fabric: LocalStack) -> None:
     """An image without a shell as well: the kubelet sends SIGTERM, on which this program ends with 0."""
     ends(on_fabric, "no-shell", "Complete")
-    _, *told = re.split(r"(?m)^(?=[a-z-]+: )", on_fabric.trainyard("status").out)
-    reasons = {each.partition(":")[0]: each for each in told}
+    _, *output = re.split(r"(?m)^(?=[a-z-]+: )", on_fabric.trainyard("status").out)
+    reasons = {each.partition(":")[0]: each for each in output}
     for name in ("sockets-torch", "sockets-mpi"):
         assert f"ranks would train over TCP, on a pool with the fabric {FABRIC}:" in reasons[name]
         assert "/dev/infiniband/uverbs*: not there; the node gave this pod none" in reasons[name]
@@ -323,11 +323,11 @@ def test_a_returned_node_is_used_by_the_next_job(stack: LocalStack, uninterrupte
 
 def test_mpi_ranks_on_two_nodes_greet_each_other_in_a_train_job(stack: LocalStack) -> None:
     body = manifests.train_job("hello", runtime="mpi-none", num_nodes=2, command=HELLO)
-    told = submitted(stack, body, "Complete")
-    assert told.count("sum of 1 to 2 is 3") == 2
+    output = submitted(stack, body, "Complete")
+    assert output.count("sum of 1 to 2 is 3") == 2
 
 
 def test_mpi_ranks_on_two_nodes_greet_each_other_in_an_mpi_job(stack: LocalStack) -> None:
     body = manifests.mpi_job("hello-mpi", stack.training_image, num_nodes=2, command=HELLO)
-    told = submitted(stack, body, "Succeeded")
-    assert told.count("sum of 1 to 2 is 3") == 2
+    output = submitted(stack, body, "Succeeded")
+    assert output.count("sum of 1 to 2 is 3") == 2

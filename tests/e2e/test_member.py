@@ -148,11 +148,11 @@ def test_all_of_a_running_job_goes_into_one_archive(
 def test_a_port_of_a_job_answers_here(stack: LocalStack) -> None:
     serve = "exec python3 -m http.server 8123 --directory /tmp > /tmp/served 2>&1"
     in_a_pod(stack, "--", "sh", "-c", f"({serve}) & sleep 1")
-    told = io.StringIO()
-    session = Session("unwritten", console=Console(file=told, width=200), context="trial")
+    printed = io.StringIO()
+    session = Session("unwritten", console=Console(file=printed, width=200), context="trial")
     threading.Thread(target=forward_port, args=(session, JOB, "0:8123", 0), daemon=True).start()
-    stack.wait_until(lambda: "→" in told.getvalue(), "a port that listens")
-    address = told.getvalue().split(" ")[0]
+    stack.wait_until(lambda: "→" in printed.getvalue(), "a port that listens")
+    address = printed.getvalue().split(" ")[0]
     stack.wait_until(lambda: answers(address), "an answer through the port")
 
 
@@ -227,11 +227,11 @@ def test_all_that_the_ranks_wrote_is_kept_after_two_lost_nodes(stack: LocalStack
         node_of(stack, written, attempt=2)
         (written / "stop").touch()
         stack.wait_until(lambda: state(member, SPOKEN) == "complete", "the end of the job")
-        told, _ = followed.communicate(timeout=60)
+        printed, _ = followed.communicate(timeout=60)
     stack.trainyard("preempt", lost[1], "--return")
     stack.kubectl("delete", "jobset", SPOKEN, "-n", NAMESPACE)
     assert followed.returncode == 0
-    assert told.count(b"node 1 says 1 ") == 3, "each attempt was followed"
+    assert printed.count(b"node 1 says 1 ") == 3, "each attempt was followed"
     for attempt in range(3):
         for node in range(2):
             said = logs_of(stack, SPOKEN, "--attempt", str(attempt), "--node", str(node))

@@ -104,7 +104,7 @@ def test_a_range_that_another_cluster_uses_is_refused(stack: LocalStack, other: 
 
 
 @pytest.mark.parametrize("command", ["up", "down", "status"])
-def test_whoever_is_not_root_is_told_so(command: str, tmp_path: Path) -> None:
+def test_whoever_is_not_root_is_reported_so(command: str, tmp_path: Path) -> None:
     stack = LocalStack(tmp_path, name="other", wrap=(*NOBODY, *READS_ALL))
     refused = stack.trainyard(command, code=3)
     assert "uid 65534" in refused.errors
@@ -122,7 +122,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(folder)], check=True)
 
 
-def test_a_full_disk_is_told_before_anything_starts(small_disk: Path) -> None:
+def test_a_full_disk_is_reported_before_anything_starts(small_disk: Path) -> None:
     stack = LocalStack(small_disk, name="other")
     stack.file.write_text(stack.file.read_text().replace("10.233.0.0/24", "10.234.0.0/24"))
     refused = stack.trainyard("up", code=3)
@@ -131,7 +131,7 @@ def test_a_full_disk_is_told_before_anything_starts(small_disk: Path) -> None:
     assert not stack.state.exists()
 
 
-def test_a_wrong_stack_file_is_told_with_every_problem_and_its_line(other: LocalStack) -> None:
+def test_a_wrong_stack_file_is_reported_with_every_problem_and_its_line(other: LocalStack) -> None:
     text = other.file.read_text()
     other.file.write_text(text.replace("num_nodes: 1", "num_nodes: -1").replace("quota: 2", "quota: many"))
     refused = other.trainyard("up", code=2)

@@ -31,16 +31,18 @@ SURVIVED = {
 
 
 def expect_all_refusals(report: Any, stack: str) -> None:
-    """Each happened, told the user what to do, and `up` went on; or it found nothing to refuse."""
-    told = {each["name"]: each["fix"] for each in report["refused"]}
+    """Each happened, named the next step, and `up` went on; or it found nothing to refuse."""
+    output = {each["name"]: each["fix"] for each in report["refused"]}
     known = refusals_of(stack).keys()
-    assert (set(report["survived"]), set(told)) == (SURVIVED[stack], known - SURVIVED[stack])
-    assert all("run the same command again" in fix for fix in told.values())
+    assert (set(report["survived"]), set(output)) == (SURVIVED[stack], known - SURVIVED[stack])
+    assert all("run the same command again" in fix for fix in output.values())
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("stack", SURVIVED)
-def test_every_refusal_of_a_cloud_is_survived_or_told_with_the_next_step(stack: str, tmp_path: Path) -> None:
+def test_every_refusal_of_a_cloud_is_survived_or_reported_with_the_next_step(
+    stack: str, tmp_path: Path
+) -> None:
     report = rehearse(tmp_path, stack, "--assume-checkpoint", "10", "--refuse", "all")
     expect_a_whole_life(report, load(stack_file(stack)))
     expect_all_refusals(report, stack)
@@ -54,11 +56,11 @@ def refusing(*names: str) -> list[str]:
 @pytest.mark.soak
 def test_the_aws_stack_lives_its_whole_life_without_any_spot(tmp_path: Path) -> None:
     survived = ["block-not-begun", "no-cards", "spot-empty"]
-    told = {"quota-addresses", "quota-vpcs", "left-in-subnet", "left-in-group", "left-with-address"}
-    refused = refusing(*survived, *told)
+    output = {"quota-addresses", "quota-vpcs", "left-in-subnet", "left-in-group", "left-with-address"}
+    refused = refusing(*survived, *output)
     report = rehearse(tmp_path, "aws", "--assume-checkpoint", "60", *refused)
     assert [phase["name"] for phase in report["phases"]] == AFTER_REFUSALS
-    assert ({each["name"] for each in report["refused"]}, report["survived"]) == (told, survived)
+    assert ({each["name"] for each in report["refused"]}, report["survived"]) == (output, survived)
     assert "trainyard:aws:NodeGroupSize training-spot-p5en-48xlarge-us-east-2b" in report["order"]
     assert report["resources"]["aws"] > 100
     assert "aws:eks/nodeGroup:NodeGroup training-on-demand-us-east-2b" in report["order"]
@@ -75,11 +77,11 @@ def test_the_aws_stack_lives_its_whole_life_without_any_spot(tmp_path: Path) -> 
 
 @pytest.mark.soak
 def test_the_gcp_stack_lives_its_whole_life_without_any_spot(tmp_path: Path) -> None:
-    told, survived = ["service-agent", "left-in-network"], ["no-cards", "not-on-demand", "spot-empty"]
-    refused = refusing(*told, *survived)
+    output, survived = ["service-agent", "left-in-network"], ["no-cards", "not-on-demand", "spot-empty"]
+    refused = refusing(*output, *survived)
     report = rehearse(tmp_path, "gcp", "--assume-checkpoint", "10", *refused)
     assert [phase["name"] for phase in report["phases"]] == AFTER_REFUSALS
-    assert ([each["name"] for each in report["refused"]], report["survived"]) == (told, survived)
+    assert ([each["name"] for each in report["refused"]], report["survived"]) == (output, survived)
     assert "trainyard:gcp:NodePoolSize training-spot" in report["order"]
     assert "gcp:container/nodePool:NodePool training-reserved" in report["order"]
     (change,) = (phase["pools"] for phase in report["phases"] if phase["name"] == "update")
@@ -89,11 +91,11 @@ def test_the_gcp_stack_lives_its_whole_life_without_any_spot(tmp_path: Path) -> 
 
 @pytest.mark.soak
 def test_the_azure_stack_lives_its_whole_life_without_any_spot(tmp_path: Path) -> None:
-    told, survived = ["feature-off", "left-in-subnet"], ["new-identity", "no-cards", "spot-empty"]
-    refused = refusing(*told, *survived)
+    output, survived = ["feature-off", "left-in-subnet"], ["new-identity", "no-cards", "spot-empty"]
+    refused = refusing(*output, *survived)
     report = rehearse(tmp_path, "azure", "--assume-checkpoint", "15", *refused)
     assert [phase["name"] for phase in report["phases"]] == AFTER_REFUSALS
-    assert ([each["name"] for each in report["refused"]], report["survived"]) == (told, survived)
+    assert ([each["name"] for each in report["refused"]], report["survived"]) == (output, survived)
     order = report["order"]
     assert "trainyard:azure:AgentPoolSize training-spot" in order
     policy = order.index("kubernetes:mellanox.com/v1alpha1:NicClusterPolicy nic-cluster-policy")
@@ -185,7 +187,7 @@ OTHERS = [case for case in VARIANTS if case not in (AUTOSCALED, *CLUSTERS)]
 
 @pytest.mark.soak
 @pytest.mark.parametrize(
-    ("case", "told", "survived"),
+    ("case", "output", "survived"),
     [
         (CASES / "block" / "aws.yaml", ["block-begins-meanwhile"], ["block-not-begun"]),
         (CASES / "declared" / "gcp.yaml", ["not-on-demand"], []),
@@ -193,11 +195,11 @@ OTHERS = [case for case in VARIANTS if case not in (AUTOSCALED, *CLUSTERS)]
     ids=["block", "declared"],
 )
 def test_refusals_that_no_shipped_stack_meets(
-    case: Path, told: list[str], survived: list[str], tmp_path: Path
+    case: Path, output: list[str], survived: list[str], tmp_path: Path
 ) -> None:
-    report = rehearse_case(tmp_path, case, *refusing(*told, *survived))
+    report = rehearse_case(tmp_path, case, *refusing(*output, *survived))
     expect_a_whole_life(report, load(case))
-    assert ([each["name"] for each in report["refused"]], report["survived"]) == (told, survived)
+    assert ([each["name"] for each in report["refused"]], report["survived"]) == (output, survived)
 
 
 @pytest.mark.soak
@@ -242,8 +244,8 @@ def test_a_lost_state_is_rebuilt_and_a_stack_comes_back_with_what_it_kept(stack:
 
 
 def test_without_a_measured_checkpoint_the_policy_refuses(tmp_path: Path) -> None:
-    told = rehearse(tmp_path, "aws", code=1)
-    assert "trainyard/spot-checkpoint-time" in told
+    output = rehearse(tmp_path, "aws", code=1)
+    assert "trainyard/spot-checkpoint-time" in output
 
 
 @pytest.mark.soak
@@ -252,8 +254,8 @@ def test_after_a_kill_the_next_up_takes_what_was_made_and_makes_nothing_twice(
     made: int, tmp_path: Path
 ) -> None:
     report = rehearse(tmp_path, "aws-dev", "--crash-after", str(made))
-    (told,) = report["faults"]
-    assert told.startswith("the engine was killed with")
+    (output,) = report["faults"]
+    assert output.startswith("the engine was killed with")
     assert [phase["name"] for phase in report["phases"]] == ["preview", "up after that", *PHASES[2:]]
 
 
@@ -295,24 +297,24 @@ def test_a_slow_cloud_changes_nothing_but_the_time(tmp_path: Path) -> None:
 
 def test_a_private_api_server_stops_up_with_the_next_step(tmp_path: Path) -> None:
     case = CASES / "autoscaled" / "coreweave.yaml"
-    told = rehearse_case(tmp_path, case, provider={"public_endpoint": False}, code=1)
-    assert "provider.public_endpoint" in told
-    assert "i/o timeout" in told and "docs/runners.md" in told
+    output = rehearse_case(tmp_path, case, provider={"public_endpoint": False}, code=1)
+    assert "provider.public_endpoint" in output
+    assert "i/o timeout" in output and "docs/runners.md" in output
 
 
 @pytest.mark.soak
 def test_a_runner_inside_lives_the_whole_life_of_a_private_stack(tmp_path: Path) -> None:
     access = {"admins": ["arn:aws:iam::123456789012:role/platform"]}
     (tmp_path / "closed").mkdir()
-    told = rehearse_case(
+    output = rehearse_case(
         tmp_path / "closed", AUTOSCALED, "--from", "inside", provider={"access": access}, code=1
     )
-    assert "provider.access.private_cidrs" in told
+    assert "provider.access.private_cidrs" in output
     access["private_cidrs"] = ["10.8.0.0/24"]
     report = rehearse_case(tmp_path, AUTOSCALED, "--from", "inside", provider={"access": access})
     assert [phase["name"] for phase in report["phases"]] == PHASES
 
 
 def test_a_pool_that_does_not_exist_is_refused(tmp_path: Path) -> None:
-    told = rehearse(tmp_path, "aws-dev", "--insufficient-capacity", "spot", code=2)
-    assert "system, gpu" in told
+    output = rehearse(tmp_path, "aws-dev", "--insufficient-capacity", "spot", code=2)
+    assert "system, gpu" in output

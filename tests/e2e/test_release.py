@@ -59,12 +59,12 @@ def harm(report: dict[str, Any]) -> list[str]:
 
     A version may add objects; what is only named anew is deleted under its old name as well.
     """
-    told = []
+    output = []
     for step in report["steps"]:
         kind = step["urn"].split("::")[2].rpartition("$")[2]
         if kind.startswith(KEPT) and step["op"] not in {"same", "create", "update", "refresh", "read"}:
-            told.append(f"{step['op']} {kind} {step['urn'].rpartition('::')[2]}")
-    return told
+            output.append(f"{step['op']} {kind} {step['urn'].rpartition('::')[2]}")
+    return output
 
 
 def test_the_state_of_the_release_has_what_must_not_be_replaced() -> None:
@@ -101,4 +101,4 @@ def test_the_check_sees_a_replacement(tmp_path: Path) -> None:
     project = own_program(tmp_path / "project")
     file = project / "stacks/Pulumi.dev.yaml"
     file.write_text(file.read_text().replace("zones: [us-east-2a", "zones: [us-east-2c, us-east-2a"))
-    assert any(told.startswith("create") or "replace" in told for told in harm(plan(project, tmp_path)))
+    assert any(output.startswith("create") or "replace" in output for output in harm(plan(project, tmp_path)))

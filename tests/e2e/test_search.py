@@ -94,7 +94,7 @@ def test_a_search_goes_through_the_queue_ends_what_promises_less_and_outlives_th
     left = [trial for trial in found if trial.state == TrialState.FAIL]
     assert left, f"{node} had a trial"
     again = [trial.params for trial in ended]
-    assert all(trial.params in again for trial in left), "what was told to leave went on"
+    assert all(trial.params in again for trial in left), "what was preempted went on"
     best = json.loads((folder / "best.json").read_text())
     complete = [trial for trial in ended if trial.state == TrialState.COMPLETE]
     assert best["loss"] == min(trial.value or 0.0 for trial in complete)

@@ -109,7 +109,7 @@ def test_two_teams_that_want_everything_share_it_by_their_weights_and_neither_st
         return sum(len(held(contended, team)) for team in WEIGHTS)
 
     done = 0
-    while done < len(trace):  # slow machines take their time, and one that stands still is told from them
+    while done < len(trace):  # slow machines take their time, and differ from one that stands still
         goal = min(len(trace), done + 5)
         contended.wait_until(lambda goal=goal: finished() >= goal, f"{goal} finished jobs (seed {SEED})")  # type: ignore[misc]
         done = finished()
@@ -125,8 +125,8 @@ def test_two_teams_that_want_everything_share_it_by_their_weights_and_neither_st
         for before, after in pairwise(each)
         if after.start <= end
     ]
-    told = {"seconds": end - start, "share of research": round(share, 1), "longest wait": max(waits)}
-    print(json.dumps(told))
-    assert abs(share - 100 * WEIGHTS["research"] / sum(WEIGHTS.values())) <= POINTS, told
-    assert max(waits) <= LONGEST_WAIT, told
-    assert sum(used.values()) >= 0.5 * GPUS * (end - start), told
+    output = {"seconds": end - start, "share of research": round(share, 1), "longest wait": max(waits)}
+    print(json.dumps(output))
+    assert abs(share - 100 * WEIGHTS["research"] / sum(WEIGHTS.values())) <= POINTS, output
+    assert max(waits) <= LONGEST_WAIT, output
+    assert sum(used.values()) >= 0.5 * GPUS * (end - start), output

@@ -300,7 +300,7 @@ def test_the_same_job_becomes_the_pods_of_each_target(applied: LocalStack, half:
     simulated = {each["metadata"]["name"] for each in half.nodes}
     assert {each["spec"]["nodeName"] for each in pods} <= simulated
     first = min(pods, key=lambda each: str(each["metadata"]["name"]))
-    assert_matches(yaml.safe_dump(told(first), width=110), GOLDEN / "pods" / f"{half.name}.yaml")
+    assert_matches(yaml.safe_dump(output(first), width=110), GOLDEN / "pods" / f"{half.name}.yaml")
 
 
 NOT_HERE = ("doesn't have a resource type", "NotFound")
@@ -338,7 +338,7 @@ def test_a_guides_questions_are_answered(applied: LocalStack, half: TargetHalf) 
         assert amounts <= set(row), table
 
 
-def told(pod: Declaration) -> Declaration:
+def output(pod: Declaration) -> Declaration:
     """What the target has put into a pod; not what the API server names anew each time."""
     spec = pod["spec"]
     kept = ("resources", "env", "volumeMounts", "securityContext", "image", "command", "args")

@@ -22,7 +22,7 @@ from rehearsal.leaks import kinds_in
 from rehearsal.rehearse import ANY_VERSION, with_common
 from rehearsal.standin import StandIn
 from tests.e2e.engines import OwnStandIn, engine_for
-from tests.e2e.rehearsed import install_plugin, leaks_told, plain_environment, rehearse
+from tests.e2e.rehearsed import install_plugin, leaks_reported, plain_environment, rehearse
 from trainyard.access import reaching
 from trainyard.session import Session
 
@@ -204,7 +204,7 @@ class Runner:
             text=True,
             timeout=900,
         )
-        assert leaks_told(ended) == []
+        assert leaks_reported(ended) == []
         return ended
 
 
@@ -259,17 +259,17 @@ def test_a_pull_request_gets_preview_and_rehearsal_as_its_comment(runner: Runner
     (reports / "rehearsal.md").write_text(report)
     (reports / "preview.md").write_text("### Preview of `dev`: passed\n")
     assert runner.run(github_steps("comment")["Comment"], PULL_REQUEST="7", GH_TOKEN="none").returncode == 0
-    told = (tmp_path / "gh.arguments").read_text().split("\n")
-    assert told[:3] == ["pr", "comment", "7"]
-    assert "report.md" in told
+    output = (tmp_path / "gh.arguments").read_text().split("\n")
+    assert output[:3] == ["pr", "comment", "7"]
+    assert "report.md" in output
     comment = (runner.workspace / "report.md").read_text()
     assert comment.index("### Preview") < comment.index("### Rehearsal")
 
 
 def exempted(policy: str, resource: str = "*::*") -> dict[str, str]:
     """What a change adds to its stack file where it wants to pass."""
-    told = {"owner": "me", "reason": "it is in the way", "expires": "2027-06-30"}
-    return {"policy": policy, "resource": resource, **told}
+    output = {"owner": "me", "reason": "it is in the way", "expires": "2027-06-30"}
+    return {"policy": policy, "resource": resource, **output}
 
 
 def exempt(runner: Runner, policy: str) -> None:
@@ -373,15 +373,15 @@ def run_gitlab(
     """Run a job that operates a cloud, all its steps; return how it ended."""
     operation = GITLAB[name]["variables"]["OPERATION"]
     job = GITLAB[GITLAB[name]["extends"]]
-    told = {
+    output = {
         "CREDENTIALS": str(folder / "credentials"),
         "AWS_TOKEN": "of the pipeline",
         "OPERATION": operation,
     }
-    ended = runner.run("\n".join([*job["before_script"], *job["script"]]), **variables, **told)
+    ended = runner.run("\n".join([*job["before_script"], *job["script"]]), **variables, **output)
     assert (folder / "credentials").exists()
     (clean,) = job["after_script"]
-    assert runner.run(clean, **told).returncode == 0
+    assert runner.run(clean, **output).returncode == 0
     assert not (folder / "credentials").exists()
     return ended
 

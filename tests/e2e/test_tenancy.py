@@ -198,7 +198,7 @@ def test_a_pod_that_is_there_is_not_changed_into_such_a_one(admin: Person) -> No
     assert refusal(admin.ask("PATCH", path, {"metadata": {"labels": {"a": "b"}}})) == ""
 
 
-def test_a_member_who_submits_such_a_pod_is_told_at_once(member: Person) -> None:
+def test_a_member_who_submits_such_a_pod_is_reported_at_once(member: Person) -> None:
     wrong = {}
     for name, kind, attack, manifest in carried():
         said = refusal(member.create(manifest))
@@ -632,7 +632,7 @@ def test_a_pod_of_a_team_reaches_its_own_and_what_the_stack_names(stack: LocalSt
 
 @pytest.mark.usefixtures("served")
 def test_a_pod_is_held_to_its_policy_before_anybody_knows_its_address(member: Person) -> None:
-    """Its first packet leaves before the kubelet has told the API server of it."""
+    """Its first packet leaves before the kubelet has reported it to the API server."""
     assert 'FIRST {"API server": "closed"}' in kubectl(member, "logs", "job/open")
 
 

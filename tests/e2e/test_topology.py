@@ -156,10 +156,10 @@ def test_a_job_that_must_have_one_leaf_waits_where_none_has_room(datacentre: Loc
 
     def refused() -> bool:
         items = datacentre.get("workloads.kueue.x-k8s.io", "-n", NAMESPACE)["items"]
-        told = [
+        output = [
             each["message"] for item in items for each in (item.get("status") or {}).get("conditions", [])
         ]
-        return any("topology" in message for message in told)
+        return any("topology" in message for message in output)
 
     datacentre.wait_until(refused, "a word of the queue on the topology")
     assert datacentre.get("job", "must", "-n", NAMESPACE)["spec"]["suspend"] is True

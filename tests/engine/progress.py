@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from engine.provider.resource import Cancelled
+
 
 class RecordedProgress:
     """A Progress and its only Task at once."""
@@ -25,3 +27,10 @@ class RecordedProgress:
 
     def advanced(self, done: int, total: int | None = None, text: str = "") -> None:
         self.status.append(text)
+
+
+class InterruptedProgress(RecordedProgress):
+    """The user has pressed Ctrl-C."""
+
+    def check(self) -> None:
+        raise Cancelled

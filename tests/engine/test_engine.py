@@ -344,7 +344,7 @@ def step(op: str, **more: Any) -> dict[str, Any]:
     return {"metadata": {"op": op, "urn": URN, "type": "x"}, **more}
 
 
-def test_what_is_done_is_told_and_what_stays_is_not() -> None:
+def test_what_is_done_is_reported_and_what_stays_is_not() -> None:
     lines = RecordedProgress()
     report = EventReporter(lines, lines)
     for op in ("create", "same"):
@@ -378,7 +378,7 @@ def test_every_error_becomes_a_problem_and_debug_lines_are_dropped() -> None:
     assert [(p.path, p.got) for p in report.problems] == [("apps/v1:Deployment web", "no quota")]
 
 
-def test_a_failure_is_told_once_by_its_cause() -> None:
+def test_a_failure_is_reported_once_by_its_cause() -> None:
     lines = RecordedProgress()
     report = EventReporter(lines, lines)
     report.take(event(diagnosticEvent={"message": "update failed", "severity": "error"}))
@@ -387,7 +387,7 @@ def test_a_failure_is_told_once_by_its_cause() -> None:
     assert [problem.got for problem in report.specific()] == ["no quota"]
 
 
-def test_an_api_server_that_does_not_answer_is_told_once_with_the_next_step() -> None:
+def test_an_api_server_that_does_not_answer_is_reported_once_with_the_next_step() -> None:
     lines = RecordedProgress()
     report = EventReporter(lines, lines, partial(next_step, ()))
     silent = (
@@ -415,12 +415,12 @@ def test_a_mandatory_policy_stops_and_an_advisory_one_warns(level: str, problems
     }
     report.take(event(policyEvent=judged))
     assert len(report.problems) == problems
-    told = str(report.problems[0]) if problems else lines.lines[0]
-    assert "trainyard/spot-taint" in told and "spot nodes need a taint" in told
+    output = str(report.problems[0]) if problems else lines.lines[0]
+    assert "trainyard/spot-taint" in output and "spot nodes need a taint" in output
     assert not problems or "{policy: spot-taint, resource: 'kubernetes:" in report.problems[0].fix
 
 
-def test_a_result_is_told_in_one_line() -> None:
+def test_a_result_is_reported_in_one_line() -> None:
     done = OperationResult("local", "up", {"create": 3, "same": 40}, 12.34)
     assert done.summary() == "up local: 3 created, 40 unchanged (12.3 s)"
     assert done.changed
@@ -430,7 +430,7 @@ def test_a_result_is_told_in_one_line() -> None:
     )
 
 
-def test_a_urn_is_told_as_type_and_name() -> None:
+def test_a_urn_is_reported_as_type_and_name() -> None:
     assert label(URN) == "apps/v1:Deployment web"
     assert label("") == ""
 

@@ -103,7 +103,7 @@ def test_a_program_gets_its_config_its_secret_keys_and_the_engines_addresses(
     ("code", "error", "bail"),
     [(0, "", False), (32, "", True), (3, "Program exited with non-zero exit code: 3", False)],
 )
-def test_the_end_of_a_program_is_told_as_the_engine_expects(
+def test_the_end_of_a_program_is_reported_as_the_engine_expects(
     host: language_pb2_grpc.LanguageRuntimeStub,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

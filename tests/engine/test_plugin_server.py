@@ -1,4 +1,4 @@
-"""A plugin ends when it is told to, in whatever moment that is."""
+"""A plugin ends when it is asked to, at any moment."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 from tests.processes import PATIENCE_SECONDS
 
-TOLD_AT_A_LINE = """
+STOPPED_AT_A_LINE = """
 import os, signal, sys, threading
 from engine.plugin_server import PluginServer
 
@@ -32,7 +32,7 @@ class Port:
         sys._getframe().f_back.f_trace = trace
 
 sys.stdout = Port()
-# The same word once more: a plugin that waits without a line of Python is told while it does.
+# The same word once more: a plugin that waits without a line of Python is asked while it does.
 timer = threading.Timer(1, end)
 timer.daemon = True
 timer.start()
@@ -42,6 +42,6 @@ LINES = (2, 5, 8, 11, 14)
 """Lines after the port; at those from 5 on, a `threading.Event` deadlocked with its own `wait`."""
 
 
-def test_a_plugin_that_is_told_to_end_right_after_its_port_ends() -> None:
-    plugins = [subprocess.Popen([sys.executable, "-c", TOLD_AT_A_LINE, str(line)]) for line in LINES]
+def test_a_plugin_that_is_reported_to_end_right_after_its_port_ends() -> None:
+    plugins = [subprocess.Popen([sys.executable, "-c", STOPPED_AT_A_LINE, str(line)]) for line in LINES]
     assert [plugin.wait(PATIENCE_SECONDS) for plugin in plugins] == [0] * len(plugins)

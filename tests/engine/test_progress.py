@@ -59,7 +59,7 @@ def test_bars_leave_one_line_for_each_task_that_ended() -> None:
     assert lines == [["✓", "two"], ["✓", "one"], ["all", "done"]]
 
 
-def test_words_that_look_like_markup_are_told_as_they_are() -> None:
+def test_words_that_look_like_markup_are_reported_as_they_are() -> None:
     stream = io.StringIO()
     progress = RichProgress(Console(file=stream, force_terminal=True, width=120))
     with progress.task("build [/one]") as task:

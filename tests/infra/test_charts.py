@@ -99,7 +99,7 @@ def test_a_missing_chart_is_a_problem_of_the_machine(renderer: Renderer) -> None
         renderer.chart("other", "there", {})
 
 
-def test_everything_that_is_missing_is_told_at_once(tmp_path: Path) -> None:
+def test_everything_that_is_missing_is_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(MachineError) as caught:
         Artifacts.from_environment({}, tmp_path)
     missing = {problem.path for problem in caught.value.problems}

@@ -34,12 +34,12 @@ def broken(**change: Any) -> dict[str, Any]:
     return pod
 
 
-def told(faults: Any) -> list[tuple[str, str]]:
+def output(faults: Any) -> list[tuple[str, str]]:
     return [(fault.where, fault.got) for fault in faults]
 
 
 def test_a_pod_with_all_that_its_fabric_needs_is_let_pass() -> None:
-    assert told(fabric_lint.pod(POD, 4)) == []
+    assert output(fabric_lint.pod(POD, 4)) == []
 
 
 @pytest.mark.parametrize(
@@ -61,14 +61,14 @@ def test_a_pod_with_all_that_its_fabric_needs_is_let_pass() -> None:
     ],
 )
 def test_one_thing_missing_is_one_fault(change: dict[str, Any], fault: tuple[str, str]) -> None:
-    assert told(fabric_lint.pod(broken(**change), 4)) == [fault]
+    assert output(fabric_lint.pod(broken(**change), 4)) == [fault]
 
 
 def test_one_node_needs_no_fabric_and_simulated_accelerators_have_none() -> None:
     bare = broken(resources={"limits": {"nvidia.com/gpu": 8}}, env=[])
-    assert told(fabric_lint.pod(bare, 1)) == []
+    assert output(fabric_lint.pod(bare, 1)) == []
     bare["nodeSelector"] = {SIMULATED_LABEL: "true", FABRIC_LABEL: "efav3"}
-    assert told(fabric_lint.pod(bare, 4)) == []
+    assert output(fabric_lint.pod(bare, 4)) == []
 
 
 @pytest.mark.parametrize(
@@ -80,10 +80,10 @@ def test_several_nodes_claim_what_their_fabric_has(fabric: str, claims: list[str
         "containers": [{"resources": {"limits": {"nvidia.com/gpu": 4, "vpc.amazonaws.com/efa": 16}}}],
     }
     missing = [("containers[0].resources.claims", "2 nodes with 0 claims")] if claims else []
-    found = [each for each in told(fabric_lint.pod(pod, 2)) if each[0].endswith("claims")]
+    found = [each for each in output(fabric_lint.pod(pod, 2)) if each[0].endswith("claims")]
     assert (fabric_lint.claims(fabric), found) == (claims, missing)
     pod["containers"][0]["resources"]["claims"] = [{"name": "mine"}]
-    assert [each for each in told(fabric_lint.pod(pod, 2)) if each[0].endswith("claims")] == []
+    assert [each for each in output(fabric_lint.pod(pod, 2)) if each[0].endswith("claims")] == []
 
 
 def test_machines_of_the_catalogue_say_their_fabric() -> None:
@@ -112,8 +112,8 @@ def test_the_job_that_we_submit_passes_the_lint_and_fails_without_its_devices() 
         config="digits",
     )
     spec = manifest(job, "run")["spec"]
-    assert told(fabric_lint.train_job(spec)) == []
+    assert output(fabric_lint.train_job(spec)) == []
     spec["trainer"]["resourcesPerNode"] = {"limits": {"nvidia.com/gpu": 8}}
-    assert told(fabric_lint.train_job(spec)) == [
+    assert output(fabric_lint.train_job(spec)) == [
         ("trainer.resourcesPerNode.limits", "2 nodes without vpc.amazonaws.com/efa")
     ]

@@ -122,8 +122,8 @@ def test_the_organisations_file_lies_in_the_clone_in_both() -> None:
     assert variables["TRAINYARD_ORGANISATION"] == "$TRAINYARD/$TRAINYARD_ORGANISATION_FILE"
     assert variables["TRAINYARD_ORGANISATION_FILE"] == file
     inside = "${{ github.workspace }}/trainyard/"
-    told = GITHUB["env"]["TRAINYARD_ORGANISATION"]
-    assert told == f"{inside}${{{{ vars.TRAINYARD_ORGANISATION_FILE || '{file}' }}}}"
+    output = GITHUB["env"]["TRAINYARD_ORGANISATION"]
+    assert output == f"{inside}${{{{ vars.TRAINYARD_ORGANISATION_FILE || '{file}' }}}}"
     assert GITHUB["env"]["TRAINYARD"] == inside.rstrip("/")
 
 
@@ -265,7 +265,7 @@ def test_a_projects_program_is_its_templates_through_the_package_of_the_pipeline
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "output"),
     [
         ({"runtime": "python"}, "what templates/*/Pulumi.yaml of the pipeline's copy of Trainyard say"),
         (
@@ -280,9 +280,9 @@ def test_a_projects_program_is_its_templates_through_the_package_of_the_pipeline
     ],
 )
 def test_a_change_to_the_program_ends_the_pipeline_before_any_of_it_is_run(
-    change: Mapping[str, Any], told: str, tmp_path: Path
+    change: Mapping[str, Any], output: str, tmp_path: Path
 ) -> None:
     ended = program(tmp_path, {**project_of("aws"), "name": "vision-models", **change})
     assert ended.returncode == 2
-    assert told in ended.stderr
+    assert output in ended.stderr
     assert list((tmp_path / "to").iterdir()) == []

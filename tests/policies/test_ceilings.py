@@ -20,7 +20,7 @@ ZONES = ["us-east-1a", "us-east-1b", "us-east-1c"]
 
 
 def refusals(provider: Mapping[str, Any], pools: list[dict[str, Any]], **parameters: Any) -> list[str]:
-    """What the policy says of a cluster, with a ceiling of 0 unless it is told."""
+    """What the policy says of a cluster, with a ceiling of 0 unless one is given."""
     court = Court((ceilings.POLICY,), parameters={"cost-ceilings": {"hourly_usd": 0, **parameters}})
     props = PropertyBlock(with_unknown({"stack": {"provider": provider, "pools": pools}}, None))
     kind = "trainyard:infra:AwsCluster"
@@ -29,7 +29,7 @@ def refusals(provider: Mapping[str, Any], pools: list[dict[str, Any]], **paramet
 
 
 @pytest.mark.parametrize(
-    ("network", "told"),
+    ("network", "output"),
     [
         ({"nat": "none"}, "0.30 USD/h for 1 pool and a control plane"),
         ({"nat": "one"}, "0.35 USD/h for 1 pool, a control plane and NAT"),
@@ -38,11 +38,11 @@ def refusals(provider: Mapping[str, Any], pools: list[dict[str, Any]], **paramet
     ],
 )
 def test_the_control_plane_and_the_gateways_that_the_stack_makes_count(
-    network: dict[str, Any], told: str
+    network: dict[str, Any], output: str
 ) -> None:
     provider = {"kind": "aws", "region": "us-east-1", "zones": ZONES, "network": network}
     (message,) = refusals(provider, [POOL])
-    assert f"got {told};" in message
+    assert f"got {output};" in message
 
 
 def test_cloud_nat_counts_no_more_than_32_machines() -> None:
@@ -56,8 +56,8 @@ def test_cloud_nat_counts_no_more_than_32_machines() -> None:
 def test_a_service_without_a_price_is_refused_and_one_of_ones_own_stands_in() -> None:
     provider = {"kind": "aws", "region": "cn-north-1", "zones": ["cn-north-1a"], "network": {"nat": "one"}}
     own = {"prices": {"m7i.xlarge": 0.2}, "hourly_usd": 10}
-    told = refusals(provider, [POOL], **own)
-    assert [each.partition(";")[0] for each in told] == [
+    output = refusals(provider, [POOL], **own)
+    assert [each.partition(";")[0] for each in output] == [
         "stack.provider: got eks-cluster, which has no price in cn-north-1",
         "stack.provider.network.nat: got nat-gateway, which has no price in cn-north-1",
     ]

@@ -44,28 +44,28 @@ def group(*machines: str, template: object = UNKNOWN) -> dict[str, Any]:
 def test_a_template_with_one_interface_is_refused_for_a_machine_with_sixteen(
     template: Mapping[str, Any], wanted: object
 ) -> None:
-    (told,) = refusals(template, group("p5en.48xlarge", template=wanted))
-    assert told == "networkInterfaces: got 1 EFA interfaces; allowed: 16 on p5en.48xlarge"
+    (output,) = refusals(template, group("p5en.48xlarge", template=wanted))
+    assert output == "networkInterfaces: got 1 EFA interfaces; allowed: 16 on p5en.48xlarge"
 
 
 def test_every_group_and_each_of_its_machine_types_counts() -> None:
-    told = refusals({}, group("p5en.48xlarge", "p5.48xlarge"), group("p4d.24xlarge"))
-    assert [each.rpartition(" on ")[2] for each in told] == ["p5en.48xlarge", "p5.48xlarge", "p4d.24xlarge"]
+    output = refusals({}, group("p5en.48xlarge", "p5.48xlarge"), group("p4d.24xlarge"))
+    assert [each.rpartition(" on ")[2] for each in output] == ["p5en.48xlarge", "p5.48xlarge", "p4d.24xlarge"]
 
 
 def test_groups_of_another_template_say_nothing_of_this_one() -> None:
-    (told,) = refusals({"id": "lt-1"}, group("p5en.48xlarge", template="lt-2"))
-    assert told.startswith("instanceType: got EFA interfaces for no machine type;")
+    (output,) = refusals({"id": "lt-1"}, group("p5en.48xlarge", template="lt-2"))
+    assert output.startswith("instanceType: got EFA interfaces for no machine type;")
 
 
 def test_a_machine_type_that_is_not_known_at_preview_is_refused() -> None:
-    (told,) = refusals({}, {"instanceTypes": UNKNOWN, "launchTemplate": {"id": UNKNOWN}})
-    assert told.startswith("instanceTypes: got a value not known at preview;")
+    (output,) = refusals({}, {"instanceTypes": UNKNOWN, "launchTemplate": {"id": UNKNOWN}})
+    assert output.startswith("instanceTypes: got a value not known at preview;")
 
 
 def test_a_machine_type_that_the_catalogue_lacks_has_its_number_in_a_parameter() -> None:
-    (told,) = refusals({}, group("trn9.32xlarge"))
-    assert "1 EFA interfaces on trn9.32xlarge, which has a number that is not known here" in told
+    (output,) = refusals({}, group("trn9.32xlarge"))
+    assert "1 EFA interfaces on trn9.32xlarge, which has a number that is not known here" in output
     assert refusals({}, group("trn9.32xlarge"), interfaces={"trn9.32xlarge": 1}) == []
 
 

@@ -17,7 +17,7 @@ def struct(data: dict[str, object]) -> struct_pb2.Struct:
     return json_format.ParseDict(data, struct_pb2.Struct())
 
 
-def test_unknown_values_and_secrets_are_told_from_plain_ones() -> None:
+def test_unknown_values_and_secrets_are_reported_from_plain_ones() -> None:
     properties = struct(
         {"a": UNKNOWN_STRING, "b": [1, 2.5, secret("s")], "c": {"d": secret({"e": "f"})}, "g": None}
     )

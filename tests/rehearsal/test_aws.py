@@ -10,15 +10,15 @@ from rehearsal.cloud import RequestedResource
 
 
 @pytest.mark.parametrize(
-    ("region", "told"),
+    ("region", "output"),
     [
-        ("us-east-1", {}),  # the one region that S3 refuses to be told
+        ("us-east-1", {}),  # the one region that S3 refuses as a location
         ("us-gov-west-1", {"CreateBucketConfiguration": {"LocationConstraint": "us-gov-west-1"}}),
     ],
 )
-def test_a_bucket_is_asked_for_in_every_region(region: str, told: dict[str, object]) -> None:
+def test_a_bucket_is_asked_for_in_every_region(region: str, output: dict[str, object]) -> None:
     (request,) = requests("aws:s3/bucket:Bucket", "bucket", {"bucket": "checkpoints", "region": region})
-    assert request.parameters == {"Bucket": "checkpoints", **told}
+    assert request.parameters == {"Bucket": "checkpoints", **output}
 
 
 @pytest.mark.parametrize(("region", "partition"), [("us-gov-west-1", "aws-us-gov"), ("us-east-2", "aws")])

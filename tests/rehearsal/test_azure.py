@@ -14,14 +14,14 @@ from rehearsal.leaks import SECRET
 CLOUD = AzureSubscription("00000000-0000-0000-0000-000000000000")
 
 
-def test_identities_are_told_in_a_mapping() -> None:
+def test_identities_are_reported_in_a_mapping() -> None:
     identity = {"type": "UserAssigned", "userAssignedIdentities": ["/subscriptions/a"]}
     account = RequestedResource(
         "azure-native:storage:StorageAccount", "s", {"accountName": "s", "identity": identity}
     )
-    told = {"identity": {"type": "UserAssigned", "userAssignedIdentities": {"/subscriptions/a": {}}}}
-    assert CLOUD.planned(account) == told
-    assert CLOUD.create(account).outputs == {"name": "s", **told}
+    output = {"identity": {"type": "UserAssigned", "userAssignedIdentities": {"/subscriptions/a": {}}}}
+    assert CLOUD.planned(account) == output
+    assert CLOUD.create(account).outputs == {"name": "s", **output}
     assert CLOUD.planned(RequestedResource("azure-native:network:Subnet", "s", {})) == {}
 
 

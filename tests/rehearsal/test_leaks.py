@@ -33,8 +33,8 @@ def test_a_secret_is_found_in_a_log_in_a_state_and_in_base64(kind: str) -> None:
     text = f"said {PLANTED[kind]} and went on"
     manifest = json.dumps({"manifest": json.dumps({"text": text})})
     kubeconfig = base64.b64encode(text.encode()).decode()
-    for told in (text, manifest, f"kubeconfig = {kubeconfig}", f'"data": "{kubeconfig}"'):
-        assert kinds_in(told) == {kind}, told
+    for output in (text, manifest, f"kubeconfig = {kubeconfig}", f'"data": "{kubeconfig}"'):
+        assert kinds_in(output) == {kind}, output
 
 
 @pytest.mark.parametrize(
@@ -53,12 +53,12 @@ def test_a_secret_is_found_in_a_log_in_a_state_and_in_base64(kind: str) -> None:
 def test_a_secret_is_known_by_the_name_that_it_stands_under(key: str) -> None:
     value = "kX9+fJ2/qL0vB7nM"
     config = yaml.safe_dump({"users": [{"user": {key: value}}]})
-    for told in (config.splitlines()[-1], json.dumps({key: value}), json.dumps(json.dumps({key: value}))):
-        assert kinds_in(told) == {"a password, key or token under its name"}, told
+    for output in (config.splitlines()[-1], json.dumps({key: value}), json.dumps(json.dumps({key: value}))):
+        assert kinds_in(output) == {"a password, key or token under its name"}, output
 
 
 def test_what_the_engine_has_encrypted_and_what_only_names_a_secret_is_let_pass() -> None:
-    for told in (
+    for output in (
         f'"ciphertext": "v1:cPvIxatAAuc0cPvI:{BYTES}"',
         f'"integrity": "sha512-{BYTES}"',
         '"password": {"secretKeyRef": {"name": "object-store"}}',
@@ -67,7 +67,7 @@ def test_what_the_engine_has_encrypted_and_what_only_names_a_secret_is_let_pass(
         "pad_token: endoftext",
         "-----BEGIN CERTIFICATE-----",
     ):
-        assert kinds_in(told) == set(), told
+        assert kinds_in(output) == set(), output
 
 
 def test_a_known_secret_is_named_and_a_leak_says_the_first_place_of_its_line(tmp_path: Path) -> None:

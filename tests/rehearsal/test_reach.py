@@ -128,11 +128,11 @@ def test_a_cluster_that_was_there_is_its_owners_to_open() -> None:
 
 def test_the_reason_and_the_next_step_come_before_what_the_engine_says() -> None:
     stage = ReachableClouds("azure", HERE)
-    with pytest.raises(TrainyardError) as told, stage.reach.explained():
+    with pytest.raises(TrainyardError) as raised, stage.reach.explained():
         stage.make(stage.type, PRIVATE["azure"])
         problems = [Problem("Namespace team", str(error), "", "") for error in refusals(stage, 2)]
         raise TrainyardError([*problems, Problem("another", "thing", "", "")])
-    first, other = told.value.problems
+    first, other = raised.value.problems
     assert (first.path, other.path) == ("provider.access.public_cidrs", "another")
     assert HERE in first.got
     assert "learn.microsoft.com" in first.allowed
@@ -150,12 +150,12 @@ def refusals(stage: ReachableClouds, number: int) -> list[RefusedError]:
 
 def test_other_errors_are_left_as_they_are() -> None:
     stage = ReachableClouds("azure", HERE)
-    with pytest.raises(TrainyardError) as told, stage.reach.explained():
+    with pytest.raises(TrainyardError) as raised, stage.reach.explained():
         raise TrainyardError([Problem("another", "thing", "", "")])
-    assert [each.path for each in told.value.problems] == ["another"]
+    assert [each.path for each in raised.value.problems] == ["another"]
 
 
-def test_the_engine_runs_where_the_stack_says_unless_it_is_told() -> None:
+def test_the_engine_runs_where_the_stack_says_unless_it_is_reported() -> None:
     named = {"provider": {"access": {"public_cidrs": ["192.0.2.64/26", "203.0.113.7/32"]}}}
     assert origin_of("", named) == "192.0.2.64"
     assert origin_of("", {"provider": {}}) == ELSEWHERE

@@ -101,7 +101,7 @@ def test_a_deletion_is_refused_and_what_it_was_for_is_still_there(tmp_path: Path
         assert provider.Read(provider_pb2.ReadRequest(urn=URN, id=made.id)).id == made.id
 
 
-def test_what_stays_half_made_is_told_to_the_engine_with_its_id(tmp_path: Path) -> None:
+def test_what_stays_half_made_is_reported_to_the_engine_with_its_id(tmp_path: Path) -> None:
     half = KnownRefusal("half", "", ("Subnet",), "no machines", "", stays=True)
     request = provider_pb2.CreateRequest(urn=URN, properties=struct_pb2.Struct())
     with serving(Anything({}), tmp_path, Faults(refusals=(half,))) as provider:
@@ -165,7 +165,7 @@ def test_a_rehearsal_fails_where_the_user_is_left_alone(
         play(monkeypatch, tmp_path, engine)
 
 
-def test_what_meets_nothing_is_told_as_survived(tmp_path: Path) -> None:
+def test_what_meets_nothing_is_reported_as_survived(tmp_path: Path) -> None:
     stage = FakeProviders({"aws": Anything({})}, tmp_path, Faults(refusals=(PLAIN,)))
     assert rehearse_on(lambda _: FakeEngine(settled()), stage).survived == ("no",)
 

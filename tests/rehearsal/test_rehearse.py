@@ -27,7 +27,7 @@ class FakeOutcome:
 
 @dataclass
 class FakeEngine:
-    """An engine that says of each operation what it is told to say."""
+    """An engine that answers each operation as the test says."""
 
     said: dict[str, list[Mapping[str, int]]] = field(default_factory=dict)
 
@@ -108,7 +108,7 @@ def test_a_phase_that_differs_from_the_preview_is_named(
         rehearse(lambda _: FakeEngine(said))
 
 
-def test_the_engine_is_told_to_attach_to_the_stand_ins() -> None:
+def test_the_engine_is_reported_to_attach_to_the_stand_ins() -> None:
     attached: dict[str, str] = {}
 
     def open_engine(environment: Mapping[str, str]) -> FakeEngine:
@@ -149,9 +149,9 @@ class Leaking(FakeEngine):
 
 
 def test_a_secret_in_the_clear_is_named_and_not_shown() -> None:
-    with pytest.raises(TrainyardError, match=r"outputs\.kubeconfig\n.*in the clear") as told:
+    with pytest.raises(TrainyardError, match=r"outputs\.kubeconfig\n.*in the clear") as raised:
         rehearse(lambda _: Leaking(settled()))
-    assert SECRET not in str(told.value)
+    assert SECRET not in str(raised.value)
 
 
 def test_a_secret_that_can_be_read_in_a_file_ends_the_rehearsal() -> None:

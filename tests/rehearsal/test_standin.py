@@ -41,7 +41,7 @@ def struct(**values: object) -> struct_pb2.Struct:
     return made
 
 
-def test_the_engine_is_told_to_attach_for_every_package(stand_in: StandIn) -> None:
+def test_the_engine_is_reported_to_attach_for_every_package(stand_in: StandIn) -> None:
     attached = stand_in.environment()["PULUMI_DEBUG_PROVIDERS"]
     assert attached == f"aws:{stand_in.port},gcp:{stand_in.port}"
 
@@ -88,9 +88,9 @@ def test_inputs_are_held_against_the_sdks_types(tmp_path: Path) -> None:
     with serving(Typed({}), tmp_path) as provider:
         wrong = struct(spec={"replicas": "two", "template": {}, "selector": {}, "pods": 1})
         failures = provider.Check(provider_pb2.CheckRequest(urn=WEB, news=wrong)).failures
-    told = [failure.reason for failure in failures]
-    assert "spec.replicas: got 'two'; a whole number is allowed" in told
-    assert any(reason.startswith("spec.pods: is no property of this type") for reason in told)
+    output = [failure.reason for failure in failures]
+    assert "spec.replicas: got 'two'; a whole number is allowed" in output
+    assert any(reason.startswith("spec.pods: is no property of this type") for reason in output)
 
 
 def test_what_is_unknown_at_preview_passes_and_secrets_are_looked_into(tmp_path: Path) -> None:
@@ -136,8 +136,8 @@ def test_a_group_without_capacity_exists_and_is_not_well(tmp_path: Path) -> None
     group = struct(labels={"trainyard.dev/pool": "spot"})
     request = provider_pb2.CreateRequest(urn=WEB, properties=group)
     starving = serving(Anything({}), tmp_path, Faults(no_capacity="spot"))
-    told = "InsufficientInstanceCapacity in pool spot"
-    with starving as provider, pytest.raises(grpc.RpcError, match=told) as failed:
+    output = "InsufficientInstanceCapacity in pool spot"
+    with starving as provider, pytest.raises(grpc.RpcError, match=output) as failed:
         provider.Create(request)
     assert "ErrorResourceInitFailed" in str(failed.value.trailing_metadata())
     assert len(ResourceStore(tmp_path)._kept) == 1

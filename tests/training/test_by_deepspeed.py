@@ -124,7 +124,7 @@ def test_autocast_to_bfloat16_stays_near(tmp_path: Path, ours: dict[str, list[fl
 @WITH
 @pytest.mark.ranks
 @pytest.mark.parametrize("stage", [1, pytest.param(3, marks=pytest.mark.soak)])
-def test_a_run_that_is_told_to_leave_goes_on_with_the_same_losses(tmp_path: Path, stage: int) -> None:
+def test_a_run_that_is_reported_to_leave_goes_on_with_the_same_losses(tmp_path: Path, stage: int) -> None:
     zero = {"zero_optimization": {"stage": stage}}
     values = ADAMW | {"model.dropout": 0.1}
     whole, parted = tmp_path / "whole", tmp_path / "parted"

@@ -1,4 +1,4 @@
-"""What a checkpoint adds is told from what the machine does meanwhile."""
+"""What a checkpoint adds is separated from what the machine does meanwhile."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def test_its_name_its_import_and_its_licence() -> None:
     assert set(packages_distributions()["trainyard_train"]) == {"trainyard-train"}
 
 
-def test_nobody_is_told_to_install_the_distribution_of_somebody_else() -> None:
+def test_nobody_is_reported_to_install_the_distribution_of_somebody_else() -> None:
     listed = subprocess.run(
         ["git", "ls-files", "-z"], cwd=REPOSITORY, capture_output=True, check=True, text=True
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks import gpu
-from benchmarks.figures import Figure, Samples
+from benchmarks.figures import Figure, Repeats
 from benchmarks.gpu import llama, states, tokens
 from trainyard_train.models.config import ModelConfig
 
@@ -50,7 +50,7 @@ def test_a_rank_is_killed_and_collectives_hang_in_processes_of_their_own() -> No
 def test_a_part_that_fails_costs_no_other_and_is_counted(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    figure = Figure("a", Samples("b", "s", (1.0,)), 2)
+    figure = Figure("a", Repeats("b", "s", (1.0,)), 2)
     found: dict[str, tuple[list[Figure], str]] = {"one": ([figure], ""), "two": ([], "exit code 1: no")}
     monkeypatch.setattr(gpu, "PARTS", found)
     monkeypatch.setattr(gpu, "run", found.__getitem__)

@@ -1,18 +1,18 @@
-"""What a loss would cost is told from when steps and checkpoints were done."""
+"""What a loss would cost is computed from when steps and checkpoints were done."""
 
 from __future__ import annotations
 
 import pytest
 
-from benchmarks.lost import TRIED, Run, Saves, interval
+from benchmarks.lost import TRIED, LossRun, SaveRounds, interval
 from benchmarks.two_ranks import Bare, Ours, check_same_losses
 
 
-def run(every: int, late: float, seconds: float = 1.0) -> Run:
+def run(every: int, late: float, seconds: float = 1.0) -> LossRun:
     """A hundred steps, with a checkpoint every so many that can be loaded some steps later."""
     steps = {step: seconds * step for step in range(20, 121)}
     saves = {step: seconds * (step + late) for step in range(20, 121, every) if step + late <= 120}
-    return Run(steps, saves)
+    return LossRun(steps, saves)
 
 
 def test_saves_at_once_cost_half_their_interval_and_late_ones_their_delay_besides() -> None:
@@ -24,7 +24,7 @@ def test_saves_at_once_cost_half_their_interval_and_late_ones_their_delay_beside
 
 def test_until_a_checkpoint_can_be_loaded_a_loss_costs_what_came_after_the_one_before() -> None:
     steps = {20: 0.0, 21: 1.0, 22: 2.0, 23: 7.0}
-    assert Run(steps, {20: 0.0, 22: 6.0}).repeated() == pytest.approx((0 * 1 + 1 * 1 + 2 * 4 + 0 * 1) / 7)
+    assert LossRun(steps, {20: 0.0, 22: 6.0}).repeated() == pytest.approx((0 * 1 + 1 * 1 + 2 * 4 + 0 * 1) / 7)
 
 
 def test_steps_that_are_done_before_a_checkpoint_can_be_loaded_are_counted() -> None:
@@ -42,9 +42,9 @@ def test_ours_saves_as_often_as_takes_no_more_time_and_not_before_a_save_is_done
         interval(0.001, -0.01, under_way=0)
 
 
-def test_what_saves_add_is_told_from_runs_without() -> None:
+def test_what_saves_add_is_reported_from_runs_without() -> None:
     calm, saving = [run(20, 0, 1.0), run(20, 0, 2.0)], [run(20, 0, 1.1), run(20, 0, 2.3)]
-    saves = Saves({Ours: calm, Bare: calm}, {Ours: saving, Bare: calm})
+    saves = SaveRounds({Ours: calm, Bare: calm}, {Ours: saving, Bare: calm})
     assert saves.seconds(Ours) == pytest.approx((0.1, 0.3))
     assert saves.seconds(Bare) == (0, 0)
 

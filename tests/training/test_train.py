@@ -40,7 +40,7 @@ def test_every_problem_of_the_settings_is_said_and_nothing_is_made(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("settings", "more", "told"),
+    ("settings", "more", "output"),
     [
         (["parallel.min_ranks=2"], [], "parallel: got 1 ranks; allowed: 2 or more; start so many"),
         (["parallel.max_ranks=1"], TWO_RANKS, "parallel: got 2 ranks; allowed: 1 to 1; start so many"),
@@ -49,9 +49,9 @@ def test_every_problem_of_the_settings_is_said_and_nothing_is_made(tmp_path: Pat
     ],
 )
 def test_ranks_that_the_settings_do_not_go_with_are_refused(
-    tmp_path: Path, settings: list[str], more: list[str], told: str
+    tmp_path: Path, settings: list[str], more: list[str], output: str
 ) -> None:
-    assert f"training: {told}" in refused(tmp_path, *settings, more=more)
+    assert f"training: {output}" in refused(tmp_path, *settings, more=more)
 
 
 def test_a_backend_that_is_not_to_be_had_here_is_refused(

@@ -108,7 +108,9 @@ def test_leaving_at_any_step_and_resuming_changes_no_bit(tmp_path: Path, undistu
     assert not train(configure(tmp_path), NoticeAt(step))
     saved = events(tmp_path, "preempted")[0]["step"]
     evaluated = step % 10 == 0
-    assert saved == step + (not evaluated)  # told while a step is taken, all agree in the next thing they do
+    assert saved == step + (
+        not evaluated
+    )  # notice while a step is taken, all agree in the next thing they do
     assert train(configure(tmp_path))
     assert sha256(tmp_path) == undisturbed
     steps = [line["step"] for line in events(tmp_path, "step")]
@@ -579,16 +581,16 @@ def test_a_notice_at_the_end_cuts_the_wait_for_a_clean_up_short(
 ) -> None:
     slow_clean_up(monkeypatch, 5)
     config, notice = configure(tmp_path), Notice(60)
-    told: list[float] = []
+    output: list[float] = []
 
     def tell(line: dict[str, Any]) -> None:
         if line["event"] == "finished":
-            told.append(time.monotonic())
+            output.append(time.monotonic())
             notice.request()
 
     trainer = Trainer(config, process_group.join(config.timeouts, {}), notice, [tell])
     assert trainer.run(0)
-    assert time.monotonic() - told[0] < 3
+    assert time.monotonic() - output[0] < 3
     assert "leaving before all superseded checkpoints are gone" in capfd.readouterr().err
     trainer.saver.wait_for_clean_up(60)
 

@@ -1,4 +1,4 @@
-"""A search finds what is better, ends what is worse, and survives being told to leave."""
+"""A search finds what is better, ends what is worse, and survives a preemption notice."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_workers_share_the_study_and_a_second_start_has_nothing_to_do(tmp_path: 
         assert len(study.get_trials()) == 3
 
 
-def test_a_trial_that_was_told_to_leave_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_trial_that_was_reported_to_leave_goes_on_where_it_was(tmp_path: Path) -> None:
     search, config = load_search(write(tmp_path, trials=1), [])
     assert search_for(search, config, [], NoticeAt(15)) is None
     study = search_for(search, config, [], Notice(60))
@@ -74,7 +74,7 @@ def test_a_trial_that_was_told_to_leave_goes_on_where_it_was(tmp_path: Path) -> 
     assert not (tmp_path / "study" / "trial-00001").exists()
 
 
-def test_one_trial_at_a_time_they_come_to_as_many_and_the_best_is_told(
+def test_one_trial_at_a_time_they_come_to_as_many_and_the_best_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Notice, "watch", lambda self: None)  # signals stay pytest's

@@ -118,7 +118,7 @@ def test_a_program_that_gets_no_credentials_is_named(command: list[str], said: s
 
 
 @pytest.mark.parametrize("server", [401], indirect=True)
-def test_expired_credentials_are_told_from_a_cluster_that_is_away(server: str, tmp_path: Path) -> None:
+def test_expired_credentials_are_reported_from_a_cluster_that_is_away(server: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="sign in again"):
         connect(session(tmp_path, output=kubeconfig(server, TOKEN)))
 

@@ -74,8 +74,8 @@ def aws() -> Stack:
 
 
 def test_only_pools_whose_nodes_stay_can_lack_any(aws: Stack) -> None:
-    told = list(lacking(aws, {"system": 3, "spot": 1, "preprocessing": 1}))
-    assert [line.partition(" (")[0] for line in told] == [
+    output = list(lacking(aws, {"system": 3, "spot": 1, "preprocessing": 1}))
+    assert [line.partition(" (")[0] for line in output] == [
         "pool spot: 1 of 4 nodes have come so far",
         "pool preprocessing: 1 of 6 nodes have come so far",
     ]
@@ -106,7 +106,7 @@ def test_a_cluster_that_cannot_be_asked_is_no_failure(
     assert "could not be asked" in capsys.readouterr().out
 
 
-def test_what_lacks_is_told(
+def test_what_lacks_is_reported(
     reached: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     session = Session("aws", console=Console())
@@ -117,6 +117,6 @@ def test_what_lacks_is_told(
 
 def test_a_machine_that_is_not_sold_so_is_said_to_be() -> None:
     """Only a declaration of the stack's own lets it through: nodes would be waited for in vain."""
-    (told,) = lacking(load(CASES / "declared" / "gcp.yaml"), {"system": 3})
-    assert "pool gb200: 0 of 18 nodes" in told
-    assert "a4x-highgpu-4g is not sold as on-demand: write `capacity: reserved`" in told
+    (output,) = lacking(load(CASES / "declared" / "gcp.yaml"), {"system": 3})
+    assert "pool gb200: 0 of 18 nodes" in output
+    assert "a4x-highgpu-4g is not sold as on-demand: write `capacity: reserved`" in output

@@ -53,7 +53,7 @@ def test_every_end_has_its_exit_code_and_its_words(
     assert words in capsys.readouterr().err
 
 
-def test_what_the_api_server_refuses_is_told_in_its_own_words(
+def test_what_the_api_server_refuses_is_reported_in_its_own_words(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     refused = ApiException(status=403, reason="Forbidden")

@@ -215,8 +215,8 @@ def test_data_outside_of_the_declared_residency_is_refused_where_no_policy_judge
 
 
 def test_an_exemption_of_the_policies_holds_for_what_the_component_refuses_too() -> None:
-    told = {"owner": "ml", "reason": "short jobs", "expires": "2099-01-01"}
-    exempt = {"policy": "spot-fallback", "resource": "trainyard:infra:AzureCluster::*", **told}
+    output = {"owner": "ml", "reason": "short jobs", "expires": "2099-01-01"}
+    exempt = {"policy": "spot-fallback", "resource": "trainyard:infra:AzureCluster::*", **output}
     stack = parse({**shipped("azure"), "queues": NO_SPOT})
     check_stack(stack, Run("team", "dev", config={"trainyard:exemptions": json.dumps([exempt])}))
     (problem,) = refused({}, exemptions=[{**exempt, "expires": "soon"}])

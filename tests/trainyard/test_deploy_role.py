@@ -1,4 +1,4 @@
-"""`trainyard deploy-role`: what it needs to be told, and for whom it is."""
+"""`trainyard deploy-role`: its arguments, and whom the role is for."""
 
 from __future__ import annotations
 

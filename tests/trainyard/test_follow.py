@@ -1,4 +1,4 @@
-"""Following a job: whole lines only, each event told once, each loss brought about once."""
+"""Following a job: whole lines only, each event reported once, each loss brought about once."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def follower(tmp_path: Path, *states: JobState) -> Follower:
     return Follower(FakeJobs(*states), KEY, tmp_path, tmp_path / "events.jsonl")  # type: ignore[arg-type]
 
 
-def test_admission_and_eviction_are_told_once(tmp_path: Path) -> None:
+def test_admission_and_eviction_are_reported_once(tmp_path: Path) -> None:
     spot = JobState("running", "spot", "", ("spot-0", "spot-1"))
     followed = follower(tmp_path, spot, spot, JobState("queued", reason="NodeFailures"))
     assert [event.text for event in followed.poll()] == ["admitted to spot", "pods run on spot-0, spot-1"]
@@ -65,12 +65,12 @@ def test_admission_and_eviction_are_told_once(tmp_path: Path) -> None:
     assert [event.text for event in followed.poll()] == ["left spot, waits again: NodeFailures"]
 
 
-def test_the_first_step_of_each_attempt_is_told_and_the_others_are_not(tmp_path: Path) -> None:
+def test_the_first_step_of_each_attempt_is_reported_and_the_others_are_not(tmp_path: Path) -> None:
     followed = follower(tmp_path, JobState("running", "spot"))
     steps = [line("step", step=1), line("step", step=2), line("step", attempt=2, step=2)]
     append(tmp_path / "metrics.jsonl", *steps)
-    told = [event.text for event in followed.poll() if event.actor == "job"]
-    assert told == ["step 1: the first of attempt 1", "step 2: the first of attempt 2"]
+    output = [event.text for event in followed.poll() if event.actor == "job"]
+    assert output == ["step 1: the first of attempt 1", "step 2: the first of attempt 2"]
     assert followed.story.step == 2
 
 

@@ -182,9 +182,9 @@ def test_a_publisher_without_the_chart_is_a_problem(registry: str) -> None:
     charts = tuple(FetchedChart("other", "1", place) for place in places)
     problems = missing(Inventory((), charts), Registries())
     assert len(problems) == len(places)
-    for problem, (place, told) in zip(problems, places.items(), strict=True):
+    for problem, (place, output) in zip(problems, places.items(), strict=True):
         assert problem.path == f"{place}: other 1"
-        assert told in problem.got
+        assert output in problem.got
 
 
 def test_charts_are_pinned_by_digest_where_their_publishers_index_was_at_hand(found: Inventory) -> None:

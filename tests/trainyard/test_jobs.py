@@ -215,12 +215,12 @@ def test_a_job_runs_once_all_its_pods_do() -> None:
     assert (state.phase, state.flavor, state.nodes) == ("running", "spot", ("spot-0", "spot-1"))
 
 
-def test_an_end_is_told_with_the_operators_message() -> None:
+def test_an_end_is_reported_with_the_operators_message() -> None:
     state = jobs(trainjob(("Failed", "too many restarts"))).state(KEY)
     assert (state.phase, state.reason, state.ended) == ("failed", "too many restarts", True)
 
 
-def test_an_end_is_told_with_what_its_pods_said_once() -> None:
+def test_an_end_is_reported_with_what_its_pods_said_once() -> None:
     failed = trainjob(("Failed", "jobset failed"))
     state = jobs(failed, nodes=("spot-0", "spot-1"), said="over TCP\n", hook_failed_in="pod-on-spot-0").state(
         KEY
@@ -229,7 +229,7 @@ def test_an_end_is_told_with_what_its_pods_said_once() -> None:
 
 
 @pytest.mark.parametrize(("kind", "phase"), [("Failed", "failed"), ("Complete", "complete")])
-def test_an_image_without_a_shell_is_told_so_however_its_program_ended(kind: str, phase: str) -> None:
+def test_an_image_without_a_shell_is_reported_so_however_its_program_ended(kind: str, phase: str) -> None:
     found = jobs(trainjob((kind, "it ended")), nodes=("spot-0",), hook_failed_in="pod-on-spot-0").state(KEY)
     assert (found.phase, found.reason.startswith("it ended Its containers were ended")) == (phase, True)
     assert "/bin/sh" in found.reason

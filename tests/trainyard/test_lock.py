@@ -106,11 +106,11 @@ def test_all_images_that_are_not_to_be_had_are_named_together(registry: str) -> 
     images = [f"{registry}/{name}:1" for name in ("here", "gone", "changed-on-its-way")]
     with pytest.raises(TrainyardError) as refused:
         resolve([*images, "127.0.0.1:1/nobody:1"], Registries())
-    told = {problem.path: problem.got for problem in refused.value.problems}
-    assert set(told) == {*images[1:], "127.0.0.1:1/nobody:1"}
-    assert told[images[1]] == "not there"
-    assert "and sends sha256:" in told[images[2]]
-    assert "cannot be reached" in told["127.0.0.1:1/nobody:1"]
+    output = {problem.path: problem.got for problem in refused.value.problems}
+    assert set(output) == {*images[1:], "127.0.0.1:1/nobody:1"}
+    assert output[images[1]] == "not there"
+    assert "and sends sha256:" in output[images[2]]
+    assert "cannot be reached" in output["127.0.0.1:1/nobody:1"]
 
 
 def test_a_registry_that_asks_to_wait_is_waited_for_and_not_for_hours(registry: str) -> None:

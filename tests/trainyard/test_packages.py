@@ -25,7 +25,7 @@ MISSING = metadata.PackageNotFoundError
 
 
 class Installed:
-    """What is installed, as far as the module under test is told."""
+    """What is installed, as far as the module under test knows."""
 
     def __init__(self, versions: dict[str, str]) -> None:
         self.versions = versions
@@ -46,7 +46,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Installed:
 
 @pytest.fixture
 def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A clone in whose environment this Python runs, as far as the module under test is told."""
+    """A clone in whose environment this Python runs, as far as the module under test knows."""
     (tmp_path / "requirements").mkdir()
     (tmp_path / "local").mkdir()
     (tmp_path / "requirements" / "aws.txt").write_text(

@@ -92,9 +92,12 @@ def test_control_plane_and_nat_are_in_the_totals_where_their_prices_are_known() 
 
 def test_services_of_a_region_without_a_price_are_named_and_add_nothing() -> None:
     found = bill(load(stack_file("aws")), TODAY)
-    told = {each["name"]: each for each in found.data()["services"]}
-    assert {name: each["number"] for name, each in told.items()} == {"control plane": 1, "NAT": 3}
-    assert {name: each["usdPerHour"] for name, each in told.items()} == {"control plane": None, "NAT": 0.135}
+    output = {each["name"]: each for each in found.data()["services"]}
+    assert {name: each["number"] for name, each in output.items()} == {"control plane": 1, "NAT": 3}
+    assert {name: each["usdPerHour"] for name, each in output.items()} == {
+        "control plane": None,
+        "NAT": 0.135,
+    }
     unknown = "control plane: not in the totals: no price of eks-cluster in us-east-2 is known here"
     assert unknown in found.remarks
     google = {
@@ -142,10 +145,10 @@ def test_a_local_stack_buys_nothing(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_comment_has_a_table_and_every_remark(capsys: pytest.CaptureFixture[str]) -> None:
     show_price(load(stack_file("aws")), Form.MARKDOWN, Console())
-    told = capsys.readouterr().out
-    assert told.startswith("### Price of `training`\n\n| what |")
-    assert "| spot | p5en.48xlarge | spot | 4 | 106.28 | 77,584.40 |" in told
-    assert "- object store: not in the totals" in told
+    output = capsys.readouterr().out
+    assert output.startswith("### Price of `training`\n\n| what |")
+    assert "| spot | p5en.48xlarge | spot | 4 | 106.28 | 77,584.40 |" in output
+    assert "- object store: not in the totals" in output
 
 
 def test_machines_are_listed_by_filters(capsys: pytest.CaptureFixture[str]) -> None:

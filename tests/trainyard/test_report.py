@@ -40,12 +40,12 @@ def test_the_data_has_order_time_and_what_is_not_proven() -> None:
 
 
 def test_the_comment_is_a_table_with_details() -> None:
-    told = REPORT.markdown()
-    assert told.startswith("### Rehearsal of `dev`: passed\n")
-    assert "| up | 2 create | 4.2 |" in told
-    assert "<summary>Changes of pools (1)</summary>\n\n- up: pool gpu: new" in told
-    assert "2 resources (2 of aws)" in told
-    assert "<summary>Not proven here (3)</summary>" in told
+    output = REPORT.markdown()
+    assert output.startswith("### Rehearsal of `dev`: passed\n")
+    assert "| up | 2 create | 4.2 |" in output
+    assert "<summary>Changes of pools (1)</summary>\n\n- up: pool gpu: new" in output
+    assert "2 resources (2 of aws)" in output
+    assert "<summary>Not proven here (3)</summary>" in output
 
 
 def test_the_terminal_shows_faults_and_what_stays() -> None:
@@ -59,6 +59,6 @@ def test_the_terminal_shows_faults_and_what_stays() -> None:
 
 def test_a_failure_shows_every_problem_as_it_is() -> None:
     problems = [Problem("pools[0]", "```", "a machine", "write one"), Problem("a", "b", "c", "d")]
-    told = failure("dev", TrainyardError(problems))
-    assert "failed (2 problems)" in told
-    assert "~~~~~~~~\npools[0]\n  got:     ```" in told
+    output = failure("dev", TrainyardError(problems))
+    assert "failed (2 problems)" in output
+    assert "~~~~~~~~\npools[0]\n  got:     ```" in output

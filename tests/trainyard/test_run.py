@@ -14,7 +14,7 @@ from trainyard.jobs import RUN, JobKey, JobState
 from trainyard.run import cancel_job
 
 
-class Known:
+class KnownRun:
     """One job, until it is removed."""
 
     removed: JobKey | None = None
@@ -34,7 +34,7 @@ class Known:
 
 def cancelled(stack_job: str | None, *, on_host: bool = False) -> str:
     """What `cancel` says; `stack_job` is the name of the stack's own, None where there is no stack file."""
-    told = StringIO()
+    output = StringIO()
     job = SimpleNamespace(team="research", name=stack_job)
     session: Any = SimpleNamespace(
         stack_name="lab",
@@ -42,14 +42,14 @@ def cancelled(stack_job: str | None, *, on_host: bool = False) -> str:
         is_fleet=False,
         stack=SimpleNamespace(job=job if stack_job else None),
         namespaces=["team-research"],
-        jobs=Known(),
+        jobs=KnownRun(),
         is_on_host=on_host,
         run_root=lambda team, name: Path("/data") / team / name,
-        console=Console(file=told, width=200),
+        console=Console(file=output, width=200),
     )
     cancel_job(session, "tune")
     assert session.jobs.removed == JobKey("research", "tune")
-    return told.getvalue()
+    return output.getvalue()
 
 
 @pytest.mark.parametrize("stack_job", [None, "", "digits"], ids=["no file", "no job", "another job"])

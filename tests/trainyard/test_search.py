@@ -101,7 +101,7 @@ def test_each_trial_is_a_job_of_one_process_in_the_teams_queue(
     assert url not in said
 
 
-def test_what_a_trial_is_told_is_what_the_training_package_reads(
+def test_what_a_trial_is_reported_is_what_the_training_package_reads(
     tmp_path: Path, posted: list[tuple[str, dict[str, Any]]]
 ) -> None:
     submit_search(session(tmp_path, posted[0][0]), write(tmp_path, seed=5))

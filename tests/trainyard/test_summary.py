@@ -26,9 +26,9 @@ def summary(lines: list[dict[str, Any]], *events: TimelineEvent, started: float 
 
 def test_recovery_counts_from_the_nodes_death_to_the_next_attempts_first_step() -> None:
     lines = [step(10, 1), step(11, 2), step(29, 2, attempt=2), step(30, 3, attempt=2)]
-    told = summary(lines, TimelineEvent(12, "cloud", "spot-1 is gone"))
-    assert told.recoveries == [("spot-1 is gone", 17)]
-    assert told.repeated_steps == 1
+    output = summary(lines, TimelineEvent(12, "cloud", "spot-1 is gone"))
+    assert output.recoveries == [("spot-1 is gone", 17)]
+    assert output.repeated_steps == 1
 
 
 def test_with_a_notice_the_clock_starts_at_the_notice() -> None:

@@ -88,12 +88,12 @@ def test_secrets_are_there_by_reference_alone() -> None:
     assert mount == {"name": "secret-files", "mountPath": "/var/run/secrets/trainyard", "readOnly": True}
 
 
-def test_a_command_is_told_where_its_data_are_and_what_it_came_from() -> None:
+def test_a_command_is_reported_where_its_data_are_and_what_it_came_from() -> None:
     given = job("python", "a.py", datasets=["the-pile"], ports={"tensor-board": 6006}, image=IMAGE)
-    told = variables(given)
-    assert told["TRAINYARD_DATASET_THE_PILE"] == f"/mnt/datasets/the-pile/sha256-{'0' * 64}"
-    assert told["TRAINYARD_PORT_TENSOR_BOARD"] == "6006"
-    assert told["TRAINYARD_RUN_DIR"] == "/mnt/checkpoints/tune/run-001"
+    output = variables(given)
+    assert output["TRAINYARD_DATASET_THE_PILE"] == f"/mnt/datasets/the-pile/sha256-{'0' * 64}"
+    assert output["TRAINYARD_PORT_TENSOR_BOARD"] == "6006"
+    assert output["TRAINYARD_RUN_DIR"] == "/mnt/checkpoints/tune/run-001"
     annotations = manifest(given, "run-001", [PILE])["metadata"]["annotations"]
     assert annotations["trainyard.dev/ports"] == "tensor-board=6006"
     assert json.loads(annotations["trainyard.dev/origin"]) == {
@@ -168,8 +168,8 @@ def test_limits_of_time_and_memory_are_the_clusters_to_keep() -> None:
 
 
 def test_a_job_that_ends_sooner_tells_torchrun() -> None:
-    told = variables(job("python", "a.py", grace_seconds=60))
-    assert (told["TRAINYARD_GRACE_SECONDS"], told["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"]) == ("60", "55")
+    output = variables(job("python", "a.py", grace_seconds=60))
+    assert (output["TRAINYARD_GRACE_SECONDS"], output["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"]) == ("60", "55")
 
 
 def test_each_accelerator_comes_with_its_share_of_the_machine() -> None:

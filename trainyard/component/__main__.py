@@ -7,7 +7,7 @@ import sys
 
 
 def main() -> int:
-    """Return 0 with a response on stdout, 2 with a status; anything else is a fault, told on stderr."""
+    """Return 0 with a response on stdout, 2 with a status; anything else is a fault, reported on stderr."""
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     answer = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a library prints is no answer

@@ -48,7 +48,7 @@ def package_schema() -> dict[str, Any]:
             "description": DESCRIPTIONS[name],
             "inputProperties": {key: {**value, "description": description}},
             "requiredInputs": [key],
-            "properties": {each: dict(told) for each, told in OUTPUTS[name].items()},
+            "properties": {each: dict(declared) for each, declared in OUTPUTS[name].items()},
             "required": [each for each in OUTPUTS[name] if each not in NOT_ALWAYS],
         }
     return {

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 from infra.errors import InputError, Problem
 from trainyard.jobs import JobKey
-from trainyard.member.cluster import JOB_SETS, TRAIN_JOBS, Cluster, Object
+from trainyard.member.cluster import JOB_SETS, TRAIN_JOBS, MemberCluster, Object
 from trainyard.member.logs import KeptLogs, Selection, key_of_kept, running_logs
 from trainyard.member.stacks import stacks_of
 from trainyard.session import Session
@@ -56,12 +56,12 @@ def _contents(session: Session, key: JobKey) -> Iterator[tuple[str, bytes]]:
     """Yield path and content: what may go soonest is read first."""
     for pod, text in stacks_of(session, key):
         yield f"stacks/node-{pod.number}.txt", text.encode()
-    cluster = Cluster(session)
+    cluster = MemberCluster(session)
     for path, found in _objects(cluster, key).items():
         yield path, (json.dumps(masked(found), indent=1, default=str) + "\n").encode()
 
 
-def _objects(cluster: Cluster, key: JobKey) -> dict[str, Any]:
+def _objects(cluster: MemberCluster, key: JobKey) -> dict[str, Any]:
     def named(kind: tuple[str, str, str]) -> list[Object]:
         found = cluster.objects(kind, key.namespace)
         return [each for each in found if each["metadata"]["name"] == key.name]

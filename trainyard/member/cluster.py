@@ -29,7 +29,7 @@ CLUSTER_QUEUES: Kind = ("kueue.x-k8s.io", "v1beta2", "clusterqueues")
 _INVISIBLE = frozenset({FORBIDDEN, NOT_FOUND})
 
 
-class Cluster:
+class MemberCluster:
     """Reads what its user may read; what they may not is left out."""
 
     def __init__(self, session: Session) -> None:

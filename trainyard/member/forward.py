@@ -9,7 +9,7 @@ from typing import Any
 
 from infra.errors import InputError, Problem, TrainyardError
 from trainyard.jobs import JobKey
-from trainyard.member.cluster import Cluster
+from trainyard.member.cluster import MemberCluster
 from trainyard.member.ranks import running_pod
 from trainyard.member.remote import Remote
 from trainyard.run import key_of
@@ -27,7 +27,7 @@ def forward_port(session: Session, name: str, ports: str, rank: int) -> None:
     """
     here, there = parsed(ports)
     key = key_of(session, name)
-    tunnel = Tunnel(Cluster(session), Remote(session.api), key, rank, there)
+    tunnel = Tunnel(MemberCluster(session), Remote(session.api), key, rank, there)
     pod = tunnel.pod()
     with _listening(here) as listener:
         here = listener.getsockname()[1]
@@ -57,7 +57,7 @@ def parsed(ports: str) -> tuple[int, int]:
 class Tunnel:
     """Carries connections to a port of whichever pod has the rank: after a restart that is another."""
 
-    def __init__(self, cluster: Cluster, remote: Remote, key: JobKey, rank: int, port: int) -> None:
+    def __init__(self, cluster: MemberCluster, remote: Remote, key: JobKey, rank: int, port: int) -> None:
         self._cluster, self._remote, self._key, self._rank, self._port = cluster, remote, key, rank, port
 
     def pod(self) -> Any:  # noqa: ANN401

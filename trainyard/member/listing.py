@@ -17,7 +17,7 @@ from infra import names
 from trainyard.forms import Form
 from trainyard.jobs import JOB, JobState, state_of
 from trainyard.member import workloads
-from trainyard.member.cluster import JOB_SETS, TRAIN_JOBS, WORKLOADS, Cluster, Object, owner
+from trainyard.member.cluster import JOB_SETS, TRAIN_JOBS, WORKLOADS, MemberCluster, Object, owner
 from trainyard.member.ranks import CONTAINER
 from trainyard.session import Session
 
@@ -59,7 +59,7 @@ class JobRow:
 
 def show_jobs(session: Session, form: Form, *, watch: bool) -> None:
     """Print the jobs of the user's teams; with `watch` again whenever something has changed."""
-    cluster = Cluster(session)
+    cluster = MemberCluster(session)
     if not watch:
         _print(session.console, rows(cluster), form)
     elif form is Form.JSON:
@@ -72,7 +72,7 @@ def show_jobs(session: Session, form: Form, *, watch: bool) -> None:
                 live.update(_table(found), refresh=True)
 
 
-def changes(cluster: Cluster) -> Iterator[list[JobRow]]:
+def changes(cluster: MemberCluster) -> Iterator[list[JobRow]]:
     """Yield the jobs now, and again after each change, until the user stops it."""
     before: list[JobRow] | None = None
     while True:
@@ -83,13 +83,13 @@ def changes(cluster: Cluster) -> Iterator[list[JobRow]]:
         time.sleep(POLL_SECONDS)
 
 
-def rows(cluster: Cluster) -> list[JobRow]:
+def rows(cluster: MemberCluster) -> list[JobRow]:
     """Read all jobs of the user's teams, the newest last."""
     found = [row for namespace in cluster.namespaces for row in _of_namespace(cluster, namespace)]
     return sorted(found, key=lambda row: (row.created, row.team, row.name))
 
 
-def _of_namespace(cluster: Cluster, namespace: str) -> Iterator[JobRow]:
+def _of_namespace(cluster: MemberCluster, namespace: str) -> Iterator[JobRow]:
     jobs = cluster.objects(TRAIN_JOBS, namespace)
     if not jobs:
         return
@@ -114,7 +114,7 @@ def _running(pods: Sequence[Object], job: str) -> list[Object]:
     return [pod for pod in own if pod["status"].get("phase") == "Running"]
 
 
-def _held(cluster: Cluster, job: Object, running: Sequence[Object]) -> str:
+def _held(cluster: MemberCluster, job: Object, running: Sequence[Object]) -> str:
     """Say why a job's pods are kept after its failure; empty where they are not.
 
     Logs are read of jobs alone that asked for it.

@@ -23,7 +23,7 @@ from infra import names
 from infra.errors import InputError, Problem, TrainyardError
 from trainyard.jobs import FORBIDDEN, NOT_FOUND, JobKey
 from trainyard.logs import whole_lines
-from trainyard.member.cluster import Cluster, Object
+from trainyard.member.cluster import MemberCluster, Object
 from trainyard.member.ranks import NodePod, pods_of
 from trainyard.member.remote import Remote, exit_code, rounds
 from trainyard.run import key_of
@@ -90,7 +90,7 @@ class KeptLogs:
         Raises:
             TrainyardError: it does, and what reads them does not run.
         """
-        core = Cluster(self._session).core
+        core = MemberCluster(self._session).core
         try:
             pod = core.read_namespaced_pod(self._reader.name, self._reader.namespace)
         except ApiException as error:
@@ -265,7 +265,7 @@ def running_logs(
     session: Session, key: JobKey, node: int = ALL, *, follow: bool = False
 ) -> Iterator[tuple[NodePod, Iterator[bytes]]]:
     """Yield each pod of a job that has started with the lines that its kubelet has."""
-    cluster = Cluster(session)
+    cluster = MemberCluster(session)
     for pod in pods_of(cluster, key):
         if pod.phase != "Pending" and node in {ALL, pod.number}:
             answer = cluster.core.read_namespaced_pod_log(

@@ -14,7 +14,7 @@ from infra.spec.job import JobSpec, NeedsSpec
 from infra.spec.offer import PoolOffer
 from infra.spec.placement import PLAIN_FABRICS
 from infra.spec.share import Share
-from trainyard.member.cluster import FLAVORS, LOCAL_QUEUES, Cluster, Object
+from trainyard.member.cluster import FLAVORS, LOCAL_QUEUES, MemberCluster, Object
 from trainyard.member.queue import Pool, pools_of
 
 DEFAULT_QUEUE = "default"
@@ -67,7 +67,7 @@ class Chosen:
         return Share(min(each.cpus for each in shares), min(each.memory_gib for each in shares))
 
 
-def flavors_of(cluster: Cluster, namespace: str) -> list[Flavor]:
+def flavors_of(cluster: MemberCluster, namespace: str) -> list[Flavor]:
     """Return what the queues of a team have, those of its first queue first.
 
     Raises:
@@ -92,7 +92,7 @@ def flavors_of(cluster: Cluster, namespace: str) -> list[Flavor]:
     return found
 
 
-def _leads(cluster: Cluster, namespace: str) -> dict[str, str]:
+def _leads(cluster: MemberCluster, namespace: str) -> dict[str, str]:
     """Queue of the cluster → the team's local queue that leads there, by its own name where it has one."""
     local = {
         str(each["metadata"]["name"]): str(each["spec"]["clusterQueue"])

@@ -9,12 +9,12 @@ from typing import Any, cast
 
 import catalog
 from catalog import Machines, MissingPrice
-from trainyard.member.cluster import Cluster
+from trainyard.member.cluster import MemberCluster
 from trainyard.member.offers import Chosen, Flavor
 from trainyard.member.queue import shown, start_of_another
 
 
-def outlook_of(cluster: Cluster, chosen: Chosen) -> Iterator[str]:
+def outlook_of(cluster: MemberCluster, chosen: Chosen) -> Iterator[str]:
     """Yield it line by line."""
     job = chosen.job
     needed = job.num_nodes * job.accelerators_per_node

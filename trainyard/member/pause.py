@@ -18,7 +18,7 @@ from urllib3.exceptions import HTTPError
 
 from infra.errors import InputError, Problem, TrainyardError
 from trainyard.jobs import JobKey
-from trainyard.member.cluster import WORKLOADS, Cluster, Object
+from trainyard.member.cluster import WORKLOADS, MemberCluster, Object
 from trainyard.run import key_of
 from trainyard.session import Session
 from trainyard_train.elasticity.exit_codes import EXIT_PREEMPTED
@@ -36,7 +36,7 @@ def pause_job(session: Session, name: str) -> None:
         TrainyardError: pods are still there after their grace period.
     """
     key = key_of(session, name)
-    cluster = Cluster(session)
+    cluster = MemberCluster(session)
     workload = _workload(session, cluster, key, "pause")
     if workload["spec"].get("active") is False:
         session.console.print(
@@ -63,7 +63,7 @@ def resume_job(session: Session, name: str) -> None:
         InputError: there is no such job, it has ended, or no queue holds it.
     """
     key = key_of(session, name)
-    cluster = Cluster(session)
+    cluster = MemberCluster(session)
     workload = _workload(session, cluster, key, "resume")
     if workload["spec"].get("active") is not False:
         session.console.print(f"{key.name} is not paused", highlight=False)
@@ -87,7 +87,7 @@ def outcome(codes: Mapping[str, int | None]) -> str:
     return f"not all pods left on notice ({others}): the last checkpoint that was committed stands"
 
 
-def _workload(session: Session, cluster: Cluster, key: JobKey, verb: str) -> Object:
+def _workload(session: Session, cluster: MemberCluster, key: JobKey, verb: str) -> Object:
     found, state = cluster.workload(key), session.jobs.state(key)
     if found is None or state.ended:
         got = f"it is {state.phase}" if state.ended else "no queue holds it"
@@ -96,7 +96,7 @@ def _workload(session: Session, cluster: Cluster, key: JobKey, verb: str) -> Obj
     return found
 
 
-def _set_active(cluster: Cluster, key: JobKey, workload: Object, *, active: bool) -> None:
+def _set_active(cluster: MemberCluster, key: JobKey, workload: Object, *, active: bool) -> None:
     group, version, plural = WORKLOADS
     body = {"spec": {"active": active}}
     cluster.custom.patch_namespaced_custom_object(
@@ -115,7 +115,7 @@ def _next_step(key: JobKey) -> str:
 class _Ends:
     """The exit code of each pod, which is gone soon after its end: so it is watched from before."""
 
-    def __init__(self, cluster: Cluster, key: JobKey, pods: list[Object]) -> None:
+    def __init__(self, cluster: MemberCluster, key: JobKey, pods: list[Object]) -> None:
         self._codes: dict[str, int | None] = {pod["metadata"]["name"]: None for pod in pods}
         self._left = set(self._codes)
         self._cluster, self._key = cluster, key
@@ -179,7 +179,7 @@ class _Ends:
 class _Follower:
     """What a pod writes from now to its end, read beside: its log goes with it."""
 
-    def __init__(self, cluster: Cluster, pod: Object) -> None:
+    def __init__(self, cluster: MemberCluster, pod: Object) -> None:
         self._text = b""
         about = pod["metadata"]
         self._stream = cluster.core.read_namespaced_pod_log(

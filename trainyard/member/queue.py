@@ -18,7 +18,7 @@ from infra import names
 from trainyard.forms import Form
 from trainyard.jobs import waiting_reason
 from trainyard.member import workloads
-from trainyard.member.cluster import LOCAL_QUEUES, WORKLOADS, Cluster, Object, owner
+from trainyard.member.cluster import LOCAL_QUEUES, WORKLOADS, MemberCluster, Object, owner
 from trainyard.member.estimate import Holder, Lengths, Room, earliest, latest
 from trainyard.member.listing import brief
 from trainyard.session import Session
@@ -84,7 +84,7 @@ class Queue:
 
 def show_queue(session: Session, form: Form) -> None:
     """Print every queue of the user's teams, and what waits in it."""
-    found = queues(Cluster(session), datetime.now(UTC))
+    found = queues(MemberCluster(session), datetime.now(UTC))
     if form is Form.JSON:
         session.console.file.write(
             json.dumps([asdict(each) for each in found], indent=2, default=_iso) + "\n"
@@ -106,7 +106,9 @@ class _Outlook:
     now: datetime
 
 
-def start_of_another(cluster: Cluster, name: str, pools: Sequence[str], needed: int, now: datetime) -> Start:
+def start_of_another(
+    cluster: MemberCluster, name: str, pools: Sequence[str], needed: int, now: datetime
+) -> Start:
     """Return when a job may start that is submitted to a queue now: all that waits there goes before it.
 
     Args:
@@ -124,7 +126,7 @@ def start_of_another(cluster: Cluster, name: str, pools: Sequence[str], needed: 
     return _start(needed, ahead, replace(outlook, rooms=rooms))
 
 
-def _leads(cluster: Cluster) -> dict[tuple[str, str], str]:
+def _leads(cluster: MemberCluster) -> dict[tuple[str, str], str]:
     """Namespace and name of each local queue → the queue that it leads to."""
     return {
         (namespace, each["metadata"]["name"]): str(each["spec"]["clusterQueue"])
@@ -133,11 +135,11 @@ def _leads(cluster: Cluster) -> dict[tuple[str, str], str]:
     }
 
 
-def _records(cluster: Cluster) -> list[Object]:
+def _records(cluster: MemberCluster) -> list[Object]:
     return [each for namespace in cluster.namespaces for each in cluster.objects(WORKLOADS, namespace)]
 
 
-def queues(cluster: Cluster, now: datetime) -> list[Queue]:
+def queues(cluster: MemberCluster, now: datetime) -> list[Queue]:
     """Read the queues of the user's teams."""
     leads, records = _leads(cluster), _records(cluster)
     known = cluster.cluster_queues()
@@ -259,7 +261,7 @@ def _in_order(waiting: Sequence[Object]) -> list[Object]:
     return sorted(waiting, key=place)
 
 
-def _positions(cluster: Cluster, leading: Sequence[tuple[str, str]]) -> dict[str, int]:
+def _positions(cluster: MemberCluster, leading: Sequence[tuple[str, str]]) -> dict[str, int]:
     """Return the place of each waiting job in the whole queue, by its workload, where the user may ask."""
     found: dict[str, int] = {}
     for namespace, local_queue in leading:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import catalog
 from infra.errors import InputError, Problem
 from trainyard.jobs import JobKey
-from trainyard.member.cluster import Cluster, Object
+from trainyard.member.cluster import MemberCluster, Object
 
 CONTAINER = "node"
 """Of a training pod, in every runtime; another's is its first."""
@@ -41,7 +41,7 @@ class NodePod:
         return self.phase == "Running"
 
 
-def pods_of(cluster: Cluster, key: JobKey) -> list[NodePod]:
+def pods_of(cluster: MemberCluster, key: JobKey) -> list[NodePod]:
     """Return the newest pod of each node of a job, in the order of the nodes."""
     newest: dict[int, NodePod] = {}
     pods = cluster.pods(key.namespace, key.name)
@@ -85,7 +85,7 @@ def _ranks(container: Object) -> int:
     return max(1, *(int(limits.get(kind, 0)) for kind in catalog.accelerator_resources()))
 
 
-def running_pod(cluster: Cluster, key: JobKey, rank: int) -> NodePod:
+def running_pod(cluster: MemberCluster, key: JobKey, rank: int) -> NodePod:
     """Return the pod that has a rank now.
 
     Raises:

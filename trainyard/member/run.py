@@ -25,7 +25,7 @@ from infra.targets.kubeconfig import namespace_of
 from trainyard.jobs import CHECKPOINTS, JOB, TEAM, Checkout, JobKey, JobPlace, Jobs, JobState, manifest
 from trainyard.logs import follow_logs
 from trainyard.member.asked import Asked, Written, check_program, job_of, made_up, secrets_of, written
-from trainyard.member.cluster import PRIORITIES, Cluster
+from trainyard.member.cluster import PRIORITIES, MemberCluster
 from trainyard.member.folder import Listing, list_files
 from trainyard.member.offers import Chosen, Size, choose, flavors_of
 from trainyard.member.outlook import outlook_of
@@ -102,7 +102,7 @@ def run_job(session: Session, asked: Asked, *, dry_run: bool, detach: bool) -> N
     job = job_of(asked, found, team or _UNNAMED, folder)
     with interruptible(session, JobKey(job.team, job.name)):
         code = _packed(session, job, folder) if asked.takes_folder else _NO_CODE
-        cluster = Cluster(session)
+        cluster = MemberCluster(session)
         job = job.model_copy(update={"team": team or _only_team(cluster)})
         store = CodeStore(session, cluster, names.team_namespace(job.team))
         stored = _beside(partial(_asked, store, code.pack)) if code.pack and not dry_run else None
@@ -146,7 +146,7 @@ def rerun_job(session: Session, name: str, new_name: str, *, dry_run: bool, deta
     asked_before = parse_job(json.loads(annotations[JOB]))
     job = asked_before.model_copy(update={"name": new_name or made_up(name)})
     origin = json.loads(annotations[ORIGIN])
-    cluster = Cluster(session)
+    cluster = MemberCluster(session)
     with interruptible(session, JobKey(job.team, job.name)):
         chosen = choose(job, Size(), flavors_of(cluster, key.namespace))
         runtime = runtime_of(cluster, chosen.job)
@@ -184,7 +184,7 @@ def _named_team(session: Session, asked: Asked, found: Written) -> str:
     return namespace.removeprefix(TEAM) if namespace.startswith(TEAM) else ""
 
 
-def _only_team(cluster: Cluster) -> str:
+def _only_team(cluster: MemberCluster) -> str:
     return cluster.namespace("").removeprefix(TEAM)
 
 
@@ -200,7 +200,7 @@ def _packed(session: Session, job: JobSpec, folder: Path) -> Code:
     return Code(listing, packed)
 
 
-def _prepared(cluster: Cluster, job: JobSpec, asked: Asked, code: Code) -> Ready:
+def _prepared(cluster: MemberCluster, job: JobSpec, asked: Asked, code: Code) -> Ready:
     """Look at all that can be wrong, and start nothing."""
     if code.pack is not None:
         job = job.model_copy(update={"code": code.pack.digest, "files": ()})
@@ -229,7 +229,7 @@ def _tell_folder(session: Session, listing: Listing, packed: Pack, seconds: floa
         )
 
 
-def _with_secrets(job: JobSpec, asked: Asked, cluster: Cluster, namespace: str) -> JobSpec:
+def _with_secrets(job: JobSpec, asked: Asked, cluster: MemberCluster, namespace: str) -> JobSpec:
     wanted = secrets_of(asked.secrets)
     if not wanted:
         return job
@@ -249,13 +249,13 @@ def _with_secrets(job: JobSpec, asked: Asked, cluster: Cluster, namespace: str) 
     return parse_job({**data, "secrets": [*data.get("secrets", ()), *found]})
 
 
-def _check_priority(cluster: Cluster, job: JobSpec) -> None:
+def _check_priority(cluster: MemberCluster, job: JobSpec) -> None:
     known = [str(each["metadata"]["name"]) for each in cluster.cluster_objects(PRIORITIES)]
     if known and job.priority not in known:
         raise InputError([Problem("priority", job.priority, ", ".join(sorted(known)), "name one of these")])
 
 
-def _start(session: Session, cluster: Cluster, ready: Ready, *, dry_run: bool, detach: bool) -> None:
+def _start(session: Session, cluster: MemberCluster, ready: Ready, *, dry_run: bool, detach: bool) -> None:
     key = ready.key
     existing = session.jobs.get(key)
     if existing is not None and not session.jobs.state(key).ended:
@@ -292,7 +292,7 @@ def _submit_as_it_is(session: Session, found: Written, team: str, *, dry_run: bo
         fix = "write metadata: {name: …}"
         raise InputError([Problem("metadata.name", "nothing", "the job's name", fix, location)])
     if "namespace" not in about:
-        about["namespace"] = names.team_namespace(team or _only_team(Cluster(session)))
+        about["namespace"] = names.team_namespace(team or _only_team(MemberCluster(session)))
     namespace = str(about["namespace"])
     body = {**found.data, "metadata": about}
     if dry_run:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from infra import names
 from infra.errors import InputError, Problem
 from infra.spec.job import JobSpec
-from trainyard.member.cluster import RUNTIMES, Cluster, Object
+from trainyard.member.cluster import RUNTIMES, MemberCluster, Object
 from trainyard.member.ranks import CONTAINER
 
 
@@ -65,7 +65,7 @@ def _not_read(name: str, team: str, known: Set[str], read: Set[str]) -> Problem:
     )
 
 
-def runtime_of(cluster: Cluster, job: JobSpec) -> Runtime:
+def runtime_of(cluster: MemberCluster, job: JobSpec) -> Runtime:
     """Return the runtime that a job names.
 
     Raises:

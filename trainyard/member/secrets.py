@@ -21,7 +21,7 @@ from kubernetes.client.exceptions import ApiException
 from infra.errors import ExitCode, InputError, Problem, TrainyardError
 from trainyard.forms import Form
 from trainyard.jobs import CONFLICT, FORBIDDEN
-from trainyard.member.cluster import Cluster
+from trainyard.member.cluster import MemberCluster
 from trainyard.session import Session
 
 LABEL = "trainyard.dev/secret"
@@ -49,7 +49,7 @@ class Version:
 class Secrets:
     """The secrets of one team, as far as the user may go."""
 
-    def __init__(self, cluster: Cluster, namespace: str) -> None:
+    def __init__(self, cluster: MemberCluster, namespace: str) -> None:
         self._core, self.namespace = cluster.core, namespace
 
     def newest(self, name: str) -> Version | None:
@@ -149,7 +149,7 @@ def set_secret(session: Session, name: str, team: str) -> None:
         InputError: the name or the value cannot be taken; nothing was made.
     """
     checked(name)
-    cluster = Cluster(session)
+    cluster = MemberCluster(session)
     secrets = Secrets(cluster, cluster.namespace(team))
     version = secrets.add(name, _value(name))
     session.console.print(
@@ -189,7 +189,7 @@ def checked(name: str) -> str:
 
 def list_secrets(session: Session, team: str, form: Form) -> None:
     """Print names, versions and ages; never a value. It needs the right to list Secrets, which shows them."""
-    cluster = Cluster(session)
+    cluster = MemberCluster(session)
     found = Secrets(cluster, cluster.namespace(team)).versions()
     if form is Form.JSON:
         plain = [
@@ -213,7 +213,7 @@ def remove_secret(session: Session, name: str, team: str) -> None:
         InputError: there is no such secret.
     """
     checked(name)
-    cluster = Cluster(session)
+    cluster = MemberCluster(session)
     secrets = Secrets(cluster, cluster.namespace(team))
     if not (number := secrets.remove(name)):
         fix = "see which there are: trainyard secret ls"

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from trainyard.member.cluster import Cluster
+from trainyard.member.cluster import MemberCluster
 from trainyard.member.ranks import running_pod
 from trainyard.member.remote import Remote, exit_code, rounds
 from trainyard.run import key_of
@@ -34,7 +34,7 @@ def open_shell(session: Session, name: str, rank: int, command: Sequence[str]) -
         TrainyardError: the pod cannot be entered.
     """
     key = key_of(session, name)
-    pod = running_pod(Cluster(session), key, rank)
+    pod = running_pod(MemberCluster(session), key, rank)
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     words = list(command) or list(SHELL)
     connection = Remote(session.api).start(pod, words, stdin=True, tty=is_terminal)

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from infra.errors import InputError, Problem, TrainyardError
 from infra.platform.programs import program
 from trainyard.jobs import JobKey
-from trainyard.member.cluster import Cluster
+from trainyard.member.cluster import MemberCluster
 from trainyard.member.ranks import NodePod, pods_of
 from trainyard.member.remote import Remote
 from trainyard.run import key_of
@@ -38,7 +38,7 @@ def show_stacks(session: Session, name: str) -> None:
 def stacks_of(session: Session, key: JobKey) -> Iterator[tuple[NodePod, str]]:
     """Yield each running pod of a job with the stacks of its ranks, or with why there are none."""
     remote = Remote(session.api)
-    running = [pod for pod in pods_of(Cluster(session), key) if pod.is_running]
+    running = [pod for pod in pods_of(MemberCluster(session), key) if pod.is_running]
 
     def asked(pod: NodePod) -> str:
         try:

@@ -10,7 +10,7 @@ from typing import IO, Any
 from infra import names
 from infra.errors import Problem, TrainyardError
 from infra.platform.programs import program
-from trainyard.member.cluster import Cluster, Object
+from trainyard.member.cluster import MemberCluster, Object
 from trainyard.member.pack import Pack
 from trainyard.member.remote import ERROR_CHANNEL, Remote
 from trainyard.member.shell import CHUNK, STDERR, STDIN, STDOUT
@@ -37,7 +37,7 @@ class UploadPod:
 class CodeStore:
     """The packs of code that a team has."""
 
-    def __init__(self, session: Session, cluster: Cluster, namespace: str) -> None:
+    def __init__(self, session: Session, cluster: MemberCluster, namespace: str) -> None:
         self._session, self._cluster, self._namespace = session, cluster, namespace
 
     def has(self, digest: str) -> bool:

@@ -45,8 +45,8 @@ def refusing(session: Session, faults: Faults, names: Sequence[str]) -> Faults:
     known = refusals_of(session.stack.provider.kind)
     chosen = list(known) if ALL in names else names
     if unknown := [name for name in chosen if name not in known]:
-        told = "; ".join(f"{name}: {each.what}" for name, each in known.items())
-        raise InputError([Problem("--refuse", ", ".join(unknown), f"{ALL}; {told}", "name one of these")])
+        listed = "; ".join(f"{name}: {each.what}" for name, each in known.items())
+        raise InputError([Problem("--refuse", ", ".join(unknown), f"{ALL}; {listed}", "name one of these")])
     return replace(faults, refusals=tuple(known[name] for name in chosen))
 
 
@@ -99,8 +99,8 @@ def _fake(session: Session) -> Fake:
 
 
 def _done(phase: Phase) -> str:
-    told = "".join(f"\n  {note}" for note in phase.notes)
-    return f"✓ {phase.name}: {changes(phase)} ({phase.seconds:.1f} s){told}"
+    notes = "".join(f"\n  {note}" for note in phase.notes)
+    return f"✓ {phase.name}: {changes(phase)} ({phase.seconds:.1f} s){notes}"
 
 
 def _check_pool(session: Session, faults: Faults, fake: Fake) -> None:
@@ -131,7 +131,7 @@ def run_rehearsal(
     price = bill(session.stack, datetime.now(UTC).date())
     try:
         played = play(session, faults, assumed, adopts=adopts, origin=origin)
-        report = RehearsalReport(session.stack_name, played, _told(session, assumed))
+        report = RehearsalReport(session.stack_name, played, _assumed_note(session, assumed))
     except TrainyardError as error:
         if form == "markdown":  # for whoever reads the comment; the command fails as ever
             sys.stdout.write(failure(session.stack_name, error) + price.markdown())
@@ -145,7 +145,7 @@ def run_rehearsal(
         show_price(session.stack, form, session.console)
 
 
-def _told(session: Session, assumed: Assumption) -> str:
+def _assumed_note(session: Session, assumed: Assumption) -> str:
     """Say what was assumed, where the stack has no measurement of its own."""
     known = Measurement.read(session.paths.stacks / f"checkpoint.{session.stack_name}.json")
     seconds = known.seconds if known else assumed.checkpoint_seconds

@@ -36,10 +36,10 @@ class RehearsalReport:
     @property
     def unproven(self) -> list[str]:
         """What this rehearsal could not prove, one sentence each."""
-        told = [f"{what}: {', '.join(types)}" for what, types in self.rehearsal.unproven.items()]
+        text = [f"{what}: {', '.join(types)}" for what, types in self.rehearsal.unproven.items()]
         if self.assumed:
-            told.append(self.assumed)
-        return [*told, "quotas, capacity and permissions of the real account; that nodes boot and join"]
+            text.append(self.assumed)
+        return [*text, "quotas, capacity and permissions of the real account; that nodes boot and join"]
 
     @property
     def seconds(self) -> float:
@@ -86,8 +86,8 @@ class RehearsalReport:
         for fault in self.rehearsal.happened:
             console.print(f"[yellow]fault[/]    {fault}; the next up put it right", highlight=False)
         for each in self.rehearsal.refused:
-            told = f"{each.name}: {each.said}\n  fix: {each.fix}\n  known from: {each.source}"
-            console.print(f"[yellow]refused[/]  {escape(told)}", highlight=False)
+            text = f"{each.name}: {each.said}\n  fix: {each.fix}\n  known from: {each.source}"
+            console.print(f"[yellow]refused[/]  {escape(text)}", highlight=False)
         for name in self.rehearsal.survived:
             reason = "nothing that the stack asks for is refused that way"
             console.print(f"[green]survived[/] {escape(name)}: {reason}")
@@ -134,10 +134,10 @@ class RehearsalReport:
 def failure(stack: str, error: TrainyardError) -> str:
     """Tell in Markdown why a rehearsal failed: every problem, as the terminal shows it."""
     number = len(error.problems)
-    told = "\n\n".join(str(problem) for problem in error.problems)
+    text = "\n\n".join(str(problem) for problem in error.problems)
     head = f"### Rehearsal of `{stack}`: failed ({number} problem{'s' if number > 1 else ''})"
     fence = "~" * 8  # longer than any that a problem may quote
-    return f"{head}\n\n{fence}\n{told}\n{fence}\n\n"
+    return f"{head}\n\n{fence}\n{text}\n{fence}\n\n"
 
 
 def label(urn: str) -> str:
@@ -152,8 +152,8 @@ def changes(phase: Phase) -> str:
 
 
 def _counted(types: Mapping[str, int]) -> str:
-    told = ", ".join(f"{number} of {package}" for package, number in sorted(types.items()))
-    return f"{sum(types.values())} resources ({told})"
+    text = ", ".join(f"{number} of {package}" for package, number in sorted(types.items()))
+    return f"{sum(types.values())} resources ({text})"
 
 
 def _details(title: str, items: Sequence[str]) -> str:

@@ -14,14 +14,9 @@ from engine.provider import custom_resource_definitions
 from engine.provider.custom_resource_definitions import CustomResourceDefinitions, digest, load_bundle
 from engine.provider.resource import Cancelled, Gone
 from infra.errors import InputError, TrainyardError
-from tests.engine.progress import RecordedProgress
+from tests.engine.progress import InterruptedProgress, RecordedProgress
 
 PREFIX = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-
-
-class Interrupted(RecordedProgress):
-    def check(self) -> None:
-        raise Cancelled
 
 
 def definition(name: str, text: str = "") -> dict[str, Any]:
@@ -169,7 +164,7 @@ def test_a_delete_removes_them_unless_asked_to_retain_them(
     assert server.kept.keys() == left
 
 
-def test_what_the_api_server_refuses_is_told_in_its_words(
+def test_what_the_api_server_refuses_is_reported_in_its_words(
     server: type[FakeApiServer], tmp_path: Path
 ) -> None:
     with pytest.raises(TrainyardError, match=r"spec\.group is wrong"):
@@ -206,7 +201,7 @@ def test_objects_that_outlive_their_operator_are_named_with_the_next_step(
 def test_an_interrupt_is_heard_while_waiting(server: type[FakeApiServer], tmp_path: Path) -> None:
     server.establishes = False
     with pytest.raises(Cancelled):
-        CustomResourceDefinitions().create(inputs(server, tmp_path, definition("a.x")), Interrupted())
+        CustomResourceDefinitions().create(inputs(server, tmp_path, definition("a.x")), InterruptedProgress())
 
 
 def test_a_bundle_that_is_not_what_was_declared_is_refused_with_every_difference(tmp_path: Path) -> None:

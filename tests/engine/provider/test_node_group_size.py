@@ -89,9 +89,9 @@ def test_another_update_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_eks_refuses_is_a_problem_with_a_next_step(eks: Any) -> None:
-    with pytest.raises(TrainyardError, match="aws eks describe-nodegroup") as told:
+    with pytest.raises(TrainyardError, match="aws eks describe-nodegroup") as raised:
         NodeGroupSize().create({**INPUTS, "nodeGroup": "gone"}, RecordedProgress())
-    assert "ResourceNotFoundException" in told.value.problems[0].got
+    assert "ResourceNotFoundException" in raised.value.problems[0].got
 
 
 @pytest.mark.parametrize(

@@ -142,9 +142,9 @@ def test_what_is_refused_is_a_problem_with_a_next_step(
     cloud: FakeGroupApis, kind: type[ResourceHandler], inputs: dict[str, Any]
 ) -> None:
     cloud.refusals = [(403, "no permission")]
-    with pytest.raises(TrainyardError, match="run `up` again") as told:
+    with pytest.raises(TrainyardError, match="run `up` again") as raised:
         kind().create(inputs, RecordedProgress())
-    assert told.value.problems[0].got == "403: no permission"
+    assert raised.value.problems[0].got == "403: no permission"
 
 
 @pytest.mark.parametrize(

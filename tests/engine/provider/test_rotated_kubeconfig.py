@@ -149,7 +149,7 @@ def test_it_goes_and_may_be_gone_already(inputs: dict[str, Any]) -> None:
     resource.delete(inputs, RecordedProgress())
 
 
-def test_a_refusal_is_told_in_the_servers_words(inputs: dict[str, Any]) -> None:
+def test_a_refusal_is_reported_in_the_servers_words(inputs: dict[str, Any]) -> None:
     FakeApiServers.refusal = "serviceaccounts is forbidden"
     with pytest.raises(TrainyardError, match="serviceaccounts is forbidden"):
         RotatedKubeconfig().create(inputs, RecordedProgress())

@@ -31,7 +31,7 @@ URN = "urn:pulumi:dev::tiny::pkg:index:Parent$test:index:Lamp::one"
 
 
 class Lamp(ResourceHandler):
-    """A resource type that remembers what it was asked for and can be told to fail or to dawdle."""
+    """A resource type that remembers what it was asked for and can be made to fail or to dawdle."""
 
     TYPE = "test:index:Lamp"
     REPLACES: ClassVar[frozenset[str]] = frozenset({"socket"})

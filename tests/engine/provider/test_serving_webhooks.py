@@ -13,15 +13,10 @@ from engine.provider import api_server, serving_webhooks
 from engine.provider.resource import Cancelled
 from engine.provider.serving_webhooks import ServingWebhooks
 from infra.errors import TrainyardError
-from tests.engine.progress import RecordedProgress
+from tests.engine.progress import InterruptedProgress, RecordedProgress
 
 COLLECTION = "/apis/kueue.x-k8s.io/v1beta2/resourceflavors"
 PROBE = {"kind": "ResourceFlavor", "metadata": {"name": "probe"}}
-
-
-class Interrupted(RecordedProgress):
-    def check(self) -> None:
-        raise Cancelled
 
 
 class ScriptedApiServer(BaseHTTPRequestHandler):
@@ -97,7 +92,7 @@ def test_webhooks_that_never_answer_are_an_error_with_their_last_word(
 def test_an_interrupt_is_heard_while_waiting(server: ThreadingHTTPServer) -> None:
     ScriptedApiServer.answers += [(500, "no endpoints available")]
     with pytest.raises(Cancelled):
-        ServingWebhooks().create(inputs(server), Interrupted())
+        ServingWebhooks().create(inputs(server), InterruptedProgress())
 
 
 def test_every_input_that_is_missing_or_unknown_is_named() -> None:

@@ -183,7 +183,7 @@ def test_a_runtime_whose_pods_differ_between_workers_is_refused(fleet: Fleet) ->
         plan_of(both, there)
 
 
-def told(fleet: Fleet, **changes: Mapping[str, Any]) -> list[str]:
+def output(fleet: Fleet, **changes: Mapping[str, Any]) -> list[str]:
     """What is wrong with the fleet when its stacks tell these things instead."""
     facts = {name: {"datasets": {}, **FACTS[name], **changes.get(name, {})} for name in FACTS}
     workers = {worker.name: facts[worker.stack] for worker in fleet.workers}
@@ -192,7 +192,7 @@ def told(fleet: Fleet, **changes: Mapping[str, Any]) -> list[str]:
 
 
 def test_stacks_that_are_as_the_fleet_says_have_no_fault(fleet: Fleet) -> None:
-    assert told(fleet) == []
+    assert output(fleet) == []
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_stacks_that_are_as_the_fleet_says_have_no_fault(fleet: Fleet) -> None:
 def test_a_stack_that_is_not_as_the_fleet_says_is_refused(
     fleet: Fleet, stack: str, facts: Mapping[str, Any], fault: str
 ) -> None:
-    assert any(each.startswith(fault) for each in told(fleet, **{stack: facts})), told(
+    assert any(each.startswith(fault) for each in output(fleet, **{stack: facts})), output(
         fleet, **{stack: facts}
     )
 
@@ -236,8 +236,8 @@ def test_a_dataset_must_be_on_each_worker_of_the_queue(fleet: Fleet) -> None:
     queues = json.loads(fleet.model_dump_json(exclude_none=True))["queues"]
     queues[0]["datasets"] = ["pile"]
     with_data = edited(fleet, queues=queues)
-    assert told(with_data) == ["queues.0.datasets.0: 'pile'; a dataset of ohio's stack: there is none"]
-    assert told(with_data, aws={"datasets": {"pile": "/mnt/datasets/pile"}}) == []
+    assert output(with_data) == ["queues.0.datasets.0: 'pile'; a dataset of ohio's stack: there is none"]
+    assert output(with_data, aws={"datasets": {"pile": "/mnt/datasets/pile"}}) == []
 
 
 def test_a_preview_shows_what_does_not_fit(fleet: Fleet) -> None:

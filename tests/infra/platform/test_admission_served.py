@@ -130,10 +130,10 @@ def test_a_job_of_several_nodes_on_a_fabric_names_its_network(server: ApiServer)
 def test_regions_and_endpoints_are_within_the_residency(
     server: ApiServer, name: str, value: str, sound: bool
 ) -> None:
-    told = "" if sound else "data of this stack may be in eu"
+    output = "" if sound else "data of this stack may be in eu"
     env = seen(name, value)
     for answer in (said(server, pod(env=env)), server.refusal(job(env=env))):
-        assert (told in answer) and (bool(answer) is not sound), answer
+        assert (output in answer) and (bool(answer) is not sound), answer
 
 
 def test_a_checkpoint_fits_into_the_notice_where_its_time_is_said(server: ApiServer) -> None:

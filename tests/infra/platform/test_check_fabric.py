@@ -33,8 +33,8 @@ CONDA = Path("opt/conda")
 
 def linked(path: Path) -> list[Path]:
     """The libraries of a program, and its loader."""
-    told = subprocess.run(["ldd", path], capture_output=True, text=True, check=True).stdout
-    return [Path(found) for found in re.findall(r"(/\S+) \(0x", told)]
+    output = subprocess.run(["ldd", path], capture_output=True, text=True, check=True).stdout
+    return [Path(found) for found in re.findall(r"(/\S+) \(0x", output)]
 
 
 class Root:

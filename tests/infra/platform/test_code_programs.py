@@ -43,9 +43,9 @@ def unpack(
     """Unpack as a pod does, and say where the command starts."""
     folder.mkdir(exist_ok=True)
     program_of = ["/bin/sh", "-c", program("unpack_code.sh"), "unpack_code", str(store), str(folder / "code")]
-    told = {"TRAINYARD_CODE": digest, "TERMINATION_LOG": str(store.parent / "said"), "PATH": path}
+    output = {"TRAINYARD_CODE": digest, "TERMINATION_LOG": str(store.parent / "said"), "PATH": path}
     command = [*inside, *program_of, "/bin/pwd"]
-    return subprocess.run(command, env=told, capture_output=True, text=True, check=False, cwd=folder)
+    return subprocess.run(command, env=output, capture_output=True, text=True, check=False, cwd=folder)
 
 
 def test_code_is_stored_once_and_unpacked_as_it_was(code: Pack, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ time.sleep(0.2)
 limits = [resource.prlimit(each.pid, resource.RLIMIT_MEMLOCK)[0] for each in started]
 print(daemon.poll(), *(limit == hard for limit in limits))
 """
-"""Processes of a node that are told to lock little, and the daemon over them."""
+"""Processes of a node with a low limit of locked memory, and the daemon over them."""
 
 
 def run(folder: Path, *names: str) -> tuple[list[str], str]:

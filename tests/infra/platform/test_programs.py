@@ -241,9 +241,9 @@ def test_amds_driver_is_installed_once_and_loaded_each_time(tmp_path: Path) -> N
     tool(tools, "chroot", f'[ "$2" != dpkg ] || grep -q "install -y amdgpu-dkms" "{tools}/calls"')
     for _ in range(2):
         assert run(program("install_amdgpu.sh"), tools, moved={"/host": host}) == 0
-    told = calls(tools)
-    assert sum("install -y amdgpu-dkms" in each for each in told) == 1
-    assert told.count(f"chroot {host} modprobe amdgpu") == 2
+    output = calls(tools)
+    assert sum("install -y amdgpu-dkms" in each for each in output) == 1
+    assert output.count(f"chroot {host} modprobe amdgpu") == 2
     (source,) = (host / "etc/apt/sources.list.d").iterdir()
     assert source.read_text().startswith(
         "deb [arch=amd64 signed-by=/etc/apt/keyrings/rocm.asc] https://repo."

@@ -47,7 +47,7 @@ def texts(lines: list[str]) -> list[str]:
     return [line.split(" ", 4)[4] for line in lines]
 
 
-def test_the_nodes_of_an_attempt_are_merged_by_time_and_attempts_are_told_apart(logs: Path) -> None:
+def test_the_nodes_of_an_attempt_are_merged_by_time_and_attempts_are_reported_apart(logs: Path) -> None:
     found = read(logs)
     assert texts(found) == ["one", "two  ", "", "three", "again"]
     assert [line.split(" ")[:3] for line in found] == [

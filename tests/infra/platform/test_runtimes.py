@@ -73,12 +73,12 @@ def test_pods_have_the_longest_grace_of_their_pools_and_know_it(local_plan: Plan
         for job in runtime["spec"]["template"]["spec"]["replicatedJobs"]:
             pod = job["template"]["spec"]["template"]
             assert pod["spec"]["terminationGracePeriodSeconds"] == 300
-            found = told(pod)
+            found = output(pod)
             assert found["TRAINYARD_GRACE_SECONDS"] == found["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] == "300"
             assert found["TRAINYARD_NOTICE_SECONDS"] == "30"
 
 
-def told(pod: dict[str, Any]) -> dict[str, str]:
+def output(pod: dict[str, Any]) -> dict[str, str]:
     """Variables of a pod that are references to its annotations → what they come to."""
     annotations = pod["metadata"]["annotations"]
     paths = {

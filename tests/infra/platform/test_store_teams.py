@@ -128,8 +128,8 @@ def test_deleting_many_deletes_those_of_the_team_alone(store: str, research: Cli
     theirs = {"Bucket": BUCKET, "Key": "checkpoints/platform/step-1"}
     root = client(store, "root", ROOT)
     root.put_object(**theirs, Body=b"theirs")
-    told = research.delete_objects(Bucket=BUCKET, Delete={"Objects": [{"Key": theirs["Key"]}]})
-    assert [error["Code"] for error in told["Errors"]] == ["AccessDenied"]
+    output = research.delete_objects(Bucket=BUCKET, Delete={"Objects": [{"Key": theirs["Key"]}]})
+    assert [error["Code"] for error in output["Errors"]] == ["AccessDenied"]
     assert root.get_object(**theirs)["Body"].read() == b"theirs"
 
 

@@ -78,8 +78,8 @@ def test_a_component_takes_the_answers_of_the_section_that_it_is_given_as_it_sta
 def written(folder: Path, **answers: object) -> Path:
     """A shipped stack file with these answers besides; its lines follow those of the file."""
     file = folder / "Pulumi.dev.yaml"
-    told = {f"{STACK_KEY}.{key}": value for key, value in answers.items()}
-    lines = yaml.safe_dump(told, sort_keys=False).splitlines()
+    output = {f"{STACK_KEY}.{key}": value for key, value in answers.items()}
+    lines = yaml.safe_dump(output, sort_keys=False).splitlines()
     shipped = (ROOT / "stacks/Pulumi.local.yaml").read_text().rstrip("\n")
     file.write_text("\n".join([shipped, *(f"  {line}" for line in lines)]) + "\n")
     return file

@@ -76,7 +76,7 @@ def test_size_is_a_need_too() -> None:
         ({"fabric": "ici"}, 4, "torch-ici"),
     ],
 )
-def test_tpus_and_gpus_of_one_stack_are_told_apart(
+def test_tpus_and_gpus_of_one_stack_are_reported_apart(
     needs: dict[str, Any], accelerators: int, runtime: str
 ) -> None:
     stack = google(needs, num_nodes=2, accelerators_per_node=accelerators)

@@ -95,7 +95,7 @@ def test_a_bucket_elsewhere_and_another_account_are_refused(s3: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("region", "allowed", "told"),
+    ("region", "allowed", "output"),
     [
         ("us-east-2", Residency(stack=("eu-*",)), "got:     us-east-2"),
         ("eu-central-2", Residency(stack=("in:eu",)), "eu-central-2"),
@@ -103,8 +103,8 @@ def test_a_bucket_elsewhere_and_another_account_are_refused(s3: Any) -> None:
         ("us-east-2", Residency(), "trainyard:residency"),
     ],
 )
-def test_a_region_outside_of_the_residency_is_refused(region: str, allowed: Residency, told: str) -> None:
-    with pytest.raises(InputError, match=told):
+def test_a_region_outside_of_the_residency_is_refused(region: str, allowed: Residency, output: str) -> None:
+    with pytest.raises(InputError, match=output):
         check_residency(region, allowed)
 
 
@@ -193,7 +193,7 @@ def test_a_bucket_of_another_project_or_place_is_refused_on_google(
         google.make(place, spec, asked(cloud))
 
 
-def test_what_google_refuses_is_told_in_its_own_words() -> None:
+def test_what_google_refuses_is_reported_in_its_own_words() -> None:
     answer = httpx.Response(403, json={"error": {"message": "no right to look"}})
     with pytest.raises(GoogleRefusedError, match="no right to look"):
         GoogleClient("token", httpx.MockTransport(lambda _: answer)).ask(

@@ -41,8 +41,8 @@ USERS: Mapping[str, Mapping[str, Any]] = {
 PLUGIN = """#!/usr/bin/env python3
 import json, os, sys
 asked = json.loads(os.environ["KUBERNETES_EXEC_INFO"])
-told = "-".join([sys.argv[1], os.environ["WHO"], asked["spec"]["cluster"]["server"]])
-status = {"token": told, "expirationTimestamp": "2030-01-01T00:00:00Z"}
+token = "-".join([sys.argv[1], os.environ["WHO"], asked["spec"]["cluster"]["server"]])
+status = {"token": token, "expirationTimestamp": "2030-01-01T00:00:00Z"}
 print(json.dumps({"apiVersion": asked["apiVersion"], "kind": "ExecCredential", "status": status}))
 """
 
@@ -165,7 +165,7 @@ def of(tmp_path: Path, user: Mapping[str, Any], **cluster: Any) -> Mapping[str, 
 
 
 @pytest.mark.parametrize(
-    ("user", "cluster", "told"),
+    ("user", "cluster", "output"),
     [
         ({"username": "me", "password": KEY}, {}, "username, password"),
         ({"auth-provider": {"name": "oidc"}}, {}, "auth-provider"),
@@ -178,15 +178,15 @@ def of(tmp_path: Path, user: Mapping[str, Any], **cluster: Any) -> Mapping[str, 
     ],
 )
 def test_what_cannot_be_referred_to_is_refused_in_the_preview(
-    user: Mapping[str, Any], cluster: Mapping[str, Any], told: str, tmp_path: Path
+    user: Mapping[str, Any], cluster: Mapping[str, Any], output: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(InputError, match=told) as error:
+    with pytest.raises(InputError, match=output) as error:
         reference("dev", of(tmp_path, user, **cluster))
     assert KEY not in str(error.value)
 
 
 @pytest.mark.parametrize("command", ["no-such-program", "false", "echo"])
-def test_a_plugin_that_fails_is_told_without_its_arguments(command: str, tmp_path: Path) -> None:
+def test_a_plugin_that_fails_is_reported_without_its_arguments(command: str, tmp_path: Path) -> None:
     plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": command, "args": [KEY]}
     environ = {**of(tmp_path, {"exec": plugin}), "PATH": "/usr/bin:/bin"}
     with pytest.raises(InputError, match=f"{command} ended with") as error:

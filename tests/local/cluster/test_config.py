@@ -107,7 +107,7 @@ def test_an_unknown_effect_is_refused() -> None:
         Taint(key="a", effect="Sometimes")  # type: ignore[arg-type]
 
 
-def test_a_plan_is_told_by_indexes_alone() -> None:
+def test_a_plan_is_reported_by_indexes_alone() -> None:
     config = ClusterConfig.parse(data())
     plan = AddressPlan.of(config, {"spot-0": 3})
     assert replace(plan) == AddressPlan.of(config, {"spot-0": 3})

@@ -70,7 +70,7 @@ def test_events_are_read_as_they_were_recorded(tmp_path: Path) -> None:
     assert [event.phase for event in log.events] == ["notice", "killed"]
 
 
-def test_the_last_error_of_a_log_is_told(tmp_path: Path) -> None:
+def test_the_last_error_of_a_log_is_reported(tmp_path: Path) -> None:
     log = tmp_path / "kubelet.log"
     assert last_error(log) == "none"
     log.write_text("E1121 first\nE1121 too many open files\nI1121 all is well\n")

@@ -64,8 +64,8 @@ class Builder:
 
     def config(self, image: str) -> dict[str, Any]:
         """What a container of the image starts with."""
-        told = json.loads(self.run("inspect", "--type", "image", image))
-        found: dict[str, Any] = told["OCIv1"]["config"]
+        output = json.loads(self.run("inspect", "--type", "image", image))
+        found: dict[str, Any] = output["OCIv1"]["config"]
         return found
 
     def inside(self, image: str, *command: str) -> str:

@@ -53,8 +53,8 @@ class Nfs:
         """What the function returned. Raises OSError with the server's word on it."""
         result = int(getattr(self._library, f"nfs_{name}")(self._context, *arguments))
         if result < 0:
-            told = (self._library.nfs_get_error(self._context) or b"").decode()
-            raise OSError(-result, f"{name}: {told}")
+            output = (self._library.nfs_get_error(self._context) or b"").decode()
+            raise OSError(-result, f"{name}: {output}")
         return result
 
     def stat(self, path: str) -> dict[str, int]:

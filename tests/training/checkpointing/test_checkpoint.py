@@ -206,13 +206,13 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_word(
     store = FolderStore(tmp_path)
     save(store, 10)
     harm(save(store, 20) / name)
-    told: list[str] = []
-    found = store.newest(lambda step, reason: told.append(f"{step}: {reason}"))
+    output: list[str] = []
+    found = store.newest(lambda step, reason: output.append(f"{step}: {reason}"))
     assert found is not None
     assert found.manifest.step == 10
-    assert len(told) == 1
-    assert told[0].startswith("20: ")
-    assert name in told[0]
+    assert len(output) == 1
+    assert output[0].startswith("20: ")
+    assert name in output[0]
 
 
 def test_a_manifest_of_another_step_is_not_trusted(tmp_path: Path) -> None:
@@ -302,14 +302,14 @@ def test_a_clean_up_in_whose_midst_another_run_does_the_same_ends_well(tmp_path:
     assert (tmp_path / "latest").read_text() == "step-00000002"
 
 
-def run_and_die(store: FolderStore, steps: list[int], told: Path) -> int:
+def run_and_die(store: FolderStore, steps: list[int], output: Path) -> int:
     """Save in a child process, noting each step whose commit returned; returns how the child ended."""
     child = os.fork()
     if child == 0:
         try:
             for step in steps:
                 save(store, step)
-                told.write_text(str(step))
+                output.write_text(str(step))
         finally:
             os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -317,11 +317,11 @@ def run_and_die(store: FolderStore, steps: list[int], told: Path) -> int:
 
 @pytest.mark.parametrize("at", range(30))
 def test_a_kill_at_any_call_loses_no_committed_checkpoint(tmp_path: Path, at: int) -> None:
-    root, told = tmp_path / "checkpoints", tmp_path / "told"
-    told.write_text("0")
-    status = run_and_die(FolderStore(root, retention=Retention(1), files=Killing(at=at)), [1, 2, 3], told)
+    root, output = tmp_path / "checkpoints", tmp_path / "output"
+    output.write_text("0")
+    status = run_and_die(FolderStore(root, retention=Retention(1), files=Killing(at=at)), [1, 2, 3], output)
     assert status == -9
-    committed = int(told.read_text())
+    committed = int(output.read_text())
     store = FolderStore(root, retention=Retention(1))
     damages: list[str] = []
     found = store.newest(lambda step, reason: damages.append(reason))
@@ -405,7 +405,7 @@ def test_a_build_with_the_rename_taken_out_is_found(tmp_path: Path) -> None:
     def damaged_steps(store_type: type[FolderStore]) -> list[int]:
         root = tmp_path / store_type.__name__
         damages: list[int] = []
-        run_and_die(store_type(root, files=Killing(at=1)), [1], tmp_path / "told")
+        run_and_die(store_type(root, files=Killing(at=1)), [1], tmp_path / "output")
         store_type(root).newest(lambda step, reason: damages.append(step))
         return damages
 

@@ -135,10 +135,10 @@ def served(api: GoogleLifecycleApi | AzureLifecycleApi) -> Iterator[str]:
     class LifecycleHandler(BaseHTTPRequestHandler):
         def _answer(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            status, told = api.answer(self.command, self.path, self.headers, body)
+            status, output = api.answer(self.command, self.path, self.headers, body)
             self.send_response(status)
             self.end_headers()
-            self.wfile.write(json.dumps(told).encode())
+            self.wfile.write(json.dumps(output).encode())
 
         do_GET = do_PATCH = do_POST = do_PUT = _answer  # noqa: N815
 

@@ -75,11 +75,11 @@ def test_a_damaged_checkpoint_is_passed_over_and_its_step_saved_again(clients: l
     one, other = map(FolderStore, clients)
     save(one, 10)
     flip_a_bit(save(one, 20) / "model.pt")
-    told: list[str] = []
-    found = other.newest(lambda step, reason: told.append(f"{step}: {reason}"))
+    output: list[str] = []
+    found = other.newest(lambda step, reason: output.append(f"{step}: {reason}"))
     assert found
     assert found.manifest.step == 10
-    assert "model.pt was altered" in told[0]
+    assert "model.pt was altered" in output[0]
     other.quarantine(20)
     save(one, 20)
     assert newest_step(other) == 20

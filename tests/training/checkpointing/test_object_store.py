@@ -182,11 +182,11 @@ def test_a_damaged_checkpoint_is_passed_over_set_aside_and_its_step_saved_again(
         store.files.rm_file(place)
     else:
         store.files.pipe_file(place, b"{")
-    told: list[str] = []
-    found = store.newest(lambda step, reason: told.append(f"{step}: {reason}"))
+    output: list[str] = []
+    found = store.newest(lambda step, reason: output.append(f"{step}: {reason}"))
     assert found
     assert found.manifest.step == 10
-    assert (MANIFEST if harm == "manifest" else FILES[1]) in told[0]
+    assert (MANIFEST if harm == "manifest" else FILES[1]) in output[0]
     store.quarantine(20)
     store.collect_garbage()
     assert store.files.exists(store._full(f"step-00000020/{draft}/{FILES[0]}")), "kept for a look"
@@ -329,7 +329,7 @@ def test_a_commit_whose_answer_is_lost_stands_with_all_its_files(
     with pytest.raises(StoreError, match=MANIFEST):
         store.commit(draft, manifest(2, files))
     s3.reset()
-    store.discard(draft)  # as the saver does, which was told that nothing was committed
+    store.discard(draft)  # as the saver does, for which nothing was committed
     assert newest_step(ObjectStore(url)) == 2
     store.discard(store.begin(1))
     assert sorted(store.committed()) == [1, 2]

@@ -95,7 +95,7 @@ UNLIKE = np.random.default_rng(7).bytes(100_000).hex().encode()
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "told"),
+    ("name", "data", "output"),
     [
         ("a.jsonl.zst", LINES, "a.jsonl.zst: cannot be decompressed: .*; copy it again"),
         ("a.jsonl.zst", zstandard.compress(UNLIKE)[:-9], "it ends in the middle; copy it again"),
@@ -114,11 +114,11 @@ UNLIKE = np.random.default_rng(7).bytes(100_000).hex().encode()
     ids=["not compressed", "cut short", "altered", "not UTF-8", "compressed"],
 )
 def test_a_source_that_is_damaged_or_something_else_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, data: bytes, told: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, data: bytes, output: str
 ) -> None:
     (tmp_path / name).write_bytes(data)
     assert main([str(tmp_path / "out"), str(tmp_path / name)]) == 2
-    assert re.search(f"training: {tmp_path}/.*{told}", capsys.readouterr().err)
+    assert re.search(f"training: {tmp_path}/.*{output}", capsys.readouterr().err)
     assert not (tmp_path / "out" / INDEX).exists()
 
 

@@ -31,7 +31,7 @@ TWO_NODES = {
 SOON = TimeoutConfig(rejoin=0.5, silence=3)
 
 
-def test_a_rank_is_told_its_place_in_the_words_of_torchrun() -> None:
+def test_a_rank_is_reported_its_place_in_the_words_of_torchrun() -> None:
     assert node_of(TWO_NODES).environment(2, 4, 29400) == {
         "RANK": "6",
         "WORLD_SIZE": "8",
@@ -44,7 +44,7 @@ def test_a_rank_is_told_its_place_in_the_words_of_torchrun() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "output"),
     [
         ({"PET_NNODES": "many"}, "PET_NNODES: got 'many'"),
         ({"PET_NNODES": "0"}, "PET_NNODES: got '0'"),
@@ -53,10 +53,10 @@ def test_a_rank_is_told_its_place_in_the_words_of_torchrun() -> None:
         ({"PET_MASTER_PORT": "70000"}, "PET_MASTER_PORT: got '70000'"),
     ],
 )
-def test_a_place_that_makes_no_sense_is_said(change: dict[str, str], told: str) -> None:
+def test_a_place_that_makes_no_sense_is_said(change: dict[str, str], output: str) -> None:
     with pytest.raises(ConfigError) as refused:
         node_of(TWO_NODES | change)
-    assert any(problem.startswith(told) for problem in refused.value.problems)
+    assert any(problem.startswith(output) for problem in refused.value.problems)
 
 
 def test_several_nodes_must_know_where_to_meet() -> None:
@@ -144,7 +144,7 @@ def test_a_rank_that_is_lost_after_each_restart_is_a_failure(
     assert "a rank was lost after each of 2 restarts" in capfd.readouterr().err
 
 
-def test_without_restarts_in_place_a_lost_rank_is_told_at_once(tmp_path: Path) -> None:
+def test_without_restarts_in_place_a_lost_rank_is_reported_at_once(tmp_path: Path) -> None:
     assert agent(tmp_path, lambda folder, _: note(folder, "came") and 76, restarts=0) == 76
 
 
@@ -282,7 +282,7 @@ def test_a_rank_killed_on_one_of_two_nodes_comes_back_from_memory_and_no_bit_is_
 
 
 @pytest.mark.ranks
-def test_a_node_that_does_not_come_back_is_told_from_a_failure(tmp_path: Path) -> None:
+def test_a_node_that_does_not_come_back_is_reported_from_a_failure(tmp_path: Path) -> None:
     meeting = {"PET_NNODES": "2", "PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": str(free_port())}
     arguments = settings(tmp_path, **PACED, **{"timeouts.rejoin": 1})
     nodes = [node(arguments, PET_NODE_RANK=str(number), **meeting) for number in range(2)]

@@ -47,7 +47,7 @@ class RankGroup:
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch, size: int = 2, **seconds: float) -> None:
         self.store = dist.HashStore()
-        self.told: list[tuple[str, dict[str, Any]]] = []
+        self.output: list[tuple[str, dict[str, Any]]] = []
         self.ends: list[int] = []
         self.now = 0.0
         self._work = ExitStack()
@@ -57,7 +57,7 @@ class RankGroup:
                 Mesh(rank, size, torch.device("cpu"), f"node-{rank}", self.store),
                 TimeoutConfig(silence=60, **seconds),
                 folder,
-                lambda event, **values: self.told.append((event, values)),
+                lambda event, **values: self.output.append((event, values)),
                 lambda: self.now,
             )
             for rank in range(size)
@@ -95,7 +95,7 @@ def test_rank_0_says_once_who_keeps_the_others_waiting_and_again_if_it_comes_bac
                     heartbeats.own_part_done()
         for _ in range(3):
             pair.beat()
-    ((event, values),) = pair.told
+    ((event, values),) = pair.output
     assert (event, values["rank"], values["node"]) == ("straggler", 1, "node-1")
     assert values["seconds"] == 0.05
 
@@ -110,7 +110,7 @@ def test_when_one_rank_is_stuck_all_write_down_where_they_are_once(pair: RankGro
     for _ in range(3):
         pair.beat()
     enough.set()
-    assert [event for event, _ in pair.told] == ["stalled"]
+    assert [event for event, _ in pair.output] == ["stalled"]
     written = sorted((tmp_path / STACKS).iterdir())
     assert [path.name for path in written] == [f"step-00000007-rank-0000{rank}.txt" for rank in (0, 1)]
     for stacks in (path.read_text() for path in written):
@@ -123,7 +123,7 @@ def test_a_step_that_takes_its_time_within_the_limit_is_none_that_stalls(pair: R
     pair.now += 14
     for _ in range(3):
         pair.beat()
-    assert pair.told == []
+    assert pair.output == []
 
 
 def test_between_steps_a_rank_may_take_its_time(pair: RankGroup, tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_between_steps_a_rank_may_take_its_time(pair: RankGroup, tmp_path: Path)
     pair.now += 16
     pair.beat()
     pair.beat()
-    assert pair.told == []
+    assert pair.output == []
     assert not (tmp_path / STACKS).exists()
 
 
@@ -168,7 +168,7 @@ def test_a_rank_that_is_alone_and_hangs_leaves_its_stacks_and_ends(
     assert alone.ends == []
     alone.pass_time(1)
     assert alone.ends == ([1] if ends_after else [])
-    assert [event for event, _ in alone.told] == ["stalled", "failed"][: len(alone.told)]
+    assert [event for event, _ in alone.output] == ["stalled", "failed"][: len(alone.output)]
     if ends_after:
         assert f"training: {kind}-00000007 does not end, after {ends_after + 1} s: " in capfd.readouterr().err
 
@@ -179,9 +179,9 @@ def test_slow_work_has_not_hung(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         alone.now += 100
     alone.begin(0, "step", 2)
     alone.pass_time(200)
-    assert alone.told == []
+    assert alone.output == []
     alone.pass_time(800)
-    assert ([event for event, _ in alone.told], alone.ends) == (["stalled"], [])
+    assert ([event for event, _ in alone.output], alone.ends) == (["stalled"], [])
     alone.pass_time(1)
     assert alone.ends == [1]
 

@@ -41,7 +41,7 @@ time.sleep(600)  # as in a collective that never returns
 def tell(mode: str, *signals: signal.Signals, leave_seconds: float = 600) -> tuple[int, str]:
     """Run the program, send it signals, each once the one before is heard; its exit code and its words.
 
-    It ends in time only by what it is told: all that it waits for takes longer.
+    It ends in time only by its notice: all that it waits for takes longer.
     """
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, mode, str(leave_seconds)],
@@ -81,7 +81,7 @@ def test_a_main_thread_that_hangs_does_not_outlive_the_grace() -> None:
     assert "time.sleep" in words or "Current thread" in words or "Thread" in words
 
 
-def test_told_twice_it_leaves_at_once() -> None:
+def test_reported_twice_it_leaves_at_once() -> None:
     code, words = tell("hanging", signal.SIGINT, signal.SIGINT)
     assert code == 1
     assert "told twice" in words
@@ -173,7 +173,7 @@ def test_more_time_than_the_pod_has_is_refused(grace: str, message: str) -> None
         TimeoutConfig(leave=26).until_exit(environment={GRACE: grace})
 
 
-def told_while_training(run_dir: Path, grace: str) -> tuple[int | None, str]:
+def reported_while_training(run_dir: Path, grace: str) -> tuple[int | None, str]:
     """Tell a node of two ranks, whose checkpoint takes 3 s, in a pod with this grace."""
     slow = {"checkpoint.every_steps": 1000, "checkpoint.pace_seconds": 3, "pace_seconds": 0.1, "steps": 1000}
     arguments = settings(run_dir, **slow, **{"timeouts.leave": "null"})
@@ -185,7 +185,7 @@ def told_while_training(run_dir: Path, grace: str) -> tuple[int | None, str]:
 
 
 def test_a_save_has_the_pods_grace_and_says_that_a_spot_node_would_give_less(tmp_path: Path) -> None:
-    code, words = told_while_training(tmp_path, "30")
+    code, words = reported_while_training(tmp_path, "30")
     assert code == 75, words
     [saved] = events(tmp_path, "checkpoint")
     assert saved["reason"] == "notice"
@@ -194,7 +194,7 @@ def test_a_save_has_the_pods_grace_and_says_that_a_spot_node_would_give_less(tmp
 
 
 def test_a_save_that_outlasts_the_pods_grace_is_given_up_before_its_end(tmp_path: Path) -> None:
-    code, words = told_while_training(tmp_path, "2")
+    code, words = reported_while_training(tmp_path, "2")
     assert code == 1, words
     assert "no checkpoint within 1.5 s of the notice" in words
     assert not events(tmp_path, "checkpoint")

@@ -46,12 +46,12 @@ def test_every_rank_says_where_it_is_and_goes_on(tmp_path: Path) -> None:
     ranks = [started(tmp_path, rank) for rank in (1, 0)]
     try:
         for _ in range(2):  # the second answer is not the first one's
-            told = stacks(tmp_path)
-            assert [line.split(",")[0] for line in told.splitlines() if line[:4] == "rank"] == [
+            output = stacks(tmp_path)
+            assert [line.split(",")[0] for line in output.splitlines() if line[:4] == "rank"] == [
                 "rank 0",
                 "rank 1",
             ]
-            assert told.count("in waits_for_a_peer") == 2
+            assert output.count("in waits_for_a_peer") == 2
         assert [rank.poll() for rank in ranks] == [None, None]
     finally:
         for rank in ranks:

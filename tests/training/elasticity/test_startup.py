@@ -63,7 +63,7 @@ def test_nccls_watchdog_writes_its_collectives_where_stacks_are_unless_a_user_sa
     }
 
 
-def test_cublas_is_told_in_time_and_what_holds_for_a_run_ends_with_it(
+def test_cublas_is_reported_in_time_and_what_holds_for_a_run_ends_with_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)

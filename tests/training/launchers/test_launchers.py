@@ -62,17 +62,17 @@ def test_two_ranks_equal_one_rank_of_twice_the_batch_in_gradients_and_after_fift
     assert fabric["gigabytes_per_second"] > 0.01
 
 
-@pytest.mark.parametrize("told", [[0], [1], [0, 1]], ids=["first", "second", "both"])
-def test_when_any_rank_is_told_all_save_the_same_step_and_leave(
-    tmp_path: Path, undisturbed: str, told: list[int]
+@pytest.mark.parametrize("output", [[0], [1], [0, 1]], ids=["first", "second", "both"])
+def test_when_any_rank_is_reported_all_save_the_same_step_and_leave(
+    tmp_path: Path, undisturbed: str, output: list[int]
 ) -> None:
     ranks = start(2, settings(tmp_path, pace_seconds=0.2))
     ranks.until(lambda: reached(tmp_path, 4))
-    for rank in told:
+    for rank in output:
         ranks.send(rank, signal.SIGTERM)
     assert [code for code, _ in ranks.wait()] == [75, 75]
     saved = events(tmp_path, "preempted")[0]["step"]
-    assert {f"node-{rank}" for rank in told} >= set(events(tmp_path, "notice")[0]["nodes"]) != set()
+    assert {f"node-{rank}" for rank in output} >= set(events(tmp_path, "notice")[0]["nodes"]) != set()
     assert run(2, settings(tmp_path)) == undisturbed
     assert events(tmp_path, "resumed")[0]["step"] == saved
 

@@ -91,7 +91,7 @@ def test_a_group_leaves_room_for_a_start_and_nccl_connects_to_the_ranks_own_gpu(
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "output"),
     [
         ({"RANK": "first"}, "RANK: got 'first'; allowed: a whole number; start it by torchrun"),
         ({"WORLD_SIZE": ""}, "WORLD_SIZE: got ''; allowed: a whole number"),
@@ -101,9 +101,9 @@ def test_a_group_leaves_room_for_a_start_and_nccl_connects_to_the_ranks_own_gpu(
     ],
 )
 def test_a_place_that_makes_no_sense_is_named_before_anyone_is_waited_for(
-    change: dict[str, str], told: str, monkeypatch: pytest.MonkeyPatch
+    change: dict[str, str], output: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     right = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29400"}
     monkeypatch.setattr(dist, "rendezvous", lambda *_, **__: pytest.fail("somebody was waited for"))
-    with pytest.raises(ConfigError, match=re.escape(told)):
+    with pytest.raises(ConfigError, match=re.escape(output)):
         join(TimeoutConfig(), right | change)

@@ -105,7 +105,7 @@ def test_a_sampler_with_a_generator_and_a_count_of_its_own_gives_its_order_again
     assert found == left
 
 
-def test_a_sampler_that_gives_another_order_is_told_of(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_sampler_that_gives_another_order_is_reported_of(capfd: pytest.CaptureFixture[str]) -> None:
     left, found = _in_second_pass(Unseeded)
     assert found != left
     assert "batches: the sampler gives another order" in capfd.readouterr().err

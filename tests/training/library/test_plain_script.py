@@ -35,9 +35,9 @@ sys.exit(eval(sys.argv[1]))
 """
 
 
-def start(folder: Path, words: Sequence[str], **told: str) -> subprocess.Popen[str]:
+def start(folder: Path, words: Sequence[str], **output: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "trainyard_train", "run", *words]
-    environment = {**os.environ, "PET_NPROC_PER_NODE": "1", **told}
+    environment = {**os.environ, "PET_NPROC_PER_NODE": "1", **output}
     environment.pop("OMP_NUM_THREADS", None)
     return subprocess.Popen(
         command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

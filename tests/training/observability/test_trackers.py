@@ -35,7 +35,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainyard_train.observability.trackers._PATIENCE_SECONDS", PATIENCE_SECONDS)
 
 
-def test_prometheus_is_told_what_the_log_says(tmp_path: Path) -> None:
+def test_prometheus_is_reported_what_the_log_says(tmp_path: Path) -> None:
     port = free_port()
     train(configure(tmp_path, export={"prometheus_port": port}))
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:

@@ -44,7 +44,7 @@ def test_warmup_with_nothing_to_scale_climbs_from_near_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "k", "told"),
+    ("values", "k", "output"),
     [
         ({"scaling": "linear"}, 15, ""),
         ({"scaling": "linear"}, 16, "lost a run in five at 16, .*smaller batch's; set optim.warmup_steps"),
@@ -57,11 +57,11 @@ def test_warmup_with_nothing_to_scale_climbs_from_near_nothing() -> None:
     ],
 )
 def test_a_rule_is_doubted_where_nobody_has_shown_it_to_hold(
-    values: dict[str, object], k: int, told: str
+    values: dict[str, object], k: int, output: str
 ) -> None:
     found = doubts(OptimConfig.model_validate({"reference_batch_size": 64, **values}), 64 * k)
-    assert len(found) == bool(told)
-    assert re.search(told, "".join(found))
+    assert len(found) == bool(output)
+    assert re.search(output, "".join(found))
 
 
 def test_a_resumed_run_with_the_same_batch_keeps_its_schedule() -> None:

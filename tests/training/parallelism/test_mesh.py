@@ -24,7 +24,7 @@ from trainyard_train.parallelism.mesh import Mesh, is_lost_rank
         (OSError("No space left on device"), False),
     ],
 )
-def test_a_lost_rank_is_told_from_a_mistake(error: Exception, lost: bool) -> None:
+def test_a_lost_rank_is_reported_from_a_mistake(error: Exception, lost: bool) -> None:
     assert is_lost_rank(error) is lost
 
 
@@ -51,7 +51,7 @@ def test_ranks_that_do_not_fill_the_mesh_are_refused() -> None:
 def test_a_gather_asks_the_store_as_often_as_there_are_ranks() -> None:
     asked: list[str] = []
 
-    class Store(dist.HashStore):
+    class CountingStore(dist.HashStore):
         def set(self, key: str, value: str) -> None:
             asked.append("set")
             super().set(key, value)
@@ -64,7 +64,7 @@ def test_a_gather_asks_the_store_as_often_as_there_are_ranks() -> None:
             asked.append("multi_get")
             return list(super().multi_get(keys))
 
-    store, count = Store(), 12
+    store, count = CountingStore(), 12
     ranks = [Mesh(rank, count, torch.device("cpu"), "node", store) for rank in range(count)]
     with ThreadPoolExecutor(count) as pool:
         found = list(pool.map(lambda mesh: mesh.gather("key", f"“{mesh.rank}”"), reversed(ranks)))
@@ -75,14 +75,14 @@ def test_a_gather_asks_the_store_as_often_as_there_are_ranks() -> None:
 def test_others_wait_for_rank_0_but_not_for_one_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[list[str]] = []
 
-    class Store(dist.HashStore):
+    class LeavingStore(dist.HashStore):
         def wait(self, keys: list[str], timeout: timedelta) -> None:  # type: ignore[override]
             waited.append(keys)
             if keys == ["left"]:
                 leader.follow("left")
             super().wait(keys, timeout)
 
-    store = Store()
+    store = LeavingStore()
     leader, other = (Mesh(rank, 2, torch.device("cpu"), "node", store) for rank in (0, 1))
     other.follow("left")
     monkeypatch.setattr(mesh, "_FOLLOW_SECONDS", 0.01)

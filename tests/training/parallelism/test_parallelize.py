@@ -314,7 +314,7 @@ def test_every_stage_has_weights_and_every_layer_one_stage(weights: list[int], d
         ({"parallel.tensor": 2, "strategy": "ddp", "parallel.pipeline": 3}, "got 2 ranks"),
     ],
 )
-def test_ranks_that_do_not_fit_the_mesh_are_told(
+def test_ranks_that_do_not_fit_the_mesh_are_reported(
     tmp_path: Path, values: dict[str, Any], message: str
 ) -> None:
     ends = start(2, settings(tmp_path, **values)).wait()

@@ -11,8 +11,8 @@ from trainyard.member.cluster import (
     LOCAL_QUEUES,
     TRAIN_JOBS,
     WORKLOADS,
-    Cluster,
     Kind,
+    MemberCluster,
     Object,
 )
 
@@ -21,7 +21,7 @@ START = "2026-11-24T00:00:00Z"
 
 
 @dataclass
-class Lists(Cluster):
+class Lists(MemberCluster):
     """Answers as far as it has objects; what it lacks, its user may not see."""
 
     found: Mapping[Kind, Sequence[Object]]

@@ -27,7 +27,7 @@ JOB = parse_job({"name": "tune", "team": "research", "runtime": "torch-none", "c
 
 
 @dataclass
-class Known:
+class KnownJobs:
     """Jobs of a cluster that answers, or does not."""
 
     job: dict[str, Any] | None = None
@@ -40,7 +40,7 @@ class Known:
 
 
 @dataclass
-class Told:
+class ConsoleOutput:
     lines: list[str] = field(default_factory=list)
 
     def said(self, text: str) -> None:
@@ -50,14 +50,14 @@ class Told:
 @pytest.mark.parametrize(
     ("known", "said"),
     [
-        (Known(), "No job was submitted"),
-        (Known({"spec": {}}), "tune goes on; follow it again: trainyard logs -f tune"),
-        (Known(error=ProtocolError("reset")), "If tune was submitted (trainyard jobs), it goes on"),
-        (Known(error=KeyboardInterrupt()), "If tune was submitted"),
+        (KnownJobs(), "No job was submitted"),
+        (KnownJobs({"spec": {}}), "tune goes on; follow it again: trainyard logs -f tune"),
+        (KnownJobs(error=ProtocolError("reset")), "If tune was submitted (trainyard jobs), it goes on"),
+        (KnownJobs(error=KeyboardInterrupt()), "If tune was submitted"),
     ],
     ids=["before", "after", "no connection", "pressed twice"],
 )
-def test_ctrl_c_says_what_stands_at_whatever_moment(known: Known, said: str) -> None:
+def test_ctrl_c_says_what_stands_at_whatever_moment(known: KnownJobs, said: str) -> None:
     session: Any = SimpleNamespace(jobs=known)
     with pytest.raises(InterruptedByUser) as stopped, interruptible(session, KEY):
         raise KeyboardInterrupt
@@ -65,7 +65,9 @@ def test_ctrl_c_says_what_stands_at_whatever_moment(known: Known, said: str) -> 
     assert said in stopped.value.text
 
 
-def patient(monkeypatch: pytest.MonkeyPatch, *answers: JobState | Exception) -> tuple[PatientJobs, Told]:
+def patient(
+    monkeypatch: pytest.MonkeyPatch, *answers: JobState | Exception
+) -> tuple[PatientJobs, ConsoleOutput]:
     left = list(answers)
 
     def state(_self: Jobs, _key: JobKey) -> JobState:
@@ -76,16 +78,16 @@ def patient(monkeypatch: pytest.MonkeyPatch, *answers: JobState | Exception) -> 
 
     monkeypatch.setattr(Jobs, "state", state)
     monkeypatch.setattr(running, "RETRY_SECONDS", 0)
-    told = Told()
-    session: Any = SimpleNamespace(api=None, progress=told)
-    return PatientJobs(session, KEY), told
+    output = ConsoleOutput()
+    session: Any = SimpleNamespace(api=None, progress=output)
+    return PatientJobs(session, KEY), output
 
 
 def test_a_connection_that_breaks_off_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     broken = (ProtocolError("reset"), ApiException(status=503), ConnectionError())
-    jobs, told = patient(monkeypatch, *broken, JobState("running"))
+    jobs, output = patient(monkeypatch, *broken, JobState("running"))
     assert jobs.state(KEY).phase == "running"
-    assert told.lines == ["  queue  no answer of the cluster; the job goes on, asking again"]
+    assert output.lines == ["  queue  no answer of the cluster; the job goes on, asking again"]
 
 
 @pytest.mark.parametrize("status", [401, 403])
@@ -98,7 +100,7 @@ def test_an_expired_credential_ends_the_command_and_says_how_to_go_on(
     assert ended.value.exit_code is ExitCode.FAILED
 
 
-def test_who_gets_no_answer_for_long_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_gets_no_answer_for_long_is_reported_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "GIVE_UP_SECONDS", -1)
     jobs, _ = patient(monkeypatch, ProtocolError("reset"))
     with pytest.raises(TrainyardError, match="no answer: reset"):
@@ -148,7 +150,7 @@ def test_datasets_that_are_not_staged_or_are_for_other_teams_are_refused_at_once
         ((dataset("mail", teams=("sales",)),), "none: all datasets are for other teams than research"),
     ],
 )
-def test_who_can_read_no_dataset_is_told_why(known: tuple[DatasetSpec, ...], allowed: str) -> None:
+def test_who_can_read_no_dataset_is_reported_why(known: tuple[DatasetSpec, ...], allowed: str) -> None:
     with pytest.raises(InputError) as refused:
         staged(*known).check_datasets(JOB.model_copy(update={"datasets": ("mail",)}))
     assert refused.value.problems[0].allowed == allowed

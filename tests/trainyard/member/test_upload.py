@@ -78,7 +78,7 @@ def pod(*conditions: tuple[str, str], **status: Any) -> Object:
 READY = pod(("Ready", "True"))
 
 
-class Cluster(Lists):
+class UploadCluster(Lists):
     def labelled_pods(self, namespace: str, label: str) -> list[Object]:
         assert (namespace, label) == ("team-research", "app.kubernetes.io/name=uploads")
         return list(self.running)
@@ -111,18 +111,18 @@ def connections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Exec]:
 
 
 def store(*pods: Object) -> CodeStore:
-    class Session:
+    class UploadSession:
         api = None
 
-    session: Any = Session()
-    return CodeStore(session, Cluster({}, pods), "team-research")
+    session: Any = UploadSession()
+    return CodeStore(session, UploadCluster({}, pods), "team-research")
 
 
 def test_code_is_sent_once(code: Pack, connections: list[Exec]) -> None:
-    told: list[tuple[int, int]] = []
+    output: list[tuple[int, int]] = []
     assert not store(READY).has(code.digest)
-    assert store(READY).put(code, lambda done, total: told.append((done, total))) is True
-    assert told[-1][0] == told[-1][1] > 0
+    assert store(READY).put(code, lambda done, total: output.append((done, total))) is True
+    assert output[-1][0] == output[-1][1] > 0
     assert store(READY).put(code) is False
     assert store(READY).has(code.digest)
     assert [each.sent > 0 for each in connections] == [False, True, False, False]

@@ -96,9 +96,9 @@ def _bucket(place: BackendPlace, account: str, partition: str, key: str, s3: Any
 
 
 def _make_bucket(place: BackendPlace, account: str, s3: Any) -> None:  # noqa: ANN401 -- boto3's
-    # us-east-1 is the one region that S3 does not want to be told.
-    told = {"CreateBucketConfiguration": {"LocationConstraint": place.region}}
-    elsewhere = {} if place.region == "us-east-1" else told
+    # us-east-1 is the one region that S3 refuses as a location.
+    location = {"CreateBucketConfiguration": {"LocationConstraint": place.region}}
+    elsewhere = {} if place.region == "us-east-1" else location
     try:
         s3.create_bucket(Bucket=place.bucket, ObjectLockEnabledForBucket=True, **elsewhere)
     except ClientError as error:

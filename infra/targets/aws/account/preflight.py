@@ -90,7 +90,7 @@ def _caller(arn: str, spec: AwsSpec) -> Iterator[Problem]:
 def _reach(stack: Stack, spec: AwsSpec, eks: Any) -> Iterator[Problem]:  # noqa: ANN401 -- boto3's
     if spec.access.public_cidrs or spec.network.existing:
         return
-    if _told(eks.describe_cluster, name=stack.name) is None:
+    if _described(eks.describe_cluster, name=stack.name) is None:
         yield nobody_is_inside_yet("provider.access.public_cidrs", "the network that `up` runs in")
 
 
@@ -125,7 +125,7 @@ def _linked_roles(stack: Stack, spec: AwsSpec, iam: Any) -> Iterator[Problem]:  
         services |= {"fsx": "AWSServiceRoleForAmazonFSx"}
     for service, role in services.items():
         try:
-            found = _told(iam.get_role, RoleName=role)
+            found = _described(iam.get_role, RoleName=role)
         except ClientError as error:
             if "AccessDenied" not in str(error):
                 raise
@@ -249,11 +249,13 @@ def _reservations(stack: Stack, ec2: Any) -> Iterator[Problem]:  # noqa: ANN401 
         if pool.reservation is None:
             continue
         path = f"pools[{pool.name}].reservation.id"
-        told = _told(ec2.describe_capacity_reservations, CapacityReservationIds=[pool.reservation.id])
-        if told is None:
+        found_there = _described(
+            ec2.describe_capacity_reservations, CapacityReservationIds=[pool.reservation.id]
+        )
+        if found_there is None:
             yield Problem(path, f"{pool.reservation.id}: not there", "a reservation", "correct the ID")
             continue
-        (found,) = told["CapacityReservations"]
+        (found,) = found_there["CapacityReservations"]
         if found["InstanceType"] != pool.machine:
             got = f"a reservation of {found['InstanceType']}"
             yield Problem(path, got, str(pool.machine), "name one of the pool's machine")
@@ -273,10 +275,10 @@ def _times(pool: str, written: ReservationSpec, found: Any) -> Iterator[Problem]
         "starts": (written.starts, written.begins_at, found.get("StartDate")),
         "ends": (written.ends, written.ends_at, found.get("EndDate")),
     }
-    for key, (text, moment, told) in times.items():
-        if told is not None and told != moment:
+    for key, (text, moment, found_there) in times.items():
+        if found_there is not None and found_there != moment:
             path = f"pools[{pool}].reservation.{key}"
-            yield Problem(path, str(text), f"{told:%Y-%m-%dT%H:%M:%SZ}", "write the time of the block")
+            yield Problem(path, str(text), f"{found_there:%Y-%m-%dT%H:%M:%SZ}", "write the time of the block")
 
 
 def _bucket(stack: Stack, spec: AwsSpec, s3: Any) -> Iterator[Problem]:  # noqa: ANN401 -- boto3's
@@ -302,20 +304,20 @@ def _filesystem(spec: AwsSpec, client: Client) -> Iterator[Problem]:
         return
     path = "provider.filesystem.existing"
     if isinstance(existing, ExistingLustreSpec):
-        told = _told(client("fsx").describe_file_systems, FileSystemIds=[existing.id])
+        found_there = _described(client("fsx").describe_file_systems, FileSystemIds=[existing.id])
     else:
-        told = _told(client("efs").describe_mount_targets, FileSystemId=existing.id)
-    if told is None:
+        found_there = _described(client("efs").describe_mount_targets, FileSystemId=existing.id)
+    if found_there is None:
         fix = "correct the ID, or leave `existing` out, and it is made"
         yield Problem(f"{path}.id", f"{existing.id}: not there", "a filesystem of the region", fix)
     elif isinstance(existing, ExistingLustreSpec):
-        (found,) = told["FileSystems"]
+        (found,) = found_there["FileSystems"]
         name = found["LustreConfiguration"]["MountName"]
         if name != existing.mount_name:
             fix = "write the name that `aws fsx describe-file-systems` shows"
             yield Problem(f"{path}.mount_name", existing.mount_name, name, fix)
     else:
-        zones = {each["AvailabilityZoneName"] for each in told["MountTargets"]}
+        zones = {each["AvailabilityZoneName"] for each in found_there["MountTargets"]}
         if lacking := [zone for zone in spec.zones if zone not in zones]:
             fix = "make a mount target in each zone of the stack"
             yield Problem(path, f"no mount target in {', '.join(lacking)}", "one in each zone", fix)
@@ -327,7 +329,7 @@ def _cluster(spec: AwsSpec, eks: Any) -> Iterator[Problem]:  # noqa: ANN401 -- b
     if existing is None:
         return
     path = "provider.existing_cluster"
-    answer = _told(eks.describe_cluster, name=existing.name)
+    answer = _described(eks.describe_cluster, name=existing.name)
     if answer is None:
         fix = "correct the name or the region, or leave `existing_cluster` out, and it is made"
         yield Problem(f"{path}.name", f"{existing.name}: not there", "a cluster of the region", fix)
@@ -336,7 +338,7 @@ def _cluster(spec: AwsSpec, eks: Any) -> Iterator[Problem]:  # noqa: ANN401 -- b
     network = found["resourcesVpcConfig"]
     pages = eks.get_paginator("list_addons").paginate(clusterName=existing.name)
     addons = {addon for page in pages for addon in page["addons"]}
-    told: dict[str, tuple[object, object]] = {
+    facts: dict[str, tuple[object, object]] = {
         "endpoint": (existing.endpoint, found.get("endpoint")),
         "certificate_authority": (
             existing.certificate_authority,
@@ -349,7 +351,7 @@ def _cluster(spec: AwsSpec, eks: Any) -> Iterator[Problem]:  # noqa: ANN401 -- b
             found.get("accessConfig", {}).get("authenticationMode"),
         ),
     }
-    for key, (written, is_so) in told.items():
+    for key, (written, is_so) in facts.items():
         if written != is_so:
             fix = f"write what `aws eks describe-cluster --name {existing.name}` shows"
             yield Problem(f"{path}.{key}", _short(written), _short(is_so), fix)
@@ -364,7 +366,7 @@ def _cluster(spec: AwsSpec, eks: Any) -> Iterator[Problem]:  # noqa: ANN401 -- b
         yield Problem(f"{path}.name", f"{existing.name} is {found['status']}", "ACTIVE", "wait until it is")
 
 
-def _told(describe: Callable[..., Any], **which: Any) -> Any:  # noqa: ANN401 -- boto3's
+def _described(describe: Callable[..., Any], **which: Any) -> Any:  # noqa: ANN401 -- boto3's
     """Ask AWS for something; None where there is no such thing."""
     try:
         return describe(**which)

@@ -1,4 +1,4 @@
-"""Roles: each part of the cluster has one of its own, and each team. All are told by their ARN."""
+"""IAM roles: one per part of the cluster and one per team, identified by ARN."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What nodes are told at boot, as the MIME text that EKS's AMIs read."""
+"""User data of nodes, as the MIME text that EKS's AMIs read."""
 
 from __future__ import annotations
 

@@ -144,14 +144,14 @@ def _size(scope: Scope, pool: NodePoolSpec, settings: PoolSettings) -> dict[str,
         return {}
     asked = {**catalog.fabric(pool.fabric).resources}
     asked |= {settings.accelerator_resource: settings.accelerators_per_node} if pool.accelerator else {}
-    told = {f"{_NODE_RESOURCE}{name.replace('/', '_')}": str(count) for name, count in asked.items()}
+    requested = {f"{_NODE_RESOURCE}{name.replace('/', '_')}": str(count) for name, count in asked.items()}
     return {
         # AKS insists on a count when a pool is made.
         "count": 0,
         "enable_auto_scaling": True,
         "min_count": 0,
         "max_count": pool.num_nodes,
-        "tags": {**scope.tags, **told},
+        "tags": {**scope.tags, **requested},
     }
 
 

@@ -192,8 +192,8 @@ def _cluster(spec: GcpSpec, google: GoogleClient) -> Iterator[Problem]:
         yield Problem("provider.access.security_group", spec.access.security_group, str(group), fix)
     network = spec.network.existing
     if network and (found["network"], found["subnetwork"]) != (network.network, network.subnetwork):
-        got, told = f"{network.network}, {network.subnetwork}", f"{found['network']}, {found['subnetwork']}"
-        yield Problem("provider.network.existing", got, told, "name the cluster's own VPC and subnet")
+        got, actual = f"{network.network}, {network.subnetwork}", f"{found['network']}, {found['subnetwork']}"
+        yield Problem("provider.network.existing", got, actual, "name the cluster's own VPC and subnet")
     if found["status"] != "RUNNING":
         yield Problem(f"{path}.name", f"{existing.name} is {found['status']}", "RUNNING", "wait until it is")
 

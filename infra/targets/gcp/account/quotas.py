@@ -77,7 +77,7 @@ def _short(needed: Mapping[str, int], quotas: Sequence[Mapping[str, Any]], where
 
 
 def _short_families(bought: Sequence[GkePool], spec: GcpSpec, google: GoogleClient) -> Iterator[Problem]:
-    """The limits of whole families; what is in use already is not told with them."""
+    """The limits of whole families; what is in use already is not reported with them."""
     needed: Counter[tuple[str, str, str]] = Counter()
     for group in bought:
         if counted := _quota(group):

@@ -159,7 +159,7 @@ class FilestoreSpec(FilesystemSpec):
     """Filestore: NFS, for development and small clusters."""
 
     NO_SNAPSHOTS: ClassVar[str] = (
-        "Filestore takes a backup when it is told to, and has no schedule of its own: have Cloud Scheduler"
+        "Filestore takes a backup on request, and has no schedule of its own: have Cloud Scheduler"
         " call `gcloud filestore backups create`, in a region where the data may be"
     )
 

@@ -118,10 +118,10 @@ def _store(endpoint: str) -> tuple[Destination, ...]:
 
 
 def _roce(spec: OnpremSpec) -> dict[str, str]:
-    """What NCCL must be told of this Ethernet, which no class can know."""
+    """NCCL's settings for this Ethernet, which no class can know."""
     cards = spec.infiniband
-    told = {"NCCL_IB_TC": cards.traffic_class, "NCCL_IB_GID_INDEX": cards.gid_index} if cards else {}
-    return {name: str(value) for name, value in told.items() if value is not None}
+    settings = {"NCCL_IB_TC": cards.traffic_class, "NCCL_IB_GID_INDEX": cards.gid_index} if cards else {}
+    return {name: str(value) for name, value in settings.items() if value is not None}
 
 
 def _software(stack: Stack, spec: OnpremSpec, pools: Mapping[str, PoolSettings]) -> NodeSoftwareSettings:

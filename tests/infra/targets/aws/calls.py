@@ -128,8 +128,8 @@ def _eks(operation: str, _name: str, parameters: Mapping[str, Any], _asked: Keys
 
 
 def _iam(operation: str, _name: str, parameters: Mapping[str, Any], _asked: Keys) -> Found:
-    told = {"PolicyArn": "iam:PolicyARN", "PermissionsBoundary": "iam:PermissionsBoundary"}
-    keys = {key: parameters[name] for name, key in told.items() if name in parameters}
+    output = {"PolicyArn": "iam:PolicyARN", "PermissionsBoundary": "iam:PermissionsBoundary"}
+    keys = {key: parameters[name] for name, key in output.items() if name in parameters}
     yield f"arn:aws:iam::{ACCOUNT}:role/{parameters['RoleName']}", keys
 
 

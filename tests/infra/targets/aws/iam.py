@@ -15,7 +15,7 @@ Keys = Mapping[str, str]
 
 @dataclass(frozen=True)
 class IamCall:
-    """An action on one resource, and what IAM is told of both."""
+    """An action on one resource, and the context that IAM gets."""
 
     action: str
     arn: str = "*"

@@ -19,7 +19,9 @@ def in_govcloud(stack: Stack) -> Stack:
 
 def test_every_arn_of_a_stack_in_govcloud_is_of_its_partition(aws: Stack, rendered: Path) -> None:
     found = cluster_plan(in_govcloud(aws), rendered).resources
-    told = {each.name: json.dumps(each.inputs, default=str) for each in found if each.type.startswith("aws:")}
-    assert len(told) > 50
-    assert [name for name, text in told.items() if "arn:aws:" in text] == []
-    assert any("arn:aws-us-gov:iam::aws:policy/" in text for text in told.values())
+    output = {
+        each.name: json.dumps(each.inputs, default=str) for each in found if each.type.startswith("aws:")
+    }
+    assert len(output) > 50
+    assert [name for name, text in output.items() if "arn:aws:" in text] == []
+    assert any("arn:aws-us-gov:iam::aws:policy/" in text for text in output.values())

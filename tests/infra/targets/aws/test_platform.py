@@ -33,7 +33,7 @@ def test_a_pod_on_the_fabric_asks_for_a_whole_machine(aws_plan: Plan) -> None:
     }
 
 
-def test_nccl_is_told_of_the_fabric_and_of_nothing_that_overrides_its_plugin(aws_plan: Plan) -> None:
+def test_nccl_is_reported_of_the_fabric_and_of_nothing_that_overrides_its_plugin(aws_plan: Plan) -> None:
     (container,) = job_pod(aws_plan, "torch-efav3")["containers"]
     variables = {each["name"] for each in container["env"]}
     assert {"NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN", "NCCL_SOCKET_IFNAME"} <= variables

@@ -38,7 +38,7 @@ def identity(token: str, name: str) -> str:
 
 
 def shaped(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return inputs as Azure answers with them: identities are asked for in a list, and told in a mapping."""
+    """Return inputs as Azure answers with them: identities are requested in a list, answered in a mapping."""
     found = dict(inputs)
     identities = (found.get("identity") or {}).get("userAssignedIdentities")
     if isinstance(identities, list):

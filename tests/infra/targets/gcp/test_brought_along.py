@@ -153,8 +153,8 @@ def test_it_is_reached_by_its_dns_name_or_by_its_address_and_its_own_authority(
 ) -> None:
     def cluster(found: Plan) -> dict[str, str]:
         (only,) = json.loads(found.outputs["kubeconfig"])["clusters"]
-        told: dict[str, str] = only["cluster"]
-        return told
+        printed: dict[str, str] = only["cluster"]
+        return printed
 
     assert cluster(beside) == {"server": GKE.endpoint}
     address = GKE.model_copy(update={"endpoint": "https://10.64.0.2", "certificate_authority": "Y2E="})

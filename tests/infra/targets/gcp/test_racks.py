@@ -97,7 +97,7 @@ def test_the_subblock_is_the_rack_of_kueues_topology(found: Plan) -> None:
     assert levels == {"fabric": [*blocks, "hostname"], "racks": [*blocks, "hostname"]}
 
 
-def test_nvidias_driver_is_told_where_gke_puts_that_of_the_gpus(found: Plan) -> None:
+def test_nvidias_driver_is_reported_where_gke_puts_that_of_the_gpus(found: Plan) -> None:
     release = found.named("Release")["dra-driver-nvidia-gpu"]
     values = release["values"]
     assert values["nvidiaDriverRoot"] == "/home/kubernetes/bin/nvidia"
@@ -134,6 +134,6 @@ def test_the_image_of_jobs_is_for_both_kinds_of_processors(stack: Stack) -> None
 
 
 def test_the_policies_ask_for_a_word_on_the_vendors_chart_alone(found: Plan) -> None:
-    told = [each for each in findings("gcp", found) if not each.startswith("residency-")]
-    assert all("kubernetes-hidden-objects" in each for each in told)
-    assert len(told) == 1
+    output = [each for each in findings("gcp", found) if not each.startswith("residency-")]
+    assert all("kubernetes-hidden-objects" in each for each in output)
+    assert len(output) == 1

@@ -145,13 +145,13 @@ def test_virtual_functions_of_one_range_answer_for_themselves() -> None:
     assert not any({"mtu", "metaPlugins"} & each["spec"].keys() for each in of_infiniband)
 
 
-def test_nccl_is_told_what_only_the_owner_of_the_ethernet_knows(onprem: Stack, rendered: Path) -> None:
+def test_nccl_is_reported_what_only_the_owner_of_the_ethernet_knows(onprem: Stack, rendered: Path) -> None:
     asked: dict[str, Any] = {"link": "ethernet", "pool": "storage", "traffic_class": 41, "gid_index": 3}
     found = plan(on_infiniband(onprem, "roce-sriov", ipoib=None, **asked), rendered)
     template = node_pod(found, "torch-roce-sriov")
     (container,) = template["spec"]["containers"]
-    told = {each["name"]: each.get("value") for each in container["env"]}
-    assert (told["NCCL_IB_TC"], told["NCCL_IB_GID_INDEX"], told["NCCL_IB_DISABLE"]) == ("41", "3", "0")
+    output = {each["name"]: each.get("value") for each in container["env"]}
+    assert (output["NCCL_IB_TC"], output["NCCL_IB_GID_INDEX"], output["NCCL_IB_DISABLE"]) == ("41", "3", "0")
     assert container["resources"]["limits"]["rdma/roce"] == 8
     asked_for = template["metadata"]["annotations"]["k8s.v1.cni.cncf.io/networks"].split(",")
     assert asked_for == ["nvidia-network-operator/roce"] * 8

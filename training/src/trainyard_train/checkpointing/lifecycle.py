@@ -85,9 +85,9 @@ class _Token:
     def fresh(self, ask: Callable[[], Mapping[str, Any]]) -> str:
         """The token; `ask` returns what its issuer tells of a new one."""
         if time.monotonic() >= self._until:
-            told = ask()
-            self._text = told["access_token"]
-            self._until = time.monotonic() + float(told["expires_in"]) - _EARLY_SECONDS
+            answer = ask()
+            self._text = answer["access_token"]
+            self._until = time.monotonic() + float(answer["expires_in"]) - _EARLY_SECONDS
         return self._text
 
 
@@ -110,7 +110,7 @@ class CustomTimes:
 
     def _ask(self, verb: str, url: str, body: Mapping[str, str] | None = None) -> dict[str, Any]:
         headers = {
-            "Authorization": f"Bearer {self._token.fresh(self._told)}",
+            "Authorization": f"Bearer {self._token.fresh(self._request_token)}",
             "Content-Type": "application/json",
         }
         data = json.dumps(body).encode() if body else None
@@ -119,12 +119,12 @@ class CustomTimes:
             found: dict[str, Any] = json.load(answer)
         return found
 
-    def _told(self) -> Mapping[str, Any]:
+    def _request_token(self) -> Mapping[str, Any]:
         status, text = metadata_of("gcp").metadata.ask(_TOKEN_PATH, {"Metadata-Flavor": "Google"})
         if status != 200:
             raise PermissionError(f"the metadata service gives no token: {status} {text[:100]}")
-        told: dict[str, Any] = json.loads(text)
-        return told
+        answer: dict[str, Any] = json.loads(text)
+        return answer
 
 
 @dataclass
@@ -141,7 +141,7 @@ class IndexTags:
         account = os.environ.get("AZURE_STORAGE_ACCOUNT_NAME", "")
         base = os.environ.get("AZURE_STORAGE_ENDPOINT", f"https://{account}.blob.core.windows.net")
         headers = {
-            "Authorization": f"Bearer {self._token.fresh(self._told)}",
+            "Authorization": f"Bearer {self._token.fresh(self._request_token)}",
             "Content-Type": "application/xml; charset=UTF-8",
             "x-ms-version": _BLOB_API,
         }
@@ -150,7 +150,7 @@ class IndexTags:
         with urlopen(request, timeout=self.timeout_seconds):  # noqa: S310
             pass
 
-    def _told(self) -> Mapping[str, Any]:
+    def _request_token(self) -> Mapping[str, Any]:
         missing = [name for name in _WORKLOAD_IDENTITY if name not in os.environ]
         if missing:
             raise PermissionError(f"no {missing[0]}: is the pod labelled azure.workload.identity/use?")
@@ -165,5 +165,5 @@ class IndexTags:
         host = os.environ.get("AZURE_AUTHORITY_HOST", "https://login.microsoftonline.com").rstrip("/")
         request = Request(f"{host}/{tenant}/oauth2/v2.0/token", urlencode(asked).encode())  # noqa: S310
         with urlopen(request, timeout=self.timeout_seconds) as answer:  # noqa: S310
-            told: dict[str, Any] = json.load(answer)
-        return told
+            token: dict[str, Any] = json.load(answer)
+        return token

@@ -26,10 +26,10 @@ class Identity:
     """The user's session."""
 
     def __init__(self, account: str = "123456789012", role: str = "platform") -> None:
-        self.told = {"Account": account, "Arn": f"arn:aws:sts::{account}:assumed-role/{role}/me"}
+        self.output = {"Account": account, "Arn": f"arn:aws:sts::{account}:assumed-role/{role}/me"}
 
     def get_caller_identity(self) -> Mapping[str, str]:
-        return self.told
+        return self.output
 
 
 class Quotas:
@@ -115,8 +115,8 @@ def test_an_account_that_has_all_has_no_problem(account: MotoAccount, dev: Stack
 
 
 def test_the_networks_of_the_example_are_nobodys(account: MotoAccount, shipped: Stack) -> None:
-    told = found(shipped)
-    assert told == {"provider.access.public_cidrs[0]": "203.0.113.7/32, the example's"}
+    output = found(shipped)
+    assert output == {"provider.access.public_cidrs[0]": "203.0.113.7/32, the example's"}
 
 
 def test_nobody_is_in_a_network_that_the_first_up_makes(account: MotoAccount, dev: Stack) -> None:
@@ -148,7 +148,7 @@ class Reservations:
 
 
 @pytest.mark.parametrize(
-    ("block", "told"),
+    ("block", "output"),
     [
         ({}, {}),
         ({"State": "expired"}, {"pools[block].reservation.id": "cr-0123456789abcdef0 is expired"}),
@@ -158,10 +158,10 @@ class Reservations:
         ),
     ],
 )
-def test_a_block_is_as_the_stack_file_says_it(block: dict[str, Any], told: dict[str, str]) -> None:
+def test_a_block_is_as_the_stack_file_says_it(block: dict[str, Any], output: dict[str, str]) -> None:
     stack = load(CASES / "efa-claims" / "aws.yaml")
     problems = preflight._reservations(stack, Reservations(**block))
-    assert {problem.path: problem.got for problem in problems} == told
+    assert {problem.path: problem.got for problem in problems} == output
 
 
 def test_another_account_is_asked_nothing_more(account: MotoAccount, dev: Stack) -> None:
@@ -169,8 +169,8 @@ def test_another_account_is_asked_nothing_more(account: MotoAccount, dev: Stack)
 
 
 def test_who_signs_in_must_be_an_admin_of_the_cluster(account: MotoAccount, dev: Stack) -> None:
-    told = found(dev, sts=Identity(role="intern"))
-    assert told == {"provider.access.admins": "arn:aws:iam::123456789012:role/intern signs in"}
+    output = found(dev, sts=Identity(role="intern"))
+    assert output == {"provider.access.admins": "arn:aws:iam::123456789012:role/intern signs in"}
 
 
 P6_SPOT = "All P6 Spot Instance Requests"
@@ -193,8 +193,8 @@ def test_a_family_newer_than_the_list_is_found_by_the_quotas_name(dev: Stack) ->
 
 
 def test_a_quota_that_is_too_small_names_its_vcpus(account: MotoAccount, dev: Stack) -> None:
-    told = found(dev, **{"service-quotas": Quotas(L_DB2E81BA=2.0)})
-    assert told == {"quota: Running On-Demand G and VT instances": "4 vCPUs are needed"}
+    output = found(dev, **{"service-quotas": Quotas(L_DB2E81BA=2.0)})
+    assert output == {"quota: Running On-Demand G and VT instances": "4 vCPUs are needed"}
 
 
 def test_a_zone_without_the_machine_is_named(account: MotoAccount, dev: Stack) -> None:
@@ -203,13 +203,13 @@ def test_a_zone_without_the_machine_is_named(account: MotoAccount, dev: Stack) -
 
 
 def test_a_bucket_that_is_to_be_there_is_looked_for(account: MotoAccount, dev: Stack) -> None:
-    told = found(changed(dev, existing_bucket=True))
-    assert told == {"storage.object_store.bucket": "example-dev-checkpoints is not there"}
+    output = found(changed(dev, existing_bucket=True))
+    assert output == {"storage.object_store.bucket": "example-dev-checkpoints is not there"}
 
 
 def test_a_right_that_is_lacking_is_named(account: MotoAccount, dev: Stack) -> None:
-    told = found(dev, iam=Rights("eks:CreateCluster", "elasticfilesystem:CreateFileSystem"))
-    assert told == {"rights of who signs in": "not eks:CreateCluster, elasticfilesystem:CreateFileSystem"}
+    output = found(dev, iam=Rights("eks:CreateCluster", "elasticfilesystem:CreateFileSystem"))
+    assert output == {"rights of who signs in": "not eks:CreateCluster, elasticfilesystem:CreateFileSystem"}
 
 
 def test_addresses_that_are_free_are_counted_without_the_stacks_own(account: MotoAccount, dev: Stack) -> None:
@@ -218,8 +218,8 @@ def test_addresses_that_are_free_are_counted_without_the_stacks_own(account: Mot
     ec2.allocate_address(Domain="vpc", TagSpecifications=ours)
     assert found(dev, **{"service-quotas": Quotas(L_0263D0A3=1.0)}) == {}
     ec2.allocate_address(Domain="vpc")
-    told = found(dev, **{"service-quotas": Quotas(L_0263D0A3=1.0)})
-    assert told == {"quota: EC2-VPC Elastic IPs": "1 are needed"}
+    output = found(dev, **{"service-quotas": Quotas(L_0263D0A3=1.0)})
+    assert output == {"quota: EC2-VPC Elastic IPs": "1 are needed"}
 
 
 def test_a_subnet_of_ones_own_has_room_for_the_nodes(account: MotoAccount, dev: Stack) -> None:
@@ -231,8 +231,8 @@ def test_a_subnet_of_ones_own_has_room_for_the_nodes(account: MotoAccount, dev: 
     }
     many = changed(dev, network={"existing": {"id": vpc, "subnets": made}})
     pools = [pool.model_copy(update={"num_nodes": 20}) for pool in many.pools]
-    told = found(many.model_copy(update={"pools": tuple(pools)}))
-    assert told["provider.network.existing.subnets.us-east-2a"] == "11 addresses are free"
+    output = found(many.model_copy(update={"pools": tuple(pools)}))
+    assert output["provider.network.existing.subnets.us-east-2a"] == "11 addresses are free"
 
 
 class TakenBucketName:
@@ -243,8 +243,8 @@ class TakenBucketName:
 
 
 def test_a_bucket_of_someone_else_is_refused(account: MotoAccount, dev: Stack) -> None:
-    told = found(dev, s3=TakenBucketName())
-    assert told == {"storage.object_store.bucket": "example-dev-checkpoints is someone else's"}
+    output = found(dev, s3=TakenBucketName())
+    assert output == {"storage.object_store.bucket": "example-dev-checkpoints is someone else's"}
 
 
 def test_a_session_belongs_to_its_role() -> None:
@@ -256,8 +256,8 @@ def of_filesystem(dev: Stack, filesystem: EfsSpec | LustreSpec, **services: Any)
     """Problems of a filesystem that is to be there."""
     assert isinstance(dev.provider, AwsSpec)
     spec = dev.provider.model_copy(update={"filesystem": filesystem})
-    told = _filesystem(spec, lambda service: services.get(service) or client(service, "us-east-2"))
-    return {problem.path: problem.got for problem in told}
+    output = _filesystem(spec, lambda service: services.get(service) or client(service, "us-east-2"))
+    return {problem.path: problem.got for problem in output}
 
 
 def test_an_efs_that_is_to_be_there_needs_a_mount_target_in_each_zone(
@@ -269,13 +269,13 @@ def test_an_efs_that_is_to_be_there_needs_a_mount_target_in_each_zone(
     subnet = ec2.create_subnet(VpcId=vpc, CidrBlock="10.0.0.0/24", AvailabilityZone="us-east-2a")["Subnet"]
     efs.create_mount_target(FileSystemId=made, SubnetId=subnet["SubnetId"])
 
-    def told(filesystem: str) -> dict[str, str]:
+    def output(filesystem: str) -> dict[str, str]:
         existing = ExistingEfsSpec(id=filesystem, security_group="sg-0123456789abcdef0")
         return of_filesystem(dev, EfsSpec(kind="efs", existing=existing))
 
-    assert told(made) == {"provider.filesystem.existing": "no mount target in us-east-2b"}
+    assert output(made) == {"provider.filesystem.existing": "no mount target in us-east-2b"}
     other = "fs-0123456789abcdef0"
-    assert told(other) == {"provider.filesystem.existing.id": f"{other}: not there"}
+    assert output(other) == {"provider.filesystem.existing.id": f"{other}: not there"}
 
 
 class FsxFilesystem:
@@ -288,7 +288,7 @@ class FsxFilesystem:
 
 
 @pytest.mark.parametrize(
-    ("filesystem", "name", "told"),
+    ("filesystem", "name", "output"),
     [
         ("fs-0123456789abcdef0", "abcdefgh", {}),
         ("fs-0123456789abcdef0", "hgfedcba", {"provider.filesystem.existing.mount_name": "hgfedcba"}),
@@ -300,12 +300,12 @@ class FsxFilesystem:
     ],
 )
 def test_a_lustre_that_is_to_be_there_has_its_mount_name(
-    filesystem: str, name: str, told: dict[str, str], dev: Stack
+    filesystem: str, name: str, output: dict[str, str], dev: Stack
 ) -> None:
     group = "sg-0123456789abcdef0"
     existing = ExistingLustreSpec(id=filesystem, mount_name=name, security_group=group)
     lustre = LustreSpec(kind="lustre", capacity_gib=4800, existing=existing)
-    assert of_filesystem(dev, lustre, fsx=FsxFilesystem()) == told
+    assert of_filesystem(dev, lustre, fsx=FsxFilesystem()) == output
 
 
 ADDONS = ("vpc-cni", "kube-proxy", "coredns", "eks-pod-identity-agent", "aws-ebs-csi-driver")
@@ -315,7 +315,7 @@ class EksClusters:
     """EKS with one cluster, as it tells it."""
 
     def __init__(self, **change: Any) -> None:
-        self.told: dict[str, Any] = {
+        self.output: dict[str, Any] = {
             "endpoint": "https://0A1B2C3D4E5F.gr7.us-east-2.eks.amazonaws.com",
             "certificateAuthority": {"data": "Y2E="},
             "resourcesVpcConfig": {
@@ -332,7 +332,7 @@ class EksClusters:
     def describe_cluster(self, *, name: str) -> Mapping[str, Any]:
         if name != "shared":
             raise ClientError({"Error": {"Code": "ResourceNotFoundException"}}, "DescribeCluster")
-        return {"cluster": self.told}
+        return {"cluster": self.output}
 
     def get_paginator(self, operation: str) -> EksClusters:
         assert operation == "list_addons"
@@ -382,7 +382,7 @@ def test_a_cluster_that_is_to_be_there_is_as_the_file_says(
     assert of_cluster(dev, EksClusters(**change)) == problem
 
 
-def test_a_cluster_that_is_not_there_and_add_ons_that_it_lacks_are_told(dev: Stack) -> None:
+def test_a_cluster_that_is_not_there_and_add_ons_that_it_lacks_are_reported(dev: Stack) -> None:
     assert of_cluster(dev, EksClusters(), "other") == {"name": "other: not there"}
     eks = EksClusters()
     eks.addons.remove("coredns")

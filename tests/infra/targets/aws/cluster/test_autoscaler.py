@@ -136,15 +136,15 @@ def test_only_groups_that_come_and_go_may_be_resized(found: Plan) -> None:
         "ScalingGroup/training-preprocessing-us-east-2b",
     }
     (ours,) = {(each["tag"]["key"], each["tag"]["value"]) for each in tags.values()}
-    told = dict(each.split("=") for each in values(found)["autoDiscovery"]["tags"])
-    assert told[ours[0]] == ours[1]
+    output = dict(each.split("=") for each in values(found)["autoDiscovery"]["tags"])
+    assert output[ours[0]] == ours[1]
     policy = json.loads(found.named("RolePolicy")["training-cluster-autoscaler"]["policy"])
     resizing = [
         each for each in policy["Statement"] if not any("Describe" in action for action in each["Action"])
     ]
     (statement,) = resizing
     assert statement["Condition"] == {
-        "StringEquals": {f"aws:ResourceTag/{key}": value for key, value in told.items()}
+        "StringEquals": {f"aws:ResourceTag/{key}": value for key, value in output.items()}
     }
     assert statement["Resource"].endswith(":autoScalingGroup:*:autoScalingGroupName/eks-*")
 

@@ -99,7 +99,7 @@ def test_a_second_time_changes_nothing(spec: AzureSpec) -> None:
     assert json.dumps(manager.things, sort_keys=True) == before
 
 
-def test_a_name_that_is_somebody_elses_is_told_in_azures_words(spec: AzureSpec) -> None:
+def test_a_name_that_is_somebody_elses_is_reported_in_azures_words(spec: AzureSpec) -> None:
     manager = Manager()
     manager.taken.add("examplestate")
     with pytest.raises(AzureRefusedError, match="StorageAccountAlreadyTaken"):

@@ -84,8 +84,8 @@ def found(stack: Stack, subscription: FakeSubscription) -> list[Problem]:
 def test_a_service_that_was_never_used_is_named_with_the_command(stack: Stack) -> None:
     subscription = FakeSubscription()
     subscription.providers -= {"Microsoft.StorageCache", "Microsoft.ContainerService"}
-    told = {problem.path: problem.fix for problem in found(stack, subscription)}
-    assert told == {
+    output = {problem.path: problem.fix for problem in found(stack, subscription)}
+    assert output == {
         f"resource provider Microsoft.{name}": f"az provider register --namespace Microsoft.{name} --wait"
         for name in ("ContainerService", "StorageCache")
     }
@@ -117,9 +117,9 @@ def test_what_is_missing_is_said_where_the_stack_says_it(
 ) -> None:
     subscription = FakeSubscription()
     vars(subscription).update(change)
-    told = {problem.path: problem for problem in found(stack, subscription)}
-    assert path in told
-    assert got is None or told[path].got == got
+    output = {problem.path: problem for problem in found(stack, subscription)}
+    assert path in output
+    assert got is None or output[path].got == got
 
 
 def test_quotas_are_by_family_and_spot_has_one_of_its_own(stack: Stack) -> None:

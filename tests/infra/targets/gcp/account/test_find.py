@@ -54,7 +54,7 @@ def test_a_made_up_name_is_found_by_its_beginning(tmp_path: Path, finder: GcpFin
     assert finder.find_announced(*sought, {**fresh, "keyRing": UNKNOWN}) is None
 
 
-def test_two_of_one_made_up_name_are_told(tmp_path: Path, finder: GcpFinder) -> None:
+def test_two_of_one_made_up_name_are_reported(tmp_path: Path, finder: GcpFinder) -> None:
     for end in ("1a2b3c4", "5d6e7f8"):
         made(tmp_path, "gcp:kms/keyRing:KeyRing", end, {**RING, "name": f"training-keys-{end}"})
     with pytest.raises(TrainyardError, match="training-keys-1a2b3c4, training-keys-5d6e7f8"):

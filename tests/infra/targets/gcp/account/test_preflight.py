@@ -62,27 +62,29 @@ class FakeGcpProject:
     def answer(self, request: httpx.Request) -> httpx.Response:
         path = request.url.path
         if path.endswith("services:batchGet"):
-            return told(services=[self._service(name) for name in request.url.params.get_list("names")])
+            return output(services=[self._service(name) for name in request.url.params.get_list("names")])
         if path.endswith(":testIamPermissions"):
             asked = json.loads(request.content)["permissions"]
-            return told(permissions=[right for right in asked if right not in self.lacking])
+            return output(permissions=[right for right in asked if right not in self.lacking])
         if "/machineTypes/" in path:
             offered = not self.no_machines_in or self.no_machines_in not in path
-            return told(name=path) if offered else httpx.Response(404, json={"error": {"message": "no"}})
+            return output(name=path) if offered else httpx.Response(404, json={"error": {"message": "no"}})
         if "/quotaInfos/" in path:
             if self.families is None:
                 return httpx.Response(403, json={"error": {"message": "the API is off"}})
-            return told(dimensionsInfos=self.families.get(path.rpartition("/")[2], []))
+            return output(dimensionsInfos=self.families.get(path.rpartition("/")[2], []))
         if "/clusters/" in path:
             name = path.rpartition("/")[2]
             return (
-                told(**self.cluster)
+                output(**self.cluster)
                 if name == "shared"
                 else httpx.Response(404, json={"error": {"message": "no"}})
             )
         if "/instances/" in path:
             point = self.lustre
-            return told(mountPoint=point) if point else httpx.Response(404, json={"error": {"message": "no"}})
+            return (
+                output(mountPoint=point) if point else httpx.Response(404, json={"error": {"message": "no"}})
+            )
         if path == BUCKET:
             return httpx.Response(self.bucket[0], json=self.bucket[1])
         answers: dict[str, dict[str, Any]] = {
@@ -91,14 +93,14 @@ class FakeGcpProject:
             REGION: {"quotas": self.region},
             RESERVATION: self.reservation,
         }
-        return told(**answers[path])
+        return output(**answers[path])
 
     def _service(self, name: str) -> dict[str, Any]:
         service = name.rpartition("/")[2]
         return {"config": {"name": service}, "state": "DISABLED" if service in self.off else "ENABLED"}
 
 
-def told(**data: Any) -> httpx.Response:
+def output(**data: Any) -> httpx.Response:
     return httpx.Response(200, json=data)
 
 
@@ -186,21 +188,21 @@ def test_nobody_is_in_a_network_that_the_first_up_makes(stack: Stack, project: F
         ),
     ],
 )
-def test_what_is_lacking_is_told(
+def test_what_is_lacking_is_reported(
     stack: Stack, project: FakeGcpProject, change: dict[str, Any], path: str, got: str
 ) -> None:
     for name, value in change.items():
         setattr(project, name, value)
-    told = found(stack, project)
-    assert told[path] == got
-    assert {other for other in told if other != path} <= {"pools[system].zones"}
+    output = found(stack, project)
+    assert output[path] == got
+    assert {other for other in output if other != path} <= {"pools[system].zones"}
 
 
 def test_a_bucket_that_is_to_be_there_is_looked_for(stack: Stack, project: FakeGcpProject) -> None:
     data = stack.model_dump(mode="json", by_alias=True, exclude_unset=True)
     data["provider"]["existing_bucket"] = True
-    told = found(parse(data), project)
-    assert told == {"storage.object_store.bucket": "example-training-checkpoints is not there"}
+    output = found(parse(data), project)
+    assert output == {"storage.object_store.bucket": "example-training-checkpoints is not there"}
 
 
 @pytest.mark.parametrize(
@@ -256,8 +258,8 @@ def test_a_cluster_that_is_to_be_there_is_as_the_file_says(
     }
     project.cluster |= change
     project.lacking = {"container.clusters.create"}
-    told = found(parse(data), project)
-    assert {path.rpartition(".")[2]: got for path, got in told.items()} == problem
+    output = found(parse(data), project)
+    assert {path.rpartition(".")[2]: got for path, got in output.items()} == problem
 
 
 def test_what_an_emergency_needs_is_asked_for_where_it_is_declared(
@@ -316,7 +318,7 @@ def test_slices_of_tpus_count_by_their_chips() -> None:
     spec = tpus.provider
     assert isinstance(spec, GcpSpec)
     bought = [group for pool in tpus.pools for group in groups(pool, spec.zones)]
-    nothing = GoogleClient("token", httpx.MockTransport(lambda _: told()))
+    nothing = GoogleClient("token", httpx.MockTransport(lambda _: output()))
     (problem,) = _short_families(bought, spec, nothing)
     assert problem.path.endswith("CT6E in europe-west4")
     assert problem.allowed == "none"
@@ -336,10 +338,10 @@ def bought(machine: Machine, capacity: str = "on-demand") -> GkePool:
 def test_every_machine_of_the_catalogue_has_a_quota_that_is_asked_for(machine: Machine, stack: Stack) -> None:
     spec = stack.provider
     assert isinstance(spec, GcpSpec)
-    nothing = GoogleClient("token", httpx.MockTransport(lambda _: told(quotas=[quota("NETWORKS", 99)])))
+    nothing = GoogleClient("token", httpx.MockTransport(lambda _: output(quotas=[quota("NETWORKS", 99)])))
     unit = machine.num_accelerators or machine.vcpus
-    told_of = list(short_quotas(stack, [bought(machine)], spec, nothing))
-    assert [each.got for each in told_of] == [f"{2 * unit} are needed"]
+    reported_of = list(short_quotas(stack, [bought(machine)], spec, nothing))
+    assert [each.got for each in reported_of] == [f"{2 * unit} are needed"]
 
 
 @pytest.mark.parametrize(
@@ -352,7 +354,7 @@ def test_every_machine_of_the_catalogue_has_a_quota_that_is_asked_for(machine: M
 def test_tpu7x_has_quotas_of_its_own_by_how_it_is_bought(capacity: str, asked: str, stack: Stack) -> None:
     spec = stack.provider
     assert isinstance(spec, GcpSpec)
-    nothing = GoogleClient("token", httpx.MockTransport(lambda _: told()))
+    nothing = GoogleClient("token", httpx.MockTransport(lambda _: output()))
     (problem,) = _short_families(
         [bought(catalog.machine("gcp", "tpu7x-standard-4t"), capacity)], spec, nothing
     )
