@@ -20,7 +20,6 @@ from trainyard.parts import PACKAGE_PARTS
 
 pytestmark = [pytest.mark.engine, pytest.mark.soak, pytest.mark.timeout(900)]
 
-ANSWER = ("--config", "trainyard:stack.provider.account=210987654321")
 INSTALLING = "the SDK of aws is not installed: installing it from requirements/plugin-aws.txt"
 
 
@@ -34,11 +33,8 @@ def test_a_tag_of_a_git_url_gives_a_project_and_the_sdk_of_its_target_when_that_
     release: Release, tmp_path: Path
 ) -> None:
     """The engine makes a clone and an environment from the lock; the component adds AWS's SDK, by hashes."""
-    project, own = tmp_path / "research", newcomer(tmp_path, release)
-    template = f"{release.address}/tree/v{VERSION}/templates/aws"
-    names = ("--name", "research", "--description", "Models", "--stack", "dev", "--dir", project, "--yes")
-    new = run("pulumi", "new", template, *names, *ANSWER, folder=tmp_path, variables=own)
-    assert "Your new project is ready to go!" in new
+    own = newcomer(tmp_path, release)
+    project = new("aws", release, own, tmp_path, "trainyard:stack.provider.account=210987654321")
     stack = load(project / "stacks/Pulumi.dev.yaml")
     assert getattr(stack.provider, "account", "") == "210987654321"
     run("pulumi", "package", "add", f"{release.address}.git@{VERSION}", folder=project, variables=own)
@@ -55,6 +51,20 @@ def test_a_tag_of_a_git_url_gives_a_project_and_the_sdk_of_its_target_when_that_
     assert sdks(packages) == {"pulumi_kubernetes", "pulumi_aws"}
     assert "trainyard:index:Cluster" in first and "aws:eks:Cluster" in first and "LocalQueue" in first
     assert f"--policy-pack {clone}/policies" in first.replace("\n", ""), "the pack of the same version"
+    job = new("job", release, own, tmp_path, "team=vision")
+    shown = run("pulumi", "preview", "-s", "dev", "--diff", folder=job, variables=own)
+    assert "::team-vision/research-job]" in shown
+
+
+def new(template: str, release: Release, own: dict[str, str], folder: Path, *answer: str) -> Path:
+    """Have the engine make a project, with one question answered and the defaults of the others."""
+    project = folder / template
+    name = f"research-{template}"
+    names = ("--name", name, "--description", "Models", "--stack", "dev", "--dir", project, "--yes")
+    address = f"{release.address}/tree/v{VERSION}/templates/{template}"
+    shown = run("pulumi", "new", address, *names, "--config", *answer, folder=folder, variables=own)
+    assert "Your new project is ready to go!" in shown
+    return project
 
 
 def newcomer(folder: Path, release: Release) -> dict[str, str]:
